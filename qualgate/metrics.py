@@ -1,0 +1,65 @@
+"""The closed list of metrics a rule may name, with meaning, unit and formula id (shown by `qualgate config metrics`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    name: str
+    kind: Literal["quality", "drift", "latency"]
+    binary: bool  # every value is 0 or 1
+    better: Literal["higher", "lower"]
+    unit: str
+    meaning: str
+    bounds: tuple[str, ...]  # the thresholds a rule on it may set
+
+
+def _quality(name: str, meaning: str) -> Metric:
+    return Metric(
+        name=name, kind="quality", binary=True, better="higher", unit="rate", meaning=meaning, bounds=("max_drop",)
+    )
+
+
+def _drift(name: str, better: Literal["higher", "lower"], unit: str, meaning: str, bound: str) -> Metric:
+    return Metric(name=name, kind="drift", binary=False, better=better, unit=unit, meaning=meaning, bounds=(bound,))
+
+
+def _latency(name: str, meaning: str) -> Metric:
+    return Metric(
+        name=name,
+        kind="latency",
+        binary=False,
+        better="lower",
+        unit="seconds",
+        meaning=meaning,
+        bounds=("max_ratio",),
+    )
+
+
+METRICS: dict[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        _quality("exact_match", "the answer equals the reference after the set's normalizers"),
+        _quality("numeric", "the last number of the answer equals the reference's"),
+        _quality("json.valid", "the answer is one JSON value for the strict reader"),
+        _quality("json.schema", "valid, and the case's JSON Schema (2020-12) accepts it"),
+        _quality("tool_call.parses", "every call in the answer parses; a plain answer parses"),
+        _quality("tool_call.valid", "parses, names an offered tool, and its schema accepts the arguments"),
+        _quality("tool_call.function", "valid, and exactly the expected functions are called"),
+        _quality("tool_call.correct", "right functions with exactly the expected arguments"),
+        _drift("drift.kl_mean", "lower", "nats", "mean KL(baseline || variant) over the baseline's tokens", "max"),
+        _drift("drift.kl_p99", "lower", "nats", "99th percentile of the same KL", "max"),
+        _drift("drift.kl_max", "lower", "nats", "largest single KL", "max"),
+        _drift("drift.top1_agreement", "higher", "rate", "share of positions with the same most likely token", "min"),
+        _drift("drift.length_ratio", "lower", "ratio", "variant tokens / baseline tokens, sums", "max"),
+        _latency("latency.ttft", "time to the first token"),
+        _latency("latency.tpot", "time per output token after the first"),
+        _latency("latency.e2e", "time of the whole answer"),
+    )
+}
+
+# Named by the design, not built yet: a rule on one is refused as "not in this version".
+PLANNED = ("cost_per_accepted_answer", "code.pass", "memory.peak", "acceptance_rate", "goodput")

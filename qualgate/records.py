@@ -1,0 +1,337 @@
+"""The frozen values that pass between rooms. No room hands another anything that a later write can change.
+
+Times are seconds, sizes bytes, divergences nats, rates 0..1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from qualgate.identity import case_hash
+
+FinishReason = Literal["eos", "stop", "length", "abort"]
+VerdictWord = Literal["approve", "block", "review", "undecided", "invalid"]
+RuleStatus = Literal["proven", "broken", "undecided"]
+Tier = Literal["critical", "supporting", "advisory"]
+
+# ------------------------------------------------------------------------------------------------ evalsets
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One prompt with what its scorers need. `body` is the case's JSON object as it stands in the file."""
+
+    evalset: str
+    body: dict[str, Any]
+
+    @property
+    def id(self) -> str:
+        return self.body["id"]
+
+    @property
+    def task(self) -> str:
+        return self.body.get("task", self.evalset)
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        return tuple(self.body.get("tags", ()))
+
+    @property
+    def cluster(self) -> str | None:
+        return self.body.get("cluster")
+
+    @property
+    def max_new_tokens(self) -> int:
+        return self.body["max_new_tokens"]
+
+    @property
+    def hash(self) -> str:
+        return case_hash(self.body)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evalset:
+    """A versioned, hashed list of cases. `metrics`: names from `qualgate.metrics` that its cases carry."""
+
+    name: str
+    version: str
+    sha256: str  # of the JSONL file's bytes
+    metrics: tuple[str, ...]
+    lenient: tuple[str, ...] = ()  # declared lenient modes of the JSON reader, e.g. "code_fence"
+    normalizers: tuple[str, ...] = ()  # applied to both sides by exact_match, in order
+    description: str = ""
+    path: str = ""
+    cases: tuple[Case, ...] = ()
+
+
+# ------------------------------------------------------------------------------------------- arms and work
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuantizeRecipe:
+    """How a variant's weights are made from the baseline's. Every linear but the output head is quantized."""
+
+    method: Literal["int8", "int4", "int2", "mxfp4"]
+    group_size: int  # along in_features; 0 = one scale a row (int only); mxfp4 is always 32
+
+    @property
+    def label(self) -> str:
+        if self.method == "mxfp4":
+            return "mxfp4"
+        return f"{self.method} g{self.group_size}" if self.group_size else f"{self.method} per row"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmSpec:
+    """One arm of a run as planned: which weights, made how."""
+
+    name: str  # "baseline" or the variant's key in the gate file
+    model: str  # folder with config.json, tokenizer and safetensors
+    dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"  # of the weights that are not quantized
+    quantize: QuantizeRecipe | None = None
+
+    @property
+    def is_baseline(self) -> bool:
+        return self.name == "baseline"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmIdentity:
+    """What an arm really was, by content. Equal template, tokenizer and sampling make a pair comparable."""
+
+    weights: str  # sha256 over the safetensors files and the recipe
+    config: str  # sha256 of config.json
+    tokenizer: str  # sha256 of the tokenizer's files
+    template: str  # sha256 of the chat template's text ("" hashed when there is none)
+    sampling: str  # sha256 of temperature, seed, repeats, stop rules
+    engine: str  # version and arithmetic, e.g. "qualgate 0.1.0 torch cpu float32"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmFootprint:
+    """Measured sizes of one loaded arm."""
+
+    bytes_on_disk: int  # of its weight files
+    bytes_in_memory: int  # parameters and packed buffers after loading
+    quantized_bytes: int  # packed codes and scales alone, 0 for the baseline
+    effective_bits: float  # 8 * bytes_in_memory / number of weights
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class UnitKey:
+    """One expected completion of a run: the smallest thing that is done, missing or failed."""
+
+    arm: str
+    evalset: str
+    case_id: str
+    repeat: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """A case rendered through the chat template and tokenized, ready for the engine."""
+
+    key: UnitKey
+    case_hash: str
+    token_ids: tuple[int, ...]
+    max_new_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """Units that one worker runs together as one batch. The baseline's job k and each variant's job k hold the same cases."""
+
+    index: int
+    arm: ArmSpec
+    prompts: tuple[Prompt, ...]
+    artifact: str  # the baseline writes it (token ids, hidden states before the head); variants read it
+    drafted: bool  # a variant starts from the baseline's answer instead of decoding every token
+
+
+# ------------------------------------------------------------------------------------------------ evidence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion:
+    """What one arm answered for one case. The text is decoded without the end-of-turn token."""
+
+    key: UnitKey
+    case_hash: str
+    token_ids: tuple[int, ...]  # end-of-turn token included when finish_reason is "eos"
+    text: str
+    finish_reason: FinishReason
+    prompt_tokens: int
+    logprobs: tuple[float, ...]  # nats, of each token under the arm itself
+    margins: tuple[float, ...]  # logit of the chosen token minus the runner-up's, >= 0
+    ttft: float  # s from the batch's start to this row's first token
+    e2e: float  # s from the batch's start to this row's last token
+    draft_proposed: int = 0  # baseline tokens offered to the variant; 0 = plain decoding
+    draft_accepted: int = 0  # of those, tokens the variant would have said itself
+
+    @property
+    def tpot(self) -> float | None:
+        """Seconds a token after the first; None for answers of one token or none."""
+        return (self.e2e - self.ttft) / (len(self.token_ids) - 1) if len(self.token_ids) > 1 else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drift:
+    """Teacher forcing on the baseline's own tokens, full vocabulary, one value a position."""
+
+    key: UnitKey  # of the variant's unit
+    kl: tuple[float, ...]  # KL(p_baseline || p_variant) in nats, float64 log-softmax, >= 0
+    top1_agreement: float  # share of positions where both would say the same token
+    first_divergence: int | None  # first position at which the variant would say another token; None = never
+    length_ratio: float | None  # variant tokens / baseline tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobResult:
+    index: int
+    arm: str
+    identity: ArmIdentity  # as loaded by the worker, not as planned
+    footprint: ArmFootprint
+    completions: tuple[Completion, ...]
+    drifts: tuple[Drift, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFailure:
+    """A job the machinery could not run. Its units are errors, never answers."""
+
+    index: int
+    arm: str
+    keys: tuple[UnitKey, ...]
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """One scorer's result for one completion."""
+
+    metric: str
+    value: float | None  # None with verdict None: this scorer cannot say, e.g. nothing expected
+    verdict: bool | None
+    error_type: str = ""
+    extracted: str | None = None
+    reason: str = ""
+    scorer: str = ""  # name and version, e.g. "exact_match/1"
+
+
+# ---------------------------------------------------------------------------------- what the gate is given
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One line of the policy. Exactly one of `max_drop`, `max`, `min`, `max_ratio` is set.
+
+    scope: "pooled" over every set that has the metric, or one comparison a set ("evalset");
+    evalset: only that set.
+    """
+
+    metric: str
+    scope: Literal["pooled", "evalset"] = "pooled"
+    evalset: str | None = None
+    tier: Tier = "critical"
+    max_drop: float | None = None
+    max: float | None = None
+    min: float | None = None
+    max_ratio: float | None = None
+    percentile: float | None = None
+    line: int = 0  # in the gate file, for messages
+
+    @property
+    def id(self) -> str:
+        where = self.evalset or ("each set" if self.scope == "evalset" else "pooled")
+        bound = next(
+            f"{name} {value:g}"
+            for name, value in (
+                ("max_drop", self.max_drop),
+                ("max", self.max),
+                ("min", self.min),
+                ("max_ratio", self.max_ratio),
+            )
+            if value is not None
+        )
+        at = f" p{self.percentile:g}" if self.percentile is not None else ""
+        return f"{self.metric}{at} [{where}] {bound}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    rules: tuple[Rule, ...]
+    alpha: float = 0.05  # one-sided
+    review: Literal["never", "always"] = "never"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitEvidence:
+    """One terminal unit as the gate sees it. `values` maps metric → value (None: the scorer could not say)."""
+
+    key: UnitKey
+    case_hash: str
+    status: Literal["done", "error", "missing"]
+    values: dict[str, float | None] = field(default_factory=dict)
+    scorers: dict[str, str] = field(default_factory=dict)  # metric → scorer name and version
+    truncated: bool = False
+    cluster: str | None = None
+    kl: tuple[float, ...] = ()
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmEvidence:
+    name: str
+    identity: ArmIdentity | None  # None: no job of this arm ever finished
+    units: tuple[UnitEvidence, ...]  # one for each terminal row found, in any order
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEvidence:
+    """Everything a verdict may rest on, read from the store."""
+
+    run_id: str
+    expected: tuple[UnitKey, ...]  # the closed list written before generation, both arms and all variants
+    metrics: dict[str, tuple[str, ...]]  # evalset → metrics its cases carry
+    baseline: ArmEvidence
+    variants: tuple[ArmEvidence, ...]
+    integrity: tuple[str, ...] = ()  # what was found broken (hashes, duplicates); empty = intact
+
+
+# ------------------------------------------------------------------------------------------------ verdicts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """One metric, one slice, variant against baseline, paired. Differences are variant − baseline."""
+
+    rule: str  # Rule.id
+    metric: str
+    slice: str  # "pooled" or the evalset's name
+    tier: Tier
+    status: RuleStatus
+    n: int  # pairs
+    clusters: int | None = None  # when cases share a cluster
+    baseline: float | None = None  # mean over the pairs
+    variant: float | None = None
+    difference: float | None = None
+    lower: float | None = None  # one-sided bounds at confidence 1 − alpha each
+    upper: float | None = None
+    lost: int | None = None  # baseline right, variant wrong
+    gained: int | None = None
+    p_broken: float | None = None  # one-sided p-value of "the loss exceeds the margin", before Holm
+    needed: int | None = None  # pairs at which this rule would probably decide; None = decided or unknowable
+    method: str = ""  # formula id, e.g. "paired_exact_unconditional/1"
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """The gate's answer for one variant."""
+
+    variant: str
+    word: VerdictWord
+    exit: int
+    reasons: tuple[str, ...]  # most important first; the first is the one-line reason
+    comparisons: tuple[Comparison, ...] = ()
