@@ -272,11 +272,13 @@ class UnitEvidence:
     key: UnitKey
     case_hash: str
     status: Literal["done", "error", "missing"]
-    values: dict[str, float | None] = field(default_factory=dict)
+    values: dict[str, float | None] = field(default_factory=dict)  # scores, and latency.* in seconds
     scorers: dict[str, str] = field(default_factory=dict)  # metric → scorer name and version
     truncated: bool = False
+    tokens: int = 0  # of the answer
     cluster: str | None = None
-    kl: tuple[float, ...] = ()
+    kl: tuple[float, ...] = ()  # variants only: one value a position of the baseline's answer
+    top1_agreement: float | None = None
     error: str = ""
 
 
@@ -297,6 +299,25 @@ class RunEvidence:
     baseline: ArmEvidence
     variants: tuple[ArmEvidence, ...]
     integrity: tuple[str, ...] = ()  # what was found broken (hashes, duplicates); empty = intact
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a run will do, before it does it. The same `key` means the same generation: such a run can be resumed."""
+
+    key: str  # sha256 over evalsets, arm identities, sampling, engine and scorer versions; the policy is not in it
+    gate_file: str  # its text, kept with the run
+    policy: Policy
+    arms: tuple[ArmSpec, ...]  # the baseline first
+    identities: dict[str, ArmIdentity]  # planned, by arm name
+    evalsets: tuple[Evalset, ...]
+    jobs: tuple[Job, ...]  # the baseline's first
+    artifacts: str  # folder of the baseline's artifacts
+
+    @property
+    def expected(self) -> tuple[UnitKey, ...]:
+        """The closed list: every unit of every arm."""
+        return tuple(prompt.key for job in self.jobs for prompt in job.prompts)
 
 
 # ------------------------------------------------------------------------------------------------ verdicts
