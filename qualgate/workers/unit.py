@@ -1,0 +1,68 @@
+"""What one worker process does: take a job, load its arm if it is not the one at hand, run it, send the result back.
+
+A worker never opens the store and never decides anything. It ignores Ctrl-C, because the coordinator
+decides when to stop, and it ends by itself when the coordinator's end of the pipe closes.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import traceback
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+from qualgate.errors import QualgateError, UsageError
+from qualgate.records import Job, JobFailure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSettings:
+    """What every worker of a pool is told once."""
+
+    cache_dir: str  # where packed checkpoints are made and found
+    sampling: dict[str, Any]
+    threads: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The job showed a mistake in what the user supplied: the run stops with this message (exit 64)."""
+
+    message: str
+
+
+def serve(pipe: Connection, settings: WorkerSettings) -> None:
+    """Answer every job that arrives on `pipe` with a JobResult, a JobFailure or a Refused, until it closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
+    import torch
+
+    from qualgate.engine.job import run_job
+    from qualgate.engine.load import LoadedArm, load_arm
+
+    torch.set_num_threads(settings.threads)
+    arm: LoadedArm | None = None
+    while True:
+        try:
+            job: Job = pipe.recv()
+        except EOFError:
+            return
+        try:
+            if arm is None or arm.spec != job.arm:
+                arm = None  # freed before the next one is loaded: two arms at once would double the memory
+                arm = load_arm(job.arm, settings.cache_dir, settings.sampling)
+            answer: Any = run_job(arm, job)
+        except UsageError as error:
+            answer = Refused(str(error))
+        except (QualgateError, MemoryError, RuntimeError, OSError, ValueError) as error:
+            reason = str(error) if isinstance(error, QualgateError) else traceback.format_exc(limit=-4).strip()
+            answer = JobFailure(
+                index=job.index, arm=job.arm.name, keys=tuple(prompt.key for prompt in job.prompts), error=reason
+            )
+        try:
+            pipe.send(answer)
+        except BrokenPipeError:
+            return
