@@ -62,4 +62,6 @@ class IntegrityError(QualgateError):
 class Interrupted(QualgateError):
     """Ctrl-C or SIGTERM: work stopped cleanly, running again resumes."""
 
-    exit = Exit.INTERRUPTED
+    def __init__(self, message: str, exit: Exit = Exit.INTERRUPTED) -> None:
+        super().__init__(message)
+        self.exit = exit

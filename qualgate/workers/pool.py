@@ -43,7 +43,9 @@ class Queue:
         ready = [job for job in self.waiting if job.arm.is_baseline or job.index not in self.baseline_open]
         if not ready:
             return None
-        job = min(ready, key=lambda job: (job.arm.name != loaded, not job.arm.is_baseline and job.arm.name in elsewhere))
+        job = min(
+            ready, key=lambda job: (job.arm.name != loaded, not job.arm.is_baseline and job.arm.name in elsewhere)
+        )
         self.waiting.remove(job)
         return job
 

@@ -1,0 +1,212 @@
+"""From a gate file to the closed list of what a run will do. Nothing is generated here and no torch is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from qualgate import evalsets
+from qualgate.config import GateFile
+from qualgate.engine.load import check_model, identify, parameter_count
+from qualgate.engine.prompts import Renderer, context_length
+from qualgate.errors import UsageError
+from qualgate.identity import content_hash
+from qualgate.records import ArmIdentity, ArmSpec, Case, Evalset, Job, Plan, Prompt, UnitKey
+from qualgate.scoring import scorer_versions
+
+JOB_ROWS = 96  # rows of a batch: past this the decode step of a small model on a CPU gains nothing
+JOB_TOKENS = 24_576  # rows x (longest prompt + longest answer): what a batch's KV cache may hold
+FORWARD_EFFICIENCY = 0.30  # of a plain matmul's speed, what generation reached on the development machine
+
+
+def sampling_settings(gate: GateFile) -> dict[str, Any]:
+    """What `ArmIdentity.sampling` is the hash of."""
+    return {"temperature": 0, "seed": gate.seed, "repeats": 1, "stop": "eos"}
+
+
+def make_plan(gate: GateFile) -> Plan:
+    """Check every model and evalset the gate file names and lay out the run.
+
+    Raises UsageError for a model, evalset or prompt that cannot be run as it stands.
+    """
+    sets = tuple(evalsets.load(ref, gate.path.parent) for ref in gate.evalset_refs)
+    _refuse_unknown_metrics(gate, sets)
+    arms = (gate.baseline, *gate.variants)
+    for folder in dict.fromkeys(arm.model for arm in arms):
+        check_model(Path(folder))
+    sampling = sampling_settings(gate)
+    identities = {arm.name: identify(arm, sampling) for arm in arms}
+    versions = scorer_versions()
+    key = content_hash(
+        {
+            "evalsets": {item.name: item.sha256 for item in sets},
+            "identities": {name: _as_dict(identity) for name, identity in identities.items()},
+            "scorers": {metric: versions[metric] for item in sets for metric in item.metrics},
+            "drafted": _drafted(gate),
+            "job": [JOB_ROWS, JOB_TOKENS],
+        }
+    )
+    artifacts = artifacts_folder(gate.store_url) / key[:16]
+    rendered = {folder: Renderer(Path(folder)) for folder in dict.fromkeys(arm.model for arm in arms)}
+    baseline = _prompts(gate.baseline, rendered[gate.baseline.model], sets)
+    jobs: list[Job] = []
+    for arm in arms:
+        comparable = _same_tokens(identities[arm.name], identities[gate.baseline.name])
+        prompts = baseline if comparable else _prompts(arm, rendered[arm.model], sets)
+        for index, batch in enumerate(_batches(baseline)):
+            jobs.append(
+                Job(
+                    index=index,
+                    arm=arm,
+                    prompts=tuple(_of_arm(prompts[position], arm) for position in batch),
+                    artifact=str(artifacts / f"job-{index:05d}.safetensors") if comparable else "",
+                    drafted=comparable and not arm.is_baseline and _drafted(gate),
+                )
+            )
+    return Plan(
+        key=key,
+        gate_file=gate.text,
+        policy=gate.policy,
+        arms=arms,
+        identities=identities,
+        evalsets=sets,
+        jobs=tuple(jobs),
+        artifacts=str(artifacts),
+    )
+
+
+def artifacts_folder(store_url: str) -> Path:
+    """Beside the store's file: packed checkpoints, and the baseline's artifacts while a run is under way."""
+    return Path(store_url.removeprefix("sqlite:///") + ".artifacts")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmForecast:
+    """What one arm will cost. Tokens are upper bounds: every answer as long as its limit."""
+
+    name: str
+    weights: str  # "bfloat16", "int4 g32", …
+    cases: int
+    prompt_tokens: int
+    answer_tokens: int
+    seconds: float  # rough: from a probe of this machine's float32 speed
+
+
+def forecast(plan: Plan, workers: int) -> tuple[ArmForecast, ...]:
+    """How many cases and tokens each arm will run, and about how long (a probe of ~0.1 s of matmul)."""
+    flops = _matmul_flops()
+    rows = []
+    for arm in plan.arms:
+        prompts = [prompt for job in plan.jobs if job.arm == arm for prompt in job.prompts]
+        read = sum(len(prompt.token_ids) for prompt in prompts)
+        # Limits are 1.5 x the reference + 16, so about half of the budget is really written; a variant that drafts
+        # reads the baseline's answer in one pass and writes only what diverged.
+        written = sum(prompt.max_new_tokens for prompt in prompts) * (0.25 if not arm.is_baseline else 0.5)
+        forward = 2.0 * parameter_count(Path(arm.model))
+        seconds = forward * (read + 2 * written) / (flops * FORWARD_EFFICIENCY) + 8 / workers
+        rows.append(
+            ArmForecast(
+                name=arm.name,
+                weights=arm.quantize.label if arm.quantize else arm.dtype,
+                cases=len(prompts),
+                prompt_tokens=read,
+                answer_tokens=sum(prompt.max_new_tokens for prompt in prompts),
+                seconds=seconds,
+            )
+        )
+    return tuple(rows)
+
+
+def _matmul_flops() -> float:
+    """float32 multiply-adds x 2 a second that numpy reaches here on all cores."""
+    import time
+
+    import numpy
+
+    left = numpy.ones((512, 512), dtype=numpy.float32)
+    left @ left
+    start, rounds = time.perf_counter(), 0
+    while (elapsed := time.perf_counter() - start) < 0.1:
+        left @ left
+        rounds += 1
+    return rounds * 2 * 512**3 / elapsed
+
+
+def _refuse_unknown_metrics(gate: GateFile, sets: tuple[Evalset, ...]) -> None:
+    names = {item.name for item in sets}
+    carried = {metric for item in sets for metric in item.metrics}
+    for rule in gate.policy.rules:
+        where = f"{gate.path}:{rule.line}"
+        if rule.evalset is not None and rule.evalset not in names:
+            raise UsageError(f"{where}: rule on evalset {rule.evalset!r}, which this gate file does not run. It runs: "
+                             f"{', '.join(sorted(names))}.")  # fmt: skip
+        found = carried if rule.evalset is None else set(next(s.metrics for s in sets if s.name == rule.evalset))
+        if not rule.metric.startswith(("drift.", "latency.")) and rule.metric not in found:
+            raise UsageError(
+                f"{where}: no case of {rule.evalset or 'any evalset here'} is scored by {rule.metric!r}. "
+                f"Scored here: {', '.join(sorted(found))}."
+            )
+
+
+def _drafted(gate: GateFile) -> bool:
+    """A variant's answer may start from the baseline's, unless a rule on latency needs every token decoded."""
+    return not any(rule.metric.startswith("latency.") for rule in gate.policy.rules)
+
+
+def _same_tokens(one: ArmIdentity, other: ArmIdentity) -> bool:
+    return (one.tokenizer, one.template) == (other.tokenizer, other.template)
+
+
+def _prompts(arm: ArmSpec, renderer: Renderer, sets: tuple[Evalset, ...]) -> list[Prompt]:
+    cases: list[Case] = [case for item in sets for case in item.cases]
+    limit = context_length(Path(arm.model))
+    prompts, too_long = [], []
+    for case, token_ids in zip(cases, renderer.render(cases), strict=True):
+        if limit is not None and len(token_ids) + case.max_new_tokens > limit:
+            too_long.append(f"{case.evalset}/{case.id} ({len(token_ids)} + {case.max_new_tokens})")
+        prompts.append(
+            Prompt(
+                key=UnitKey("baseline", case.evalset, case.id),
+                case_hash=case.hash,
+                token_ids=token_ids,
+                max_new_tokens=case.max_new_tokens,
+            )
+        )
+    if too_long:
+        more = f" and {len(too_long) - 10} more" if len(too_long) > 10 else ""
+        raise UsageError(
+            f"{len(too_long)} prompts with their max_new_tokens do not fit the {limit} tokens of context of "
+            f"{arm.model}: {', '.join(too_long[:10])}{more}. Shorten or remove these cases, or use a model with "
+            "a longer context."
+        )
+    return prompts
+
+
+def _of_arm(prompt: Prompt, arm: ArmSpec) -> Prompt:
+    key = UnitKey(arm.name, prompt.key.evalset, prompt.key.case_id, prompt.key.repeat)
+    return Prompt(key=key, case_hash=prompt.case_hash, token_ids=prompt.token_ids, max_new_tokens=prompt.max_new_tokens)
+
+
+def _batches(prompts: list[Prompt]) -> Iterator[list[int]]:
+    """Positions of prompts that run together: alike in answer length first, since the longest answer sets the steps."""
+    order = sorted(
+        range(len(prompts)),
+        key=lambda i: (-(prompts[i].max_new_tokens // 16), -len(prompts[i].token_ids), prompts[i].key),
+    )
+    batch: list[int] = []
+    longest = answer = 0
+    for position in order:
+        prompt = prompts[position]
+        longest, answer = max(longest, len(prompt.token_ids)), max(answer, prompt.max_new_tokens)
+        if batch and (len(batch) == JOB_ROWS or (len(batch) + 1) * (longest + answer) > JOB_TOKENS):
+            yield batch
+            batch, longest, answer = [], len(prompt.token_ids), prompt.max_new_tokens
+        batch.append(position)
+    if batch:
+        yield batch
+
+
+def _as_dict(identity: ArmIdentity) -> dict[str, str]:
+    return {name: getattr(identity, name) for name in identity.__dataclass_fields__}

@@ -1,0 +1,157 @@
+"""The main path: plan, generate, score, store, decide."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from qualgate.config import GateFile
+from qualgate.errors import Exit, InfrastructureError, Interrupted, UsageError
+from qualgate.gate.verdict import decide, overall_exit
+from qualgate.plan import artifacts_folder, make_plan, sampling_settings
+from qualgate.records import Case, Evalset, Job, JobFailure, JobResult, Plan, Score, UnitKey, Verdict
+from qualgate.scoring import score
+from qualgate.store import runs
+from qualgate.store.database import Store, open_store
+from qualgate.workers.pool import run_jobs
+from qualgate.workers.unit import WorkerSettings
+
+Progress = Callable[[str, int, int], None]  # the arm, units done, units expected
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    run_id: str
+    verdicts: tuple[Verdict, ...]
+    exit: Exit
+    resumed: bool
+    failures: tuple[str, ...]  # one line for each job the machinery could not run
+
+
+def run(gate: GateFile, progress: Progress = lambda arm, done, total: None) -> Outcome:
+    """Judge every variant of the gate file. Interrupted (Ctrl-C, SIGTERM) it stops cleanly; called again, it resumes."""
+    plan = make_plan(gate)
+    with open_store(gate.store_url) as store, _sole_coordinator(Path(plan.artifacts)), _stop_requested() as stop:
+        record = runs.begin(store, plan)
+        failures = generate(plan, record, store, gate, progress, stop)
+        evidence = runs.evidence(store, record.run_id)
+        verdicts = decide(evidence, plan.policy)
+        runs.finish(store, record.run_id, verdicts, complete=not failures)
+        if not failures:
+            shutil.rmtree(plan.artifacts, ignore_errors=True)
+    return Outcome(
+        run_id=record.run_id,
+        verdicts=verdicts,
+        exit=overall_exit(verdicts),
+        resumed=record.resumed,
+        failures=failures,
+    )
+
+
+def generate(
+    plan: Plan,
+    record: runs.RunRecord,
+    store: Store,
+    gate: GateFile,
+    progress: Progress,
+    stop: Callable[[], signal.Signals | None],
+) -> tuple[str, ...]:
+    """Run what is not done yet; every finished job is scored and in the store before the next is looked at."""
+    cases = {(item.name, case.id): (case, item) for item in plan.evalsets for case in item.cases}
+    total, done = len(plan.expected), len(record.done)
+    settings = WorkerSettings(
+        cache_dir=str(artifacts_folder(gate.store_url) / "packed"),
+        sampling=sampling_settings(gate),
+        threads=max(1, (os.cpu_count() or 1) // gate.workers),
+    )
+    failures = []
+    progress("", done, total)
+    for outcome in run_jobs(_remaining(plan, record.done), settings, gate.workers, lambda: stop() is not None):
+        if isinstance(outcome, JobFailure):
+            runs.record_failure(store, record.run_id, outcome)
+            failures.append(f"{outcome.arm}, job {outcome.index}: {outcome.error}")
+            continue
+        new = sum(completion.key not in record.done for completion in outcome.completions)
+        runs.record(store, record.run_id, outcome, scores_of(outcome, cases))
+        progress(outcome.arm, done := done + new, total)
+    if (received := stop()) is not None:
+        raise Interrupted(
+            f"stopped with {done} of {total} units done and stored; run the same command again to resume",
+            Exit.TERMINATED if received == signal.SIGTERM else Exit.INTERRUPTED,
+        )
+    return tuple(failures)
+
+
+def scores_of(
+    result: JobResult, cases: dict[tuple[str, str], tuple[Case, Evalset]]
+) -> dict[UnitKey, tuple[Score, ...]]:
+    """Every score of a job's completions, by unit."""
+    return {
+        completion.key: score(
+            *cases[completion.key.evalset, completion.key.case_id], completion.text, completion.finish_reason
+        )
+        for completion in result.completions
+    }
+
+
+def gate_again(store: Store, run_id: str, gate: GateFile | None) -> tuple[Verdict, ...]:
+    """Decide from stored evidence alone, by the gate file's policy or by the one the run was made with."""
+    policy = gate.policy if gate is not None else runs.policy(store, run_id)
+    return decide(runs.evidence(store, run_id), policy)
+
+
+def _remaining(plan: Plan, done: frozenset[UnitKey]) -> list[Job]:
+    """Jobs with a unit that is not done, and baseline jobs whose artifact such a variant's job still needs."""
+    open_jobs = [job for job in plan.jobs if any(prompt.key not in done for prompt in job.prompts)]
+    needed = {job.index for job in open_jobs if not job.arm.is_baseline and job.artifact}
+    return [
+        job
+        for job in plan.jobs
+        if job in open_jobs or (job.arm.is_baseline and job.index in needed and not Path(job.artifact).is_file())
+    ]
+
+
+@contextmanager
+def _sole_coordinator(folder: Path) -> Iterator[None]:
+    """Hold the run's lock: a second process on the same run is refused, and a dead one's lock frees itself."""
+    import fcntl
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder.parent / f"{folder.name}.lock").open("w")
+    except OSError as error:
+        raise UsageError(f"{folder.parent}: cannot be written ({error.strerror}); it holds what a run needs.") from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise InfrastructureError(
+                "another qualgate process is working on this very run; wait for it, or stop it and run again"
+            ) from None
+        yield
+
+
+@contextmanager
+def _stop_requested() -> Iterator[Callable[[], signal.Signals | None]]:
+    """The first Ctrl-C or SIGTERM is a request, looked at between jobs; a second Ctrl-C interrupts at once."""
+    received: list[signal.Signals] = []
+
+    def on_signal(number: int, frame: object) -> None:
+        if received and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        received.append(signal.Signals(number))
+
+    try:
+        previous = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    except ValueError:  # not the main thread: nothing to install, and nothing will be requested
+        previous = {}
+    try:
+        yield lambda: received[0] if received else None
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
