@@ -279,6 +279,7 @@ class UnitEvidence:
     cluster: str | None = None
     kl: tuple[float, ...] = ()  # variants only: one value a position of the baseline's answer
     top1_agreement: float | None = None
+    first_divergence: int | None = None  # None with kl: the variant never would say another token
     error: str = ""
 
 
@@ -299,6 +300,7 @@ class RunEvidence:
     baseline: ArmEvidence
     variants: tuple[ArmEvidence, ...]
     integrity: tuple[str, ...] = ()  # what was found broken (hashes, duplicates); empty = intact
+    stale: tuple[str, ...] = ()  # what changed since the run (weights, evalsets, variants): every verdict undecided
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -356,3 +358,4 @@ class Verdict:
     exit: int
     reasons: tuple[str, ...]  # most important first; the first is the one-line reason
     comparisons: tuple[Comparison, ...] = ()
+    drift: dict[str, float | None] = field(default_factory=dict)  # shown, ranks and warns; decides by a rule alone
