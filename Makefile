@@ -1,0 +1,32 @@
+# Two commands: `make demo` judges quantized variants of the shipped model, `make test` runs the tests.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test check install chromium clean
+
+demo: $(VENV)/.installed
+	$(BIN)/qualgate demo
+
+test: $(VENV)/.installed chromium
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+install: $(VENV)/.installed
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
+	touch $@
+
+# The browser test needs Chromium; on Debian it is installed when missing and we may, elsewhere the test says so.
+chromium:
+	@command -v chromium >/dev/null 2>&1 || { \
+	  command -v apt-get >/dev/null 2>&1 && [ "$$(id -u)" = 0 ] && \
+	  apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null; } || \
+	  echo "no Chromium: the browser test will be skipped (install chromium to run it)"
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info qualgate-demo

@@ -1,0 +1,26 @@
+"""Benchmarks: one a file, each a function `run(quick) -> dict` of the one shape
+
+{"bench", "device", "versions", "rounds": [...], "goals": [{"id", "goal", "measured", "spread", "met"}]}
+
+A goal that was not run has `met: null` and a reason. Machines are noisy: ratios of interleaved rounds are quoted.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from qualgate.errors import UsageError
+
+BENCHMARKS = {
+    "generate": "our step loop against transformers.generate at its best batch size, same tokens",
+    "commands": "seconds a user waits: --help, gate over 20,000 stored scores, the dashboard's first page",
+    "demo": "the demo's seconds and memory, and its verdicts over evalset seeds",
+}
+
+
+def run_benchmark(name: str, *, quick: bool) -> dict[str, Any]:
+    """Run benchmark `name` (UsageError for an unknown one)."""
+    if name not in BENCHMARKS:
+        raise UsageError(f"no benchmark {name!r}; there are: {', '.join(BENCHMARKS)}.")
+    return importlib.import_module(f"qualgate.bench.{name}").run(quick)

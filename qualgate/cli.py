@@ -1,0 +1,352 @@
+"""The command line: parse, call one library function, render, exit with the contract's code.
+
+Rooms are imported inside the commands: `qualgate --help` must not wait for torch.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import click
+import typer
+
+from qualgate.errors import Exit, QualgateError, UsageError
+
+if TYPE_CHECKING:
+    from qualgate.report.summary import Report
+
+EXIT_CODES = """
+Exit codes: 0 approve · 10 block · 11 review · 12 undecided · 13 infrastructure failure or incomplete run ·
+14 integrity failure · 64 usage or configuration error · 130/143 interrupted, run again to resume.
+Only 0 lets a pipeline continue.
+"""
+
+app = typer.Typer(
+    name="qualgate",
+    help="Decides whether a quantized LLM variant may replace its full-precision baseline.",
+    epilog=EXIT_CODES,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+config_app = typer.Typer(help="The gate file: its schema, a check of yours, the metrics a rule may name.", no_args_is_help=True)  # fmt: skip
+evalset_app = typer.Typer(help="Evalsets: list the shipped ones, check your own.", no_args_is_help=True)
+db_app = typer.Typer(help="The store's schema.", no_args_is_help=True)
+app.add_typer(config_app, name="config")
+app.add_typer(evalset_app, name="evalset")
+app.add_typer(db_app, name="db")
+
+GateFileArgument = Annotated[Path, typer.Argument(metavar="GATE.yaml", help="the gate file")]
+OptionalGateFile = Annotated[Path | None, typer.Argument(metavar="[GATE.yaml]", help="the gate file")]
+StoreOption = Annotated[str | None, typer.Option("--store", help="the store's URL, when there is no gate file")]
+RunOption = Annotated[str | None, typer.Option("--run", help="a run's id; the newest by default")]
+JsonOption = Annotated[bool, typer.Option("--json", help="print JSON on stdout")]
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option("--out", help="folder for the store and the reports")] = Path("qualgate-demo"),
+    as_json: JsonOption = False,
+) -> None:
+    """Judge four quantized variants of the shipped reference model on the shipped evalsets (a few minutes)."""
+    from importlib.resources import files
+
+    out.mkdir(parents=True, exist_ok=True)
+    gate_file = out / "gate.yaml"
+    gate_file.write_text((files("qualgate") / "demo.yaml").read_text(encoding="utf-8"), encoding="utf-8")
+    _run(gate_file, as_json)
+
+
+@app.command()
+def run(gate_file: GateFileArgument, as_json: JsonOption = False) -> None:
+    """Generate with the baseline and every variant, score, store, and decide. Interrupted, it resumes when run again."""
+    _run(gate_file, as_json)
+
+
+def _run(gate_file: Path, as_json: bool) -> None:
+    from qualgate import run as main_path
+    from qualgate.config import load_gate_file
+    from qualgate.report.progress import shown_progress
+
+    gate = load_gate_file(gate_file)
+    with shown_progress() as progress:
+        outcome = main_path.run(gate, progress)
+    report = _report(gate.store_url, outcome.run_id)
+    folder = gate_file.parent / "qualgate-reports"
+    written = report.write(folder)
+    _show(report, as_json)
+    if not as_json:
+        for path in written:
+            typer.echo(f"report: {path}")
+        typer.echo(f"open the dashboard: qualgate dashboard --store {_relative_url(gate.store_url)}\n")
+        for line in report.lines():
+            typer.echo(line)
+    raise typer.Exit(outcome.exit)
+
+
+@app.command()
+def plan(gate_file: GateFileArgument, as_json: JsonOption = False) -> None:
+    """Show what `run` would do: arms, cases, tokens, rules, about how long. Generates nothing."""
+    from qualgate.config import load_gate_file
+    from qualgate.plan import forecast, make_plan
+    from qualgate.report.render import plan_as_json, plan_as_text
+
+    gate = load_gate_file(gate_file)
+    planned = make_plan(gate)
+    rows = forecast(planned, gate.workers)
+    typer.echo(plan_as_json(planned, rows) if as_json else plan_as_text(planned, rows, gate.workers))
+
+
+@app.command()
+def gate(
+    gate_file: OptionalGateFile = None, store: StoreOption = None, run_id: RunOption = None, as_json: JsonOption = False
+) -> None:
+    """Decide again from stored evidence, by the gate file's rules or (with --store) by the run's own. No generation."""
+    from qualgate.config import load_gate_file
+    from qualgate.run import decide_again
+
+    loaded = load_gate_file(gate_file) if gate_file is not None else None
+    url = _store_url(loaded.store_url if loaded else None, store)
+    outcome = decide_again(url, run_id, loaded)
+    report = _report(url, outcome.run_id)
+    _show(report, as_json)
+    if not as_json:
+        for line in report.lines():
+            typer.echo(line)
+    raise typer.Exit(outcome.exit)
+
+
+@app.command()
+def report(
+    gate_file: OptionalGateFile = None,
+    store: StoreOption = None,
+    run_id: RunOption = None,
+    format: Annotated[str, typer.Option("--format", help="terminal, json or markdown")] = "terminal",
+    out: Annotated[Path | None, typer.Option("--out", help="write to this file instead of the terminal")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show a stored run's verdicts with their numbers. The same stored evidence gives the same bytes."""
+    from qualgate.report.render import write_atomically
+
+    if format not in ("terminal", "json", "markdown"):
+        raise UsageError(f"--format {format}: not one of terminal, json, markdown.")
+    found = _report(_store_url_of(gate_file, store), run_id)
+    form = "json" if as_json else format
+    if out is not None:
+        write_atomically(out, found.as_json() if form == "json" else found.as_markdown())
+    elif form == "terminal":
+        _show(found, as_json=False)
+        for line in found.lines():
+            typer.echo(line)
+    else:
+        typer.echo(found.as_json() if form == "json" else found.as_markdown())
+
+
+@app.command()
+def dashboard(
+    gate_file: OptionalGateFile = None,
+    store: StoreOption = None,
+    port: Annotated[int, typer.Option("--port", help="on 127.0.0.1")] = 8501,
+) -> None:
+    """Open the reviewers' dashboard on this machine: runs, queue, flips, approve and block."""
+    import importlib.util
+    import subprocess
+
+    if importlib.util.find_spec("streamlit") is None:
+        raise UsageError("the dashboard needs streamlit: pip install 'qualgate[dashboard]'")
+    url = _store_url_of(gate_file, store)
+    spec = importlib.util.find_spec("qualgate_app.main")
+    assert spec is not None, "the wheel carries qualgate_app"
+    assert spec.origin is not None
+    flags = {
+        "server.port": str(port),
+        "server.address": "127.0.0.1",
+        "server.headless": "true",
+        "browser.gatherUsageStats": "false",
+        "server.fileWatcherType": "none",
+        "client.toolbarMode": "viewer",
+        "theme.base": "light",
+    }
+    command = [sys.executable, "-m", "streamlit", "run", spec.origin]
+    for name, value in flags.items():
+        command += [f"--{name}", value]
+    typer.echo(f"dashboard: http://127.0.0.1:{port}   (Ctrl-C ends it)")
+    try:
+        code = subprocess.call(command, env={**os.environ, "QUALGATE_STORE": url})
+    except KeyboardInterrupt:
+        code = 0
+    raise typer.Exit(Exit.APPROVE if code == 0 else Exit.INFRASTRUCTURE)
+
+
+@config_app.command("schema")
+def config_schema() -> None:
+    """Print the gate file's JSON Schema (draft 7), for editors."""
+    from qualgate.config import gate_file_schema
+
+    typer.echo(json.dumps(gate_file_schema(), indent=2))
+
+
+@config_app.command("check")
+def config_check(gate_file: GateFileArgument) -> None:
+    """Check a gate file, its models and its evalsets without running anything."""
+    from qualgate.config import load_gate_file
+    from qualgate.plan import make_plan
+
+    planned = make_plan(load_gate_file(gate_file))
+    typer.echo(
+        f"{gate_file}: fine. {len(planned.arms) - 1} variants, {len(planned.evalsets)} evalsets, "
+        f"{len(planned.expected)} units, {len(planned.policy.rules)} rules."
+    )
+
+
+@config_app.command("metrics")
+def config_metrics(as_json: JsonOption = False) -> None:
+    """List the metrics a rule may name."""
+    from dataclasses import asdict
+
+    from qualgate.metrics import METRICS
+
+    if as_json:
+        typer.echo(json.dumps([asdict(metric) for metric in METRICS.values()], indent=2))
+        return
+    for metric in METRICS.values():
+        typer.echo(f"{metric.name:<22} {metric.kind:<8} {', '.join(metric.bounds):<10} {metric.meaning} ({metric.unit})")
+
+
+@evalset_app.command("list")
+def evalset_list(as_json: JsonOption = False) -> None:
+    """List the shipped evalsets."""
+    from qualgate import evalsets
+
+    found = [evalsets.load(name, Path.cwd()) for name in evalsets.shipped()]
+    if as_json:
+        rows = [
+            {"name": s.name, "version": s.version, "cases": len(s.cases), "metrics": s.metrics, "sha256": s.sha256}
+            for s in found
+        ]
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    for item in found:
+        typer.echo(f"{item.name:<14} v{item.version:<5} {len(item.cases):>5} cases   {', '.join(item.metrics)}")
+
+
+@evalset_app.command("check")
+def evalset_check(path: Annotated[Path, typer.Argument(metavar="NAME.yaml")]) -> None:
+    """Name every fault of an evalset with file and line; exit 64 when there is one."""
+    from qualgate import evalsets
+
+    faults = evalsets.check(path)
+    for fault in faults:
+        typer.echo(str(fault), err=True)
+    if faults:
+        raise UsageError(f"{path}: {len(faults)} fault{'s' if len(faults) > 1 else ''}.")
+    found = evalsets.load(str(path.resolve()), path.parent)
+    typer.echo(f"{path}: fine. {len(found.cases)} cases, sha256 {found.sha256}")
+
+
+@db_app.command("upgrade")
+def db_upgrade(store: Annotated[str, typer.Option("--store", help="the store's URL")] = "sqlite:///qualgate.db") -> None:
+    """Bring a store's schema to this version, after a backup copy."""
+    from qualgate.store.database import upgrade
+
+    typer.echo(upgrade(store))
+
+
+@app.command()
+def doctor(as_json: JsonOption = False) -> None:
+    """Say what this machine and installation can do, and what is missing."""
+    from qualgate.doctor import findings
+
+    found = findings()
+    if as_json:
+        typer.echo(json.dumps([{"what": f.what, "ok": f.ok, "detail": f.detail} for f in found], indent=2))
+    else:
+        for finding in found:
+            typer.echo(f"{'ok  ' if finding.ok else 'NO  '} {finding.what:<14} {finding.detail}")
+    raise typer.Exit(Exit.APPROVE if all(f.ok or f.optional for f in found) else Exit.INFRASTRUCTURE)
+
+
+@app.command()
+def bench(
+    name: Annotated[str | None, typer.Argument(help="a benchmark's name")] = None,
+    listed: Annotated[bool, typer.Option("--list", help="list the benchmarks")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="fewer rounds, every goal")] = False,
+    out: Annotated[Path | None, typer.Option("--json", help="write the result to this file")] = None,
+) -> None:
+    """Run one of the benchmarks behind the figures in the README."""
+    from qualgate.bench import BENCHMARKS, run_benchmark
+    from qualgate.report.render import write_atomically
+
+    if listed or name is None:
+        for known, meaning in BENCHMARKS.items():
+            typer.echo(f"{known:<12} {meaning}")
+        return
+    result = json.dumps(run_benchmark(name, quick=quick), indent=2) + "\n"
+    if out is None:
+        typer.echo(result)
+    else:
+        write_atomically(out, result)
+        typer.echo(f"written: {out}")
+
+
+def _store_url(from_gate_file: str | None, option: str | None) -> str:
+    if from_gate_file is not None and option is not None:
+        raise UsageError("give either a gate file or --store, not both.")
+    url = from_gate_file or option or "sqlite:///qualgate.db"
+    return url if from_gate_file is not None or not url.startswith("sqlite:///") else _absolute_url(url)
+
+
+def _store_url_of(gate_file: Path | None, option: str | None) -> str:
+    from qualgate.config import load_gate_file
+
+    return _store_url(load_gate_file(gate_file).store_url if gate_file is not None else None, option)
+
+
+def _absolute_url(url: str) -> str:
+    return f"sqlite:///{Path(url.removeprefix('sqlite:///')).resolve()}"
+
+
+def _relative_url(url: str) -> str:
+    path = Path(url.removeprefix("sqlite:///"))
+    return f"sqlite:///{path.relative_to(Path.cwd())}" if path.is_relative_to(Path.cwd()) else url
+
+
+def _report(url: str, run_id: str | None) -> Report:
+    from qualgate.report.summary import load_report
+
+    return load_report(url, run_id)
+
+
+def _show(found: Report, as_json: bool) -> None:
+    if as_json:
+        typer.echo(found.as_json())
+    else:
+        from qualgate.report.terminal import print_report
+
+        print_report(found)
+
+
+def main() -> None:
+    """Entry point: every outcome leaves through the contract's exit codes, and no error shows a traceback."""
+    try:
+        code = app(standalone_mode=False)
+    except QualgateError as error:
+        typer.echo(f"qualgate: {error}", err=True)
+        code = error.exit
+    except click.exceptions.Abort:
+        code = Exit.INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        code = Exit.USAGE
+    except KeyboardInterrupt:
+        typer.echo("qualgate: interrupted", err=True)
+        code = Exit.INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the interpreter's own flush is quiet
+        code = Exit.INFRASTRUCTURE  # the reader left before the verdict was out: never a pass
+    sys.exit(int(code or 0))

@@ -1,0 +1,100 @@
+"""What this machine and this installation can do, each finding with what to do about it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import sqlite3
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    what: str
+    ok: bool
+    detail: str
+    optional: bool = False  # a NO here does not stop a run
+
+
+def findings() -> tuple[Finding, ...]:
+    """Every check, in the order a reader wants them. Imports torch (seconds)."""
+    checks: tuple[Callable[[], Finding], ...] = (
+        _python, _torch, _device, _kernels, _transformers, _sqlite, _disk, _reference_model, _evalsets, _dashboard,
+    )  # fmt: skip
+    return tuple(_guarded(check) for check in checks)
+
+
+def _guarded(check: Callable[[], Finding]) -> Finding:
+    try:
+        return check()
+    except Exception as error:  # a broken installation must be reported, not crash the report
+        return Finding(what=check.__name__.strip("_"), ok=False, detail=f"{type(error).__name__}: {error}")
+
+
+def _python() -> Finding:
+    return Finding(
+        what="python",
+        ok=sys.version_info >= (3, 11),
+        detail=f"{platform.python_version()} on {platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
+    )
+
+
+def _torch() -> Finding:
+    import torch
+
+    return Finding(what="torch", ok=True, detail=f"{torch.__version__}, CPU capability {torch.backends.cpu.get_cpu_capability()}")  # fmt: skip
+
+
+def _device() -> Finding:
+    import torch
+
+    if torch.cuda.is_available():
+        return Finding(what="device", ok=True, detail=f"cuda: {torch.cuda.get_device_name(0)}")
+    return Finding(what="device", ok=True, detail="cpu; arithmetic in float32 whatever the weights' dtype")
+
+
+def _kernels() -> Finding:
+    import qualgate_kernels  # noqa: F401
+
+    return Finding(what="kernels", ok=True, detail="plain-torch twins serve int8, int4, int2 and mxfp4 (no fused kernels in this version)")  # fmt: skip
+
+
+def _transformers() -> Finding:
+    return Finding(what="transformers", ok=True, detail=importlib.metadata.version("transformers"))
+
+
+def _sqlite() -> Finding:
+    return Finding(what="sqlite", ok=sqlite3.sqlite_version_info >= (3, 35), detail=f"{sqlite3.sqlite_version} (3.35 or newer is needed)")  # fmt: skip
+
+
+def _disk() -> Finding:
+    with tempfile.NamedTemporaryFile(dir=Path.cwd()):
+        pass
+    return Finding(what="folder", ok=True, detail=f"{Path.cwd()} can be written")
+
+
+def _reference_model() -> Finding:
+    from qualgate import refmodel
+    from qualgate.engine.load import check_model
+
+    check_model(refmodel.path())
+    return Finding(what="reference", ok=True, detail=f"the shipped model is whole ({refmodel.path()})")
+
+
+def _evalsets() -> Finding:
+    from qualgate import evalsets
+
+    names = evalsets.shipped()
+    return Finding(what="evalsets", ok=bool(names), detail=", ".join(names))
+
+
+def _dashboard() -> Finding:
+    found = importlib.util.find_spec("streamlit") is not None
+    detail = importlib.metadata.version("streamlit") if found else "not installed: pip install 'qualgate[dashboard]'"
+    return Finding(what="dashboard", ok=found, detail=detail, optional=True)

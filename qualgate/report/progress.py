@@ -1,0 +1,56 @@
+"""Progress of long work: a bar on a terminal, plain lines in CI. Always on stderr; stdout belongs to the result."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+PLAIN_STEP = 0.1  # a plain line each tenth of the way
+
+
+@contextmanager
+def shown_progress() -> Iterator[Callable[[str, int, int], None]]:
+    """Yields `progress(arm, done, total)`, called after every finished job."""
+    if sys.stderr.isatty():
+        yield from _bar()
+    else:
+        yield _plain_lines()
+
+
+def _bar() -> Iterator[Callable[[str, int, int], None]]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}", justify="left"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("answers"),
+        TimeElapsedColumn(),
+        TextColumn("left:"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("planning", total=None)
+
+        def progress(arm: str, done: int, total: int) -> None:
+            bar.update(task, description=arm or "loading", completed=done, total=total)
+
+        yield progress
+
+
+def _plain_lines() -> Callable[[str, int, int], None]:
+    start = time.monotonic()
+    shown = -1.0
+
+    def progress(arm: str, done: int, total: int) -> None:
+        nonlocal shown
+        share = done / total if total else 1.0
+        if share >= shown + PLAIN_STEP or done == total:
+            shown = share
+            seconds = time.monotonic() - start
+            print(f"{done:>7} of {total} answers  {share:>4.0%}  {seconds:>5.0f} s  {arm}", file=sys.stderr, flush=True)
+
+    return progress
