@@ -34,7 +34,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-config_app = typer.Typer(help="The gate file: its schema, a check of yours, the metrics a rule may name.", no_args_is_help=True)  # fmt: skip
+config_app = typer.Typer(help="The gate file: schema, check, and the metrics a rule may name.", no_args_is_help=True)
 evalset_app = typer.Typer(help="Evalsets: list the shipped ones, check your own.", no_args_is_help=True)
 db_app = typer.Typer(help="The store's schema.", no_args_is_help=True)
 app.add_typer(config_app, name="config")
@@ -64,7 +64,7 @@ def demo(
 
 @app.command()
 def run(gate_file: GateFileArgument, as_json: JsonOption = False) -> None:
-    """Generate with the baseline and every variant, score, store, and decide. Interrupted, it resumes when run again."""
+    """Generate with the baseline and every variant, score, store, decide. Interrupted, run it again: it resumes."""
     _run(gate_file, as_json)
 
 
@@ -215,7 +215,9 @@ def config_metrics(as_json: JsonOption = False) -> None:
         typer.echo(json.dumps([asdict(metric) for metric in METRICS.values()], indent=2))
         return
     for metric in METRICS.values():
-        typer.echo(f"{metric.name:<22} {metric.kind:<8} {', '.join(metric.bounds):<10} {metric.meaning} ({metric.unit})")
+        typer.echo(
+            f"{metric.name:<22} {metric.kind:<8} {', '.join(metric.bounds):<10} {metric.meaning} ({metric.unit})"
+        )
 
 
 @evalset_app.command("list")
@@ -250,7 +252,9 @@ def evalset_check(path: Annotated[Path, typer.Argument(metavar="NAME.yaml")]) ->
 
 
 @db_app.command("upgrade")
-def db_upgrade(store: Annotated[str, typer.Option("--store", help="the store's URL")] = "sqlite:///qualgate.db") -> None:
+def db_upgrade(
+    store: Annotated[str, typer.Option("--store", help="the store's URL")] = "sqlite:///qualgate.db",
+) -> None:
     """Bring a store's schema to this version, after a backup copy."""
     from qualgate.store.database import upgrade
 

@@ -25,8 +25,17 @@ class Finding:
 def findings() -> tuple[Finding, ...]:
     """Every check, in the order a reader wants them. Imports torch (seconds)."""
     checks: tuple[Callable[[], Finding], ...] = (
-        _python, _torch, _device, _kernels, _transformers, _sqlite, _disk, _reference_model, _evalsets, _dashboard,
-    )  # fmt: skip
+        _python,
+        _torch,
+        _device,
+        _kernels,
+        _transformers,
+        _sqlite,
+        _disk,
+        _reference_model,
+        _evalsets,
+        _dashboard,
+    )
     return tuple(_guarded(check) for check in checks)
 
 
@@ -48,7 +57,9 @@ def _python() -> Finding:
 def _torch() -> Finding:
     import torch
 
-    return Finding(what="torch", ok=True, detail=f"{torch.__version__}, CPU capability {torch.backends.cpu.get_cpu_capability()}")  # fmt: skip
+    return Finding(
+        what="torch", ok=True, detail=f"{torch.__version__}, CPU capability {torch.backends.cpu.get_cpu_capability()}"
+    )
 
 
 def _device() -> Finding:
@@ -62,7 +73,11 @@ def _device() -> Finding:
 def _kernels() -> Finding:
     import qualgate_kernels  # noqa: F401
 
-    return Finding(what="kernels", ok=True, detail="plain-torch twins serve int8, int4, int2 and mxfp4 (no fused kernels in this version)")  # fmt: skip
+    return Finding(
+        what="kernels",
+        ok=True,
+        detail="plain-torch twins serve int8, int4, int2 and mxfp4 (no fused kernels in this version)",
+    )
 
 
 def _transformers() -> Finding:
@@ -70,7 +85,11 @@ def _transformers() -> Finding:
 
 
 def _sqlite() -> Finding:
-    return Finding(what="sqlite", ok=sqlite3.sqlite_version_info >= (3, 35), detail=f"{sqlite3.sqlite_version} (3.35 or newer is needed)")  # fmt: skip
+    return Finding(
+        what="sqlite",
+        ok=sqlite3.sqlite_version_info >= (3, 35),
+        detail=f"{sqlite3.sqlite_version} (3.35 or newer is needed)",
+    )
 
 
 def _disk() -> Finding:

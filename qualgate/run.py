@@ -34,7 +34,7 @@ class Outcome:
 
 
 def run(gate: GateFile, progress: Progress = lambda arm, done, total: None) -> Outcome:
-    """Judge every variant of the gate file. Interrupted (Ctrl-C, SIGTERM) it stops cleanly; called again, it resumes."""
+    """Judge every variant of the gate file. Ctrl-C or SIGTERM stops it cleanly; called again, it resumes."""
     plan = make_plan(gate)
     with open_store(gate.store_url) as store, _sole_coordinator(Path(plan.artifacts)), _stop_requested() as stop:
         record = runs.begin(store, plan)

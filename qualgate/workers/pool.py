@@ -6,6 +6,7 @@ goes back to the queue, and after MAX_ATTEMPTS deaths becomes a JobFailure. Stop
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from qualgate.records import Job, JobFailure, JobResult
 from qualgate.workers.unit import Refused, WorkerSettings, serve
 
 MAX_ATTEMPTS = 3
+Body = Callable[[Connection, WorkerSettings], None]
 POLL_SECONDS = 0.2  # how often a stop request is looked for while every worker is busy
 
 
@@ -64,17 +66,22 @@ class Queue:
 
 
 def run_jobs(
-    jobs: Sequence[Job], settings: WorkerSettings, count: int, stop: Callable[[], bool] = lambda: False
+    jobs: Sequence[Job],
+    settings: WorkerSettings,
+    count: int,
+    stop: Callable[[], bool] = lambda: False,
+    body: Body = serve,
 ) -> Iterator[JobResult | JobFailure]:
     """Run `jobs` on `count` workers; yields each outcome as it arrives and ends early, cleanly, once `stop()` is true.
 
+    body: what a worker process runs; it must be importable by name in a fresh interpreter.
     Raises UsageError when a worker finds that the user's model cannot be run at all.
     """
     queue = Queue(list(jobs))
     deaths: dict[tuple[str, int], int] = {}
     workers: list[_Worker] = []
     try:
-        workers.extend(_spawn(settings) for _ in range(min(count, len(jobs))))
+        workers.extend(_spawn(body, settings) for _ in range(min(count, len(jobs))))
         while not stop():
             for worker in workers:
                 if worker.job is None:
@@ -89,7 +96,7 @@ def run_jobs(
                 try:
                     outcome = worker.pipe.recv()
                 except (EOFError, ConnectionResetError):
-                    workers[workers.index(worker)] = _spawn(settings)
+                    workers[workers.index(worker)] = _spawn(body, settings)
                     code = _reap(worker)
                     key = (job.arm.name, job.index)
                     deaths[key] = deaths.get(key, 0) + 1
@@ -116,10 +123,10 @@ def run_jobs(
             worker.process.join()
 
 
-def _spawn(settings: WorkerSettings) -> _Worker:
+def _spawn(body: Body, settings: WorkerSettings) -> _Worker:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    process = context.Process(target=serve, args=(theirs, settings), daemon=True)
+    process = context.Process(target=body, args=(theirs, settings), daemon=True)
     process.start()
     theirs.close()
     return _Worker(process, ours)
@@ -130,10 +137,8 @@ def _hand_out(worker: _Worker, queue: Queue, workers: list[_Worker]) -> None:
     if job is None:
         return
     worker.job, worker.arm = job, job.arm.name
-    try:
+    with contextlib.suppress(OSError):  # it died while idle: the next receive notices, and the job is handed out again
         worker.pipe.send(job)
-    except OSError:
-        pass  # it died while idle: the broken pipe is noticed, and the job handed out again, at the next receive
 
 
 def _reap(worker: _Worker) -> str:

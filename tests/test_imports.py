@@ -1,0 +1,151 @@
+"""Imports go downward only, and nothing heavy is loaded before it is needed."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCES = {
+    "qualgate": ROOT / "qualgate",
+    "qualgate_kernels": ROOT / "kernels" / "qualgate_kernels",
+    "qualgate_app": ROOT / "app",
+    "qualgate_migrations": ROOT / "migrations",
+    "qualgate_evalsets": ROOT / "evalsets",
+}
+
+# A room may import the rooms named after it (and itself); `run`, `bench` and `cli` stand on top.
+FLOOR = {"errors", "identity", "records", "metrics"}
+ALLOWED = {
+    "errors": set(),
+    "identity": set(),
+    "records": {"identity"},
+    "metrics": set(),
+    "evalsets": FLOOR | {"scoring"},
+    "config": FLOOR | {"quant", "refmodel", "evalsets"},
+    "scoring": FLOOR,
+    "stats": {"errors"},
+    "gate": FLOOR | {"stats"},
+    "quant": FLOOR,
+    "engine": FLOOR | {"quant"},
+    "store": FLOOR,
+    "workers": FLOOR | {"engine"},
+    "refmodel": {"errors", "identity"},
+    "plan": FLOOR | {"config", "evalsets", "engine", "scoring"},
+    "report": FLOOR | {"store", "plan"},
+    "run": FLOOR | {"config", "evalsets", "plan", "scoring", "gate", "store", "workers"},
+    "doctor": FLOOR | {"engine", "evalsets", "refmodel"},
+}
+LEAVES = {"quant": {"qualgate_kernels"}, "engine": {"qualgate_kernels"}, "refmodel": {"qualgate_evalsets"}}
+
+
+def room(module: str) -> str:
+    parts = module.split(".")
+    return parts[1] if parts[0] == "qualgate" and len(parts) > 1 else parts[0]
+
+
+def modules() -> dict[str, Path]:
+    found = {}
+    for package, folder in SOURCES.items():
+        for path in folder.rglob("*.py"):
+            name = ".".join((package, *path.relative_to(folder).with_suffix("").parts)).removesuffix(".__init__")
+            found[name] = path
+    return found
+
+
+def imported(path: Path, known: set[str]) -> set[str]:
+    """Our own modules that a file imports, anywhere in it but under TYPE_CHECKING."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    typing_only = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for inner in ast.walk(node)
+    }
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if id(node) in typing_only:
+            continue
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {f"{node.module}.{alias.name}" for alias in node.names} | {node.module}
+    return {name for name in names if name in known}
+
+
+GRAPH = {name: imported(path, set(modules())) - {name} for name, path in modules().items()}
+
+
+def test_no_import_climbs_to_a_higher_room():
+    upward = []
+    for name, targets in GRAPH.items():
+        here = room(name)
+        if here in ("qualgate", "cli", "bench"):
+            continue
+        for target in targets:
+            there = room(target)
+            allowed = ALLOWED.get(here, set()) | LEAVES.get(here, set()) | {here, "qualgate"}
+            if here == "qualgate_app":
+                allowed = {here, "store", "metrics", "errors", "records"} | {"qualgate"}
+            if here == "qualgate_migrations":
+                allowed = {here, "store", "qualgate"}
+            if there not in allowed:
+                upward.append(f"{name} imports {target}")
+    assert upward == []
+
+
+def test_the_import_graph_has_no_circle():
+    packages = {name for name, path in modules().items() if path.name == "__init__.py"}
+    # A package's __init__ re-exports its modules; what counts is what the modules say of each other.
+    graph = {name: targets - packages for name, targets in GRAPH.items() if name not in packages}
+    try:
+        tuple(TopologicalSorter(graph).static_order())
+    except CycleError as error:
+        pytest.fail(f"circle: {' -> '.join(error.args[1])}")
+
+
+def test_kernels_import_torch_alone_and_never_qualgate():
+    for name, path in modules().items():
+        if room(name) == "qualgate_kernels":
+            tops = {
+                (node.module or "").split(".")[0] if isinstance(node, ast.ImportFrom) else alias.name.split(".")[0]
+                for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+                if isinstance(node, ast.Import | ast.ImportFrom)
+                for alias in node.names
+            }
+            ours = {"torch", "triton", "qualgate_kernels"}
+            assert tops - ours <= set(sys.stdlib_module_names), name
+
+
+LIGHT = (
+    "qualgate",
+    "qualgate.cli",
+    "qualgate.config",
+    "qualgate.evalsets",
+    "qualgate.scoring",
+    "qualgate.gate.verdict",
+    "qualgate.store.runs",
+    "qualgate.store.queries",
+    "qualgate.plan",
+    "qualgate.run",
+    "qualgate.report.summary",
+)
+
+
+@pytest.mark.parametrize("module", LIGHT)
+def test_a_light_module_loads_neither_torch_nor_a_model_library(module):
+    heavy = "sorted({'torch', 'streamlit', 'ray', 'lm_eval'} & set(sys.modules))"
+    code = f"import sys, {module}; sys.exit(str({heavy}) if {heavy} else 0)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_importing_the_command_line_loads_no_room():
+    code = "import sys, qualgate.cli; print(sorted(m for m in sys.modules if m.startswith('qualgate.')))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stdout.strip() == "['qualgate.cli', 'qualgate.errors']"

@@ -1,0 +1,97 @@
+"""Worker bodies for the pool's tests: they answer without a model, and fail in the ways real ones do."""
+
+from __future__ import annotations
+
+import os
+import signal
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from qualgate.records import ArmFootprint, ArmIdentity, Completion, Job, JobFailure, JobResult
+from qualgate.workers.unit import Refused, WorkerSettings
+
+IDENTITY = ArmIdentity(weights="w", config="c", tokenizer="t", template="p", sampling="s", engine="e")
+FOOTPRINT = ArmFootprint(bytes_on_disk=1, bytes_in_memory=1, quantized_bytes=0, effective_bits=16.0)
+
+
+def result_of(job: Job) -> JobResult:
+    return JobResult(
+        index=job.index,
+        arm=job.arm.name,
+        identity=IDENTITY,
+        footprint=FOOTPRINT,
+        completions=tuple(
+            Completion(
+                key=prompt.key,
+                case_hash=prompt.case_hash,
+                token_ids=(1,),
+                text=prompt.key.case_id,
+                finish_reason="eos",
+                prompt_tokens=len(prompt.token_ids),
+                logprobs=(0.0,),
+                margins=(1.0,),
+                ttft=0.1,
+                e2e=0.1,
+            )
+            for prompt in job.prompts
+        ),
+    )
+
+
+def answering(pipe: Connection, settings: WorkerSettings) -> None:
+    """Answers every job; the baseline's leave a file where their artifact would be, and variants insist on it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    while True:
+        try:
+            job: Job = pipe.recv()
+        except EOFError:
+            return
+        if job.arm.is_baseline:
+            Path(job.artifact).write_text("made")
+        else:
+            assert Path(job.artifact).is_file(), "a variant's job ran before its baseline's"
+        pipe.send(result_of(job))
+
+
+def dying_once(pipe: Connection, settings: WorkerSettings) -> None:
+    """Kills itself in the middle of job 2, the first time anyone runs it."""
+    while True:
+        try:
+            job: Job = pipe.recv()
+        except EOFError:
+            return
+        marker = Path(settings.cache_dir) / "died"
+        if job.index == 2 and not marker.exists():
+            marker.write_text("")
+            os.kill(os.getpid(), signal.SIGKILL)
+        pipe.send(result_of(job))
+
+
+def dying_always(pipe: Connection, settings: WorkerSettings) -> None:
+    """Job 2 of any arm kills whoever takes it."""
+    while True:
+        try:
+            job: Job = pipe.recv()
+        except EOFError:
+            return
+        if job.index == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        pipe.send(result_of(job))
+
+
+def failing(pipe: Connection, settings: WorkerSettings) -> None:
+    """The baseline's job 1 fails in the machinery."""
+    while True:
+        try:
+            job: Job = pipe.recv()
+        except EOFError:
+            return
+        if job.index == 1 and job.arm.is_baseline:
+            pipe.send(JobFailure(index=1, arm=job.arm.name, keys=tuple(p.key for p in job.prompts), error="NaN logits"))
+        else:
+            pipe.send(result_of(job))
+
+
+def refusing(pipe: Connection, settings: WorkerSettings) -> None:
+    pipe.recv()
+    pipe.send(Refused("the model's tensors do not fit its config"))

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from qualgate.errors import UsageError
+from qualgate.records import ArmSpec, Job, JobFailure, JobResult, Prompt, QuantizeRecipe, UnitKey
+from qualgate.workers.pool import MAX_ATTEMPTS, run_jobs
+from qualgate.workers.unit import WorkerSettings
+from tests.workers import fake_worker
+
+BASELINE = ArmSpec(name="baseline", model="m")
+VARIANTS = tuple(
+    ArmSpec(name=name, model="m", quantize=QuantizeRecipe(method=method, group_size=32))
+    for name, method in (("a", "int8"), ("b", "int4"))
+)
+
+
+def jobs(folder: Path, count: int = 5) -> list[Job]:
+    return [
+        Job(
+            index=index,
+            arm=arm,
+            prompts=tuple(
+                Prompt(key=UnitKey(arm.name, "set", f"{index}-{row}"), case_hash="h", token_ids=(1,), max_new_tokens=4)
+                for row in range(3)
+            ),
+            artifact=str(folder / f"{index}"),
+            drafted=True,
+        )
+        for arm in (BASELINE, *VARIANTS)
+        for index in range(count)
+    ]
+
+
+def run(folder: Path, body, **options):
+    settings = WorkerSettings(cache_dir=str(folder), sampling={}, threads=1)
+    return list(run_jobs(jobs(folder), settings, 2, body=body, **options))
+
+
+def units(outcomes) -> Counter:
+    return Counter(completion.key for outcome in outcomes for completion in outcome.completions)
+
+
+def test_every_job_is_answered_once_and_variants_wait_for_their_baseline(tmp_path):
+    outcomes = run(tmp_path, fake_worker.answering)
+    assert all(isinstance(outcome, JobResult) for outcome in outcomes)
+    assert units(outcomes) == Counter(prompt.key for job in jobs(tmp_path) for prompt in job.prompts)
+
+
+def test_a_worker_killed_in_the_middle_of_a_job_loses_and_doubles_nothing(tmp_path):
+    outcomes = run(tmp_path, fake_worker.dying_once)
+    assert (tmp_path / "died").exists()
+    assert units(outcomes) == Counter(prompt.key for job in jobs(tmp_path) for prompt in job.prompts)
+
+
+def test_a_job_that_kills_every_worker_becomes_a_failure_and_takes_its_variants_with_it(tmp_path):
+    outcomes = run(tmp_path, fake_worker.dying_always)
+    failures = [outcome for outcome in outcomes if isinstance(outcome, JobFailure)]
+    assert sorted((failure.arm, failure.index) for failure in failures) == [("a", 2), ("b", 2), ("baseline", 2)]
+    assert f"died {MAX_ATTEMPTS} times" in failures[0].error
+    assert "signal 9" in failures[0].error
+    assert len(outcomes) == 15
+
+
+def test_a_failed_baseline_job_fails_the_variants_jobs_that_needed_its_artifact(tmp_path):
+    outcomes = run(tmp_path, fake_worker.failing)
+    failures = {(o.arm, o.index): o.error for o in outcomes if isinstance(o, JobFailure)}
+    assert set(failures) == {("baseline", 1), ("a", 1), ("b", 1)}
+    assert failures["a", 1] == "the baseline's job 1 failed: NaN logits"
+
+
+def test_a_mistake_of_the_user_found_by_a_worker_stops_the_run_with_its_message(tmp_path):
+    with pytest.raises(UsageError, match="do not fit its config"):
+        run(tmp_path, fake_worker.refusing)
+
+
+def test_a_stop_request_ends_the_run_between_jobs_and_keeps_what_is_finished(tmp_path):
+    finished: list[JobResult | JobFailure] = []
+    settings = WorkerSettings(cache_dir=str(tmp_path), sampling={}, threads=1)
+    for outcome in run_jobs(jobs(tmp_path), settings, 2, stop=lambda: len(finished) >= 4, body=fake_worker.answering):
+        finished.append(outcome)
+    assert 4 <= len(finished) < 15
+
+
+def test_one_worker_and_no_jobs_are_fine(tmp_path):
+    settings = WorkerSettings(cache_dir=str(tmp_path), sampling={}, threads=1)
+    assert list(run_jobs([], settings, 2, body=fake_worker.answering)) == []
+    assert len(list(run_jobs(jobs(tmp_path, 2), settings, 1, body=fake_worker.answering))) == 6
