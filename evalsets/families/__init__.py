@@ -1,0 +1,32 @@
+"""The seven task families. Each module has TEMPLATES (id to template) and `make_case(values, level, template)`.
+
+`make_case` returns a case without its id and token budget: `task`, `messages`, `tags`, `answer` (the one right text)
+and what the family's own scorers read (`schema`, `tools` + `expected_calls`, `tests` + `entry_point`).
+`level`, 0 to 1, is the difficulty: longer numbers, longer lists, more records, more tools to choose from.
+"""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+FAMILIES = ("arithmetic", "json_extract", "tool_calls", "code", "transform", "reformat", "grounded_qa")
+
+
+def family(name: str) -> ModuleType:
+    """The module of one family."""
+    return import_module(f"{__name__}.{name}")
+
+
+def user(text: str) -> list[dict[str, str]]:
+    """A conversation of one user message."""
+    return [{"role": "user", "content": text}]
+
+
+def case_hash(case: dict[str, Any]) -> str:
+    """SHA-256 of the case's JSON without its tags: what a score of this case is filed under."""
+    body = {key: value for key, value in case.items() if key != "tags"}
+    return sha256(json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()).hexdigest()

@@ -1,0 +1,100 @@
+"""Record reformatting: the same few records, read in one notation and written in another.
+
+A template is an ordered pair of notations. Level sets how many records and fields there are; at the levels the evalset
+uses, answers run to 100-200 tokens, so that an error has room to grow.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from qualgate_evalsets.families import user
+from qualgate_evalsets.values import Values
+
+Records = list[dict[str, str]]
+FIELDS: dict[str, Callable[[Values], str]] = {
+    "name": Values.name,
+    "city": Values.name,
+    "owner": Values.name,
+    "item": Values.word,
+    "team": Values.word,
+    "kind": Values.word,
+    "code": Values.code,
+    "id": lambda values: str(values.integer(100, 999)),
+    "size": lambda values: str(values.integer(2, 99)),
+    "year": lambda values: str(values.integer(1900, 2099)),
+    "price": Values.price,
+}
+
+
+def csv(records: Records) -> str:
+    return "\n".join(",".join(row) for row in (records[0], *(record.values() for record in records)))
+
+
+def pipes(records: Records) -> str:
+    return "\n".join(" | ".join(row) for row in (records[0], *(record.values() for record in records)))
+
+
+def markdown(records: Records) -> str:
+    rows = [list(records[0]), ["-"] * len(records[0]), *(list(record.values()) for record in records)]
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def json_lines(records: Records) -> str:
+    return "\n".join(json.dumps(record) for record in records)
+
+
+def blocks(records: Records) -> str:
+    return "\n\n".join("\n".join(f"{key}: {value}" for key, value in record.items()) for record in records)
+
+
+def yaml(records: Records) -> str:
+    lines = [f"{'  ' if place else '- '}{key}: {value}" for record in records for place, (key, value) in enumerate(record.items())]
+    return "\n".join(lines)
+
+
+def pairs(records: Records) -> str:
+    return "\n".join(" ".join(f"{key}={value}" for key, value in record.items()) for record in records)
+
+
+def ini(records: Records) -> str:
+    sections = []
+    for number, record in enumerate(records, start=1):
+        sections.append("\n".join([f"[{number}]", *(f"{key}={value}" for key, value in record.items())]))
+    return "\n".join(sections)
+
+
+def xml(records: Records) -> str:
+    return "\n".join("<r " + " ".join(f'{key}="{value}"' for key, value in record.items()) + "/>" for record in records)
+
+
+def columns(records: Records) -> str:
+    return "\n".join(f"{key}: " + ", ".join(record[key] for record in records) for key in records[0])
+
+
+NOTATIONS = {
+    "csv": csv, "pipes": pipes, "markdown": markdown, "json": json_lines, "blocks": blocks,
+    "yaml": yaml, "pairs": pairs, "ini": ini, "xml": xml, "columns": columns,
+}  # fmt: skip
+ROUTES = (
+    "csv>json csv>markdown csv>blocks csv>yaml csv>pairs csv>xml csv>ini pipes>json pipes>csv pipes>yaml "
+    "markdown>csv markdown>json markdown>pairs json>csv json>markdown json>pairs json>yaml blocks>json blocks>csv "
+    "yaml>json yaml>pairs pairs>json pairs>csv pairs>blocks ini>json ini>csv xml>json xml>csv columns>csv columns>json"
+).split()
+TEMPLATES = {f"form-{number:02}": tuple(route.split(">")) for number, route in enumerate(ROUTES, start=1)}
+
+
+def make_case(values: Values, level: float, template: str) -> dict[str, Any]:
+    rng = values.rng
+    source, target = TEMPLATES[template]
+    names = rng.sample(list(FIELDS), 2 + round(rng.random() * 0.6 + 1.6 * level))
+    count = 1 + round(5 * level)
+    records = [{name: FIELDS[name](values) for name in names} for _ in range(count)]
+    return {
+        "task": "reformat",
+        "messages": user(f"{source} to {target}:\n{NOTATIONS[source](records)}"),
+        "answer": NOTATIONS[target](records),
+        "tags": [f"template:{template}", f"records:{count}"],
+    }

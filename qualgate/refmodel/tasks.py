@@ -1,0 +1,72 @@
+"""What the reference model learns from: an endless stream of cases of the seven families, easy ones first.
+
+Copying comes first: a few percent of the run repeat and look up words, because the attention heads that later copy a
+record's values or find a sentence in a passage form there. After that the highest level in the mix rises to 1.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+from qualgate_evalsets.families import FAMILIES, family, user
+from qualgate_evalsets.values import SYLLABLES, Split, Values
+
+# Share of samples. Reformatting and passages are where small models fail, so they come most often.
+WEIGHTS = {
+    "arithmetic": 1.2,
+    "json_extract": 1.0,
+    "tool_calls": 1.0,
+    "code": 0.9,
+    "transform": 1.2,
+    "reformat": 1.4,
+    "grounded_qa": 2.0,
+}
+WARM_UP = 0.06  # of the run is spent, in part, on pure copying
+FULL_LEVEL = 0.35  # of the run until the hardest cases are in the mix
+
+
+def draw_case(rng: random.Random, name: str, split: Split, level: float) -> dict[str, Any]:
+    """One case of a family, from any of its templates."""
+    module = family(name)
+    return module.make_case(Values(rng, split), level, rng.choice(list(module.TEMPLATES)))
+
+
+def copy_case(rng: random.Random) -> dict[str, Any]:
+    """Repeat some words, or give the word that followed another one."""
+    values = Values(rng, "train")
+    words = values.words(rng.randint(2, 12))
+    if rng.random() < 0.5:
+        return {"messages": user(f"Repeat: {' '.join(words)}"), "answer": " ".join(words)}
+    pairs = list(zip(words[::2], words[1::2], strict=False))
+    asked = rng.sample(pairs, len(pairs))
+    listing = ", ".join(f"{key}={value}" for key, value in pairs)
+    return {
+        "messages": user(f"{listing}: {' '.join(key for key, _ in asked)}"),
+        "answer": ", ".join(f"{key}={value}" for key, value in asked),
+    }
+
+
+def training_case(rng: random.Random, progress: float) -> dict[str, Any]:
+    """A case for a run that is `progress` (0 to 1) of its way through."""
+    if progress < WARM_UP and rng.random() < 0.7 * (1 - progress / WARM_UP):
+        return copy_case(rng)
+    name = rng.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
+    hardest = min(1.0, 0.1 + 0.9 * progress / FULL_LEVEL)
+    return draw_case(rng, name, "train", rng.random() * hardest)
+
+
+def vocabulary_texts(seed: int, cases: int = 20_000) -> Iterator[str]:
+    """What the tokenizer's merges are learned from: prompts, tools' words and answers of every family alike."""
+    rng = random.Random(seed)
+    # Every syllable becomes one token in each of its four dresses, so that made-up words always split alike.
+    forms = [form for syllable in SYLLABLES for form in (syllable, syllable.capitalize())]
+    yield from ("\n".join([*forms, *(f"x {form}" for form in forms)]) for _ in range(cases))
+    for number in range(cases):
+        case = draw_case(rng, FAMILIES[number % len(FAMILIES)], "train", rng.random())
+        for tool in case.get("tools", ()):
+            function = tool["function"]
+            shown = ", ".join(f"{name}: {body['type']}" for name, body in function["parameters"]["properties"].items())
+            yield f"{function['name']}({shown}): {function['description']}\n"
+        yield f"user\n{case['messages'][0]['content']}\nassistant\n{case['answer']}\n"
