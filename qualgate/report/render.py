@@ -1,0 +1,193 @@
+"""A report as Markdown, a plan as text, and writing either so that no half file is ever seen."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from qualgate.errors import UsageError
+from qualgate.metrics import METRICS
+from qualgate.records import Comparison, Plan
+
+if TYPE_CHECKING:
+    from qualgate.plan import ArmForecast
+    from qualgate.report.summary import Report
+
+TEXT_LIMIT = 600  # characters of a prompt or answer quoted in Markdown
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a file whole or not at all (temporary file beside it, then rename)."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
+                file.write(text if text.endswith("\n") else text + "\n")
+            os.chmod(temporary, 0o644)
+            os.replace(temporary, path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written ({error.strerror}); choose a folder you may write to.") from None
+
+
+def visible(text: str) -> str:
+    """Model text for a terminal or a page: control, bidi and zero-width characters shown as escapes, newlines kept."""
+    return _INVISIBLE.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
+
+
+_INVISIBLE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+
+
+# ---------------------------------------------------------------------------------------- numbers as people read them
+
+
+def value_text(metric: str, value: float | None) -> str:
+    """A rate as per cent, a divergence in nats, a time in ms."""
+    if value is None:
+        return "–"
+    unit = METRICS[metric].unit
+    if unit == "rate":
+        return f"{100 * value:.1f} %"
+    if unit == "seconds":
+        return f"{1000 * value:.1f} ms"
+    return f"{value:.4g}"
+
+
+def difference_text(comparison: Comparison) -> str:
+    """The difference with its one-sided bounds: points for rates, the metric's unit otherwise."""
+    if comparison.difference is None:
+        return "–"
+    points = METRICS[comparison.metric].unit == "rate"
+    scale, form = (100, "+.1f") if points else (1, "+.4g")
+    text = format(scale * comparison.difference, form)
+    if comparison.lower is None and comparison.upper is None:
+        return text
+    low = "…" if comparison.lower is None else format(scale * comparison.lower, form)
+    high = "…" if comparison.upper is None else format(scale * comparison.upper, form)
+    return f"{text} [{low}, {high}]"
+
+
+def flips_text(comparison: Comparison) -> str:
+    return "–" if comparison.lost is None else f"{comparison.lost} / {comparison.gained}"
+
+
+def bytes_text(size: int) -> str:
+    return f"{size / 2**20:.2f} MiB" if size < 2**30 else f"{size / 2**30:.2f} GiB"
+
+
+# -------------------------------------------------------------------------------------------------------- Markdown
+
+
+def report_as_markdown(report: Report) -> str:
+    """The whole report. Depends on stored evidence alone, so the same evidence gives the same bytes."""
+    lines = [f"# qualgate report: run `{report.run_id}`", ""]
+    lines += ["| variant | verdict | reason |", "|---|---|---|"]
+    lines += [f"| {_cell(v.variant)} | **{v.word}** | {_cell(v.reasons[0])} |" for v in report.verdicts]
+    lines += ["", f"Evalsets: {', '.join(f'{s.name} v{s.version} ({s.cases})' for s in report.evalsets)}.", ""]
+    lines += ["## Arms", "", "| arm | weights | on disk | in memory | bits a weight | done | errors |"]
+    lines += ["|---|---|---|---|---|---|---|"]
+    for arm in report.arms:
+        size = arm.footprint
+        sizes = (
+            f"{bytes_text(size.bytes_on_disk)} | {bytes_text(size.bytes_in_memory)} | {size.effective_bits:.2f}"
+            if size
+            else "– | – | –"
+        )
+        lines.append(f"| {_cell(arm.name)} | {arm.weights} | {sizes} | {arm.done} of {arm.expected} | {arm.errors} |")
+    for verdict in report.verdicts:
+        lines += ["", f"## {verdict.variant}: {verdict.word}", ""]
+        lines += [f"- {visible(reason)}" for reason in verdict.reasons]
+        lines += ["", "| rule | slice | tier | n | baseline | variant | difference [95 %] | lost / gained | result |"]
+        lines += ["|---|---|---|---|---|---|---|---|---|"]
+        lines += [
+            f"| {c.rule} | {_cell(c.slice)} | {c.tier} | {c.n} | {value_text(c.metric, c.baseline)} "
+            f"| {value_text(c.metric, c.variant)} | {difference_text(c)} | {flips_text(c)} | {c.status} |"
+            for c in verdict.comparisons
+        ]
+        if verdict.drift:
+            lines += ["", "Drift (ranks and warns): " + "; ".join(drift_texts(verdict.drift)) + "."]
+        flips = report.flips.get(verdict.variant, ())
+        if flips:
+            lines += ["", "Answers that were right and are wrong now, the first ones:"]
+        for flip in flips:
+            lines += ["", f"**{flip.evalset}/{flip.case_id}** ({flip.metric}): {visible(flip.reason)}", ""]
+            lines += _quoted("baseline", flip.baseline) + _quoted("variant", flip.variant)
+    return "\n".join(lines) + "\n"
+
+
+def drift_texts(drift: dict[str, float | None]) -> list[str]:
+    names = {name: METRICS[name].meaning if name in METRICS else name for name in drift}
+    return [
+        f"{name.removeprefix('drift.').replace('_', ' ')} {value_text(name, value) if name in METRICS else _plain(value)}"
+        for name, value in drift.items()
+        if names
+    ]
+
+
+def _plain(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4g}"
+
+
+def _cell(text: str) -> str:
+    return visible(text).replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ")
+
+
+def _quoted(label: str, text: str) -> list[str]:
+    shown = visible(text[:TEXT_LIMIT]) + (" … (cut)" if len(text) > TEXT_LIMIT else "")
+    fence = "`" * (max((len(run) for run in re.findall("`+", shown)), default=0) + 3)
+    return [f"{label}:", f"{fence}text", shown, fence, ""]
+
+
+# ------------------------------------------------------------------------------------------------------------ plans
+
+
+def plan_as_json(plan: Plan, rows: Sequence[ArmForecast]) -> str:
+    body = {
+        "key": plan.key,
+        "arms": [asdict(row) for row in rows],
+        "evalsets": [{"name": s.name, "version": s.version, "cases": len(s.cases), "sha256": s.sha256} for s in plan.evalsets],
+        "rules": [rule.id for rule in plan.policy.rules],
+        "units": len(plan.expected),
+        "seconds": sum(row.seconds for row in rows),
+    }  # fmt: skip
+    return json.dumps(body, indent=2)
+
+
+def plan_as_text(plan: Plan, rows: Sequence[ArmForecast], workers: int) -> str:
+    lines = ["evalsets"]
+    lines += [f"  {item.name:<16} v{item.version:<6} {len(item.cases):>6} cases" for item in plan.evalsets]
+    lines += [
+        "",
+        f"arms                 weights          cases   prompt tokens   answers, at most   about ({workers} workers)",
+    ]
+    lines += [
+        f"  {row.name:<18} {row.weights:<14} {row.cases:>7} {row.prompt_tokens:>15,} {row.answer_tokens:>18,}   {_time(row.seconds)}"
+        for row in rows
+    ]
+    lines += ["", "rules"]
+    lines += [f"  {rule.tier:<11} {rule.id}" for rule in plan.policy.rules]
+    total = sum(row.seconds for row in rows)
+    lines += [
+        "",
+        f"{len(plan.expected):,} answers in all, roughly {_time(total)} (from a probe of this machine's speed).",
+    ]
+    return "\n".join(lines)
+
+
+def _time(seconds: float) -> str:
+    return (
+        f"{seconds:.0f} s"
+        if seconds < 90
+        else f"{seconds / 60:.0f} min"
+        if seconds < 5400
+        else f"{seconds / 3600:.1f} h"
+    )

@@ -1,0 +1,79 @@
+"""A report on a terminal: one table a variant, its reasons, its drift."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from qualgate.report.render import bytes_text, difference_text, drift_texts, flips_text, value_text, visible
+
+if TYPE_CHECKING:
+    from qualgate.report.summary import Report
+
+STYLE = {
+    "approve": "bold green",
+    "block": "bold red",
+    "review": "bold yellow",
+    "undecided": "bold cyan",
+    "invalid": "bold magenta",
+    "proven": "green",
+    "broken": "red",
+}
+WIDTH_WITHOUT_TERMINAL = 132
+
+
+def print_report(report: Report) -> None:
+    """Print to stdout; colours only on a terminal."""
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=WIDTH_WITHOUT_TERMINAL)
+    console.print(_arms(report))
+    for verdict in report.verdicts:
+        console.print()
+        console.print(Text.assemble((verdict.variant, "bold"), "  ", (verdict.word, STYLE[verdict.word])))
+        console.print(_comparisons(verdict.comparisons))
+        for reason in verdict.reasons:
+            console.print(Text(f"  • {visible(reason)}"))
+        if verdict.drift:
+            console.print(Text("  drift: " + "; ".join(drift_texts(verdict.drift)), style="dim"))
+    console.print()
+
+
+def _arms(report: Report) -> Table:
+    table = Table(title=f"run {report.run_id}", title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name, justify in (("arm", "left"), ("weights", "left"), ("on disk", "right"), ("in memory", "right"),
+                          ("bits a weight", "right"), ("answers", "right"), ("errors", "right")):  # fmt: skip
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    for arm in report.arms:
+        size = arm.footprint
+        sizes = (
+            (bytes_text(size.bytes_on_disk), bytes_text(size.bytes_in_memory), f"{size.effective_bits:.2f}")
+            if size
+            else ("–", "–", "–")
+        )
+        table.add_row(arm.name, arm.weights, *sizes, f"{arm.done} of {arm.expected}", str(arm.errors))
+    return table
+
+
+def _comparisons(comparisons) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for name, justify in (("  rule", "left"), ("slice", "left"), ("n", "right"), ("baseline", "right"),
+                          ("variant", "right"), ("difference [95 %]", "right"), ("lost/gained", "right"),
+                          ("result", "left")):  # fmt: skip
+        table.add_column(name, justify=justify, no_wrap=name != "  rule")  # type: ignore[arg-type]
+    for c in comparisons:
+        result = c.status if c.tier == "critical" else f"{c.status} ({c.tier})"
+        table.add_row(
+            Text(f"  {c.rule}"),
+            Text(c.slice),
+            str(c.n),
+            value_text(c.metric, c.baseline),
+            value_text(c.metric, c.variant),
+            difference_text(c),
+            flips_text(c),
+            Text(result, style=STYLE.get(c.status, "cyan") if c.tier == "critical" else "dim"),
+        )
+    return table
