@@ -1,0 +1,127 @@
+"""Packed checkpoints: made once from the baseline's safetensors, reloaded with the same bits.
+
+A folder holds `packed.safetensors` (for each quantized tensor NAME: NAME.codes and NAME.scales) and `manifest.json`
+(recipe, dtype and sha256 of the source, shapes, sha256 of packed.safetensors). It appears in one rename, so a
+reader never sees half of it and two workers that make it at once do no harm.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import nn
+
+from qualgate.errors import NotInThisVersion, UsageError
+from qualgate.identity import canonical_json, content_hash, file_hash
+from qualgate.quant.packing import quantize_weight
+from qualgate.quant.shards import read_header, tensor_entries, weights_hash
+from qualgate.records import QuantizeRecipe
+from qualgate_kernels.packed import PackedWeight
+
+_FORMAT = 1
+
+
+def checkpoint_name(source_sha256: str, recipe: QuantizeRecipe, dtype: str) -> str:
+    """The folder's name in a cache: equal for equal weights, recipe, dtype and layout, whatever the model is called."""
+    key = content_hash([_FORMAT, source_sha256, asdict(recipe), dtype])
+    return f"{recipe.label.replace(' ', '-')}-{key[:16]}"
+
+
+def pack(model_folder: Path, recipe: QuantizeRecipe, out_folder: Path, dtype: str = "bfloat16") -> Path:
+    """Quantize every linear layer of `model_folder`'s decoder by `recipe` into `out_folder`; returns that folder.
+
+    The weights are rounded to `dtype` first: a variant is made from the baseline as it is judged. One tensor at a time
+    is in memory unpacked. An `out_folder` that is already there is left as it is.
+    """
+    if out_folder.is_dir():
+        return out_folder
+    entries = tensor_entries(model_folder)
+    tensors: dict[str, torch.Tensor] = {}
+    shapes: dict[str, tuple[int, int]] = {}
+    for name in linear_names(model_folder):
+        tensor = f"{name}.weight"
+        if tensor not in entries:
+            raise UsageError(f"{model_folder}: the config asks for {tensor}, which no safetensors file holds.")
+        with safe_open(entries[tensor].file, framework="pt") as shard:
+            weight = shard.get_tensor(tensor).to(getattr(torch, dtype)).float()
+        packed = quantize_weight(weight, recipe, tensor)
+        tensors[f"{name}.codes"], tensors[f"{name}.scales"] = packed.codes, packed.scales
+        shapes[name] = packed.shape
+    out_folder.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = Path(tempfile.mkdtemp(prefix=f".{out_folder.name}-", dir=out_folder.parent))
+    try:
+        save_file(tensors, unfinished / "packed.safetensors")
+        manifest = {
+            "format": _FORMAT,
+            "recipe": asdict(recipe),
+            "source": {"sha256": weights_hash(model_folder), "dtype": dtype},
+            "shapes": shapes,
+            "sha256": file_hash(unfinished / "packed.safetensors"),
+        }
+        (unfinished / "manifest.json").write_text(canonical_json(manifest), encoding="utf-8")
+        try:
+            os.rename(unfinished, out_folder)
+        except OSError:
+            if not out_folder.is_dir():  # else another worker was faster, with the same bits
+                raise
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    return out_folder
+
+
+def read_packed(folder: Path) -> dict[str, PackedWeight]:
+    """Module name → its packed weight. Raises UsageError when the folder is not what its manifest says."""
+    file = folder / "packed.safetensors"
+    again = f"Delete {folder}: it is made again from the baseline."
+    try:
+        manifest = json.loads((folder / "manifest.json").read_bytes())
+        recipe = QuantizeRecipe(**manifest["recipe"])
+        read_header(file)
+        if file_hash(file) != manifest["sha256"]:
+            raise UsageError(f"{file} has changed since it was made. {again}")
+        with safe_open(file, framework="pt") as tensors:
+            return {
+                name: PackedWeight(
+                    format=recipe.method,
+                    shape=(shape[0], shape[1]),
+                    group_size=recipe.group_size,
+                    codes=tensors.get_tensor(f"{name}.codes"),
+                    scales=tensors.get_tensor(f"{name}.scales"),
+                )
+                for name, shape in manifest["shapes"].items()
+            }
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{folder} is not a whole packed checkpoint ({error}). {again}") from None
+
+
+def linear_names(model_folder: Path) -> list[str]:
+    """Names of the linear layers inside the decoder's layers: not the embeddings, not the output head.
+
+    Read from the architecture itself, built without storage. Raises NotInThisVersion when it has none (GPT-2 keeps
+    its weights transposed, some mixtures of experts keep theirs in three dimensions).
+    """
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.from_pretrained(model_folder, local_files_only=True, trust_remote_code=False)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    head = model.get_output_embeddings()
+    # A decoder layer is an entry of a ModuleList: some part of its name is its index.
+    names = [
+        name
+        for name, module in model.named_modules()
+        if type(module) is nn.Linear and module is not head and any(part.isdigit() for part in name.split("."))
+    ]
+    if not names:
+        raise NotInThisVersion(
+            f"{model_folder}: {type(model).__name__} has no linear layers that can be quantized yet."
+        )
+    return names
