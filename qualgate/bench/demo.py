@@ -1,0 +1,62 @@
+"""Benchmark `demo`: what the first command of the README costs, and how its verdicts hold over evalset seeds."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from qualgate.bench.memory import measure
+from qualgate.bench.shape import described, goal
+
+SEEDS = 20
+FIRST_SEED = 1000  # the shipped sets are made with seed 1
+
+
+def run(quick: bool) -> dict[str, Any]:
+    """One whole demo, then int8 and int2 judged on evalsets of 20 (quick: 2) other seeds. About 40 (quick: 8) minutes."""
+    with tempfile.TemporaryDirectory() as folder:
+        whole = measure([sys.executable, "-m", "qualgate", "demo", "--out", str(Path(folder) / "demo"), "--json"])
+    seeds = range(FIRST_SEED, FIRST_SEED + (2 if quick else SEEDS))
+    rounds = [_judge(seed) for seed in seeds]
+    approved = sum(r["verdicts"]["int8"] == "approve" for r in rounds)
+    blocked = sum(r["verdicts"]["int2-g32"] == "block" for r in rounds)
+    short = f"{len(rounds)} seeds only (--quick)" if quick else None
+    return described(
+        "demo",
+        rounds=[{"demo": {"exit": whole.exit, "seconds": whole.seconds, "rss": whole.peak_rss, "pss": whole.peak_pss}}, *rounds],
+        goals=[
+            goal("demo_seconds", "<= 360 s after installation, two idle cores", whole.seconds, met=whole.seconds <= 360),
+            goal("demo_memory", "<= 2 GiB, proportional share of the process tree", whole.peak_pss, met=whole.peak_pss <= 2**31),
+            goal("int8_approves", ">= 19 of 20 seeds", approved, met=approved >= 19, unmet_because=short),
+            goal("int2_blocks", "20 of 20 seeds", blocked, met=blocked == SEEDS, unmet_because=short),
+        ],
+    )  # fmt: skip
+
+
+def _judge(seed: int) -> dict[str, Any]:
+    """The demo's policy on evalsets made with another seed, for the two variants the goals speak of."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        made = measure([sys.executable, "-m", "qualgate_evalsets.generate", "--seed", str(seed), "--out", name])
+        assert made.exit == 0, f"evalsets of seed {seed} could not be made"
+        text = (files("qualgate") / "demo.yaml").read_text(encoding="utf-8")
+        kept = [line for line in text.splitlines() if not line.startswith(("  int4-g32:", "  mxfp4:"))]
+        sets = "arithmetic json_extract tool_calls code transform reformat grounded_qa".split()
+        kept = [
+            f"evalsets: [{', '.join(f'./{item}.yaml' for item in sets)}]" if line.startswith("evalsets:") else line
+            for line in kept
+        ]
+        (folder / "gate.yaml").write_text("\n".join(kept) + "\n", encoding="utf-8")
+        done = measure([sys.executable, "-m", "qualgate", "run", str(folder / "gate.yaml"), "--json"])
+        report = json.loads(done.output)
+        return {
+            "seed": seed,
+            "exit": done.exit,
+            "seconds": done.seconds,
+            "verdicts": {verdict["variant"]: verdict["word"] for verdict in report["verdicts"]},
+            "reasons": {verdict["variant"]: verdict["reasons"][0] for verdict in report["verdicts"]},
+        }

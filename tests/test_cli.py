@@ -1,0 +1,94 @@
+"""The command line's contract: exit codes, plain errors, and a help page that lists only what works."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from qualgate.errors import Exit
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def qualgate(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "qualgate", *arguments], capture_output=True, text=True, cwd=cwd, check=False
+    )
+
+
+def commands() -> list[str]:
+    shown = qualgate("--help").stdout
+    return re.findall(r"^  ([a-z]+)  ", shown[shown.index("Commands:") :], re.MULTILINE)
+
+
+def test_the_exit_codes_are_those_of_the_contract():
+    assert {code.name: code.value for code in Exit} == {
+        "APPROVE": 0, "BLOCK": 10, "REVIEW": 11, "UNDECIDED": 12, "INFRASTRUCTURE": 13, "INTEGRITY": 14,
+        "USAGE": 64, "INTERRUPTED": 130, "TERMINATED": 143,
+    }  # fmt: skip
+
+
+def test_help_lists_the_commands_and_the_exit_codes():
+    shown = qualgate("--help")
+    assert shown.returncode == 0
+    for code in (10, 11, 12, 13, 14, 64):
+        assert f"{code} " in shown.stdout
+    assert {"demo", "run", "plan", "gate", "report", "config", "evalset", "db", "dashboard", "doctor", "bench"} == set(
+        commands()
+    )
+
+
+@pytest.mark.parametrize("command", ["demo", "run", "plan", "gate", "report", "config", "evalset", "db", "dashboard", "doctor", "bench"])  # fmt: skip
+def test_every_command_has_help_and_is_in_the_readme(command):
+    shown = qualgate(command, "--help")
+    assert shown.returncode == 0
+    assert len(shown.stdout.splitlines()) > 3
+    assert f"qualgate {command}" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("no-such-command",),
+        ("run",),
+        ("run", "no-such-file.yaml"),
+        ("run", "--no-such-option"),
+        ("plan", "no-such-file.yaml"),
+        ("evalset", "check", "no-such-file.yaml"),
+        ("bench", "no-such-benchmark"),
+        ("report", "--store", "sqlite:///no-such-store.db"),
+        ("report", "--format", "pdf"),
+        ("gate", "--store", "mysql://nowhere/db"),
+        ("db", "upgrade", "--store", "sqlite:///no-such-folder/x.db"),
+    ],
+)
+def test_a_mistake_is_one_plain_message_and_exit_64(arguments, tmp_path):
+    done = qualgate(*arguments, cwd=tmp_path)
+    assert done.returncode == Exit.USAGE, done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stderr.strip()
+    assert list(tmp_path.iterdir()) == [], "a mistake leaves nothing behind"
+
+
+def test_config_schema_and_metrics_are_json():
+    assert json.loads(qualgate("config", "schema").stdout)["$schema"].endswith("draft-07/schema#")
+    names = {metric["name"] for metric in json.loads(qualgate("config", "metrics", "--json").stdout)}
+    assert {"exact_match", "tool_call.valid", "drift.kl_mean"} <= names
+
+
+def test_doctor_finds_this_installation_whole():
+    done = qualgate("doctor", "--json")
+    findings = {finding["what"]: finding for finding in json.loads(done.stdout)}
+    assert done.returncode == 0, findings
+    assert findings["torch"]["ok"]
+
+
+def test_evalset_list_names_the_seven_families():
+    listed = {row["name"]: row for row in json.loads(qualgate("evalset", "list", "--json").stdout)}
+    assert set(listed) == {"arithmetic", "json_extract", "tool_calls", "code", "transform", "reformat", "grounded_qa"}
+    assert all(row["cases"] >= 400 for row in listed.values())
