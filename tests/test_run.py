@@ -1,0 +1,163 @@
+"""The main path, end to end, through the command line: a user's own model, evalset and gate file."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.gated_model import make_workspace, write_evalset
+
+from qualgate.errors import Exit
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    return make_workspace(tmp_path_factory.mktemp("made"))
+
+
+@pytest.fixture(scope="module")
+def judged(made, tmp_path_factory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """A workspace that `qualgate run` has been through once."""
+    folder = tmp_path_factory.mktemp("judged")
+    shutil.copytree(made.parent, folder, dirs_exist_ok=True)
+    return folder, qualgate("run", "gate.yaml", cwd=folder)
+
+
+@pytest.fixture
+def workspace(made, tmp_path) -> Path:
+    shutil.copytree(made.parent, tmp_path, dirs_exist_ok=True)
+    return tmp_path
+
+
+def qualgate(*arguments: str, cwd: Path, **options) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "qualgate", *arguments],
+        capture_output=True, text=True, cwd=cwd, check=False, env={**os.environ, **options},
+    )  # fmt: skip
+
+
+def rows(folder: Path, query: str) -> list[tuple]:
+    with sqlite3.connect(folder / "qualgate.db") as connection:
+        return connection.execute(query).fetchall()
+
+
+def test_a_run_approves_the_same_weights_and_blocks_two_bits(judged):
+    folder, done = judged
+    assert done.returncode == Exit.BLOCK, done.stderr
+    last = done.stdout.strip().splitlines()[-2:]
+    assert last[0].startswith("same") and "APPROVE" in last[0]
+    assert last[1].startswith("int2") and "BLOCK" in last[1]
+    assert "qualgate dashboard" in done.stdout
+    assert "Traceback" not in done.stderr
+    reports = sorted(path.suffix for path in (folder / "qualgate-reports").iterdir())
+    assert reports == [".json", ".md"]
+
+
+def test_the_report_is_the_same_bytes_each_time_and_json_for_machines(judged):
+    folder, _ = judged
+    first = qualgate("report", "gate.yaml", "--json", cwd=folder)
+    second = qualgate(
+        "report", "--store", "sqlite:///qualgate.db", "--json", cwd=folder, PYTHONHASHSEED="7", TZ="Asia/Tokyo"
+    )
+    assert first.returncode == 0
+    assert first.stdout == second.stdout
+    body = json.loads(first.stdout)
+    words = {verdict["variant"]: verdict["word"] for verdict in body["verdicts"]}
+    assert words == {"same": "approve", "int2": "block"}
+    written = next((folder / "qualgate-reports").glob("*.json")).read_text(encoding="utf-8")
+    assert json.loads(written) == body
+
+
+def test_gate_decides_again_from_the_store_without_generating(judged):
+    folder, _ = judged
+    before = rows(folder, "select count(*) from units")
+    again = qualgate("gate", "gate.yaml", "--json", cwd=folder)
+    assert again.returncode == Exit.BLOCK
+    assert rows(folder, "select count(*) from units") == before
+    stricter = (folder / "gate.yaml").read_text().replace("max_drop: 0.10", "max_drop: 0.01")
+    (folder / "strict.yaml").write_text(stricter)
+    strict = qualgate("gate", "strict.yaml", "--json", cwd=folder)
+    words = {verdict["variant"]: verdict["word"] for verdict in json.loads(strict.stdout)["verdicts"]}
+    assert words["same"] == "undecided", "60 cases cannot exclude a loss of one point"
+
+
+def test_plan_tells_what_would_run_and_touches_nothing(workspace):
+    shown = qualgate("plan", "gate.yaml", "--json", cwd=workspace)
+    assert shown.returncode == 0, shown.stderr
+    body = json.loads(shown.stdout)
+    assert body["units"] == 180
+    assert body["seconds"] > 0
+    assert not (workspace / "qualgate.db").exists()
+    assert "60 cases" in qualgate("plan", "gate.yaml", cwd=workspace).stdout
+
+
+def test_evidence_about_other_weights_than_today_s_approves_nothing(workspace, judged):
+    folder, _ = judged
+    shutil.copytree(folder, workspace, dirs_exist_ok=True)
+    weights = workspace / "model" / "model.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[-1] ^= 1
+    weights.write_bytes(data)
+    done = qualgate("gate", "gate.yaml", cwd=workspace)
+    assert done.returncode == Exit.UNDECIDED
+    assert "weights" in done.stdout
+
+
+@pytest.mark.parametrize("wanted, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_run_stops_cleanly_and_running_again_resumes(workspace, wanted, code):
+    grow(workspace, copies=12)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "qualgate", "run", "gate.yaml"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=workspace, start_new_session=True,
+    )  # fmt: skip
+    assert process.stderr is not None
+    for line in process.stderr:
+        if " answers " in line and not line.lstrip().startswith("0 of"):
+            os.killpg(process.pid, wanted) if wanted == signal.SIGINT else process.send_signal(wanted)
+            break
+    said = process.stderr.read()
+    process.wait()
+    assert process.returncode == code, said
+    assert "resume" in said
+    [(stored,)] = rows(workspace, "select count(*) from units where status = 'done'")
+    assert 0 < stored < 720 * 3
+    done = qualgate("run", "gate.yaml", cwd=workspace)
+    assert done.returncode == Exit.BLOCK, done.stderr
+    assert rows(workspace, "select count(*), count(distinct run_id) from units where status = 'done'") == [(720 * 3, 1)]
+
+
+def test_a_worker_killed_in_the_middle_loses_and_doubles_nothing(workspace):
+    grow(workspace, copies=12)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "qualgate", "run", "gate.yaml", "--json"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=workspace,
+    )  # fmt: skip
+    assert process.stderr is not None
+    assert process.stdout is not None
+    for line in process.stderr:
+        if " answers " in line and not line.lstrip().startswith("0 of"):
+            os.kill(spawned_workers(process.pid)[0], signal.SIGKILL)
+            break
+    process.stderr.read()
+    body = json.loads(process.stdout.read())
+    assert process.wait() == Exit.BLOCK
+    assert {v["variant"]: v["word"] for v in body["verdicts"]} == {"same": "approve", "int2": "block"}
+    assert rows(workspace, "select count(*) from units where status = 'done'") == [(720 * 3,)]
+
+
+def spawned_workers(parent: int) -> list[int]:
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    return [int(child) for child in children if "spawn_main" in Path(f"/proc/{child}/cmdline").read_text()]
+
+
+def grow(workspace: Path, copies: int) -> None:
+    """The same cases several times over, under new ids: a run long enough to be interrupted in."""
+    cases = [json.loads(line) for line in (workspace / "echo.jsonl").read_text().splitlines()]
+    write_evalset(workspace, [{**case, "id": f"{case['id']}-{copy}"} for copy in range(copies) for case in cases])
