@@ -1,0 +1,126 @@
+"""Writes the shipped evalsets: NAME.yaml and NAME.jsonl of each family.
+
+    python -m qualgate_evalsets.generate [--seed N] [--out DIR] [--cases N]
+
+Same seed, same bytes. Another seed gives sets of the same make with other values: that is how a gate is tried on
+twenty draws of one exam.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import re
+from hashlib import sha256
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from qualgate.refmodel import PATH
+from qualgate_evalsets.families import FAMILIES, case_hash, family
+from qualgate_evalsets.values import Values
+
+SEED = 20260
+CASES = 400
+VERSION = 1
+OVERLAP = 0.9  # no two cases of a set share more of their five-grams
+
+# The range of difficulty levels of each set, chosen on the full-precision reference model alone so that it is neither
+# lost nor without a mistake: a set that nothing fails shows no loss.
+LEVELS = {
+    "arithmetic": (0.2, 1.0),
+    "json_extract": (0.3, 1.0),
+    "tool_calls": (0.3, 1.0),
+    "code": (0.2, 1.0),
+    "transform": (0.2, 1.0),
+    "reformat": (0.5, 1.0),
+    "grounded_qa": (0.2, 1.0),
+}
+REFORMAT_TOKENS = range(100, 201)  # long answers on purpose: a small error per token has room to show
+
+ABOUT = {
+    "arithmetic": ("Arithmetic with its steps written out", ["exact_match", "numeric"]),
+    "json_extract": ("JSON extraction against a schema", ["exact_match", "json.valid", "json.schema"]),
+    "tool_calls": ("Tool calls: one, a choice, several at once, or none", ["exact_match", "tool_call.valid", "tool_call.correct"]),
+    "code": ("Short Python functions from a specification", ["exact_match"]),
+    "transform": ("Word and list transformations", ["exact_match"]),
+    "reformat": ("Records rewritten in another notation, answers of 100 to 200 tokens", ["exact_match"]),
+    "grounded_qa": ("Questions about a passage, answered with the sentence that says so", ["exact_match"]),
+}  # fmt: skip
+
+
+def five_grams(case: dict[str, Any]) -> set[tuple[str, ...]]:
+    """All runs of five words or signs in the conversation; of a shorter one the whole."""
+    words = re.findall(r"\w+|[^\w\s]", " ".join(message["content"] for message in case["messages"]))
+    return {tuple(words[start : start + 5]) for start in range(max(1, len(words) - 4))}
+
+
+def overlap(left: set[tuple[str, ...]], right: set[tuple[str, ...]]) -> float:
+    """Jaccard index of two sets of five-grams."""
+    return len(left & right) / len(left | right)
+
+
+def eval_cases(name: str, seed: int, count: int, tokenizer: Tokenizer) -> list[dict[str, Any]]:
+    """`count` cases of one family over all its templates in turn, no two of them near copies."""
+    rng = random.Random(f"{name}/{seed}")
+    templates = list(family(name).TEMPLATES)
+    cases: list[dict[str, Any]] = []
+    grams: list[set[tuple[str, ...]]] = []
+    while len(cases) < count:
+        template = templates[len(cases) % len(templates)]
+        case = family(name).make_case(Values(rng, "eval"), rng.uniform(*LEVELS[name]), template)
+        tokens = len(tokenizer.encode(case["answer"], add_special_tokens=False).ids)
+        if name == "reformat" and tokens not in REFORMAT_TOKENS:
+            continue
+        new = five_grams(case)
+        if any(overlap(new, old) > OVERLAP for old in grams):
+            continue
+        grams.append(new)
+        cases.append({"id": f"{name}-{len(cases) + 1:04}", "max_new_tokens": ceil(1.5 * tokens) + 16, **case})
+    return cases
+
+
+def manifest(name: str, seed: int, jsonl: bytes) -> str:
+    """The NAME.yaml beside NAME.jsonl."""
+    description, metrics = ABOUT[name]
+    return "\n".join(
+        [
+            f"name: {name}",
+            f"version: {VERSION}",
+            f"description: {json.dumps(description)}",
+            f"metrics: [{', '.join(metrics)}]",
+            "lenient: []",
+            f"generator: qualgate_evalsets.families.{name}",
+            f"seed: {seed}",
+            f"sha256: {sha256(jsonl).hexdigest()}",
+            "",
+        ]
+    )
+
+
+def write(name: str, seed: int, count: int, out: Path, tokenizer: Tokenizer) -> None:
+    cases = eval_cases(name, seed, count, tokenizer)
+    assert len({case_hash(case) for case in cases}) == count
+    jsonl = "".join(json.dumps(case, ensure_ascii=False) + "\n" for case in cases).encode()
+    (out / f"{name}.jsonl").write_bytes(jsonl)
+    (out / f"{name}.yaml").write_text(manifest(name, seed, jsonl), encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Write the shipped evalsets.")
+    parser.add_argument("--seed", type=int, default=SEED)
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent)
+    parser.add_argument("--cases", type=int, default=CASES, help="cases a set")
+    arguments = parser.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    tokenizer = Tokenizer.from_file(str(PATH / "tokenizer.json"))
+    for name in FAMILIES:
+        write(name, arguments.seed, arguments.cases, arguments.out, tokenizer)
+        print(f"{name}: {arguments.cases} cases in {arguments.out}")
+
+
+if __name__ == "__main__":
+    main()

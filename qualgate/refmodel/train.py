@@ -1,0 +1,270 @@
+"""Trains the reference model from nothing on generated tasks, on a CPU, within a time limit.
+
+    python -m qualgate.refmodel.train --out FOLDER --minutes 70 --seed 0 --threads 2
+
+Run again on the same folder it goes on where it stopped. The data of a step depends on the seed, the step and the
+progress alone; with `--steps` in place of `--minutes` progress is step / steps, and the whole run repeats bit by bit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import random
+import shutil
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn import functional
+from transformers import AutoTokenizer, GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from qualgate.refmodel import PATH
+from qualgate.refmodel.evaluate import evaluate
+from qualgate.refmodel.muon import Muon
+from qualgate.refmodel.tasks import training_case
+
+log = logging.getLogger(__name__)
+
+IGNORED = -100  # the label of a token that is not learned: prompt and padding
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """What decides the weights, besides the time they get."""
+
+    seed: int = 0
+    width: int = 256
+    layers: int = 5
+    heads: int = 4
+    mlp: int = 512
+    context: int = 1024
+    tokens_per_step: int = 7_000
+    tokens_per_batch: int = 2_500  # a step is cut into batches of like length: less padding, less cache traffic
+    matrix_lr: float = 0.007  # Muon, hidden matrices
+    other_lr: float = 0.003  # AdamW, embedding and norms
+    weight_decay: float = 0.05
+    warm_up: float = 0.01  # of the run
+    decay_from: float = 0.45  # of the run; from there the learning rate falls linearly to zero
+
+
+@dataclass
+class Progress:
+    """How far a run has come."""
+
+    step: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+
+def build(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
+    torch.manual_seed(recipe.seed)
+    return LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=len(tokenizer),
+            hidden_size=recipe.width,
+            intermediate_size=recipe.mlp,
+            num_hidden_layers=recipe.layers,
+            num_attention_heads=recipe.heads,
+            num_key_value_heads=recipe.heads,
+            max_position_embeddings=recipe.context,
+            tie_word_embeddings=True,
+            bos_token_id=None,
+            eos_token_id=tokenizer.eos_token_id,
+            pad_token_id=tokenizer.pad_token_id,
+            attn_implementation="sdpa",
+        )
+    )
+
+
+def encode(case: dict[str, Any], tokenizer: PreTrainedTokenizerFast) -> tuple[list[int], int]:
+    """Token ids of prompt, answer and end token; and how many of them are the prompt."""
+    prompt = tokenizer.apply_chat_template(
+        case["messages"], tools=case.get("tools"), add_generation_prompt=True, tokenize=False
+    )
+    encode_text = tokenizer.backend_tokenizer.encode
+    prompt_ids = encode_text(prompt, add_special_tokens=False).ids
+    answer_ids = encode_text(case["answer"], add_special_tokens=False).ids
+    return [*prompt_ids, *answer_ids, tokenizer.eos_token_id], len(prompt_ids)
+
+
+def step_batches(recipe: Recipe, tokenizer: PreTrainedTokenizerFast, step: int, progress: float) -> list[torch.Tensor]:
+    """The batches of one step: int64 [2, rows, tokens], ids above labels; padded right, shortest rows first."""
+    rng = random.Random(f"{recipe.seed}/{step}")
+    rows: list[tuple[list[int], int]] = []
+    while sum(len(ids) for ids, _ in rows) < recipe.tokens_per_step:
+        rows.append(encode(training_case(rng, progress), tokenizer))
+    rows.sort(key=lambda row: len(row[0]))
+    batches: list[list[tuple[list[int], int]]] = [[]]
+    for row in rows:
+        if (len(batches[-1]) + 1) * len(row[0]) > recipe.tokens_per_batch and batches[-1]:
+            batches.append([])
+        batches[-1].append(row)
+    if len(batches[-1]) == 1 and len(batches) > 1:  # one row alone would be compiled once more, for its own shape
+        batches[-2] += batches.pop()
+    return [pad(batch, tokenizer.pad_token_id) for batch in batches]
+
+
+def pad(rows: list[tuple[list[int], int]], pad_id: int) -> torch.Tensor:
+    longest = max(len(ids) for ids, _ in rows)
+    ids = [ids + [pad_id] * (longest - len(ids)) for ids, _ in rows]
+    labels = [[IGNORED] * n + ids[n:] + [IGNORED] * (longest - len(ids)) for ids, n in rows]
+    return torch.tensor([ids, labels])
+
+
+def answer_loss(model: LlamaForCausalLM, batch: torch.Tensor) -> torch.Tensor:
+    """Summed cross-entropy of the answer tokens, in nats. Padding stands right of them, so causality hides it."""
+    ids, labels = batch
+    hidden = model.model(ids[:, :-1], use_cache=False).last_hidden_state
+    learned = labels[:, 1:] != IGNORED
+    return functional.cross_entropy(model.lm_head(hidden[learned]), labels[:, 1:][learned], reduction="sum")
+
+
+def learning_rate_factor(recipe: Recipe, progress: float) -> float:
+    return min(1.0, progress / recipe.warm_up, (1 - progress) / (1 - recipe.decay_from))
+
+
+def optimizers(model: LlamaForCausalLM, recipe: Recipe) -> list[torch.optim.Optimizer]:
+    matrices = [p for p in model.model.layers.parameters() if p.ndim == 2]
+    others = [p for p in model.parameters() if p.ndim == 1] + [model.model.embed_tokens.weight]
+    return [
+        Muon(matrices, lr=recipe.matrix_lr, weight_decay=recipe.weight_decay),
+        torch.optim.AdamW(others, lr=recipe.other_lr, betas=(0.9, 0.98), weight_decay=0.0),
+    ]
+
+
+def train(
+    out: Path,
+    recipe: Recipe,
+    *,
+    minutes: float | None = None,
+    steps: int | None = None,
+    stop_after: int | None = None,
+    save_every: float = 300.0,
+    tokenizer: PreTrainedTokenizerFast | None = None,
+    eval_cases: int = 0,
+    compiled: bool = False,
+) -> Progress:
+    """Trains until the time or the steps are used up (or `stop_after` steps of this call) and exports to `out`.
+
+    minutes, steps: the whole run's length, one of the two; it sets curriculum and learning rate.
+    compiled:       a fifth faster, after a minute of compiling; needs a C++ compiler.
+    save_every:     seconds between checkpoints, each with an export and `eval_cases` scored cases a family.
+    """
+    tokenizer = tokenizer or AutoTokenizer.from_pretrained(PATH)
+    model = build(recipe, tokenizer)
+    if compiled:
+        model.model.forward = torch.compile(model.model.forward, dynamic=True)
+    updates = optimizers(model, recipe)
+    state = Progress()
+    checkpoint = out / "checkpoint.pt"
+    if checkpoint.exists():
+        saved = torch.load(checkpoint, weights_only=True)
+        model.load_state_dict(saved["model"])
+        for optimizer, optimizer_state in zip(updates, saved["optimizers"], strict=True):
+            optimizer.load_state_dict(optimizer_state)
+        state = Progress(**saved["progress"])
+    started, last_save, seen, total_loss = time.monotonic() - state.seconds, time.monotonic(), 0, 0.0
+
+    def progress() -> float:
+        return state.step / steps if steps else state.seconds / (60 * (minutes or 0.0))
+
+    first = state.step
+    while progress() < 1 and (stop_after is None or state.step - first < stop_after):
+        batches = step_batches(recipe, tokenizer, state.step, progress())
+        answers = sum(int((batch[1] != IGNORED).sum()) for batch in batches)
+        for batch in batches:
+            loss = answer_loss(model, batch) / answers
+            loss.backward()
+            total_loss += loss.item()
+            state.tokens += int((batch[0] != tokenizer.pad_token_id).sum())
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        for optimizer, rate in zip(updates, (recipe.matrix_lr, recipe.other_lr), strict=True):
+            for group in optimizer.param_groups:
+                group["lr"] = rate * learning_rate_factor(recipe, progress())
+            optimizer.step()
+            optimizer.zero_grad()
+        state.step += 1
+        state.seconds = time.monotonic() - started
+        seen += 1
+        if seen == 25:
+            log.info(
+                "step %d  progress %.3f  loss %.4f  tokens/s %.0f",
+                state.step, progress(), total_loss / seen, state.tokens / state.seconds,
+            )  # fmt: skip
+            seen, total_loss = 0, 0.0
+        if time.monotonic() - last_save > save_every:
+            save(out, checkpoint, model, tokenizer, updates, state, eval_cases)
+            last_save = time.monotonic()
+    save(out, checkpoint, model, tokenizer, updates, state, eval_cases)
+    return state
+
+
+def save(
+    out: Path,
+    checkpoint: Path,
+    model: LlamaForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    updates: list[torch.optim.Optimizer],
+    state: Progress,
+    eval_cases: int,
+) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    export(out / "model", model, tokenizer)
+    if eval_cases:
+        scores = evaluate(out / "model", seed=10_000 + state.step, cases=eval_cases)
+        state.history.append({"step": state.step, "tokens": state.tokens, "seconds": state.seconds, **scores})
+        log.info("%s", json.dumps(state.history[-1]))
+    partial = checkpoint.with_suffix(".partial")
+    torch.save(
+        {"model": model.state_dict(), "optimizers": [u.state_dict() for u in updates], "progress": vars(state)}, partial
+    )
+    os.replace(partial, checkpoint)
+
+
+def export(folder: Path, model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast) -> None:
+    """Writes the model as bf16 safetensors with its tokenizer, all at once: a reader never sees half a folder."""
+    partial = folder.with_name(folder.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    rounded = LlamaForCausalLM(model.config)
+    rounded.load_state_dict(model.state_dict())
+    rounded.generation_config = GenerationConfig(
+        do_sample=False, eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id
+    )
+    rounded.to(torch.bfloat16).save_pretrained(partial)
+    tokenizer.save_pretrained(partial)
+    shutil.rmtree(folder, ignore_errors=True)
+    os.replace(partial, folder)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Train the reference model.")
+    parser.add_argument("--out", type=Path, required=True)
+    length = parser.add_mutually_exclusive_group(required=True)
+    length.add_argument("--minutes", type=float)
+    length.add_argument("--steps", type=int)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--eval-cases", type=int, default=40, help="cases a family scored at each checkpoint")
+    parser.add_argument("--compile", action="store_true", help="compile the model first; needs a C++ compiler")
+    arguments = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    torch.set_num_threads(arguments.threads)
+    train(
+        arguments.out,
+        Recipe(seed=arguments.seed),
+        minutes=arguments.minutes,
+        steps=arguments.steps,
+        eval_cases=arguments.eval_cases,
+        compiled=arguments.compile,
+    )
+
+
+if __name__ == "__main__":
+    main()
