@@ -1,0 +1,98 @@
+"""One call of the model's `forward` on a ragged batch. Nothing else in the engine calls the model."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from transformers.cache_utils import Cache
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """logits: float32 [rows, kept, vocabulary]; hidden: what entered the output head, [rows, kept, width]."""
+
+    logits: torch.Tensor
+    hidden: torch.Tensor
+
+
+class Decoder:
+    """A model ready to be stepped. Made by `open_decoder`, which also takes its hook away again."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self.model = model
+        self.config = model.config.get_text_config(decoder=True)
+        accepted = inspect.signature(model.forward).parameters
+        self._takes_positions = "position_ids" in accepted
+        self._takes_keep = "logits_to_keep" in accepted
+        self._hidden: torch.Tensor | None = None
+
+    @property
+    def head(self) -> torch.nn.Module:
+        return self.model.get_output_embeddings()
+
+    def forward(self, token_ids: torch.Tensor, lengths: torch.Tensor, cache: Cache | None, keep: int) -> Step:
+        """Read `token_ids` [rows, new], the last `new` slots of rows that are right-aligned.
+
+        lengths: [rows], each row's filled slots including the new ones; everything left of them is padding.
+        cache: read and extended; None reads without keeping anything. keep: how many last slots need logits.
+        """
+        new = token_ids.shape[1]
+        width = new + (cache.get_seq_length() if cache is not None else 0)
+        slots = torch.arange(width, device=token_ids.device)
+        return self.step(token_ids, slots >= (width - lengths)[:, None], cache, keep)
+
+    def step(self, token_ids: torch.Tensor, mask: torch.Tensor, cache: Cache | None, keep: int) -> Step:
+        """As `forward`, with the mask [rows, width] given: True where a slot holds a token of the row."""
+        inputs: dict[str, Any] = {"input_ids": token_ids, "attention_mask": mask, "use_cache": cache is not None}
+        if cache is not None:
+            inputs["past_key_values"] = cache
+        if self._takes_positions:
+            inputs["position_ids"] = (mask.cumsum(-1)[:, -token_ids.shape[1] :] - 1).clamp_(min=0)
+        if self._takes_keep:
+            inputs["logits_to_keep"] = keep
+        logits = self.model(**inputs).logits[:, -keep:].float()
+        assert self._hidden is not None, "the output head was not called"
+        hidden, self._hidden = self._hidden[:, -keep:], None
+        return Step(logits, hidden)
+
+    def _keep_hidden(self, head: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+        self._hidden = inputs[0]
+
+
+@contextmanager
+def open_decoder(model: PreTrainedModel) -> Iterator[Decoder]:
+    """A Decoder in inference mode, for the length of the block."""
+    decoder = Decoder(model)
+    hook = decoder.head.register_forward_pre_hook(decoder._keep_hidden)
+    try:
+        with torch.inference_mode():
+            yield decoder
+    finally:
+        hook.remove()
+
+
+def pad(sequences: Sequence[Sequence[int]], device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """Right-aligned token ids [rows, longest] and lengths [rows]. Padding is token 0, which the mask hides."""
+    width = max(map(len, sequences))
+    rows = [[0] * (width - len(sequence)) + list(sequence) for sequence in sequences]
+    return torch.tensor(rows, device=device), torch.tensor([*map(len, sequences)], device=device)
+
+
+def split(widths: Sequence[int], budget: int) -> Iterator[list[int]]:
+    """Indices in parts of like width, longest first; rows x width of a part stays within `budget` (one row may not)."""
+    part: list[int] = []
+    for row in sorted(range(len(widths)), key=lambda row: -widths[row]):
+        if part and (len(part) + 1) * widths[part[0]] > budget:
+            yield part
+            part = []
+        part.append(row)
+    if part:
+        yield part

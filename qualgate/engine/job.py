@@ -1,0 +1,167 @@
+"""One job on one loaded arm: generate, and for a variant measure its drift from the baseline's answers."""
+
+from __future__ import annotations
+
+import torch
+
+from qualgate.engine.artifact import BaselineAnswers, Recorder, read_artifact, write_artifact
+from qualgate.engine.cache import CachedRow
+from qualgate.engine.forward import open_decoder
+from qualgate.engine.generate import Pending, decode, generate
+from qualgate.engine.likelihood import Reading, kl_divergence, read_answers
+from qualgate.engine.load import LoadedArm
+from qualgate.engine.transcript import Transcript
+from qualgate.errors import InfrastructureError, UsageError
+from qualgate.records import Completion, Drift, Job, JobResult
+
+
+def run_job(arm: LoadedArm, job: Job) -> JobResult:
+    """Answer every prompt of `job`.
+
+    The baseline leaves `job.artifact` (unless it is ""); a variant reads it, and either starts from the baseline's
+    answers (`job.drafted`) or decodes every token. The completions are the same either way, up to near ties.
+    Raises InfrastructureError when logits are NaN or infinite: such a case has no answer.
+    """
+    prompts = [prompt.token_ids for prompt in job.prompts]
+    proposed = accepted = [0] * len(prompts)
+    drifts: tuple[Drift, ...] = ()
+    with open_decoder(arm.model) as decoder:
+        device = decoder.head.weight.device
+        transcript = Transcript([prompt.max_new_tokens for prompt in job.prompts], arm.stop_ids, device)
+        if arm.spec.is_baseline or not job.artifact:
+            recorder = Recorder(decoder) if job.artifact else None
+            generate(decoder, prompts, transcript, recorder)
+            answers = _answers(arm, job, transcript)
+            if recorder:
+                write_artifact(job, arm.identity, getattr(torch, arm.spec.dtype), answers, recorder)
+        else:
+            baseline = read_artifact(job, device)
+            if not job.drafted:
+                generate(decoder, prompts, transcript)
+            agreement = _Agreement(len(prompts))
+            pending: list[Pending] = []
+            vocabulary = decoder.head.weight.shape[0]
+            for reading in read_answers(decoder, prompts, baseline.answers, vocabulary, keep_cache=job.drafted):
+                agreement.measure(reading, baseline)
+                if job.drafted:
+                    pending += _offer(reading, transcript)
+            decode(decoder, pending, transcript)
+            answers = _answers(arm, job, transcript)
+            drifts = agreement.drifts(job, baseline, answers)
+            if job.drafted:
+                proposed, accepted = [len(answer) for answer in baseline.answers], agreement.accepted
+    return JobResult(
+        index=job.index,
+        arm=arm.spec.name,
+        identity=arm.identity,
+        footprint=arm.footprint,
+        completions=_completions(arm, job, transcript, answers, proposed, accepted),
+        drifts=drifts,
+    )
+
+
+def _offer(reading: Reading, transcript: Transcript) -> list[Pending]:
+    """Offer the baseline's answers as drafts; returns the rows that disagreed and go on by themselves.
+
+    Each keeps the slots of its prompt and of the accepted tokens; the rejected ones are left behind.
+    """
+    assert reading.cache is not None
+    accepted, open_ = transcript.accept(reading.rows, reading.logits, reading.answer, reading.offered)
+    said = transcript.tokens[reading.rows, transcript.length[reading.rows] - 1]
+    return [
+        Pending(row, token, CachedRow(reading.cache, index, start, reading.stop + kept))
+        for index, (row, token, start, kept, goes_on) in enumerate(
+            zip(*(x.tolist() for x in (reading.rows, said, reading.start, accepted, open_)), strict=True)
+        )
+        if goes_on
+    ]
+
+
+class _Agreement:
+    """Collects, for each row, the divergence and where the variant agrees with the baseline's tokens."""
+
+    def __init__(self, rows: int) -> None:
+        self.kl: list[tuple[float, ...]] = [()] * rows
+        self.agrees: list[list[bool]] = [[]] * rows
+
+    @property
+    def accepted(self) -> list[int]:
+        return [agrees.index(False) if False in agrees else len(agrees) for agrees in self.agrees]
+
+    def measure(self, reading: Reading, baseline: BaselineAnswers) -> None:
+        agrees = (reading.logits.argmax(-1) == reading.answer).tolist()
+        for index, (row, length) in enumerate(zip(reading.rows.tolist(), reading.offered.tolist(), strict=True)):
+            logits = reading.logits[index, :length]
+            if logits.shape[-1] != (width := baseline.logits(row, 0, 1).shape[-1]):
+                raise UsageError(
+                    f"The variant's vocabulary has {logits.shape[-1]} entries, the baseline's {width}: their "
+                    "distributions cannot be compared. Use checkpoints with the same output head."
+                )
+
+            def of_baseline(start: int, stop: int, row: int = row) -> torch.Tensor:
+                return baseline.logits(row, start, stop)
+
+            self.kl[row] = tuple(kl_divergence(of_baseline, logits).tolist())
+            self.agrees[row] = agrees[index][:length]
+
+    def drifts(self, job: Job, baseline: BaselineAnswers, answers: list[tuple[int, ...]]) -> tuple[Drift, ...]:
+        return tuple(
+            Drift(
+                key=prompt.key,
+                kl=kl,
+                top1_agreement=sum(agrees) / len(agrees),
+                first_divergence=agrees.index(False) if False in agrees else None,
+                length_ratio=len(answer) / len(reference),
+            )
+            for prompt, kl, agrees, answer, reference in zip(
+                job.prompts, self.kl, self.agrees, answers, baseline.answers, strict=True
+            )
+        )
+
+
+def _answers(arm: LoadedArm, job: Job, transcript: Transcript) -> list[tuple[int, ...]]:
+    """The token ids of every row. Raises InfrastructureError naming the cases whose logits were not finite."""
+    broken = [prompt.key for prompt, ok in zip(job.prompts, transcript.finite.tolist(), strict=True) if not ok]
+    if broken:
+        cases = ", ".join(f"{key.evalset}/{key.case_id}" for key in broken[:5])
+        more = f" and {len(broken) - 5} more" if len(broken) > 5 else ""
+        raise InfrastructureError(
+            f"{arm.spec.name}: the model's logits are NaN or infinite on {cases}{more}. Its weights are damaged or "
+            "overflow; nothing can be said about these cases."
+        )
+    return [
+        tuple(tokens[:length])
+        for tokens, length in zip(transcript.tokens.tolist(), transcript.length.tolist(), strict=True)
+    ]
+
+
+def _completions(
+    arm: LoadedArm,
+    job: Job,
+    transcript: Transcript,
+    answers: list[tuple[int, ...]],
+    proposed: list[int],
+    accepted: list[int],
+) -> tuple[Completion, ...]:
+    logprobs, margins = transcript.logprobs.tolist(), transcript.margins.tolist()
+    first, last, ended = transcript.first.tolist(), transcript.last.tolist(), transcript.ended.tolist()
+    texts = arm.tokenizer.batch_decode(
+        [list(answer[:-1] if ended[row] else answer) for row, answer in enumerate(answers)], skip_special_tokens=False
+    )
+    return tuple(
+        Completion(
+            key=prompt.key,
+            case_hash=prompt.case_hash,
+            token_ids=answer,
+            text=texts[row],
+            finish_reason=transcript.finish_reason(row),
+            prompt_tokens=len(prompt.token_ids),
+            logprobs=tuple(logprobs[row][: len(answer)]),
+            margins=tuple(margins[row][: len(answer)]),
+            ttft=first[row],
+            e2e=last[row],
+            draft_proposed=proposed[row],
+            draft_accepted=accepted[row],
+        )
+        for row, (prompt, answer) in enumerate(zip(job.prompts, answers, strict=True))
+    )

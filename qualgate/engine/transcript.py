@@ -1,0 +1,78 @@
+"""What every row of a batch has said so far, kept in tensors so that a step costs no Python per row."""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+import torch
+
+from qualgate.records import FinishReason
+
+
+class Transcript:
+    """tokens, logprobs (nats), margins: [rows, longest]; length, ended, first, last (s from its making): [rows]."""
+
+    def __init__(self, limits: list[int], stop_ids: tuple[int, ...], device: torch.device) -> None:
+        rows, longest = len(limits), max(limits)
+        self.started = perf_counter()
+        self.limits = torch.tensor(limits, device=device)
+        self.stop_ids = torch.tensor(stop_ids, dtype=torch.long, device=device)
+        self.tokens = torch.zeros(rows, longest, dtype=torch.long, device=device)
+        self.logprobs = torch.zeros(rows, longest, device=device)
+        self.margins = torch.zeros(rows, longest, device=device)
+        self.length = torch.zeros(rows, dtype=torch.long, device=device)
+        self.ended = torch.zeros(rows, dtype=torch.bool, device=device)
+        self.finite = torch.ones(rows, dtype=torch.bool, device=device)  # no NaN or infinity in its logits
+        self.first = torch.zeros(rows, dtype=torch.float64, device=device)
+        self.last = torch.zeros(rows, dtype=torch.float64, device=device)
+
+    def append(self, rows: torch.Tensor, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Greedy: each of `rows` says the argmax of its `logits` [rows, vocabulary].
+
+        Returns the tokens, and which rows go on.
+        """
+        tokens, logprobs, margins, finite = greedy(logits)
+        at, now = self.length[rows], perf_counter() - self.started
+        self.tokens[rows, at], self.logprobs[rows, at], self.margins[rows, at] = tokens, logprobs, margins
+        self.finite[rows] &= finite
+        self.first[rows] = torch.where(at == 0, now, self.first[rows])
+        self.last[rows] = now
+        self.length[rows] = at + 1
+        self.ended[rows] = torch.isin(tokens, self.stop_ids)
+        return tokens, ~self.ended[rows] & (at + 1 < self.limits[rows])
+
+    def accept(
+        self, rows: torch.Tensor, logits: torch.Tensor, draft: torch.Tensor, offered: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Each of `rows`, silent so far, is offered the first `offered` tokens of `draft` [rows, longest].
+
+        logits: [rows, longest, vocabulary], at position t having read the draft before t. A row says what it would
+        have said alone: the draft up to the first token it disagrees with, then its own.
+        Returns how many tokens were accepted, and which rows go on.
+        """
+        tokens, logprobs, margins, finite = greedy(logits)
+        place = torch.arange(draft.shape[1], device=draft.device)
+        inside = place < offered[:, None]
+        accepted = ((tokens == draft) & inside).long().cumprod(-1).sum(-1)
+        length = torch.minimum(accepted + 1, offered)
+        said = place < length[:, None]
+        width = min(draft.shape[1], self.tokens.shape[1])
+        for kept, new in ((self.tokens, tokens), (self.logprobs, logprobs), (self.margins, margins)):
+            kept[rows, :width] = torch.where(said, new, 0)[:, :width]
+        now = perf_counter() - self.started
+        self.finite[rows] = (finite | ~said).all(-1)
+        self.first[rows] = self.last[rows] = now
+        self.length[rows] = length
+        self.ended[rows] = (torch.isin(tokens, self.stop_ids) & said).any(-1)
+        return accepted, ~self.ended[rows] & (length < self.limits[rows])
+
+    def finish_reason(self, row: int) -> FinishReason:
+        return "eos" if self.ended[row] else "length"
+
+
+def greedy(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """[..., vocabulary] → argmax, its log-prob in nats, its lead over the runner-up in logits, all logits finite."""
+    tokens = logits.argmax(-1)
+    best, second = logits.topk(2, dim=-1).values.unbind(-1)
+    logprobs = (best - logits.logsumexp(-1)).clamp_(max=0.0)
+    return tokens, logprobs, best - second, logits.isfinite().all(-1)
