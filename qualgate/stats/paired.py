@@ -113,7 +113,7 @@ def _p_beyond(lost: int, gained: int, n: int, loss: float) -> float:
     return Region.at_least(n, loss, threshold).largest_chance_outside(loss)
 
 
-def score(lost: NDArray | int, gained: NDArray | int, n: int, margin: float) -> NDArray:
+def score(lost: NDArray | float, gained: NDArray | float, n: int, margin: float) -> NDArray:
     """Tango's statistic of "loss = margin", in (−1, 1): standard normal for large n, large when less was lost."""
     lost, gained = np.asarray(lost, float), np.asarray(gained, float)
     spread = np.sqrt(_null_variance(lost, gained, n, margin))

@@ -16,8 +16,8 @@ def pairs_needed(lost: int, gained: int, n: int, margin: float, alpha: float = 0
     """Pairs at which the rule would decide with probability `power`, if what was seen so far is the truth.
 
     n = (z_alpha + z_power)² (d − δ²) / (δ + margin)², d the discordance with one flip added, so that none seen is not
-    taken for none ever, and δ the difference; at least ln(alpha) / ln(1 − margin), the pairs without a flip that exclude
-    the margin. None when the difference sits so near the margin that a million pairs would not decide.
+    taken for none ever, and δ the difference; at least ln(alpha) / ln(1 − margin), the pairs that exclude the margin
+    without a flip. None when the difference sits so near the margin that a million pairs would not decide.
     Miettinen, Biometrics 24 (1968), with a margin.
     """
     discordance = (lost + gained + 1) / (n + 1)

@@ -1,0 +1,177 @@
+"""May a verdict rest on this evidence at all? Complete, intact, and paired by identity.
+
+Nothing here is a statistic. A unit that the machinery lost, failed or doubled is no answer, neither right nor wrong.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import isfinite
+
+from qualgate.metrics import METRICS
+from qualgate.records import ArmEvidence, RunEvidence, UnitEvidence, UnitKey
+
+MOST_TRUNCATED = 0.05  # of a set's baseline answers: beyond, the set measures the token budget
+PAIRED_BY = ("template", "tokenizer", "sampling", "engine")  # identity fields that must be equal on both sides
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """The same case and repeat, answered by both arms."""
+
+    baseline: UnitEvidence
+    variant: UnitEvidence
+
+    @property
+    def cluster(self) -> tuple[str, str]:
+        """Pairs with equal labels may depend on each other: a shared passage, or repeats of one case."""
+        key = self.baseline.key
+        return key.evalset, f"cluster {self.baseline.cluster}" if self.baseline.cluster else f"case {key.case_id}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examination:
+    """What was found about one variant and the baseline. Each entry is a line for the user; empty = nothing wrong."""
+
+    integrity: tuple[str, ...]  # not what was recorded: invalid, 14
+    incomplete: tuple[str, ...]  # the machinery did not deliver: invalid, 13
+    mismatched: tuple[str, ...]  # both sides answered, but not the same question: undecided
+    notes: tuple[str, ...]
+    pairs: dict[str, tuple[Pair, ...]]  # evalset → pairs in order of case and repeat; only when nothing is wrong
+
+
+def examine(evidence: RunEvidence, variant: ArmEvidence) -> Examination:
+    """Check baseline and variant against the closed list of expected units, and pair them."""
+    broken, incomplete = list(evidence.integrity), []
+    expected: dict[str, list[UnitKey]] = {evidence.baseline.name: [], variant.name: []}
+    for key in evidence.expected:
+        if key.arm in expected:
+            expected[key.arm].append(key)
+    if variant.name == evidence.baseline.name or sum(arm.name == variant.name for arm in evidence.variants) > 1:
+        broken.append(f"two arms are called {variant.name}")
+    for arm in (evidence.baseline, variant):
+        arm_broken, arm_incomplete = _arm_faults(arm, expected[arm.name], evidence.metrics)
+        broken += arm_broken
+        incomplete += arm_incomplete
+    unpaired = {_question(key) for key in expected[evidence.baseline.name]} ^ {
+        _question(key) for key in expected[variant.name]
+    }
+    if unpaired:
+        incomplete.append(f"{len(unpaired)} units were planned for one arm only{_some(unpaired)}")
+    if broken or incomplete:
+        return Examination(integrity=tuple(broken), incomplete=tuple(incomplete), mismatched=(), notes=(), pairs={})
+    pairs = _pair(evidence.baseline, variant)
+    mismatched = _mismatches(evidence, variant, pairs)
+    same = (
+        evidence.baseline.identity
+        and variant.identity
+        and evidence.baseline.identity.weights == variant.identity.weights
+    )
+    by_set: dict[str, list[Pair]] = {name: [] for name in sorted(evidence.metrics)}
+    for pair in pairs:
+        by_set[pair.baseline.key.evalset].append(pair)
+    return Examination(
+        integrity=(),
+        incomplete=(),
+        mismatched=mismatched,
+        notes=("A/A: same weights as the baseline",) if same else (),
+        pairs={} if mismatched else {name: tuple(found) for name, found in by_set.items()},
+    )
+
+
+def truncated_sets(pairs: dict[str, tuple[Pair, ...]]) -> dict[str, float]:
+    """Sets of which the baseline was cut off too often, with the share."""
+    shares = {
+        name: sum(pair.baseline.truncated for pair in found) / len(found) for name, found in pairs.items() if found
+    }
+    return {name: share for name, share in shares.items() if share > MOST_TRUNCATED}
+
+
+def _question(key: UnitKey) -> tuple[str, str, int]:
+    return key.evalset, key.case_id, key.repeat
+
+
+def _arm_faults(
+    arm: ArmEvidence, expected: Sequence[UnitKey], metrics: dict[str, tuple[str, ...]]
+) -> tuple[list[str], list[str]]:
+    """(integrity, incomplete) of one arm: exactly one terminal row for each expected unit, and sound values in it."""
+    integrity, incomplete = [], []
+
+    def report(into: list[str], what: str, keys: Iterable[UnitKey]) -> None:
+        found = {_question(key) for key in keys}
+        if found:
+            into.append(f"{arm.name}: {len(found)} of {len(expected)} units {what}{_some(found)}")
+
+    rows = Counter(unit.key for unit in arm.units)
+    planned = Counter(expected)
+    report(integrity, "recorded more than once", [key for key, count in rows.items() if count > 1])
+    report(integrity, "planned more than once", [key for key, count in planned.items() if count > 1])
+    report(integrity, "recorded but never planned", rows.keys() - planned.keys())
+    report(integrity, "of a set that the run does not list", [key for key in planned if key.evalset not in metrics])
+    if not expected:
+        incomplete.append(f"{arm.name}: no unit was planned")
+    missing = {unit.key for unit in arm.units if unit.status == "missing"} | (planned.keys() - rows.keys())
+    report(incomplete, "missing", missing)
+    failed = [unit for unit in arm.units if unit.status == "error"]
+    report(incomplete, "failed", [unit.key for unit in failed])
+    incomplete += sorted({f"{arm.name}: {unit.error}" for unit in failed if unit.error})[:3]
+    done = [unit for unit in arm.units if unit.status == "done"]
+    unscored = [unit.key for unit in done if not unit.values.keys() >= set(metrics.get(unit.key.evalset, ()))]
+    report(incomplete, "without a score of their set's metrics", unscored)
+    report(incomplete, "with a value that is no number of its range (NaN?)", [u.key for u in done if not _sound(u)])
+    if arm.identity is None:
+        incomplete.append(f"{arm.name}: no job ever finished, so what it was is not known")
+    return integrity, incomplete
+
+
+def _sound(unit: UnitEvidence) -> bool:
+    """Scores are within 0..1, times and divergences finite and not negative, agreement within 0..1."""
+    for name, value in unit.values.items():
+        if value is None:
+            continue
+        quality = name in METRICS and METRICS[name].kind == "quality"
+        if not isfinite(value) or value < 0 or (quality and value > 1):
+            return False
+    agreement = unit.top1_agreement
+    if agreement is not None and not 0 <= agreement <= 1:
+        return False
+    return unit.tokens >= 0 and (not unit.kl or (isfinite(sum(unit.kl)) and min(unit.kl) >= 0))
+
+
+def _pair(baseline: ArmEvidence, variant: ArmEvidence) -> list[Pair]:
+    answers = {_question(unit.key): unit for unit in variant.units}
+    ordered = sorted(baseline.units, key=lambda unit: unit.key)
+    return [Pair(baseline=unit, variant=answers[_question(unit.key)]) for unit in ordered]
+
+
+def _mismatches(evidence: RunEvidence, variant: ArmEvidence, pairs: Sequence[Pair]) -> tuple[str, ...]:
+    found = [
+        f"{field} differs between baseline and {variant.name}: not the same question to both"
+        for field in PAIRED_BY
+        if getattr(evidence.baseline.identity, field) != getattr(variant.identity, field)
+    ]
+    other_case = {
+        _question(pair.baseline.key)
+        for pair in pairs
+        if not pair.baseline.case_hash
+        or pair.baseline.case_hash != pair.variant.case_hash
+        or pair.baseline.cluster != pair.variant.cluster
+    }
+    if other_case:
+        found.append(f"{len(other_case)} cases are not the same version on both sides{_some(other_case)}")
+    other_scorer = set()
+    for pair in pairs:
+        for metric in evidence.metrics[pair.baseline.key.evalset]:
+            scorer = pair.baseline.scorers.get(metric)
+            if not scorer or scorer != pair.variant.scorers.get(metric):
+                other_scorer.add((metric, pair.baseline.key.evalset))
+    found += [f"{metric} [{name}]: not scored by the same scorer version" for metric, name in sorted(other_scorer)]
+    return tuple(found)
+
+
+def _some(questions: Iterable[tuple[str, str, int]]) -> str:
+    """The first three of them, for a message."""
+    names = [f"{name}/{case}" + (f"#{repeat}" if repeat else "") for name, case, repeat in sorted(questions)]
+    return ": " + ", ".join(names[:3]) + (", …" if len(names) > 3 else "")

@@ -1,0 +1,105 @@
+"""One word for each variant, in the order of what matters: intact, complete, nothing broken, everything proven."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from qualgate.errors import Exit, UsageError
+from qualgate.gate.evidence import Examination, examine, truncated_sets
+from qualgate.gate.rules import Measured, Slice, check_policy, measure, settle, unmeasured
+from qualgate.metrics import METRICS
+from qualgate.records import ArmEvidence, Comparison, Policy, RunEvidence, Verdict, VerdictWord
+from qualgate.stats.multiplicity import holm
+
+EXIT_ORDER = (Exit.INTEGRITY, Exit.INFRASTRUCTURE, Exit.BLOCK, Exit.UNDECIDED, Exit.REVIEW, Exit.APPROVE)
+
+
+def decide(evidence: RunEvidence, policy: Policy) -> tuple[Verdict, ...]:
+    """The verdict on each variant: those given, then planned ones that left no evidence at all, by name.
+
+    Same evidence in any order of units → the same verdicts, to the byte. UsageError: no variant, or a policy that
+    does not fit the evalsets.
+    """
+    slices = check_policy(policy, evidence.metrics)
+    known = {evidence.baseline.name, *(arm.name for arm in evidence.variants)}
+    absent = sorted({key.arm for key in evidence.expected} - known)
+    variants = (*evidence.variants, *(ArmEvidence(name=name, identity=None, units=()) for name in absent))
+    if not variants:
+        raise UsageError("The run has no variant, so there is nothing to judge. Name one under `variants`.")
+    return tuple(_judge(variant.name, examine(evidence, variant), slices, policy) for variant in variants)
+
+
+def overall_exit(verdicts: Iterable[Verdict]) -> Exit:
+    """The first of 14, 13, 10, 12, 11, 0 that occurs. UsageError for no verdict: silence is no approval."""
+    codes = {verdict.exit for verdict in verdicts}
+    for code in EXIT_ORDER:
+        if code in codes:
+            return code
+    raise UsageError("There is no verdict to take an exit code from.")
+
+
+def _judge(name: str, found: Examination, slices: Sequence[Slice], policy: Policy) -> Verdict:
+    if found.integrity:
+        return _verdict(name, "invalid", Exit.INTEGRITY, (*found.integrity, *found.incomplete))
+    if found.incomplete:
+        return _verdict(name, "invalid", Exit.INFRASTRUCTURE, found.incomplete)
+    if found.mismatched:
+        measured = [unmeasured(part, 0, "not compared: " + found.mismatched[0]) for part in slices]
+    else:
+        truncated = truncated_sets(found.pairs)
+        measured = [measure(part, found.pairs, truncated, policy.alpha) for part in slices]
+    comparisons = _settle(measured, policy.alpha)
+    word, code, reasons = _conclude(comparisons, slices, found.mismatched, policy)
+    return _verdict(name, word, code, (*reasons, *found.notes), comparisons)
+
+
+def _settle(measured: Sequence[Measured], alpha: float) -> tuple[Comparison, ...]:
+    """Holm's correction over each tier: blocking is a union of claims. What was not measured has a p-value of 1."""
+    adjusted: dict[int, float] = {}
+    for tier in ("critical", "supporting", "advisory"):
+        family = [index for index, one in enumerate(measured) if one.comparison.tier == tier]
+        p_values = [p if (p := measured[index].comparison.p_broken) is not None else 1.0 for index in family]
+        adjusted.update(zip(family, holm(p_values), strict=True))
+    return tuple(settle(one, adjusted[index], alpha) for index, one in enumerate(measured))
+
+
+def _conclude(
+    comparisons: Sequence[Comparison], slices: Sequence[Slice], mismatched: tuple[str, ...], policy: Policy
+) -> tuple[VerdictWord, Exit, tuple[str, ...]]:
+    def reasons(tier: str, status: str) -> tuple[str, ...]:
+        chosen = [
+            (_excess(one, part), index, one.reason)
+            for index, (one, part) in enumerate(zip(comparisons, slices, strict=True))
+            if one.tier == tier and one.status == status
+        ]
+        ordered = sorted(chosen, key=lambda entry: (-entry[0], entry[1])) if status == "broken" else chosen
+        return tuple(reason for _, _, reason in ordered)
+
+    broken, undecided = reasons("critical", "broken"), reasons("critical", "undecided")
+    lesser = (*reasons("supporting", "broken"), *reasons("supporting", "undecided"), *reasons("advisory", "broken"))
+    critical = sum(one.tier == "critical" for one in comparisons)
+    proven = f"all {critical} critical rules proven" if critical > 1 else "the critical rule is proven"
+    if mismatched:
+        return "undecided", Exit.UNDECIDED, mismatched
+    if broken:
+        return "block", Exit.BLOCK, (*broken, *undecided, *lesser)
+    if undecided or not critical:
+        return "undecided", Exit.UNDECIDED, (*undecided, *lesser)
+    if reasons("supporting", "broken"):
+        return "review", Exit.REVIEW, (*lesser, proven)
+    if policy.review == "always":
+        return "review", Exit.REVIEW, (f"{proven}; the policy asks for a person", *lesser)
+    return "approve", Exit.APPROVE, (proven, *lesser)
+
+
+def _excess(comparison: Comparison, part: Slice) -> float:
+    """How many times the allowance a quality loss is; 0 for drift and latency, which come after in rule order."""
+    if METRICS[comparison.metric].kind != "quality" or not part.rule.max_drop:
+        return 0.0
+    return -(comparison.difference or 0.0) / part.rule.max_drop
+
+
+def _verdict(
+    name: str, word: VerdictWord, code: Exit, reasons: Sequence[str], comparisons: tuple[Comparison, ...] = ()
+) -> Verdict:
+    return Verdict(variant=name, word=word, exit=int(code), reasons=tuple(reasons), comparisons=comparisons)
