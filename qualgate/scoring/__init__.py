@@ -1,0 +1,52 @@
+"""Scores from text: pure functions of a case and an answer. No torch, no store, no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from qualgate.metrics import METRICS
+from qualgate.records import Case, Evalset, Score
+from qualgate.scoring import match, structure
+from qualgate.scoring.outcome import wrong
+from qualgate.scoring.tools import strict
+
+__all__ = ["MAX_ANSWER", "score", "scorer_versions"]
+
+MAX_ANSWER = 2**20  # characters; a longer answer is wrong for every scorer
+
+Scorer = Callable[[Case, Evalset, str], dict[str, Score]]
+# By the metric's family, the part before the dot: one reading of an answer serves all its metrics.
+_SCORERS: dict[str, tuple[Scorer, str]] = {
+    "exact_match": (match.exact_match, match.EXACT),
+    "numeric": (match.numeric, match.NUMERIC),
+    "json": (structure.score_json, structure.SCORER),
+    "tool_call": (strict.score_tool_call, strict.SCORER),
+}
+
+
+def scorer_versions() -> dict[str, str]:
+    """Metric → name and version of its scorer. Scores of different versions are never compared."""
+    return {name: _SCORERS[name.partition(".")[0]][1] for name, metric in METRICS.items() if metric.kind == "quality"}
+
+
+def score(case: Case, evalset: Evalset, completion_text: str, finish_reason: str) -> tuple[Score, ...]:
+    """One Score for each metric the evalset declares, in its order. Never raises, whatever the text.
+
+    An empty or cut answer is an answer and is scored as it stands; that it was cut is added to the reason.
+    """
+    scores: dict[str, Score] = {}
+    for family in dict.fromkeys(metric.partition(".")[0] for metric in evalset.metrics):
+        scorer, version = _SCORERS[family]
+        if len(completion_text) > MAX_ANSWER:
+            reason = f"the answer has {len(completion_text):,} characters, {MAX_ANSWER:,} are read"
+            scores |= {m: wrong(m, version, "too_long", reason) for m in evalset.metrics if m.startswith(family)}
+        else:
+            scores |= scorer(case, evalset, completion_text)
+    if finish_reason == "length":
+        scores = {name: _cut(score) for name, score in scores.items()}
+    return tuple(scores[metric] for metric in evalset.metrics)
+
+
+def _cut(score: Score) -> Score:
+    return score if score.verdict else replace(score, reason=f"{score.reason} (cut at max_new_tokens)")

@@ -1,0 +1,90 @@
+"""Answers that are compared as a whole: text after normalizers, and the last number.
+
+How `numeric` reads a number, on both sides:
+
+- ASCII digits; `,` only between groups of three (`1,234`; `1,2` is two numbers); `.` before decimals, `.5` is a number
+- a sign (`+`, `-`, U+2212) counts where a number can start: `5-3` ends in 3, `= -3` in −3; `$`, `€`, `£`, `¥` may follow it
+- an exponent of up to three digits (`1e5`); `%` and units are not read: `60%` is 60
+- digits that continue a word or another number (`x2`, the second point of `1.2.3`) are no number
+- a number of more than 400 digits is invalid; nothing is rounded and the tolerance is 0: 18, 18.0 and 018 are equal
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+
+from qualgate.records import Case, Evalset, Score
+from qualgate.scoring.outcome import quote, right, wrong
+from qualgate.scoring.text import normalize
+
+EXACT = "exact_match/1"
+NUMERIC = "numeric/1"
+MAX_DIGITS = 400
+
+# The groups' lookahead keeps `1,234,5678` from matching, and the search linear. Signs and digits after a word are
+# ruled out by lookbehinds; only ASCII words, so that a number may follow a Chinese character.
+_NUMBER = re.compile(
+    r"""(?P<sign>(?<![\w)\]])[-+−])?[$€£¥]?
+        (?:(?<![A-Za-z0-9_])(?<![0-9]\.)
+           (?P<whole>[0-9]{1,3}(?:,[0-9]{3}(?![0-9]))+|[0-9]++)(?P<decimals>\.[0-9]++)?
+          |(?<![A-Za-z0-9_.])(?P<fraction>\.[0-9]++))
+        (?P<exponent>[eE][-+]?[0-9]{1,3}(?![0-9A-Za-z]))?""",
+    re.VERBOSE,
+)
+
+
+class NoNumber(ValueError):
+    """`str(error)` is the reason, `error_type` its word."""
+
+    def __init__(self, error_type: str, reason: str) -> None:
+        super().__init__(reason)
+        self.error_type = error_type
+
+
+def last_number(text: str) -> Decimal:
+    """The last number in `text`, by the rules above; NoNumber when there is none or it is too long."""
+    match = None
+    for match in _NUMBER.finditer(text):  # noqa: B007  the last one is meant
+        pass
+    if match is None:
+        raise NoNumber("no_number", "no number in the answer")
+    digits = (match["whole"] or "").replace(",", "") + (match["decimals"] or match["fraction"] or "")
+    if len(digits) > MAX_DIGITS:
+        raise NoNumber("number_too_long", f"a number of more than {MAX_DIGITS} digits")
+    return Decimal(("-" if match["sign"] in ("-", "−") else "") + digits + (match["exponent"] or ""))
+
+
+def exact_match(case: Case, evalset: Evalset, text: str) -> dict[str, Score]:
+    answer = normalize(text, evalset.normalizers)
+    reference = normalize(case.body["answer"], evalset.normalizers)
+    if answer == reference:
+        return {"exact_match": right("exact_match", EXACT, answer)}
+    error_type, reason = (
+        "different",
+        f"the answer differs from the reference at character {_parting(answer, reference)}",
+    )
+    if not text.strip():
+        error_type, reason = "empty", "the answer is empty"
+    return {"exact_match": wrong("exact_match", EXACT, error_type, reason, answer)}
+
+
+def numeric(case: Case, evalset: Evalset, text: str) -> dict[str, Score]:
+    try:
+        answer = last_number(text)
+    except NoNumber as error:
+        word = error.error_type if text.strip() else "empty"
+        return {"numeric": wrong("numeric", NUMERIC, word, str(error))}
+    reference = last_number(str(case.body["answer"]))
+    if answer == reference:
+        return {"numeric": right("numeric", NUMERIC, str(answer))}
+    reason = f"{quote(str(answer))} is not {quote(str(reference))}"
+    return {"numeric": wrong("numeric", NUMERIC, "different", reason, str(answer))}
+
+
+def _parting(one: str, other: str) -> int:
+    """1-based position of the first character at which two different texts part."""
+    for position, (a, b) in enumerate(zip(one, other, strict=False), start=1):
+        if a != b:
+            return position
+    return min(len(one), len(other)) + 1

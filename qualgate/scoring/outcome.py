@@ -1,0 +1,42 @@
+"""How every scorer states its result."""
+
+from __future__ import annotations
+
+from qualgate.records import Score
+
+SHOWN = 4096  # characters of an extracted answer kept with its score
+
+
+def right(metric: str, scorer: str, extracted: str | None = None) -> Score:
+    return Score(metric=metric, value=1.0, verdict=True, extracted=_storable(extracted), scorer=scorer)
+
+
+def wrong(metric: str, scorer: str, error_type: str, reason: str, extracted: str | None = None) -> Score:
+    return Score(
+        metric=metric,
+        value=0.0,
+        verdict=False,
+        error_type=error_type,
+        extracted=_storable(extracted),
+        reason=_storable(reason) or "",
+        scorer=scorer,
+    )
+
+
+def cannot_say(metric: str, scorer: str, error_type: str, reason: str) -> Score:
+    """The scorer, not the answer, is at fault. Such a unit cannot carry an approval."""
+    return Score(metric=metric, value=None, verdict=None, error_type=error_type, reason=reason, scorer=scorer)
+
+
+def quote(value: object, limit: int = 60) -> str:
+    """`value` for a reason: on one line, control and bidi characters escaped, cut at `limit`."""
+    text = repr(value[: limit + 1] if isinstance(value, str) else value)
+    return text if len(text) <= limit else text[:limit] + "…"
+
+
+def _storable(text: str | None) -> str | None:
+    """Cut, and without lone surrogates, which no database takes."""
+    if text is None:
+        return None
+    kept = text if len(text) <= SHOWN else text[:SHOWN] + "…"
+    return kept.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -1,0 +1,130 @@
+"""The strict JSON reader: RFC 8259 as it is written, with the loopholes of Python's reader closed.
+
+Refused with a reason: NaN and Infinity, duplicate keys, lone surrogates, more than 64 levels, more than 1 MiB,
+numbers of more than 400 digits or beyond a double's range, anything around the one value but white space.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any
+
+MAX_DEPTH = 64
+MAX_BYTES = 2**20
+MAX_DIGITS = 400
+
+# Possessive, and an unclosed string runs to the end: linear on any text.
+_BRACKET_OR_STRING = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\Z)|[\[\]{}]', re.DOTALL)
+# What makes the plain hooks necessary: a number that may be too long or overflow to infinity.
+_LARGE_NUMBER = re.compile(r"[0-9.]{300}|[0-9][eE]\+?[0-9]{2}")
+_SPACE = " \t\n\r"
+
+
+class NotStrictJson(ValueError):
+    """`str(error)` is the reason, `error_type` its word."""
+
+    def __init__(self, error_type: str, reason: str) -> None:
+        super().__init__(reason)
+        self.error_type = error_type
+
+
+def read(text: str, max_bytes: int = MAX_BYTES) -> Any:
+    """The one JSON value that `text` is; NotStrictJson otherwise."""
+    if len(text) > max_bytes:
+        raise NotStrictJson("too_large", f"more than {max_bytes:,} bytes")
+    try:
+        size = len(text.encode("utf-8"))
+    except UnicodeEncodeError:
+        raise NotStrictJson("lone_surrogate", "a lone surrogate is not text") from None
+    if size > max_bytes:
+        raise NotStrictJson("too_large", f"more than {max_bytes:,} bytes")
+    if not text.strip(_SPACE):
+        raise NotStrictJson("empty", "the answer is empty")
+    _refuse_depth(text)
+    try:
+        value = (_CAREFUL if _LARGE_NUMBER.search(text) else _PLAIN).decode(text)
+    except json.JSONDecodeError as error:
+        word = "trailing_text" if error.msg == "Extra data" else "not_json"
+        raise NotStrictJson(word, f"{error.msg} at line {error.lineno} column {error.colno}") from None
+    if "\\u" in text:
+        _refuse_lone_surrogates(value)
+    return value
+
+
+def first_value(text: str) -> str:
+    """The part of `text` that its first JSON value takes, for the lenient mode `trailing_text`."""
+    start = len(text) - len(text.lstrip(_SPACE))
+    if text[start : start + 1] not in ("{", "["):
+        match = re.compile(r'"(?:[^"\\]|\\.)*+"|[^\s,\]}]++', re.DOTALL).match(text, start)
+        return match[0] if match else text
+    depth = 0
+    for match in _BRACKET_OR_STRING.finditer(text, start):
+        depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(match[0], 0)
+        if depth == 0:
+            return text[start : match.end()]
+    return text
+
+
+_FENCE = re.compile(r"\s*```[A-Za-z0-9]*[ \t]*\n(.*?)\n?[ \t]*```\s*", re.DOTALL)
+
+
+def inside_fence(text: str) -> str:
+    """What one Markdown code fence holds when it is all of `text`, for the lenient mode `code_fence`."""
+    if not text.lstrip().startswith("```"):
+        return text
+    match = _FENCE.fullmatch(text)
+    return match[1] if match else text
+
+
+LENIENT = {"code_fence": inside_fence, "trailing_text": first_value}
+
+
+def _refuse_depth(text: str) -> None:
+    if text.count("[") + text.count("{") <= MAX_DEPTH:
+        return
+    depth = 0
+    for match in _BRACKET_OR_STRING.finditer(text):
+        depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(match[0], 0)
+        if depth > MAX_DEPTH:
+            raise NotStrictJson("too_deep", f"more than {MAX_DEPTH} levels of nesting")
+
+
+def _refuse_lone_surrogates(value: Any) -> None:
+    try:
+        json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError:
+        raise NotStrictJson("lone_surrogate", "a \\u escape stands for half a character") from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))
+        raise NotStrictJson("duplicate_key", f"the key {twice[:60]!r} twice in one object")
+    return value
+
+
+def _constant(name: str) -> Any:
+    raise NotStrictJson("not_finite", f"{name} is not JSON")
+
+
+def _integer(digits: str) -> int:
+    if len(digits.lstrip("-")) > MAX_DIGITS:
+        raise NotStrictJson("number_too_long", f"a number of more than {MAX_DIGITS} digits")
+    return int(digits)
+
+
+def _float(digits: str) -> float:
+    if len(digits.lstrip("-")) > MAX_DIGITS:
+        raise NotStrictJson("number_too_long", f"a number of more than {MAX_DIGITS} digits")
+    value = float(digits)
+    if math.isinf(value):
+        raise NotStrictJson("number_too_long", "a number beyond the range of a double")
+    return value
+
+
+_PLAIN = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant)
+_CAREFUL = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant, parse_int=_integer, parse_float=_float)

@@ -1,0 +1,55 @@
+"""Named normalizers: what exact_match may overlook, and nothing else.
+
+An evalset declares them in order; they are applied to the answer and to the reference alike.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterable
+
+# UAX #15, Stream-Safe Text: no real text stacks more marks on one letter. Sorting a longer run costs quadratic time.
+MARKS_ON_ONE_LETTER = 30
+
+
+def _stackable(text: str) -> bool:
+    run = 0
+    for character in text:
+        run = run + 1 if unicodedata.combining(character) else 0
+        if run > MARKS_ON_ONE_LETTER:
+            return False
+    return True
+
+
+def _unicode_form(form: str) -> Callable[[str], str]:
+    def normalize(text: str) -> str:
+        return unicodedata.normalize(form, text) if not text.isascii() and _stackable(text) else text  # type: ignore[arg-type]
+
+    return normalize
+
+
+def _without(*categories: str) -> Callable[[str], str]:
+    def strip(text: str) -> str:
+        return "".join(c for c in text if not unicodedata.category(c).startswith(categories))
+
+    return strip
+
+
+NORMALIZERS: dict[str, Callable[[str], str]] = {
+    "nfc": _unicode_form("NFC"),  # composed letters; a run of more than 30 marks is left as it stands
+    "nfkc": _unicode_form("NFKC"),  # and full-width, ligatures, superscripts made plain
+    "casefold": str.casefold,
+    "strip": str.strip,
+    "collapse_whitespace": lambda text: re.sub(r"\s+", " ", text),
+    "strip_punctuation": _without("P"),
+    "strip_invisible": _without("Cf"),  # zero-width, bidi controls, soft hyphen
+    "strip_final_period": lambda text: re.sub(r"\.\Z", "", text),
+}
+
+
+def normalize(text: str, names: Iterable[str]) -> str:
+    """`text` after the named normalizers, in order. An unknown name is a KeyError: evalsets are checked when loaded."""
+    for name in names:
+        text = NORMALIZERS[name](text)
+    return text
