@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from qualgate.errors import Exit, UsageError
 from qualgate.gate.evidence import Examination, examine, truncated_sets
-from qualgate.gate.rules import Measured, Slice, check_policy, measure, settle, unmeasured
+from qualgate.gate.explain import explain
+from qualgate.gate.measure import Measured, measure, unmeasured
+from qualgate.gate.rules import Slice, check_policy
 from qualgate.metrics import METRICS
 from qualgate.records import ArmEvidence, Comparison, Policy, RunEvidence, Verdict, VerdictWord
 from qualgate.stats.multiplicity import holm
@@ -60,7 +63,23 @@ def _settle(measured: Sequence[Measured], alpha: float) -> tuple[Comparison, ...
         family = [index for index, one in enumerate(measured) if one.comparison.tier == tier]
         p_values = [p if (p := measured[index].comparison.p_broken) is not None else 1.0 for index in family]
         adjusted.update(zip(family, holm(p_values), strict=True))
-    return tuple(settle(one, adjusted[index], alpha) for index, one in enumerate(measured))
+    return tuple(_with_status(one, adjusted[index], alpha) for index, one in enumerate(measured))
+
+
+def _with_status(measured: Measured, adjusted_p_broken: float, alpha: float) -> Comparison:
+    """Proven: the bound excludes the limit. Broken: a breach is proven. Otherwise undecided.
+
+    An obstacle forbids proving; a loss that is proven all the same is a fact and stays broken.
+    """
+    if adjusted_p_broken <= alpha:
+        status = "broken"
+    elif measured.p_within <= alpha and not measured.obstacle:
+        status = "proven"
+    else:
+        status = "undecided"
+    comparison = replace(measured.comparison, status=status)
+    barred = status == "undecided" and measured.obstacle
+    return replace(comparison, reason=measured.obstacle if barred else explain(measured.slice, comparison, alpha))
 
 
 def _conclude(

@@ -1,0 +1,58 @@
+"""The plain line that says why a rule is proven, broken or undecided. Rates are told in points, 0..100."""
+
+from __future__ import annotations
+
+from qualgate.gate.rules import Slice
+from qualgate.metrics import METRICS
+from qualgate.records import Comparison
+
+
+def explain(part: Slice, c: Comparison, alpha: float) -> str:
+    """The reason of a comparison that was measured and has its status."""
+    by_kind = {"quality": _quality, "drift": _drift, "latency": _latency}
+    return by_kind[METRICS[c.metric].kind](part, c, alpha)
+
+
+def _quality(part: Slice, c: Comparison, alpha: float) -> str:
+    allowed = 100 * (part.rule.max_drop or 0.0)
+    change, low, high = 100 * (c.difference or 0.0), 100 * (c.lower or 0.0), 100 * (c.upper or 0.0)
+    moved = (
+        f"fell {-change:.1f} points" if change < 0 else f"rose {change:.1f} points" if change > 0 else "is unchanged"
+    )
+    counts = f"{c.lost} lost, {c.gained} gained of {c.n}"
+    level = f"{100 * (1 - alpha):g} % bound"
+    if c.status == "broken":
+        return f"{part.head} {moved} ({level}: at least {-high:.1f}; allowed {allowed:.1f}), {counts}"
+    if c.status == "proven":
+        bound = f"at most {-low:.1f} lost" if low < 0 else f"at least {low:.1f} gained"
+        return f"{part.head} {moved} ({level}: {bound}; allowed {allowed:.1f}), {counts}"
+    if (c.p_broken or 1.0) <= alpha:
+        return f"{part.head} {moved}, {counts}: beyond {allowed:g} points alone, not after correction for several rules"
+    if c.needed is None and c.clusters is None:
+        return f"{part.head}: the loss is too near {allowed:g} points to tell from {c.n} cases ({counts})"
+    more = f"; about {c.needed:,} would" if c.needed else ""
+    claim = f"show a loss beyond {allowed:g} points" if -change > allowed else f"exclude a {allowed:g}-point loss"
+    return f"{part.head}: {c.n} cases cannot {claim}{more} ({c.lost} lost, {c.gained} gained)"
+
+
+def _drift(part: Slice, c: Comparison, alpha: float) -> str:
+    limit = f"at most {part.rule.max:g}" if part.rule.max is not None else f"at least {part.rule.min:g}"
+    unit = {"nats": " nats"}.get(METRICS[c.metric].unit, "")
+    return f"{part.head} is {c.variant:.4g}{unit} ({_between(c, alpha)}; allowed {limit}) over {c.n} cases{_outcome(c)}"
+
+
+def _latency(part: Slice, c: Comparison, alpha: float) -> str:
+    ratio = (c.variant or 0.0) / c.baseline if c.baseline else float("inf")
+    return (
+        f"{part.head} is {ratio:.3g} times the baseline's ({_between(c, alpha)}; "
+        f"allowed {part.rule.max_ratio:g}) over {c.n} cases{_outcome(c)}"
+    )
+
+
+def _between(c: Comparison, alpha: float) -> str:
+    low, high = (f"{value:.4g}" if value is not None else "unknown" for value in (c.lower, c.upper))
+    return f"{100 * (1 - alpha):g} % bounds {low} to {high}"
+
+
+def _outcome(c: Comparison) -> str:
+    return {"proven": "", "broken": ": limit breached", "undecided": ": too near the limit to tell"}[c.status]

@@ -1,0 +1,197 @@
+"""What one slice of a rule says about one variant: numbers, both tests, and what forbids a proof."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isfinite
+
+import numpy as np
+
+from qualgate.gate.evidence import MOST_TRUNCATED, Pair
+from qualgate.gate.rules import Slice
+from qualgate.metrics import METRICS
+from qualgate.records import Comparison
+from qualgate.stats.intervals import Bounds, binomial_lower, clustered_percentile, clustered_ratio
+from qualgate.stats.latency import METHOD_PERCENTILES, METHOD_SUMS, latency_ratio
+from qualgate.stats.paired import MIN_CLUSTERS, compare_clustered_pairs, compare_pairs
+from qualgate.stats.power import pairs_needed
+
+SENSITIVITY_ALPHA = 0.05  # of the baseline's own lower bound, whatever the policy's alpha
+LEAST_BASELINE_RATE = 0.20
+MARGINS_OF_BASELINE = 5  # the baseline must be right on at least so many times what may be lost
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """A comparison before its status: the numbers, both tests, and what forbids proving it."""
+
+    slice: Slice
+    comparison: Comparison
+    p_within: float = 1.0  # of "the limit is breached"; small = proven to be kept
+    obstacle: str = ""  # a reason why this slice can prove nothing, in words for the user
+
+
+def measure(part: Slice, pairs: dict[str, tuple[Pair, ...]], truncated: dict[str, float], alpha: float) -> Measured:
+    """The numbers of one slice. truncated: evalset → share of the baseline's answers that were cut off, if too many."""
+    mine = [pair for name in part.evalsets for pair in pairs.get(name, ())]
+    if not mine:
+        return unmeasured(part, 0, "no pair was compared")
+    for name in part.evalsets:
+        if name in truncated:
+            cut = f"the baseline was cut off on {truncated[name]:.1%} of {name} (at most {MOST_TRUNCATED:.0%})"
+            return unmeasured(part, len(mine), f"{cut}: raise max_new_tokens")
+    kind = METRICS[part.rule.metric].kind
+    by_kind = {"quality": _measure_quality, "drift": _measure_drift, "latency": _measure_latency}
+    return by_kind[kind](part, mine, alpha)
+
+
+def unmeasured(part: Slice, n: int, why: str) -> Measured:
+    """A slice about which nothing can be said."""
+    return Measured(slice=part, comparison=_comparison(part, n=n), obstacle=f"{part.head}: {why}")
+
+
+def _comparison(part: Slice, n: int, **numbers) -> Comparison:
+    rule = part.rule
+    return Comparison(
+        rule=rule.id, metric=rule.metric, slice=part.name, tier=rule.tier, status="undecided", n=n, **numbers
+    )
+
+
+def _measure_quality(part: Slice, pairs: list[Pair], alpha: float) -> Measured:
+    metric, margin, n = part.rule.metric, part.rule.max_drop or 0.0, len(pairs)
+    values = [(pair.baseline.values[metric], pair.variant.values[metric]) for pair in pairs]
+    silent = sum(before is None or after is None for before, after in values)
+    if silent:
+        return unmeasured(part, n, f"the scorer could not say for {silent} of {n} cases")
+    baseline, variant = np.array(values, float).T
+    clusters, count = _clusters(pairs)
+    whole = bool(np.isin(baseline, (0, 1)).all() and np.isin(variant, (0, 1)).all())
+    if whole and count == n:
+        lost, gained = int(((baseline == 1) & (variant == 0)).sum()), int(((baseline == 0) & (variant == 1)).sum())
+        result = compare_pairs(lost, gained, n, margin, alpha)
+        right = binomial_lower(int(baseline.sum()), n, SENSITIVITY_ALPHA)
+    elif count < MIN_CLUSTERS:
+        return unmeasured(part, n, f"{count} clusters of cases are too few to compare ({MIN_CLUSTERS} needed)")
+    else:
+        result = compare_clustered_pairs(baseline, variant, clusters, margin, alpha)
+        right = clustered_ratio(baseline, np.ones(n), clusters, 0.0, SENSITIVITY_ALPHA).lower
+    enough = max(LEAST_BASELINE_RATE, MARGINS_OF_BASELINE * margin)
+    obstacle = ""
+    if right < enough:
+        obstacle = (
+            f"{part.head}: the baseline is right on {baseline.mean():.1%} of {n} cases "
+            f"(95 % bound: at least {right:.1%}); under {enough:.0%} a {100 * margin:g}-point loss would not show"
+        )
+    decided = min(result.p_within, result.p_beyond) <= alpha
+    return Measured(
+        slice=part,
+        comparison=_comparison(
+            part,
+            n=n,
+            clusters=None if count == n else count,
+            baseline=float(baseline.mean()),
+            variant=float(variant.mean()),
+            difference=result.difference,
+            lower=result.lower,
+            upper=result.upper,
+            lost=result.lost,
+            gained=result.gained,
+            p_broken=result.p_beyond,
+            needed=None if decided or count < n else pairs_needed(result.lost, result.gained, n, margin, alpha),
+            method=result.method,
+        ),
+        p_within=result.p_within,
+        obstacle=obstacle,
+    )
+
+
+def _measure_drift(part: Slice, pairs: list[Pair], alpha: float) -> Measured:
+    """Drift is a property of the variant alone: `variant`, `lower` and `upper` are the value and its bounds."""
+    rule, n = part.rule, len(pairs)
+    limit = rule.max if rule.max is not None else rule.min if rule.min is not None else 0.0
+    clusters, count = _clusters(pairs)
+    if rule.metric == "drift.length_ratio":
+        before, after = (
+            [u.tokens for u in units] for units in zip(*((p.baseline, p.variant) for p in pairs), strict=True)
+        )
+        if not any(before):
+            return unmeasured(part, n, "the baseline's answers have no token")
+        bounds, method = clustered_ratio(after, before, clusters, limit, alpha), "length_ratio_clustered_t/1"
+    else:
+        silent = sum(not pair.variant.kl or pair.variant.top1_agreement is None for pair in pairs)
+        if silent:
+            return unmeasured(part, n, f"no drift was recorded for {silent} of {n} cases")
+        positions = np.array([len(pair.variant.kl) for pair in pairs])
+        match rule.metric:
+            case "drift.top1_agreement":
+                agreed = positions * np.array([pair.variant.top1_agreement for pair in pairs], float)
+                bounds, method = clustered_ratio(agreed, positions, clusters, limit, alpha), "top1_clustered_t/1"
+            case "drift.kl_mean":
+                total = [sum(pair.variant.kl) for pair in pairs]
+                bounds, method = clustered_ratio(total, positions, clusters, limit, alpha), "kl_mean_clustered_t/1"
+            case "drift.kl_p99":
+                every = np.concatenate([pair.variant.kl for pair in pairs])
+                bounds = clustered_percentile(every, np.repeat(clusters, positions), 99, limit, alpha)
+                method = "kl_percentile_woodruff/1"
+            case _:  # drift.kl_max: a fact about these answers; nothing bounds the largest KL of answers not seen
+                largest = max(max(pair.variant.kl) for pair in pairs)
+                kept, broken = (0.0, 1.0) if largest <= limit else (1.0, 0.0)
+                bounds = Bounds(
+                    estimate=largest, lower=largest, upper=largest, p_below=kept, p_above=broken, clusters=count
+                )
+                method = "kl_max_observed/1"
+    p_within, p_broken = bounds.p_below, bounds.p_above
+    if rule.min is not None:
+        p_within, p_broken = p_broken, p_within
+    if count < MIN_CLUSTERS and method != "kl_max_observed/1":
+        return unmeasured(part, n, f"{count} independent cases are too few ({MIN_CLUSTERS} needed)")
+    return Measured(
+        slice=part,
+        comparison=_comparison(
+            part,
+            n=n,
+            clusters=None if count == n else count,
+            variant=bounds.estimate,
+            lower=bounds.lower if isfinite(bounds.lower) else None,
+            upper=bounds.upper if isfinite(bounds.upper) else None,
+            p_broken=p_broken,
+            method=method,
+        ),
+        p_within=p_within,
+    )
+
+
+def _measure_latency(part: Slice, pairs: list[Pair], alpha: float) -> Measured:
+    """`baseline` and `variant` are seconds, `lower` and `upper` bounds of their ratio."""
+    rule, n = part.rule, len(pairs)
+    timed = [(p.baseline.values.get(rule.metric), p.variant.values.get(rule.metric)) for p in pairs]
+    short = [rule.metric == "latency.tpot" and min(p.baseline.tokens, p.variant.tokens) < 2 for p in pairs]
+    untimed = sum(None in pair and not excused for pair, excused in zip(timed, short, strict=True))
+    if untimed:
+        return unmeasured(part, n, f"no time was recorded for {untimed} of {n} cases")
+    known = np.array([pair for pair in timed if None not in pair], float).reshape(-1, 2)
+    if len(known) < MIN_CLUSTERS or known[:, 0].sum() <= 0:
+        return unmeasured(part, n, f"{len(known)} timed cases are too few ({MIN_CLUSTERS} needed)")
+    bounds = latency_ratio(known[:, 0], known[:, 1], rule.percentile, rule.max_ratio or 0.0, alpha)
+    level = known.mean(axis=0) if rule.percentile is None else np.percentile(known, rule.percentile, axis=0)
+    return Measured(
+        slice=part,
+        comparison=_comparison(
+            part,
+            n=len(known),
+            baseline=float(level[0]),
+            variant=float(level[1]),
+            lower=bounds.lower,
+            upper=bounds.upper if isfinite(bounds.upper) else None,
+            p_broken=bounds.p_above,
+            method=METHOD_SUMS if rule.percentile is None else METHOD_PERCENTILES,
+        ),
+        p_within=bounds.p_below,
+    )
+
+
+def _clusters(pairs: list[Pair]) -> tuple[np.ndarray, int]:
+    """An integer label for each pair's cluster, and how many there are."""
+    numbers: dict[tuple[str, str], int] = {}
+    labels = np.array([numbers.setdefault(pair.cluster, len(numbers)) for pair in pairs])
+    return labels, len(numbers)
