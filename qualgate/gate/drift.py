@@ -1,0 +1,35 @@
+"""What a variant's drift was, in numbers that are shown beside its verdict. They rank and warn; a rule alone decides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from qualgate.gate.evidence import Pair
+
+
+def summarise(pairs: Iterable[Pair]) -> dict[str, float | None]:
+    """Pooled over every position of every answer; {} when no pair carries drift.
+
+    drift.kl_*: nats. drift.top1_agreement: share of positions. drift.length_ratio: sum of variant tokens / sum of
+    baseline tokens, None when the baseline said nothing. drift.identical: share of answers that never diverge.
+    drift.first_divergence: median position of the first divergence among those that do, None when none does.
+    """
+    measured = [pair for pair in pairs if pair.variant.kl]
+    if not measured:
+        return {}
+    kl = np.concatenate([pair.variant.kl for pair in measured])
+    positions = np.array([len(pair.variant.kl) for pair in measured])
+    agreement = np.array([pair.variant.top1_agreement or 0.0 for pair in measured])
+    diverged = [pair.variant.first_divergence for pair in measured if pair.variant.first_divergence is not None]
+    said = sum(pair.baseline.tokens for pair in measured)
+    return {
+        "drift.kl_mean": float(kl.mean()),
+        "drift.kl_p99": float(np.percentile(kl, 99)),
+        "drift.kl_max": float(kl.max()),
+        "drift.top1_agreement": float((agreement * positions).sum() / positions.sum()),
+        "drift.length_ratio": sum(pair.variant.tokens for pair in measured) / said if said else None,
+        "drift.identical": 1 - len(diverged) / len(measured),
+        "drift.first_divergence": float(np.median(diverged)) if diverged else None,
+    }

@@ -1,0 +1,91 @@
+"""An installed wheel alone carries everything: command line, demo, evalsets, migrations, dashboard."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory) -> Path:
+    """The wheel, built from a copy of what git would ship and unpacked into a folder of its own."""
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout.split(b"\0")
+    for name in filter(None, listed):
+        origin = ROOT / os.fsdecode(name)
+        if origin.is_file() and not name.startswith(b"tests/"):
+            (source / os.fsdecode(name)).parent.mkdir(parents=True, exist_ok=True)
+            (source / os.fsdecode(name)).write_bytes(origin.read_bytes())
+    subprocess.run(
+        [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index",
+         "--wheel-dir", str(folder), str(source)],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    [wheel] = folder.glob("*.whl")
+    site = folder / "site"
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
+    return site
+
+
+def isolated(installed: Path, *code: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run Python with the unpacked wheel in front of everything else, far from the checkout."""
+    return subprocess.run(
+        [sys.executable, *code],
+        capture_output=True, text=True, cwd=cwd, check=False, env={**os.environ, "PYTHONPATH": str(installed)},
+    )  # fmt: skip
+
+
+def test_every_package_of_the_checkout_is_declared():
+    declared = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"])
+    found = {
+        ".".join(("qualgate", *path.parent.relative_to(ROOT / "qualgate").parts))
+        for path in (ROOT / "qualgate").rglob("__init__.py")
+    }
+    assert found <= declared
+    assert {"qualgate_kernels", "qualgate_app", "qualgate_migrations", "qualgate_evalsets"} <= declared
+
+
+def test_the_wheel_plans_the_demo_from_its_own_files(installed, tmp_path):
+    code = (
+        "import qualgate, qualgate_evalsets, qualgate_app, qualgate_migrations, qualgate_kernels, pathlib;"
+        "from qualgate import refmodel;"
+        f"root = pathlib.Path({str(installed)!r});"
+        "modules = (qualgate, qualgate_evalsets, qualgate_app, qualgate_migrations, qualgate_kernels);"
+        "assert all(root in pathlib.Path(next(iter(m.__path__))).parents for m in modules);"
+        "assert root in pathlib.Path(refmodel.path()).parents"
+    )
+    done = isolated(installed, "-c", code, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (tmp_path / "gate.yaml").write_bytes((installed / "qualgate" / "demo.yaml").read_bytes())
+    planned = isolated(installed, "-m", "qualgate", "plan", "gate.yaml", cwd=tmp_path)
+    assert planned.returncode == 0, planned.stderr
+    assert "int2-g32" in planned.stdout
+
+
+def test_the_wheel_runs_a_gate_file_and_its_dashboard_starts(installed, tmp_path):
+    lines = (installed / "qualgate" / "demo.yaml").read_text().splitlines()
+    kept = [line for line in lines if not line.startswith(("  int4-g32:", "  mxfp4:", "  int2-g32:"))]
+    kept = ["evalsets: [json_extract]" if line.startswith("evalsets:") else line for line in kept]
+    kept = [line for line in kept if "tool_call" not in line]
+    (tmp_path / "gate.yaml").write_text("\n".join(kept) + "\n")
+    done = isolated(installed, "-m", "qualgate", "run", "gate.yaml", cwd=tmp_path)
+    assert done.returncode in (0, 12), done.stdout + done.stderr
+    assert "int8" in done.stdout.splitlines()[-1]
+    code = (
+        "import os, qualgate_app; os.environ['QUALGATE_STORE'] = 'sqlite:///qualgate.db';"
+        "from pathlib import Path; from streamlit.testing.v1 import AppTest;"
+        "page = AppTest.from_file(str(Path(qualgate_app.__file__).with_name('main.py')), default_timeout=60).run();"
+        "assert not page.exception, page.exception"
+    )
+    shown = isolated(installed, "-c", code, cwd=tmp_path)
+    assert shown.returncode == 0, shown.stderr
