@@ -12,6 +12,7 @@ import pytest
 
 from qualgate.errors import Exit
 
+COMMANDS = ("demo", "run", "plan", "gate", "report", "config", "evalset", "db", "dashboard", "doctor", "bench")
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -38,12 +39,10 @@ def test_help_lists_the_commands_and_the_exit_codes():
     assert shown.returncode == 0
     for code in (10, 11, 12, 13, 14, 64):
         assert f"{code} " in shown.stdout
-    assert {"demo", "run", "plan", "gate", "report", "config", "evalset", "db", "dashboard", "doctor", "bench"} == set(
-        commands()
-    )
+    assert set(commands()) == set(COMMANDS)
 
 
-@pytest.mark.parametrize("command", ["demo", "run", "plan", "gate", "report", "config", "evalset", "db", "dashboard", "doctor", "bench"])  # fmt: skip
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help_and_is_in_the_readme(command):
     shown = qualgate(command, "--help")
     assert shown.returncode == 0

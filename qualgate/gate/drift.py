@@ -1,4 +1,4 @@
-"""What a variant's drift was, in numbers that are shown beside its verdict. They rank and warn; a rule alone decides."""
+"""A variant's drift in numbers, shown beside its verdict. They rank and warn; a rule alone decides."""
 
 from __future__ import annotations
 

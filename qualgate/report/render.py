@@ -54,7 +54,7 @@ def value_text(metric: str, value: float | None) -> str:
     """A rate as per cent, a divergence in nats, a time in ms."""
     if value is None:
         return "–"
-    unit = METRICS[metric].unit
+    unit = METRICS[metric].unit if metric in METRICS else ""
     if unit == "rate":
         return f"{100 * value:.1f} %"
     if unit == "seconds":
@@ -125,16 +125,10 @@ def report_as_markdown(report: Report) -> str:
 
 
 def drift_texts(drift: dict[str, float | None]) -> list[str]:
-    names = {name: METRICS[name].meaning if name in METRICS else name for name in drift}
+    """One short phrase a number: "kl mean 0.0031"."""
     return [
-        f"{name.removeprefix('drift.').replace('_', ' ')} {value_text(name, value) if name in METRICS else _plain(value)}"
-        for name, value in drift.items()
-        if names
+        f"{name.removeprefix('drift.').replace('_', ' ')} {value_text(name, value)}" for name, value in drift.items()
     ]
-
-
-def _plain(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4g}"
 
 
 def _cell(text: str) -> str:
@@ -154,7 +148,10 @@ def plan_as_json(plan: Plan, rows: Sequence[ArmForecast]) -> str:
     body = {
         "key": plan.key,
         "arms": [asdict(row) for row in rows],
-        "evalsets": [{"name": s.name, "version": s.version, "cases": len(s.cases), "sha256": s.sha256} for s in plan.evalsets],
+        "evalsets": [
+            {"name": item.name, "version": item.version, "cases": len(item.cases), "sha256": item.sha256}
+            for item in plan.evalsets
+        ],
         "rules": [rule.id for rule in plan.policy.rules],
         "units": len(plan.expected),
         "seconds": sum(row.seconds for row in rows),
@@ -170,7 +167,8 @@ def plan_as_text(plan: Plan, rows: Sequence[ArmForecast], workers: int) -> str:
         f"arms                 weights          cases   prompt tokens   answers, at most   about ({workers} workers)",
     ]
     lines += [
-        f"  {row.name:<18} {row.weights:<14} {row.cases:>7} {row.prompt_tokens:>15,} {row.answer_tokens:>18,}   {_time(row.seconds)}"
+        f"  {row.name:<18} {row.weights:<14} {row.cases:>7} {row.prompt_tokens:>15,} {row.answer_tokens:>18,}   "
+        f"{_time(row.seconds)}"
         for row in rows
     ]
     lines += ["", "rules"]
