@@ -1,0 +1,49 @@
+"""Frozen records as the plain JSON kept in a column, and back.
+
+The text is ASCII: a lone surrogate or a NUL in a case stays an escape, which every database can hold.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from qualgate.records import ArmFootprint, ArmIdentity, ArmSpec, Comparison, Policy, QuantizeRecipe, Rule, Verdict
+
+_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
+
+
+def to_json(value: Any) -> str:
+    """Plain values, or one of the records of this module."""
+    return _encode(asdict(value) if hasattr(value, "__dataclass_fields__") else value)
+
+
+def arm_spec(text: str) -> ArmSpec:
+    body = json.loads(text)
+    recipe = body.pop("quantize")
+    return ArmSpec(**body, quantize=QuantizeRecipe(**recipe) if recipe else None)
+
+
+def identity(text: str | None) -> ArmIdentity | None:
+    return ArmIdentity(**json.loads(text)) if text else None
+
+
+def footprint(text: str | None) -> ArmFootprint | None:
+    return ArmFootprint(**json.loads(text)) if text else None
+
+
+def policy(text: str) -> Policy:
+    body = json.loads(text)
+    return Policy(**{**body, "rules": tuple(Rule(**rule) for rule in body["rules"])})
+
+
+def verdict(text: str) -> Verdict:
+    body = json.loads(text)
+    comparisons = tuple(Comparison(**comparison) for comparison in body["comparisons"])
+    return Verdict(**{**body, "reasons": tuple(body["reasons"]), "comparisons": comparisons})
+
+
+def storable(text: str) -> str:
+    """`text` with lone surrogates written out as `\\udc80`: UTF-8, and so a database, cannot hold them."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -1,0 +1,163 @@
+"""The tables. Every constraint is named, so that a later migration can drop it on any database.
+
+Times are UTC text in ISO 8601 with microseconds, so that they sort and read the same everywhere.
+A column ending in `_json` holds the plain form of a frozen record (see `plain.py`).
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    Boolean,
+    Column,
+    Float,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s_%(referred_table_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("run_id", String(64), primary_key=True),
+    Column("plan_key", String(64), nullable=False),
+    Column("status", String(16), nullable=False),  # running, complete, incomplete
+    Column("created_at", String(32), nullable=False),
+    Column("finished_at", String(32)),
+    Column("gate_file", Text, nullable=False),
+    Column("policy_json", Text, nullable=False),
+    Column("expected_sha256", String(64), nullable=False),  # seals the closed list: evalsets and units
+    Index(None, "plan_key", "status"),
+    Index(None, "created_at"),
+)
+
+evalsets = Table(
+    "evalsets",
+    metadata,
+    Column("run_id", String(64), ForeignKey("runs.run_id"), primary_key=True),
+    Column("name", String(200), primary_key=True),
+    Column("position", Integer, nullable=False),
+    Column("version", String(64), nullable=False),
+    Column("sha256", String(64), nullable=False),
+    Column("metrics_json", Text, nullable=False),
+    Column("lenient_json", Text, nullable=False),
+    Column("normalizers_json", Text, nullable=False),
+    Column("description", Text, nullable=False),
+)
+
+cases = Table(
+    "cases",
+    metadata,
+    Column("case_hash", String(64), primary_key=True),
+    Column("body_json", Text, nullable=False),
+)
+
+arms = Table(
+    "arms",
+    metadata,
+    Column("run_id", String(64), ForeignKey("runs.run_id"), primary_key=True),
+    Column("name", String(200), primary_key=True),
+    Column("position", Integer, nullable=False),  # 0 = the baseline
+    Column("spec_json", Text, nullable=False),
+    Column("planned_json", Text, nullable=False),  # identity before the run
+    Column("observed_json", Text),  # identity as a worker loaded it; NULL until a job of the arm finished
+    Column("footprint_json", Text),
+)
+
+units = Table(
+    "units",
+    metadata,
+    Column("unit_id", Integer, primary_key=True),
+    Column("run_id", String(64), nullable=False),
+    Column("arm", String(200), nullable=False),
+    Column("evalset", String(200), nullable=False),
+    Column("case_id", String(400), nullable=False),
+    Column("repeat", Integer, nullable=False),
+    Column("case_hash", String(64), ForeignKey("cases.case_hash"), nullable=False),
+    Column("cluster", String(400)),
+    Column("status", String(8), nullable=False),  # pending, done, error
+    Column("attempts", Integer, nullable=False),
+    Column("error", Text, nullable=False),
+    Column("text", Text),  # from here on NULL unless done
+    Column("finish_reason", String(8)),
+    Column("prompt_tokens", Integer),
+    Column("answer_tokens", Integer),
+    Column("ttft", Float),
+    Column("e2e", Float),
+    Column("draft_proposed", Integer),
+    Column("draft_accepted", Integer),
+    Column("top1_agreement", Float),  # this and the next two: drift, variants only
+    Column("first_divergence", Integer),
+    Column("length_ratio", Float),
+    Column("token_ids", LargeBinary),  # little-endian int32
+    Column("logprobs", LargeBinary),  # this and the next two: little-endian float64
+    Column("margins", LargeBinary),
+    Column("kl", LargeBinary),
+    Column("answer_sha256", String(64)),  # what was said and how it was scored
+    Column("sha256", String(64)),  # that and everything measured
+    UniqueConstraint("run_id", "arm", "evalset", "case_id", "repeat"),
+    ForeignKeyConstraint(["run_id", "arm"], ["arms.run_id", "arms.name"]),
+    ForeignKeyConstraint(["run_id", "evalset"], ["evalsets.run_id", "evalsets.name"]),
+)
+
+scores = Table(
+    "scores",
+    metadata,
+    Column("unit_id", Integer, ForeignKey("units.unit_id"), primary_key=True),
+    Column("metric", String(64), primary_key=True),
+    Column("value", Float),
+    Column("verdict", Boolean),
+    Column("error_type", String(64), nullable=False),
+    Column("extracted", Text),
+    Column("reason", Text, nullable=False),
+    Column("scorer", String(64), nullable=False),
+)
+
+verdicts = Table(  # append-only
+    "verdicts",
+    metadata,
+    Column("verdict_id", Integer, primary_key=True),
+    Column("run_id", String(64), ForeignKey("runs.run_id"), nullable=False),
+    Column("variant", String(200), nullable=False),
+    Column("word", String(16), nullable=False),
+    Column("created_at", String(32), nullable=False),
+    Column("policy_json", Text, nullable=False),
+    Column("policy_sha256", String(64), nullable=False),
+    Column("body_json", Text, nullable=False),
+    Column("sha256", String(64), nullable=False),  # of run, policy and body
+    Index(None, "run_id", "variant"),
+)
+
+decisions = Table(  # append-only, a hash chain
+    "decisions",
+    metadata,
+    Column("decision_id", Integer, primary_key=True),
+    Column("run_id", String(64), ForeignKey("runs.run_id"), nullable=False),
+    Column("variant", String(200), nullable=False),
+    Column("verdict_sha256", String(64), nullable=False),
+    Column("action", String(16), nullable=False),  # approve, block
+    Column("name", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("created_at", String(32), nullable=False),
+    Column("prev_hash", String(64), nullable=False),
+    Column("hash", String(64), nullable=False),
+    UniqueConstraint("prev_hash"),
+    UniqueConstraint("hash"),
+    Index(None, "run_id", "variant"),
+)
