@@ -11,7 +11,7 @@ def identity(value: Any) -> Any:
         case bool():
             return ("true",) if value else ("false",)
         case list():
-            return tuple(["list", *map(identity, value)])
+            return ("list", *map(identity, value))
         case dict():
             return frozenset((key, identity(item)) for key, item in value.items())
         case _:

@@ -3,7 +3,8 @@
 How `numeric` reads a number, on both sides:
 
 - ASCII digits; `,` only between groups of three (`1,234`; `1,2` is two numbers); `.` before decimals, `.5` is a number
-- a sign (`+`, `-`, U+2212) counts where a number can start: `5-3` ends in 3, `= -3` in −3; `$`, `€`, `£`, `¥` may follow it
+- a sign (`+`, `-`, U+2212) counts where a number can start: `5-3` ends in 3, `= -3` in −3; `$`, `€`, `£` or `¥` may
+  follow it
 - an exponent of up to three digits (`1e5`); `%` and units are not read: `60%` is 60
 - digits that continue a word or another number (`x2`, the second point of `1.2.3`) are no number
 - a number of more than 400 digits is invalid; nothing is rounded and the tolerance is 0: 18, 18.0 and 018 are equal

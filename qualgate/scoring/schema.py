@@ -44,7 +44,7 @@ _steps: ContextVar[list[int]] = ContextVar("steps")
 
 @lru_cache(maxsize=4096)
 def pattern(source: str) -> Any:
-    """`source` compiled by RE2, linear in any text; re2.error when RE2 cannot take it (look-around, back-references)."""
+    """`source` compiled by RE2, linear in any text; re2.error for what RE2 cannot take (look-around, back-references)."""
     options = re2.Options()
     options.log_errors = False
     return re2.compile(source, options)
@@ -202,7 +202,7 @@ def _subschemas(schema: Any, place: str = "$") -> Iterator[dict[str, Any]]:
 
 
 def _outline(schema: Any) -> Any:
-    """`schema` one level deep, without names and texts: real schemas share few outlines, so checks can be remembered."""
+    """`schema` one level deep, without names and texts: schemas share few outlines, so their checks are remembered."""
     if not isinstance(schema, dict):
         return schema
     outline = {}

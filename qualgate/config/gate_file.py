@@ -1,0 +1,144 @@
+"""Loads a gate file: YAML with lines → checked types → frozen records with absolute paths."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from qualgate import evalsets
+from qualgate.config.model import SHIPPED_MODEL, GateFileModel, RuleEntry, Variant
+from qualgate.documents import Document, Fault, as_model, quote, read_yaml, refuse
+from qualgate.metrics import METRICS
+from qualgate.records import ArmSpec, Policy, Rule
+from qualgate.refmodel import PATH as SHIPPED_MODEL_FOLDER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateFile:
+    """Everything a gate file asks for; folders are absolute."""
+
+    path: Path
+    text: str
+    baseline: ArmSpec
+    variants: tuple[ArmSpec, ...]  # in the file's order
+    evalset_refs: tuple[str, ...]  # for `evalsets.load(ref, gate.path.parent)`
+    seed: int
+    policy: Policy
+    store_url: str
+    workers: int
+    devices: str  # "auto" or "cpu"
+
+
+def load_gate_file(path: Path, *, files: bool = True) -> GateFile:
+    """The gate file at `path`. UsageError names every fault with its line, NotInThisVersion when all are of the future.
+
+    files=False: model folders and evalset files need not be there, as when a stored run is decided again.
+    """
+    path = path.absolute()
+    document = read_yaml(path)
+    _refuse_other_version(document)
+    model, faults = as_model(GateFileModel, document, {"folder": path.parent, "files": files})
+    if model is not None:
+        faults += _contradictions(document, model)
+    if model is None or faults:
+        refuse(faults)
+    baseline = ArmSpec(name="baseline", model=_folder(model.baseline.model, path), dtype=model.baseline.dtype)
+    return GateFile(
+        path=path,
+        text=document.text,
+        baseline=baseline,
+        variants=tuple(_arm(name, variant, baseline, path) for name, variant in model.variants.items()),
+        evalset_refs=tuple(model.evalsets),
+        seed=model.generation.seed,
+        policy=Policy(
+            rules=tuple(
+                _rule(entry, document.line(("gate", "rules", index))) for index, entry in enumerate(model.gate.rules)
+            ),
+            alpha=model.gate.alpha,
+            review=model.gate.review,
+        ),
+        store_url=_absolute_store(model.store, path),
+        workers=_usable_cores() if model.workers.count == "auto" else model.workers.count,
+        devices=model.workers.devices,
+    )
+
+
+def _refuse_other_version(document: Document) -> None:
+    """Before anything else: every further message would rest on the wrong version's rules."""
+    found = document.value.get("version") if isinstance(document.value, dict) else None
+    if type(found) is int and found > 1:
+        try:
+            own = version("qualgate")
+        except PackageNotFoundError:
+            own = "not installed"
+        message = f"a gate file of version {found} needs a newer qualgate than this one ({own}), which reads version 1"
+        refuse([document.fault(("version",), message, planned=True)])
+
+
+def _folder(model: str, gate_file: Path) -> str:
+    if model == SHIPPED_MODEL:
+        return str(SHIPPED_MODEL_FOLDER)
+    return os.path.normpath(gate_file.parent / Path(model).expanduser())
+
+
+def _arm(name: str, variant: Variant, baseline: ArmSpec, gate_file: Path) -> ArmSpec:
+    if variant.quantize is not None:
+        return ArmSpec(name=name, model=baseline.model, dtype=baseline.dtype, quantize=variant.quantize)
+    return ArmSpec(name=name, model=_folder(variant.model, gate_file), dtype=variant.dtype or baseline.dtype)
+
+
+def _rule(entry: RuleEntry, line: int) -> Rule:
+    return Rule(
+        metric=entry.metric,
+        scope="evalset" if entry.per or entry.evalset else "pooled",
+        evalset=entry.evalset,
+        tier=entry.tier,
+        max_drop=entry.max_drop,
+        max=entry.max,
+        min=entry.min,
+        max_ratio=entry.max_ratio,
+        percentile=entry.percentile,
+        line=line,
+    )
+
+
+def _absolute_store(url: str, gate_file: Path) -> str:
+    file = Path(url.removeprefix("sqlite:///")).expanduser()
+    return f"sqlite:///{os.path.normpath(gate_file.parent / file)}"
+
+
+def _usable_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _contradictions(document: Document, model: GateFileModel) -> Iterator[Fault]:
+    """What is wrong only when the parts, each right by itself, are put side by side."""
+    names: dict[str, str] = {}
+    for index, ref in enumerate(model.evalsets):
+        name = Path(ref).stem if evalsets.is_path(ref) else ref
+        if name in names:
+            yield document.fault(("evalsets", index), f"the evalset {quote(name)} twice ({names[name]} and {ref})")
+        names.setdefault(name, ref)
+    first: dict[tuple[object, ...], tuple[int, float]] = {}
+    for index, rule in enumerate(model.gate.rules):
+        place = ("gate", "rules", index)
+        if rule.evalset is not None and rule.evalset not in names:
+            yield document.fault(
+                (*place, "evalset"), f"evalset {quote(rule.evalset)} is not one this file runs: {', '.join(names)}"
+            )
+        # A second tier may hold the same metric to a second bound; within one tier that says nothing or two things.
+        key = (rule.metric, rule.per, rule.evalset, rule.percentile, rule.tier)
+        if key in first:
+            line, bound = first[key]
+            word = "repeats" if bound == rule.bound else "contradicts"
+            yield document.fault(place, f"this rule on {rule.metric} {word} the one on line {line}")
+        first.setdefault(key, (document.line(place), rule.bound))
+    if not any(rule.tier == "critical" and METRICS[rule.metric].kind == "quality" for rule in model.gate.rules):
+        yield document.fault(
+            ("gate", "rules"),
+            "no critical rule on quality, so nothing could be approved; add one such as "
+            "{metric: exact_match, max_drop: 0.02}",
+        )

@@ -1,0 +1,303 @@
+"""What a gate file may hold: the types behind the loader and the editor's JSON Schema alike.
+
+Validators find the gate file's folder in the validation context under "folder"; without one they look for no file.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import AfterValidator, Field, ValidationInfo, WithJsonSchema, field_validator, model_validator
+
+from qualgate import evalsets
+from qualgate.documents import ABSENT, Written, nearest, planned, quote, stated
+from qualgate.errors import NotInThisVersion, UsageError
+from qualgate.metrics import METRICS, PLANNED
+from qualgate.quant.recipes import parse_recipe
+from qualgate.records import QuantizeRecipe
+
+Dtype = Literal["bfloat16", "float16", "float32"]
+BOUNDS = ("max_drop", "max", "min", "max_ratio")
+VARIANT_NAME = "^[A-Za-z0-9][A-Za-z0-9._+-]{0,63}$"
+SHIPPED_MODEL = "reference"
+
+
+def _model_folder(model: str, info: ValidationInfo) -> str:
+    if "://" in model:
+        raise planned(f"a model at an address ({quote(model)})")
+    if info.context is None or model == SHIPPED_MODEL:
+        return model
+    folder: Path = info.context["folder"] / Path(model).expanduser()
+    if "/" not in model and not folder.is_dir():
+        raise stated(
+            f"no model called {quote(model)}; the shipped one is `{SHIPPED_MODEL}`, a folder is written ./{model}"
+        )
+    if info.context["files"] and not folder.is_dir():
+        raise stated(f"no model folder {folder}")
+    return model
+
+
+def _recipe(value: Any) -> QuantizeRecipe:
+    try:
+        return parse_recipe(value)
+    except NotInThisVersion as error:
+        raise planned(str(error).removesuffix(".").partition(" is not in this version")[0]) from None
+    except UsageError as error:
+        raise stated(str(error)) from None
+
+
+def _evalset_ref(ref: Any, info: ValidationInfo) -> Any:
+    if isinstance(ref, dict) and set(ref) == {"lm_eval"}:
+        raise planned("an evalset of lm-eval's")
+    if not isinstance(ref, str) or not ref:
+        raise stated(f"an evalset is a shipped set's name or a path, not {quote(ref)}")
+    if not evalsets.is_path(ref) and ref not in evalsets.shipped():
+        raise stated(
+            f"no shipped evalset {quote(ref)}{nearest(ref, evalsets.shipped())}; a file is written ./{ref}.yaml"
+        )
+    if (
+        info.context
+        and info.context["files"]
+        and evalsets.is_path(ref)
+        and not (info.context["folder"] / ref).is_file()
+    ):
+        raise stated(f"no evalset at {info.context['folder'] / ref}")
+    return ref
+
+
+def _metric(name: str) -> str:
+    if name in PLANNED:
+        raise planned(f"the metric {name!r}")
+    if name not in METRICS:
+        raise stated(f"unknown metric {quote(name)}{nearest(name, METRICS)}")
+    return name
+
+
+def _environment_name(name: str) -> str:
+    if not re.fullmatch(r"[A-Z][A-Z0-9_]{0,63}", name):
+        raise stated("`api_key_env` must be the NAME of an environment variable; a key itself must not stand in a file")
+    return name
+
+
+def _store_url(url: str) -> str:
+    scheme, _, rest = url.partition("://")
+    if scheme.startswith("postgres"):
+        raise planned("a PostgreSQL store")  # the address is not repeated: it may hold a password
+    if scheme != "sqlite" or not rest.startswith("/") or not rest.strip("/"):
+        raise stated("the store must be sqlite:///FILE (relative to the gate file) or sqlite:////FOLDER/FILE")
+    if "?" in rest or ":memory:" in rest:
+        raise stated("the store must be a plain file: a verdict has to outlive its run")
+    return url
+
+
+def _count(count: Any) -> Any:
+    if count != "auto" and (type(count) is not int or not 1 <= count <= 256):
+        raise stated(f"`workers.count` is a whole number from 1 to 256, or auto; found {quote(count)}")
+    return count
+
+
+class Baseline(Written):
+    planned: ClassVar = ("endpoint", "api_key_env", "kv_cache", "speculation", "quantize")
+    model: Annotated[str, AfterValidator(_model_folder)]
+    dtype: Dtype = "bfloat16"
+
+
+class Variant(Written):
+    """A model folder of its own, or a way to make the weights from the baseline's."""
+
+    planned: ClassVar = ("kv_cache", "speculation", "endpoint", "api_key_env", "engine")
+    model_config = {"json_schema_extra": {"oneOf": [{"required": ["model"]}, {"required": ["quantize"]}]}}
+    model: Annotated[str, AfterValidator(_model_folder)] = ABSENT
+    dtype: Dtype = ABSENT
+    quantize: Annotated[
+        Any,
+        AfterValidator(_recipe),
+        WithJsonSchema(
+            {
+                "oneOf": [
+                    {"enum": ["int8", "int4", "int2", "mxfp4"]},
+                    {
+                        "type": "object",
+                        "properties": {
+                            "method": {"enum": ["int8", "int4", "int2", "mxfp4"]},
+                            "bits": {"enum": [2, 4, 8]},
+                            "group_size": {"type": "integer", "minimum": 0, "multipleOf": 8},
+                        },
+                        "required": ["method"],
+                        "additionalProperties": False,
+                    },
+                ]
+            }
+        ),
+    ] = ABSENT
+
+    @model_validator(mode="before")
+    @classmethod
+    def _only_what_is_built(cls, value: Any) -> Any:
+        if isinstance(value, dict):
+            if isinstance(value.get("api_key_env"), str):
+                _environment_name(value["api_key_env"])
+            if later := [key for key in value if key in cls.planned]:
+                # Such a variant is refused whole: its other keys mean something else there.
+                raise planned(f"a variant with `{'`, `'.join(later)}`")
+        return value
+
+    @model_validator(mode="after")
+    def _has_one_origin(self) -> Variant:
+        if (self.model is None) == (self.quantize is None):
+            raise stated("a variant has `model` (a folder) or `quantize` (made from the baseline), one of the two")
+        if self.quantize is not None and self.dtype is not None:
+            raise stated("`dtype` does not go with `quantize`: what is not quantized keeps the baseline's")
+        return self
+
+
+class Generation(Written):
+    planned: ClassVar = ("top_p", "top_k", "min_p", "max_new_tokens", "stop")
+    temperature: Annotated[float, Field(json_schema_extra={"const": 0})] = 0.0
+    seed: int = Field(default=0, ge=0, lt=2**63)
+    repeats: Annotated[int, Field(json_schema_extra={"const": 1})] = 1
+
+    @field_validator("temperature")
+    @classmethod
+    def _greedy(cls, value: float) -> float:
+        if value < 0:
+            raise stated("`generation.temperature` must not be negative")
+        if value:
+            raise planned("a temperature other than 0")
+        return value
+
+    @field_validator("repeats")
+    @classmethod
+    def _once(cls, value: int) -> int:
+        if value < 1:
+            raise stated("`generation.repeats` is a whole number from 1")
+        if value > 1:
+            raise planned("more than one repeat")
+        return value
+
+
+class RuleEntry(Written):
+    metric: Annotated[str, AfterValidator(_metric), Field(json_schema_extra={"enum": list(METRICS)})]
+    per: Literal["evalset"] = ABSENT
+    evalset: str = ABSENT
+    tier: Literal["critical", "supporting", "advisory"] = "critical"
+    max_drop: float = Field(default=ABSENT, gt=0, lt=1)
+    max: float = Field(default=ABSENT, gt=0)
+    min: float = Field(default=ABSENT, gt=0, le=1)
+    max_ratio: float = Field(default=ABSENT, gt=0)
+    percentile: float = Field(default=ABSENT, gt=0, lt=100)
+
+    model_config = {
+        "json_schema_extra": {
+            "not": {"required": ["per", "evalset"]},
+            "allOf": [
+                {
+                    "if": {"properties": {"metric": {"const": metric.name}}, "required": ["metric"]},
+                    "then": {
+                        "required": list(metric.bounds),
+                        "properties": {
+                            key: False
+                            for key in (*BOUNDS, *(() if metric.kind == "latency" else ("percentile",)))
+                            if key not in metric.bounds
+                        },
+                    },
+                }
+                for metric in METRICS.values()
+            ],
+        }
+    }
+
+    @model_validator(mode="after")
+    def _fits_its_metric(self) -> RuleEntry:
+        metric, fitting = METRICS[self.metric], METRICS[self.metric].bounds[0]
+        given = [bound for bound in BOUNDS if getattr(self, bound) is not None]
+        if given != [fitting]:
+            raise stated(
+                f"a rule on {self.metric} sets one bound, `{fitting}`; found {', '.join(given) if given else 'none'}"
+            )
+        if self.percentile is not None and metric.kind != "latency":
+            raise stated(f"`percentile` goes with latency metrics, not with {self.metric}")
+        if self.per is not None and self.evalset is not None:
+            raise stated("`per: evalset` means every set, `evalset: NAME` one of them; write one of the two")
+        return self
+
+    @property
+    def bound(self) -> float:
+        return getattr(self, METRICS[self.metric].bounds[0])
+
+
+class Gate(Written):
+    planned: ClassVar = ("stop", "noise_floor", "identity", "expected", "freshness", "min_cases")
+    alpha: float = Field(default=0.05, gt=0, lt=0.5)
+    rules: list[RuleEntry] = Field(min_length=1)
+    review: Literal["never", "always"] = "never"
+
+
+class Workers(Written):
+    planned: ClassVar = ("address", "hosts")
+    backend: Annotated[str, Field(json_schema_extra={"const": "local"})] = "local"
+    count: Annotated[
+        Any,
+        AfterValidator(_count),
+        WithJsonSchema({"oneOf": [{"type": "integer", "minimum": 1, "maximum": 256}, {"const": "auto"}]}),
+    ] = 2
+    devices: Annotated[str, Field(json_schema_extra={"enum": ["auto", "cpu"]})] = "auto"
+
+    @field_validator("backend")
+    @classmethod
+    def _local(cls, value: str) -> str:
+        if value == "ray":
+            raise planned("the Ray backend")
+        if value != "local":
+            raise stated(f"unknown backend {quote(value)}{nearest(value, ['local'])}")
+        return value
+
+    @field_validator("devices")
+    @classmethod
+    def _processor(cls, value: str) -> str:
+        if value.startswith(("cuda", "mps", "xpu", "gpu")):
+            raise planned(f"`devices: {value[:20]}`")
+        if value not in ("auto", "cpu"):
+            raise stated(f"unknown devices {quote(value)}{nearest(value, ['auto', 'cpu'])}")
+        return value
+
+
+class GateFileModel(Written):
+    """A qualgate gate file: which variants of which model are judged, on what, and by which rules."""
+
+    planned: ClassVar = ("nightly", "attest", "notify", "calibration", "include")
+    version: Annotated[int, Field(json_schema_extra={"const": 1})]
+    baseline: Baseline
+    variants: dict[str, Variant] = Field(
+        min_length=1, json_schema_extra={"propertyNames": {"pattern": VARIANT_NAME, "not": {"enum": ["baseline"]}}}
+    )
+    evalsets: list[Annotated[Any, AfterValidator(_evalset_ref), WithJsonSchema({"type": "string", "minLength": 1})]] = (
+        Field(min_length=1, json_schema_extra={"uniqueItems": True})
+    )
+    generation: Generation = Generation()
+    gate: Gate
+    store: Annotated[
+        str, AfterValidator(_store_url), Field(json_schema_extra={"pattern": "^sqlite:///[^?]*[^?/]$"})
+    ] = "sqlite:///qualgate.db"
+    workers: Workers = Workers()
+
+    @field_validator("version")
+    @classmethod
+    def _is_one(cls, value: int) -> int:
+        if value != 1:
+            raise stated(f"`version` must be 1, found {value}")
+        return value
+
+    @field_validator("variants")
+    @classmethod
+    def _names_are_plain(cls, variants: dict[str, Variant]) -> dict[str, Variant]:
+        for name in variants:
+            if name.casefold() == "baseline":
+                raise stated("a variant cannot be called baseline; that is what it is held against")
+            if not re.fullmatch(VARIANT_NAME, name):
+                raise stated(
+                    f"variant name {quote(name)}: at most 64 letters, digits and . _ + -, the first a letter or digit"
+                )
+        return variants

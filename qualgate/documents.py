@@ -1,0 +1,318 @@
+"""What a person wrote: YAML with the line of every value, and faults that name file and line.
+
+The YAML is the part of 1.2 that means the same to every reader: no aliases, anchors, tags or second documents, no
+duplicate keys, and no plain word or number that YAML 1.1 and 1.2 read differently (`no`, `010`, `1e3`, `1:30`).
+"""
+
+from __future__ import annotations
+
+import codecs
+import difflib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, NoReturn, TypeVar, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import PydanticCustomError
+
+from qualgate.errors import NotInThisVersion, UsageError
+
+MAX_BYTES = 256 * 1024
+MAX_DEPTH = 64
+FAULTS_SHOWN = 20
+
+Place = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Fault:
+    """One thing wrong in a user's file. `planned`: the design has it, this version does not."""
+
+    path: Path
+    line: int
+    message: str
+    planned: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.message}"
+
+
+def refuse(faults: Iterable[Fault]) -> NoReturn:
+    """Raise UsageError with every fault on a line of its own, 20 at most."""
+    ordered = sorted(set(faults))
+    lines = [str(fault) for fault in ordered[:FAULTS_SHOWN]]
+    if len(ordered) > FAULTS_SHOWN:
+        lines.append(f"and {len(ordered) - FAULTS_SHOWN:,} more")
+    kind = NotInThisVersion if all(fault.planned for fault in ordered) else UsageError
+    raise kind("\n".join(lines))
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """`; did you mean 'x'?` or the list of right names: the end of a message about a wrong one."""
+    known = sorted(names)
+    close = difflib.get_close_matches(name, known, n=1)
+    if close:
+        return f"; did you mean {close[0]!r}?"
+    return f"; known: {', '.join(known)}" if known else ""
+
+
+def quote(value: object, limit: int = 60) -> str:
+    """`value` for a message: escaped by repr, cut at `limit`."""
+    text = repr(value)
+    return text if len(text) <= limit else text[:limit] + "…"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    path: Path
+    text: str
+    value: Any  # None when `faults` left nothing to read
+    lines: dict[Place, int] = field(default_factory=dict)
+    faults: tuple[Fault, ...] = ()
+
+    def line(self, place: Place) -> int:
+        """Line of the value at `place`, or of the nearest thing around it."""
+        while place and place not in self.lines:
+            place = place[:-1]
+        return self.lines.get(place, 1)
+
+    def fault(self, place: Place, message: str, planned: bool = False) -> Fault:
+        return Fault(self.path, self.line(place), message, planned)
+
+
+def read_yaml(path: Path) -> Document:
+    """The one document in `path`. What is wrong with it is in `faults`; UsageError when there is no such file."""
+    text, fault = _decode(path, _bytes(path))
+    if fault is not None:
+        return Document(path=path, text="", value=None, faults=(fault,))
+    reader = _Reader(path)
+    try:
+        value = reader.document(yaml.parse(text, yaml.SafeLoader))
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + 1 if mark else 1
+        problem = str(error.problem or error.context)
+        if "\\t" in problem:
+            problem = "a tab; indent with spaces"
+        reader.faults.append(Fault(path, line, f"not YAML: {problem}"))
+        value = None
+    except _TooDeep as error:
+        reader.faults.append(Fault(path, error.args[0], f"nested deeper than {MAX_DEPTH} levels"))
+        value = None
+    return Document(path=path, text=text, value=value, lines=reader.lines, faults=tuple(reader.faults))
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise UsageError(f"{path}: no such file") from None
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror})") from None
+    if len(raw) > MAX_BYTES:
+        raise UsageError(f"{path}: larger than {MAX_BYTES // 1024} KiB, which no such file needs to be")
+    return raw
+
+
+def _decode(path: Path, raw: bytes) -> tuple[str, Fault | None]:
+    """UTF-8, or UTF-16 with a byte-order mark; anything else is a fault at the line where it shows."""
+    encoding = "utf-16" if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
+    try:
+        text = raw.decode(encoding)
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        return "", Fault(path, line, f"not valid {encoding.removesuffix('-sig').upper()}; save the file as UTF-8")
+    if match := yaml.reader.Reader.NON_PRINTABLE.search(text):
+        line = text.count("\n", 0, match.start()) + 1
+        return "", Fault(
+            path, line, f"the character U+{ord(match[0]):04X} cannot stand in YAML; save the file as UTF-8"
+        )
+    return text, None
+
+
+class _TooDeep(Exception):
+    pass
+
+
+_INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]{0,30})")
+_FLOAT = re.compile(r"[-+]?(0|[1-9][0-9]*)\.[0-9]+([eE][-+][0-9]{1,4})?")
+_NOT_FINITE = re.compile(r"[-+]?\.(nan|inf)", re.IGNORECASE)
+_TWO_READINGS = re.compile(
+    r"(y|n|yes|no|on|off)"  # booleans to YAML 1.1
+    r"|[-+]?0[0-9_]+|[-+]?0[obx][0-9a-f_]+"  # octal, binary, hexadecimal to one of them
+    r"|[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9]*)?"  # base 60 to YAML 1.1
+    r"|[-+]?[0-9]+_[0-9_]*(\.[0-9_]*)?"
+    r"|[-+]?(\.[0-9]+|[0-9]+\.|[0-9]+(\.[0-9]*)?e[0-9]+|[0-9]+e[-+]?[0-9]+|\.[0-9]+e[-+]?[0-9]+)",
+    re.IGNORECASE,
+)
+_WORDS = {"true": True, "false": False, "null": None, "~": None, "": None}
+
+
+class _Reader:
+    """Builds plain values from YAML events, keeping lines and collecting faults."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.lines: dict[Place, int] = {}
+        self.faults: list[Fault] = []
+
+    def document(self, events: Any) -> Any:
+        value, documents = None, 0
+        for event in events:
+            if isinstance(event, yaml.DocumentStartEvent):
+                documents += 1
+                if documents > 1:
+                    self._fault(event, "a second document (`---`); one file holds one")
+                    return value
+                value = self._value(next(events), events, ())
+        return value
+
+    def _fault(self, event: Any, message: str) -> None:
+        self.faults.append(Fault(self.path, event.start_mark.line + 1, message))
+
+    def _value(self, event: Any, events: Any, place: Place) -> Any:
+        if len(place) > MAX_DEPTH:
+            raise _TooDeep(event.start_mark.line + 1)
+        self.lines.setdefault(place, event.start_mark.line + 1)
+        if isinstance(event, yaml.AliasEvent):
+            self._fault(event, f"alias *{event.anchor}; write the value out")
+            return None
+        if event.anchor is not None:
+            self._fault(event, f"anchor &{event.anchor}; write the value out where it is needed")
+        if event.tag is not None:
+            self._fault(event, f"tag {quote(event.tag)}; plain values only")
+        match event:
+            case yaml.ScalarEvent():
+                return self._scalar(event)
+            case yaml.SequenceStartEvent():
+                return self._sequence(events, place)
+            case _:
+                return self._mapping(events, place)
+
+    def _sequence(self, events: Any, place: Place) -> list[Any]:
+        items: list[Any] = []
+        while not isinstance(event := next(events), yaml.SequenceEndEvent):
+            items.append(self._value(event, events, (*place, len(items))))
+        return items
+
+    def _mapping(self, events: Any, place: Place) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        while not isinstance(event := next(events), yaml.MappingEndEvent):
+            line = event.start_mark.line + 1
+            known_faults = len(self.faults)
+            key = self._value(event, events, (*place, "?"))
+            self.lines.pop((*place, "?"), None)
+            if not isinstance(key, str):
+                if len(self.faults) == known_faults:
+                    self._fault(event, f"a key must be a word, not {quote(key)}; quote it if it is meant as one")
+                key = f"?{line}"
+            elif key in found:
+                self._fault(event, f"duplicate key {quote(key)}; first on line {self.lines[(*place, key)]}")
+                key = f"?{line}"
+            self.lines.setdefault((*place, key), line)
+            found[key] = self._value(next(events), events, (*place, key))
+        return {key: value for key, value in found.items() if not key.startswith("?")}
+
+    def _scalar(self, event: Any) -> Any:
+        text = event.value
+        if event.style is not None:
+            return text
+        if text.lower() in _WORDS and text in (text.lower(), text.title(), text.upper()):
+            return _WORDS[text.lower()]
+        if _INTEGER.fullmatch(text):
+            return int(text)
+        if _FLOAT.fullmatch(text):
+            return float(text)
+        if _NOT_FINITE.fullmatch(text):
+            return float(text.replace(".", ""))
+        if _TWO_READINGS.fullmatch(text):
+            self._fault(
+                event, f"{text[:40]}: YAML readers disagree on this; quote it, or write true, false or a plain number"
+            )
+        return text
+
+
+# ------------------------------------------------------------------------------------------- typed values
+
+
+class Written(BaseModel):
+    """Base of what a document may hold: nothing unknown, nothing converted, no NaN."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+    planned: ClassVar[tuple[str, ...]] = ()  # keys of the design that this version does not serve
+
+
+ABSENT: Any = None  # default of a key that may be left out, but not written as null
+
+
+def planned(message: str) -> PydanticCustomError:
+    """For validators: the design has this, this version does not."""
+    return PydanticCustomError("planned", "{message}", {"message": f"{message} is not in this version"})
+
+
+def stated(message: str) -> PydanticCustomError:
+    """For validators: `message` is the whole message."""
+    return PydanticCustomError("stated", "{message}", {"message": message})
+
+
+Model = TypeVar("Model", bound=Written)
+
+
+def as_model(
+    model: type[Model], document: Document, context: dict[str, Any] | None = None
+) -> tuple[Model | None, list[Fault]]:
+    """The document as `model`, with every fault at once, those of the YAML among them."""
+    faults = list(document.faults)
+    if document.value is None:
+        return None, faults or [document.fault((), "empty")]
+    try:
+        return model.model_validate(document.value, context=context), faults
+    except ValidationError as error:
+        # What the YAML reader already refused is not refused a second time for its type.
+        known = {fault.line for fault in faults}
+        found = (_fault(model, document, detail) for detail in error.errors())
+        return None, faults + [fault for fault in found if fault.line not in known]
+
+
+def _fault(model: type[Written], document: Document, detail: Any) -> Fault:
+    place: Place = tuple(part for part in detail["loc"] if part != "[key]")
+    name, kind = dotted(place), detail["type"]
+    if kind == "extra_forbidden":
+        around = _model_at(model, place[:-1])
+        if str(place[-1]) in around.planned:
+            return document.fault(place, f"`{name}` is not in this version", planned=True)
+        return document.fault(place, f"unknown key {quote(place[-1])}{nearest(str(place[-1]), around.model_fields)}")
+    if kind == "missing":
+        return document.fault(place[:-1], f"`{name}` is missing")
+    if kind in ("planned", "stated"):
+        return document.fault(place, detail["msg"], planned=kind == "planned")
+    message = detail["msg"].removeprefix("Input ").replace("valid dictionary", "mapping (`key: value`)")
+    if kind == "model_type":
+        message = "should be a mapping (`key: value`)"
+    if kind == "literal_error":
+        message += nearest(str(detail["input"]), re.findall(r"'([^']+)'", message)).partition("; known")[0]
+    found = "" if isinstance(detail["input"], (dict, list)) else f" (found {quote(detail['input'])})"
+    return document.fault(place, f"`{name or 'the file'}` {message}{found}")
+
+
+def dotted(place: Place) -> str:
+    """A place as a person would write it: gate.rules[2].max_drop."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).removeprefix(".")
+
+
+def _model_at(model: type[Written], place: Place) -> type[Written]:
+    """The model that stands at `place` inside `model`."""
+    parts = list(place)
+    while parts:
+        annotation = model.model_fields[str(parts.pop(0))].annotation
+        while get_origin(annotation) in (dict, list, tuple):
+            annotation = get_args(annotation)[1 if get_origin(annotation) is dict else 0]
+            parts.pop(0)
+        assert isinstance(annotation, type)
+        assert issubclass(annotation, Written)
+        model = annotation
+    return model

@@ -1,0 +1,354 @@
+"""Evalsets: NAME.yaml and NAME.jsonl, read strictly. Every fault of a set is named with its file and line."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from pydantic import Field, field_validator
+
+from qualgate.documents import ABSENT, Document, Fault, Written, as_model, nearest, quote, read_yaml, refuse, stated
+from qualgate.errors import UsageError
+from qualgate.metrics import METRICS, PLANNED
+from qualgate.records import Case, Evalset
+
+MAX_LINE = 8 * 2**20  # bytes
+ROLES = ("system", "user", "assistant", "tool")
+NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
+SCORED = tuple(name for name, metric in METRICS.items() if metric.kind == "quality")
+
+
+class EvalsetFile(Written):
+    """NAME.yaml."""
+
+    name: str = Field(pattern=f"^{NAME}$")
+    version: str
+    metrics: list[str] = Field(min_length=1)
+    description: str = ""
+    lenient: list[str] = []  # modes of the JSON reader
+    normalizers: list[str] = []  # of exact_match, in order
+    sha256: str = Field(default=ABSENT, pattern="^[0-9a-f]{64}$")  # of NAME.jsonl's bytes
+    generator: str = ABSENT
+    seed: int = ABSENT
+
+    @field_validator("version", mode="before")
+    @classmethod
+    def _whole_numbers_are_versions(cls, value: Any) -> Any:
+        return str(value) if type(value) is int else value
+
+    @field_validator("metrics")
+    @classmethod
+    def _metrics_are_scored(cls, names: list[str]) -> list[str]:
+        _refuse_twice("metric", names)
+        for name in names:
+            if name in PLANNED:
+                raise stated(f"the metric {name!r} is not in this version")
+            if name not in SCORED:
+                raise stated(f"unknown metric {quote(name)}{nearest(name, SCORED)}")
+        return names
+
+    @field_validator("lenient")
+    @classmethod
+    def _modes_are_known(cls, names: list[str]) -> list[str]:
+        from qualgate.scoring.strict_json import LENIENT
+
+        return _known("lenient mode", names, LENIENT)
+
+    @field_validator("normalizers")
+    @classmethod
+    def _normalizers_are_known(cls, names: list[str]) -> list[str]:
+        from qualgate.scoring.text import NORMALIZERS
+
+        return _known("normalizer", names, NORMALIZERS)
+
+
+def _known(kind: str, names: list[str], known: Any) -> list[str]:
+    _refuse_twice(kind, names)
+    for name in names:
+        if name not in known:
+            raise stated(f"unknown {kind} {quote(name)}{nearest(name, known)}")
+    return names
+
+
+def _refuse_twice(kind: str, names: list[str]) -> None:
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise stated(f"the {kind} {twice[0]!r} twice")
+
+
+# ------------------------------------------------------------------------------------------------ where
+
+
+@lru_cache(maxsize=1)
+def shipped_folder() -> Path:
+    """Where the shipped sets lie: the installed package, or `evalsets/` of a checkout."""
+    spec = importlib.util.find_spec("qualgate_evalsets")
+    if spec is not None and spec.submodule_search_locations:
+        return Path(spec.submodule_search_locations[0])
+    return Path(__file__).resolve().parents[1] / "evalsets"
+
+
+def shipped() -> tuple[str, ...]:
+    """Names of the shipped sets."""
+    return tuple(sorted(path.stem for path in shipped_folder().glob("*.yaml") if path.with_suffix(".jsonl").exists()))
+
+
+def is_path(ref: str) -> bool:
+    """A reference with `/` or ending in .yaml is a file; a bare name is a shipped set."""
+    return "/" in ref or ref.endswith((".yaml", ".yml"))
+
+
+def locate(ref: str, relative_to: Path) -> Path:
+    """The YAML file that `ref` names. UsageError when there is none."""
+    if is_path(ref):
+        path = relative_to / ref
+        if path.is_file():
+            return path
+        raise UsageError(f"no evalset at {path}")
+    if ref in shipped():
+        return shipped_folder() / f"{ref}.yaml"
+    raise UsageError(
+        f"no shipped evalset {quote(ref)}{nearest(ref, shipped())} For a set of your own, write its path: ./{ref}.yaml"
+    )
+
+
+# ------------------------------------------------------------------------------------------------- reading
+
+
+def load(ref: str, relative_to: Path) -> Evalset:
+    """The evalset `ref` names, checked whole. UsageError lists its faults: the first 20, and how many more."""
+    evalset, faults = _read(locate(ref, relative_to))
+    if faults or evalset is None:
+        refuse(faults)
+    return evalset
+
+
+def check(path: Path) -> tuple[Fault, ...]:
+    """Every fault of the set whose YAML is `path`; nothing when it is fine."""
+    return tuple(sorted(_read(path)[1]))
+
+
+def _read(path: Path) -> tuple[Evalset | None, list[Fault]]:
+    document = read_yaml(path)
+    header, faults = as_model(EvalsetFile, document)
+    data = path.with_suffix(".jsonl")
+    if header is None:
+        return None, faults
+    if header.name != path.stem:
+        faults.append(document.fault(("name",), f"name {header.name!r}, but the file is called {path.name}"))
+    if data.resolve().parent != path.resolve().parent:
+        faults.append(document.fault((), f"{data.name} leads out of its folder, to {data.resolve()}"))
+        return None, faults
+    if not data.is_file():
+        faults.append(document.fault((), f"no {data.name} beside it"))
+        return None, faults
+    reader = _CaseReader(data, header)
+    cases = tuple(reader.cases())
+    faults += reader.faults
+    if not reader.lines:
+        faults.append(Fault(data, 1, "no cases"))
+    faults += _hash_faults(document, header, reader.sha256, path)
+    evalset = Evalset(
+        name=header.name,
+        version=header.version,
+        sha256=reader.sha256,
+        metrics=tuple(header.metrics),
+        lenient=tuple(header.lenient),
+        normalizers=tuple(header.normalizers),
+        description=header.description,
+        path=str(path),
+        cases=cases,
+    )
+    return evalset, faults
+
+
+def _hash_faults(document: Document, header: EvalsetFile, sha256: str, path: Path) -> Iterator[Fault]:
+    if header.sha256 is None:
+        if path.resolve().parent == shipped_folder().resolve():
+            yield document.fault((), f"a shipped set states its hash; add `sha256: {sha256}`")
+    elif header.sha256 != sha256:
+        yield document.fault(
+            ("sha256",),
+            f"sha256 says {header.sha256}, but the cases hash to {sha256}. Either restore them, "
+            f"or raise `version` and set `sha256: {sha256}`: a changed set is another set",
+        )
+
+
+class _CaseReader:
+    """Cases of one JSONL file, read line by line. Once `cases()` is spent, `sha256` and `faults` are whole."""
+
+    def __init__(self, path: Path, header: EvalsetFile) -> None:
+        self.path, self.header = path, header
+        self.lines = 0
+        self.faults: list[Fault] = []
+        self._digest = hashlib.sha256()
+        self._first_line: dict[str, int] = {}
+
+    @property
+    def sha256(self) -> str:
+        return self._digest.hexdigest()
+
+    def cases(self) -> Iterator[Case]:
+        with self.path.open("rb") as file:
+            for raw in self._raw_lines(file):
+                body = self._body(raw)
+                if body is None:
+                    continue
+                before = len(self.faults)
+                for message in self._faults_of(body):
+                    self._fault(message)
+                if len(self.faults) == before:
+                    yield Case(evalset=self.header.name, body=body)
+
+    def _fault(self, message: str) -> None:
+        self.faults.append(Fault(self.path, self.lines, message))
+
+    def _raw_lines(self, file: BinaryIO) -> Iterator[bytes]:
+        while raw := file.readline(MAX_LINE + 1):
+            self.lines += 1
+            self._digest.update(raw)
+            if len(raw) <= MAX_LINE:
+                yield raw
+                continue
+            self._fault(f"a line of more than {MAX_LINE // 2**20} MiB")
+            while not raw.endswith(b"\n") and (raw := file.readline(MAX_LINE)):
+                self._digest.update(raw)
+
+    def _body(self, raw: bytes) -> dict[str, Any] | None:
+        from qualgate.scoring import strict_json
+
+        try:
+            text = raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            return self._fault(f"not valid UTF-8 at byte {error.start + 1} of the line")
+        if text.startswith("\ufeff"):
+            return self._fault("a byte-order mark; save the file as UTF-8 without one")
+        if not text.strip():
+            return self._fault("an empty line")
+        try:
+            body = strict_json.read(text, MAX_LINE)
+        except strict_json.NotStrictJson as error:
+            return self._fault(f"not a JSON object: {error}")
+        if not isinstance(body, dict):
+            return self._fault("not a JSON object")
+        if "\0" in text or "\\u0000" in text:
+            return self._fault("a NUL character, which no database takes")
+        return body
+
+    def _faults_of(self, body: dict[str, Any]) -> Iterator[str]:
+        yield from self._identity_faults(body)
+        yield from _prompt_faults(body)
+        tokens = body.get("max_new_tokens")
+        if type(tokens) is not int or tokens < 1:
+            yield f"`max_new_tokens` must be a whole number from 1, {_found(body, 'max_new_tokens')}"
+        metrics = self.header.metrics
+        if "exact_match" in metrics and not isinstance(body.get("answer"), str):
+            yield f"exact_match needs `answer`, a text; {_found(body, 'answer')}"
+        if "numeric" in metrics:
+            yield from _number_faults(body)
+        if "json.schema" in metrics:
+            yield from _schema_faults(body)
+        if any(metric.startswith("tool_call.") for metric in metrics):
+            yield from _tool_faults(body)
+
+    def _identity_faults(self, body: dict[str, Any]) -> Iterator[str]:
+        case_id = body.get("id")
+        if not isinstance(case_id, str) or not case_id or len(case_id) > 200 or not case_id.isprintable():
+            yield f"`id` must be a text of 1 to 200 printable characters; {_found(body, 'id')}"
+        elif case_id in self._first_line:
+            yield f"duplicate id {quote(case_id)}; first on line {self._first_line[case_id]}"
+        else:
+            self._first_line[case_id] = self.lines
+        for key in ("task", "cluster"):
+            if key in body and (not isinstance(body[key], str) or not body[key]):
+                yield f"`{key}` must be a text; {_found(body, key)}"
+        tags = body.get("tags", [])
+        if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
+            yield f"`tags` must be a list of texts; {_found(body, 'tags')}"
+
+
+def _found(body: dict[str, Any], key: str) -> str:
+    return f"found {quote(body[key])}" if key in body else "it is missing"
+
+
+def _prompt_faults(body: dict[str, Any]) -> Iterator[str]:
+    if ("messages" in body) == ("prompt" in body):
+        yield f"a case has `messages` or `prompt`, {'not both' if 'prompt' in body else 'and this one has neither'}"
+        return
+    if "prompt" in body:
+        if not isinstance(body["prompt"], str) or not body["prompt"]:
+            yield f"`prompt` must be a text; {_found(body, 'prompt')}"
+        return
+    messages = body["messages"]
+    if not isinstance(messages, list) or not messages:
+        yield f"`messages` must be a list of messages; {_found(body, 'messages')}"
+        return
+    for index, message in enumerate(messages):
+        if not isinstance(message, dict) or not isinstance(message.get("content"), str):
+            yield f"messages[{index}] must be an object with a `role` and a `content` text"
+        elif message.get("role") not in ROLES:
+            yield f"messages[{index}].role must be one of {', '.join(ROLES)}; {_found(message, 'role')}"
+    if isinstance(messages[-1], dict) and messages[-1].get("role") in ("system", "assistant"):
+        yield f"the last message must be the user's or a tool's, found {messages[-1]['role']!r}"
+
+
+def _number_faults(body: dict[str, Any]) -> Iterator[str]:
+    from qualgate.scoring.match import NoNumber, last_number
+
+    answer = body.get("answer")
+    if type(answer) not in (str, int, float):
+        yield f"numeric needs `answer`, a number; {_found(body, 'answer')}"
+        return
+    try:
+        last_number(str(answer))
+    except NoNumber as error:
+        yield f"numeric needs a number in `answer`: {error}"
+
+
+def _schema_faults(body: dict[str, Any]) -> Iterator[str]:
+    from qualgate.scoring.schema import lint
+
+    if "schema" not in body:
+        yield "json.schema needs `schema`; it is missing"
+        return
+    for reason in lint(body["schema"]):
+        yield f"`schema`: {reason}"
+
+
+def _tool_faults(body: dict[str, Any]) -> Iterator[str]:
+    from qualgate.scoring.schema import CannotValidate, first_error, lint
+
+    tools, calls = body.get("tools"), body.get("expected_calls")
+    if not isinstance(tools, list) or not tools:
+        yield f"tool_call needs `tools`, a list of tools; {_found(body, 'tools')}"
+        return
+    schemas: dict[str, Any] = {}
+    for index, tool in enumerate(tools):
+        function = tool.get("function", tool) if isinstance(tool, dict) else None
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str) or not function["name"]:
+            yield f"tools[{index}] must be an object with a `name` and `parameters`"
+            continue
+        if function["name"] in schemas:
+            yield f"tools[{index}]: a second tool {quote(function['name'])}"
+        reasons = lint(function.get("parameters", {}))
+        for reason in reasons:
+            yield f"tools[{index}].parameters: {reason}"
+        schemas[function["name"]] = True if reasons else function.get("parameters", {})
+    if not isinstance(calls, list):
+        yield f"tool_call needs `expected_calls`, a list ([] = no call may be made); {_found(body, 'expected_calls')}"
+        return
+    for index, call in enumerate(calls):
+        match call:
+            case {"name": str() as name, "arguments": dict() as arguments} if len(call) == 2:
+                try:
+                    if name not in schemas:
+                        yield f"expected_calls[{index}] calls {quote(name)}, which no tool is called"
+                    elif error := first_error(schemas[name], arguments):
+                        yield f"expected_calls[{index}]: the tool's own schema refuses it, {error}"
+                except CannotValidate as failure:
+                    yield f"expected_calls[{index}]: {failure}"
+            case _:
+                yield f"expected_calls[{index}] must be an object with `name` and `arguments` and nothing else"
