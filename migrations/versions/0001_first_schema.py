@@ -131,6 +131,7 @@ def upgrade() -> None:
             "run_id", "arm", "evalset", "case_id", "repeat", name="uq_units_run_id_arm_evalset_case_id_repeat"
         ),
     )
+    op.create_index("ix_units_run_id_arm_status", "units", ["run_id", "arm", "status"])
     op.create_table(
         "scores",
         sa.Column("unit_id", sa.Integer(), nullable=False),
