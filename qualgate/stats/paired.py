@@ -297,8 +297,8 @@ def compare_clustered_pairs(
 
     The weaker of two answers on each side: the cluster-robust t of the mean difference (right when many clusters
     flip), and for binary outcomes the exact test at the effective sample size (right when few or none flip; Korn and
-    Graubard, Survey Methodology 24, 1998). No flip seen: nothing is known of the clustering, so the effective size
-    is the number of clusters. Callers refuse fewer than `MIN_CLUSTERS`.
+    Graubard, Survey Methodology 24, 1998). Flips in fewer than `MIN_CLUSTERS` clusters tell too little about the
+    clustering: the effective size is then the number of clusters. Callers refuse fewer clusters than that altogether.
     """
     base, other = np.asarray(baseline, float), np.asarray(variant, float)
     difference, n = other - base, len(base)
@@ -308,7 +308,9 @@ def compare_clustered_pairs(
     if np.isin(difference, (-1.0, 0.0, 1.0)).all():
         independent = clustered_ratio(difference, np.ones(n), np.arange(n), -margin, alpha)
         width, plain = mean.upper - mean.lower, independent.upper - independent.lower
-        design_effect = min(max((width / plain) ** 2, 1.0), n / mean.clusters) if plain > 0 else n / mean.clusters
+        design_effect = n / mean.clusters
+        if len(np.unique(np.asarray(clusters)[difference != 0])) >= MIN_CLUSTERS:
+            design_effect = min(max((width / plain) ** 2, 1.0), design_effect)
         size = max(int(n / design_effect), 1)
         share = size / n
         worst = compare_pairs(
