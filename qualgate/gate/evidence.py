@@ -37,7 +37,7 @@ class Examination:
 
     integrity: tuple[str, ...]  # not what was recorded: invalid, 14
     incomplete: tuple[str, ...]  # the machinery did not deliver: invalid, 13
-    mismatched: tuple[str, ...]  # both sides answered, but not the same question: undecided
+    mismatched: tuple[str, ...]  # not the same question to both sides, or no longer the one to judge: undecided
     notes: tuple[str, ...]
     pairs: dict[str, tuple[Pair, ...]]  # evalset → pairs in order of case and repeat; only when nothing is wrong
 
@@ -63,7 +63,7 @@ def examine(evidence: RunEvidence, variant: ArmEvidence) -> Examination:
     if broken or incomplete:
         return Examination(integrity=tuple(broken), incomplete=tuple(incomplete), mismatched=(), notes=(), pairs={})
     pairs = _pair(evidence.baseline, variant)
-    mismatched = _mismatches(evidence, variant, pairs)
+    mismatched = (*evidence.stale, *_mismatches(evidence, variant, pairs))
     same = (
         evidence.baseline.identity
         and variant.identity

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from qualgate.errors import Exit, UsageError
+from qualgate.gate.drift import summarise
 from qualgate.gate.evidence import Examination, examine, truncated_sets
 from qualgate.gate.explain import explain
 from qualgate.gate.measure import Measured, measure, unmeasured
@@ -43,9 +44,10 @@ def overall_exit(verdicts: Iterable[Verdict]) -> Exit:
 
 def _judge(name: str, found: Examination, slices: Sequence[Slice], policy: Policy) -> Verdict:
     if found.integrity:
-        return _verdict(name, "invalid", Exit.INTEGRITY, (*found.integrity, *found.incomplete))
+        reasons = (*found.integrity, *found.incomplete)
+        return Verdict(variant=name, word="invalid", exit=int(Exit.INTEGRITY), reasons=reasons)
     if found.incomplete:
-        return _verdict(name, "invalid", Exit.INFRASTRUCTURE, found.incomplete)
+        return Verdict(variant=name, word="invalid", exit=int(Exit.INFRASTRUCTURE), reasons=found.incomplete)
     if found.mismatched:
         measured = [unmeasured(part, 0, "not compared: " + found.mismatched[0]) for part in slices]
     else:
@@ -53,7 +55,14 @@ def _judge(name: str, found: Examination, slices: Sequence[Slice], policy: Polic
         measured = [measure(part, found.pairs, truncated, policy.alpha) for part in slices]
     comparisons = _settle(measured, policy.alpha)
     word, code, reasons = _conclude(comparisons, slices, found.mismatched, policy)
-    return _verdict(name, word, code, (*reasons, *found.notes), comparisons)
+    return Verdict(
+        variant=name,
+        word=word,
+        exit=int(code),
+        reasons=(*reasons, *found.notes),
+        comparisons=comparisons,
+        drift=summarise(pair for name in sorted(found.pairs) for pair in found.pairs[name]),
+    )
 
 
 def _settle(measured: Sequence[Measured], alpha: float) -> tuple[Comparison, ...]:
@@ -116,9 +125,3 @@ def _excess(comparison: Comparison, part: Slice) -> float:
     if METRICS[comparison.metric].kind != "quality" or not part.rule.max_drop:
         return 0.0
     return -(comparison.difference or 0.0) / part.rule.max_drop
-
-
-def _verdict(
-    name: str, word: VerdictWord, code: Exit, reasons: Sequence[str], comparisons: tuple[Comparison, ...] = ()
-) -> Verdict:
-    return Verdict(variant=name, word=word, exit=int(code), reasons=tuple(reasons), comparisons=comparisons)
