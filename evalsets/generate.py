@@ -17,11 +17,11 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
+from qualgate_evalsets.families import FAMILIES, case_hash, family
+from qualgate_evalsets.values import Values
 from tokenizers import Tokenizer
 
 from qualgate.refmodel import PATH
-from qualgate_evalsets.families import FAMILIES, case_hash, family
-from qualgate_evalsets.values import Values
 
 SEED = 20260
 CASES = 400
@@ -44,12 +44,15 @@ REFORMAT_TOKENS = range(100, 201)  # long answers on purpose: a small error per 
 ABOUT = {
     "arithmetic": ("Arithmetic with its steps written out", ["exact_match", "numeric"]),
     "json_extract": ("JSON extraction against a schema", ["exact_match", "json.valid", "json.schema"]),
-    "tool_calls": ("Tool calls: one, a choice, several at once, or none", ["exact_match", "tool_call.valid", "tool_call.correct"]),
+    "tool_calls": (
+        "Tool calls: one, a choice, several at once, or none",
+        ["exact_match", "tool_call.parses", "tool_call.valid", "tool_call.function", "tool_call.correct"],
+    ),
     "code": ("Short Python functions from a specification", ["exact_match"]),
     "transform": ("Word and list transformations", ["exact_match"]),
     "reformat": ("Records rewritten in another notation, answers of 100 to 200 tokens", ["exact_match"]),
     "grounded_qa": ("Questions about a passage, answered with the sentence that says so", ["exact_match"]),
-}  # fmt: skip
+}
 
 
 def five_grams(case: dict[str, Any]) -> set[tuple[str, ...]]:
@@ -92,6 +95,7 @@ def manifest(name: str, seed: int, jsonl: bytes) -> str:
             f"version: {VERSION}",
             f"description: {json.dumps(description)}",
             f"metrics: [{', '.join(metrics)}]",
+            "normalizers: []",
             "lenient: []",
             f"generator: qualgate_evalsets.families.{name}",
             f"seed: {seed}",

@@ -11,15 +11,17 @@ import random
 from collections.abc import Callable, Sequence
 from hashlib import sha256
 from typing import Literal, TypeVar
-WORDS_OF_TEMPLATES = {"name", "date", "none", "more", "rate"}  # syllables can spell these; a value must not
 
 Split = Literal["train", "eval"]
 T = TypeVar("T")
 
 # Consonant + vowel, each of which becomes one token of the shipped vocabulary.
-SYLLABLES = (
-    "ba be bo da de do ka ke ki la le li lo ma me mi mo na ne ni no ra re ri ro sa se so ta te ti to va ve vi zo"
-).split()
+VOWELS = {
+    "b": "aeo", "d": "aeo", "k": "aei", "l": "aeio", "m": "aeio", "n": "aeio",
+    "r": "aeio", "s": "aeo", "t": "aeio", "v": "aei", "z": "o",
+}  # fmt: skip
+SYLLABLES = tuple(consonant + vowel for consonant, vowels in VOWELS.items() for vowel in vowels)
+WORDS_OF_TEMPLATES = {"name", "date", "none", "more", "rate"}  # syllables can spell these; a value must not
 
 
 def split_of(value: object) -> Split:

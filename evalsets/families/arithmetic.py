@@ -130,7 +130,8 @@ def digit_sum(values: Values, level: float) -> tuple[str, str]:
 def next_term(values: Values, level: float) -> tuple[str, str]:
     start, step = values.operands((2, 40), (3, 9 + round(30 * level)))
     a, b, c = start + step, start + 2 * step, start + 3 * step
-    return f"What comes next: {start}, {a}, {b}, {c}?", finish([f"{a}-{start}={step}", f"{c}+{step}={c + step}"], c + step)
+    steps = [f"{a}-{start}={step}", f"{c}+{step}={c + step}"]
+    return f"What comes next: {start}, {a}, {b}, {c}?", finish(steps, c + step)
 
 
 def mean_of_three(values: Values, level: float) -> tuple[str, str]:
@@ -139,7 +140,8 @@ def mean_of_three(values: Values, level: float) -> tuple[str, str]:
     if c < 0:
         mean += 40
         c += 120
-    return f"Mean of {a}, {b} and {c}?", finish([f"{a}+{b}={a + b}", f"{a + b}+{c}={3 * mean}", f"{3 * mean}/3={mean}"], mean)
+    steps, total = running(a, ("+", b), ("+", c))
+    return f"Mean of {a}, {b} and {c}?", finish([*steps, f"{total}/3={mean}"], mean)
 
 
 def percent(values: Values, level: float) -> tuple[str, str]:
@@ -149,12 +151,14 @@ def percent(values: Values, level: float) -> tuple[str, str]:
 
 def rectangle(values: Values, level: float) -> tuple[str, str]:
     a, b = values.operands((10, 40 + round(59 * level)), (10, 40 + round(59 * level)))
-    return f"Perimeter of a {a} by {b} rectangle?", finish([f"{a}+{b}={a + b}", f"{a + b}*2={2 * (a + b)}"], 2 * (a + b))
+    steps, total = running(a, ("+", b), ("*", 2))
+    return f"Perimeter of a {a} by {b} rectangle?", finish(steps, total)
 
 
 def minutes(values: Values, level: float) -> tuple[str, str]:
     hours, rest = values.operands((2, 5 + round(15 * level)), (1, 59))
-    return f"How many minutes are {hours} h {rest} min?", finish([f"{hours}*60={hours * 60}", f"{hours * 60}+{rest}={hours * 60 + rest}"], hours * 60 + rest)
+    steps, total = running(hours, ("*", 60), ("+", rest))
+    return f"How many minutes are {hours} h {rest} min?", finish(steps, total)
 
 
 def expression(values: Values, level: float) -> tuple[str, str]:
@@ -173,7 +177,8 @@ def larger_gap(values: Values, level: float) -> tuple[str, str]:
     low, high = size(level, 4)
     a, b = values.draw(lambda: tuple(values.rng.sample(range(low, high + 1), 2)))
     top, bottom = max(a, b), min(a, b)
-    return f"Which is larger, {a} or {b}, and by how much?", finish([f"{top} is larger", *column_difference(top, bottom)], top - bottom)
+    steps = [f"{top} is larger", *column_difference(top, bottom)]
+    return f"Which is larger, {a} or {b}, and by how much?", finish(steps, top - bottom)
 
 
 def story(text: str, *changes: str) -> Callable[[Values, float], tuple[str, str]]:

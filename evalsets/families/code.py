@@ -63,7 +63,8 @@ SPECS = {
     "code-22": "words | returns the total length of the words plus @1 | return sum(len(w) for w in words) + @1",
     "code-23": "words | returns the words joined by ' @w ' | return ' @w '.join(words)",
     "code-24": "words | returns the first word or '@w' | return words[0] if words else '@w'",
-    "code-25": "words | counts each word, starting from @1 | counts = {}; for w in words:;     counts[w] = counts.get(w, @1) + 1; return counts",
+    "code-25": "words | counts each word, starting from @1 | "
+    "counts = {}; for w in words:;     counts[w] = counts.get(w, @1) + 1; return counts",
     "code-26": "numbers | KEEP and RETURN",
     "code-27": "numbers | CHANGE and RETURN",
     "code-28": "numbers | KEEP, CHANGE and RETURN",
@@ -93,7 +94,12 @@ def make_case(values: Values, level: float, template: str) -> dict[str, Any]:
     argument, wording, *rest = SPECS[template].split(" | ")
     if rest:
         body = rest[0].split("; ")
-        filling = {"@1": constant_of(values, level), "@2": values.integer(2, 99), "@w": values.word(), "@v": values.word()}
+        filling = {
+            "@1": constant_of(values, level),
+            "@2": values.integer(2, 99),
+            "@w": values.word(),
+            "@v": values.word(),
+        }
         for slot, value in filling.items():
             wording = wording.replace(slot, str(value))
             body = [line.replace(slot, str(value)) for line in body]
@@ -114,5 +120,5 @@ def make_case(values: Values, level: float, template: str) -> dict[str, Any]:
 def tests(reference: str, name: str, argument: str) -> str:
     """Assert lines over fixed inputs; what they expect is what the reference returns."""
     scope: dict[str, Any] = {}
-    exec(reference, scope)  # noqa: S102  our own text, written a few lines above
+    exec(reference, scope)  # our own text, written a few lines above
     return "\n".join(f"assert {name}({value!r}) == {scope[name](value)!r}" for value in INPUTS[argument])

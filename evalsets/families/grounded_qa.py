@@ -58,7 +58,7 @@ def draw(values: Values, kind: str) -> str:
 
 def make_case(values: Values, level: float, template: str) -> dict[str, Any]:
     rng = values.rng
-    fact, question, kind, *back = RELATIONS[template]
+    _, question, kind, *back = RELATIONS[template]
     people = values.names(2 + round(4 * level))
     count = 2 + round(6 * level)
     # The asked relation is told of two people, so that neither the person nor the relation alone finds the sentence.

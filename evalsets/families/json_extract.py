@@ -4,6 +4,7 @@ Keys stand in the order the prompt asks for them; a field the note does not stat
 in short form (`{"age": integer}`), the case carries it as JSON Schema 2020-12.
 """
 
+# ruff: noqa: E501  one note a line
 from __future__ import annotations
 
 import json

@@ -51,8 +51,7 @@ def blocks(records: Records) -> str:
 
 
 def yaml(records: Records) -> str:
-    lines = [f"{'  ' if place else '- '}{key}: {value}" for record in records for place, (key, value) in enumerate(record.items())]
-    return "\n".join(lines)
+    return "\n".join("- " + "\n  ".join(f"{key}: {value}" for key, value in record.items()) for record in records)
 
 
 def pairs(records: Records) -> str:
@@ -78,12 +77,22 @@ NOTATIONS = {
     "csv": csv, "pipes": pipes, "markdown": markdown, "json": json_lines, "blocks": blocks,
     "yaml": yaml, "pairs": pairs, "ini": ini, "xml": xml, "columns": columns,
 }  # fmt: skip
-ROUTES = (
-    "csv>json csv>markdown csv>blocks csv>yaml csv>pairs csv>xml csv>ini pipes>json pipes>csv pipes>yaml "
-    "markdown>csv markdown>json markdown>pairs json>csv json>markdown json>pairs json>yaml blocks>json blocks>csv "
-    "yaml>json yaml>pairs pairs>json pairs>csv pairs>blocks ini>json ini>csv xml>json xml>csv columns>csv columns>json"
-).split()
-TEMPLATES = {f"form-{number:02}": tuple(route.split(">")) for number, route in enumerate(ROUTES, start=1)}
+ROUTES = {
+    "csv": ("json", "markdown", "blocks", "yaml", "pairs", "xml", "ini"),
+    "pipes": ("json", "csv", "yaml"),
+    "markdown": ("csv", "json", "pairs"),
+    "json": ("csv", "markdown", "pairs", "yaml"),
+    "blocks": ("json", "csv"),
+    "yaml": ("json", "pairs"),
+    "pairs": ("json", "csv", "blocks"),
+    "ini": ("json", "csv"),
+    "xml": ("json", "csv"),
+    "columns": ("csv", "json"),
+}
+TEMPLATES = {
+    f"form-{number:02}": route
+    for number, route in enumerate(((source, target) for source in ROUTES for target in ROUTES[source]), start=1)
+}
 
 
 def make_case(values: Values, level: float, template: str) -> dict[str, Any]:

@@ -4,6 +4,7 @@ Every template is one tool with its way of asking. The answer is the exact call 
 tool's parameters; without a fitting tool it is the plain sentence NO_TOOL and `expected_calls` is empty.
 """
 
+# ruff: noqa: E501  one tool a line
 from __future__ import annotations
 
 import json
@@ -13,7 +14,7 @@ from qualgate_evalsets.families import user
 from qualgate_evalsets.values import Values
 
 NO_TOOL = "No tool fits this request."
-TYPES = {"name": "string", "word": "string", "code": "string", "date": "string", "few": "integer", "many": "integer", "price": "number"}
+TYPES = {"few": "integer", "many": "integer", "price": "number"}  # of a kind of value; every other is a string
 
 # tool name: (description, request with {parameter}, parameters as `name:kind` or `name:one|of|these`; ? = optional,
 # and then its words stand in [brackets] of the request)
@@ -60,7 +61,7 @@ def parameters(tool: str) -> list[tuple[str, str, bool]]:
 def function_tool(tool: str) -> dict[str, Any]:
     """The tool as an OpenAI-style function with a JSON Schema of its parameters."""
     properties = {
-        name: {"type": "string", "enum": kind.split("|")} if "|" in kind else {"type": TYPES[kind]}
+        name: {"type": "string", "enum": kind.split("|")} if "|" in kind else {"type": TYPES.get(kind, "string")}
         for name, kind, _ in parameters(tool)
     }
     return {

@@ -1,5 +1,6 @@
 """Word and list transformations: one instruction, one list, the transformed list."""
 
+# ruff: noqa: E501  one template a line
 from __future__ import annotations
 
 from collections.abc import Callable

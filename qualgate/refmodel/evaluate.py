@@ -1,6 +1,6 @@
 """Scores a model folder on freshly generated eval cases: exact match a family, greedy, float32 arithmetic.
 
-    python -m qualgate.refmodel.evaluate FOLDER --seeds 101 102 103 --cases 400
+python -m qualgate.refmodel.evaluate FOLDER --seeds 101 102 103 --cases 400
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache, PreTrainedModel, PreTrainedTokenizerFast
-
 from qualgate_evalsets.families import FAMILIES
 from qualgate_evalsets.generate import eval_cases
+from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache, PreTrainedModel, PreTrainedTokenizerFast
 
 BATCH = 80
 

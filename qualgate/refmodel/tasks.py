@@ -23,8 +23,8 @@ WEIGHTS = {
     "reformat": 1.4,
     "grounded_qa": 2.0,
 }
-WARM_UP = 0.06  # of the run is spent, in part, on pure copying
-FULL_LEVEL = 0.35  # of the run until the hardest cases are in the mix
+WARM_UP = 0.05  # of the run is spent, in part, on pure copying
+FULL_LEVEL = 0.3  # of the run until the hardest cases are in the mix
 
 
 def draw_case(rng: random.Random, name: str, split: Split, level: float) -> dict[str, Any]:

@@ -43,8 +43,8 @@ class Recipe:
     heads: int = 4
     mlp: int = 512
     context: int = 1024
-    tokens_per_step: int = 7_000
-    tokens_per_batch: int = 2_500  # a step is cut into batches of like length: less padding, less cache traffic
+    tokens_per_step: int = 6_000
+    tokens_per_batch: int = 1_500  # a step is cut into batches of like length: less padding, less cache traffic
     matrix_lr: float = 0.007  # Muon, hidden matrices
     other_lr: float = 0.003  # AdamW, embedding and norms
     weight_decay: float = 0.05
