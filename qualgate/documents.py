@@ -9,7 +9,7 @@ from __future__ import annotations
 import codecs
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn, TypeVar, get_args, get_origin
@@ -152,6 +152,14 @@ _TWO_READINGS = re.compile(
 _WORDS = {"true": True, "false": False, "null": None, "~": None, "": None}
 
 
+_KEY = -1  # place of a key while it is read
+
+
+def _until(end: type, events: Any) -> Iterator[Any]:
+    while not isinstance(event := next(events), end):
+        yield event
+
+
 class _Reader:
     """Builds plain values from YAML events, keeping lines and collecting faults."""
 
@@ -185,37 +193,34 @@ class _Reader:
             self._fault(event, f"anchor &{event.anchor}; write the value out where it is needed")
         if event.tag is not None:
             self._fault(event, f"tag {quote(event.tag)}; plain values only")
-        match event:
-            case yaml.ScalarEvent():
-                return self._scalar(event)
-            case yaml.SequenceStartEvent():
-                return self._sequence(events, place)
-            case _:
-                return self._mapping(events, place)
+        if isinstance(event, yaml.ScalarEvent):
+            return self._scalar(event)
+        if isinstance(event, yaml.SequenceStartEvent):
+            return self._sequence(events, place)
+        return self._mapping(events, place)
 
     def _sequence(self, events: Any, place: Place) -> list[Any]:
         items: list[Any] = []
-        while not isinstance(event := next(events), yaml.SequenceEndEvent):
+        for event in _until(yaml.SequenceEndEvent, events):
             items.append(self._value(event, events, (*place, len(items))))
         return items
 
     def _mapping(self, events: Any, place: Place) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        while not isinstance(event := next(events), yaml.MappingEndEvent):
-            line = event.start_mark.line + 1
-            known_faults = len(self.faults)
-            key = self._value(event, events, (*place, "?"))
-            self.lines.pop((*place, "?"), None)
-            if not isinstance(key, str):
-                if len(self.faults) == known_faults:
-                    self._fault(event, f"a key must be a word, not {quote(key)}; quote it if it is meant as one")
-                key = f"?{line}"
-            elif key in found:
+        for event in _until(yaml.MappingEndEvent, events):
+            faults = len(self.faults)
+            key = self._value(event, events, (*place, _KEY))
+            self.lines.pop((*place, _KEY), None)
+            if len(self.faults) == faults and not isinstance(key, str):
+                self._fault(event, f"a key must be a word, not {quote(key)}; quote it if it is meant as one")
+            elif len(self.faults) == faults and key in found:
                 self._fault(event, f"duplicate key {quote(key)}; first on line {self.lines[(*place, key)]}")
-                key = f"?{line}"
-            self.lines.setdefault((*place, key), line)
+            if len(self.faults) > faults:
+                self._value(next(events), events, (*place, _KEY))  # read for its own faults
+                continue
+            self.lines[(*place, key)] = event.start_mark.line + 1
             found[key] = self._value(next(events), events, (*place, key))
-        return {key: value for key, value in found.items() if not key.startswith("?")}
+        return found
 
     def _scalar(self, event: Any) -> Any:
         text = event.value

@@ -98,6 +98,14 @@ def _count(count: Any) -> Any:
     return count
 
 
+def _variant_name(name: str) -> str:
+    if name.casefold() == "baseline":
+        raise stated("a variant cannot be called baseline; that is what it is held against")
+    if not re.fullmatch(VARIANT_NAME, name):
+        raise stated(f"variant name {quote(name)}: at most 64 letters, digits and . _ + -, the first a letter or digit")
+    return name
+
+
 class Baseline(Written):
     planned: ClassVar = ("endpoint", "api_key_env", "kv_cache", "speculation", "quantize")
     model: Annotated[str, AfterValidator(_model_folder)]
@@ -270,7 +278,7 @@ class GateFileModel(Written):
     planned: ClassVar = ("nightly", "attest", "notify", "calibration", "include")
     version: Annotated[int, Field(json_schema_extra={"const": 1})]
     baseline: Baseline
-    variants: dict[str, Variant] = Field(
+    variants: dict[Annotated[str, AfterValidator(_variant_name)], Variant] = Field(
         min_length=1, json_schema_extra={"propertyNames": {"pattern": VARIANT_NAME, "not": {"enum": ["baseline"]}}}
     )
     evalsets: list[Annotated[Any, AfterValidator(_evalset_ref), WithJsonSchema({"type": "string", "minLength": 1})]] = (
@@ -289,15 +297,3 @@ class GateFileModel(Written):
         if value != 1:
             raise stated(f"`version` must be 1, found {value}")
         return value
-
-    @field_validator("variants")
-    @classmethod
-    def _names_are_plain(cls, variants: dict[str, Variant]) -> dict[str, Variant]:
-        for name in variants:
-            if name.casefold() == "baseline":
-                raise stated("a variant cannot be called baseline; that is what it is held against")
-            if not re.fullmatch(VARIANT_NAME, name):
-                raise stated(
-                    f"variant name {quote(name)}: at most 64 letters, digits and . _ + -, the first a letter or digit"
-                )
-        return variants

@@ -18,7 +18,7 @@ import re2
 import referencing.exceptions
 import referencing.jsonschema
 from jsonschema import Draft202012Validator
-from jsonschema.exceptions import ValidationError, _WrappedReferencingError
+from jsonschema.exceptions import ValidationError
 from jsonschema.validators import extend
 
 from qualgate.identity import canonical_json
@@ -44,7 +44,7 @@ _steps: ContextVar[list[int]] = ContextVar("steps")
 
 @lru_cache(maxsize=4096)
 def pattern(source: str) -> Any:
-    """`source` compiled by RE2, linear in any text; re2.error for what RE2 cannot take (look-around, back-references)."""
+    """`source` compiled by RE2, linear in any text; re2.error for what RE2 lacks (look-around, back-references)."""
     options = re2.Options()
     options.log_errors = False
     return re2.compile(source, options)
@@ -123,7 +123,7 @@ def first_error(schema: Any, value: Any) -> str | None:
         raise CannotValidate(f"the schema check took more than {MAX_STEPS:,} steps") from None
     except RecursionError:
         raise CannotValidate("the schema refers to itself too deeply") from None
-    except (_WrappedReferencingError, referencing.exceptions.Unresolvable) as failure:
+    except referencing.exceptions.Unresolvable as failure:  # jsonschema's own wrapper is one too
         raise CannotValidate(f"a reference leads nowhere: {quote(str(failure), 120)}") from None
     finally:
         _steps.reset(token)
