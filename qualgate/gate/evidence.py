@@ -23,61 +23,63 @@ class Pair:
 
     baseline: UnitEvidence
     variant: UnitEvidence
-
-    @property
-    def cluster(self) -> tuple[str, str]:
-        """Pairs with equal labels may depend on each other: a shared passage, or repeats of one case."""
-        key = self.baseline.key
-        return key.evalset, f"cluster {self.baseline.cluster}" if self.baseline.cluster else f"case {key.case_id}"
+    cluster: int  # pairs with equal numbers may depend on each other: a shared passage, or repeats of one case
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Examination:
     """What was found about one variant and the baseline. Each entry is a line for the user; empty = nothing wrong."""
 
-    integrity: tuple[str, ...]  # not what was recorded: invalid, 14
-    incomplete: tuple[str, ...]  # the machinery did not deliver: invalid, 13
-    mismatched: tuple[str, ...]  # not the same question to both sides, or no longer the one to judge: undecided
-    notes: tuple[str, ...]
+    variant: str
+    integrity: tuple[str, ...] = ()  # not what was recorded: invalid, 14
+    incomplete: tuple[str, ...] = ()  # the machinery did not deliver: invalid, 13
+    mismatched: tuple[str, ...] = ()  # not the same question to both sides, or no longer the one to judge: undecided
+    notes: tuple[str, ...] = ()
     pairs: dict[str, tuple[Pair, ...]]  # evalset → pairs in order of case and repeat; only when nothing is wrong
 
 
-def examine(evidence: RunEvidence, variant: ArmEvidence) -> Examination:
-    """Check baseline and variant against the closed list of expected units, and pair them."""
-    broken, incomplete = list(evidence.integrity), []
-    expected: dict[str, list[UnitKey]] = {evidence.baseline.name: [], variant.name: []}
+def examine(evidence: RunEvidence) -> tuple[Examination, ...]:
+    """One examination a variant: those given, then, by name, those that were planned and left nothing at all."""
+    planned: dict[str, list[UnitKey]] = {}
     for key in evidence.expected:
-        if key.arm in expected:
-            expected[key.arm].append(key)
-    if variant.name == evidence.baseline.name or sum(arm.name == variant.name for arm in evidence.variants) > 1:
-        broken.append(f"two arms are called {variant.name}")
-    for arm in (evidence.baseline, variant):
-        arm_broken, arm_incomplete = _arm_faults(arm, expected[arm.name], evidence.metrics)
-        broken += arm_broken
-        incomplete += arm_incomplete
-    unpaired = {_question(key) for key in expected[evidence.baseline.name]} ^ {
-        _question(key) for key in expected[variant.name]
-    }
-    if unpaired:
-        incomplete.append(f"{len(unpaired)} units were planned for one arm only{_some(unpaired)}")
-    if broken or incomplete:
-        return Examination(integrity=tuple(broken), incomplete=tuple(incomplete), mismatched=(), notes=(), pairs={})
+        planned.setdefault(key.arm, []).append(key)
+    known = {evidence.baseline.name, *(arm.name for arm in evidence.variants)}
+    absent = (ArmEvidence(name=name, identity=None, units=()) for name in sorted(planned.keys() - known))
+    names = Counter(arm.name for arm in (evidence.baseline, *evidence.variants))
+    baseline_faults = _arm_faults(evidence.baseline, planned.get(evidence.baseline.name, []), evidence.metrics)
+    found = []
+    for variant in (*evidence.variants, *absent):
+        faults = _arm_faults(variant, planned.get(variant.name, []), evidence.metrics)
+        broken = [*evidence.integrity, *baseline_faults[0], *faults[0]]
+        incomplete = [*baseline_faults[1], *faults[1]]
+        if names[variant.name] > 1:
+            broken.append(f"two arms are called {variant.name}")
+        unpaired = {_question(key) for key in planned.get(evidence.baseline.name, ())} ^ {
+            _question(key) for key in planned.get(variant.name, ())
+        }
+        if unpaired:
+            incomplete.append(f"{len(unpaired)} units were planned for one of the two arms only{_some(unpaired)}")
+        if broken or incomplete:
+            found.append(
+                Examination(variant=variant.name, integrity=tuple(broken), incomplete=tuple(incomplete), pairs={})
+            )
+        else:
+            found.append(_examine_complete(evidence, variant))
+    return tuple(found)
+
+
+def _examine_complete(evidence: RunEvidence, variant: ArmEvidence) -> Examination:
     pairs = _pair(evidence.baseline, variant)
     mismatched = (*evidence.stale, *_mismatches(evidence, variant, pairs))
-    same = (
-        evidence.baseline.identity
-        and variant.identity
-        and evidence.baseline.identity.weights == variant.identity.weights
-    )
+    same = getattr(evidence.baseline.identity, "weights", 0) == getattr(variant.identity, "weights", 1)
     by_set: dict[str, list[Pair]] = {name: [] for name in sorted(evidence.metrics)}
     for pair in pairs:
         by_set[pair.baseline.key.evalset].append(pair)
     return Examination(
-        integrity=(),
-        incomplete=(),
+        variant=variant.name,
         mismatched=mismatched,
         notes=("A/A: same weights as the baseline",) if same else (),
-        pairs={} if mismatched else {name: tuple(found) for name, found in by_set.items()},
+        pairs={} if mismatched else {name: tuple(chosen) for name, chosen in by_set.items()},
     )
 
 
@@ -142,8 +144,13 @@ def _sound(unit: UnitEvidence) -> bool:
 
 def _pair(baseline: ArmEvidence, variant: ArmEvidence) -> list[Pair]:
     answers = {_question(unit.key): unit for unit in variant.units}
-    ordered = sorted(baseline.units, key=lambda unit: unit.key)
-    return [Pair(baseline=unit, variant=answers[_question(unit.key)]) for unit in ordered]
+    numbers: dict[tuple[str, str, bool], int] = {}
+    pairs = []
+    for unit in sorted(baseline.units, key=lambda unit: _question(unit.key)):
+        label = (unit.key.evalset, unit.cluster or unit.key.case_id, unit.cluster is None)
+        cluster = numbers.setdefault(label, len(numbers))
+        pairs.append(Pair(baseline=unit, variant=answers[_question(unit.key)], cluster=cluster))
+    return pairs
 
 
 def _mismatches(evidence: RunEvidence, variant: ArmEvidence, pairs: Sequence[Pair]) -> tuple[str, ...]:

@@ -191,7 +191,6 @@ def _measure_latency(part: Slice, pairs: list[Pair], alpha: float) -> Measured:
 
 
 def _clusters(pairs: list[Pair]) -> tuple[np.ndarray, int]:
-    """An integer label for each pair's cluster, and how many there are."""
-    numbers: dict[tuple[str, str], int] = {}
-    labels = np.array([numbers.setdefault(pair.cluster, len(numbers)) for pair in pairs])
-    return labels, len(numbers)
+    """The cluster number of each pair, and how many clusters there are."""
+    labels = np.array([pair.cluster for pair in pairs])
+    return labels, len(np.unique(labels))

@@ -12,25 +12,23 @@ from qualgate.gate.explain import explain
 from qualgate.gate.measure import Measured, measure, unmeasured
 from qualgate.gate.rules import Slice, check_policy
 from qualgate.metrics import METRICS
-from qualgate.records import ArmEvidence, Comparison, Policy, RunEvidence, Verdict, VerdictWord
+from qualgate.records import Comparison, Policy, RunEvidence, Verdict, VerdictWord
 from qualgate.stats.multiplicity import holm
 
 EXIT_ORDER = (Exit.INTEGRITY, Exit.INFRASTRUCTURE, Exit.BLOCK, Exit.UNDECIDED, Exit.REVIEW, Exit.APPROVE)
 
 
 def decide(evidence: RunEvidence, policy: Policy) -> tuple[Verdict, ...]:
-    """The verdict on each variant: those given, then planned ones that left no evidence at all, by name.
+    """The verdict on each variant: those given, then, by name, planned ones that left no evidence at all.
 
     Same evidence in any order of units → the same verdicts, to the byte. UsageError: no variant, or a policy that
     does not fit the evalsets.
     """
     slices = check_policy(policy, evidence.metrics)
-    known = {evidence.baseline.name, *(arm.name for arm in evidence.variants)}
-    absent = sorted({key.arm for key in evidence.expected} - known)
-    variants = (*evidence.variants, *(ArmEvidence(name=name, identity=None, units=()) for name in absent))
-    if not variants:
+    examined = examine(evidence)
+    if not examined:
         raise UsageError("The run has no variant, so there is nothing to judge. Name one under `variants`.")
-    return tuple(_judge(variant.name, examine(evidence, variant), slices, policy) for variant in variants)
+    return tuple(_judge(found, slices, policy) for found in examined)
 
 
 def overall_exit(verdicts: Iterable[Verdict]) -> Exit:
@@ -42,12 +40,12 @@ def overall_exit(verdicts: Iterable[Verdict]) -> Exit:
     raise UsageError("There is no verdict to take an exit code from.")
 
 
-def _judge(name: str, found: Examination, slices: Sequence[Slice], policy: Policy) -> Verdict:
+def _judge(found: Examination, slices: Sequence[Slice], policy: Policy) -> Verdict:
     if found.integrity:
         reasons = (*found.integrity, *found.incomplete)
-        return Verdict(variant=name, word="invalid", exit=int(Exit.INTEGRITY), reasons=reasons)
+        return Verdict(variant=found.variant, word="invalid", exit=int(Exit.INTEGRITY), reasons=reasons)
     if found.incomplete:
-        return Verdict(variant=name, word="invalid", exit=int(Exit.INFRASTRUCTURE), reasons=found.incomplete)
+        return Verdict(variant=found.variant, word="invalid", exit=int(Exit.INFRASTRUCTURE), reasons=found.incomplete)
     if found.mismatched:
         measured = [unmeasured(part, 0, "not compared: " + found.mismatched[0]) for part in slices]
     else:
@@ -56,7 +54,7 @@ def _judge(name: str, found: Examination, slices: Sequence[Slice], policy: Polic
     comparisons = _settle(measured, policy.alpha)
     word, code, reasons = _conclude(comparisons, slices, found.mismatched, policy)
     return Verdict(
-        variant=name,
+        variant=found.variant,
         word=word,
         exit=int(code),
         reasons=(*reasons, *found.notes),
