@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,8 @@ def make_plan(gate: GateFile) -> Plan:
 
     Raises UsageError for a model, evalset or prompt that cannot be run as it stands.
     """
+    if gate.devices == "cpu":
+        os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # the arms' identities and the workers, started later, both read it
     sets = tuple(evalsets.load(ref, gate.path.parent) for ref in gate.evalset_refs)
     _refuse_unknown_metrics(gate, sets)
     arms = (gate.baseline, *gate.variants)

@@ -7,16 +7,18 @@ import shutil
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from qualgate import evalsets
 from qualgate.config import GateFile
+from qualgate.engine.load import check_model, identify
 from qualgate.errors import Exit, InfrastructureError, Interrupted, UsageError
 from qualgate.gate.verdict import decide, overall_exit
 from qualgate.plan import artifacts_folder, make_plan, sampling_settings
 from qualgate.records import Case, Evalset, Job, JobFailure, JobResult, Plan, Score, UnitKey, Verdict
 from qualgate.scoring import score
-from qualgate.store import runs
+from qualgate.store import queries, runs
 from qualgate.store.database import Store, open_store
 from qualgate.workers.pool import run_jobs
 from qualgate.workers.unit import WorkerSettings
@@ -99,10 +101,45 @@ def scores_of(
     }
 
 
-def gate_again(store: Store, run_id: str, gate: GateFile | None) -> tuple[Verdict, ...]:
-    """Decide from stored evidence alone, by the gate file's policy or by the one the run was made with."""
-    policy = gate.policy if gate is not None else runs.policy(store, run_id)
-    return decide(runs.evidence(store, run_id), policy)
+def decide_again(store_url: str, run_id: str | None, gate: GateFile | None) -> Outcome:
+    """Decide from stored evidence alone. Raises UsageError when there is no such run.
+
+    gate: its policy decides, and what it names must still be what the run judged (weights, tokenizers, evalsets,
+    variants), else every verdict is undecided. None: the policy the run was made with, about what was stored.
+    """
+    with open_store(store_url, create=False) as store:
+        found = run_id or queries.latest_run(store)
+        evidence = runs.evidence(store, found)
+        if gate is None:
+            policy = runs.policy(store, found)
+        else:
+            policy = gate.policy
+            evidence = replace(evidence, stale=_changes_since(queries.run_summary(store, found), gate))
+        verdicts = decide(evidence, policy)
+        runs.add_verdicts(store, found, verdicts, policy)
+    return Outcome(run_id=found, verdicts=verdicts, exit=overall_exit(verdicts), resumed=False, failures=())
+
+
+def _changes_since(run: queries.RunSummary, gate: GateFile) -> tuple[str, ...]:
+    """What the gate file names today and the run did not judge, one line each."""
+    then = {arm.name: arm for arm in run.arms}
+    now = {arm.name: arm for arm in (gate.baseline, *gate.variants)}
+    changes = [f"{name} is in the gate file and was not in run {run.run_id}" for name in now if name not in then]
+    changes += [f"{name} was in run {run.run_id} and is not in the gate file" for name in then if name not in now]
+    for name in now.keys() & then.keys():
+        check_model(Path(now[name].model))
+        today = identify(now[name], sampling_settings(gate))
+        fields = [
+            field for field in today.__dataclass_fields__ if getattr(today, field) != getattr(then[name].planned, field)
+        ]
+        if fields:
+            changes.append(f"{name}: {', '.join(fields)} changed since run {run.run_id}")
+    sets = {item.name: item.sha256 for item in run.evalsets}
+    for item in (evalsets.load(ref, gate.path.parent) for ref in gate.evalset_refs):
+        if sets.pop(item.name, None) != item.sha256:
+            changes.append(f"evalset {item.name} is not the one of run {run.run_id}")
+    changes += [f"evalset {name} was in run {run.run_id} and is not in the gate file" for name in sets]
+    return tuple(sorted(changes))
 
 
 def _remaining(plan: Plan, done: frozenset[UnitKey]) -> list[Job]:

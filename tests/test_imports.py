@@ -36,13 +36,20 @@ ALLOWED = {
     "engine": FLOOR | {"quant"},
     "store": FLOOR,
     "workers": FLOOR | {"engine"},
-    "refmodel": {"errors", "identity"},
+    "refmodel": FLOOR,
+    "qualgate_evalsets": {"refmodel"},
+    "__main__": {"cli"},
     "plan": FLOOR | {"config", "evalsets", "engine", "scoring"},
     "report": FLOOR | {"store", "plan"},
-    "run": FLOOR | {"config", "evalsets", "plan", "scoring", "gate", "store", "workers"},
+    "run": FLOOR | {"config", "engine", "evalsets", "plan", "scoring", "gate", "store", "workers"},
     "doctor": FLOOR | {"engine", "evalsets", "refmodel"},
 }
-LEAVES = {"quant": {"qualgate_kernels"}, "engine": {"qualgate_kernels"}, "refmodel": {"qualgate_evalsets"}}
+LEAVES = {
+    "doctor": {"qualgate_kernels"},
+    "quant": {"qualgate_kernels"},
+    "engine": {"qualgate_kernels"},
+    "refmodel": {"qualgate_evalsets"},
+}
 
 
 def room(module: str) -> str:

@@ -62,7 +62,7 @@ def test_the_wheel_plans_the_demo_from_its_own_files(installed, tmp_path):
         f"root = pathlib.Path({str(installed)!r});"
         "modules = (qualgate, qualgate_evalsets, qualgate_app, qualgate_migrations, qualgate_kernels);"
         "assert all(root in pathlib.Path(next(iter(m.__path__))).parents for m in modules);"
-        "assert root in pathlib.Path(refmodel.path()).parents"
+        "assert root in pathlib.Path(refmodel.PATH).parents"
     )
     done = isolated(installed, "-c", code, cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -18,6 +18,7 @@ from qualgate.records import Comparison, Plan
 if TYPE_CHECKING:
     from qualgate.plan import ArmForecast
     from qualgate.report.summary import Report
+    from qualgate.store.queries import ArmLine
 
 TEXT_LIMIT = 600  # characters of a prompt or answer quoted in Markdown
 
@@ -48,6 +49,11 @@ _INVISIBLE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\
 
 
 # ---------------------------------------------------------------------------------------- numbers as people read them
+
+
+def weights_label(arm: ArmLine) -> str:
+    """How an arm's weights are held: "bfloat16", "int4 g32", …"""
+    return arm.spec.quantize.label if arm.spec.quantize else arm.spec.dtype
 
 
 def value_text(metric: str, value: float | None) -> str:
@@ -89,20 +95,22 @@ def bytes_text(size: int) -> str:
 
 def report_as_markdown(report: Report) -> str:
     """The whole report. Depends on stored evidence alone, so the same evidence gives the same bytes."""
-    lines = [f"# qualgate report: run `{report.run_id}`", ""]
+    lines = [f"# qualgate report: run `{report.run.run_id}`", ""]
     lines += ["| variant | verdict | reason |", "|---|---|---|"]
     lines += [f"| {_cell(v.variant)} | **{v.word}** | {_cell(v.reasons[0])} |" for v in report.verdicts]
-    lines += ["", f"Evalsets: {', '.join(f'{s.name} v{s.version} ({s.cases})' for s in report.evalsets)}.", ""]
+    lines += ["", f"Evalsets: {', '.join(f'{s.name} v{s.version} ({s.cases})' for s in report.run.evalsets)}.", ""]
     lines += ["## Arms", "", "| arm | weights | on disk | in memory | bits a weight | done | errors |"]
     lines += ["|---|---|---|---|---|---|---|"]
-    for arm in report.arms:
+    for arm in report.run.arms:
         size = arm.footprint
         sizes = (
             f"{bytes_text(size.bytes_on_disk)} | {bytes_text(size.bytes_in_memory)} | {size.effective_bits:.2f}"
             if size
             else "– | – | –"
         )
-        lines.append(f"| {_cell(arm.name)} | {arm.weights} | {sizes} | {arm.done} of {arm.expected} | {arm.errors} |")
+        lines.append(
+            f"| {_cell(arm.name)} | {weights_label(arm)} | {sizes} | {arm.done} of {arm.expected} | {arm.errors} |"
+        )
     for verdict in report.verdicts:
         lines += ["", f"## {verdict.variant}: {verdict.word}", ""]
         lines += [f"- {visible(reason)}" for reason in verdict.reasons]

@@ -8,7 +8,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from qualgate.report.render import bytes_text, difference_text, drift_texts, flips_text, value_text, visible
+from qualgate.report.render import (
+    bytes_text,
+    difference_text,
+    drift_texts,
+    flips_text,
+    value_text,
+    visible,
+    weights_label,
+)
 
 if TYPE_CHECKING:
     from qualgate.report.summary import Report
@@ -43,18 +51,20 @@ def print_report(report: Report) -> None:
 
 
 def _arms(report: Report) -> Table:
-    table = Table(title=f"run {report.run_id}", title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table = Table(
+        title=f"run {report.run.run_id}", title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0)
+    )
     for name, justify in (("arm", "left"), ("weights", "left"), ("on disk", "right"), ("in memory", "right"),
                           ("bits a weight", "right"), ("answers", "right"), ("errors", "right")):  # fmt: skip
         table.add_column(name, justify=justify)  # type: ignore[arg-type]
-    for arm in report.arms:
+    for arm in report.run.arms:
         size = arm.footprint
         sizes = (
             (bytes_text(size.bytes_on_disk), bytes_text(size.bytes_in_memory), f"{size.effective_bits:.2f}")
             if size
             else ("–", "–", "–")
         )
-        table.add_row(arm.name, arm.weights, *sizes, f"{arm.done} of {arm.expected}", str(arm.errors))
+        table.add_row(arm.name, weights_label(arm), *sizes, f"{arm.done} of {arm.expected}", str(arm.errors))
     return table
 
 
