@@ -248,7 +248,7 @@ class Written(BaseModel):
     """Base of what a document may hold: nothing unknown, nothing converted, no NaN."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
-    planned: ClassVar[tuple[str, ...]] = ()  # keys of the design that this version does not serve
+    later: ClassVar[tuple[str, ...]] = ()  # keys of the design that this version does not serve
 
 
 ABSENT: Any = None  # default of a key that may be left out, but not written as null
@@ -288,9 +288,9 @@ def _fault(model: type[Written], document: Document, detail: Any) -> Fault:
     name, kind = dotted(place), detail["type"]
     if kind == "extra_forbidden":
         around = _model_at(model, place[:-1])
-        if str(place[-1]) in around.planned:
+        if str(place[-1]) in around.later:
             return document.fault(place, f"`{name}` is not in this version", planned=True)
-        return document.fault(place, f"unknown key {quote(place[-1])}{nearest(str(place[-1]), around.model_fields)}")
+        return document.fault(place, f"unknown key {quote(place[-1])}{nearest(str(place[-1]), (*around.model_fields, *around.later))}")
     if kind == "missing":
         return document.fault(place[:-1], f"`{name}` is missing")
     if kind in ("planned", "stated"):

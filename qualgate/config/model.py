@@ -107,7 +107,7 @@ def _variant_name(name: str) -> str:
 
 
 class Baseline(Written):
-    planned: ClassVar = ("endpoint", "api_key_env", "kv_cache", "speculation", "quantize")
+    later: ClassVar = ("endpoint", "api_key_env", "kv_cache", "speculation")
     model: Annotated[str, AfterValidator(_model_folder)]
     dtype: Dtype = "bfloat16"
 
@@ -115,7 +115,7 @@ class Baseline(Written):
 class Variant(Written):
     """A model folder of its own, or a way to make the weights from the baseline's."""
 
-    planned: ClassVar = ("kv_cache", "speculation", "endpoint", "api_key_env", "engine")
+    later: ClassVar = ("kv_cache", "speculation", "endpoint", "api_key_env")
     model_config = {"json_schema_extra": {"oneOf": [{"required": ["model"]}, {"required": ["quantize"]}]}}
     model: Annotated[str, AfterValidator(_model_folder)] = ABSENT
     dtype: Dtype = ABSENT
@@ -147,7 +147,7 @@ class Variant(Written):
         if isinstance(value, dict):
             if isinstance(value.get("api_key_env"), str):
                 _environment_name(value["api_key_env"])
-            if later := [key for key in value if key in cls.planned]:
+            if later := [key for key in value if key in cls.later]:
                 # Such a variant is refused whole: its other keys mean something else there.
                 raise planned(f"a variant with `{'`, `'.join(later)}`")
         return value
@@ -162,7 +162,6 @@ class Variant(Written):
 
 
 class Generation(Written):
-    planned: ClassVar = ("top_p", "top_k", "min_p", "max_new_tokens", "stop")
     temperature: Annotated[float, Field(json_schema_extra={"const": 0})] = 0.0
     seed: int = Field(default=0, ge=0, lt=2**63)
     repeats: Annotated[int, Field(json_schema_extra={"const": 1})] = 1
@@ -237,14 +236,13 @@ class RuleEntry(Written):
 
 
 class Gate(Written):
-    planned: ClassVar = ("stop", "noise_floor", "identity", "expected", "freshness", "min_cases")
+    later: ClassVar = ("stop", "noise_floor", "identity", "expected")
     alpha: float = Field(default=0.05, gt=0, lt=0.5)
     rules: list[RuleEntry] = Field(min_length=1)
     review: Literal["never", "always"] = "never"
 
 
 class Workers(Written):
-    planned: ClassVar = ("address", "hosts")
     backend: Annotated[str, Field(json_schema_extra={"const": "local"})] = "local"
     count: Annotated[
         Any,
@@ -275,7 +273,6 @@ class Workers(Written):
 class GateFileModel(Written):
     """A qualgate gate file: which variants of which model are judged, on what, and by which rules."""
 
-    planned: ClassVar = ("nightly", "attest", "notify", "calibration", "include")
     version: Annotated[int, Field(json_schema_extra={"const": 1})]
     baseline: Baseline
     variants: dict[Annotated[str, AfterValidator(_variant_name)], Variant] = Field(
