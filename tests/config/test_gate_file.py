@@ -374,7 +374,9 @@ def test_a_huge_file_is_refused_unread(load):
 
 
 def test_an_alias_bomb_is_refused_without_being_expanded(faults):
-    bomb = "a: &a [x, x]\n" + "".join(f"{new}: &{new} [*{old}, *{old}]\n" for old, new in zip("abcdefgh", "bcdefghi"))
+    bomb = "a: &a [x, x]\n" + "".join(
+        f"{new}: &{new} [*{old}, *{old}]\n" for old, new in zip("abcdefgh", "bcdefghi", strict=True)
+    )
     assert "anchor &a" in faults(bomb)[0][1]
 
 

@@ -1,0 +1,72 @@
+"""The editor's schema says what the loader says, as far as a schema can."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft7Validator
+
+from qualgate.config import gate_file_schema, load_gate_file
+from qualgate.documents import read_yaml
+from qualgate.errors import UsageError
+from tests.config.test_gate_file import BEFORE_RULES, ONE_LINE_CHANGES, RULES, SMALL, WHOLE
+
+# What a schema cannot see: the disk, other parts of the file, names only the program knows.
+BEYOND_A_SCHEMA = (
+    "no model folder", "written ./", "no evalset at", "is not one this file runs", "the one on line", "twice",
+    "no critical rule", "at an address", "quantize", "no shipped evalset",
+    "finite number", "valid integer (found 1.0)",  # JSON has no infinity, and to JSON Schema 1.0 is an integer
+)  # fmt: skip
+VALIDATOR = Draft7Validator(gate_file_schema())
+
+
+def corpus() -> list[str]:
+    lines = SMALL.splitlines()
+    changed = ["\n".join([*lines[: n - 1], change, *lines[n:], ""]) for n, change, _ in ONE_LINE_CHANGES]
+    ruled = [
+        "\n".join([*BEFORE_RULES, f"gate: {{rules: [{{metric: numeric, max_drop: 0.1}}, {r}]}}", ""]) for r, _ in RULES
+    ]
+    sections = [
+        "generation: {temperature: 0.7}", "generation: {temperature: 0.0}", "generation: {repeats: 2}",
+        "generation: {seed: -1}", "generation: {seed: 12}", "store: sqlite:////var/q.db", "store: qualgate.db",
+        "store: postgresql://h/db", "store: sqlite:///q.db?mode=ro", "workers: {backend: ray}", "workers: {count: 0}",
+        "workers: {count: auto}", "workers: {count: some}", "workers: {devices: cuda}", "workers: {}", "gates: {}",
+    ]  # fmt: skip
+    return [SMALL, WHOLE, *changed, *ruled, *(f"{SMALL}{section}\n" for section in sections)]
+
+
+def test_the_schema_is_draft_7_and_plain_json():
+    schema = gate_file_schema()
+    Draft7Validator.check_schema(schema)
+    assert json.loads(json.dumps(schema)) == schema
+    assert schema["$schema"].startswith("http://json-schema.org/draft-07/")
+
+
+def test_every_metric_and_no_planned_one_is_offered_to_the_editor():
+    from qualgate.metrics import METRICS
+
+    assert gate_file_schema()["$defs"]["RuleEntry"]["properties"]["metric"]["enum"] == list(METRICS)
+
+
+@pytest.mark.parametrize("text", corpus())
+def test_schema_and_loader_agree(text, tmp_path: Path):
+    (tmp_path / "models" / "prod").mkdir(parents=True)
+    (tmp_path / "ours").mkdir()
+    (tmp_path / "ours" / "support.yaml").touch()
+    path = tmp_path / "gate.yaml"
+    path.write_text(text)
+    document = read_yaml(path)
+    if document.faults:
+        return  # not a value yet
+    accepted = VALIDATOR.is_valid(document.value)
+    refused = ""
+    try:
+        load_gate_file(path)
+    except UsageError as error:
+        refused = str(error)
+    if not refused:
+        assert accepted, [error.message for error in VALIDATOR.iter_errors(document.value)]
+    elif not all(any(word in line for word in BEYOND_A_SCHEMA) for line in refused.splitlines()):
+        assert not accepted, refused

@@ -1,0 +1,225 @@
+"""Evalsets as people write them: every fault by file and line."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qualgate import evalsets
+from qualgate.errors import UsageError
+from qualgate.identity import case_hash
+
+GOOD = {"id": "a", "prompt": "2 + 2 =", "answer": "4", "max_new_tokens": 8}
+TOOL = {"name": "book", "parameters": {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}}
+CALLS = {
+    "id": "t",
+    "messages": [{"role": "user", "content": "Book 2."}],
+    "max_new_tokens": 8,
+    "tools": [TOOL],
+    "expected_calls": [{"name": "book", "arguments": {"n": 2}}],
+}
+SCHEMA = {**GOOD, "schema": {"type": "object"}}
+
+
+@pytest.fixture
+def write(tmp_path: Path):
+    def write(cases: list[Any] | bytes, header: str = "metrics: [exact_match]", name: str = "mine") -> Path:
+        lines = cases if isinstance(cases, bytes) else "".join(json.dumps(case) + "\n" for case in cases).encode()
+        (tmp_path / f"{name}.jsonl").write_bytes(lines)
+        path = tmp_path / f"{name}.yaml"
+        path.write_text(header if "name:" in header else f"name: {name}\nversion: 1\n{header}\n")
+        return path
+
+    return write
+
+
+def messages(path: Path) -> list[str]:
+    return [f"{fault.path.name}:{fault.line}: {fault.message}" for fault in evalsets.check(path)]
+
+
+def test_a_good_set_is_read_whole(write, tmp_path):
+    path = write([GOOD, {**GOOD, "id": "b", "tags": ["x"], "cluster": "c", "task": "sums"}], "metrics: [exact_match, numeric]\nnormalizers: [nfc, strip]\nlenient: [code_fence]")  # fmt: skip  # noqa: E501
+    found = evalsets.load("./mine.yaml", tmp_path)
+    assert evalsets.check(path) == ()
+    assert (found.name, found.version, found.metrics) == ("mine", "1", ("exact_match", "numeric"))
+    assert (found.normalizers, found.lenient) == (("nfc", "strip"), ("code_fence",))
+    assert found.sha256 == hashlib.sha256((tmp_path / "mine.jsonl").read_bytes()).hexdigest()
+    one, two = found.cases
+    assert (one.id, one.task, one.tags, one.cluster, one.max_new_tokens) == ("a", "mine", (), None, 8)
+    assert (two.task, two.tags, two.cluster) == ("sums", ("x",), "c")
+    assert one.hash == case_hash(GOOD)
+
+
+def test_the_shipped_sets_are_fine_and_read_within_a_second():
+    evalsets.load(evalsets.shipped()[0], Path())  # imports
+    start = time.perf_counter()
+    sets = [evalsets.load(name, Path("/nonexistent")) for name in evalsets.shipped()]
+    elapsed = time.perf_counter() - start
+    assert {"arithmetic", "json_extract", "tool_calls"} <= {found.name for found in sets}
+    cases = sum(len(found.cases) for found in sets)
+    assert elapsed < 3 * cases / 2800, f"{cases} cases in {elapsed:.2f} s"  # the goal is 1 s; others share the machine
+
+
+@pytest.mark.parametrize(
+    ("header", "line", "message"),
+    [
+        ("metrics: [exact_mach]", 3, "did you mean 'exact_match'?"),
+        ("metrics: [drift.kl_mean]", 3, "unknown metric 'drift.kl_mean'"),
+        ("metrics: [code.pass]", 3, "not in this version"),
+        ("metrics: []", 3, "at least 1 item"),
+        ("metrics: [exact_match, exact_match]", 3, "'exact_match' twice"),
+        ("metric: [exact_match]", 3, "did you mean 'metrics'?"),
+        ("metrics: [exact_match]\nlenient: [code_fences]", 4, "did you mean 'code_fence'?"),
+        ("metrics: [exact_match]\nnormalizers: [lower]", 4, "unknown normalizer 'lower'"),
+        ("metrics: [exact_match]\nsha256: abc", 4, "sha256"),
+        ("metrics: [exact_match]\nmetrics: [numeric]", 4, "duplicate key"),
+        ("name: mine\nversion: 1.0\nmetrics: [exact_match]", 2, "valid string"),
+        ("name: other\nversion: 1\nmetrics: [exact_match]", 1, "the file is called mine.yaml"),
+        ("name: ../mine\nversion: 1\nmetrics: [exact_match]", 1, "pattern"),
+        ("name: mine\nmetrics: [exact_match]", 1, "`version` is missing"),
+    ],
+)
+def test_a_wrong_header_is_named_with_its_line(write, header, line, message):
+    assert any(
+        found.startswith(f"mine.yaml:{line}: ") and message in found for found in messages(write([GOOD], header))
+    )
+
+
+def without(case: dict[str, Any], key: str) -> dict[str, Any]:
+    return {name: value for name, value in case.items() if name != key}
+
+
+CASES = [
+    ("exact_match", without(GOOD, "id"), "`id` must be a text"),
+    ("exact_match", {**GOOD, "id": 3}, "`id` must be a text"),
+    ("exact_match", {**GOOD, "id": "a\nb"}, "`id` must be a text"),
+    ("exact_match", without(GOOD, "answer"), "exact_match needs `answer`"),
+    ("exact_match", {**GOOD, "answer": 4}, "exact_match needs `answer`, a text; found 4"),
+    ("exact_match", without(GOOD, "prompt"), "neither"),
+    ("exact_match", {**GOOD, "messages": []}, "not both"),
+    ("exact_match", {**GOOD, "prompt": ""}, "`prompt` must be a text"),
+    ("exact_match", {**without(GOOD, "prompt"), "messages": []}, "list of messages"),
+    ("exact_match", {**without(GOOD, "prompt"), "messages": ["hi"]}, "messages[0] must be an object"),
+    ("exact_match", {**without(GOOD, "prompt"), "messages": [{"role": "user"}]}, "messages[0] must be an object"),
+    ("exact_match", {**without(GOOD, "prompt"), "messages": [{"role": "bot", "content": ""}]}, "messages[0].role"),
+    ("exact_match", {**without(GOOD, "prompt"), "messages": [{"role": "system", "content": ""}]}, "the last message"),
+    ("exact_match", without(GOOD, "max_new_tokens"), "`max_new_tokens` must be a whole number from 1, it is missing"),
+    ("exact_match", {**GOOD, "max_new_tokens": 0}, "found 0"),
+    ("exact_match", {**GOOD, "max_new_tokens": True}, "found True"),
+    ("exact_match", {**GOOD, "max_new_tokens": 8.0}, "found 8.0"),
+    ("exact_match", {**GOOD, "tags": "x"}, "`tags` must be a list"),
+    ("exact_match", {**GOOD, "cluster": 3}, "`cluster` must be a text"),
+    ("exact_match", {**GOOD, "prompt": "a\0b"}, "NUL"),
+    ("numeric", {**GOOD, "answer": "four"}, "needs a number"),
+    ("numeric", {**GOOD, "answer": True}, "needs `answer`, a number"),
+    ("json.schema", GOOD, "needs `schema`"),
+    ("json.schema", {**SCHEMA, "schema": []}, "a schema is an object"),
+    ("json.schema", {**SCHEMA, "schema": {"type": "text"}}, "not a 2020-12 schema at $"),
+    ("json.schema", {**SCHEMA, "schema": {"properties": {"a": {"minimum": "1"}}}}, "at $.properties.a"),
+    ("json.schema", {**SCHEMA, "schema": {"$ref": "https://example.org/s.json"}}, "leaves the schema"),
+    ("json.schema", {**SCHEMA, "schema": {"$ref": "#/$defs/no"}}, "leads nowhere"),
+    ("json.schema", {**SCHEMA, "schema": {"$ref": "#"}}, "refers to itself"),
+    ("json.schema", {**SCHEMA, "schema": {"pattern": "(?<=a)b"}}, "not one RE2 takes"),
+    ("json.schema", {**SCHEMA, "schema": {"enum": list(range(20_000))}}, "more than 10,000 nodes"),
+    ("json.schema", {**SCHEMA, "schema": {"$schema": "http://json-schema.org/draft-07/schema#"}}, "only 2020-12"),
+    ("tool_call.valid", without(CALLS, "tools"), "needs `tools`"),
+    ("tool_call.valid", without(CALLS, "expected_calls"), "needs `expected_calls`"),
+    ("tool_call.valid", {**CALLS, "tools": [TOOL, {"parameters": {}}]}, "tools[1] must be an object with a `name`"),
+    ("tool_call.valid", {**CALLS, "tools": [TOOL, TOOL]}, "a second tool 'book'"),
+    ("tool_call.valid", {**CALLS, "tools": [{**TOOL, "parameters": {"type": "thing"}}]}, "tools[0].parameters: not a"),
+    ("tool_call.valid", {**CALLS, "expected_calls": [{"name": "b", "arguments": {}}]}, "which no tool is called"),
+    ("tool_call.valid", {**CALLS, "expected_calls": [{"name": "book", "arguments": {}}]}, "own schema refuses it"),
+    ("tool_call.valid", {**CALLS, "expected_calls": [{"name": "book"}]}, "`name` and `arguments`"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("metric", "case", "message"), CASES, ids=[case[2][:40] for case in CASES])
+def test_a_wrong_case_is_named_with_its_line(write, metric, case, message):
+    good = {"exact_match": GOOD, "numeric": GOOD, "json.schema": SCHEMA, "tool_call.valid": CALLS}[metric]
+    (found,) = messages(write([{**good, "id": "first"}, case], f"metrics: [{metric}]"))
+    assert found.startswith("mine.jsonl:2: ")
+    assert message in found
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (b"{", "not a JSON object: Expecting"),
+        (b"[1]", "not a JSON object"),
+        (b"", "an empty line"),
+        (b'{"id": "b", "id": "c"}', "the key 'id' twice"),
+        (b'{"id": NaN}', "NaN is not JSON"),
+        (b'{"id": 1e999}', "range of a double"),
+        (b'{"id": "\\ud800"}', "half a character"),
+        (b'{"id": "\xff"}', "not valid UTF-8 at byte 9"),
+        (b'{"id": "\\u0000"}', "NUL"),
+        (b'{"id": ' + b"[" * 100 + b"]" * 100 + b"}", "more than 64 levels"),
+        (b'{"id": "' + b"x" * 9_000_000 + b'"}', "more than 8 MiB"),
+    ],
+)
+def test_a_line_that_is_no_case_is_named(write, line, message):
+    raw = json.dumps(GOOD).encode()
+    path = write(raw + b"\n" + line + b"\n" + raw.replace(b'"a"', b'"z"') + b"\n")
+    (found,) = messages(path)
+    assert found.startswith("mine.jsonl:2: ")
+    assert message in found
+
+
+def test_a_byte_order_mark_in_the_cases_is_refused(write):
+    assert "byte-order mark" in messages(write(b"\xef\xbb\xbf" + json.dumps(GOOD).encode()))[0]
+
+
+def test_a_duplicate_id_names_the_first(write):
+    assert messages(write([GOOD, {**GOOD, "id": "b"}, GOOD])) == ["mine.jsonl:3: duplicate id 'a'; first on line 1"]
+
+
+def test_an_empty_set_is_refused(write):
+    assert messages(write([])) == ["mine.jsonl:1: no cases"]
+
+
+def test_a_changed_set_says_both_hashes_and_what_to_do(write, tmp_path):
+    old = "0" * 64
+    (found,) = messages(write([GOOD], f"metrics: [exact_match]\nsha256: '{old}'"))
+    new = hashlib.sha256((tmp_path / "mine.jsonl").read_bytes()).hexdigest()
+    assert found.startswith("mine.yaml:4: ")
+    assert old in found
+    assert f"sha256: {new}" in found
+    assert "version" in found
+
+
+def test_every_fault_is_found_in_one_go(write):
+    bad = [{**GOOD, "id": str(n), "max_new_tokens": 0} for n in range(30)]
+    path = write(bad)
+    assert len(evalsets.check(path)) == 30
+    with pytest.raises(UsageError) as error:
+        evalsets.load("./mine.yaml", path.parent)
+    assert len(str(error.value).splitlines()) == 21
+    assert "and 10 more" in str(error.value)
+
+
+def test_cases_outside_the_folder_are_refused(write, tmp_path):
+    path = write([GOOD])
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "mine.jsonl").rename(tmp_path / "elsewhere" / "mine.jsonl")
+    (tmp_path / "mine.jsonl").symlink_to(tmp_path / "elsewhere" / "mine.jsonl")
+    assert "leads out of its folder" in messages(path)[0]
+
+
+def test_missing_files_are_named(write, tmp_path):
+    path = write([GOOD])
+    (tmp_path / "mine.jsonl").unlink()
+    assert "no mine.jsonl beside it" in messages(path)[0]
+    with pytest.raises(UsageError, match="no evalset at"):
+        evalsets.load("./other.yaml", tmp_path)
+    with pytest.raises(UsageError, match="did you mean 'arithmetic'"):
+        evalsets.load("arithmetics", tmp_path)
+
+
+def test_a_shipped_name_never_means_a_file_beside_the_gate_file(write, tmp_path):
+    write([GOOD], name="arithmetic")
+    assert len(evalsets.load("arithmetic", tmp_path).cases) > 1
