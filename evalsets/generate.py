@@ -17,8 +17,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from qualgate_evalsets.families import FAMILIES, case_hash, family
-from qualgate_evalsets.values import Values
+from qualgate_evalsets.families import FAMILIES, case_hash, draw_case, family
 from tokenizers import Tokenizer
 
 from qualgate.refmodel import PATH
@@ -74,7 +73,7 @@ def eval_cases(name: str, seed: int, count: int, tokenizer: Tokenizer) -> list[d
     grams: list[set[tuple[str, ...]]] = []
     while len(cases) < count:
         template = templates[len(cases) % len(templates)]
-        case = family(name).make_case(Values(rng, "eval"), rng.uniform(*LEVELS[name]), template)
+        case = draw_case(name, rng, "eval", rng.uniform(*LEVELS[name]), template)
         tokens = len(tokenizer.encode(case["answer"], add_special_tokens=False).ids)
         if name == "reformat" and tokens not in REFORMAT_TOKENS:
             continue

@@ -75,8 +75,12 @@ class Values:
         return self.distinct(lambda: self.integer(low, high), count)
 
     def operands(self, *ranges: tuple[int, int]) -> tuple[int, ...]:
-        """Numbers that belong together, such as (347, 586): the whole tuple is the value."""
-        return self.draw(lambda: tuple(self.rng.randint(low, high) for low, high in ranges))
+        """Numbers that belong together, such as (347, 586): all of them, in any order, are the value."""
+        while True:
+            numbers = tuple(self.rng.randint(low, high) for low, high in ranges)
+            if split_of(sorted(numbers)) == self.split:
+                self.drawn.add(str(sorted(numbers)))
+                return numbers
 
     def code(self) -> str:
         """An id such as `K482`."""

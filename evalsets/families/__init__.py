@@ -8,10 +8,13 @@ and what the family's own scorers read (`schema`, `tools` + `expected_calls`, `t
 from __future__ import annotations
 
 import json
+import random
 from hashlib import sha256
 from importlib import import_module
 from types import ModuleType
 from typing import Any
+
+from qualgate_evalsets.values import Split, Values
 
 FAMILIES = ("arithmetic", "json_extract", "tool_calls", "code", "transform", "reformat", "grounded_qa")
 
@@ -19,6 +22,16 @@ FAMILIES = ("arithmetic", "json_extract", "tool_calls", "code", "transform", "re
 def family(name: str) -> ModuleType:
     """The module of one family."""
     return import_module(f"{__name__}.{name}")
+
+
+def draw_case(name: str, rng: random.Random, split: Split, level: float, template: str | None = None) -> dict[str, Any]:
+    """One case of a family, from `template` or any; redrawn until it holds a value, so that no two splits share it."""
+    module = family(name)
+    while True:
+        values = Values(rng, split)
+        case = module.make_case(values, level, template or rng.choice(list(module.TEMPLATES)))
+        if values.drawn:
+            return case
 
 
 def user(text: str) -> list[dict[str, str]]:

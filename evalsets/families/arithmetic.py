@@ -135,11 +135,9 @@ def next_term(values: Values, level: float) -> tuple[str, str]:
 
 
 def mean_of_three(values: Values, level: float) -> tuple[str, str]:
-    a, b, mean = values.operands((10, 30 + round(60 * level)), (10, 30 + round(60 * level)), (20, 60))
+    a, b, extra = values.operands((10, 30 + round(60 * level)), (10, 30 + round(60 * level)), (1, 30))
+    mean = (a + b) // 3 + extra
     c = 3 * mean - a - b
-    if c < 0:
-        mean += 40
-        c += 120
     steps, total = running(a, ("+", b), ("+", c))
     return f"Mean of {a}, {b} and {c}?", finish([*steps, f"{total}/3={mean}"], mean)
 
@@ -174,8 +172,7 @@ def brackets(values: Values, level: float) -> tuple[str, str]:
 
 
 def larger_gap(values: Values, level: float) -> tuple[str, str]:
-    low, high = size(level, 4)
-    a, b = values.draw(lambda: tuple(values.rng.sample(range(low, high + 1), 2)))
+    a, b = values.operands(size(level, 4), size(level, 4))
     top, bottom = max(a, b), min(a, b)
     steps = [f"{top} is larger", *column_difference(top, bottom)]
     return f"Which is larger, {a} or {b}, and by how much?", finish(steps, top - bottom)
@@ -186,10 +183,11 @@ def story(text: str, *changes: str) -> Callable[[Values, float], tuple[str, str]
 
     def make(values: Values, level: float) -> tuple[str, str]:
         top = 20 + round(79 * level)
-        a, b, c = values.operands((top // 2 + 20, top + 40), (3, top // 4 + 6), (2, 9))
+        ranges = {"a": (top // 2 + 20, top + 40), "b": (3, top // 4 + 6), "c": (2, 9)}
+        used = [slot for slot in ranges if f"{{{slot}}}" in text]
+        slots = dict(zip(used, values.operands(*(ranges[slot] for slot in used)), strict=True))
         name, thing = values.name(), values.rng.choice(("pears", "coins", "books", "eggs", "stamps", "nails"))
-        slots = {"a": a, "b": b, "c": c}
-        steps, total = running(a, *((change[0], slots[change[1]]) for change in changes))
+        steps, total = running(slots["a"], *((change[0], slots[change[1]]) for change in changes))
         return text.format(name=name, thing=thing, **slots), finish(steps, total)
 
     return make

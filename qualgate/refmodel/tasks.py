@@ -10,8 +10,8 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-from qualgate_evalsets.families import FAMILIES, family, user
-from qualgate_evalsets.values import SYLLABLES, Split, Values
+from qualgate_evalsets.families import FAMILIES, draw_case, user
+from qualgate_evalsets.values import SYLLABLES, Values
 
 # Share of samples. Reformatting and passages are where small models fail, so they come most often.
 WEIGHTS = {
@@ -25,12 +25,6 @@ WEIGHTS = {
 }
 WARM_UP = 0.05  # of the run is spent, in part, on pure copying
 FULL_LEVEL = 0.3  # of the run until the hardest cases are in the mix
-
-
-def draw_case(rng: random.Random, name: str, split: Split, level: float) -> dict[str, Any]:
-    """One case of a family, from any of its templates."""
-    module = family(name)
-    return module.make_case(Values(rng, split), level, rng.choice(list(module.TEMPLATES)))
 
 
 def copy_case(rng: random.Random) -> dict[str, Any]:
@@ -54,7 +48,7 @@ def training_case(rng: random.Random, progress: float) -> dict[str, Any]:
         return copy_case(rng)
     name = rng.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
     hardest = min(1.0, 0.1 + 0.9 * progress / FULL_LEVEL)
-    return draw_case(rng, name, "train", rng.random() * hardest)
+    return draw_case(name, rng, "train", rng.random() * hardest)
 
 
 def vocabulary_texts(seed: int, cases: int = 20_000) -> Iterator[str]:
@@ -64,7 +58,7 @@ def vocabulary_texts(seed: int, cases: int = 20_000) -> Iterator[str]:
     forms = [form for syllable in SYLLABLES for form in (syllable, syllable.capitalize())]
     yield from ("\n".join([*forms, *(f"x {form}" for form in forms)]) for _ in range(cases))
     for number in range(cases):
-        case = draw_case(rng, FAMILIES[number % len(FAMILIES)], "train", rng.random())
+        case = draw_case(FAMILIES[number % len(FAMILIES)], rng, "train", rng.random())
         for tool in case.get("tools", ()):
             function = tool["function"]
             shown = ", ".join(f"{name}: {body['type']}" for name, body in function["parameters"]["properties"].items())

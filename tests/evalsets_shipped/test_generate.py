@@ -1,0 +1,100 @@
+"""The shipped files: what the generator writes, byte for byte, within the bounds the design sets."""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+from itertools import combinations
+from math import ceil
+from pathlib import Path
+
+import pytest
+import qualgate_evalsets
+import yaml
+from qualgate_evalsets.families import FAMILIES, case_hash, family
+from qualgate_evalsets.generate import CASES, LEVELS, OVERLAP, eval_cases, five_grams, overlap, write
+from tokenizers import Tokenizer
+
+from qualgate.refmodel import PATH
+
+FOLDER = Path(qualgate_evalsets.__file__).parent
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return Tokenizer.from_file(str(PATH / "tokenizer.json"))
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def name(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def manifest(name: str) -> dict:
+    return yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def cases(name: str) -> list[dict]:
+    return [json.loads(line) for line in (FOLDER / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def test_manifest_names_the_set_and_the_hash_of_its_cases(name: str, manifest: dict):
+    assert manifest["name"] == name
+    assert manifest["version"] == 1
+    assert "exact_match" in manifest["metrics"]
+    assert manifest["sha256"] == sha256((FOLDER / f"{name}.jsonl").read_bytes()).hexdigest()
+
+
+def test_the_generator_writes_the_shipped_bytes_again(name: str, manifest: dict, tokenizer: Tokenizer, tmp_path: Path):
+    write(name, manifest["seed"], CASES, tmp_path, tokenizer)
+    for file in (f"{name}.jsonl", f"{name}.yaml"):
+        assert (tmp_path / file).read_bytes() == (FOLDER / file).read_bytes(), (
+            "run: python -m qualgate_evalsets.generate"
+        )
+
+
+def test_set_has_enough_cases_with_unique_ids_and_contents_over_all_templates(name: str, cases: list[dict]):
+    assert len(cases) >= 400
+    assert len({case["id"] for case in cases}) == len(cases)
+    assert len({case_hash(case) for case in cases}) == len(cases)
+    used = {tag for case in cases for tag in case["tags"] if tag.startswith("template:")}
+    assert used == {f"template:{template}" for template in family(name).TEMPLATES}
+
+
+def test_no_two_cases_share_more_than_nine_tenths_of_their_five_grams(cases: list[dict]):
+    grams = [five_grams(case) for case in cases]
+    assert max(overlap(left, right) for left, right in combinations(grams, 2)) <= OVERLAP
+
+
+def test_token_budget_is_one_and_a_half_references_and_sixteen(cases: list[dict], tokenizer: Tokenizer):
+    for case in cases:
+        tokens = len(tokenizer.encode(case["answer"], add_special_tokens=False).ids)
+        assert case["max_new_tokens"] == ceil(1.5 * tokens) + 16
+
+
+def test_reformatted_answers_have_100_to_200_tokens(tokenizer: Tokenizer):
+    lines = (FOLDER / "reformat.jsonl").read_text(encoding="utf-8").splitlines()
+    lengths = [len(tokenizer.encode(json.loads(line)["answer"]).ids) for line in lines]
+    assert min(lengths) >= 100
+    assert max(lengths) <= 200
+
+
+def test_levels_lie_within_what_training_covers():
+    assert set(LEVELS) == set(FAMILIES)
+    assert all(0 <= low <= high <= 1 for low, high in LEVELS.values())
+
+
+def test_another_seed_gives_other_cases(name: str, tokenizer: Tokenizer):
+    first, second = (eval_cases(name, seed, 60, tokenizer) for seed in (1, 2))
+    assert not {case_hash({**case, "id": ""}) for case in first} & {case_hash({**case, "id": ""}) for case in second}
+
+
+def test_overlap_counts_shared_runs_of_five_words():
+    def grams(text: str) -> set[tuple[str, ...]]:
+        return five_grams({"messages": [{"role": "user", "content": text}]})
+
+    assert overlap(grams("a b c d e f"), grams("a b c d e f")) == 1
+    assert overlap(grams("a b c d e f"), grams("a b c d e g")) == pytest.approx(1 / 3)
+    assert overlap(grams("a b"), grams("a c")) == 0
