@@ -304,13 +304,11 @@ def _unit_row(completion: Completion, drift: Drift | None, said: Sequence[Sequen
         "kl": seal.pack_floats(drift.kl if drift is not None else ()),
     }
     key = completion.key
-    row["answer_sha256"], row["sha256"] = _digests(
-        (key.arm, key.evalset, key.case_id, key.repeat, completion.case_hash, completion.finish_reason),
-        row["text"],
-        row["token_ids"],
-        said,
-        tuple(row[name] for name in MEASURED),
-        tuple(row[name] for name in ARRAYS),
+    head = (key.arm, key.evalset, key.case_id, key.repeat, completion.case_hash, completion.finish_reason)
+    text = row["text"].encode("utf-8")
+    row["answer_sha256"] = seal.digest((*head, *said), text, row["token_ids"])
+    row["sha256"] = seal.digest(
+        (*head, *(row[name] for name in MEASURED), *said), text, row["token_ids"], *(row[name] for name in ARRAYS)
     )
     return row
 
@@ -327,18 +325,6 @@ MEASURED = (
     "length_ratio",
 )
 ARRAYS = ("logprobs", "margins", "kl")
-
-
-def _digests(
-    head: Sequence[Any],
-    text: str,
-    token_ids: bytes,
-    said: Sequence[Sequence[Any]],
-    measured: Sequence[Any],
-    arrays: Sequence[bytes],
-) -> tuple[str, str]:
-    answer = seal.answer_digest(head, text, token_ids, said)
-    return answer, seal.unit_digest(answer, measured, *arrays)
 
 
 def _score_rows(key: UnitKey, given: Iterable[Score]) -> list[tuple[Any, ...]]:
@@ -523,18 +509,18 @@ def completions(store: Store, run_id: str, arm: str) -> tuple[StoredCompletion, 
 _EVIDENCE = select(
     *KEY,
     units.c.unit_id,
-    units.c.case_hash,
     units.c.cluster,
     units.c.status,
     units.c.error,
+    units.c.case_hash,  # from here on, after the key: what the digest covers, in its order
     units.c.finish_reason,
+    *(units.c[name] for name in MEASURED),
     units.c.text,
     units.c.token_ids,
-    *(units.c[name] for name in MEASURED),
     *(units.c[name] for name in ARRAYS),
     units.c.sha256,
 ).order_by(units.c.unit_id)
-_MEASURED_FROM = [column.name for column in _EVIDENCE.selected_columns].index(MEASURED[0])
+_HEAD = list(_EVIDENCE.selected_columns).index(units.c.case_hash)
 
 
 def _scores_by_unit(connection: Connection, run_id: str, arm: str | None = None) -> dict[int, list[tuple[Any, ...]]]:
@@ -548,12 +534,10 @@ def _scores_by_unit(connection: Connection, run_id: str, arm: str | None = None)
 
 
 def _intact(row: Row[Any], said: Sequence[Sequence[Any]]) -> bool:
-    if None in (row.text, row.token_ids, row.logprobs, row.margins, row.kl):
+    *head, text, token_ids, logprobs, margins, kl = row[_HEAD:-1]
+    if None in (text, token_ids, logprobs, margins, kl):
         return False
-    head = (row.arm, row.evalset, row.case_id, row.repeat, row.case_hash, row.finish_reason)
-    measured = row[_MEASURED_FROM : _MEASURED_FROM + len(MEASURED)]
-    arrays = (row.logprobs, row.margins, row.kl)
-    return row.sha256 == _digests(head, row.text, row.token_ids, said, measured, arrays)[1]
+    return row.sha256 == seal.digest((*row[:4], *head, *said), text.encode("utf-8"), token_ids, logprobs, margins, kl)
 
 
 def _unit_evidence(key: UnitKey, row: Row[Any], said: Sequence[Sequence[Any]]) -> UnitEvidence:

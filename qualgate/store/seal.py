@@ -1,14 +1,14 @@
 """What a unit's row is sealed with, and the arrays in it.
 
-Two digests: `answer` covers what was said and how it was scored, which running the same job again must repeat;
-`unit` adds what was measured (times, log-probs, drift), which need not repeat but must not change once recorded.
+Two digests a unit: `answer_sha256` covers what was said and how it was scored, which running the same job again must
+repeat; `sha256` covers that and what was measured (times, log-probs, drift), which must not change once recorded.
 """
 
 from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -31,16 +31,8 @@ def floats(blob: bytes | None) -> tuple[float, ...]:
     return struct.unpack(f"<{len(blob) // 8}d", blob) if blob else ()
 
 
-def answer_digest(head: Sequence[Any], text: str, token_ids: bytes, scores: Iterable[Sequence[Any]]) -> str:
-    """`head`: unit key, case hash, finish reason. `scores`: their columns, ordered by metric."""
-    return _digest((*head, *scores), text.encode("utf-8"), token_ids)
-
-
-def unit_digest(answer: str, measured: Sequence[Any], *arrays: bytes) -> str:
-    return _digest((answer, *measured), *arrays)
-
-
-def _digest(plain: Sequence[Any], *parts: bytes) -> str:
+def digest(plain: Sequence[Any], *parts: bytes) -> str:
+    """sha256 over plain values (text, numbers, None, and sequences of them) and byte strings, in their order."""
     # The lengths stand in the JSON, so no byte can move from one part to the next unnoticed.
     head = _encode((*plain, *map(len, parts)))
     return sha256(b"".join((head.encode("ascii"), b"\n", *parts))).hexdigest()

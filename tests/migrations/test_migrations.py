@@ -1,0 +1,115 @@
+"""The migrations end where the tables are, and never lose data on the way."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import text
+
+from qualgate.store import database, queries, runs
+from qualgate.store.database import migrations_folder, open_store, upgrade
+from qualgate.store.tables import metadata
+from tests.store.made import make_plan, make_run
+
+NEXT = '''"""A step that a later version might bring."""
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0002"
+down_revision = "0001"
+
+
+def upgrade():
+    op.add_column("runs", sa.Column("note", sa.Text()))
+'''
+
+
+@pytest.fixture
+def url(tmp_path):
+    return f"sqlite:///{tmp_path / 'qualgate.db'}"
+
+
+@pytest.fixture
+def next_version(tmp_path, monkeypatch):
+    """The program one migration later."""
+    folder = shutil.copytree(migrations_folder(), tmp_path / "migrations")
+    (folder / "versions" / "0002_next.py").write_text(NEXT)
+    monkeypatch.setattr(database, "migrations_folder", lambda: folder)
+    monkeypatch.setattr(database, "REVISIONS", ("0001", "0002"))
+
+
+def test_the_program_knows_exactly_the_migrations_there_are():
+    config = Config()
+    config.set_main_option("script_location", str(migrations_folder()))
+    scripts = ScriptDirectory.from_config(config)
+    assert tuple(reversed([script.revision for script in scripts.walk_revisions()])) == database.REVISIONS
+    assert len(scripts.get_heads()) == 1
+
+
+def test_the_migrations_make_the_tables_of_the_program(url):
+    with open_store(url) as store, store.read() as connection:
+        assert compare_metadata(MigrationContext.configure(connection, opts={"compare_type": True}), metadata) == []
+        made = dict(connection.execute(text("select name, sql from sqlite_master where type = 'table'")).all())
+    for table in metadata.tables.values():
+        for constraint in table.constraints:
+            named = constraint.name
+            assert f"CONSTRAINT {named} " in made[table.name], f"{named}: an unnamed constraint can never be dropped"
+
+
+def test_upgrading_keeps_the_evidence_and_a_backup_of_the_old_store(url, next_version, monkeypatch, tmp_path):
+    with monkeypatch.context() as old:
+        old.setattr(database, "REVISIONS", ("0001",))
+        old.setattr(database, "migrations_folder", lambda: Path(__file__).resolve().parents[2] / "migrations")
+        with open_store(url) as store:
+            run_id = make_run(store, make_plan(cases=3))
+            before = runs.evidence(store, run_id)
+    said = upgrade(url)
+    assert "from revision 0001 to 0002" in said
+    with open_store(url) as store:
+        assert runs.evidence(store, run_id) == before
+    [backup] = tmp_path.glob("*.backup")
+    assert str(backup) in said
+    with sqlite3.connect(backup) as connection:
+        assert connection.execute("select version_num from alembic_version").fetchall() == [("0001",)]
+        assert connection.execute("select count(*) from units").fetchone() == (45,)
+
+
+def test_a_step_that_fails_leaves_the_store_as_it_was(url, next_version, tmp_path):
+    versions = tmp_path / "migrations" / "versions"
+    head = versions / "0002_next.py"
+    head.unlink()
+    monkey = pytest.MonkeyPatch()
+    monkey.setattr(database, "REVISIONS", ("0001",))
+    with open_store(url) as store:
+        run_id = make_run(store, make_plan(cases=3))
+    monkey.undo()
+    head.write_text(NEXT + '    raise RuntimeError("half-way")\n')
+    with pytest.raises(RuntimeError):
+        upgrade(url)
+    with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
+        assert connection.execute("select version_num from alembic_version").fetchall() == [("0001",)]
+        assert "note" not in {row[1] for row in connection.execute("pragma table_info(runs)")}
+    monkey.setattr(database, "REVISIONS", ("0001",))
+    with open_store(url) as store:
+        assert queries.latest_run(store) == run_id
+    monkey.undo()
+
+
+def test_going_back_is_refused(url):
+    config = Config()
+    config.set_main_option("script_location", str(migrations_folder()))
+    with open_store(url) as store:
+        run_id = make_run(store, make_plan(cases=3))
+        with store.write() as connection:
+            config.attributes["connection"] = connection
+            with pytest.raises(NotImplementedError, match="lose every run"):
+                command.downgrade(config, "base")
+        assert queries.latest_run(store) == run_id

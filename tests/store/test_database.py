@@ -1,0 +1,130 @@
+"""Opening a store: new, old, newer, broken, missing. Always what was found and the next step."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from qualgate.errors import InfrastructureError, IntegrityError, NotInThisVersion, StoreVersionError, UsageError
+from qualgate.store import database, queries, runs
+from qualgate.store.database import open_store, upgrade
+from tests.store.made import make_plan, make_run
+
+
+def set_revision(store, revision: str) -> None:
+    with store.write() as connection:
+        connection.execute(text("update alembic_version set version_num = :revision"), {"revision": revision})
+
+
+def test_a_new_store_is_made_at_the_head_even_when_many_open_it_at_once(url):
+    def first_use(_: int) -> int:
+        with open_store(url) as store:
+            return queries.count_runs(store)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert set(pool.map(first_use, range(4))) == {0}
+    assert "already at" in upgrade(url)
+
+
+def test_a_newer_store_is_refused_with_the_way_out(store, url):
+    set_revision(store, "0999")
+    for attempt in (open_store, upgrade):
+        with pytest.raises(StoreVersionError, match=r"0999.*0001.*pip install --upgrade qualgate"):
+            attempt(url)
+
+
+def test_an_older_store_is_refused_with_the_command_that_upgrades_it(store, url, monkeypatch):
+    monkeypatch.setattr(database, "REVISIONS", ("0001", "0002"))
+    with pytest.raises(StoreVersionError, match=f"0001.*0002.*qualgate db upgrade --store {url}"):
+        open_store(url)
+
+
+def test_durability_is_not_left_to_defaults(store):
+    with store.read() as connection:
+        settings = {
+            name: connection.exec_driver_sql(f"PRAGMA {name}").scalar_one()
+            for name in ("journal_mode", "synchronous", "foreign_keys", "recursive_triggers")
+        }
+    assert settings == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "recursive_triggers": 1}
+
+
+def test_a_missing_store_is_made_only_when_asked_for(tmp_path):
+    url = f"sqlite:///{tmp_path / 'none.db'}"
+    with pytest.raises(UsageError, match="no store yet"):
+        open_store(url, create=False)
+    with pytest.raises(UsageError, match="no store to upgrade"):
+        upgrade(url)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("url", "error", "said"),
+    [
+        ("sqlite:////no/such/folder/x.db", UsageError, "does not exist"),
+        ("sqlite://", UsageError, "a store is a file"),
+        ("sqlite:///:memory:", UsageError, "a store is a file"),
+        ("qualgate.db", UsageError, "sqlite:///qualgate.db"),
+        ("postgresql://host/db", NotInThisVersion, "not in this version"),
+        ("sqlite:////", UsageError, "read and write"),
+    ],
+)
+def test_a_url_that_cannot_be_a_store_is_refused(url, error, said):
+    with pytest.raises(error, match=said):
+        open_store(url)
+
+
+def test_a_file_that_is_no_database_is_refused_untouched(tmp_path):
+    path = tmp_path / "notes.txt"
+    path.write_text("these are my notes, not a database\n" * 100)
+    before = path.read_bytes()
+    with pytest.raises(UsageError, match="not a database"):
+        open_store(f"sqlite:///{path}")
+    assert path.read_bytes() == before
+
+
+def test_another_program_s_database_is_refused(tmp_path):
+    with sqlite3.connect(tmp_path / "other.db") as connection:
+        connection.execute("create table things (x)")
+    with pytest.raises(UsageError, match="not a qualgate store"):
+        open_store(f"sqlite:///{tmp_path / 'other.db'}")
+
+
+def test_a_damaged_store_is_an_integrity_failure(url):
+    with open_store(url) as store:
+        run_id = make_run(store, make_plan(cases=10))
+        with store.write() as connection:
+            page = connection.exec_driver_sql("select rootpage from sqlite_master where name = 'units'").scalar_one()
+    path = Path(url.removeprefix("sqlite:///"))
+    data = bytearray(path.read_bytes())
+    data[4096 * (page - 1) : 4096 * page] = os.urandom(4096)
+    path.write_bytes(data)
+    with pytest.raises(IntegrityError, match="damaged"), open_store(url) as store:
+        runs.evidence(store, run_id)
+
+
+def test_a_write_that_waits_too_long_says_so(store, url, monkeypatch):
+    monkeypatch.setattr(database, "BUSY_SECONDS", 0.1)
+    with (
+        open_store(url) as other,
+        store.write(),
+        pytest.raises(InfrastructureError, match="another process has been writing"),
+        other.write(),
+    ):
+        pass
+
+
+def test_a_transaction_that_fails_leaves_nothing(store):
+    def stopped_half_way() -> None:
+        with store.write() as connection:
+            connection.execute(text("insert into cases values ('x', '{}')"))
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        stopped_half_way()
+    with store.read() as connection:
+        assert connection.execute(text("select count(*) from cases")).scalar_one() == 0

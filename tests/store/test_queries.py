@@ -1,0 +1,113 @@
+"""The read models against a plain count over the evidence."""
+
+from __future__ import annotations
+
+import pytest
+
+from qualgate.errors import UsageError
+from qualgate.store import queries, runs
+from tests.store.made import make_plan, make_run
+
+PLAN = make_plan(cases=40)
+
+
+@pytest.fixture
+def run_id(store):
+    return make_run(store, PLAN)
+
+
+def expected_flips(store, run_id, variant):
+    evidence = runs.evidence(store, run_id)
+    arm = next(arm for arm in evidence.variants if arm.name == variant)
+    before = {(u.key.evalset, u.key.case_id): u.values for u in evidence.baseline.units}
+    found = set()
+    for unit in arm.units:
+        for metric, value in unit.values.items():
+            was = before[unit.key.evalset, unit.key.case_id][metric]
+            if not metric.startswith("latency.") and was != value:
+                found.add((metric, unit.key.evalset, unit.key.case_id, "lost" if was else "gained"))
+    return found
+
+
+def test_flips_are_every_changed_answer_right_to_wrong_first(store, run_id):
+    found = queries.flips(store, run_id, "int2-g32", limit=1000)
+    facts = [(flip.metric, flip.evalset, flip.case_id, flip.direction) for flip in found]
+    assert set(facts) == expected_flips(store, run_id, "int2-g32")
+    assert len(facts) == len(set(facts)) > 10
+    directions = [flip.direction for flip in found]
+    assert directions == sorted(directions, key=["lost", "gained"].index)
+    assert all(flip.reason for flip in found)
+
+
+def test_flips_are_filtered_and_paged(store, run_id):
+    every = queries.flips(store, run_id, "int2-g32", limit=1000)
+    paged = [f for page in range(20) for f in queries.flips(store, run_id, "int2-g32", limit=7, offset=7 * page)]
+    assert tuple(paged) == every
+    some = queries.flips(store, run_id, "int2-g32", metric="exact_match", evalset="tool_calls", direction="lost")
+    assert some
+    assert {(f.metric, f.evalset, f.direction) for f in some} == {("exact_match", "tool_calls", "lost")}
+
+
+def test_flip_counts_agree_with_the_gate_s_comparisons(store, run_id):
+    counts = queries.flip_counts(store, run_id, "int2-g32")
+    summary = queries.run_summary(store, run_id)
+    pooled = next(c for c in summary.verdict("int2-g32").verdict.comparisons if c.slice == "pooled")
+    ours = [count for count in counts if count.metric == pooled.metric]
+    assert sum(count.pairs for count in ours) == pooled.n == 120
+    assert (sum(count.lost for count in ours), sum(count.gained for count in ours)) == (pooled.lost, pooled.gained)
+
+
+def test_a_case_shows_both_answers_with_what_was_measured(store, run_id):
+    flip = queries.flips(store, run_id, "int2-g32", direction="lost")[0]
+    detail = queries.case_detail(store, run_id, "int2-g32", flip.evalset, flip.case_id)
+    assert (detail.baseline.text, detail.variant.text) == (flip.baseline, flip.variant)
+    assert detail.body["id"] == flip.case_id
+    assert detail.baseline.text == detail.body["answer"]
+    assert len(detail.variant.margins) == len(detail.variant.token_ids)
+    assert detail.variant.margin_at_divergence == detail.variant.margins[detail.variant.first_divergence]
+    assert detail.baseline.margin_at_divergence is None
+    with pytest.raises(UsageError, match="no case"):
+        queries.case_detail(store, run_id, "int2-g32", flip.evalset, "nope")
+
+
+def test_runs_are_listed_newest_first_with_their_variants(store):
+    small = [make_plan(cases=3, seed=seed) for seed in range(3)]
+    first = make_run(store, small[0])
+    second = make_run(store, small[1], jobs=1)
+    third = make_run(store, small[2])
+    lines = queries.list_runs(store)
+    assert [line.run_id for line in lines] == [third, second, first]
+    assert queries.latest_run(store) == third
+    assert [line.status for line in lines] == ["complete", "running", "complete"]
+    assert [(line.done, line.expected, line.errors) for line in lines] == [(45, 45, 0), (9, 45, 0), (45, 45, 0)]
+    assert [variant.word for variant in lines[1].variants] == [None] * 4
+    assert [variant.variant for variant in lines[0].variants] == ["int8", "int4-g32", "mxfp4", "int2-g32"]
+    assert queries.count_runs(store) == 3
+    assert queries.list_runs(store, limit=1, offset=1) == lines[1:2]
+    assert queries.count_queue(store) == len(queries.queue(store)) == 8, "a run under way waits for nobody"
+
+
+def test_a_summary_holds_what_a_report_needs(store, run_id):
+    summary = queries.run_summary(store, run_id)
+    assert [arm.name for arm in summary.arms] == ["baseline", "int8", "int4-g32", "mxfp4", "int2-g32"]
+    assert [arm.name for arm in summary.evalsets] == ["tool_calls", "json_extract", "arithmetic"]
+    assert {item.cases for item in summary.evalsets} == {40}
+    assert all((arm.expected, arm.done, arm.errors) == (120, 120, 0) for arm in summary.arms)
+    assert all(arm.identity == arm.planned and arm.footprint for arm in summary.arms)
+    assert [found.verdict.variant for found in summary.verdicts] == [arm.name for arm in summary.arms[1:]]
+    assert summary.policy == PLAN.policy
+
+
+def test_drift_by_position_is_the_mean_over_the_answers_that_long(store, run_id):
+    evidence = runs.evidence(store, run_id)
+    units = next(arm for arm in evidence.variants if arm.name == "int2-g32").units
+    for point in queries.drift_by_position(store, run_id, "int2-g32", positions=20):
+        values = [unit.kl[point.position] for unit in units if len(unit.kl) > point.position]
+        assert point.answers == len(values)
+        assert point.mean == pytest.approx(sum(values) / len(values))
+
+
+def test_an_empty_store_has_no_latest_run(store):
+    assert queries.list_runs(store) == queries.queue(store) == ()
+    with pytest.raises(UsageError, match="no run yet"):
+        queries.latest_run(store)

@@ -1,0 +1,254 @@
+"""What a run's records promise: at-least-once execution, exactly-once effect, nothing half-written."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from qualgate.errors import IntegrityError, UsageError
+from qualgate.records import JobFailure, Policy, Rule, Verdict
+from qualgate.store import queries, runs
+from qualgate.store.database import open_store
+from tests.store.made import make_identity, make_plan, make_results, make_run
+
+SMALL = make_plan(cases=4, job_rows=8)
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def begun(store):
+    return runs.begin(store, SMALL).run_id
+
+
+def execute(store, statement: str, **values):
+    with store.write() as connection:
+        return connection.execute(text(statement), values)
+
+
+def count(store, query: str) -> int:
+    with store.read() as connection:
+        return connection.execute(text(query)).scalar_one()
+
+
+def test_the_closed_list_is_written_before_anything_is_generated(store, begun):
+    evidence = runs.evidence(store, begun)
+    assert set(evidence.expected) == set(SMALL.expected)
+    assert all(arm.units == () and arm.identity is None for arm in (evidence.baseline, *evidence.variants))
+    assert evidence.metrics["tool_calls"] == ("exact_match", "tool_call.valid")
+    assert evidence.integrity == ()
+    assert runs.policy(store, begun) == SMALL.policy
+
+
+def test_evidence_is_what_was_recorded(store):
+    run_id = make_run(store, SMALL)
+    evidence = runs.evidence(store, run_id)
+    results = list(make_results(SMALL))
+    completions = {c.key: c for result, _ in results for c in result.completions}
+    drifts = {d.key: d for result, _ in results for d in result.drifts}
+    scored = {key: scores for _, job in results for key, scores in job.items()}
+    found = {unit.key: unit for arm in (evidence.baseline, *evidence.variants) for unit in arm.units}
+    assert set(found) == set(SMALL.expected)
+    for key, unit in found.items():
+        completion = completions[key]
+        assert unit.status == "done"
+        assert unit.tokens == len(completion.token_ids)
+        assert unit.values["latency.e2e"] == completion.e2e
+        assert unit.values["latency.ttft"] == completion.ttft
+        assert unit.values["latency.tpot"] == pytest.approx(completion.tpot)
+        assert {score.metric: score.value for score in scored[key]}.items() <= unit.values.items()
+        assert unit.scorers == {score.metric: score.scorer for score in scored[key]}
+        if key.arm != "baseline":
+            assert unit.kl == drifts[key].kl
+            assert unit.first_divergence == drifts[key].first_divergence
+    assert evidence.baseline.identity == make_identity("baseline")
+    said = {answer.key: answer.text for answer in runs.completions(store, run_id, "int8")}
+    assert said == {key: c.text for key, c in completions.items() if key.arm == "int8"}
+
+
+def test_an_unfinished_run_is_resumed_and_a_complete_one_never(store):
+    stopped = make_run(store, SMALL, jobs=2)
+    again = runs.begin(store, SMALL)
+    assert (again.run_id, again.resumed) == (stopped, True)
+    first_jobs = {prompt.key for job in SMALL.jobs[:2] for prompt in job.prompts}
+    assert again.done == first_jobs
+    make_run(store, SMALL)
+    fresh = runs.begin(store, SMALL)
+    assert fresh.run_id != stopped
+    assert (fresh.resumed, fresh.done) == (False, frozenset())
+
+
+def test_a_resumed_run_takes_the_policy_of_today(store, begun):
+    stricter = Policy(rules=(Rule(metric="exact_match", max_drop=0.01),))
+    runs.begin(store, replace(SMALL, policy=stricter))
+    assert runs.policy(store, begun) == stricter
+
+
+def test_recording_the_same_answers_again_changes_nothing(store, begun):
+    result, scores = next(make_results(SMALL))
+    runs.record(store, begun, result, scores)
+    before = runs.evidence(store, begun)
+    slower = replace(result, completions=tuple(replace(c, e2e=c.e2e + 1) for c in result.completions))
+    runs.record(store, begun, slower, scores)
+    assert runs.evidence(store, begun) == before, "the first measurement stays"
+
+
+def test_another_answer_to_the_same_unit_is_refused(store, begun):
+    result, scores = next(make_results(SMALL))
+    runs.record(store, begun, result, scores)
+    other = replace(result, completions=tuple(replace(c, text=c.text + "!") for c in result.completions))
+    with pytest.raises(IntegrityError, match="run twice"):
+        runs.record(store, begun, other, scores)
+    key, [first, *rest] = next(iter(scores.items()))
+    rescored = {**scores, key: (replace(first, value=1 - first.value), *rest)}
+    with pytest.raises(IntegrityError, match="run twice"):
+        runs.record(store, begun, result, rescored)
+
+
+def test_a_unit_that_was_not_planned_is_refused_and_nothing_of_its_job_is_stored(store, begun):
+    result, scores = next(make_results(SMALL))
+    stranger = replace(result.completions[0], key=replace(result.completions[0].key, case_id="stranger"))
+    with pytest.raises(IntegrityError, match="not in the plan"):
+        runs.record(store, begun, replace(result, completions=(*result.completions, stranger)), scores)
+    changed = replace(result.completions[0], case_hash="0" * 64)
+    with pytest.raises(IntegrityError, match="not in the plan"):
+        runs.record(store, begun, replace(result, completions=(changed,)), scores)
+    assert runs.evidence(store, begun).baseline.units == ()
+
+
+def test_weights_that_are_not_the_planned_ones_are_refused(store, begun):
+    result, scores = next(make_results(SMALL))
+    swapped = replace(result, identity=replace(result.identity, weights="0" * 64))
+    with pytest.raises(IntegrityError, match="weights differ from what was planned"):
+        runs.record(store, begun, swapped, scores)
+
+
+def test_a_score_that_is_not_a_number_is_refused(store, begun):
+    result, scores = next(make_results(SMALL))
+    key, [first, *rest] = next(iter(scores.items()))
+    with pytest.raises(IntegrityError, match="not a number"):
+        runs.record(store, begun, result, {**scores, key: (replace(first, value=float("nan")), *rest)})
+
+
+def test_a_failed_job_leaves_errors_that_are_tried_again_and_never_undo_answers(store, begun):
+    keys = tuple(prompt.key for prompt in SMALL.jobs[0].prompts)
+    runs.record_failure(store, begun, JobFailure(index=0, arm="baseline", keys=keys, error="killed"))
+    units = runs.evidence(store, begun).baseline.units
+    assert {(unit.status, unit.error) for unit in units} == {("error", "killed")}
+    assert runs.begin(store, SMALL).done == frozenset()
+    runs.record(store, begun, *next(make_results(SMALL)))
+    runs.record_failure(store, begun, JobFailure(index=0, arm="baseline", keys=keys, error="killed again"))
+    assert {unit.status for unit in runs.evidence(store, begun).baseline.units} == {"done"}
+    assert count(store, "select max(attempts) from units") == 2
+
+
+def test_a_run_with_a_unit_left_undone_is_not_complete_and_can_be_resumed(store, begun):
+    runs.finish(store, begun, (), complete=True)
+    assert queries.run_summary(store, begun).status == "incomplete"
+    assert runs.begin(store, SMALL).run_id == begun
+
+
+def test_deciding_again_adds_a_verdict_only_when_it_says_something_else(store):
+    run_id = make_run(store, SMALL)
+    kept = queries.run_summary(store, run_id).verdict("int8")
+    runs.add_verdicts(store, run_id, [kept.verdict], SMALL.policy)
+    assert count(store, "select count(*) from verdicts") == 4
+    blocked = Verdict(variant="int8", word="block", exit=10, reasons=("by another policy",))
+    runs.add_verdicts(store, run_id, [blocked], SMALL.policy)
+    assert queries.run_summary(store, run_id).verdict("int8").verdict == blocked
+    assert count(store, "select count(*) from verdicts") == 5
+
+
+def test_text_no_database_can_hold_is_kept_visibly(store, begun):
+    result, scores = next(make_results(SMALL))
+    odd = tuple(replace(c, text="lone \ud800, NUL \0, bidi \u202e, 漢字 🙂") for c in result.completions)
+    runs.record(store, begun, replace(result, completions=odd), scores)
+    assert runs.evidence(store, begun).integrity == ()
+    assert runs.completions(store, begun, "baseline")[0].text == "lone \\ud800, NUL \0, bidi \u202e, 漢字 🙂"
+
+
+@pytest.mark.parametrize(
+    "tampering",
+    [
+        "update units set text = 'changed' where unit_id = 1",
+        "update units set text = null where unit_id = 1",
+        "update units set ttft = 0.0 where unit_id = 1",
+        "update units set kl = logprobs where unit_id = 30",
+        "update units set case_hash = (select case_hash from units where unit_id = 2) where unit_id = 1",
+        "update units set cluster = 'one' where unit_id = 1",
+        "update scores set value = 1 - value where unit_id = 1",
+        "update scores set scorer = 'other/2' where unit_id = 1",
+        "delete from scores where unit_id = 1",
+        "update evalsets set metrics_json = '[]' where name = 'tool_calls'",
+    ],
+)
+def test_evidence_that_was_changed_is_found(store, tampering):
+    run_id = make_run(store, SMALL)
+    assert runs.evidence(store, run_id).integrity == ()
+    execute(store, tampering)
+    assert len(runs.evidence(store, run_id).integrity) >= 1
+
+
+def test_a_unit_dropped_from_the_list_is_found(store):
+    run_id = make_run(store, SMALL)
+    execute(store, "delete from scores where unit_id = 1")
+    execute(store, "delete from units where unit_id = 1")
+    assert "list of expected units" in runs.evidence(store, run_id).integrity[0]
+
+
+def test_a_changed_verdict_is_refused_by_the_database_and_found_when_read(store):
+    run_id = make_run(store, SMALL)
+    with pytest.raises(IntegrityError, match="append-only"):
+        execute(store, "update verdicts set word = 'approve'")
+    with pytest.raises(IntegrityError, match="append-only"):
+        execute(store, "delete from verdicts")
+    execute(store, "drop trigger verdicts_no_update")
+    execute(store, "update verdicts set body_json = replace(body_json, 'undecided', 'approve')")
+    with pytest.raises(IntegrityError, match="not what was written"):
+        queries.run_summary(store, run_id)
+
+
+def test_an_unknown_run_is_the_user_s_mistake(store):
+    for ask in (runs.evidence, runs.policy, queries.run_summary):
+        with pytest.raises(UsageError, match="no run 'nope'"):
+            ask(store, "nope")
+
+
+WRITER = """
+import os, signal, sys
+from sqlalchemy import event
+from tests.store.made import make_plan, make_results
+from qualgate.store import runs
+from qualgate.store.database import open_store
+plan = make_plan(cases=4, job_rows=8)
+store = open_store(sys.argv[1])
+record = runs.begin(store, plan)
+for number, (result, scores) in enumerate(make_results(plan)):
+    if number == 2:
+        # the units are updated, the scores are not written yet
+        event.listen(store.engine, "before_cursor_execute", lambda c, cursor, statement, *rest:
+            os.kill(os.getpid(), signal.SIGKILL) if statement.startswith("INSERT INTO scores") else None)
+    runs.record(store, record.run_id, result, scores)
+"""
+
+
+def test_a_writer_killed_in_mid_transaction_leaves_whole_jobs(url):
+    done = subprocess.run(
+        [sys.executable, "-c", WRITER, url], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False
+    )
+    assert done.returncode == -signal.SIGKILL
+    with open_store(url) as store:
+        record = runs.begin(store, SMALL)
+        assert record.resumed
+        assert record.done == {prompt.key for job in SMALL.jobs[:2] for prompt in job.prompts}
+        evidence = runs.evidence(store, record.run_id)
+        assert evidence.integrity == ()
+        assert len(evidence.baseline.units) == len(record.done)
+        assert make_run(store, SMALL) == record.run_id
+        assert queries.run_summary(store, record.run_id).status == "complete"
