@@ -112,7 +112,7 @@ def linear_names(model_folder: Path) -> list[str]:
 
     config = AutoConfig.from_pretrained(model_folder, local_files_only=True, trust_remote_code=False)
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config)
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     head = model.get_output_embeddings()
     # A decoder layer is an entry of a ModuleList: some part of its name is its index.
     names = [

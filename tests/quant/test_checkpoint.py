@@ -1,0 +1,68 @@
+"""Packed checkpoints hold every decoder linear, and come back with the same bits."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from qualgate.errors import UsageError
+from qualgate.quant.checkpoint import pack, read_packed
+from qualgate.quant.linear import QuantizedLinear
+from qualgate.quant.packing import quantize_weight
+from qualgate.quant.recipes import parse_recipe
+from qualgate_kernels.dequantize import dequantize_torch
+from tests.tiny_models import save_tiny_model
+
+PER_LAYER = {"llama": 7, "gpt_neox": 4}
+
+
+@pytest.fixture(scope="module", params=sorted(PER_LAYER))
+def folder(request, tmp_path_factory) -> Path:
+    return save_tiny_model(tmp_path_factory.mktemp("model") / request.param, arch=request.param)
+
+
+@pytest.mark.parametrize("method", ["int8", "int4", "int2", "mxfp4"])
+def test_packing_covers_the_decoder_and_reloads_bit_for_bit(folder, tmp_path, method):
+    weights = load_file(folder / "model.safetensors")
+    packed = read_packed(pack(folder, parse_recipe(method), tmp_path / "packed"))
+    assert len(packed) == 2 * PER_LAYER[folder.name]
+    assert not any("embed" in name or "head" in name or "norm" in name for name in packed)
+    for name, weight in packed.items():
+        again = quantize_weight(weights[f"{name}.weight"].float(), parse_recipe(method))
+        assert torch.equal(weight.codes, again.codes)
+        assert torch.equal(weight.scales, again.scales)
+    on_disk = (tmp_path / "packed" / "packed.safetensors").stat().st_size
+    assert on_disk - sum(weight.nbytes for weight in packed.values()) < 16_000  # the header
+
+
+def test_two_workers_that_pack_at_once_leave_one_whole_checkpoint(folder, tmp_path):
+    with ThreadPoolExecutor(2) as pool:
+        for made in [pool.submit(pack, folder, parse_recipe("int4"), tmp_path / "packed") for _ in range(2)]:
+            made.result()
+    read_packed(tmp_path / "packed")
+    assert [path.name for path in tmp_path.iterdir()] == ["packed"]
+
+
+def test_a_changed_packed_checkpoint_is_refused(folder, tmp_path):
+    out = pack(folder, parse_recipe("int4"), tmp_path / "packed")
+    tensors = load_file(out / "packed.safetensors")
+    next(iter(tensors.values()))[0, 0] += 1
+    save_file(tensors, out / "packed.safetensors")
+    with pytest.raises(UsageError, match="has changed"):
+        read_packed(out)
+
+
+def test_a_quantized_linear_is_a_linear_with_the_dequantized_weight_and_the_bias():
+    torch.manual_seed(0)
+    linear = torch.nn.Linear(64, 6)
+    weight = quantize_weight(linear.weight.detach(), parse_recipe("int4"))
+    quantized = QuantizedLinear(weight, linear.bias.detach())
+    x = torch.randn(5, 64)
+    assert torch.equal(quantized(x), torch.nn.functional.linear(x, dequantize_torch(weight), linear.bias))
+    # Nothing of the float weight is held.
+    assert sum(buffer.nbytes for buffer in quantized.buffers()) == weight.nbytes
+    assert [name for name, _ in quantized.named_parameters()] == ["bias"]
