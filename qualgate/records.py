@@ -339,8 +339,8 @@ class Comparison:
     baseline: float | None = None  # mean over the pairs
     variant: float | None = None
     difference: float | None = None
-    lower: float | None = None  # one-sided bounds at confidence 1 − alpha each
-    upper: float | None = None
+    lower: float | None = None  # one-sided bounds at confidence 1 − alpha each: of the difference (quality),
+    upper: float | None = None  # of the variant's value (drift), of variant / baseline (latency)
     lost: int | None = None  # baseline right, variant wrong
     gained: int | None = None
     p_broken: float | None = None  # one-sided p-value of "the loss exceeds the margin", before Holm

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import ceil, floor
+
 from qualgate.gate.rules import Slice
 from qualgate.metrics import METRICS
 from qualgate.records import Comparison
@@ -22,9 +24,10 @@ def _quality(part: Slice, c: Comparison, alpha: float) -> str:
     counts = f"{c.lost} lost, {c.gained} gained of {c.n}"
     level = f"{100 * (1 - alpha):g} % bound"
     if c.status == "broken":
-        return f"{part.head} {moved} ({level}: at least {-high:.1f}; allowed {allowed:.1f}), {counts}"
+        return f"{part.head} {moved} ({level}: at least {floor(-10 * high) / 10:.1f}; allowed {allowed:.1f}), {counts}"
     if c.status == "proven":
-        bound = f"at most {-low:.1f} lost" if low < 0 else f"at least {low:.1f} gained"
+        lost = ceil(-10 * low) / 10  # rounded away from the claim
+        bound = f"at most {lost:.1f} lost" if lost > 0 else f"at least {-lost:.1f} gained"
         return f"{part.head} {moved} ({level}: {bound}; allowed {allowed:.1f}), {counts}"
     if (c.p_broken or 1.0) <= alpha:
         return f"{part.head} {moved}, {counts}: beyond {allowed:g} points alone, not after correction for several rules"

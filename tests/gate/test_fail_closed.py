@@ -1,0 +1,233 @@
+"""Evidence with a fault never approves, and says what the fault is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import inf, nan
+
+import numpy as np
+import pytest
+
+from qualgate.errors import Exit, UsageError
+from qualgate.gate import decide, overall_exit
+from qualgate.gate.evidence import PAIRED_BY
+from qualgate.records import ArmEvidence, RunEvidence, UnitKey
+from tests.gate.planted import POLICY, identity, run, with_unit, with_units, with_variant
+
+GOOD = run()
+
+
+def emptied(e: RunEvidence) -> RunEvidence:
+    return replace(with_variant(replace(e, baseline=replace(e.baseline, units=())), units=()), expected=())
+
+
+def only(e: RunEvidence, rows: int, side: str) -> RunEvidence:
+    return with_units(e, side, lambda units: units[:rows])
+
+
+def both(e: RunEvidence, change) -> RunEvidence:
+    return with_units(with_units(e, "baseline", change), "variant", change)
+
+
+def all_with(e: RunEvidence, side: str, **changes) -> RunEvidence:
+    return with_units(e, side, lambda units: (replace(unit, **changes) for unit in units))
+
+
+def scored(e: RunEvidence, side: str, index: int, value: float | None) -> RunEvidence:
+    unit = (e.baseline if side == "baseline" else e.variants[0]).units[index]
+    return with_unit(e, side, index, values=unit.values | {"exact_match": value})
+
+
+def swapped_ids(e: RunEvidence) -> RunEvidence:
+    """Two cases' answers exchanged on one side: keys intact, hashes betray it."""
+    return with_units(e, "variant", lambda u: (replace(u[0], key=u[1].key), replace(u[1], key=u[0].key), *u[2:]))
+
+
+def truncated(e: RunEvidence, side: str, share: float) -> RunEvidence:
+    return with_units(e, side, lambda units: (replace(u, truncated=i % 100 < 100 * share) for i, u in enumerate(units)))
+
+
+CASES: dict[str, tuple[Callable[[RunEvidence], RunEvidence], int, str]] = {
+    "empty folders": (emptied, 13, "no unit was planned"),
+    "closed list but no rows": (lambda e: both(e, lambda units: ()), 13, "240 of 240 units missing"),
+    "12 rows of 240 on the variant": (lambda e: only(e, 12, "variant"), 13, "228 of 240 units missing"),
+    "12 rows of 240 on the baseline": (lambda e: only(e, 12, "baseline"), 13, "228 of 240 units missing"),
+    "12 rows on both sides": (lambda e: both(e, lambda units: units[:12]), 13, "missing"),
+    "one missing row": (lambda e: with_units(e, "variant", lambda u: u[1:]), 13, "1 of 240 units missing: code/code-0"),
+    "a row marked missing": (lambda e: with_unit(e, "variant", 3, status="missing"), 13, "missing"),
+    "an errored unit": (lambda e: with_unit(e, "variant", 3, status="error", error="worker died"), 13, "failed"),
+    "an errored baseline unit": (lambda e: with_unit(e, "baseline", 3, status="error"), 13, "failed"),
+    "all units errored": (lambda e: all_with(e, "variant", status="error", error="NaN logits"), 13, "240 of 240"),
+    "all errored on both": (
+        lambda e: all_with(all_with(e, "variant", status="error"), "baseline", status="error"),
+        13,
+        "failed",
+    ),
+    "duplicate unit": (lambda e: with_units(e, "variant", lambda u: (*u, u[0])), 14, "recorded more than once"),
+    "duplicate baseline unit": (lambda e: with_units(e, "baseline", lambda u: (*u, u[5])), 14, "more than once"),
+    "duplicate in place of another": (
+        lambda e: with_units(e, "variant", lambda u: (u[1], *u[1:])),
+        14,
+        "more than once",
+    ),
+    "planned twice": (lambda e: replace(e, expected=(*e.expected, e.expected[-1])), 14, "planned more than once"),
+    "never planned": (
+        lambda e: with_units(e, "variant", lambda u: (*u, replace(u[0], key=UnitKey("int4", "code", "extra")))),
+        14,
+        "never planned",
+    ),
+    "a row of another arm": (
+        lambda e: with_unit(e, "variant", 0, key=replace(e.variants[0].units[0].key, arm="baseline")),
+        14,
+        "never planned",
+    ),
+    "a set the run does not list": (lambda e: replace(e, metrics={"tools": e.metrics["tools"]}), 14, "does not list"),
+    "planned for one arm only": (
+        lambda e: replace(
+            with_units(e, "variant", lambda u: u[1:]),
+            expected=tuple(k for k in e.expected if (k.arm, k.case_id) != ("int4", "code-0")),
+        ),
+        13,
+        "one of the two arms",
+    ),
+    "integrity: hash": (lambda e: replace(e, integrity=("row 7: sha256 differs",)), 14, "row 7"),
+    "integrity and incomplete": (
+        lambda e: replace(only(e, 1, "variant"), integrity=("chain broken at 3",)),
+        14,
+        "chain broken",
+    ),
+    "stale": (lambda e: replace(e, stale=("weights of int4 changed since the run",)), 12, "changed since"),
+    "score NaN": (lambda e: scored(e, "variant", 0, nan), 13, "NaN"),
+    "baseline score NaN": (lambda e: scored(e, "baseline", 0, nan), 13, "NaN"),
+    "score infinite": (lambda e: scored(e, "variant", 0, inf), 13, "range"),
+    "score above 1": (lambda e: scored(e, "variant", 0, 1.5), 13, "range"),
+    "score below 0": (lambda e: scored(e, "variant", 0, -1.0), 13, "range"),
+    "score absent": (lambda e: with_unit(e, "variant", 0, values={}), 13, "without a score"),
+    "KL NaN": (lambda e: with_unit(e, "variant", 0, kl=(0.1, nan)), 13, "range"),
+    "KL negative": (lambda e: with_unit(e, "variant", 0, kl=(0.1, -0.2)), 13, "range"),
+    "latency NaN": (
+        lambda e: with_unit(e, "variant", 0, values=e.variants[0].units[0].values | {"latency.e2e": nan}),
+        13,
+        "range",
+    ),
+    "scorer cannot say, variant": (lambda e: scored(e, "variant", 0, None), 12, "could not say for 1 of 240"),
+    "scorer cannot say, baseline": (lambda e: scored(e, "baseline", 0, None), 12, "could not say for 1 of 240"),
+    "scorer cannot say anything": (
+        lambda e: both(e, lambda us: (replace(u, values=dict.fromkeys(u.values)) for u in us)),
+        12,
+        "could not say for 240 of 240",
+    ),
+    "re-versioned case": (lambda e: with_unit(e, "variant", 0, case_hash="sha other"), 12, "not the same version"),
+    "re-versioned set": (lambda e: all_with(e, "variant", case_hash="sha v2"), 12, "240 cases are not the same"),
+    "no hash on either side": (
+        lambda e: all_with(all_with(e, "variant", case_hash=""), "baseline", case_hash=""),
+        12,
+        "version",
+    ),
+    "swapped ids": (swapped_ids, 12, "2 cases are not the same version"),
+    "another cluster on one side": (lambda e: with_unit(e, "variant", 0, cluster="x"), 12, "not the same version"),
+    "scorer version": (
+        lambda e: with_unit(e, "variant", 0, scorers={"exact_match": "exact_match/2"}),
+        12,
+        "scorer version",
+    ),
+    "scorer unknown on both": (
+        lambda e: all_with(all_with(e, "variant", scorers={}), "baseline", scorers={}),
+        12,
+        "scorer",
+    ),
+    "template": (lambda e: with_variant(e, identity=identity("int4", template="x")), 12, "template differs"),
+    "tokenizer": (lambda e: with_variant(e, identity=identity("int4", tokenizer="x")), 12, "tokenizer differs"),
+    "sampling": (lambda e: with_variant(e, identity=identity("int4", sampling="x")), 12, "sampling differs"),
+    "engine": (lambda e: with_variant(e, identity=identity("int4", engine="x")), 12, "engine differs"),
+    "no identity": (lambda e: with_variant(e, identity=None), 13, "no job ever finished"),
+    "no baseline identity": (lambda e: replace(e, baseline=replace(e.baseline, identity=None)), 13, "no job"),
+    "baseline right on nothing": (lambda e: run(right=0.0), 12, "right on 0.0%"),
+    "baseline right on too little": (lambda e: run(right=0.2), 12, "would not show"),
+    "both truncated": (lambda e: truncated(truncated(e, "baseline", 1), "variant", 1), 12, "cut off on 100.0%"),
+    "baseline truncated on 7 %": (lambda e: truncated(e, "baseline", 0.07), 12, "cut off on"),
+    "zero flips at n = 10": (lambda e: run(n=10, right=1.0), 12, "cannot exclude"),
+    "one case": (lambda e: run(n=1, right=1.0), 12, ""),
+    "19 clusters": (
+        lambda e: both(e, lambda us: (replace(u, cluster=f"c{i % 19}") for i, u in enumerate(us))),
+        12,
+        "19 clusters",
+    ),
+    "two variants of one name": (lambda e: replace(e, variants=e.variants * 2), 14, "two arms are called"),
+    "the variant is called baseline": (lambda e: with_variant(e, name="baseline"), 14, "two arms are called"),
+    "planned variant left nothing": (
+        lambda e: replace(e, expected=(*e.expected, *(replace(k, arm="int2") for k in e.expected if k.arm == "int4"))),
+        13,
+        "int2: 240 of 240 units missing",
+    ),
+    "an evalset without units": (lambda e: replace(e, metrics=e.metrics | {"void": ("exact_match",)}), 12, "no pair"),
+}
+
+
+def test_the_evidence_they_start_from_approves() -> None:
+    (verdict,) = decide(GOOD, POLICY)
+    assert (verdict.word, verdict.exit, verdict.reasons) == ("approve", 0, ("all 4 critical rules proven",))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_faulty_evidence_never_approves(name: str) -> None:
+    fault, code, said = CASES[name]
+    verdicts = decide(fault(GOOD), POLICY)
+    assert overall_exit(verdicts) == code
+    assert any(said in reason for verdict in verdicts for reason in verdict.reasons), verdicts[-1].reasons
+
+
+def test_no_variant_is_an_error() -> None:
+    alone = replace(GOOD, variants=(), expected=tuple(k for k in GOOD.expected if k.arm == "baseline"))
+    with pytest.raises(UsageError, match="no variant"):
+        decide(alone, POLICY)
+    with pytest.raises(UsageError, match="no verdict"):
+        overall_exit(())
+
+
+def test_one_sick_variant_does_not_touch_the_other() -> None:
+    sick = ArmEvidence(name="int2", identity=identity("int2"), units=())
+    keys = tuple(replace(k, arm="int2") for k in GOOD.expected if k.arm == "int4")
+    evidence = replace(GOOD, variants=(*GOOD.variants, sick), expected=(*GOOD.expected, *keys))
+    verdicts = decide(evidence, POLICY)
+    assert [v.word for v in verdicts] == ["approve", "invalid"]
+    assert overall_exit(verdicts) == Exit.INFRASTRUCTURE
+
+
+def any_index(generator: np.random.Generator) -> int:
+    return int(generator.integers(1000))
+
+
+# Each takes evidence, a side and a generator.
+MUTATIONS: tuple[Callable[[RunEvidence, str, np.random.Generator], RunEvidence], ...] = (
+    lambda e, side, g: with_units(e, side, lambda u: u[1:]),
+    lambda e, side, g: with_units(e, side, lambda u: (*u, *u[-1:])),
+    lambda e, side, g: only(e, int(g.integers(100)), side),
+    lambda e, side, g: with_unit(e, side, any_index(g), status=str(g.choice(["error", "missing"]))),
+    lambda e, side, g: with_unit(e, side, any_index(g), case_hash=f"sha {g.integers(9)}"),
+    lambda e, side, g: with_unit(e, side, any_index(g), scorers={}),
+    lambda e, side, g: with_unit(e, side, any_index(g), cluster="moved"),
+    lambda e, side, g: with_unit(e, side, any_index(g), values={"exact_match": float(g.choice([nan, inf, 2.0]))}),
+    lambda e, side, g: with_unit(e, side, any_index(g), values={"exact_match": None, "tool_call.valid": None}),
+    lambda e, side, g: truncated(e, "baseline", float(g.uniform(0.1, 1))),
+    lambda e, side, g: replace(e, integrity=("a hash differs",)),
+    lambda e, side, g: replace(e, stale=("weights changed",)),
+    lambda e, side, g: with_variant(e, identity=identity("int4", **{str(g.choice(PAIRED_BY)): "other"})),
+    lambda e, side, g: with_variant(e, identity=None),
+    lambda e, side, g: replace(e, expected=(*e.expected, e.expected[g.integers(len(e.expected))])),
+    lambda e, side, g: replace(e, expected=e.expected[:7] + e.expected[8:]),
+)
+
+
+def test_no_single_or_paired_mutation_approves() -> None:
+    """Every mutation alone, then 150 ordered pairs."""
+    generator = np.random.default_rng(2026)
+    chosen = [(m,) for m in MUTATIONS] + [
+        tuple(MUTATIONS[i] for i in generator.choice(len(MUTATIONS), 2, replace=False)) for _ in range(150)
+    ]
+    for mutations in chosen:
+        evidence = GOOD
+        for mutate in mutations:
+            evidence = mutate(evidence, str(generator.choice(["baseline", "variant"])), generator)
+        assert overall_exit(decide(evidence, POLICY)) != Exit.APPROVE

@@ -1,0 +1,282 @@
+"""Words, order, reasons, Holm, sensitivity, and a slice of the operating characteristics."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from time import process_time
+
+import numpy as np
+import pytest
+
+from qualgate.errors import Exit, UsageError
+from qualgate.gate import check_policy, decide, overall_exit
+from qualgate.records import Policy, Rule, Verdict
+from qualgate.stats.multiplicity import holm
+from tests.gate.planted import METRICS, POLICY, arm, identity, of, run, with_units, with_variant
+
+TOOLS = ("tools", "tool_call.valid")
+
+
+def word(evidence, policy=POLICY) -> str:
+    return decide(evidence, policy)[0].word
+
+
+def rules(*chosen: Rule, **settings) -> Policy:
+    return Policy(rules=chosen, **settings)
+
+
+def test_a_planted_loss_blocks_and_says_so_in_one_line() -> None:
+    (verdict,) = decide(run(n=400, lost={TOOLS: 57 / 400}), POLICY)
+    assert (verdict.word, verdict.exit) == ("block", Exit.BLOCK)
+    assert verdict.reasons[0] == (
+        "tool_call.valid [tools] fell 14.2 points (95 % bound: at least 11.4; allowed 10.0), 57 lost, 0 gained of 400"
+    )
+
+
+def test_too_few_cases_are_undecided_with_the_number_needed() -> None:
+    policy = rules(Rule(metric="exact_match", evalset="code", max_drop=0.05))
+    (verdict,) = decide(run(n=100, lost=0.05, gained=0.05), policy)
+    (comparison,) = verdict.comparisons
+    assert (verdict.word, verdict.exit) == ("undecided", 12)
+    assert (
+        verdict.reasons[0]
+        == "exact_match [code]: 100 cases cannot exclude a 5-point loss; about 270 would (5 lost, 5 gained)"
+    )
+    assert comparison.needed == 270
+    assert decide(run(n=270, lost=0.05, gained=0.05), policy)[0].word == "approve"
+
+
+def test_comparisons_carry_their_numbers_in_rule_order() -> None:
+    (verdict,) = decide(run(lost=0.02, gained=0.05), POLICY)
+    assert [(c.metric, c.slice) for c in verdict.comparisons] == [
+        ("exact_match", "pooled"),
+        ("exact_match", "code"),
+        ("exact_match", "tools"),
+        ("tool_call.valid", "tools"),
+    ]
+    for c in verdict.comparisons:
+        assert c.n == (240 if c.slice == "pooled" else 120)
+        assert c.variant - c.baseline == pytest.approx(c.difference)
+        assert c.difference == pytest.approx((c.gained - c.lost) / c.n)
+        assert c.lower < c.difference < c.upper
+        assert c.status == "proven"
+        assert c.method == "paired_exact_unconditional/1"
+
+
+def test_tiers() -> None:
+    lossy = run(n=400, lost={TOOLS: 0.25})
+    critical = Rule(metric="exact_match", max_drop=0.05)
+    for tier, expected in (("critical", "block"), ("supporting", "review"), ("advisory", "approve")):
+        assert word(lossy, rules(critical, Rule(metric="tool_call.valid", max_drop=0.05, tier=tier))) == expected
+    small = run(n=400, lost={TOOLS: 0.04})
+    undecided = rules(critical, Rule(metric="tool_call.valid", max_drop=0.05, tier="supporting"))
+    (verdict,) = decide(small, undecided)
+    assert verdict.word == "approve"
+    assert any("tool_call.valid" in reason for reason in verdict.reasons)  # shown all the same
+
+
+def test_review_always_asks_a_person_instead_of_approving_and_excuses_nothing() -> None:
+    always = replace(POLICY, review="always")
+    assert decide(run(), always)[0].exit == Exit.REVIEW
+    assert word(run(n=400, lost={TOOLS: 0.25}), always) == "block"
+    assert word(run(n=10), always) == "undecided"
+
+
+def test_order_of_words() -> None:
+    lossy = run(n=400, lost={TOOLS: 0.25})
+    assert word(replace(lossy, integrity=("x",))) == "invalid"
+    assert word(with_units(lossy, "variant", lambda u: u[1:])) == "invalid"
+    assert word(with_variant(lossy, identity=identity("w", template="other"))) == "undecided"
+    few = rules(Rule(metric="exact_match", evalset="code", max_drop=0.001), *POLICY.rules)
+    assert word(lossy, few) == "block"  # a proven loss outranks a rule that cannot be decided
+
+
+def test_overall_exit_takes_the_first_of_its_order() -> None:
+    def of_codes(*codes: int) -> list[Verdict]:
+        return [Verdict(variant="v", word="approve", exit=code, reasons=()) for code in codes]
+
+    order = [14, 13, 10, 12, 11, 0]
+    for index, code in enumerate(order):
+        assert overall_exit(of_codes(*reversed(order[index:]))) == code
+
+
+def test_a_loss_is_blocked_even_where_the_baseline_is_too_weak_to_approve() -> None:
+    policy = rules(Rule(metric="exact_match", evalset="code", max_drop=0.05))
+    assert word(run(n=400, right=0.22), policy) == "undecided"
+    assert word(run(n=400, right=0.22, lost=0.2), policy) == "block"
+
+
+def test_same_weights_are_noted() -> None:
+    (verdict,) = decide(with_variant(run(), identity=identity("baseline")), POLICY)
+    assert verdict.word == "approve"
+    assert "A/A: same weights as the baseline" in verdict.reasons
+
+
+def test_blocking_is_holm_corrected_over_the_critical_comparisons() -> None:
+    lost = {("code", "exact_match"): 0.0775}  # beyond 5 points at p = 0.015 alone, not times two comparisons or more
+    evidence = run(n=400, lost=lost)
+    alone = rules(Rule(metric="exact_match", evalset="code", max_drop=0.05))
+    (single,) = decide(evidence, alone)
+    assert single.word == "block"
+    p = single.comparisons[0].p_broken
+    others = (Rule(metric="exact_match", evalset="tools", max_drop=0.05), Rule(metric="tool_call.valid", max_drop=0.05))
+    (several,) = decide(evidence, rules(*alone.rules, *others, *others))
+    adjusted = holm([c.p_broken for c in several.comparisons])
+    assert adjusted[0] == pytest.approx(5 * p)
+    assert several.word == ("block" if adjusted[0] <= 0.05 else "undecided") == "undecided"
+    assert "not after correction" in several.reasons[0]
+    advisory = tuple(replace(rule, tier="advisory") for rule in others)
+    assert word(evidence, rules(*alone.rules, *advisory)) == "block"  # only critical rules are counted
+
+
+DRIFT = (
+    ("drift.kl_mean", {"max": 0.05}, {"max": 0.005}),
+    ("drift.kl_p99", {"max": 0.2}, {"max": 0.01}),
+    ("drift.kl_max", {"max": 5.0}, {"max": 0.01}),
+    ("drift.top1_agreement", {"min": 0.9}, {"min": 0.99}),
+    ("drift.length_ratio", {"max": 1.5}, {"max": 0.5}),
+    ("latency.e2e", {"max_ratio": 1.3}, {"max_ratio": 0.5}),
+    ("latency.tpot", {"max_ratio": 1.3, "percentile": 95}, {"max_ratio": 0.5, "percentile": 95}),
+)
+
+
+@pytest.mark.parametrize(("metric", "kept", "breached"), DRIFT)
+def test_drift_and_latency_rules_block_when_critical_and_never_approve_alone(metric, kept, breached) -> None:
+    quality = Rule(metric="exact_match", max_drop=0.05)
+    assert word(run(), rules(quality, Rule(metric=metric, **kept))) == "approve"
+    assert word(run(), rules(quality, Rule(metric=metric, **breached))) == "block"
+    assert word(run(), rules(quality, Rule(metric=metric, tier="supporting", **breached))) == "review"
+    assert word(run(n=12, right=1.0), rules(quality, Rule(metric=metric, **kept))) == "undecided"
+    with pytest.raises(UsageError, match="no critical quality rule"):
+        decide(run(), rules(Rule(metric=metric, **kept)))
+
+
+@pytest.mark.parametrize("metric", ["drift.kl_mean", "drift.top1_agreement"])
+def test_drift_that_was_not_recorded_is_undecided(metric: str) -> None:
+    bare = with_units(run(), "variant", lambda us: (replace(u, kl=()) if i == 0 else u for i, u in enumerate(us)))
+    limit = {"max": 1.0} if metric == "drift.kl_mean" else {"min": 0.5}
+    (verdict,) = decide(bare, rules(*POLICY.rules, Rule(metric=metric, **limit)))
+    assert verdict.word == "undecided"
+    assert "no drift was recorded for 1 of 240" in verdict.reasons[0]
+
+
+def test_time_per_token_of_one_token_answers_is_excused_other_gaps_are_not() -> None:
+    policy = rules(*POLICY.rules, Rule(metric="latency.tpot", max_ratio=1.3))
+
+    def gap(tokens: int):
+        return with_units(
+            run(),
+            "variant",
+            lambda us: (
+                replace(u, values=u.values | {"latency.tpot": None}, tokens=tokens) if i == 0 else u
+                for i, u in enumerate(us)
+            ),
+        )
+
+    assert word(gap(1), policy) == "approve"
+    assert word(gap(9), policy) == "undecided"
+
+
+@pytest.mark.parametrize(
+    ("chosen", "said"),
+    [
+        ((), "no critical quality rule"),
+        ((Rule(metric="exact_match", max_drop=0.1, tier="supporting"),), "no critical quality rule"),
+        ((Rule(metric="exactmatch", max_drop=0.1),), "No metric is called 'exactmatch'"),
+        (
+            (Rule(metric="numeric", max_drop=0.1),),
+            "no evalset carries numeric. The sets' metrics are code: exact_match; tools",
+        ),
+        ((Rule(metric="tool_call.valid", evalset="code", max_drop=0.1),), "carries tool_call.valid"),
+        ((Rule(metric="exact_match", evalset="nowhere", max_drop=0.1),), "not in the run: code, tools"),
+        ((Rule(metric="exact_match", max_drop=0.0),), "out of range"),
+        ((Rule(metric="exact_match", max_drop=1.0),), "out of range"),
+        ((Rule(metric="exact_match", max_drop=float("nan")),), "out of range"),
+        ((Rule(metric="exact_match", max_ratio=1.1),), "sets exactly max_drop"),
+        ((Rule(metric="latency.e2e", max_ratio=1.1, percentile=100),), "percentile"),
+    ],
+)
+def test_a_policy_that_does_not_fit_is_refused(chosen: tuple[Rule, ...], said: str) -> None:
+    with pytest.raises(UsageError) as error:
+        check_policy(Policy(rules=chosen), METRICS)
+    assert said in str(error.value)
+
+
+def test_an_alpha_out_of_range_is_refused() -> None:
+    for alpha in (0.0, 0.5, float("nan")):
+        with pytest.raises(UsageError, match="alpha"):
+            check_policy(replace(POLICY, alpha=alpha), METRICS)
+
+
+def test_the_order_of_units_changes_no_byte() -> None:
+    policy = rules(*POLICY.rules, Rule(metric="latency.e2e", max_ratio=1.3), Rule(metric="drift.kl_mean", max=0.05))
+    evidence = run(lost=0.03, gained=0.02)
+    expected = repr(decide(evidence, policy))
+    generator = np.random.default_rng(8)
+    for _ in range(5):
+        shuffled = evidence
+        for side in ("baseline", "variant"):
+            shuffled = with_units(shuffled, side, lambda u: [u[i] for i in generator.permutation(len(u))])
+        closed = [evidence.expected[i] for i in generator.permutation(len(evidence.expected))]
+        metrics = dict(reversed(evidence.metrics.items()))
+        assert repr(decide(replace(shuffled, expected=tuple(closed), metrics=metrics), policy)) == expected
+
+
+def test_repeats_of_a_case_are_one_cluster() -> None:
+    def repeated(units):
+        return [replace(u, key=replace(u.key, repeat=r)) for u in units for r in range(3)]
+
+    evidence = with_units(with_units(run(n=60), "baseline", repeated), "variant", repeated)
+    evidence = of(evidence.baseline, *evidence.variants)
+    (verdict,) = decide(evidence, POLICY)
+    single = decide(run(n=60), POLICY)[0]
+    for thrice, once in zip(verdict.comparisons, single.comparisons, strict=True):
+        assert thrice.n == 3 * once.n
+        assert thrice.clusters == once.n
+        assert thrice.lower == once.lower  # asking the same question three times excludes no more
+
+
+def draw(generator: np.random.Generator, n: int, loss: float, discordance: float):
+    before = (generator.random(n) < 0.8).astype(float)
+    p_lost, p_gained = (discordance + loss) / 2 / 0.8, (discordance - loss) / 2 / 0.2
+    u = generator.random(n)
+    after = np.where(before == 1, np.where(u < p_lost, 0.0, 1.0), np.where(u < p_gained, 1.0, 0.0))
+    key = ("code", "exact_match")
+    metrics = {"code": ("exact_match",)}
+    return of(arm("baseline", {key: before}, 1), arm("int4", {key: after}, 2), metrics=metrics)
+
+
+@pytest.mark.parametrize(
+    ("loss", "discordance", "approve", "block"),
+    [(0.0, 0.06, (0.93, 1), (0, 0.01)), (0.05, 0.08, (0, 0.10), (0, 0.10)), (0.12, 0.14, (0, 0.01), (0.93, 1))],
+)
+def test_operating_characteristics(loss, discordance, approve, block) -> None:
+    """A/A-like noise approves, a loss at the margin does neither, a loss of over twice the margin blocks. n = 400;
+    limits are alpha or exact power with about 3 standard errors of 100 draws."""
+    generator = np.random.default_rng(17)
+    policy = rules(Rule(metric="exact_match", max_drop=0.05))
+    words = [word(draw(generator, 400, loss, discordance), policy) for _ in range(100)]
+    assert approve[0] <= words.count("approve") / 100 <= approve[1]
+    assert block[0] <= words.count("block") / 100 <= block[1]
+
+
+@pytest.mark.slow
+def test_fourteen_thousand_units_are_decided_quickly() -> None:
+    """Goal 1.5 s on an idle core; the limit here leaves room for a busy machine."""
+    metrics = {f"set{i}": ("exact_match", "json.valid") for i in range(7)}
+    evidence = run(n=400, lost=0.01, gained=0.02, metrics=metrics)
+    others = [
+        replace(
+            evidence.variants[0],
+            name=f"v{i}",
+            units=tuple(replace(u, key=replace(u.key, arm=f"v{i}")) for u in evidence.variants[0].units),
+        )
+        for i in range(3)
+    ]
+    whole = of(evidence.baseline, *evidence.variants, *others, metrics=metrics)
+    assert len(whole.expected) == 14_000
+    policy = rules(*(Rule(metric=m, scope=s, max_drop=0.05) for m in metrics["set0"] for s in ("pooled", "evalset")))
+    start = process_time()
+    verdicts = decide(whole, policy)
+    assert [v.word for v in verdicts] == ["approve"] * 4
+    assert process_time() - start < 6
