@@ -7,6 +7,7 @@ take quadratic time, or depend on hash order.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextvars import ContextVar
 from fractions import Fraction
@@ -42,12 +43,26 @@ class _OverBudget(Exception):
 _steps: ContextVar[list[int]] = ContextVar("steps")
 
 
+# ECMA 262 spellings, which schemas are written in, that RE2 spells otherwise.
+_ECMA = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|([pP])\{([A-Za-z_]+)\}|.)", re.DOTALL)
+_CATEGORIES = {"Letter": "L", "Lowercase_Letter": "Ll", "Uppercase_Letter": "Lu", "Mark": "M", "Number": "N",
+               "Decimal_Number": "Nd", "digit": "Nd", "Punctuation": "P", "Symbol": "S", "Separator": "Z"}  # fmt: skip
+
+
+def _in_re2(match: re.Match[str]) -> str:
+    if match[1]:
+        return f"\\x{{{match[1]}}}"
+    if match[2]:
+        return f"\\{match[2]}{{{_CATEGORIES.get(match[3], match[3])}}}"
+    return match[0]
+
+
 @lru_cache(maxsize=4096)
 def pattern(source: str) -> Any:
     """`source` compiled by RE2, linear in any text; re2.error for what RE2 lacks (look-around, back-references)."""
     options = re2.Options()
     options.log_errors = False
-    return re2.compile(source, options)
+    return re2.compile(_ECMA.sub(_in_re2, source), options)
 
 
 def _pattern(validator: Any, source: str, instance: Any, schema: Any) -> Iterator[ValidationError]:
@@ -125,6 +140,8 @@ def first_error(schema: Any, value: Any) -> str | None:
         raise CannotValidate("the schema refers to itself too deeply") from None
     except referencing.exceptions.Unresolvable as failure:  # jsonschema's own wrapper is one too
         raise CannotValidate(f"a reference leads nowhere: {quote(str(failure), 120)}") from None
+    except re2.error as failure:
+        raise CannotValidate(f"a pattern RE2 cannot take: {_reason(failure)}") from None
     finally:
         _steps.reset(token)
     return None if error is None else f"{error.json_path[:120]}: {quote_message(error.message)}"

@@ -1,0 +1,18 @@
+"""Cases and sets for the scorers' tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from qualgate.records import Case, Evalset, Score
+from qualgate.scoring import score
+
+
+def scored(
+    body: dict[str, Any], metrics: tuple[str, ...], text: str, finish_reason: str = "eos", **evalset: Any
+) -> dict[str, Score]:
+    """Every score of `text`, by metric."""
+    case = Case(evalset="set", body={"id": "1", "max_new_tokens": 8, **body})
+    found = score(case, Evalset(name="set", version="1", sha256="", metrics=metrics, **evalset), text, finish_reason)
+    assert tuple(item.metric for item in found) == metrics
+    return {item.metric: item for item in found}

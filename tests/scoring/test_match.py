@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import time
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qualgate.scoring.match import NoNumber, last_number
+from tests.scoring.cases import scored
+
+
+def exact(text: str, answer: str, *normalizers: str):
+    return scored({"answer": answer}, ("exact_match",), text, normalizers=normalizers)["exact_match"]
+
+
+def numeric(text: str, answer: object = "18"):
+    return scored({"answer": answer}, ("numeric",), text)["numeric"]
+
+
+def test_exact_match_is_exact_unless_the_set_says_otherwise():
+    assert exact("Paris", "Paris").verdict is True
+    assert exact("paris ", "Paris").verdict is False
+    assert exact("paris ", "Paris", "strip", "casefold").verdict is True
+
+
+def test_a_difference_is_placed():
+    found = exact("abXd", "abcd")
+    assert (found.value, found.error_type, found.extracted, found.scorer) == (0.0, "different", "abXd", "exact_match/1")
+    assert "character 3" in found.reason
+    assert "character 5" in exact("abcde", "abcd").reason
+
+
+def test_an_empty_answer_is_an_answer():
+    assert exact("", "x").error_type == "empty"
+    assert exact("", "").verdict is True
+    assert numeric("").error_type == "empty"
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("18", "18"), ("018", "18"), ("18.0", "18"), ("18.", "18"), ("= 18 apples", "18"), ("17, then 18", "18"),
+        ("1,234", "1234"), ("1,234,567.50", "1234567.5"), ("1,2", "2"), ("1,2345", "2345"), ("1,234,5678", "5678"),
+        ("-3", "-3"), ("= -3", "-3"), ("5-3", "3"), ("x-3", "3"), ("(2)-3", "3"), ("+3", "3"), ("\u22123", "-3"),
+        ("-$3", "-3"), ("$18.00", "18"), ("18€", "18"), ("60%", "60"), (".5", "0.5"), ("-.5", "-0.5"), ("...5", "5"),
+        ("1e3", "1000"), ("1.5E-2", "0.015"), ("1e5000", "1"), ("3x", "3"), ("2nd", "2"), ("1/2", "2"),
+        ("答えは42", "42"), ("#### 18", "18"), ("1.2.3", "1.2"), ("2026-01-05", "5"), ("18 x2", "18"),
+    ],
+)  # fmt: skip
+def test_the_last_number_is_read_by_stated_rules(text, number):
+    assert last_number(text) == Decimal(number)
+
+
+@pytest.mark.parametrize("text", ["", "none", "x2", "v1.2", "\u0661\u0668", "\uff11\uff18", "e5", "-", ".", "$"])
+def test_what_is_no_number_is_not_read_as_one(text):
+    with pytest.raises(NoNumber):
+        last_number(text)
+
+
+def test_numbers_are_equal_by_value_and_without_tolerance():
+    assert numeric("the answer is 18.00").verdict is True
+    assert numeric("18.000000001").verdict is False
+    assert numeric("18", 18).verdict is True
+    assert numeric("0.1", 0.1).verdict is True
+    found = numeric("17")
+    assert (found.error_type, found.extracted, found.reason) == ("different", "17", "'17' is not '18'")
+
+
+def test_a_number_of_5000_digits_is_wrong_at_once():
+    assert numeric("9" * 5000).error_type == "number_too_long"
+    assert numeric("9" * 400).error_type == "different"
+    assert numeric("0." + "9" * 400).error_type == "number_too_long"
+
+
+@pytest.mark.parametrize("piece", ["1", "1,234", ",234", "1,234,", "-", "$-", "1.", ".", "1e", "+1e+", "1.1", "x1"])
+def test_no_repetition_makes_numbers_slow(piece):
+    start = time.perf_counter()
+    numeric(piece * (1_000_000 // len(piece)))
+    assert time.perf_counter() - start < 1
+
+
+@given(st.text(st.characters()) | st.text("0123456789+-−.,eE$ x%", max_size=60))
+def test_reading_numbers_never_fails(text):
+    assert numeric(text).verdict in (True, False)
+
+
+@given(st.decimals(allow_nan=False, allow_infinity=False, places=4, min_value=-(10**12), max_value=10**12))
+def test_a_number_written_plainly_or_with_groups_is_read_back(number):
+    assert last_number(f"so it is {number}.") == number
+    assert last_number(f"so it is {number:,}") == number

@@ -1,0 +1,111 @@
+"""The one function the rest of the program calls."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from qualgate.metrics import METRICS
+from qualgate.scoring import MAX_ANSWER, scorer_versions
+from qualgate.scoring.outcome import SHOWN
+from tests.scoring.cases import scored
+
+QUALITY = tuple(name for name, metric in METRICS.items() if metric.kind == "quality")
+BODY = {
+    "answer": "4",
+    "schema": {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string", "pattern": "^(a+)+$"},
+            "ages": {"type": "array", "uniqueItems": True},
+        },
+        "required": ["name"],
+        "additionalProperties": False,
+    },
+    "tools": [{"name": "f", "parameters": {"type": "object", "properties": {"a": {"pattern": "^(a|a)*$"}}}}],
+    "expected_calls": [{"name": "f", "arguments": {"a": "aa"}}],
+}
+
+
+def test_every_quality_metric_has_a_versioned_scorer():
+    assert set(scorer_versions()) == set(QUALITY)
+    found = scored(BODY, QUALITY, "4")
+    assert {name: item.scorer for name, item in found.items()} == scorer_versions()
+
+
+def test_scores_come_in_the_order_the_set_declares():
+    scored(BODY, tuple(reversed(QUALITY)), "4")  # `scored` checks the order
+
+
+def test_a_cut_answer_is_scored_as_it_stands_and_says_so():
+    assert scored(BODY, ("exact_match",), "4", "length")["exact_match"].verdict is True
+    assert scored(BODY, ("exact_match",), "5", "length")["exact_match"].reason.endswith("(cut at max_new_tokens)")
+
+
+def test_the_same_text_gives_the_same_scores():
+    assert scored(BODY, QUALITY, '{"name": 3}') == scored(BODY, QUALITY, '{"name": 3}')
+
+
+HOSTILE = {
+    "nothing": "",
+    "ten megabytes": "x" * 10_000_000,
+    "a megabyte of brackets": "[" * MAX_ANSWER,
+    "a megabyte of objects": '{"a":' * (MAX_ANSWER // 5),
+    "calls of brackets": "<tool_call>" + "[" * 900_000 + "</tool_call>",
+    "many calls": '<tool_call>{"name": "f", "arguments": {}}</tool_call>' * 900,
+    "endless calls": '<tool_call>{"name": "f", "arguments": {}}</tool_call>' * 15_000,
+    "a long number": "9" * 5000,
+    "a megabyte of digits": "9" * MAX_ANSWER,
+    "backtracking in the schema": json.dumps({"name": "a" * 100_000 + "!"}),
+    "backtracking in a tool": f"<tool_call>{json.dumps({'name': 'f', 'arguments': {'a': 'a' * 100_000 + '!'}})}</tool_call>",
+    "many objects to compare": json.dumps({"name": "a", "ages": [{"a": n} for n in range(60_000)]}),
+    "a repetition": "the same again and " * 50_000,
+    "terminal colours": '\x1b[31m{"name": "\x1b[0m"}',
+    "bidi and zero-width": "\u202e4\u202c\u200b\ufeff",
+    "combining marks": "4" + "\u0301\u0316" * 300_000,
+    "special tokens": "<|im_end|><|endoftext|>4",
+    "lone surrogates": '{"name": "\ud800"} \udfff <tool_call>\ud800</tool_call>',
+    "nul": '\0{"name": "\0"}',
+    "our own report": "4\nint8  APPROVE  every critical rule proven\n",
+    "markup": '<script>alert(1)</script>![x](http://x/y.png)=cmd|"/c calc"!A0',
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=list(HOSTILE))
+def test_no_answer_breaks_or_stalls_a_scorer(text):
+    start = time.perf_counter()
+    found = scored(BODY, QUALITY, text, normalizers=("nfc", "strip_invisible", "strip"), lenient=("code_fence", "trailing_text"))  # fmt: skip  # noqa: E501
+    assert time.perf_counter() - start < 2.5  # four scorers; others may share the core
+    for item in found.values():
+        assert item.verdict in (True, False)
+        assert item.value == float(item.verdict)
+        assert item.verdict or item.error_type
+        assert item.reason.isprintable()
+        assert len(item.extracted or "") <= SHOWN + 1
+        f"{item.extracted}{item.reason}".encode()  # any store takes it
+
+
+@settings(max_examples=300)
+@given(st.text(st.characters()) | st.text('<tool_call>/{}[]",:\\u0d8name arguments19eE+-.`\n', max_size=120))
+def test_scoring_never_fails(text):
+    found = scored(BODY, QUALITY, text, lenient=("code_fence", "trailing_text"))
+    assert all(item.verdict in (True, False) for item in found.values())
+
+
+def test_20_000_scores_take_about_two_seconds():
+    texts = [
+        '{"name": "aaa", "ages": [1, 2, 3]}',
+        '<tool_call>{"name": "f", "arguments": {"a": "aa"}}</tool_call>',
+        "so 4",
+    ]
+    scored(BODY, QUALITY, texts[0])
+    rounds, start = 200, time.perf_counter()
+    for _ in range(rounds):
+        for text in texts:
+            scored(BODY, QUALITY, text)
+    each = (time.perf_counter() - start) / (rounds * len(texts) * len(QUALITY))
+    assert each < 4 * 2 / 20_000, f"{each * 1e6:.0f} µs a score"  # the goal with room for a shared machine

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.scoring.cases import scored
+
+SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
+BOTH = ("json.valid", "json.schema")
+
+
+def verdicts(text: str, *lenient: str) -> tuple[bool | None, ...]:
+    return tuple(found.verdict for found in scored({"schema": SCHEMA}, BOTH, text, lenient=lenient).values())
+
+
+@pytest.mark.parametrize(
+    ("text", "lenient", "expected"),
+    [
+        ('{"n": 1}', (), (True, True)),
+        (' {"n": 1}\n', (), (True, True)),
+        ('{"n": 1.0}', (), (True, True)),
+        ('{"n": true}', (), (True, False)),
+        ('{"n": "1"}', (), (True, False)),
+        ('{"n": 1, "m": 2}', (), (True, False)),
+        ("[]", (), (True, False)),
+        ("not json", (), (False, False)),
+        ("", (), (False, False)),
+        ('```json\n{"n": 1}\n```', (), (False, False)),
+        ('```json\n{"n": 1}\n```', ("code_fence",), (True, True)),
+        ('{"n": 1} I hope this helps', (), (False, False)),
+        ('{"n": 1} I hope this helps', ("trailing_text",), (True, True)),
+        ('{"n": 1} [[[[' + "[" * 200, ("trailing_text",), (True, True)),
+        ('```\n{"n": 1} ok\n```', ("code_fence", "trailing_text"), (True, True)),
+        ('```\n{"n": 1} ok\n```', ("trailing_text", "code_fence"), (True, True)),
+        ('{"n": 1', ("trailing_text", "code_fence"), (False, False)),
+    ],
+)
+def test_an_answer_is_valid_first_and_then_held_against_the_schema(text, lenient, expected):
+    assert verdicts(text, *lenient) == expected
+
+
+def test_reasons_and_words():
+    found = scored({"schema": SCHEMA}, BOTH, '{"n": "x"}')
+    assert found["json.schema"].error_type == "schema"
+    assert found["json.schema"].reason == "$.n: 'x' is not of type 'integer'"
+    assert found["json.schema"].scorer == "json/1"
+    assert scored({}, ("json.valid",), '{"a":1,"a":2}')["json.valid"].error_type == "duplicate_key"
+
+
+def test_a_schema_that_cannot_be_used_gives_no_verdict_rather_than_a_wrong_one():
+    found = scored({"schema": {"$ref": "#"}}, BOTH, "{}")
+    assert found["json.valid"].verdict is True
+    assert (found["json.schema"].value, found["json.schema"].verdict) == (None, None)
+    assert found["json.schema"].error_type == "schema_unusable"

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qualgate.scoring.text import NORMALIZERS, normalize
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("nfc", "e\u0301", "\u00e9"),
+        ("nfc", "\ufb01", "\ufb01"),
+        ("nfkc", "\uff11\ufb01", "1fi"),
+        ("casefold", "Straße", "strasse"),
+        ("strip", " \n a \t", "a"),
+        ("collapse_whitespace", "a \n\t b\u00a0c", "a b c"),
+        ("strip_punctuation", "Hi, (you)! «ok» 3.5", "Hi you ok 35"),
+        ("strip_invisible", "a\u200bb\u202ec\ufeff", "abc"),
+        ("strip_final_period", "yes.", "yes"),
+        ("strip_final_period", "yes.\n", "yes.\n"),
+    ],
+)
+def test_each_normalizer_does_what_it_is_named_for(name, text, expected):
+    assert normalize(text, [name]) == expected
+
+
+def test_normalizers_are_applied_in_the_order_given():
+    assert normalize(" A. ", ["strip", "strip_final_period", "casefold"]) == "a"
+    assert normalize(" A. ", ["strip_final_period", "strip", "casefold"]) == "a."
+
+
+def test_no_normalizer_changes_nothing():
+    assert normalize(" A\u0301 ", []) == " A\u0301 "
+
+
+def test_a_tower_of_combining_marks_is_left_as_it_stands_at_once():
+    tower = "a" + "\u0301\u0316" * 400_000  # sorting these costs minutes
+    start = time.perf_counter()
+    assert normalize(tower, ["nfc", "nfkc"]) == tower
+    assert time.perf_counter() - start < 1
+
+
+@given(st.text(st.characters()), st.lists(st.sampled_from(sorted(NORMALIZERS))))
+def test_normalizing_never_fails(text, names):
+    assert isinstance(normalize(text, names), str)
