@@ -116,7 +116,7 @@ def _arm_faults(
         incomplete.append(f"{arm.name}: no unit was planned")
     missing = {unit.key for unit in arm.units if unit.status == "missing"} | (planned.keys() - rows.keys())
     report(incomplete, "missing", missing)
-    failed = [unit for unit in arm.units if unit.status == "error"]
+    failed = [unit for unit in arm.units if unit.status not in ("done", "missing")]
     report(incomplete, "failed", [unit.key for unit in failed])
     incomplete += sorted({f"{arm.name}: {unit.error}" for unit in failed if unit.error})[:3]
     done = [unit for unit in arm.units if unit.status == "done"]

@@ -34,8 +34,9 @@ class Measured:
 def measure(part: Slice, pairs: dict[str, tuple[Pair, ...]], truncated: dict[str, float], alpha: float) -> Measured:
     """The numbers of one slice. truncated: evalset → share of the baseline's answers that were cut off, if too many."""
     mine = [pair for name in part.evalsets for pair in pairs.get(name, ())]
-    if not mine:
-        return unmeasured(part, 0, "no pair was compared")
+    empty = [name for name in part.evalsets if not pairs.get(name)]
+    if empty:
+        return unmeasured(part, len(mine), f"no pair of {empty[0]} was compared")
     for name in part.evalsets:
         if name in truncated:
             cut = f"the baseline was cut off on {truncated[name]:.1%} of {name} (at most {MOST_TRUNCATED:.0%})"

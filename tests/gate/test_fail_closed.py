@@ -161,7 +161,11 @@ CASES: dict[str, tuple[Callable[[RunEvidence], RunEvidence], int, str]] = {
         13,
         "int2: 240 of 240 units missing",
     ),
-    "an evalset without units": (lambda e: replace(e, metrics=e.metrics | {"void": ("exact_match",)}), 12, "no pair"),
+    "an evalset without units": (
+        lambda e: replace(e, metrics=e.metrics | {"void": ("exact_match",)}),
+        12,
+        "[pooled]: no pair of void",
+    ),
 }
 
 
