@@ -64,6 +64,8 @@ def first_value(text: str) -> str:
         depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(match[0], 0)
         if depth == 0:
             return text[start : match.end()]
+        if depth > MAX_DEPTH:
+            break  # `read` refuses it, so where it ends does not matter
     return text
 
 

@@ -43,7 +43,7 @@ NORMALIZERS: dict[str, Callable[[str], str]] = {
     "strip": str.strip,
     "collapse_whitespace": lambda text: re.sub(r"\s+", " ", text),
     "strip_punctuation": _without("P"),
-    "strip_invisible": _without("Cf"),  # zero-width, bidi controls, soft hyphen
+    "strip_invisible": lambda text: text if text.isascii() else _without("Cf")(text),  # zero-width, bidi controls
     "strip_final_period": lambda text: re.sub(r"\.\Z", "", text),
 }
 

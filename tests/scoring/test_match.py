@@ -76,9 +76,9 @@ def test_a_number_of_5000_digits_is_wrong_at_once():
 
 @pytest.mark.parametrize("piece", ["1", "1,234", ",234", "1,234,", "-", "$-", "1.", ".", "1e", "+1e+", "1.1", "x1"])
 def test_no_repetition_makes_numbers_slow(piece):
-    start = time.perf_counter()
+    start = time.process_time()
     numeric(piece * (1_000_000 // len(piece)))
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
 
 
 @given(st.text(st.characters()) | st.text("0123456789+-−.,eE$ x%", max_size=60))

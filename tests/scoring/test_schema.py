@@ -51,7 +51,7 @@ def test_the_error_says_where_and_what():
 
 def test_the_first_error_does_not_depend_on_hash_order():
     schema = {"additionalProperties": False}
-    assert first_error(schema, {key: 1 for key in "zyxwv"}) == "$: the key 'z' is not allowed"
+    assert first_error(schema, dict.fromkeys("zyxwv", 1)) == "$: the key 'z' is not allowed"
 
 
 def test_an_answer_cannot_break_the_reason_line():
@@ -77,9 +77,9 @@ HOSTILE = [
 @pytest.mark.parametrize(("schema", "value"), HOSTILE, ids=[json.dumps(schema) for schema, _ in HOSTILE])
 def test_no_answer_makes_a_sound_schema_slow_or_fail(schema, value):
     assert lint(schema) == ()
-    start = time.perf_counter()
+    start = time.process_time()
     first_error(schema, value)
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
 
 
 def nested(levels: int) -> list:
@@ -93,10 +93,10 @@ def test_doubling_references_stop_at_the_step_budget():
     twice = {"allOf": [{"items": {"$ref": "#"}}, {"items": {"$ref": "#"}}]}
     assert lint(twice) == ()
     assert first_error(twice, nested(5)) is None
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(CannotValidate):
         first_error(twice, nested(60))
-    assert time.perf_counter() - start < 3
+    assert time.process_time() - start < 3
 
 
 def test_a_recursive_schema_follows_a_deep_answer():

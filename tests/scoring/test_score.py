@@ -61,7 +61,7 @@ HOSTILE = {
     "a long number": "9" * 5000,
     "a megabyte of digits": "9" * MAX_ANSWER,
     "backtracking in the schema": json.dumps({"name": "a" * 100_000 + "!"}),
-    "backtracking in a tool": f"<tool_call>{json.dumps({'name': 'f', 'arguments': {'a': 'a' * 100_000 + '!'}})}</tool_call>",
+    "backtracking in a tool": '<tool_call>{"name": "f", "arguments": {"a": "' + "a" * 100_000 + '!"}}</tool_call>',
     "many objects to compare": json.dumps({"name": "a", "ages": [{"a": n} for n in range(60_000)]}),
     "a repetition": "the same again and " * 50_000,
     "terminal colours": '\x1b[31m{"name": "\x1b[0m"}',
@@ -77,9 +77,9 @@ HOSTILE = {
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=list(HOSTILE))
 def test_no_answer_breaks_or_stalls_a_scorer(text):
-    start = time.perf_counter()
-    found = scored(BODY, QUALITY, text, normalizers=("nfc", "strip_invisible", "strip"), lenient=("code_fence", "trailing_text"))  # fmt: skip  # noqa: E501
-    assert time.perf_counter() - start < 2.5  # four scorers; others may share the core
+    start = time.process_time()
+    found = scored(BODY, QUALITY, text, normalizers=("nfc", "strip_invisible"), lenient=("code_fence", "trailing_text"))
+    assert time.process_time() - start < 1.5  # four scorers, each to stay under a second
     for item in found.values():
         assert item.verdict in (True, False)
         assert item.value == float(item.verdict)
@@ -103,9 +103,9 @@ def test_20_000_scores_take_about_two_seconds():
         "so 4",
     ]
     scored(BODY, QUALITY, texts[0])
-    rounds, start = 200, time.perf_counter()
+    rounds, start = 200, time.process_time()
     for _ in range(rounds):
         for text in texts:
             scored(BODY, QUALITY, text)
-    each = (time.perf_counter() - start) / (rounds * len(texts) * len(QUALITY))
+    each = (time.process_time() - start) / (rounds * len(texts) * len(QUALITY))
     assert each < 4 * 2 / 20_000, f"{each * 1e6:.0f} µs a score"  # the goal with room for a shared machine

@@ -40,9 +40,9 @@ def refusal(text: str) -> tuple[str, str]:
     ],
 )  # fmt: skip
 def test_what_is_not_strict_json_is_refused_with_its_word(text, word):
-    start = time.perf_counter()
+    start = time.process_time()
     assert refusal(text)[0] == word
-    assert time.perf_counter() - start < 0.5
+    assert time.process_time() - start < 0.5
 
 
 @pytest.mark.parametrize(
@@ -82,11 +82,11 @@ def test_reading_never_fails_otherwise_and_never_takes_more_than_python(text):
 
 @pytest.mark.parametrize("text", ['"' * 300_000, '\\"' * 300_000, '{"\\' * 200_000, '["' * 100_000, '[{"a":"' * 90_000])
 def test_unclosed_strings_cost_linear_time(text):
-    start = time.perf_counter()
+    start = time.process_time()
     refusal(text)
     first_value(text)
     inside_fence("```\n" + text)
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
 
 
 @pytest.mark.parametrize(

@@ -39,9 +39,9 @@ def test_no_normalizer_changes_nothing():
 
 def test_a_tower_of_combining_marks_is_left_as_it_stands_at_once():
     tower = "a" + "\u0301\u0316" * 400_000  # sorting these costs minutes
-    start = time.perf_counter()
+    start = time.process_time()
     assert normalize(tower, ["nfc", "nfkc"]) == tower
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
 
 
 @given(st.text(st.characters()), st.lists(st.sampled_from(sorted(NORMALIZERS))))
