@@ -69,13 +69,13 @@ def test_shards_are_found_through_the_index(tmp_path):
 
 def test_a_missing_shard_is_named(tmp_path):
     (sharded(tmp_path) / "two.safetensors").unlink()
-    with pytest.raises(UsageError, match="names the shard two.safetensors, which is missing"):
+    with pytest.raises(UsageError, match=r"names the shard two\.safetensors, which is missing"):
         tensor_entries(tmp_path)
 
 
 def test_a_tensor_that_its_shard_does_not_hold_is_named(tmp_path):
     written(sharded(tmp_path) / "two.safetensors", {"c": F32}, 16)
-    with pytest.raises(UsageError, match="says that b is in two.safetensors"):
+    with pytest.raises(UsageError, match=r"says that b is in two\.safetensors"):
         tensor_entries(tmp_path)
 
 

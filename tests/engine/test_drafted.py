@@ -1,0 +1,127 @@
+"""Baseline-drafted evaluation: the variant's own answer, found faster; and the drift that comes with it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import wraps
+
+import numpy as np
+import pytest
+import torch
+
+from qualgate.engine.job import run_job
+from qualgate.engine.likelihood import kl_divergence
+from qualgate.errors import InfrastructureError, UsageError
+from tests.engine.jobs import INT4, INT8, job, loaded
+from tests.tiny_models import END, save_tiny_model
+
+STOPS = (END, 3, 50, 99, 120, 200)
+
+
+@pytest.fixture(scope="module", params=["llama", "gemma2"])
+def arms(request, tmp_path_factory):
+    """(baseline, its result, artifact, model folder, cache)"""
+    folder = tmp_path_factory.mktemp("model")
+    model = save_tiny_model(folder / "model", arch=request.param, eos_token_ids=STOPS)
+    baseline = loaded(model, folder)
+    artifact = folder / "artifacts" / "job.safetensors"
+    return baseline, run_job(baseline, job(baseline, artifact, count=12)), artifact, model, folder
+
+
+@pytest.mark.parametrize("recipe", [INT8, INT4])
+def test_drafting_changes_nothing_but_the_cost(arms, recipe):
+    _, reference, artifact, model, cache = arms
+    variant = loaded(model, cache, "v", recipe)
+    drafted = run_job(variant, job(variant, artifact, drafted=True, count=12))
+    plain = run_job(variant, job(variant, artifact, count=12))
+    for one, other, base in zip(drafted.completions, plain.completions, reference.completions, strict=True):
+        fork = next((i for i, (a, b) in enumerate(zip(one.token_ids, other.token_ids, strict=False)) if a != b), None)
+        assert fork is None or one.margins[fork] < 1e-4
+        if fork is None:
+            assert (one.token_ids, one.text, one.finish_reason) == (other.token_ids, other.text, other.finish_reason)
+            np.testing.assert_allclose(one.logprobs, other.logprobs, rtol=1e-4, atol=1e-5)
+        agreed = [a == b for a, b in zip(one.token_ids, base.token_ids, strict=False)]
+        assert one.draft_proposed == len(base.token_ids)
+        assert one.draft_accepted == (agreed.index(False) if False in agreed else len(agreed))
+    for one, other in zip(drafted.drifts, plain.drifts, strict=True):
+        assert (one.first_divergence, one.top1_agreement) == (other.first_divergence, other.top1_agreement)
+        np.testing.assert_allclose(one.kl, other.kl, rtol=1e-3, atol=1e-9)
+    assert sum(completion.draft_accepted for completion in drafted.completions) > 0
+
+
+def test_drift_agrees_with_a_float64_oracle(arms):
+    baseline, reference, artifact, model, cache = arms
+    variant = loaded(model, cache, "v", INT4)
+    work = job(variant, artifact, drafted=True, count=12)
+    result = run_job(variant, work)
+    for prompt, base, drift, said in zip(
+        work.prompts, reference.completions, result.drifts, result.completions, strict=True
+    ):
+        ids = torch.tensor([prompt.token_ids + base.token_ids])
+        with torch.inference_mode():
+            p, q = (
+                arm.model(ids).logits[0, len(prompt.token_ids) - 1 : -1].numpy().astype(np.float64)
+                for arm in (baseline, variant)
+            )
+        log_p, log_q = (x - np.log(np.exp(x).sum(-1, keepdims=True)) for x in (p, q))
+        np.testing.assert_allclose(drift.kl, (np.exp(log_p) * (log_p - log_q)).sum(-1), rtol=1e-3, atol=1e-6)
+        agrees = q.argmax(-1) == base.token_ids
+        assert drift.top1_agreement == agrees.mean()
+        assert drift.first_divergence == (None if agrees.all() else int(agrees.argmin()))
+        assert drift.length_ratio == len(said.token_ids) / len(base.token_ids)
+
+
+def test_the_baseline_does_not_drift_from_itself(arms):
+    _, reference, artifact, model, cache = arms
+    same = loaded(model, cache, "same")
+    result = run_job(same, job(same, artifact, drafted=True, count=12))
+    assert all(drift.first_divergence is None and drift.top1_agreement == 1.0 for drift in result.drifts)
+    # One pass over the answer and many steps round differently: not zero, but a billion times below any quantization.
+    assert max(max(drift.kl) for drift in result.drifts) < 1e-9
+    for one, base in zip(result.completions, reference.completions, strict=True):
+        assert (one.token_ids, one.draft_accepted) == (base.token_ids, len(base.token_ids))
+
+
+def test_kl_of_equal_logits_is_exactly_zero_and_chunks_do_not_matter(monkeypatch):
+    logits = torch.randn(50, 40) * 5
+    assert kl_divergence(lambda start, stop: logits[start:stop], logits).tolist() == [0.0] * 50
+    other = logits + torch.randn(50, 40)
+    whole = kl_divergence(lambda start, stop: logits[start:stop], other)
+    monkeypatch.setattr("qualgate.engine.likelihood.FLOAT64_AT_ONCE", 41)
+    assert torch.equal(whole, kl_divergence(lambda start, stop: logits[start:stop], other))
+    assert (whole > 0).all()
+
+
+def test_a_missing_artifact_or_one_of_other_cases_is_a_failure(arms, tmp_path):
+    _, _, artifact, model, cache = arms
+    variant = loaded(model, cache, "v", INT8)
+    with pytest.raises(InfrastructureError, match="cannot be read"):
+        run_job(variant, job(variant, tmp_path / "gone.safetensors", drafted=True))
+    work = job(variant, artifact, drafted=True, count=12)
+    with pytest.raises(InfrastructureError, match="of other cases"):
+        run_job(variant, replace(work, prompts=work.prompts[::-1]))
+
+
+def test_vocabularies_of_other_sizes_are_not_compared(arms, tmp_path):
+    _, _, artifact, model, cache = arms
+    variant = loaded(model, cache, "v")
+    variant.model.resize_token_embeddings(320, mean_resizing=False)
+    with pytest.raises(UsageError, match="320 entries"):
+        run_job(variant, job(variant, artifact, drafted=True, count=12))
+
+
+def test_only_what_diverged_is_decoded(arms, monkeypatch):
+    """A row that agrees to the end costs one forward, whatever its length."""
+    _, _, artifact, model, cache = arms
+    same = loaded(model, cache, "same")
+    widths: list[int] = []
+    forward = type(same.model).forward
+
+    @wraps(forward)
+    def counted(self, *args, **kwargs):
+        widths.append(kwargs["input_ids"].shape[1])
+        return forward(self, *args, **kwargs)
+
+    monkeypatch.setattr(type(same.model), "forward", counted)
+    run_job(same, job(same, artifact, drafted=True, count=12))
+    assert len(widths) == 1

@@ -1,0 +1,174 @@
+"""Loading an arm, and refusing model folders that cannot be judged."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from qualgate.engine.load import check_model, identify, load_arm, parameter_count
+from qualgate.errors import NotInThisVersion, UsageError
+from qualgate.quant.linear import QuantizedLinear
+from qualgate.records import ArmSpec, QuantizeRecipe
+from tests.engine.jobs import INT4, loaded
+from tests.tiny_models import save_tiny_model
+
+
+@pytest.fixture(scope="module")
+def shipped(tmp_path_factory) -> Path:
+    return save_tiny_model(tmp_path_factory.mktemp("model") / "model")
+
+
+@pytest.fixture
+def folder(shipped, tmp_path) -> Path:
+    """A copy to break."""
+    return Path(shutil.copytree(shipped, tmp_path / "model"))
+
+
+def edit(file: Path, **changes) -> None:
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+
+
+def truncate(folder: Path) -> None:
+    weights = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(weights[:-1000])
+
+
+def only_pickle(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+
+
+def missing_shard(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    index = {"weight_map": {"a": "model-00001-of-00002.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+FAULTS = {
+    "missing weights": (lambda f: (f / "model.safetensors").unlink(), "holds no weights"),
+    "truncated weights": (truncate, r"model\.safetensors is truncated: tensor"),
+    "pickled weights": (only_pickle, r"only pickled weights \(pytorch_model\.bin\)"),
+    "missing shard": (missing_shard, "names the shard model-00001-of-00002.safetensors, which is missing"),
+    "remote code": (lambda f: edit(f / "config.json", auto_map={"AutoModel": "modeling.X"}), "auto_map"),
+    "remote tokenizer": (lambda f: edit(f / "tokenizer_config.json", auto_map={"AutoTokenizer": ["t.X"]}), "auto_map"),
+    "missing config": (lambda f: (f / "config.json").unlink(), r"no config\.json"),
+    "broken config": (lambda f: (f / "config.json").write_text("{"), "not valid JSON"),
+    "config of another kind": (lambda f: (f / "config.json").write_text("[]"), "expected a JSON object"),
+    "no model type": (lambda f: (f / "config.json").write_text("{}"), "model_type"),
+    "missing tokenizer": (lambda f: (f / "tokenizer.json").unlink(), "no tokenizer"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_each_fault_of_a_model_folder_is_named(folder, fault):
+    spoil, message = FAULTS[fault]
+    check_model(folder)
+    spoil(folder)
+    with pytest.raises(UsageError, match=message) as refused:
+        check_model(folder)
+    assert str(folder) in str(refused.value)
+
+
+def test_a_missing_folder_is_never_downloaded(tmp_path):
+    with pytest.raises(UsageError, match="never downloads"):
+        check_model(tmp_path / "org" / "model")
+
+
+def test_quantized_checkpoints_are_not_in_this_version(folder):
+    edit(folder / "config.json", quantization_config={"quant_method": "gptq", "bits": 4})
+    with pytest.raises(NotInThisVersion, match="gptq"):
+        check_model(folder)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda f: edit(f / "config.json", model_type="nonesuch"), "cannot load"),
+        (lambda f: edit(f / "config.json", num_hidden_layers=3), r"lacks 9 tensors .*layers\.2"),
+        (lambda f: edit(f / "config.json", vocab_size=300), "cannot load"),
+        (lambda f: (f / "tokenizer.json").write_text("{}"), "tokenizer in .* cannot be loaded"),
+    ],
+)
+def test_what_only_loading_shows_is_named_too(folder, tmp_path, spoil, message):
+    spoil(folder)
+    with pytest.raises(UsageError, match=message):
+        loaded(folder, tmp_path)
+
+
+def test_checking_and_identifying_load_no_torch(shipped):
+    code = (
+        "import sys; from pathlib import Path; from qualgate.engine.load import check_model, identify;"
+        "from qualgate.engine.prompts import Renderer; from qualgate.records import ArmSpec, Case;"
+        "folder = sys.argv[1]; check_model(Path(folder)); identify(ArmSpec(name='a', model=folder), {});"
+        "case = Case(evalset='e', body={'id': '1', 'messages': [{'role': 'user', 'content': 'x'}]});"
+        "Renderer(Path(folder)).render([case]); sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code, str(shipped)], check=False).returncode == 0
+
+
+def test_weights_are_rounded_to_the_dtype_and_computed_in_float32(tmp_path):
+    folder = save_tiny_model(tmp_path / "model", dtype="float32")
+    arm = loaded(folder, tmp_path)
+    for parameter in arm.model.parameters():
+        assert parameter.dtype == torch.float32
+        assert torch.equal(parameter, parameter.bfloat16().float())
+    exact = load_arm(ArmSpec(name="baseline", model=str(folder), dtype="float32"), tmp_path, {})
+    assert not torch.equal(exact.model.lm_head.weight, arm.model.lm_head.weight)
+
+
+@pytest.mark.parametrize("method", ["int8", "int4", "int2", "mxfp4"])
+def test_a_variants_footprint_is_what_it_holds(shipped, tmp_path, method):
+    group_size = 0 if method == "int8" else 32
+    arm = loaded(shipped, tmp_path, "v", QuantizeRecipe(method=method, group_size=group_size))
+    baseline = loaded(shipped, tmp_path)
+    layers = [module for module in arm.model.modules() if isinstance(module, QuantizedLinear)]
+    packed = sum(layer.packed.nbytes for layer in layers)
+    quantized = sum(layer.in_features * layer.out_features for layer in layers)
+    assert arm.footprint.quantized_bytes == packed
+    assert baseline.footprint.bytes_in_memory - arm.footprint.bytes_in_memory == 4 * quantized - packed
+    assert arm.footprint.bytes_on_disk < baseline.footprint.bytes_on_disk
+    assert baseline.footprint.effective_bits == pytest.approx(32, abs=0.1)
+    assert not any(isinstance(module, QuantizedLinear) for module in baseline.model.modules())
+    assert type(arm.model.get_output_embeddings()) is torch.nn.Linear
+
+
+def test_an_identity_follows_content_not_names(folder, tmp_path):
+    spec = ArmSpec(name="a", model=str(folder))
+    identity = identify(spec, {"seed": 0})
+    copy = shutil.copytree(folder, tmp_path / "renamed")
+    assert identify(replace(spec, name="b", model=str(copy)), {"seed": 0}) == identity
+    assert identify(replace(spec, quantize=INT4), {"seed": 0}).weights != identity.weights
+    assert identify(replace(spec, dtype="float16"), {"seed": 0}).weights != identity.weights
+    assert identify(spec, {"seed": 1}).sampling != identity.sampling
+    for file, field in (
+        ("config.json", "config"),
+        ("generation_config.json", "config"),
+        ("tokenizer_config.json", "tokenizer"),
+        ("chat_template.jinja", "template"),
+    ):
+        kept = (copy / file).read_text()
+        if file.endswith("json"):
+            edit(copy / file, something="else")
+        else:
+            (copy / file).write_text(kept + " ")
+        changed = identify(replace(spec, model=str(copy)), {"seed": 0})
+        assert [name for name in ("weights", "config", "tokenizer", "template", "sampling", "engine")
+                if getattr(changed, name) != getattr(identity, name)] == [field]  # fmt: skip
+        (copy / file).write_text(kept)
+
+
+def test_the_loaded_identity_is_the_planned_one(shipped, tmp_path):
+    spec = ArmSpec(name="v", model=str(shipped), quantize=INT4)
+    arm = load_arm(spec, tmp_path, {"seed": 0})
+    assert arm.identity == identify(spec, {"seed": 0})
+    assert arm.spec == spec
+
+
+def test_parameters_are_counted_from_headers(shipped, tmp_path):
+    assert parameter_count(shipped) == sum(p.numel() for p in loaded(shipped, tmp_path).model.parameters())
