@@ -13,6 +13,7 @@ import pytest
 from qualgate import evalsets
 from qualgate.errors import UsageError
 from qualgate.identity import case_hash
+from qualgate.scoring import score
 
 GOOD = {"id": "a", "prompt": "2 + 2 =", "answer": "4", "max_new_tokens": 8}
 TOOL = {"name": "book", "parameters": {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}}
@@ -224,3 +225,11 @@ def test_missing_files_are_named(write, tmp_path):
 def test_a_shipped_name_never_means_a_file_beside_the_gate_file(write, tmp_path):
     write([GOOD], name="arithmetic")
     assert len(evalsets.load("arithmetic", tmp_path).cases) > 1
+
+
+def test_every_shipped_reference_is_right_by_its_own_scorers():
+    for name in evalsets.shipped():
+        found = evalsets.load(name, Path())
+        for case in found.cases:
+            wrong = [item for item in score(case, found, case.body["answer"], "eos") if not item.verdict]
+            assert not wrong, (name, case.id, wrong)
