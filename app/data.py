@@ -1,0 +1,108 @@
+"""What the pages read and the one thing they write, all through the store. Knows no engine and no torch.
+
+The store is opened for each read (some milliseconds): a store that was moved, replaced or upgraded meanwhile is
+noticed at once. Cached are only the reads that grow with the number of cases.
+"""
+
+from __future__ import annotations
+
+import os
+
+import streamlit as st
+
+from qualgate.store import decisions, queries
+from qualgate.store.database import Store, open_store
+from qualgate.store.decisions import Action, Decision
+
+FRESH = 30  # seconds that a cached read may be old: a run under way moves on
+
+
+def url() -> str:
+    """Set by `qualgate dashboard`."""
+    return os.environ.get("QUALGATE_STORE", "sqlite:///qualgate.db")
+
+
+def _open() -> Store:
+    return open_store(url(), create=False)
+
+
+def queue(limit: int, offset: int) -> tuple[tuple[queries.VariantLine, ...], int]:
+    """One page, and how many there are."""
+    with _open() as store:
+        return queries.queue(store, limit, offset), queries.count_queue(store)
+
+
+def list_runs(limit: int, offset: int) -> tuple[tuple[queries.RunLine, ...], int]:
+    """One page, and how many there are."""
+    with _open() as store:
+        return queries.list_runs(store, limit, offset), queries.count_runs(store)
+
+
+def latest_run() -> str:
+    with _open() as store:
+        return queries.latest_run(store)
+
+
+def run_summary(run_id: str) -> queries.RunSummary:
+    with _open() as store:
+        return queries.run_summary(store, run_id)
+
+
+def flip_counts(run_id: str, variant: str) -> tuple[queries.FlipCount, ...]:
+    return _flip_counts(url(), run_id, variant)
+
+
+def drift_by_position(run_id: str, variant: str) -> tuple[queries.PositionDrift, ...]:
+    return _drift_by_position(url(), run_id, variant)
+
+
+def flips(
+    run_id: str,
+    variant: str,
+    metric: str | None,
+    evalset: str | None,
+    direction: queries.Direction | None,
+    limit: int,
+    offset: int,
+) -> tuple[queries.Flip, ...]:
+    with _open() as store:
+        return queries.flips(
+            store, run_id, variant, metric=metric, evalset=evalset, direction=direction, limit=limit, offset=offset
+        )
+
+
+def case_detail(run_id: str, variant: str, flip: queries.Flip) -> queries.CaseDetail:
+    with _open() as store:
+        return queries.case_detail(store, run_id, variant, flip.evalset, flip.case_id, flip.repeat)
+
+
+def list_decisions(limit: int, offset: int) -> tuple[Decision, ...]:
+    with _open() as store:
+        return queries.list_decisions(store, limit, offset)
+
+
+def check_chain() -> str:
+    with _open() as store:
+        return decisions.check_chain(store)
+
+
+def decide(
+    run_id: str, variant: str, action: Action, name: str, reason: str, verdict_sha256: str, after: str | None
+) -> Decision:
+    """Record a person's decision about the verdict they see."""
+    with _open() as store:
+        return decisions.append(
+            store, run_id, variant, action, name=name, reason=reason, verdict_sha256=verdict_sha256, after=after
+        )
+
+
+@st.cache_data(ttl=FRESH, max_entries=64, show_spinner=False)
+def _flip_counts(url: str, run_id: str, variant: str) -> tuple[queries.FlipCount, ...]:
+    with _open() as store:
+        return queries.flip_counts(store, run_id, variant)
+
+
+@st.cache_data(ttl=FRESH, max_entries=64, show_spinner=False)
+def _drift_by_position(url: str, run_id: str, variant: str) -> tuple[queries.PositionDrift, ...]:
+    with _open() as store:
+        return queries.drift_by_position(store, run_id, variant)

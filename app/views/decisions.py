@@ -1,0 +1,42 @@
+"""The chain of decisions, newest first, checked each time it is shown."""
+
+from __future__ import annotations
+
+import streamlit as st
+from qualgate_app import data
+from qualgate_app.text import chip, escape, table, when
+
+from qualgate.errors import IntegrityError
+
+SHOWN = 200
+
+st.header("Decisions")
+made = data.list_decisions(SHOWN, 0)
+if not made:
+    st.info("Nobody has decided anything yet. The queue shows what is waiting.", icon=":material/info:")
+    st.page_link("views/queue.py", label="Queue", icon=":material/inbox:")
+else:
+    try:
+        head = data.check_chain()
+        st.success(f"The chain is whole. Its head: {head[:16]}…", icon=":material/link:")
+    except IntegrityError as error:
+        st.error("The chain of decisions is broken.", icon=":material/link_off:")
+        st.text(str(error))
+    st.html(
+        table(
+            ["when", "decision", "variant", "by", "reason", "run", "hash"],
+            [
+                (
+                    when(one.created_at),
+                    chip(one.action),
+                    escape(one.variant),
+                    escape(one.name),
+                    escape(one.reason),
+                    escape(one.run_id),
+                    f"<code>{escape(one.hash[:12])}</code>",
+                )
+                for one in made
+            ],
+        )
+    )
+    st.caption(f"Append-only; each row carries the hash of the one before. At most the newest {SHOWN} are shown.")

@@ -1,0 +1,62 @@
+"""Every run by date, with what became of its variants."""
+
+from __future__ import annotations
+
+import streamlit as st
+from qualgate_app import data
+from qualgate_app.text import chip, escape, when
+
+from qualgate.store.queries import RunLine
+
+PAGE = 20
+STATES = {
+    "complete": "complete",
+    "running": "under way, or interrupted: running it again resumes",
+    "incomplete": "incomplete: running it again resumes",
+}
+
+page = st.session_state.setdefault("runs_page", 0)
+lines, total = data.list_runs(PAGE, PAGE * page)
+
+
+def progress(line: RunLine) -> str:
+    errors = f", {line.errors} could not be run" if line.errors else ""
+    return f"{line.done:,} of {line.expected:,} answers{errors}"
+
+
+st.header("Runs")
+if not total:
+    st.info("This store holds no run yet. Make one, then come back:", icon=":material/info:")
+    st.code("qualgate run gate.yaml", language=None)
+for line in lines:
+    with st.container(border=True):
+        st.html(
+            f'<span style="font-weight:600">{when(line.created_at)}</span> '
+            f'<span class="qg-quiet">· {escape(line.run_id)} · {STATES.get(line.status, "")} · {progress(line)}</span>'
+        )
+        for variant in line.variants:
+            with st.container(horizontal=True, vertical_alignment="center"):
+                decided = (
+                    f" · <b>{escape(variant.action)}</b> by {escape(variant.name or '')}" if variant.action else ""
+                )
+                st.html(
+                    f"{chip(variant.word)} &nbsp;<b>{escape(variant.variant)}</b> "
+                    f'<span class="qg-quiet">{escape(variant.reason)}{decided}</span>',
+                    width="stretch",
+                )
+                st.page_link(
+                    "views/verdict.py",
+                    label="Open",
+                    icon=":material/arrow_forward:",
+                    query_params={"run": variant.run_id, "variant": variant.variant},
+                )
+if total > PAGE:
+    last = (total - 1) // PAGE
+    with st.container(horizontal=True, vertical_alignment="center"):
+        if st.button("Newer", disabled=page == 0):
+            st.session_state.runs_page = page - 1
+            st.rerun()
+        st.caption(f"page {page + 1} of {last + 1}")
+        if st.button("Older", disabled=page >= last):
+            st.session_state.runs_page = page + 1
+            st.rerun()

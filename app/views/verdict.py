@@ -1,0 +1,339 @@
+"""One variant: may it ship, why, what changed, how sure, and the form that records what a person decides."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import streamlit as st
+from qualgate_app import charts, data
+from qualgate_app.text import (
+    chip,
+    diff,
+    difference_text,
+    escape,
+    ms,
+    plain_block,
+    size_text,
+    table,
+    value_text,
+    when,
+)
+
+from qualgate.errors import UsageError
+from qualgate.records import Verdict
+from qualgate.store.queries import Answer, CaseDetail, Flip, FlipCount, RunSummary, StoredVerdict
+
+PAGE = 25
+DIRECTIONS = {"right → wrong": "lost", "wrong → right": "gained"}
+MEANING = {
+    "approve": "Every critical rule is proven: the loss is smaller than what the policy allows.",
+    "block": "A loss beyond what the policy allows is proven.",
+    "review": "The critical rules are proven; the policy asks for a person.",
+    "undecided": "The evidence can neither prove nor exclude a loss beyond what the policy allows. Not a pass.",
+    "invalid": "The run is incomplete or its evidence is damaged. It says nothing about the variant.",
+}
+
+
+def show() -> None:
+    run = data.run_summary(st.query_params.get("run") or data.latest_run())
+    names = [arm.name for arm in run.arms[1:]]
+    variant = st.query_params.get("variant", names[0])
+    if variant not in names:
+        raise UsageError(f"run {run.run_id} has no variant {variant!r}. It has: {', '.join(names)}.")
+    _switch(run, names, variant)
+    found = run.verdict(variant)
+    if found is None:
+        st.html(f'<div class="qg-title">{escape(variant)} {chip(None)}</div>')
+        _progress(run)
+        return
+    _header(run, found)
+    counts = data.flip_counts(run.run_id, variant)
+    left, right = st.columns([5, 3], gap="large")
+    with left:
+        _why(found.verdict)
+    with right:
+        _decision(run, found)
+    _sizes(run, variant, counts)
+    _rules(found)
+    _flips(run, variant, counts)
+    _more(run, found)
+
+
+def _switch(run: RunSummary, names: list[str], variant: str) -> None:
+    """The run's other variants, one click away."""
+    with st.container(horizontal=True):
+        for name in names:
+            st.page_link(
+                "views/verdict.py",
+                label=name.replace("[", "\\[").replace("*", "\\*").replace("_", "\\_"),
+                icon=":material/radio_button_checked:" if name == variant else ":material/radio_button_unchecked:",
+                query_params={"run": run.run_id, "variant": name},
+            )
+
+
+def _progress(run: RunSummary) -> None:
+    done, expected = sum(arm.done for arm in run.arms), sum(arm.expected for arm in run.arms)
+    st.info(
+        f"There is no verdict yet: {done:,} of {expected:,} answers are in. If the run was interrupted, "
+        "running the same command again resumes it.",
+        icon=":material/hourglass_top:",
+    )
+
+
+def _header(run: RunSummary, found: StoredVerdict) -> None:
+    sets = ", ".join(f"{item.name} {item.version} ({item.cases})" for item in run.evalsets)
+    st.html(
+        f'<div class="qg-title">{escape(found.verdict.variant)} {chip(found.verdict.word)}</div>'
+        f'<div class="qg-quiet">{when(run.created_at)} · run {escape(run.run_id)} · {escape(sets)}</div>'
+    )
+
+
+def _why(verdict: Verdict) -> None:
+    first, *rest = verdict.reasons or ("no reason was recorded",)
+    items = "".join(f"<li>{escape(reason)}</li>" for reason in rest)
+    st.html(
+        f'<div class="qg-reason">{escape(first)}</div><div class="qg-quiet">{MEANING.get(verdict.word, "")}</div>'
+        f'<ul class="qg-reasons">{items}</ul>'
+    )
+
+
+# ----------------------------------------------------------------------------------------------- a person's decision
+
+
+def _decision(run: RunSummary, found: StoredVerdict) -> None:
+    with st.container(border=True):
+        for made in found.decisions:
+            old = "" if made.verdict_sha256 == found.sha256 else " · about an earlier verdict"
+            st.html(
+                f"{chip(made.action)} by <b>{escape(made.name)}</b>"
+                f'<div>{escape(made.reason)}</div><div class="qg-quiet">{when(made.created_at)}{old} · '
+                f"<code>{escape(made.hash[:12])}</code></div>"
+            )
+        st.markdown("**Decide again**" if found.decision else "**Your decision**")
+        word, action = found.verdict.word, None
+        if word == "invalid":
+            st.caption("An invalid run cannot be approved. Run it again.")
+        elif word == "block":
+            st.caption("The gate says block; approving would overrule it.")
+        with st.form(f"decide-{found.sha256}", border=False, enter_to_submit=False):
+            name = st.text_input("Name", value=st.session_state.get("reviewer", ""), key="decide_name", max_chars=200)
+            reason = st.text_area("Reason", key="decide_reason", height=80, max_chars=4000)
+            approve, block = st.columns(2)
+            if approve.form_submit_button("Approve", width="stretch", disabled=word == "invalid"):
+                action = "approve"
+            if block.form_submit_button("Block", width="stretch"):
+                action = "block"
+        if action:
+            _record(run, found, action, name, reason)
+
+
+def _record(run: RunSummary, found: StoredVerdict, action: Any, name: str, reason: str) -> None:
+    seen = found.decisions[-1].hash if found.decisions else None
+    try:
+        data.decide(run.run_id, found.verdict.variant, action, name, reason, found.sha256, seen)
+    except UsageError as error:
+        st.error("Nothing was recorded.", icon=":material/error:")
+        st.text(str(error))
+    else:
+        st.session_state.reviewer = name
+        st.toast("Recorded.", icon=":material/check:")
+        st.rerun()
+
+
+# ------------------------------------------------------------------------------------------------- what was measured
+
+
+def _sizes(run: RunSummary, variant: str, counts: tuple[FlipCount, ...]) -> None:
+    baseline, arm = run.arms[0], next(arm for arm in run.arms if arm.name == variant)
+    size, full = arm.footprint, baseline.footprint
+    smaller = f"{full.bytes_in_memory / size.bytes_in_memory:.1f}× smaller" if size and full else None
+    cells = st.columns(5)
+    memory = size_text(size.bytes_in_memory) if size else "–"
+    cells[0].metric("Weights in memory", memory, smaller, delta_color="off", delta_arrow="off")
+    cells[1].metric("Weights on disk", size_text(size.bytes_on_disk) if size else "–")
+    cells[2].metric("Bits a weight", f"{size.effective_bits:.2f}" if size else "–")
+    cells[3].metric("Right → wrong", sum(one.lost for one in counts))
+    cells[4].metric("Wrong → right", sum(one.gained for one in counts))
+
+
+def _rules(found: StoredVerdict) -> None:
+    comparisons = found.verdict.comparisons
+    if not comparisons:
+        return
+    st.subheader("Rules", anchor="rules")
+    picture = charts.intervals(comparisons, found.policy)
+    if picture is not None:
+        st.plotly_chart(picture, config=charts.CONFIG, key="intervals", alt="the table below in a picture")
+    level = f"{100 * (1 - found.policy.alpha):.0f}"
+    st.html(
+        table(
+            [
+                "",
+                "rule",
+                "slice",
+                "tier",
+                "n",
+                "baseline",
+                "variant",
+                "difference",
+                f"{level} % bounds",
+                "lost / gained",
+            ],
+            [
+                (
+                    chip(one.status),
+                    escape(one.rule),
+                    escape(one.slice),
+                    escape(one.tier),
+                    f"{one.n:,}",
+                    value_text(one.metric, one.baseline),
+                    value_text(one.metric, one.variant),
+                    difference_text(one.metric, one.difference),
+                    f"{difference_text(one.metric, one.lower)} … {difference_text(one.metric, one.upper)}",
+                    "–" if one.lost is None else f"{one.lost} / {one.gained}",
+                )
+                for one in comparisons
+            ],
+            numbers=range(4, 10),
+        )
+    )
+    st.caption("Differences of rates are in points. Each bound is one-sided at the level shown.")
+
+
+# ---------------------------------------------------------------------------------------------------------- the flips
+
+
+def _flips(run: RunSummary, variant: str, counts: tuple[FlipCount, ...]) -> None:
+    st.subheader("Flips", anchor="flips")
+    picture = charts.flips_by_set(counts)
+    if picture is None:
+        st.caption("No answer changed between right and wrong.")
+        return
+    st.plotly_chart(picture, config=charts.CONFIG, key="flips_by_set", alt="right → wrong and wrong → right by set")
+    chosen = st.columns(3)
+    metrics = ["all", *dict.fromkeys(one.metric for one in counts)]
+    sets = ["all", *dict.fromkeys(one.evalset for one in counts)]
+    way = chosen[0].selectbox("Direction", [*DIRECTIONS, "both"], key="direction", bind="query-params")
+    metric = chosen[1].selectbox("Metric", metrics, key="metric", bind="query-params")
+    evalset = chosen[2].selectbox("Set", sets, key="set", bind="query-params")
+    direction: Any = DIRECTIONS.get(way)
+    fits = [one for one in counts if metric in ("all", one.metric) and evalset in ("all", one.evalset)]
+    total = sum((direction != "gained") * one.lost + (direction != "lost") * one.gained for one in fits)
+    if not total:
+        st.caption("None with these filters.")
+        return
+    at = min(max(st.session_state.get("flip", 1), 1), total)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        if st.button("Previous", icon=":material/chevron_left:", disabled=at == 1):
+            at -= 1
+        if st.button("Next", icon=":material/chevron_right:", disabled=at == total):
+            at += 1
+        st.caption(f"{at} of {total}")
+    st.session_state.flip = at
+    only = (None if metric == "all" else metric, None if evalset == "all" else evalset, direction)
+    found = data.flips(run.run_id, variant, *only, limit=1, offset=at - 1)
+    if found:
+        _case(found[0], data.case_detail(run.run_id, variant, found[0]))
+
+
+def _case(flip: Flip, detail: CaseDetail) -> None:
+    moved = "right → wrong" if flip.direction == "lost" else "wrong → right"
+    st.html(
+        f"<b>{escape(flip.evalset)} / {escape(flip.case_id)}</b> · {escape(flip.metric)} · {moved}"
+        f'<div class="qg-quiet">{escape(flip.reason)}</div>'
+    )
+    left, right = diff(detail.baseline.text, detail.variant.text)
+    columns = st.columns(2)
+    for column, name, answer, shown in (
+        (columns[0], "baseline", detail.baseline, left),
+        (columns[1], "variant", detail.variant, right),
+    ):
+        with column:
+            st.html(f'<div class="qg-quiet">{name} · {_measured(answer)}</div>{shown}')
+    if detail.variant.first_divergence is not None:
+        margin = detail.variant.margin_at_divergence
+        sure = "" if margin is None else f", chosen with a margin of {margin:.2f} over the runner-up (logits)"
+        st.caption(f"The answers part at token {detail.variant.first_divergence}{sure}.")
+    prompt, reference = st.columns(2)
+    with prompt:
+        st.html(f'<div class="qg-quiet">prompt</div>{plain_block(_prompt(detail.body))}')
+    with reference:
+        st.html(f'<div class="qg-quiet">reference</div>{plain_block(_reference(detail.body))}')
+    st.html(
+        table(
+            ["arm", "metric", "value", "why", "scorer"],
+            [
+                (
+                    name,
+                    escape(one.metric),
+                    "–" if one.value is None else f"{one.value:g}",
+                    escape(one.reason),
+                    escape(one.scorer),
+                )
+                for name, answer in (("baseline", detail.baseline), ("variant", detail.variant))
+                for one in answer.scores
+            ],
+        )
+    )
+
+
+def _measured(answer: Answer) -> str:
+    if answer.status != "done":
+        return f"could not be run: {escape(answer.error)}" if answer.status == "error" else "not run yet"
+    return f"{len(answer.token_ids)} tokens · {escape(answer.finish_reason or '')} · {ms(answer.e2e)}"
+
+
+def _prompt(body: dict[str, Any]) -> str:
+    if "prompt" in body:
+        return str(body["prompt"])
+    turns = [f"{turn.get('role', '')}: {turn.get('content', '')}" for turn in body.get("messages", ())]
+    tools = [f"tool: {json.dumps(tool.get('function', tool), ensure_ascii=False)}" for tool in body.get("tools", ())]
+    return "\n\n".join([*turns, *tools])
+
+
+def _reference(body: dict[str, Any]) -> str:
+    if "answer" in body:
+        return str(body["answer"])
+    rest = {name: body[name] for name in ("expected_calls", "schema", "tests") if name in body}
+    return json.dumps(rest, indent=2, ensure_ascii=False)
+
+
+# ----------------------------------------------------------------------------------------------------------- the rest
+
+
+def _more(run: RunSummary, found: StoredVerdict) -> None:
+    variant = found.verdict.variant
+    picture = charts.drift_by_position(data.drift_by_position(run.run_id, variant))
+    if picture is not None:
+        st.subheader("Drift by position", anchor="drift")
+        st.caption("Teacher forcing on the baseline's own tokens. Drift ranks and warns; it never approves.")
+        st.plotly_chart(picture, config=charts.CONFIG, key="drift", alt="mean KL at each token position")
+    with st.expander("Arms and identities"):
+        st.html(
+            table(
+                ["arm", "weights", "model", "done", "errors", "weights sha256", "tokenizer", "template", "engine"],
+                [
+                    (
+                        escape(arm.name),
+                        escape(arm.spec.quantize.label if arm.spec.quantize else arm.spec.dtype),
+                        escape(arm.spec.model),
+                        f"{arm.done:,} / {arm.expected:,}",
+                        f"{arm.errors:,}",
+                        *(
+                            f"<code>{escape(value[:12])}</code>"
+                            for value in (arm.planned.weights, arm.planned.tokenizer, arm.planned.template)
+                        ),
+                        escape(arm.planned.engine),
+                    )
+                    for arm in run.arms
+                ],
+                numbers=(3, 4),
+            )
+        )
+    with st.expander("Gate file"):
+        st.code(run.gate_file, language="yaml")
+        st.caption(f"verdict {found.sha256[:16]}… of {when(found.created_at)} · policy {found.policy_sha256[:16]}…")
+
+
+show()
