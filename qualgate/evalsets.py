@@ -204,7 +204,9 @@ class _CaseReader:
                     yield Case(evalset=self.header.name, body=body)
 
     def _fault(self, message: str) -> None:
-        self.faults.append(Fault(self.path, self.lines, message))
+        from qualgate.scoring.outcome import one_line
+
+        self.faults.append(Fault(self.path, self.lines, one_line(message)))
 
     def _raw_lines(self, file: BinaryIO) -> Iterator[bytes]:
         while raw := file.readline(MAX_LINE + 1):

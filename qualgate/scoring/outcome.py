@@ -18,20 +18,25 @@ def wrong(metric: str, scorer: str, error_type: str, reason: str, extracted: str
         verdict=False,
         error_type=error_type,
         extracted=_storable(extracted),
-        reason=_storable(reason) or "",
+        reason=one_line(reason),
         scorer=scorer,
     )
 
 
 def cannot_say(metric: str, scorer: str, error_type: str, reason: str) -> Score:
     """The scorer, not the answer, is at fault. Such a unit cannot carry an approval."""
-    return Score(metric=metric, value=None, verdict=None, error_type=error_type, reason=reason, scorer=scorer)
+    return Score(metric=metric, value=None, verdict=None, error_type=error_type, reason=one_line(reason), scorer=scorer)
 
 
 def quote(value: object, limit: int = 60) -> str:
     """`value` for a reason: on one line, control and bidi characters escaped, cut at `limit`."""
     text = repr(value[: limit + 1] if isinstance(value, str) else value)
     return text if len(text) <= limit else text[:limit] + "…"
+
+
+def one_line(reason: str) -> str:
+    """`reason` with every control, bidi and surrogate character escaped: a key of an answer may stand in it."""
+    return reason if reason.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in reason)
 
 
 def _storable(text: str | None) -> str | None:

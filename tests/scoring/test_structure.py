@@ -46,6 +46,13 @@ def test_reasons_and_words():
     assert scored({}, ("json.valid",), '{"a":1,"a":2}')["json.valid"].error_type == "duplicate_key"
 
 
+def test_a_key_of_the_answer_cannot_break_the_reason_into_lines():
+    schema = {"additionalProperties": {"type": "string"}}
+    found = scored({"schema": schema}, ("json.schema",), '{"a\\n\\u001b[31mAPPROVE\\u202e": 1}')["json.schema"]
+    assert found.verdict is False
+    assert found.reason.isprintable()
+
+
 def test_a_schema_that_cannot_be_used_gives_no_verdict_rather_than_a_wrong_one():
     found = scored({"schema": {"$ref": "#"}}, BOTH, "{}")
     assert found["json.valid"].verdict is True
