@@ -6,7 +6,7 @@ from functools import lru_cache
 from math import ceil, log
 
 from qualgate.stats.intervals import normal_quantile
-from qualgate.stats.paired import Region
+from qualgate.stats.region import Region
 
 METHOD_NEEDED = "paired_normal/1"
 MOST_PAIRS = 1_000_000
