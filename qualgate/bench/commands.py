@@ -1,0 +1,218 @@
+"""Benchmark `commands`: the seconds a user waits for what should be at once."""
+
+from __future__ import annotations
+
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from qualgate.bench.shape import described, goal
+from qualgate.records import (
+    ArmFootprint,
+    ArmIdentity,
+    ArmSpec,
+    Case,
+    Completion,
+    Drift,
+    Evalset,
+    Job,
+    JobResult,
+    Plan,
+    Policy,
+    Prompt,
+    QuantizeRecipe,
+    Rule,
+    Score,
+    UnitKey,
+)
+
+METRICS = ("exact_match", "json.valid", "json.schema", "numeric")
+SETS, CASES = 5, 200  # x 5 arms x 4 metrics = 20,000 scores
+POSITIONS = 40
+
+
+def run(quick: bool) -> dict[str, Any]:
+    """`--help`, `gate` over 20,000 stored scores, the dashboard's first page: each a whole process, several rounds."""
+    rounds: list[dict[str, float]] = []
+    with tempfile.TemporaryDirectory() as name:
+        url = f"sqlite:///{Path(name) / 'bench.db'}"
+        scores = fill(url)
+        for _ in range(2 if quick else 5):
+            rounds.append(
+                {
+                    "help": _seconds("--help"),
+                    "gate": _seconds("gate", "--store", url, "--json"),
+                    "page": _first_page_seconds(url),
+                }
+            )
+
+    def row(id: str, key: str, limit: float) -> dict[str, Any]:
+        taken = [one[key] for one in rounds]
+        middle = statistics.median(taken)
+        return goal(id, f"<= {limit:g} s", middle, spread=[min(taken), max(taken)], met=middle <= limit)
+
+    assert scores == 20_000
+    return described(
+        "commands",
+        rounds=rounds,
+        goals=[
+            row("help", "help", 0.5),
+            row("gate_20000_scores", "gate", 3.0),
+            row("dashboard_first_page", "page", 2.0),
+        ],
+    )
+
+
+def fill(url: str) -> int:
+    """A store with one complete run of random answers (seeded); returns the number of scores in it."""
+    from qualgate.gate.verdict import decide
+    from qualgate.store import runs
+    from qualgate.store.database import open_store
+
+    plan = _plan()
+    rng = random.Random(0)
+    stored = 0
+    with open_store(url) as store:
+        record = runs.begin(store, plan)
+        for job in plan.jobs:
+            completions = tuple(_completion(prompt, rng) for prompt in job.prompts)
+            scored = {completion.key: _scores(completion, rng) for completion in completions}
+            stored += sum(map(len, scored.values()))
+            runs.record(store, record.run_id, _result(job, plan, completions, rng), scored)
+        verdicts = decide(runs.evidence(store, record.run_id), plan.policy)
+        runs.finish(store, record.run_id, verdicts, complete=True)
+    return stored
+
+
+def _plan() -> Plan:
+    evalsets = tuple(
+        Evalset(
+            name=f"set{number}",
+            version="1",
+            sha256=f"{number:064d}",
+            metrics=METRICS,
+            cases=tuple(
+                Case(
+                    evalset=f"set{number}",
+                    body={"id": f"case-{case:04d}", "prompt": f"{number} {case}", "max_new_tokens": 64, "answer": "1"},
+                )
+                for case in range(CASES)
+            ),
+        )
+        for number in range(SETS)
+    )
+    recipes = {"int8": 0, "int4": 32, "int2": 32, "mxfp4": 32}
+    arms = (
+        ArmSpec(name="baseline", model="./model"),
+        *(
+            ArmSpec(name=method, model="./model", quantize=QuantizeRecipe(method=method, group_size=size))  # type: ignore[arg-type]
+            for method, size in recipes.items()
+        ),
+    )
+    jobs = tuple(
+        Job(
+            index=number,
+            arm=arm,
+            prompts=tuple(
+                Prompt(
+                    key=UnitKey(arm.name, item.name, case.id), case_hash=case.hash, token_ids=(1,), max_new_tokens=64
+                )
+                for case in item.cases
+            ),
+            artifact="",
+            drafted=True,
+        )
+        for arm in arms
+        for number, item in enumerate(evalsets)
+    )
+    rules = (
+        Rule(metric="exact_match", max_drop=0.02),
+        *(Rule(metric=metric, scope="evalset", max_drop=0.05) for metric in METRICS),
+        Rule(metric="drift.kl_mean", max=0.05, tier="advisory"),
+    )
+    return Plan(
+        key="0" * 64,
+        gate_file="",
+        policy=Policy(rules=rules),
+        arms=arms,
+        identities={arm.name: _identity(arm) for arm in arms},
+        evalsets=evalsets,
+        jobs=jobs,
+        artifacts="",
+    )
+
+
+def _identity(arm: ArmSpec) -> ArmIdentity:
+    return ArmIdentity(weights=arm.name, config="c", tokenizer="t", template="p", sampling="s", engine="e")
+
+
+def _completion(prompt: Prompt, rng: random.Random) -> Completion:
+    return Completion(
+        key=prompt.key,
+        case_hash=prompt.case_hash,
+        token_ids=tuple(rng.randrange(768) for _ in range(POSITIONS)),
+        text="".join(rng.choice('abcdef {}":') for _ in range(120)),
+        finish_reason="eos",
+        prompt_tokens=150,
+        logprobs=tuple(-rng.random() for _ in range(POSITIONS)),
+        margins=tuple(10 * rng.random() for _ in range(POSITIONS)),
+        ttft=rng.random(),
+        e2e=1 + rng.random(),
+    )
+
+
+def _scores(completion: Completion, rng: random.Random) -> tuple[Score, ...]:
+    wrong = {"baseline": 0.1, "int8": 0.11, "int4": 0.13, "mxfp4": 0.16, "int2": 0.6}[completion.key.arm]
+    hard = random.Random(completion.key.evalset + completion.key.case_id).random()  # the same for every arm
+    right = hard + 0.05 * rng.random() > wrong
+    return tuple(Score(metric=m, value=float(right), verdict=right, scorer=f"{m}/1") for m in METRICS)
+
+
+def _result(job: Job, plan: Plan, completions: tuple[Completion, ...], rng: random.Random) -> JobResult:
+    drifts = tuple(
+        Drift(
+            key=completion.key,
+            kl=tuple(0.02 * rng.random() for _ in range(POSITIONS)),
+            top1_agreement=0.975,
+            first_divergence=None,
+            length_ratio=1.0,
+        )
+        for completion in completions
+        if not job.arm.is_baseline
+    )
+    return JobResult(
+        index=job.index,
+        arm=job.arm.name,
+        identity=plan.identities[job.arm.name],
+        footprint=ArmFootprint(bytes_on_disk=1, bytes_in_memory=1, quantized_bytes=0, effective_bits=16.0),
+        completions=completions,
+        drifts=drifts,
+    )
+
+
+def _seconds(*arguments: str) -> float:
+    start = time.perf_counter()
+    done = subprocess.run([sys.executable, "-m", "qualgate", *arguments], capture_output=True, check=False)
+    seconds = time.perf_counter() - start
+    assert done.returncode in (0, 10, 12), done.stderr
+    return seconds
+
+
+def _first_page_seconds(url: str) -> float:
+    """The first page's script in a process that never ran it, streamlit itself imported: what a server's first visitor
+    waits for. Without the browser's own time."""
+    code = (
+        "import pathlib, time, qualgate_app; from streamlit.testing.v1 import AppTest; start = time.perf_counter();"
+        "main = pathlib.Path(list(qualgate_app.__path__)[0]) / 'main.py';"
+        "page = AppTest.from_file(str(main), default_timeout=60).run();"
+        "assert not page.exception, page.exception; print(time.perf_counter() - start)"
+    )
+    environment = {**os.environ, "QUALGATE_STORE": url}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    return float(done.stdout.split()[-1])
