@@ -7,11 +7,10 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 from qualgate_app.text import COLOURS, escape
 
-from qualgate.metrics import METRICS
 from qualgate.records import Comparison, Policy
 from qualgate.store.queries import FlipCount, PositionDrift
 
-SYMBOLS = {"proven": "circle", "broken": "x", "undecided": "diamond-open"}
+SYMBOLS = {"proven": "circle", "broken": "square", "undecided": "diamond-open"}
 CONFIG = {"displayModeBar": False}
 
 
@@ -35,7 +34,7 @@ def intervals(comparisons: Sequence[Comparison], policy: Policy) -> go.Figure | 
                 error_x={"array": above, "arrayminus": below, "symmetric": False, "thickness": 2, "width": 5},
                 mode="markers",
                 name=status,
-                marker={"size": 11, "color": COLOURS[status], "symbol": SYMBOLS[status], "line": {"width": 2}},
+                marker={"size": 10, "color": COLOURS[status], "symbol": SYMBOLS[status]},
                 hovertemplate="%{y}: %{x:+.1f} points<extra></extra>",
             )
     figure.add_scatter(
@@ -65,6 +64,7 @@ def flips_by_set(counts: Sequence[FlipCount]) -> go.Figure | None:
         name="right → wrong",
         marker_color=COLOURS["block"],
         text=[str(one.lost) if one.lost else "" for one in counts],
+        textangle=0,
         hovertemplate="%{y}: %{text} right → wrong<extra></extra>",
     )
     figure.add_bar(
@@ -74,6 +74,7 @@ def flips_by_set(counts: Sequence[FlipCount]) -> go.Figure | None:
         name="wrong → right",
         marker_color=COLOURS["approve"],
         text=[str(one.gained) if one.gained else "" for one in counts],
+        textangle=0,
         hovertemplate="%{y}: %{text} wrong → right<extra></extra>",
     )
     figure.update_layout(barmode="relative", bargap=0.35)
@@ -98,10 +99,6 @@ def drift_by_position(points: Sequence[PositionDrift]) -> go.Figure | None:
     figure.update_xaxes(title_text="token of the baseline's answer", gridcolor="#eaeef2", zeroline=False)
     figure.update_yaxes(title_text="mean KL, nats", gridcolor="#eaeef2", rangemode="tozero")
     return _framed(figure, 260)
-
-
-def kind_of(metric: str) -> str:
-    return METRICS[metric].kind if metric in METRICS else ""
 
 
 def _framed(figure: go.Figure, height: int) -> go.Figure:

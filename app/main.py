@@ -10,7 +10,15 @@ from qualgate_app.text import chip
 
 from qualgate.errors import IntegrityError, QualgateError, StoreVersionError
 
-st.set_page_config(page_title="qualgate", page_icon=":material/verified:", layout="wide")
+# Our own picture: Streamlit fetches its icons for a page from outside the machine.
+GATE = (
+    '<svg xmlns="http://www.w3.org/2000/svg" width="{size}" height="28" viewBox="0 0 {size} 28">'
+    '<path d="M3 24V9l9-6 9 6v15M3 14h18M8 24v-6h8v6" fill="none" stroke="#0b5cad" stroke-width="2.4"/>{name}</svg>'
+)
+NAME = '<text x="30" y="21" font-family="sans-serif" font-size="19" font-weight="700" fill="#1f2328">qualgate</text>'
+
+st.set_page_config(page_title="qualgate", page_icon=GATE.format(size=28, name=""), layout="wide")
+st.logo(GATE.format(size=132, name=NAME), size="large")
 st.html(Path(__file__).with_name("style.css"))
 page = st.navigation(
     [

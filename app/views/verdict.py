@@ -21,10 +21,9 @@ from qualgate_app.text import (
 )
 
 from qualgate.errors import UsageError
-from qualgate.records import Verdict
+from qualgate.records import Comparison, Verdict
 from qualgate.store.queries import Answer, CaseDetail, Flip, FlipCount, RunSummary, StoredVerdict
 
-PAGE = 25
 DIRECTIONS = {"right → wrong": "lost", "wrong → right": "gained"}
 MEANING = {
     "approve": "Every critical rule is proven: the loss is smaller than what the policy allows.",
@@ -52,9 +51,9 @@ def show() -> None:
     left, right = st.columns([5, 3], gap="large")
     with left:
         _why(found.verdict)
+        _sizes(run, variant, counts)
     with right:
         _decision(run, found)
-    _sizes(run, variant, counts)
     _rules(found)
     _flips(run, variant, counts)
     _more(run, found)
@@ -148,13 +147,13 @@ def _sizes(run: RunSummary, variant: str, counts: tuple[FlipCount, ...]) -> None
     baseline, arm = run.arms[0], next(arm for arm in run.arms if arm.name == variant)
     size, full = arm.footprint, baseline.footprint
     smaller = f"{full.bytes_in_memory / size.bytes_in_memory:.1f}× smaller" if size and full else None
-    cells = st.columns(5)
+    cells = st.columns(4)
+    help = "scores of every metric; one answer may count under several"
     memory = size_text(size.bytes_in_memory) if size else "–"
     cells[0].metric("Weights in memory", memory, smaller, delta_color="off", delta_arrow="off")
-    cells[1].metric("Weights on disk", size_text(size.bytes_on_disk) if size else "–")
-    cells[2].metric("Bits a weight", f"{size.effective_bits:.2f}" if size else "–")
-    cells[3].metric("Right → wrong", sum(one.lost for one in counts))
-    cells[4].metric("Wrong → right", sum(one.gained for one in counts))
+    cells[1].metric("Bits a weight", f"{size.effective_bits:.2f}" if size else "–")
+    cells[2].metric("Right → wrong", sum(one.lost for one in counts), help=help)
+    cells[3].metric("Wrong → right", sum(one.gained for one in counts), help=help)
 
 
 def _rules(found: StoredVerdict) -> None:
@@ -190,7 +189,7 @@ def _rules(found: StoredVerdict) -> None:
                     value_text(one.metric, one.baseline),
                     value_text(one.metric, one.variant),
                     difference_text(one.metric, one.difference),
-                    f"{difference_text(one.metric, one.lower)} … {difference_text(one.metric, one.upper)}",
+                    _bounds(one),
                     "–" if one.lost is None else f"{one.lost} / {one.gained}",
                 )
                 for one in comparisons
@@ -199,6 +198,12 @@ def _rules(found: StoredVerdict) -> None:
         )
     )
     st.caption("Differences of rates are in points. Each bound is one-sided at the level shown.")
+
+
+def _bounds(one: Comparison) -> str:
+    """Of the difference, or of the variant's value where a rule bounds that."""
+    text = value_text if one.difference is None else difference_text
+    return f"{text(one.metric, one.lower)} … {text(one.metric, one.upper)}"
 
 
 # ---------------------------------------------------------------------------------------------------------- the flips
@@ -214,27 +219,35 @@ def _flips(run: RunSummary, variant: str, counts: tuple[FlipCount, ...]) -> None
     chosen = st.columns(3)
     metrics = ["all", *dict.fromkeys(one.metric for one in counts)]
     sets = ["all", *dict.fromkeys(one.evalset for one in counts)]
-    way = chosen[0].selectbox("Direction", [*DIRECTIONS, "both"], key="direction", bind="query-params")
-    metric = chosen[1].selectbox("Metric", metrics, key="metric", bind="query-params")
-    evalset = chosen[2].selectbox("Set", sets, key="set", bind="query-params")
+    way = chosen[0].selectbox(
+        "Direction", [*DIRECTIONS, "both"], key="direction", bind="query-params", on_change=_first_flip
+    )
+    metric = chosen[1].selectbox("Metric", metrics, key="metric", bind="query-params", on_change=_first_flip)
+    evalset = chosen[2].selectbox("Set", sets, key="set", bind="query-params", on_change=_first_flip)
     direction: Any = DIRECTIONS.get(way)
     fits = [one for one in counts if metric in ("all", one.metric) and evalset in ("all", one.evalset)]
     total = sum((direction != "gained") * one.lost + (direction != "lost") * one.gained for one in fits)
     if not total:
         st.caption("None with these filters.")
         return
-    at = min(max(st.session_state.get("flip", 1), 1), total)
+    asked = st.query_params.get("flip", "1")
+    at = min(max(int(asked) if asked.isdecimal() else 1, 1), total)
     with st.container(horizontal=True, vertical_alignment="center"):
-        if st.button("Previous", icon=":material/chevron_left:", disabled=at == 1):
-            at -= 1
-        if st.button("Next", icon=":material/chevron_right:", disabled=at == total):
-            at += 1
+        st.button("Previous", shortcut="k", disabled=at == 1, on_click=_show_flip, args=(at - 1,))
+        st.button("Next", shortcut="j", disabled=at == total, on_click=_show_flip, args=(at + 1,))
         st.caption(f"{at} of {total}")
-    st.session_state.flip = at
     only = (None if metric == "all" else metric, None if evalset == "all" else evalset, direction)
     found = data.flips(run.run_id, variant, *only, limit=1, offset=at - 1)
     if found:
         _case(found[0], data.case_detail(run.run_id, variant, found[0]))
+
+
+def _show_flip(number: int) -> None:
+    st.query_params["flip"] = str(number)
+
+
+def _first_flip() -> None:
+    st.query_params.pop("flip", None)
 
 
 def _case(flip: Flip, detail: CaseDetail) -> None:
@@ -312,11 +325,23 @@ def _more(run: RunSummary, found: StoredVerdict) -> None:
     with st.expander("Arms and identities"):
         st.html(
             table(
-                ["arm", "weights", "model", "done", "errors", "weights sha256", "tokenizer", "template", "engine"],
+                [
+                    "arm",
+                    "weights",
+                    "on disk",
+                    "model",
+                    "done",
+                    "errors",
+                    "weights sha256",
+                    "tokenizer",
+                    "template",
+                    "engine",
+                ],
                 [
                     (
                         escape(arm.name),
                         escape(arm.spec.quantize.label if arm.spec.quantize else arm.spec.dtype),
+                        size_text(arm.footprint.bytes_on_disk) if arm.footprint else "–",
                         escape(arm.spec.model),
                         f"{arm.done:,} / {arm.expected:,}",
                         f"{arm.errors:,}",
@@ -328,7 +353,7 @@ def _more(run: RunSummary, found: StoredVerdict) -> None:
                     )
                     for arm in run.arms
                 ],
-                numbers=(3, 4),
+                numbers=(2, 4, 5),
             )
         )
     with st.expander("Gate file"):

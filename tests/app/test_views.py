@@ -1,0 +1,192 @@
+"""Every page, without a browser: what a reviewer reads, and what a click writes."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from qualgate.records import Verdict
+from qualgate.store import decisions, queries, runs
+from qualgate.store.database import open_store
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def shown(app) -> str:
+    """All that a page says, as one text."""
+    assert not app.exception, [one.value for one in app.exception]
+    kinds = ("header", "subheader", "markdown", "caption", "text", "code", "info", "success", "error", "html", "button")
+    return "\n".join(str(getattr(one, "value", "") or one.proto) for kind in kinds for one in app.get(kind))
+
+
+def press(app, label: str):
+    return next(button for button in app.button if button.label == label).click()
+
+
+def decide_in(app, label: str, name: str, reason: str):
+    app.text_input(key="decide_name").input(name)
+    app.text_area(key="decide_reason").input(reason)
+    return press(app, label).run()
+
+
+def test_the_queue_lists_what_waits_for_a_person(made, open_page):
+    page = shown(open_page())
+    assert "5 variants" in page
+    assert "approve" in page
+    assert "block" in page
+    assert "int2-g32" in page
+
+
+def test_runs_show_their_state_and_what_became_of_each_variant(made, open_page):
+    page = shown(open_page("runs"))
+    assert "900 of 900 answers" in page
+    assert "resumes" in page, "the run under way"
+    assert "no verdict" in page
+
+
+def test_a_verdict_says_why_and_shows_the_first_loss_side_by_side(made, open_page):
+    app = open_page("verdict", run=made.complete, variant="int2-g32")
+    page = shown(app)
+    assert "exact_match [pooled] fell" in page
+    assert "A loss beyond what the policy allows is proven." in page
+    assert "<del>" in page
+    assert "<ins>" in page
+    assert "prompt" in page
+    assert "reference" in page
+    assert len(app.get("plotly_chart")) == 3
+
+
+def test_flips_are_filtered_and_walked_through(made, open_page):
+    app = open_page("verdict", run=made.complete, variant="int2-g32")
+    app.selectbox(key="set").select("tool_calls").run()
+    app.selectbox(key="metric").select("tool_call.valid").run()
+    first = shown(app)
+    assert "tool_calls / " in first
+    press(app, "Next").run()
+    second = shown(app)
+    assert "\n2 of " in second
+    assert first != second
+    assert app.query_params["flip"] == "2"
+    app.selectbox(key="direction").select("wrong → right").run()
+    assert "flip" not in app.query_params, "another filter starts at its first flip"
+
+
+def test_a_link_opens_the_same_variant_with_the_same_filters(made, open_page):
+    app = open_page("verdict", run=made.complete, variant="int2-g32", set="tool_calls", flip="3")
+    assert app.selectbox(key="set").value == "tool_calls"
+    assert "\n3 of " in shown(app)
+
+
+def test_approving_with_name_and_reason_is_recorded_and_shown(made, open_page):
+    app = open_page("verdict", run=made.complete, variant="int8")
+    decide_in(app, "Approve", "Ada Lovelace", "All flips are improvements.")
+    with open_store(made.url) as store:
+        [made_decision] = queries.list_decisions(store)
+        assert (made_decision.action, made_decision.name, made_decision.variant) == ("approve", "Ada Lovelace", "int8")
+        decisions.check_chain(store)
+    assert "All flips are improvements." in shown(app)
+    assert "4 variants" in shown(open_page())
+    chain = shown(open_page("decisions"))
+    assert "The chain is whole" in chain
+    assert "Ada Lovelace" in chain
+
+
+def test_a_decision_without_a_reason_is_refused_and_says_so(made, open_page):
+    app = open_page("verdict", run=made.complete, variant="int8")
+    page = shown(decide_in(app, "Block", "Ada", " "))
+    assert "Nothing was recorded." in page
+    assert "name and a reason" in page
+    with open_store(made.url) as store:
+        assert queries.list_decisions(store) == ()
+
+
+def test_a_verdict_that_changed_while_the_page_was_open_is_not_decided(made, open_page):
+    app = open_page("verdict", run=made.complete, variant="int8")
+    changed = Verdict(variant="int8", word="block", exit=10, reasons=("decided again",))
+    with open_store(made.url) as store:
+        runs.add_verdicts(store, made.complete, [changed], runs.policy(store, made.complete))
+    decide_in(app, "Approve", "Ada", "fine")
+    with open_store(made.url) as store:
+        assert queries.list_decisions(store) == ()
+
+
+def test_an_invalid_run_offers_no_approval(made, open_page):
+    with open_store(made.url) as store:
+        invalid = Verdict(variant="int8", word="invalid", exit=13, reasons=("3 units are missing",))
+        runs.add_verdicts(store, made.complete, [invalid], runs.policy(store, made.complete))
+    app = open_page("verdict", run=made.complete, variant="int8")
+    assert next(button for button in app.button if button.label == "Approve").disabled
+    assert "cannot be approved" in shown(app)
+
+
+def test_a_run_under_way_shows_how_far_it_is(made, open_page):
+    page = shown(open_page("verdict", run=made.under_way, variant="int8"))
+    assert "There is no verdict yet: 6 of 60 answers are in" in page
+
+
+def test_what_a_model_wrote_is_shown_as_text_with_the_invisible_made_visible(made, open_page):
+    page = shown(open_page("verdict", run=made.hostile, variant="int2-g32"))
+    assert "&lt;script&gt;" in page
+    assert "<script" not in page
+    assert "<img" not in page
+    for mark in ("\\u202e", "\\u001b", "\\u0000", "\\u200b"):
+        assert mark in page
+    for raw in ("\u202e", "\x1b", "\x00", "\u200b"):
+        assert raw not in page
+
+
+def test_a_broken_chain_is_shown_as_broken(made, open_page):
+    decide_in(open_page("verdict", run=made.complete, variant="int8"), "Block", "Ada", "no")
+    with open_store(made.url) as store, store.write() as connection:
+        connection.execute(text("drop trigger decisions_no_update"))
+        connection.execute(text("update decisions set name = 'Eve'"))
+    page = shown(open_page("decisions"))
+    assert "The chain of decisions is broken." in page
+    assert "decision 1" in page
+
+
+def empty(path):
+    open_store(f"sqlite:///{path}").close()
+
+
+def newer(path):
+    empty(path)
+    with sqlite3.connect(path) as connection:
+        connection.execute("update alembic_version set version_num = '0999'")
+
+
+@pytest.mark.parametrize("view", ["queue", "runs", "verdict", "decisions"])
+@pytest.mark.parametrize(
+    ("prepare", "said"),
+    [
+        (empty, "qualgate run|Nobody has decided"),
+        (lambda path: None, "no store yet"),
+        (newer, "pip install --upgrade qualgate"),
+        (lambda path: path.write_text("not a database\n" * 100), "not a database"),
+    ],
+    ids=["empty", "missing", "newer", "not a database"],
+)
+def test_a_store_that_cannot_be_shown_is_explained_plainly(tmp_path, monkeypatch, open_page, view, prepare, said):
+    prepare(tmp_path / "x.db")
+    monkeypatch.setenv("QUALGATE_STORE", f"sqlite:///{tmp_path / 'x.db'}")
+    page = shown(open_page(view))
+    assert any(words in page for words in said.split("|"))
+
+
+def test_unknown_runs_and_variants_are_explained(made, open_page):
+    assert "no run 'nope'" in shown(open_page("verdict", run="nope"))
+    assert "no variant 'nope'" in shown(open_page("verdict", run=made.complete, variant="nope"))
+
+
+def test_the_dashboard_starts_without_torch_or_the_engine():
+    code = (
+        "import sys; from qualgate_app import data, charts, text; "
+        "print([m for m in sys.modules if m == 'torch' or m.startswith(('qualgate.engine', 'qualgate.gate'))])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == "[]"
