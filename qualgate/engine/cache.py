@@ -103,6 +103,15 @@ def regroup(rows: Sequence[CachedRow], config: PreTrainedConfig) -> Cache:
     return cache
 
 
+def compacted(rows: Sequence[CachedRow], config: PreTrainedConfig) -> list[CachedRow]:
+    """The same rows in a small cache of their own, so that the one they were in can go."""
+    if not rows:
+        return []
+    cache = regroup(rows, config)
+    width = cache.get_seq_length()
+    return [CachedRow(cache, index, width - (row.stop - row.start), width) for index, row in enumerate(rows)]
+
+
 def _aligned(rows: list[tuple[torch.Tensor, CachedRow]], width: int) -> torch.Tensor:
     first = rows[0][0]
     # Zeros, not empty: a masked NaN would still spoil a row's attention.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import torch
+from transformers import PreTrainedConfig
 
 from qualgate.engine.artifact import BaselineAnswers, Recorder, read_artifact, write_artifact
-from qualgate.engine.cache import CachedRow
+from qualgate.engine.cache import CachedRow, compacted
 from qualgate.engine.forward import open_decoder
 from qualgate.engine.generate import Pending, decode, generate
 from qualgate.engine.likelihood import Reading, kl_divergence, read_answers
@@ -44,7 +45,7 @@ def run_job(arm: LoadedArm, job: Job) -> JobResult:
             for reading in read_answers(decoder, prompts, baseline.answers, vocabulary, keep_cache=job.drafted):
                 agreement.measure(reading, baseline)
                 if job.drafted:
-                    pending += _offer(reading, transcript)
+                    pending += _offer(reading, transcript, decoder.config)
             decode(decoder, pending, transcript)
             answers = _answers(arm, job, transcript)
             drifts = agreement.drifts(job, baseline, answers)
@@ -60,21 +61,23 @@ def run_job(arm: LoadedArm, job: Job) -> JobResult:
     )
 
 
-def _offer(reading: Reading, transcript: Transcript) -> list[Pending]:
+def _offer(reading: Reading, transcript: Transcript, config: PreTrainedConfig) -> list[Pending]:
     """Offer the baseline's answers as drafts; returns the rows that disagreed and go on by themselves.
 
     Each keeps the slots of its prompt and of the accepted tokens; the rejected ones are left behind.
     """
     assert reading.cache is not None
     accepted, open_ = transcript.accept(reading.rows, reading.logits, reading.answer, reading.offered)
-    said = transcript.tokens[reading.rows, transcript.length[reading.rows] - 1]
-    return [
-        Pending(row, token, CachedRow(reading.cache, index, start, reading.stop + kept))
-        for index, (row, token, start, kept, goes_on) in enumerate(
-            zip(*(x.tolist() for x in (reading.rows, said, reading.start, accepted, open_)), strict=True)
+    rows = reading.rows[open_].tolist()
+    said = transcript.tokens[rows, transcript.length[rows] - 1].tolist()
+    cached = [
+        CachedRow(reading.cache, index, start, reading.stop + kept)
+        for index, (start, kept, goes_on) in enumerate(
+            zip(reading.start.tolist(), accepted.tolist(), open_.tolist(), strict=True)
         )
         if goes_on
     ]
+    return [Pending(*row) for row in zip(rows, said, compacted(cached, config), strict=True)]
 
 
 class _Agreement:

@@ -12,7 +12,7 @@ from qualgate.engine.cache import new_cache
 from qualgate.engine.forward import Decoder, pad, split
 from qualgate.engine.generate import PREFILL_TOKENS
 
-LOGITS_AT_ONCE = 2**24  # numbers: 64 MB of float32
+LOGITS_AT_ONCE = 2**22  # numbers: 16 MB of float32, and a few temporaries as large
 FLOAT64_AT_ONCE = 2**20  # numbers: 8 MB in each of a few float64 tensors
 
 
