@@ -29,7 +29,9 @@ def latency_ratio(
         if percentile is None:
             top, bottom = other[index].sum(axis=1), base[index].sum(axis=1)
         else:
-            top, bottom = np.percentile([other[index], base[index]], percentile, axis=2)
+            top, bottom = (
+                np.percentile(drawn, percentile, axis=1, overwrite_input=True) for drawn in (other[index], base[index])
+            )
         return np.divide(top, bottom, out=np.full(len(top), np.inf), where=bottom > 0)
 
     return bootstrap(ratio, len(base), limit, np.random.default_rng(SEED), alpha, DRAWS)
