@@ -22,6 +22,7 @@ from qualgate_app.text import (
 
 from qualgate.errors import UsageError
 from qualgate.records import Comparison, Verdict
+from qualgate.store.decisions import Action
 from qualgate.store.queries import Answer, CaseDetail, Flip, FlipCount, RunSummary, StoredVerdict
 
 DIRECTIONS = {"right → wrong": "lost", "wrong → right": "gained"}
@@ -110,7 +111,7 @@ def _decision(run: RunSummary, found: StoredVerdict) -> None:
                 f"<code>{escape(made.hash[:12])}</code></div>"
             )
         st.markdown("**Decide again**" if found.decision else "**Your decision**")
-        word, action = found.verdict.word, None
+        word = found.verdict.word
         if word == "invalid":
             st.caption("An invalid run cannot be approved. Run it again.")
         elif word == "block":
@@ -119,15 +120,13 @@ def _decision(run: RunSummary, found: StoredVerdict) -> None:
             name = st.text_input("Name", value=st.session_state.get("reviewer", ""), key="decide_name", max_chars=200)
             reason = st.text_area("Reason", key="decide_reason", height=80, max_chars=4000)
             approve, block = st.columns(2)
-            if approve.form_submit_button("Approve", width="stretch", disabled=word == "invalid"):
-                action = "approve"
-            if block.form_submit_button("Block", width="stretch"):
-                action = "block"
-        if action:
-            _record(run, found, action, name, reason)
+            approved = approve.form_submit_button("Approve", width="stretch", disabled=word == "invalid")
+            blocked = block.form_submit_button("Block", width="stretch")
+        if approved or blocked:
+            _record(run, found, "approve" if approved else "block", name or "", reason or "")
 
 
-def _record(run: RunSummary, found: StoredVerdict, action: Any, name: str, reason: str) -> None:
+def _record(run: RunSummary, found: StoredVerdict, action: Action, name: str, reason: str) -> None:
     seen = found.decisions[-1].hash if found.decisions else None
     try:
         data.decide(run.run_id, found.verdict.variant, action, name, reason, found.sha256, seen)

@@ -253,7 +253,7 @@ def run_summary(store: Store, run_id: str) -> RunSummary:
             .where(units.c.run_id == run_id, units.c.arm == "baseline", units.c.repeat == 0)
             .group_by(units.c.evalset)
         )
-        cases_of: dict[str, int] = dict(tuple(row) for row in sizes)
+        cases_of: dict[str, int] = {row[0]: row[1] for row in sizes}
         sets = connection.execute(select(evalsets).where(evalsets.c.run_id == run_id).order_by(evalsets.c.position))
         lines = connection.execute(select(arms).where(arms.c.run_id == run_id).order_by(arms.c.position))
         newest = connection.execute(

@@ -39,6 +39,7 @@ from qualgate.store import plain, seal, tables
 from qualgate.store.database import Store
 from qualgate.store.tables import arms, cases, evalsets, scores, units, verdicts
 
+AnyRow = Row[*tuple[Any, ...]]
 KEY = (units.c.arm, units.c.evalset, units.c.case_id, units.c.repeat)
 SCORE = (  # ordered as the digest takes them
     scores.c.metric,
@@ -270,9 +271,9 @@ def _see_arm(connection: Connection, run_id: str, name: str, identity: ArmIdenti
         connection.execute(update(arms).where(*here).values(**values))
 
 
-def _units(connection: Connection, run_id: str, arm: str, keys: Iterable[UnitKey]) -> dict[UnitKey, Row[Any]]:
+def _units(connection: Connection, run_id: str, arm: str, keys: Iterable[UnitKey]) -> dict[UnitKey, AnyRow]:
     wanted = [(key.evalset, key.case_id, key.repeat) for key in keys if key.arm == arm]
-    found: dict[UnitKey, Row[Any]] = {}
+    found: dict[UnitKey, AnyRow] = {}
     for start in range(0, len(wanted), 200):
         rows = connection.execute(
             select(*KEY, units.c.unit_id, units.c.case_hash, units.c.status, units.c.answer_sha256).where(
@@ -281,7 +282,7 @@ def _units(connection: Connection, run_id: str, arm: str, keys: Iterable[UnitKey
                 tuple_(units.c.evalset, units.c.case_id, units.c.repeat).in_(wanted[start : start + 200]),
             )
         )
-        found |= {UnitKey(*row[:4]): row for row in rows}
+        found.update((UnitKey(*row[:4]), row) for row in rows)
     return found
 
 
@@ -533,14 +534,14 @@ def _scores_by_unit(connection: Connection, run_id: str, arm: str | None = None)
     return by_unit
 
 
-def _intact(row: Row[Any], said: Sequence[Sequence[Any]]) -> bool:
+def _intact(row: AnyRow, said: Sequence[Sequence[Any]]) -> bool:
     *head, text, token_ids, logprobs, margins, kl = row[_HEAD:-1]
     if None in (text, token_ids, logprobs, margins, kl):
         return False
     return row.sha256 == seal.digest((*row[:4], *head, *said), text.encode("utf-8"), token_ids, logprobs, margins, kl)
 
 
-def _unit_evidence(key: UnitKey, row: Row[Any], said: Sequence[Sequence[Any]]) -> UnitEvidence:
+def _unit_evidence(key: UnitKey, row: AnyRow, said: Sequence[Sequence[Any]]) -> UnitEvidence:
     if row.status == "error":
         return UnitEvidence(key=key, case_hash=row.case_hash, status="error", cluster=row.cluster, error=row.error)
     values: dict[str, float | None] = {score[0]: score[1] for score in said}

@@ -62,8 +62,8 @@ def browser() -> Iterator[Browser]:
 
 def test_a_reviewer_approves_from_the_queue(made, dashboard, browser):
     page = browser.new_page()
-    page.set_default_timeout(30_000)
-    expect.set_options(timeout=30_000)
+    page.set_default_timeout(60_000)
+    expect.set_options(timeout=60_000)
     outside: list[str] = []
     page.on(
         "request", lambda sent: None if sent.url.startswith((dashboard, "data:", "blob:")) else outside.append(sent.url)
