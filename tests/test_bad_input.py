@@ -1,0 +1,149 @@
+"""What a user can get wrong, through the command line: what, where, what next; exit 64 (13, 12); nothing lost."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from qualgate.errors import Exit
+from tests.gated_model import make_workspace, write_evalset
+from tests.test_run import qualgate, rows
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    return make_workspace(tmp_path_factory.mktemp("made"), cases=24).parent
+
+
+@pytest.fixture
+def workspace(made, tmp_path) -> Path:
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    return tmp_path
+
+
+def replaced(name: str, old: str, new: str) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        text = (folder / name).read_text(encoding="utf-8")
+        assert old in text
+        (folder / name).write_text(text.replace(old, new, 1), encoding="utf-8")
+
+    return change
+
+
+def truncated_weights(folder: Path) -> None:
+    weights = folder / "model" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+
+
+def pickled_weights(folder: Path) -> None:
+    (folder / "model" / "model.safetensors").rename(folder / "model" / "pytorch_model.bin")
+
+
+def remote_code(folder: Path) -> None:
+    config = folder / "model" / "config.json"
+    body = json.loads(config.read_text()) | {"auto_map": {"AutoModelForCausalLM": "modeling.Evil"}}
+    config.write_text(json.dumps(body))
+
+
+def first_line(change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
+    def apply(folder: Path) -> None:
+        path = folder / "echo.jsonl"
+        lines = path.read_bytes().splitlines(keepends=True)
+        path.write_bytes(change(lines[0]) + b"".join(lines[1:]))
+
+    return apply
+
+
+def long_prompt(line: bytes) -> bytes:
+    return json.dumps(json.loads(line) | {"prompt": "x" * 600}).encode() + b"\n"
+
+
+def duplicate_id(folder: Path) -> None:
+    path = folder / "echo.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([*lines, lines[0]]))
+
+
+MISTAKES = {
+    "no weights": (lambda f: (f / "model" / "model.safetensors").unlink(), ["model"]),
+    "truncated weights": (truncated_weights, ["model.safetensors"]),
+    "pickle weights": (pickled_weights, ["safetensors"]),
+    "remote code": (remote_code, ["auto_map"]),
+    "no tokenizer": (lambda f: (f / "model" / "tokenizer.json").unlink(), ["tokenizer"]),
+    "no such model folder": (replaced("gate.yaml", "./model", "./modle"), ["gate.yaml", "modle"]),
+    "unknown key": (replaced("gate.yaml", "workers:", "wrokers:"), ["gate.yaml:", "wrokers", "workers"]),
+    "misspelt metric": (replaced("gate.yaml", "exact_match", "exact_mach"), ["gate.yaml:", "exact_match"]),
+    "key of a later version": (
+        replaced("gate.yaml", "int2: {", "int2: {kv_cache: int8, "),
+        ["gate.yaml:", "not in this version"],
+    ),
+    "duplicate key": (replaced("gate.yaml", "version: 1", "version: 1\nversion: 1"), ["gate.yaml:2", "version"]),
+    "threshold out of range": (replaced("gate.yaml", "max_drop: 0.10", "max_drop: 1.5"), ["gate.yaml:", "max_drop"]),
+    "threshold not a number": (replaced("gate.yaml", "max_drop: 0.10", "max_drop: .nan"), ["gate.yaml:", "max_drop"]),
+    "empty evalset": (lambda f: (f / "echo.jsonl").write_text(""), ["echo"]),
+    "duplicate case id": (duplicate_id, ["echo.jsonl:25", "echo-000"]),
+    "malformed line": (first_line(lambda line: line[:-3] + b"\n"), ["echo.jsonl:1"]),
+    "invalid UTF-8": (first_line(lambda line: line.replace(b"echo-000", b"echo-\xff")), ["echo.jsonl:1"]),
+    "prompt over the context": (first_line(long_prompt), ["echo-000", "512"]),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_stops_before_generation_with_exit_64_and_says_where(mistake, workspace):
+    change, said = MISTAKES[mistake]
+    change(workspace)
+    done = qualgate("run", "gate.yaml", cwd=workspace)
+    assert done.returncode == Exit.USAGE, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    for word in said:
+        assert word in done.stderr, done.stderr
+    assert not (workspace / "qualgate.db").exists()
+
+
+def test_a_model_whose_logits_are_not_numbers_ends_as_an_incomplete_run_and_never_as_an_answer(workspace):
+    from safetensors.torch import load_file, save_file
+
+    path = workspace / "model" / "model.safetensors"
+    tensors = load_file(path)
+    tensors["model.norm.weight"][0] = float("nan")
+    save_file(tensors, path, metadata={"format": "pt"})
+    done = qualgate("run", "gate.yaml", cwd=workspace)
+    assert done.returncode == Exit.INFRASTRUCTURE, done.stdout + done.stderr
+    assert "NaN" in done.stdout
+    assert "Traceback" not in done.stderr
+    assert rows(workspace, "select distinct status from units") == [("error",)]
+    assert rows(workspace, "select count(*) from scores") == [(0,)]
+
+
+def test_a_variant_with_another_tokenizer_is_undecided_never_compared(workspace):
+    shutil.copytree(workspace / "model", workspace / "other")
+    settings = workspace / "other" / "tokenizer_config.json"
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | {"model_max_length": 99}))
+    replaced("gate.yaml", "same: {model: ./model", "same: {model: ./other")(workspace)
+    done = qualgate("run", "gate.yaml", cwd=workspace)
+    assert done.returncode == Exit.BLOCK, done.stdout + done.stderr
+    same = next(line for line in done.stdout.splitlines() if line.startswith("same "))
+    assert "tokenizer differs" in done.stdout, same
+
+
+def test_an_answer_that_a_tampered_store_no_longer_vouches_for_is_an_integrity_failure(workspace):
+    import sqlite3
+
+    assert qualgate("run", "gate.yaml", cwd=workspace).returncode in (10, 12)
+    with sqlite3.connect(workspace / "qualgate.db") as connection:
+        connection.execute("update scores set value = 1, verdict = 1 where value = 0")
+    done = qualgate("gate", "gate.yaml", cwd=workspace)
+    assert done.returncode == Exit.INTEGRITY, done.stdout
+
+
+def test_a_set_of_many_cases_is_checked_as_a_whole_and_every_fault_is_named(workspace):
+    rows_ = [{"id": f"r{i}", "task": "t", "prompt": "x", "max_new_tokens": 0, "answer": "y"} for i in range(3)]
+    write_evalset(workspace, rows_)
+    done = qualgate("evalset", "check", "echo.yaml", cwd=workspace)
+    assert done.returncode == Exit.USAGE
+    for line in (1, 2, 3):
+        assert f"echo.jsonl:{line}" in done.stderr
