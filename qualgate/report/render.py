@@ -69,17 +69,16 @@ def value_text(metric: str, value: float | None) -> str:
 
 
 def difference_text(comparison: Comparison) -> str:
-    """The difference with its one-sided bounds: points for rates, the metric's unit otherwise."""
-    if comparison.difference is None:
+    """Quality: the difference in points with its one-sided bounds. Drift: bounds of the value. Latency: of the ratio."""
+    kind = METRICS[comparison.metric].kind
+    scale, form = (100, "+.1f") if kind == "quality" else (1, ".4g")
+    low, high = (
+        "…" if bound is None else format(scale * bound, form) for bound in (comparison.lower, comparison.upper)
+    )
+    if low == high == "…":
         return "–"
-    points = METRICS[comparison.metric].unit == "rate"
-    scale, form = (100, "+.1f") if points else (1, "+.4g")
-    text = format(scale * comparison.difference, form)
-    if comparison.lower is None and comparison.upper is None:
-        return text
-    low = "…" if comparison.lower is None else format(scale * comparison.lower, form)
-    high = "…" if comparison.upper is None else format(scale * comparison.upper, form)
-    return f"{text} [{low}, {high}]"
+    head = "" if comparison.difference is None else format(scale * comparison.difference, form) + " "
+    return f"{head}[{low}, {high}]" + (" x" if kind == "latency" else "")
 
 
 def flips_text(comparison: Comparison) -> str:
@@ -114,7 +113,7 @@ def report_as_markdown(report: Report) -> str:
     for verdict in report.verdicts:
         lines += ["", f"## {verdict.variant}: {verdict.word}", ""]
         lines += [f"- {visible(reason)}" for reason in verdict.reasons]
-        lines += ["", "| rule | slice | tier | n | baseline | variant | difference [95 %] | lost / gained | result |"]
+        lines += ["", "| rule | slice | tier | n | baseline | variant | difference [bounds] | lost / gained | result |"]
         lines += ["|---|---|---|---|---|---|---|---|---|"]
         lines += [
             f"| {c.rule} | {_cell(c.slice)} | {c.tier} | {c.n} | {value_text(c.metric, c.baseline)} "

@@ -71,7 +71,7 @@ def _arms(report: Report) -> Table:
 def _comparisons(comparisons) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for name, justify in (("  rule", "left"), ("slice", "left"), ("n", "right"), ("baseline", "right"),
-                          ("variant", "right"), ("difference [95 %]", "right"), ("lost/gained", "right"),
+                          ("variant", "right"), ("difference [bounds]", "right"), ("lost/gained", "right"),
                           ("result", "left")):  # fmt: skip
         table.add_column(name, justify=justify, no_wrap=name != "  rule")  # type: ignore[arg-type]
     for c in comparisons:
