@@ -102,7 +102,8 @@ def _transformers(arm: LoadedArm, batch: Sequence[Question]) -> list[list[int]]:
     token_ids, lengths = pad([question.token_ids for question in batch], arm.model.device)
     width = token_ids.shape[1]
     mask = torch.arange(width, device=token_ids.device) >= (width - lengths)[:, None]
-    said = arm.model.generate(
+    model: Any = arm.model
+    said = model.generate(
         token_ids, attention_mask=mask.long(), do_sample=False, pad_token_id=0, eos_token_id=list(arm.stop_ids),
         max_new_tokens=max(question.max_new_tokens for question in batch),
     )[:, width:].tolist()  # fmt: skip

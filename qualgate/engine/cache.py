@@ -38,7 +38,7 @@ class KVLayer(CacheLayerMixin):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Append [rows, heads, new, head_dim]; returns all filled keys and values as views."""
         start, self.length = self.length, self.length + key_states.shape[-2]
-        if not self.is_initialized:
+        if self.keys is None or self.values is None:
             self.lazy_initialization(key_states, value_states)
             return key_states, value_states
         if self.length > self.keys.shape[-2]:
@@ -89,7 +89,7 @@ def regroup(rows: Sequence[CachedRow], config: PreTrainedConfig) -> Cache:
     sources = list({id(row.cache): row.cache for row in rows}.values())
     for index, layer in enumerate(cache.layers):
         old = {id(source): source.layers[index] for source in sources}
-        if not isinstance(layer, KVLayer) or not next(iter(old.values())).is_initialized:
+        if not isinstance(layer, KVLayer) or not any(getattr(layer, "is_initialized", False) for layer in old.values()):
             continue
         layer.lazy_initialization(
             *(

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers.cache_utils import Cache
 
+from qualgate.errors import NotInThisVersion
+
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
@@ -34,9 +36,19 @@ class Decoder:
         self._takes_keep = "logits_to_keep" in accepted
         self._hidden: torch.Tensor | None = None
 
+        head = model.get_output_embeddings()
+        if head is None:
+            raise NotInThisVersion(f"{type(model).__name__} has no output head of its own, so it cannot be run yet.")
+        self.head: torch.nn.Module = head
+        self._weight = next(head.parameters())  # [vocabulary, width]
+
     @property
-    def head(self) -> torch.nn.Module:
-        return self.model.get_output_embeddings()
+    def device(self) -> torch.device:
+        return self._weight.device
+
+    @property
+    def vocabulary(self) -> int:
+        return self._weight.shape[0]
 
     def forward(self, token_ids: torch.Tensor, lengths: torch.Tensor, cache: Cache | None, keep: int) -> Step:
         """Read `token_ids` [rows, new], the last `new` slots of rows that are right-aligned.

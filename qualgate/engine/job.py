@@ -27,7 +27,7 @@ def run_job(arm: LoadedArm, job: Job) -> JobResult:
     proposed = accepted = [0] * len(prompts)
     drifts: tuple[Drift, ...] = ()
     with open_decoder(arm.model) as decoder:
-        device = decoder.head.weight.device
+        device = decoder.device
         transcript = Transcript([prompt.max_new_tokens for prompt in job.prompts], arm.stop_ids, device)
         if arm.spec.is_baseline or not job.artifact:
             recorder = Recorder(decoder) if job.artifact else None
@@ -41,8 +41,7 @@ def run_job(arm: LoadedArm, job: Job) -> JobResult:
                 generate(decoder, prompts, transcript)
             agreement = _Agreement(len(prompts))
             pending: list[Pending] = []
-            vocabulary = decoder.head.weight.shape[0]
-            for reading in read_answers(decoder, prompts, baseline.answers, vocabulary, keep_cache=job.drafted):
+            for reading in read_answers(decoder, prompts, baseline.answers, keep_cache=job.drafted):
                 agreement.measure(reading, baseline)
                 if job.drafted:
                     pending += _offer(reading, transcript, decoder.config)

@@ -38,7 +38,6 @@ def read_answers(
     decoder: Decoder,
     prompts: Sequence[Sequence[int]],
     answers: Sequence[Sequence[int]],
-    vocabulary: int,
     *,
     keep_cache: bool,
 ) -> Iterator[Reading]:
@@ -47,8 +46,8 @@ def read_answers(
     Prompts are padded on the left and answers on the right, so that all answers start in the same slot. No token of
     a row ever attends to the padding behind it.
     """
-    device = decoder.head.weight.device
-    for part in _parts([len(prompt) for prompt in prompts], [len(answer) for answer in answers], vocabulary):
+    device = decoder.device
+    for part in _parts([len(prompt) for prompt in prompts], [len(answer) for answer in answers], decoder.vocabulary):
         prompt_ids, lengths = pad([prompts[row] for row in part], device)
         width, longest = prompt_ids.shape[1], max(len(answers[row]) for row in part)
         answer = torch.tensor(

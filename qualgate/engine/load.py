@@ -93,9 +93,9 @@ def load_arm(spec: ArmSpec, cache_dir: str | Path, sampling: dict[str, Any]) -> 
 
         packed = Path(cache_dir) / checkpoint_name(weights_hash(folder), spec.quantize, spec.dtype)
         pack(folder, spec.quantize, packed, spec.dtype)
-        replaced, quantized = _quantize(model, packed)
+        replaced, quantized = _quantize(model, folder, packed)
         on_disk += (packed / "packed.safetensors").stat().st_size - replaced
-    model.to(device)
+    torch.nn.Module.to(model, device)
     held = {tensor.data_ptr(): tensor.nbytes for tensor in (*model.parameters(), *model.buffers())}
     tokenizer = load_tokenizer(folder)
     return LoadedArm(
@@ -121,7 +121,7 @@ def _load_model(folder: Path, dtype: Any) -> PreTrainedModel:
 
     logging.disable_progress_bar()
     try:
-        model, report = AutoModelForCausalLM.from_pretrained(
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
             folder,
             dtype=torch.float32,
             local_files_only=True,
@@ -131,6 +131,7 @@ def _load_model(folder: Path, dtype: Any) -> PreTrainedModel:
         )
     except (ValueError, KeyError, OSError, RuntimeError) as error:
         raise UsageError(f"transformers cannot load {folder}: {error}") from error
+    model, report = loaded
     missing = sorted(report["missing_keys"])
     if missing:
         raise UsageError(
@@ -143,12 +144,12 @@ def _load_model(folder: Path, dtype: Any) -> PreTrainedModel:
     return model.eval().requires_grad_(False)
 
 
-def _quantize(model: PreTrainedModel, packed: Path) -> tuple[int, int]:
+def _quantize(model: PreTrainedModel, folder: Path, packed: Path) -> tuple[int, int]:
     """Put the packed weights in place of the float ones; returns (source bytes they replace on disk, packed bytes)."""
     from qualgate.quant.checkpoint import read_packed
     from qualgate.quant.linear import QuantizedLinear
 
-    entries = tensor_entries(Path(model.name_or_path))
+    entries = tensor_entries(folder)
     replaced = quantized = 0
     for name, weight in read_packed(packed).items():
         parent = model.get_submodule(name.rpartition(".")[0])

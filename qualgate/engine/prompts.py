@@ -90,9 +90,11 @@ class Renderer:
             )
         try:
             with _time_limit(RENDER_SECONDS):
-                return self.tokenizer.apply_chat_template(
+                rendered = self.tokenizer.apply_chat_template(
                     case.body["messages"], tools=case.body.get("tools"), add_generation_prompt=True, tokenize=False
                 )
+                assert isinstance(rendered, str)
+                return rendered
         except Exception as error:  # a template is a program of the model's author: anything can go wrong in it
             raise UsageError(
                 f"{case.evalset}/{case.id}: the chat template in {self.folder} fails on this case: "

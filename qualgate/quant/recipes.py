@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, cast
 
 from qualgate.errors import NotInThisVersion, UsageError
 from qualgate.records import QuantizeRecipe
@@ -48,4 +48,4 @@ def parse_recipe(value: Any) -> QuantizeRecipe:
         raise UsageError(
             f"quantize: group_size {group_size!r}: expected 0 (one scale a row) or a multiple of 8, such as 32 or 128."
         )
-    return QuantizeRecipe(method=method, group_size=group_size)
+    return QuantizeRecipe(method=cast(Any, method), group_size=group_size)
