@@ -16,7 +16,8 @@ from qualgate.records import ArmFootprint, ArmIdentity, ArmSpec, Policy, Score, 
 from qualgate.store import plain, seal
 from qualgate.store.database import Store
 from qualgate.store.decisions import Decision, of_variant
-from qualgate.store.runs import SCORE, verdict_digest
+from qualgate.store.rows import SCORE
+from qualgate.store.runs import verdict_digest
 from qualgate.store.tables import arms, cases, decisions, evalsets, runs, scores, units, verdicts
 
 Direction = Literal["lost", "gained"]  # right → wrong, wrong → right

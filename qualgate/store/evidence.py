@@ -1,0 +1,152 @@
+"""Reading back what a run recorded, checked against its digests."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, select
+
+from qualgate.errors import UsageError
+from qualgate.records import ArmEvidence, RunEvidence, Score, UnitEvidence, UnitKey
+from qualgate.store import plain, seal
+from qualgate.store.database import Store
+from qualgate.store.rows import ARRAYS, KEY, MEASURED, SCORE, AnyRow, expected_digest, score_columns, unit_name
+from qualgate.store.tables import arms, evalsets, runs, scores, units
+
+
+def evidence(store: Store, run_id: str) -> RunEvidence:
+    """Everything a verdict may rest on, each digest recomputed from the columns it covers.
+
+    Plain column selects: 14,000 units with their scores are read and checked in well under a second.
+    """
+    with store.read() as connection:
+        promised = connection.execute(select(runs.c.expected_sha256).where(runs.c.run_id == run_id)).scalar()
+        if promised is None:
+            raise UsageError(
+                f"no run {run_id!r} in this store. The dashboard and `qualgate report` list what there is."
+            )
+        sets = connection.execute(
+            select(evalsets.c.name, evalsets.c.sha256, evalsets.c.metrics_json)
+            .where(evalsets.c.run_id == run_id)
+            .order_by(evalsets.c.position)
+        ).all()
+        arm_rows = connection.execute(
+            select(arms.c.name, arms.c.observed_json).where(arms.c.run_id == run_id).order_by(arms.c.position)
+        ).all()
+        scored = _scores_by_unit(connection, run_id)
+        found = connection.execute(_EVIDENCE.where(units.c.run_id == run_id)).all()
+    integrity = []
+    if promised != expected_digest(sets, [(*row[:4], row.case_hash, row.cluster) for row in found]):
+        integrity.append("the list of expected units or evalsets is not the one written before generation")
+    by_arm: dict[str, list[UnitEvidence]] = defaultdict(list)
+    for row in found:
+        if row.status == "pending":
+            continue
+        said = scored.get(row.unit_id, ())
+        key = UnitKey(*row[:4])
+        if row.status == "done" and not _intact(row, said):
+            integrity.append(f"{unit_name(key)}: the stored answer or its scores are not what was recorded")
+            continue
+        by_arm[key.arm].append(_unit_evidence(key, row, said))
+    seen = tuple(
+        ArmEvidence(name=name, identity=plain.identity(observed), units=tuple(by_arm[name]))
+        for name, observed in arm_rows
+    )
+    return RunEvidence(
+        run_id=run_id,
+        expected=tuple(UnitKey(*row[:4]) for row in found),
+        metrics={row.name: tuple(json.loads(row.metrics_json)) for row in sets},
+        baseline=seen[0],
+        variants=seen[1:],
+        integrity=tuple(integrity),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredCompletion:
+    """One arm's answer to one case, as a report quotes it."""
+
+    key: UnitKey
+    text: str
+    finish_reason: str
+    scores: tuple[Score, ...]
+
+
+def completions(store: Store, run_id: str, arm: str) -> tuple[StoredCompletion, ...]:
+    """One arm's answers, ordered by unit."""
+    with store.read() as connection:
+        scored = _scores_by_unit(connection, run_id, arm)
+        rows = connection.execute(
+            select(*KEY, units.c.unit_id, units.c.text, units.c.finish_reason)
+            .where(units.c.run_id == run_id, units.c.arm == arm, units.c.status == "done")
+            .order_by(*KEY)
+        ).all()
+    return tuple(
+        StoredCompletion(
+            key=UnitKey(*row[:4]),
+            text=row.text,
+            finish_reason=row.finish_reason,
+            scores=tuple(Score(**score_columns(score)) for score in scored.get(row.unit_id, ())),
+        )
+        for row in rows
+    )
+
+
+_EVIDENCE = select(
+    *KEY,
+    units.c.unit_id,
+    units.c.cluster,
+    units.c.status,
+    units.c.error,
+    units.c.case_hash,  # from here on, after the key: what the digest covers, in its order
+    units.c.finish_reason,
+    *(units.c[name] for name in MEASURED),
+    units.c.text,
+    units.c.token_ids,
+    *(units.c[name] for name in ARRAYS),
+    units.c.sha256,
+).order_by(units.c.unit_id)
+_HEAD = list(_EVIDENCE.selected_columns).index(units.c.case_hash)
+
+
+def _scores_by_unit(connection: Connection, run_id: str, arm: str | None = None) -> dict[int, list[tuple[Any, ...]]]:
+    statement = select(scores.c.unit_id, *SCORE).join_from(scores, units).where(units.c.run_id == run_id)
+    if arm is not None:
+        statement = statement.where(units.c.arm == arm)
+    by_unit: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
+    for row in connection.execute(statement.order_by(scores.c.unit_id, scores.c.metric)):
+        by_unit[row[0]].append(tuple(row[1:]))
+    return by_unit
+
+
+def _intact(row: AnyRow, said: Sequence[Sequence[Any]]) -> bool:
+    *head, text, token_ids, logprobs, margins, kl = row[_HEAD:-1]
+    if None in (text, token_ids, logprobs, margins, kl):
+        return False
+    return row.sha256 == seal.digest((*row[:4], *head, *said), text.encode("utf-8"), token_ids, logprobs, margins, kl)
+
+
+def _unit_evidence(key: UnitKey, row: AnyRow, said: Sequence[Sequence[Any]]) -> UnitEvidence:
+    if row.status == "error":
+        return UnitEvidence(key=key, case_hash=row.case_hash, status="error", cluster=row.cluster, error=row.error)
+    values: dict[str, float | None] = {score[0]: score[1] for score in said}
+    values["latency.ttft"] = row.ttft
+    values["latency.e2e"] = row.e2e
+    values["latency.tpot"] = (row.e2e - row.ttft) / (row.answer_tokens - 1) if row.answer_tokens > 1 else None
+    return UnitEvidence(
+        key=key,
+        case_hash=row.case_hash,
+        status="done",
+        values=values,
+        scorers={score[0]: score[6] for score in said},
+        truncated=row.finish_reason == "length",
+        tokens=row.answer_tokens,
+        cluster=row.cluster,
+        kl=seal.floats(row.kl),
+        top1_agreement=row.top1_agreement,
+        first_divergence=row.first_divergence,
+    )

@@ -1,0 +1,105 @@
+"""How one unit and its scores stand in the tables, and the digests that seal them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from sqlalchemy import Row
+
+from qualgate.errors import IntegrityError
+from qualgate.identity import content_hash
+from qualgate.records import Completion, Drift, Score, UnitKey
+from qualgate.store import plain, seal
+from qualgate.store.tables import scores, units
+
+AnyRow = Row[*tuple[Any, ...]]
+KEY = (units.c.arm, units.c.evalset, units.c.case_id, units.c.repeat)
+SCORE = (  # ordered as the digest takes them
+    scores.c.metric,
+    scores.c.value,
+    scores.c.verdict,
+    scores.c.error_type,
+    scores.c.extracted,
+    scores.c.reason,
+    scores.c.scorer,
+)
+MEASURED = (
+    "prompt_tokens",
+    "answer_tokens",
+    "ttft",
+    "e2e",
+    "draft_proposed",
+    "draft_accepted",
+    "top1_agreement",
+    "first_divergence",
+    "length_ratio",
+)
+ARRAYS = ("logprobs", "margins", "kl")
+EXPECTED = ("arm", "evalset", "case_id", "repeat", "case_hash", "cluster")
+
+
+def unit_name(key: UnitKey) -> str:
+    repeat = f" repeat {key.repeat}" if key.repeat else ""
+    return f"{key.arm}: {key.evalset}/{key.case_id}{repeat}"
+
+
+def expected_digest(sets: Iterable[Sequence[Any]], expected: Iterable[Sequence[Any]]) -> str:
+    """Over what was promised before generation: nothing can later be dropped from the list or added to it."""
+    ordered = sorted(map(tuple, expected), key=lambda unit: unit[:4])
+    return content_hash([sorted(map(list, sets)), [list(unit) for unit in ordered]])
+
+
+def unit_row(completion: Completion, drift: Drift | None, said: Sequence[Sequence[Any]]) -> dict[str, Any]:
+    """What a finished unit adds to its planned row. `said`: its scores, as `score_rows` orders them."""
+    row: dict[str, Any] = {
+        "text": plain.storable(completion.text),
+        "finish_reason": completion.finish_reason,
+        "prompt_tokens": completion.prompt_tokens,
+        "answer_tokens": len(completion.token_ids),
+        "ttft": float(completion.ttft),
+        "e2e": float(completion.e2e),
+        "draft_proposed": completion.draft_proposed,
+        "draft_accepted": completion.draft_accepted,
+        "top1_agreement": None if drift is None else float(drift.top1_agreement),
+        "first_divergence": None if drift is None else drift.first_divergence,
+        "length_ratio": None if drift is None or drift.length_ratio is None else float(drift.length_ratio),
+        "token_ids": seal.pack_ints(completion.token_ids),
+        "logprobs": seal.pack_floats(completion.logprobs),
+        "margins": seal.pack_floats(completion.margins),
+        "kl": seal.pack_floats(drift.kl if drift is not None else ()),
+    }
+    key = completion.key
+    head = (key.arm, key.evalset, key.case_id, key.repeat, completion.case_hash, completion.finish_reason)
+    text = row["text"].encode("utf-8")
+    row["answer_sha256"] = seal.digest((*head, *said), text, row["token_ids"])
+    row["sha256"] = seal.digest(
+        (*head, *(row[name] for name in MEASURED), *said), text, row["token_ids"], *(row[name] for name in ARRAYS)
+    )
+    return row
+
+
+def score_rows(key: UnitKey, given: Iterable[Score]) -> list[tuple[Any, ...]]:
+    """The columns of SCORE, ordered by metric."""
+    rows = []
+    for score in sorted(given, key=lambda score: score.metric):
+        value = None if score.value is None else float(score.value)
+        if value is not None and value - value != 0:  # a database may keep NaN as NULL, and then it would say nothing
+            raise IntegrityError(f"{unit_name(key)}: {score.metric} is {value}, not a number; nothing was stored.")
+        extracted = None if score.extracted is None else plain.storable(score.extracted)
+        rows.append(
+            (
+                score.metric,
+                value,
+                score.verdict,
+                score.error_type,
+                extracted,
+                plain.storable(score.reason),
+                score.scorer,
+            )
+        )
+    return rows
+
+
+def score_columns(score: Sequence[Any]) -> dict[str, Any]:
+    return {column.name: value for column, value in zip(SCORE, score, strict=True)}
