@@ -11,7 +11,7 @@ demo: $(VENV)/.installed
 test: $(VENV)/.installed chromium
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/pyright
+	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 install: $(VENV)/.installed

@@ -290,7 +290,8 @@ def _fault(model: type[Written], document: Document, detail: Any) -> Fault:
         around = _model_at(model, place[:-1])
         if str(place[-1]) in around.later:
             return document.fault(place, f"`{name}` is not in this version", planned=True)
-        return document.fault(place, f"unknown key {quote(place[-1])}{nearest(str(place[-1]), (*around.model_fields, *around.later))}")
+        known = (*around.model_fields, *around.later)
+        return document.fault(place, f"unknown key {quote(place[-1])}{nearest(str(place[-1]), known)}")
     if kind == "missing":
         return document.fault(place[:-1], f"`{name}` is missing")
     if kind in ("planned", "stated"):

@@ -1,4 +1,4 @@
-"""The closed list of metrics a rule may name, with meaning, unit and formula id (shown by `qualgate config metrics`)."""
+"""The closed list of metrics a rule may name, with meaning and unit (shown by `qualgate config metrics`)."""
 
 from __future__ import annotations
 

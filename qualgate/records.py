@@ -140,7 +140,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """Units that one worker runs together as one batch. The baseline's job k and each variant's job k hold the same cases."""
+    """Units that one worker runs as one batch. The baseline's job k and each variant's job k hold the same cases."""
 
     index: int
     arm: ArmSpec

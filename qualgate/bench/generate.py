@@ -55,11 +55,14 @@ def run(quick: bool, model: str | None = None) -> dict[str, Any]:
         rounds=[{"cases": len(questions), "batch_size": best, "cases_with_other_tokens": different}, *rounds],
         goals=[
             goal(
-                "generate_speed", ">= 1.0x transformers.generate at its best batch size", median(ratios),
-                met=median(ratios) >= 1.0, spread=[min(ratios), max(ratios)],
+                "generate",
+                "generate_speed",
+                median(ratios),
+                met=median(ratios) >= 1.0,
+                spread=[min(ratios), max(ratios)],
             )
         ],
-    )  # fmt: skip
+    )
 
 
 def _questions(arm: LoadedArm, per_set: int) -> list[Question]:

@@ -69,7 +69,7 @@ def value_text(metric: str, value: float | None) -> str:
 
 
 def difference_text(comparison: Comparison) -> str:
-    """Quality: the difference in points with its one-sided bounds. Drift: bounds of the value. Latency: of the ratio."""
+    """Quality: the difference in points with its bounds. Drift: bounds of the value. Latency: bounds of the ratio."""
     kind = METRICS[comparison.metric].kind
     scale, form = (100, "+.1f") if kind == "quality" else (1, ".4g")
     low, high = (
