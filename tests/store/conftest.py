@@ -1,4 +1,4 @@
-"""The stores that the contract holds for. PostgreSQL joins by adding its URL here."""
+"""The databases that the contract holds for. PostgreSQL joins by adding its name and its URL here."""
 
 from __future__ import annotations
 
@@ -8,14 +8,29 @@ from pathlib import Path
 import pytest
 
 from qualgate.store.database import Store, open_store
+from tests.store.made import make_plan, make_run
+
+JUDGED = make_plan(cases=40)
+DATABASES = ("sqlite",)
 
 
-@pytest.fixture(params=["sqlite"])
+def new_url(database: str, folder: Path) -> str:
+    return {"sqlite": f"sqlite:///{folder / 'qualgate.db'}"}[database]
+
+
+@pytest.fixture(params=DATABASES)
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path / 'qualgate.db'}"
+    return new_url(request.param, tmp_path)
 
 
 @pytest.fixture
 def store(url: str) -> Iterator[Store]:
     with open_store(url) as opened:
         yield opened
+
+
+@pytest.fixture(scope="module", params=DATABASES)
+def judged(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, str]]:
+    """A store with one complete run, to be read alone."""
+    with open_store(new_url(request.param, tmp_path_factory.mktemp("judged"))) as opened:
+        yield opened, make_run(opened, JUDGED)

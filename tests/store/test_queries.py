@@ -6,14 +6,8 @@ import pytest
 
 from qualgate.errors import UsageError
 from qualgate.store import queries, runs
+from tests.store.conftest import JUDGED
 from tests.store.made import make_plan, make_run
-
-PLAN = make_plan(cases=40)
-
-
-@pytest.fixture
-def run_id(store):
-    return make_run(store, PLAN)
 
 
 def expected_flips(store, run_id, variant):
@@ -29,7 +23,8 @@ def expected_flips(store, run_id, variant):
     return found
 
 
-def test_flips_are_every_changed_answer_right_to_wrong_first(store, run_id):
+def test_flips_are_every_changed_answer_right_to_wrong_first(judged):
+    store, run_id = judged
     found = queries.flips(store, run_id, "int2-g32", limit=1000)
     facts = [(flip.metric, flip.evalset, flip.case_id, flip.direction) for flip in found]
     assert set(facts) == expected_flips(store, run_id, "int2-g32")
@@ -39,7 +34,8 @@ def test_flips_are_every_changed_answer_right_to_wrong_first(store, run_id):
     assert all(flip.reason for flip in found)
 
 
-def test_flips_are_filtered_and_paged(store, run_id):
+def test_flips_are_filtered_and_paged(judged):
+    store, run_id = judged
     every = queries.flips(store, run_id, "int2-g32", limit=1000)
     paged = [f for page in range(20) for f in queries.flips(store, run_id, "int2-g32", limit=7, offset=7 * page)]
     assert tuple(paged) == every
@@ -48,7 +44,8 @@ def test_flips_are_filtered_and_paged(store, run_id):
     assert {(f.metric, f.evalset, f.direction) for f in some} == {("exact_match", "tool_calls", "lost")}
 
 
-def test_flip_counts_agree_with_the_gate_s_comparisons(store, run_id):
+def test_flip_counts_agree_with_the_gate_s_comparisons(judged):
+    store, run_id = judged
     counts = queries.flip_counts(store, run_id, "int2-g32")
     summary = queries.run_summary(store, run_id)
     pooled = next(c for c in summary.verdict("int2-g32").verdict.comparisons if c.slice == "pooled")
@@ -57,7 +54,8 @@ def test_flip_counts_agree_with_the_gate_s_comparisons(store, run_id):
     assert (sum(count.lost for count in ours), sum(count.gained for count in ours)) == (pooled.lost, pooled.gained)
 
 
-def test_a_case_shows_both_answers_with_what_was_measured(store, run_id):
+def test_a_case_shows_both_answers_with_what_was_measured(judged):
+    store, run_id = judged
     flip = queries.flips(store, run_id, "int2-g32", direction="lost")[0]
     detail = queries.case_detail(store, run_id, "int2-g32", flip.evalset, flip.case_id)
     assert (detail.baseline.text, detail.variant.text) == (flip.baseline, flip.variant)
@@ -87,7 +85,8 @@ def test_runs_are_listed_newest_first_with_their_variants(store):
     assert queries.count_queue(store) == len(queries.queue(store)) == 8, "a run under way waits for nobody"
 
 
-def test_a_summary_holds_what_a_report_needs(store, run_id):
+def test_a_summary_holds_what_a_report_needs(judged):
+    store, run_id = judged
     summary = queries.run_summary(store, run_id)
     assert [arm.name for arm in summary.arms] == ["baseline", "int8", "int4-g32", "mxfp4", "int2-g32"]
     assert [arm.name for arm in summary.evalsets] == ["tool_calls", "json_extract", "arithmetic"]
@@ -95,10 +94,11 @@ def test_a_summary_holds_what_a_report_needs(store, run_id):
     assert all((arm.expected, arm.done, arm.errors) == (120, 120, 0) for arm in summary.arms)
     assert all(arm.identity == arm.planned and arm.footprint for arm in summary.arms)
     assert [found.verdict.variant for found in summary.verdicts] == [arm.name for arm in summary.arms[1:]]
-    assert summary.policy == PLAN.policy
+    assert summary.policy == JUDGED.policy
 
 
-def test_drift_by_position_is_the_mean_over_the_answers_that_long(store, run_id):
+def test_drift_by_position_is_the_mean_over_the_answers_that_long(judged):
+    store, run_id = judged
     evidence = runs.evidence(store, run_id)
     units = next(arm for arm in evidence.variants if arm.name == "int2-g32").units
     for point in queries.drift_by_position(store, run_id, "int2-g32", positions=20):
