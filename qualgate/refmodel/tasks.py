@@ -23,7 +23,7 @@ WEIGHTS = {
     "reformat": 1.4,
     "grounded_qa": 2.0,
 }
-WARM_UP = 0.05  # of the run is spent, in part, on pure copying
+WARM_UP = 0.03  # of the run is spent, in part, on pure copying
 FULL_LEVEL = 0.3  # of the run until the hardest cases are in the mix
 
 

@@ -24,6 +24,7 @@ from torch.nn import functional
 from transformers import AutoTokenizer, GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from qualgate.refmodel import PATH
+from qualgate.refmodel.copying import plant
 from qualgate.refmodel.evaluate import evaluate
 from qualgate.refmodel.muon import Muon
 from qualgate.refmodel.tasks import training_case
@@ -43,13 +44,13 @@ class Recipe:
     heads: int = 4
     mlp: int = 512
     context: int = 1024
-    tokens_per_step: int = 6_000
+    tokens_per_step: int = 4_000
     tokens_per_batch: int = 1_500  # a step is cut into batches of like length: less padding, less cache traffic
-    matrix_lr: float = 0.007  # Muon, hidden matrices
-    other_lr: float = 0.003  # AdamW, embedding and norms
+    matrix_lr: float = 0.003  # Muon, hidden matrices
+    other_lr: float = 0.0015  # AdamW, embedding and norms
     weight_decay: float = 0.05
     warm_up: float = 0.01  # of the run
-    decay_from: float = 0.45  # of the run; from there the learning rate falls linearly to zero
+    decay_from: float = 0.4  # of the run; from there the learning rate falls linearly to zero
 
 
 @dataclass
@@ -64,7 +65,7 @@ class Progress:
 
 def build(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
     torch.manual_seed(recipe.seed)
-    return LlamaForCausalLM(
+    model = LlamaForCausalLM(
         LlamaConfig(
             vocab_size=len(tokenizer),
             hidden_size=recipe.width,
@@ -80,6 +81,8 @@ def build(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalL
             attn_implementation="sdpa",
         )
     )
+    plant(model, recipe.seed)
+    return model
 
 
 def encode(case: dict[str, Any], tokenizer: PreTrainedTokenizerFast) -> tuple[list[int], int]:

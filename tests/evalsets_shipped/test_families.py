@@ -1,4 +1,4 @@
-"""What every family promises: enough templates, the same cases for the same seed, references that pass their own checks."""
+"""What every family promises: enough templates, same seed same cases, references that pass their own checks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 
 import pytest
 from jsonschema import Draft202012Validator
-from qualgate_evalsets.families import FAMILIES, case_hash, family
+from qualgate_evalsets.families import FAMILIES, case_hash, draw_case, family
 from qualgate_evalsets.families.grounded_qa import NOT_STATED
 from qualgate_evalsets.families.tool_calls import NO_TOOL
 from qualgate_evalsets.values import Values
@@ -56,9 +56,11 @@ def test_no_value_of_an_eval_case_is_ever_drawn_for_training(name: str):
 
 
 def test_train_and_eval_cases_are_disjoint_by_hash(name: str):
-    train, _ = draw(name, "train", 1500)
-    held_out, _ = draw(name, "eval", 400)
-    assert not {case_hash(case) for case in train} & {case_hash(case) for case in held_out}
+    def hashes(split: str, count: int) -> set[str]:
+        rng = random.Random(split)
+        return {case_hash(draw_case(name, rng, split, rng.random())) for _ in range(count)}
+
+    assert not hashes("train", 3000) & hashes("eval", 800)
 
 
 def test_every_case_has_one_canonical_answer_and_names_its_template(name: str):
@@ -102,9 +104,8 @@ def test_arithmetic_steps_are_true_sums_that_end_in_the_answer():
     ],
 )
 def test_arithmetic_answers_its_question(question: str, answer):
-    asked = [
-        (re.fullmatch(question, case["messages"][0]["content"]), case) for case in draw("arithmetic", "eval", 520)[0]
-    ]
+    cases = draw("arithmetic", "eval", 520)[0]
+    asked = [(re.fullmatch(question, case["messages"][0]["content"]), case) for case in cases]
     found = [(match, case) for match, case in asked if match]
     assert len(found) >= 10
     for match, case in found:

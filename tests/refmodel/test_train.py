@@ -1,0 +1,91 @@
+"""Training: it resumes to the same weights, its optimizer and its planted start do what they say."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from qualgate.refmodel import PATH
+from qualgate.refmodel.muon import orthogonal
+from qualgate.refmodel.tasks import training_case
+from qualgate.refmodel.train import IGNORED, Recipe, build, learning_rate_factor, step_batches, train
+
+TINY = Recipe(width=128, layers=2, heads=4, mlp=64, tokens_per_step=300, tokens_per_batch=200)
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return AutoTokenizer.from_pretrained(PATH)
+
+
+def test_three_steps_in_two_goes_give_the_weights_of_three_steps_in_one(tokenizer, tmp_path: Path):
+    train(tmp_path / "one", TINY, steps=3, tokenizer=tokenizer)
+    train(tmp_path / "two", TINY, steps=3, stop_after=1, tokenizer=tokenizer)
+    done = train(tmp_path / "two", TINY, steps=3, tokenizer=tokenizer)
+    one, two = (load_file(tmp_path / run / "model" / "model.safetensors") for run in ("one", "two"))
+    assert done.step == 3
+    assert one.keys() == two.keys()
+    assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_another_seed_gives_other_weights(tokenizer, tmp_path: Path):
+    train(tmp_path / "a", TINY, steps=1, tokenizer=tokenizer)
+    train(tmp_path / "b", Recipe(**{**vars(TINY), "seed": 1}), steps=1, tokenizer=tokenizer)
+    a, b = (load_file(tmp_path / run / "model" / "model.safetensors") for run in "ab")
+    assert not torch.equal(a["model.embed_tokens.weight"], b["model.embed_tokens.weight"])
+
+
+def test_export_is_bf16_and_loads_by_name(tokenizer, tmp_path: Path):
+    train(tmp_path, TINY, steps=1, tokenizer=tokenizer)
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
+    assert model.dtype == torch.bfloat16
+    assert model.generation_config.eos_token_id == tokenizer.eos_token_id
+    assert len(AutoTokenizer.from_pretrained(tmp_path / "model")) == 768
+
+
+def test_a_steps_batches_depend_on_seed_and_step_alone_and_only_answers_are_learned(tokenizer):
+    first, again, other = (step_batches(TINY, tokenizer, step, 0.5) for step in (4, 4, 5))
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not torch.equal(first[0], other[0])
+    for ids, labels in first:
+        learned = labels != IGNORED
+        assert torch.equal(ids[learned], labels[learned])
+        assert (learned.sum(1) < (ids != tokenizer.pad_token_id).sum(1)).all()
+        assert (labels == tokenizer.eos_token_id).sum() == len(ids)  # each answer ends once
+
+
+def test_training_cases_come_from_the_training_side_and_grow_harder():
+    def mean_length(progress: float) -> float:
+        rng = random.Random(0)
+        return sum(len(training_case(rng, progress)["answer"]) for _ in range(400)) / 400
+
+    assert mean_length(0.9) > 1.3 * mean_length(0.05)
+
+
+def test_learning_rate_rises_holds_and_falls_to_zero():
+    assert learning_rate_factor(TINY, 0.0) == 0
+    assert learning_rate_factor(TINY, 0.2) == 1
+    assert learning_rate_factor(TINY, 1.0) == 0
+    assert 0 < learning_rate_factor(TINY, 0.9) < learning_rate_factor(TINY, 0.7) < 1
+
+
+def test_orthogonal_brings_singular_values_near_one():
+    generator = torch.Generator().manual_seed(0)
+    for shape in ((3, 32, 16), (2, 16, 32), (1, 16, 16)):
+        values = torch.linalg.svdvals(orthogonal(torch.randn(shape, generator=generator)))
+        assert values.max() < 1.3
+        assert values.median() > 0.6
+
+
+def test_a_planted_model_copies_before_it_has_learned_anything(tokenizer):
+    torch.manual_seed(0)
+    model = build(Recipe(), tokenizer).eval()
+    words = torch.randint(260, 760, (8, 20))
+    with torch.inference_mode():
+        logits = model(torch.cat([words, words], 1)).logits[:, 20:-1]
+    assert (logits.argmax(-1) == words[:, 1:]).float().mean() > 0.7
