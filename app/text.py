@@ -25,6 +25,7 @@ COLOURS = {  # one colour a word, everywhere; the word itself always stands besi
 DIFF_PIECES = 3000  # past this, what lies between the common beginning and end is marked as one change
 
 _INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]")
+_MARKDOWN = re.compile(r"[\\`*_{}\[\]()<>#+\-.!|~$:]")
 _PIECES = re.compile(r"\w+|\s+|[^\w\s]")
 
 
@@ -35,6 +36,11 @@ def visible(text: str) -> str:
 
 def escape(text: str) -> str:
     return html.escape(visible(text))
+
+
+def label(text: str) -> str:
+    """For the labels of Streamlit's own elements, which read Markdown: every mark of it escaped."""
+    return _MARKDOWN.sub(r"\\\g<0>", visible(text))
 
 
 def chip(word: str | None) -> str:

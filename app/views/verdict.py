@@ -12,6 +12,7 @@ from qualgate_app.text import (
     diff,
     difference_text,
     escape,
+    label,
     ms,
     plain_block,
     size_text,
@@ -66,7 +67,7 @@ def _switch(run: RunSummary, names: list[str], variant: str) -> None:
         for name in names:
             st.page_link(
                 "views/verdict.py",
-                label=name.replace("[", "\\[").replace("*", "\\*").replace("_", "\\_"),
+                label=label(name),
                 icon=":material/radio_button_checked:" if name == variant else ":material/radio_button_unchecked:",
                 query_params={"run": run.run_id, "variant": name},
             )
