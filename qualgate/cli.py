@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -83,7 +84,7 @@ def _run(gate_file: Path, as_json: bool) -> None:
     if not as_json:
         for path in written:
             typer.echo(f"report: {path}")
-        typer.echo(f"open the dashboard: qualgate dashboard --store {_relative_url(gate.store_url)}\n")
+        typer.echo(f"open the dashboard: {_own_name()} dashboard --store {_relative_url(gate.store_url)}\n")
         for line in report.lines():
             typer.echo(line)
     raise typer.Exit(outcome.exit)
@@ -110,7 +111,7 @@ def gate(
     from qualgate.config import load_gate_file
     from qualgate.run import decide_again
 
-    loaded = load_gate_file(gate_file) if gate_file is not None else None
+    loaded = load_gate_file(gate_file, files=False) if gate_file is not None else None
     url = _store_url(loaded.store_url if loaded else None, store)
     outcome = decide_again(url, run_id, loaded)
     report = _report(url, outcome.run_id)
@@ -238,10 +239,11 @@ def evalset_list(as_json: JsonOption = False) -> None:
 
 
 @evalset_app.command("check")
-def evalset_check(path: Annotated[Path, typer.Argument(metavar="NAME.yaml")]) -> None:
+def evalset_check(ref: Annotated[str, typer.Argument(metavar="NAME.yaml")]) -> None:
     """Name every fault of an evalset with file and line; exit 64 when there is one."""
     from qualgate import evalsets
 
+    path = evalsets.locate(ref, Path.cwd())
     faults = evalsets.check(path)
     for fault in faults:
         typer.echo(str(fault), err=True)
@@ -308,7 +310,7 @@ def _store_url(from_gate_file: str | None, option: str | None) -> str:
 def _store_url_of(gate_file: Path | None, option: str | None) -> str:
     from qualgate.config import load_gate_file
 
-    return _store_url(load_gate_file(gate_file).store_url if gate_file is not None else None, option)
+    return _store_url(load_gate_file(gate_file, files=False).store_url if gate_file is not None else None, option)
 
 
 def _absolute_url(url: str) -> str:
@@ -318,6 +320,14 @@ def _absolute_url(url: str) -> str:
 def _relative_url(url: str) -> str:
     path = Path(url.removeprefix("sqlite:///"))
     return f"sqlite:///{path.relative_to(Path.cwd())}" if path.is_relative_to(Path.cwd()) else url
+
+
+def _own_name() -> str:
+    """How this very command can be typed again: a virtual environment's need not be on the PATH."""
+    called = sys.argv[0]
+    if called.endswith("__main__.py"):
+        return f"{os.path.relpath(sys.executable)} -m qualgate"
+    return "qualgate" if shutil.which("qualgate") == os.path.abspath(called) else os.path.relpath(called)
 
 
 def _report(url: str, run_id: str | None) -> Report:

@@ -127,15 +127,23 @@ def _changes_since(run: queries.RunSummary, gate: GateFile) -> tuple[str, ...]:
     changes = [f"{name} is in the gate file and was not in run {run.run_id}" for name in now if name not in then]
     changes += [f"{name} was in run {run.run_id} and is not in the gate file" for name in then if name not in now]
     for name in now.keys() & then.keys():
-        check_model(Path(now[name].model))
-        today = identify(now[name], sampling_settings(gate))
-        fields = [
-            field for field in today.__dataclass_fields__ if getattr(today, field) != getattr(then[name].planned, field)
-        ]
-        if fields:
-            changes.append(f"{name}: {', '.join(fields)} changed since run {run.run_id}")
+        try:
+            check_model(Path(now[name].model))
+            today = identify(now[name], sampling_settings(gate))
+        except UsageError as error:
+            changes.append(f"{name} cannot be held against run {run.run_id}: {error}")
+            continue
+        planned = then[name].planned
+        differing = [field for field in today.__dataclass_fields__ if getattr(today, field) != getattr(planned, field)]
+        if differing:
+            changes.append(f"{name}: {', '.join(differing)} changed since run {run.run_id}")
     sets = {item.name: item.sha256 for item in run.evalsets}
-    for item in (evalsets.load(ref, gate.path.parent) for ref in gate.evalset_refs):
+    for ref in gate.evalset_refs:
+        try:
+            item = evalsets.load(ref, gate.path.parent)
+        except UsageError as error:
+            changes.append(f"evalset {ref} cannot be held against run {run.run_id}: {error}")
+            continue
         if sets.pop(item.name, None) != item.sha256:
             changes.append(f"evalset {item.name} is not the one of run {run.run_id}")
     changes += [f"evalset {name} was in run {run.run_id} and is not in the gate file" for name in sets]
