@@ -12,6 +12,7 @@ from datetime import datetime
 from difflib import SequenceMatcher
 
 from qualgate.metrics import METRICS
+from qualgate.visible import visible
 
 COLOURS = {  # one colour a word, everywhere; the word itself always stands beside it
     "approve": "#1a7f37",
@@ -24,14 +25,8 @@ COLOURS = {  # one colour a word, everywhere; the word itself always stands besi
 }
 DIFF_PIECES = 3000  # past this, what lies between the common beginning and end is marked as one change
 
-_INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]")
 _MARKDOWN = re.compile(r"[\\`*_{}\[\]()<>#+\-.!|~$:]")
 _PIECES = re.compile(r"\w+|\s+|[^\w\s]")
-
-
-def visible(text: str) -> str:
-    """Control, bidi and zero-width characters as escapes; tabs and line ends stay."""
-    return _INVISIBLE.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
 
 
 def escape(text: str) -> str:

@@ -158,23 +158,16 @@ def dashboard(
     import importlib.util
     import subprocess
 
+    from qualgate_app import STREAMLIT_FLAGS
+
     if importlib.util.find_spec("streamlit") is None:
         raise UsageError("the dashboard needs streamlit: pip install 'qualgate[dashboard]'")
     url = _store_url_of(gate_file, store)
     spec = importlib.util.find_spec("qualgate_app.main")
     assert spec is not None, "the wheel carries qualgate_app"
     assert spec.origin is not None
-    flags = {
-        "server.port": str(port),
-        "server.address": "127.0.0.1",
-        "server.headless": "true",
-        "browser.gatherUsageStats": "false",
-        "server.fileWatcherType": "none",
-        "client.toolbarMode": "viewer",
-        "theme.base": "light",
-    }
-    command = [sys.executable, "-m", "streamlit", "run", spec.origin]
-    for name, value in flags.items():
+    command = [sys.executable, "-m", "streamlit", "run", spec.origin, "--server.port", str(port)]
+    for name, value in STREAMLIT_FLAGS.items():
         command += [f"--{name}", value]
     typer.echo(f"dashboard: http://127.0.0.1:{port}   (Ctrl-C ends it)")
     try:

@@ -17,8 +17,8 @@ from qualgate.identity import content_hash
 from qualgate.records import ArmIdentity, ArmSpec, Case, Evalset, Job, Plan, Prompt, UnitKey
 from qualgate.scoring import scorer_versions
 
-JOB_ROWS = 96  # rows of a batch: past this the decode step of a small model on a CPU gains nothing
-JOB_TOKENS = 24_576  # rows x (longest prompt + longest answer): what a batch's KV cache may hold
+JOB_ROWS = 64  # rows of a batch: past this the decode step of a small model on a CPU gains nothing
+JOB_TOKENS = 16_384  # rows x (longest prompt + longest answer): what a batch's KV cache may hold
 FORWARD_EFFICIENCY = 0.30  # of a plain matmul's speed, what generation reached on the development machine
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from qualgate.errors import UsageError
 from qualgate.metrics import METRICS
 from qualgate.records import Comparison, Plan
+from qualgate.visible import visible
 
 if TYPE_CHECKING:
     from qualgate.plan import ArmForecast
@@ -38,14 +39,6 @@ def write_atomically(path: Path, text: str) -> None:
             raise
     except OSError as error:
         raise UsageError(f"{path}: cannot be written ({error.strerror}); choose a folder you may write to.") from None
-
-
-def visible(text: str) -> str:
-    """Model text for a terminal or a page: control, bidi and zero-width characters shown as escapes, newlines kept."""
-    return _INVISIBLE.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
-
-
-_INVISIBLE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 
 
 # ---------------------------------------------------------------------------------------- numbers as people read them

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from qualgate.records import Verdict
-from qualgate.report.render import report_as_markdown, visible, weights_label, write_atomically
+from qualgate.report.render import report_as_markdown, weights_label, write_atomically
 from qualgate.store import queries
 from qualgate.store.database import open_store
+from qualgate.visible import visible
 
 SCHEMA = 1  # of the JSON report
 FLIPS_SHOWN = 5  # right → wrong answers quoted for each variant

@@ -14,9 +14,9 @@ from qualgate.report.render import (
     drift_texts,
     flips_text,
     value_text,
-    visible,
     weights_label,
 )
+from qualgate.visible import visible
 
 if TYPE_CHECKING:
     from qualgate.report.summary import Report

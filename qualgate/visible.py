@@ -1,0 +1,16 @@
+"""Model text is hostile: what could hide, move or fake something on a screen is shown as an escape."""
+
+from __future__ import annotations
+
+import re
+
+# Controls but tab and line feed, soft hyphen, zero-width, bidi, line and paragraph separators, byte order mark,
+# interlinear annotation, lone surrogates.
+_INVISIBLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]"
+)
+
+
+def visible(text: str) -> str:
+    """`text` with its invisible and control characters as `\\u202e`; tabs and line ends stay."""
+    return _INVISIBLE.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
