@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from qualgate import plan as planning
+from qualgate.config import load_gate_file
+from qualgate.errors import UsageError
+from qualgate.plan import forecast, make_plan
+from qualgate.records import Prompt, UnitKey
+from tests.gated_model import GATE_FILE, write_evalset
+from tests.tiny_models import save_tiny_model
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> Path:
+    return save_tiny_model(tmp_path_factory.mktemp("plan") / "model", dtype="float32")
+
+
+@pytest.fixture
+def gate_file(model, tmp_path) -> Path:
+    shutil.copytree(model, tmp_path / "model")
+    write_evalset(
+        tmp_path,
+        [
+            {
+                "id": f"c{number:03d}",
+                "prompt": "x" * (1 + number % 40),
+                "max_new_tokens": 4 + number % 30,
+                "answer": "y",
+            }
+            for number in range(150)
+        ],
+    )
+    (tmp_path / "gate.yaml").write_text(GATE_FILE)
+    return tmp_path / "gate.yaml"
+
+
+def test_the_plan_lists_every_unit_of_every_arm_exactly_once(gate_file):
+    plan = make_plan(load_gate_file(gate_file))
+    assert plan.arms[0].is_baseline
+    expected = {UnitKey(arm, "echo", f"c{n:03d}") for arm in ("baseline", "same", "int2") for n in range(150)}
+    assert Counter(plan.expected) == Counter(expected)
+
+
+def test_job_k_of_every_arm_holds_the_same_cases_and_names_the_same_artifact(gate_file):
+    plan = make_plan(load_gate_file(gate_file))
+    by_index: dict[int, set] = {}
+    for job in plan.jobs:
+        cases = tuple(prompt.key.case_id for prompt in job.prompts)
+        by_index.setdefault(job.index, set()).add((cases, job.artifact))
+    assert len(by_index) > 1
+    assert all(len(found) == 1 for found in by_index.values())
+    assert [job.arm.is_baseline for job in plan.jobs] == sorted((j.arm.is_baseline for j in plan.jobs), reverse=True)
+
+
+def test_the_key_follows_content_and_not_names_or_rules(gate_file):
+    key = make_plan(load_gate_file(gate_file)).key
+    folder = gate_file.parent
+    gate_file.write_text(GATE_FILE.replace("max_drop: 0.10", "max_drop: 0.02"))
+    assert make_plan(load_gate_file(gate_file)).key == key, "another rule is the same generation"
+    (folder / "model").rename(folder / "renamed")
+    gate_file.write_text(GATE_FILE.replace("./model", "./renamed"))
+    assert make_plan(load_gate_file(gate_file)).key == key, "the same weights under another name"
+    gate_file.write_text(
+        GATE_FILE.replace("./model", "./renamed").replace("int2, group_size: 32", "int2, group_size: 16")
+    )
+    assert make_plan(load_gate_file(gate_file)).key != key
+    gate_file.write_text(GATE_FILE.replace("./model", "./renamed"))
+    cases = (folder / "echo.jsonl").read_text()
+    (folder / "echo.jsonl").write_text(cases.replace('"answer": "y"', '"answer": "z"', 1))
+    assert make_plan(load_gate_file(gate_file)).key != key
+
+
+def test_a_latency_rule_turns_drafting_off(gate_file):
+    assert all(job.drafted != job.arm.is_baseline for job in make_plan(load_gate_file(gate_file)).jobs)
+    rule = "    - {metric: latency.tpot, max_ratio: 1.1, tier: advisory}\n"
+    gate_file.write_text(GATE_FILE.replace("store:", rule + "store:"))
+    assert not any(job.drafted for job in make_plan(load_gate_file(gate_file)).jobs)
+
+
+def test_a_rule_on_a_metric_that_no_case_carries_is_refused_with_its_line(gate_file):
+    gate_file.write_text(GATE_FILE.replace("store:", "    - {metric: json.valid, max_drop: 0.1}\nstore:"))
+    with pytest.raises(UsageError, match=r"gate.yaml:11.*json.valid"):
+        make_plan(load_gate_file(gate_file))
+
+
+def test_the_forecast_counts_what_will_run(gate_file):
+    plan = make_plan(load_gate_file(gate_file))
+    rows = forecast(plan, 2)
+    assert [row.name for row in rows] == ["baseline", "same", "int2"]
+    assert all(row.cases == 150 and row.seconds > 0 for row in rows)
+    assert rows[0].prompt_tokens == sum(len(p.token_ids) for j in plan.jobs if j.arm.is_baseline for p in j.prompts)
+    assert rows[2].weights == "int2 g32"
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 3000), st.integers(1, 800)), max_size=300))
+def test_batches_hold_every_prompt_once_within_their_limits(sizes):
+    prompts = [
+        Prompt(key=UnitKey("baseline", "s", f"{i}"), case_hash="", token_ids=(0,) * length, max_new_tokens=answer)
+        for i, (length, answer) in enumerate(sizes)
+    ]
+    batches = list(planning._batches(prompts))
+    assert sorted(position for batch in batches for position in batch) == list(range(len(prompts)))
+    for batch in batches:
+        longest = max(len(prompts[i].token_ids) for i in batch)
+        answer = max(prompts[i].max_new_tokens for i in batch)
+        assert len(batch) <= planning.JOB_ROWS
+        assert len(batch) == 1 or len(batch) * (longest + answer) <= planning.JOB_TOKENS
