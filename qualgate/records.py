@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from qualgate.identity import case_hash
+from qualgate.identity import case_hash, content_hash
 
 FinishReason = Literal["eos", "stop", "length", "abort"]
 VerdictWord = Literal["approve", "block", "review", "undecided", "invalid"]
@@ -63,6 +63,11 @@ class Evalset:
     description: str = ""
     path: str = ""
     cases: tuple[Case, ...] = ()
+
+    @property
+    def content(self) -> str:
+        """Hash of everything that changes what a score on this set means; the cases are in `sha256`."""
+        return content_hash([self.name, self.version, self.sha256, self.metrics, self.lenient, self.normalizers])
 
 
 # ------------------------------------------------------------------------------------------- arms and work

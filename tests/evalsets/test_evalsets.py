@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,17 @@ def test_a_good_set_is_read_whole(write, tmp_path):
     assert (one.id, one.task, one.tags, one.cluster, one.max_new_tokens) == ("a", "mine", (), None, 8)
     assert (two.task, two.tags, two.cluster) == ("sums", ("x",), "c")
     assert one.hash == case_hash(GOOD)
+
+
+def test_content_changes_with_whatever_changes_a_scores_meaning_and_with_nothing_else(write, tmp_path):
+    write([GOOD])
+    found = evalsets.load("./mine.yaml", tmp_path)
+    assert replace(found, path="elsewhere", description="other words").content == found.content
+    for field, value in (
+        ("name", "x"), ("version", "2"), ("sha256", "0" * 64), ("metrics", ("numeric",)), ("lenient", ("code_fence",)),
+        ("normalizers", ("nfc",)),
+    ):  # fmt: skip
+        assert replace(found, **{field: value}).content != found.content
 
 
 def test_the_shipped_sets_are_fine_and_read_within_a_second():
