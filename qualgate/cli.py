@@ -12,7 +12,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import click
 import typer
 
 from qualgate.errors import Exit, QualgateError, UsageError
@@ -20,6 +19,8 @@ from qualgate.errors import Exit, QualgateError, UsageError
 if TYPE_CHECKING:
     from qualgate.report.summary import Report
 
+# typer carries its own copy of click, or uses click itself: its parser's errors are known by their common base.
+_PARSER_ERROR = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 EXIT_CODES = """
 Exit codes: 0 approve · 10 block · 11 review · 12 undecided · 13 infrastructure failure or incomplete run ·
 14 integrity failure · 64 usage or configuration error · 130/143 interrupted, run again to resume.
@@ -57,9 +58,10 @@ def demo(
     """Judge four quantized variants of the shipped reference model on the shipped evalsets (a few minutes)."""
     from importlib.resources import files
 
-    out.mkdir(parents=True, exist_ok=True)
+    from qualgate.report.render import write_atomically
+
     gate_file = out / "gate.yaml"
-    gate_file.write_text((files("qualgate") / "demo.yaml").read_text(encoding="utf-8"), encoding="utf-8")
+    write_atomically(gate_file, (files("qualgate") / "demo.yaml").read_text(encoding="utf-8"))
     _run(gate_file, as_json)
 
 
@@ -77,10 +79,13 @@ def _run(gate_file: Path, as_json: bool) -> None:
     gate = load_gate_file(gate_file)
     with shown_progress() as progress:
         outcome = main_path.run(gate, progress)
+    if outcome.resumed:
+        typer.echo(f"resumed run {outcome.run_id}", err=True)
+    for failure in outcome.failures:
+        typer.echo(f"could not run: {failure}", err=True)
     report = _report(gate.store_url, outcome.run_id)
-    folder = gate_file.parent / "qualgate-reports"
-    written = report.write(folder)
     _show(report, as_json)
+    written = report.write(gate_file.parent / "qualgate-reports")  # after it is shown: a full disk must not hide it
     if not as_json:
         for path in written:
             typer.echo(f"report: {path}")
@@ -136,7 +141,8 @@ def report(
 
     if format not in ("terminal", "json", "markdown"):
         raise UsageError(f"--format {format}: not one of terminal, json, markdown.")
-    found = _report(_store_url_of(gate_file, store), run_id)
+    url, run_id = _stored_run(gate_file, store, run_id)
+    found = _report(url, run_id)
     form = "json" if as_json else format
     if out is not None:
         write_atomically(out, found.as_json() if form == "json" else found.as_markdown())
@@ -306,6 +312,20 @@ def _store_url_of(gate_file: Path | None, option: str | None) -> str:
     return _store_url(load_gate_file(gate_file, files=False).store_url if gate_file is not None else None, option)
 
 
+def _stored_run(gate_file: Path | None, store: str | None, run_id: str | None) -> tuple[str, str | None]:
+    """The store's URL and the run: with a gate file, the newest run of that file's variants and evalsets."""
+    if gate_file is None or run_id is not None:
+        return _store_url_of(gate_file, store), run_id
+    from qualgate.config import load_gate_file
+    from qualgate.run import newest_run_of
+    from qualgate.store.database import open_store
+
+    gate = load_gate_file(gate_file, files=False)
+    url = _store_url(gate.store_url, store)
+    with open_store(url, create=False) as opened:
+        return url, newest_run_of(opened, gate)
+
+
 def _absolute_url(url: str) -> str:
     return f"sqlite:///{Path(url.removeprefix('sqlite:///')).resolve()}"
 
@@ -345,10 +365,10 @@ def main() -> None:
     except QualgateError as error:
         typer.echo(f"qualgate: {error}", err=True)
         code = error.exit
-    except click.exceptions.Abort:
+    except typer.Abort:
         code = Exit.INTERRUPTED
-    except click.ClickException as error:
-        error.show()
+    except _PARSER_ERROR as error:
+        error.show()  # type: ignore[attr-defined]
         code = Exit.USAGE
     except KeyboardInterrupt:
         typer.echo("qualgate: interrupted", err=True)
@@ -356,4 +376,7 @@ def main() -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the interpreter's own flush is quiet
         code = Exit.INFRASTRUCTURE  # the reader left before the verdict was out: never a pass
+    except OSError as error:
+        typer.echo(f"qualgate: {error.strerror or error}: {error.filename or 'while writing'}", err=True)
+        code = Exit.INFRASTRUCTURE
     sys.exit(int(code or 0))

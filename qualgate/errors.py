@@ -4,6 +4,7 @@ QualgateError
 ├── UsageError          exit 64   what the user wrote: gate file, evalset, model folder, command line
 ├── NotInThisVersion    exit 64   a key of the design that this version recognises and refuses
 ├── StoreVersionError   exit 64   the store's schema and the program's disagree
+├── EvidenceMissing     exit 12   there is nothing stored that a verdict could rest on
 ├── InfrastructureError exit 13   the machinery failed: a worker, a disk, a model that returns NaN
 └── IntegrityError      exit 14   stored evidence is not what was recorded
 
@@ -45,6 +46,12 @@ class NotInThisVersion(UsageError):
 
 class StoreVersionError(UsageError):
     """The store was written by a newer or an older qualgate."""
+
+
+class EvidenceMissing(QualgateError):
+    """No stored run speaks about what was asked."""
+
+    exit = Exit.UNDECIDED
 
 
 class InfrastructureError(QualgateError):

@@ -101,6 +101,11 @@ def is_path(ref: str) -> bool:
     return "/" in ref or ref.endswith((".yaml", ".yml"))
 
 
+def name_of(ref: str) -> str:
+    """The evalset's name: a path's stem, a bare name itself."""
+    return Path(ref).stem if is_path(ref) else ref
+
+
 def locate(ref: str, relative_to: Path) -> Path:
     """The YAML file that `ref` names. UsageError when there is none."""
     if is_path(ref):

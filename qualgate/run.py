@@ -13,7 +13,7 @@ from pathlib import Path
 from qualgate import evalsets
 from qualgate.config import GateFile
 from qualgate.engine.load import check_model, identify
-from qualgate.errors import Exit, InfrastructureError, Interrupted, UsageError
+from qualgate.errors import EvidenceMissing, Exit, InfrastructureError, Interrupted, UsageError
 from qualgate.gate.verdict import decide, overall_exit
 from qualgate.plan import artifacts_folder, make_plan, sampling_settings
 from qualgate.records import Case, Evalset, Job, JobFailure, JobResult, Plan, Score, UnitKey, Verdict
@@ -69,7 +69,7 @@ def generate(
     settings = WorkerSettings(
         cache_dir=str(artifacts_folder(gate.store_url) / "packed"),
         sampling=sampling_settings(gate),
-        threads=max(1, (os.cpu_count() or 1) // gate.workers),
+        threads=max(1, len(os.sched_getaffinity(0)) // gate.workers),
     )
     failures = []
     progress("", done, total)
@@ -108,7 +108,7 @@ def decide_again(store_url: str, run_id: str | None, gate: GateFile | None) -> O
     variants), else every verdict is undecided. None: the policy the run was made with, about what was stored.
     """
     with open_store(store_url, create=False) as store:
-        found = run_id or queries.latest_run(store)
+        found = run_id or (newest_run_of(store, gate) if gate is not None else queries.latest_run(store))
         evidence = runs.evidence(store, found)
         if gate is None:
             policy = runs.policy(store, found)
@@ -118,6 +118,19 @@ def decide_again(store_url: str, run_id: str | None, gate: GateFile | None) -> O
         verdicts = decide(evidence, policy)
         runs.add_verdicts(store, found, verdicts, policy)
     return Outcome(run_id=found, verdicts=verdicts, exit=overall_exit(verdicts), resumed=False, failures=())
+
+
+def newest_run_of(store: Store, gate: GateFile) -> str:
+    """The newest run of this gate file's variants and evalsets: several gate files may share a store."""
+    arms = [arm.name for arm in (gate.baseline, *gate.variants)]
+    sets = [evalsets.name_of(ref) for ref in gate.evalset_refs]
+    found = queries.latest_run_of(store, arms, sets)
+    if found is None:
+        raise EvidenceMissing(
+            f"{gate.store_url} holds no run of these variants ({', '.join(arms[1:])}) on these evalsets "
+            f"({', '.join(sets)}). Run: qualgate run {gate.path.name}"
+        )
+    return found
 
 
 def _changes_since(run: queries.RunSummary, gate: GateFile) -> tuple[str, ...]:
@@ -137,14 +150,14 @@ def _changes_since(run: queries.RunSummary, gate: GateFile) -> tuple[str, ...]:
         differing = [field for field in today.__dataclass_fields__ if getattr(today, field) != getattr(planned, field)]
         if differing:
             changes.append(f"{name}: {', '.join(differing)} changed since run {run.run_id}")
-    sets = {item.name: item.sha256 for item in run.evalsets}
+    sets = {item.name: item.content for item in run.evalsets}
     for ref in gate.evalset_refs:
         try:
             item = evalsets.load(ref, gate.path.parent)
         except UsageError as error:
             changes.append(f"evalset {ref} cannot be held against run {run.run_id}: {error}")
             continue
-        if sets.pop(item.name, None) != item.sha256:
+        if sets.pop(item.name, None) != item.content:
             changes.append(f"evalset {item.name} is not the one of run {run.run_id}")
     changes += [f"evalset {name} was in run {run.run_id} and is not in the gate file" for name in sets]
     return tuple(sorted(changes))

@@ -118,7 +118,7 @@ def _contradictions(document: Document, model: GateFileModel) -> Iterator[Fault]
     """What is wrong only when the parts, each right by itself, are put side by side."""
     names: dict[str, str] = {}
     for index, ref in enumerate(model.evalsets):
-        name = Path(ref).stem if evalsets.is_path(ref) else ref
+        name = evalsets.name_of(ref)
         if name in names:
             yield document.fault(("evalsets", index), f"the evalset {quote(name)} twice ({names[name]} and {ref})")
         names.setdefault(name, ref)
