@@ -46,8 +46,10 @@ METRICS: dict[str, Metric] = {
         _quality("numeric", "the last number of the answer equals the reference's"),
         _quality("json.valid", "the answer is one JSON value for the strict reader"),
         _quality("json.schema", "valid, and the case's JSON Schema (2020-12) accepts it"),
-        _quality("tool_call.parses", "every call in the answer parses; a plain answer parses"),
-        _quality("tool_call.valid", "parses, names an offered tool, and its schema accepts the arguments"),
+        _quality("tool_call.parses", "every call in the answer parses; an answer without a call parses"),
+        _quality(
+            "tool_call.valid", "parses, calls when a call is expected, and every call fits an offered tool's schema"
+        ),
         _quality("tool_call.function", "valid, and exactly the expected functions are called"),
         _quality("tool_call.correct", "right functions with exactly the expected arguments"),
         _drift("drift.kl_mean", "lower", "nats", "mean KL(baseline || variant) over the baseline's tokens", "max"),

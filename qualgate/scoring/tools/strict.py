@@ -2,7 +2,8 @@
 
 A flag is true only when those before it are. Parallel calls have no order: the calls made and the calls expected are
 compared as multisets. Arguments are compared as JSON values, nothing folded: 1 is 1.0, true is not 1, "5" is not 5.
-`expected_calls: []` means that no call may be made; a plain answer parses and is valid.
+`expected_calls: []` means that no call may be made: a plain answer is right. Where a call is expected, an answer
+without one parses and no more: a variant that forgot how to open a call must not look valid.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from qualgate.scoring.outcome import cannot_say, quote, right, wrong
 from qualgate.scoring.schema import CannotValidate, first_error
 from qualgate.scoring.tools.dialects import BadCall, Call, hermes
 
-SCORER = "tool_call/1"
+SCORER = "tool_call/2"
 FLAGS = ("tool_call.parses", "tool_call.valid", "tool_call.function", "tool_call.correct")
 
 
@@ -33,6 +34,8 @@ def score_tool_call(case: Case, evalset: Evalset, text: str) -> dict[str, Score]
         calls = hermes(text)
     except BadCall as error:
         return _flags(0, error.error_type, str(error))
+    if not calls and case.body["expected_calls"]:
+        return _flags(1, "no_call", "no call is made", "[]")
     shown = json.dumps([{"name": call.name, "arguments": call.arguments} for call in calls], ensure_ascii=False)
     try:
         if fault := _invalid(calls, parameters(case.body["tools"])):
@@ -71,7 +74,7 @@ def _other_functions(calls: tuple[Call, ...], expected: list[Call]) -> tuple[str
     if missing and extra:
         return "wrong_function", f"called {', '.join(extra)[:100]} instead of {', '.join(missing)[:100]}"
     if missing:
-        return "missing_call", f"{', '.join(missing)[:100]} is not called" if calls else "no call is made"
+        return "missing_call", f"{', '.join(missing)[:100]} is not called"
     if extra:
         return "extra_call", f"{', '.join(extra)[:100]} is called beyond what was asked"
     return None
