@@ -174,7 +174,8 @@ def compare_clustered_pairs(
         width, plain = mean.upper - mean.lower, independent.upper - independent.lower
         design_effect = n / mean.clusters
         if len(np.unique(np.asarray(clusters)[difference != 0])) >= MIN_CLUSTERS:
-            design_effect = min(max((width / plain) ** 2, 1.0), design_effect)
+            # Pairs that all flip alike show no spread to compare: the effective size stays the number of clusters.
+            design_effect = min(max((width / plain) ** 2, 1.0), design_effect) if plain > 0 else design_effect
         size = max(int(n / design_effect), 1)
         share = size / n
         worst = compare_pairs(

@@ -253,6 +253,18 @@ def test_clusters_without_a_flip_count_once_each() -> None:
     assert result.p_within == alone.p_within > 0.05
 
 
+def test_pairs_that_all_flip_alike_count_once_a_cluster() -> None:
+    right, wrong, clusters = np.ones(60), np.zeros(60), np.repeat(np.arange(30), 2)
+    lost, gained = (compare_clustered_pairs(*arms, clusters, 0.05) for arms in ((right, wrong), (wrong, right)))
+    assert (lost.p_beyond, lost.upper) == (
+        compare_pairs(30, 0, 30, 0.05).p_beyond,
+        compare_pairs(30, 0, 30, 0.05).upper,
+    )
+    assert lost.p_beyond <= 0.05 < lost.p_within
+    assert gained.p_within <= 0.05 < gained.p_beyond
+    assert gained.lower == compare_pairs(0, 30, 30, 0.05).lower < 1
+
+
 def test_clustering_widens_and_singletons_do_not() -> None:
     generator = np.random.default_rng(5)
     baseline, variant, labels = clustered_draw(generator, 80, 5, 0.05, 0.05, 1.0)
