@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, select
 
 from qualgate.errors import UsageError
-from qualgate.records import ArmEvidence, RunEvidence, Score, UnitEvidence, UnitKey
+from qualgate.records import ArmEvidence, RunEvidence, UnitEvidence, UnitKey
 from qualgate.store import plain, seal
 from qualgate.store.database import Store
-from qualgate.store.rows import ARRAYS, KEY, MEASURED, SCORE, AnyRow, expected_digest, score_columns, unit_name
+from qualgate.store.rows import ARRAYS, KEY, MEASURED, SCORE, AnyRow, expected_digest, unit_name
 from qualgate.store.tables import arms, evalsets, runs, scores, units
 
 
@@ -66,36 +65,6 @@ def evidence(store: Store, run_id: str) -> RunEvidence:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredCompletion:
-    """One arm's answer to one case, as a report quotes it."""
-
-    key: UnitKey
-    text: str
-    finish_reason: str
-    scores: tuple[Score, ...]
-
-
-def completions(store: Store, run_id: str, arm: str) -> tuple[StoredCompletion, ...]:
-    """One arm's answers, ordered by unit."""
-    with store.read() as connection:
-        scored = _scores_by_unit(connection, run_id, arm)
-        rows = connection.execute(
-            select(*KEY, units.c.unit_id, units.c.text, units.c.finish_reason)
-            .where(units.c.run_id == run_id, units.c.arm == arm, units.c.status == "done")
-            .order_by(*KEY)
-        ).all()
-    return tuple(
-        StoredCompletion(
-            key=UnitKey(*row[:4]),
-            text=row.text,
-            finish_reason=row.finish_reason,
-            scores=tuple(Score(**score_columns(score)) for score in scored.get(row.unit_id, ())),
-        )
-        for row in rows
-    )
-
-
 _EVIDENCE = select(
     *KEY,
     units.c.unit_id,
@@ -113,10 +82,8 @@ _EVIDENCE = select(
 _HEAD = list(_EVIDENCE.selected_columns).index(units.c.case_hash)
 
 
-def _scores_by_unit(connection: Connection, run_id: str, arm: str | None = None) -> dict[int, list[tuple[Any, ...]]]:
+def _scores_by_unit(connection: Connection, run_id: str) -> dict[int, list[tuple[Any, ...]]]:
     statement = select(scores.c.unit_id, *SCORE).join_from(scores, units).where(units.c.run_id == run_id)
-    if arm is not None:
-        statement = statement.where(units.c.arm == arm)
     by_unit: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
     for row in connection.execute(statement.order_by(scores.c.unit_id, scores.c.metric)):
         by_unit[row[0]].append(tuple(row[1:]))
@@ -134,9 +101,12 @@ def _unit_evidence(key: UnitKey, row: AnyRow, said: Sequence[Sequence[Any]]) -> 
     if row.status == "error":
         return UnitEvidence(key=key, case_hash=row.case_hash, status="error", cluster=row.cluster, error=row.error)
     values: dict[str, float | None] = {score[0]: score[1] for score in said}
-    values["latency.ttft"] = row.ttft
-    values["latency.e2e"] = row.e2e
-    values["latency.tpot"] = (row.e2e - row.ttft) / (row.answer_tokens - 1) if row.answer_tokens > 1 else None
+    # An answer that was drafted was not decoded token by token: its times say nothing about serving the variant.
+    timed = not row.draft_proposed
+    values["latency.ttft"] = row.ttft if timed else None
+    values["latency.e2e"] = row.e2e if timed else None
+    several = timed and row.answer_tokens > 1
+    values["latency.tpot"] = (row.e2e - row.ttft) / (row.answer_tokens - 1) if several else None
     return UnitEvidence(
         key=key,
         case_hash=row.case_hash,

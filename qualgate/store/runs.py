@@ -29,16 +29,14 @@ from qualgate.records import (
 )
 from qualgate.store import plain, tables
 from qualgate.store.database import Store
-from qualgate.store.evidence import StoredCompletion, completions, evidence
+from qualgate.store.evidence import evidence
 from qualgate.store.rows import EXPECTED, KEY, AnyRow, expected_digest, score_columns, score_rows, unit_name, unit_row
 from qualgate.store.tables import arms, cases, evalsets, scores, units, verdicts
 
 __all__ = [
     "RunRecord",
-    "StoredCompletion",
     "add_verdicts",
     "begin",
-    "completions",
     "evidence",
     "finish",
     "policy",

@@ -13,6 +13,7 @@ import pytest
 from sqlalchemy import text
 
 from qualgate.errors import IntegrityError, UsageError
+from qualgate.gate.verdict import decide
 from qualgate.records import JobFailure, Policy, Rule, Verdict
 from qualgate.store import queries, runs
 from qualgate.store.database import open_store
@@ -32,7 +33,7 @@ def execute(store, statement: str, **values):
         return connection.execute(text(statement), values)
 
 
-def count(store, query: str) -> int:
+def count(store, query: str):
     with store.read() as connection:
         return connection.execute(text(query)).scalar_one()
 
@@ -68,8 +69,21 @@ def test_evidence_is_what_was_recorded(store):
             assert unit.kl == drifts[key].kl
             assert unit.first_divergence == drifts[key].first_divergence
     assert evidence.baseline.identity == make_identity("baseline")
-    said = {answer.key: answer.text for answer in runs.completions(store, run_id, "int8")}
-    assert said == {key: c.text for key, c in completions.items() if key.arm == "int8"}
+
+
+def test_a_latency_rule_over_drafted_answers_is_undecided(store):
+    plan = make_plan(cases=40, wrong={"int8": 0.0})
+    run_id = runs.begin(store, plan).run_id
+    for result, scores in make_results(plan):
+        drafted = 0 if result.arm == "baseline" else 5
+        said = tuple(replace(c, draft_proposed=drafted, ttft=0.01, e2e=0.01) for c in result.completions)
+        runs.record(store, run_id, replace(result, completions=said), scores)
+    evidence = runs.evidence(store, run_id)
+    assert evidence.baseline.units[0].values["latency.e2e"] == 0.01
+    timed = [Rule(metric=f"latency.{name}", max_ratio=1.1) for name in ("ttft", "e2e", "tpot")]
+    [verdict] = decide(evidence, Policy(rules=(Rule(metric="exact_match", max_drop=0.05), *timed)))
+    assert [one.status for one in verdict.comparisons] == ["proven", "undecided", "undecided", "undecided"]
+    assert verdict.word == "undecided"
 
 
 def test_an_unfinished_run_is_resumed_and_a_complete_one_never(store):
@@ -170,7 +184,8 @@ def test_text_no_database_can_hold_is_kept_visibly(store, begun):
     odd = tuple(replace(c, text="lone \ud800, NUL \0, bidi \u202e, 漢字 🙂") for c in result.completions)
     runs.record(store, begun, replace(result, completions=odd), scores)
     assert runs.evidence(store, begun).integrity == ()
-    assert runs.completions(store, begun, "baseline")[0].text == "lone \\ud800, NUL \0, bidi \u202e, 漢字 🙂"
+    kept = count(store, "select distinct text from units where status = 'done'")
+    assert kept == "lone \\ud800, NUL \0, bidi \u202e, 漢字 🙂"
 
 
 @pytest.mark.parametrize(
