@@ -15,7 +15,7 @@ import os
 import random
 import shutil
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +60,6 @@ class Progress:
     step: int = 0
     tokens: int = 0
     seconds: float = 0.0
-    history: list[dict[str, Any]] = field(default_factory=list)
 
 
 def build(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
@@ -219,15 +218,14 @@ def save(
 ) -> None:
     out.mkdir(parents=True, exist_ok=True)
     export(out / "model", model, tokenizer)
-    if eval_cases:
-        scores = evaluate(out / "model", seed=10_000 + state.step, cases=eval_cases)
-        state.history.append({"step": state.step, "tokens": state.tokens, "seconds": state.seconds, **scores})
-        log.info("%s", json.dumps(state.history[-1]))
     partial = checkpoint.with_suffix(".partial")
     torch.save(
         {"model": model.state_dict(), "optimizers": [u.state_dict() for u in updates], "progress": vars(state)}, partial
     )
     os.replace(partial, checkpoint)
+    if eval_cases:
+        scores = evaluate(out / "model", seed=10_000 + state.step, cases=eval_cases)
+        log.info("step %d  %s", state.step, json.dumps(scores))
 
 
 def export(folder: Path, model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast) -> None:

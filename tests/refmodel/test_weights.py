@@ -1,0 +1,69 @@
+"""The shipped weights: small, bf16, loadable by the plain transformers classes, and able to do the tasks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import qualgate_evalsets
+import torch
+from safetensors import safe_open
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
+
+import qualgate.refmodel
+from qualgate.refmodel import PATH
+from qualgate.refmodel.evaluate import answers
+
+
+@pytest.fixture(scope="module")
+def model() -> LlamaForCausalLM:
+    return AutoModelForCausalLM.from_pretrained(PATH, dtype=torch.float32).eval()
+
+
+def shipped_cases(name: str, count: int) -> list[dict]:
+    lines = (Path(qualgate_evalsets.__file__).parent / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines[:count]]
+
+
+def test_weights_are_bf16_and_at_most_12_mb():
+    file = PATH / "model.safetensors"
+    assert file.stat().st_size <= 12_000_000
+    with safe_open(file, "pt") as tensors:
+        assert {tensors.get_slice(name).get_dtype() for name in tensors.keys()} == {"BF16"}  # noqa: SIM118
+
+
+def test_model_is_a_llama_of_three_to_six_million_parameters_with_a_context_of_1024(model: LlamaForCausalLM):
+    assert isinstance(model, LlamaForCausalLM)
+    assert 3e6 <= model.num_parameters() <= 6e6
+    assert model.config.max_position_embeddings == 1024
+    assert model.config.tie_word_embeddings
+
+
+def test_the_end_token_is_the_same_everywhere(model: LlamaForCausalLM):
+    tokenizer = AutoTokenizer.from_pretrained(PATH)
+    assert tokenizer.eos_token == "<|im_end|>"
+    assert model.config.eos_token_id == model.generation_config.eos_token_id == tokenizer.eos_token_id
+
+
+@pytest.mark.parametrize("name", ["json_extract", "tool_calls", "code", "arithmetic"])
+def test_the_model_answers_shipped_cases(model: LlamaForCausalLM, name: str):
+    cases = shipped_cases(name, 16)
+    texts = answers(model, AutoTokenizer.from_pretrained(PATH), cases)
+    assert sum(text == case["answer"] for text, case in zip(texts, cases, strict=True)) >= 8
+
+
+def test_the_model_card_tells_recipe_and_scores():
+    card = (PATH / "README.md").read_text(encoding="utf-8")
+    for word in ("qualgate.refmodel.train", "Seed", "Hardware", "Tokens", "grounded_qa", "reformat"):
+        assert word in card
+
+
+def test_importing_the_room_loads_nothing_heavy():
+    import subprocess
+    import sys
+
+    code = "import sys, qualgate.refmodel; print(any(name in sys.modules for name in ('torch', 'transformers')))"
+    folder = Path(qualgate.refmodel.__file__).parents[2]
+    run = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "False"
