@@ -28,6 +28,7 @@ def upgrade() -> None:
         sa.Column("gate_file", sa.Text(), nullable=False),
         sa.Column("policy_json", sa.Text(), nullable=False),
         sa.Column("expected_sha256", sa.String(length=64), nullable=False),
+        sa.Column("sha256", sa.String(length=64), nullable=False),
         sa.PrimaryKeyConstraint("run_id", name="pk_runs"),
     )
     op.create_index("ix_runs_created_at", "runs", ["created_at"])
@@ -41,6 +42,7 @@ def upgrade() -> None:
         sa.Column("planned_json", sa.Text(), nullable=False),
         sa.Column("observed_json", sa.Text()),
         sa.Column("footprint_json", sa.Text()),
+        sa.Column("sha256", sa.String(length=64), nullable=False),
         sa.ForeignKeyConstraint(["run_id"], ["runs.run_id"], name="fk_arms_run_id_runs"),
         sa.PrimaryKeyConstraint("run_id", "name", name="pk_arms"),
     )

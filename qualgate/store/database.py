@@ -208,7 +208,7 @@ def _plainly(url: str) -> Iterator[None]:
 def _plain(url: str, said: str) -> QualgateError:
     if "not a database" in said:
         return UsageError(f"{url} is not a qualgate store: the file is not a database. Give another --store.")
-    if "malformed" in said or "corrupt" in said:
+    if "malformed" in said or "corrupt" in said or "no such" in said:  # table or column
         return IntegrityError(f"{url} is damaged ({said}). Restore it from a backup; nothing can rest on it as it is.")
     if "unable to open" in said or "readonly" in said:
         return UsageError(f"{url}: {said}. qualgate needs to read and write the file and its folder.")

@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, select
 
-from qualgate.errors import UsageError
+from qualgate.errors import IntegrityError, UsageError
 from qualgate.records import ArmEvidence, RunEvidence, UnitEvidence, UnitKey
 from qualgate.store import plain, seal
 from qualgate.store.database import Store
-from qualgate.store.rows import ARRAYS, KEY, MEASURED, SCORE, AnyRow, expected_digest, unit_name
+from qualgate.store.rows import (
+    ARRAYS,
+    EVALSET,
+    KEY,
+    MEASURED,
+    SCORE,
+    AnyRow,
+    check_arm,
+    check_run,
+    expected_digest,
+    unit_name,
+)
 from qualgate.store.tables import arms, evalsets, runs, scores, units
 
 
@@ -23,23 +34,21 @@ def evidence(store: Store, run_id: str) -> RunEvidence:
     Plain column selects: 14,000 units with their scores are read and checked in well under a second.
     """
     with store.read() as connection:
-        promised = connection.execute(select(runs.c.expected_sha256).where(runs.c.run_id == run_id)).scalar()
-        if promised is None:
+        run = connection.execute(select(runs).where(runs.c.run_id == run_id)).one_or_none()
+        if run is None:
             raise UsageError(
                 f"no run {run_id!r} in this store. The dashboard and `qualgate report` list what there is."
             )
         sets = connection.execute(
-            select(evalsets.c.name, evalsets.c.sha256, evalsets.c.metrics_json)
+            select(*(evalsets.c[name] for name in EVALSET))
             .where(evalsets.c.run_id == run_id)
             .order_by(evalsets.c.position)
         ).all()
-        arm_rows = connection.execute(
-            select(arms.c.name, arms.c.observed_json).where(arms.c.run_id == run_id).order_by(arms.c.position)
-        ).all()
+        arm_rows = connection.execute(select(arms).where(arms.c.run_id == run_id).order_by(arms.c.position)).all()
         scored = _scores_by_unit(connection, run_id)
         found = connection.execute(_EVIDENCE.where(units.c.run_id == run_id)).all()
-    integrity = []
-    if promised != expected_digest(sets, [(*row[:4], row.case_hash, row.cluster) for row in found]):
+    integrity = [*_faults(check_run, [run]), *_faults(check_arm, arm_rows)]
+    if run.expected_sha256 != expected_digest(sets, [(*row[:4], row.case_hash, row.cluster) for row in found]):
         integrity.append("the list of expected units or evalsets is not the one written before generation")
     by_arm: dict[str, list[UnitEvidence]] = defaultdict(list)
     for row in found:
@@ -52,8 +61,8 @@ def evidence(store: Store, run_id: str) -> RunEvidence:
             continue
         by_arm[key.arm].append(_unit_evidence(key, row, said))
     seen = tuple(
-        ArmEvidence(name=name, identity=plain.identity(observed), units=tuple(by_arm[name]))
-        for name, observed in arm_rows
+        ArmEvidence(name=arm.name, identity=plain.identity(arm.observed_json), units=tuple(by_arm[arm.name]))
+        for arm in arm_rows
     )
     return RunEvidence(
         run_id=run_id,
@@ -63,6 +72,14 @@ def evidence(store: Store, run_id: str) -> RunEvidence:
         variants=seen[1:],
         integrity=tuple(integrity),
     )
+
+
+def _faults(check: Callable[[AnyRow], None], rows: Iterable[AnyRow]) -> Iterator[str]:
+    for row in rows:
+        try:
+            check(row)
+        except IntegrityError as error:
+            yield str(error)
 
 
 _EVIDENCE = select(

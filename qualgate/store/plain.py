@@ -19,6 +19,14 @@ def to_json(value: Any) -> str:
     return _encode(asdict(value) if hasattr(value, "__dataclass_fields__") else value)
 
 
+def policy_to_json(policy: Policy) -> str:
+    """Without the rules' lines: a comment added to the gate file is not another policy, nor a new verdict."""
+    body = asdict(policy)
+    for rule in body["rules"]:
+        del rule["line"]
+    return to_json(body)
+
+
 def arm_spec(text: str) -> ArmSpec:
     body = json.loads(text)
     recipe = body.pop("quantize")

@@ -8,15 +8,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sqlalchemy import Connection, and_, case, func, select
+from sqlalchemy import Connection, Table, and_, case, func, select
 from sqlalchemy.sql import ColumnElement
 
 from qualgate.errors import IntegrityError, UsageError
-from qualgate.records import ArmFootprint, ArmIdentity, ArmSpec, Policy, Score, Verdict
+from qualgate.records import ArmFootprint, ArmIdentity, ArmSpec, Evalset, Policy, Score, Verdict
 from qualgate.store import plain, seal
 from qualgate.store.database import Store
 from qualgate.store.decisions import Decision, of_variant
-from qualgate.store.rows import SCORE
+from qualgate.store.rows import SCORE, check_arm, check_run
 from qualgate.store.runs import verdict_digest
 from qualgate.store.tables import arms, cases, decisions, evalsets, runs, scores, units, verdicts
 
@@ -90,6 +90,29 @@ def latest_run(store: Store) -> str:
     if found is None:
         raise UsageError(f"{store.url} holds no run yet. `qualgate run GATE_FILE` makes one.")
     return found
+
+
+def latest_run_of(store: Store, arm_names: Sequence[str], evalset_names: Sequence[str]) -> str | None:
+    """Id of the newest run that judged exactly these arms on exactly these sets, None when there is none.
+
+    Two gate files may share a store: one's policy must never judge the other's run.
+    """
+    statement = (
+        select(runs.c.run_id)
+        .where(_named_exactly(arms, arm_names), _named_exactly(evalsets, evalset_names))
+        .order_by(runs.c.created_at.desc())
+        .limit(1)
+    )
+    with store.read() as connection:
+        return connection.execute(statement).scalar()
+
+
+def _named_exactly(table: Table, names: Sequence[str]) -> ColumnElement[bool]:
+    """The run's rows of `table` have these names, no more and no fewer."""
+    counted = select(func.count()).select_from(table).where(table.c.run_id == runs.c.run_id)
+    wanted = set(names)
+    every, fitting = counted.scalar_subquery(), counted.where(table.c.name.in_(wanted)).scalar_subquery()
+    return and_(every == len(wanted), fitting == len(wanted))
 
 
 def queue(store: Store, limit: int = PAGE, offset: int = 0) -> tuple[VariantLine, ...]:
@@ -203,6 +226,7 @@ class EvalsetLine:
     name: str
     version: str
     sha256: str
+    content: str  # Evalset.content: what a file of today must have to be the same set
     description: str
     metrics: tuple[str, ...]
     cases: int
@@ -243,11 +267,12 @@ class RunSummary:
 
 
 def run_summary(store: Store, run_id: str) -> RunSummary:
-    """Raises UsageError for an unknown run, IntegrityError for a verdict that is not what was written."""
+    """Raises UsageError for an unknown run, IntegrityError for a policy, arm or verdict that was changed."""
     with store.read() as connection:
         run = connection.execute(select(runs).where(runs.c.run_id == run_id)).one_or_none()
         if run is None:
             raise UsageError(f"no run {run_id!r} in this store. The dashboard lists what there is.")
+        check_run(run)
         counts = _unit_counts(connection, [run_id])
         sizes = connection.execute(
             select(units.c.evalset, func.count())
@@ -275,14 +300,15 @@ def run_summary(store: Store, run_id: str) -> RunSummary:
             policy=plain.policy(run.policy_json),
             evalsets=tuple(
                 EvalsetLine(
-                    name=row.name,
-                    version=row.version,
-                    sha256=row.sha256,
-                    description=row.description,
-                    metrics=tuple(json.loads(row.metrics_json)),
-                    cases=cases_of.get(row.name, 0),
+                    name=item.name,
+                    version=item.version,
+                    sha256=item.sha256,
+                    content=item.content,
+                    description=item.description,
+                    metrics=item.metrics,
+                    cases=cases_of.get(item.name, 0),
                 )
-                for row in sets
+                for item in map(_evalset, sets)
             ),
             arms=tuple(_arm_line(row, counts) for row in lines),
             verdicts=tuple(_stored_verdict(connection, row) for row in newest),
@@ -290,7 +316,20 @@ def run_summary(store: Store, run_id: str) -> RunSummary:
         )
 
 
+def _evalset(row: Any) -> Evalset:
+    return Evalset(
+        name=row.name,
+        version=row.version,
+        sha256=row.sha256,
+        metrics=tuple(json.loads(row.metrics_json)),
+        lenient=tuple(json.loads(row.lenient_json)),
+        normalizers=tuple(json.loads(row.normalizers_json)),
+        description=row.description,
+    )
+
+
 def _arm_line(row: Any, counts: dict[tuple[str, str, str], int]) -> ArmLine:
+    check_arm(row)
     planned = plain.identity(row.planned_json)
     assert planned is not None
     return ArmLine(

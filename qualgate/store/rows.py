@@ -37,11 +37,38 @@ MEASURED = (
 )
 ARRAYS = ("logprobs", "margins", "kl")
 EXPECTED = ("arm", "evalset", "case_id", "repeat", "case_hash", "cluster")
+EVALSET = ("name", "version", "sha256", "metrics_json", "lenient_json", "normalizers_json")  # but the description
+RUN = ("run_id", "plan_key", "gate_file", "policy_json", "expected_sha256")
+ARM = ("run_id", "name", "position", "spec_json", "planned_json", "observed_json", "footprint_json")
 
 
 def unit_name(key: UnitKey) -> str:
     repeat = f" repeat {key.repeat}" if key.repeat else ""
     return f"{key.arm}: {key.evalset}/{key.case_id}{repeat}"
+
+
+def run_digest(row: Any) -> str:
+    return content_hash({name: row[name] for name in RUN})
+
+
+def arm_digest(row: Any) -> str:
+    return content_hash({name: row.get(name) for name in ARM})
+
+
+def check_run(row: AnyRow) -> None:
+    """`row`: all of a run's columns. Raises IntegrityError."""
+    if row.sha256 != run_digest(row._mapping):
+        raise IntegrityError(_changed(f"the gate file or policy of run {row.run_id}"))
+
+
+def check_arm(row: AnyRow) -> None:
+    """`row`: all of an arm's columns. Raises IntegrityError."""
+    if row.sha256 != arm_digest(row._mapping):
+        raise IntegrityError(_changed(f"the identity or sizes of arm {row.name!r} in run {row.run_id}"))
+
+
+def _changed(what: str) -> str:
+    return f"{what} is not what was recorded. Restore the store from a backup, or run again in another store."
 
 
 def expected_digest(sets: Iterable[Sequence[Any]], expected: Iterable[Sequence[Any]]) -> str:

@@ -30,7 +30,21 @@ from qualgate.records import (
 from qualgate.store import plain, tables
 from qualgate.store.database import Store
 from qualgate.store.evidence import evidence
-from qualgate.store.rows import EXPECTED, KEY, AnyRow, expected_digest, score_columns, score_rows, unit_name, unit_row
+from qualgate.store.rows import (
+    EVALSET,
+    EXPECTED,
+    KEY,
+    AnyRow,
+    arm_digest,
+    check_arm,
+    check_run,
+    expected_digest,
+    run_digest,
+    score_columns,
+    score_rows,
+    unit_name,
+    unit_row,
+)
 from qualgate.store.tables import arms, cases, evalsets, scores, units, verdicts
 
 __all__ = [
@@ -93,6 +107,16 @@ def _begin_new(connection: Connection, plan: Plan) -> str:
         }
         for position, item in enumerate(plan.evalsets)
     ]
+    arm_rows = [
+        {
+            "run_id": run_id,
+            "position": position,
+            "name": arm.name,
+            "spec_json": plain.to_json(arm),
+            "planned_json": plain.to_json(plan.identities[arm.name]),
+        }
+        for position, arm in enumerate(plan.arms)
+    ]
     expected = [
         {
             "run_id": run_id,
@@ -109,35 +133,21 @@ def _begin_new(connection: Connection, plan: Plan) -> str:
         for job in plan.jobs
         for prompt in job.prompts
     ]
-    connection.execute(
-        insert(tables.runs),
-        {
-            "run_id": run_id,
-            "plan_key": plan.key,
-            "status": "running",
-            "created_at": now(),
-            "gate_file": plan.gate_file,
-            "policy_json": plain.to_json(plan.policy),
-            "expected_sha256": expected_digest(
-                [(item["name"], item["sha256"], item["metrics_json"]) for item in sets],
-                [tuple(unit[name] for name in EXPECTED) for unit in expected],
-            ),
-        },
-    )
+    run = {
+        "run_id": run_id,
+        "plan_key": plan.key,
+        "status": "running",
+        "created_at": now(),
+        "gate_file": plan.gate_file,
+        "policy_json": plain.policy_to_json(plan.policy),
+        "expected_sha256": expected_digest(
+            [tuple(item[name] for name in EVALSET) for item in sets],
+            [tuple(unit[name] for name in EXPECTED) for unit in expected],
+        ),
+    }
+    connection.execute(insert(tables.runs), {**run, "sha256": run_digest(run)})
     connection.execute(insert(evalsets), sets)
-    connection.execute(
-        insert(arms),
-        [
-            {
-                "run_id": run_id,
-                "position": position,
-                "name": arm.name,
-                "spec_json": plain.to_json(arm),
-                "planned_json": plain.to_json(plan.identities[arm.name]),
-            }
-            for position, arm in enumerate(plan.arms)
-        ],
-    )
+    connection.execute(insert(arms), [{**arm, "sha256": arm_digest(arm)} for arm in arm_rows])
     _add_cases(connection, known.values())
     connection.execute(insert(units), expected)
     return run_id
@@ -158,20 +168,17 @@ def _add_cases(connection: Connection, new: Iterable[Case]) -> None:
 
 def _resume(connection: Connection, run_id: str, plan: Plan) -> frozenset[UnitKey]:
     # The policy and the models' paths are not in the key: they may have changed since the run was begun.
-    connection.execute(
-        update(tables.runs)
-        .where(tables.runs.c.run_id == run_id)
-        .values(
-            status="running",
-            finished_at=None,
-            gate_file=plan.gate_file,
-            policy_json=plain.to_json(plan.policy),
-        )
-    )
+    run = {
+        **_run(connection, run_id)._mapping,
+        "status": "running",
+        "finished_at": None,
+        "gate_file": plan.gate_file,
+        "policy_json": plain.policy_to_json(plan.policy),
+    }
+    run["sha256"] = run_digest(run)
+    connection.execute(update(tables.runs).where(tables.runs.c.run_id == run_id).values(run))
     for arm in plan.arms:
-        connection.execute(
-            update(arms).where(arms.c.run_id == run_id, arms.c.name == arm.name).values(spec_json=plain.to_json(arm))
-        )
+        _update_arm(connection, run_id, arm.name, spec_json=plain.to_json(arm))
     rows = connection.execute(select(*KEY, units.c.status).where(units.c.run_id == run_id)).all()
     if {UnitKey(*row[:4]) for row in rows} != set(plan.expected):
         raise IntegrityError(
@@ -238,8 +245,7 @@ def record_failure(store: Store, run_id: str, failure: JobFailure) -> None:
 
 
 def _see_arm(connection: Connection, run_id: str, name: str, identity: ArmIdentity, footprint: ArmFootprint) -> None:
-    here = (arms.c.run_id == run_id, arms.c.name == name)
-    arm = connection.execute(select(arms.c.planned_json, arms.c.observed_json).where(*here)).one_or_none()
+    arm = connection.execute(select(arms).where(arms.c.run_id == run_id, arms.c.name == name)).one_or_none()
     if arm is None:
         raise IntegrityError(f"run {run_id} has no arm {name!r}; nothing was stored.")
     for when, text in (("planned", arm.planned_json), ("loaded earlier in this run", arm.observed_json)):
@@ -253,8 +259,16 @@ def _see_arm(connection: Connection, run_id: str, name: str, identity: ArmIdenti
                 "run again with files that stay as they are."
             )
     if arm.observed_json is None:
-        values = {"observed_json": plain.to_json(identity), "footprint_json": plain.to_json(footprint)}
-        connection.execute(update(arms).where(*here).values(**values))
+        observed, measured = plain.to_json(identity), plain.to_json(footprint)
+        _update_arm(connection, run_id, name, observed_json=observed, footprint_json=measured)
+
+
+def _update_arm(connection: Connection, run_id: str, name: str, **values: str) -> None:
+    here = (arms.c.run_id == run_id, arms.c.name == name)
+    row = connection.execute(select(arms).where(*here)).one()
+    check_arm(row)  # sealing a changed row anew would hide the change
+    digest = arm_digest({**row._mapping, **values})
+    connection.execute(update(arms).where(*here).values(**values, sha256=digest))
 
 
 def _units(connection: Connection, run_id: str, arm: str, keys: Iterable[UnitKey]) -> dict[UnitKey, AnyRow]:
@@ -285,26 +299,28 @@ def finish(store: Store, run_id: str, decided: Iterable[Verdict], complete: bool
         connection.execute(
             update(tables.runs).where(tables.runs.c.run_id == run_id).values(status=status, finished_at=now())
         )
-        _add_verdicts(connection, run_id, decided, _policy_json(connection, run_id))
+        _add_verdicts(connection, run_id, decided, _run(connection, run_id).policy_json)
 
 
 def add_verdicts(store: Store, run_id: str, decided: Iterable[Verdict], policy: Policy) -> None:
     """A later decision about stored evidence, perhaps by another policy. The newest verdict counts."""
     with store.write() as connection:
-        _policy_json(connection, run_id)
-        _add_verdicts(connection, run_id, decided, plain.to_json(policy))
+        _run(connection, run_id)
+        _add_verdicts(connection, run_id, decided, plain.policy_to_json(policy))
 
 
 def policy(store: Store, run_id: str) -> Policy:
     """The policy the run was made with."""
     with store.read() as connection:
-        return plain.policy(_policy_json(connection, run_id))
+        return plain.policy(_run(connection, run_id).policy_json)
 
 
-def _policy_json(connection: Connection, run_id: str) -> str:
-    found = connection.execute(select(tables.runs.c.policy_json).where(tables.runs.c.run_id == run_id)).scalar()
+def _run(connection: Connection, run_id: str) -> AnyRow:
+    """Its row, as it was written. Raises UsageError for an unknown run, IntegrityError for a changed one."""
+    found = connection.execute(select(tables.runs).where(tables.runs.c.run_id == run_id)).one_or_none()
     if found is None:
         raise UsageError(f"no run {run_id!r} in this store. The dashboard and `qualgate report` list what there is.")
+    check_run(found)
     return found
 
 

@@ -43,6 +43,7 @@ runs = Table(
     Column("gate_file", Text, nullable=False),
     Column("policy_json", Text, nullable=False),
     Column("expected_sha256", String(64), nullable=False),  # seals the closed list: evalsets and units
+    Column("sha256", String(64), nullable=False),  # seals what the run was asked: gate file, policy, closed list
     Index(None, "plan_key", "status"),
     Index(None, "created_at"),
 )
@@ -78,6 +79,7 @@ arms = Table(
     Column("planned_json", Text, nullable=False),  # identity before the run
     Column("observed_json", Text),  # identity as a worker loaded it; NULL until a job of the arm finished
     Column("footprint_json", Text),
+    Column("sha256", String(64), nullable=False),  # of this row
 )
 
 units = Table(

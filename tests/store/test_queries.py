@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from qualgate.errors import UsageError
+from qualgate.records import Policy
 from qualgate.store import queries, runs
 from tests.store.conftest import JUDGED
-from tests.store.made import make_plan, make_run
+from tests.store.made import RULES, make_plan, make_run
 
 
 def expected_flips(store, run_id, variant):
@@ -85,12 +86,27 @@ def test_runs_are_listed_newest_first_with_their_variants(store):
     assert queries.count_queue(store) == len(queries.queue(store)) == 8, "a run under way waits for nobody"
 
 
+def test_the_latest_run_of_a_gate_file_has_its_arms_and_sets_and_no_others(store):
+    arms, sets = ["baseline", "int8"], ["arithmetic", "json_extract"]
+    options = {"cases": 3, "policy": Policy(rules=RULES[:1])}
+    mine = make_plan(wrong={"int8": 0.0}, families=("arithmetic", "json_extract"), **options)
+    assert queries.latest_run_of(store, arms, sets) is None
+    make_run(store, mine)
+    newest = make_run(store, mine)
+    make_run(store, make_plan(families=("arithmetic", "json_extract"), **options))
+    make_run(store, make_plan(wrong={"int8": 0.0}, **options))
+    assert queries.latest_run_of(store, arms, sets) == newest
+    assert queries.latest_run_of(store, arms[:1], sets) is None
+    assert queries.latest_run_of(store, arms, sets[:1]) is None
+
+
 def test_a_summary_holds_what_a_report_needs(judged):
     store, run_id = judged
     summary = queries.run_summary(store, run_id)
     assert [arm.name for arm in summary.arms] == ["baseline", "int8", "int4-g32", "mxfp4", "int2-g32"]
     assert [arm.name for arm in summary.evalsets] == ["tool_calls", "json_extract", "arithmetic"]
     assert {item.cases for item in summary.evalsets} == {40}
+    assert [item.content for item in summary.evalsets] == [item.content for item in JUDGED.evalsets]
     assert all((arm.expected, arm.done, arm.errors) == (120, 120, 0) for arm in summary.arms)
     assert all(arm.identity == arm.planned and arm.footprint for arm in summary.arms)
     assert [found.verdict.variant for found in summary.verdicts] == [arm.name for arm in summary.arms[1:]]

@@ -201,6 +201,11 @@ def test_text_no_database_can_hold_is_kept_visibly(store, begun):
         "update scores set scorer = 'other/2' where unit_id = 1",
         "delete from scores where unit_id = 1",
         "update evalsets set metrics_json = '[]' where name = 'tool_calls'",
+        "update evalsets set lenient_json = '[\"code_fence\"]' where name = 'json_extract'",
+        "update runs set policy_json = replace(policy_json, '0.02', '0.9')",
+        "update runs set gate_file = 'version: 1'",
+        "update arms set observed_json = replace(observed_json, 'dddd', '0000') where name = 'int8'",
+        "update arms set footprint_json = replace(footprint_json, '8.1', '2.1') where name = 'int8'",
     ],
 )
 def test_evidence_that_was_changed_is_found(store, tampering):
@@ -208,6 +213,28 @@ def test_evidence_that_was_changed_is_found(store, tampering):
     assert runs.evidence(store, run_id).integrity == ()
     execute(store, tampering)
     assert len(runs.evidence(store, run_id).integrity) >= 1
+
+
+@pytest.mark.parametrize(
+    "tampering",
+    [
+        "update runs set policy_json = replace(policy_json, '0.02', '0.9')",
+        "update arms set planned_json = replace(planned_json, 'dddd', '0000') where name = 'int8'",
+    ],
+)
+def test_a_changed_policy_or_arm_is_never_shown_nor_sealed_anew(store, begun, tampering):
+    execute(store, tampering)
+    for use in (lambda: queries.run_summary(store, begun), lambda: runs.begin(store, SMALL)):
+        with pytest.raises(IntegrityError, match="not what was recorded"):
+            use()
+
+
+def test_a_comment_in_the_gate_file_is_no_new_verdict(store):
+    run_id = make_run(store, SMALL)
+    kept = queries.run_summary(store, run_id).verdict("int8")
+    moved = tuple(replace(rule, line=rule.line + 7) for rule in SMALL.policy.rules)
+    runs.add_verdicts(store, run_id, [kept.verdict], replace(SMALL.policy, rules=moved))
+    assert count(store, "select count(*) from verdicts") == 4
 
 
 def test_a_unit_dropped_from_the_list_is_found(store):
