@@ -49,7 +49,9 @@ def run_job(arm: LoadedArm, job: Job) -> JobResult:
             answers = _answers(arm, job, transcript)
             drifts = agreement.drifts(job, baseline, answers)
             if job.drafted:
-                proposed, accepted = [len(answer) for answer in baseline.answers], agreement.accepted
+                proposed = [len(answer) for answer in baseline.answers]
+                # What both agree on behind the variant's own end was never said.
+                accepted = [min(pair) for pair in zip(agreement.accepted, map(len, answers), strict=True)]
     return JobResult(
         index=job.index,
         arm=arm.spec.name,
@@ -63,16 +65,18 @@ def run_job(arm: LoadedArm, job: Job) -> JobResult:
 def _offer(reading: Reading, transcript: Transcript, config: PreTrainedConfig) -> list[Pending]:
     """Offer the baseline's answers as drafts; returns the rows that disagreed and go on by themselves.
 
-    Each keeps the slots of its prompt and of the accepted tokens; the rejected ones are left behind.
+    Each keeps the slots of its prompt and of all it said but the last token, which the next step reads; the rest of
+    the draft is left behind.
     """
     assert reading.cache is not None
-    accepted, open_ = transcript.accept(reading.rows, reading.logits, reading.answer, reading.offered)
+    open_ = transcript.accept(reading.rows, reading.logits, reading.answer, reading.offered)
     rows = reading.rows[open_].tolist()
+    lengths = transcript.length[reading.rows]
     said = transcript.tokens[rows, transcript.length[rows] - 1].tolist()
     cached = [
-        CachedRow(reading.cache, index, start, reading.stop + kept)
-        for index, (start, kept, goes_on) in enumerate(
-            zip(reading.start.tolist(), accepted.tolist(), open_.tolist(), strict=True)
+        CachedRow(reading.cache, index, start, reading.stop + length - 1)
+        for index, (start, length, goes_on) in enumerate(
+            zip(reading.start.tolist(), lengths.tolist(), open_.tolist(), strict=True)
         )
         if goes_on
     ]

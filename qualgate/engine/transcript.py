@@ -43,18 +43,21 @@ class Transcript:
 
     def accept(
         self, rows: torch.Tensor, logits: torch.Tensor, draft: torch.Tensor, offered: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    ) -> torch.Tensor:
         """Each of `rows`, silent so far, is offered the first `offered` tokens of `draft` [rows, longest].
 
         logits: [rows, longest, vocabulary], at position t having read the draft before t. A row says what it would
-        have said alone: the draft up to the first token it disagrees with, then its own.
-        Returns how many tokens were accepted, and which rows go on.
+        have said alone: the draft up to the first token it disagrees with, then its own; or up to its own stop token,
+        which need not be one of the draft's model. Returns which rows go on.
         """
         tokens, logprobs, margins, finite = greedy(logits)
         place = torch.arange(draft.shape[1], device=draft.device)
         inside = place < offered[:, None]
         accepted = ((tokens == draft) & inside).long().cumprod(-1).sum(-1)
         length = torch.minimum(accepted + 1, offered)
+        stops = torch.isin(tokens, self.stop_ids) & (place < length[:, None])
+        ended = stops.any(-1)
+        length = torch.where(ended, stops.int().argmax(-1) + 1, length)  # argmax: the first of equals
         said = place < length[:, None]
         width = min(draft.shape[1], self.tokens.shape[1])
         for kept, new in ((self.tokens, tokens), (self.logprobs, logprobs), (self.margins, margins)):
@@ -63,8 +66,8 @@ class Transcript:
         self.finite[rows] = (finite | ~said).all(-1)
         self.first[rows] = self.last[rows] = now
         self.length[rows] = length
-        self.ended[rows] = (torch.isin(tokens, self.stop_ids) & said).any(-1)
-        return accepted, ~self.ended[rows] & (length < self.limits[rows])
+        self.ended[rows] = ended
+        return ~ended & (length < self.limits[rows])
 
     def finish_reason(self, row: int) -> FinishReason:
         return "eos" if self.ended[row] else "length"

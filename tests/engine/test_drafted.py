@@ -125,3 +125,18 @@ def test_only_what_diverged_is_decoded(arms, monkeypatch):
     monkeypatch.setattr(type(same.model), "forward", counted)
     run_job(same, job(same, artifact, drafted=True, count=12))
     assert len(widths) == 1
+
+
+@pytest.mark.parametrize("stops", [(END, 3, 50), (*STOPS, *range(0, 256, 7))], ids=["fewer", "more"])
+def test_a_variant_with_other_stop_tokens_ends_at_its_own(arms, stops):
+    """Fewer: it goes on where the baseline ended. More: it ends inside the baseline's answer."""
+    _, reference, artifact, model, cache = arms
+    variant = replace(loaded(model, cache, "v"), stop_ids=tuple(sorted(set(stops))))
+    drafted = run_job(variant, job(variant, artifact, drafted=True, count=12)).completions
+    plain = run_job(variant, job(variant, artifact, count=12)).completions
+    assert [c.token_ids for c in drafted] == [c.token_ids for c in plain]
+    assert [(c.text, c.finish_reason) for c in drafted] == [(c.text, c.finish_reason) for c in plain]
+    for one, other in zip(drafted, plain, strict=True):
+        np.testing.assert_allclose(one.logprobs, other.logprobs, rtol=1e-4, atol=1e-5)
+        assert one.draft_accepted <= len(one.token_ids)
+    assert any(a.token_ids != b.token_ids for a, b in zip(drafted, reference.completions, strict=True))
