@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, Literal
+from unicodedata import category
 
 from sqlalchemy import Connection, Row, insert, select
 
@@ -15,6 +16,7 @@ from qualgate.store.runs import now
 from qualgate.store.tables import decisions, verdicts
 
 Action = Literal["approve", "block"]
+BLANK = "\u115f\u1160\u2800\u3164\uffa0"  # letters and symbols to Unicode, empty on a screen
 GENESIS = "0" * 64  # what the first row is chained to
 CHAINED = ("run_id", "variant", "verdict_sha256", "action", "name", "reason", "created_at", "prev_hash")
 
@@ -45,14 +47,14 @@ def append(
     """Record a person's decision about the verdict they saw.
 
     after: hash of the newest decision on this variant that they saw, None when there was none.
-    Raises UsageError, and records nothing, when name or reason is empty, when the verdict or the decisions are no
-    longer what they saw, or when an invalid run would be approved.
+    Raises UsageError, and records nothing, when name or reason is empty or invisible, when the verdict or the
+    decisions are no longer what they saw, or when an invalid run would be approved.
     """
     name, reason = plain.storable(name).strip(), plain.storable(reason).strip()
     if action not in ("approve", "block"):
         raise UsageError(f"a decision is approve or block, not {action!r}.")
-    if not name or not reason:
-        raise UsageError("a decision needs a name and a reason; fill in both.")
+    if not _seen(name) or not _seen(reason):
+        raise UsageError("a decision needs a name and a reason that can be read; fill in both.")
     with store.write() as connection:
         verdict = connection.execute(
             select(verdicts.c.sha256, verdicts.c.word)
@@ -86,6 +88,11 @@ def append(
         row["hash"] = row_hash(row)
         connection.execute(insert(decisions), row)
         return _decision(row)
+
+
+def _seen(text: str) -> bool:
+    """At least one mark that a reader sees: a letter, digit, sign or symbol that is not blank."""
+    return any(category(mark)[0] in "LNPS" and mark not in BLANK for mark in text)
 
 
 def of_variant(connection: Connection, run_id: str, variant: str) -> tuple[Decision, ...]:

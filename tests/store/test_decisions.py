@@ -42,10 +42,12 @@ def test_a_decision_is_chained_and_takes_the_variant_from_the_queue(store, run_i
 
 
 @pytest.mark.parametrize("missing", ["name", "reason"])
-def test_a_decision_without_a_name_or_a_reason_is_refused(store, run_id, missing):
-    with pytest.raises(UsageError, match="name and a reason"):
-        decide(store, run_id, **{missing: "  "})
+def test_a_decision_without_a_name_or_a_reason_that_can_be_read_is_refused(store, run_id, missing):
+    for unseen in ("", "  ", "\u200b\u2060", "\u00a0\ufe0f", "\u3164"):
+        with pytest.raises(UsageError, match="name and a reason"):
+            decide(store, run_id, **{missing: unseen})
     assert queries.list_decisions(store) == ()
+    decide(store, run_id, **{missing: "漢"})
 
 
 def test_a_verdict_that_changed_since_it_was_seen_is_not_decided(store, run_id):
@@ -104,7 +106,7 @@ def test_people_deciding_at_the_same_moment_leave_one_decision_and_a_linear_chai
         "delete from decisions where decision_id = 2",
         "update decisions set decision_id = 9 where decision_id = 1",
         "insert into decisions select 7, run_id, variant, verdict_sha256, action, name, reason, created_at, "
-        "'a' || substr(prev_hash, 2), 'b' || substr(hash, 2) from decisions where decision_id = 3",
+        "'x' || substr(prev_hash, 2), 'x' || substr(hash, 2) from decisions where decision_id = 3",
     ],
 )
 def test_a_changed_chain_is_found_and_the_row_is_named(store, run_id, tampering):
