@@ -26,16 +26,25 @@ def _open() -> Store:
     return open_store(url(), create=False)
 
 
-def queue(limit: int, offset: int) -> tuple[tuple[queries.VariantLine, ...], int]:
-    """One page, and how many there are."""
+def queue(size: int, page: int) -> tuple[tuple[queries.VariantLine, ...], int, int]:
+    """One page (the last where there are fewer), its number, and how many lines there are."""
     with _open() as store:
-        return queries.queue(store, limit, offset), queries.count_queue(store)
+        total = queries.count_queue(store)
+        page = _within(page, total, size)
+        return queries.queue(store, size, size * page), page, total
 
 
-def list_runs(limit: int, offset: int) -> tuple[tuple[queries.RunLine, ...], int]:
-    """One page, and how many there are."""
+def list_runs(size: int, page: int) -> tuple[tuple[queries.RunLine, ...], int, int]:
+    """One page (the last where there are fewer), its number, and how many runs there are."""
     with _open() as store:
-        return queries.list_runs(store, limit, offset), queries.count_runs(store)
+        total = queries.count_runs(store)
+        page = _within(page, total, size)
+        return queries.list_runs(store, size, size * page), page, total
+
+
+def _within(page: int, total: int, size: int) -> int:
+    """Lines leave a list while someone reads its last page."""
+    return min(page, max(0, (total - 1) // size))
 
 
 def latest_run() -> str:

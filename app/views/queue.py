@@ -8,10 +8,9 @@ from qualgate_app.text import chip, escape, when
 
 PAGE = 25
 
-page = st.session_state.setdefault("queue_page", 0)
-lines, waiting = data.queue(PAGE, PAGE * page)
+lines, page, waiting = data.queue(PAGE, st.session_state.get("queue_page", 0))
 st.header("Waiting for a decision")
-if not waiting and not data.list_runs(1, 0)[1]:
+if not waiting and not data.list_runs(1, 0)[0]:
     st.info("This store holds no run yet. Make one, then come back:", icon=":material/info:")
     st.code("qualgate run gate.yaml", language=None)
 elif not waiting:

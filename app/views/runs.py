@@ -15,8 +15,7 @@ STATES = {
     "incomplete": "incomplete: running it again resumes",
 }
 
-page = st.session_state.setdefault("runs_page", 0)
-lines, total = data.list_runs(PAGE, PAGE * page)
+lines, page, total = data.list_runs(PAGE, st.session_state.get("runs_page", 0))
 
 
 def progress(line: RunLine) -> str:

@@ -26,6 +26,7 @@ from qualgate.records import Comparison, Verdict
 from qualgate.store.decisions import Action
 from qualgate.store.queries import Answer, CaseDetail, Flip, FlipCount, RunSummary, StoredVerdict
 
+LONGEST_NAME = 200  # as the store's columns
 DIRECTIONS = {"right → wrong": "lost", "wrong → right": "gained"}
 MEANING = {
     "approve": "Every critical rule is proven: the loss is smaller than what the policy allows.",
@@ -37,9 +38,9 @@ MEANING = {
 
 
 def show() -> None:
-    run = data.run_summary(st.query_params.get("run") or data.latest_run())
+    run = data.run_summary(_asked("run") or data.latest_run())
     names = [arm.name for arm in run.arms[1:]]
-    variant = st.query_params.get("variant", names[0])
+    variant = _asked("variant") or names[0]
     if variant not in names:
         raise UsageError(f"run {run.run_id} has no variant {variant!r}. It has: {', '.join(names)}.")
     _switch(run, names, variant)
@@ -59,6 +60,11 @@ def show() -> None:
     _rules(found)
     _flips(run, variant, counts)
     _more(run, found)
+
+
+def _asked(name: str) -> str:
+    """What the address asks for: anybody's text, so never longer than a name in the store can be."""
+    return st.query_params.get(name, "")[:LONGEST_NAME]
 
 
 def _switch(run: RunSummary, names: list[str], variant: str) -> None:
@@ -117,27 +123,30 @@ def _decision(run: RunSummary, found: StoredVerdict) -> None:
             st.caption("An invalid run cannot be approved. Run it again.")
         elif word == "block":
             st.caption("The gate says block; approving would overrule it.")
-        with st.form(f"decide-{found.sha256}", border=False, enter_to_submit=False):
+        # A click runs this page anew; what the person saw is what the run before it showed.
+        this = f"{run.run_id} {found.verdict.variant}"
+        verdict_seen, decision_seen = st.session_state.get(f"shown {this}", ("", None))
+        newest = found.decisions[-1].hash if found.decisions else None
+        st.session_state[f"shown {this}"] = (found.sha256, newest)
+        with st.form(f"decide {this}", border=False, enter_to_submit=False):
             name = st.text_input("Name", value=st.session_state.get("reviewer", ""), key="decide_name", max_chars=200)
             reason = st.text_area("Reason", key="decide_reason", height=80, max_chars=4000)
             approve, block = st.columns(2)
             approved = approve.form_submit_button("Approve", width="stretch", disabled=word == "invalid")
             blocked = block.form_submit_button("Block", width="stretch")
         if approved or blocked:
-            _record(run, found, "approve" if approved else "block", name or "", reason or "")
-
-
-def _record(run: RunSummary, found: StoredVerdict, action: Action, name: str, reason: str) -> None:
-    seen = found.decisions[-1].hash if found.decisions else None
-    try:
-        data.decide(run.run_id, found.verdict.variant, action, name, reason, found.sha256, seen)
-    except UsageError as error:
-        st.error("Nothing was recorded.", icon=":material/error:")
-        st.text(str(error))
-    else:
-        st.session_state.reviewer = name
-        st.toast("Recorded.", icon=":material/check:")
-        st.rerun()
+            action: Action = "approve" if approved else "block"
+            try:
+                data.decide(
+                    run.run_id, found.verdict.variant, action, name or "", reason or "", verdict_seen, decision_seen
+                )
+            except UsageError as error:
+                st.error("Nothing was recorded.", icon=":material/error:")
+                st.text(str(error))
+            else:
+                st.session_state.reviewer = name
+                st.toast("Recorded.", icon=":material/check:")
+                st.rerun()
 
 
 # ------------------------------------------------------------------------------------------------- what was measured
@@ -230,7 +239,7 @@ def _flips(run: RunSummary, variant: str, counts: tuple[FlipCount, ...]) -> None
     if not total:
         st.caption("None with these filters.")
         return
-    asked = st.query_params.get("flip", "1")
+    asked = _asked("flip")
     at = min(max(int(asked) if asked.isdecimal() else 1, 1), total)
     with st.container(horizontal=True, vertical_alignment="center"):
         st.button("Previous", shortcut="k", disabled=at == 1, on_click=_show_flip, args=(at - 1,))
@@ -357,6 +366,11 @@ def _more(run: RunSummary, found: StoredVerdict) -> None:
             )
         )
     with st.expander("Gate file"):
+        if found.policy != run.policy:
+            st.markdown("**This verdict was made by another policy than that of the run's gate file.** Its rules:")
+            tiers = [f"{rule.id} · {rule.tier}" for rule in found.policy.rules]
+            st.code("\n".join([*tiers, f"alpha {found.policy.alpha:g} · review {found.policy.review}"]), language=None)
+            st.caption("The run's gate file:")
         st.code(run.gate_file, language="yaml")
         st.caption(f"verdict {found.sha256[:16]}… of {when(found.created_at)} · policy {found.policy_sha256[:16]}…")
 

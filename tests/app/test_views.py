@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from qualgate.records import Verdict
+from qualgate.gate.verdict import decide
+from qualgate.records import Policy, Rule, Verdict
 from qualgate.store import decisions, queries, runs
 from qualgate.store.database import open_store
 
@@ -110,9 +111,49 @@ def test_a_verdict_that_changed_while_the_page_was_open_is_not_decided(made, ope
     changed = Verdict(variant="int8", word="block", exit=10, reasons=("decided again",))
     with open_store(made.url) as store:
         runs.add_verdicts(store, made.complete, [changed], runs.policy(store, made.complete))
-    decide_in(app, "Approve", "Ada", "fine")
+    page = shown(decide_in(app, "Approve", "Ada", "fine"))
+    assert "has changed since you opened it" in page
     with open_store(made.url) as store:
         assert queries.list_decisions(store) == ()
+
+
+def test_a_decision_made_by_another_reviewer_meanwhile_is_not_overruled_unseen(made, open_page):
+    app = open_page("verdict", run=made.complete, variant="int8")
+    decide_in(open_page("verdict", run=made.complete, variant="int8"), "Block", "Grace", "tool calls collapse")
+    page = shown(decide_in(app, "Approve", "Ada", "fine"))
+    assert "Grace has decided 'block'" in page
+    assert "tool calls collapse" in page
+    with open_store(made.url) as store:
+        assert [one.name for one in queries.list_decisions(store)] == ["Grace"]
+    decide_in(app, "Approve", "Ada", "seen, and still fine")
+    with open_store(made.url) as store:
+        assert [one.name for one in queries.list_decisions(store)] == ["Ada", "Grace"]
+
+
+@pytest.mark.parametrize("view", ["queue", "runs"])
+def test_a_page_past_the_end_shows_the_last_one(made, open_page, view):
+    app = open_page(view)
+    app.session_state[f"{view}_page"] = 99
+    page = shown(app.run())
+    assert made.complete in page
+    assert "holds no run" not in page
+
+
+def test_an_address_that_asks_for_nonsense_is_answered_plainly(made, open_page):
+    options = {"run": made.complete, "variant": "int2-g32"}
+    nonsense = "9" * 5000
+    assert "of " in shown(open_page("verdict", **options, flip=nonsense))
+    assert "Rules" in shown(open_page("verdict", **options, direction=nonsense, metric=nonsense, set=nonsense))
+    assert "9" * 201 not in shown(open_page("verdict", run=nonsense))
+
+
+def test_a_verdict_by_another_gate_file_shows_that_policy(made, open_page):
+    other = Policy(rules=(Rule(metric="exact_match", max_drop=0.07),))
+    with open_store(made.url) as store:
+        runs.add_verdicts(store, made.complete, decide(runs.evidence(store, made.complete), other), other)
+    page = shown(open_page("verdict", run=made.complete, variant="int8"))
+    assert "made by another policy" in page
+    assert "exact_match [pooled] max_drop 0.07" in page
 
 
 def test_an_invalid_run_offers_no_approval(made, open_page):
