@@ -21,10 +21,16 @@ if TYPE_CHECKING:
 
 # typer carries its own copy of click, or uses click itself: its parser's errors are known by their common base.
 _PARSER_ERROR = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
-EXIT_CODES = """
-Exit codes: 0 approve · 10 block · 11 review · 12 undecided · 13 infrastructure failure or incomplete run ·
-14 integrity failure · 64 usage or configuration error · 130/143 interrupted, run again to resume.
-Only 0 lets a pipeline continue.
+EXIT_CODES = """\b
+Exit codes (only 0 lets a pipeline continue):
+    0  approve: every critical rule is proven
+   10  block: a critical rule is proven broken
+   11  review: the policy asks for a person
+   12  undecided: evidence missing, too little, stale or mismatched
+   13  infrastructure failure or incomplete run
+   14  integrity failure: stored evidence is not what was recorded
+   64  usage or configuration error
+  130  interrupted (143: terminated); run again to resume
 """
 
 app = typer.Typer(
