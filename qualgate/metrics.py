@@ -63,5 +63,13 @@ METRICS: dict[str, Metric] = {
     )
 }
 
+# A baseline that is right on little cannot show a loss: it must be right, with confidence, on so many times `max_drop`.
+MARGINS_OF_BASELINE = 5
+DROP_BELOW = 1 / MARGINS_OF_BASELINE  # at this `max_drop` and beyond it would have to be right on everything
+DROP_TOO_LARGE = (
+    f"could never be proven: the baseline must surely be right on {MARGINS_OF_BASELINE} times as much, and nothing is "
+    f"right on more than all; it must be below {DROP_BELOW:g} (below 0.16 for a baseline right on 80 %)"
+)
+
 # Named by the design, not built yet: a rule on one is refused as "not in this version".
 PLANNED = ("cost_per_accepted_answer", "code.pass", "memory.peak", "acceptance_rate", "goodput")

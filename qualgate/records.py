@@ -244,7 +244,7 @@ class Rule:
     min: float | None = None
     max_ratio: float | None = None
     percentile: float | None = None
-    line: int = 0  # in the gate file, for messages
+    line: int = field(default=0, compare=False)  # in the gate file, for messages alone
 
     @property
     def id(self) -> str:

@@ -9,16 +9,21 @@ import numpy as np
 
 from qualgate.gate.evidence import MOST_TRUNCATED, Pair
 from qualgate.gate.rules import Slice
-from qualgate.metrics import METRICS
+from qualgate.metrics import MARGINS_OF_BASELINE, METRICS
 from qualgate.records import Comparison
-from qualgate.stats.intervals import Bounds, binomial_lower, clustered_percentile, clustered_ratio
-from qualgate.stats.latency import METHOD_PERCENTILES, METHOD_SUMS, latency_ratio
+from qualgate.stats.intervals import (
+    Bounds,
+    binomial_lower,
+    clustered_percentile,
+    clustered_share,
+    nonnegative_ratio,
+)
+from qualgate.stats.latency import METHOD_PERCENTILES, METHOD_SUMS, clusters_needed, latency_ratio
 from qualgate.stats.paired import MIN_CLUSTERS, compare_clustered_pairs, compare_pairs
 from qualgate.stats.power import pairs_needed
 
 SENSITIVITY_ALPHA = 0.05  # of the baseline's own lower bound, whatever the policy's alpha
 LEAST_BASELINE_RATE = 0.20
-MARGINS_OF_BASELINE = 5  # the baseline must be right on at least so many times what may be lost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,9 +51,9 @@ def measure(part: Slice, pairs: dict[str, tuple[Pair, ...]], truncated: dict[str
     return by_kind[kind](part, mine, alpha)
 
 
-def unmeasured(part: Slice, n: int, why: str) -> Measured:
+def unmeasured(part: Slice, n: int, why: str, needed: int | None = None) -> Measured:
     """A slice about which nothing can be said."""
-    return Measured(slice=part, comparison=_comparison(part, n=n), obstacle=f"{part.head}: {why}")
+    return Measured(slice=part, comparison=_comparison(part, n=n, needed=needed), obstacle=f"{part.head}: {why}")
 
 
 def _comparison(part: Slice, n: int, **numbers) -> Comparison:
@@ -75,7 +80,7 @@ def _measure_quality(part: Slice, pairs: list[Pair], alpha: float) -> Measured:
         return unmeasured(part, n, f"{count} clusters of cases are too few to compare ({MIN_CLUSTERS} needed)")
     else:
         result = compare_clustered_pairs(baseline, variant, clusters, margin, alpha)
-        right = clustered_ratio(baseline, np.ones(n), clusters, 0.0, SENSITIVITY_ALPHA).lower
+        right = clustered_share(baseline, np.ones(n), clusters, 0.0, SENSITIVITY_ALPHA).lower
     enough = max(LEAST_BASELINE_RATE, MARGINS_OF_BASELINE * margin)
     obstacle = ""
     if right < enough:
@@ -117,7 +122,7 @@ def _measure_drift(part: Slice, pairs: list[Pair], alpha: float) -> Measured:
         )
         if not any(before):
             return unmeasured(part, n, "the baseline's answers have no token")
-        bounds, method = clustered_ratio(after, before, clusters, limit, alpha), "length_ratio_clustered_t/1"
+        bounds, method = nonnegative_ratio(after, before, clusters, limit, alpha), "length_ratio_clustered_t/2"
     else:
         silent = sum(not pair.variant.kl or pair.variant.top1_agreement is None for pair in pairs)
         if silent:
@@ -126,14 +131,14 @@ def _measure_drift(part: Slice, pairs: list[Pair], alpha: float) -> Measured:
         match rule.metric:
             case "drift.top1_agreement":
                 agreed = positions * np.array([pair.variant.top1_agreement for pair in pairs], float)
-                bounds, method = clustered_ratio(agreed, positions, clusters, limit, alpha), "top1_clustered_t/1"
+                bounds, method = clustered_share(agreed, positions, clusters, limit, alpha), "top1_binomial/1"
             case "drift.kl_mean":
                 total = [sum(pair.variant.kl) for pair in pairs]
-                bounds, method = clustered_ratio(total, positions, clusters, limit, alpha), "kl_mean_clustered_t/1"
+                bounds, method = nonnegative_ratio(total, positions, clusters, limit, alpha), "kl_mean_clustered_t/2"
             case "drift.kl_p99":
                 every = np.concatenate([pair.variant.kl for pair in pairs])
                 bounds = clustered_percentile(every, np.repeat(clusters, positions), 99, limit, alpha)
-                method = "kl_percentile_woodruff/1"
+                method = "kl_percentile_binomial/1"
             case _:  # drift.kl_max: a fact about these answers; nothing bounds the largest KL of answers not seen
                 largest = max(max(pair.variant.kl) for pair in pairs)
                 kept, broken = (0.0, 1.0) if largest <= limit else (1.0, 0.0)
@@ -170,16 +175,22 @@ def _measure_latency(part: Slice, pairs: list[Pair], alpha: float) -> Measured:
     untimed = sum(None in pair and not excused for pair, excused in zip(timed, short, strict=True))
     if untimed:
         return unmeasured(part, n, f"no time was recorded for {untimed} of {n} cases")
-    known = np.array([pair for pair in timed if None not in pair], float).reshape(-1, 2)
-    if len(known) < MIN_CLUSTERS or known[:, 0].sum() <= 0:
-        return unmeasured(part, n, f"{len(known)} timed cases are too few ({MIN_CLUSTERS} needed)")
-    bounds = latency_ratio(known[:, 0], known[:, 1], rule.percentile, rule.max_ratio or 0.0, alpha)
+    told = [index for index, pair in enumerate(timed) if None not in pair]
+    known = np.array([timed[index] for index in told], float).reshape(-1, 2)
+    clusters, count = _clusters([pairs[index] for index in told])
+    needed = max(MIN_CLUSTERS, clusters_needed(rule.percentile, alpha))
+    if count < needed:
+        return unmeasured(part, n, f"{count} independent timed cases are too few ({needed} needed)", needed)
+    if known[:, 0].sum() <= 0:
+        return unmeasured(part, n, "the baseline's times are all zero")
+    bounds = latency_ratio(known[:, 0], known[:, 1], clusters, rule.percentile, rule.max_ratio or 0.0, alpha)
     level = known.mean(axis=0) if rule.percentile is None else np.percentile(known, rule.percentile, axis=0)
     return Measured(
         slice=part,
         comparison=_comparison(
             part,
             n=len(known),
+            clusters=None if count == len(known) else count,
             baseline=float(level[0]),
             variant=float(level[1]),
             lower=bounds.lower,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import isfinite
 
 from qualgate.errors import UsageError
-from qualgate.metrics import METRICS
+from qualgate.metrics import DROP_BELOW, DROP_TOO_LARGE, METRICS
 from qualgate.records import Policy, Rule
 
 
@@ -69,6 +69,8 @@ def _check_bound(rule: Rule, at: str) -> None:
     (name, value), *_ = given.items()
     if not isfinite(value) or value < 0 or (name == "max_drop" and not 0 < value < 1) or (name == "min" and value > 1):
         raise UsageError(f"{name} of {rule.metric}{at} is {value:g}, out of range")
+    if name == "max_drop" and value >= DROP_BELOW:
+        raise UsageError(f"max_drop {value:g} of {rule.metric}{at} {DROP_TOO_LARGE}.")
     if rule.percentile is not None and (metric.kind != "latency" or not 0 < rule.percentile < 100):
         raise UsageError(
             f"percentile {rule.percentile:g} of {rule.metric}{at}: only latency rules, over 0 and below 100"

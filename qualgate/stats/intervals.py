@@ -11,7 +11,7 @@ from math import inf, sqrt
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import betaincinv, ndtri, stdtr, stdtrit
+from scipy.special import betainc, betaincinv, ndtri, stdtr, stdtrit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,30 +67,106 @@ def clustered_ratio(
     )
 
 
+def nonnegative_ratio(
+    numerator: ArrayLike, denominator: ArrayLike, clusters: ArrayLike, limit: float, alpha: float = 0.05
+) -> Bounds:
+    """`clustered_ratio` of values that are never negative, allowing for a kind of cluster that was not drawn.
+
+    What was never seen in k clusters may still be a share q = 1 − alpha^(1/k) of them: as low as zero, or as high as
+    the largest cluster seen and at least the limit. So the bounds have a width though all values are equal, and one
+    large value among few weighs against a proof. Nothing bounds a mean against rarer and larger ones than that.
+    """
+    y, x = np.asarray(numerator, float), np.asarray(denominator, float)
+    seen = clustered_ratio(y, x, clusters, limit, alpha)
+    if seen.lower == -inf:
+        return seen
+    unseen = 1 - alpha ** (1 / seen.clusters)
+    _, members = np.unique(np.asarray(clusters), return_inverse=True)
+    tops, bottoms = np.bincount(members, y), np.bincount(members, x)
+    largest = max(limit, float((tops[bottoms > 0] / bottoms[bottoms > 0]).max()))
+    below = clustered_ratio(y, x, clusters, (limit - unseen * largest) / (1 - unseen), alpha)
+    above = clustered_ratio(y, x, clusters, limit / (1 - unseen), alpha)
+    return Bounds(
+        estimate=seen.estimate,
+        lower=(1 - unseen) * max(seen.lower, 0.0),
+        upper=(1 - unseen) * seen.upper + unseen * max(largest, seen.upper),
+        p_below=below.p_below,
+        p_above=above.p_above,
+        clusters=seen.clusters,
+    )
+
+
+def independent_trials(trials: ArrayLike, clusters: ArrayLike) -> float:
+    """How many trials are surely independent: the number of clusters, less when they are of unequal size (Kish, 1965).
+
+    A design effect estimated from the data is no help: where one cluster in a hundred fails as a whole, most samples
+    hold none, look independent, and would prove what is not so in a quarter of draws.
+    """
+    _, members = np.unique(np.asarray(clusters), return_inverse=True)
+    sizes = np.bincount(members, np.asarray(trials, float))
+    return float(sizes.sum() ** 2 / (sizes @ sizes)) if sizes.any() else 0.0
+
+
+def _at_most(k: ArrayLike, n: float, rate: float) -> NDArray:
+    """P(at most k of n), continued to fractions of a trial."""
+    k = np.asarray(k, float)
+    return np.where(k >= n, 1.0, betainc(np.maximum(n - k, 1e-300), np.maximum(k, 0) + 1, 1 - rate))
+
+
+def clustered_share(
+    hits: ArrayLike, trials: ArrayLike, clusters: ArrayLike, limit: float, alpha: float = 0.05
+) -> Bounds:
+    """Σ hits / Σ trials, 0..1: the exact binomial test as if each cluster were one trial, so never of zero width.
+
+    A cluster's share lies in 0..1, and no such share spreads more than an all-or-nothing one.
+    """
+    count, total = len(np.unique(np.asarray(clusters))), float(np.sum(trials))
+    if count < 2 or total == 0:
+        return clustered_ratio(hits, trials, clusters, limit, alpha)
+    share, n = float(np.sum(hits)) / total, independent_trials(trials, clusters)
+    k = share * n
+    return Bounds(
+        estimate=share,
+        lower=float(betaincinv(k, n - k + 1, alpha)) if k > 0 else 0.0,
+        upper=float(betaincinv(k + 1, n - k, 1 - alpha)) if k < n else 1.0,
+        p_below=float(_at_most(k, n, limit)),
+        p_above=float(_at_most(n - k, n, 1 - limit)),
+        clusters=count,
+    )
+
+
 def clustered_percentile(
     values: ArrayLike, clusters: ArrayLike, percentile: float, limit: float, alpha: float = 0.05
 ) -> Bounds:
     """A percentile (0 < percentile < 100) of values that depend on each other within clusters.
 
     Woodruff (JASA 47, 1952): "the percentile is at most the limit" is "at most 1 − percentile/100 of the values exceed
-    the limit", a clustered ratio; the bounds are the values at the bounds of the share below the estimate. Nothing is
-    drawn at random. Too few values for a bound: the largest or smallest value cannot be excluded, so it is infinite.
+    the limit", tested as in `clustered_share`. The bounds are the values at which the same test passes, so that a
+    proof never stands beside a bound beyond the limit. Too few clusters for a bound: it is infinite.
     """
     ordered = np.sort(np.asarray(values, float))
-    n, share = len(ordered), percentile / 100
-    ones = np.ones(n)
-    test = clustered_ratio(np.asarray(values) > limit, ones, clusters, 1 - share, alpha)
-    estimate = float(np.quantile(ordered, share)) if n else float("nan")
-    around = clustered_ratio(np.asarray(values) <= estimate, ones, clusters, share, alpha)
-    reach = max(around.upper - around.estimate, 1 / max(n, 1))
-    low, high = np.floor((share - reach) * n), np.ceil((share + reach) * n)
+    share, labels = percentile / 100, np.asarray(clusters)
+    total, count = len(ordered), len(np.unique(labels))
+    if total == 0:
+        return Bounds(estimate=float("nan"), lower=-inf, upper=inf, p_below=1.0, p_above=1.0, clusters=0)
+    n = independent_trials(np.ones(total), labels)
+
+    def p_below(exceeding: NDArray) -> NDArray:
+        return _at_most(exceeding / total * n, n, 1 - share)
+
+    def p_above(exceeding: NDArray) -> NDArray:
+        return _at_most(n - exceeding / total * n, n, share)
+
+    exceeding = total - np.searchsorted(ordered, ordered, side="right")
+    high, low = np.flatnonzero(p_below(exceeding) <= alpha), np.flatnonzero(p_above(exceeding) <= alpha)
+    over_limit = np.array(np.count_nonzero(ordered > limit))
     return Bounds(
-        estimate=estimate,
-        lower=float(ordered[int(low)]) if low >= 0 else -inf,
-        upper=float(ordered[int(high)]) if high < n else inf,
-        p_below=test.p_below,
-        p_above=test.p_above,
-        clusters=test.clusters,
+        estimate=float(np.quantile(ordered, share)),
+        lower=float(ordered[low[-1]]) if len(low) else -inf,
+        upper=float(ordered[high[0]]) if len(high) else inf,
+        p_below=float(p_below(over_limit)),
+        p_above=float(p_above(over_limit)),
+        clusters=count,
     )
 
 

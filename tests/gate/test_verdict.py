@@ -133,7 +133,7 @@ DRIFT = (
     ("drift.kl_mean", {"max": 0.05}, {"max": 0.005}),
     ("drift.kl_p99", {"max": 0.2}, {"max": 0.01}),
     ("drift.kl_max", {"max": 5.0}, {"max": 0.01}),
-    ("drift.top1_agreement", {"min": 0.9}, {"min": 0.99}),
+    ("drift.top1_agreement", {"min": 0.9}, {"min": 0.999}),
     ("drift.length_ratio", {"max": 1.5}, {"max": 0.5}),
     ("latency.e2e", {"max_ratio": 1.3}, {"max_ratio": 0.5}),
     ("latency.tpot", {"max_ratio": 1.3, "percentile": 95}, {"max_ratio": 0.5, "percentile": 95}),
@@ -143,12 +143,55 @@ DRIFT = (
 @pytest.mark.parametrize(("metric", "kept", "breached"), DRIFT)
 def test_drift_and_latency_rules_block_when_critical_and_never_approve_alone(metric, kept, breached) -> None:
     quality = Rule(metric="exact_match", max_drop=0.05)
-    assert word(run(), rules(quality, Rule(metric=metric, **kept))) == "approve"
-    assert word(run(), rules(quality, Rule(metric=metric, **breached))) == "block"
-    assert word(run(), rules(quality, Rule(metric=metric, tier="supporting", **breached))) == "review"
+    evidence = run(n=160)
+    assert word(evidence, rules(quality, Rule(metric=metric, **kept))) == "approve"
+    assert word(evidence, rules(quality, Rule(metric=metric, **breached))) == "block"
+    assert word(evidence, rules(quality, Rule(metric=metric, tier="supporting", **breached))) == "review"
     assert word(run(n=12, right=1.0), rules(quality, Rule(metric=metric, **kept))) == "undecided"
     with pytest.raises(UsageError, match="no critical quality rule"):
         decide(run(), rules(Rule(metric=metric, **kept)))
+
+
+def test_agreement_everywhere_in_few_answers_proves_no_high_agreement() -> None:
+    same = with_units(run(n=20), "variant", lambda us: (replace(u, kl=(0.0,) * 9, top1_agreement=1.0) for u in us))
+    policy = rules(
+        Rule(metric="exact_match", max_drop=0.19),
+        Rule(metric="drift.top1_agreement", min=0.9999),
+        Rule(metric="drift.kl_p99", max=0.001),
+        Rule(metric="drift.kl_mean", max=0.001),
+    )
+    _, agreement, tail, mean = decide(same, policy)[0].comparisons
+    assert (agreement.status, tail.status, mean.status) == ("undecided", "undecided", "proven")
+    assert agreement.lower < 1 == agreement.upper
+    assert tail.upper is None
+    assert mean.upper > mean.lower
+
+
+@pytest.mark.parametrize(("n", "percentile", "needed"), [(29, 95, 59), (30, 95, None), (100, 99, 299)])
+def test_a_latency_percentile_is_undecided_below_the_cases_that_can_bound_it(n, percentile, needed) -> None:
+    latency = Rule(metric="latency.e2e", max_ratio=5.0, percentile=percentile)
+    comparison = decide(run(n=n), rules(*POLICY.rules, latency))[0].comparisons[-1]  # two sets of n
+    assert comparison.status == ("undecided" if needed else "proven")
+    assert comparison.needed == needed
+    if needed:
+        assert f"{2 * n} independent timed cases are too few ({needed} needed)" in comparison.reason
+
+
+def test_latency_cases_of_one_cluster_count_once() -> None:
+    def clustered(units):
+        return (replace(unit, cluster=f"c{index % 30}") for index, unit in enumerate(units))
+
+    evidence = with_units(with_units(run(), "baseline", clustered), "variant", clustered)
+    latency = Rule(metric="latency.e2e", max_ratio=5.0, percentile=95)
+    assert (
+        decide(evidence, rules(*POLICY.rules, latency))[0].comparisons[-1].needed is None
+    )  # 30 clusters a set, two sets
+
+
+def test_where_a_rule_stands_in_its_file_changes_nothing() -> None:
+    moved = replace(POLICY, rules=tuple(replace(rule, line=rule.line + 9) for rule in POLICY.rules))
+    assert moved == POLICY
+    assert repr(decide(run(lost=0.02), moved)) == repr(decide(run(lost=0.02), POLICY))
 
 
 @pytest.mark.parametrize("metric", ["drift.kl_mean", "drift.top1_agreement"])
@@ -190,6 +233,7 @@ def test_time_per_token_of_one_token_answers_is_excused_other_gaps_are_not() -> 
         ((Rule(metric="tool_call.valid", evalset="code", max_drop=0.1),), "carries tool_call.valid"),
         ((Rule(metric="exact_match", evalset="nowhere", max_drop=0.1),), "not in the run: code, tools"),
         ((Rule(metric="exact_match", max_drop=0.0),), "out of range"),
+        ((Rule(metric="exact_match", max_drop=0.2),), "could never be proven"),
         ((Rule(metric="exact_match", max_drop=1.0),), "out of range"),
         ((Rule(metric="exact_match", max_drop=float("nan")),), "out of range"),
         ((Rule(metric="exact_match", max_ratio=1.1),), "sets exactly max_drop"),

@@ -14,8 +14,10 @@ from qualgate.stats.intervals import (
     bootstrap,
     clustered_percentile,
     clustered_ratio,
+    clustered_share,
+    nonnegative_ratio,
 )
-from qualgate.stats.latency import latency_ratio
+from qualgate.stats.latency import clusters_needed, latency_ratio
 from qualgate.stats.multiplicity import holm
 from qualgate.stats.power import approval_region, chance_to_approve, pairs_needed
 
@@ -70,6 +72,60 @@ def test_a_percentile_beyond_the_data_has_no_upper_bound() -> None:
     assert clustered_percentile(np.arange(50), np.arange(50), 99, 10).upper == np.inf
 
 
+def test_a_percentile_is_proven_exactly_where_its_upper_bound_keeps_the_limit() -> None:
+    generator = np.random.default_rng(7)
+    for limit in np.linspace(0.5, 6, 12):
+        x = generator.exponential(size=(400, 5))
+        bounds = clustered_percentile(x.ravel(), np.repeat(np.arange(400), 5), 95, limit)
+        assert (bounds.p_below <= 0.05) == (bounds.upper <= limit)
+        assert (bounds.p_above <= 0.05) == (bounds.lower > limit)
+
+
+ALL_OR_NOTHING = [
+    (20, 9, 0.9999, 0.0),
+    (20, 9, 0.99, 0.5),
+    (20, 9, 0.9, 1.0),
+    (240, 20, 0.98, 0.3),
+    (60, 20, 0.95, 0.5),
+]
+
+
+@pytest.mark.parametrize(("clusters", "size", "rate", "together"), ALL_OR_NOTHING)
+def test_a_share_at_its_limit_is_rarely_proven(clusters: int, size: int, rate: float, together: float) -> None:
+    """Clusters that share one fate with probability `together`; the truth is the limit, so at most alpha may pass."""
+    generator, draws, labels = np.random.default_rng(12), 300, np.repeat(np.arange(clusters), size)
+    above = below = 0
+    for _ in range(draws):
+        shared = generator.random(clusters) < together
+        fate = np.where(shared[labels], generator.random(clusters)[labels], generator.random(clusters * size))
+        hits = np.bincount(labels, fate < rate)
+        bounds = clustered_share(hits, np.full(clusters, size), np.arange(clusters), rate)
+        assert bounds.upper - bounds.lower > 1e-3
+        above, below = above + (bounds.p_above <= 0.05), below + (bounds.p_below <= 0.05)
+    most = 0.05 + 3 * np.sqrt(0.05 * 0.95 / draws)
+    assert above / draws <= most
+    assert below / draws <= most
+
+
+def test_a_share_of_equal_all_or_nothing_clusters_is_clopper_pearson() -> None:
+    hits = np.repeat([9, 0], [27, 3])
+    bounds = clustered_share(hits, np.full(30, 9), np.arange(30), 0.8)
+    assert (bounds.lower, bounds.upper) == pytest.approx((binomial_lower(27, 30), binomial_upper(27, 30)))
+    assert bounds.p_above == pytest.approx(stats.binom.sf(26, 30, 0.8))
+    assert bounds.p_below == pytest.approx(stats.binom.cdf(27, 30, 0.8))
+
+
+def test_equal_values_are_no_certainty() -> None:
+    ones = np.ones(40)
+    for value in (0.0, 0.01):
+        few, many = (nonnegative_ratio(np.full(n, value), np.ones(n), np.arange(n), 0.05) for n in (20, 400))
+        assert few.upper > many.upper > value >= many.lower >= few.lower
+        assert few.p_below <= 0.05
+    assert nonnegative_ratio(0 * ones, ones, np.arange(40), 0.0).p_below > 0.05
+    assert nonnegative_ratio(0.051 * ones, ones, np.arange(40), 0.05).p_above > 0.05  # a seventh unseen could be 0
+    assert clustered_share(ones, ones, np.arange(40), 0.9999).p_above > 0.05
+
+
 def test_bootstrap_covers_a_mean_and_repeats_itself() -> None:
     x = np.random.default_rng(5).exponential(size=200)
 
@@ -85,13 +141,27 @@ def test_latency_ratio_finds_a_slower_variant() -> None:
     generator = np.random.default_rng(6)
     base = generator.lognormal(size=400)
     noisy = base * generator.lognormal(0, 0.05, 400)
-    same, slower = latency_ratio(base, noisy, 95, 1.1), latency_ratio(base, 1.3 * noisy, 95, 1.1)
+    alone = np.arange(400)
+    same, slower = latency_ratio(base, noisy, alone, 95, 1.1), latency_ratio(base, 1.3 * noisy, alone, 95, 1.1)
     assert same.p_below <= 0.05
     assert slower.p_above <= 0.05
     assert slower.lower <= slower.estimate <= slower.upper
-    assert latency_ratio(base, 2 * base, None, 1.1).estimate == pytest.approx(2)
+    assert latency_ratio(base, 2 * base, alone, None, 1.1).estimate == pytest.approx(2)
     with pytest.raises(ValueError, match="same cases"):
-        latency_ratio([], [], 95, 1.1)
+        latency_ratio([], [], [], 95, 1.1)
+
+
+def test_latencies_of_one_cluster_are_drawn_together() -> None:
+    generator = np.random.default_rng(13)
+    base, clusters = np.ones(400), np.repeat(np.arange(40), 10)
+    other = base * generator.lognormal(0, 0.3, 40)[clusters]
+    whole, alone = (latency_ratio(base, other, labels, None, 1.1) for labels in (clusters, np.arange(400)))
+    assert whole.upper - whole.lower > 2 * (alone.upper - alone.lower)
+
+
+def test_a_percentile_needs_a_case_beyond_it() -> None:
+    assert [clusters_needed(p) for p in (None, 50, 95, 99, 5)] == [1, 5, 59, 299, 59]
+    assert clusters_needed(95, alpha=0.01) == 90
 
 
 def test_holm_by_hand() -> None:
