@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from qualgate import evalsets
-from qualgate.config.model import SHIPPED_MODEL, GateFileModel, RuleEntry, Variant
+from qualgate.config.model import SHIPPED_MODEL, GateFileModel, RuleEntry, Variant, expanded
 from qualgate.documents import Document, Fault, as_model, quote, read_yaml, refuse
 from qualgate.metrics import METRICS
 from qualgate.records import ArmSpec, Policy, Rule
@@ -81,7 +81,7 @@ def _refuse_other_version(document: Document) -> None:
 def _folder(model: str, gate_file: Path) -> str:
     if model == SHIPPED_MODEL:
         return str(SHIPPED_MODEL_FOLDER)
-    return os.path.normpath(gate_file.parent / Path(model).expanduser())
+    return os.path.normpath(gate_file.parent / expanded(model))
 
 
 def _arm(name: str, variant: Variant, baseline: ArmSpec, gate_file: Path) -> ArmSpec:
@@ -106,8 +106,7 @@ def _rule(entry: RuleEntry, line: int) -> Rule:
 
 
 def _absolute_store(url: str, gate_file: Path) -> str:
-    file = Path(url.removeprefix("sqlite:///")).expanduser()
-    return f"sqlite:///{os.path.normpath(gate_file.parent / file)}"
+    return f"sqlite:///{os.path.normpath(gate_file.parent / expanded(url.removeprefix('sqlite:///')))}"
 
 
 def _usable_cores() -> int:

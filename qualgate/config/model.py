@@ -5,6 +5,7 @@ Validators find the gate file's folder in the validation context under "folder";
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -14,28 +15,42 @@ from pydantic import AfterValidator, Field, ValidationInfo, WithJsonSchema, fiel
 from qualgate import evalsets
 from qualgate.documents import ABSENT, Written, nearest, planned, quote, stated
 from qualgate.errors import NotInThisVersion, UsageError
-from qualgate.metrics import METRICS, PLANNED
-from qualgate.quant.recipes import parse_recipe
+from qualgate.metrics import DROP_BELOW, DROP_TOO_LARGE, METRICS, PLANNED
+from qualgate.quant.recipes import BITS, parse_recipe
 from qualgate.records import QuantizeRecipe
 
 Dtype = Literal["bfloat16", "float16", "float32"]
 BOUNDS = ("max_drop", "max", "min", "max_ratio")
 VARIANT_NAME = "^[A-Za-z0-9][A-Za-z0-9._+-]{0,63}$"
 SHIPPED_MODEL = "reference"
+LONGEST_PATH = 4096  # bytes; Linux takes no more
+
+
+def expanded(path: str) -> Path:
+    """`path` with `~` and `~name` as folders. A fault for what no file system could mean by it."""
+    if "\0" in path or len(path.encode("utf-8", "replace")) > LONGEST_PATH:
+        raise stated(f"{quote(path)} cannot be a path: it holds a NUL character or more than {LONGEST_PATH} bytes")
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise stated(f"{quote(path)}: no such user's home folder is known; write the folder out") from None
 
 
 def _model_folder(model: str, info: ValidationInfo) -> str:
+    if not model:
+        raise stated(f"`model` is empty; write a folder, or `{SHIPPED_MODEL}` for the shipped one")
     if "://" in model:
         raise planned(f"a model at an address ({quote(model)})")
     if info.context is None or model == SHIPPED_MODEL:
         return model
-    folder: Path = info.context["folder"] / Path(model).expanduser()
-    if "/" not in model and not folder.is_dir():
+    folder: Path = info.context["folder"] / expanded(model)
+    there = os.path.isdir(folder)  # Path.is_dir raises for a name that is too long or may not be looked at
+    if "/" not in model and not there:
         raise stated(
             f"no model called {quote(model)}; the shipped one is `{SHIPPED_MODEL}`, a folder is written ./{model}"
         )
-    if info.context["files"] and not folder.is_dir():
-        raise stated(f"no model folder {folder}")
+    if info.context["files"] and not there:
+        raise stated(f"no model folder {quote(str(folder), 200)}")
     return model
 
 
@@ -46,6 +61,16 @@ def _recipe(value: Any) -> QuantizeRecipe:
         raise planned(str(error).removesuffix(".").partition(" is not in this version")[0]) from None
     except UsageError as error:
         raise stated(str(error)) from None
+
+
+def _recipe_schema(method: str) -> dict[str, Any]:
+    sizes = {"const": 32} if method == "mxfp4" else {"type": "integer", "minimum": 0, "multipleOf": 8}
+    return {
+        "type": "object",
+        "properties": {"method": {"const": method}, "bits": {"const": BITS[method]}, "group_size": sizes},
+        "required": ["method"],
+        "additionalProperties": False,
+    }
 
 
 def _evalset_ref(ref: Any, info: ValidationInfo) -> Any:
@@ -61,9 +86,9 @@ def _evalset_ref(ref: Any, info: ValidationInfo) -> Any:
         info.context
         and info.context["files"]
         and evalsets.is_path(ref)
-        and not (info.context["folder"] / ref).is_file()
+        and not os.path.isfile(info.context["folder"] / ref)
     ):
-        raise stated(f"no evalset at {info.context['folder'] / ref}")
+        raise stated(f"no evalset at {quote(str(info.context['folder'] / ref), 200)}")
     return ref
 
 
@@ -85,10 +110,11 @@ def _store_url(url: str) -> str:
     scheme, _, rest = url.partition("://")
     if scheme.startswith("postgres"):
         raise planned("a PostgreSQL store")  # the address is not repeated: it may hold a password
-    if scheme != "sqlite" or not rest.startswith("/") or not rest.strip("/"):
+    if scheme != "sqlite" or not rest.startswith("/") or rest.endswith("/"):
         raise stated("the store must be sqlite:///FILE (relative to the gate file) or sqlite:////FOLDER/FILE")
     if "?" in rest or ":memory:" in rest:
         raise stated("the store must be a plain file: a verdict has to outlive its run")
+    expanded(rest[1:])
     return url
 
 
@@ -106,9 +132,12 @@ def _variant_name(name: str) -> str:
     return name
 
 
+NOT_AN_ADDRESS = Field(json_schema_extra={"minLength": 1, "not": {"pattern": "://"}})
+
+
 class Baseline(Written):
     later: ClassVar = ("endpoint", "api_key_env", "kv_cache", "speculation")
-    model: Annotated[str, AfterValidator(_model_folder)]
+    model: Annotated[str, AfterValidator(_model_folder), NOT_AN_ADDRESS]
     dtype: Dtype = "bfloat16"
 
 
@@ -116,29 +145,20 @@ class Variant(Written):
     """A model folder of its own, or a way to make the weights from the baseline's."""
 
     later: ClassVar = ("kv_cache", "speculation", "endpoint", "api_key_env")
-    model_config = {"json_schema_extra": {"oneOf": [{"required": ["model"]}, {"required": ["quantize"]}]}}
-    model: Annotated[str, AfterValidator(_model_folder)] = ABSENT
+    model_config = {
+        "json_schema_extra": {
+            "oneOf": [
+                {"required": ["model"], "properties": {"quantize": False}},
+                {"required": ["quantize"], "properties": {"model": False, "dtype": False}},
+            ]
+        }
+    }
+    model: Annotated[str, AfterValidator(_model_folder), NOT_AN_ADDRESS] = ABSENT
     dtype: Dtype = ABSENT
     quantize: Annotated[
         Any,
         AfterValidator(_recipe),
-        WithJsonSchema(
-            {
-                "oneOf": [
-                    {"enum": ["int8", "int4", "int2", "mxfp4"]},
-                    {
-                        "type": "object",
-                        "properties": {
-                            "method": {"enum": ["int8", "int4", "int2", "mxfp4"]},
-                            "bits": {"enum": [2, 4, 8]},
-                            "group_size": {"type": "integer", "minimum": 0, "multipleOf": 8},
-                        },
-                        "required": ["method"],
-                        "additionalProperties": False,
-                    },
-                ]
-            }
-        ),
+        WithJsonSchema({"oneOf": [{"enum": list(BITS)}, *map(_recipe_schema, BITS)]}),
     ] = ABSENT
 
     @model_validator(mode="before")
@@ -190,7 +210,7 @@ class RuleEntry(Written):
     per: Literal["evalset"] = ABSENT
     evalset: str = ABSENT
     tier: Literal["critical", "supporting", "advisory"] = "critical"
-    max_drop: float = Field(default=ABSENT, gt=0, lt=1)
+    max_drop: float = Field(default=ABSENT, gt=0, json_schema_extra={"exclusiveMaximum": DROP_BELOW})
     max: float = Field(default=ABSENT, gt=0)
     min: float = Field(default=ABSENT, gt=0, le=1)
     max_ratio: float = Field(default=ABSENT, gt=0)
@@ -216,6 +236,13 @@ class RuleEntry(Written):
         }
     }
 
+    @field_validator("max_drop")
+    @classmethod
+    def _can_be_proven(cls, value: float) -> float:
+        if value >= DROP_BELOW:
+            raise stated(f"`max_drop: {value:g}` {DROP_TOO_LARGE}")
+        return value
+
     @model_validator(mode="after")
     def _fits_its_metric(self) -> RuleEntry:
         metric, fitting = METRICS[self.metric], METRICS[self.metric].bounds[0]
@@ -238,7 +265,18 @@ class RuleEntry(Written):
 class Gate(Written):
     later: ClassVar = ("stop", "noise_floor", "identity", "expected")
     alpha: float = Field(default=0.05, gt=0, lt=0.5)
-    rules: list[RuleEntry] = Field(min_length=1)
+    rules: list[RuleEntry] = Field(
+        min_length=1,
+        json_schema_extra={  # one that is critical, by word or by default, and on quality
+            "contains": {
+                "properties": {
+                    "metric": {"enum": [name for name, metric in METRICS.items() if metric.kind == "quality"]},
+                    "tier": {"const": "critical"},
+                },
+                "required": ["metric"],
+            }
+        },
+    )
     review: Literal["never", "always"] = "never"
 
 
@@ -276,7 +314,10 @@ class GateFileModel(Written):
     version: Annotated[int, Field(json_schema_extra={"const": 1})]
     baseline: Baseline
     variants: dict[Annotated[str, AfterValidator(_variant_name)], Variant] = Field(
-        min_length=1, json_schema_extra={"propertyNames": {"pattern": VARIANT_NAME, "not": {"enum": ["baseline"]}}}
+        min_length=1,
+        json_schema_extra={
+            "propertyNames": {"pattern": VARIANT_NAME, "not": {"pattern": "^[Bb][Aa][Ss][Ee][Ll][Ii][Nn][Ee]$"}}
+        },
     )
     evalsets: list[Annotated[Any, AfterValidator(_evalset_ref), WithJsonSchema({"type": "string", "minLength": 1})]] = (
         Field(min_length=1, json_schema_extra={"uniqueItems": True})
@@ -284,7 +325,7 @@ class GateFileModel(Written):
     generation: Generation = Generation()
     gate: Gate
     store: Annotated[
-        str, AfterValidator(_store_url), Field(json_schema_extra={"pattern": "^sqlite:///[^?]*[^?/]$"})
+        str, AfterValidator(_store_url), Field(json_schema_extra={"pattern": "^sqlite:///(?!.*:memory:)[^?]*[^?/]$"})
     ] = "sqlite:///qualgate.db"
     workers: Workers = Workers()
 

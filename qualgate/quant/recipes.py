@@ -9,6 +9,7 @@ from qualgate.errors import NotInThisVersion, UsageError
 from qualgate.records import QuantizeRecipe
 
 DEFAULT_GROUP_SIZE = {"int8": 0, "int4": 32, "int2": 32, "mxfp4": 32}
+BITS = {"int8": 8, "int4": 4, "int2": 2, "mxfp4": 4}
 LATER = ("gptq", "awq", "smoothquant", "fp8", "nvfp4", "mxfp8", "int3", "nf4", "fp4")  # designed, not built
 
 
@@ -23,12 +24,16 @@ def parse_recipe(value: Any) -> QuantizeRecipe:
     if "method" not in options:
         raise UsageError(f"quantize: `method` is missing. Methods: {', '.join(DEFAULT_GROUP_SIZE)}.")
     method = options["method"]
+    if not isinstance(method, str):
+        raise UsageError(
+            f"quantize: `method` must be one name, not a {type(method).__name__}. Methods: {', '.join(BITS)}."
+        )
     if method in LATER:
         raise NotInThisVersion(
             f"quantize method {method!r} is not in this version. Methods: {', '.join(DEFAULT_GROUP_SIZE)}."
         )
     if method not in DEFAULT_GROUP_SIZE:
-        near = get_close_matches(str(method), [*DEFAULT_GROUP_SIZE, *LATER], n=1)
+        near = get_close_matches(method, [*DEFAULT_GROUP_SIZE, *LATER], n=1)
         meant = f" Did you mean {near[0]!r}?" if near else ""
         raise UsageError(f"quantize: unknown method {method!r}.{meant} Methods: {', '.join(DEFAULT_GROUP_SIZE)}.")
     for key in options:
@@ -38,7 +43,7 @@ def parse_recipe(value: Any) -> QuantizeRecipe:
             near = get_close_matches(str(key), ["method", "group_size", "bits"], n=1)
             meant = f" Did you mean {near[0]!r}?" if near else ""
             raise UsageError(f"quantize: unknown key {key!r}.{meant} Keys: method, bits, group_size.")
-    bits = 4 if method == "mxfp4" else int(method.removeprefix("int"))
+    bits = BITS[method]
     if options.get("bits", bits) != bits:
         raise UsageError(f"quantize: method {method} has {bits} bits, not {options['bits']!r}. Leave `bits` out.")
     group_size = options.get("group_size", DEFAULT_GROUP_SIZE[method])

@@ -16,7 +16,7 @@ from tests.config.test_gate_file import BEFORE_RULES, ONE_LINE_CHANGES, RULES, S
 # What a schema cannot see: the disk, other parts of the file, names only the program knows.
 BEYOND_A_SCHEMA = (
     "no model folder", "written ./", "no evalset at", "is not one this file runs", "the one on line", "twice",
-    "no critical rule", "at an address", "quantize", "no shipped evalset",
+    "no shipped evalset", "cannot be a path", "home folder",
     "finite number", "valid integer (found 1.0)",  # JSON has no infinity, and to JSON Schema 1.0 is an integer
 )  # fmt: skip
 VALIDATOR = Draft7Validator(gate_file_schema())
@@ -31,7 +31,8 @@ def corpus() -> list[str]:
     sections = [
         "generation: {temperature: 0.7}", "generation: {temperature: 0.0}", "generation: {repeats: 2}",
         "generation: {seed: -1}", "generation: {seed: 12}", "store: sqlite:////var/q.db", "store: qualgate.db",
-        "store: postgresql://h/db", "store: sqlite:///q.db?mode=ro", "workers: {backend: ray}", "workers: {count: 0}",
+        "store: postgresql://h/db", "store: sqlite:///q.db?mode=ro",
+        "store: sqlite:///a/", "store: 'sqlite:///:memory:'", "workers: {backend: ray}", "workers: {count: 0}",
         "workers: {count: auto}", "workers: {count: some}", "workers: {devices: cuda}", "workers: {}", "gates: {}",
     ]  # fmt: skip
     return [SMALL, WHOLE, *changed, *ruled, *(f"{SMALL}{section}\n" for section in sections)]
