@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import os
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -110,7 +111,7 @@ def locate(ref: str, relative_to: Path) -> Path:
     """The YAML file that `ref` names. UsageError when there is none."""
     if is_path(ref):
         path = relative_to / ref
-        if path.is_file():
+        if os.path.isfile(path):  # Path.is_file raises for a name that is too long
             return path
         raise UsageError(f"no evalset at {path}")
     if ref in shipped():
@@ -252,14 +253,24 @@ class _CaseReader:
         if type(tokens) is not int or tokens < 1:
             yield f"`max_new_tokens` must be a whole number from 1, {_found(body, 'max_new_tokens')}"
         metrics = self.header.metrics
-        if "exact_match" in metrics and not isinstance(body.get("answer"), str):
-            yield f"exact_match needs `answer`, a text; {_found(body, 'answer')}"
+        if "exact_match" in metrics:
+            yield from self._reference_faults(body)
         if "numeric" in metrics:
             yield from _number_faults(body)
         if "json.schema" in metrics:
             yield from _schema_faults(body)
         if any(metric.startswith("tool_call.") for metric in metrics):
             yield from _tool_faults(body)
+
+    def _reference_faults(self, body: dict[str, Any]) -> Iterator[str]:
+        from qualgate.scoring.text import normalize
+
+        answer = body.get("answer")
+        if not isinstance(answer, str):
+            yield f"exact_match needs `answer`, a text; {_found(body, 'answer')}"
+        elif not normalize(answer, self.header.normalizers):
+            after = " after the set's normalizers" if answer else ""
+            yield f"`answer` {quote(answer)} is empty{after}, so an answer that says nothing would be right"
 
     def _identity_faults(self, body: dict[str, Any]) -> Iterator[str]:
         case_id = body.get("id")

@@ -58,6 +58,16 @@ def test_a_good_set_is_read_whole(write, tmp_path):
     assert one.hash == case_hash(GOOD)
 
 
+def test_a_reference_that_normalizes_to_nothing_is_refused(write):
+    cases = [{**GOOD, "id": "a", "answer": "?"}, {**GOOD, "id": "b", "answer": "x?"}, {**GOOD, "id": "c", "answer": ""}]
+    path = write(cases, "metrics: [exact_match]\nnormalizers: [strip_punctuation]")
+    said = "so an answer that says nothing would be right"
+    assert messages(path) == [
+        f"mine.jsonl:1: `answer` '?' is empty after the set's normalizers, {said}",
+        f"mine.jsonl:3: `answer` '' is empty, {said}",
+    ]
+
+
 def test_content_changes_with_whatever_changes_a_scores_meaning_and_with_nothing_else(write, tmp_path):
     write([GOOD])
     found = evalsets.load("./mine.yaml", tmp_path)
