@@ -14,3 +14,8 @@ _INVISIBLE = re.compile(
 def visible(text: str) -> str:
     """`text` with its invisible and control characters as `\\u202e`; tabs and line ends stay."""
     return _INVISIBLE.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
+
+
+def visible_line(text: str) -> str:
+    """`visible`, on one line: every run of white space, line ends among it, is one space."""
+    return visible(" ".join(text.split()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
 import re
@@ -14,13 +15,15 @@ from typing import TYPE_CHECKING
 from qualgate.errors import UsageError
 from qualgate.metrics import METRICS
 from qualgate.records import Comparison, Plan
-from qualgate.visible import visible
+from qualgate.visible import visible, visible_line
 
 if TYPE_CHECKING:
     from qualgate.plan import ArmForecast
     from qualgate.report.summary import Report
     from qualgate.store.queries import ArmLine
 
+# What can begin something in Markdown, a bare address among it, which many readers make a link.
+_MARKS = re.compile(r"[\\`*_{}\[\]#!|~$^]|^[-+=]|:(?=//)|(?<=www)\.", re.IGNORECASE)
 TEXT_LIMIT = 600  # characters of a prompt or answer quoted in Markdown
 
 
@@ -87,41 +90,44 @@ def bytes_text(size: int) -> str:
 
 def report_as_markdown(report: Report) -> str:
     """The whole report. Depends on stored evidence alone, so the same evidence gives the same bytes."""
-    lines = [f"# qualgate report: run `{report.run.run_id}`", ""]
+    lines = [f"# qualgate report: run {escaped(report.run.run_id)}", ""]
     lines += ["| variant | verdict | reason |", "|---|---|---|"]
-    lines += [f"| {_cell(v.variant)} | **{v.word}** | {_cell(v.reasons[0])} |" for v in report.verdicts]
-    lines += ["", f"Evalsets: {', '.join(f'{s.name} v{s.version} ({s.cases})' for s in report.run.evalsets)}.", ""]
-    lines += ["## Arms", "", "| arm | weights | on disk | in memory | bits a weight | done | errors |"]
-    lines += ["|---|---|---|---|---|---|---|"]
+    lines += [_row(v.variant, v.word, v.reasons[0]) for v in report.verdicts]
+    sets = ", ".join(f"{escaped(s.name)} v{escaped(s.version)} ({s.cases})" for s in report.run.evalsets)
+    lines += ["", f"Evalsets: {sets}.", "", "## Arms", ""]
+    lines += [
+        "| arm | weights | on disk | in memory | bits a weight | done | errors |",
+        "|---|---|---|---|---|---|---|",
+    ]
     for arm in report.run.arms:
         size = arm.footprint
         sizes = (
-            f"{bytes_text(size.bytes_on_disk)} | {bytes_text(size.bytes_in_memory)} | {size.effective_bits:.2f}"
+            (bytes_text(size.bytes_on_disk), bytes_text(size.bytes_in_memory), f"{size.effective_bits:.2f}")
             if size
-            else "– | – | –"
+            else ("–", "–", "–")
         )
-        lines.append(
-            f"| {_cell(arm.name)} | {weights_label(arm)} | {sizes} | {arm.done} of {arm.expected} | {arm.errors} |"
-        )
+        lines.append(_row(arm.name, weights_label(arm), *sizes, f"{arm.done} of {arm.expected}", str(arm.errors)))
     for verdict in report.verdicts:
-        lines += ["", f"## {verdict.variant}: {verdict.word}", ""]
-        lines += [f"- {visible(reason)}" for reason in verdict.reasons]
+        lines += ["", f"## {escaped(verdict.variant)}: {escaped(verdict.word)}", ""]
+        lines += [f"- {escaped(reason)}" for reason in verdict.reasons]
         lines += ["", "| rule | slice | tier | n | baseline | variant | difference [bounds] | lost / gained | result |"]
         lines += ["|---|---|---|---|---|---|---|---|---|"]
-        lines += [
-            f"| {c.rule} | {_cell(c.slice)} | {c.tier} | {c.n} | {value_text(c.metric, c.baseline)} "
-            f"| {value_text(c.metric, c.variant)} | {difference_text(c)} | {flips_text(c)} | {c.status} |"
-            for c in verdict.comparisons
-        ]
+        lines += [_comparison_row(comparison) for comparison in verdict.comparisons]
         if verdict.drift:
-            lines += ["", "Drift (ranks and warns): " + "; ".join(drift_texts(verdict.drift)) + "."]
+            lines += ["", f"Drift (ranks and warns): {escaped('; '.join(drift_texts(verdict.drift)))}."]
         flips = report.flips.get(verdict.variant, ())
         if flips:
             lines += ["", "Answers that were right and are wrong now, the first ones:"]
         for flip in flips:
-            lines += ["", f"**{flip.evalset}/{flip.case_id}** ({flip.metric}): {visible(flip.reason)}", ""]
+            case = escaped(f"{flip.evalset}/{flip.case_id}")
+            lines += ["", f"**{case}** ({escaped(flip.metric)}): {escaped(flip.reason)}", ""]
             lines += _quoted("baseline", flip.baseline) + _quoted("variant", flip.variant)
     return "\n".join(lines) + "\n"
+
+
+def _comparison_row(c: Comparison) -> str:
+    values = (value_text(c.metric, c.baseline), value_text(c.metric, c.variant), difference_text(c), flips_text(c))
+    return _row(c.rule, c.slice, c.tier, str(c.n), *values, c.status)
 
 
 def drift_texts(drift: dict[str, float | None]) -> list[str]:
@@ -131,11 +137,17 @@ def drift_texts(drift: dict[str, float | None]) -> list[str]:
     ]
 
 
-def _cell(text: str) -> str:
-    return visible(text).replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ")
+def escaped(text: str) -> str:
+    """Any stored text as one line of Markdown that is only text: a model may have written it."""
+    return html.escape(_MARKS.sub(r"\\\g<0>", visible_line(text)), quote=False)
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(map(escaped, cells))} |"
 
 
 def _quoted(label: str, text: str) -> list[str]:
+    """A code block whose fence is longer than any run of backticks in it, so that nothing in it ends it."""
     shown = visible(text[:TEXT_LIMIT]) + (" … (cut)" if len(text) > TEXT_LIMIT else "")
     fence = "`" * (max((len(run) for run in re.findall("`+", shown)), default=0) + 3)
     return [f"{label}:", f"{fence}text", shown, fence, ""]

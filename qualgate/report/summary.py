@@ -14,7 +14,7 @@ from qualgate.records import Verdict
 from qualgate.report.render import report_as_markdown, weights_label, write_atomically
 from qualgate.store import queries
 from qualgate.store.database import open_store
-from qualgate.visible import visible
+from qualgate.visible import visible_line
 
 SCHEMA = 1  # of the JSON report
 FLIPS_SHOWN = 5  # right → wrong answers quoted for each variant
@@ -31,8 +31,12 @@ class Report:
 
     def lines(self) -> list[str]:
         """One plain line a variant: name, verdict, reason."""
-        width = max((len(verdict.variant) for verdict in self.verdicts), default=0)
-        return [f"{v.variant:<{width}}  {v.word.upper():<9}  {visible(v.reasons[0])}" for v in self.verdicts]
+        names = [visible_line(verdict.variant) for verdict in self.verdicts]
+        width = max(map(len, names), default=0)
+        return [
+            f"{name:<{width}}  {v.word.upper():<9}  {visible_line(v.reasons[0])}"
+            for name, v in zip(names, self.verdicts, strict=True)
+        ]
 
     def as_json(self) -> str:
         return json.dumps(self._plain(), indent=2, ensure_ascii=True, allow_nan=False)

@@ -16,7 +16,7 @@ from qualgate.report.render import (
     value_text,
     weights_label,
 )
-from qualgate.visible import visible
+from qualgate.visible import visible_line
 
 if TYPE_CHECKING:
     from qualgate.report.summary import Report
@@ -41,10 +41,14 @@ def print_report(report: Report) -> None:
     console.print(_arms(report))
     for verdict in report.verdicts:
         console.print()
-        console.print(Text.assemble((verdict.variant, "bold"), "  ", (verdict.word, STYLE[verdict.word])))
+        console.print(
+            Text.assemble(
+                (visible_line(verdict.variant), "bold"), "  ", (verdict.word, STYLE.get(verdict.word, "bold"))
+            )
+        )
         console.print(_comparisons(verdict.comparisons))
         for reason in verdict.reasons:
-            console.print(Text(f"  • {visible(reason)}"))
+            console.print(Text(f"  • {visible_line(reason)}"))
         if verdict.drift:
             console.print(Text("  drift: " + "; ".join(drift_texts(verdict.drift)), style="dim"))
     console.print()
@@ -52,7 +56,11 @@ def print_report(report: Report) -> None:
 
 def _arms(report: Report) -> Table:
     table = Table(
-        title=f"run {report.run.run_id}", title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0)
+        title=Text(f"run {visible_line(report.run.run_id)}"),
+        title_justify="left",
+        box=None,
+        pad_edge=False,
+        padding=(0, 2, 0, 0),
     )
     for name, justify in (("arm", "left"), ("weights", "left"), ("on disk", "right"), ("in memory", "right"),
                           ("bits a weight", "right"), ("answers", "right"), ("errors", "right")):  # fmt: skip
@@ -64,7 +72,8 @@ def _arms(report: Report) -> Table:
             if size
             else ("–", "–", "–")
         )
-        table.add_row(arm.name, weights_label(arm), *sizes, f"{arm.done} of {arm.expected}", str(arm.errors))
+        names = Text(visible_line(arm.name)), Text(visible_line(weights_label(arm)))  # Text: brackets are no markup
+        table.add_row(*names, *sizes, f"{arm.done} of {arm.expected}", str(arm.errors))
     return table
 
 
@@ -77,12 +86,12 @@ def _comparisons(comparisons) -> Table:
     for c in comparisons:
         result = c.status if c.tier == "critical" else f"{c.status} ({c.tier})"
         table.add_row(
-            Text(f"  {c.rule}"),
-            Text(c.slice),
+            Text(f"  {visible_line(c.rule)}"),
+            Text(visible_line(c.slice)),
             str(c.n),
             value_text(c.metric, c.baseline),
             value_text(c.metric, c.variant),
-            difference_text(c),
+            Text(difference_text(c)),
             flips_text(c),
             Text(result, style=STYLE.get(c.status, "cyan") if c.tier == "critical" else "dim"),
         )

@@ -1,0 +1,134 @@
+"""A report says what is stored, the same bytes each time, and what a model wrote is only ever text in it."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from qualgate.records import Comparison, Verdict
+from qualgate.report.render import difference_text, escaped, report_as_markdown, value_text
+from qualgate.report.summary import FLIPS_SHOWN, Report, load_report
+from qualgate.report.terminal import print_report
+from qualgate.store.database import open_store
+from tests.store.made import make_plan, make_run
+
+HOSTILE = (
+    "x\n# approved\n| int2 | approve | fine |\r\n![x](http://evil) "
+    "<img src=x onerror=1> `a` \x1b[2K\u202e **b** www.evil.com"
+)
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> str:
+    url = f"sqlite:///{tmp_path_factory.mktemp('report') / 'q.db'}"
+    with open_store(url) as store:
+        make_run(store, make_plan(cases=40, wrong={"int8": 0.0, "int2-g32": 0.22}))
+    return url
+
+
+@pytest.fixture(scope="module")
+def report(url: str) -> Report:
+    return load_report(url)
+
+
+def hostile(report: Report) -> Report:
+    """The report of a store in which every text is an attack."""
+    (stored, *others), (arm, *arms) = report.run.verdicts, report.run.arms
+    comparison = replace(stored.verdict.comparisons[0], rule=HOSTILE, slice=HOSTILE)
+    verdict = Verdict(variant=HOSTILE, word="block", exit=10, reasons=(HOSTILE, HOSTILE), comparisons=(comparison,))
+    flip = replace(
+        next(flip for flips in report.flips.values() for flip in flips),
+        evalset=HOSTILE, case_id=HOSTILE, metric=HOSTILE, reason=HOSTILE,
+        variant=f"{HOSTILE}\n````\n# out\n", baseline="```",
+    )  # fmt: skip
+    run = replace(
+        report.run, run_id=HOSTILE, verdicts=(replace(stored, verdict=verdict), *others),
+        arms=(replace(arm, spec=replace(arm.spec, name=HOSTILE)), *arms),
+        evalsets=tuple(replace(item, name=HOSTILE, version=HOSTILE) for item in report.run.evalsets),
+    )  # fmt: skip
+    return Report(run=run, flips={HOSTILE: (flip,)})
+
+
+def printed(report: Report) -> str:
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        print_report(report)
+    return out.getvalue()
+
+
+def without_fences(text: str) -> str:
+    return re.sub(r"^(`{3,})text\n.*?^\1\n", "", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def test_every_verdict_arm_rule_and_flip_is_in_the_markdown(report: Report) -> None:
+    text = report.as_markdown()
+    for verdict in report.verdicts:
+        assert f"## {verdict.variant}: {verdict.word}" in text
+        assert f"- {escaped(verdict.reasons[0])}" in text
+        assert all(f"| {escaped(comparison.rule)} |" in text for comparison in verdict.comparisons)
+    assert all(f"| {arm.name} | " in text for arm in report.run.arms)
+    assert len(report.flips["int2-g32"]) == FLIPS_SHOWN
+    assert all(f"**{escaped(f'{flip.evalset}/{flip.case_id}')}**" in text for flip in report.flips["int2-g32"])
+
+
+def test_the_same_store_gives_the_same_bytes(url: str, report: Report, tmp_path: Path) -> None:
+    first, second = (load_report(url, report.run.run_id).write(tmp_path / name) for name in "ab")
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
+    assert json.loads(first[0].read_text())["run"] == report.run.run_id
+
+
+def test_hostile_text_in_the_markdown_is_only_text(report: Report) -> None:
+    whole = report_as_markdown(hostile(report))
+    assert "\x1b" not in whole
+    assert "\u202e" not in whole
+    text = without_fences(whole)
+    assert "# out" not in text, "a fence was closed by the answer in it"
+    assert len(re.findall(r"^# ", text, re.MULTILINE)) == 1
+    headings = [line for line in text.splitlines() if line.startswith("#")]
+    ours = ("# qualgate", "## Arms", *(f"## {escaped(v.variant)}" for v in hostile(report).verdicts))
+    assert len(headings) == len(ours)
+    assert all(line.startswith(ours) for line in headings)
+    assert "<" not in text
+    assert not re.search(r"(?<!\\)!\[|(?<!\\)\]\(|https?://|www\.", text)
+    columns = [len(re.findall(r"(?<!\\)\|", line)) for line in text.splitlines() if line.startswith("|")]
+    assert set(columns) == {4, 8, 10}
+
+
+def test_hostile_text_on_the_terminal_stays_on_its_line(report: Report) -> None:
+    attacked = hostile(report)
+    assert len(attacked.lines()) == len(attacked.verdicts)
+    for text in (*attacked.lines(), printed(attacked)):
+        assert not re.search("[\x1b\r\u202e]", text)
+    assert not any("\n" in line for line in attacked.lines())
+    assert not re.search(r"^\W*(# approved|\| int2)", printed(attacked), re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain words, 1.5 (of 3)", "plain words, 1.5 (of 3)"),
+        ("exact_match [code]", r"exact\_match \[code\]"),
+        ("a\n\n# b\t c ", r"a \# b c"),
+        ("- item", r"\- item"),
+        ("1 < 2 & 3", "1 &lt; 2 &amp; 3"),
+        ("a|b\\|c", r"a\|b\\\|c"),
+        ("see http://e and www.e", r"see http\://e and www\.e"),
+    ],
+)
+def test_what_markdown_would_read_is_escaped(text: str, shown: str) -> None:
+    assert escaped(text) == shown
+
+
+def test_numbers_are_shown_in_their_units() -> None:
+    shown = [value_text(*pair) for pair in (("exact_match", 0.5), ("latency.e2e", 0.02), ("drift.kl_mean", 0.0012))]
+    assert shown == ["50.0 %", "20.0 ms", "0.0012"]
+    assert value_text("exact_match", None) == "–"
+    drop = Comparison(rule="r", metric="exact_match", slice="s", tier="critical", status="broken", n=9)
+    assert difference_text(drop) == "–"
+    assert difference_text(replace(drop, difference=-0.05, lower=-0.1, upper=0.01)) == "-5.0 [-10.0, +1.0]"
