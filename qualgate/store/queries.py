@@ -16,7 +16,7 @@ from qualgate.records import ArmFootprint, ArmIdentity, ArmSpec, Evalset, Policy
 from qualgate.store import plain, seal
 from qualgate.store.database import Store
 from qualgate.store.decisions import Decision, of_variant
-from qualgate.store.rows import SCORE, check_arm, check_run
+from qualgate.store.rows import SCORE, check_arm, check_case, check_run
 from qualgate.store.runs import verdict_digest
 from qualgate.store.tables import arms, cases, decisions, evalsets, runs, scores, units, verdicts
 
@@ -529,6 +529,7 @@ def case_detail(store: Store, run_id: str, variant: str, evalset: str, case_id: 
         }
         if set(found) != {"baseline", variant}:
             raise UsageError(f"run {run_id!r} has no case {evalset}/{case_id} for {variant!r}.")
+        check_case(found[variant])
         return CaseDetail(
             evalset=evalset,
             case_id=case_id,

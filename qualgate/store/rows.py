@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sqlalchemy import Row
 
 from qualgate.errors import IntegrityError
-from qualgate.identity import content_hash
+from qualgate.identity import case_hash, content_hash
 from qualgate.records import Completion, Drift, Score, UnitKey
 from qualgate.store import plain, seal
 from qualgate.store.tables import scores, units
@@ -65,6 +66,16 @@ def check_arm(row: AnyRow) -> None:
     """`row`: all of an arm's columns. Raises IntegrityError."""
     if row.sha256 != arm_digest(row._mapping):
         raise IntegrityError(_changed(f"the identity or sizes of arm {row.name!r} in run {row.run_id}"))
+
+
+def check_case(row: AnyRow) -> None:
+    """`row`: all of a case's columns. Raises IntegrityError."""
+    try:
+        found = case_hash(json.loads(row.body_json))
+    except (ValueError, AttributeError):  # no JSON, or no object
+        found = ""
+    if row.case_hash != found:
+        raise IntegrityError(_changed(f"case {row.case_hash[:12]}"))
 
 
 def _changed(what: str) -> str:

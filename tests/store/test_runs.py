@@ -204,6 +204,8 @@ def test_text_no_database_can_hold_is_kept_visibly(store, begun):
         "update evalsets set lenient_json = '[\"code_fence\"]' where name = 'json_extract'",
         "update runs set policy_json = replace(policy_json, '0.02', '0.9')",
         "update runs set gate_file = 'version: 1'",
+        "update cases set body_json = replace(body_json, 'Extract', 'Invent')",
+        "update cases set body_json = 'no JSON'",
         "update arms set observed_json = replace(observed_json, 'dddd', '0000') where name = 'int8'",
         "update arms set footprint_json = replace(footprint_json, '8.1', '2.1') where name = 'int8'",
     ],
