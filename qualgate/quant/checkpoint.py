@@ -22,6 +22,7 @@ from torch import nn
 from qualgate.errors import NotInThisVersion, UsageError
 from qualgate.identity import canonical_json, content_hash, file_hash
 from qualgate.quant.packing import quantize_weight
+from qualgate.quant.shapes import in_a_layer, not_quantizable
 from qualgate.quant.shards import read_header, tensor_entries, weights_hash
 from qualgate.records import QuantizeRecipe
 from qualgate_kernels.packed import PackedWeight
@@ -105,8 +106,8 @@ def read_packed(folder: Path) -> dict[str, PackedWeight]:
 def linear_names(model_folder: Path) -> list[str]:
     """Names of the linear layers inside the decoder's layers: not the embeddings, not the output head.
 
-    Read from the architecture itself, built without storage. Raises NotInThisVersion when it has none (GPT-2 keeps
-    its weights transposed, some mixtures of experts keep theirs in three dimensions).
+    Read from the architecture itself, built without storage. Raises NotInThisVersion when it has none, and when a
+    layer holds other matrices (GPT-2 keeps its weights transposed, mixtures of experts theirs in three dimensions).
     """
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -114,14 +115,17 @@ def linear_names(model_folder: Path) -> list[str]:
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     head = model.get_output_embeddings()
-    # A decoder layer is an entry of a ModuleList: some part of its name is its index.
     names = [
         name
         for name, module in model.named_modules()
-        if type(module) is nn.Linear and module is not head and any(part.isdigit() for part in name.split("."))
+        if type(module) is nn.Linear and module is not head and in_a_layer(name)
     ]
     if not names:
         raise NotInThisVersion(
             f"{model_folder}: {type(model).__name__} has no linear layers that can be quantized yet."
         )
+    listed = {f"{name}.weight" for name in names}
+    for name, parameter in model.named_parameters():
+        if parameter.dim() >= 2 and in_a_layer(name) and name not in listed:
+            raise not_quantizable(model_folder, name, tuple(parameter.shape))
     return names

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 
 from qualgate.errors import UsageError
-from qualgate.quant.rounding import cast_mxfp4, check_divides, round_to_nearest
+from qualgate.quant.rounding import cast_mxfp4, round_to_nearest
+from qualgate.quant.shapes import check_divides
 from qualgate.records import QuantizeRecipe
 from qualgate_kernels.packed import BITS, PackedWeight
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 
-from qualgate.errors import UsageError
 from qualgate_kernels.packed import MXFP4_BLOCK
 
 _E2M1_MAX_EXPONENT = 2  # of 6.0 = 1.5 * 2**2
@@ -45,18 +44,3 @@ def cast_mxfp4(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     code = torch.tensor([0, 1, 2, 3, 4, 0, 5, 0, 6, 0, 0, 0, 7], device=weight.device).take(halves)
     code = code + 8 * torch.signbit(blocks)
     return code.to(torch.uint8).view(weight.shape), (exponent + 127).to(torch.uint8).squeeze(-1)
-
-
-def check_divides(name: str, in_features: int, group_size: int, bits: int) -> None:
-    """Raise UsageError when rows of tensor `name` do not split into groups of `group_size` and whole bytes."""
-    if in_features * bits % 8:
-        raise UsageError(
-            f"{name} has {in_features} in_features, which {bits}-bit codes do not fill to whole bytes. "
-            "Quantize this model to int8 instead."
-        )
-    if group_size and in_features % group_size:
-        fitting = [size for size in (256, 128, 64, 32, 16, 8) if in_features % size == 0]
-        raise UsageError(
-            f"{name} has {in_features} in_features, not a multiple of the group size {group_size}. "
-            + (f"Sizes that divide it: {', '.join(map(str, fitting))}." if fitting else "Use group_size: 0 (per row).")
-        )

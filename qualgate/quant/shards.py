@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import cache
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -66,7 +67,14 @@ def tensor_entries(folder: Path) -> dict[str, TensorEntry]:
 
 def weights_hash(folder: Path) -> str:
     """sha256 over the model's safetensors files, in the order of their names."""
-    return content_hash([file_hash(file) for file in weight_files(folder)])
+    stats = [(file, file.stat()) for file in weight_files(folder)]
+    return content_hash([_file_hash(file, stat.st_size, stat.st_mtime_ns) for file, stat in stats])
+
+
+@cache
+def _file_hash(file: Path, size: int, mtime_ns: int) -> str:
+    """Once for each state of a file: every arm made from one checkpoint asks for it."""
+    return file_hash(file)
 
 
 def read_header(file: Path) -> dict[str, TensorEntry]:
@@ -81,7 +89,7 @@ def read_header(file: Path) -> dict[str, TensorEntry]:
         header = json.loads(raw)
         header.pop("__metadata__", None)
         entries = {name: _entry(file, name, fields) for name, fields in header.items()}
-    except (ValueError, AttributeError, TypeError, KeyError):
+    except (ValueError, AttributeError, TypeError, KeyError, RecursionError):
         raise UsageError(f"{file} has no readable safetensors header. {_AGAIN}") from None
     position = 0
     for name, (start, entry) in sorted(entries.items(), key=lambda item: item[1][0]):
@@ -118,7 +126,7 @@ def _weight_map(index: Path) -> dict[str, str]:
     try:
         weight_map = json.loads(index.read_bytes())["weight_map"]
         shards = set(weight_map.values())
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise UsageError(f"{index} is not a safetensors index: expected JSON with weight_map. {_AGAIN}") from None
     for shard in sorted(shards, key=str):
         if not isinstance(shard, str) or Path(shard).name != shard:
