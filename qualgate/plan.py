@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 from qualgate import evalsets
 from qualgate.config import GateFile
-from qualgate.engine.load import check_model, identify, parameter_count
+from qualgate.engine.load import check_fits, check_model, choose_device, identify, parameter_count, vocabulary
 from qualgate.engine.prompts import Renderer, context_length
 from qualgate.errors import UsageError
 from qualgate.identity import content_hash
@@ -23,8 +22,8 @@ FORWARD_EFFICIENCY = 0.30  # of a plain matmul's speed, what generation reached 
 
 
 def sampling_settings(gate: GateFile) -> dict[str, Any]:
-    """What `ArmIdentity.sampling` is the hash of."""
-    return {"temperature": 0, "seed": gate.seed, "repeats": 1, "stop": "eos"}
+    """What `ArmIdentity.sampling` is the hash of, together with the arm's own stop tokens."""
+    return {"temperature": 0, "seed": gate.seed, "repeats": 1}
 
 
 def make_plan(gate: GateFile) -> Plan:
@@ -32,19 +31,20 @@ def make_plan(gate: GateFile) -> Plan:
 
     Raises UsageError for a model, evalset or prompt that cannot be run as it stands.
     """
-    if gate.devices == "cpu":
-        os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # the arms' identities and the workers, started later, both read it
     sets = tuple(evalsets.load(ref, gate.path.parent) for ref in gate.evalset_refs)
     _refuse_unknown_metrics(gate, sets)
     arms = (gate.baseline, *gate.variants)
     for folder in dict.fromkeys(arm.model for arm in arms):
         check_model(Path(folder))
-    sampling = sampling_settings(gate)
-    identities = {arm.name: identify(arm, sampling) for arm in arms}
+    for arm in arms:
+        if arm.quantize:
+            check_fits(Path(arm.model), arm.quantize)
+    sampling, device = sampling_settings(gate), choose_device(gate.devices)
+    identities = {arm.name: identify(arm, sampling, device) for arm in arms}
     versions = scorer_versions()
     key = content_hash(
         {
-            "evalsets": {item.name: item.sha256 for item in sets},
+            "evalsets": [item.content for item in sets],
             "identities": {name: _as_dict(identity) for name, identity in identities.items()},
             "scorers": {metric: versions[metric] for item in sets for metric in item.metrics},
             "drafted": _drafted(gate),
@@ -57,7 +57,12 @@ def make_plan(gate: GateFile) -> Plan:
     jobs: list[Job] = []
     for arm in arms:
         comparable = _same_tokens(identities[arm.name], identities[gate.baseline.name])
-        prompts = baseline if comparable else _prompts(arm, rendered[arm.model], sets)
+        if comparable:
+            prompts = baseline
+            _refuse_too_long(arm, prompts)
+            _refuse_other_vocabulary(arm, gate.baseline)
+        else:
+            prompts = _prompts(arm, rendered[arm.model], sets)
         for index, batch in enumerate(_batches(baseline)):
             jobs.append(
                 Job(
@@ -164,19 +169,27 @@ def _same_tokens(one: ArmIdentity, other: ArmIdentity) -> bool:
 
 def _prompts(arm: ArmSpec, renderer: Renderer, sets: tuple[Evalset, ...]) -> list[Prompt]:
     cases: list[Case] = [case for item in sets for case in item.cases]
-    limit = context_length(Path(arm.model))
-    prompts, too_long = [], []
-    for case, token_ids in zip(cases, renderer.render(cases), strict=True):
-        if limit is not None and len(token_ids) + case.max_new_tokens > limit:
-            too_long.append(f"{case.evalset}/{case.id} ({len(token_ids)} + {case.max_new_tokens})")
-        prompts.append(
-            Prompt(
-                key=UnitKey("baseline", case.evalset, case.id),
-                case_hash=case.hash,
-                token_ids=token_ids,
-                max_new_tokens=case.max_new_tokens,
-            )
+    prompts = [
+        Prompt(
+            key=UnitKey("baseline", case.evalset, case.id),
+            case_hash=case.hash,
+            token_ids=token_ids,
+            max_new_tokens=case.max_new_tokens,
         )
+        for case, token_ids in zip(cases, renderer.render(cases), strict=True)
+    ]
+    _refuse_too_long(arm, prompts)
+    return prompts
+
+
+def _refuse_too_long(arm: ArmSpec, prompts: list[Prompt]) -> None:
+    """Also for a variant that shares the baseline's tokens: its own context may be shorter."""
+    limit = context_length(Path(arm.model))
+    too_long = [
+        f"{prompt.key.evalset}/{prompt.key.case_id} ({len(prompt.token_ids)} + {prompt.max_new_tokens})"
+        for prompt in prompts
+        if limit is not None and len(prompt.token_ids) + prompt.max_new_tokens > limit
+    ]
     if too_long:
         more = f" and {len(too_long) - 10} more" if len(too_long) > 10 else ""
         raise UsageError(
@@ -184,7 +197,15 @@ def _prompts(arm: ArmSpec, renderer: Renderer, sets: tuple[Evalset, ...]) -> lis
             f"{arm.model}: {', '.join(too_long[:10])}{more}. Shorten or remove these cases, or use a model with "
             "a longer context."
         )
-    return prompts
+
+
+def _refuse_other_vocabulary(arm: ArmSpec, baseline: ArmSpec) -> None:
+    ours, theirs = vocabulary(Path(arm.model)), vocabulary(Path(baseline.model))
+    if ours is not None and theirs is not None and ours != theirs:
+        raise UsageError(
+            f"{arm.model}: its output head has {ours} entries, that of the baseline {baseline.model} has {theirs}, so "
+            "their distributions cannot be compared. Use checkpoints with the same output head."
+        )
 
 
 def _of_arm(prompt: Prompt, arm: ArmSpec) -> Prompt:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from qualgate import evalsets
 from qualgate.config import GateFile
-from qualgate.engine.load import check_model, identify
+from qualgate.engine.load import check_model, choose_device, identify
 from qualgate.errors import EvidenceMissing, Exit, InfrastructureError, Interrupted, UsageError
 from qualgate.gate.verdict import decide, overall_exit
 from qualgate.plan import artifacts_folder, make_plan, sampling_settings
@@ -69,6 +69,7 @@ def generate(
     settings = WorkerSettings(
         cache_dir=str(artifacts_folder(gate.store_url) / "packed"),
         sampling=sampling_settings(gate),
+        device=choose_device(gate.devices),
         threads=max(1, len(os.sched_getaffinity(0)) // gate.workers),
     )
     failures = []
@@ -142,7 +143,7 @@ def _changes_since(run: queries.RunSummary, gate: GateFile) -> tuple[str, ...]:
     for name in now.keys() & then.keys():
         try:
             check_model(Path(now[name].model))
-            today = identify(now[name], sampling_settings(gate))
+            today = identify(now[name], sampling_settings(gate), choose_device(gate.devices))
         except UsageError as error:
             changes.append(f"{name} cannot be held against run {run.run_id}: {error}")
             continue

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+import os
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -7,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
 
 from qualgate import plan as planning
 from qualgate.config import load_gate_file
@@ -113,3 +116,54 @@ def test_batches_hold_every_prompt_once_within_their_limits(sizes):
         answer = max(prompts[i].max_new_tokens for i in batch)
         assert len(batch) <= planning.JOB_ROWS
         assert len(batch) == 1 or len(batch) * (longest + answer) <= planning.JOB_TOKENS
+
+
+@pytest.mark.parametrize(
+    "change", ["version: '2'", "lenient: [code_fence]", "normalizers: [casefold]", "metrics: [exact_match, numeric]"]
+)
+def test_the_key_follows_the_whole_evalset_not_its_cases_alone(gate_file, change):
+    key = make_plan(load_gate_file(gate_file)).key
+    header = gate_file.parent / "echo.yaml"
+    name = change.split(":")[0]
+    kept = [line for line in header.read_text().splitlines() if not line.startswith(name)]
+    header.write_text("\n".join([*kept, change]) + "\n")
+    assert make_plan(load_gate_file(gate_file)).key != key
+
+
+def with_variant(gate_file: Path, **config) -> None:
+    """Adds a variant that is the baseline's copy with another config."""
+    folder = Path(shutil.copytree(gate_file.parent / "model", gate_file.parent / "other"))
+    settings = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(settings | config))
+    gate_file.write_text(GATE_FILE.replace("  same:", "  other: {model: ./other}\n  same:"))
+
+
+def test_prompts_over_a_variants_own_context_are_refused(gate_file):
+    with_variant(gate_file, max_position_embeddings=64)
+    with pytest.raises(UsageError, match=r"do not fit the 64 tokens of context of .*other: echo/c115"):
+        make_plan(load_gate_file(gate_file))
+
+
+def test_a_variant_with_another_output_head_is_refused(gate_file):
+    with_variant(gate_file)
+    file = gate_file.parent / "other" / "model.safetensors"
+    tensors = load_file(file)
+    tensors["lm_head.weight"] = tensors["lm_head.weight"][:256].contiguous()
+    save_file(tensors, file)
+    with pytest.raises(UsageError, match="output head has 256 entries"):
+        make_plan(load_gate_file(gate_file))
+
+
+def test_a_group_size_that_does_not_fit_is_refused_before_the_run(gate_file):
+    gate_file.write_text(GATE_FILE.replace("int2, group_size: 32", "int2, group_size: 48"))
+    with pytest.raises(UsageError, match="not a multiple of the group size 48"):
+        make_plan(load_gate_file(gate_file))
+
+
+def test_devices_cpu_is_planned_and_changes_nothing_else(gate_file, monkeypatch):
+    monkeypatch.setattr("qualgate.engine.identify.version", lambda name: "1")
+    before = dict(os.environ)
+    gate_file.write_text(GATE_FILE.replace("count: 2", "count: 2, devices: cpu"))
+    plan = make_plan(load_gate_file(gate_file))
+    assert all(identity.engine.endswith("cpu float32") for identity in plan.identities.values())
+    assert dict(os.environ) == before

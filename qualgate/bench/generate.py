@@ -17,7 +17,7 @@ from time import perf_counter
 from typing import Any
 
 from qualgate.bench.shape import described, goal
-from qualgate.engine.load import LoadedArm, load_arm
+from qualgate.engine.load import LoadedArm, choose_device, load_arm
 from qualgate.engine.prompts import Renderer
 from qualgate.records import ArmSpec, Case
 
@@ -34,7 +34,8 @@ class Question:
 
 def run(quick: bool, model: str | None = None) -> dict[str, Any]:
     """5 rounds over 280 cases (quick: 2 over 70). `model` defaults to the shipped reference model."""
-    arm = load_arm(ArmSpec(name="baseline", model=model or str(files("qualgate") / "refmodel" / "weights")), ".", {})
+    spec = ArmSpec(name="baseline", model=model or str(files("qualgate") / "refmodel" / "weights"))
+    arm = load_arm(spec, ".", {}, device=choose_device("auto"))
     questions = _questions(arm, per_set=10 if quick else 40)
     sample = questions[::5]
     best = {

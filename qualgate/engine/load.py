@@ -7,20 +7,21 @@ arithmetic far below the differences that quantization makes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qualgate.engine.identify import identify, read_json
+from qualgate.engine.identify import Device, choose_device, identify, read_json, readable, stop_ids
 from qualgate.errors import NotInThisVersion, UsageError
+from qualgate.quant.shapes import check_fits
 from qualgate.quant.shards import tensor_entries, weight_files, weights_hash
 from qualgate.records import ArmFootprint, ArmIdentity, ArmSpec
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-__all__ = ["LoadedArm", "check_model", "identify", "load_arm", "parameter_count"]
+__all__ = ["LoadedArm", "check_fits", "check_model", "choose_device", "identify", "load_arm", "parameter_count"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +36,11 @@ class LoadedArm:
 
 def check_model(folder: Path) -> None:
     """Raise UsageError when `folder` cannot be loaded as it stands. Reads headers only, without torch."""
+    with readable(folder):
+        _check_model(folder)
+
+
+def _check_model(folder: Path) -> None:
     if not folder.is_dir():
         raise UsageError(
             f"Model folder {folder} does not exist. qualgate never downloads a model: give the path of a folder with "
@@ -54,6 +60,12 @@ def check_model(folder: Path) -> None:
             )
     if not isinstance(config.get("model_type"), str):
         raise UsageError(f"{folder / 'config.json'} has no model_type, so its architecture is unknown.")
+    for key in ("quantization_config", "text_config"):
+        if not isinstance(config.get(key) or {}, dict):
+            raise UsageError(
+                f"{folder / 'config.json'}: {key} is {type(config[key]).__name__}, expected a JSON object. Fetch or "
+                "save this model again."
+            )
     if "quantization_config" in config:
         method = (config["quantization_config"] or {}).get("quant_method", "unknown")
         raise NotInThisVersion(
@@ -65,15 +77,30 @@ def check_model(folder: Path) -> None:
         raise UsageError(f"{folder} has no tokenizer: expected tokenizer.json. Save it there with save_pretrained.")
 
 
+def vocabulary(folder: Path) -> int | None:
+    """Rows of the output head, from the headers, else what the config says; None when neither tells."""
+    head = tensor_entries(folder).get("lm_head.weight")
+    if head is not None and head.shape:
+        return head.shape[0]
+    config = read_json(folder / "config.json")
+    size = (config.get("text_config") or config).get("vocab_size")
+    return size if type(size) is int else None
+
+
+def one_line(error: BaseException) -> str:
+    """`TypeName: message`, without line breaks: a reason among others."""
+    return " ".join(f"{type(error).__name__}: {error}".split())[:400]
+
+
 def parameter_count(folder: Path) -> int:
     """Numbers in the model's safetensors files, from their headers."""
     return sum(prod(entry.shape) for entry in tensor_entries(folder).values())
 
 
-def load_arm(spec: ArmSpec, cache_dir: str | Path, sampling: dict[str, Any]) -> LoadedArm:
-    """Load `spec`; a quantized arm's packed checkpoint is taken from `cache_dir`, or made there first.
+def load_arm(spec: ArmSpec, cache_dir: str | Path, sampling: dict[str, Any], *, device: Device) -> LoadedArm:
+    """Load `spec` on `device`; a quantized arm's packed checkpoint is taken from `cache_dir`, or made there first.
 
-    Raises UsageError for a model folder that cannot be used.
+    Raises UsageError for a model folder that cannot be used, and for a device that torch cannot use.
     """
     import torch
 
@@ -81,10 +108,12 @@ def load_arm(spec: ArmSpec, cache_dir: str | Path, sampling: dict[str, Any]) -> 
 
     folder = Path(spec.model)
     check_model(folder)
-    identity = identify(spec, sampling)
-    device = torch.device("cuda" if " cuda " in identity.engine and torch.cuda.is_available() else "cpu")
-    if device.type == "cpu":
-        identity = replace(identity, engine=identity.engine.replace(" cuda ", " cpu "))
+    if device == "cuda" and not torch.cuda.is_available():
+        raise UsageError(
+            "This machine has a GPU that torch cannot use. Write `workers: {devices: cpu}` in the gate file, or mend "
+            "the driver: `python -c 'import torch; torch.cuda.init()'` says what is wrong."
+        )
+    identity = identify(spec, sampling, device)
     model = _load_model(folder, getattr(torch, spec.dtype))
     on_disk = sum(file.stat().st_size for file in weight_files(folder))
     quantized = 0
@@ -95,13 +124,12 @@ def load_arm(spec: ArmSpec, cache_dir: str | Path, sampling: dict[str, Any]) -> 
         pack(folder, spec.quantize, packed, spec.dtype)
         replaced, quantized = _quantize(model, folder, packed)
         on_disk += (packed / "packed.safetensors").stat().st_size - replaced
-    torch.nn.Module.to(model, device)
+    torch.nn.Module.to(model, torch.device(device))
     held = {tensor.data_ptr(): tensor.nbytes for tensor in (*model.parameters(), *model.buffers())}
-    tokenizer = load_tokenizer(folder)
     return LoadedArm(
         spec=spec,
         model=model,
-        tokenizer=tokenizer,
+        tokenizer=load_tokenizer(folder),
         identity=identity,
         footprint=ArmFootprint(
             bytes_on_disk=on_disk,
@@ -109,7 +137,7 @@ def load_arm(spec: ArmSpec, cache_dir: str | Path, sampling: dict[str, Any]) -> 
             quantized_bytes=quantized,
             effective_bits=8 * sum(held.values()) / parameter_count(folder),
         ),
-        stop_ids=_stop_ids(model, tokenizer),
+        stop_ids=stop_ids(folder),  # from the files alone, so that they are those of the identity
     )
 
 
@@ -129,8 +157,10 @@ def _load_model(folder: Path, dtype: Any) -> PreTrainedModel:
             use_safetensors=True,
             output_loading_info=True,
         )
-    except (ValueError, KeyError, OSError, RuntimeError) as error:
-        raise UsageError(f"transformers cannot load {folder}: {error}") from error
+    except MemoryError:
+        raise
+    except Exception as error:  # whatever a config can make an architecture's constructor do
+        raise UsageError(f"transformers cannot load {folder}: {one_line(error)}") from error
     model, report = loaded
     missing = sorted(report["missing_keys"])
     if missing:
@@ -158,12 +188,3 @@ def _quantize(model: PreTrainedModel, folder: Path, packed: Path) -> tuple[int, 
         replaced += entries[f"{name}.weight"].nbytes
         quantized += weight.nbytes
     return replaced, quantized
-
-
-def _stop_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
-    """Every end-of-turn token that generation config, config or tokenizer names."""
-    found: set[int] = set()
-    sources = (model.generation_config, model.config.get_text_config(decoder=True), tokenizer)
-    for value in (getattr(source, "eos_token_id", None) for source in sources):
-        found.update(value if isinstance(value, list | tuple) else [] if value is None else [value])
-    return tuple(sorted(found))

@@ -46,9 +46,10 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
 def context_length(folder: Path) -> int | None:
     """The most tokens the model was made for, or None when its config names no limit."""
     config = read_json(folder / "config.json")
-    for settings in (config, config.get("text_config") or {}):
+    text = config.get("text_config")
+    for settings in (config, text if isinstance(text, dict) else {}):
         for key in ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length"):
-            if isinstance(settings.get(key), int):
+            if type(settings.get(key)) is int:
                 return settings[key]
     return None
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
@@ -95,7 +97,7 @@ def run_jobs(
                 assert job is not None
                 try:
                     outcome = worker.pipe.recv()
-                except (EOFError, ConnectionResetError):
+                except (EOFError, OSError):  # OSError: killed in the middle of its answer
                     workers[workers.index(worker)] = _spawn(body, settings)
                     code = _reap(worker)
                     key = (job.arm.name, job.index)
@@ -127,9 +129,23 @@ def _spawn(body: Body, settings: WorkerSettings) -> _Worker:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=body, args=(theirs, settings), daemon=True)
-    process.start()
+    with _ctrl_c_ignored():
+        process.start()
     theirs.close()
     return _Worker(process, ours)
+
+
+@contextlib.contextmanager
+def _ctrl_c_ignored() -> Iterator[None]:
+    """A process inherits it: Ctrl-C before `serve` is reached would print a traceback from every worker."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
 
 
 def _hand_out(worker: _Worker, queue: Queue, workers: list[_Worker]) -> None:

@@ -6,13 +6,15 @@ decides when to stop, and it ends by itself when the coordinator's end of the pi
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
-import traceback
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
+from qualgate.engine.identify import Device
+from qualgate.engine.load import one_line
 from qualgate.errors import QualgateError, UsageError
 from qualgate.records import Job, JobFailure
 
@@ -24,6 +26,7 @@ class WorkerSettings:
     cache_dir: str  # where packed checkpoints are made and found
     sampling: dict[str, Any]
     threads: int
+    device: Device
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +56,14 @@ def serve(pipe: Connection, settings: WorkerSettings) -> None:
         try:
             if arm is None or arm.spec != job.arm:
                 arm = None  # freed before the next one is loaded: two arms at once would double the memory
-                arm = load_arm(job.arm, settings.cache_dir, settings.sampling)
+                arm = load_arm(job.arm, settings.cache_dir, settings.sampling, device=settings.device)
             answer: Any = run_job(arm, job)
         except UsageError as error:
             answer = Refused(str(error))
-        except (QualgateError, MemoryError, RuntimeError, OSError, ValueError) as error:
-            reason = str(error) if isinstance(error, QualgateError) else traceback.format_exc(limit=-4).strip()
+        except Exception as error:
+            if not isinstance(error, QualgateError):
+                logging.getLogger(__name__).warning("%s, job %d", job.arm.name, job.index, exc_info=True)
+            reason = str(error) if isinstance(error, QualgateError) else one_line(error)
             answer = JobFailure(
                 index=job.index, arm=job.arm.name, keys=tuple(prompt.key for prompt in job.prompts), error=reason
             )

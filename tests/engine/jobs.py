@@ -13,7 +13,7 @@ INT8 = QuantizeRecipe(method="int8", group_size=0)
 
 
 def loaded(model: Path, cache: Path, name: str = "baseline", quantize: QuantizeRecipe | None = None) -> LoadedArm:
-    return load_arm(ArmSpec(name=name, model=str(model), quantize=quantize), cache, {"temperature": 0})
+    return load_arm(ArmSpec(name=name, model=str(model), quantize=quantize), cache, {"temperature": 0}, device="cpu")
 
 
 def job(arm: LoadedArm, artifact: Path | str, *, drafted: bool = False, count: int = 16, seed: int = 0) -> Job:

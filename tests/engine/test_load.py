@@ -11,13 +11,18 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers
 
-from qualgate.engine.load import check_model, identify, load_arm, parameter_count
+from qualgate.engine.identify import stop_ids
+from qualgate.engine.load import check_model, choose_device, identify, load_arm, parameter_count
 from qualgate.errors import NotInThisVersion, UsageError
+from qualgate.identity import file_hash
+from qualgate.quant import shards
 from qualgate.quant.linear import QuantizedLinear
+from qualgate.quant.shards import weights_hash
 from qualgate.records import ArmSpec, QuantizeRecipe
 from tests.engine.jobs import INT4, loaded
-from tests.tiny_models import save_tiny_model
+from tests.tiny_models import END, PAD, save_tiny_model
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +55,11 @@ def missing_shard(folder: Path) -> None:
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
 
 
+def loop(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors").symlink_to("model.safetensors")
+
+
 FAULTS = {
     "missing weights": (lambda f: (f / "model.safetensors").unlink(), "holds no weights"),
     "truncated weights": (truncate, r"model\.safetensors is truncated: tensor"),
@@ -62,6 +72,10 @@ FAULTS = {
     "config of another kind": (lambda f: (f / "config.json").write_text("[]"), "expected a JSON object"),
     "no model type": (lambda f: (f / "config.json").write_text("{}"), "model_type"),
     "missing tokenizer": (lambda f: (f / "tokenizer.json").unlink(), "no tokenizer"),
+    "deep config": (lambda f: (f / "config.json").write_text("[" * 100_000), "nested too deeply"),
+    "quantization of another kind": (lambda f: edit(f / "config.json", quantization_config=["x"]), "is list, expected"),
+    "text config of another kind": (lambda f: edit(f / "config.json", text_config="x"), "text_config is str, expected"),
+    "looping link": (loop, r"cannot be read|holds no weights"),
 }
 
 
@@ -105,7 +119,7 @@ def test_checking_and_identifying_load_no_torch(shipped):
     code = (
         "import sys; from pathlib import Path; from qualgate.engine.load import check_model, identify;"
         "from qualgate.engine.prompts import Renderer; from qualgate.records import ArmSpec, Case;"
-        "folder = sys.argv[1]; check_model(Path(folder)); identify(ArmSpec(name='a', model=folder), {});"
+        "folder = sys.argv[1]; check_model(Path(folder)); identify(ArmSpec(name='a', model=folder), {}, 'cpu');"
         "case = Case(evalset='e', body={'id': '1', 'messages': [{'role': 'user', 'content': 'x'}]});"
         "Renderer(Path(folder)).render([case]); sys.exit('torch' in sys.modules)"
     )
@@ -118,7 +132,7 @@ def test_weights_are_rounded_to_the_dtype_and_computed_in_float32(tmp_path):
     for parameter in arm.model.parameters():
         assert parameter.dtype == torch.float32
         assert torch.equal(parameter, parameter.bfloat16().float())
-    exact = load_arm(ArmSpec(name="baseline", model=str(folder), dtype="float32"), tmp_path, {})
+    exact = load_arm(ArmSpec(name="baseline", model=str(folder), dtype="float32"), tmp_path, {}, device="cpu")
     assert not torch.equal(exact.model.lm_head.weight, arm.model.lm_head.weight)
 
 
@@ -140,12 +154,12 @@ def test_a_variants_footprint_is_what_it_holds(shipped, tmp_path, method):
 
 def test_an_identity_follows_content_not_names(folder, tmp_path):
     spec = ArmSpec(name="a", model=str(folder))
-    identity = identify(spec, {"seed": 0})
+    identity = identify(spec, {"seed": 0}, "cpu")
     copy = shutil.copytree(folder, tmp_path / "renamed")
-    assert identify(replace(spec, name="b", model=str(copy)), {"seed": 0}) == identity
-    assert identify(replace(spec, quantize=INT4), {"seed": 0}).weights != identity.weights
-    assert identify(replace(spec, dtype="float16"), {"seed": 0}).weights != identity.weights
-    assert identify(spec, {"seed": 1}).sampling != identity.sampling
+    assert identify(replace(spec, name="b", model=str(copy)), {"seed": 0}, "cpu") == identity
+    assert identify(replace(spec, quantize=INT4), {"seed": 0}, "cpu").weights != identity.weights
+    assert identify(replace(spec, dtype="float16"), {"seed": 0}, "cpu").weights != identity.weights
+    assert identify(spec, {"seed": 1}, "cpu").sampling != identity.sampling
     for file, field in (
         ("config.json", "config"),
         ("generation_config.json", "config"),
@@ -157,7 +171,7 @@ def test_an_identity_follows_content_not_names(folder, tmp_path):
             edit(copy / file, something="else")
         else:
             (copy / file).write_text(kept + " ")
-        changed = identify(replace(spec, model=str(copy)), {"seed": 0})
+        changed = identify(replace(spec, model=str(copy)), {"seed": 0}, "cpu")
         assert [name for name in ("weights", "config", "tokenizer", "template", "sampling", "engine")
                 if getattr(changed, name) != getattr(identity, name)] == [field]  # fmt: skip
         (copy / file).write_text(kept)
@@ -165,10 +179,83 @@ def test_an_identity_follows_content_not_names(folder, tmp_path):
 
 def test_the_loaded_identity_is_the_planned_one(shipped, tmp_path):
     spec = ArmSpec(name="v", model=str(shipped), quantize=INT4)
-    arm = load_arm(spec, tmp_path, {"seed": 0})
-    assert arm.identity == identify(spec, {"seed": 0})
+    arm = load_arm(spec, tmp_path, {"seed": 0}, device="cpu")
+    assert arm.identity == identify(spec, {"seed": 0}, "cpu")
     assert arm.spec == spec
 
 
 def test_parameters_are_counted_from_headers(shipped, tmp_path):
     assert parameter_count(shipped) == sum(p.numel() for p in loaded(shipped, tmp_path).model.parameters())
+
+
+HOSTILE = {
+    "template in another encoding": (lambda f: (f / "chat_template.jinja").write_bytes(b"\xff\xfe"), "not UTF-8"),
+    "template is a number": (lambda f: template(f, 5), "chat_template is int"),
+    "named template without text": (lambda f: template(f, [{"name": "default"}]), "chat_template is NoneType"),
+    "infinity": (lambda f: edit(f / "tokenizer_config.json", x=float("inf")), "what JSON cannot"),
+    "stop token is a text": (lambda f: edit(f / "generation_config.json", eos_token_id=["x"]), "expected token ids"),
+}
+
+
+def template(folder: Path, value) -> None:
+    (folder / "chat_template.jinja").unlink()
+    edit(folder / "tokenizer_config.json", chat_template=value)
+
+
+@pytest.mark.parametrize("fault", HOSTILE)
+def test_a_hostile_file_cannot_be_identified_and_says_why(folder, fault):
+    spoil, message = HOSTILE[fault]
+    spoil(folder)
+    with pytest.raises(UsageError, match=message) as refused:
+        identify(ArmSpec(name="a", model=str(folder)), {}, "cpu")
+    assert str(folder) in str(refused.value)
+
+
+@pytest.mark.parametrize("file", ["config.json", "model.safetensors", "tokenizer.json"])
+def test_a_file_that_may_not_be_read_is_named(folder, monkeypatch, file):
+    """As root nothing is forbidden, so the refusal is acted."""
+    whole = Path.open
+
+    def refuse(self, *args, **kwargs):
+        if self.name == file:
+            raise PermissionError(13, "Permission denied", str(self))
+        return whole(self, *args, **kwargs)
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(UsageError, match=rf"{file} cannot be read \(Permission denied\)"):
+        identify(ArmSpec(name="a", model=str(folder)), {}, "cpu")
+
+
+def test_unequal_stop_tokens_make_unequal_sampling(folder, tmp_path):
+    spec = ArmSpec(name="a", model=str(folder))
+    identity = identify(spec, {}, "cpu")
+    edit(folder / "generation_config.json", eos_token_id=[END, 3])
+    assert identify(spec, {}, "cpu").sampling != identity.sampling
+    assert stop_ids(folder) == loaded(folder, tmp_path).stop_ids == (3, END)
+    edit(folder / "tokenizer_config.json", eos_token="<|pad|>")
+    assert stop_ids(folder) == (3, PAD, END)
+
+
+def test_the_engine_names_what_computes(shipped):
+    engine = identify(ArmSpec(name="a", model=str(shipped)), {}, "cuda").engine
+    for part in ("qualgate", f"torch {torch.__version__}", f"transformers {transformers.__version__}", "cuda float32"):
+        assert part in engine
+
+
+def test_cpu_is_chosen_by_word_and_a_gpu_that_torch_cannot_use_says_so(shipped, tmp_path, monkeypatch):
+    assert choose_device("cpu") == "cpu"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(UsageError, match=r"workers: \{devices: cpu\}"):
+        load_arm(ArmSpec(name="a", model=str(shipped)), tmp_path, {}, device="cuda")
+
+
+def test_weights_are_hashed_once_until_they_change(folder, monkeypatch):
+    read = []
+    monkeypatch.setattr(shards, "file_hash", lambda file: read.append(file) or file_hash(file))
+    first = weights_hash(folder)
+    assert weights_hash(folder) == first
+    assert len(read) == 1
+    raw = bytearray((folder / "model.safetensors").read_bytes())
+    raw[-1] ^= 1
+    (folder / "model.safetensors").write_bytes(raw)
+    assert weights_hash(folder) != first

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import struct
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -77,6 +78,28 @@ def dying_always(pipe: Connection, settings: WorkerSettings) -> None:
         if job.index == 2:
             os.kill(os.getpid(), signal.SIGKILL)
         pipe.send(result_of(job))
+
+
+def dying_in_mid_answer(pipe: Connection, settings: WorkerSettings) -> None:
+    """Announces a message of 1000 bytes for job 2, sends 4 of them and dies, the first time anyone runs it."""
+    while True:
+        try:
+            job: Job = pipe.recv()
+        except EOFError:
+            return
+        marker = Path(settings.cache_dir) / "died"
+        if job.index == 2 and not marker.exists():
+            marker.write_text("")
+            os.write(pipe.fileno(), struct.pack("!i", 1000) + b"half")
+            os.kill(os.getpid(), signal.SIGKILL)
+        pipe.send(result_of(job))
+
+
+def telling_of_ctrl_c(pipe: Connection, settings: WorkerSettings) -> None:
+    """Ignored before its first line: what it says about Ctrl-C is what it inherited."""
+    ignored = signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    pipe.recv()
+    pipe.send(Refused("ignored" if ignored else "heard"))
 
 
 def failing(pipe: Connection, settings: WorkerSettings) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import signal
 from collections import Counter
 from pathlib import Path
 
@@ -36,7 +37,7 @@ def jobs(folder: Path, count: int = 5) -> list[Job]:
 
 
 def run(folder: Path, body, **options):
-    settings = WorkerSettings(cache_dir=str(folder), sampling={}, threads=1)
+    settings = WorkerSettings(cache_dir=str(folder), sampling={}, threads=1, device="cpu")
     return list(run_jobs(jobs(folder), settings, 2, body=body, **options))
 
 
@@ -50,8 +51,9 @@ def test_every_job_is_answered_once_and_variants_wait_for_their_baseline(tmp_pat
     assert units(outcomes) == Counter(prompt.key for job in jobs(tmp_path) for prompt in job.prompts)
 
 
-def test_a_worker_killed_in_the_middle_of_a_job_loses_and_doubles_nothing(tmp_path):
-    outcomes = run(tmp_path, fake_worker.dying_once)
+@pytest.mark.parametrize("body", [fake_worker.dying_once, fake_worker.dying_in_mid_answer])
+def test_a_worker_killed_in_the_middle_of_a_job_loses_and_doubles_nothing(tmp_path, body):
+    outcomes = run(tmp_path, body)
     assert (tmp_path / "died").exists()
     assert units(outcomes) == Counter(prompt.key for job in jobs(tmp_path) for prompt in job.prompts)
 
@@ -79,13 +81,20 @@ def test_a_mistake_of_the_user_found_by_a_worker_stops_the_run_with_its_message(
 
 def test_a_stop_request_ends_the_run_between_jobs_and_keeps_what_is_finished(tmp_path):
     finished: list[JobResult | JobFailure] = []
-    settings = WorkerSettings(cache_dir=str(tmp_path), sampling={}, threads=1)
+    settings = WorkerSettings(cache_dir=str(tmp_path), sampling={}, threads=1, device="cpu")
     for outcome in run_jobs(jobs(tmp_path), settings, 2, stop=lambda: len(finished) >= 4, body=fake_worker.answering):
         finished.append(outcome)
     assert 4 <= len(finished) < 15
 
 
 def test_one_worker_and_no_jobs_are_fine(tmp_path):
-    settings = WorkerSettings(cache_dir=str(tmp_path), sampling={}, threads=1)
+    settings = WorkerSettings(cache_dir=str(tmp_path), sampling={}, threads=1, device="cpu")
     assert list(run_jobs([], settings, 2, body=fake_worker.answering)) == []
     assert len(list(run_jobs(jobs(tmp_path, 2), settings, 1, body=fake_worker.answering))) == 6
+
+
+def test_ctrl_c_is_ignored_from_a_workers_first_moment_and_only_there(tmp_path):
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(UsageError, match="ignored"):
+        run(tmp_path, fake_worker.telling_of_ctrl_c)
+    assert signal.getsignal(signal.SIGINT) == before
