@@ -2,8 +2,9 @@
 
 `job.artifact` is a safetensors file: `lengths` int32 [rows], `tokens` int32 [all tokens], and `hidden` float32
 [all tokens, width], what entered the output head at each token, rows one after the other. The head itself is
-written once beside it. Where a model changes its logits after the head (soft-capping, scaling), `logits` float32
-[all tokens, vocabulary] is kept instead of `hidden`: always right, only larger.
+written once beside it. What a model does to its logits after the head (soft cap, scale) is done again from its
+config, once the first batch showed that this gives the same bits. Where it does not, `states` are the float32 logits
+[all tokens, vocabulary]: always right, but as much memory as they take, so more than LOGITS_BYTES are refused.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import json
 import os
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
@@ -21,8 +22,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
 from qualgate.engine.forward import Decoder, Step
-from qualgate.errors import InfrastructureError
+from qualgate.errors import InfrastructureError, UsageError
 from qualgate.records import ArmIdentity, Job, UnitKey
+
+LOGITS_BYTES = 2**29  # of kept logits in one job
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +36,34 @@ class BaselineAnswers:
     starts: tuple[int, ...]  # of each row in `states`
     states: torch.Tensor  # [all tokens, width] hidden states, or [all tokens, vocabulary] logits
     head: dict[str, torch.Tensor] | None  # weight, and bias if there is one; None: states are the logits
+    after: dict[str, float] = field(default_factory=dict)  # see `finished`
 
     def logits(self, row: int, start: int, stop: int) -> torch.Tensor:
         """The baseline's float32 logits [stop - start, vocabulary] at these positions of a row's answer."""
         states = self.states[self.starts[row] + start : self.starts[row] + stop]
         if self.head is None:
             return states
-        return torch.nn.functional.linear(states, self.head["weight"], self.head.get("bias"))
+        return finished(torch.nn.functional.linear(states, self.head["weight"], self.head.get("bias")), self.after)
+
+
+def finished(logits: torch.Tensor, after: dict[str, float]) -> torch.Tensor:
+    """What a model does to the head's output, by the names its config has for it (Cohere, Granite, Gemma)."""
+    if "logit_scale" in after:
+        logits = logits * after["logit_scale"]
+    if "logits_scaling" in after:
+        logits = logits / after["logits_scaling"]
+    if cap := after.get("final_logit_softcapping"):
+        logits = torch.tanh(logits / cap) * cap
+    return logits
+
+
+def _after_head(decoder: Decoder) -> dict[str, float]:
+    """What the config says is done to the head's output; whether it says it rightly, the Recorder looks."""
+    values = {
+        name: getattr(decoder.config, name, None)
+        for name in ("logit_scale", "logits_scaling", "final_logit_softcapping")
+    }
+    return {name: float(value) for name, value in values.items() if isinstance(value, int | float) and value}
 
 
 class Recorder:
@@ -47,14 +71,23 @@ class Recorder:
 
     def __init__(self, decoder: Decoder) -> None:
         self._head = decoder.head
-        self.head_is_last: bool | None = None
+        self.after = _after_head(decoder)
+        self.keeps_hidden: bool | None = None
+        self._bytes = 0
         self._rows: list[torch.Tensor] = []
         self._states: list[torch.Tensor] = []
 
     def __call__(self, rows: torch.Tensor, step: Step) -> None:
-        if self.head_is_last is None:  # same input, same shape: equal to the bit, or something comes after the head
-            self.head_is_last = torch.equal(self._head(step.hidden).float(), step.logits)
-        states = step.hidden if self.head_is_last else step.logits
+        if self.keeps_hidden is None:  # same input, same shape: equal to the bit, or something unknown is done
+            self.keeps_hidden = torch.equal(finished(self._head(step.hidden), self.after).float(), step.logits)
+        states = step.hidden if self.keeps_hidden else step.logits
+        self._bytes += 0 if self.keeps_hidden else 4 * step.logits[:, -1].numel()
+        if self._bytes > LOGITS_BYTES:
+            raise UsageError(
+                "This model changes its logits after the output head in a way qualgate does not know, and keeping "
+                f"them whole takes more than {LOGITS_BYTES >> 20} MiB for one batch. Its drift cannot be measured in "
+                "this version."
+            )
         self._rows.append(rows.cpu())
         self._states.append(states[:, -1].float().cpu())
 
@@ -71,7 +104,7 @@ def write_artifact(
     path = Path(job.artifact)
     path.parent.mkdir(parents=True, exist_ok=True)
     head = ""
-    if recorder.head_is_last:
+    if recorder.keeps_hidden:
         head = f"head-{identity.weights[:16]}.safetensors"
         if not (path.parent / head).exists():
             tensors = dict(recorder._head.named_parameters())
@@ -82,25 +115,40 @@ def write_artifact(
         "tokens": torch.tensor([token for answer in answers for token in answer], dtype=torch.int32),
         "states": recorder.states(),
     }
-    _save(path, tensors, {"head": head, "cases": json.dumps([_case(prompt.key) for prompt in job.prompts])})
+    metadata = {
+        "head": head,
+        "after": json.dumps(recorder.after),
+        "cases": json.dumps([_case(prompt.key) for prompt in job.prompts]),
+    }
+    _save(path, tensors, metadata)
 
 
 def read_artifact(job: Job, device: torch.device) -> BaselineAnswers:
-    """The baseline's answers to the job's cases. Raises InfrastructureError when the file is not that."""
+    """The baseline's answers to the job's cases. Raises InfrastructureError when the file is not that.
+
+    A file that cannot be read is deleted, so that the next run makes it again.
+    """
     path = Path(job.artifact)
+    head_file = None
     try:
         with safe_open(path, framework="pt", device=str(device)) as file:
             metadata = file.metadata()
             lengths, tokens = file.get_tensor("lengths").tolist(), file.get_tensor("tokens").tolist()
             states = file.get_tensor("states")
-        head = _head(str(path.parent / metadata["head"]), str(device)) if metadata["head"] else None
-    except (OSError, SafetensorError, KeyError) as error:
+        cases, after = json.loads(metadata["cases"]), json.loads(metadata["after"])
+        head_file = path.parent / metadata["head"] if metadata["head"] else None
+        head = _head(str(head_file), str(device)) if head_file else None
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        # Also when the head alone is broken: it is made again together with an artifact.
+        for broken in (path, head_file):
+            if broken is not None:
+                broken.unlink(missing_ok=True)
         raise InfrastructureError(f"The baseline's artifact {path} cannot be read ({error}). Run again.") from error
-    if json.loads(metadata["cases"]) != [_case(prompt.key) for prompt in job.prompts]:
+    if cases != [_case(prompt.key) for prompt in job.prompts]:
         raise InfrastructureError(f"The baseline's artifact {path} is of other cases. Delete it and run again.")
     starts = [sum(lengths[:row]) for row in range(len(lengths))]
     answers = [tuple(tokens[start : start + length]) for start, length in zip(starts, lengths, strict=True)]
-    return BaselineAnswers(tuple(answers), tuple(starts), states, head)
+    return BaselineAnswers(tuple(answers), tuple(starts), states, head, after)
 
 
 @lru_cache(maxsize=1)  # every job of a run has the same
@@ -117,6 +165,8 @@ def _save(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str]
     os.close(handle)
     try:
         save_file(tensors, unfinished, metadata=metadata)
+        with open(unfinished, "rb") as file:  # a power cut must not leave the name without the bytes
+            os.fsync(file.fileno())
         os.replace(unfinished, path)
     finally:
         Path(unfinished).unlink(missing_ok=True)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from functools import wraps
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
 
+from qualgate.engine.artifact import finished
 from qualgate.engine.job import run_job
 from qualgate.engine.likelihood import kl_divergence
 from qualgate.errors import InfrastructureError, UsageError
@@ -140,3 +144,24 @@ def test_a_variant_with_other_stop_tokens_ends_at_its_own(arms, stops):
         np.testing.assert_allclose(one.logprobs, other.logprobs, rtol=1e-4, atol=1e-5)
         assert one.draft_accepted <= len(one.token_ids)
     assert any(a.token_ids != b.token_ids for a, b in zip(drafted, reference.completions, strict=True))
+
+
+def test_what_comes_after_the_head_is_done_again_from_the_config(arms):
+    _, _, artifact, _, _ = arms
+    with safe_open(artifact, framework="pt") as file:
+        assert file.get_tensor("states").shape[1] == 64  # the hidden width: not the vocabulary, also for a soft cap
+    logits = torch.randn(3, 5) * 50
+    assert finished(logits, {"final_logit_softcapping": 30.0}).abs().max() <= 30
+    assert torch.equal(finished(logits, {"logit_scale": 0.5}), finished(logits, {"logits_scaling": 2.0}))
+
+
+@pytest.mark.parametrize("broken", ["job.safetensors", "head"])
+def test_a_broken_artifact_is_deleted_so_that_the_next_run_makes_it_again(arms, tmp_path, broken):
+    _, _, artifact, model, cache = arms
+    variant = loaded(model, cache, "v")
+    copies = Path(shutil.copytree(artifact.parent, tmp_path / "artifacts"))
+    next(copies.glob(f"{broken}*")).write_bytes(b"half")
+    with pytest.raises(InfrastructureError, match="cannot be read"):
+        run_job(variant, job(variant, copies / artifact.name, drafted=True, count=12))
+    assert not (copies / artifact.name).exists()
+    assert not list(copies.glob(f"{broken}*"))
