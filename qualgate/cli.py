@@ -10,7 +10,7 @@ import os
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from qualgate.report.summary import Report
 
 # typer carries its own copy of click, or uses click itself: its parser's errors are known by their common base.
-_PARSER_ERROR = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+_PARSER_ERROR = cast(
+    "type[Exception]", next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+)
 EXIT_CODES = """\b
 Exit codes (only 0 lets a pipeline continue):
     0  approve: every critical rule is proven

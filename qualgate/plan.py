@@ -134,10 +134,10 @@ def _matmul_flops() -> float:
     import numpy
 
     left = numpy.ones((512, 512), dtype=numpy.float32)
-    left @ left
+    numpy.matmul(left, left)
     start, rounds = time.perf_counter(), 0
     while (elapsed := time.perf_counter() - start) < 0.1:
-        left @ left
+        numpy.matmul(left, left)
         rounds += 1
     return rounds * 2 * 512**3 / elapsed
 
