@@ -108,7 +108,8 @@ def step_batches(recipe: Recipe, tokenizer: PreTrainedTokenizerFast, step: int, 
             batches.append([])
         batches[-1].append(row)
     if len(batches[-1]) == 1 and len(batches) > 1:  # one row alone would be compiled once more, for its own shape
-        batches[-2] += batches.pop()
+        lonely = batches.pop()
+        batches[-1] += lonely
     return [pad(batch, tokenizer.pad_token_id) for batch in batches]
 
 

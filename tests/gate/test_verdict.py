@@ -323,4 +323,4 @@ def test_fourteen_thousand_units_are_decided_quickly() -> None:
     start = process_time()
     verdicts = decide(whole, policy)
     assert [v.word for v in verdicts] == ["approve"] * 4
-    assert process_time() - start < 6
+    assert process_time() - start < 30

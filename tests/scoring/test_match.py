@@ -78,7 +78,7 @@ def test_a_number_of_5000_digits_is_wrong_at_once():
 def test_no_repetition_makes_numbers_slow(piece):
     start = time.process_time()
     numeric(piece * (1_000_000 // len(piece)))
-    assert time.process_time() - start < 1
+    assert time.process_time() - start < 10
 
 
 @given(st.text(st.characters()) | st.text("0123456789+-−.,eE$ x%", max_size=60))
