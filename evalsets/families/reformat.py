@@ -1,7 +1,7 @@
 """Record reformatting: the same few records, read in one notation and written in another.
 
-A template is an ordered pair of notations. Level sets how many records and fields there are: an answer runs to 20 tokens
-at level 0 and to 200 at level 1, so an error has room to grow.
+A template is an ordered pair of notations. Level sets how many records and fields there are: an answer runs to 20
+tokens at level 0 and to 200 at level 1, so an error has room to grow.
 """
 
 from __future__ import annotations
