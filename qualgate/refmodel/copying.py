@@ -14,6 +14,9 @@ and on two CPU cores that is most of the run. The circuit needs two layers and i
 Everything else starts small and random, and training is free to undo all of it.
 """
 
+# transformers and torch type these attributes and calls too loosely for a checker.
+# pyright: reportAttributeAccessIssue=false, reportIndexIssue=false, reportTypedDictNotRequiredAccess=false
+# pyright: reportOptionalSubscript=false, reportOptionalOperand=false
 from __future__ import annotations
 
 import torch

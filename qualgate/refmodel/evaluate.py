@@ -3,6 +3,8 @@
 python -m qualgate.refmodel.evaluate FOLDER --seeds 101 102 103 --cases 400
 """
 
+# transformers and torch type these attributes and calls too loosely for a checker.
+# pyright: reportArgumentType=false, reportCallIssue=false
 from __future__ import annotations
 
 import argparse

@@ -4,6 +4,8 @@
 costs more than the model's own step. Here it runs in float32, over all matrices of one shape at once.
 """
 
+# transformers and torch type these attributes and calls too loosely for a checker.
+# pyright: reportIncompatibleMethodOverride=false
 from __future__ import annotations
 
 from collections import defaultdict

@@ -6,6 +6,8 @@ Run again on the same folder it goes on where it stopped. The data of a step dep
 progress alone; with `--steps` in place of `--minutes` progress is step / steps, and the whole run repeats bit by bit.
 """
 
+# transformers and torch type these attributes and calls too loosely for a checker.
+# pyright: reportCallIssue=false, reportReturnType=false, reportArgumentType=false, reportAttributeAccessIssue=false
 from __future__ import annotations
 
 import argparse
