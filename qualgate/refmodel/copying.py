@@ -16,7 +16,7 @@ Everything else starts small and random, and training is free to undo all of it.
 
 # transformers and torch type these attributes and calls too loosely for a checker.
 # pyright: reportAttributeAccessIssue=false, reportIndexIssue=false, reportTypedDictNotRequiredAccess=false
-# pyright: reportOptionalSubscript=false, reportOptionalOperand=false
+# pyright: reportOptionalSubscript=false, reportOptionalOperand=false, reportCallIssue=false
 from __future__ import annotations
 
 import torch
