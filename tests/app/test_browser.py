@@ -77,7 +77,11 @@ def test_a_reviewer_approves_from_the_queue(made, dashboard, browser):
     page.get_by_label("Reason", exact=True).fill("Every flip is an improvement.")
     page.get_by_role("button", name="Approve").click()
     expect(page.get_by_text("Every flip is an improvement.").first).to_be_visible()
+    # The reason is on the page as soon as it is typed; the decision is made once the store has it.
+    deadline = time.monotonic() + 60
     with open_store(made.url) as store:
+        while not queries.list_decisions(store) and time.monotonic() < deadline:
+            page.wait_for_timeout(100)
         [decision] = queries.list_decisions(store)
         assert (decision.variant, decision.action, decision.name) == ("int8", "approve", "Ada Lovelace")
         decisions.check_chain(store)
