@@ -63,7 +63,7 @@ def demo(
     out: Annotated[Path, typer.Option("--out", help="folder for the store and the reports")] = Path("qualgate-demo"),
     as_json: JsonOption = False,
 ) -> None:
-    """Judge four quantized variants of the shipped reference model on the shipped evalsets (a few minutes)."""
+    """Judge four quantized variants of the shipped reference model on the shipped evalsets."""
     from importlib.resources import files
 
     from qualgate.report.render import write_atomically
