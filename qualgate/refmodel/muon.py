@@ -1,7 +1,7 @@
 """Muon: momentum whose step is made orthogonal, for the hidden matrices of the reference model.
 
-`torch.optim.Muon` does the Newton-Schulz iteration in bfloat16, matrix by matrix; on a CPU without bf16 units that
-costs more than the model's own step. Here it runs in float32, over all matrices of one shape at once.
+`torch.optim.Muon` does the Newton-Schulz iteration in bfloat16, matrix by matrix; on a CPU that costs more than the
+model's own step. Here it runs over all matrices of one shape at once, in bfloat16 only where the CPU has units for it.
 """
 
 # transformers and torch type these attributes and calls too loosely for a checker.
@@ -31,8 +31,16 @@ def orthogonal(matrices: torch.Tensor) -> torch.Tensor:
 class Muon(torch.optim.Optimizer):
     """Nesterov momentum, orthogonalised; a step of rms `0.2 * lr`, so that AdamW's learning rates carry over."""
 
-    def __init__(self, matrices: Iterable[torch.Tensor], lr: float, momentum: float = 0.95, weight_decay: float = 0.0):
+    def __init__(
+        self,
+        matrices: Iterable[torch.Tensor],
+        lr: float,
+        momentum: float = 0.95,
+        weight_decay: float = 0.0,
+        bf16: bool = False,
+    ):
         super().__init__(matrices, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
+        self.dtype = torch.bfloat16 if bf16 else torch.float32
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:
@@ -44,7 +52,7 @@ class Muon(torch.optim.Optimizer):
                 momentum = self.state[matrix]["momentum"].lerp_(matrix.grad, 1 - group["momentum"])
                 same_shape[matrix.shape].append((matrix, torch.lerp(matrix.grad, momentum, group["momentum"])))
             for shape, pairs in same_shape.items():
-                updates = orthogonal(torch.stack([update for _, update in pairs]))
+                updates = orthogonal(torch.stack([update for _, update in pairs]).to(self.dtype)).float()
                 scale = 0.2 * max(shape) ** 0.5 * group["lr"]
                 for (matrix, _), update in zip(pairs, updates, strict=True):
                     matrix.mul_(1 - group["lr"] * group["weight_decay"]).add_(update, alpha=-scale)

@@ -15,13 +15,13 @@ from qualgate_evalsets.values import SYLLABLES, Values
 
 # Share of samples: what is learned last comes most often.
 WEIGHTS = {
-    "arithmetic": 3.6,
-    "json_extract": 0.8,
-    "tool_calls": 1.0,
-    "code": 0.3,
-    "transform": 2.0,
-    "reformat": 2.6,
-    "grounded_qa": 1.0,
+    "arithmetic": 4.0,
+    "json_extract": 1.2,
+    "tool_calls": 1.6,
+    "code": 0.5,
+    "transform": 3.0,
+    "reformat": 1.8,
+    "grounded_qa": 1.6,
 }
 WARM_UP = 0.03  # of the run is spent, in part, on pure copying
 FULL_LEVEL = 0.3  # of the run until the hardest cases are in the mix
@@ -48,7 +48,7 @@ def training_case(rng: random.Random, progress: float) -> dict[str, Any]:
         return copy_case(rng)
     name = rng.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
     hardest = min(1.0, 0.1 + 0.9 * progress / FULL_LEVEL)
-    return draw_case(name, rng, "train", hardest * rng.random() ** 2)
+    return draw_case(name, rng, "train", hardest * rng.random())
 
 
 def vocabulary_texts(seed: int, cases: int = 20_000) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """Trains the reference model from nothing on generated tasks, on a CPU, within a time limit.
 
-    python -m qualgate.refmodel.train --out FOLDER --minutes 70 --seed 0 --threads 2
+    python -m qualgate.refmodel.train --out FOLDER --minutes 65 --seed 0 --threads 2 --compile --bf16
 
 Run again on the same folder it goes on where it stopped. The data of a step depends on the seed, the step and the
 progress alone; with `--steps` in place of `--minutes` progress is step / steps, and the whole run repeats bit by bit.
@@ -42,12 +42,13 @@ class Recipe:
 
     seed: int = 0
     width: int = 256
-    layers: int = 5
+    layers: int = 6
     heads: int = 4
     mlp: int = 512
     context: int = 1024
-    tokens_per_step: int = 4_000
-    tokens_per_batch: int = 1_500  # a step is cut into batches of like length: less padding, less cache traffic
+    tokens_per_step: int = 8_000
+    tokens_per_batch: int = 3_000  # a step is cut into batches of like length: less padding, less cache traffic
+    bf16: bool = False  # products in bfloat16; weights, sums of squares and optimizer states stay float32
     matrix_lr: float = 0.003  # Muon, hidden matrices
     other_lr: float = 0.0015  # AdamW, embedding and norms
     weight_decay: float = 0.05
@@ -79,7 +80,7 @@ def build(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalL
             bos_token_id=None,
             eos_token_id=tokenizer.eos_token_id,
             pad_token_id=tokenizer.pad_token_id,
-            attn_implementation="sdpa",
+            attn_implementation="eager",  # for answers of some hundred tokens; the CPU's fused backward is slower
         )
     )
     plant(model, recipe.seed)
@@ -122,12 +123,14 @@ def pad(rows: list[tuple[list[int], int]], pad_id: int) -> torch.Tensor:
     return torch.tensor([ids, labels])
 
 
-def answer_loss(model: LlamaForCausalLM, batch: torch.Tensor) -> torch.Tensor:
+def answer_loss(model: LlamaForCausalLM, batch: torch.Tensor, bf16: bool = False) -> torch.Tensor:
     """Summed cross-entropy of the answer tokens, in nats. Padding stands right of them, so causality hides it."""
     ids, labels = batch
-    hidden = model.model(ids[:, :-1], use_cache=False).last_hidden_state
     learned = labels[:, 1:] != IGNORED
-    return functional.cross_entropy(model.lm_head(hidden[learned]), labels[:, 1:][learned], reduction="sum")
+    with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+        hidden = model.model(ids[:, :-1], use_cache=False).last_hidden_state
+        logits = model.lm_head(hidden[learned])
+    return functional.cross_entropy(logits.float(), labels[:, 1:][learned], reduction="sum")
 
 
 def learning_rate_factor(recipe: Recipe, progress: float) -> float:
@@ -138,7 +141,7 @@ def optimizers(model: LlamaForCausalLM, recipe: Recipe) -> list[torch.optim.Opti
     matrices = [p for p in model.model.layers.parameters() if p.ndim == 2]
     others = [p for p in model.parameters() if p.ndim == 1] + [model.model.embed_tokens.weight]
     return [
-        Muon(matrices, lr=recipe.matrix_lr, weight_decay=recipe.weight_decay),
+        Muon(matrices, lr=recipe.matrix_lr, weight_decay=recipe.weight_decay, bf16=recipe.bf16),
         torch.optim.AdamW(others, lr=recipe.other_lr, betas=(0.9, 0.98), weight_decay=0.0),
     ]
 
@@ -158,7 +161,7 @@ def train(
     """Trains until the time or the steps are used up (or `stop_after` steps of this call) and exports to `out`.
 
     minutes, steps: the whole run's length, one of the two; it sets curriculum and learning rate.
-    compiled:       a fifth faster, after a minute of compiling; needs a C++ compiler.
+    compiled:       faster by half, after two minutes of compiling; needs a C++ compiler.
     save_every:     seconds between checkpoints, each with an export and `eval_cases` scored cases a family.
     """
     tokenizer = tokenizer or AutoTokenizer.from_pretrained(PATH)
@@ -184,7 +187,7 @@ def train(
         batches = step_batches(recipe, tokenizer, state.step, progress())
         answers = sum(int((batch[1] != IGNORED).sum()) for batch in batches)
         for batch in batches:
-            loss = answer_loss(model, batch) / answers
+            loss = answer_loss(model, batch, recipe.bf16) / answers
             loss.backward()
             total_loss += loss.item()
             state.tokens += int((batch[0] != tokenizer.pad_token_id).sum())
@@ -255,6 +258,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--eval-cases", type=int, default=40, help="cases a family scored at each checkpoint")
+    parser.add_argument("--bf16", action="store_true", help="products in bfloat16: for a CPU with units for it (AMX)")
     parser.add_argument("--compile", action="store_true", help="compile the model first; needs a C++ compiler")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
@@ -262,7 +266,7 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     train(
         arguments.out,
-        Recipe(seed=arguments.seed),
+        Recipe(seed=arguments.seed, bf16=arguments.bf16),
         minutes=arguments.minutes,
         steps=arguments.steps,
         eval_cases=arguments.eval_cases,

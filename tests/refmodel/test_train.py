@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from qualgate.refmodel import PATH
 from qualgate.refmodel.muon import orthogonal
 from qualgate.refmodel.tasks import training_case
-from qualgate.refmodel.train import IGNORED, Recipe, build, learning_rate_factor, step_batches, train
+from qualgate.refmodel.train import IGNORED, Recipe, answer_loss, build, learning_rate_factor, step_batches, train
 
 TINY = Recipe(width=128, layers=2, heads=4, mlp=64, tokens_per_step=300, tokens_per_batch=200)
 
@@ -31,6 +31,17 @@ def test_three_steps_in_two_goes_give_the_weights_of_three_steps_in_one(tokenize
     assert done.step == 3
     assert one.keys() == two.keys()
     assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_products_in_bfloat16_give_nearly_the_loss_of_float32_and_gradients_in_float32(tokenizer):
+    model = build(TINY, tokenizer)
+    batch = step_batches(TINY, tokenizer, 0, 0.5)[0]
+    exact = answer_loss(model, batch).item()
+    rounded = answer_loss(model, batch, bf16=True)
+    rounded.backward()
+    assert rounded.item() != exact  # else nothing was rounded
+    assert abs(rounded.item() - exact) < 0.01 * exact  # 8 bits a factor, over two layers
+    assert {parameter.grad.dtype for parameter in model.parameters()} == {torch.float32}
 
 
 def test_another_seed_gives_other_weights(tokenizer, tmp_path: Path):
@@ -76,10 +87,12 @@ def test_learning_rate_rises_holds_and_falls_to_zero():
 
 def test_orthogonal_brings_singular_values_near_one():
     generator = torch.Generator().manual_seed(0)
-    for shape in ((3, 32, 16), (2, 16, 32), (1, 16, 16)):
-        values = torch.linalg.svdvals(orthogonal(torch.randn(shape, generator=generator)))
-        assert values.max() < 1.3
-        assert values.median() > 0.6
+    for dtype in (torch.float32, torch.bfloat16):
+        for shape in ((3, 32, 16), (2, 16, 32), (1, 16, 16)):
+            matrices = torch.randn(shape, generator=generator).to(dtype)
+            values = torch.linalg.svdvals(orthogonal(matrices).float())
+            assert values.max() < 1.3
+            assert values.median() > 0.6
 
 
 def test_a_planted_model_copies_before_it_has_learned_anything(tokenizer):
