@@ -1,0 +1,43 @@
+"""Read models for reports and the dashboard: frozen, paged, counted in SQL."""
+
+from qualgate.store.queries.answers import Answer, CaseDetail, case_detail
+from qualgate.store.queries.drift import PositionDrift, drift_by_position
+from qualgate.store.queries.flipped import Direction, Flip, FlipCount, flip_counts, flips
+from qualgate.store.queries.newest import latest_run, latest_run_of
+from qualgate.store.queries.pages import (
+    RunLine,
+    VariantLine,
+    count_queue,
+    count_runs,
+    list_decisions,
+    list_runs,
+    queue,
+)
+from qualgate.store.queries.summary import ArmLine, EvalsetLine, RunSummary, StoredVerdict, run_summary
+
+__all__ = [
+    "Answer",
+    "ArmLine",
+    "CaseDetail",
+    "Direction",
+    "EvalsetLine",
+    "Flip",
+    "FlipCount",
+    "PositionDrift",
+    "RunLine",
+    "RunSummary",
+    "StoredVerdict",
+    "VariantLine",
+    "case_detail",
+    "count_queue",
+    "count_runs",
+    "drift_by_position",
+    "flip_counts",
+    "flips",
+    "latest_run",
+    "latest_run_of",
+    "list_decisions",
+    "list_runs",
+    "queue",
+    "run_summary",
+]

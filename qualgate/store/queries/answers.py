@@ -1,0 +1,100 @@
+"""Both arms' answers to one case, with all that was measured of them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, select
+
+from qualgate.errors import UsageError
+from qualgate.records import Score
+from qualgate.store import seal
+from qualgate.store.database import Store
+from qualgate.store.rows import SCORE, check_case
+from qualgate.store.tables import cases, scores, units
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """One arm's answer to one case with all that was measured."""
+
+    status: str
+    error: str
+    text: str
+    finish_reason: str | None
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    margins: tuple[float, ...]
+    ttft: float | None
+    e2e: float | None
+    kl: tuple[float, ...]  # this and the next two: variants only
+    top1_agreement: float | None
+    first_divergence: int | None
+    scores: tuple[Score, ...]
+
+    @property
+    def margin_at_divergence(self) -> float | None:
+        """How sure the variant was of the first token in which it left the baseline."""
+        at = self.first_divergence
+        return self.margins[at] if at is not None and at < len(self.margins) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseDetail:
+    evalset: str
+    case_id: str
+    repeat: int
+    body: dict[str, Any]  # the case as it stands in the evalset
+    baseline: Answer
+    variant: Answer
+
+
+def case_detail(store: Store, run_id: str, variant: str, evalset: str, case_id: str, repeat: int = 0) -> CaseDetail:
+    """Both answers to one case. Raises UsageError when the run has no such case."""
+    with store.read() as connection:
+        found = {
+            row.arm: row
+            for row in connection.execute(
+                select(units, cases.c.body_json)
+                .join(cases, cases.c.case_hash == units.c.case_hash)
+                .where(
+                    units.c.run_id == run_id,
+                    units.c.arm.in_(("baseline", variant)),
+                    units.c.evalset == evalset,
+                    units.c.case_id == case_id,
+                    units.c.repeat == repeat,
+                )
+            )
+        }
+        if set(found) != {"baseline", variant}:
+            raise UsageError(f"run {run_id!r} has no case {evalset}/{case_id} for {variant!r}.")
+        check_case(found[variant])
+        return CaseDetail(
+            evalset=evalset,
+            case_id=case_id,
+            repeat=repeat,
+            body=json.loads(found[variant].body_json),
+            baseline=_answer(connection, found["baseline"]),
+            variant=_answer(connection, found[variant]),
+        )
+
+
+def _answer(connection: Connection, row: Any) -> Answer:
+    said = connection.execute(select(*SCORE).where(scores.c.unit_id == row.unit_id).order_by(scores.c.metric))
+    return Answer(
+        status=row.status,
+        error=row.error,
+        text=row.text or "",
+        finish_reason=row.finish_reason,
+        token_ids=seal.ints(row.token_ids),
+        logprobs=seal.floats(row.logprobs),
+        margins=seal.floats(row.margins),
+        ttft=row.ttft,
+        e2e=row.e2e,
+        kl=seal.floats(row.kl),
+        top1_agreement=row.top1_agreement,
+        first_divergence=row.first_divergence,
+        scores=tuple(Score(**score._mapping) for score in said),
+    )

@@ -1,0 +1,124 @@
+"""Answers that changed between right and wrong, side by side with the baseline's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from sqlalchemy import and_, case, func, select
+
+from qualgate.store.database import Store
+from qualgate.store.queries.pages import PAGE
+from qualgate.store.tables import scores, units
+
+Direction = Literal["lost", "gained"]  # right → wrong, wrong → right
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlipCount:
+    """How one metric's answers moved in one set."""
+
+    metric: str
+    evalset: str
+    pairs: int  # cases where both sides have a value
+    lost: int
+    gained: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flip:
+    """One case whose answer changed between right and wrong."""
+
+    metric: str
+    evalset: str
+    case_id: str
+    repeat: int
+    direction: Direction
+    baseline: str  # the texts
+    variant: str
+    reason: str  # the scorer's, about the side that is wrong
+    first_divergence: int | None
+
+
+_baseline, _variant = units.alias("baseline"), units.alias("variant")
+_before, _after = scores.alias("before"), scores.alias("after")
+_PAIRED = and_(
+    _baseline.c.arm == "baseline",
+    _baseline.c.run_id == _variant.c.run_id,
+    _baseline.c.evalset == _variant.c.evalset,
+    _baseline.c.case_id == _variant.c.case_id,
+    _baseline.c.repeat == _variant.c.repeat,
+    _baseline.c.case_hash == _variant.c.case_hash,
+)
+_SCORE_PAIRS = (
+    _variant.join(_baseline, _PAIRED)
+    .join(_after, _after.c.unit_id == _variant.c.unit_id)
+    .join(_before, and_(_before.c.unit_id == _baseline.c.unit_id, _before.c.metric == _after.c.metric))
+)
+_LOST = and_(_before.c.value == 1, _after.c.value == 0)
+_GAINED = and_(_before.c.value == 0, _after.c.value == 1)
+
+
+def flip_counts(store: Store, run_id: str, variant: str) -> tuple[FlipCount, ...]:
+    """For every metric and set that both arms have scores for."""
+    statement = (
+        select(
+            _after.c.metric,
+            _variant.c.evalset,
+            func.count().label("pairs"),
+            func.sum(case((_LOST, 1), else_=0)).label("lost"),
+            func.sum(case((_GAINED, 1), else_=0)).label("gained"),
+        )
+        .select_from(_SCORE_PAIRS)
+        .where(
+            _variant.c.run_id == run_id,
+            _variant.c.arm == variant,
+            _before.c.value.is_not(None),
+            _after.c.value.is_not(None),
+        )
+        .group_by(_after.c.metric, _variant.c.evalset)
+        .order_by(_after.c.metric, _variant.c.evalset)
+    )
+    with store.read() as connection:
+        return tuple(FlipCount(**row._mapping) for row in connection.execute(statement))
+
+
+def flips(
+    store: Store,
+    run_id: str,
+    variant: str,
+    *,
+    metric: str | None = None,
+    evalset: str | None = None,
+    direction: Direction | None = None,
+    limit: int = PAGE,
+    offset: int = 0,
+) -> tuple[Flip, ...]:
+    """Right → wrong first, then by metric, set and case."""
+    where = [_variant.c.run_id == run_id, _variant.c.arm == variant]
+    where.append({"lost": _LOST, "gained": _GAINED, None: _LOST | _GAINED}[direction])
+    if metric is not None:
+        where.append(_after.c.metric == metric)
+    if evalset is not None:
+        where.append(_variant.c.evalset == evalset)
+    gained = case((_GAINED, 1), else_=0)
+    statement = (
+        select(
+            _after.c.metric,
+            _variant.c.evalset,
+            _variant.c.case_id,
+            _variant.c.repeat,
+            case((_LOST, "lost"), else_="gained").label("direction"),
+            _baseline.c.text.label("baseline"),
+            _variant.c.text.label("variant"),
+            case((_LOST, _after.c.reason), else_=_before.c.reason).label("reason"),
+            _variant.c.first_divergence,
+        )
+        .select_from(_SCORE_PAIRS)
+        .where(*where)
+        .order_by(gained, _after.c.metric, _variant.c.evalset, _variant.c.case_id, _variant.c.repeat)
+        .limit(limit)
+        .offset(offset)
+    )
+    with store.read() as connection:
+        return tuple(Flip(**row._mapping) for row in connection.execute(statement))

@@ -1,0 +1,65 @@
+"""What is newest: a variant's verdict, the decision about it, a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import Table, and_, func, select
+from sqlalchemy.sql import ColumnElement
+
+from qualgate.errors import UsageError
+from qualgate.store.database import Store
+from qualgate.store.tables import arms, decisions, evalsets, runs, verdicts
+
+_newest_verdict = (
+    select(func.max(verdicts.c.verdict_id).label("verdict_id"))
+    .group_by(verdicts.c.run_id, verdicts.c.variant)
+    .subquery("newest_verdict")
+)
+CURRENT_VERDICT = (  # of each variant in each run
+    select(verdicts)
+    .join(_newest_verdict, verdicts.c.verdict_id == _newest_verdict.c.verdict_id)
+    .subquery("current_verdict")
+)
+_newest_decision = (
+    select(func.max(decisions.c.decision_id).label("decision_id"))
+    .group_by(decisions.c.run_id, decisions.c.variant, decisions.c.verdict_sha256)
+    .subquery("newest_decision")
+)
+CURRENT_DECISION = (  # of each verdict that has one
+    select(decisions)
+    .join(_newest_decision, decisions.c.decision_id == _newest_decision.c.decision_id)
+    .subquery("current_decision")
+)
+
+
+def latest_run(store: Store) -> str:
+    """Id of the newest run. Raises UsageError when there is none."""
+    with store.read() as connection:
+        found = connection.execute(select(runs.c.run_id).order_by(runs.c.created_at.desc()).limit(1)).scalar()
+    if found is None:
+        raise UsageError(f"{store.url} holds no run yet. `qualgate run GATE_FILE` makes one.")
+    return found
+
+
+def latest_run_of(store: Store, arm_names: Sequence[str], evalset_names: Sequence[str]) -> str | None:
+    """Id of the newest run that judged exactly these arms on exactly these sets, None when there is none.
+
+    Two gate files may share a store: one's policy must never judge the other's run.
+    """
+    statement = (
+        select(runs.c.run_id)
+        .where(_named_exactly(arms, arm_names), _named_exactly(evalsets, evalset_names))
+        .order_by(runs.c.created_at.desc())
+        .limit(1)
+    )
+    with store.read() as connection:
+        return connection.execute(statement).scalar()
+
+
+def _named_exactly(table: Table, names: Sequence[str]) -> ColumnElement[bool]:
+    """The run's rows of `table` have these names, no more and no fewer."""
+    counted = select(func.count()).select_from(table).where(table.c.run_id == runs.c.run_id)
+    wanted = set(names)
+    every, fitting = counted.scalar_subquery(), counted.where(table.c.name.in_(wanted)).scalar_subquery()
+    return and_(every == len(wanted), fitting == len(wanted))

@@ -1,0 +1,174 @@
+"""One run: its arms, sets and verdicts."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, and_, func, select
+
+from qualgate.errors import IntegrityError, UsageError
+from qualgate.records import ArmFootprint, ArmIdentity, ArmSpec, Evalset, Policy, Verdict
+from qualgate.store import plain
+from qualgate.store.database import Store
+from qualgate.store.decisions import Decision, of_variant
+from qualgate.store.queries.newest import CURRENT_VERDICT
+from qualgate.store.queries.pages import PAGE
+from qualgate.store.queries.progress import unit_counts
+from qualgate.store.rows import check_arm, check_run
+from qualgate.store.runs import verdict_digest
+from qualgate.store.tables import arms, evalsets, runs, units
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmLine:
+    spec: ArmSpec
+    planned: ArmIdentity
+    identity: ArmIdentity | None  # as loaded; None until a job of the arm finished
+    footprint: ArmFootprint | None
+    expected: int  # units
+    done: int
+    errors: int
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvalsetLine:
+    name: str
+    version: str
+    sha256: str
+    content: str  # Evalset.content: what a file of today must have to be the same set
+    description: str
+    metrics: tuple[str, ...]
+    cases: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredVerdict:
+    """The newest verdict of a variant, and every decision people made on the variant, oldest first."""
+
+    verdict: Verdict
+    sha256: str
+    created_at: str
+    policy: Policy
+    policy_sha256: str
+    decisions: tuple[Decision, ...]
+
+    @property
+    def decision(self) -> Decision | None:
+        """The newest decision about this very verdict; one about an earlier verdict does not count."""
+        return next((made for made in reversed(self.decisions) if made.verdict_sha256 == self.sha256), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSummary:
+    run_id: str
+    status: str
+    created_at: str
+    finished_at: str | None
+    gate_file: str
+    policy: Policy  # the run's own
+    evalsets: tuple[EvalsetLine, ...]
+    arms: tuple[ArmLine, ...]  # the baseline first
+    verdicts: tuple[StoredVerdict, ...]  # in the variants' order; empty while the run is under way
+    failures: tuple[str, ...]  # distinct messages of units the machinery could not run
+
+    def verdict(self, variant: str) -> StoredVerdict | None:
+        return next((found for found in self.verdicts if found.verdict.variant == variant), None)
+
+
+def run_summary(store: Store, run_id: str) -> RunSummary:
+    """Raises UsageError for an unknown run, IntegrityError for a policy, arm or verdict that was changed."""
+    with store.read() as connection:
+        run = connection.execute(select(runs).where(runs.c.run_id == run_id)).one_or_none()
+        if run is None:
+            raise UsageError(f"no run {run_id!r} in this store. The dashboard lists what there is.")
+        check_run(run)
+        counts = unit_counts(connection, [run_id])
+        sizes = connection.execute(
+            select(units.c.evalset, func.count())
+            .where(units.c.run_id == run_id, units.c.arm == "baseline", units.c.repeat == 0)
+            .group_by(units.c.evalset)
+        )
+        cases_of: dict[str, int] = {row[0]: row[1] for row in sizes}
+        sets = connection.execute(select(evalsets).where(evalsets.c.run_id == run_id).order_by(evalsets.c.position))
+        lines = connection.execute(select(arms).where(arms.c.run_id == run_id).order_by(arms.c.position))
+        newest = connection.execute(
+            select(CURRENT_VERDICT)
+            .join(arms, and_(arms.c.run_id == CURRENT_VERDICT.c.run_id, arms.c.name == CURRENT_VERDICT.c.variant))
+            .where(CURRENT_VERDICT.c.run_id == run_id)
+            .order_by(arms.c.position)
+        ).all()
+        failures = connection.execute(
+            select(units.c.error).where(units.c.run_id == run_id, units.c.status == "error").distinct().limit(PAGE)
+        ).scalars()
+        return RunSummary(
+            run_id=run.run_id,
+            status=run.status,
+            created_at=run.created_at,
+            finished_at=run.finished_at,
+            gate_file=run.gate_file,
+            policy=plain.policy(run.policy_json),
+            evalsets=tuple(
+                EvalsetLine(
+                    name=item.name,
+                    version=item.version,
+                    sha256=item.sha256,
+                    content=item.content,
+                    description=item.description,
+                    metrics=item.metrics,
+                    cases=cases_of.get(item.name, 0),
+                )
+                for item in map(_evalset, sets)
+            ),
+            arms=tuple(_arm_line(row, counts) for row in lines),
+            verdicts=tuple(_stored_verdict(connection, row) for row in newest),
+            failures=tuple(failures),
+        )
+
+
+def _evalset(row: Any) -> Evalset:
+    return Evalset(
+        name=row.name,
+        version=row.version,
+        sha256=row.sha256,
+        metrics=tuple(json.loads(row.metrics_json)),
+        lenient=tuple(json.loads(row.lenient_json)),
+        normalizers=tuple(json.loads(row.normalizers_json)),
+        description=row.description,
+    )
+
+
+def _arm_line(row: Any, counts: dict[tuple[str, str, str], int]) -> ArmLine:
+    check_arm(row)
+    planned = plain.identity(row.planned_json)
+    assert planned is not None
+    return ArmLine(
+        spec=plain.arm_spec(row.spec_json),
+        planned=planned,
+        identity=plain.identity(row.observed_json),
+        footprint=plain.footprint(row.footprint_json),
+        expected=sum(number for (_, arm, _), number in counts.items() if arm == row.name),
+        done=counts.get((row.run_id, row.name, "done"), 0),
+        errors=counts.get((row.run_id, row.name, "error"), 0),
+    )
+
+
+def _stored_verdict(connection: Connection, row: Any) -> StoredVerdict:
+    if row.sha256 != verdict_digest(row.run_id, row.policy_json, row.body_json):
+        raise IntegrityError(
+            f"the verdict on {row.variant!r} of run {row.run_id} is not what was written. "
+            "Restore the store from a backup."
+        )
+    return StoredVerdict(
+        verdict=plain.verdict(row.body_json),
+        sha256=row.sha256,
+        created_at=row.created_at,
+        policy=plain.policy(row.policy_json),
+        policy_sha256=row.policy_sha256,
+        decisions=of_variant(connection, row.run_id, row.variant),
+    )
