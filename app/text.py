@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from difflib import SequenceMatcher
 
-from qualgate.metrics import METRICS
 from qualgate.visible import visible
 
 COLOURS = {  # one colour a word, everywhere; the word itself always stands beside it
@@ -98,33 +97,6 @@ def _marked(tag: str, pieces: Sequence[str]) -> str:
 
 def _block(content: str) -> str:
     return f'<div class="qg-text">{content or "<i>empty answer</i>"}</div>'
-
-
-# ---------------------------------------------------------------------------------------- numbers as people read them
-
-
-def value_text(metric: str, value: float | None) -> str:
-    """A rate in per cent, a time in ms, anything else with four digits."""
-    if value is None:
-        return "–"
-    unit = METRICS[metric].unit if metric in METRICS else ""
-    return f"{100 * value:.1f} %" if unit == "rate" else ms(value) if unit == "seconds" else f"{value:.4g}"
-
-
-def difference_text(metric: str, value: float | None) -> str:
-    """Points for rates, the metric's unit otherwise."""
-    if value is None:
-        return "–"
-    rate = metric in METRICS and METRICS[metric].unit == "rate"
-    return f"{100 * value:+.1f}" if rate else f"{value:+.4g}"
-
-
-def ms(seconds: float | None) -> str:
-    return "–" if seconds is None else f"{1000 * seconds:.0f} ms"
-
-
-def size_text(size: int) -> str:
-    return f"{size / 2**20:.1f} MiB" if size < 2**30 else f"{size / 2**30:.2f} GiB"
 
 
 def when(stamp: str | None) -> str:

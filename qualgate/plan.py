@@ -117,7 +117,7 @@ def forecast(plan: Plan, workers: int) -> tuple[ArmForecast, ...]:
         rows.append(
             ArmForecast(
                 name=arm.name,
-                weights=arm.quantize.label if arm.quantize else arm.dtype,
+                weights=arm.weights_label,
                 cases=len(prompts),
                 prompt_tokens=read,
                 answer_tokens=sum(prompt.max_new_tokens for prompt in prompts),

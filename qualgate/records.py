@@ -100,6 +100,11 @@ class ArmSpec:
     def is_baseline(self) -> bool:
         return self.name == "baseline"
 
+    @property
+    def weights_label(self) -> str:
+        """How the weights are held: "bfloat16", "int4 g32", …"""
+        return self.quantize.label if self.quantize else self.dtype
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmIdentity:

@@ -10,19 +10,16 @@ from qualgate_app import charts, data
 from qualgate_app.text import (
     chip,
     diff,
-    difference_text,
     escape,
     label,
-    ms,
     plain_block,
-    size_text,
     table,
-    value_text,
     when,
 )
 
 from qualgate.errors import UsageError
-from qualgate.records import Comparison, Verdict
+from qualgate.numbers import bounds_text, difference_text, flips_text, ms_text, size_text, value_text
+from qualgate.records import Verdict
 from qualgate.store.decisions import Action
 from qualgate.store.queries import Answer, CaseDetail, Flip, FlipCount, RunSummary, StoredVerdict
 
@@ -197,9 +194,9 @@ def _rules(found: StoredVerdict) -> None:
                     f"{one.n:,}",
                     value_text(one.metric, one.baseline),
                     value_text(one.metric, one.variant),
-                    difference_text(one.metric, one.difference),
-                    _bounds(one),
-                    "–" if one.lost is None else f"{one.lost} / {one.gained}",
+                    difference_text(one),
+                    bounds_text(one),
+                    flips_text(one),
                 )
                 for one in comparisons
             ],
@@ -207,12 +204,6 @@ def _rules(found: StoredVerdict) -> None:
         )
     )
     st.caption("Differences of rates are in points. Each bound is one-sided at the level shown.")
-
-
-def _bounds(one: Comparison) -> str:
-    """Of the difference, or of the variant's value where a rule bounds that."""
-    text = value_text if one.difference is None else difference_text
-    return f"{text(one.metric, one.lower)} … {text(one.metric, one.upper)}"
 
 
 # ---------------------------------------------------------------------------------------------------------- the flips
@@ -303,7 +294,7 @@ def _case(flip: Flip, detail: CaseDetail) -> None:
 def _measured(answer: Answer) -> str:
     if answer.status != "done":
         return f"could not be run: {escape(answer.error)}" if answer.status == "error" else "not run yet"
-    return f"{len(answer.token_ids)} tokens · {escape(answer.finish_reason or '')} · {ms(answer.e2e)}"
+    return f"{len(answer.token_ids)} tokens · {escape(answer.finish_reason or '')} · {ms_text(answer.e2e)}"
 
 
 def _prompt(body: dict[str, Any]) -> str:
@@ -349,7 +340,7 @@ def _more(run: RunSummary, found: StoredVerdict) -> None:
                 [
                     (
                         escape(arm.name),
-                        escape(arm.spec.quantize.label if arm.spec.quantize else arm.spec.dtype),
+                        escape(arm.spec.weights_label),
                         size_text(arm.footprint.bytes_on_disk) if arm.footprint else "–",
                         escape(arm.spec.model),
                         f"{arm.done:,} / {arm.expected:,}",

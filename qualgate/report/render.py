@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qualgate.errors import UsageError
-from qualgate.metrics import METRICS
+from qualgate.numbers import bounds_text, difference_text, flips_text, size_text, value_text
 from qualgate.records import Comparison, Plan
 from qualgate.visible import visible, visible_line
 
 if TYPE_CHECKING:
     from qualgate.plan import ArmForecast
     from qualgate.report.summary import Report
-    from qualgate.store.queries import ArmLine
 
 # What can begin something in Markdown, a bare address among it, which many readers make a link.
 _MARKS = re.compile(r"[\\`*_{}\[\]#!|~$^]|^[-+=]|:(?=//)|(?<=www)\.", re.IGNORECASE)
@@ -44,47 +43,6 @@ def write_atomically(path: Path, text: str) -> None:
         raise UsageError(f"{path}: cannot be written ({error.strerror}); choose a folder you may write to.") from None
 
 
-# ---------------------------------------------------------------------------------------- numbers as people read them
-
-
-def weights_label(arm: ArmLine) -> str:
-    """How an arm's weights are held: "bfloat16", "int4 g32", …"""
-    return arm.spec.quantize.label if arm.spec.quantize else arm.spec.dtype
-
-
-def value_text(metric: str, value: float | None) -> str:
-    """A rate as per cent, a divergence in nats, a time in ms."""
-    if value is None:
-        return "–"
-    unit = METRICS[metric].unit if metric in METRICS else ""
-    if unit == "rate":
-        return f"{100 * value:.1f} %"
-    if unit == "seconds":
-        return f"{1000 * value:.1f} ms"
-    return f"{value:.4g}"
-
-
-def difference_text(comparison: Comparison) -> str:
-    """Quality: the difference in points with its bounds. Drift: bounds of the value. Latency: bounds of the ratio."""
-    kind = METRICS[comparison.metric].kind
-    scale, form = (100, "+.1f") if kind == "quality" else (1, ".4g")
-    low, high = (
-        "…" if bound is None else format(scale * bound, form) for bound in (comparison.lower, comparison.upper)
-    )
-    if low == high == "…":
-        return "–"
-    head = "" if comparison.difference is None else format(scale * comparison.difference, form) + " "
-    return f"{head}[{low}, {high}]" + (" x" if kind == "latency" else "")
-
-
-def flips_text(comparison: Comparison) -> str:
-    return "–" if comparison.lost is None else f"{comparison.lost} / {comparison.gained}"
-
-
-def bytes_text(size: int) -> str:
-    return f"{size / 2**20:.2f} MiB" if size < 2**30 else f"{size / 2**30:.2f} GiB"
-
-
 # -------------------------------------------------------------------------------------------------------- Markdown
 
 
@@ -102,11 +60,11 @@ def report_as_markdown(report: Report) -> str:
     for arm in report.run.arms:
         size = arm.footprint
         sizes = (
-            (bytes_text(size.bytes_on_disk), bytes_text(size.bytes_in_memory), f"{size.effective_bits:.2f}")
+            (size_text(size.bytes_on_disk), size_text(size.bytes_in_memory), f"{size.effective_bits:.2f}")
             if size
             else ("–", "–", "–")
         )
-        lines.append(_row(arm.name, weights_label(arm), *sizes, f"{arm.done} of {arm.expected}", str(arm.errors)))
+        lines.append(_row(arm.name, arm.spec.weights_label, *sizes, f"{arm.done} of {arm.expected}", str(arm.errors)))
     for verdict in report.verdicts:
         lines += ["", f"## {escaped(verdict.variant)}: {escaped(verdict.word)}", ""]
         lines += [f"- {escaped(reason)}" for reason in verdict.reasons]
@@ -126,8 +84,18 @@ def report_as_markdown(report: Report) -> str:
 
 
 def _comparison_row(c: Comparison) -> str:
-    values = (value_text(c.metric, c.baseline), value_text(c.metric, c.variant), difference_text(c), flips_text(c))
+    values = (
+        value_text(c.metric, c.baseline),
+        value_text(c.metric, c.variant),
+        difference_and_bounds(c),
+        flips_text(c),
+    )
     return _row(c.rule, c.slice, c.tier, str(c.n), *values, c.status)
+
+
+def difference_and_bounds(comparison: Comparison) -> str:
+    bounds = bounds_text(comparison)
+    return bounds if comparison.difference is None else f"{difference_text(comparison)} {bounds}"
 
 
 def drift_texts(drift: dict[str, float | None]) -> list[str]:

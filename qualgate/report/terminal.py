@@ -8,14 +8,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from qualgate.report.render import (
-    bytes_text,
-    difference_text,
-    drift_texts,
-    flips_text,
-    value_text,
-    weights_label,
-)
+from qualgate.numbers import flips_text, size_text, value_text
+from qualgate.report.render import difference_and_bounds, drift_texts
 from qualgate.visible import visible_line
 
 if TYPE_CHECKING:
@@ -68,11 +62,11 @@ def _arms(report: Report) -> Table:
     for arm in report.run.arms:
         size = arm.footprint
         sizes = (
-            (bytes_text(size.bytes_on_disk), bytes_text(size.bytes_in_memory), f"{size.effective_bits:.2f}")
+            (size_text(size.bytes_on_disk), size_text(size.bytes_in_memory), f"{size.effective_bits:.2f}")
             if size
             else ("–", "–", "–")
         )
-        names = Text(visible_line(arm.name)), Text(visible_line(weights_label(arm)))  # Text: brackets are no markup
+        names = Text(visible_line(arm.name)), Text(visible_line(arm.spec.weights_label))  # Text: brackets are no markup
         table.add_row(*names, *sizes, f"{arm.done} of {arm.expected}", str(arm.errors))
     return table
 
@@ -91,7 +85,7 @@ def _comparisons(comparisons) -> Table:
             str(c.n),
             value_text(c.metric, c.baseline),
             value_text(c.metric, c.variant),
-            Text(difference_text(c)),
+            Text(difference_and_bounds(c)),
             flips_text(c),
             Text(result, style=STYLE.get(c.status, "cyan") if c.tier == "critical" else "dim"),
         )

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from qualgate.records import Comparison, Verdict
-from qualgate.report.render import difference_text, escaped, report_as_markdown, value_text
+from qualgate.records import Verdict
+from qualgate.report.render import escaped, report_as_markdown
 from qualgate.report.summary import FLIPS_SHOWN, Report, load_report
 from qualgate.report.terminal import print_report
 from qualgate.store.database import open_store
@@ -123,12 +123,3 @@ def test_hostile_text_on_the_terminal_stays_on_its_line(report: Report) -> None:
 )
 def test_what_markdown_would_read_is_escaped(text: str, shown: str) -> None:
     assert escaped(text) == shown
-
-
-def test_numbers_are_shown_in_their_units() -> None:
-    shown = [value_text(*pair) for pair in (("exact_match", 0.5), ("latency.e2e", 0.02), ("drift.kl_mean", 0.0012))]
-    assert shown == ["50.0 %", "20.0 ms", "0.0012"]
-    assert value_text("exact_match", None) == "–"
-    drop = Comparison(rule="r", metric="exact_match", slice="s", tier="critical", status="broken", n=9)
-    assert difference_text(drop) == "–"
-    assert difference_text(replace(drop, difference=-0.05, lower=-0.1, upper=0.01)) == "-5.0 [-10.0, +1.0]"

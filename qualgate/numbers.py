@@ -1,0 +1,59 @@
+"""Numbers as people read them, the same in every report and on every page."""
+
+from __future__ import annotations
+
+from qualgate.metrics import METRICS
+from qualgate.records import Comparison
+
+
+def value_text(metric: str, value: float | None) -> str:
+    """A rate in per cent, a time in ms, anything else with four digits."""
+    if value is None:
+        return "–"
+    unit = METRICS[metric].unit if metric in METRICS else ""
+    return f"{100 * value:.1f} %" if unit == "rate" else ms_text(value) if unit == "seconds" else f"{value:.4g}"
+
+
+def difference_text(comparison: Comparison) -> str:
+    """In points where the metric is one of quality."""
+    return "–" if comparison.difference is None else _difference(comparison.metric, comparison.difference)
+
+
+def bounds_text(comparison: Comparison) -> str:
+    """Quality: of the difference, in points. Drift: of the variant's value. Latency: of the ratio."""
+    if comparison.lower is None and comparison.upper is None:
+        return "–"
+    low, high = (
+        "…" if bound is None else _bound(comparison.metric, bound) for bound in (comparison.lower, comparison.upper)
+    )
+    return f"[{low}, {high}]" + (" x" if _kind(comparison.metric) == "latency" else "")
+
+
+def _bound(metric: str, bound: float) -> str:
+    match _kind(metric):
+        case "quality":
+            return _difference(metric, bound)
+        case "latency":
+            return f"{bound:.4g}"
+    return value_text(metric, bound)
+
+
+def _difference(metric: str, difference: float) -> str:
+    return f"{100 * difference:+.1f}" if _kind(metric) == "quality" else f"{difference:+.4g}"
+
+
+def _kind(metric: str) -> str:
+    return METRICS[metric].kind if metric in METRICS else ""
+
+
+def flips_text(comparison: Comparison) -> str:
+    """Right → wrong and wrong → right."""
+    return "–" if comparison.lost is None else f"{comparison.lost} / {comparison.gained}"
+
+
+def ms_text(seconds: float | None) -> str:
+    return "–" if seconds is None else f"{1000 * seconds:.1f} ms"
+
+
+def size_text(size: int) -> str:
+    return f"{size / 2**20:.2f} MiB" if size < 2**30 else f"{size / 2**30:.2f} GiB"
