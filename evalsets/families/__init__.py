@@ -7,14 +7,16 @@ and what the family's own scorers read (`schema`, `tools` + `expected_calls`, `t
 
 from __future__ import annotations
 
-import json
 import random
-from hashlib import sha256
 from importlib import import_module
 from types import ModuleType
 from typing import Any
 
 from qualgate_evalsets.values import Split, Values
+
+from qualgate.identity import case_hash
+
+__all__ = ["FAMILIES", "case_hash", "draw_case", "family", "user"]
 
 FAMILIES = ("arithmetic", "json_extract", "tool_calls", "code", "transform", "reformat", "grounded_qa")
 
@@ -37,9 +39,3 @@ def draw_case(name: str, rng: random.Random, split: Split, level: float, templat
 def user(text: str) -> list[dict[str, str]]:
     """A conversation of one user message."""
     return [{"role": "user", "content": text}]
-
-
-def case_hash(case: dict[str, Any]) -> str:
-    """SHA-256 of the case's JSON without its tags: what a score of this case is filed under."""
-    body = {key: value for key, value in case.items() if key != "tags"}
-    return sha256(json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()).hexdigest()

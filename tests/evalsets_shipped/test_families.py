@@ -8,10 +8,12 @@ import re
 
 import pytest
 from jsonschema import Draft202012Validator
-from qualgate_evalsets.families import FAMILIES, case_hash, draw_case, family
+from qualgate_evalsets.families import FAMILIES, draw_case, family
 from qualgate_evalsets.families.grounded_qa import NOT_STATED
 from qualgate_evalsets.families.tool_calls import NO_TOOL
 from qualgate_evalsets.values import Values
+
+from qualgate.identity import case_hash
 
 
 def draw(name: str, split: str, count: int, seed: int = 0) -> tuple[list[dict], set[str]]:

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 import qualgate_evalsets
 import yaml
-from qualgate_evalsets.families import FAMILIES, case_hash, family
+from qualgate_evalsets.families import FAMILIES, family
 from qualgate_evalsets.generate import CASES, LEVELS, OVERLAP, eval_cases, five_grams, overlap, write
 from tokenizers import Tokenizer
 
+from qualgate.identity import case_hash
 from qualgate.refmodel import PATH
 
 FOLDER = Path(qualgate_evalsets.__file__).parent
