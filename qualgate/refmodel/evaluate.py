@@ -17,6 +17,8 @@ from qualgate_evalsets.families import FAMILIES
 from qualgate_evalsets.generate import eval_cases
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache, PreTrainedModel, PreTrainedTokenizerFast
 
+from qualgate.scoring import strict_json
+
 BATCH = 80
 
 
@@ -69,9 +71,10 @@ def decode(
 
 
 def is_json(text: str) -> bool:
+    """As the gate reads it."""
     try:
-        json.loads(text)
-    except ValueError:
+        strict_json.read(text)
+    except strict_json.NotStrictJson:
         return False
     return True
 
