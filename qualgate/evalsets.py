@@ -314,14 +314,14 @@ def _prompt_faults(body: dict[str, Any]) -> Iterator[str]:
 
 
 def _number_faults(body: dict[str, Any]) -> Iterator[str]:
-    from qualgate.scoring.match import NoNumber, last_number
+    from qualgate.scoring.match import NoNumber, last_numbers
 
     answer = body.get("answer")
     if type(answer) not in (str, int, float):
         yield f"numeric needs `answer`, a number; {_found(body, 'answer')}"
         return
     try:
-        last_number(str(answer))
+        last_numbers(str(answer))
     except NoNumber as error:
         yield f"numeric needs a number in `answer`: {error}"
 

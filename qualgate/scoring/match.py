@@ -1,4 +1,10 @@
-"""Answers that are compared as a whole: text after normalizers, and the last number.
+"""Answers that are compared as a whole: text after normalizers, and the numbers they end in.
+
+Which numbers `numeric` compares: those of the reference's last line that holds any (18 of `#### 18`; 12 and 3 of
+`Answer: 12 r 3`, since a quotient without its remainder is another answer). The answer's last line that holds a number
+must end in as many, the same in the same order; what stands between them is not read. With one number in the
+reference's line that is the last number of the answer. So a reference is written as the bare result: in `5 and 3 are 8`
+all three are asked for.
 
 How `numeric` reads a number, on both sides:
 
@@ -13,6 +19,7 @@ How `numeric` reads a number, on both sides:
 from __future__ import annotations
 
 import re
+from collections import deque
 from decimal import Decimal
 
 from qualgate.records import Case, Evalset, Score
@@ -20,7 +27,7 @@ from qualgate.scoring.outcome import quote, right, wrong
 from qualgate.scoring.text import normalize
 
 EXACT = "exact_match/1"
-NUMERIC = "numeric/1"
+NUMERIC = "numeric/2"
 MAX_DIGITS = 400
 
 # The groups' lookahead keeps `1,234,5678` from matching, and the search linear. Signs and digits after a word are
@@ -43,13 +50,19 @@ class NoNumber(ValueError):
         self.error_type = error_type
 
 
-def last_number(text: str) -> Decimal:
-    """The last number in `text`, by the rules above; NoNumber when there is none or it is too long."""
-    match = None
-    for match in _NUMBER.finditer(text):  # noqa: B007  the last one is meant
-        pass
-    if match is None:
-        raise NoNumber("no_number", "no number in the answer")
+def last_numbers(text: str, count: int | None = None) -> tuple[Decimal, ...]:
+    """The numbers, or the last `count` of them, in the last line of `text` that holds any.
+
+    NoNumber when no line does, or when one of them is too long.
+    """
+    for line in reversed(text.splitlines()):
+        found = deque(_NUMBER.finditer(line), maxlen=count)
+        if found:
+            return tuple(map(_value, found))
+    raise NoNumber("no_number", "no number in the answer")
+
+
+def _value(match: re.Match[str]) -> Decimal:
     digits = (match["whole"] or "").replace(",", "") + (match["decimals"] or match["fraction"] or "")
     if len(digits) > MAX_DIGITS:
         raise NoNumber("number_too_long", f"a number of more than {MAX_DIGITS} digits")
@@ -71,16 +84,16 @@ def exact_match(case: Case, evalset: Evalset, text: str) -> dict[str, Score]:
 
 
 def numeric(case: Case, evalset: Evalset, text: str) -> dict[str, Score]:
+    reference = last_numbers(str(case.body["answer"]))
     try:
-        answer = last_number(text)
+        answer = last_numbers(text, len(reference))
     except NoNumber as error:
         word = error.error_type if text.strip() else "empty"
         return {"numeric": wrong("numeric", NUMERIC, word, str(error))}
-    reference = last_number(str(case.body["answer"]))
+    said, expected = (", ".join(map(str, numbers)) for numbers in (answer, reference))
     if answer == reference:
-        return {"numeric": right("numeric", NUMERIC, str(answer))}
-    reason = f"{quote(str(answer))} is not {quote(str(reference))}"
-    return {"numeric": wrong("numeric", NUMERIC, "different", reason, str(answer))}
+        return {"numeric": right("numeric", NUMERIC, said)}
+    return {"numeric": wrong("numeric", NUMERIC, "different", f"{quote(said)} is not {quote(expected)}", said)}
 
 
 def _parting(one: str, other: str) -> int:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qualgate.scoring.match import NoNumber, last_number
+from qualgate.scoring.match import NoNumber, last_numbers
 from tests.scoring.cases import scored
 
 
@@ -50,13 +50,13 @@ def test_an_empty_answer_is_an_answer():
     ],
 )  # fmt: skip
 def test_the_last_number_is_read_by_stated_rules(text, number):
-    assert last_number(text) == Decimal(number)
+    assert last_numbers(text, 1) == (Decimal(number),)
 
 
 @pytest.mark.parametrize("text", ["", "none", "x2", "v1.2", "\u0661\u0668", "\uff11\uff18", "e5", "-", ".", "$"])
 def test_what_is_no_number_is_not_read_as_one(text):
     with pytest.raises(NoNumber):
-        last_number(text)
+        last_numbers(text)
 
 
 def test_numbers_are_equal_by_value_and_without_tolerance():
@@ -66,6 +66,29 @@ def test_numbers_are_equal_by_value_and_without_tolerance():
     assert numeric("0.1", 0.1).verdict is True
     found = numeric("17")
     assert (found.error_type, found.extracted, found.reason) == ("different", "17", "'17' is not '18'")
+
+
+DIVISION = "6/5=1 r 1\n13/5=2 r 3\nAnswer: 12 r 3"
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict"),
+    [
+        (DIVISION, True), ("12 r 3", True), ("63 / 5 = 12 r 3", True), ("12 remainder 3.\nDone.", True),
+        ("Answer: 11 r 3", False), ("Answer: 12 r 4", False), ("Answer: 3 r 12", False), ("Answer: 3", False),
+        ("Answer: 12.3", False), ("12\n3", False), ("5*12+3=63\n12 r 3\nCheck: 63", False),
+    ],
+)  # fmt: skip
+def test_a_quotient_and_its_remainder_are_both_compared(text, verdict):
+    assert numeric(text, DIVISION).verdict is verdict
+
+
+def test_numbers_before_the_references_last_line_are_its_working():
+    assert numeric("so 18", "3+4=7\n7+11=18\n#### 18\n").verdict is True
+    assert numeric("1/2", "1/2").verdict is True
+    assert numeric("3/2", "1/2").verdict is False
+    found = numeric("Answer: 4", DIVISION)
+    assert (found.extracted, found.reason, found.scorer) == ("4", "'4' is not '12, 3'", "numeric/2")
 
 
 def test_a_number_of_5000_digits_is_wrong_at_once():
@@ -88,5 +111,5 @@ def test_reading_numbers_never_fails(text):
 
 @given(st.decimals(allow_nan=False, allow_infinity=False, places=4, min_value=-(10**12), max_value=10**12))
 def test_a_number_written_plainly_or_with_groups_is_read_back(number):
-    assert last_number(f"so it is {number}.") == number
-    assert last_number(f"so it is {number:,}") == number
+    assert last_numbers(f"so it is {number}.") == (number,)
+    assert last_numbers(f"so it is {number:,}") == (number,)
