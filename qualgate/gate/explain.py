@@ -58,4 +58,6 @@ def _between(c: Comparison, alpha: float) -> str:
 
 
 def _outcome(c: Comparison) -> str:
+    if c.status == "undecided" and c.needed:
+        return f": too few to tell (at least {c.needed} independent ones needed)"
     return {"proven": "", "broken": ": limit breached", "undecided": ": too near the limit to tell"}[c.status]

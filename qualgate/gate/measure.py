@@ -25,6 +25,15 @@ from qualgate.stats.power import pairs_needed
 SENSITIVITY_ALPHA = 0.05  # of the baseline's own lower bound, whatever the policy's alpha
 LEAST_BASELINE_RATE = 0.20
 
+# What kind of case nobody drew is allowed for (see `nonnegative_ratio`). A KL has no ceiling, and a variant that breaks
+# down on one kind of prompt does so by far: 20 times the limit is 1 nat a token where 0.05 are allowed. Simulated at
+# the limit with 20 to 2,800 cases (lognormal with sigma 1.5 and 2, Pareto with index 1.5 and 2, nothing but one case in
+# 20), at most 4.7 % are proven; with both factors 1 it was up to 36 %. What breaks down more rarely and further than
+# this can still be missed: one case in 100 at 100 times the limit, by 60 cases, in 56 % of draws.
+UNSEEN_KL = {"of_limit": 20.0, "of_largest": 3.0}
+# An answer ends at its max_new_tokens: one of eleven tokens, at most three times as long (⌈1.5 x 11⌉ + 16).
+UNSEEN_LENGTH = {"of_limit": 3.0}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
@@ -113,7 +122,7 @@ def _measure_quality(part: Slice, pairs: list[Pair], alpha: float) -> Measured:
 
 def _measure_drift(part: Slice, pairs: list[Pair], alpha: float) -> Measured:
     """Drift is a property of the variant alone: `variant`, `lower` and `upper` are the value and its bounds."""
-    rule, n = part.rule, len(pairs)
+    rule, n, at_least = part.rule, len(pairs), 0
     limit = rule.max if rule.max is not None else rule.min if rule.min is not None else 0.0
     clusters, count = _clusters(pairs)
     if rule.metric == "drift.length_ratio":
@@ -122,7 +131,8 @@ def _measure_drift(part: Slice, pairs: list[Pair], alpha: float) -> Measured:
         )
         if not any(before):
             return unmeasured(part, n, "the baseline's answers have no token")
-        bounds, method = nonnegative_ratio(after, before, clusters, limit, alpha), "length_ratio_clustered_t/2"
+        bounds = nonnegative_ratio(after, before, clusters, limit, alpha, **UNSEEN_LENGTH)
+        method = "length_ratio_clustered_t/3"
     else:
         silent = sum(not pair.variant.kl or pair.variant.top1_agreement is None for pair in pairs)
         if silent:
@@ -134,7 +144,9 @@ def _measure_drift(part: Slice, pairs: list[Pair], alpha: float) -> Measured:
                 bounds, method = clustered_share(agreed, positions, clusters, limit, alpha), "top1_binomial/1"
             case "drift.kl_mean":
                 total = [sum(pair.variant.kl) for pair in pairs]
-                bounds, method = nonnegative_ratio(total, positions, clusters, limit, alpha), "kl_mean_clustered_t/2"
+                bounds = nonnegative_ratio(total, positions, clusters, limit, alpha, **UNSEEN_KL)
+                method = "kl_mean_clustered_t/3"
+                at_least = clusters_needed(100 - 100 / UNSEEN_KL["of_limit"], alpha)
             case "drift.kl_p99":
                 every = np.concatenate([pair.variant.kl for pair in pairs])
                 bounds = clustered_percentile(every, np.repeat(clusters, positions), 99, limit, alpha)
@@ -161,6 +173,7 @@ def _measure_drift(part: Slice, pairs: list[Pair], alpha: float) -> Measured:
             lower=bounds.lower if isfinite(bounds.lower) else None,
             upper=bounds.upper if isfinite(bounds.upper) else None,
             p_broken=p_broken,
+            needed=at_least if count < at_least and min(p_within, p_broken) > alpha else None,
             method=method,
         ),
         p_within=p_within,

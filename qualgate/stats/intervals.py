@@ -68,13 +68,25 @@ def clustered_ratio(
 
 
 def nonnegative_ratio(
-    numerator: ArrayLike, denominator: ArrayLike, clusters: ArrayLike, limit: float, alpha: float = 0.05
+    numerator: ArrayLike,
+    denominator: ArrayLike,
+    clusters: ArrayLike,
+    limit: float,
+    alpha: float = 0.05,
+    *,
+    of_limit: float = 1.0,
+    of_largest: float = 1.0,
 ) -> Bounds:
     """`clustered_ratio` of values that are never negative, allowing for a kind of cluster that was not drawn.
 
-    What was never seen in k clusters may still be a share q = 1 − alpha^(1/k) of them: as low as zero, or as high as
-    the largest cluster seen and at least the limit. So the bounds have a width though all values are equal, and one
-    large value among few weighs against a proof. Nothing bounds a mean against rarer and larger ones than that.
+    What was never seen in k clusters may still be a share q = 1 − alpha^(1/k) of them: as low as zero, or on average as
+    high as `of_largest` times the largest cluster seen and at least `of_limit` times the limit. So the bounds have a
+    width though all values are equal, and one large value among few weighs against a proof.
+
+    No bound of a mean holds against tails of any kind (Bahadur and Savage, 1956); the two factors say against which
+    this one does. Beyond its largest value seen a Pareto tail of index a has on average a / (a − 1) times that value:
+    3 for a = 1.5. And values that are zero but in one of c clusters are rarely taken to be always zero where
+    `of_limit` is c: k clusters without any prove nothing before (1 − 1/c)^k is at most alpha, 59 for c = 20.
     """
     y, x = np.asarray(numerator, float), np.asarray(denominator, float)
     seen = clustered_ratio(y, x, clusters, limit, alpha)
@@ -83,13 +95,14 @@ def nonnegative_ratio(
     unseen = 1 - alpha ** (1 / seen.clusters)
     _, members = np.unique(np.asarray(clusters), return_inverse=True)
     tops, bottoms = np.bincount(members, y), np.bincount(members, x)
-    largest = max(limit, float((tops[bottoms > 0] / bottoms[bottoms > 0]).max()))
-    below = clustered_ratio(y, x, clusters, (limit - unseen * largest) / (1 - unseen), alpha)
+    largest = float((tops[bottoms > 0] / bottoms[bottoms > 0]).max())
+    high = max(of_limit * limit, of_largest * largest)
+    below = clustered_ratio(y, x, clusters, (limit - unseen * high) / (1 - unseen), alpha)
     above = clustered_ratio(y, x, clusters, limit / (1 - unseen), alpha)
     return Bounds(
         estimate=seen.estimate,
         lower=(1 - unseen) * max(seen.lower, 0.0),
-        upper=(1 - unseen) * seen.upper + unseen * max(largest, seen.upper),
+        upper=(1 - unseen) * seen.upper + unseen * max(high, seen.upper),
         p_below=below.p_below,
         p_above=above.p_above,
         clusters=seen.clusters,

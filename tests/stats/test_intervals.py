@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from qualgate.gate.measure import UNSEEN_KL
 from qualgate.stats.intervals import (
     binomial_lower,
     binomial_upper,
@@ -124,6 +125,40 @@ def test_equal_values_are_no_certainty() -> None:
     assert nonnegative_ratio(0 * ones, ones, np.arange(40), 0.0).p_below > 0.05
     assert nonnegative_ratio(0.051 * ones, ones, np.arange(40), 0.05).p_above > 0.05  # a seventh unseen could be 0
     assert clustered_share(ones, ones, np.arange(40), 0.9999).p_above > 0.05
+
+
+HEAVY = {  # value of a case, and its true mean
+    "lognormal, sigma 2": (lambda g, n: g.lognormal(0, 2, n), np.exp(2)),
+    "Pareto, index 1.5": (lambda g, n: g.pareto(1.5, n), 2.0),
+    "one in twenty": (lambda g, n: 20.0 * (g.random(n) < 0.05), 1.0),
+}
+
+
+@pytest.mark.parametrize("clusters", [20, 70, 300])
+@pytest.mark.parametrize("kind", HEAVY)
+def test_a_heavy_tailed_mean_at_its_limit_is_rarely_proven(kind: str, clusters: int) -> None:
+    """A third of the cases come in two halves of unequal length, which changes nothing."""
+    draw, mean = HEAVY[kind]
+    generator, draws, proven = np.random.default_rng(21), 400, 0
+    labels = np.concatenate([np.arange(clusters), np.arange(clusters // 3)])
+    lengths = np.where(labels < clusters // 3, np.where(np.arange(len(labels)) < clusters, 3.0, 1.0), 4.0)
+    for _ in range(draws):
+        bounds = nonnegative_ratio(draw(generator, clusters)[labels] * lengths, lengths, labels, mean, **UNSEEN_KL)
+        proven += bounds.p_below <= 0.05
+        assert (bounds.p_below <= 0.05) == (bounds.upper <= mean)
+    assert proven / draws <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / draws)
+    assert proven == 0 or clusters >= clusters_needed(95)
+
+
+def test_a_heavy_tailed_mean_far_below_its_limit_is_proven() -> None:
+    """A sixth of the limit, as eight-bit weights have it; so the bound is no refusal of everything."""
+    generator = np.random.default_rng(22)
+    for clusters, least in ((100, 0.8), (400, 0.95)):
+        draws = [generator.lognormal(0, 1, clusters) for _ in range(100)]
+        every, ones = np.arange(clusters), np.ones(clusters)
+        limit = 6 * np.exp(0.5)
+        proven = sum(nonnegative_ratio(x, ones, every, limit, **UNSEEN_KL).p_below <= 0.05 for x in draws)
+        assert proven >= 100 * least
 
 
 def test_bootstrap_covers_a_mean_and_repeats_itself() -> None:
