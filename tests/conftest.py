@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from hypothesis import settings
 
-# Hypothesis gives an example 200 ms, which a busy machine exceeds in a pause of its own. A hang is caught by CI's limit.
+# Hypothesis gives an example 200 ms; a busy machine's own pauses are longer.
 settings.register_profile("qualgate", deadline=None)
 settings.load_profile("qualgate")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from qualgate.gate.measure import UNSEEN_KL
+from qualgate.gate.measure import UNSEEN_KL, UNSEEN_LENGTH
 from qualgate.stats.intervals import (
     binomial_lower,
     binomial_upper,
@@ -148,6 +148,17 @@ def test_a_heavy_tailed_mean_at_its_limit_is_rarely_proven(kind: str, clusters: 
         assert (bounds.p_below <= 0.05) == (bounds.upper <= mean)
     assert proven / draws <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / draws)
     assert proven == 0 or clusters >= clusters_needed(95)
+
+
+@pytest.mark.parametrize("clusters", [20, 70, 300])
+def test_answers_that_rarely_run_on_to_their_limit_are_not_taken_to_keep_their_length(clusters: int) -> None:
+    """One in 23 is 3.3 times as long, which makes 1.1 on average."""
+    generator, draws, proven = np.random.default_rng(23), 400, 0
+    for _ in range(draws):
+        lengths = np.where(generator.random(clusters) < 0.1 / 2.3, 33, 10)
+        bounds = nonnegative_ratio(lengths, np.full(clusters, 10), np.arange(clusters), 1.1, **UNSEEN_LENGTH)
+        proven += bounds.p_below <= 0.05
+    assert proven / draws <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / draws)
 
 
 def test_a_heavy_tailed_mean_far_below_its_limit_is_proven() -> None:
