@@ -14,9 +14,7 @@ from typing import Any
 
 from qualgate_evalsets.values import Split, Values
 
-from qualgate.identity import case_hash
-
-__all__ = ["FAMILIES", "case_hash", "draw_case", "family", "user"]
+__all__ = ["FAMILIES", "draw_case", "family", "user"]
 
 FAMILIES = ("arithmetic", "json_extract", "tool_calls", "code", "transform", "reformat", "grounded_qa")
 

@@ -12,7 +12,7 @@ import pytest
 import qualgate_evalsets
 import yaml
 from qualgate_evalsets.families import FAMILIES, family
-from qualgate_evalsets.generate import CASES, LEVELS, OVERLAP, eval_cases, five_grams, overlap, write
+from qualgate_evalsets.generate import CASES, LEVELS, OVERLAP, VERSION, eval_cases, five_grams, overlap, write
 from tokenizers import Tokenizer
 
 from qualgate.identity import case_hash
@@ -43,7 +43,7 @@ def cases(name: str) -> list[dict]:
 
 def test_manifest_names_the_set_and_the_hash_of_its_cases(name: str, manifest: dict):
     assert manifest["name"] == name
-    assert manifest["version"] == 1
+    assert manifest["version"] == VERSION
     assert "exact_match" in manifest["metrics"]
     assert manifest["sha256"] == sha256((FOLDER / f"{name}.jsonl").read_bytes()).hexdigest()
 
@@ -75,11 +75,11 @@ def test_token_budget_is_one_and_a_half_references_and_sixteen(cases: list[dict]
         assert case["max_new_tokens"] == ceil(1.5 * tokens) + 16
 
 
-def test_reformatted_answers_have_40_to_100_tokens(tokenizer: Tokenizer):
+def test_reformatted_answers_have_100_to_200_tokens(tokenizer: Tokenizer):
     lines = (FOLDER / "reformat.jsonl").read_text(encoding="utf-8").splitlines()
     lengths = [len(tokenizer.encode(json.loads(line)["answer"]).ids) for line in lines]
-    assert min(lengths) >= 40
-    assert max(lengths) <= 100
+    assert min(lengths) >= 100
+    assert max(lengths) <= 200
 
 
 def test_levels_lie_within_what_training_covers():
@@ -88,8 +88,10 @@ def test_levels_lie_within_what_training_covers():
 
 
 def test_another_seed_gives_other_cases(name: str, tokenizer: Tokenizer):
-    first, second = (eval_cases(name, seed, 60, tokenizer) for seed in (1, 2))
-    assert not {case_hash({**case, "id": ""}) for case in first} & {case_hash({**case, "id": ""}) for case in second}
+    first, second = (
+        {case_hash({**case, "id": ""}) for case in eval_cases(name, seed, 60, tokenizer)} for seed in (1, 2)
+    )
+    assert len(first & second) <= 2  # "30% of 80" has few operands: two seeds may draw the same
 
 
 def test_overlap_counts_shared_runs_of_five_words():
