@@ -1,8 +1,9 @@
 """Packed checkpoints: made once from the baseline's safetensors, reloaded with the same bits.
 
-A folder holds `packed.safetensors` (for each quantized tensor NAME: NAME.codes and NAME.scales) and `manifest.json`
-(recipe, dtype and sha256 of the source, shapes, sha256 of packed.safetensors). It appears in one rename, so a
-reader never sees half of it and two workers that make it at once do no harm.
+A folder holds `packed.safetensors` (for each quantized tensor NAME: NAME.codes, NAME.scales and what else its
+PackedWeight has) and `manifest.json` (recipe, dtype and sha256 of the source, each weight's layout, sha256 of
+packed.safetensors). It appears in one rename, so a reader never sees half of it and two workers that make it at once
+do no harm.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import json
 import os
 import shutil
 import tempfile
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import safe_open
@@ -25,9 +27,10 @@ from qualgate.quant.packing import quantize_weight
 from qualgate.quant.shapes import in_a_layer, not_quantizable
 from qualgate.quant.shards import read_header, tensor_entries, weights_hash
 from qualgate.records import QuantizeRecipe
-from qualgate_kernels.packed import PackedWeight
+from qualgate_kernels.packed import TENSORS, PackedWeight
 
-_FORMAT = 1
+_FORMAT = 2
+_LAYOUT = tuple(field.name for field in fields(PackedWeight) if field.name not in TENSORS)
 
 
 def checkpoint_name(source_sha256: str, recipe: QuantizeRecipe, dtype: str) -> str:
@@ -46,7 +49,7 @@ def pack(model_folder: Path, recipe: QuantizeRecipe, out_folder: Path, dtype: st
         return out_folder
     entries = tensor_entries(model_folder)
     tensors: dict[str, torch.Tensor] = {}
-    shapes: dict[str, tuple[int, int]] = {}
+    layouts: dict[str, dict[str, Any]] = {}
     for name in linear_names(model_folder):
         tensor = f"{name}.weight"
         if tensor not in entries:
@@ -54,8 +57,8 @@ def pack(model_folder: Path, recipe: QuantizeRecipe, out_folder: Path, dtype: st
         with safe_open(entries[tensor].file, framework="pt") as shard:
             weight = shard.get_tensor(tensor).to(getattr(torch, dtype)).float()
         packed = quantize_weight(weight, recipe, tensor)
-        tensors[f"{name}.codes"], tensors[f"{name}.scales"] = packed.codes, packed.scales
-        shapes[name] = packed.shape
+        tensors |= {f"{name}.{part}": tensor for part, tensor in packed.tensors.items()}
+        layouts[name] = {part: getattr(packed, part) for part in _LAYOUT}
     out_folder.parent.mkdir(parents=True, exist_ok=True)
     unfinished = Path(tempfile.mkdtemp(prefix=f".{out_folder.name}-", dir=out_folder.parent))
     try:
@@ -64,7 +67,7 @@ def pack(model_folder: Path, recipe: QuantizeRecipe, out_folder: Path, dtype: st
             "format": _FORMAT,
             "recipe": asdict(recipe),
             "source": {"sha256": weights_hash(model_folder), "dtype": dtype},
-            "shapes": shapes,
+            "weights": layouts,
             "sha256": file_hash(unfinished / "packed.safetensors"),
         }
         (unfinished / "manifest.json").write_text(canonical_json(manifest), encoding="utf-8")
@@ -84,20 +87,17 @@ def read_packed(folder: Path) -> dict[str, PackedWeight]:
     again = f"Delete {folder}: it is made again from the baseline."
     try:
         manifest = json.loads((folder / "manifest.json").read_bytes())
-        recipe = QuantizeRecipe(**manifest["recipe"])
         read_header(file)
         if file_hash(file) != manifest["sha256"]:
             raise UsageError(f"{file} has changed since it was made. {again}")
         with safe_open(file, framework="pt") as tensors:
+            stored = set(tensors.keys())
             return {
                 name: PackedWeight(
-                    format=recipe.method,
-                    shape=(shape[0], shape[1]),
-                    group_size=recipe.group_size,
-                    codes=tensors.get_tensor(f"{name}.codes"),
-                    scales=tensors.get_tensor(f"{name}.scales"),
+                    **{**layout, "shape": tuple(layout["shape"])},
+                    **{part: tensors.get_tensor(f"{name}.{part}") for part in TENSORS if f"{name}.{part}" in stored},
                 )
-                for name, shape in manifest["shapes"].items()
+                for name, layout in manifest["weights"].items()
             }
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{folder} is not a whole packed checkpoint ({error}). {again}") from None

@@ -5,10 +5,11 @@ from __future__ import annotations
 import torch
 
 from qualgate.errors import UsageError
+from qualgate.quant.recipes import BITS
 from qualgate.quant.rounding import cast_mxfp4, round_to_nearest
 from qualgate.quant.shapes import check_divides
 from qualgate.records import QuantizeRecipe
-from qualgate_kernels.packed import BITS, PackedWeight
+from qualgate_kernels.packed import PackedWeight, pack_codes
 
 
 def quantize_weight(weight: torch.Tensor, recipe: QuantizeRecipe, name: str = "weight") -> PackedWeight:
@@ -27,19 +28,10 @@ def quantize_weight(weight: torch.Tensor, recipe: QuantizeRecipe, name: str = "w
         q, scales = round_to_nearest(weight, bits, recipe.group_size)
         codes = (q.to(torch.int16) + 2 ** (bits - 1)).to(torch.uint8)
     return PackedWeight(
-        format=recipe.method,
+        code="e2m1" if recipe.method == "mxfp4" else "int",
+        bits=bits,
         shape=(out_features, in_features),
         group_size=recipe.group_size,
         codes=pack_codes(codes, bits),
         scales=scales,
     )
-
-
-def pack_codes(codes: torch.Tensor, bits: int) -> torch.Tensor:
-    """uint8 [rows, columns] with values below 2**bits → uint8 [rows, columns * bits / 8], lowest bits first."""
-    per_byte = 8 // bits
-    places = codes.view(codes.shape[0], -1, per_byte)
-    packed = places[..., 0].clone()
-    for place in range(1, per_byte):
-        packed |= places[..., place] << (place * bits)
-    return packed
