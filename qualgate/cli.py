@@ -230,24 +230,31 @@ def config_metrics(as_json: JsonOption = False) -> None:
 
 @evalset_app.command("list")
 def evalset_list(as_json: JsonOption = False) -> None:
-    """List the shipped evalsets."""
+    """List the shipped evalsets and calibration sets."""
     from qualgate import evalsets
 
     found = [evalsets.load(name, Path.cwd()) for name in evalsets.shipped()]
+    calibration = [evalsets.load_calibration(name, Path.cwd()) for name in evalsets.shipped("calibration")]
     if as_json:
         rows = [
             {"name": s.name, "version": s.version, "cases": len(s.cases), "metrics": s.metrics, "sha256": s.sha256}
             for s in found
         ]
+        rows += [
+            {"name": s.name, "version": s.version, "cases": len(s.cases), "kind": "calibration", "sha256": s.sha256}
+            for s in calibration
+        ]
         typer.echo(json.dumps(rows, indent=2))
         return
     for item in found:
         typer.echo(f"{item.name:<14} v{item.version:<5} {len(item.cases):>5} cases   {', '.join(item.metrics)}")
+    for item in calibration:
+        typer.echo(f"{item.name:<14} v{item.version:<5} {len(item.cases):>5} cases   for quantizers, scores nothing")
 
 
 @evalset_app.command("check")
 def evalset_check(ref: Annotated[str, typer.Argument(metavar="NAME.yaml")]) -> None:
-    """Name every fault of an evalset with file and line; exit 64 when there is one."""
+    """Name every fault of an evalset or calibration set with file and line; exit 64 when there is one."""
     from qualgate import evalsets
 
     path = evalsets.locate(ref, Path.cwd())
@@ -256,7 +263,7 @@ def evalset_check(ref: Annotated[str, typer.Argument(metavar="NAME.yaml")]) -> N
         typer.echo(str(fault), err=True)
     if faults:
         raise UsageError(f"{path}: {len(faults)} fault{'s' if len(faults) > 1 else ''}.")
-    found = evalsets.load(str(path.resolve()), path.parent)
+    found = evalsets.read(path)
     typer.echo(f"{path}: fine. {len(found.cases)} cases, sha256 {found.sha256}")
 
 

@@ -70,6 +70,18 @@ class Evalset:
         return content_hash([self.name, self.version, self.sha256, self.metrics, self.lenient, self.normalizers])
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrationSet:
+    """A versioned, hashed list of cases that quantizers may see. Each is read as its prompt and then its `answer`."""
+
+    name: str
+    version: str
+    sha256: str  # of the JSONL file's bytes
+    description: str = ""
+    path: str = ""
+    cases: tuple[Case, ...] = ()
+
+
 # ------------------------------------------------------------------------------------------- arms and work
 
 
