@@ -191,6 +191,34 @@ def dashboard(
     raise typer.Exit(Exit.APPROVE if code == 0 else Exit.INFRASTRUCTURE)
 
 
+@app.command()
+def inspect(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="a model folder, quantized or not")],
+    tensor: Annotated[str | None, typer.Option("--tensor", help="write this tensor, dequantized, to --out")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="safetensors file for --tensor: float32 [out, in]")] = None,
+    compare: Annotated[Path | None, typer.Option("--compare", help="another form of the same model: the truth")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say what a checkpoint really holds: each tensor's format, size, statistics and oddities."""
+    from qualgate.quant import inspect as inspection
+    from qualgate.report.inspection import inspection_as_json, print_inspection
+    from qualgate.report.progress import shown_progress
+
+    if (tensor is None) != (out is None):
+        raise UsageError("--tensor NAME and --out FILE.safetensors go together: the tensor, and where to write it.")
+    if tensor is not None and out is not None:
+        shape = inspection.write_tensor(model, tensor, out)
+        typer.echo(f"written: {out} (float32 {' x '.join(map(str, shape))})")
+        return
+    with shown_progress("tensors") as progress:
+        report = inspection.inspect(model, progress)
+        differences, unmatched = inspection.compare(model, compare, progress) if compare else ((), ())
+    if as_json:
+        typer.echo(inspection_as_json(report, differences, unmatched))
+    else:
+        print_inspection(report, differences, unmatched)
+
+
 @config_app.command("schema")
 def config_schema() -> None:
     """Print the gate file's JSON Schema (draft 7), for editors."""

@@ -67,7 +67,7 @@ def _layer(source: Source, module: str, group_size: int) -> Layer:
         group_size=group_size if groups > 1 else 0,
         zero_points=_out_features(zeros).T.contiguous(),
     )
-    return Layer(weight=weight, bias=bias, oddities=oddities)
+    return Layer(weight=weight, layout="awq gemm", bias=bias, oddities=oddities)
 
 
 def _out_features(words: torch.Tensor) -> torch.Tensor:

@@ -64,6 +64,7 @@ def _int8(source: Source, module: str) -> Layer:
             scales=(absmax * (1 / 127)).reshape(rows, 1),
             group_size=0,
         ),
+        layout="bitsandbytes int8",
         bias=bias,
         activations=_LLM_INT8,
         oddities=oddities,
@@ -105,6 +106,7 @@ def _nf4(source: Source, module: str) -> Layer:
             scales=scales[each].view(rows, -1),
             group_size=group if group < columns else 0,
         ),
+        layout="bitsandbytes nf4, nested" if "nested_blocksize" in state else "bitsandbytes nf4",
         bias=bias,
         oddities=oddities,
     )

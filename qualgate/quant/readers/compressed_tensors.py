@@ -168,12 +168,11 @@ def _layer(source: Source, module: str, scheme: Scheme) -> Layer:
         weight = _fp8(source, module, scheme)
     else:
         weight = _integers(source, module, scheme)
-    activations = scheme.activations
     for name in (f"{module}.input_scale", f"{module}.input_global_scale", f"{module}.input_zero_point"):
         if source.has(name):
             source.tensor(name)
     bias, oddities = source.bias(module, weight.shape[0])
-    return Layer(weight=weight, bias=bias, activations=activations, oddities=oddities)
+    return Layer(weight=weight, layout=scheme.format, bias=bias, activations=scheme.activations, oddities=oddities)
 
 
 def _grid(

@@ -83,6 +83,7 @@ def _layer(source: Source, module: str, ending: str, block: tuple[int, int] | No
             group_size=group_size,
             block_rows=block_rows,
         ),
+        layout=f"fp8 {ending[1:]}",
         bias=bias,
         activations=activations,
         oddities=oddities,

@@ -54,7 +54,7 @@ def read(source: Source) -> Iterator[tuple[str, Layer]]:
         if bias is not None:
             source.take(bias_name)
         weight = packed(source, name, any_scale=True, shape=(tensor.shape[0], tensor.shape[1]), **parts)
-        yield module, Layer(weight=weight, bias=bias, oddities=(f"{tensor.type} blocks of {file.path.name}",))
+        yield module, Layer(weight=weight, layout=tensor.type, bias=bias)
 
 
 def plain_tensors(source: Source) -> dict[str, torch.Tensor]:

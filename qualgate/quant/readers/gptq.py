@@ -111,7 +111,7 @@ def _layer(source: Source, module: str, bits: int, group_size: int, v1: bool) ->
         zero_points=None if symmetric else zeros.T.contiguous(),
         g_idx=_g_idx(given, in_features, groups),
     )
-    return Layer(weight=weight, bias=bias, oddities=oddities + odd_bias)
+    return Layer(weight=weight, layout=f"gptq {'v1' if v1 else 'v2'}", bias=bias, oddities=oddities + odd_bias)
 
 
 def _groups(source: Source, name: str, in_features: int, group_size: int) -> int:

@@ -40,6 +40,7 @@ def read(source: Source) -> Iterator[tuple[str, Layer]]:
                         codes=blocks[expert].reshape(out_features, -1).contiguous(),
                         scales=scales[expert].contiguous(),
                         group_size=MXFP4_BLOCK,
-                    )
+                    ),
+                    layout="gpt-oss experts",
                 ),
             )

@@ -33,6 +33,7 @@ class Layer:
     """One quantized matrix, and what stands beside it in the checkpoint."""
 
     weight: PackedWeight
+    layout: str  # how the file holds it, e.g. "gptq v1", "nvfp4-pack-quantized", "Q4_K"
     bias: torch.Tensor | None = None  # [out_features], as stored
     activations: Activations = Activations()
     oddities: tuple[str, ...] = ()  # what a reader of the file would want to know, one sentence each

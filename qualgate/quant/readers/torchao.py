@@ -42,7 +42,10 @@ def read(source: Source) -> Iterator[tuple[str, Layer]]:
             raise NotInThisVersion(f"{source.folder}: {name} scales its inputs (act_pre_scale), which is not computed.")
         weight = make(source, module, attributes, parts)
         bias, oddities = source.bias(module, weight.shape[0])
-        yield module, Layer(weight=weight, bias=bias, activations=_activations(attributes), oddities=oddities)
+        yield (
+            module,
+            Layer(weight=weight, layout=kind, bias=bias, activations=_activations(attributes), oddities=oddities),
+        )
 
 
 def _described(source: Source, name: str) -> tuple[str, dict[str, Any], tuple[str, ...]] | None:
