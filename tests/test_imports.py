@@ -29,7 +29,8 @@ ALLOWED = {
     "visible": set(),
     "documents": {"errors"},
     "evalsets": FLOOR | {"documents", "scoring"},
-    "config": FLOOR | {"documents", "quant", "refmodel", "evalsets"},
+    "calibration": FLOOR | {"evalsets"},
+    "config": FLOOR | {"documents", "quant", "refmodel", "evalsets", "calibration"},
     "scoring": FLOOR,
     "stats": {"errors"},
     "gate": FLOOR | {"stats"},
@@ -43,6 +44,7 @@ ALLOWED = {
     "plan": FLOOR | {"config", "evalsets", "engine", "scoring"},
     "report": FLOOR | {"store", "plan"},
     "run": FLOOR | {"config", "engine", "evalsets", "plan", "scoring", "gate", "store", "workers"},
+    "quantize": FLOOR | {"calibration", "engine", "quant"},
     "doctor": FLOOR | {"engine", "evalsets", "refmodel"},
 }
 LEAVES = {
