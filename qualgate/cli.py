@@ -295,6 +295,45 @@ def evalset_check(ref: Annotated[str, typer.Argument(metavar="NAME.yaml")]) -> N
     typer.echo(f"{path}: fine. {len(found.cases)} cases, sha256 {found.sha256}")
 
 
+@evalset_app.command("coverage")
+def evalset_coverage(
+    calibration: Annotated[str, typer.Argument(help="a calibration set: shipped name or NAME.yaml")],
+    evalset: Annotated[list[str], typer.Argument(help="the evalsets that will judge the variant")],
+    model: Annotated[str, typer.Option("--model", help="the baseline's folder")] = "reference",
+    dtype: Annotated[str, typer.Option("--dtype", help="of the baseline's weights")] = "bfloat16",
+    cases: Annotated[int, typer.Option("--cases", min=1, help="of the evalsets, run through the model")] = 256,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure how far a calibration set covers evalsets; exit 64 when they share what they must not."""
+    from typing import Any
+
+    from qualgate import evalsets, refmodel
+    from qualgate.engine.coverage import coverage
+    from qualgate.engine.load import choose_device
+    from qualgate.report.coverage import coverage_lines
+
+    if dtype not in ("bfloat16", "float16", "float32"):
+        raise UsageError(f"--dtype {dtype}: not one of bfloat16, float16, float32.")
+    here = Path.cwd()
+    found = coverage(
+        refmodel.PATH if model == "reference" else Path(model),
+        evalsets.load_calibration(calibration, here),
+        [evalsets.load(name, here) for name in evalset],
+        dtype=cast("Any", dtype),
+        device=choose_device("auto"),
+        activation_cases=cases,
+    )
+    if as_json:
+        typer.echo(json.dumps(found.as_json(), indent=2, allow_nan=False))
+    else:
+        typer.echo("\n".join(coverage_lines(found.as_json())))
+    if leaked := found.leakage.cases:
+        raise UsageError(
+            f"{len(leaked)} evaluation cases stand in the calibration set, {leaked[0]} among them: a variant made with "
+            "it has seen its exam. Take them out of the calibration set."
+        )
+
+
 @db_app.command("upgrade")
 def db_upgrade(
     store: Annotated[str, typer.Option("--store", help="the store's URL")] = "sqlite:///qualgate.db",
@@ -317,6 +356,94 @@ def doctor(as_json: JsonOption = False) -> None:
         for finding in found:
             typer.echo(f"{'ok  ' if finding.ok else 'NO  '} {finding.what:<14} {finding.detail}")
     raise typer.Exit(Exit.APPROVE if all(f.ok or f.optional for f in found) else Exit.INFRASTRUCTURE)
+
+
+@app.command()
+def quantize(
+    model: Annotated[str | None, typer.Argument(help="a full-precision model's folder, or `reference`")] = None,
+    method: Annotated[
+        str | None, typer.Option("--method", help="int8 int4 int3 int2 fp8 mxfp4 mxfp8 nvfp4 gptq awq smoothquant")
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="the folder to make")] = None,
+    format: Annotated[
+        str, typer.Option("--format", help="gptq, gptq_v2, awq or compressed-tensors")
+    ] = "compressed-tensors",
+    bits: Annotated[int | None, typer.Option("--bits", help="of gptq and awq; 4 by default")] = None,
+    group_size: Annotated[int | None, typer.Option("--group-size", help="weights a scale; 0 = a row")] = None,
+    calibration: Annotated[
+        str | None, typer.Option("--calibration", help="a calibration set: shipped name or NAME.yaml")
+    ] = None,
+    keep: Annotated[
+        list[str] | None, typer.Option("--keep", metavar="PATTERN=PRECISION", help="layers that get another precision")
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", metavar="KEY=VALUE", help="any other key of the gate file's `quantize:`"),
+    ] = None,
+    sensitivity: Annotated[
+        bool, typer.Option("--sensitivity", help="rank layers by what each alone costs; writes nothing")
+    ] = False,
+    backend: Annotated[
+        str | None, typer.Option("--backend", help="let a library do it: gptqmodel, llmcompressor, auto-gptq, autoawq")
+    ] = None,
+    setup_backend: Annotated[
+        str | None, typer.Option("--setup-backend", help="make this library's environment, and do no more")
+    ] = None,
+    backend_dir: Annotated[Path | None, typer.Option("--backend-dir", help="where environments lie")] = None,
+    devices: Annotated[str, typer.Option("--devices", help="auto or cpu")] = "auto",
+    date: Annotated[str, typer.Option("--date", help="for the model card; none by default")] = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Make a quantized folder that other libraries load. Interrupted, run it again: finished layers are kept."""
+    from qualgate import quantize as making
+    from qualgate import refmodel
+    from qualgate.engine.load import choose_device
+    from qualgate.quant.recipes import words_of_recipe
+    from qualgate.report.progress import shown_progress
+    from qualgate.report.quantized import outsourced_lines, quantized_lines, sensitivity_lines
+
+    def show(lines: list[str], value: object) -> None:
+        typer.echo(json.dumps(value, indent=2) if as_json else "\n".join(lines))
+
+    def say(line: str) -> None:
+        typer.echo(line, err=True)
+
+    if setup_backend is not None:
+        from qualgate.quant.backends.environment import set_up
+
+        ready = set_up(setup_backend, backend_dir, say)
+        show([f"{setup_backend} is ready: {ready.python}"], {"backend": setup_backend, "versions": ready.versions})
+        return
+    if model is None or method is None:
+        raise UsageError("quantize needs a MODEL and a --method: qualgate quantize MODEL --method int4 --out FOLDER")
+    folder, here = refmodel.PATH if model == "reference" else Path(model), Path.cwd()
+    recipe = words_of_recipe(
+        method, option or [], keep or [], bits=bits, group_size=group_size, calibration=calibration,
+        uses_data=not sensitivity,
+    )  # fmt: skip
+    device = choose_device(devices)
+    if sensitivity:
+        with shown_progress("layers") as progress:
+            ranked = making.sensitivity(
+                folder, recipe, calibration or "", relative_to=here, device=device, progress=progress
+            )
+        show(sensitivity_lines(ranked), [one.as_json() for one in ranked])
+        return
+    if out is None:
+        raise UsageError("--out is missing: the folder to make.")
+    if backend is not None:
+        from qualgate.outsource import quantize_with
+
+        by = quantize_with(
+            backend, folder, recipe, out, folder=backend_dir, relative_to=here, device=device, date=date, progress=say
+        )
+        show(outsourced_lines(by), by.as_json())
+        return
+    with shown_progress("layers") as progress:
+        made = making.quantize(
+            folder, recipe, out, format, relative_to=here, device=device, date=date, progress=progress
+        )
+    show(quantized_lines(made), made.as_json())
 
 
 @app.command()
