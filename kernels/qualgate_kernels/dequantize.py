@@ -79,9 +79,9 @@ def _spread(per_scale: torch.Tensor, packed: PackedWeight) -> torch.Tensor:
     """[row_blocks, groups] → what broadcasts over `_grouped` weights."""
     rows, columns = packed.shape
     if packed.block_rows > 1:
-        per_scale = per_scale.repeat_interleave(packed.block_rows, 0)[:rows]
+        per_scale = per_scale[torch.arange(rows, device=per_scale.device) // packed.block_rows]
     if _in_whole_groups(packed):
         return per_scale.unsqueeze(-1)
     if packed.g_idx is not None:
         return per_scale[:, packed.g_idx.long()]
-    return per_scale.repeat_interleave(packed.group_size, 1)[:, :columns]
+    return per_scale[:, torch.arange(columns, device=per_scale.device) // packed.group_size]

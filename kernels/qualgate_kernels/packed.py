@@ -70,8 +70,8 @@ class PackedWeight:
         if len(self.shape) != 2 or any(type(extent) is not int or extent < 1 for extent in self.shape):
             raise ValueError(f"shape: expected two positive extents [out, in], got {list(self.shape)}")
         for name, value in (("group_size", self.group_size), ("block_rows", self.block_rows)):
-            if type(value) is not int or value < 0:
-                raise ValueError(f"{name}: expected 0 (all) or a positive number, got {value!r}")
+            if type(value) is not int or not 0 <= value < 2**31:
+                raise ValueError(f"{name}: expected 0 (all) or a positive number, got {value!r:.40}")
         if self.group_size and self.shape[1] % self.group_size and self.block_rows == 1:
             raise ValueError(
                 f"group_size: expected a divisor of {self.shape[1]} in_features (only formats with row blocks may end "

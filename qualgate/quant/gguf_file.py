@@ -59,7 +59,7 @@ def open_gguf(path: Path) -> GGUFFile:
             f"{path} announces {tensors} tensors and {keys} keys, more than its {size} bytes hold. {_AGAIN}"
         )
     try:
-        reader = GGUFReader(path)
+        reader = _strict(GGUFReader)(path)
         fields = {name: _value(field) for name, field in reader.fields.items() if len(field.types) == 1}
         found = {}
         for tensor in reader.tensors:
@@ -79,6 +79,19 @@ def open_gguf(path: Path) -> GGUFFile:
     except Exception as error:  # numpy and the reader raise whatever a damaged offset makes of them
         raise UsageError(f"{path} cannot be read as GGUF ({type(error).__name__}: {error}). {_AGAIN}") from None
     return GGUFFile(path=path, fields=fields, tensors=found)
+
+
+def _strict(reader: type[Any]) -> type[Any]:
+    """The package's reader, made to stop where the file ends: it would go on counting through what is not there."""
+
+    class Strict(reader):
+        def _get(self, offset: int, dtype: Any, count: Any = 1, override_order: Any = None) -> Any:
+            found = super()._get(offset, dtype, count, override_order)
+            if len(found) != int(count):
+                raise ValueError(f"the file ends before what stands at byte {offset}")
+            return found
+
+    return Strict
 
 
 def _value(field: Any) -> Any:

@@ -121,7 +121,7 @@ def _absmax(source: Source, name: str, state: dict[str, Any], blocks: int) -> to
     levels = source.expect(f"{name}.nested_quant_map", (torch.float32,), (256,))
     scales = source.expect(f"{name}.nested_absmax", (torch.float32,), (-(-blocks // nested),))
     offset = state.get("nested_offset", 0.0)
-    if not isinstance(offset, int | float):
+    if not isinstance(offset, int | float) or not abs(offset) < 1e30:
         raise UsageError(f"{source.where(name)}: {name} has the nested_offset {offset!r:.30}. {AGAIN}")
     return levels[codes.long()] * scales[torch.arange(blocks) // nested] + torch.tensor(offset, dtype=torch.float32)
 

@@ -99,7 +99,7 @@ def _schemes(format: Format) -> list[Scheme]:
         schemes.append(
             Scheme(
                 format=kind,
-                bits=_whole(where, weights, "num_bits", 1),
+                bits=min(_whole(where, weights, "num_bits", 1), 64),  # no format has more; 2**bits stays a number
                 floating=weights.get("type") == "float",
                 strategy=str(weights.get("strategy") or ("group" if weights.get("group_size") else "tensor")),
                 group_size=max(0, _whole(where, weights, "group_size", -1, 0)),
