@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from qualgate.quant.checkpoint import PackedModel
@@ -22,7 +22,7 @@ class Provenance:
     calibration_tokens: int = 0
 
 
-def model_card(packed: PackedModel, provenance: Provenance, format: str) -> str:
+def model_card(packed: PackedModel, provenance: Provenance, format: str, more_rows: Sequence[str] = ()) -> str:
     """README.md of a quantized folder."""
     recipe = packed.recipe
     numbers = sum(weight.shape[0] * weight.shape[1] for weight in packed.weights.values())
@@ -58,6 +58,7 @@ def model_card(packed: PackedModel, provenance: Provenance, format: str) -> str:
         mean = sum(packed.errors.values()) / len(packed.errors)
         lines.append(f"| output error on the calibration, mean over layers | {mean:.2e} of the output's square |")
         lines.append(f"| the largest | {packed.errors[worst]:.2e}, {worst} |")
+    lines += more_rows
     lines += [f"| {name} | {version} |" for name, version in sorted(provenance.versions.items())]
     lines += [
         "",

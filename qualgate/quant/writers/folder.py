@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -38,9 +38,18 @@ def float_dtype(format: Format, dtype: str) -> str:
 
 
 def write_folder(
-    model_folder: Path, packed: PackedModel, out: Path, format: Format, provenance: Provenance
+    model_folder: Path,
+    packed: PackedModel,
+    out: Path,
+    format: Format,
+    provenance: Provenance,
+    *,
+    more: Mapping[str, Any] | None = None,
+    more_rows: Sequence[str] = (),
 ) -> tuple[Path, ...]:
     """Write `packed`, and what it leaves of `model_folder`, to `out`; returns the files.
+
+    more: JSON files beside the weights, by name; more_rows: of the model card's table.
 
     config.json says the format; tokenizer, chat template and generation config are copied. Raises UsageError when
     `out` is there already, and naming the layer that the format cannot hold.
@@ -79,7 +88,10 @@ def write_folder(
         for name in _COPIED:
             if (model_folder / name).is_file():
                 shutil.copyfile(model_folder / name, unfinished / name)
-        (unfinished / "README.md").write_text(model_card(packed, provenance, format), encoding="utf-8")
+        for name, value in (more or {}).items():
+            _write_json(unfinished / name, value)
+        card = model_card(packed, provenance, format, more_rows)
+        (unfinished / "README.md").write_text(card, encoding="utf-8")
         if out.is_dir():
             out.rmdir()  # empty
         os.chmod(unfinished, 0o755)  # mkdtemp's is for its owner alone

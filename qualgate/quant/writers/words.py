@@ -10,8 +10,8 @@ from qualgate_kernels.packed import PackedWeight, pack_codes
 
 def words(packed: torch.Tensor) -> torch.Tensor:
     """uint8 [lines, bytes], already packed, as int32 [lines, ceil(bytes / 4)]; what is left of a line's end is 0."""
-    padded = torch.nn.functional.pad(packed, (0, -packed.shape[1] % 4)).contiguous()
-    return padded.view(torch.int32)
+    padded = torch.nn.functional.pad(packed, (0, -packed.shape[1] % 4))
+    return padded.reshape(-1).view(torch.int32).view(packed.shape[0], -1)  # flat first: one line may have any stride
 
 
 def packed_words(codes: torch.Tensor, bits: int) -> torch.Tensor:
