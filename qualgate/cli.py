@@ -310,6 +310,7 @@ def evalset_coverage(
     from qualgate import evalsets, refmodel
     from qualgate.engine.coverage import coverage
     from qualgate.engine.load import choose_device
+    from qualgate.provenance import refuse_leaks
     from qualgate.report.coverage import coverage_lines
 
     if dtype not in ("bfloat16", "float16", "float32"):
@@ -327,11 +328,7 @@ def evalset_coverage(
         typer.echo(json.dumps(found.as_json(), indent=2, allow_nan=False))
     else:
         typer.echo("\n".join(coverage_lines(found.as_json())))
-    if leaked := found.leakage.cases:
-        raise UsageError(
-            f"{len(leaked)} evaluation cases stand in the calibration set, {leaked[0]} among them: a variant made with "
-            "it has seen its exam. Take them out of the calibration set."
-        )
+    refuse_leaks(found.leakage.cases)
 
 
 @db_app.command("upgrade")
@@ -390,6 +387,9 @@ def quantize(
         str | None, typer.Option("--setup-backend", help="make this library's environment, and do no more")
     ] = None,
     backend_dir: Annotated[Path | None, typer.Option("--backend-dir", help="where environments lie")] = None,
+    evalset: Annotated[
+        list[str] | None, typer.Option("--evalset", help="what the calibration's coverage is measured on")
+    ] = None,
     devices: Annotated[str, typer.Option("--devices", help="auto or cpu")] = "auto",
     date: Annotated[str, typer.Option("--date", help="for the model card; none by default")] = "",
     as_json: JsonOption = False,
@@ -435,14 +435,16 @@ def quantize(
         from qualgate.outsource import quantize_with
 
         by = quantize_with(
-            backend, folder, recipe, out, folder=backend_dir, relative_to=here, device=device, date=date, progress=say
-        )
+            backend, folder, recipe, out, against=evalset or (), folder=backend_dir, relative_to=here, device=device,
+            date=date, progress=say,
+        )  # fmt: skip
         show(outsourced_lines(by), by.as_json())
         return
     with shown_progress("layers") as progress:
         made = making.quantize(
-            folder, recipe, out, format, relative_to=here, device=device, date=date, progress=progress
-        )
+            folder, recipe, out, format, relative_to=here, against=evalset or (), device=device, date=date,
+            progress=progress,
+        )  # fmt: skip
     show(quantized_lines(made), made.as_json())
 
 

@@ -16,6 +16,7 @@ from qualgate.calibration import with_calibration
 from qualgate.engine.identify import Device
 from qualgate.engine.load import check_model, recognise
 from qualgate.errors import Interrupted, UsageError
+from qualgate.provenance import EVIDENCE, calibration_coverage, card_rows, stability
 from qualgate.quant.formats import read_json
 from qualgate.quant.recipes import layer_recipe, plain
 from qualgate.quant.shapes import check_fits
@@ -46,6 +47,7 @@ class Quantized:
     peak_bytes: int  # of this process's memory, and of the GPU's where it was used
     seconds: float
     errors: dict[str, float]  # by layer, calibrated methods: mean square of the output's error, relative
+    evidence: dict[str, Any]  # coverage of the calibration, stability of the weights
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -73,6 +75,7 @@ def quantize(
     format: str,
     *,
     relative_to: Path,
+    against: Sequence[str] = (),
     device: Device = "cpu",
     date: str = "",
     progress: Progress = lambda what, done, total: None,
@@ -80,7 +83,8 @@ def quantize(
     """Make `recipe` from the folder `model` and write it to `out` in `format`.
 
     Finished layers are kept beside `out` until it is there: interrupted (Interrupted, exit 130), the same command goes
-    on. date: stands in the card as it is given. Raises UsageError for what cannot be quantized or written.
+    on. against: evalsets that the calibration's coverage is measured on. date: stands in the card as it is given.
+    Raises UsageError for what cannot be quantized or written.
     """
     import torch
 
@@ -94,12 +98,14 @@ def quantize(
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(f"{out} is there already. Give another folder, or remove this one.")
     start = time.monotonic()
+    named = recipe.calibration
     recipe = _checked(model, recipe, relative_to)
     dtype = stored_dtype(model)
     source = weights_hash(model)
     chosen = cast("Format", format)
     scales = float_dtype(chosen, dtype)
     kept = out.parent / f".{out.name}.work"
+    coverage = calibration_coverage(model, named, against, relative_to=relative_to, dtype=dtype, device=device)
     tokens: list[int] = []
 
     def prompts() -> Sequence[Sequence[int]]:
@@ -117,12 +123,14 @@ def quantize(
         if recipe.calibration and not tokens:  # packed before the interruption
             tokens.extend(map(len, calibration_prompts(model, recipe)))
         calibration = Path(recipe.calibration).stem
+        evidence = {"coverage": coverage, "stability": stability(packed.stability)}
         written = write_folder(
             model, packed, out, chosen,
             Provenance(
                 model=model.resolve().name, source_sha256=source, dtype=dtype, versions=_versions(), date=date,
                 calibration=calibration, calibration_cases=len(tokens), calibration_tokens=sum(tokens),
             ),
+            more={EVIDENCE: evidence}, more_rows=card_rows(evidence),
         )  # fmt: skip
     except KeyboardInterrupt:
         raise Interrupted(f"finished layers are kept in {kept}: run the same command again to go on") from None
@@ -144,6 +152,7 @@ def quantize(
         peak_bytes=_peak(device),
         seconds=time.monotonic() - start,
         errors=packed.errors,
+        evidence=evidence,
     )
 
 

@@ -44,7 +44,9 @@ ALLOWED = {
     "plan": FLOOR | {"config", "evalsets", "engine", "scoring"},
     "report": FLOOR | {"store", "plan"},
     "run": FLOOR | {"config", "engine", "evalsets", "plan", "scoring", "gate", "store", "workers"},
-    "quantize": FLOOR | {"calibration", "engine", "quant"},
+    "provenance": FLOOR | {"engine", "evalsets", "quant"},
+    "quantize": FLOOR | {"calibration", "engine", "provenance", "quant"},
+    "outsource": FLOOR | {"calibration", "engine", "provenance", "quant", "quantize"},
     "doctor": FLOOR | {"engine", "evalsets", "refmodel"},
 }
 LEAVES = {

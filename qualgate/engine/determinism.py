@@ -7,12 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
 from qualgate.engine.cache import new_cache
-from qualgate.engine.forward import Decoder, pad
+from qualgate.engine.forward import Decoder, open_decoder, pad
 from qualgate.quant.stability import ulp, ulp_distance
+from qualgate.records import ArmSpec, Case
+
+if TYPE_CHECKING:
+    from qualgate.engine.identify import Device
 
 Logits = list[torch.Tensor]  # one [tokens, vocabulary] float32 each text
 REPEATS = 5
@@ -41,6 +47,19 @@ class DeterminismMatrix:
     @property
     def repeatable(self) -> bool:
         return all(cell.equal for cell in self.cells if cell.condition == "repeat")
+
+
+def model_determinism(
+    folder: Path, cases: Sequence[Case], *, device: Device = "cpu", repeats: int = REPEATS
+) -> DeterminismMatrix:
+    """Load the model in `folder`, quantized or not, and run `cases`, answers included, through the matrix."""
+    from qualgate.engine.calibration import answered
+    from qualgate.engine.load import load_arm
+
+    arm = load_arm(ArmSpec(name="variant", model=str(folder)), folder, {}, device=device)
+    with open_decoder(arm.model) as decoder:
+        texts = [(*prompt, *answer) for prompt, answer in answered(folder, cases)]
+        return determinism_matrix(decoder, texts, repeats=repeats)
 
 
 def determinism_matrix(

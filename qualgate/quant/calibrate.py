@@ -11,7 +11,7 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,7 @@ from qualgate.quant.packing import quantize_weight
 from qualgate.quant.recipes import bits_of, layer_recipe
 from qualgate.quant.shapes import check_divides
 from qualgate.quant.smoothquant import search_smoothing
+from qualgate.quant.stability import WeightStability, weight_stability
 from qualgate.records import QuantizeRecipe
 from qualgate_kernels.dequantize import dequantize_torch
 from qualgate_kernels.packed import PackedWeight
@@ -49,6 +50,7 @@ class MadeLayer:
     weights: dict[str, PackedWeight]  # by module
     folded: dict[str, torch.Tensor]  # tensors that folding changed and that stay floats, by tensor
     errors: dict[str, float]  # by module: mean square of the output's error, over mean square of the output
+    stability: dict[str, WeightStability]  # by module, against the weight as it was after folding
 
 
 def calibrate(
@@ -143,27 +145,27 @@ def _quantize_layer(
         folded = {f"{name}.{tensor}": _parameter(layer, tensor).to(dtype) for tensor in folds.changed}
     weights: dict[str, PackedWeight] = {}
     errors: dict[str, float] = {}
+    stability: dict[str, WeightStability] = {}
     for group in groups:
         quantized = {part: layer_recipe(recipe, f"{name}.{part}") for part in group.linears}
         for part in group.linears:
             if quantized[part] is None and recipe.method in ("awq", "smoothquant"):  # its scales may have been folded
-                weight = layer.get_submodule(part).weight
-                weight.data = weight.data.to(dtype).float()
-                folded[f"{name}.{part}.weight"] = weight.data.to(dtype)
+                kept = _parameter(layer, f"{part}.weight")
+                kept.data.copy_(kept.data.to(dtype))
+                folded[f"{name}.{part}.weight"] = kept.data.to(dtype)
         if not any(quantized.values()):
             continue
         inputs = _inputs_of(layer, group, runs)
         peak = {
             part: torch.stack(
-                [layer.get_submodule(one).weight.abs().amax() for one in fused_with(part) if one in group.linears]
+                [_parameter(layer, f"{one}.weight").abs().amax() for one in fused_with(part) if one in group.linears]
             ).amax()
             for part in group.linears
         }  # before any of them is replaced
         for part, own in quantized.items():
             if own is None:
                 continue
-            module = layer.get_submodule(part)
-            original = module.weight.detach()
+            original = _parameter(layer, f"{part}.weight").detach()
             module_name = f"{name}.{part}"
             packed = quantize_linear(
                 original, own, inputs, module_name, dtype=dtype, scale_dtype=scale_dtype, absmax=peak[part]
@@ -171,9 +173,10 @@ def _quantize_layer(
             scale = output_error(original, inputs.gram)
             change = dequantize_torch(packed) - original
             errors[module_name] = output_error(change, inputs.gram) / scale if scale else 0.0
+            stability[module_name] = weight_stability(original, packed)
             weights[module_name] = packed
-            _replace(layer, part, QuantizedLinear(packed, _bias(module), own.activations))
-    return MadeLayer(weights=weights, folded=folded, errors=errors)
+            _replace(layer, part, QuantizedLinear(packed, _bias(layer.get_submodule(part)), own.activations))
+    return MadeLayer(weights=weights, folded=folded, errors=errors, stability=stability)
 
 
 def quantize_linear(
@@ -227,7 +230,7 @@ def _fold_scales(
         if not rounded:
             continue
         inputs = _inputs_of(layer, group, runs)
-        weights = [layer.get_submodule(part).weight.detach() for part in rounded]
+        weights = [_parameter(layer, f"{part}.weight").detach() for part in rounded]
         if recipe.method == "smoothquant":
             scale = search_smoothing(weights, inputs.largest, inputs.sample)
         else:
@@ -272,7 +275,7 @@ def _parameter(root: nn.Module, name: str) -> torch.Tensor:
 
 
 def _bias(module: nn.Module) -> torch.Tensor | None:
-    bias: Any = module.bias
+    bias: Any = getattr(module, "bias", None)
     return None if bias is None else bias.detach()
 
 
@@ -282,7 +285,11 @@ def write_layer(file: Path, made: MadeLayer) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=file.parent, prefix=f".{file.name}-", delete=False) as unfinished:
         pass
-    noted = {"layouts": json.dumps(layouts), "errors": json.dumps(made.errors)}
+    noted = {
+        "layouts": json.dumps(layouts),
+        "errors": json.dumps(made.errors),
+        "stability": json.dumps({name: asdict(one) for name, one in made.stability.items()}),
+    }
     save_file(tensors_of(made.weights, made.folded), unfinished.name, metadata=noted)
     os.replace(unfinished.name, file)
 
@@ -296,6 +303,7 @@ def read_layer(file: Path) -> MadeLayer | None:
             kept = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118 (no mapping)
             noted = stored.metadata()
         weights, folded = weights_of(kept, json.loads(noted["layouts"]))
-        return MadeLayer(weights=weights, folded=folded, errors=json.loads(noted["errors"]))
+        stability = {name: WeightStability(**one) for name, one in json.loads(noted["stability"]).items()}
+        return MadeLayer(weights=weights, folded=folded, errors=json.loads(noted["errors"]), stability=stability)
     except (SafetensorError, OSError, ValueError, KeyError, TypeError):
         return None

@@ -13,7 +13,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -31,6 +31,7 @@ from qualgate.quant.packing import quantize_weight
 from qualgate.quant.recipes import FLOATS, layer_recipe
 from qualgate.quant.shapes import check_keeps, in_a_layer, not_quantizable
 from qualgate.quant.shards import TensorEntry, read_header, tensor_entries, weights_hash
+from qualgate.quant.stability import WeightStability, weight_stability
 from qualgate.records import QuantizeRecipe
 from qualgate_kernels.packed import PackedWeight
 
@@ -49,6 +50,7 @@ class PackedModel:
     weights: dict[str, PackedWeight]  # by module
     folded: dict[str, torch.Tensor]  # float tensors that calibration changed, by tensor
     errors: dict[str, float]  # by module, calibrated recipes: mean square error of the output, relative
+    stability: dict[str, WeightStability] = field(default_factory=dict)  # by module
 
 
 def checkpoint_name(source_sha256: str, recipe: QuantizeRecipe, dtype: str) -> str:
@@ -84,13 +86,14 @@ def pack(
         if f"{name}.weight" not in entries:
             raise UsageError(f"{model_folder}: the config asks for {name}.weight, which no safetensors file holds.")
     unfinished_layers = out_folder.parent / f".{out_folder.name}.layers"
+    weights: dict[str, PackedWeight] = {}
     folded: dict[str, torch.Tensor] = {}
     errors: dict[str, float] = {}
+    stability: dict[str, WeightStability] = {}
     if recipe.calibration_sha256:
         if prompts is None:
             raise UsageError(f"{recipe.label} learns from data, and no calibration prompts were given.")
         model = float_model(model_folder, dtype, device)
-        weights: dict[str, PackedWeight] = {}
         for made in calibrate(
             model, recipe, prompts(), dtype=getattr(torch, dtype), scale_dtype=scale_dtype, folder=unfinished_layers,
             progress=progress,
@@ -98,15 +101,18 @@ def pack(
             weights |= made.weights
             folded |= made.folded
             errors |= made.errors
+            stability |= made.stability
         del model
     else:
-        weights = dict(_cast(entries, recipe, names, getattr(torch, dtype), scale_dtype, device, progress))
+        for name, packed, steady in _cast(entries, recipe, names, getattr(torch, dtype), scale_dtype, device, progress):
+            weights[name], stability[name] = packed, steady
     manifest = {
         "format": _FORMAT,
         "recipe": recipe.content,
         "source": {"sha256": weights_hash(model_folder), "dtype": dtype},
         "weights": layouts_of(weights),
         "errors": errors,
+        "stability": {name: asdict(one) for name, one in stability.items()},
     }
     _write(out_folder, tensors_of(weights, folded), manifest)
     shutil.rmtree(unfinished_layers, ignore_errors=True)
@@ -126,7 +132,13 @@ def read_packed(folder: Path) -> PackedModel:
             tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118 (no mapping)
         weights, folded = weights_of(tensors, manifest["weights"])
         recipe = QuantizeRecipe(**manifest["recipe"])
-        return PackedModel(recipe=recipe, weights=weights, folded=folded, errors=manifest["errors"])
+        return PackedModel(
+            recipe=recipe,
+            weights=weights,
+            folded=folded,
+            errors=manifest["errors"],
+            stability={name: WeightStability(**one) for name, one in manifest.get("stability", {}).items()},
+        )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{folder} is not a whole packed checkpoint ({error}). {again}") from None
 
@@ -139,7 +151,7 @@ def _cast(
     scale_dtype: torch.dtype,
     device: str,
     progress: Progress,
-) -> Iterator[tuple[str, PackedWeight]]:
+) -> Iterator[tuple[str, PackedWeight, WeightStability]]:
     """Every weight by itself, without data."""
 
     def read(name: str) -> torch.Tensor:
@@ -155,10 +167,9 @@ def _cast(
         if own.method == "nvfp4":
             together = [one for one in fused_with(name) if one in names]
             absmax = torch.stack([read(one).abs().amax() for one in together]).amax()
-        yield (
-            name,
-            quantize_weight(read(name), own, f"{name}.weight", dtype=dtype, scale_dtype=scale_dtype, absmax=absmax),
-        )
+        weight = read(name)
+        packed = quantize_weight(weight, own, f"{name}.weight", dtype=dtype, scale_dtype=scale_dtype, absmax=absmax)
+        yield name, packed, weight_stability(weight, packed)
     progress("", len(names), len(names))
 
 

@@ -101,7 +101,7 @@ class Coverage:
             },
             "strata": asdict(self.strata),
             "centroid_distance": {"max": self.centroid_distance},
-            "leakage": asdict(self.leakage),
+            "leakage": {**asdict(self.leakage), "cases": list(self.leakage.cases)},
             "flags": [asdict(flag) for flag in self.flags],
             "sites": [asdict(site) for site in self.sites],
         }

@@ -5,18 +5,29 @@ from __future__ import annotations
 import pytest
 import torch
 
-from qualgate.engine.determinism import compare, determinism_matrix, near_ties, read_batch, read_stepwise
+from qualgate.engine.determinism import (
+    compare,
+    determinism_matrix,
+    model_determinism,
+    near_ties,
+    read_batch,
+    read_stepwise,
+)
 from qualgate.engine.forward import open_decoder
 from qualgate.engine.load import load_arm
-from qualgate.records import ArmSpec
+from qualgate.records import ArmSpec, Case
 from tests.tiny_models import save_tiny_model
 
 TEXTS = [[3, 5, 7, 11, 13, 17], [2, 4], [9] * 9]
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    folder = save_tiny_model(tmp_path_factory.mktemp("tiny"))
+def folder(tmp_path_factory):
+    return save_tiny_model(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture(scope="module")
+def model(folder):
     return load_arm(ArmSpec(name="baseline", model=str(folder)), folder, {}, device="cpu").model
 
 
@@ -34,6 +45,13 @@ def test_the_matrix_has_every_condition_and_repeats_are_equal(model):
         assert cell.equal is (cell.max_ulp == 0)
     assert set(found.near_tie_share) == {"1", "4"}
     assert torch.get_num_threads() == threads
+
+
+def test_a_model_folder_is_tried_on_whole_cases(folder):
+    case = Case(evalset="s", body={"id": "a", "prompt": "Two", "answer": "Four"})
+    found = model_determinism(folder, [case], repeats=2)
+    assert found.repeatable
+    assert found.positions == len("TwoFour") + 1  # bytes, and the end token
 
 
 def test_reading_in_a_batch_and_step_by_step_gives_the_logits_of_every_position(model):

@@ -40,8 +40,16 @@ class Made:
     patches: tuple[str, ...]  # what had to be changed in the library for it to run here
 
 
-def run_backend(environment: Environment, job: BackendJob, progress: Callable[[str], None] = lambda line: None) -> Made:
-    """Let the library make `job.out`; the folder appears whole, in one rename. InfrastructureError says how it died."""
+def run_backend(
+    environment: Environment,
+    job: BackendJob,
+    progress: Callable[[str], None] = lambda line: None,
+    finish: Callable[[Made], None] = lambda made: None,
+) -> Made:
+    """Let the library make `job.out`; the folder appears whole, in one rename. InfrastructureError says how it died.
+
+    finish: may read and add to the folder before it appears; it gets the folder under its unfinished name.
+    """
     out = Path(job.out)
     if out.exists():
         raise UsageError(f"{out} is there already. Choose another --out, or delete it.")
@@ -55,12 +63,14 @@ def run_backend(environment: Environment, job: BackendJob, progress: Callable[[s
         for name in TOKENIZER:
             if (source := Path(job.model) / name).is_file():
                 shutil.copyfile(source, made / name)
+        result = Made(
+            folder=made, backend=job.backend, versions=environment.versions, patches=tuple(answer.get("patches", ()))
+        )
+        finish(result)
         os.rename(made, out)
     finally:
         shutil.rmtree(room, ignore_errors=True)
-    return Made(
-        folder=out, backend=job.backend, versions=environment.versions, patches=tuple(answer.get("patches", ()))
-    )
+    return replace(result, folder=out)
 
 
 def _listen(environment: Environment, job: BackendJob, room: Path, progress: Callable[[str], None]) -> dict:
