@@ -46,7 +46,7 @@ def make_plan(gate: GateFile) -> Plan:
     for folder in dict.fromkeys(arm.model for arm in arms):
         check_model(Path(folder))
     for arm in arms:
-        check_weights(arm)
+        check_weights(arm, quantized_baseline=gate.quantized_baseline)
         if arm.quantize:
             check_fits(Path(arm.model), arm.quantize)
     sampling, device = sampling_settings(gate), choose_device(gate.devices)

@@ -56,5 +56,19 @@ def test_a_damaged_quantized_folder_stops_the_plan(workspace):
     (workspace / "broken.yaml").write_text(gate_file.replace("qualgate.db", "broken.db"))
     refused = qualgate("run", "broken.yaml", cwd=workspace)
     assert refused.returncode == Exit.USAGE
-    assert "qweight" in refused.stderr
+    assert "down_proj.scales" in refused.stderr
+    assert "at 8 bits" in refused.stderr
     assert not (workspace / "broken.db").exists()
+
+
+def test_a_quantized_baseline_needs_a_word_of_the_user(workspace):
+    text = (workspace / "gate.yaml").read_text()
+    start, end = text.index("baseline:"), text.index("evalsets:")
+    arms = "baseline: {model: ./gptq-8}\nvariants:\n  plain: {model: ./model}\n"
+    (workspace / "served.yaml").write_text(text[:start] + arms + text[end:])
+    refused = qualgate("plan", "served.yaml", cwd=workspace)
+    assert refused.returncode == Exit.USAGE
+    assert "write `quantized: true` beside `model`" in refused.stderr
+    said = text[:start] + arms.replace("./gptq-8", "./gptq-8, quantized: true") + text[end:]
+    (workspace / "served.yaml").write_text(said)
+    assert qualgate("plan", "served.yaml", cwd=workspace).returncode == 0

@@ -349,7 +349,7 @@ def _more(run: RunSummary, found: StoredVerdict) -> None:
                 [
                     (
                         escape(arm.name),
-                        escape(arm.spec.quantize.label if arm.spec.quantize else arm.spec.dtype),
+                        escape(arm.weights),
                         size_text(arm.footprint.bytes_on_disk) if arm.footprint else "–",
                         escape(arm.spec.model),
                         f"{arm.done:,} / {arm.expected:,}",

@@ -180,6 +180,7 @@ class Baseline(Written):
     later: ClassVar = ("endpoint", "api_key_env", "kv_cache", "speculation")
     model: Annotated[str, AfterValidator(_model_folder), NOT_AN_ADDRESS]
     dtype: Dtype = "bfloat16"
+    quantized: bool = False  # the user says that a quantized checkpoint is what variants are held against
 
 
 class Variant(Written):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qualgate.engine.identify import Device, choose_device, identify, read_json, readable, stop_ids
-from qualgate.errors import UsageError
+from qualgate.errors import NotInThisVersion, UsageError
 from qualgate.quant.formats import recognise, weights_in
 from qualgate.quant.shapes import check_fits
 from qualgate.quant.shards import tensor_entries, weight_files, weights_hash
@@ -105,9 +105,10 @@ def parameter_count(folder: Path) -> int:
     return sum(prod(entry.shape) for entry in entries.values())
 
 
-def check_weights(spec: ArmSpec) -> None:
+def check_weights(spec: ArmSpec, *, quantized_baseline: bool = False) -> None:
     """Raise UsageError when `spec`'s model is a quantized checkpoint that is damaged, contradicts itself, cannot be run
-    here, or is to be quantized once more. Full-precision models pass as they are: loading says the rest.
+    here, is to be quantized once more, or is the baseline without `quantized_baseline`. Full-precision models pass as
+    they are: loading says the rest.
 
     Every packed layer is read, one at a time, which needs torch.
     """
@@ -116,10 +117,11 @@ def check_weights(spec: ArmSpec) -> None:
         format = recognise(folder)
         if format is None:
             return
-        if spec.is_baseline:
+        if spec.is_baseline and not quantized_baseline:
             raise UsageError(
                 f"{folder} is a quantized checkpoint ({format.method}), so it cannot be the baseline: variants are "
-                "held against the full-precision model. Give that one, and this folder as a variant."
+                "held against the full-precision model. Give that one, or write `quantized: true` beside `model` if "
+                "this one is what you serve today."
             )
         if spec.quantize:
             raise UsageError(
@@ -155,6 +157,10 @@ def load_arm(spec: ArmSpec, cache_dir: str | Path, sampling: dict[str, Any], *, 
 
         checkpoint = load_quantized(folder, getattr(torch, spec.dtype))
         model, quantized, weights = checkpoint.model, checkpoint.packed_bytes, checkpoint.weights
+        if spec.is_baseline and next(model.get_output_embeddings().parameters(), None) is None:
+            raise NotInThisVersion(
+                f"{folder}: its output head is quantized, and a baseline's must be a float: drift is measured with it."
+            )
     else:
         model = _load_model(folder, getattr(torch, spec.dtype))
     if spec.quantize:

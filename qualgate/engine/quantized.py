@@ -31,14 +31,17 @@ class LoadedCheckpoint:
 def load_quantized(folder: Path, dtype: torch.dtype) -> LoadedCheckpoint:
     """The model of a quantized folder. Floats are rounded to `dtype` and held in float32; packed layers are as stored.
 
-    Quantized embeddings and fused experts are dequantized once and held in float32. Raises UsageError when the
-    checkpoint and its architecture do not fit, NotInThisVersion when the engine cannot compute what the format asks.
+    Quantized embeddings and fused experts are dequantized once and held in float32, not rounded again. Raises
+    UsageError when the checkpoint and its architecture do not fit, NotInThisVersion when the engine cannot compute what
+    the format asks.
     """
     checkpoint = read_quantized(folder)
     check_runnable(checkpoint)
     model = _empty(folder)
     packed_bytes = 0
-    floats = {name: tensor for name, tensor in checkpoint.tensors.items() if tensor.is_floating_point()}
+    floats = {
+        name: tensor.to(dtype).float() for name, tensor in checkpoint.tensors.items() if tensor.is_floating_point()
+    }
     experts: dict[str, list[torch.Tensor]] = {}
     for name, layer in checkpoint.layers.items():
         module = _submodule(model, name)
@@ -62,7 +65,7 @@ def load_quantized(folder: Path, dtype: torch.dtype) -> LoadedCheckpoint:
         if parameter is None or parameter.shape != stacked.shape:
             raise UsageError(f"{folder}: {name} holds {list(stacked.shape)}, its architecture another shape.")
         floats[name] = stacked
-    _load_floats(folder, model, floats, dtype)
+    _load_floats(folder, model, floats)
     count = sum(layer.weight.shape[0] * layer.weight.shape[1] for layer in checkpoint.layers.values())
     count += sum(tensor.numel() for tensor in checkpoint.tensors.values())
     return LoadedCheckpoint(model=model.eval().requires_grad_(False), packed_bytes=packed_bytes, weights=count)
@@ -140,10 +143,9 @@ def _bias(folder: Path, linear: nn.Linear, name: str, layer: Layer) -> torch.Ten
     return None
 
 
-def _load_floats(folder: Path, model: PreTrainedModel, floats: Mapping[str, torch.Tensor], dtype: torch.dtype) -> None:
-    state = {name: tensor.to(dtype).float() for name, tensor in floats.items()}
+def _load_floats(folder: Path, model: PreTrainedModel, floats: Mapping[str, torch.Tensor]) -> None:
     try:
-        model.load_state_dict(state, strict=False, assign=True)
+        model.load_state_dict(floats, strict=False, assign=True)
     except RuntimeError as error:
         lines = [line.strip() for line in str(error).splitlines()[1:]]
         raise UsageError(f"{folder} does not fit its architecture: {lines[0] if lines else error}") from None

@@ -20,7 +20,6 @@ from qualgate.visible import visible, visible_line
 if TYPE_CHECKING:
     from qualgate.plan import ArmForecast
     from qualgate.report.summary import Report
-    from qualgate.store.queries import ArmLine
 
 # What can begin something in Markdown, a bare address among it, which many readers make a link.
 _MARKS = re.compile(r"[\\`*_{}\[\]#!|~$^]|^[-+=]|:(?=//)|(?<=www)\.", re.IGNORECASE)
@@ -45,11 +44,6 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 # ---------------------------------------------------------------------------------------- numbers as people read them
-
-
-def weights_label(arm: ArmLine) -> str:
-    """How an arm's weights are held: "bfloat16", "int4 g32", …"""
-    return arm.spec.quantize.label if arm.spec.quantize else arm.spec.dtype
 
 
 def value_text(metric: str, value: float | None) -> str:
@@ -106,7 +100,7 @@ def report_as_markdown(report: Report) -> str:
             if size
             else ("–", "–", "–")
         )
-        lines.append(_row(arm.name, weights_label(arm), *sizes, f"{arm.done} of {arm.expected}", str(arm.errors)))
+        lines.append(_row(arm.name, arm.weights, *sizes, f"{arm.done} of {arm.expected}", str(arm.errors)))
     for verdict in report.verdicts:
         lines += ["", f"## {escaped(verdict.variant)}: {escaped(verdict.word)}", ""]
         lines += [f"- {escaped(reason)}" for reason in verdict.reasons]

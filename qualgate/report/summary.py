@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from qualgate.records import Verdict
-from qualgate.report.render import report_as_markdown, weights_label, write_atomically
+from qualgate.report.render import report_as_markdown, write_atomically
 from qualgate.store import queries
 from qualgate.store.database import open_store
 from qualgate.visible import visible_line
@@ -62,7 +62,7 @@ class Report:
             "arms": [
                 {
                     "name": arm.name,
-                    "weights": weights_label(arm),
+                    "weights": arm.weights,
                     "identity": asdict(arm.identity) if arm.identity else None,
                     "footprint": asdict(arm.footprint) if arm.footprint else None,
                     "expected": arm.expected,

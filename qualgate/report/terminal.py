@@ -14,7 +14,6 @@ from qualgate.report.render import (
     drift_texts,
     flips_text,
     value_text,
-    weights_label,
 )
 from qualgate.visible import visible_line
 
@@ -72,7 +71,7 @@ def _arms(report: Report) -> Table:
             if size
             else ("–", "–", "–")
         )
-        names = Text(visible_line(arm.name)), Text(visible_line(weights_label(arm)))  # Text: brackets are no markup
+        names = Text(visible_line(arm.name)), Text(visible_line(arm.weights))  # Text: brackets are no markup
         table.add_row(*names, *sizes, f"{arm.done} of {arm.expected}", str(arm.errors))
     return table
 

@@ -220,6 +220,13 @@ class ArmLine:
     def name(self) -> str:
         return self.spec.name
 
+    @property
+    def weights(self) -> str:
+        """How its weights are held: "bfloat16", "int4 g32", "quantized folder" (as its own files have them)."""
+        if self.spec.quantize:
+            return self.spec.quantize.label
+        return "quantized folder" if self.footprint and self.footprint.quantized_bytes else self.spec.dtype
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvalsetLine:

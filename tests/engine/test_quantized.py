@@ -124,7 +124,7 @@ FIRST = "model.layers.0.self_attn.q_proj"
 DAMAGE = {
     "truncated": (lambda f: _cut(next(f.glob("*.safetensors"))), "is truncated: tensor"),
     "NaN scale": (lambda f: spoil(f, lambda t: t[f"{FIRST}.scales"].fill_(float("nan"))), rf"{FIRST}\.qweight has NaN"),
-    "bits": (lambda f: settings(f, bits=8), rf"{FIRST}\.\w+ "),
+    "bits": (lambda f: settings(f, bits=8), r"scales is float16 .*at 8 bits, in groups of 32"),
     "group size": (lambda f: settings(f, group_size=48), "not a multiple of the group size 48"),
     "method": (lambda f: settings(f, quant_method="nonesuch"), "unknown quant_method 'nonesuch'"),
     "another method": (lambda f: settings(f, quant_method="hqq"), "'hqq' is not read"),
@@ -163,7 +163,7 @@ def test_a_quantized_baseline_or_a_second_quantization_is_refused(folder, tmp_pa
 def test_weights_that_do_not_fit_the_architecture_are_refused(folder, tmp_path):
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"intermediate_size": 256}))
-    with pytest.raises(UsageError, match=r"gate_proj holds 128 x 64 weights, but its architecture has 256 x 64"):
+    with pytest.raises(UsageError, match=r"down_proj holds 64 x 128 weights, but its architecture has 64 x 256"):
         arm(folder, tmp_path)
     (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 3}))
     with pytest.raises(UsageError, match=r"lacks 9 tensors .* model\.layers\.2"):
@@ -225,3 +225,45 @@ def test_groups_of_a_token_are_rounded_each_by_itself():
 
 def test_the_baseline_still_loads_as_before(model, tmp_path):
     assert loaded(model, tmp_path).footprint.quantized_bytes == 0
+
+
+def test_a_quantized_baseline_is_taken_where_the_gate_file_says_so(folder, tmp_path):
+    check_weights(ArmSpec(name="baseline", model=str(folder)), quantized_baseline=True)
+    assert load_arm(ArmSpec(name="baseline", model=str(folder)), tmp_path, {}, device="cpu").footprint.quantized_bytes
+
+
+def test_a_baseline_with_a_quantized_head_is_refused(model, tmp_path):
+    packed_head = gptq_folder(model, tmp_path / "head", bits=8, head=True)
+    with pytest.raises(NotInThisVersion, match="output head is quantized"):
+        load_arm(ArmSpec(name="baseline", model=str(packed_head)), tmp_path, {}, device="cpu")
+
+
+def test_fused_mxfp4_experts_are_dequantized_into_their_place(tmp_path):
+    """gpt-oss: each expert's matrix is stored [out, in], transformers' parameter is [experts, in, out]."""
+    from transformers import AutoModelForCausalLM, GptOssConfig
+
+    from qualgate.engine.quantized import load_quantized
+
+    config = GptOssConfig(
+        vocab_size=64, hidden_size=64, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2,
+        num_key_value_heads=1, head_dim=32, num_local_experts=2, num_experts_per_tok=1, layer_types=["full_attention"],
+        max_position_embeddings=64,
+    )  # fmt: skip
+    AutoModelForCausalLM.from_config(config, dtype=torch.float32).save_pretrained(tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    random = torch.Generator().manual_seed(0)
+    for name, rows, columns in (("gate_up_proj", 64, 64), ("down_proj", 64, 32)):
+        whole = f"model.layers.0.mlp.experts.{name}"
+        assert tensors.pop(whole).shape == (2, columns, rows)
+        tensors[f"{whole}_blocks"] = torch.randint(0, 256, (2, rows, columns // 32, 16), generator=random).byte()
+        tensors[f"{whole}_scales"] = torch.randint(110, 130, (2, rows, columns // 32), generator=random).byte()
+    save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
+    settings = json.loads((tmp_path / "config.json").read_text()) | {"quantization_config": {"quant_method": "mxfp4"}}
+    (tmp_path / "config.json").write_text(json.dumps(settings))
+    found = load_quantized(tmp_path, torch.bfloat16).model
+    layers = read_quantized(tmp_path).layers
+    for name in ("gate_up_proj", "down_proj"):
+        parameter = found.get_parameter(f"model.layers.0.mlp.experts.{name}")
+        for expert in range(2):
+            weight = layers[f"model.layers.0.mlp.experts.{name}.{expert}"].weight
+            assert torch.equal(parameter[expert], dequantize_torch(weight).T)

@@ -18,7 +18,7 @@ disagree the checkpoint is refused.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -64,6 +64,8 @@ def read(source: Source) -> Iterator[tuple[str, Layer]]:
                 f"lists it under `ignore`. {AGAIN}"
             )
         scheme = _scheme_of(source, schemes, module)
+        if settings.get("kv_cache_scheme"):
+            scheme = replace(scheme, activations=Activations(unsupported="a quantized KV cache (kv_cache_scheme)"))
         yield module, _layer(source, module, scheme)
 
 
@@ -169,8 +171,13 @@ def _layer(source: Source, module: str, scheme: Scheme) -> Layer:
     else:
         weight = _integers(source, module, scheme)
     for name in (f"{module}.input_scale", f"{module}.input_global_scale", f"{module}.input_zero_point"):
-        if source.has(name):
-            source.tensor(name)
+        source.take(name)
+    zeros = f"{module}.weight_zero_point"
+    if scheme.symmetric and source.has(zeros) and source.tensor(zeros).any():
+        raise UsageError(
+            f"{source.where(zeros)}: tensor {zeros} is not 0, but {source.format.where.name} says that these weights "
+            f"are symmetric. {AGAIN}"
+        )
     bias, oddities = source.bias(module, weight.shape[0])
     return Layer(weight=weight, layout=scheme.format, bias=bias, activations=scheme.activations, oddities=oddities)
 

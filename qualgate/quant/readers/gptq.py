@@ -77,7 +77,7 @@ def _layer(source: Source, module: str, bits: int, group_size: int, v1: bool) ->
             "model was quantized to, or fetch it again."
         )
     groups = _groups(source, name, in_features, group_size)
-    meaning = f"{in_features} in_features in groups of {group_size}" if group_size > 0 else "one group"
+    meaning = f"{in_features} in_features at {bits} bits, in groups of {group_size if group_size > 0 else 'a row'}"
     scales = source.expect(f"{module}.scales", FLOATS, (groups, out_features), meaning)
     if out_features * bits % 32:
         raise UsageError(

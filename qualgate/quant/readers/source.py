@@ -63,7 +63,7 @@ class Source:
         return [name for name in self.entries if name not in self._taken]
 
     def take(self, name: str) -> None:
-        """Count a tensor as read that is read by other means."""
+        """Count a tensor as read that is read by other means or says nothing; it need not be there."""
         self._taken.add(name)
 
     def tensor(self, name: str) -> torch.Tensor:

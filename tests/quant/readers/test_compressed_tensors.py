@@ -190,6 +190,25 @@ def test_what_happens_to_inputs_is_known_or_named(tmp_path, inputs, to, unsuppor
     assert bool(unsupported) == bool(layer.activations.unsupported)
 
 
+def test_a_quantized_kv_cache_is_named_and_not_passed_over(tmp_path):
+    tensors = {"weight": torch.ones(4, 8, dtype=torch.int8), "weight_scale": torch.full((4, 1), 0.5)}
+    cache = {"num_bits": 8, "type": "float", "strategy": "tensor", "dynamic": False, "symmetric": True}
+    layer = read(tmp_path, tensors, config("int-quantized", integer(8, "channel"), kv_cache_scheme=cache))
+    assert "KV cache" in layer.activations.unsupported
+
+
+def test_zero_points_of_symmetric_weights_must_be_zero(tmp_path):
+    tensors = {
+        "weight": torch.ones(4, 8, dtype=torch.int8),
+        "weight_scale": torch.full((4, 1), 0.5),
+        "weight_zero_point": torch.zeros(4, 1, dtype=torch.int8),
+    }
+    assert read(tmp_path / "a", tensors, config("int-quantized", integer(8, "channel"))).weight.zero_points is None
+    tensors["weight_zero_point"][2] = 1
+    with pytest.raises(UsageError, match=r"weight_zero_point is not 0, but config\.json says"):
+        read(tmp_path / "b", tensors, config("int-quantized", integer(8, "channel")))
+
+
 def pack_tensors() -> dict[str, torch.Tensor]:
     return {
         "weight_packed": torch.tensor(words(np.random.default_rng(0).integers(0, 16, (8, 64)), 4)),

@@ -115,7 +115,7 @@ def test_gptqmodels_dynamic_gives_a_module_its_own_bits(tmp_path):
         (
             {"group_size": 16},
             UsageError,
-            r"scales is float16 \[3, 64\], expected .* \[6, 64\] \(96 in_features in groups",
+            r"scales is float16 \[3, 64\], expected .* \[6, 64\] \(96 in_features at 4 bits, in groups",
         ),
         ({"group_size": 40}, UsageError, "96 in_features, not a multiple of the group size 40"),
         ({"group_size": 0}, UsageError, "group_size is 0"),
