@@ -11,6 +11,7 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,7 @@ from qualgate.quant.awq import round_clipped, search_scale
 from qualgate.quant.folding import Folds
 from qualgate.quant.gptq import gptq
 from qualgate.quant.inputs import Inputs, output_error
-from qualgate.quant.layers import Group, decoder_layers, fused_with, linear_groups, watched
+from qualgate.quant.layers import Group, Reached, decoder_layers, fused_with, linear_groups, watched
 from qualgate.quant.layouts import layouts_of, tensors_of, weights_of
 from qualgate.quant.linear import QuantizedLinear
 from qualgate.quant.packing import quantize_weight
@@ -247,7 +248,8 @@ def _inputs_of(layer: nn.Module, group: Group, runs: list[_Run]) -> Inputs:
     found = Inputs()
     with watched(layer.get_submodule(group.linears[0]), found.see):
         for run in runs:
-            run.through(layer)
+            with suppress(Reached):
+                run.through(layer)
     return found
 
 

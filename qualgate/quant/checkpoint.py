@@ -188,7 +188,9 @@ def _check_kept(model_folder: Path, recipe: QuantizeRecipe, names: list[str], dt
 def float_model(folder: Path, dtype: str, device: str) -> PreTrainedModel:
     """The model in float32 on `device`, its weights rounded to `dtype`."""
     from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
 
+    logging.disable_progress_bar()
     model: Any = AutoModelForCausalLM.from_pretrained(
         folder, dtype=torch.float32, local_files_only=True, trust_remote_code=False, use_safetensors=True
     )

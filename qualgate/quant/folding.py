@@ -26,17 +26,17 @@ class Folds:
 
     def channels(self, group: Group) -> int:
         """How many scales of their own the group's inputs can have; 0 when nothing can be folded."""
-        width = self.layer.get_submodule(group.linears[0]).in_features
+        width = self._linear(group.linears[0]).in_features
         if group.norm:
-            return int(width)
+            return width
         if not group.linear:
             return 0
-        fed = int(self.layer.get_submodule(group.linear).out_features)
+        fed = self._linear(group.linear).out_features
         return fed if fed == width or self._head_width(group, fed) else 0
 
     def spread(self, group: Group, scale: torch.Tensor) -> torch.Tensor:
         """[channels] → [in_features]: grouped attention reads each of v's heads several times."""
-        width = self.layer.get_submodule(group.linears[0]).in_features
+        width = self._linear(group.linears[0]).in_features
         if len(scale) == width:
             return scale
         head = self._head_width(group, len(scale))
@@ -93,6 +93,11 @@ class Folds:
         if bias is not None:
             bias.copy_((bias / exact).to(self.dtype).to(bias.dtype))
         return exact
+
+    def _linear(self, name: str) -> nn.Linear:
+        module = self.layer.get_submodule(name)
+        assert isinstance(module, nn.Linear), f"{name} is no linear layer any more"
+        return module
 
     def _parameter(self, name: str) -> torch.Tensor | None:
         module, _, part = name.rpartition(".")

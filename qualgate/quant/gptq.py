@@ -103,7 +103,7 @@ def _inverse_factor(hessian: torch.Tensor, damping: float) -> torch.Tensor:
         try:
             lower = torch.linalg.cholesky(damped + damping * mean * torch.eye(len(damped), device=damped.device))
             return torch.linalg.cholesky(torch.cholesky_inverse(lower), upper=True)
-        except torch.linalg.LinAlgError:
+        except torch.linalg.LinAlgError:  # pyright: ignore[reportPrivateImportUsage]
             if damping > 10:
                 raise ArithmeticError("H cannot be inverted, however much it is damped") from None
             damping *= 10

@@ -67,10 +67,19 @@ def fused_with(name: str) -> tuple[str, ...]:
     return next((tuple(f"{parent}{dot}{part}" for part in parts) for parts in FUSED if own in parts), (name,))
 
 
+class Reached(Exception):
+    """The layer has come to the module that is watched; what follows need not be computed."""
+
+
 @contextmanager
 def watched(module: nn.Module, see: Callable[[torch.Tensor], None]) -> Iterator[None]:
-    """Inside the block `see` gets every input of `module`."""
-    handle = module.register_forward_pre_hook(lambda _, inputs: see(inputs[0]))
+    """Inside the block `see` gets every input of `module`, which then raises Reached instead of running."""
+
+    def stop(_: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+        see(inputs[0])
+        raise Reached
+
+    handle = module.register_forward_pre_hook(stop)
     try:
         yield
     finally:

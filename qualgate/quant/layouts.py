@@ -30,12 +30,9 @@ def weights_of(
     tensors: Mapping[str, torch.Tensor], layouts: Mapping[str, Mapping[str, Any]]
 ) -> tuple[dict[str, PackedWeight], dict[str, torch.Tensor]]:
     """The inverse: (packed weights, folded tensors). KeyError, TypeError or ValueError when they do not fit."""
-    weights = {
-        name: PackedWeight(
-            **{**layout, "shape": tuple(layout["shape"])},
-            **{part: tensors[f"{name}.{part}"] for part in TENSORS if f"{name}.{part}" in tensors},
-        )
-        for name, layout in layouts.items()
-    }
+    weights = {}
+    for name, layout in layouts.items():
+        parts: dict[str, Any] = {part: tensors[f"{name}.{part}"] for part in TENSORS if f"{name}.{part}" in tensors}
+        weights[name] = PackedWeight(**{**layout, **parts, "shape": tuple(layout["shape"])})
     folded = {name.removeprefix(_FOLDED): value for name, value in tensors.items() if name.startswith(_FOLDED)}
     return weights, folded

@@ -78,17 +78,18 @@ def parse_recipe(value: Any) -> QuantizeRecipe:
     for key, option in OPTIONS.items():
         if key in options and option.values and not any(_same(options[key], known) for known in option.values):
             raise UsageError(f"quantize: `{key}` is {_or(option.values)}, not {options[key]!r}.")
-    granularity = options.get("granularity", "")
+    chosen: dict[str, Any] = {key: value for key, value in options.items() if key in OPTIONS}
+    granularity = chosen.get("granularity", "")
     recipe = QuantizeRecipe(
         method=cast(Any, method),
         group_size=_group_size(method, options, granularity),
         bits=bits if method in CHOICES else 0,
-        symmetric=options.get("symmetric", method != "awq"),
-        clip=options.get("clip", ""),
+        symmetric=chosen.get("symmetric", method != "awq"),
+        clip=chosen.get("clip", ""),
         granularity=granularity,
-        element="" if options.get("element") == "e4m3" else options.get("element", ""),
-        exponent="" if options.get("exponent") == "floor" else options.get("exponent", ""),
-        activations=options.get("activations", "int8" if method == "smoothquant" else ""),
+        element="" if chosen.get("element") == "e4m3" else chosen.get("element", ""),
+        exponent="" if chosen.get("exponent") == "floor" else chosen.get("exponent", ""),
+        activations=chosen.get("activations", "int8" if method == "smoothquant" else ""),
         act_order=cast(Any, {True: "group", False: "", "static": "static"}[options.get("act_order", False)]),
         calibration=_calibration(method, options),
         keep=_keep(options.get("keep", {})),

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import load_file
 
 from qualgate.quant.floating import FP8, cast_fp8, cast_mxfp4, cast_mxfp8, cast_nvfp4
 from qualgate.quant.packing import quantize_weight
 from qualgate.quant.recipes import parse_recipe
 from qualgate_kernels.dequantize import dequantize_torch
+from qualgate_kernels.packed import pack_codes
 
 E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])
 weights = st.integers(0, 2**32 - 1).map(
@@ -154,3 +158,19 @@ def test_layers_that_servers_fuse_share_a_tensor_scale():
     absmax = torch.stack([one, other]).abs().max()
     scales = [float(cast_nvfp4(weight, None, absmax)[2]) for weight in (one, other)]
     assert scales == 2 * [pytest.approx(448 * 6 / float(absmax), rel=1e-6)]
+
+
+def test_codes_and_scales_are_those_llm_compressor_writes():
+    """Rows of a float16 weight, and what llm-compressor 0.14.0.1 made of them. Bit for bit."""
+    rows = load_file(Path(__file__).parent / "fixtures" / "llmcompressor_rows.safetensors")
+    weight = rows["weight"]
+    codes, scales = cast_fp8(weight)
+    assert torch.equal(codes, rows["fp8.codes"])
+    assert torch.equal(scales, rows["fp8.scales"])
+    codes, scales = cast_mxfp4(weight, "rounded")
+    assert torch.equal(pack_codes(codes, 4), rows["mxfp4.codes"])
+    assert torch.equal(scales, rows["mxfp4.scales"])
+    codes, scales, tensor_scale = cast_nvfp4(weight, None, rows["fused_absmax"])
+    assert torch.equal(pack_codes(codes, 4), rows["nvfp4.codes"])
+    assert torch.equal(scales.view(torch.uint8), rows["nvfp4.scales"])
+    assert torch.equal(tensor_scale.view(1), rows["nvfp4.tensor_scale"])

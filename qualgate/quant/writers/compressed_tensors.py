@@ -31,8 +31,6 @@ def tensors(name: str, weight: PackedWeight, activations: str = "") -> dict[str,
         }
         if weight.zero_points is not None:
             found["weight_zero_point"] = packed_words(zero_points(weight).T, weight.bits).T.contiguous()
-        if weight.g_idx is not None:
-            found["weight_g_idx"] = weight.g_idx
     elif format == "int-quantized":
         codes = unpack_codes(weight.codes, weight.bits, columns).to(torch.int16) - 2 ** (weight.bits - 1)
         found = {"weight": codes.to(torch.int8), "weight_scale": weight.scales}
@@ -52,6 +50,11 @@ def tensors(name: str, weight: PackedWeight, activations: str = "") -> dict[str,
 def format_of(name: str, weight: PackedWeight, activations: str = "") -> str:
     """The name of the format that holds `weight`. Raises UsageError when none does."""
     tiled = weight.block_rows not in (0, 1)
+    if weight.g_idx is not None:
+        raise UsageError(
+            f"{name} has act-order groups, which compressed-tensors no longer has (since 0.19 it refuses them). "
+            "Write it as gptq, or quantize with `act_order: static`."
+        )
     if weight.code == "int" and weight.offsets is None and not tiled:
         return "int-quantized" if activations else "pack-quantized"
     if weight.code == "e4m3" and weight.scales.dtype == torch.uint8 and weight.group_size == 32:
@@ -105,7 +108,6 @@ def _scheme(name: str, weight: PackedWeight, activations: str) -> dict[str, Any]
     elif weight.group_size:
         arguments |= {"strategy": "group", "group_size": weight.group_size}
         arguments["scale_dtype"] = "torch.uint8" if weight.scales.dtype == torch.uint8 else None
-        arguments["actorder"] = "group" if weight.g_idx is not None else None
     else:
         arguments["strategy"] = "tensor" if weight.block_rows == 0 else "channel"
     inputs = None

@@ -54,7 +54,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("awq", {"method": "awq", **CALIBRATED}),
     ("awq", {"method": "awq", "symmetric": True, **CALIBRATED}),
     ("awq", {"method": "int4", "symmetric": False, "keep": {"layers.1.*": "bf16"}}),
-    ("compressed-tensors", {"method": "gptq", "act_order": True, **CALIBRATED}),
+    ("compressed-tensors", {"method": "gptq", "act_order": "static", **CALIBRATED}),
     ("compressed-tensors", {"method": "gptq", "act_order": "static", "symmetric": False, **CALIBRATED}),
     ("compressed-tensors", {"method": "awq", **CALIBRATED}),
     ("compressed-tensors", {"method": "int3"}),
@@ -162,6 +162,7 @@ def test_awq_interleaves_columns_as_its_kernel_wants_them():
         ("awq", {"method": "gptq", "act_order": True, **CALIBRATED}, "no place for"),
         ("gptq", {"method": "int8", "activations": "int8"}, "only the compressed-tensors format"),
         ("compressed-tensors", {"method": "fp8", "element": "e5m2"}, "no format for"),
+        ("compressed-tensors", {"method": "gptq", "act_order": True, **CALIBRATED}, "act_order: static"),
     ],
 )
 def test_what_a_format_cannot_hold_is_refused_and_leaves_nothing(model, tmp_path, format, words, message):
