@@ -91,8 +91,10 @@ class PackedWeight:
             ("tensor_scale", (torch.float32,), ()),
             ("g_idx", (torch.int32,), (self.shape[1],)),
         ):
-            tensor = getattr(self, name)
-            if tensor is None and name not in ("codes", "scales"):
+            tensor: torch.Tensor | None = getattr(self, name)
+            if tensor is None:
+                if name in ("codes", "scales"):
+                    raise ValueError(f"{name}: expected a tensor, got None")
                 continue
             if tensor.dtype not in dtypes or tuple(tensor.shape) != shape:
                 raise ValueError(

@@ -157,7 +157,8 @@ def load_arm(spec: ArmSpec, cache_dir: str | Path, sampling: dict[str, Any], *, 
 
         checkpoint = load_quantized(folder, getattr(torch, spec.dtype))
         model, quantized, weights = checkpoint.model, checkpoint.packed_bytes, checkpoint.weights
-        if spec.is_baseline and next(model.get_output_embeddings().parameters(), None) is None:
+        head = model.get_output_embeddings()
+        if spec.is_baseline and head is not None and next(head.parameters(), None) is None:
             raise NotInThisVersion(
                 f"{folder}: its output head is quantized, and a baseline's must be a float: drift is measured with it."
             )

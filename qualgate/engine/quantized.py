@@ -97,8 +97,8 @@ def _weightless() -> Iterator[None]:
     """Inside the block, parameters are made without storage: a model's float weights may not fit into memory."""
     whole = nn.Module.register_parameter
 
-    def register(module: nn.Module, name: str, param: nn.Parameter | None) -> None:
-        whole(module, name, param if param is None else nn.Parameter(param.to("meta"), requires_grad=False))
+    def register(self: nn.Module, name: str, param: nn.Parameter | None) -> None:
+        whole(self, name, param if param is None else nn.Parameter(param.to("meta"), requires_grad=False))
 
     nn.Module.register_parameter = register
     try:

@@ -56,7 +56,7 @@ def recognise(folder: Path) -> Format | None:
     """
     config = read_json(folder / "config.json")
     for key in ("quantization_config", "compression_config"):
-        settings = config.get(key)
+        settings: Any = config.get(key)
         if settings is not None and not isinstance(settings, dict):
             raise UsageError(
                 f"{folder / 'config.json'}: {key} is {type(settings).__name__}, expected a JSON object. {_AGAIN}"
@@ -75,7 +75,7 @@ def recognise(folder: Path) -> Format | None:
         return Format(method="gguf", settings={}, where=files[0])
     metadata = file_metadata(folder)
     if metadata.get("gptq_bits", "").isdigit():
-        settings: dict[str, Any] = {
+        settings = {
             "bits": int(metadata["gptq_bits"]),
             "group_size": _number(metadata.get("gptq_group_size", "-1")),
             "desc_act": metadata.get("gptq_desc_act") == "True",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,12 +44,17 @@ class GGUFFile:
 
 def open_gguf(path: Path) -> GGUFFile:
     """Raises UsageError when the `gguf` package is missing or the file is damaged, naming the tensor where it can."""
+    stat = path.stat()
+    return _read(path, stat.st_size, stat.st_mtime_ns)
+
+
+@lru_cache(maxsize=1)  # a vocabulary in the header takes seconds, and every question about the folder asks for it
+def _read(path: Path, size: int, mtime_ns: int) -> GGUFFile:
     try:
         from gguf import GGMLQuantizationType, GGUFReader
         from gguf.constants import GGML_QUANT_SIZES
     except ImportError:
         raise UsageError(f"{path} is a GGUF file, and reading it needs: pip install 'qualgate[gguf]'") from None
-    size = path.stat().st_size
     with path.open("rb") as stream:
         head = stream.read(24)
     if len(head) < 24 or head[:4] != b"GGUF":

@@ -12,7 +12,6 @@ from rich.table import Table
 from rich.text import Text
 
 from qualgate.report.render import bytes_text
-from qualgate.report.terminal import WIDTH_WITHOUT_TERMINAL
 from qualgate.visible import visible_line
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ def print_inspection(
     """Print to stdout; colours only on a terminal. Names come from files, so they are made visible."""
     console = Console(highlight=False)
     if not console.is_terminal:
-        console = Console(highlight=False, width=max(WIDTH_WITHOUT_TERMINAL, 180))
+        console = Console(highlight=False, width=1000)  # nothing is cut in a file or a pipe
     by_name = {one.name: one for one in differences}
     table = _table(_COLUMNS + ((("rel. error", "right"), ("SQNR", "right")) if differences else ()))
     for tensor in report.tensors:
@@ -76,7 +75,7 @@ def print_inspection(
 def _table(columns: tuple[tuple[str, str], ...]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for name, justify in columns:
-        table.add_column(name, justify=justify, no_wrap=name != "tensor")  # type: ignore[arg-type]
+        table.add_column(name, justify=justify, no_wrap=name != "tensor", overflow="fold")  # type: ignore[arg-type]
     return table
 
 
@@ -87,7 +86,7 @@ def _row(tensor: TensorReport) -> list[Text | str]:
         tensor.format,
         tensor.layout,
         " x ".join(map(str, tensor.shape)) or "scalar",
-        bytes_text(tensor.nbytes),
+        f"{tensor.nbytes:,}",
         f"{tensor.effective_bits:.2f}",
         *("–" if number is None else f"{number:.4g}" for number in numbers),
         *("–" if share is None else f"{share:.1%}" for share in (tensor.zeros, tensor.saturated)),

@@ -97,7 +97,9 @@ def _schemes(format: Format) -> list[Scheme]:
             raise NotInThisVersion(
                 f"{where}: format {str(kind)!r:.40} is not read. Formats that are: {', '.join(_FORMATS)}."
             )
-        block, targets = weights.get("block_structure"), group.get("targets")
+        block, targets = weights.get("block_structure"), group.get("targets") or []
+        if not isinstance(targets, list) or not all(isinstance(target, str) for target in targets):
+            raise UsageError(f"{where}: targets is {targets!s:.40}, expected a list of names. {AGAIN}")
         schemes.append(
             Scheme(
                 format=kind,
@@ -107,7 +109,7 @@ def _schemes(format: Format) -> list[Scheme]:
                 group_size=max(0, _whole(where, weights, "group_size", -1, 0)),
                 block=_block(where, block) if block else None,
                 symmetric=weights.get("symmetric") is not False,
-                targets=tuple(target for target in targets or [] if isinstance(target, str)),
+                targets=tuple(targets),
                 activations=_activations(group.get("input_activations")),
             )
         )

@@ -158,7 +158,7 @@ def _floats(source: Source, module: str, attributes: dict[str, Any], parts: tupl
     )
 
 
-def _sharing(high: int, wide: int, rows: int, columns: int) -> dict[str, int]:
+def _sharing(high: int, wide: int, rows: int, columns: int) -> dict[str, Any]:
     """group_size and block_rows; a block as wide or high as the weight is "all of it"."""
     return {
         "group_size": 0 if wide == columns else wide,

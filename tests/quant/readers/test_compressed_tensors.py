@@ -231,6 +231,7 @@ def pack_tensors() -> dict[str, torch.Tensor]:
         (integer(4, "group", 32), {"sparsity_config": {"format": "sparse-24-bitmask"}}, NotInThisVersion, "sparsity"),
         (integer(4, "group", 32), {"config_groups": {}}, UsageError, "no target of"),
         (integer(4, "group", 32), {"config_groups": {"g": {}}}, UsageError, "has no `weights`"),
+        (integer(4, "group", 32), {"config_groups": {"g": {"weights": {}, "targets": 7}}}, UsageError, "targets is 7"),
         (integer(4, "group", 32), {"config_groups": None}, UsageError, "does not say config_groups"),
         (integer(4, "group", 32, symmetric=False), {}, UsageError, "weight_zero_point"),
     ],

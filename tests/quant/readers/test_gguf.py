@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 import torch
 
 from qualgate.errors import NotInThisVersion, UsageError
 from qualgate.quant.formats import recognise
+from qualgate.quant.gguf_file import _read
 from qualgate.quant.readers import read_quantized
 from qualgate_kernels.dequantize import dequantize_torch
 
@@ -119,7 +122,8 @@ def test_a_damaged_file_is_named(tmp_path):
 
 def test_without_the_package_the_extra_to_install_is_named(tmp_path, monkeypatch):
     folder = written(tmp_path, {"blk.0.ffn_up.weight": ("Q8_0", blocks("Q8_0", 4, 32))})
-    monkeypatch.setitem(__import__("sys").modules, "gguf", None)
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    _read.cache_clear()
     with pytest.raises(UsageError, match=r"pip install 'qualgate\[gguf\]'"):
         read_quantized(folder)
 
