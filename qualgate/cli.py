@@ -197,6 +197,9 @@ def inspect(
     tensor: Annotated[str | None, typer.Option("--tensor", help="write this tensor, dequantized, to --out")] = None,
     out: Annotated[Path | None, typer.Option("--out", help="safetensors file for --tensor: float32 [out, in]")] = None,
     compare: Annotated[Path | None, typer.Option("--compare", help="another form of the same model: the truth")] = None,
+    determinism: Annotated[
+        str | None, typer.Option("--determinism", metavar="EVALSET", help="do 8 of its cases give the same bits again?")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Say what a checkpoint really holds: each tensor's format, size, statistics and oddities."""
@@ -210,6 +213,9 @@ def inspect(
         shape = inspection.write_tensor(model, tensor, out)
         typer.echo(f"written: {out} (float32 {' x '.join(map(str, shape))})")
         return
+    if determinism is not None:
+        _determinism(model, determinism, as_json)
+        return
     with shown_progress("tensors") as progress:
         report = inspection.inspect(model, progress)
         differences, unmatched = inspection.compare(model, compare, progress) if compare else ((), ())
@@ -217,6 +223,20 @@ def inspect(
         typer.echo(inspection_as_json(report, differences, unmatched))
     else:
         print_inspection(report, differences, unmatched)
+
+
+def _determinism(model: Path, evalset: str, as_json: bool) -> None:
+    from dataclasses import asdict
+
+    from qualgate import evalsets
+    from qualgate.engine.determinism import model_determinism
+    from qualgate.engine.load import choose_device
+    from qualgate.report.determinism import determinism_lines
+
+    cases = evalsets.load(evalset, Path.cwd()).cases
+    spread = [cases[index * len(cases) // 8] for index in range(8)] if len(cases) > 8 else list(cases)
+    found = model_determinism(model, spread, device=choose_device("auto"))
+    typer.echo(json.dumps(asdict(found), indent=2) if as_json else "\n".join(determinism_lines(found)))
 
 
 @config_app.command("schema")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 WORST = 3  # layers named
@@ -20,15 +21,17 @@ def coverage_lines(found: dict[str, Any]) -> list[str]:
         f"{traffic['activation_cases']} cases run through the model",
         f"  range              {_number(found['range']['min'])} at the worst layer, "
         f"{_number(found['range']['p1_over_channels'])} at the 1st percentile of channels; "
-        f"clipped energy {_number(found['range']['clipped_energy_max'])}",
-        f"  outlier channels   {_number(found['outlier_channels']['min'])} covered at the worst layer",
+        f"clipped energy {_number(found['range']['clipped_energy_max'])}{_at(found, 'clipped_energy', max)}",
+        f"  outlier channels   {_number(found['outlier_channels']['min'])} covered at the worst layer"
+        + _at(found, "outliers", min),
         "  n-grams (1, 2, 3)  "
         + ", ".join(_number(gram["share"]) for gram in found["ngrams"].values())
         + " of the traffic's; unseen mass of the calibration "
         + ", ".join(_number(gram["good_turing_unseen"]) for gram in found["ngrams"].values()),
         f"  strata             smallest ratio {_number(strata['min_ratio'])} ({strata['least_covered'] or 'none'}), "
         f"Jensen-Shannon {_number(strata['divergence'])} nats, tool schemas known {_number(strata['tools'])}",
-        f"  centroid distance  {_number(found['centroid_distance']['max'])} spreads at the worst layer",
+        f"  centroid distance  {_number(found['centroid_distance']['max'])} spreads at the worst layer"
+        + _at(found, "centroid_distance", max),
         f"  leakage            {leakage['grams']} runs of 13 words and {leakage['same']} whole cases shared",
     ]
     if leakage["cases"]:
@@ -42,6 +45,12 @@ def coverage_lines(found: dict[str, Any]) -> list[str]:
         word = {True: "ok  ", False: "LOW " if ">=" in flag["bound"] else "HIGH", None: "?   "}[flag["met"]]
         lines.append(f"  {word} {flag['name']} {_number(flag['value'])} (suggested {flag['bound']})")
     return lines
+
+
+def _at(found: dict[str, Any], name: str, worst: Callable[..., dict[str, Any]]) -> str:
+    """Where the worst value of one of the layers' numbers is."""
+    sites = [site for site in found["sites"] if site.get(name) is not None]
+    return f" ({worst(sites, key=lambda site: site[name])['site']})" if sites else ""
 
 
 def _number(value: float | None) -> str:

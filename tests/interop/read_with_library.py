@@ -21,12 +21,7 @@ def with_gptqmodel(folder: str):
     with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
         method = json.load(file)["quantization_config"]["quant_method"]
     backend = BACKEND.AWQ_TORCH if method == "awq" else BACKEND.GPTQ_TORCH
-    model = GPTQModel.load(folder, device="cpu", backend=backend, dtype=torch.float32).model
-    weights = {}
-    for name, module in model.named_modules():
-        if hasattr(module, "qweight"):
-            weights[name] = module.dequantize_weight().detach().T.float()  # theirs is [in, out]
-    return model, weights
+    return GPTQModel.load(folder, device="cpu", backend=backend, dtype=torch.float32).model
 
 
 def with_transformers(folder: str):
@@ -37,17 +32,16 @@ def with_transformers(folder: str):
     # bfloat16: the library decompresses its 4-bit floats to it, and refuses to multiply that with anything else.
     with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
         dtype = torch.bfloat16 if "fp4" in file.read() else torch.float32
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True).eval()
-    weights = {}
-    with torch.no_grad():
-        for name, module in model.named_modules():
-            if hasattr(module, "weight_scale"):
-                scheme = module.quantization_scheme
-                scheme.input_activations = None  # the weight alone
-                width = getattr(module, "in_features", None) or module.weight.shape[1]
-                weights[name] = module(torch.eye(width, dtype=dtype)).T.float().contiguous()
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True).eval()
-    return model, weights
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True).eval()
+
+
+def weights_of(model):
+    """Of a model that has run: compressed-tensors decompresses its layers in the first forward pass."""
+    for name, module in model.named_modules():
+        if hasattr(module, "qweight"):
+            yield name, module.dequantize_weight().T  # gptqmodel's are [in, out]
+        elif hasattr(module, "weight_scale"):
+            yield name, module.weight
 
 
 def main() -> None:
@@ -55,13 +49,13 @@ def main() -> None:
     from safetensors.torch import save_file
 
     library, folder, out, prompt, new_tokens = sys.argv[1:]
-    model, weights = {"gptqmodel": with_gptqmodel, "transformers": with_transformers}[library](folder)
+    model = {"gptqmodel": with_gptqmodel, "transformers": with_transformers}[library](folder)
     ids = torch.tensor([json.loads(prompt)])
     with torch.no_grad():
         for _ in range(int(new_tokens)):
             ids = torch.cat([ids, model(input_ids=ids, use_cache=False).logits[:, -1:].argmax(-1)], 1)
-    assert weights, "no quantized layer was found"
-    tensors = {name: weight.contiguous() for name, weight in weights.items()}
+        tensors = {name: weight.detach().float().contiguous() for name, weight in weights_of(model)}
+    assert tensors, "no quantized layer was found"
     save_file({**tensors, "tokens": ids[0]}, out)
     os._exit(0)  # gptqmodel leaves threads that never end
 
