@@ -133,3 +133,45 @@ def test_bfloat16_tensors_stay_plain(tmp_path):
     tensors = {"blk.0.ffn_up.weight": ("Q8_0", blocks("Q8_0", 4, 32)), "token_embd.weight": ("BF16", bits)}
     found = read_quantized(written(tmp_path, tensors)).tensors["model.embed_tokens.weight"]
     assert torch.equal(found, torch.tensor([[1.0, -2.0]]).bfloat16())
+
+
+def test_a_gguf_beside_config_and_tokenizer_runs_as_its_floats_do(tmp_path):
+    """Rows of q and k permuted, embeddings and head quantized too: everything but the norms is Q8_0."""
+    import shutil
+
+    from safetensors.torch import load_file, save_file
+
+    from qualgate.engine.load import load_arm
+    from qualgate.quant.readers.gguf import _PARTS, _WHOLE
+    from qualgate.records import ArmSpec
+    from tests.tiny_models import save_tiny_model
+
+    plain = save_tiny_model(tmp_path / "model", dtype="float32")
+    floats = load_file(plain / "model.safetensors")
+    stored = {}
+    for name, tensor in floats.items():
+        if tensor.dim() == 2:
+            raw = gguf.quantize(tensor.numpy(), gguf.GGMLQuantizationType.Q8_0)
+            floats[name] = torch.tensor(gguf.dequantize(raw, gguf.GGMLQuantizationType.Q8_0))
+            if name.endswith(("q_proj.weight", "k_proj.weight")):
+                raw = permuted(raw, 4 if "q_proj" in name else 2)
+            kind = "Q8_0"
+        else:
+            raw, kind = tensor.numpy(), "F32"
+        parts = name.removesuffix(".weight").split(".")
+        whole = {target: own for own, target in _WHOLE.items()}.get(".".join(parts))
+        layer = {target: own for own, target in _PARTS.items()}.get(".".join(parts[3:]))
+        stored[f"{whole or f'blk.{parts[2]}.{layer}'}.weight"] = (kind, raw)
+    folder = written(tmp_path / "gguf", stored, "llama", heads=4, kv=2)
+    for file in plain.iterdir():
+        if file.suffix != ".safetensors":
+            shutil.copy(file, folder)
+    save_file(floats, plain / "model.safetensors", {"format": "pt"})
+    found, expected = (
+        load_arm(ArmSpec(name="v", model=str(one), dtype="float32"), tmp_path, {}, device="cpu")
+        for one in (folder, plain)
+    )
+    ids = torch.arange(40).view(2, 20)
+    with torch.inference_mode():
+        assert torch.equal(found.model(ids).logits, expected.model(ids).logits)
+    assert found.footprint.quantized_bytes > 0
