@@ -1,4 +1,4 @@
-"""Writes the shipped evalsets: NAME.yaml and NAME.jsonl of each family.
+"""Writes the shipped evalsets, NAME.yaml and NAME.jsonl of each family, and the calibration set beside them.
 
     python -m qualgate_evalsets.generate [--seed N] [--out DIR] [--cases N]
 
@@ -24,6 +24,9 @@ from qualgate.identity import case_hash
 from qualgate.refmodel import PATH
 
 SEED = 20260
+CALIBRATION = "calibration"
+CALIBRATION_SEED = 20261
+CALIBRATION_CASES = 128
 CASES = 400
 VERSION = 2
 OVERLAP = 0.9  # no two cases of a set share more of their five-grams
@@ -90,6 +93,54 @@ def eval_cases(name: str, seed: int, count: int, tokenizer: Tokenizer) -> list[d
     return cases
 
 
+def words(case: dict[str, Any]) -> list[str]:
+    """The words of what is said in a case, question and answer, without signs and letter case."""
+    said = [*(message["content"] for message in case["messages"]), case["answer"]]
+    return re.findall(r"\w+", " ".join(said).lower())
+
+
+def thirteen_grams(case: dict[str, Any]) -> set[tuple[str, ...]]:
+    """All runs of 13 words of a case; of a shorter one the whole."""
+    said = words(case)
+    return {tuple(said[start : start + 13]) for start in range(max(1, len(said) - 12))}
+
+
+def calibration_cases(seed: int, count: int, exam: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """`count` cases of the families in turn, drawn from the training side at the exam's levels.
+
+    None shares 13 words in a row with a case of `exam`, so that no quantizer sees what it is judged by.
+    """
+    rng = random.Random(f"{CALIBRATION}/{seed}")
+    seen = {gram for case in exam for gram in thirteen_grams(case)}
+    cases: list[dict[str, Any]] = []
+    while len(cases) < count:
+        name = FAMILIES[len(cases) % len(FAMILIES)]
+        templates = list(family(name).TEMPLATES)
+        template = templates[len(cases) // len(FAMILIES) % len(templates)]
+        case = draw_case(name, rng, "train", rng.uniform(*LEVELS[name]), template)
+        grams = thirteen_grams(case)
+        if not grams & seen:
+            seen |= grams
+            cases.append({"id": f"{CALIBRATION}-{len(cases) + 1:04}", **case})
+    return cases
+
+
+def calibration_manifest(seed: int, jsonl: bytes) -> str:
+    """The YAML beside the calibration set's JSONL."""
+    return "\n".join(
+        [
+            f"name: {CALIBRATION}",
+            "kind: calibration",
+            f"version: {VERSION}",
+            'description: "What quantizers may see: all seven families, no case or value of an evalset"',
+            "generator: qualgate_evalsets.generate",
+            f"seed: {seed}",
+            f"sha256: {sha256(jsonl).hexdigest()}",
+            "",
+        ]
+    )
+
+
 def manifest(name: str, seed: int, jsonl: bytes) -> str:
     """The NAME.yaml beside NAME.jsonl."""
     description, metrics = ABOUT[name]
@@ -112,9 +163,21 @@ def manifest(name: str, seed: int, jsonl: bytes) -> str:
 def write(name: str, seed: int, count: int, out: Path, tokenizer: Tokenizer) -> None:
     cases = eval_cases(name, seed, count, tokenizer)
     assert len({case_hash(case) for case in cases}) == count
-    jsonl = "".join(json.dumps(case, ensure_ascii=False) + "\n" for case in cases).encode()
+    jsonl = as_lines(cases)
     (out / f"{name}.jsonl").write_bytes(jsonl)
     (out / f"{name}.yaml").write_text(manifest(name, seed, jsonl), encoding="utf-8")
+
+
+def write_calibration(seed: int, count: int, out: Path) -> None:
+    """Write the calibration set that belongs to the evalsets in `out`."""
+    exam = [json.loads(line) for name in FAMILIES for line in (out / f"{name}.jsonl").open(encoding="utf-8")]
+    jsonl = as_lines(calibration_cases(seed, count, exam))
+    (out / f"{CALIBRATION}.jsonl").write_bytes(jsonl)
+    (out / f"{CALIBRATION}.yaml").write_text(calibration_manifest(seed, jsonl), encoding="utf-8")
+
+
+def as_lines(cases: list[dict[str, Any]]) -> bytes:
+    return "".join(json.dumps(case, ensure_ascii=False) + "\n" for case in cases).encode()
 
 
 def main() -> None:
@@ -122,12 +185,16 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent)
     parser.add_argument("--cases", type=int, default=CASES, help="cases a set")
+    parser.add_argument("--calibration-seed", type=int, default=CALIBRATION_SEED)
+    parser.add_argument("--calibration-cases", type=int, default=CALIBRATION_CASES)
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     tokenizer = Tokenizer.from_file(str(PATH / "tokenizer.json"))
     for name in FAMILIES:
         write(name, arguments.seed, arguments.cases, arguments.out, tokenizer)
         print(f"{name}: {arguments.cases} cases in {arguments.out}")
+    write_calibration(arguments.calibration_seed, arguments.calibration_cases, arguments.out)
+    print(f"{CALIBRATION}: {arguments.calibration_cases} cases in {arguments.out}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,8 @@
-"""Evalsets: NAME.yaml and NAME.jsonl, read strictly. Every fault of a set is named with its file and line."""
+"""Evalsets and calibration sets: NAME.yaml and NAME.jsonl, read strictly, every fault named with its file and line.
+
+An evalset judges, a calibration set (`kind: calibration`) is what a quantizer may see. Neither is taken for the other:
+a variant calibrated on the cases that judge it has seen its exam.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +12,14 @@ import os
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 from pydantic import Field, field_validator
 
 from qualgate.documents import ABSENT, Document, Fault, Written, as_model, nearest, quote, read_yaml, refuse, stated
 from qualgate.errors import UsageError
 from qualgate.metrics import METRICS, PLANNED
-from qualgate.records import Case, Evalset
+from qualgate.records import CalibrationSet, Case, Evalset
 
 MAX_LINE = 8 * 2**20  # bytes
 ROLES = ("system", "user", "assistant", "tool")
@@ -23,15 +27,12 @@ NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 SCORED = tuple(name for name, metric in METRICS.items() if metric.kind == "quality")
 
 
-class EvalsetFile(Written):
-    """NAME.yaml."""
+class _SetFile(Written):
+    """What every NAME.yaml says."""
 
     name: str = Field(pattern=f"^{NAME}$")
     version: str
-    metrics: list[str] = Field(min_length=1)
     description: str = ""
-    lenient: list[str] = []  # modes of the JSON reader
-    normalizers: list[str] = []  # of exact_match, in order
     sha256: str = Field(default=ABSENT, pattern="^[0-9a-f]{64}$")  # of NAME.jsonl's bytes
     generator: str = ABSENT
     seed: int = ABSENT
@@ -40,6 +41,21 @@ class EvalsetFile(Written):
     @classmethod
     def _whole_numbers_are_versions(cls, value: Any) -> Any:
         return str(value) if type(value) is int else value
+
+
+class CalibrationFile(_SetFile):
+    """NAME.yaml of a calibration set. It judges nothing, so it has no metrics."""
+
+    kind: Literal["calibration"]
+
+
+class EvalsetFile(_SetFile):
+    """NAME.yaml of an evalset."""
+
+    kind: Literal["evalset", "calibration"] = "evalset"  # "calibration" never gets here: see `_read`
+    metrics: list[str] = Field(min_length=1)
+    lenient: list[str] = []  # modes of the JSON reader
+    normalizers: list[str] = []  # of exact_match, in order
 
     @field_validator("metrics")
     @classmethod
@@ -92,9 +108,19 @@ def shipped_folder() -> Path:
     return Path(__file__).resolve().parents[1] / "evalsets"
 
 
-def shipped() -> tuple[str, ...]:
-    """Names of the shipped sets."""
-    return tuple(sorted(path.stem for path in shipped_folder().glob("*.yaml") if path.with_suffix(".jsonl").exists()))
+Kind = Literal["evalset", "calibration"]
+
+
+@lru_cache(maxsize=2)
+def shipped(kind: Kind = "evalset") -> tuple[str, ...]:
+    """Names of the shipped sets of one kind."""
+    found = (path for path in shipped_folder().glob("*.yaml") if path.with_suffix(".jsonl").exists())
+    return tuple(sorted(path.stem for path in found if _kind(read_yaml(path)) == kind))
+
+
+def _kind(document: Document) -> Kind:
+    calibrates = isinstance(document.value, dict) and document.value.get("kind") == "calibration"
+    return "calibration" if calibrates else "evalset"
 
 
 def is_path(ref: str) -> bool:
@@ -107,17 +133,19 @@ def name_of(ref: str) -> str:
     return Path(ref).stem if is_path(ref) else ref
 
 
-def locate(ref: str, relative_to: Path) -> Path:
-    """The YAML file that `ref` names. UsageError when there is none."""
+def locate(ref: str, relative_to: Path, kind: Kind | None = None) -> Path:
+    """The YAML file that `ref` names; a bare name is a shipped set of `kind`, or of either. UsageError without one."""
+    what = "calibration set" if kind == "calibration" else "evalset"
     if is_path(ref):
         path = relative_to / ref
         if os.path.isfile(path):  # Path.is_file raises for a name that is too long
             return path
-        raise UsageError(f"no evalset at {path}")
-    if ref in shipped():
+        raise UsageError(f"no {what} at {path}")
+    known = shipped(kind) if kind else (*shipped(), *shipped("calibration"))
+    if ref in known:
         return shipped_folder() / f"{ref}.yaml"
     raise UsageError(
-        f"no shipped evalset {quote(ref)}{nearest(ref, shipped())} For a set of your own, write its path: ./{ref}.yaml"
+        f"no shipped {what} {quote(ref)}{nearest(ref, known)} For a set of your own, write its path: ./{ref}.yaml"
     )
 
 
@@ -126,20 +154,41 @@ def locate(ref: str, relative_to: Path) -> Path:
 
 def load(ref: str, relative_to: Path) -> Evalset:
     """The evalset `ref` names, checked whole. UsageError lists its faults: the first 20, and how many more."""
-    evalset, faults = _read(locate(ref, relative_to))
-    if faults or evalset is None:
+    path = locate(ref, relative_to, "evalset")
+    found = read(path)
+    if isinstance(found, Evalset):
+        return found
+    raise UsageError(f"{path} is a calibration set, which judges nothing: name an evalset")
+
+
+def load_calibration(ref: str, relative_to: Path) -> CalibrationSet:
+    """The calibration set `ref` names, checked whole. UsageError lists its faults; an evalset is refused."""
+    path = locate(ref, relative_to, "calibration")
+    found = read(path)
+    if isinstance(found, CalibrationSet):
+        return found
+    raise UsageError(
+        f"{path} is an evalset: a variant calibrated on it has seen its exam. Name a calibration set (`kind: "
+        "calibration`, no `metrics`) whose cases stand in no evalset, such as the shipped one: calibration"
+    )
+
+
+def read(path: Path) -> Evalset | CalibrationSet:
+    """The set of either kind whose YAML is `path`, checked whole. UsageError lists its faults."""
+    found, faults = _read(path)
+    if faults or found is None:
         refuse(faults)
-    return evalset
+    return found
 
 
 def check(path: Path) -> tuple[Fault, ...]:
-    """Every fault of the set whose YAML is `path`; nothing when it is fine."""
+    """Every fault of the set of either kind whose YAML is `path`; nothing when it is fine."""
     return tuple(sorted(_read(path)[1]))
 
 
-def _read(path: Path) -> tuple[Evalset | None, list[Fault]]:
+def _read(path: Path) -> tuple[Evalset | CalibrationSet | None, list[Fault]]:
     document = read_yaml(path)
-    header, faults = as_model(EvalsetFile, document)
+    header, faults = as_model(CalibrationFile if _kind(document) == "calibration" else EvalsetFile, document)
     data = path.with_suffix(".jsonl")
     if header is None:
         return None, faults
@@ -157,21 +206,21 @@ def _read(path: Path) -> tuple[Evalset | None, list[Fault]]:
     if not reader.lines:
         faults.append(Fault(data, 1, "no cases"))
     faults += _hash_faults(document, header, reader.sha256, path)
-    evalset = Evalset(
-        name=header.name,
-        version=header.version,
-        sha256=reader.sha256,
-        metrics=tuple(header.metrics),
-        lenient=tuple(header.lenient),
-        normalizers=tuple(header.normalizers),
-        description=header.description,
-        path=str(path),
-        cases=cases,
-    )
-    return evalset, faults
+    common: dict[str, Any] = {
+        "name": header.name,
+        "version": header.version,
+        "sha256": reader.sha256,
+        "description": header.description,
+        "path": str(path),
+        "cases": cases,
+    }
+    if not isinstance(header, EvalsetFile):
+        return CalibrationSet(**common), faults
+    kept = {name: tuple(getattr(header, name)) for name in ("metrics", "lenient", "normalizers")}
+    return Evalset(**common, **kept), faults
 
 
-def _hash_faults(document: Document, header: EvalsetFile, sha256: str, path: Path) -> Iterator[Fault]:
+def _hash_faults(document: Document, header: _SetFile, sha256: str, path: Path) -> Iterator[Fault]:
     if header.sha256 is None:
         if path.resolve().parent == shipped_folder().resolve():
             yield document.fault((), f"a shipped set states its hash; add `sha256: {sha256}`")
@@ -186,8 +235,9 @@ def _hash_faults(document: Document, header: EvalsetFile, sha256: str, path: Pat
 class _CaseReader:
     """Cases of one JSONL file, read line by line. Once `cases()` is spent, `sha256` and `faults` are whole."""
 
-    def __init__(self, path: Path, header: EvalsetFile) -> None:
-        self.path, self.header = path, header
+    def __init__(self, path: Path, header: _SetFile) -> None:
+        self.path, self.name = path, header.name
+        self.header = header if isinstance(header, EvalsetFile) else None  # None: cases that nothing scores
         self.lines = 0
         self.faults: list[Fault] = []
         self._digest = hashlib.sha256()
@@ -207,7 +257,7 @@ class _CaseReader:
                 for message in self._faults_of(body):
                     self._fault(message)
                 if len(self.faults) == before:
-                    yield Case(evalset=self.header.name, body=body)
+                    yield Case(evalset=self.name, body=body)
 
     def _fault(self, message: str) -> None:
         from qualgate.scoring.outcome import one_line
@@ -250,27 +300,21 @@ class _CaseReader:
         yield from self._identity_faults(body)
         yield from _prompt_faults(body)
         tokens = body.get("max_new_tokens")
-        if type(tokens) is not int or tokens < 1:
+        if (self.header or "max_new_tokens" in body) and (type(tokens) is not int or tokens < 1):
             yield f"`max_new_tokens` must be a whole number from 1, {_found(body, 'max_new_tokens')}"
+        if self.header is None:
+            if not isinstance(body.get("answer", ""), str):
+                yield f"`answer`, which is read after the prompt, must be a text; {_found(body, 'answer')}"
+            return
         metrics = self.header.metrics
         if "exact_match" in metrics:
-            yield from self._reference_faults(body)
+            yield from _reference_faults(body, self.header.normalizers)
         if "numeric" in metrics:
             yield from _number_faults(body)
         if "json.schema" in metrics:
             yield from _schema_faults(body)
         if any(metric.startswith("tool_call.") for metric in metrics):
             yield from _tool_faults(body)
-
-    def _reference_faults(self, body: dict[str, Any]) -> Iterator[str]:
-        from qualgate.scoring.text import normalize
-
-        answer = body.get("answer")
-        if not isinstance(answer, str):
-            yield f"exact_match needs `answer`, a text; {_found(body, 'answer')}"
-        elif not normalize(answer, self.header.normalizers):
-            after = " after the set's normalizers" if answer else ""
-            yield f"`answer` {quote(answer)} is empty{after}, so an answer that says nothing would be right"
 
     def _identity_faults(self, body: dict[str, Any]) -> Iterator[str]:
         case_id = body.get("id")
@@ -311,6 +355,17 @@ def _prompt_faults(body: dict[str, Any]) -> Iterator[str]:
             yield f"messages[{index}].role must be one of {', '.join(ROLES)}; {_found(message, 'role')}"
     if isinstance(messages[-1], dict) and messages[-1].get("role") in ("system", "assistant"):
         yield f"the last message must be the user's or a tool's, found {messages[-1]['role']!r}"
+
+
+def _reference_faults(body: dict[str, Any], normalizers: list[str]) -> Iterator[str]:
+    from qualgate.scoring.text import normalize
+
+    answer = body.get("answer")
+    if not isinstance(answer, str):
+        yield f"exact_match needs `answer`, a text; {_found(body, 'answer')}"
+    elif not normalize(answer, normalizers):
+        after = " after the set's normalizers" if answer else ""
+        yield f"`answer` {quote(answer)} is empty{after}, so an answer that says nothing would be right"
 
 
 def _number_faults(body: dict[str, Any]) -> Iterator[str]:

@@ -9,7 +9,16 @@ from typing import Any
 
 from qualgate import evalsets
 from qualgate.config import GateFile
-from qualgate.engine.load import check_fits, check_model, choose_device, identify, parameter_count, vocabulary
+from qualgate.engine.load import (
+    check_fits,
+    check_model,
+    check_weights,
+    choose_device,
+    identify,
+    parameter_count,
+    recognise,
+    vocabulary,
+)
 from qualgate.engine.prompts import Renderer, context_length
 from qualgate.errors import UsageError
 from qualgate.identity import content_hash
@@ -37,6 +46,7 @@ def make_plan(gate: GateFile) -> Plan:
     for folder in dict.fromkeys(arm.model for arm in arms):
         check_model(Path(folder))
     for arm in arms:
+        check_weights(arm, quantized_baseline=gate.quantized_baseline)
         if arm.quantize:
             check_fits(Path(arm.model), arm.quantize)
     sampling, device = sampling_settings(gate), choose_device(gate.devices)
@@ -117,7 +127,7 @@ def forecast(plan: Plan, workers: int) -> tuple[ArmForecast, ...]:
         rows.append(
             ArmForecast(
                 name=arm.name,
-                weights=arm.weights_label,
+                weights=_weights(arm),
                 cases=len(prompts),
                 prompt_tokens=read,
                 answer_tokens=sum(prompt.max_new_tokens for prompt in prompts),
@@ -125,6 +135,12 @@ def forecast(plan: Plan, workers: int) -> tuple[ArmForecast, ...]:
             )
         )
     return tuple(rows)
+
+
+def _weights(arm: ArmSpec) -> str:
+    """What an arm's weights are, in a word: "bfloat16", "int4 g32", "gptq checkpoint"."""
+    format = recognise(Path(arm.model))
+    return f"{format.method} checkpoint" if format and not arm.quantize else arm.weights_label
 
 
 def _matmul_flops() -> float:

@@ -30,7 +30,8 @@ ALLOWED = {
     "numbers": {"metrics", "records"},
     "documents": {"errors"},
     "evalsets": FLOOR | {"documents", "scoring"},
-    "config": FLOOR | {"documents", "quant", "refmodel", "evalsets"},
+    "calibration": FLOOR | {"evalsets"},
+    "config": FLOOR | {"documents", "quant", "refmodel", "evalsets", "calibration"},
     "scoring": FLOOR,
     "stats": {"errors"},
     "gate": FLOOR | {"stats"},
@@ -44,6 +45,9 @@ ALLOWED = {
     "plan": FLOOR | {"config", "evalsets", "engine", "scoring"},
     "report": FLOOR | {"store", "plan"},
     "run": FLOOR | {"config", "engine", "evalsets", "plan", "scoring", "gate", "store", "workers"},
+    "provenance": FLOOR | {"engine", "evalsets", "quant"},
+    "quantize": FLOOR | {"calibration", "engine", "provenance", "quant"},
+    "outsource": FLOOR | {"calibration", "engine", "provenance", "quant", "quantize"},
     "doctor": FLOOR | {"engine", "evalsets", "refmodel"},
 }
 LEAVES = {

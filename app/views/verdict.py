@@ -341,7 +341,7 @@ def _more(run: RunSummary, found: StoredVerdict) -> None:
                 [
                     (
                         escape(arm.name),
-                        escape(arm.spec.weights_label),
+                        escape(arm.weights),
                         size_text(arm.footprint.bytes_on_disk) if arm.footprint else "–",
                         escape(arm.spec.model),
                         f"{arm.done:,} / {arm.expected:,}",

@@ -16,6 +16,7 @@ BENCHMARKS = {
     "generate": "our step loop against transformers.generate at its best batch size, same tokens",
     "commands": "seconds a user waits: --help, gate over 20,000 stored scores, the dashboard's first page",
     "demo": "the demo's seconds and memory, and its verdicts over evalset seeds",
+    "quantize": "KL of every calibrated method against round-to-nearest on the same grid",
 }
 
 

@@ -22,6 +22,22 @@ GOALS: dict[str, dict[str, str]] = {
         "int8_approves": ">= 19 of 20 evalset seeds",
         "int2_blocks": "20 of 20 evalset seeds",
     },
+    "quantize": dict.fromkeys(
+        (
+            "gptq_int4",
+            "gptq_int4_act_order",
+            "gptq_int4_static",
+            "gptq_int4_asym",
+            "gptq_int3",
+            "gptq_int2",
+            "gptq_int8",
+            "awq_int4",
+            "awq_int3",
+            "smoothquant_w8a8",
+            "nvfp4_calibrated",
+        ),
+        "KL below round-to-nearest on the same grid, with every calibration draw",
+    ),
 }
 """benchmark → goal id → goal. A row that was not run stays, with `met: null` and the reason."""
 

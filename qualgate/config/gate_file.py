@@ -23,6 +23,7 @@ class GateFile:
     path: Path
     text: str
     baseline: ArmSpec
+    quantized_baseline: bool  # the user says that it may be a quantized checkpoint
     variants: tuple[ArmSpec, ...]  # in the file's order
     evalset_refs: tuple[str, ...]  # for `evalsets.load(ref, gate.path.parent)`
     seed: int
@@ -50,6 +51,7 @@ def load_gate_file(path: Path, *, files: bool = True) -> GateFile:
         path=path,
         text=document.text,
         baseline=baseline,
+        quantized_baseline=model.baseline.quantized,
         variants=tuple(_arm(name, variant, baseline, path) for name, variant in model.variants.items()),
         evalset_refs=tuple(model.evalsets),
         seed=model.generation.seed,

@@ -13,10 +13,21 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, Field, ValidationInfo, WithJsonSchema, field_validator, model_validator
 
 from qualgate import evalsets
+from qualgate.calibration import with_calibration
 from qualgate.documents import ABSENT, Written, nearest, planned, quote, stated
 from qualgate.errors import NotInThisVersion, UsageError
 from qualgate.metrics import DROP_BELOW, DROP_TOO_LARGE, METRICS, PLANNED
-from qualgate.quant.recipes import BITS, parse_recipe
+from qualgate.quant.recipes import (
+    BITS,
+    BLOCKS,
+    CALIBRATED,
+    CHOICES,
+    CLASSES,
+    DATA_FREE,
+    FLOATS,
+    OPTIONS,
+    parse_recipe,
+)
 from qualgate.records import QuantizeRecipe
 
 Dtype = Literal["bfloat16", "float16", "float32"]
@@ -54,9 +65,17 @@ def _model_folder(model: str, info: ValidationInfo) -> str:
     return model
 
 
-def _recipe(value: Any) -> QuantizeRecipe:
+def _recipe(value: Any, info: ValidationInfo) -> QuantizeRecipe:
     try:
-        return parse_recipe(value)
+        recipe = parse_recipe(value)
+        if info.context is None or not recipe.calibration:
+            return recipe
+        try:
+            return with_calibration(recipe, info.context["folder"])
+        except UsageError:
+            if info.context["files"]:
+                raise
+            return recipe  # a stored run is decided again without the data that made its variants
     except NotInThisVersion as error:
         raise planned(str(error).removesuffix(".").partition(" is not in this version")[0]) from None
     except UsageError as error:
@@ -64,11 +83,33 @@ def _recipe(value: Any) -> QuantizeRecipe:
 
 
 def _recipe_schema(method: str) -> dict[str, Any]:
-    sizes = {"const": 32} if method == "mxfp4" else {"type": "integer", "minimum": 0, "multipleOf": 8}
+    """What `parse_recipe` takes for one method, as far as a schema can say it."""
+    data_free, floats = {"enum": [*FLOATS, *DATA_FREE]}, {"enum": list(FLOATS)}
+    size: dict[str, Any] = {"type": "integer", "minimum": 0, "multipleOf": 8}
+    if method in BLOCKS or method in ("fp8", "smoothquant"):
+        size = {"const": BLOCKS.get(method, 0)}
+    known: dict[str, Any] = {
+        "bits": {"enum": list(CHOICES.get(method, (BITS[method],)))},
+        "group_size": size,
+        "granularity": {"enum": ["tensor", "block"] if method == "fp8" else ["tensor"]},
+        "activations": {"enum": ["int8" if method == "smoothquant" else method]},
+        "calibration": {"type": "string", "minLength": 1},
+        "keep": {
+            "type": "object",
+            "properties": dict.fromkeys(CLASSES["lm_head"], floats),
+            "propertyNames": {"minLength": 1},
+            "additionalProperties": data_free,
+        },
+    }
+    properties: dict[str, Any] = {"method": {"const": method}}
+    for key, option in OPTIONS.items():
+        if method in option.methods:
+            properties[key] = known.get(key, {"enum": list(option.values)})
     return {
         "type": "object",
-        "properties": {"method": {"const": method}, "bits": {"const": BITS[method]}, "group_size": sizes},
-        "required": ["method"],
+        "properties": properties,
+        "required": ["method", "calibration"] if method in CALIBRATED else ["method"],
+        "dependencies": {"granularity": {"properties": {"group_size": {"const": 0}}}},
         "additionalProperties": False,
     }
 
@@ -139,6 +180,7 @@ class Baseline(Written):
     later: ClassVar = ("endpoint", "api_key_env", "kv_cache", "speculation")
     model: Annotated[str, AfterValidator(_model_folder), NOT_AN_ADDRESS]
     dtype: Dtype = "bfloat16"
+    quantized: bool = False  # the user says that a quantized checkpoint is what variants are held against
 
 
 class Variant(Written):
@@ -158,7 +200,7 @@ class Variant(Written):
     quantize: Annotated[
         Any,
         AfterValidator(_recipe),
-        WithJsonSchema({"oneOf": [{"enum": list(BITS)}, *map(_recipe_schema, BITS)]}),
+        WithJsonSchema({"oneOf": [{"enum": list(DATA_FREE)}, *map(_recipe_schema, BITS)]}),
     ] = ABSENT
 
     @model_validator(mode="before")

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -40,7 +41,8 @@ class Decoder:
         if head is None:
             raise NotInThisVersion(f"{type(model).__name__} has no output head of its own, so it cannot be run yet.")
         self.head: torch.nn.Module = head
-        self._weight = next(head.parameters())  # [vocabulary, width]
+        # [vocabulary, ...]; a packed head holds codes instead of a parameter.
+        self._weight = next(chain(head.parameters(), head.buffers()))
 
     @property
     def device(self) -> torch.device:

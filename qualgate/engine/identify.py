@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal
 
 from qualgate.errors import UsageError
 from qualgate.identity import content_hash, file_hash, sha256_text
+from qualgate.quant.formats import read_json
 from qualgate.quant.shards import weights_hash
 from qualgate.records import ArmIdentity, ArmSpec
 
 Device = Literal["cpu", "cuda"]
 _AGAIN = "Fetch or save this model again."
+QUANTIZE_FILES = ("quantize_config.json", "quant_config.json")
 TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
@@ -38,10 +38,14 @@ def identify(spec: ArmSpec, sampling: dict[str, Any], device: Device) -> ArmIden
 
 
 def _identity(folder: Path, spec: ArmSpec, sampling: dict[str, Any], device: Device) -> ArmIdentity:
-    recipe = asdict(spec.quantize) if spec.quantize else None
+    recipe = spec.quantize.content if spec.quantize else None
     return ArmIdentity(
         weights=content_hash([weights_hash(folder), spec.dtype, recipe]),
-        config=content_hash([_hash_if_there(folder / name) for name in ("config.json", "generation_config.json")]),
+        config=content_hash(
+            [_hash_if_there(folder / name) for name in ("config.json", "generation_config.json")]
+            # What AutoGPTQ and AutoAWQ write beside it says how the weights are to be read.
+            + [file_hash(folder / name) for name in QUANTIZE_FILES if (folder / name).is_file()]
+        ),
         tokenizer=content_hash([_tokenizer_hash(folder / name) for name in TOKENIZER_FILES]),
         template=sha256_text(chat_template(folder)),
         # Arms that stop at different tokens answer a different question: such a pair is not comparable.
@@ -148,21 +152,6 @@ def readable(folder: Path) -> Iterator[None]:
         raise UsageError(
             f"{error.filename or folder} cannot be read ({error.strerror or error}). Check it and its permissions."
         ) from None
-
-
-def read_json(file: Path) -> dict[str, Any]:
-    """A JSON object, {} when the file is not there. Raises UsageError when it holds anything else."""
-    if not file.is_file():
-        return {}
-    try:
-        value = json.loads(file.read_bytes())
-    except ValueError as error:
-        raise UsageError(f"{file} is not valid JSON ({error}). {_AGAIN}") from None
-    except RecursionError:
-        raise UsageError(f"{file} is nested too deeply to be a model's. {_AGAIN}") from None
-    if not isinstance(value, dict):
-        raise UsageError(f"{file} holds {type(value).__name__}, expected a JSON object. {_AGAIN}")
-    return value
 
 
 def _tokenizer_hash(file: Path) -> str:

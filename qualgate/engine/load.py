@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from qualgate.engine.identify import Device, choose_device, identify, read_json, readable, stop_ids
 from qualgate.errors import NotInThisVersion, UsageError
+from qualgate.quant.formats import recognise, weights_in
 from qualgate.quant.shapes import check_fits
 from qualgate.quant.shards import tensor_entries, weight_files, weights_hash
 from qualgate.records import ArmFootprint, ArmIdentity, ArmSpec
@@ -21,7 +22,17 @@ from qualgate.records import ArmFootprint, ArmIdentity, ArmSpec
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-__all__ = ["LoadedArm", "check_fits", "check_model", "choose_device", "identify", "load_arm", "parameter_count"]
+__all__ = [
+    "LoadedArm",
+    "check_fits",
+    "check_model",
+    "check_weights",
+    "choose_device",
+    "identify",
+    "load_arm",
+    "parameter_count",
+    "recognise",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,18 +71,12 @@ def _check_model(folder: Path) -> None:
             )
     if not isinstance(config.get("model_type"), str):
         raise UsageError(f"{folder / 'config.json'} has no model_type, so its architecture is unknown.")
-    for key in ("quantization_config", "text_config"):
-        if not isinstance(config.get(key) or {}, dict):
-            raise UsageError(
-                f"{folder / 'config.json'}: {key} is {type(config[key]).__name__}, expected a JSON object. Fetch or "
-                "save this model again."
-            )
-    if "quantization_config" in config:
-        method = (config["quantization_config"] or {}).get("quant_method", "unknown")
-        raise NotInThisVersion(
-            f"{folder} is a quantized checkpoint ({method}); reading these is not in this version. Give the "
-            "full-precision model, and the variant as `quantize:`."
+    if not isinstance(config.get("text_config") or {}, dict):
+        raise UsageError(
+            f"{folder / 'config.json'}: text_config is {type(config['text_config']).__name__}, expected a JSON object. "
+            "Fetch or save this model again."
         )
+    recognise(folder)
     tensor_entries(folder)
     if not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")):
         raise UsageError(f"{folder} has no tokenizer: expected tokenizer.json. Save it there with save_pretrained.")
@@ -80,7 +85,7 @@ def _check_model(folder: Path) -> None:
 def vocabulary(folder: Path) -> int | None:
     """Rows of the output head, from the headers, else what the config says; None when neither tells."""
     head = tensor_entries(folder).get("lm_head.weight")
-    if head is not None and head.shape:
+    if head is not None and head.shape and recognise(folder) is None:
         return head.shape[0]
     config = read_json(folder / "config.json")
     size = (config.get("text_config") or config).get("vocab_size")
@@ -93,14 +98,45 @@ def one_line(error: BaseException) -> str:
 
 
 def parameter_count(folder: Path) -> int:
-    """Numbers in the model's safetensors files, from their headers."""
-    return sum(prod(entry.shape) for entry in tensor_entries(folder).values())
+    """Numbers the model's files stand for, from their headers: a packed weight counts with each of its codes."""
+    format, entries = recognise(folder), tensor_entries(folder)
+    if format is not None:
+        return sum(weights_in(name, entry, format) for name, entry in entries.items())
+    return sum(prod(entry.shape) for entry in entries.values())
+
+
+def check_weights(spec: ArmSpec, *, quantized_baseline: bool = False) -> None:
+    """Raise UsageError when `spec`'s model is a quantized checkpoint that is damaged, contradicts itself, cannot be run
+    here, is to be quantized once more, or is the baseline without `quantized_baseline`. Full-precision models pass as
+    they are: loading says the rest.
+
+    Every packed layer is read, one at a time, which needs torch.
+    """
+    folder = Path(spec.model)
+    with readable(folder):
+        format = recognise(folder)
+        if format is None:
+            return
+        if spec.is_baseline and not quantized_baseline:
+            raise UsageError(
+                f"{folder} is a quantized checkpoint ({format.method}), so it cannot be the baseline: variants are "
+                "held against the full-precision model. Give that one, or write `quantized: true` beside `model` if "
+                "this one is what you serve today."
+            )
+        if spec.quantize:
+            raise UsageError(
+                f"{folder} is a quantized checkpoint ({format.method}) already. Quantize the model it was made from."
+            )
+        from qualgate.quant.readers.checkpoint import check_layers
+
+        check_layers(folder)
 
 
 def load_arm(spec: ArmSpec, cache_dir: str | Path, sampling: dict[str, Any], *, device: Device) -> LoadedArm:
     """Load `spec` on `device`; a quantized arm's packed checkpoint is taken from `cache_dir`, or made there first.
 
-    Raises UsageError for a model folder that cannot be used, and for a device that torch cannot use.
+    A quantized checkpoint runs with its weights packed. Raises UsageError for a model folder that cannot be used, and
+    for a device that torch cannot use.
     """
     import torch
 
@@ -114,14 +150,27 @@ def load_arm(spec: ArmSpec, cache_dir: str | Path, sampling: dict[str, Any], *, 
             "the driver: `python -c 'import torch; torch.cuda.init()'` says what is wrong."
         )
     identity = identify(spec, sampling, device)
-    model = _load_model(folder, getattr(torch, spec.dtype))
     on_disk = sum(file.stat().st_size for file in weight_files(folder))
-    quantized = 0
+    quantized, weights = 0, parameter_count(folder)
+    if recognise(folder) is not None:
+        from qualgate.engine.quantized import load_quantized
+
+        checkpoint = load_quantized(folder, getattr(torch, spec.dtype))
+        model, quantized, weights = checkpoint.model, checkpoint.packed_bytes, checkpoint.weights
+        head = model.get_output_embeddings()
+        if spec.is_baseline and head is not None and next(head.parameters(), None) is None:
+            raise NotInThisVersion(
+                f"{folder}: its output head is quantized, and a baseline's must be a float: drift is measured with it."
+            )
+    else:
+        model = _load_model(folder, getattr(torch, spec.dtype))
     if spec.quantize:
+        from qualgate.engine.calibration import calibration_prompts
         from qualgate.quant.checkpoint import checkpoint_name, pack
 
-        packed = Path(cache_dir) / checkpoint_name(weights_hash(folder), spec.quantize, spec.dtype)
-        pack(folder, spec.quantize, packed, spec.dtype)
+        recipe = spec.quantize
+        packed = Path(cache_dir) / checkpoint_name(weights_hash(folder), recipe, spec.dtype)
+        pack(folder, recipe, packed, spec.dtype, prompts=lambda: calibration_prompts(folder, recipe), device=device)
         replaced, quantized = _quantize(model, folder, packed)
         on_disk += (packed / "packed.safetensors").stat().st_size - replaced
     torch.nn.Module.to(model, torch.device(device))
@@ -135,7 +184,7 @@ def load_arm(spec: ArmSpec, cache_dir: str | Path, sampling: dict[str, Any], *, 
             bytes_on_disk=on_disk,
             bytes_in_memory=sum(held.values()),
             quantized_bytes=quantized,
-            effective_bits=8 * sum(held.values()) / parameter_count(folder),
+            effective_bits=8 * sum(held.values()) / weights,
         ),
         stop_ids=stop_ids(folder),  # from the files alone, so that they are those of the identity
     )
@@ -176,15 +225,11 @@ def _load_model(folder: Path, dtype: Any) -> PreTrainedModel:
 
 def _quantize(model: PreTrainedModel, folder: Path, packed: Path) -> tuple[int, int]:
     """Put the packed weights in place of the float ones; returns (source bytes they replace on disk, packed bytes)."""
+    from qualgate.quant.calibrate import install
     from qualgate.quant.checkpoint import read_packed
-    from qualgate.quant.linear import QuantizedLinear
 
     entries = tensor_entries(folder)
-    replaced = quantized = 0
-    for name, weight in read_packed(packed).items():
-        parent = model.get_submodule(name.rpartition(".")[0])
-        attribute = name.rpartition(".")[2]
-        setattr(parent, attribute, QuantizedLinear(weight, getattr(parent, attribute).bias))
-        replaced += entries[f"{name}.weight"].nbytes
-        quantized += weight.nbytes
-    return replaced, quantized
+    found = read_packed(packed)
+    install(model, found.recipe, found.weights, found.folded)
+    replaced = sum(entries[f"{name}.weight"].nbytes for name in found.weights)
+    return replaced, sum(weight.nbytes for weight in found.weights.values())

@@ -1,8 +1,9 @@
 """Packed checkpoints: made once from the baseline's safetensors, reloaded with the same bits.
 
-A folder holds `packed.safetensors` (for each quantized tensor NAME: NAME.codes and NAME.scales) and `manifest.json`
-(recipe, dtype and sha256 of the source, shapes, sha256 of packed.safetensors). It appears in one rename, so a
-reader never sees half of it and two workers that make it at once do no harm.
+A folder holds `packed.safetensors` (for each quantized tensor NAME: NAME.codes, NAME.scales and what else its
+PackedWeight has; folded.NAME for floats that calibration changed) and `manifest.json` (recipe, dtype and sha256 of the
+source, each weight's layout, sha256 of packed.safetensors). It appears in one rename, so a reader never sees half of it
+and two workers that make it at once do no harm.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ import json
 import os
 import shutil
 import tempfile
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from safetensors import safe_open
@@ -21,52 +24,188 @@ from torch import nn
 
 from qualgate.errors import NotInThisVersion, UsageError
 from qualgate.identity import canonical_json, content_hash, file_hash
+from qualgate.quant.calibrate import Progress, calibrate
+from qualgate.quant.layers import fused_with
+from qualgate.quant.layouts import layouts_of, tensors_of, weights_of
 from qualgate.quant.packing import quantize_weight
-from qualgate.quant.shapes import in_a_layer, not_quantizable
-from qualgate.quant.shards import read_header, tensor_entries, weights_hash
+from qualgate.quant.recipes import FLOATS, layer_recipe
+from qualgate.quant.shapes import check_keeps, in_a_layer, not_quantizable
+from qualgate.quant.shards import TensorEntry, read_header, tensor_entries, weights_hash
+from qualgate.quant.stability import WeightStability, weight_stability
 from qualgate.records import QuantizeRecipe
 from qualgate_kernels.packed import PackedWeight
 
-_FORMAT = 1
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+_FORMAT = 2
+Dtype = Literal["bfloat16", "float16", "float32"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackedModel:
+    """What a packed checkpoint holds. Everything else is the baseline's."""
+
+    recipe: QuantizeRecipe  # without the place of its calibration
+    weights: dict[str, PackedWeight]  # by module
+    folded: dict[str, torch.Tensor]  # float tensors that calibration changed, by tensor
+    errors: dict[str, float]  # by module, calibrated recipes: mean square error of the output, relative
+    stability: dict[str, WeightStability] = field(default_factory=dict)  # by module
 
 
 def checkpoint_name(source_sha256: str, recipe: QuantizeRecipe, dtype: str) -> str:
     """The folder's name in a cache: equal for equal weights, recipe, dtype and layout, whatever the model is called."""
-    key = content_hash([_FORMAT, source_sha256, asdict(recipe), dtype])
+    key = content_hash([_FORMAT, source_sha256, recipe.content, dtype])
     return f"{recipe.label.replace(' ', '-')}-{key[:16]}"
 
 
-def pack(model_folder: Path, recipe: QuantizeRecipe, out_folder: Path, dtype: str = "bfloat16") -> Path:
+def pack(
+    model_folder: Path,
+    recipe: QuantizeRecipe,
+    out_folder: Path,
+    dtype: str = "bfloat16",
+    *,
+    prompts: Callable[[], Sequence[Sequence[int]]] | None = None,
+    scale_dtype: torch.dtype = torch.bfloat16,
+    device: str = "cpu",
+    progress: Progress = lambda what, done, total: None,
+) -> Path:
     """Quantize every linear layer of `model_folder`'s decoder by `recipe` into `out_folder`; returns that folder.
 
-    The weights are rounded to `dtype` first: a variant is made from the baseline as it is judged. One tensor at a time
-    is in memory unpacked. An `out_folder` that is already there is left as it is.
+    The weights are rounded to `dtype` first: a variant is made from the baseline as it is judged. Without calibration
+    one tensor at a time is in memory unpacked; with it the model is, and `prompts` gives the calibration's token ids.
+    Layers that calibration has finished lie beside `out_folder` until it is there: after an interruption it goes on.
+    An `out_folder` that is already there is left as it is.
     """
     if out_folder.is_dir():
         return out_folder
+    names = linear_names(model_folder)
+    _check_kept(model_folder, recipe, names, dtype)
     entries = tensor_entries(model_folder)
-    tensors: dict[str, torch.Tensor] = {}
-    shapes: dict[str, tuple[int, int]] = {}
-    for name in linear_names(model_folder):
-        tensor = f"{name}.weight"
-        if tensor not in entries:
-            raise UsageError(f"{model_folder}: the config asks for {tensor}, which no safetensors file holds.")
-        with safe_open(entries[tensor].file, framework="pt") as shard:
-            weight = shard.get_tensor(tensor).to(getattr(torch, dtype)).float()
-        packed = quantize_weight(weight, recipe, tensor)
-        tensors[f"{name}.codes"], tensors[f"{name}.scales"] = packed.codes, packed.scales
-        shapes[name] = packed.shape
+    for name in names:
+        if f"{name}.weight" not in entries:
+            raise UsageError(f"{model_folder}: the config asks for {name}.weight, which no safetensors file holds.")
+    unfinished_layers = out_folder.parent / f".{out_folder.name}.layers"
+    weights: dict[str, PackedWeight] = {}
+    folded: dict[str, torch.Tensor] = {}
+    errors: dict[str, float] = {}
+    stability: dict[str, WeightStability] = {}
+    if recipe.calibration_sha256:
+        if prompts is None:
+            raise UsageError(f"{recipe.label} learns from data, and no calibration prompts were given.")
+        model = float_model(model_folder, dtype, device)
+        for made in calibrate(
+            model, recipe, prompts(), dtype=getattr(torch, dtype), scale_dtype=scale_dtype, folder=unfinished_layers,
+            progress=progress,
+        ):  # fmt: skip
+            weights |= made.weights
+            folded |= made.folded
+            errors |= made.errors
+            stability |= made.stability
+        del model
+    else:
+        for name, packed, steady in _cast(entries, recipe, names, getattr(torch, dtype), scale_dtype, device, progress):
+            weights[name], stability[name] = packed, steady
+    manifest = {
+        "format": _FORMAT,
+        "recipe": recipe.content,
+        "source": {"sha256": weights_hash(model_folder), "dtype": dtype},
+        "weights": layouts_of(weights),
+        "errors": errors,
+        "stability": {name: asdict(one) for name, one in stability.items()},
+    }
+    _write(out_folder, tensors_of(weights, folded), manifest)
+    shutil.rmtree(unfinished_layers, ignore_errors=True)
+    return out_folder
+
+
+def read_packed(folder: Path) -> PackedModel:
+    """The checkpoint in `folder`. Raises UsageError when the folder is not what its manifest says."""
+    file = folder / "packed.safetensors"
+    again = f"Delete {folder}: it is made again from the baseline."
+    try:
+        manifest = json.loads((folder / "manifest.json").read_bytes())
+        read_header(file)
+        if file_hash(file) != manifest["sha256"]:
+            raise UsageError(f"{file} has changed since it was made. {again}")
+        with safe_open(file, framework="pt") as stored:
+            tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118 (no mapping)
+        weights, folded = weights_of(tensors, manifest["weights"])
+        recipe = QuantizeRecipe(**manifest["recipe"])
+        return PackedModel(
+            recipe=recipe,
+            weights=weights,
+            folded=folded,
+            errors=manifest["errors"],
+            stability={name: WeightStability(**one) for name, one in manifest.get("stability", {}).items()},
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{folder} is not a whole packed checkpoint ({error}). {again}") from None
+
+
+def _cast(
+    entries: dict[str, TensorEntry],
+    recipe: QuantizeRecipe,
+    names: list[str],
+    dtype: torch.dtype,
+    scale_dtype: torch.dtype,
+    device: str,
+    progress: Progress,
+) -> Iterator[tuple[str, PackedWeight, WeightStability]]:
+    """Every weight by itself, without data."""
+
+    def read(name: str) -> torch.Tensor:
+        with safe_open(entries[f"{name}.weight"].file, framework="pt") as shard:
+            return shard.get_tensor(f"{name}.weight").to(dtype).to(device).float()
+
+    for done, name in enumerate(names):
+        progress(name, done, len(names))
+        own = layer_recipe(recipe, name)
+        if own is None:
+            continue
+        absmax = None
+        if own.method == "nvfp4":
+            together = [one for one in fused_with(name) if one in names]
+            absmax = torch.stack([read(one).abs().amax() for one in together]).amax()
+        weight = read(name)
+        packed = quantize_weight(weight, own, f"{name}.weight", dtype=dtype, scale_dtype=scale_dtype, absmax=absmax)
+        yield name, packed, weight_stability(weight, packed)
+    progress("", len(names), len(names))
+
+
+def _check_kept(model_folder: Path, recipe: QuantizeRecipe, names: list[str], dtype: str) -> None:
+    check_keeps(model_folder, recipe, names)
+    for pattern, precision in recipe.keep:
+        if FLOATS.get(precision, dtype) != dtype:
+            raise UsageError(
+                f"quantize: `keep` {pattern}: {precision}, but this variant's floats are {dtype}: a float layer stays "
+                f"as the baseline has it. Write {dtype}, or give the baseline another `dtype`."
+            )
+    if all(layer_recipe(recipe, name) is None for name in names):
+        raise UsageError("quantize: `keep` leaves no layer to quantize. That is the baseline.")
+
+
+def float_model(folder: Path, dtype: str, device: str) -> PreTrainedModel:
+    """The model in float32 on `device`, its weights rounded to `dtype`."""
+    from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    model: Any = AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, local_files_only=True, trust_remote_code=False, use_safetensors=True
+    )
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(parameter.to(getattr(torch, dtype)))
+    return model.eval().requires_grad_(False).to(device)
+
+
+def _write(out_folder: Path, tensors: dict[str, torch.Tensor], manifest: dict[str, Any]) -> None:
     out_folder.parent.mkdir(parents=True, exist_ok=True)
     unfinished = Path(tempfile.mkdtemp(prefix=f".{out_folder.name}-", dir=out_folder.parent))
     try:
         save_file(tensors, unfinished / "packed.safetensors")
-        manifest = {
-            "format": _FORMAT,
-            "recipe": asdict(recipe),
-            "source": {"sha256": weights_hash(model_folder), "dtype": dtype},
-            "shapes": shapes,
-            "sha256": file_hash(unfinished / "packed.safetensors"),
-        }
+        manifest = {**manifest, "sha256": file_hash(unfinished / "packed.safetensors")}
         (unfinished / "manifest.json").write_text(canonical_json(manifest), encoding="utf-8")
         try:
             os.rename(unfinished, out_folder)
@@ -75,32 +214,6 @@ def pack(model_folder: Path, recipe: QuantizeRecipe, out_folder: Path, dtype: st
                 raise
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
-    return out_folder
-
-
-def read_packed(folder: Path) -> dict[str, PackedWeight]:
-    """Module name → its packed weight. Raises UsageError when the folder is not what its manifest says."""
-    file = folder / "packed.safetensors"
-    again = f"Delete {folder}: it is made again from the baseline."
-    try:
-        manifest = json.loads((folder / "manifest.json").read_bytes())
-        recipe = QuantizeRecipe(**manifest["recipe"])
-        read_header(file)
-        if file_hash(file) != manifest["sha256"]:
-            raise UsageError(f"{file} has changed since it was made. {again}")
-        with safe_open(file, framework="pt") as tensors:
-            return {
-                name: PackedWeight(
-                    format=recipe.method,
-                    shape=(shape[0], shape[1]),
-                    group_size=recipe.group_size,
-                    codes=tensors.get_tensor(f"{name}.codes"),
-                    scales=tensors.get_tensor(f"{name}.scales"),
-                )
-                for name, shape in manifest["shapes"].items()
-            }
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"{folder} is not a whole packed checkpoint ({error}). {again}") from None
 
 
 def linear_names(model_folder: Path) -> list[str]:

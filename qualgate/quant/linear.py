@@ -2,40 +2,43 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import nn
 
+from qualgate.quant.activations import round_tokens
 from qualgate_kernels.dequantize import dequantize_torch
-from qualgate_kernels.packed import PackedWeight
+from qualgate_kernels.packed import TENSORS, PackedWeight
 
 
 class QuantizedLinear(nn.Module):
-    """y = x @ W.T + bias with W dequantized afresh in every forward: only codes and scales are held in memory."""
+    """y = x @ W.T + bias with W dequantized afresh in every forward: only what is packed is held in memory.
 
-    codes: torch.Tensor
-    scales: torch.Tensor
+    activations: "int8" or "fp8" rounds x first, one scale a token; "" takes it as it is.
+    """
 
-    def __init__(self, weight: PackedWeight, bias: torch.Tensor | None = None) -> None:
+    def __init__(self, weight: PackedWeight, bias: torch.Tensor | None = None, activations: str = "") -> None:
         super().__init__()
-        self.format, self.group_size = weight.format, weight.group_size
+        self.activations = activations
         self.out_features, self.in_features = weight.shape
-        self.register_buffer("codes", weight.codes)
-        self.register_buffer("scales", weight.scales)
+        self._packed = weight
+        for name in TENSORS:  # buffers, so that they move with the model and are counted
+            self.register_buffer(name, getattr(weight, name))
         self.bias = None if bias is None else nn.Parameter(bias, requires_grad=False)
 
     @property
     def packed(self) -> PackedWeight:
-        return PackedWeight(
-            format=self.format,
-            shape=(self.out_features, self.in_features),
-            group_size=self.group_size,
-            codes=self.codes,
-            scales=self.scales,
-        )
+        if self._packed.codes is not self._buffers["codes"]:  # the module was moved to another device
+            self._packed = replace(self._packed, **{name: self._buffers[name] for name in TENSORS})
+        return self._packed
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[..., in_features] → [..., out_features], in x's dtype."""
+        if self.activations:
+            x = round_tokens(x, self.activations)
         return nn.functional.linear(x, dequantize_torch(self.packed).to(x.dtype), self.bias)
 
     def extra_repr(self) -> str:
-        return f"{self.in_features}, {self.out_features}, {self.format}, group_size={self.group_size}"
+        inputs = f", {self.activations} activations" if self.activations else ""
+        return f"{self.in_features}, {self.out_features}, {self.packed.format}{inputs}"

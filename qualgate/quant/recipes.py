@@ -2,55 +2,269 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from fnmatch import fnmatchcase
 from typing import Any, cast
 
 from qualgate.errors import NotInThisVersion, UsageError
 from qualgate.records import QuantizeRecipe
 
-DEFAULT_GROUP_SIZE = {"int8": 0, "int4": 32, "int2": 32, "mxfp4": 32}
-BITS = {"int8": 8, "int4": 4, "int2": 2, "mxfp4": 4}
-LATER = ("gptq", "awq", "smoothquant", "fp8", "nvfp4", "mxfp8", "int3", "nf4", "fp4")  # designed, not built
+INTEGERS = ("int8", "int4", "int3", "int2")
+FLOAT_BITS = {"fp8": 8, "mxfp4": 4, "mxfp8": 8, "nvfp4": 4}
+BITS = {"int8": 8, "int4": 4, "int3": 3, "int2": 2, **FLOAT_BITS, "gptq": 4, "awq": 4, "smoothquant": 8}
+CHOICES = {"gptq": (2, 3, 4, 8), "awq": (2, 3, 4, 8)}  # of bits; every other method has one
+BLOCKS = {"mxfp4": 32, "mxfp8": 32, "nvfp4": 16}  # weights that share a scale, fixed by the format
+DEFAULT_GROUP_SIZE = {
+    "int8": 0, "int4": 32, "int3": 32, "int2": 32, "fp8": 0, **BLOCKS, "gptq": 128, "awq": 128, "smoothquant": 0,
+}  # fmt: skip
+DATA_FREE = (*INTEGERS, *FLOAT_BITS)
+CALIBRATED = ("gptq", "awq", "smoothquant")
+LATER = ("nf4", "fp4")  # read, not made
+FLOATS = {
+    "bf16": "bfloat16", "fp16": "float16", "fp32": "float32",
+    "bfloat16": "bfloat16", "float16": "float16", "float32": "float32",
+}  # fmt: skip
+CLASSES = {
+    "attention": ("self_attn", "attn", "attention", "self_attention"),
+    "mlp": ("mlp", "feed_forward", "ffn"),
+    "lm_head": ("lm_head", "embed_out"),
+}
+"""Names of tensor classes → the part of a module's name that shows it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One key of a recipe: the methods that have it, and what it may be."""
+
+    methods: tuple[str, ...]
+    values: tuple[Any, ...] = ()  # () = checked by its own rule
+
+
+OPTIONS: dict[str, Option] = {
+    "bits": Option(tuple(BITS)),
+    "group_size": Option(tuple(BITS)),
+    "symmetric": Option((*INTEGERS, "gptq", "awq"), (True, False)),
+    "clip": Option((*INTEGERS, "gptq"), ("mse", "percentile")),
+    "granularity": Option((*INTEGERS, "fp8"), ("tensor", "block")),
+    "element": Option(("fp8",), ("e4m3", "e5m2")),
+    "exponent": Option(("mxfp4", "mxfp8"), ("floor", "rounded")),
+    "activations": Option(("int8", "fp8"), ("int8", "fp8")),
+    "act_order": Option(("gptq",), (True, False, "static")),
+    "calibration": Option((*CALIBRATED, "nvfp4")),
+    "keep": Option(tuple(BITS)),
+}
 
 
 def parse_recipe(value: Any) -> QuantizeRecipe:
-    """`int4`, or `{method: int4, group_size: 64}`. `bits` may be repeated, and must then agree with the method.
+    """`int4`, or `{method: int4, group_size: 64}`; `OPTIONS` lists the keys each method has.
 
-    Raises NotInThisVersion for methods of the design that are not built yet, UsageError for anything else.
+    `bits` may be repeated where the method's name says it. `calibration` is kept as written: finding the cases and
+    naming them by content is the caller's. Raises NotInThisVersion for methods of the design that are not built yet,
+    UsageError for anything else.
     """
     options = {"method": value} if isinstance(value, str) else value
     if not isinstance(options, dict):
         raise UsageError(f"quantize: expected a name or a mapping with `method`, got {value!r}.")
+    method = _method(options)
+    for key in options:
+        _check_key(method, key)
+    bits = options.get("bits", BITS[method])
+    if type(bits) is not int or bits not in CHOICES.get(method, (BITS[method],)):
+        if method in CHOICES:
+            raise UsageError(f"quantize: {method} has {_or(CHOICES[method])} bits, not {bits!r}.")
+        raise UsageError(f"quantize: method {method} has {BITS[method]} bits, not {bits!r}. Leave `bits` out.")
+    for key, option in OPTIONS.items():
+        if key in options and option.values and not any(_same(options[key], known) for known in option.values):
+            raise UsageError(f"quantize: `{key}` is {_or(option.values)}, not {options[key]!r}.")
+    chosen: dict[str, Any] = {key: value for key, value in options.items() if key in OPTIONS}
+    granularity = chosen.get("granularity", "")
+    recipe = QuantizeRecipe(
+        method=cast(Any, method),
+        group_size=_group_size(method, options, granularity),
+        bits=bits if method in CHOICES else 0,
+        symmetric=chosen.get("symmetric", method != "awq"),
+        clip=chosen.get("clip", ""),
+        granularity=granularity,
+        element="" if chosen.get("element") == "e4m3" else chosen.get("element", ""),
+        exponent="" if chosen.get("exponent") == "floor" else chosen.get("exponent", ""),
+        activations=chosen.get("activations", "int8" if method == "smoothquant" else ""),
+        act_order=cast(Any, {True: "group", False: "", "static": "static"}[options.get("act_order", False)]),
+        calibration=_calibration(method, options),
+        keep=_keep(options.get("keep", {})),
+    )
+    if recipe.granularity == "block" and method != "fp8":
+        raise UsageError("quantize: `granularity: block` (128 x 128 weights a scale) is fp8's. Use group_size.")
+    if recipe.activations not in ("", "int8" if method == "smoothquant" else method):
+        raise UsageError(
+            f"quantize: {method} weights go with `activations: {method}`, not {recipe.activations!r}: the product of "
+            "the two is computed in one kind of number."
+        )
+    return recipe
+
+
+def words_of_recipe(
+    method: str,
+    options: Sequence[str],
+    keep: Sequence[str],
+    *,
+    bits: int | None,
+    group_size: int | None,
+    calibration: str | None,
+    uses_data: bool = True,
+) -> QuantizeRecipe:
+    """A recipe from a command line's words. options: KEY=VALUE; keep: PATTERN=PRECISION.
+
+    uses_data=False takes `calibration` only where the method cannot be named without it.
+    """
+    value: dict[str, Any] = {"method": method}
+    for word in options:
+        key, text = _halves(word, "KEY=VALUE, such as act_order=true")
+        known: dict[str, Any] = {"true": True, "false": False}
+        value[key] = known.get(text, int(text) if text.isdecimal() else text)
+    if keep:
+        value["keep"] = dict(_halves(word, 'PATTERN=PRECISION, such as "layers.0.*=int8"') for word in keep)
+    if calibration is not None and (uses_data or method in CALIBRATED):
+        value["calibration"] = calibration
+    named = {"bits": bits, "group_size": group_size}
+    return parse_recipe(value | {key: given for key, given in named.items() if given is not None})
+
+
+def _halves(word: str, expected: str) -> tuple[str, str]:
+    key, equals, text = word.rpartition("=")
+    if not equals or not key:
+        raise UsageError(f"{word!r}: expected {expected}.")
+    return key, text
+
+
+def bits_of(recipe: QuantizeRecipe) -> int:
+    """Bits of one code."""
+    return recipe.bits or BITS[recipe.method]
+
+
+def layer_recipe(recipe: QuantizeRecipe, module: str) -> QuantizeRecipe | None:
+    """What `keep` makes of the recipe for one module, or None where the module stays a float."""
+    for pattern, precision in recipe.keep:
+        if fits(pattern, module):
+            return None if precision in FLOATS else replace(parse_recipe(precision), keep=())
+    return recipe
+
+
+def fits(pattern: str, module: str) -> bool:
+    """Whether a pattern of `keep` names a module: a tensor class, or a glob on the module's name.
+
+    The glob may begin at any part of the name, as no user thinks of the `model.` before `layers.0.*`.
+    """
+    parts = module.split(".")
+    if pattern in CLASSES:
+        return any(part in CLASSES[pattern] for part in parts)
+    return any(fnmatchcase(".".join(parts[start:]), pattern) for start in range(len(parts)))
+
+
+def plain(recipe: QuantizeRecipe) -> QuantizeRecipe:
+    """The recipe's grid without its data: the round-to-nearest that a calibrated method is held against."""
+    if recipe.method in CALIBRATED:
+        return QuantizeRecipe(
+            method=cast(Any, f"int{bits_of(recipe)}"),
+            group_size=recipe.group_size,
+            symmetric=recipe.symmetric,
+            activations=recipe.activations,
+            keep=recipe.keep,
+        )
+    return replace(recipe, calibration="", calibration_sha256="")
+
+
+def _method(options: dict[Any, Any]) -> str:
     if "method" not in options:
-        raise UsageError(f"quantize: `method` is missing. Methods: {', '.join(DEFAULT_GROUP_SIZE)}.")
+        raise UsageError(f"quantize: `method` is missing. Methods: {', '.join(BITS)}.")
     method = options["method"]
     if not isinstance(method, str):
         raise UsageError(
             f"quantize: `method` must be one name, not a {type(method).__name__}. Methods: {', '.join(BITS)}."
         )
     if method in LATER:
-        raise NotInThisVersion(
-            f"quantize method {method!r} is not in this version. Methods: {', '.join(DEFAULT_GROUP_SIZE)}."
-        )
-    if method not in DEFAULT_GROUP_SIZE:
-        near = get_close_matches(method, [*DEFAULT_GROUP_SIZE, *LATER], n=1)
+        raise NotInThisVersion(f"quantize method {method!r} is not in this version. Methods: {', '.join(BITS)}.")
+    if method not in BITS:
+        near = get_close_matches(method, [*BITS, *LATER], n=1)
         meant = f" Did you mean {near[0]!r}?" if near else ""
-        raise UsageError(f"quantize: unknown method {method!r}.{meant} Methods: {', '.join(DEFAULT_GROUP_SIZE)}.")
-    for key in options:
-        if key == "calibration":
-            raise NotInThisVersion(f"quantize: `calibration` is not in this version; {method} needs no data.")
-        if key not in ("method", "group_size", "bits"):
-            near = get_close_matches(str(key), ["method", "group_size", "bits"], n=1)
-            meant = f" Did you mean {near[0]!r}?" if near else ""
-            raise UsageError(f"quantize: unknown key {key!r}.{meant} Keys: method, bits, group_size.")
-    bits = BITS[method]
-    if options.get("bits", bits) != bits:
-        raise UsageError(f"quantize: method {method} has {bits} bits, not {options['bits']!r}. Leave `bits` out.")
-    group_size = options.get("group_size", DEFAULT_GROUP_SIZE[method])
-    if method == "mxfp4" and group_size != 32:
-        raise UsageError(f"quantize: mxfp4 shares an exponent in blocks of 32, not {group_size!r}. Leave it out.")
+        raise UsageError(f"quantize: unknown method {method!r}.{meant} Methods: {', '.join(BITS)}.")
+    return method
+
+
+def _check_key(method: str, key: Any) -> None:
+    if key == "method" or (key in OPTIONS and method in OPTIONS[key].methods):
+        return
+    own = ["method", *(name for name, option in OPTIONS.items() if method in option.methods)]
+    if key == "calibration":
+        raise UsageError(f"quantize: {method} needs no data; leave `calibration` out, or use {_or(CALIBRATED)}.")
+    if key in OPTIONS:
+        raise UsageError(f"quantize: {method} has no `{key}`; {_or(OPTIONS[key].methods)} has. Keys: {', '.join(own)}.")
+    near = get_close_matches(str(key), own, n=1)
+    meant = f" Did you mean {near[0]!r}?" if near else ""
+    raise UsageError(f"quantize: unknown key {key!r}.{meant} Keys: {', '.join(own)}.")
+
+
+def _group_size(method: str, options: dict[Any, Any], granularity: str) -> int:
+    default = 0 if granularity else DEFAULT_GROUP_SIZE[method]
+    group_size = options.get("group_size", default)
+    if method in BLOCKS and group_size != BLOCKS[method]:
+        what = "an exponent" if method != "nvfp4" else "a scale"
+        raise UsageError(f"quantize: {method} shares {what} in blocks of {BLOCKS[method]}, not {group_size!r}. "
+                         "Leave it out.")  # fmt: skip
     if type(group_size) is not int or (group_size and (group_size < 8 or group_size % 8)):
         raise UsageError(
             f"quantize: group_size {group_size!r}: expected 0 (one scale a row) or a multiple of 8, such as 32 or 128."
         )
-    return QuantizeRecipe(method=cast(Any, method), group_size=group_size)
+    if group_size and (granularity or method in ("fp8", "smoothquant")):
+        raise UsageError(
+            f"quantize: `group_size` {group_size} and one scale "
+            + (f"a {granularity}" if granularity else f"a row, which {method} has,")
+            + " contradict each other. Leave `group_size` out."
+        )
+    return group_size
+
+
+def _calibration(method: str, options: dict[Any, Any]) -> str:
+    calibration = options.get("calibration", "")
+    if "calibration" in options and (not isinstance(calibration, str) or not calibration):
+        raise UsageError(f"quantize: `calibration` is a shipped set's name or a path, not {calibration!r}.")
+    if method in CALIBRATED and not calibration:
+        raise UsageError(
+            f"quantize: {method} learns from data, and `calibration` is missing. Name a set of cases like those the "
+            "model will meet, none of which it is judged on: `calibration: ./ours/calibration.yaml`."
+        )
+    return calibration
+
+
+def _keep(value: Any) -> tuple[tuple[str, str], ...]:
+    if not isinstance(value, dict):
+        raise UsageError(
+            f"quantize: `keep` maps modules to precisions, such as {{lm_head: bf16, \"layers.0.*\": int8}}, "
+            f"not {value!r}."
+        )  # fmt: skip
+    known = (*FLOATS, *DATA_FREE)
+    for pattern, precision in value.items():
+        if not isinstance(pattern, str) or not pattern:
+            raise UsageError(f"quantize: `keep` names modules by text, not {pattern!r}.")
+        if not isinstance(precision, str) or precision not in known:
+            near = get_close_matches(str(precision), known, n=1)
+            meant = f" Did you mean {near[0]!r}?" if near else ""
+            raise UsageError(
+                f"quantize: `keep` has {precision!r} for {pattern!r}.{meant} Precisions: {', '.join(known)}."
+            )
+        if pattern in CLASSES["lm_head"] and precision not in FLOATS:
+            raise NotInThisVersion(
+                f"quantize: `keep` {pattern}: {precision} is not in this version; the output head stays a float."
+            )
+    return tuple((pattern, precision) for pattern, precision in value.items())
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Equal and of one type: 1 is not True in a gate file."""
+    return type(one) is type(other) and one == other
+
+
+def _or(values: tuple[Any, ...]) -> str:
+    shown = [str(value).lower() if isinstance(value, bool) else str(value) for value in values]
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} or {shown[-1]}"

@@ -1,46 +1,132 @@
-"""From float weights to codes and scales: symmetric round-to-nearest integers and the MXFP4 direct cast."""
+"""From float weights to integer codes and scales: round to nearest, with a search for where the range should end.
+
+Symmetric: q = clamp(round(w / scale)), scale = absmax / ((2**bits - 1) / 2), the zero in the middle of the codes. All
+codes are used (for int2: -2, -1, 0, 1), as in GPTQ's and compressed-tensors' symmetric formats; with absmax / qmax
+int2 would be ternary and round most weights to zero. Asymmetric: the range runs from the smallest to the largest
+weight, zero included, and a zero point says which code is 0.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
 import torch
 
-from qualgate_kernels.packed import MXFP4_BLOCK
+Clip = Literal["", "mse", "percentile"]
+SHRINKS = tuple(1 - step / 50 for step in range(41))  # of the range: 1.00, 0.98, ... 0.20
+PERCENTILES = (1.0, 0.9999, 0.999, 0.995, 0.99, 0.98, 0.97, 0.95, 0.93, 0.9)
 
-_E2M1_MAX_EXPONENT = 2  # of 6.0 = 1.5 * 2**2
 
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """The numbers that codes of one or many scales stand for: (code - zero) * scale, code = 0 .. 2**bits - 1.
 
-def round_to_nearest(weight: torch.Tensor, bits: int, group_size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Symmetric rounding: q = clamp(round(weight / scale)), scale = absmax / ((2**bits - 1) / 2).
-
-    weight: [out_features, in_features]; returns q as int8 of that shape, in -2**(bits-1) .. 2**(bits-1) - 1, and
-    scales as bfloat16 [out_features, groups]. All codes are used (for int2: -2, -1, 0, 1), as in GPTQ's and
-    compressed-tensors' symmetric formats; with absmax / qmax int2 would be ternary and round most weights to zero.
-    The error is at most about scale / 2. A group of zeros has scale 0.
+    scale, zero: broadcast against the weights; scale in the dtype it is stored in, zero float32 and whole.
     """
-    grouped = weight.float().view(weight.shape[0], -1, group_size or weight.shape[1])
-    scales = (grouped.abs().amax(-1, keepdim=True) / ((2**bits - 1) / 2)).bfloat16()
-    # The codes belong to the scale as stored. A zero scale gives 0 / 1 instead of 0 / 0.
-    step = scales.float()
-    q = (grouped / torch.where(step == 0, 1.0, step)).round_().clamp_(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
-    return q.to(torch.int8).view(weight.shape), scales.squeeze(-1)
+
+    bits: int
+    scale: torch.Tensor
+    zero: torch.Tensor
+
+    def codes(self, weight: torch.Tensor) -> torch.Tensor:
+        """Nearest codes, float32: halves go to the even multiple of the scale."""
+        return torch.round(weight / self.scale.float()).add_(self.zero).clamp_(0, 2**self.bits - 1)
+
+    def values(self, codes: torch.Tensor) -> torch.Tensor:
+        return (codes - self.zero) * self.scale.float()
+
+    def round(self, weight: torch.Tensor) -> torch.Tensor:
+        """The nearest values."""
+        return self.values(self.codes(weight))
 
 
-def cast_mxfp4(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """OCP Microscaling 1.0, section 6.3: shared exponent floor(log2(absmax)) - 2, then E2M1, nearest even, saturating.
+def grid_of(low: torch.Tensor, high: torch.Tensor, bits: int, symmetric: bool, dtype: torch.dtype) -> Grid:
+    """The grid whose range is `low` (<= 0) to `high` (>= 0), its scale rounded to `dtype`.
 
-    weight: [out_features, in_features]; returns codes 0..15 as uint8 of that shape and E8M0 exponents (bias 127) as
-    uint8 [out_features, in_features / 32]. A block of zeros has the smallest exponent.
+    The codes belong to the scale as stored, so it is rounded first. A scale that is 0 in its dtype, as that of a group
+    of zeros, becomes 1: every weight then gets the code of 0, and no reader meets a scale of 0.
     """
-    blocks = weight.float().view(weight.shape[0], -1, MXFP4_BLOCK)
-    absmax = blocks.abs().amax(-1, keepdim=True)
-    exponent = (torch.frexp(absmax).exponent - 1 - _E2M1_MAX_EXPONENT).clamp(-127, 127)  # frexp: absmax in [.5, 1)
-    exponent = torch.where(absmax == 0, -127, exponent)
-    # In double, so that neither 2**127 nor a subnormal weight loses anything on the way.
-    magnitude = torch.ldexp(blocks.double().abs(), -exponent)
-    # E2M1 has one mantissa bit: steps of 0.5 below 2 (0 to 1 is subnormal), 1 below 4, 2 up to 6.
-    step = torch.where(magnitude < 2, 0.5, torch.where(magnitude < 4, 1.0, 2.0))
-    rounded = ((magnitude / step).round_() * step).clamp_(max=6.0)  # torch rounds halves to even, as the codes do
-    halves = (rounded * 2).long()  # 0, 1, 2, 3, 4, 6, 8, 12
-    code = torch.tensor([0, 1, 2, 3, 4, 0, 5, 0, 6, 0, 0, 0, 7], device=weight.device).take(halves)
-    code = code + 8 * torch.signbit(blocks)
-    return code.to(torch.uint8).view(weight.shape), (exponent + 127).to(torch.uint8).squeeze(-1)
+    steps = 2**bits - 1
+    span = 2 * torch.maximum(-low, high) if symmetric else high - low
+    scale = (span / steps).to(dtype)
+    scale = torch.where(scale == 0, torch.ones_like(scale), scale)
+    zero = torch.full_like(span, 2 ** (bits - 1)) if symmetric else (-low / scale.float()).round_().clamp_(0, steps)
+    return Grid(bits, scale, zero)
+
+
+def fit_grid(
+    weight: torch.Tensor,
+    bits: int,
+    *,
+    symmetric: bool = True,
+    clip: Clip = "",
+    cost: Callable[[torch.Tensor], torch.Tensor] | None = None,
+    dtype: torch.dtype = torch.bfloat16,
+    shrinks: Sequence[float] = SHRINKS,
+) -> Grid:
+    """One grid for each group: weight float32 [..., n], scale and zero [..., 1].
+
+    clip: "" takes the whole range; "mse" tries `shrinks`, fractions of it, "percentile" 10 quantiles of the weights,
+    and each group keeps the one with the least cost. cost: from what rounding changed [..., n] to [..., 1], by default
+    the sum of its squares.
+    """
+    best: Grid | None = None
+    least = torch.empty(0)
+    for low, high in _ranges(weight, symmetric, clip, shrinks):
+        grid = grid_of(low, high, bits, symmetric, dtype)
+        if not clip:
+            return grid
+        change = grid.round(weight).sub_(weight)
+        found = change.square_().sum(-1, keepdim=True) if cost is None else cost(change)
+        if best is None:
+            best, least = grid, found
+            continue
+        better = found < least
+        least = torch.where(better, found, least)
+        best = Grid(bits, torch.where(better, grid.scale, best.scale), torch.where(better, grid.zero, best.zero))
+    assert best is not None
+    return best
+
+
+def _ranges(
+    weight: torch.Tensor, symmetric: bool, clip: Clip, shrinks: Sequence[float]
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    if clip == "percentile":
+        spread = weight.abs() if symmetric else weight
+        ordered = spread.sort(-1).values
+        for share in PERCENTILES:
+            # Of the sorted weights, without interpolation: torch.quantile refuses more than 16 million of them.
+            last = round(share * (weight.shape[-1] - 1))
+            high = ordered[..., last : last + 1].clamp(min=0)
+            low = -high if symmetric else ordered[..., weight.shape[-1] - 1 - last :][..., :1].clamp(max=0)
+            yield low, high
+        return
+    low = weight.amin(-1, keepdim=True).clamp(max=0)
+    high = weight.amax(-1, keepdim=True).clamp(min=0)
+    for shrink in shrinks if clip else (1.0,):
+        yield low * shrink, high * shrink
+
+
+def round_to_nearest(
+    weight: torch.Tensor,
+    bits: int,
+    group_size: int,
+    *,
+    symmetric: bool = True,
+    clip: Clip = "",
+    dtype: torch.dtype = torch.bfloat16,
+    per_tensor: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    """Codes, scales and zero points of a whole weight [out_features, in_features].
+
+    Returns codes as uint8 of that shape; scales in `dtype` [out_features, groups], or [1, 1] per tensor; zero points
+    as uint8 of the scales' shape, None when symmetric. group_size 0: the whole row.
+    """
+    rows, columns = weight.shape
+    grouped = weight.float().reshape((1, -1) if per_tensor else (rows, -1, group_size or columns))
+    grid = fit_grid(grouped, bits, symmetric=symmetric, clip=clip, dtype=dtype)
+    codes = grid.codes(grouped).to(torch.uint8).view(weight.shape)
+    across = (1, 1) if per_tensor else (rows, -1)
+    return codes, grid.scale.view(across), None if symmetric else grid.zero.to(torch.uint8).view(across)

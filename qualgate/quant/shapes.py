@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from qualgate.errors import NotInThisVersion, UsageError
-from qualgate.quant.recipes import BITS
+from qualgate.quant.recipes import CLASSES, bits_of, fits, layer_recipe
 from qualgate.quant.shards import tensor_entries
 from qualgate.records import QuantizeRecipe
 
@@ -28,7 +28,21 @@ def check_fits(model_folder: Path, recipe: QuantizeRecipe) -> None:
     for name, shape in linears.items():
         if len(shape) > 2 or "experts" in name.split("."):
             raise not_quantizable(model_folder, name, shape)
-        check_divides(name, shape[1], recipe.group_size, BITS[recipe.method])
+        own = layer_recipe(recipe, name.removesuffix(".weight"))
+        if own is not None:
+            check_divides(name, shape[1], own.group_size, bits_of(own))
+    check_keeps(model_folder, recipe, [name.removesuffix(".weight") for name in linears])
+
+
+def check_keeps(model_folder: Path, recipe: QuantizeRecipe, modules: list[str]) -> None:
+    """Raise UsageError for a pattern of `keep` that names none of `modules`: what was meant to be kept would not be."""
+    for pattern, _ in recipe.keep:
+        if pattern not in CLASSES["lm_head"] and not any(fits(pattern, module) for module in modules):
+            raise UsageError(
+                f"{model_folder}: `keep` names {pattern!r}, which fits no layer that is quantized. Layers are called "
+                f"{modules[0]}, {modules[-1]} and so on; a pattern may begin at any part, such as "
+                f'"{modules[0].rpartition(".")[2]}" or "layers.0.*".'
+            )
 
 
 def in_a_layer(name: str) -> bool:

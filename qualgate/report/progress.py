@@ -11,15 +11,15 @@ PLAIN_STEP = 0.1  # a plain line each tenth of the way
 
 
 @contextmanager
-def shown_progress() -> Iterator[Callable[[str, int, int], None]]:
-    """Yields `progress(arm, done, total)`, called after every finished job."""
+def shown_progress(of: str = "answers") -> Iterator[Callable[[str, int, int], None]]:
+    """Yields `progress(what, done, total)`, called after every finished piece; `of`: what is counted."""
     if sys.stderr.isatty():
-        yield from _bar()
+        yield from _bar(of)
     else:
-        yield _plain_lines()
+        yield _plain_lines(of)
 
 
-def _bar() -> Iterator[Callable[[str, int, int], None]]:
+def _bar(of: str) -> Iterator[Callable[[str, int, int], None]]:
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -34,7 +34,7 @@ def _bar() -> Iterator[Callable[[str, int, int], None]]:
         TextColumn("{task.description}", justify="left"),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("answers"),
+        TextColumn(of),
         TimeElapsedColumn(),
         TextColumn("left:"),
         TimeRemainingColumn(),
@@ -48,7 +48,7 @@ def _bar() -> Iterator[Callable[[str, int, int], None]]:
         yield progress
 
 
-def _plain_lines() -> Callable[[str, int, int], None]:
+def _plain_lines(of: str) -> Callable[[str, int, int], None]:
     start = time.monotonic()
     shown = -1.0
 
@@ -58,6 +58,6 @@ def _plain_lines() -> Callable[[str, int, int], None]:
         if share >= shown + PLAIN_STEP or done == total:
             shown = share
             seconds = time.monotonic() - start
-            print(f"{done:>7} of {total} answers  {share:>4.0%}  {seconds:>5.0f} s  {arm}", file=sys.stderr, flush=True)
+            print(f"{done:>7} of {total} {of}  {share:>4.0%}  {seconds:>5.0f} s  {arm}", file=sys.stderr, flush=True)
 
     return progress

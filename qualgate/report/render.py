@@ -64,7 +64,7 @@ def report_as_markdown(report: Report) -> str:
             if size
             else ("–", "–", "–")
         )
-        lines.append(_row(arm.name, arm.spec.weights_label, *sizes, f"{arm.done} of {arm.expected}", str(arm.errors)))
+        lines.append(_row(arm.name, arm.weights, *sizes, f"{arm.done} of {arm.expected}", str(arm.errors)))
     for verdict in report.verdicts:
         lines += ["", f"## {escaped(verdict.variant)}: {escaped(verdict.word)}", ""]
         lines += [f"- {escaped(reason)}" for reason in verdict.reasons]

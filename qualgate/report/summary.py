@@ -62,7 +62,7 @@ class Report:
             "arms": [
                 {
                     "name": arm.name,
-                    "weights": arm.spec.weights_label,
+                    "weights": arm.weights,
                     "identity": asdict(arm.identity) if arm.identity else None,
                     "footprint": asdict(arm.footprint) if arm.footprint else None,
                     "expected": arm.expected,

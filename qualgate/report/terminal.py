@@ -66,7 +66,7 @@ def _arms(report: Report) -> Table:
             if size
             else ("–", "–", "–")
         )
-        names = Text(visible_line(arm.name)), Text(visible_line(arm.spec.weights_label))  # Text: brackets are no markup
+        names = Text(visible_line(arm.name)), Text(visible_line(arm.weights))  # Text: brackets are no markup
         table.add_row(*names, *sizes, f"{arm.done} of {arm.expected}", str(arm.errors))
     return table
 

@@ -105,6 +105,14 @@ def test_everything_a_gate_file_may_say_is_read(load, tmp_path):
     ]
 
 
+def test_calibrated_variants_name_their_data_by_content(load, tmp_path):
+    recipe = "{method: gptq, bits: 3, act_order: true, calibration: calibration, keep: {'layers.0.*': int8}}"
+    quantize = load(SMALL.replace("{int8: {quantize: int8}}", f"{{a: {{quantize: {recipe}}}}}")).variants[0].quantize
+    assert Path(quantize.calibration).name == "calibration.jsonl"
+    assert len(quantize.calibration_sha256) == 64
+    assert (quantize.bits, quantize.act_order, quantize.keep) == (3, "group", (("layers.0.*", "int8"),))
+
+
 def test_what_is_left_out_has_a_default(load, tmp_path):
     gate = load(SMALL)
     assert (gate.seed, gate.workers, gate.devices) == (0, 2, "auto")
@@ -193,8 +201,17 @@ ONE_LINE_CHANGES = [
     (3, "variants: {a: {quantize: int8, model: reference}}", "one of the two"),
     (3, "variants: {a: {quantize: int8, dtype: float16}}", "does not go with"),
     (3, "variants: {a: {quantize: int9}}", "int8"),
-    (3, "variants: {a: {quantize: gptq}}", "not in this version"),
-    (3, "variants: {a: {quantize: {method: awq, keep: [lm_head]}}}", "not in this version"),
+    (3, "variants: {a: {quantize: nf4}}", "not in this version"),
+    (3, "variants: {a: {quantize: gptq}}", "`calibration` is missing"),
+    (3, "variants: {a: {quantize: {method: gptq, calibration: calibraton}}}", "no shipped calibration set"),
+    (3, "variants: {a: {quantize: {method: awq, calibration: ./none.yaml}}}", "no calibration set at"),
+    (3, "variants: {a: {quantize: {method: gptq, bits: 5, calibration: calibration}}}", "2, 3, 4 or 8 bits"),
+    (3, "variants: {a: {quantize: {method: awq, calibration: calibration, keep: [lm_head]}}}", "`keep` maps"),
+    (3, "variants: {a: {quantize: {method: int4, keep: {mlp: int9}}}}", "`keep` has 'int9'"),
+    (3, "variants: {a: {quantize: {method: int4, keep: {lm_head: int8}}}}", "not in this version"),
+    (3, "variants: {a: {quantize: {method: int4, symmetric: 0}}}", "true or false"),
+    (3, "variants: {a: {quantize: {method: fp8, activations: int8}}}", "activations: fp8"),
+    (3, "variants: {a: {quantize: {method: int8, group_size: 32, granularity: tensor}}}", "contradict"),
     (3, "variants: {a: {quantize: {method: int4, group_size: 7}}}", "group_size 7"),
     (3, "variants: {Baseline: {quantize: int8}}", "cannot be called baseline"),
     (3, "variants: {a: {quantize: {method: [int4]}}}", "must be one name, not a list"),

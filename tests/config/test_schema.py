@@ -16,7 +16,7 @@ from tests.config.test_gate_file import BEFORE_RULES, ONE_LINE_CHANGES, RULES, S
 # What a schema cannot see: the disk, other parts of the file, names only the program knows.
 BEYOND_A_SCHEMA = (
     "no model folder", "written ./", "no evalset at", "is not one this file runs", "the one on line", "twice",
-    "no shipped evalset", "cannot be a path", "home folder",
+    "no shipped evalset", "no shipped calibration set", "no calibration set at", "cannot be a path", "home folder",
     "finite number", "valid integer (found 1.0)",  # JSON has no infinity, and to JSON Schema 1.0 is an integer
 )  # fmt: skip
 VALIDATOR = Draft7Validator(gate_file_schema())

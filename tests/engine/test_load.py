@@ -15,7 +15,7 @@ import transformers
 
 from qualgate.engine.identify import stop_ids
 from qualgate.engine.load import check_model, choose_device, identify, load_arm, parameter_count
-from qualgate.errors import NotInThisVersion, UsageError
+from qualgate.errors import UsageError
 from qualgate.identity import file_hash
 from qualgate.quant import shards
 from qualgate.quant.linear import QuantizedLinear
@@ -92,12 +92,6 @@ def test_each_fault_of_a_model_folder_is_named(folder, fault):
 def test_a_missing_folder_is_never_downloaded(tmp_path):
     with pytest.raises(UsageError, match="never downloads"):
         check_model(tmp_path / "org" / "model")
-
-
-def test_quantized_checkpoints_are_not_in_this_version(folder):
-    edit(folder / "config.json", quantization_config={"quant_method": "gptq", "bits": 4})
-    with pytest.raises(NotInThisVersion, match="gptq"):
-        check_model(folder)
 
 
 @pytest.mark.parametrize(

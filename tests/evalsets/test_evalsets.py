@@ -255,3 +255,45 @@ def test_every_shipped_reference_is_right_by_its_own_scorers():
         for case in found.cases:
             wrong = [item for item in score(case, found, case.body["answer"], "eos") if not item.verdict]
             assert not wrong, (name, case.id, wrong)
+
+
+CALIBRATES = "kind: calibration"
+
+
+def test_a_calibration_set_is_read_as_strictly_as_an_evalset(write, tmp_path):
+    write([{"id": "a", "prompt": "Two and two?", "answer": "Four."}, {"id": "b", "prompt": "A text."}], CALIBRATES)
+    found = evalsets.load_calibration("./mine.yaml", tmp_path)
+    assert (found.name, found.version, len(found.cases)) == ("mine", "1", 2)
+    assert found.sha256 == hashlib.sha256((tmp_path / "mine.jsonl").read_bytes()).hexdigest()
+    path = write(
+        [{"id": "a", "prompt": ""}, {"id": "a", "prompt": "x", "answer": 4}], f"{CALIBRATES}\nsha256: {'ab' * 32}"
+    )
+    said = messages(path)
+    assert said[0].startswith("mine.jsonl:1: `prompt` must be a text")
+    assert said[1:3] == [
+        "mine.jsonl:2: `answer`, which is read after the prompt, must be a text; found 4",
+        "mine.jsonl:2: duplicate id 'a'; first on line 1",
+    ]
+    assert said[3].startswith("mine.yaml:4: sha256 says abab")
+
+
+def test_a_calibration_set_that_names_metrics_is_refused(write):
+    path = write([GOOD], f"{CALIBRATES}\nmetrics: [exact_match]")
+    assert messages(path)[0].startswith("mine.yaml:4: unknown key 'metrics'")
+
+
+def test_neither_kind_of_set_is_taken_for_the_other(write, tmp_path):
+    write([GOOD])
+    with pytest.raises(UsageError, match="a variant calibrated on it has seen its exam"):
+        evalsets.load_calibration("./mine.yaml", tmp_path)
+    write([GOOD], CALIBRATES)
+    with pytest.raises(UsageError, match="judges nothing: name an evalset"):
+        evalsets.load("./mine.yaml", tmp_path)
+    with pytest.raises(UsageError, match="no shipped evalset 'calibration'"):
+        evalsets.load("calibration", tmp_path)
+
+
+def test_the_shipped_calibration_set_is_found_by_its_name_and_is_no_evalset(tmp_path):
+    assert evalsets.shipped("calibration") == ("calibration",)
+    assert "calibration" not in evalsets.shipped()
+    assert len(evalsets.load_calibration("calibration", tmp_path).cases) == 128

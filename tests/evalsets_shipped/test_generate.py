@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from hashlib import sha256
 from itertools import combinations
 from math import ceil
@@ -12,7 +14,21 @@ import pytest
 import qualgate_evalsets
 import yaml
 from qualgate_evalsets.families import FAMILIES, family
-from qualgate_evalsets.generate import CASES, LEVELS, OVERLAP, VERSION, eval_cases, five_grams, overlap, write
+from qualgate_evalsets.generate import (
+    CALIBRATION,
+    CASES,
+    LEVELS,
+    OVERLAP,
+    VERSION,
+    calibration_cases,
+    eval_cases,
+    five_grams,
+    overlap,
+    thirteen_grams,
+    write,
+    write_calibration,
+)
+from qualgate_evalsets.values import split_of
 from tokenizers import Tokenizer
 
 from qualgate.identity import case_hash
@@ -101,3 +117,49 @@ def test_overlap_counts_shared_runs_of_five_words():
     assert overlap(grams("a b c d e f"), grams("a b c d e f")) == 1
     assert overlap(grams("a b c d e f"), grams("a b c d e g")) == pytest.approx(1 / 3)
     assert overlap(grams("a b"), grams("a c")) == 0
+
+
+@pytest.fixture(scope="module")
+def exam() -> list[dict]:
+    return [json.loads(line) for name in FAMILIES for line in (FOLDER / f"{name}.jsonl").open(encoding="utf-8")]
+
+
+@pytest.fixture(scope="module")
+def calibration() -> list[dict]:
+    return [json.loads(line) for line in (FOLDER / f"{CALIBRATION}.jsonl").open(encoding="utf-8")]
+
+
+def test_the_generator_writes_the_shipped_calibration_set_again(calibration: list[dict], tmp_path: Path):
+    for name in FAMILIES:
+        (tmp_path / f"{name}.jsonl").write_bytes((FOLDER / f"{name}.jsonl").read_bytes())
+    seed = yaml.safe_load((FOLDER / f"{CALIBRATION}.yaml").read_text(encoding="utf-8"))["seed"]
+    write_calibration(seed, len(calibration), tmp_path)
+    for file in (f"{CALIBRATION}.jsonl", f"{CALIBRATION}.yaml"):
+        assert (tmp_path / file).read_bytes() == (FOLDER / file).read_bytes(), (
+            "run: python -m qualgate_evalsets.generate"
+        )
+
+
+def test_the_calibration_set_holds_every_family_alike(calibration: list[dict]):
+    counts = Counter(case["task"] for case in calibration)
+    assert set(counts) == set(FAMILIES)
+    assert sum(counts.values()) == 128
+    assert max(counts.values()) - min(counts.values()) <= 1
+
+
+def test_no_13_words_in_a_row_and_no_value_of_the_calibration_set_stand_in_an_evalset(
+    calibration: list[dict], exam: list[dict]
+):
+    grams = {gram for case in exam for gram in thirteen_grams(case)}
+    assert not any(thirteen_grams(case) & grams for case in calibration)
+    # Values of three digits and more are split by hash: whatever stands in a calibration case is on the training side.
+    numbers = {number for case in calibration for number in re.findall(r"\b[A-Z]\d{3}\b", json.dumps(case["messages"]))}
+    assert numbers
+    assert {split_of(number) for number in numbers} == {"train"}
+
+
+def test_a_case_that_the_exam_holds_is_not_drawn_for_calibration(calibration: list[dict]):
+    again = calibration_cases(20261, 8, exam=[])
+    assert [case["answer"] for case in again] == [case["answer"] for case in calibration[:8]]
+    others = calibration_cases(20261, 8, exam=again)
+    assert not {case["answer"] for case in others} & {case["answer"] for case in again}

@@ -25,18 +25,49 @@ def folder(request, tmp_path_factory) -> Path:
     return save_tiny_model(tmp_path_factory.mktemp("model") / request.param, arch=request.param)
 
 
-@pytest.mark.parametrize("method", ["int8", "int4", "int2", "mxfp4"])
+@pytest.mark.parametrize("method", ["int8", "int4", "int3", "int2", "fp8", "mxfp4", "mxfp8"])
 def test_packing_covers_the_decoder_and_reloads_bit_for_bit(folder, tmp_path, method):
     weights = load_file(folder / "model.safetensors")
-    packed = read_packed(pack(folder, parse_recipe(method), tmp_path / "packed"))
+    packed = read_packed(pack(folder, parse_recipe(method), tmp_path / "packed")).weights
     assert len(packed) == 2 * PER_LAYER[folder.name]
     assert not any("embed" in name or "head" in name or "norm" in name for name in packed)
     for name, weight in packed.items():
         again = quantize_weight(weights[f"{name}.weight"].float(), parse_recipe(method))
         assert torch.equal(weight.codes, again.codes)
-        assert torch.equal(weight.scales, again.scales)
+        assert torch.equal(weight.scales.view(torch.uint8), again.scales.view(torch.uint8))
     on_disk = (tmp_path / "packed" / "packed.safetensors").stat().st_size
-    assert on_disk - sum(weight.nbytes for weight in packed.values()) < 16_000  # the header
+    assert on_disk - sum(weight.nbytes for weight in packed.values()) < 32_000  # the header
+
+
+def test_layers_that_are_kept_stay_out_or_get_their_own_precision(folder, tmp_path):
+    recipe = parse_recipe({"method": "int4", "keep": {"layers.0.*": "bf16", "mlp": "int8", "lm_head": "bf16"}})
+    packed = read_packed(pack(folder, recipe, tmp_path / "packed")).weights
+    assert len(packed) == PER_LAYER[folder.name]
+    assert all(".1." in name for name in packed)
+    assert {weight.bits for name, weight in packed.items() if ".mlp." in name} == {8}
+    assert {weight.bits for name, weight in packed.items() if ".mlp." not in name} == {4}
+
+
+@pytest.mark.parametrize(
+    ("keep", "message"),
+    [
+        ({"layers.7.*": "int8"}, "fits no layer"),
+        ({"layers.0.*": "fp16"}, "floats are bfloat16"),
+        ({"*": "bf16"}, "leaves no layer"),
+    ],
+)
+def test_a_keep_that_does_not_do_what_it_says_is_refused(folder, tmp_path, keep, message):
+    with pytest.raises(UsageError, match=message):
+        pack(folder, parse_recipe({"method": "int4", "keep": keep}), tmp_path / "packed")
+
+
+def test_nvfp4_layers_that_servers_fuse_share_their_tensor_scale(tmp_path):
+    folder = save_tiny_model(tmp_path / "model")
+    packed = read_packed(pack(folder, parse_recipe("nvfp4"), tmp_path / "packed")).weights
+    scales = {name: weight.tensor_scale.item() for name, weight in packed.items() if weight.tensor_scale is not None}
+    layer = "model.layers.0"
+    assert len({scales[f"{layer}.self_attn.{part}_proj"] for part in "qkv"}) == 1
+    assert scales[f"{layer}.mlp.gate_proj"] == scales[f"{layer}.mlp.up_proj"] != scales[f"{layer}.mlp.down_proj"]
 
 
 def test_two_workers_that_pack_at_once_leave_one_whole_checkpoint(folder, tmp_path):

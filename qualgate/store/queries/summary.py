@@ -35,6 +35,13 @@ class ArmLine:
     def name(self) -> str:
         return self.spec.name
 
+    @property
+    def weights(self) -> str:
+        """How its weights are held: "bfloat16", "int4 g32", "quantized folder" (as its own files have them)."""
+        if not self.spec.quantize and self.footprint and self.footprint.quantized_bytes:
+            return "quantized folder"
+        return self.spec.weights_label
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvalsetLine:

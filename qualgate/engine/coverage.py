@@ -1,0 +1,78 @@
+"""How far a calibration set covers evalsets, as the baseline that is to be quantized sees both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from qualgate.engine.calibration import answered
+from qualgate.engine.prompts import context_length
+from qualgate.identity import content_hash
+from qualgate.quant.coverage import Coverage, measure_coverage
+from qualgate.quant.text_coverage import Reading, words_of
+from qualgate.records import ArmSpec, CalibrationSet, Case, Evalset
+
+if TYPE_CHECKING:
+    from qualgate.engine.identify import Device
+
+ACTIVATION_CASES = 256  # of the traffic, run through the model: on its texts all cases count
+_LANGUAGE = "language:"  # tag, such as language:de
+
+
+def coverage(
+    model_folder: Path,
+    calibration: CalibrationSet,
+    traffic: Sequence[Evalset],
+    *,
+    dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16",
+    device: Device = "cpu",
+    activation_cases: int = ACTIVATION_CASES,
+) -> Coverage:
+    """Load the baseline in `model_folder` and measure how far `calibration` covers `traffic` in it."""
+    from qualgate.engine.load import load_arm
+    from qualgate.quant.checkpoint import linear_names
+
+    spec = ArmSpec(name="baseline", model=str(model_folder), dtype=dtype)
+    arm = load_arm(spec, model_folder, {}, device=device)
+    return measure_coverage(
+        arm.model,
+        linear_names(model_folder),
+        readings(model_folder, calibration.cases),
+        [reading for evalset in traffic for reading in readings(model_folder, evalset.cases)],
+        activation_cases=activation_cases,
+        about_calibration=_about(calibration),
+        about_traffic={"evalsets": [_about(evalset) for evalset in traffic]},
+    )
+
+
+def readings(model_folder: Path, cases: Sequence[Case]) -> list[Reading]:
+    """The cases as the model reads them. A system message says the same to everyone, so its words are no leak."""
+    limit = context_length(model_folder)
+    rows = [(*prompt, *answer)[:limit] for prompt, answer in answered(model_folder, cases)]
+    return [_reading(case, token_ids) for case, token_ids in zip(cases, rows, strict=True)]
+
+
+def _reading(case: Case, token_ids: tuple[int, ...]) -> Reading:
+    body = case.body
+    messages = body.get("messages", [{"role": "user", "content": body.get("prompt", "")}])
+    said = [message["content"] for message in messages if message["role"] != "system"]
+    return Reading(
+        id=f"{case.evalset}/{case.id}",
+        task=case.task,
+        token_ids=token_ids,
+        words=words_of([*said, str(body.get("answer", ""))]),
+        content=content_hash([messages, body.get("tools", []), body.get("answer")]),
+        language=next((tag.removeprefix(_LANGUAGE) for tag in case.tags if tag.startswith(_LANGUAGE)), "-"),
+        tools=tuple(_tool(tool) for tool in body.get("tools", [])),
+    )
+
+
+def _tool(tool: dict[str, Any]) -> str:
+    """A tool by name and the hash of what it takes: two tools of one name with other arguments are two."""
+    function = tool.get("function", tool)
+    return f"{function.get('name')}:{content_hash(function)[:8]}"
+
+
+def _about(found: CalibrationSet | Evalset) -> dict[str, Any]:
+    return {"name": found.name, "version": found.version, "sha256": found.sha256}

@@ -1,0 +1,143 @@
+"""Does a model give the same bits again? Repeats, other batches, one row a step against many, other thread counts.
+
+Each cell compares teacher-forced logits with those of every text read alone, in one pass, on one thread count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from qualgate.engine.cache import new_cache
+from qualgate.engine.forward import Decoder, open_decoder, pad
+from qualgate.quant.stability import ulp, ulp_distance
+from qualgate.records import ArmSpec, Case
+
+if TYPE_CHECKING:
+    from qualgate.engine.identify import Device
+
+Logits = list[torch.Tensor]  # one [tokens, vocabulary] float32 each text
+REPEATS = 5
+TIE = 4  # ulp
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One condition changed, everything else alike."""
+
+    condition: str
+    trials: int
+    equal: bool  # bit for bit, in every trial
+    max_ulp: int  # the most float32 numbers between two logits
+    max_difference: float  # of two logits
+    other_tokens: int  # positions at which another token would be said
+    near_ties: int  # of these, where the best two logits lie within TIE ulp of each other: more turned than that = bug
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeterminismMatrix:
+    cells: tuple[Cell, ...]
+    positions: int
+    near_tie_share: dict[str, float | None]  # k → share of positions whose best two logits are less than k ULP apart
+
+    @property
+    def repeatable(self) -> bool:
+        return all(cell.equal for cell in self.cells if cell.condition == "repeat")
+
+
+def model_determinism(
+    folder: Path, cases: Sequence[Case], *, device: Device = "cpu", repeats: int = REPEATS
+) -> DeterminismMatrix:
+    """Load the model in `folder`, quantized or not, and run `cases`, answers included, through the matrix."""
+    from qualgate.engine.calibration import answered
+    from qualgate.engine.load import load_arm
+
+    arm = load_arm(ArmSpec(name="variant", model=str(folder)), folder, {}, device=device)
+    with open_decoder(arm.model) as decoder:
+        texts = [(*prompt, *answer) for prompt, answer in answered(folder, cases)]
+        return determinism_matrix(decoder, texts, repeats=repeats)
+
+
+def determinism_matrix(
+    decoder: Decoder, texts: Sequence[Sequence[int]], *, repeats: int = REPEATS, threads: Sequence[int] = (1, 2)
+) -> DeterminismMatrix:
+    """Run `texts` (token ids) under each condition. Thread counts are set for the length of a cell and put back."""
+    alone = [read_batch(decoder, [text])[0] for text in texts]
+
+    def again() -> Logits:
+        return [read_batch(decoder, [text])[0] for text in texts]
+
+    def one_by_one() -> Logits:
+        return [read_stepwise(decoder, text) for text in texts]
+
+    cells = [
+        compare("repeat", alone, [again() for _ in range(repeats)]),
+        compare("batch", alone, [read_batch(decoder, texts), read_batch(decoder, texts[::-1])[::-1]]),
+        compare("one row a step", alone, [one_by_one()]),
+    ]
+    before = torch.get_num_threads()
+    try:
+        runs = []
+        for count in threads:
+            torch.set_num_threads(count)
+            runs.append(again())
+    finally:
+        torch.set_num_threads(before)
+    cells.append(compare(f"threads {', '.join(map(str, threads))}", alone, runs))
+    return DeterminismMatrix(
+        cells=tuple(cells),
+        positions=sum(map(len, alone)),
+        near_tie_share={str(k): near_ties(alone, k) for k in (1, 4)},
+    )
+
+
+def compare(condition: str, expected: Logits, trials: Sequence[Logits]) -> Cell:
+    """How far any of `trials` is from `expected`."""
+    pairs = [(left, right) for trial in trials for left, right in zip(expected, trial, strict=True)]
+    difference = max((float((left - right).abs().nan_to_num(torch.inf).max()) for left, right in pairs), default=0.0)
+    other = ties = 0
+    for left, right in pairs:
+        moved = left.argmax(-1) != right.argmax(-1)
+        other += int(moved.sum())
+        ties += sum(_near_tie(*pair, TIE) for pair in left[moved].topk(2, dim=-1).values.tolist())
+    return Cell(
+        condition=condition,
+        trials=len(trials),
+        equal=all(torch.equal(left.view(torch.int32), right.view(torch.int32)) for left, right in pairs),
+        max_ulp=max((ulp_distance(left, right) for left, right in pairs), default=0),
+        max_difference=difference,
+        other_tokens=other,
+        near_ties=ties,
+    )
+
+
+def near_ties(logits: Logits, k: int) -> float | None:
+    """Share of positions whose best two logits are less than k ULP of the best apart. None without positions."""
+    found = [text.topk(2, dim=-1).values.tolist() for text in logits if len(text)]
+    pairs = [pair for text in found for pair in text]
+    return sum(_near_tie(*pair, k) for pair in pairs) / len(pairs) if pairs else None
+
+
+def _near_tie(best: float, second: float, k: int) -> bool:
+    return best - second < k * ulp(best)
+
+
+def read_batch(decoder: Decoder, texts: Sequence[Sequence[int]]) -> Logits:
+    """Logits at every position of every text, all read in one pass."""
+    token_ids, lengths = pad(texts, decoder.device)
+    step = decoder.forward(token_ids, lengths, None, keep=token_ids.shape[1])
+    return [logits[-len(text) :].cpu().contiguous() for logits, text in zip(step.logits, texts, strict=True)]
+
+
+def read_stepwise(decoder: Decoder, text: Sequence[int]) -> torch.Tensor:
+    """Logits at every position, read token by token with a KV cache, as decoding does."""
+    cache, rows = new_cache(decoder.config), []
+    for index, token in enumerate(text):
+        token_ids = torch.tensor([[token]], device=decoder.device)
+        lengths = torch.tensor([index + 1], device=decoder.device)
+        rows.append(decoder.forward(token_ids, lengths, cache, keep=1).logits[0])
+    return torch.cat(rows).cpu().contiguous()

@@ -1,0 +1,164 @@
+"""From a quantized checkpoint to a model that runs: its architecture, packed linear layers, and the rest as floats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from qualgate.errors import NotInThisVersion, UsageError
+from qualgate.quant.linear import QuantizedLinear
+from qualgate.quant.readers import Layer, QuantizedCheckpoint, read_quantized
+from qualgate.quant.readers.checkpoint import check_runnable
+from qualgate_kernels.dequantize import dequantize_torch
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LoadedCheckpoint:
+    model: PreTrainedModel  # in eval mode
+    packed_bytes: int  # of the layers that run packed
+    weights: int  # numbers the checkpoint stands for
+
+
+def load_quantized(folder: Path, dtype: torch.dtype) -> LoadedCheckpoint:
+    """The model of a quantized folder. Floats are rounded to `dtype` and held in float32; packed layers are as stored.
+
+    Quantized embeddings and fused experts are dequantized once and held in float32, not rounded again. Raises
+    UsageError when the checkpoint and its architecture do not fit, NotInThisVersion when the engine cannot compute what
+    the format asks.
+    """
+    checkpoint = read_quantized(folder)
+    check_runnable(checkpoint)
+    model = _empty(folder)
+    packed_bytes = 0
+    floats = {
+        name: tensor.to(dtype).float() for name, tensor in checkpoint.tensors.items() if tensor.is_floating_point()
+    }
+    experts: dict[str, list[torch.Tensor]] = {}
+    for name, layer in checkpoint.layers.items():
+        module = _submodule(model, name)
+        if isinstance(module, nn.Linear):
+            _check_shape(folder, name, layer, (module.out_features, module.in_features))
+            _put(model, name, QuantizedLinear(layer.weight, _bias(folder, module, name, layer), layer.activations.to))
+            packed_bytes += layer.weight.nbytes
+        elif isinstance(module, nn.Embedding):
+            _check_shape(folder, name, layer, (module.num_embeddings, module.embedding_dim))
+            floats[f"{name}.weight"] = dequantize_torch(layer.weight)
+        elif name.rpartition(".")[2].isdigit() and _parameter(model, name.rpartition(".")[0]) is not None:
+            experts.setdefault(name.rpartition(".")[0], []).append(dequantize_torch(layer.weight))
+        else:
+            raise NotInThisVersion(
+                f"{folder}: {name} is quantized, but {type(model).__name__} has no linear layer of that name. Mixtures "
+                "of experts that transformers fuses, and architectures it renames, are not run in this version."
+            )
+    for name, matrices in experts.items():
+        parameter = _parameter(model, name)
+        stacked = torch.stack([matrix.T for matrix in matrices])  # transformers multiplies from the other side
+        if parameter is None or parameter.shape != stacked.shape:
+            raise UsageError(f"{folder}: {name} holds {list(stacked.shape)}, its architecture another shape.")
+        floats[name] = stacked
+    _load_floats(folder, model, floats)
+    count = sum(layer.weight.shape[0] * layer.weight.shape[1] for layer in checkpoint.layers.values())
+    count += sum(tensor.numel() for tensor in checkpoint.tensors.values())
+    return LoadedCheckpoint(model=model.eval().requires_grad_(False), packed_bytes=packed_bytes, weights=count)
+
+
+def _empty(folder: Path) -> PreTrainedModel:
+    """The architecture without its weights; buffers that it computes itself are there."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    try:
+        config: Any = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        for key in ("quantization_config", "compression_config"):
+            if hasattr(config, key):
+                delattr(config, key)
+        with _weightless():
+            return AutoModelForCausalLM.from_config(config, dtype=torch.float32, trust_remote_code=False)
+    except MemoryError:
+        raise
+    except Exception as error:  # whatever a config can make an architecture's constructor do
+        raise UsageError(
+            f"transformers cannot build {folder}: {' '.join(f'{type(error).__name__}: {error}'.split())[:400]}"
+        ) from error
+
+
+@contextmanager
+def _weightless() -> Iterator[None]:
+    """Inside the block, parameters are made without storage: a model's float weights may not fit into memory."""
+    whole = nn.Module.register_parameter
+
+    def register(self: nn.Module, name: str, param: nn.Parameter | None) -> None:
+        whole(self, name, param if param is None else nn.Parameter(param.to("meta"), requires_grad=False))
+
+    nn.Module.register_parameter = register
+    try:
+        yield
+    finally:
+        nn.Module.register_parameter = whole
+
+
+def _submodule(model: nn.Module, name: str) -> nn.Module | None:
+    try:
+        return model.get_submodule(name)
+    except AttributeError:
+        return None
+
+
+def _parameter(model: nn.Module, name: str) -> nn.Parameter | None:
+    try:
+        return model.get_parameter(name)
+    except AttributeError:
+        return None
+
+
+def _put(model: nn.Module, name: str, module: nn.Module) -> None:
+    setattr(model.get_submodule(name.rpartition(".")[0]), name.rpartition(".")[2], module)
+
+
+def _check_shape(folder: Path, name: str, layer: Layer, expected: tuple[int, int]) -> None:
+    if layer.weight.shape != expected:
+        raise UsageError(
+            f"{folder}: {name} holds {layer.weight.shape[0]} x {layer.weight.shape[1]} weights, but its architecture "
+            f"has {expected[0]} x {expected[1]}. config.json and the weights belong to different models, or the config "
+            "lies about bits or group size. Fetch this checkpoint again."
+        )
+
+
+def _bias(folder: Path, linear: nn.Linear, name: str, layer: Layer) -> torch.Tensor | None:
+    """The bias in float32. One of zeros is dropped where the architecture has none."""
+    if layer.bias is not None:
+        return layer.bias.float() if linear.bias is not None or layer.bias.any() else None
+    if linear.bias is not None:
+        raise UsageError(f"{folder} lacks {name}.bias, which its architecture needs. Fetch this checkpoint again.")
+    return None
+
+
+def _load_floats(folder: Path, model: PreTrainedModel, floats: Mapping[str, torch.Tensor]) -> None:
+    try:
+        model.load_state_dict(floats, strict=False, assign=True)
+    except RuntimeError as error:
+        lines = [line.strip() for line in str(error).splitlines()[1:]]
+        raise UsageError(f"{folder} does not fit its architecture: {lines[0] if lines else error}") from None
+    model.tie_weights()
+    missing = sorted(name for name, parameter in model.named_parameters() if parameter.is_meta)
+    if missing:
+        raise UsageError(
+            f"{folder} lacks {len(missing)} tensors that its architecture needs, among them {missing[0]}. "
+            "Fetch or save this checkpoint again."
+        )
+
+
+def describe(checkpoint: QuantizedCheckpoint) -> str:
+    """What a plan or a report calls the weights, e.g. "gptq int4 g64"."""
+    kinds = sorted({layer.weight.format for layer in checkpoint.layers.values()})
+    return f"{checkpoint.format.method} {', '.join(kinds)}"

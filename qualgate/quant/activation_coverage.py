@@ -1,0 +1,183 @@
+"""How far calibration activations K cover traffic activations T, at the inputs of the layers that are quantized.
+
+Streaming: for each site a few numbers a channel are kept, never the activations. Every text is read by itself,
+without padding, so that no padding is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from qualgate.errors import UsageError
+
+REACHED = 0.9  # rho: a channel's traffic peak counts as covered when calibration reached this much of it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteCoverage:
+    """One quantized layer's input. m[c] = largest |a| of channel c in K. None: there is nothing to divide by."""
+
+    site: str
+    calibration_tokens: int  # that reached it: an expert of a mixture may have seen few
+    traffic_tokens: int
+    range: float | None  # Pr_T(|a[c]| <= m[c]) over tokens and channels
+    range_p1: float | None  # 1st percentile over its channels
+    clipped_energy: float | None  # sum of max(0, |a| - m)^2 over sum of a^2, both over T
+    outliers: float | None  # covered share of how far channels' peaks in T exceed their median
+    centroid_distance: float | None  # |mean K - mean T|, in root-mean-square distances of T's tokens from their mean
+
+
+class SeenInputs:
+    """Of one site: tokens, each channel's largest magnitude, sums [in_features] in float64."""
+
+    def __init__(self) -> None:
+        self.tokens = 0
+        self.peak = self.sum = torch.empty(0)
+
+    def see(self, rows: torch.Tensor) -> None:
+        """rows: [tokens, in_features]."""
+        if not self.tokens:
+            self.peak = torch.zeros(rows.shape[1], device=rows.device)
+            self.sum = torch.zeros(rows.shape[1], dtype=torch.float64, device=rows.device)
+        self.tokens += len(rows)
+        self.peak = torch.maximum(self.peak, rows.abs().amax(0))
+        self.sum += rows.sum(0, dtype=torch.float64)
+
+
+class ComparedInputs(SeenInputs):
+    """Traffic at one site, held against what calibration saw there: nothing, where it never came."""
+
+    def __init__(self, seen: SeenInputs) -> None:
+        super().__init__()
+        self.clip = seen.peak  # m, [in_features]
+        self.within = self.clipped = self.square = torch.empty(0)  # tokens with |a| <= m; sums in float64
+
+    def see(self, rows: torch.Tensor) -> None:
+        if not self.tokens:
+            self.clip = self.clip if len(self.clip) else torch.zeros_like(rows[0])
+            self.within = torch.zeros_like(self.clip, dtype=torch.long)
+            self.clipped = torch.zeros_like(self.clip, dtype=torch.float64)
+            self.square = torch.zeros_like(self.clip, dtype=torch.float64)
+        super().see(rows)
+        magnitude = rows.abs()
+        self.within += (magnitude <= self.clip).sum(0)
+        self.clipped += (magnitude - self.clip).clamp_(min=0).double().square_().sum(0)
+        self.square += rows.double().square_().sum(0)
+
+
+@dataclass(frozen=True, slots=True)
+class ActivationCoverage:
+    sites: tuple[SiteCoverage, ...]
+    range_p1: float | None  # 1st percentile of Pr_T(|a[c]| <= m[c]) over the channels of all sites
+
+
+def activation_coverage(
+    model: nn.Module, sites: Sequence[str], calibration: Sequence[Sequence[int]], traffic: Sequence[Sequence[int]]
+) -> ActivationCoverage:
+    """Run both sides' token ids through the baseline `model` and compare what enters the modules named `sites`.
+
+    Raises UsageError where an activation is NaN or infinite.
+    """
+    seen = {site: SeenInputs() for site in sites}
+    read(model, seen, calibration)
+    compared = {site: ComparedInputs(one) for site, one in seen.items()}
+    read(model, compared, traffic)
+    shares = [other.within / other.tokens for other in compared.values() if other.tokens]
+    return ActivationCoverage(
+        tuple(site_coverage(site, one, compared[site]) for site, one in seen.items()),
+        _first_percentile(torch.cat(shares)) if shares else None,
+    )
+
+
+def site_coverage(site: str, seen: SeenInputs, traffic: ComparedInputs) -> SiteCoverage:
+    """The numbers of one site. One that the traffic never reached has none; one that calibration never reached, 0."""
+    tokens = traffic.tokens
+    if not tokens:
+        return SiteCoverage(
+            site=site, calibration_tokens=seen.tokens, traffic_tokens=tokens, range=None, range_p1=None,
+            clipped_energy=None, outliers=None, centroid_distance=None,
+        )  # fmt: skip
+    share = traffic.within / tokens
+    energy = traffic.square.sum().item()
+    return SiteCoverage(
+        site=site,
+        calibration_tokens=seen.tokens,
+        traffic_tokens=tokens,
+        range=share.double().mean().item(),
+        range_p1=_first_percentile(share),
+        clipped_energy=traffic.clipped.sum().item() / energy if energy else None,
+        outliers=_outliers(seen.peak if seen.tokens else traffic.clip, traffic.peak),
+        centroid_distance=_centroid_distance(seen, traffic) if seen.tokens else None,
+    )
+
+
+def _outliers(reached: torch.Tensor, peak: torch.Tensor) -> float | None:
+    """w[c] = how far channel c's peak exceeds the median of all channels; sum over covered c over the sum of all."""
+    weight = (peak.double() - peak.double().quantile(0.5)).clamp_(min=0)
+    whole = weight.sum().item()
+    return weight[reached >= REACHED * peak].sum().item() / whole if whole else None
+
+
+def _centroid_distance(seen: SeenInputs, traffic: ComparedInputs) -> float | None:
+    centre = traffic.sum / traffic.tokens
+    distance = (seen.sum / seen.tokens - centre).norm().item()
+    spread = max(0.0, (traffic.square / traffic.tokens - centre.square()).sum().item()) ** 0.5
+    if spread:
+        return distance / spread
+    return None if distance else 0.0
+
+
+def _first_percentile(share: torch.Tensor) -> float:
+    """Linear between order statistics. Sorted, since torch.quantile refuses more than 2**24 numbers."""
+    ordered = share.double().sort().values
+    at = 0.01 * (len(ordered) - 1)
+    low = ordered[int(at)].item()
+    high = ordered[min(int(at) + 1, len(ordered) - 1)].item()
+    return low + (high - low) * (at - int(at))
+
+
+# ------------------------------------------------------------------------------------------------- reading
+
+
+@torch.no_grad()
+def read(model: nn.Module, sites: dict[str, Any], texts: Sequence[Sequence[int]]) -> None:
+    """Run each of `texts` (token ids) through `model`; every site's `see` gets its inputs, [tokens, in_features]."""
+    device = next(model.parameters()).device
+    with watched_inputs(model, {site: one.see for site, one in sites.items()}):
+        for token_ids in texts:
+            if token_ids:
+                model(input_ids=torch.tensor([list(token_ids)], device=device), use_cache=False)
+
+
+@contextmanager
+def watched_inputs(model: nn.Module, sites: dict[str, Callable[[torch.Tensor], None]]) -> Iterator[None]:
+    """Inside the block each site's function gets what enters that module, float32 [tokens, in_features].
+
+    Raises UsageError, from inside the model's forward, for activations that are NaN or infinite.
+    """
+
+    def hook(site: str, see: Callable[[torch.Tensor], None]) -> Callable[..., None]:
+        def note(_: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+            rows = inputs[0].detach().reshape(-1, inputs[0].shape[-1]).float()
+            if not rows.isfinite().all():
+                raise UsageError(
+                    f"What enters {site} is NaN or infinite: the model is damaged or overflows on this text. Look at "
+                    "the layers before it with: qualgate inspect MODEL"
+                )
+            if len(rows):  # an expert that no token was sent to
+                see(rows)
+
+        return note
+
+    handles = [model.get_submodule(site).register_forward_pre_hook(hook(site, see)) for site, see in sites.items()]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -1,0 +1,104 @@
+"""Start `inside` in a backend's interpreter, hand it the order, pass on its progress, take the folder it leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from pathlib import Path
+
+from qualgate.errors import InfrastructureError, UsageError
+from qualgate.quant.backends.environment import Environment
+from qualgate.quant.backends.job import BackendJob
+
+# Files of the baseline that a library may drop or write in its own version's manner: its tokenizer is the model's.
+TOKENIZER = (
+    "tokenizer.json", "tokenizer.model", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+    "vocab.json", "merges.txt", "chat_template.jinja", "generation_config.json",
+)  # fmt: skip
+SETTINGS = {
+    "HF_HUB_OFFLINE": "1",
+    "HF_DATASETS_OFFLINE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "GPTQMODEL_CPU_WORKERS": "2",  # gptqmodel asks its pool for 2 workers and dies on machines that give it 1
+    "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """What a backend left in `folder`."""
+
+    folder: Path
+    backend: str
+    versions: dict[str, str]
+    patches: tuple[str, ...]  # what had to be changed in the library for it to run here
+
+
+def run_backend(
+    environment: Environment,
+    job: BackendJob,
+    progress: Callable[[str], None] = lambda line: None,
+    finish: Callable[[Made], None] = lambda made: None,
+) -> Made:
+    """Let the library make `job.out`; the folder appears whole, in one rename. InfrastructureError says how it died.
+
+    finish: may read and add to the folder before it appears; it gets the folder under its unfinished name.
+    """
+    out = Path(job.out)
+    if out.exists():
+        raise UsageError(f"{out} is there already. Choose another --out, or delete it.")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    room = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
+    try:
+        made = room / "made"
+        answer = _listen(environment, replace(job, out=str(made)), room, progress)
+        if not any(made.glob("*.safetensors")):
+            raise InfrastructureError(f"{job.backend} said it was done and left no safetensors file.")
+        for name in TOKENIZER:
+            if (source := Path(job.model) / name).is_file():
+                shutil.copyfile(source, made / name)
+        result = Made(
+            folder=made, backend=job.backend, versions=environment.versions, patches=tuple(answer.get("patches", ()))
+        )
+        finish(result)
+        os.rename(made, out)
+    finally:
+        shutil.rmtree(room, ignore_errors=True)
+    return replace(result, folder=out)
+
+
+def _listen(environment: Environment, job: BackendJob, room: Path, progress: Callable[[str], None]) -> dict:
+    """The script's last word. Its standard output is one JSON object a line; what libraries print goes to a file."""
+    script = Path(str(files("qualgate.quant.backends"))) / "inside.py"
+    order, log = room / "order.json", room / "log.txt"
+    order.write_text(json.dumps(job.as_json()), encoding="utf-8")
+    answer: dict = {}
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+    # -I: neither the user's packages nor the script's folder come before the library's own.
+    command = [str(environment.python), "-I", str(script), str(order)]
+    with log.open("wb") as noise, subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=noise, cwd=room, env={**kept, **SETTINGS}
+    ) as process:  # fmt: skip
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                try:
+                    answer = json.loads(line)
+                except ValueError:
+                    continue  # a library that writes to the real standard output all the same
+                if "progress" in answer:
+                    progress(f"{job.backend}: {answer['progress']}")
+        except BaseException:
+            process.kill()
+            raise
+    if "done" in answer:
+        return answer["done"]
+    tail = "\n".join(log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-12:])
+    said = answer.get("error") or f"it ended with {process.returncode} and no word"
+    raise InfrastructureError(f"{job.backend} failed: {said}\nIts last lines:\n{tail}")

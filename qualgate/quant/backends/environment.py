@@ -1,0 +1,148 @@
+"""A virtual environment for each library: made on request from a requirements file of its own, found again later.
+
+Its folder is finished when it holds `qualgate-backend.json`: the requirements it was made from, and the versions that
+came of them. Without that file, or with other requirements, it is made again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import sha256
+from importlib.resources import files
+from pathlib import Path
+
+from qualgate.errors import InfrastructureError, UsageError
+
+NAMES = ("gptqmodel", "llmcompressor", "auto-gptq", "autoawq")
+LEGACY_PYTHON = (3, 11)  # the newest Python that auto-gptq has wheels for
+_FINISHED = "qualgate-backend.json"
+_VERSIONS_OF = ("torch", "transformers", "gptqmodel", "llmcompressor", "compressed-tensors", "auto-gptq", "autoawq")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    name: str
+    python: Path
+    versions: dict[str, str]  # of the packages that decide what comes out
+
+
+def default_folder() -> Path:
+    """Where environments lie when nothing else is said: the user's cache."""
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache) if cache else Path.home() / ".cache") / "qualgate" / "backends"
+
+
+def find(name: str, folder: Path | None = None) -> Environment:
+    """The environment of backend `name`. UsageError says how to make it when it is not there, or out of date."""
+    _check_name(name)
+    place = (folder or default_folder()) / name
+    how = f"Make it with: qualgate quantize --setup-backend {name}" + (f" --backend-dir {folder}" if folder else "")
+    try:
+        noted = json.loads((place / _FINISHED).read_bytes())
+        requirements, versions = noted["requirements"], dict(noted["versions"])
+    except FileNotFoundError:
+        what = "is not finished" if place.is_dir() else "does not exist"
+        raise UsageError(f"The environment of backend {name} ({place}) {what}. {how}") from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{place / _FINISHED} cannot be read ({error}). {how}") from None
+    if requirements != requirements_hash(name):
+        raise UsageError(f"The environment of backend {name} ({place}) has the packages of another version. {how}")
+    python = _python(place)
+    if not python.exists():
+        raise UsageError(f"The environment of backend {name} lost its interpreter {python}. {how}")
+    return Environment(name=name, python=python, versions=versions)
+
+
+def set_up(name: str, folder: Path | None = None, say: Callable[[str], None] = lambda line: None) -> Environment:
+    """Make the environment of backend `name`, unless it is there already. Downloads one to two gigabytes.
+
+    pip runs with the user's own configuration, so it takes packages, and the build of torch, from where they say.
+    """
+    _check_name(name)
+    place = (folder or default_folder()) / name
+    try:
+        found = find(name, folder)
+    except UsageError:
+        pass
+    else:
+        say(f"{name}: ready in {place}")
+        return found
+    if name == "auto-gptq" and sys.version_info[:2] > LEGACY_PYTHON:
+        raise UsageError(
+            f"auto-gptq's last release has wheels up to Python {'.'.join(map(str, LEGACY_PYTHON))}, this is "
+            f"{sys.version_info.major}.{sys.version_info.minor}. Run qualgate under an older one, or use gptqmodel, "
+            "its successor."
+        )
+    if place.exists():
+        shutil.rmtree(place)
+    say(f"{name}: making {place}")
+    venv.create(place, with_pip=True, symlinks=os.name != "nt")
+    python = _python(place)
+    whole, alone = _requirements(name)
+    say(f"{name}: installing {', '.join(_lines(whole))}")
+    _pip(name, python, ["--requirement", str(whole)])
+    if alone.exists():
+        say(f"{name}: installing {', '.join(_lines(alone))} without its dependencies")
+        _pip(name, python, ["--no-deps", "--no-build-isolation", "--requirement", str(alone)])
+    noted = {"name": name, "requirements": requirements_hash(name), "versions": _versions(python)}
+    unfinished = place / f".{_FINISHED}"
+    unfinished.write_text(json.dumps(noted, indent=2), encoding="utf-8")
+    os.replace(unfinished, place / _FINISHED)
+    say(f"{name}: ready, {', '.join(f'{package} {version}' for package, version in noted['versions'].items())}")
+    return find(name, folder)
+
+
+def requirements_hash(name: str) -> str:
+    """Of what an environment is made from; comments count, so that a remark's change never goes unseen."""
+    return sha256(b"\0".join(path.read_bytes() for path in _requirements(name) if path.exists())).hexdigest()
+
+
+def _check_name(name: str) -> None:
+    if name not in NAMES:
+        raise UsageError(f"no backend {name!r}; known: {', '.join(NAMES)}")
+
+
+def _requirements(name: str) -> tuple[Path, Path]:
+    """What is installed with its dependencies, and what without; the second need not be there."""
+    folder = Path(str(files("qualgate.quant.backends"))) / "requirements"
+    return folder / f"{name}.txt", folder / f"{name}.alone.txt"
+
+
+def _lines(requirements: Path) -> list[str]:
+    lines = requirements.read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def _python(place: Path) -> Path:
+    return place / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+
+
+def _pip(name: str, python: Path, arguments: list[str]) -> None:
+    command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=_clean_environment())
+    if done.returncode:
+        tail = "\n".join(done.stderr.strip().splitlines()[-8:])
+        raise InfrastructureError(f"pip could not install backend {name}:\n{tail}\nRun the same command again.")
+
+
+def _versions(python: Path) -> dict[str, str]:
+    code = (
+        "import json, sys\nfrom importlib.metadata import PackageNotFoundError, version\nfound = {}\n"
+        "for name in sys.argv[1:]:\n"
+        "    try:\n        found[name] = version(name)\n    except PackageNotFoundError:\n        pass\n"
+        "print(json.dumps({'python': sys.version.split()[0], **found}))"
+    )
+    done = subprocess.run([str(python), "-I", "-c", code, *_VERSIONS_OF], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def _clean_environment() -> dict[str, str]:
+    """Ours without what would lead another interpreter to our packages."""
+    return {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")}

@@ -1,0 +1,229 @@
+# pyright: reportMissingImports=false, reportAttributeAccessIssue=false
+"""Runs inside a backend's own interpreter, which has that library and not qualgate: ORDER.json in, a folder out.
+
+Standard output carries JSON lines: {"progress": text}, and at the end {"done": {"patches": [...]}} or {"error": text}.
+The libraries are patched here, in this process alone, where they cannot run without a GPU; each patch is reported.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+PATCHES: list[str] = []
+
+
+def with_gptqmodel(order: dict[str, Any]) -> None:
+    from gptqmodel import GPTQModel, QuantizeConfig
+
+    # Act-order off means plain groups here: gptqmodel's own default reorders groups behind one's back.
+    own = {"desc_act": order["act_order"], "act_group_aware": False} if order["method"] == "gptq" else {}
+    config = QuantizeConfig(
+        bits=order["bits"],
+        group_size=order["group_size"],
+        sym=order["symmetric"],
+        method=order["method"],
+        format="gptq" if order["method"] == "gptq" else "gemm",
+        **own,
+    )
+    say("loading the model")
+    model = GPTQModel.load(order["model"], config, device="cuda" if _has_gpu() else "cpu")
+    say(f"quantizing with {len(order['texts'])} calibration cases")
+    rows = [{"input_ids": ids, "attention_mask": [1] * len(ids)} for ids in order["texts"]]
+    model.quantize(rows, batch_size=1)
+    say("writing")
+    model.save(order["out"])
+
+
+def with_llmcompressor(order: dict[str, Any]) -> None:
+    from datasets import Dataset
+    from llmcompressor import oneshot
+    from llmcompressor.modifiers.gptq import GPTQModifier
+    from llmcompressor.modifiers.quantization import QuantizationModifier
+    from llmcompressor.modifiers.transform.awq import AWQModifier
+    from llmcompressor.modifiers.transform.smoothquant import SmoothQuantModifier
+    from llmcompressor.pipelines.cache import IntermediatesCache
+    from transformers import AutoModelForCausalLM
+
+    if not _has_gpu():
+        # Pinned memory is for copies to a GPU; asking for it without one raises.
+        IntermediatesCache.pin_memory = lambda self, *args, **kwargs: None
+        PATCHES.append("IntermediatesCache.pin_memory does nothing")
+    own: dict[str, Any] = {"targets": ["Linear"], "ignore": ["lm_head"]}
+    rows = order["group_size"] == -1
+    groups = {
+        "group_0": {
+            "targets": ["Linear"],
+            "weights": {
+                "num_bits": order["bits"],
+                "type": "int",
+                "symmetric": order["symmetric"],
+                "strategy": "channel" if rows else "group",
+                "group_size": None if rows else order["group_size"],
+            },
+        }
+    }
+    weights: dict[str, Any] = {"config_groups": groups, "ignore": ["lm_head"]}
+    recipe: list[Any] = {
+        "gptq": lambda: [GPTQModifier(**weights, actorder="static" if order["act_order"] else None)],
+        "awq": lambda: [AWQModifier(), QuantizationModifier(**weights)],
+        "smoothquant": lambda: [
+            SmoothQuantModifier(smoothing_strength=0.5),
+            QuantizationModifier(scheme="W8A8", **own),
+        ],
+        "fp8": lambda: [
+            QuantizationModifier(scheme="FP8_BLOCK" if order["granularity"] == "block" else "FP8_DYNAMIC", **own)
+        ],
+        "nvfp4": lambda: [QuantizationModifier(scheme="NVFP4A16", **own)],
+        "mxfp4": lambda: [QuantizationModifier(scheme="MXFP4A16", **own)],
+    }[order["method"]]()
+    say("loading the model")
+    model = AutoModelForCausalLM.from_pretrained(order["model"], dtype="auto", local_files_only=True)
+    data: dict[str, Any] = {}
+    if order["texts"]:
+        rows_of = {"input_ids": order["texts"], "attention_mask": [[1] * len(ids) for ids in order["texts"]]}
+        data = {
+            "dataset": Dataset.from_dict(rows_of),
+            "num_calibration_samples": len(order["texts"]),
+            "max_seq_length": max(map(len, order["texts"])),
+            "shuffle_calibration_samples": False,
+        }
+    say(f"quantizing with {len(order['texts'])} calibration cases")
+    oneshot(model=model, recipe=recipe, **data)
+    say("writing")
+    model.save_pretrained(order["out"], save_compressed=True)
+
+
+def with_auto_gptq(order: dict[str, Any]) -> None:
+    import torch
+
+    if not _has_gpu():
+        import auto_gptq.modeling._base as base
+        import auto_gptq.modeling._utils as utils
+
+        # It keeps activations on a GPU it takes for granted, and waits for it.
+        base.CUDA_0 = utils.CUDA_0 = torch.device("cpu")
+        torch.cuda.synchronize = torch.cuda.empty_cache = lambda *args, **kwargs: None  # type: ignore[assignment]
+        PATCHES.append("auto_gptq CUDA_0 is the CPU; torch.cuda.synchronize and empty_cache do nothing")
+    from auto_gptq import BaseQuantizeConfig
+    from auto_gptq.modeling import GPTQ_CAUSAL_LM_MODEL_MAP
+
+    model = _legacy_model(order["model"])
+    kind = model.config.model_type
+    if kind not in GPTQ_CAUSAL_LM_MODEL_MAP:
+        raise ValueError(f"auto-gptq does not know the architecture {kind}; use gptqmodel, its successor")
+    config = BaseQuantizeConfig(
+        bits=order["bits"],
+        group_size=order["group_size"],
+        sym=order["symmetric"],
+        desc_act=order["act_order"],
+        model_name_or_path=order["model"],
+    )
+    # from_pretrained refuses to begin without CUDA; the constructor does not.
+    made = GPTQ_CAUSAL_LM_MODEL_MAP[kind](model, False, config)
+    say(f"quantizing with {len(order['texts'])} calibration cases")
+    made.quantize(
+        [{"input_ids": torch.tensor([ids]), "attention_mask": torch.ones(1, len(ids), dtype=torch.long)}
+         for ids in order["texts"]],
+        batch_size=1, use_triton=False,
+    )  # fmt: skip
+    say("writing")
+    made.save_quantized(order["out"], use_safetensors=True)
+
+
+def with_autoawq(order: dict[str, Any]) -> None:
+    import torch
+    from awq import AutoAWQForCausalLM
+
+    _legacy_model(order["model"])  # refuses what transformers 4 would read wrongly
+    with _legacy_folder(order["model"]) as folder:
+        say("loading the model")
+        model = AutoAWQForCausalLM.from_pretrained(
+            folder, device_map="cuda" if _has_gpu() else "cpu", safetensors=True, torch_dtype=torch.float16
+        )
+        longest = max(map(len, order["texts"]))
+        say(f"quantizing with {len(order['texts'])} calibration cases")
+        model.quantize(
+            None,  # a tokenizer, which token ids do not need
+            quant_config={
+                "w_bit": 4, "q_group_size": order["group_size"], "zero_point": not order["symmetric"],
+                "version": "GEMM",
+            },
+            calib_data=order["texts"], max_calib_samples=len(order["texts"]), max_calib_seq_len=longest,
+        )  # fmt: skip
+        say("writing")
+        model.save_quantized(order["out"], safetensors=True)
+
+
+def _legacy_model(folder: str) -> Any:
+    """The model as transformers 4 loads it, its config given the names that version knows."""
+    from transformers import AutoModelForCausalLM
+
+    say("loading the model")
+    with _legacy_folder(folder) as place:
+        return AutoModelForCausalLM.from_pretrained(place, torch_dtype="auto", local_files_only=True)
+
+
+@contextlib.contextmanager
+def _legacy_folder(folder: str) -> Any:
+    """`folder` with a config.json of transformers 4: dtype and rotary settings moved in version 5, and an unknown key
+    is not an error there but a model that computes something else."""
+    import tempfile
+
+    config = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
+    rope = config.pop("rope_parameters", None)
+    if rope:
+        if rope.get("rope_type", "default") != "default":
+            raise ValueError(
+                f"rotary embedding {rope['rope_type']!r} cannot be handed to transformers 4; use gptqmodel"
+            )
+        config["rope_theta"] = rope["rope_theta"]
+    if "dtype" in config:
+        config["torch_dtype"] = config.pop("dtype")
+    with tempfile.TemporaryDirectory() as place:
+        for file in Path(folder).iterdir():
+            if file.name not in ("config.json", "tokenizer_config.json"):
+                os.symlink(file, Path(place) / file.name)
+        (Path(place) / "config.json").write_text(json.dumps(config), encoding="utf-8")
+        yield place
+
+
+def _has_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
+BACKENDS = {
+    "gptqmodel": with_gptqmodel,
+    "llmcompressor": with_llmcompressor,
+    "auto-gptq": with_auto_gptq,
+    "autoawq": with_autoawq,
+}
+
+
+def answer(**word: Any) -> None:
+    _ANSWERS.write(json.dumps(word) + "\n")
+    _ANSWERS.flush()
+
+
+def say(progress: str) -> None:
+    answer(progress=progress)
+
+
+if __name__ == "__main__":
+    # Libraries print to standard output; it is kept for answers, and theirs goes to the log.
+    _ANSWERS = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    try:
+        wanted = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+        BACKENDS[wanted["backend"]](wanted)
+    except BaseException as error:
+        answer(error=" ".join(f"{type(error).__name__}: {error}".split())[:600])
+        raise
+    answer(done={"patches": PATCHES})
+    os._exit(0)  # some of them leave threads that never end

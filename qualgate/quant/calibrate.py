@@ -1,0 +1,311 @@
+"""Calibration, one decoder layer at a time: run the prompts through it, quantize it, hand its outputs to the next.
+
+Only one layer's inputs are in memory: float32 [tokens, width] of all prompts. Within a layer the linear layers are
+quantized in the order they are called, each for the inputs that the ones before it, already quantized, give. A
+finished layer is on disk before the next begins; run again on the same folder, finished layers are only run through.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import nn
+
+from qualgate.errors import UsageError
+from qualgate.quant.awq import round_clipped, search_scale
+from qualgate.quant.folding import Folds
+from qualgate.quant.gptq import gptq
+from qualgate.quant.inputs import Inputs, output_error
+from qualgate.quant.layers import Group, Reached, decoder_layers, fused_with, linear_groups, watched
+from qualgate.quant.layouts import layouts_of, tensors_of, weights_of
+from qualgate.quant.linear import QuantizedLinear
+from qualgate.quant.packing import quantize_weight
+from qualgate.quant.recipes import bits_of, layer_recipe
+from qualgate.quant.shapes import check_divides
+from qualgate.quant.smoothquant import search_smoothing
+from qualgate.quant.stability import WeightStability, weight_stability
+from qualgate.records import QuantizeRecipe
+from qualgate_kernels.dequantize import dequantize_torch
+from qualgate_kernels.packed import PackedWeight
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+Progress = Callable[[str, int, int], None]  # what is being done, layers done, layers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MadeLayer:
+    """What calibration made of one decoder layer. Names are those of the whole model."""
+
+    weights: dict[str, PackedWeight]  # by module
+    folded: dict[str, torch.Tensor]  # tensors that folding changed and that stay floats, by tensor
+    errors: dict[str, float]  # by module: mean square of the output's error, over mean square of the output
+    stability: dict[str, WeightStability]  # by module, against the weight as it was after folding
+
+
+def calibrate(
+    model: PreTrainedModel,
+    recipe: QuantizeRecipe,
+    prompts: Sequence[Sequence[int]],
+    *,
+    dtype: torch.dtype,
+    scale_dtype: torch.dtype = torch.bfloat16,
+    folder: Path | None = None,
+    progress: Progress = lambda what, done, total: None,
+) -> list[MadeLayer]:
+    """Quantize every linear layer of `model`'s decoder by `recipe`, learning from `prompts`.
+
+    model: float32, in eval mode; it comes back quantized. dtype: what floats are stored in. folder: where finished
+    layers are kept. Raises UsageError naming the layer that cannot be quantized.
+    """
+    name, layers = decoder_layers(model)
+    states, calls = _first_inputs(model, layers, prompts)
+    made: list[MadeLayer] = []
+    for index, layer in enumerate(layers):
+        progress(f"{name}.{index}", index, len(layers))
+        runs = [_Run(state, *calls[row][index]) for row, state in enumerate(states)]
+        file = folder / f"layer-{index:05d}.safetensors" if folder else None
+        done = read_layer(file) if file else None
+        if done is None:
+            done = _quantize_layer(layer, f"{name}.{index}", recipe, runs, dtype, scale_dtype)
+            if file:
+                write_layer(file, done)
+        else:
+            install(model, recipe, done.weights, done.folded)
+        made.append(done)
+        with torch.no_grad():
+            states = [run.through(layer) for run in runs]
+    progress("", len(layers), len(layers))
+    return made
+
+
+@dataclass(slots=True)
+class _Run:
+    """One prompt's call of one layer."""
+
+    state: torch.Tensor
+    others: tuple[Any, ...]
+    named: dict[str, Any]
+
+    def through(self, layer: nn.Module) -> torch.Tensor:
+        output = layer(self.state, *self.others, **self.named)
+        return output[0] if isinstance(output, tuple) else output
+
+
+@torch.no_grad()
+def _first_inputs(
+    model: PreTrainedModel, layers: nn.ModuleList, prompts: Sequence[Sequence[int]]
+) -> tuple[list[torch.Tensor], list[list[tuple[tuple[Any, ...], dict[str, Any]]]]]:
+    """What enters the first layer for each prompt, and the other arguments of every layer (masks, positions)."""
+    device = next(model.parameters()).device
+    states: list[torch.Tensor] = []
+    calls: list[list[tuple[tuple[Any, ...], dict[str, Any]]]] = []
+
+    def note(module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
+        named = dict(named)
+        state, others = (inputs[0], inputs[1:]) if inputs else (named.pop("hidden_states"), ())
+        if not calls[-1]:
+            states.append(state)
+        calls[-1].append((others, named))
+
+    handles = [layer.register_forward_pre_hook(note, with_kwargs=True) for layer in layers]
+    try:
+        for prompt in prompts:
+            calls.append([])
+            model(input_ids=torch.tensor([list(prompt)], device=device), use_cache=False, logits_to_keep=1)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return states, calls
+
+
+def _quantize_layer(
+    layer: nn.Module,
+    name: str,
+    recipe: QuantizeRecipe,
+    runs: list[_Run],
+    dtype: torch.dtype,
+    scale_dtype: torch.dtype,
+) -> MadeLayer:
+    groups = linear_groups(layer, lambda: runs[0].through(layer))
+    folded: dict[str, torch.Tensor] = {}
+    if recipe.method in ("awq", "smoothquant"):
+        folds = Folds(layer, lambda: runs[0].through(layer), dtype)
+        _fold_scales(layer, name, recipe, groups, folds, runs)
+        folded = {f"{name}.{tensor}": _parameter(layer, tensor).to(dtype) for tensor in folds.changed}
+    weights: dict[str, PackedWeight] = {}
+    errors: dict[str, float] = {}
+    stability: dict[str, WeightStability] = {}
+    for group in groups:
+        quantized = {part: layer_recipe(recipe, f"{name}.{part}") for part in group.linears}
+        for part in group.linears:
+            if quantized[part] is None and recipe.method in ("awq", "smoothquant"):  # its scales may have been folded
+                kept = _parameter(layer, f"{part}.weight")
+                kept.data.copy_(kept.data.to(dtype))
+                folded[f"{name}.{part}.weight"] = kept.data.to(dtype)
+        if not any(quantized.values()):
+            continue
+        inputs = _inputs_of(layer, group, runs)
+        peak = {
+            part: torch.stack(
+                [_parameter(layer, f"{one}.weight").abs().amax() for one in fused_with(part) if one in group.linears]
+            ).amax()
+            for part in group.linears
+        }  # before any of them is replaced
+        for part, own in quantized.items():
+            if own is None:
+                continue
+            original = _parameter(layer, f"{part}.weight").detach()
+            module_name = f"{name}.{part}"
+            packed = quantize_linear(
+                original, own, inputs, module_name, dtype=dtype, scale_dtype=scale_dtype, absmax=peak[part]
+            )
+            scale = output_error(original, inputs.gram)
+            change = dequantize_torch(packed) - original
+            errors[module_name] = output_error(change, inputs.gram) / scale if scale else 0.0
+            stability[module_name] = weight_stability(original, packed)
+            weights[module_name] = packed
+            _replace(layer, part, QuantizedLinear(packed, _bias(layer.get_submodule(part)), own.activations))
+    return MadeLayer(weights=weights, folded=folded, errors=errors, stability=stability)
+
+
+def quantize_linear(
+    weight: torch.Tensor,
+    recipe: QuantizeRecipe,
+    inputs: Inputs,
+    name: str,
+    *,
+    dtype: torch.dtype = torch.bfloat16,
+    scale_dtype: torch.dtype = torch.bfloat16,
+    absmax: torch.Tensor | None = None,
+) -> PackedWeight:
+    """One weight, float32 [out_features, in_features], by the recipe's method. Scales were folded in before."""
+    if recipe.method not in ("gptq", "awq"):
+        importance = inputs.mean_square if recipe.method == "nvfp4" and recipe.calibration_sha256 else None
+        return quantize_weight(
+            weight, recipe, name, dtype=dtype, scale_dtype=scale_dtype, importance=importance, absmax=absmax
+        )
+    bits = bits_of(recipe)
+    check_divides(name, weight.shape[1], recipe.group_size, bits)
+    if not weight.isfinite().all():
+        raise UsageError(f"{name} holds NaN or infinite values: the checkpoint is damaged, fetch it again.")
+    if recipe.method == "awq":
+        return round_clipped(
+            weight, inputs.gram, bits=bits, group_size=recipe.group_size, symmetric=recipe.symmetric,
+            scale_dtype=scale_dtype,
+        )  # fmt: skip
+    try:
+        return gptq(
+            weight, inputs.gram, bits=bits, group_size=recipe.group_size, symmetric=recipe.symmetric,
+            act_order=recipe.act_order, clip=recipe.clip, scale_dtype=scale_dtype,
+        )  # fmt: skip
+    except ArithmeticError as error:
+        raise UsageError(
+            f"{name}: {error}. Look for damaged weights before it, or for calibration cases the model answers with NaN."
+        ) from None
+
+
+def _fold_scales(
+    layer: nn.Module, name: str, recipe: QuantizeRecipe, groups: list[Group], folds: Folds, runs: list[_Run]
+) -> None:
+    """Search a scale for every group whose inputs can be scaled, and fold it in, in the order the layer runs."""
+    for group in groups:
+        # SmoothQuant needs a norm: what v or up make is itself rounded before it is read.
+        if not folds.channels(group) or (recipe.method == "smoothquant" and not group.norm):
+            continue
+        rounded = [
+            part for part in group.linears
+            if (own := layer_recipe(recipe, f"{name}.{part}")) is not None and own.method == recipe.method
+        ]  # fmt: skip
+        if not rounded:
+            continue
+        inputs = _inputs_of(layer, group, runs)
+        weights = [_parameter(layer, f"{part}.weight").detach() for part in rounded]
+        if recipe.method == "smoothquant":
+            scale = search_smoothing(weights, inputs.largest, inputs.sample)
+        else:
+            channels = torch.arange(folds.channels(group), device=inputs.largest.device)
+            scale = search_scale(
+                weights, folds.gather(group, inputs.mean_magnitude), inputs.gram, bits=bits_of(recipe),
+                group_size=recipe.group_size, symmetric=recipe.symmetric, spread=folds.spread(group, channels),
+            )  # fmt: skip
+        folds.fold(group, scale)
+
+
+@torch.no_grad()
+def _inputs_of(layer: nn.Module, group: Group, runs: list[_Run]) -> Inputs:
+    found = Inputs()
+    with watched(layer.get_submodule(group.linears[0]), found.see):
+        for run in runs:
+            with suppress(Reached):
+                run.through(layer)
+    return found
+
+
+def install(
+    model: nn.Module, recipe: QuantizeRecipe, weights: Mapping[str, PackedWeight], folded: Mapping[str, torch.Tensor]
+) -> None:
+    """Put packed weights, by module, in the place of `model`'s float ones, and folded floats, by tensor, in theirs."""
+    for tensor, value in folded.items():
+        _parameter(model, tensor).data.copy_(value)
+    for name, packed in weights.items():
+        own = layer_recipe(recipe, name)
+        assert own is not None, "a layer that was kept has no packed weight"
+        module: Any = model.get_submodule(name)
+        _replace(model, name, QuantizedLinear(packed, _bias(module), own.activations).to(module.weight.device))
+
+
+def _replace(root: nn.Module, name: str, module: nn.Module) -> None:
+    parent, _, own = name.rpartition(".")
+    setattr(root.get_submodule(parent), own, module)
+
+
+def _parameter(root: nn.Module, name: str) -> torch.Tensor:
+    module, _, part = name.rpartition(".")
+    return getattr(root.get_submodule(module), part)
+
+
+def _bias(module: nn.Module) -> torch.Tensor | None:
+    bias: Any = getattr(module, "bias", None)
+    return None if bias is None else bias.detach()
+
+
+def write_layer(file: Path, made: MadeLayer) -> None:
+    """Keep a finished layer; it appears whole, in one rename."""
+    layouts = layouts_of(made.weights)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=file.parent, prefix=f".{file.name}-", delete=False) as unfinished:
+        pass
+    noted = {
+        "layouts": json.dumps(layouts),
+        "errors": json.dumps(made.errors),
+        "stability": json.dumps({name: asdict(one) for name, one in made.stability.items()}),
+    }
+    save_file(tensors_of(made.weights, made.folded), unfinished.name, metadata=noted)
+    os.replace(unfinished.name, file)
+
+
+def read_layer(file: Path) -> MadeLayer | None:
+    """A finished layer, or None when there is none, or none that can be read: it is made again."""
+    if not file.is_file():
+        return None
+    try:
+        with safe_open(file, framework="pt") as stored:
+            kept = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118 (no mapping)
+            noted = stored.metadata()
+        weights, folded = weights_of(kept, json.loads(noted["layouts"]))
+        stability = {name: WeightStability(**one) for name, one in json.loads(noted["stability"]).items()}
+        return MadeLayer(weights=weights, folded=folded, errors=json.loads(noted["errors"]), stability=stability)
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError):
+        return None

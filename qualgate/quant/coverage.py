@@ -1,0 +1,169 @@
+"""Does a calibration set K cover the traffic T that a variant will be judged by? Five numbers, and no leak.
+
+1. range: how often T's activations stay within what K showed; 2. outlier channels; 3. n-grams of tokens; 4. strata;
+5. centroid distance. Each with the suggested bound as a flag that is reported and decides nothing. What reads no
+calibration data (round-to-nearest, MXFP4) is `not_applicable`: that is shown, and is no pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from torch import nn
+
+from qualgate.quant.activation_coverage import ActivationCoverage, SiteCoverage, activation_coverage
+from qualgate.quant.text_coverage import (
+    Leakage,
+    NgramCoverage,
+    Reading,
+    StrataCoverage,
+    leakage,
+    ngram_coverage,
+    strata_coverage,
+)
+
+SITE_TOKENS = 128  # fewer calibration tokens at a layer's input, such as an expert's, say little about it
+
+FORMULA = "coverage/1"  # raised when a number's meaning changes
+
+NOT_APPLICABLE: dict[str, Any] = {
+    "status": "not_applicable",
+    "reason": "a direct cast: no calibration data were read, so there is nothing that could cover the traffic",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flag:
+    """A suggested bound. met: None when there is no value."""
+
+    name: str
+    value: float | None
+    bound: str
+    met: bool | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coverage:
+    calibration: dict[str, Any]  # name, version, sha256, cases, tokens
+    traffic: dict[str, Any]  # evalsets, cases, tokens; activation_cases: how many were run through the model
+    sites: tuple[SiteCoverage, ...]
+    range_p1: float | None  # over the channels of all sites
+    ngrams: NgramCoverage
+    strata: StrataCoverage
+    leakage: Leakage
+
+    @property
+    def range(self) -> float | None:
+        return _smallest(site.range for site in self.sites)
+
+    @property
+    def clipped_energy(self) -> float | None:
+        return _largest(site.clipped_energy for site in self.sites)
+
+    @property
+    def outliers(self) -> float | None:
+        return _smallest(site.outliers for site in self.sites)
+
+    @property
+    def centroid_distance(self) -> float | None:
+        return _largest(site.centroid_distance for site in self.sites)
+
+    @property
+    def fewest_tokens(self) -> int | None:
+        return min((site.calibration_tokens for site in self.sites), default=None)
+
+    @property
+    def flags(self) -> tuple[Flag, ...]:
+        return (
+            _flag("range", self.range, least=0.999),
+            _flag("clipped_energy", self.clipped_energy, most=1e-4),
+            _flag("outlier_channels", self.outliers, least=0.95),
+            _flag("unigrams", self.ngrams.share[0], least=0.99),
+            _flag("smallest_stratum_ratio", self.strata.min_ratio, least=0.25),
+            _flag("fewest_calibration_tokens_at_a_site", self.fewest_tokens, least=SITE_TOKENS),
+            _flag("leaked_13_grams", self.leakage.grams + self.leakage.same, most=0),
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain JSON: the five numbers, the flags, then every site."""
+        return {
+            "status": "measured",
+            "formula": FORMULA,
+            "calibration": self.calibration,
+            "traffic": self.traffic,
+            "range": {"min": self.range, "p1_over_channels": self.range_p1, "clipped_energy_max": self.clipped_energy},
+            "outlier_channels": {"min": self.outliers},
+            "ngrams": {
+                str(n + 1): {"share": share, "good_turing_unseen": unseen}
+                for n, (share, unseen) in enumerate(zip(self.ngrams.share, self.ngrams.unseen, strict=True))
+            },
+            "strata": asdict(self.strata),
+            "centroid_distance": {"max": self.centroid_distance},
+            "leakage": {**asdict(self.leakage), "cases": list(self.leakage.cases)},
+            "flags": [asdict(flag) for flag in self.flags],
+            "sites": [asdict(site) for site in self.sites],
+        }
+
+
+def measure_coverage(
+    model: nn.Module,
+    sites: Sequence[str],
+    calibration: Sequence[Reading],
+    traffic: Sequence[Reading],
+    *,
+    activation_cases: int,
+    about_calibration: dict[str, Any],
+    about_traffic: dict[str, Any],
+) -> Coverage:
+    """Coverage of `traffic` by `calibration` for the baseline `model`, float, in eval mode.
+
+    sites: names of the modules that are quantized. Texts are counted whole; through the model go all of K, and
+    `activation_cases` of T, evenly spaced.
+    """
+    chosen = evenly(traffic, activation_cases)
+    activations: ActivationCoverage = activation_coverage(
+        model, sites, [case.token_ids for case in calibration], [case.token_ids for case in chosen]
+    )
+    return Coverage(
+        calibration={**about_calibration, "cases": len(calibration), "tokens": _tokens(calibration)},
+        traffic={
+            **about_traffic,
+            "cases": len(traffic),
+            "tokens": _tokens(traffic),
+            "activation_cases": len(chosen),
+            "activation_tokens": _tokens(chosen),
+        },
+        sites=activations.sites,
+        range_p1=activations.range_p1,
+        ngrams=ngram_coverage(calibration, traffic),
+        strata=strata_coverage(calibration, traffic),
+        leakage=leakage(calibration, traffic),
+    )
+
+
+def evenly(cases: Sequence[Reading], count: int) -> list[Reading]:
+    """`count` of `cases`, evenly spaced; all of them when there are no more."""
+    count = min(count, len(cases))
+    return [cases[index * len(cases) // count] for index in range(count)]
+
+
+def _tokens(cases: Sequence[Reading]) -> int:
+    return sum(len(case.token_ids) for case in cases)
+
+
+def _flag(name: str, value: float | None, *, least: float | None = None, most: float | None = None) -> Flag:
+    sign: Literal[">=", "<="] = ">=" if least is not None else "<="
+    bound = least if least is not None else most
+    assert bound is not None
+    met = None if value is None else value >= bound if sign == ">=" else value <= bound
+    return Flag(name=name, value=value, bound=f"{sign} {bound:g}", met=met)
+
+
+def _smallest(values: Any) -> float | None:
+    return min((value for value in values if value is not None), default=None)
+
+
+def _largest(values: Any) -> float | None:
+    return max((value for value in values if value is not None), default=None)

@@ -1,0 +1,107 @@
+"""A GGUF file: its tensors and what it says of itself, read by the `gguf` package (optional) and checked. No torch."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from qualgate.errors import UsageError
+
+if TYPE_CHECKING:
+    import numpy
+
+_AGAIN = "Fetch this file again."
+_SMALLEST_KEY, _SMALLEST_TENSOR = 13, 24  # bytes that one entry takes in the header, names left out
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class GGUFTensor:
+    """One tensor. shape is in torch's order, [out_features, in_features]; data is the file's bytes, memory-mapped."""
+
+    type: str  # "Q4_K", "F16", …
+    shape: tuple[int, ...]
+    data: numpy.ndarray[Any, Any]
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.data.nbytes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class GGUFFile:
+    path: Path
+    fields: dict[str, Any]  # general.architecture, llama.attention.head_count, …; arrays are left out
+    tensors: dict[str, GGUFTensor]
+
+    @property
+    def architecture(self) -> str:
+        return str(self.fields.get("general.architecture", ""))
+
+
+def open_gguf(path: Path) -> GGUFFile:
+    """Raises UsageError when the `gguf` package is missing or the file is damaged, naming the tensor where it can."""
+    stat = path.stat()
+    return _read(path, stat.st_size, stat.st_mtime_ns)
+
+
+@lru_cache(maxsize=1)  # a vocabulary in the header takes seconds, and every question about the folder asks for it
+def _read(path: Path, size: int, mtime_ns: int) -> GGUFFile:
+    try:
+        from gguf import GGMLQuantizationType, GGUFReader
+        from gguf.constants import GGML_QUANT_SIZES
+    except ImportError:
+        raise UsageError(f"{path} is a GGUF file, and reading it needs: pip install 'qualgate[gguf]'") from None
+    with path.open("rb") as stream:
+        head = stream.read(24)
+    if len(head) < 24 or head[:4] != b"GGUF":
+        raise UsageError(f"{path} is not a GGUF file, or is cut within its header. {_AGAIN}")
+    tensors, keys = struct.unpack_from("<QQ", head, 8)
+    if tensors * _SMALLEST_TENSOR + keys * _SMALLEST_KEY > size:  # the reader would count up to it
+        raise UsageError(
+            f"{path} announces {tensors} tensors and {keys} keys, more than its {size} bytes hold. {_AGAIN}"
+        )
+    try:
+        reader = _strict(GGUFReader)(path)
+        fields = {name: _value(field) for name, field in reader.fields.items() if len(field.types) == 1}
+        found = {}
+        for tensor in reader.tensors:
+            kind = GGMLQuantizationType(tensor.tensor_type)
+            shape = tuple(int(extent) for extent in reversed(tensor.shape.tolist()))
+            block, block_bytes = GGML_QUANT_SIZES[kind]
+            if prod(shape) % block or tensor.data.nbytes != prod(shape) // block * block_bytes:
+                raise UsageError(
+                    f"{path}: tensor {tensor.name}, {kind.name} {list(shape)}, does not fit its "
+                    f"{tensor.data.nbytes} bytes. {_AGAIN}"
+                )
+            found[tensor.name] = GGUFTensor(type=kind.name, shape=shape, data=tensor.data)
+    except UsageError:
+        raise
+    except MemoryError:
+        raise UsageError(f"{path} asks for more memory than there is: it is damaged. {_AGAIN}") from None
+    except Exception as error:  # numpy and the reader raise whatever a damaged offset makes of them
+        raise UsageError(f"{path} cannot be read as GGUF ({type(error).__name__}: {error}). {_AGAIN}") from None
+    return GGUFFile(path=path, fields=fields, tensors=found)
+
+
+def _strict(reader: type[Any]) -> type[Any]:
+    """The package's reader, made to stop where the file ends: it would go on counting through what is not there."""
+
+    class Strict(reader):
+        def _get(self, offset: int, dtype: Any, count: Any = 1, override_order: Any = None) -> Any:
+            found = super()._get(offset, dtype, count, override_order)
+            if len(found) != int(count):
+                raise ValueError(f"the file ends before what stands at byte {offset}")
+            return found
+
+    return Strict
+
+
+def _value(field: Any) -> Any:
+    from gguf import GGUFValueType
+
+    raw = field.parts[field.data[0]]
+    return bytes(raw).decode("utf-8", "replace") if field.types[0] == GGUFValueType.STRING else raw.tolist()[0]

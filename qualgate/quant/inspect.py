@@ -1,0 +1,263 @@
+"""What a checkpoint really holds, tensor by tensor: formats, sizes, statistics, and how far it is from another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from math import inf, log10, sqrt
+from pathlib import Path
+
+import torch
+
+from qualgate.errors import UsageError
+from qualgate.quant.formats import Format, recognise
+from qualgate.quant.readers import Layer, QuantizedCheckpoint, read_quantized
+from qualgate.quant.readers.source import Source, open_source
+from qualgate_kernels.dequantize import dequantize_torch
+from qualgate_kernels.packed import PackedWeight, unpack_codes
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorReport:
+    """One tensor. Statistics are of the numbers it stands for, in float64; None for tensors that hold no numbers."""
+
+    name: str
+    format: str  # "int4 g64", "mxfp4", "bfloat16", …
+    layout: str  # how the file holds it, e.g. "gptq v1"; "plain" for float tensors
+    bits: int  # of one code
+    group_size: int | None  # in_features that share a scale, 0 = the whole row; None where there are no scales
+    shape: tuple[int, ...]
+    nbytes: int  # codes, scales and all else that belongs to it
+    effective_bits: float  # 8 * nbytes / numbers
+    min: float | None = None
+    max: float | None = None
+    mean: float | None = None
+    std: float | None = None
+    zeros: float | None = None  # share of numbers that are 0
+    saturated: float | None = None  # share of codes at either end of the format's range
+    oddities: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelReport:
+    folder: str
+    method: str  # quant_method, or "full precision"
+    tensors: tuple[TensorReport, ...]
+    inputs: tuple[str, ...]  # what quantized layers do to their inputs, each once; empty = nothing
+    oddities: tuple[tuple[str, int], ...]  # and of how many tensors each was found
+
+    @property
+    def nbytes(self) -> int:
+        return sum(tensor.nbytes for tensor in self.tensors)
+
+    @property
+    def effective_bits(self) -> float:
+        """Of the whole model."""
+        bits = [(tensor.nbytes * 8, tensor.effective_bits) for tensor in self.tensors if tensor.effective_bits]
+        return sum(size for size, _ in bits) / (sum(size / each for size, each in bits) or 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """How far a tensor is from the one of the same name in another checkpoint, which counts as the truth."""
+
+    name: str
+    relative_error: float  # |ours - theirs| / |theirs|, Frobenius norms; inf when theirs is zero and ours is not
+    sqnr: float  # dB: 20 log10(1 / relative_error); inf when they are equal
+
+
+class Weights:
+    """A folder's tensors by name, packed ones with all that belongs to them under MODULE.weight."""
+
+    def __init__(self, source: Source | None, checkpoint: QuantizedCheckpoint | None) -> None:
+        self._source, self._checkpoint = source, checkpoint
+        if checkpoint is None:
+            assert source is not None
+            self.names = tuple(source.entries)
+        else:
+            # Experts of a fused tensor have names of their own, which end in their number.
+            self._layers = {f"{name}.weight": layer for name, layer in checkpoint.layers.items()}
+            self.names = (*self._layers, *checkpoint.tensors)
+
+    def get(self, name: str) -> Layer | torch.Tensor:
+        if self._checkpoint is None:
+            assert self._source is not None
+            return self._source.tensor(name)
+        return self._layers[name] if name in self._layers else self._checkpoint.tensors[name]
+
+    def numbers(self, name: str) -> torch.Tensor:
+        """float32, dequantized: [out_features, in_features] for a layer's weight."""
+        found = self.get(name)
+        return dequantize_torch(found.weight) if isinstance(found, Layer) else found.float()
+
+
+@contextmanager
+def opened(folder: Path) -> Iterator[Weights]:
+    """Raises UsageError when the folder's weights cannot be read."""
+    if not folder.is_dir():
+        raise UsageError(f"Model folder {folder} does not exist. Give a folder with config.json and weights.")
+    if recognise(folder) is not None:
+        yield Weights(None, read_quantized(folder))
+        return
+    plain = Format(method="full precision", settings={}, where=folder / "config.json")
+    with open_source(folder, plain) as source:
+        yield Weights(source, None)
+
+
+def inspect(folder: Path, progress: Progress = lambda what, done, total: None) -> ModelReport:
+    """Every tensor of the folder, in the order of their names. Raises UsageError as reading it would."""
+    format = recognise(folder) if folder.is_dir() else None
+    tensors, inputs, oddities = [], set(), {}
+    with opened(folder) as weights:
+        names = sorted(weights.names, key=_natural)
+        for done, name in enumerate(names):
+            progress(name, done, len(names))
+            found = weights.get(name)
+            report = _of_layer(name, found) if isinstance(found, Layer) else _of_tensor(name, found)
+            tensors.append(report)
+            if isinstance(found, Layer) and found.activations.to:
+                inputs.add(f"{found.activations.to}, one scale a token, as they come")
+            elif isinstance(found, Layer) and found.activations.unsupported:
+                inputs.add(f"{found.activations.unsupported} (not computed in this version)")
+            for oddity in report.oddities:
+                oddities[oddity] = oddities.get(oddity, 0) + 1
+        progress("", len(names), len(names))
+    return ModelReport(
+        folder=str(folder),
+        method=format.method if format else "full precision",
+        tensors=tuple(tensors),
+        inputs=tuple(sorted(inputs)),
+        oddities=tuple(sorted(oddities.items())),
+    )
+
+
+def write_tensor(folder: Path, name: str, out: Path) -> tuple[int, ...]:
+    """Write tensor `name` (or the weight of module `name`) as float32 into the safetensors file `out`; its shape.
+
+    Raises UsageError when there is no such tensor, naming those that are most alike.
+    """
+    from difflib import get_close_matches
+
+    from safetensors.torch import save_file
+
+    with opened(folder) as weights:
+        whole = name if name in weights.names else f"{name}.weight"
+        if whole not in weights.names:
+            near = get_close_matches(name, weights.names, n=3)
+            meant = f" Did you mean {' or '.join(near)}?" if near else ""
+            raise UsageError(f"{folder} has no tensor {name}.{meant} `qualgate inspect {folder}` lists them all.")
+        numbers = weights.numbers(whole).contiguous()
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        save_file({whole: numbers}, out)
+    except OSError as error:
+        raise UsageError(f"{out} cannot be written ({error.strerror or error}). Give another --out.") from None
+    return tuple(numbers.shape)
+
+
+def compare(
+    folder: Path, other: Path, progress: Progress = lambda what, done, total: None
+) -> tuple[tuple[Difference, ...], tuple[str, ...]]:
+    """(differences of `folder` from `other` by tensor, names that only one has or that differ in shape).
+
+    AWQ and SmoothQuant move scales from one layer into another, so single weights differ from the original's by design.
+    """
+    found, unmatched = [], []
+    with ExitStack() as stack:
+        ours, theirs = (stack.enter_context(opened(one)) for one in (folder, other))
+        shared = sorted(set(ours.names) & set(theirs.names), key=_natural)
+        for done, name in enumerate(shared):
+            progress(name, done, len(shared))
+            left, right = ours.numbers(name).double(), theirs.numbers(name).double()
+            if left.shape != right.shape:
+                unmatched.append(f"{name} ({list(left.shape)} and {list(right.shape)})")
+                continue
+            distance, norm = float((left - right).norm()), float(right.norm())
+            error = distance / norm if norm else (inf if distance else 0.0)
+            found.append(Difference(name=name, relative_error=error, sqnr=-20 * log10(error) if error else inf))
+        progress("", len(shared), len(shared))
+        unmatched += sorted(set(ours.names) ^ set(theirs.names), key=_natural)
+    if not found:
+        raise UsageError(f"{folder} and {other} have no tensor in common: these are not two forms of one model.")
+    return tuple(found), tuple(unmatched)
+
+
+def _of_layer(name: str, layer: Layer) -> TensorReport:
+    weight = layer.weight
+    low, high, mean, std, zeros = _statistics(dequantize_torch(weight))
+    return TensorReport(
+        name=name,
+        format=weight.format,
+        layout=layer.layout,
+        bits=weight.bits,
+        group_size=weight.group_size,
+        shape=weight.shape,
+        nbytes=weight.nbytes,
+        effective_bits=weight.effective_bits,
+        min=low,
+        max=high,
+        mean=mean,
+        std=std,
+        zeros=zeros,
+        saturated=_saturated(weight),
+        oddities=layer.oddities,
+    )
+
+
+def _of_tensor(name: str, tensor: torch.Tensor) -> TensorReport:
+    oddities: tuple[str, ...] = ()
+    low = high = mean = std = zeros = None
+    if tensor.numel():
+        numbers = tensor.float()
+        if not numbers.isfinite().all():
+            oddities = ("NaN or infinite values",)
+            numbers = numbers[numbers.isfinite()]
+        if numbers.numel():
+            low, high, mean, std, zeros = _statistics(numbers)
+            if not numbers.any():
+                oddities += ("zeros only",)
+    return TensorReport(
+        name=name,
+        format=str(tensor.dtype).removeprefix("torch."),
+        layout="plain",
+        bits=tensor.element_size() * 8,
+        group_size=None,
+        shape=tuple(tensor.shape),
+        nbytes=tensor.nbytes,
+        effective_bits=tensor.element_size() * 8.0,
+        min=low,
+        max=high,
+        mean=mean,
+        std=std,
+        zeros=zeros,
+        oddities=oddities,
+    )
+
+
+def _statistics(numbers: torch.Tensor) -> tuple[float, float, float, float, float]:
+    """(min, max, mean, standard deviation over all of them, share of zeros)."""
+    low, high = (float(end) for end in torch.aminmax(numbers))
+    mean = float(numbers.mean(dtype=torch.float64))
+    square = float(numbers.double().square().mean()) - mean * mean
+    return low, high, mean, sqrt(max(0.0, square)), float((numbers == 0).double().mean())
+
+
+def _saturated(weight: PackedWeight) -> float:
+    """Share of codes that spell the format's largest magnitude, where a larger weight would have been clipped to."""
+    codes = unpack_codes(weight.codes, weight.bits, weight.shape[1])
+    if weight.code == "int":
+        ends = (codes == 0) | (codes == 2**weight.bits - 1)
+    elif weight.code == "nf4":
+        ends = (codes == 0) | (codes == 15)
+    else:
+        largest = {"e2m1": 7, "e4m3": 0x7E, "e5m2": 0x7B}[weight.code]
+        ends = (codes & (2 ** (weight.bits - 1) - 1)) == largest
+    return float(ends.double().mean())
+
+
+def _natural(name: str) -> list[tuple[bool, int, str]]:
+    """Numbers within names in their own order: layers.2 before layers.10."""
+    return [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in name.split(".")]

@@ -1,0 +1,76 @@
+"""AWQ folders of version "gemm", written by AutoAWQ, GPTQModel or us: 4 bits, always with zero points.
+
+qweight  int32 [K, N / 8]   eight out_features a word, interleaved: nibble i holds out_feature 8j + ORDER[i]
+qzeros   int32 [groups, N / 8]   the same way; unlike GPTQ v1 the zero point itself
+scales   float16 [groups, N]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+from qualgate.errors import NotInThisVersion, UsageError
+from qualgate.quant.readers.source import FLOATS, Layer, Source, packed, per_row_words
+from qualgate_kernels.packed import pack_codes, unpack_codes
+
+ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
+_PLACES = torch.tensor([ORDER.index(column) for column in range(8)])  # the nibble of each out_feature
+
+
+def read(source: Source) -> Iterator[tuple[str, Layer]]:
+    """Every quantized layer, by module name. Raises UsageError for what the config and the tensors disagree on."""
+    format = source.format
+    version = format.setting("version", "checkpoint_format", kind=str, default="gemm").lower()
+    if version != "gemm":
+        raise NotInThisVersion(
+            f"{format.where}: AWQ version {version!r:.40} lays its weights out for other kernels and is not read. "
+            'Save the model again with version "gemm".'
+        )
+    bits = format.setting("bits", "w_bit", kind=int, default=4)
+    if bits != 4:
+        raise UsageError(f"{format.where}: bits is {bits}, but AWQ's gemm layout holds 4-bit weights.")
+    if format.settings.get("zero_point") is False:
+        raise NotInThisVersion(f"{format.where}: AWQ without zero points is not read.")
+    group_size = format.setting("group_size", "q_group_size", kind=int, default=-1)
+    if group_size < -1 or group_size == 0:
+        raise UsageError(f"{format.where}: group_size is {group_size}, expected -1 (a whole row) or more than 0.")
+    for module in source.modules(".qweight"):
+        yield module, _layer(source, module, group_size)
+
+
+def _layer(source: Source, module: str, group_size: int) -> Layer:
+    name = f"{module}.qweight"
+    words = source.expect(name, (torch.int32,), (None, None))
+    in_features, out_features = words.shape[0], words.shape[1] * 8
+    if not in_features or not out_features:
+        raise UsageError(f"{source.where(name)}: tensor {name} is empty. Fetch or save this checkpoint again.")
+    if group_size > 0 and in_features % group_size:
+        raise UsageError(
+            f"{source.where(name)}: tensor {name} has {in_features} in_features, not a multiple of the group size "
+            f"{group_size} that {source.format.where.name} gives. Correct it there, or fetch this checkpoint again."
+        )
+    groups = in_features // group_size if group_size > 0 else 1
+    meaning = f"{in_features} in_features in groups of {group_size}" if group_size > 0 else "one group"
+    scales = source.expect(f"{module}.scales", FLOATS, (groups, out_features), meaning)
+    zeros = source.expect(f"{module}.qzeros", (torch.int32,), (groups, out_features // 8), meaning)
+    bias, oddities = source.bias(module, out_features)
+    weight = packed(
+        source,
+        name,
+        code="int",
+        bits=4,
+        shape=(out_features, in_features),
+        codes=pack_codes(_out_features(words).T, 4),
+        scales=scales.T.contiguous(),
+        group_size=group_size if groups > 1 else 0,
+        zero_points=_out_features(zeros).T.contiguous(),
+    )
+    return Layer(weight=weight, layout="awq gemm", bias=bias, oddities=oddities)
+
+
+def _out_features(words: torch.Tensor) -> torch.Tensor:
+    """int32 [rows, N / 8] → uint8 [rows, N], in the order of the out_features."""
+    nibbles = unpack_codes(per_row_words(words), 4)
+    return nibbles.view(words.shape[0], -1, 8)[..., _PLACES].flatten(1)

@@ -1,0 +1,145 @@
+"""One face for every family: a folder becomes packed layers and plain tensors, checked before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from qualgate.errors import NotInThisVersion, UsageError
+from qualgate.quant.formats import Format, recognise
+from qualgate.quant.readers import awq, bitsandbytes, compressed_tensors, fp8, gguf, gptq, mxfp4, torchao
+from qualgate.quant.readers.source import AGAIN, Layer, Source, open_source
+
+_READERS: dict[str, Callable[[Source], Iterator[tuple[str, Layer]]]] = {
+    "gptq": gptq.read,
+    "awq": awq.read,
+    "compressed-tensors": compressed_tensors.read,
+    "fp8": fp8.read,
+    "mxfp4": mxfp4.read,
+    "torchao": torchao.read,
+    "bitsandbytes": bitsandbytes.read,
+    "gguf": gguf.read,
+}
+# Endings that only quantized layers have. What is left of them when a reader is done belongs to another format.
+_QUANTIZED = (
+    ".qweight", ".qzeros", ".g_idx", ".scales", ".weight_packed", ".weight_scale", ".weight_scale_inv", ".SCB",
+    "_blocks", "_scales", "._weight_qdata", "._weight_scale", ".weight_zero_point", ".weight_global_scale",
+    ".weight_shape", ".weight.absmax", ".weight.quant_map",
+)  # fmt: skip
+_FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class QuantizedCheckpoint:
+    """A quantized folder, read. Everything is as the files have it; nothing has been rounded or converted."""
+
+    folder: Path
+    format: Format
+    layers: dict[str, Layer]  # by module
+    tensors: dict[str, torch.Tensor]  # every other tensor, by name
+
+    @property
+    def oddities(self) -> dict[str, int]:
+        """What readers would want to know, and of how many layers it was found."""
+        found: dict[str, int] = {}
+        for layer in self.layers.values():
+            for oddity in layer.oddities:
+                found[oddity] = found.get(oddity, 0) + 1
+        return found
+
+
+def read_quantized(folder: Path) -> QuantizedCheckpoint:
+    """Everything the folder holds. Raises UsageError for a folder that is not quantized, damaged or contradictory,
+    and NotInThisVersion for formats and layouts that are not read.
+    """
+    with _opened(folder) as source:
+        found = dict(_checked(source))
+        tensors = _plain(source)
+        return QuantizedCheckpoint(folder=folder, format=source.format, layers=found, tensors=tensors)
+
+
+def layers(folder: Path) -> Iterator[tuple[str, Layer]]:
+    """The quantized layers one after another, none of them kept; the same checks as `read_quantized`."""
+    with _opened(folder) as source:
+        yield from _checked(source)
+        _plain(source)
+
+
+def check_layers(folder: Path) -> None:
+    """Raise what `read_quantized` and `check_runnable` would, holding one layer at a time."""
+    for name, layer in layers(folder):
+        _check_inputs(folder, name, layer)
+    format = recognise(folder)
+    assert format is not None
+    _check_architecture(format)
+
+
+def check_runnable(checkpoint: QuantizedCheckpoint) -> None:
+    """Raise NotInThisVersion when running it needs what the engine does not compute. Reading it needs none of that."""
+    for name, layer in checkpoint.layers.items():
+        _check_inputs(checkpoint.folder, name, layer)
+    _check_architecture(checkpoint.format)
+
+
+def _check_inputs(folder: Path, name: str, layer: Layer) -> None:
+    if layer.activations.unsupported:
+        raise NotInThisVersion(
+            f"{folder}: {name} quantizes its input in a way that is not computed in this version: "
+            f"{layer.activations.unsupported}. A verdict on its weights alone would be about another model. "
+            "`qualgate inspect` reads the weights all the same."
+        )
+
+
+def _check_architecture(format: Format) -> None:
+    if format.method == "gguf":
+        gguf.check_architecture(format)
+
+
+@contextmanager
+def _opened(folder: Path) -> Iterator[Source]:
+    format = recognise(folder)
+    if format is None:
+        raise UsageError(f"{folder} is not a quantized checkpoint: nothing in its configs or headers says so.")
+    with open_source(folder, format) as source:
+        yield source
+
+
+def _checked(source: Source) -> Iterator[tuple[str, Layer]]:
+    names: set[str] = set()
+    for name, layer in _READERS[source.format.method](source):
+        if name in names:
+            raise UsageError(f"{source.folder}: {name} is there twice, in two formats. {AGAIN}")
+        names.add(name)
+        yield name, layer
+    if not names:
+        raise UsageError(
+            f"{source.format.where} says the weights are {source.format.method}, but no tensor of that format is in "
+            f"{source.folder}. Remove the quantization config if these are plain weights, else fetch the checkpoint "
+            "again."
+        )
+    for name in source.rest():
+        if name.endswith(_QUANTIZED):
+            raise UsageError(
+                f"{source.where(name)}: tensor {name} belongs to another quantized format than {source.format.method}, "
+                f"which {source.format.where} names, or its layer is incomplete. One model cannot mix formats. {AGAIN}"
+            )
+
+
+def _plain(source: Source) -> dict[str, torch.Tensor]:
+    if source.format.method == "gguf":
+        return gguf.plain_tensors(source)
+    found = {}
+    for name in source.rest():
+        tensor = source.tensor(name)
+        if tensor.dtype not in _FLOATS and tensor.dim() >= 2:
+            raise UsageError(
+                f"{source.where(name)}: tensor {name} is {str(tensor.dtype).removeprefix('torch.')} "
+                f"{list(tensor.shape)}, which {source.format.method} as {source.format.where} describes it does not "
+                f"explain: a quantized weight without its scales? {AGAIN}"
+            )
+        found[name] = tensor
+    return found

@@ -1,0 +1,358 @@
+"""compressed-tensors folders, written by llm-compressor or us: every `format` but the legacy sparse ones.
+
+    pack-quantized        weight_packed int32 [N, ceil(K * bits / 32)], a bitstream along each row of q + 2**(bits - 1)
+                          weight_scale [N, groups]; weight_shape int64 [2]
+                          weight_zero_point int32 [ceil(N * bits / 32), groups], a bitstream down each column
+                          weight_g_idx int32 [K] (written by older versions only)
+    int-quantized         weight int8 [N, K]; weight_scale [N, 1]; weight_zero_point int8 like the scales
+    float-quantized       weight float8_e4m3fn [N, K]; weight_scale [N, 1], [1] or [ceil(N / 128), ceil(K / 128)]
+    nvfp4-pack-quantized  weight_packed uint8 [N, K / 2], low nibble = even k; weight_scale float8_e4m3fn [N, K / 16];
+                          weight_global_scale float32 [1], which the block scale is divided by
+    mxfp4-pack-quantized  weight_packed uint8 [N, K / 2]; weight_scale uint8 [N, K / 32], E8M0
+    mxfp8-quantized       weight float8_e4m3fn [N, K]; weight_scale uint8 [N, K / 32], E8M0
+
+config_groups say which modules have which scheme; the tensors say which modules are quantized. Where the two
+disagree the checkpoint is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from qualgate.errors import NotInThisVersion, UsageError
+from qualgate.quant.formats import Format
+from qualgate.quant.readers.patterns import name_fits
+from qualgate.quant.readers.source import AGAIN, FLOATS, Activations, Layer, Source, packed, per_row_words
+from qualgate_kernels.packed import PackedWeight, pack_codes, unpack_codes
+
+_PACKED_INT, _PACKED_NVFP4, _PACKED_MXFP4 = "pack-quantized", "nvfp4-pack-quantized", "mxfp4-pack-quantized"
+_INT, _FLOAT, _NAIVE, _MXFP8 = "int-quantized", "float-quantized", "naive-quantized", "mxfp8-quantized"
+_FORMATS = (_PACKED_INT, _PACKED_NVFP4, _PACKED_MXFP4, _INT, _FLOAT, _NAIVE, _MXFP8)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scheme:
+    """One entry of config_groups, as far as weights and inputs need it."""
+
+    format: str  # one of _FORMATS
+    bits: int
+    floating: bool
+    strategy: str  # tensor, channel, group, block, tensor_group
+    group_size: int  # 0 = none
+    block: tuple[int, int] | None
+    symmetric: bool
+    targets: tuple[str, ...]
+    activations: Activations
+
+
+def read(source: Source) -> Iterator[tuple[str, Layer]]:
+    """Every quantized layer, by module name. Raises UsageError where config and tensors disagree."""
+    settings = source.format.settings
+    _refuse_extras(source.format)
+    schemes = _schemes(source.format)
+    ignored = settings.get("ignore") or []
+    if not isinstance(ignored, list) or not all(isinstance(pattern, str) for pattern in ignored):
+        raise UsageError(f"{source.format.where}: ignore is {ignored!s:.40}, expected a list of names. {AGAIN}")
+    for module in sorted({*source.modules(".weight_packed"), *source.modules(".weight_scale")}):
+        if any(name_fits(pattern, module) for pattern in ignored):
+            raise UsageError(
+                f"{source.where(f'{module}.weight_scale')}: {module} has quantized weights, but {source.format.where} "
+                f"lists it under `ignore`. {AGAIN}"
+            )
+        scheme = _scheme_of(source, schemes, module)
+        if settings.get("kv_cache_scheme"):
+            scheme = replace(scheme, activations=Activations(unsupported="a quantized KV cache (kv_cache_scheme)"))
+        yield module, _layer(source, module, scheme)
+
+
+def _refuse_extras(format: Format) -> None:
+    """What changes a forward pass beyond quantized linear layers, and is not computed here."""
+    if format.settings.get("transform_config"):
+        raise NotInThisVersion(
+            f"{format.where}: transform_config asks for rotations while running; these are not read."
+        )
+    sparsity = format.settings.get("sparsity_config")
+    if isinstance(sparsity, dict) and sparsity.get("format", "dense") != "dense":
+        raise NotInThisVersion(
+            f"{format.where}: sparsity format {str(sparsity['format'])!r:.40} is not read. Save the model decompressed."
+        )
+
+
+def _schemes(format: Format) -> list[Scheme]:
+    groups = format.setting("config_groups", kind=dict)
+    schemes = []
+    for name, group in groups.items():
+        where = f"{format.where}: config_groups.{name}"
+        if not isinstance(group, dict) or not isinstance(group.get("weights"), dict):
+            raise UsageError(f"{where} has no `weights`, so its layers cannot be read. {AGAIN}")
+        if group.get("output_activations"):
+            raise NotInThisVersion(f"{where} quantizes outputs, which is not computed in this version.")
+        weights = group["weights"]
+        kind = group.get("format") or format.settings.get("format") or ""
+        if kind not in _FORMATS:
+            raise NotInThisVersion(
+                f"{where}: format {str(kind)!r:.40} is not read. Formats that are: {', '.join(_FORMATS)}."
+            )
+        block, targets = weights.get("block_structure"), group.get("targets") or []
+        if not isinstance(targets, list) or not all(isinstance(target, str) for target in targets):
+            raise UsageError(f"{where}: targets is {targets!s:.40}, expected a list of names. {AGAIN}")
+        schemes.append(
+            Scheme(
+                format=kind,
+                bits=min(_whole(where, weights, "num_bits", 1), 64),  # no format has more; 2**bits stays a number
+                floating=weights.get("type") == "float",
+                strategy=str(weights.get("strategy") or ("group" if weights.get("group_size") else "tensor")),
+                group_size=max(0, _whole(where, weights, "group_size", -1, 0)),
+                block=_block(where, block) if block else None,
+                symmetric=weights.get("symmetric") is not False,
+                targets=tuple(targets),
+                activations=_activations(group.get("input_activations")),
+            )
+        )
+    return schemes
+
+
+def _whole(where: str, settings: dict[str, Any], name: str, least: int, default: int | None = None) -> int:
+    value = settings.get(name)
+    if value is None and default is not None:
+        return default
+    if type(value) is not int or value < least:
+        raise UsageError(f"{where}: weights.{name} is {value!r:.20}, expected a whole number. {AGAIN}")
+    return value
+
+
+def _block(where: str, block: Any) -> tuple[int, int]:
+    if not isinstance(block, list) or len(block) != 2 or any(type(extent) is not int or extent < 1 for extent in block):
+        raise UsageError(f"{where}: weights.block_structure is {block!r:.40}, expected two numbers. {AGAIN}")
+    return block[0], block[1]
+
+
+def _activations(args: Any) -> Activations:
+    """Dynamic, symmetric, 8 bits, one scale a token (or a group of it): these are computed; others only named."""
+    if not args:
+        return Activations()
+    if not isinstance(args, dict):
+        return Activations(unsupported=f"input_activations {args!r:.40}")
+    to = {"int": "int8", "float": "fp8"}.get(str(args.get("type")), "")
+    strategy = args.get("strategy")
+    known = to and args.get("num_bits") == 8 and args.get("dynamic") is True and args.get("symmetric") is not False
+    if known and strategy == "token":
+        return Activations(to=to)
+    if known and strategy == "group" and type(args.get("group_size")) is int and args.get("scale_dtype") is None:
+        return Activations(to=f"{to} g{args['group_size']}")
+    wide = f"{args.get('num_bits')}-bit {args.get('type')}"
+    fixed = "" if args.get("dynamic") is True else ", with scales that calibration fixed"
+    return Activations(unsupported=f"{wide} activations of strategy {strategy!r}{fixed}")
+
+
+def _scheme_of(source: Source, schemes: list[Scheme], module: str) -> Scheme:
+    """The scheme whose targets name the module; a class of modules such as "Linear" fits them all, names come first."""
+    for named in (True, False):
+        for scheme in schemes:
+            for target in scheme.targets:
+                by_class = not target.startswith("re:") and "." not in target and target[:1].isupper()
+                if (named and name_fits(target, module)) or (not named and by_class):
+                    return scheme
+    raise UsageError(
+        f"{source.where(f'{module}.weight_scale')}: {module} has quantized weights, but no target of "
+        f"{source.format.where} names it. {AGAIN}"
+    )
+
+
+def _layer(source: Source, module: str, scheme: Scheme) -> Layer:
+    if scheme.format == _PACKED_INT:
+        weight = _packed_integers(source, module, scheme)
+    elif scheme.format in (_PACKED_NVFP4, _PACKED_MXFP4):
+        weight = _packed_fp4(source, module, nvfp4=scheme.format == _PACKED_NVFP4)
+    elif scheme.floating:
+        weight = _fp8(source, module, scheme)
+    else:
+        weight = _integers(source, module, scheme)
+    for name in (f"{module}.input_scale", f"{module}.input_global_scale", f"{module}.input_zero_point"):
+        source.take(name)
+    zeros = f"{module}.weight_zero_point"
+    if scheme.symmetric and source.has(zeros) and source.tensor(zeros).any():
+        raise UsageError(
+            f"{source.where(zeros)}: tensor {zeros} is not 0, but {source.format.where.name} says that these weights "
+            f"are symmetric. {AGAIN}"
+        )
+    bias, oddities = source.bias(module, weight.shape[0])
+    return Layer(weight=weight, layout=scheme.format, bias=bias, activations=scheme.activations, oddities=oddities)
+
+
+def _grid(
+    source: Source, module: str, scheme: Scheme, rows: int, columns: int
+) -> tuple[tuple[int, int], int, int, str]:
+    """(shape of the scales, group size, block rows, the same in words) that the scheme gives a weight."""
+    name = f"{module}.weight_scale"
+    if scheme.strategy == "channel":
+        return (rows, 1), 0, 1, "one scale a row"
+    if scheme.strategy == "tensor":
+        return (1, 1), 0, 0, "one scale a tensor"
+    if scheme.strategy == "block" and scheme.block is not None:
+        high, wide = scheme.block
+        return (-(-rows // high), -(-columns // wide)), wide, high, f"{rows} x {columns} in blocks of {high} x {wide}"
+    if scheme.strategy in ("group", "tensor_group") and scheme.group_size:
+        if columns % scheme.group_size:
+            raise UsageError(
+                f"{source.where(name)}: {module} has {columns} in_features, not a multiple of the group size "
+                f"{scheme.group_size} that {source.format.where.name} gives. Correct it there, or fetch this "
+                "checkpoint again."
+            )
+        groups = columns // scheme.group_size
+        words = f"{columns} in_features in groups of {scheme.group_size}"
+        return (rows, groups), scheme.group_size if groups > 1 else 0, 1, words
+    raise UsageError(f"{source.format.where}: weights of strategy {scheme.strategy!r:.30} cannot be read. {AGAIN}")
+
+
+def _scales(source: Source, module: str, shape: tuple[int, int], words: str, *dtypes: torch.dtype) -> torch.Tensor:
+    """The scales as [rows, groups]; a single scale may be written [1] or without any extent."""
+    name = f"{module}.weight_scale"
+    if shape == (1, 1):
+        found = source.tensor(name)
+        return source.expect(name, dtypes or FLOATS, [1] * found.dim(), words).reshape(1, 1)
+    return source.expect(name, dtypes or FLOATS, shape, words).contiguous()
+
+
+def _packed_integers(source: Source, module: str, scheme: Scheme) -> PackedWeight:
+    name, bits = f"{module}.weight_packed", scheme.bits
+    if not 2 <= bits <= 8 or scheme.floating:
+        raise UsageError(
+            f"{source.format.where}: {bits}-bit weights cannot be {_PACKED_INT} here: 2 to 8 bits. {AGAIN}"
+        )
+    words = source.expect(name, (torch.int32,), (None, None))
+    extents = source.expect(f"{module}.weight_shape", (torch.int64, torch.int32), (2,)).tolist()
+    rows, columns = extents
+    if rows != words.shape[0] or columns < 1 or rows < 1 or words.shape[1] != -(-columns * bits // 32):
+        raise UsageError(
+            f"{source.where(name)}: tensor {name} {list(words.shape)} does not hold {rows} x {columns} weights of "
+            f"{bits} bits, which weight_shape and {source.format.where.name} announce. {AGAIN}"
+        )
+    shape, group_size, block_rows, said = _grid(source, module, scheme, rows, columns)
+    scales = _scales(source, module, shape, said)
+    zeros = None if scheme.symmetric else _packed_zeros(source, module, bits, (rows, columns), shape)
+    return packed(
+        source,
+        name,
+        code="int",
+        bits=bits,
+        shape=(rows, columns),
+        codes=per_row_words(words)[:, : (columns * bits + 7) // 8].contiguous(),
+        scales=scales,
+        group_size=group_size,
+        block_rows=block_rows,
+        zero_points=zeros,
+        g_idx=_g_idx(source, module, columns, shape[1]),
+    )
+
+
+def _packed_zeros(
+    source: Source, module: str, bits: int, weight: tuple[int, int], shape: tuple[int, int]
+) -> torch.Tensor:
+    """Zero points counted in stored codes, uint8 shaped like the scales."""
+    name = f"{module}.weight_zero_point"
+    if source.tensor(name).dtype == torch.int8:  # strategies whose zero points are not packed
+        return _plain_zeros(source, module, bits, shape)
+    words = source.expect(name, (torch.int32,), (-(-weight[0] * bits // 32), shape[1]), f"{bits}-bit zero points")
+    return unpack_codes(per_row_words(words.T), bits, weight[0]).T.contiguous()
+
+
+def _plain_zeros(source: Source, module: str, bits: int, shape: tuple[int, int]) -> torch.Tensor:
+    found = source.tensor(f"{module}.weight_zero_point")
+    extents = [1] * found.dim() if shape == (1, 1) else shape
+    found = source.expect(f"{module}.weight_zero_point", (torch.int8,), extents)
+    return (found.reshape(shape).to(torch.int16) + 2 ** (bits - 1)).contiguous()
+
+
+def _g_idx(source: Source, module: str, columns: int, groups: int) -> torch.Tensor | None:
+    """None without one, and where it says nothing: -1 everywhere, or every in_feature in the group of its place."""
+    name = f"{module}.weight_g_idx"
+    if not source.has(name):
+        return None
+    given = source.expect(name, (torch.int32, torch.int64), (columns,)).to(torch.int32)
+    plain = torch.arange(columns, dtype=torch.int32) // max(1, columns // groups)
+    return None if torch.equal(given, plain) or bool((given == -1).all()) else given.contiguous()
+
+
+def _integers(source: Source, module: str, scheme: Scheme) -> PackedWeight:
+    name, bits = f"{module}.weight", scheme.bits
+    codes = source.expect(name, (torch.int8,), (None, None), "int8 weights")
+    rows, columns = codes.shape
+    half = 2 ** (bits - 1)
+    if not 2 <= bits <= 8 or (codes.numel() and not -half <= int(codes.min()) <= int(codes.max()) < half):
+        raise UsageError(
+            f"{source.where(name)}: tensor {name} holds values from {int(codes.min())} to {int(codes.max())}, but "
+            f"{source.format.where.name} says {bits} bits. {AGAIN}"
+        )
+    shape, group_size, block_rows, said = _grid(source, module, scheme, rows, columns)
+    return packed(
+        source,
+        name,
+        code="int",
+        bits=bits,
+        shape=(rows, columns),
+        codes=pack_codes((codes.to(torch.int16) + half).to(torch.uint8), bits),
+        scales=_scales(source, module, shape, said),
+        group_size=group_size,
+        block_rows=block_rows,
+        zero_points=None if scheme.symmetric else _plain_zeros(source, module, bits, shape),
+    )
+
+
+def _fp8(source: Source, module: str, scheme: Scheme) -> PackedWeight:
+    name = f"{module}.weight"
+    weight = source.expect(name, (torch.float8_e4m3fn, torch.float8_e5m2), (None, None), "8-bit float weights")
+    rows, columns = weight.shape
+    if scheme.bits != 8:
+        raise UsageError(
+            f"{source.where(name)}: tensor {name} holds 8-bit floats, but {source.format.where.name} says "
+            f"{scheme.bits} bits. {AGAIN}"
+        )
+    shape, group_size, block_rows, said = _grid(source, module, scheme, rows, columns)
+    if scheme.format == _MXFP8:
+        scales = _scales(source, module, shape, said, torch.uint8)
+    else:
+        scales = _scales(source, module, shape, said, *FLOATS, torch.float8_e8m0fnu)
+        scales = scales.view(torch.uint8) if scales.dtype == torch.float8_e8m0fnu else scales
+    return packed(
+        source,
+        name,
+        code="e4m3" if weight.dtype == torch.float8_e4m3fn else "e5m2",
+        bits=8,
+        shape=(rows, columns),
+        codes=weight.contiguous().view(torch.uint8),
+        scales=scales,
+        group_size=group_size,
+        block_rows=block_rows,
+    )
+
+
+def _packed_fp4(source: Source, module: str, *, nvfp4: bool) -> PackedWeight:
+    name, group_size = f"{module}.weight_packed", 16 if nvfp4 else 32
+    codes = source.expect(name, (torch.uint8,), (None, None), "two 4-bit floats a byte")
+    rows, columns = codes.shape[0], codes.shape[1] * 2
+    if columns % group_size:
+        raise UsageError(
+            f"{source.where(name)}: tensor {name} holds {columns} in_features, not a multiple of the blocks of "
+            f"{group_size}. {AGAIN}"
+        )
+    words = f"{columns} in_features in blocks of {group_size}"
+    dtype = torch.float8_e4m3fn if nvfp4 else torch.uint8
+    scales = source.expect(f"{module}.weight_scale", (dtype,), (rows, columns // group_size), words)
+    whole = source.expect(f"{module}.weight_global_scale", (torch.float32,), (1,)).reshape(()) if nvfp4 else None
+    return packed(
+        source,
+        name,
+        code="e2m1",
+        bits=4,
+        shape=(rows, columns),
+        codes=codes.contiguous(),
+        scales=scales.contiguous(),
+        group_size=group_size,
+        tensor_scale=whole,
+        tensor_divides=nvfp4,
+    )

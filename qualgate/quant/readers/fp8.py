@@ -1,0 +1,90 @@
+"""Fine-grained FP8 as DeepSeek and Qwen publish it (quant_method "fp8").
+
+    weight            float8_e4m3fn [N, K]
+    weight_scale_inv  float32, or E8M0, [ceil(N / rows), ceil(K / columns)], blocks of `weight_block_size`
+
+Despite its name the scale is multiplied. Older checkpoints without blocks have one `weight_scale` a tensor or a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+from qualgate.errors import UsageError
+from qualgate.quant.formats import Format
+from qualgate.quant.readers.source import FLOATS, Activations, Layer, Source, packed
+
+_SCALES = (*FLOATS, torch.float8_e8m0fnu)
+
+
+def read(source: Source) -> Iterator[tuple[str, Layer]]:
+    """Every quantized layer, by module name."""
+    block = _block(source.format)
+    activations = _activations(source.format, block)
+    for ending in (".weight_scale_inv", ".weight_scale"):
+        for module in source.modules(ending):
+            yield module, _layer(source, module, ending, block, activations)
+
+
+def _block(format: Format) -> tuple[int, int] | None:
+    block = format.settings.get("weight_block_size")
+    if block is None:
+        return None
+    if not isinstance(block, list) or len(block) != 2 or any(type(extent) is not int or extent < 1 for extent in block):
+        raise UsageError(
+            f"{format.where}: weight_block_size is {block!r:.40}, expected two numbers such as [128, 128]."
+        )
+    return block[0], block[1]
+
+
+def _activations(format: Format, block: tuple[int, int] | None) -> Activations:
+    scheme = format.settings.get("activation_scheme", "dynamic")
+    if scheme is None:
+        return Activations()
+    if scheme != "dynamic":
+        return Activations(unsupported=f"activation_scheme {scheme!r:.20}")
+    if format.settings.get("scale_fmt") == "ue8m0":
+        return Activations(unsupported="activations with power-of-two scales (scale_fmt ue8m0)")
+    return Activations(to=f"fp8 g{block[1]}" if block else "fp8")
+
+
+def _layer(source: Source, module: str, ending: str, block: tuple[int, int] | None, activations: Activations) -> Layer:
+    name, scale_name = f"{module}.weight", f"{module}{ending}"
+    weight = source.expect(name, (torch.float8_e4m3fn, torch.float8_e5m2), (None, None))
+    rows, columns = weight.shape
+    scales = source.tensor(scale_name)
+    if block is not None and ending == ".weight_scale_inv":
+        shape = (-(-rows // block[0]), -(-columns // block[1]))
+        scales = source.expect(scale_name, _SCALES, shape, f"{rows} x {columns} in blocks of {block[0]} x {block[1]}")
+        group_size, block_rows = block[1], block[0]
+    elif scales.numel() == 1:
+        scales = source.expect(scale_name, _SCALES, [1] * scales.dim()).reshape(1, 1)
+        group_size, block_rows = 0, 0
+    else:
+        scales = source.expect(scale_name, _SCALES, (rows, 1), "one scale a row")
+        group_size, block_rows = 0, 1
+    if source.has(f"{module}.input_scale"):
+        source.tensor(f"{module}.input_scale")
+        activations = Activations(unsupported="activations with a scale that calibration fixed (input_scale)")
+    bias, oddities = source.bias(module, rows)
+    if group_size == columns and block_rows == 1:
+        group_size = 0
+    return Layer(
+        weight=packed(
+            source,
+            name,
+            code="e4m3" if weight.dtype == torch.float8_e4m3fn else "e5m2",
+            bits=8,
+            shape=(rows, columns),
+            codes=weight.contiguous().view(torch.uint8),
+            scales=(scales.view(torch.uint8) if scales.dtype == torch.float8_e8m0fnu else scales).contiguous(),
+            group_size=group_size,
+            block_rows=block_rows,
+        ),
+        layout=f"fp8 {ending[1:]}",
+        bias=bias,
+        activations=activations,
+        oddities=oddities,
+    )

@@ -1,0 +1,217 @@
+"""GGUF files: llama.cpp's blocks, each with its scale inside, taken apart into codes and scales.
+
+Types Q4_0, Q4_1, Q5_0, Q8_0, Q4_K, Q6_K and MXFP4; F16, F32 and BF16 stay plain tensors. In blocks of 32 the low
+nibbles are the first 16 weights and the high ones the last 16 (not even and odd places, as everywhere else).
+
+Names become those of transformers, and the rows of q and k go back to its order: llama.cpp's converter interleaves the
+two halves of each head for architecture "llama". The file says neither how to build the model nor how to tokenize in a
+way qualgate uses: config.json and the tokenizer must lie beside it, as a GGUF's repository of origin has them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+from qualgate.errors import NotInThisVersion, UsageError
+from qualgate.quant.formats import Format
+from qualgate.quant.gguf_file import GGUFFile, GGUFTensor, open_gguf
+from qualgate.quant.readers.source import AGAIN, Layer, Source, packed
+from qualgate_kernels.packed import pack_codes
+
+ARCHITECTURES = ("llama", "qwen2", "qwen3")  # whose names and rows are known
+_PERMUTED = ("llama",)
+_PARTS = {
+    "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj", "attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm",
+    "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm",
+}  # fmt: skip
+_WHOLE = {"token_embd": "model.embed_tokens", "output": "lm_head", "output_norm": "model.norm"}
+_PLAIN = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16, "F64": np.float64}
+
+
+def read(source: Source) -> Iterator[tuple[str, Layer]]:
+    """Every quantized tensor, by transformers' module name (by the file's own where the architecture is not known)."""
+    file = _file(source)
+    for name, tensor in file.tensors.items():
+        if tensor.type in _PLAIN:
+            continue
+        source.take(name)
+        target = _name(file, name)
+        module = target.removesuffix(".weight")
+        parts = _unpacked(file, name, tensor)
+        rows = _rows(file, name, tensor.shape[0])
+        if rows is not None:
+            parts = {key: part[rows].contiguous() if isinstance(part, torch.Tensor) else part
+                     for key, part in parts.items()}  # fmt: skip
+        bias_name = name.removesuffix(".weight") + ".bias"
+        bias = _plain(file, bias_name, file.tensors[bias_name]) if bias_name in file.tensors else None
+        if bias is not None:
+            source.take(bias_name)
+        weight = packed(source, name, any_scale=True, shape=(tensor.shape[0], tensor.shape[1]), **parts)
+        yield module, Layer(weight=weight, layout=tensor.type, bias=bias)
+
+
+def plain_tensors(source: Source) -> dict[str, torch.Tensor]:
+    """The tensors that are not quantized, under transformers' names."""
+    file = _file(source)
+    found = {}
+    for name in source.rest():
+        source.take(name)
+        if name.startswith("rope_freqs"):  # what config.json's rope_scaling says
+            continue
+        found[_name(file, name)] = _plain(file, name, file.tensors[name])
+    return found
+
+
+def _file(source: Source) -> GGUFFile:
+    return open_gguf(source.format.where)
+
+
+def _name(file: GGUFFile, name: str) -> str:
+    if file.architecture not in ARCHITECTURES:
+        return name
+    stem, _, ending = name.rpartition(".")
+    if stem in _WHOLE:
+        return f"{_WHOLE[stem]}.{ending}"
+    block = re.fullmatch(r"blk\.(\d+)\.(\w+)", stem)
+    if block and block[2] in _PARTS:
+        return f"model.layers.{block[1]}.{_PARTS[block[2]]}.{ending}"
+    return name
+
+
+def check_architecture(format: Format) -> None:
+    """Raise NotInThisVersion for an architecture whose tensor names are not known, so that no model can be built."""
+    file = open_gguf(format.where)
+    if file.architecture not in ARCHITECTURES:
+        raise NotInThisVersion(
+            f"{file.path} is of architecture {file.architecture!r:.40}, whose tensor names are not known here; those "
+            f"that are: {', '.join(ARCHITECTURES)}. `qualgate inspect` reads it all the same."
+        )
+
+
+def _rows(file: GGUFFile, name: str, rows: int) -> torch.Tensor | None:
+    """Where each of transformers' rows of q and k lies in the file; None when in its place."""
+    part = re.fullmatch(r"blk\.\d+\.attn_(q|k)\.(weight|bias)", name)
+    if part is None or file.architecture not in _PERMUTED:
+        return None
+    heads = file.fields.get(f"{file.architecture}.attention.head_count")
+    if part[1] == "k":
+        heads = file.fields.get(f"{file.architecture}.attention.head_count_kv", heads)
+    if type(heads) is not int or heads < 1 or rows % (2 * heads):
+        raise UsageError(
+            f"{file.path}: tensor {name} has {rows} rows and the file says {heads!r:.20} heads, so its rows cannot be "
+            f"put in order. {AGAIN}"
+        )
+    return torch.arange(rows).view(heads, rows // heads // 2, 2).transpose(1, 2).reshape(-1)
+
+
+def _plain(file: GGUFFile, name: str, tensor: GGUFTensor) -> torch.Tensor:
+    data = np.frombuffer(tensor.data.tobytes(), dtype=_PLAIN[tensor.type]) if tensor.type in _PLAIN else None
+    if data is None:
+        raise NotInThisVersion(f"{file.path}: tensor {name} is {tensor.type}, which is read as a matrix only.")
+    found = torch.from_numpy(data.copy())
+    if tensor.type == "BF16":
+        found = found.view(torch.bfloat16)
+    found = found.view(tensor.shape)
+    rows = _rows(file, name, tensor.shape[0])
+    return found if rows is None else found[rows].contiguous()
+
+
+def _unpacked(file: GGUFFile, name: str, tensor: GGUFTensor) -> dict[str, Any]:
+    """The fields of a PackedWeight, rows in the file's order."""
+    make = _TYPES.get(tensor.type)
+    if make is None:
+        raise NotInThisVersion(
+            f"{file.path}: tensor {name} is {tensor.type}, which is not read. Types that are: "
+            f"{', '.join((*_TYPES, *_PLAIN))}. Quantize the file again to one of these."
+        )
+    if len(tensor.shape) != 2:
+        raise NotInThisVersion(
+            f"{file.path}: tensor {name} {list(tensor.shape)} is no matrix. Experts in three dimensions are not read "
+            "from GGUF in this version."
+        )
+    rows, columns = tensor.shape
+    size = 256 if tensor.type.endswith("_K") else 32
+    if columns % size:
+        raise UsageError(f"{file.path}: tensor {name} has {columns} in_features, not a multiple of {size}. {AGAIN}")
+    raw = np.frombuffer(tensor.data.tobytes(), dtype=np.uint8).reshape(rows, columns // size, -1)
+    return make(torch.from_numpy(raw.copy()))
+
+
+def _halves(nibbles: torch.Tensor) -> torch.Tensor:
+    """uint8 [..., 16] → codes [..., 32]: first the low nibbles, then the high ones."""
+    return torch.cat([nibbles & 15, nibbles >> 4], -1)
+
+
+def _float(raw: torch.Tensor) -> torch.Tensor:
+    """Two bytes → float16 [rows, blocks]."""
+    return raw.contiguous().view(torch.float16).squeeze(-1)
+
+
+def _int(codes: torch.Tensor, bits: int, **fields: Any) -> dict[str, Any]:
+    return {"code": "int", "bits": bits, "codes": pack_codes(codes.flatten(1), bits), **fields}
+
+
+def _q4_0(raw: torch.Tensor) -> dict[str, Any]:
+    return _int(_halves(raw[..., 2:]), 4, scales=_float(raw[..., :2]), group_size=32)
+
+
+def _q4_1(raw: torch.Tensor) -> dict[str, Any]:
+    offsets = _float(raw[..., 2:4])
+    return _int(_halves(raw[..., 4:]), 4, scales=_float(raw[..., :2]), offsets=offsets, group_size=32)
+
+
+def _q5_0(raw: torch.Tensor) -> dict[str, Any]:
+    place = torch.arange(32)
+    fifth = (raw[..., 2:6][..., place // 8] >> (place % 8).to(torch.uint8)) & 1
+    return _int(_halves(raw[..., 6:]) | fifth << 4, 5, scales=_float(raw[..., :2]), group_size=32)
+
+
+def _q8_0(raw: torch.Tensor) -> dict[str, Any]:
+    return _int(raw[..., 2:] ^ 128, 8, scales=_float(raw[..., :2]), group_size=32)  # two's complement → + 128
+
+
+def _q4_k(raw: torch.Tensor) -> dict[str, Any]:
+    """256 weights: float16 d and dmin, 8 six-bit scales and minima, then 4-bit codes, 64 by 64 in halves of 32."""
+    d, dmin = _float(raw[..., 0:2]).float(), _float(raw[..., 2:4]).float()
+    low, middle, high = raw[..., 4:8], raw[..., 8:12], raw[..., 12:16]
+    scales = torch.cat([low & 63, (high & 15) | ((low >> 2) & 48)], -1)
+    minima = torch.cat([middle & 63, (high >> 4) | ((middle >> 2) & 48)], -1)
+    nibbles = raw[..., 16:].unflatten(-1, (4, 32))
+    codes = torch.stack([nibbles & 15, nibbles >> 4], -2)
+    return _int(
+        codes.flatten(1),
+        4,
+        scales=(d.unsqueeze(-1) * scales.float()).flatten(1),
+        offsets=-(dmin.unsqueeze(-1) * minima.float()).flatten(1),
+        group_size=32,
+    )
+
+
+def _q6_k(raw: torch.Tensor) -> dict[str, Any]:
+    """256 weights: low nibbles (128 bytes), two high bits each (64 bytes), 16 int8 scales, float16 d."""
+    nibbles = raw[..., :128].unflatten(-1, (2, 64))
+    low = torch.stack([nibbles & 15, nibbles >> 4], -2).flatten(-3).unflatten(-1, (8, 32))
+    pairs = raw[..., 128:192].unflatten(-1, (2, 32))
+    high = torch.stack([(pairs >> shift) & 3 for shift in (0, 2, 4, 6)], -2).flatten(-3, -2)
+    scales = raw[..., 192:208].contiguous().view(torch.int8).float() * _float(raw[..., 208:210]).float().unsqueeze(-1)
+    return _int((low | high << 4).flatten(1), 6, scales=scales.flatten(1), group_size=16)
+
+
+def _mxfp4(raw: torch.Tensor) -> dict[str, Any]:
+    codes = _halves(raw[..., 1:])
+    return {
+        "code": "e2m1", "bits": 4, "codes": pack_codes(codes.flatten(1), 4), "scales": raw[..., 0].contiguous(),
+        "group_size": 32,
+    }  # fmt: skip
+
+
+_TYPES = {
+    "Q4_0": _q4_0, "Q4_1": _q4_1, "Q5_0": _q5_0, "Q8_0": _q8_0, "Q4_K": _q4_k, "Q6_K": _q6_k, "MXFP4": _mxfp4,
+}  # fmt: skip

@@ -1,0 +1,131 @@
+"""GPTQ folders, written by AutoGPTQ, GPTQModel or us: layouts v1 and v2, 2, 3, 4 and 8 bits.
+
+    qweight  int32 [K * bits / 32, N]   a bitstream down each column, lowest bits first
+    qzeros   int32 [groups, N * bits / 32]   a bitstream along each row. v1 stores the zero point minus 1, v2 itself
+    scales   float [groups, N]
+    g_idx    int32 [K], the group of each in_feature (optional)
+
+The shapes of v1 and v2 are the same: only the config tells them apart. In v1 a true zero point of 0 becomes -1, and
+AutoGPTQ's packing then sets that place and all higher ones of the word to ones: what stood above it is lost. Kernels
+disagree on how a stored 15 is read; here it is (15 + 1) & 15 = 0, as AutoGPTQ's default kernel reads it, and words that
+hold one are reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+from qualgate.errors import NotInThisVersion, UsageError
+from qualgate.quant.formats import Format
+from qualgate.quant.readers.patterns import regex_fits
+from qualgate.quant.readers.source import FLOATS, Layer, Source, packed, per_row_words
+from qualgate_kernels.packed import unpack_codes
+
+_BITS = (2, 3, 4, 8)
+
+
+def read(source: Source) -> Iterator[tuple[str, Layer]]:
+    """Every quantized layer, by module name. Raises UsageError for what the config and the tensors disagree on."""
+    v1 = _is_v1(source.format)
+    for module in source.modules(".qweight"):
+        bits, group_size = _of_module(source.format, module)
+        yield module, _layer(source, module, bits, group_size, v1)
+
+
+def _is_v1(format: Format) -> bool:
+    if format.settings.get("is_marlin_format"):
+        raise NotInThisVersion(
+            f"{format.where}: is_marlin_format is true: these weights are permuted in tiles for one GPU kernel, and "
+            "that layout is not read. Quantize the model again without it, or convert it back with AutoGPTQ."
+        )
+    layout = format.setting("checkpoint_format", "format", kind=str, default="gptq")
+    if layout not in ("gptq", "gptq_v2"):
+        raise NotInThisVersion(
+            f"{format.where}: checkpoint_format {layout!r:.40} is not read. Layouts that are: gptq, gptq_v2."
+        )
+    return layout == "gptq"
+
+
+def _of_module(format: Format, module: str) -> tuple[int, int]:
+    """(bits, group size) of one module; GPTQModel's `dynamic` gives some modules their own."""
+    bits = format.setting("bits", kind=int)
+    group_size = format.setting("group_size", kind=int, default=-1)
+    dynamic = format.setting("dynamic", kind=dict, default={})
+    for pattern, own in dynamic.items():
+        if isinstance(own, dict) and not pattern.startswith("-:") and regex_fits(pattern.removeprefix("+:"), module):
+            bits, group_size = own.get("bits", bits), own.get("group_size", group_size)
+            break
+    if type(bits) is not int or bits not in _BITS:
+        raise UsageError(f"{format.where}: bits is {bits!r:.20}, expected one of 2, 3, 4, 8.")
+    if type(group_size) is not int or group_size < -1 or group_size == 0:
+        raise UsageError(f"{format.where}: group_size is {group_size!r:.20}, expected -1 (a whole row) or more than 0.")
+    return bits, group_size
+
+
+def _layer(source: Source, module: str, bits: int, group_size: int, v1: bool) -> Layer:
+    words = source.expect(f"{module}.qweight", (torch.int32,), (None, None))
+    columns, out_features = words.shape[0] * 32 // bits, words.shape[1]
+    given = source.expect(f"{module}.g_idx", (torch.int32,), (None,)) if source.has(f"{module}.g_idx") else None
+    in_features = columns if given is None else given.shape[0]
+    where, name = source.where(f"{module}.qweight"), f"{module}.qweight"
+    if words.shape[0] * 32 != in_features * bits or not in_features or not out_features:
+        raise UsageError(
+            f"{where}: tensor {name} {list(words.shape)} holds {words.shape[0] * 32} bits a column, but the config "
+            f"says {bits} bits for {in_features} in_features. Set `bits` in {source.format.where.name} to what the "
+            "model was quantized to, or fetch it again."
+        )
+    groups = _groups(source, name, in_features, group_size)
+    meaning = f"{in_features} in_features at {bits} bits, in groups of {group_size if group_size > 0 else 'a row'}"
+    scales = source.expect(f"{module}.scales", FLOATS, (groups, out_features), meaning)
+    if out_features * bits % 32:
+        raise UsageError(
+            f"{where}: tensor {name} has {out_features} out_features, whose {bits}-bit zero points do not fill whole "
+            "words. GPTQ cannot hold such a layer."
+        )
+    stored = source.expect(f"{module}.qzeros", (torch.int32,), (groups, out_features * bits // 32), f"{bits} bits")
+    oddities: tuple[str, ...] = ()
+    zeros = unpack_codes(per_row_words(stored), bits, out_features)
+    if v1:
+        lost = int((zeros == 2**bits - 1).sum())
+        if lost:
+            oddities += (
+                f"{lost} stored zero points of {2**bits - 1}, read as 0: where AutoGPTQ met a true zero point of 0, "
+                "those above it in the word are lost",
+            )
+        zeros = (zeros + 1) & (2**bits - 1)
+    symmetric = bool((zeros == 2 ** (bits - 1)).all())
+    if source.format.settings.get("sym") is True and not symmetric:
+        oddities += ("zero points that are not symmetric, though the config says sym",)
+    bias, odd_bias = source.bias(module, out_features)
+    weight = packed(
+        source,
+        name,
+        code="int",
+        bits=bits,
+        shape=(out_features, in_features),
+        codes=per_row_words(words.T),
+        scales=scales.T.contiguous(),
+        group_size=in_features // groups if groups > 1 else 0,
+        zero_points=None if symmetric else zeros.T.contiguous(),
+        g_idx=_g_idx(given, in_features, groups),
+    )
+    return Layer(weight=weight, layout=f"gptq {'v1' if v1 else 'v2'}", bias=bias, oddities=oddities + odd_bias)
+
+
+def _groups(source: Source, name: str, in_features: int, group_size: int) -> int:
+    if group_size > 0 and in_features % group_size:
+        raise UsageError(
+            f"{source.where(name)}: tensor {name} has {in_features} in_features, not a multiple of the group size "
+            f"{group_size} that {source.format.where.name} gives. Correct it there, or fetch this checkpoint again."
+        )
+    return in_features // group_size if group_size > 0 else 1
+
+
+def _g_idx(given: torch.Tensor | None, in_features: int, groups: int) -> torch.Tensor | None:
+    """None where every in_feature is in the group of its place, which most checkpoints spell out."""
+    if given is None:
+        return None
+    plain = torch.arange(in_features, dtype=torch.int32) // (in_features // groups)
+    return None if torch.equal(given, plain) else given.contiguous()

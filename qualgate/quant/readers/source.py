@@ -1,0 +1,178 @@
+"""A quantized folder's tensors, opened: taken by name, checked against what the format expects, and accounted for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from qualgate.errors import UsageError
+from qualgate.quant.formats import Format
+from qualgate.quant.shards import TensorEntry, file_metadata, tensor_entries
+from qualgate_kernels.dequantize import dequantize_torch
+from qualgate_kernels.packed import PackedWeight
+
+AGAIN = "Fetch or save this checkpoint again."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activations:
+    """What a format does to the input of a quantized layer. Not what its weights need: those are read all the same."""
+
+    to: str = ""  # "int8" or "fp8" (e4m3), symmetric, one scale a token; "" = left as they are
+    unsupported: str = ""  # else, in words: what this version cannot compute
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Layer:
+    """One quantized matrix, and what stands beside it in the checkpoint."""
+
+    weight: PackedWeight
+    layout: str  # how the file holds it, e.g. "gptq v1", "nvfp4-pack-quantized", "Q4_K"
+    bias: torch.Tensor | None = None  # [out_features], as stored
+    activations: Activations = Activations()
+    oddities: tuple[str, ...] = ()  # what a reader of the file would want to know, one sentence each
+
+
+class Source:
+    """The folder's tensors. What was taken is remembered, so that what nothing reads can be named."""
+
+    def __init__(self, folder: Path, format: Format, stack: ExitStack) -> None:
+        self.folder, self.format = folder, format
+        self.entries: dict[str, TensorEntry] = tensor_entries(folder)
+        self.metadata = file_metadata(folder)
+        self._stack, self._open = stack, {}
+        self._taken: set[str] = set()
+
+    def modules(self, ending: str) -> list[str]:
+        """Modules that have a tensor called MODULE + ending, in the order of their names, numbers as numbers."""
+        found = [name.removesuffix(ending) for name in self.entries if name.endswith(ending)]
+        return sorted(found, key=lambda name: [(part.isdigit(), int(part) if part.isdigit() else 0, part)
+                                               for part in name.split(".")])  # fmt: skip
+
+    def has(self, name: str) -> bool:
+        return name in self.entries
+
+    def rest(self) -> list[str]:
+        """Names of tensors that nothing has taken."""
+        return [name for name in self.entries if name not in self._taken]
+
+    def take(self, name: str) -> None:
+        """Count a tensor as read that is read by other means or says nothing; it need not be there."""
+        self._taken.add(name)
+
+    def tensor(self, name: str) -> torch.Tensor:
+        """The tensor, memory-mapped. Raises UsageError when it is not there or cannot be read."""
+        entry = self.entries.get(name)
+        if entry is None:
+            raise UsageError(f"{self.folder} has no tensor {name}, which {self.format.method} needs. {AGAIN}")
+        self._taken.add(name)
+        try:
+            if entry.file not in self._open:
+                self._open[entry.file] = self._stack.enter_context(safe_open(entry.file, framework="pt"))
+            return self._open[entry.file].get_tensor(name)
+        except (SafetensorError, OSError, RuntimeError, TypeError, ValueError, AttributeError) as error:
+            raise UsageError(f"{entry.file}: tensor {name} cannot be read ({error}). {AGAIN}") from None
+
+    def expect(
+        self, name: str, dtypes: Sequence[torch.dtype], shape: Sequence[int | None], meaning: str = ""
+    ) -> torch.Tensor:
+        """The tensor, of one of `dtypes` and of `shape` (None: any extent).
+
+        meaning: why that shape, e.g. "64 in_features in groups of 32". Raises UsageError naming the tensor.
+        """
+        found = self.tensor(name)
+        fits = len(found.shape) == len(shape) and all(
+            want is None or have == want for have, want in zip(found.shape, shape, strict=True)
+        )
+        if found.dtype not in dtypes or not fits:
+            wanted = ["any" if extent is None else extent for extent in shape]
+            raise UsageError(
+                f"{self.where(name)}: tensor {name} is {_plain(found.dtype)} {list(found.shape)}, expected "
+                f"{' or '.join(map(_plain, dtypes))} {wanted}{f' ({meaning})' if meaning else ''}. Its config and its "
+                "weights disagree: fetch or save this checkpoint again."
+            )
+        return found
+
+    def bias(self, module: str, out_features: int) -> tuple[torch.Tensor | None, tuple[str, ...]]:
+        """(the module's bias or None, oddities). AutoGPTQ writes biases of zeros for layers that have none."""
+        name = f"{module}.bias"
+        if not self.has(name):
+            return None, ()
+        bias = self.expect(name, FLOATS, (out_features,))
+        if not bias.isfinite().all():
+            raise UsageError(f"{self.where(name)}: tensor {name} holds NaN or infinite values. {AGAIN}")
+        return bias, () if bias.any() else ("a bias of zeros, as AutoGPTQ writes for layers without one",)
+
+    def where(self, name: str) -> Path:
+        entry = self.entries.get(name)
+        return entry.file if entry is not None else self.folder
+
+
+FLOATS = (torch.float16, torch.bfloat16, torch.float32)
+
+
+@contextmanager
+def open_source(folder: Path, format: Format) -> Iterator[Source]:
+    with ExitStack() as stack:
+        yield Source(folder, format, stack)
+
+
+def packed(source: Source, name: str, *, any_scale: bool = False, **fields: Any) -> PackedWeight:
+    """A PackedWeight of tensor `name`, refused when its numbers cannot be what a quantizer wrote.
+
+    Scales must be finite and not negative, and zero only where every weight of the group is zero anyway; `any_scale`:
+    the format has both (GGUF). Floating-point codes must be numbers. Raises UsageError naming the tensor.
+    """
+    where = source.where(name)
+    try:
+        weight = PackedWeight(**fields)
+    except ValueError as error:
+        raise UsageError(f"{where}: {name} cannot be a quantized weight: {error}. {AGAIN}") from None
+    if weight.code in ("e4m3", "e5m2"):
+        special = (weight.codes & 0x7F) == 0x7F if weight.code == "e4m3" else (weight.codes & 0x7C) == 0x7C
+        if special.any():
+            raise UsageError(f"{where}: {name} holds codes that are not numbers (NaN): it is damaged. {AGAIN}")
+    scales = weight.scales
+    if scales.dtype == torch.uint8:
+        if (scales == 255).any():
+            raise UsageError(f"{where}: {name} has NaN scales (E8M0 255): the checkpoint is damaged. {AGAIN}")
+    else:
+        scales = scales.float()
+        if not scales.isfinite().all():
+            raise UsageError(f"{where}: {name} has NaN or infinite scales: the checkpoint is damaged. {AGAIN}")
+        if not any_scale and (scales < 0).any():
+            raise UsageError(
+                f"{where}: {name} has negative scales, which {source.format.method} never writes: the checkpoint is "
+                f"damaged or of another format. {AGAIN}"
+            )
+        if not any_scale and (scales == 0).any() and _weighs(weight, scales == 0):
+            raise UsageError(
+                f"{where}: {name} has a scale of 0 for weights that are not 0: the checkpoint is damaged. {AGAIN}"
+            )
+    if weight.offsets is not None and not weight.offsets.isfinite().all():
+        raise UsageError(f"{where}: {name} has NaN or infinite offsets: the checkpoint is damaged. {AGAIN}")
+    if weight.tensor_scale is not None and not (0 < float(weight.tensor_scale) < float("inf")):
+        raise UsageError(
+            f"{where}: {name} has a tensor scale of {float(weight.tensor_scale):g}, expected a positive number. {AGAIN}"
+        )
+    return weight
+
+
+def _weighs(weight: PackedWeight, zero: torch.Tensor) -> bool:
+    """Whether a code under a `zero` scale is not the code of 0."""
+    return bool(dequantize_torch(replace(weight, scales=zero.float(), tensor_scale=None)).any())
+
+
+def per_row_words(words: torch.Tensor) -> torch.Tensor:
+    """int32 [rows, words] → uint8 [rows, 4 * words], each row the same bitstream (the words are little-endian)."""
+    return words.contiguous().view(torch.uint8)
+
+
+def _plain(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,215 @@
+"""torchao's safetensors: a tensor X.weight is split in X._weight_qdata, X._weight_scale, …; the header says how.
+
+The header's metadata maps "X.weight" to JSON: `_type`, its attributes in `_data`, the parts in `_tensor_data_names`.
+
+    Int8Tensor                qdata int8 [N, K], scale float32 [N, 1] or [1, 1], zero_point int8 like it (optional)
+    Float8Tensor              qdata float8 [N, K], scale float32 [N, 1] or [1, 1]
+    IntxUnpackedToInt8Tensor  qdata int8 [N, K] of target_dtype's range, scale [N, groups], zero_point int8 like it
+    NVFP4Tensor               qdata uint8 [N, K / 2], low nibble first, scale float8_e4m3fn, possibly swizzled,
+                              per_tensor_scale float32, which is multiplied
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from qualgate.errors import NotInThisVersion, UsageError
+from qualgate.quant.readers.source import AGAIN, FLOATS, Activations, Layer, Source, packed
+from qualgate_kernels.packed import PackedWeight, pack_codes
+
+
+def read(source: Source) -> Iterator[tuple[str, Layer]]:
+    """Every quantized tensor, by its module's name."""
+    for name in sorted(source.metadata):
+        described = _described(source, name)
+        if described is None:
+            continue
+        kind, attributes, parts = described
+        module = name.removesuffix(".weight")
+        if module == name:
+            raise NotInThisVersion(f"{source.folder}: {name} is a {kind}; only tensors called `weight` are read.")
+        make = _KINDS.get(kind)
+        if make is None:
+            raise NotInThisVersion(
+                f"{source.folder}: tensor {name} is torchao's {kind}, which is not read. Types that are: "
+                f"{', '.join(_KINDS)}."
+            )
+        if "act_pre_scale" in parts:
+            raise NotInThisVersion(f"{source.folder}: {name} scales its inputs (act_pre_scale), which is not computed.")
+        weight = make(source, module, attributes, parts)
+        bias, oddities = source.bias(module, weight.shape[0])
+        yield (
+            module,
+            Layer(weight=weight, layout=kind, bias=bias, activations=_activations(attributes), oddities=oddities),
+        )
+
+
+def _described(source: Source, name: str) -> tuple[str, dict[str, Any], tuple[str, ...]] | None:
+    """(type, attributes, parts) of a tensor that the header describes as split; None for any other text."""
+    try:
+        value = json.loads(source.metadata[name])
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(value, dict) or not isinstance(value.get("_tensor_data_names"), list):
+        return None
+    attributes, kind = value.get("_data"), value.get("_type")
+    if not isinstance(attributes, dict) or not isinstance(kind, str):
+        raise UsageError(f"{source.folder}: the header describes {name} without type or attributes. {AGAIN}")
+    return kind, attributes, tuple(str(part) for part in value["_tensor_data_names"])
+
+
+def _activations(attributes: dict[str, Any]) -> Activations:
+    """Dynamic and symmetric, one scale a row of the input: computed; anything else is only named."""
+    asymmetric = attributes.get("activation_quantization")
+    if asymmetric is not None:
+        return Activations(unsupported=f"activation_quantization {asymmetric!r:.40}")
+    described = attributes.get("act_quant_kwargs")
+    if described is None:
+        return Activations()
+    kind = described.get("_type", "") if isinstance(described, dict) else ""
+    inner = described.get("_data", {}) if isinstance(described, dict) else {}
+    text = json.dumps(inner)
+    to = {"QuantizeTensorToInt8Kwargs": "int8", "QuantizeTensorToFloat8Kwargs": "fp8"}.get(str(kind))
+    bounded = isinstance(inner, dict) and (inner.get("hp_value_lb") or inner.get("hp_value_ub"))
+    if to is None or '"PerRow"' not in text or '"ASYMMETRIC"' in text or '"reduce_range": true' in text or bounded:
+        return Activations(unsupported=f"activations as {str(kind) or 'torchao'} describes them")
+    return Activations(to=to)
+
+
+def _block(source: Source, module: str, attributes: dict[str, Any], rows: int, columns: int) -> tuple[int, int]:
+    """(rows, columns) that share a scale."""
+    block = attributes.get("block_size")
+    if block == []:
+        return rows, columns
+    if not isinstance(block, list) or len(block) != 2 or any(type(extent) is not int or extent < 1 for extent in block):
+        raise UsageError(f"{source.folder}: the header gives {module}.weight the block_size {block!r:.40}. {AGAIN}")
+    high, wide = min(block[0], rows), min(block[1], columns)
+    if columns % wide or rows % high:
+        raise UsageError(
+            f"{source.folder}: {module}.weight, {rows} x {columns}, does not divide into blocks of {high} x {wide}. "
+            f"{AGAIN}"
+        )
+    return high, wide
+
+
+def _integers(source: Source, module: str, attributes: dict[str, Any], parts: tuple[str, ...]) -> PackedWeight:
+    name = f"{module}._weight_qdata"
+    codes = source.expect(name, (torch.int8,), (None, None))
+    rows, columns = codes.shape
+    bits = _bits(source, module, attributes)
+    half = 2 ** (bits - 1)
+    if codes.numel() and not -half <= int(codes.min()) <= int(codes.max()) < half:
+        raise UsageError(
+            f"{source.where(name)}: tensor {name} holds values from {int(codes.min())} to {int(codes.max())}, but its "
+            f"header says {bits} bits. {AGAIN}"
+        )
+    high, wide = _block(source, module, attributes, rows, columns)
+    shape = (rows // high, columns // wide)
+    words = f"{rows} x {columns} in blocks of {high} x {wide}"
+    scales = source.expect(f"{module}._weight_scale", FLOATS, shape, words)
+    zeros = None
+    if "zero_point" in parts:
+        found = source.expect(f"{module}._weight_zero_point", (torch.int8,), shape, words)
+        zeros = (found.to(torch.int16) + half).contiguous() if found.any() else None
+    return packed(
+        source,
+        name,
+        code="int",
+        bits=bits,
+        shape=(rows, columns),
+        codes=pack_codes((codes.to(torch.int16) + half).to(torch.uint8), bits),
+        scales=scales.contiguous(),
+        zero_points=zeros,
+        **_sharing(high, wide, rows, columns),
+    )
+
+
+def _bits(source: Source, module: str, attributes: dict[str, Any]) -> int:
+    """8, or what target_dtype says ("int4")."""
+    target = attributes.get("target_dtype")
+    if target is None:
+        return 8
+    text = str(target.get("_data") if isinstance(target, dict) else target).removeprefix("torch.")
+    if text not in {f"int{bits}" for bits in range(2, 9)}:
+        raise UsageError(f"{source.folder}: the header gives {module}.weight the target_dtype {text!r:.30}. {AGAIN}")
+    return int(text[3:])
+
+
+def _floats(source: Source, module: str, attributes: dict[str, Any], parts: tuple[str, ...]) -> PackedWeight:
+    name = f"{module}._weight_qdata"
+    weight = source.expect(name, (torch.float8_e4m3fn, torch.float8_e5m2), (None, None))
+    rows, columns = weight.shape
+    high, wide = _block(source, module, attributes, rows, columns)
+    words = f"{rows} x {columns} in blocks of {high} x {wide}"
+    scales = source.expect(f"{module}._weight_scale", FLOATS, (rows // high, columns // wide), words)
+    return packed(
+        source,
+        name,
+        code="e4m3" if weight.dtype == torch.float8_e4m3fn else "e5m2",
+        bits=8,
+        shape=(rows, columns),
+        codes=weight.contiguous().view(torch.uint8),
+        scales=scales.contiguous(),
+        **_sharing(high, wide, rows, columns),
+    )
+
+
+def _sharing(high: int, wide: int, rows: int, columns: int) -> dict[str, Any]:
+    """group_size and block_rows; a block as wide or high as the weight is "all of it"."""
+    return {
+        "group_size": 0 if wide == columns else wide,
+        "block_rows": 0 if high == rows and wide == columns and rows > 1 else high,
+    }
+
+
+def _nvfp4(source: Source, module: str, attributes: dict[str, Any], parts: tuple[str, ...]) -> PackedWeight:
+    name = f"{module}._weight_qdata"
+    codes = source.tensor(name)
+    if codes.dtype == getattr(torch, "float4_e2m1fn_x2", None):
+        codes = codes.view(torch.uint8)
+    else:
+        codes = source.expect(name, (torch.uint8,), (None, None), "two 4-bit floats a byte")
+    rows, columns = codes.shape[0], codes.shape[1] * 2
+    if columns % 16 or attributes.get("block_size", 16) != 16:
+        raise UsageError(f"{source.where(name)}: tensor {name}, {rows} x {columns}, has no blocks of 16. {AGAIN}")
+    groups, scale_name = columns // 16, f"{module}._weight_scale"
+    if attributes.get("is_swizzled_scales"):
+        shape = (32 * -(-rows // 128), 16 * -(-groups // 4))
+        found = source.expect(scale_name, (torch.float8_e4m3fn,), shape, "swizzled scales")
+        scales = _unswizzled(found.view(torch.uint8), rows, groups).view(torch.float8_e4m3fn)
+    else:
+        scales = source.expect(scale_name, (torch.float8_e4m3fn,), (rows, groups), "one scale a block of 16")
+    whole = None
+    if "per_tensor_scale" in parts:
+        found = source.tensor(f"{module}._weight_per_tensor_scale")
+        whole = source.expect(f"{module}._weight_per_tensor_scale", (torch.float32,), [1] * found.dim()).reshape(())
+    return packed(
+        source,
+        name,
+        code="e2m1",
+        bits=4,
+        shape=(rows, columns),
+        codes=codes.contiguous(),
+        scales=scales.contiguous(),
+        group_size=16,
+        tensor_scale=whole,
+    )
+
+
+def _unswizzled(bytes_: torch.Tensor, rows: int, groups: int) -> torch.Tensor:
+    """cuBLAS's layout of scales → [rows, groups]: padded to tiles of 128 x 4, each stored as 32 x (4 x 4)."""
+    high, wide = -(-rows // 128), -(-groups // 4)
+    tiles = bytes_.reshape(high, wide, 32, 4, 4).permute(0, 3, 2, 1, 4)  # tile row, 32s, row in 32, tile column, column
+    return tiles.reshape(high * 128, wide * 4)[:rows, :groups].contiguous()
+
+
+_KINDS = {
+    "Int8Tensor": _integers,
+    "Float8Tensor": _floats,
+    "IntxUnpackedToInt8Tensor": _integers,
+    "NVFP4Tensor": _nvfp4,
+}

@@ -1,0 +1,210 @@
+"""Numerical stability of a quantized weight: what overflowed, what vanished, how much noise was added.
+
+Counters of one layer, from the float weight as it was given to the quantizer and the PackedWeight that came of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from math import floor, isfinite, log2, log10
+from typing import Any
+
+import torch
+
+from qualgate_kernels.dequantize import dequantize_torch
+from qualgate_kernels.packed import PackedWeight
+
+FORMULA = "stability/1"  # raised when a number's meaning changes
+SATURATED = 1e-6  # of a layer's elements, the most that needs no declaration
+# Bytes whose codes all stand at the lowest and the highest number the format spells.
+_ENDS = {"int": (0x00, 0xFF), "e2m1": (0xFF, 0x77), "e4m3": (0xFE, 0x7E), "e5m2": (0xFB, 0x7B), "nf4": (0x00, 0xFF)}
+# Half the spacing of numbers below the highest, over the highest: beyond it rounding finds no code (e4m3: 448 and 16).
+_HALF_STEP = {"e2m1": 1 / 6, "e4m3": 16 / 448, "e5m2": 4096 / 57344, "nf4": (1 - 0.7229568362236023) / 2}
+SQNR_FLOOR = {"e4m3": 26.0, "e5m2": 20.0, "e2m1": 14.0, "nf4": 14.0}  # dB; int: see `sqnr_floor`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightStability:
+    """Counters of one layer's weight. Shares are 0..1."""
+
+    format: str
+    elements: int
+    nan: int  # in the weight the codes and scales spell
+    inf: int
+    at_limit: int  # codes at either end of the format; with a scale from the largest weight, some always are
+    saturated: int  # weights more than half a step beyond the ends: rounding to the nearest found no code
+    exponent_clamps: int | None  # E8M0 scales at an end that their block asked to be beyond; None: other scales
+    zero_scales: int  # scales that are 0 though their weights are not (NVFP4's e4m3 scales underflow)
+    underflow: float | None  # share of the weights other than 0 that became 0
+    sqnr: float | None  # dB, 10 log10(sum w^2 / sum (w - w')^2); None: exact, or no signal
+    sqnr_floor: float
+
+    @property
+    def steady(self) -> bool:
+        """Whether every suggested bound holds: no NaN or infinity, hardly any saturation, noise above the floor."""
+        clean = not (self.nan or self.inf or self.zero_scales or self.exponent_clamps)
+        return (
+            clean
+            and self.saturated <= SATURATED * self.elements
+            and (self.sqnr is None or self.sqnr >= self.sqnr_floor)
+        )
+
+
+def weight_stability(weight: torch.Tensor, packed: PackedWeight) -> WeightStability:
+    """weight: float [out_features, in_features], what was quantized (scales folded in); packed: what came of it."""
+    weight = weight.detach().float()
+    made = dequantize_torch(packed)
+    lowest, highest = _ends(packed)
+    half = (highest - lowest) / (2**packed.bits - 1) / 2 if packed.code == "int" else highest * _HALF_STEP[packed.code]
+    finite = made.isfinite()
+    alive = weight != 0
+    noise = (weight - made)[finite].double().square().sum().item()
+    signal = weight.double().square().sum().item()
+    return WeightStability(
+        format=packed.format,
+        elements=weight.numel(),
+        nan=int(made.isnan().sum()),
+        inf=int(made.isinf().sum()),
+        at_limit=int((finite & (lowest != highest) & ((made == lowest) | (made == highest))).sum()),
+        saturated=int(((weight > highest + half) | (weight < lowest - half)).sum()),
+        exponent_clamps=_exponent_clamps(weight, packed),
+        zero_scales=_zero_scales(weight, packed),
+        underflow=((made == 0) & alive).sum().item() / count if (count := int(alive.sum())) else None,
+        sqnr=10 * log10(signal / noise) if signal and noise and isfinite(signal / noise) else None,
+        sqnr_floor=sqnr_floor(packed),
+    )
+
+
+def sqnr_floor(packed: PackedWeight) -> float:
+    """A bound to look below at, in dB: integers gain 6.02 dB a bit, less what outliers cost a shared scale."""
+    return SQNR_FLOOR.get(packed.code, 6.02 * packed.bits - 13)
+
+
+def stability_section(layers: Mapping[str, WeightStability]) -> dict[str, Any]:
+    """Plain JSON for a model card: totals, the worst layers, every layer."""
+    total = {
+        name: sum(getattr(layer, name) or 0 for layer in layers.values())
+        for name in ("elements", "nan", "inf", "at_limit", "saturated", "exponent_clamps", "zero_scales")
+    }
+    noisy = {name: layer.sqnr for name, layer in layers.items() if layer.sqnr is not None}
+    least = min(noisy, key=lambda name: noisy[name], default=None)
+    return {
+        "formula": FORMULA,
+        **total,
+        "sqnr_min": noisy[least] if least else None,
+        "sqnr_min_layer": least,
+        "unsteady_layers": [name for name, layer in layers.items() if not layer.steady],
+        "layers": {name: asdict(layer) for name, layer in layers.items()},
+    }
+
+
+def _ends(packed: PackedWeight) -> tuple[torch.Tensor, torch.Tensor]:
+    """The lowest and highest number each element could have been, under its own scale; a scale may be negative."""
+    first, last = (
+        dequantize_torch(replace(packed, codes=torch.full_like(packed.codes, byte))) for byte in _ENDS[packed.code]
+    )
+    return torch.minimum(first, last), torch.maximum(first, last)
+
+
+def _blocks(weight: torch.Tensor, packed: PackedWeight) -> torch.Tensor | None:
+    """[rows, groups]: the largest magnitude under each scale; None where scales lie in another pattern."""
+    if packed.block_rows != 1 or packed.g_idx is not None:
+        return None
+    return weight.abs().view(weight.shape[0], packed.groups, -1).amax(-1)
+
+
+def _exponent_clamps(weight: torch.Tensor, packed: PackedWeight) -> int | None:
+    largest = _blocks(weight, packed)
+    if packed.scales.dtype != torch.uint8 or largest is None:
+        return None
+    # A block that is all zeros has the lowest exponent by right; one above 2**127 times the format's end has none.
+    below = (packed.scales == 0) & (largest > 0)
+    above = (packed.scales >= 254) & (largest >= 2.0**127)
+    return int((below | above).sum())
+
+
+def _zero_scales(weight: torch.Tensor, packed: PackedWeight) -> int:
+    largest = _blocks(weight, packed)
+    if largest is None or packed.scales.dtype == torch.uint8 or packed.offsets is not None:
+        return 0
+    return int(((packed.scales.float() == 0) & (largest > 0)).sum())
+
+
+# ---------------------------------------------------------------------------------------------- near ties
+
+
+def ulp(value: float, mantissa: int = 23) -> float:
+    """The spacing of floats of `mantissa` bits (float32: 23, bfloat16: 7) at the magnitude of `value`."""
+    return 2.0 ** (floor(log2(abs(value))) - mantissa) if value else 2.0**-149
+
+
+def near_tie_share(
+    margins: Iterable[Sequence[float]], largest_logit: float, k: int = 1, mantissa: int = 23
+) -> float | None:
+    """Share of steps whose best two logits lie less than k ULP apart; a step there may turn on rounding alone.
+
+    margins: a completion's each (`Completion.margins`). A completion keeps no logits, so the ULP is that at
+    `largest_logit`, the largest that occurs: the share is never too small. None when there are no steps.
+    """
+    flat = [margin for one in margins for margin in one]
+    return sum(margin < k * ulp(largest_logit, mantissa) for margin in flat) / len(flat) if flat else None
+
+
+def ulp_distance(left: torch.Tensor, right: torch.Tensor) -> int:
+    """The most float32 numbers that lie between two elements of the same place; 0 = the same bits, but for signs of 0.
+
+    NaN on both sides counts as 0, on one side as 2**31.
+    """
+    if not left.numel():
+        return 0
+    apart = (_ordered(left) - _ordered(right)).abs()
+    broken = left.isnan() | right.isnan()
+    apart = torch.where(broken, torch.where(left.isnan() & right.isnan(), 0, 2**31), apart)
+    return int(apart.max())
+
+
+def _ordered(values: torch.Tensor) -> torch.Tensor:
+    """float32 → int64 in the same order, neighbours one apart."""
+    bits = values.contiguous().view(torch.int32).long()
+    return torch.where(bits < 0, -(bits & 0x7FFFFFFF), bits)
+
+
+# ------------------------------------------------------------------------------------------------- running
+
+
+@dataclass(slots=True)
+class OutputCounters:
+    """What came out of one layer while a model read texts."""
+
+    elements: int = 0
+    nan: int = 0
+    inf: int = 0
+    largest: float = 0.0  # of the finite ones
+
+    def see(self, output: torch.Tensor) -> None:
+        self.elements += output.numel()
+        self.nan += int(output.isnan().sum())
+        self.inf += int(output.isinf().sum())
+        finite = output[output.isfinite()]
+        self.largest = max(self.largest, float(finite.abs().max()) if finite.numel() else 0.0)
+
+
+@torch.no_grad()
+def output_counters(
+    model: torch.nn.Module, sites: Sequence[str], texts: Sequence[Sequence[int]]
+) -> dict[str, OutputCounters]:
+    """NaN and infinite outputs of the modules named `sites` while `model` reads `texts` (token ids)."""
+    found = {site: OutputCounters() for site in sites}
+    handles = [
+        model.get_submodule(site).register_forward_hook(lambda _, __, output, one=one: one.see(output))
+        for site, one in found.items()
+    ]
+    device = next(model.parameters()).device
+    try:
+        for token_ids in texts:
+            model(input_ids=torch.tensor([list(token_ids)], device=device), use_cache=False)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return found

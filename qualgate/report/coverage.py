@@ -1,0 +1,57 @@
+"""Coverage numbers for a reader: a line each, and the layers that are covered worst."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+WORST = 3  # layers named
+
+
+def coverage_lines(found: dict[str, Any]) -> list[str]:
+    """`found`: the JSON of `Coverage`, or of a variant that read no calibration data."""
+    if found["status"] == "not_applicable":
+        return [f"coverage: not applicable ({found['reason']})"]
+    calibration, traffic, strata, leakage = (found[key] for key in ("calibration", "traffic", "strata", "leakage"))
+    sets = ", ".join(f"{one['name']} v{one['version']}" for one in traffic["evalsets"])
+    lines = [
+        f"calibration {calibration['name']} v{calibration['version']}: {calibration['cases']} cases, "
+        f"{calibration['tokens']:,} tokens",
+        f"traffic {sets}: {traffic['cases']:,} cases, {traffic['tokens']:,} tokens; "
+        f"{traffic['activation_cases']} cases run through the model",
+        f"  range              {_number(found['range']['min'])} at the worst layer, "
+        f"{_number(found['range']['p1_over_channels'])} at the 1st percentile of channels; "
+        f"clipped energy {_number(found['range']['clipped_energy_max'])}{_at(found, 'clipped_energy', max)}",
+        f"  outlier channels   {_number(found['outlier_channels']['min'])} covered at the worst layer"
+        + _at(found, "outliers", min),
+        "  n-grams (1, 2, 3)  "
+        + ", ".join(_number(gram["share"]) for gram in found["ngrams"].values())
+        + " of the traffic's; unseen mass of the calibration "
+        + ", ".join(_number(gram["good_turing_unseen"]) for gram in found["ngrams"].values()),
+        f"  strata             smallest ratio {_number(strata['min_ratio'])} ({strata['least_covered'] or 'none'}), "
+        f"Jensen-Shannon {_number(strata['divergence'])} nats, tool schemas known {_number(strata['tools'])}",
+        f"  centroid distance  {_number(found['centroid_distance']['max'])} spreads at the worst layer"
+        + _at(found, "centroid_distance", max),
+        f"  leakage            {leakage['grams']} runs of 13 words and {leakage['same']} whole cases shared",
+    ]
+    if leakage["cases"]:
+        more = f" and {len(leakage['cases']) - 5} more" if len(leakage["cases"]) > 5 else ""
+        lines.append(f"    in {', '.join(leakage['cases'][:5])}{more}")
+    worst = sorted(
+        (site for site in found["sites"] if site["range"] is not None), key=lambda site: (site["range"], site["site"])
+    )[:WORST]
+    lines += [f"  least covered      {site['site']}: range {_number(site['range'])}" for site in worst]
+    for flag in found["flags"]:
+        word = {True: "ok  ", False: "LOW " if ">=" in flag["bound"] else "HIGH", None: "?   "}[flag["met"]]
+        lines.append(f"  {word} {flag['name']} {_number(flag['value'])} (suggested {flag['bound']})")
+    return lines
+
+
+def _at(found: dict[str, Any], name: str, worst: Callable[..., dict[str, Any]]) -> str:
+    """Where the worst value of one of the layers' numbers is."""
+    sites = [site for site in found["sites"] if site.get(name) is not None]
+    return f" ({worst(sites, key=lambda site: site[name])['site']})" if sites else ""
+
+
+def _number(value: float | None) -> str:
+    return "none" if value is None else f"{value:.4g}"

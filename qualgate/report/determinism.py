@@ -1,0 +1,26 @@
+"""A determinism matrix for a reader."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from qualgate.engine.determinism import DeterminismMatrix
+
+
+def determinism_lines(found: DeterminismMatrix) -> list[str]:
+    """A row a condition; the logits of every text read alone, in one pass, are what the others are held against."""
+    lines = [f"{'changed':<18} {'trials':>6}  {'same bits':<9} {'max ulp':>10} {'max diff':>10} {'other tokens':>12}"]
+    for cell in found.cells:
+        turned = f"{cell.other_tokens}" + (f" ({cell.near_ties} near ties)" if cell.other_tokens else "")
+        lines.append(
+            f"{cell.condition:<18} {cell.trials:>6}  {'yes' if cell.equal else 'no':<9} {cell.max_ulp:>10,} "
+            f"{cell.max_difference:>10.2g} {turned:>12}"
+        )
+    shares = ", ".join(
+        f"{k} ulp: {'none' if share is None else f'{share:.3%}'}" for k, share in found.near_tie_share.items()
+    )
+    lines.append(f"{found.positions:,} positions; near ties of the best two logits within {shares}")
+    if not found.repeatable:
+        lines.append("The same text gave other bits when it was read again: nothing measured with this model repeats.")
+    return lines

@@ -1,0 +1,97 @@
+"""What `qualgate inspect` found, as JSON and as tables."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from qualgate.report.render import bytes_text
+from qualgate.visible import visible_line
+
+if TYPE_CHECKING:
+    from qualgate.quant.inspect import Difference, ModelReport, TensorReport
+
+_COLUMNS = (
+    ("tensor", "left"), ("format", "left"), ("layout", "left"), ("shape", "right"), ("bytes", "right"),
+    ("bits", "right"), ("min", "right"), ("max", "right"), ("mean", "right"), ("std", "right"), ("zeros", "right"),
+    ("saturated", "right"),
+)  # fmt: skip
+
+
+def inspection_as_json(
+    report: ModelReport, differences: tuple[Difference, ...] = (), unmatched: tuple[str, ...] = ()
+) -> str:
+    """One object; infinite SQNRs (equal tensors) are null."""
+    value: dict[str, Any] = asdict(report) | {"nbytes": report.nbytes, "effective_bits": report.effective_bits}
+    value["oddities"] = [{"what": what, "tensors": count} for what, count in report.oddities]
+    if differences or unmatched:
+        value["differences"] = [_plain(asdict(one)) for one in differences]
+        value["unmatched"] = list(unmatched)
+    return json.dumps(value, indent=2)
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    return {key: value if not isinstance(value, float) or isfinite(value) else None for key, value in row.items()}
+
+
+def print_inspection(
+    report: ModelReport, differences: tuple[Difference, ...] = (), unmatched: tuple[str, ...] = ()
+) -> None:
+    """Print to stdout; colours only on a terminal. Names come from files, so they are made visible."""
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=1000)  # nothing is cut in a file or a pipe
+    by_name = {one.name: one for one in differences}
+    table = _table(_COLUMNS + ((("rel. error", "right"), ("SQNR", "right")) if differences else ()))
+    for tensor in report.tensors:
+        extra = ()
+        if differences:
+            one = by_name.get(tensor.name)
+            extra = (f"{one.relative_error:.4f}", _decibels(one.sqnr)) if one else ("–", "–")
+        table.add_row(*_row(tensor), *extra)
+    console.print(
+        Text.assemble(
+            (visible_line(report.folder), "bold"),
+            f"  {report.method}, {bytes_text(report.nbytes)}, {report.effective_bits:.2f} bits a number",
+        )
+    )
+    console.print(table)
+    for text in report.inputs:
+        console.print(Text(f"inputs: {visible_line(text)}"))
+    for what, count in report.oddities:
+        console.print(Text(f"odd: {visible_line(what)} ({count} tensor{'s' if count > 1 else ''})", style="yellow"))
+    if unmatched:
+        shown = ", ".join(visible_line(name) for name in unmatched[:10])
+        more = f" and {len(unmatched) - 10} more" if len(unmatched) > 10 else ""
+        console.print(Text(f"not compared, as only one has them or shapes differ: {shown}{more}", style="yellow"))
+
+
+def _table(columns: tuple[tuple[str, str], ...]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for name, justify in columns:
+        table.add_column(name, justify=justify, no_wrap=name != "tensor", overflow="fold")  # type: ignore[arg-type]
+    return table
+
+
+def _row(tensor: TensorReport) -> list[Text | str]:
+    numbers = (tensor.min, tensor.max, tensor.mean, tensor.std)
+    return [
+        Text(visible_line(tensor.name)),
+        tensor.format,
+        tensor.layout,
+        " x ".join(map(str, tensor.shape)) or "scalar",
+        f"{tensor.nbytes:,}",
+        f"{tensor.effective_bits:.2f}",
+        *("–" if number is None else f"{number:.4g}" for number in numbers),
+        *("–" if share is None else f"{share:.1%}" for share in (tensor.zeros, tensor.saturated)),
+    ]
+
+
+def _decibels(sqnr: float) -> str:
+    return f"{sqnr:.1f} dB" if isfinite(sqnr) else "equal"

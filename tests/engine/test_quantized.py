@@ -1,0 +1,269 @@
+"""Quantized folders as arms: the same numbers as the floats they stand for, and refusals before anything runs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from qualgate.engine.job import run_job
+from qualgate.engine.load import check_model, check_weights, load_arm, parameter_count
+from qualgate.errors import NotInThisVersion, UsageError
+from qualgate.quant.activations import round_tokens
+from qualgate.quant.linear import QuantizedLinear
+from qualgate.quant.readers import read_quantized
+from qualgate.records import ArmSpec, QuantizeRecipe
+from qualgate_kernels.dequantize import dequantize_torch
+from tests.engine.jobs import job, loaded
+from tests.quant.readers.models import gptq_folder, rounded_folder
+from tests.tiny_models import save_tiny_model
+
+IDS = torch.arange(40).view(2, 20)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> Path:
+    return save_tiny_model(tmp_path_factory.mktemp("model") / "llama", dtype="float32")
+
+
+@pytest.fixture(scope="module")
+def quantized(model) -> Path:
+    return gptq_folder(model, model.parent / "gptq")
+
+
+@pytest.fixture
+def folder(quantized, tmp_path) -> Path:
+    """A copy to break."""
+    return Path(shutil.copytree(quantized, tmp_path / "gptq"))
+
+
+def arm(folder: Path, tmp_path: Path, **more):
+    return load_arm(ArmSpec(name="v", model=str(folder), dtype="float32", **more), tmp_path, {}, device="cpu")
+
+
+def logits(model) -> torch.Tensor:
+    with torch.inference_mode():
+        return model(IDS).logits
+
+
+@pytest.mark.parametrize("arch", ["llama", "qwen2", "gemma2"])
+@pytest.mark.parametrize("head", [False, True])
+def test_a_quantized_folder_computes_what_its_floats_do(tmp_path, arch, head):
+    plain = save_tiny_model(tmp_path / "model", arch=arch, dtype="float32")
+    bits = 8 if head else 4  # 260 tokens do not fill words of 4-bit zero points
+    found = arm(gptq_folder(plain, tmp_path / "gptq", bits=bits, head=head), tmp_path)
+    expected = arm(rounded_folder(plain, tmp_path / "rounded", bits=bits, head=head), tmp_path)
+    assert torch.equal(logits(found.model), logits(expected.model))
+    packed = [module for module in found.model.modules() if isinstance(module, QuantizedLinear)]
+    assert len(packed) == 14 + head
+    assert not any(parameter.is_meta for parameter in found.model.parameters())
+    if arch == "llama":
+        assert all(module.bias is None for module in packed)  # AutoGPTQ's biases of zeros are dropped
+    work = job(found, "", count=3)  # a packed head has no parameter to ask for its device
+    assert run_job(found, work).completions[0].token_ids == run_job(expected, work).completions[0].token_ids
+
+
+def test_tied_embeddings_stay_tied(tmp_path):
+    plain = save_tiny_model(tmp_path / "model", dtype="float32")
+    tensors = load_file(plain / "model.safetensors")
+    del tensors["lm_head.weight"]
+    save_file(tensors, plain / "model.safetensors", {"format": "pt"})
+    config = json.loads((plain / "config.json").read_text())
+    (plain / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": True}))
+    found = arm(gptq_folder(plain, tmp_path / "gptq"), tmp_path).model
+    assert found.lm_head.weight is found.model.embed_tokens.weight
+    assert torch.equal(logits(found), logits(arm(rounded_folder(plain, tmp_path / "rounded"), tmp_path).model))
+
+
+def test_a_quantized_arms_footprint_is_what_it_holds(quantized, model, tmp_path):
+    found, plain = arm(quantized, tmp_path), arm(model, tmp_path)
+    layers = read_quantized(quantized).layers
+    packed = sum(layer.weight.nbytes for layer in layers.values())
+    numbers = sum(layer.weight.shape[0] * layer.weight.shape[1] for layer in layers.values())
+    assert found.footprint.quantized_bytes == packed
+    assert plain.footprint.bytes_in_memory - found.footprint.bytes_in_memory == 4 * numbers - packed
+    assert found.footprint.bytes_on_disk == (quantized / "gptq_model-4bit-32g.safetensors").stat().st_size
+    assert found.footprint.effective_bits == pytest.approx(
+        8 * found.footprint.bytes_in_memory / (parameter_count(model)), rel=0.02
+    )
+
+
+def test_parameters_are_counted_as_weights_not_as_words(quantized, model):
+    zero_biases = sum(layer.weight.shape[0] for layer in read_quantized(quantized).layers.values())
+    assert parameter_count(quantized) == parameter_count(model) + zero_biases
+
+
+def test_the_file_beside_the_config_is_part_of_the_identity(folder, tmp_path):
+    before = arm(folder, tmp_path).identity
+    settings = json.loads((folder / "quantize_config.json").read_text())
+    (folder / "quantize_config.json").write_text(json.dumps(settings | {"note": 1}))
+    after = arm(folder, tmp_path).identity
+    assert before.config != after.config
+    assert replace(after, config=before.config) == before
+
+
+def spoil(folder: Path, change) -> None:
+    file = next(folder.glob("*.safetensors"))
+    tensors = load_file(file)
+    change(tensors)
+    save_file(tensors, file, {"format": "pt"})
+
+
+def settings(folder: Path, **changes) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"] |= changes
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+FIRST = "model.layers.0.self_attn.q_proj"
+DAMAGE = {
+    "truncated": (lambda f: _cut(next(f.glob("*.safetensors"))), "is truncated: tensor"),
+    "NaN scale": (lambda f: spoil(f, lambda t: t[f"{FIRST}.scales"].fill_(float("nan"))), rf"{FIRST}\.qweight has NaN"),
+    "bits": (lambda f: settings(f, bits=8), r"scales is float16 .*at 8 bits, in groups of 32"),
+    "group size": (lambda f: settings(f, group_size=48), "not a multiple of the group size 48"),
+    "method": (lambda f: settings(f, quant_method="nonesuch"), "unknown quant_method 'nonesuch'"),
+    "another method": (lambda f: settings(f, quant_method="hqq"), "'hqq' is not read"),
+    "mixed": (lambda f: spoil(f, lambda t: t.update({"x.weight_packed": torch.zeros(2)})), "cannot mix formats"),
+}
+
+
+def check(spec: ArmSpec) -> None:
+    """What a plan does with every arm."""
+    check_model(Path(spec.model))
+    check_weights(spec)
+
+
+def _cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-500])
+
+
+@pytest.mark.parametrize("fault", DAMAGE)
+def test_damage_is_refused_before_anything_is_generated(folder, fault):
+    change, message = DAMAGE[fault]
+    spec = ArmSpec(name="v", model=str(folder))
+    check(spec)
+    change(folder)
+    with pytest.raises(UsageError, match=message) as refused:
+        check(spec)
+    assert str(folder) in str(refused.value)
+
+
+def test_a_quantized_baseline_or_a_second_quantization_is_refused(folder, tmp_path):
+    with pytest.raises(UsageError, match="cannot be the baseline"):
+        check_weights(ArmSpec(name="baseline", model=str(folder)))
+    with pytest.raises(UsageError, match="Quantize the model it was made from"):
+        check_weights(ArmSpec(name="v", model=str(folder), quantize=QuantizeRecipe(method="int4", group_size=32)))
+
+
+def test_weights_that_do_not_fit_the_architecture_are_refused(folder, tmp_path):
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"intermediate_size": 256}))
+    with pytest.raises(UsageError, match=r"down_proj holds 64 x 128 weights, but its architecture has 64 x 256"):
+        arm(folder, tmp_path)
+    (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 3}))
+    with pytest.raises(UsageError, match=r"lacks 9 tensors .* model\.layers\.2"):
+        arm(folder, tmp_path)
+    (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 1}))
+    with pytest.raises(NotInThisVersion, match=r"model\.layers\.1\.\S+ is quantized, but LlamaForCausalLM has no"):
+        arm(folder, tmp_path)
+    (folder / "config.json").write_text(json.dumps(config))
+    spoil(folder, lambda tensors: tensors.pop("model.norm.weight"))
+    with pytest.raises(UsageError, match=r"lacks 1 tensors .* model\.norm\.weight"):
+        arm(folder, tmp_path)
+
+
+def w8a8(model: Path, out: Path, inputs: dict | None) -> Path:
+    """`model` as compressed-tensors int-quantized with one scale a row, written by hand."""
+    shutil.copytree(model, out)
+    tensors = load_file(out / "model.safetensors")
+    for name in [name for name in tensors if name.endswith("proj.weight")]:
+        scale = tensors[name].abs().amax(-1, keepdim=True) / 127
+        tensors[name] = (tensors[name] / scale).round().to(torch.int8)
+        tensors[f"{name}_scale"] = scale
+    save_file(tensors, out / "model.safetensors", {"format": "pt"})
+    weights = {"num_bits": 8, "type": "int", "strategy": "channel", "symmetric": True}
+    group = {"targets": ["Linear"], "weights": weights, "input_activations": inputs}
+    config = json.loads((out / "config.json").read_text())
+    config["quantization_config"] = {
+        "quant_method": "compressed-tensors", "format": "int-quantized", "config_groups": {"g": group},
+        "ignore": ["lm_head"],
+    }  # fmt: skip
+    (out / "config.json").write_text(json.dumps(config))
+    return out
+
+
+def test_inputs_are_rounded_where_the_format_says_so(model, tmp_path):
+    token = {"num_bits": 8, "type": "int", "dynamic": True, "strategy": "token", "symmetric": True}
+    found = arm(w8a8(model, tmp_path / "w8a8", token), tmp_path).model.model.layers[0].mlp.down_proj
+    x = torch.randn(3, 128)
+    expected = torch.nn.functional.linear(round_tokens(x, "int8"), dequantize_torch(found.packed))
+    assert torch.equal(found(x), expected)
+    assert not torch.equal(found(x), torch.nn.functional.linear(x, dequantize_torch(found.packed)))
+
+
+def test_inputs_that_cannot_be_computed_are_refused_before_a_run(model, tmp_path):
+    static = {"num_bits": 8, "type": "int", "dynamic": False, "strategy": "tensor", "symmetric": True}
+    folder = w8a8(model, tmp_path / "static", static)
+    with pytest.raises(NotInThisVersion, match="with scales that calibration fixed"):
+        check_weights(ArmSpec(name="v", model=str(folder)))
+    with pytest.raises(NotInThisVersion, match="with scales that calibration fixed"):
+        arm(folder, tmp_path)
+
+
+def test_groups_of_a_token_are_rounded_each_by_itself():
+    x = torch.randn(3, 300) * torch.tensor([1.0, 100.0, 0.01]).repeat_interleave(100)
+    found = round_tokens(x, "fp8 g128")
+    for start in (0, 128, 256):
+        part = x[:, start : start + 128]
+        assert torch.equal(found[:, start : start + 128], round_tokens(part, "fp8"))
+
+
+def test_the_baseline_still_loads_as_before(model, tmp_path):
+    assert loaded(model, tmp_path).footprint.quantized_bytes == 0
+
+
+def test_a_quantized_baseline_is_taken_where_the_gate_file_says_so(folder, tmp_path):
+    check_weights(ArmSpec(name="baseline", model=str(folder)), quantized_baseline=True)
+    assert load_arm(ArmSpec(name="baseline", model=str(folder)), tmp_path, {}, device="cpu").footprint.quantized_bytes
+
+
+def test_a_baseline_with_a_quantized_head_is_refused(model, tmp_path):
+    packed_head = gptq_folder(model, tmp_path / "head", bits=8, head=True)
+    with pytest.raises(NotInThisVersion, match="output head is quantized"):
+        load_arm(ArmSpec(name="baseline", model=str(packed_head)), tmp_path, {}, device="cpu")
+
+
+def test_fused_mxfp4_experts_are_dequantized_into_their_place(tmp_path):
+    """gpt-oss: each expert's matrix is stored [out, in], transformers' parameter is [experts, in, out]."""
+    from transformers import AutoModelForCausalLM, GptOssConfig
+
+    from qualgate.engine.quantized import load_quantized
+
+    config = GptOssConfig(
+        vocab_size=64, hidden_size=64, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2,
+        num_key_value_heads=1, head_dim=32, num_local_experts=2, num_experts_per_tok=1, layer_types=["full_attention"],
+        max_position_embeddings=64,
+    )  # fmt: skip
+    AutoModelForCausalLM.from_config(config, dtype=torch.float32).save_pretrained(tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    random = torch.Generator().manual_seed(0)
+    for name, rows, columns in (("gate_up_proj", 64, 64), ("down_proj", 64, 32)):
+        whole = f"model.layers.0.mlp.experts.{name}"
+        assert tensors.pop(whole).shape == (2, columns, rows)
+        tensors[f"{whole}_blocks"] = torch.randint(0, 256, (2, rows, columns // 32, 16), generator=random).byte()
+        tensors[f"{whole}_scales"] = torch.randint(110, 130, (2, rows, columns // 32), generator=random).byte()
+    save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
+    settings = json.loads((tmp_path / "config.json").read_text()) | {"quantization_config": {"quant_method": "mxfp4"}}
+    (tmp_path / "config.json").write_text(json.dumps(settings))
+    found = load_quantized(tmp_path, torch.bfloat16).model
+    layers = read_quantized(tmp_path).layers
+    for name in ("gate_up_proj", "down_proj"):
+        parameter = found.get_parameter(f"model.layers.0.mlp.experts.{name}")
+        for expert in range(2):
+            weight = layers[f"model.layers.0.mlp.experts.{name}.{expert}"].weight
+            assert torch.equal(parameter[expert], dequantize_torch(weight).T)

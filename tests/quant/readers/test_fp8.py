@@ -1,0 +1,94 @@
+"""Fine-grained FP8 as DeepSeek and Qwen publish it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from qualgate.errors import UsageError
+from qualgate.quant.readers import read_quantized
+from qualgate_kernels.dequantize import dequantize_torch
+from tests.quant.readers.made import MODULE, folder_of
+
+FP8 = {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]}
+
+
+def made(rows: int, columns: int, exponents: bool) -> dict[str, torch.Tensor]:
+    random = torch.Generator().manual_seed(0)
+    shape = (-(-rows // 128), -(-columns // 128))
+    scales = torch.rand(shape, generator=random) + 0.01
+    if exponents:
+        scales = torch.randint(110, 140, shape, generator=random).to(torch.uint8).view(torch.float8_e8m0fnu)
+    return {
+        f"{MODULE}.weight": torch.randn(rows, columns, generator=random).to(torch.float8_e4m3fn),
+        f"{MODULE}.weight_scale_inv": scales,
+        "model.norm.weight": torch.ones(4),
+    }
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(128, 128), (256, 384), (130, 200), (5, 129), (1, 64)])
+@pytest.mark.parametrize("exponents", [False, True])
+def test_blocks_are_multiplied_and_may_be_ragged_at_the_edges(tmp_path, rows, columns, exponents):
+    tensors = made(rows, columns, exponents)
+    layer = read_quantized(folder_of(tmp_path, tensors, FP8)).layers[MODULE]
+    scales = tensors[f"{MODULE}.weight_scale_inv"].float()
+    expected = tensors[f"{MODULE}.weight"].float().clone()
+    for n in range(rows):
+        for block in range(scales.shape[1]):
+            expected[n, block * 128 : (block + 1) * 128] *= scales[n // 128, block]
+    assert torch.equal(dequantize_torch(layer.weight), expected)
+    assert layer.weight.format == "fp8 e4m3 128x128"
+    assert layer.activations.to == "fp8 g128"
+
+
+def test_without_blocks_there_is_one_scale_a_tensor(tmp_path):
+    tensors = {
+        f"{MODULE}.weight": torch.ones(4, 6).to(torch.float8_e4m3fn),
+        f"{MODULE}.weight_scale": torch.tensor(0.25),
+    }
+    layer = read_quantized(
+        folder_of(tmp_path, tensors, {"quant_method": "fp8", "activation_scheme": "dynamic"})
+    ).layers[MODULE]
+    assert dequantize_torch(layer.weight).unique().tolist() == [0.25]
+    assert (layer.weight.format, layer.activations.to) == ("fp8 e4m3 per tensor", "fp8")
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"activation_scheme": "static"}, "'static'"),
+        ({"scale_fmt": "ue8m0"}, "power-of-two"),
+        ({"activation_scheme": None}, ""),
+    ],
+)
+def test_inputs_that_are_rounded_otherwise_are_named(tmp_path, config, said):
+    layer = read_quantized(folder_of(tmp_path, made(4, 8, False), FP8 | config)).layers[MODULE]
+    assert said in layer.activations.unsupported
+    assert layer.activations.to == ""
+
+
+@pytest.mark.parametrize(
+    ("spoil", "config", "message"),
+    [
+        (
+            lambda t: None,
+            {"weight_block_size": [64, 64]},
+            r"weight_scale_inv is float32 \[2, 2\], expected .* \[3, 4\]",
+        ),
+        (lambda t: None, {"weight_block_size": [0, 128]}, "weight_block_size is"),
+        (lambda t: None, {"weight_block_size": "x"}, "weight_block_size is 'x'"),
+        (lambda t: t[f"{MODULE}.weight_scale_inv"].fill_(float("inf")), {}, "NaN or infinite scales"),
+        (lambda t: t[f"{MODULE}.weight_scale_inv"].fill_(0), {}, "a scale of 0"),
+        (
+            lambda t: t.update({f"{MODULE}.weight": torch.ones(130, 200)}),
+            {},
+            r"weight is float32 .*, expected float8_e4m3fn",
+        ),
+        (lambda t: t.pop(f"{MODULE}.weight_scale_inv"), {}, "no tensor of that format"),
+    ],
+)
+def test_damage_is_named(tmp_path, spoil, config, message):
+    tensors = made(130, 200, False)
+    spoil(tensors)
+    with pytest.raises(UsageError, match=message):
+        read_quantized(folder_of(tmp_path, tensors, FP8 | config))

@@ -1,0 +1,279 @@
+"""Damaged files: whatever is changed in a header, a config or a tensor, the answer is a reading or a UsageError."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import resource
+import struct
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from qualgate.errors import UsageError
+from qualgate.quant.readers import read_quantized
+from tests.quant.readers.made import MODULE, gptq_tensors, words
+
+# A slice in CI; the whole with QUALGATE_FUZZ=10000.
+ROUNDS = int(os.environ.get("QUALGATE_FUZZ", "400"))
+SLOWEST = 1.0  # s for one folder
+MOST_MEMORY = 64 << 10  # KiB by which reading folders of some 10 kB may raise the process's peak
+
+Seed = tuple[dict[str, torch.Tensor], dict, dict[str, str]]
+
+
+def gptq() -> Seed:
+    draw = np.random.default_rng(0)
+    q, scales = draw.integers(0, 16, (16, 32)), torch.tensor(draw.uniform(0.01, 0.1, (16, 2))).half()
+    tensors = gptq_tensors(q, np.full((16, 2), 8), scales, 4, draw.permutation(np.arange(32) // 16), v1=True)
+    return tensors, {"quant_method": "gptq", "bits": 4, "group_size": 16, "desc_act": True, "sym": True}, {}
+
+
+def awq() -> Seed:
+    tensors = {
+        f"{MODULE}.qweight": torch.randint(-(2**31), 2**31 - 1, (32, 2)).int(),
+        f"{MODULE}.qzeros": torch.randint(-(2**31), 2**31 - 1, (2, 2)).int(),
+        f"{MODULE}.scales": torch.rand(2, 16).half() + 0.1,
+    }
+    return tensors, {"quant_method": "awq", "bits": 4, "group_size": 16, "zero_point": True, "version": "gemm"}, {}
+
+
+def compressed(format: str, weights: dict, tensors: dict[str, torch.Tensor]) -> Seed:
+    group = {"targets": ["Linear"], "weights": weights, "input_activations": None}
+    config = {
+        "quant_method": "compressed-tensors",
+        "format": format,
+        "config_groups": {"g": group},
+        "ignore": ["lm_head"],
+    }
+    return {f"{MODULE}.{name}": tensor for name, tensor in tensors.items()}, config, {}
+
+
+def pack_quantized() -> Seed:
+    tensors = {
+        "weight_packed": torch.tensor(words(np.random.default_rng(0).integers(0, 8, (16, 32)), 3)),
+        "weight_scale": torch.rand(16, 2) + 0.1,
+        "weight_shape": torch.tensor([16, 32]),
+        "weight_zero_point": torch.tensor(words(np.random.default_rng(1).integers(0, 8, (2, 16)), 3).T.copy()),
+        "weight_g_idx": (torch.arange(32) % 2).int(),
+    }
+    weights = {"num_bits": 3, "type": "int", "strategy": "group", "group_size": 16, "symmetric": False}
+    return compressed("pack-quantized", weights, tensors)
+
+
+def nvfp4() -> Seed:
+    tensors = {
+        "weight_packed": torch.randint(0, 256, (8, 16)).byte(),
+        "weight_scale": (torch.rand(8, 2) * 100 + 1).to(torch.float8_e4m3fn),
+        "weight_global_scale": torch.tensor([7.0]),
+    }
+    return compressed("nvfp4-pack-quantized", {"num_bits": 4, "type": "float", "strategy": "tensor_group"}, tensors)
+
+
+def fp8() -> Seed:
+    tensors = {
+        f"{MODULE}.weight": torch.randn(20, 30).to(torch.float8_e4m3fn),
+        f"{MODULE}.weight_scale_inv": torch.rand(3, 2) + 0.1,
+    }
+    return tensors, {"quant_method": "fp8", "weight_block_size": [8, 16]}, {}
+
+
+def mxfp4() -> Seed:
+    tensors = {
+        "model.experts.down_proj_blocks": torch.randint(0, 256, (2, 4, 2, 16)).byte(),
+        "model.experts.down_proj_scales": torch.randint(100, 140, (2, 4, 2)).byte(),
+    }
+    return tensors, {"quant_method": "mxfp4"}, {}
+
+
+def torchao() -> Seed:
+    described = {"_type": "NVFP4Tensor", "_data": {"block_size": 16, "is_swizzled_scales": True},
+                 "_tensor_data_names": ["qdata", "scale", "per_tensor_scale"]}  # fmt: skip
+    tensors = {
+        f"{MODULE}._weight_qdata": torch.randint(0, 256, (8, 16)).byte(),
+        f"{MODULE}._weight_scale": torch.ones(32, 16).to(torch.float8_e4m3fn),
+        f"{MODULE}._weight_per_tensor_scale": torch.tensor(0.5),
+    }
+    return tensors, {"quant_method": "torchao"}, {f"{MODULE}.weight": json.dumps(described)}
+
+
+def nf4() -> Seed:
+    from qualgate_kernels.dequantize import NF4
+
+    state = {"quant_type": "nf4", "blocksize": 64, "shape": [8, 32], "nested_blocksize": 2, "nested_offset": 0.5}
+    tensors = {
+        f"{MODULE}.weight": torch.randint(0, 256, (128, 1)).byte(),
+        f"{MODULE}.weight.absmax": torch.randint(0, 256, (4,)).byte(),
+        f"{MODULE}.weight.quant_map": torch.tensor(NF4),
+        f"{MODULE}.weight.nested_absmax": torch.rand(2) + 0.1,
+        f"{MODULE}.weight.nested_quant_map": torch.rand(256),
+        f"{MODULE}.weight.quant_state.bitsandbytes__nf4": torch.tensor(list(json.dumps(state).encode())).byte(),
+    }
+    return tensors, {"quant_method": "bitsandbytes", "load_in_4bit": True}, {}
+
+
+SEEDS = {make.__name__: make for make in (gptq, awq, pack_quantized, nvfp4, fp8, mxfp4, torchao, nf4)}
+ODD = [
+    None,
+    True,
+    0,
+    -1,
+    1,
+    3,
+    7,
+    2**31,
+    2**63,
+    10**400,
+    1e308,
+    float("nan"),
+    "",
+    "x",
+    "16",
+    [],
+    {},
+    [[]],
+    [1, 2],
+    {"a": 1},
+]
+
+
+def changed_config(config: dict, draw: random.Random) -> dict:
+    """One value anywhere in the config replaced, or one key dropped."""
+    config = json.loads(json.dumps(config))
+    place = config
+    while True:
+        key = draw.choice(sorted(place) if isinstance(place, dict) else range(len(place)))
+        deeper = place[key]
+        if isinstance(deeper, dict | list) and deeper and draw.random() < 0.7:
+            place = deeper
+            continue
+        if draw.random() < 0.2 and isinstance(place, dict):
+            del place[key]
+        else:
+            place[key] = draw.choice(ODD)
+        return config
+
+
+def changed_header(raw: bytes, draw: random.Random) -> bytes:
+    """One entry of a safetensors header changed, the data as it was."""
+    length = struct.unpack("<Q", raw[:8])[0]
+    header = json.loads(raw[8 : 8 + length])
+    entry = header[draw.choice(sorted(header))]
+    key = draw.choice(sorted(entry)) if entry else "dtype"
+    if key == "shape" and draw.random() < 0.7:
+        entry["shape"] = draw.choice([entry["shape"][::-1], [*entry["shape"], 1], entry["shape"][:-1], [2**40, 2**40]])
+    elif key == "dtype" and draw.random() < 0.8:
+        entry["dtype"] = draw.choice(
+            ["I8", "U8", "I32", "F32", "F16", "BF16", "F8_E4M3", "F8_E8M0", "I64", "BOOL", "F4"]
+        )
+    elif key == "data_offsets" and draw.random() < 0.7:
+        entry[key][draw.randrange(2)] += draw.choice([-8, -1, 1, 4, 2**40])
+    else:
+        entry[key] = draw.choice(ODD)
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + raw[8 + length :]
+
+
+def changed_bytes(raw: bytes, draw: random.Random) -> bytes:
+    """A few bytes anywhere, a cut, or a repetition."""
+    kind = draw.randrange(4)
+    if kind == 0:
+        return raw[: draw.randrange(len(raw))]
+    if kind == 1:
+        return raw + raw[: draw.randrange(1, 100)]
+    changed = bytearray(raw)
+    for _ in range(draw.choice([1, 1, 4, 64])):
+        changed[draw.randrange(len(changed) if kind == 2 else min(len(changed), 600))] = draw.randrange(256)
+    return bytes(changed)
+
+
+def changed_tensor(tensors: dict[str, torch.Tensor], draw: random.Random) -> dict[str, torch.Tensor]:
+    """One tensor with another shape, dtype, name or values."""
+    changed = dict(tensors)
+    name = draw.choice(sorted(changed))
+    tensor = changed[name]
+    kind = draw.randrange(7)
+    if kind == 0:
+        del changed[name]
+    elif kind == 1:
+        changed[name] = tensor.flatten()
+    elif kind == 2:
+        changed[name] = tensor[: draw.randrange(len(tensor) + 1)] if tensor.dim() else tensor.reshape(1)
+    elif kind == 3:
+        changed[name] = tensor.float().to(
+            draw.choice([torch.float32, torch.int32, torch.int8, torch.float16, torch.int64])
+        )
+    elif kind == 4:
+        changed[draw.choice(["x.qweight", "x.weight_packed", "x.weight_scale", f"{MODULE}.bias", "x.SCB"])] = (
+            tensor.clone()
+        )
+    elif kind == 5:
+        value = draw.choice([0.0, -1.0, float("nan"), float("inf"), 255.0, 1e30])
+        changed[name] = torch.full(tensor.shape, value).to(
+            torch.float32 if tensor.dtype.is_floating_point else torch.int32
+        )
+        changed[name] = changed[name].to(tensor.dtype)
+    else:
+        changed[name] = torch.cat([tensor, tensor]) if tensor.dim() else tensor
+    return {key: value.contiguous() for key, value in changed.items()}
+
+
+def made(folder: Path, seed: Seed, draw: random.Random) -> None:
+    """A folder of this seed with one kind of damage."""
+    tensors, config, metadata = seed
+    kind = draw.randrange(4)
+    file = folder / "model.safetensors"
+    save_file(changed_tensor(tensors, draw) if kind == 0 else tensors, file, metadata or {"format": "pt"})
+    if kind == 1:
+        config = changed_config(config, draw)
+    elif kind == 2:
+        file.write_bytes(changed_header(file.read_bytes(), draw))
+    elif kind == 3:
+        file.write_bytes(changed_bytes(file.read_bytes(), draw))
+    (folder / "config.json").write_text(json.dumps({"model_type": "llama", "quantization_config": config}))
+
+
+@pytest.mark.parametrize("name", sorted(SEEDS))
+def test_no_damage_ends_in_anything_but_a_reading_or_a_usage_error(tmp_path, name):
+    torch.manual_seed(0)
+    seed = SEEDS[name]()
+    save_file(seed[0], tmp_path / "model.safetensors", seed[2] or {"format": "pt"})
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", "quantization_config": seed[1]}))
+    assert read_quantized(tmp_path).layers  # what is damaged below is whole
+    draw = random.Random(name)
+    refused = slowest = longest = 0.0
+    held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for _ in range(ROUNDS // len(SEEDS)):
+        made(tmp_path, seed, draw)
+        start = time.thread_time()  # of this thread: another process's load is no hang
+        try:
+            read_quantized(tmp_path)
+        except UsageError as error:
+            refused += 1
+            longest = max(longest, len(str(error)))
+        slowest = max(slowest, time.thread_time() - start)
+    assert slowest < SLOWEST
+    assert longest < 2000
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - held < MOST_MEMORY
+    assert refused > ROUNDS // len(SEEDS) / 4  # else nothing was really damaged
+
+
+def test_a_damaged_gguf_ends_the_same_way(tmp_path):
+    pytest.importorskip("gguf")
+    from tests.quant.readers.test_gguf import blocks, written
+
+    folder = written(tmp_path / "model", {"blk.0.ffn_up.weight": ("Q4_K", blocks("Q4_K", 4, 256))})
+    whole = (folder / "model.gguf").read_bytes()
+    draw = random.Random(0)
+    for _ in range(ROUNDS // 8):
+        (folder / "model.gguf").write_bytes(changed_bytes(whole, draw))
+        start = time.thread_time()
+        with suppress(UsageError):
+            read_quantized(folder)
+        assert time.thread_time() - start < SLOWEST

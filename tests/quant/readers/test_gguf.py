@@ -1,0 +1,177 @@
+"""GGUF blocks against the `gguf` package's own dequantizer, and the order of rows that its converter changes."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from qualgate.errors import NotInThisVersion, UsageError
+from qualgate.quant.formats import recognise
+from qualgate.quant.gguf_file import _read
+from qualgate.quant.readers import read_quantized
+from qualgate_kernels.dequantize import dequantize_torch
+
+gguf = pytest.importorskip("gguf")
+TYPES = {"Q4_0": 18, "Q4_1": 20, "Q5_0": 22, "Q8_0": 34, "Q4_K": 144, "Q6_K": 210, "MXFP4": 17}  # bytes a block
+NAMES = {
+    "Q4_0": "int4 g32", "Q4_1": "int4 g32 asym", "Q5_0": "int5 g32", "Q8_0": "int8 g32", "Q4_K": "int4 g32 asym",
+    "Q6_K": "int6 g16", "MXFP4": "mxfp4",
+}  # fmt: skip
+
+
+def blocks(kind: str, rows: int, columns: int) -> np.ndarray:
+    """Random codes with sane scales: uint8 [rows, bytes]."""
+    random = np.random.default_rng(len(kind))
+    count, size = columns // (256 if kind.endswith("_K") else 32), TYPES[kind]
+    raw = random.integers(0, 256, (rows, count, size), dtype=np.uint8)
+    half = lambda: random.normal(0, 0.1, (rows, count)).astype(np.float16).view(np.uint8).reshape(rows, count, 2)  # noqa: E731
+    places = {"Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q8_0": [0], "Q4_K": [0, 2], "Q6_K": [208], "MXFP4": []}
+    for place in places[kind]:
+        raw[..., place : place + 2] = half()
+    if kind == "MXFP4":
+        raw[..., 0] = random.integers(100, 150, (rows, count))
+    return raw.reshape(rows, -1)
+
+
+def written(path, tensors: dict[str, tuple[str, np.ndarray]], architecture: str = "llama", heads: int = 2, kv: int = 1):
+    path.mkdir(parents=True, exist_ok=True)
+    writer = gguf.GGUFWriter(path / "model.gguf", architecture)
+    writer.add_head_count(heads)
+    writer.add_head_count_kv(kv)
+    for name, (kind, raw) in tensors.items():
+        if kind == "F32":
+            writer.add_tensor(name, raw)
+        else:
+            writer.add_tensor(name, raw, raw_dtype=gguf.GGMLQuantizationType[kind])
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+@pytest.mark.parametrize("kind", sorted(TYPES))
+def test_every_type_is_decoded_as_the_package_does(tmp_path, kind):
+    raw = blocks(kind, 6, 512)
+    folder = written(tmp_path, {"blk.0.ffn_down.weight": (kind, raw)})
+    format = recognise(folder)
+    assert format is not None
+    assert format.method == "gguf"
+    layer = read_quantized(folder).layers["model.layers.0.mlp.down_proj"]
+    expected = gguf.dequantize(raw, gguf.GGMLQuantizationType[kind])
+    assert np.array_equal(dequantize_torch(layer.weight).numpy(), expected)
+    assert layer.weight.format == NAMES[kind]
+
+
+def permuted(weight: np.ndarray, heads: int) -> np.ndarray:
+    """What llama.cpp's converter does to the rows of q and k."""
+    return weight.reshape(heads, 2, weight.shape[0] // heads // 2, -1).swapaxes(1, 2).reshape(weight.shape)
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen2"])
+def test_rows_of_q_and_k_go_back_to_transformers_order_for_llama_alone(tmp_path, architecture):
+    original = {part: blocks("Q8_0", rows, 32) for part, rows in (("attn_q", 32), ("attn_k", 16), ("attn_v", 16))}
+    stored = dict(original)
+    if architecture == "llama":
+        stored |= {"attn_q": permuted(original["attn_q"], 2), "attn_k": permuted(original["attn_k"], 1)}
+    tensors = {f"blk.3.{part}.weight": ("Q8_0", raw) for part, raw in stored.items()}
+    tensors |= {
+        "blk.3.attn_q.bias": ("F32", np.arange(32, dtype=np.float32)),
+        "output_norm.weight": ("F32", np.ones(8, np.float32)),
+    }
+    checkpoint = read_quantized(written(tmp_path, tensors, architecture))
+    for part, raw in original.items():
+        layer = checkpoint.layers[f"model.layers.3.self_attn.{part.removeprefix('attn_')}_proj"]
+        expected = gguf.dequantize(raw, gguf.GGMLQuantizationType.Q8_0)
+        assert np.array_equal(dequantize_torch(layer.weight).numpy(), expected)
+    bias = checkpoint.layers["model.layers.3.self_attn.q_proj"].bias
+    assert bias is not None
+    back = bias.numpy() if architecture == "qwen2" else permuted(bias.numpy()[:, None], 2)[:, 0]
+    assert back.tolist() == list(range(32))
+    assert list(checkpoint.tensors) == ["model.norm.weight"]
+
+
+def test_types_and_architectures_that_are_not_known_are_named(tmp_path):
+    raw = np.zeros((4, 84), dtype=np.uint8)
+    with pytest.raises(NotInThisVersion, match="Q2_K, which is not read"):
+        read_quantized(written(tmp_path / "a", {"blk.0.ffn_up.weight": ("Q2_K", raw)}))
+    other = written(tmp_path / "b", {"blk.0.odd.weight": ("Q8_0", blocks("Q8_0", 4, 32))}, "gemma3")
+    assert list(read_quantized(other).layers) == ["blk.0.odd"]
+    from qualgate.quant.readers.checkpoint import check_layers
+
+    with pytest.raises(NotInThisVersion, match="architecture 'gemma3'"):
+        check_layers(other)
+
+
+def test_a_damaged_file_is_named(tmp_path):
+    folder = written(tmp_path, {"blk.0.ffn_up.weight": ("Q8_0", blocks("Q8_0", 4, 32))})
+    whole = (folder / "model.gguf").read_bytes()
+    for content, message in (
+        (whole[:20], "cut within its header"),
+        (whole[:-40], "cannot be read as GGUF|does not fit"),
+        (b"GGUF" + whole[4:8] + b"\xff" * 8 + whole[16:], "more than its"),
+        (whole[:64], "cannot be read as GGUF|more than its"),
+    ):
+        (folder / "model.gguf").write_bytes(content)
+        with pytest.raises(UsageError, match=message):
+            read_quantized(folder)
+
+
+def test_without_the_package_the_extra_to_install_is_named(tmp_path, monkeypatch):
+    folder = written(tmp_path, {"blk.0.ffn_up.weight": ("Q8_0", blocks("Q8_0", 4, 32))})
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    _read.cache_clear()
+    with pytest.raises(UsageError, match=r"pip install 'qualgate\[gguf\]'"):
+        read_quantized(folder)
+
+
+def test_bfloat16_tensors_stay_plain(tmp_path):
+    bits = np.array([[0x80, 0x3F, 0, 0xC0]], dtype=np.uint8)
+    tensors = {"blk.0.ffn_up.weight": ("Q8_0", blocks("Q8_0", 4, 32)), "token_embd.weight": ("BF16", bits)}
+    found = read_quantized(written(tmp_path, tensors)).tensors["model.embed_tokens.weight"]
+    assert torch.equal(found, torch.tensor([[1.0, -2.0]]).bfloat16())
+
+
+def test_a_gguf_beside_config_and_tokenizer_runs_as_its_floats_do(tmp_path):
+    """Rows of q and k permuted, embeddings and head quantized too: everything but the norms is Q8_0."""
+    import shutil
+
+    from safetensors.torch import load_file, save_file
+
+    from qualgate.engine.load import load_arm
+    from qualgate.quant.readers.gguf import _PARTS, _WHOLE
+    from qualgate.records import ArmSpec
+    from tests.tiny_models import save_tiny_model
+
+    plain = save_tiny_model(tmp_path / "model", dtype="float32")
+    floats = load_file(plain / "model.safetensors")
+    stored = {}
+    for name, tensor in floats.items():
+        if tensor.dim() == 2:
+            raw = gguf.quantize(tensor.numpy(), gguf.GGMLQuantizationType.Q8_0)
+            floats[name] = torch.tensor(gguf.dequantize(raw, gguf.GGMLQuantizationType.Q8_0))
+            if name.endswith(("q_proj.weight", "k_proj.weight")):
+                raw = permuted(raw, 4 if "q_proj" in name else 2)
+            kind = "Q8_0"
+        else:
+            raw, kind = tensor.numpy(), "F32"
+        parts = name.removesuffix(".weight").split(".")
+        whole = {target: own for own, target in _WHOLE.items()}.get(".".join(parts))
+        layer = {target: own for own, target in _PARTS.items()}.get(".".join(parts[3:]))
+        stored[f"{whole or f'blk.{parts[2]}.{layer}'}.weight"] = (kind, raw)
+    folder = written(tmp_path / "gguf", stored, "llama", heads=4, kv=2)
+    for file in plain.iterdir():
+        if file.suffix != ".safetensors":
+            shutil.copy(file, folder)
+    save_file(floats, plain / "model.safetensors", {"format": "pt"})
+    found, expected = (
+        load_arm(ArmSpec(name="v", model=str(one), dtype="float32"), tmp_path, {}, device="cpu")
+        for one in (folder, plain)
+    )
+    ids = torch.arange(40).view(2, 20)
+    with torch.inference_mode():
+        assert torch.equal(found.model(ids).logits, expected.model(ids).logits)
+    assert found.footprint.quantized_bytes > 0

@@ -1,0 +1,109 @@
+"""What the libraries themselves wrote: decoded to the bit, and generating the text it should."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tokenizers import Tokenizer
+
+from qualgate.engine.job import run_job
+from qualgate.engine.load import load_arm
+from qualgate.quant.readers import read_quantized
+from qualgate.records import ArmSpec, Job, Prompt, UnitKey
+from qualgate_kernels.dequantize import dequantize_torch
+from tests.quant.readers.made import MODULE, SAMPLES, folder_of
+
+pytestmark = pytest.mark.skipif(not SAMPLES.is_dir(), reason="the sample checkpoints are not here")
+
+# The dtype in which the library itself dequantizes; our float32 rounded to it must be the same bits.
+ROUNDED_TO = {
+    "autogptq-sym": torch.float32,
+    "autogptq-asym": torch.float32,
+    "autoawq-gemm": torch.float16,
+    "gptqmodel-gptq-v2fmt": torch.float16,
+    "llmcompressor-gptq-w4a16": torch.float16,
+    "llmcompressor-smoothquant-w8a8": torch.float16,
+    "llmcompressor-fp8": torch.float16,
+    "llmcompressor-nvfp4a16": torch.bfloat16,
+    "llmcompressor-mxfp4a16": torch.float32,
+    "torchao-int8wo": torch.bfloat16,
+}
+FORMATS = {
+    "autogptq-sym": "int4 g64",
+    "autogptq-asym": "int4 g64 asym",
+    "autoawq-gemm": "int4 g64 asym",
+    "gptqmodel-gptq-v2fmt": "int4 g64 asym",
+    "llmcompressor-gptq-w4a16": "int4 g64",
+    "llmcompressor-smoothquant-w8a8": "int8 per row",
+    "llmcompressor-fp8": "fp8 e4m3 per row",
+    "llmcompressor-nvfp4a16": "nvfp4",
+    "llmcompressor-mxfp4a16": "mxfp4",
+    "torchao-int8wo": "int8 per row",
+}
+PROMPT, ANSWER = "<s>Question: what is", " three plus four? Answer: seven.</s>"
+
+
+@pytest.mark.parametrize("name", sorted(ROUNDED_TO))
+def test_a_librarys_checkpoint_is_decoded_to_the_bit(name):
+    checkpoint = read_quantized(SAMPLES / name)
+    reference = load_file(SAMPLES / name / "ref_dequant.safetensors")[f"{MODULE}.weight"]
+    layer = checkpoint.layers[MODULE]
+    assert torch.equal(dequantize_torch(layer.weight).to(ROUNDED_TO[name]).float(), reference)
+    assert layer.weight.format == FORMATS[name]
+    assert len(checkpoint.layers) == 14
+    assert sorted(checkpoint.tensors)[:2] == ["lm_head.weight", "model.embed_tokens.weight"]
+    assert len(checkpoint.tensors) == 7
+
+
+def test_only_the_samples_that_round_their_inputs_say_so():
+    inputs = {name: read_quantized(SAMPLES / name).layers[MODULE].activations.to for name in ROUNDED_TO}
+    assert {name: to for name, to in inputs.items() if to} == {
+        "llmcompressor-smoothquant-w8a8": "int8",
+        "llmcompressor-fp8": "fp8",
+    }
+
+
+def test_autogptqs_biases_of_zeros_are_recognised():
+    found = read_quantized(SAMPLES / "autogptq-sym").oddities
+    assert found == {"a bias of zeros, as AutoGPTQ writes for layers without one": 14}
+
+
+@pytest.mark.parametrize("name", sorted(ROUNDED_TO))
+def test_a_librarys_checkpoint_generates_the_text_it_should(name, tmp_path):
+    folder = SAMPLES / name
+    arm = load_arm(ArmSpec(name="v", model=str(folder)), tmp_path, {}, device="cpu")
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    prompt = Prompt(
+        key=UnitKey("v", "set", "1"),
+        case_hash="",
+        token_ids=tuple(tokenizer.encode(PROMPT, add_special_tokens=False).ids),
+        max_new_tokens=40,
+    )
+    said = run_job(arm, Job(index=0, arm=arm.spec, prompts=(prompt,), artifact="", drafted=False)).completions[0]
+    whole = tokenizer.decode(list(prompt.token_ids + said.token_ids), skip_special_tokens=False)
+    assert whole == PROMPT + ANSWER
+    assert said.finish_reason == "eos"
+    assert 0 < arm.footprint.quantized_bytes < arm.footprint.bytes_in_memory
+
+
+def test_gpt_oss_experts_become_one_weight_each(tmp_path):
+    tensors = load_file(SAMPLES / "gptoss-mxfp4-layout" / "tensors.safetensors")
+    folder = folder_of(tmp_path / "model", tensors, {"quant_method": "mxfp4"})
+    checkpoint = read_quantized(folder)
+    reference = load_file(SAMPLES / "gptoss-mxfp4-layout" / "ref_dequant.safetensors")
+    for expert in range(2):
+        layer = checkpoint.layers[f"model.layers.0.mlp.experts.down_proj.{expert}"]
+        expected = reference["model.layers.0.mlp.experts.down_proj"][expert].T  # transformers keeps [experts, in, out]
+        assert torch.equal(dequantize_torch(layer.weight), expected.contiguous())
+        assert layer.weight.format == "mxfp4"
+
+
+def test_gguf_blocks_of_every_type_in_the_sample_are_decoded_to_the_bit():
+    pytest.importorskip("gguf")
+    folder = SAMPLES / "gguf-blocks"
+    reference = load_file(folder / "ref_dequant.safetensors")
+    layers = read_quantized(folder).layers
+    assert sorted(layers) == sorted(reference)
+    for name, expected in reference.items():
+        assert torch.equal(dequantize_torch(layers[name].weight), expected), name

@@ -1,0 +1,335 @@
+"""Calibration layer by layer: folding keeps the function, errors fall, an interruption costs one layer."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from qualgate.errors import UsageError
+from qualgate.quant import calibrate as calibration
+from qualgate.quant.awq import RATIOS, search_scale
+from qualgate.quant.calibrate import calibrate, install, read_layer
+from qualgate.quant.checkpoint import pack, read_packed
+from qualgate.quant.folding import Folds
+from qualgate.quant.inputs import Inputs, output_error
+from qualgate.quant.layers import decoder_layers, linear_groups
+from qualgate.quant.linear import QuantizedLinear
+from qualgate.quant.recipes import parse_recipe, plain
+from qualgate.quant.rounding import fit_grid
+from qualgate.quant.smoothquant import search_smoothing
+from qualgate.records import QuantizeRecipe
+from tests.tiny_models import VOCABULARY, save_tiny_model
+
+ARCHITECTURES = ("llama", "qwen2", "gemma2", "gpt_neox")
+
+
+@pytest.fixture(scope="module", params=ARCHITECTURES)
+def folder(request, tmp_path_factory) -> Path:
+    return save_tiny_model(tmp_path_factory.mktemp("model") / request.param, arch=request.param)
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory) -> Path:
+    return save_tiny_model(tmp_path_factory.mktemp("model") / "llama")
+
+
+def model_of(folder: Path) -> Any:
+    loaded = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    return loaded.eval().requires_grad_(False)
+
+
+def prompts(rows: int = 12) -> list[list[int]]:
+    generator = torch.Generator().manual_seed(5)
+    return [
+        torch.randint(VOCABULARY, (length,), generator=generator).tolist()
+        for length in torch.randint(5, 60, (rows,), generator=generator).tolist()
+    ]
+
+
+def recipe_of(method: str, **options: Any) -> QuantizeRecipe:
+    sized = {} if method == "smoothquant" else {"group_size": 32}
+    value = {"method": method, "calibration": "./data.yaml", **sized, **options}
+    return replace(parse_recipe(value), calibration_sha256="0" * 64)
+
+
+def logits(model: Any) -> torch.Tensor:
+    return torch.cat([model(torch.tensor([row]), use_cache=False).logits[0] for row in prompts(4)])
+
+
+# ------------------------------------------------------------------------------------------------- folding
+
+
+def test_linear_layers_that_read_one_input_stand_together_in_the_order_of_their_calls(llama):
+    model = model_of(llama)
+    layer = decoder_layers(model)[1][0]
+    seen: list[Any] = []
+    handle = layer.register_forward_pre_hook(lambda _, inputs, named: seen.append((inputs, named)), with_kwargs=True)
+    model(torch.tensor([prompts(1)[0]]))
+    handle.remove()
+    groups = linear_groups(layer, lambda: layer(*seen[0][0], **seen[0][1]))
+    assert [(group.linears, group.norm, group.linear) for group in groups] == [
+        (("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"), "input_layernorm", ""),
+        (("self_attn.o_proj",), "", "self_attn.v_proj"),
+        (("mlp.gate_proj", "mlp.up_proj"), "post_attention_layernorm", ""),
+        (("mlp.down_proj",), "", "mlp.up_proj"),
+    ]
+
+
+def test_folding_leaves_the_float_outputs_as_they_were(folder):
+    """Llama's grouped attention, Qwen's biases, Gemma's norms (scaled by 1 + weight), GPT-NeoX's LayerNorm."""
+    model = model_of(folder)
+    before = logits(model)
+    folded = []
+    for layer in decoder_layers(model)[1]:
+        seen: list[Any] = []
+        handle = layer.register_forward_pre_hook(
+            lambda _, i, named, seen=seen: seen.append((i, named)), with_kwargs=True
+        )
+        model(torch.tensor([prompts(1)[0]]), use_cache=False)
+        handle.remove()
+
+        def run(layer=layer, seen=seen) -> torch.Tensor:
+            output = layer(*seen[0][0], **seen[0][1])
+            return output[0] if isinstance(output, tuple) else output
+
+        folds = Folds(layer, run, torch.bfloat16)
+        for number, group in enumerate(linear_groups(layer, run)):
+            channels = folds.channels(group)
+            if channels:
+                scale = torch.rand(channels, generator=torch.Generator().manual_seed(number)) * 3 + 0.3
+                assert folds.fold(group, scale)
+                folded.append(group)
+        assert all(
+            torch.equal(value, value.bfloat16().float())
+            for name, value in layer.named_parameters() if name in folds.changed
+        )  # fmt: skip
+    assert len(folded) == {"llama": 8, "qwen2": 8, "gemma2": 8, "gpt_neox": 4}[folder.name]
+    after = logits(model)
+    assert (after - before).abs().max() < 2e-3 * before.abs().max()
+    assert not torch.equal(after, before)
+
+
+def test_a_fold_that_would_change_the_layer_is_taken_back(llama):
+    model = model_of(llama)
+    layer = decoder_layers(model)[1][0]
+    state = torch.randn(1, 8, 64, generator=torch.Generator().manual_seed(0))
+    places = model.model.rotary_emb(state, torch.arange(8)[None])
+
+    def run() -> torch.Tensor:
+        return layer(state, position_embeddings=places)
+
+    groups = linear_groups(layer, run)
+    held = {name: value.clone() for name, value in layer.named_parameters()}
+    wrong = replace(groups[0], linears=groups[0].linears[:2])  # v would read divided inputs with its weight as it was
+    assert not Folds(layer, run, torch.float32).fold(wrong, torch.full((64,), 2.0))
+    assert all(torch.equal(value, held[name]) for name, value in layer.named_parameters())
+
+
+# ------------------------------------------------------------------------------------------------- searches
+
+
+def outlying(columns: int = 32) -> tuple[torch.Tensor, torch.Tensor]:
+    """A weight, and inputs of which two are thirty times the others."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(600, columns, generator=generator)
+    x[:, [3, 17]] *= 30
+    return torch.randn(24, columns, generator=generator), x
+
+
+def test_awqs_scale_raises_the_inputs_that_matter_and_lowers_the_error():
+    weight, x = outlying()
+    inputs = Inputs()
+    inputs.see(x)
+    scale = search_scale([weight], inputs.mean_magnitude, inputs.gram, bits=4, group_size=32, symmetric=False)
+    assert scale[[3, 17]].min() > 2 * scale[[0, 1, 2]].max()
+    errors = []
+    for each in (torch.ones(32), scale):
+        scaled = (weight * each).view(24, 1, 32)
+        rounded = fit_grid(scaled, 4, symmetric=False).round(scaled).view(24, 32) / each
+        errors.append(float(((rounded - weight) @ x.T).square().sum()))  # on the inputs themselves
+    assert errors[1] < 0.7 * errors[0]
+
+
+def test_no_scaling_at_all_is_among_what_awq_tries():
+    assert RATIOS[0] == 0
+
+
+def test_smoothing_evens_out_inputs_whose_outliers_swamp_a_token():
+    weight, x = outlying()
+    scale = search_smoothing([weight], x.abs().amax(0), x)
+    assert scale[[3, 17]].min() > 3 * scale[[0, 1, 2]].max()
+
+
+def test_the_gram_matrix_gives_the_error_on_the_inputs_themselves():
+    _, x = outlying()
+    inputs = Inputs()
+    for part in x.split(37):
+        inputs.see(part.view(1, -1, 32))
+    change = torch.randn(24, 32, generator=torch.Generator().manual_seed(9))
+    assert inputs.tokens == 600
+    assert output_error(change, inputs.gram) == pytest.approx(float((x @ change.T).square().sum(1).mean()), rel=1e-4)
+    assert torch.allclose(inputs.mean_magnitude, x.abs().mean(0), rtol=1e-5)
+    assert torch.equal(inputs.largest, x.abs().amax(0))
+
+
+def test_the_sample_of_inputs_is_spread_evenly_and_bounded():
+    inputs = Inputs()
+    for part in torch.arange(5000.0).view(-1, 1).split(64):
+        inputs.see(part)
+    places = inputs.sample.flatten()
+    assert 512 <= len(places) <= 1024
+    assert places.diff().unique().numel() == 1
+    assert places[-1] > 4980
+
+
+# -------------------------------------------------------------------------------------------------- driver
+
+
+@pytest.mark.parametrize("method", ["gptq", "awq", "smoothquant"])
+def test_every_architecture_is_calibrated_whole(folder, method):
+    model = model_of(folder)
+    floats = model_of(folder)
+    recipe = recipe_of(method)
+    made = calibrate(model, recipe, prompts(), dtype=torch.bfloat16)
+    assert len(made) == 2
+    assert sum(len(layer.weights) for layer in made) == {"gpt_neox": 8}.get(folder.name, 14)
+    quantized = [module for module in model.modules() if isinstance(module, QuantizedLinear)]
+    assert {module.activations for module in quantized} == {recipe.activations}
+    # What was made is what was measured: put into a fresh model, it gives the same logits.
+    for layer in made:
+        install(floats, recipe, layer.weights, layer.folded)
+    assert torch.equal(logits(floats), logits(model))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"method": "gptq"},
+        {"method": "gptq", "bits": 3, "act_order": True},
+        {"method": "gptq", "bits": 2, "symmetric": False, "clip": "mse"},
+        {"method": "gptq", "act_order": "static"},
+        {"method": "awq"},
+        {"method": "awq", "bits": 3, "symmetric": True},
+        {"method": "nvfp4", "group_size": 16},
+    ],
+    ids=lambda options: "-".join(str(value) for value in options.values()),
+)
+def test_calibration_beats_rounding_to_nearest_at_equal_bits(llama, tmp_path, options):
+    calibrated, nearest = divergences(llama, tmp_path, recipe_of(**options))
+    assert calibrated < nearest
+
+
+def test_smoothing_beats_rounding_to_nearest_where_activations_have_outliers(llama, tmp_path):
+    """A few channels of every norm twenty times the others, as large language models have them."""
+    folder = tmp_path / "outlying"
+    model = model_of(llama)
+    for name, norm in model.named_parameters():
+        if "layernorm" in name:
+            norm[[3, 40]] *= 20
+    model.to(torch.bfloat16).save_pretrained(folder)
+    smoothed, nearest = divergences(folder, tmp_path, recipe_of("smoothquant"))
+    assert smoothed < 0.5 * nearest
+
+
+def divergences(folder: Path, room: Path, recipe: QuantizeRecipe) -> list[float]:
+    """Mean KL to the float model: of the recipe, and of its grid without data."""
+    floats = logits(model_of(folder)).log_softmax(-1)
+    found = []
+    for own in (recipe, plain(recipe)):
+        packed = read_packed(pack(folder, own, room / own.label, prompts=lambda: prompts(40)))
+        model = model_of(folder)
+        install(model, packed.recipe, packed.weights, packed.folded)
+        found.append(float((floats.exp() * (floats - logits(model).log_softmax(-1))).sum(-1).mean()))
+    return found
+
+
+def test_a_finished_layer_is_not_made_again(llama, tmp_path, monkeypatch):
+    recipe = recipe_of("gptq")
+    whole = calibrate(model_of(llama), recipe, prompts(), dtype=torch.bfloat16)
+
+    def interrupt(what: str, done: int, total: int) -> None:
+        if done == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        calibrate(model_of(llama), recipe, prompts(), dtype=torch.bfloat16, folder=tmp_path, progress=interrupt)
+    assert [path.name for path in tmp_path.iterdir()] == ["layer-00000.safetensors"]
+    made: list[str] = []
+    original = calibration.quantize_linear
+
+    def counted(weight: torch.Tensor, recipe: Any, inputs: Any, name: str, **more: Any) -> Any:
+        made.append(name)
+        return original(weight, recipe, inputs, name, **more)
+
+    monkeypatch.setattr(calibration, "quantize_linear", counted)
+    again = calibrate(model_of(llama), recipe, prompts(), dtype=torch.bfloat16, folder=tmp_path)
+    assert len(made) == 7
+    assert all(".layers.1." in name for name in made)
+    for layer, other in zip(whole, again, strict=True):
+        assert layer.errors == pytest.approx(other.errors)
+        for name, packed in layer.weights.items():
+            assert all(torch.equal(value, other.weights[name].tensors[part]) for part, value in packed.tensors.items())
+
+
+def test_a_layer_file_that_was_cut_is_made_again(llama, tmp_path):
+    calibrate(model_of(llama), recipe_of("awq"), prompts(), dtype=torch.bfloat16, folder=tmp_path)
+    file = tmp_path / "layer-00000.safetensors"
+    assert read_layer(file) is not None
+    file.write_bytes(file.read_bytes()[:1000])
+    assert read_layer(file) is None
+
+
+def test_packing_goes_on_where_it_was_interrupted_and_cleans_up(llama, tmp_path):
+    recipe, out = recipe_of("gptq"), tmp_path / "packed"
+
+    def interrupt(what: str, done: int, total: int) -> None:
+        if done == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        pack(llama, recipe, out, prompts=prompts, progress=interrupt)
+    assert [path.name for path in tmp_path.iterdir()] == [".packed.layers"]
+    pack(llama, recipe, out, prompts=prompts)
+    assert [path.name for path in tmp_path.iterdir()] == ["packed"]
+    manifest = json.loads((out / "manifest.json").read_bytes())
+    assert manifest["recipe"]["calibration_sha256"] == "0" * 64
+    assert len(manifest["errors"]) == 14
+
+
+def test_kept_layers_stay_floats_though_their_inputs_are_scaled(llama):
+    model, floats = model_of(llama), logits(model_of(llama))
+    made = calibrate(
+        model, recipe_of("awq", keep={"q_proj": "bf16", "down_proj": "int8"}), prompts(), dtype=torch.bfloat16
+    )
+    names = [name for layer in made for name in layer.weights]
+    assert not any("q_proj" in name for name in names)
+    assert all(weight.bits == 8 for layer in made for name, weight in layer.weights.items() if "down_proj" in name)
+    assert any(name.endswith("q_proj.weight") for layer in made for name in layer.folded)
+    whole = model_of(llama)
+    calibrate(whole, recipe_of("awq"), prompts(), dtype=torch.bfloat16)
+    assert (logits(model) - floats).square().mean() < (logits(whole) - floats).square().mean()
+
+
+def test_a_calibration_that_gives_nan_names_the_layer(llama):
+    model = model_of(llama)
+    model.model.layers[1].mlp.up_proj.weight[0, 0] = float("nan")
+    with pytest.raises(UsageError, match=r"model\.layers\.1\.mlp\.(up|down)_proj"):
+        calibrate(model, recipe_of("gptq"), prompts(), dtype=torch.bfloat16)
+
+
+def test_activations_are_rounded_token_by_token():
+    from qualgate.quant.activations import round_tokens
+
+    x = torch.randn(5, 16, generator=torch.Generator().manual_seed(0)) * torch.tensor([1e-3, 1, 50, 0, 7]).view(5, 1)
+    for to, levels in (("int8", 256), ("fp8", 254)):
+        rounded = round_tokens(x, to)
+        assert (rounded[3] == 0).all()
+        assert ((rounded - x).abs() <= x.abs().amax(1, keepdim=True) * (0.51 / 127 if to == "int8" else 2**-4)).all()
+        assert all(torch.equal(round_tokens(row, to), whole) for row, whole in zip(x, rounded, strict=True))
+        assert levels >= rounded[4].unique().numel()

@@ -1,0 +1,51 @@
+"""`qualgate evalset coverage`, from the outside."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from qualgate.cli import app
+from qualgate.errors import UsageError
+from tests.tiny_models import save_tiny_model
+
+
+def write(folder: Path, name: str, header: str, texts: list[str]) -> str:
+    cases = [
+        {"id": f"{name}-{index}", "prompt": text, "answer": "Yes.", "max_new_tokens": 4}
+        for index, text in enumerate(texts)
+    ]
+    (folder / f"{name}.jsonl").write_text("".join(json.dumps(case) + "\n" for case in cases))
+    (folder / f"{name}.yaml").write_text(f"name: {name}\nversion: 1\n{header}\n")
+    return str(folder / f"{name}.yaml")
+
+
+@pytest.fixture
+def command(tmp_path):
+    model = save_tiny_model(tmp_path / "model")
+    calibration = write(tmp_path, "learned", "kind: calibration", ["A first text.", "A second one."])
+
+    def run(texts: list[str], *options: str):
+        exam = write(tmp_path, "exam", "metrics: [exact_match]", texts)
+        return CliRunner().invoke(app, ["evalset", "coverage", calibration, exam, "--model", str(model), *options])
+
+    return run
+
+
+def test_coverage_is_shown_and_a_missed_bound_fails_nothing(command):
+    done = command(["Something else.", "And more!"])
+    assert done.exit_code == 0
+    assert "leakage            0 runs of 13 words and 0 whole cases shared" in done.output
+    assert "LOW  range" in done.output
+    found = json.loads(command(["Something else."], "--json", "--cases", "1").output)
+    assert found["traffic"]["activation_cases"] == 1
+
+
+def test_an_evaluation_case_in_the_calibration_set_ends_in_a_usage_error(command):
+    done = command(["Something else.", "A second one."])
+    assert isinstance(done.exception, UsageError)
+    assert "exam/exam-1" in str(done.exception)
+    assert "has seen its exam" in str(done.exception)

@@ -1,0 +1,74 @@
+"""A quantized folder as a variant, end to end through the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from qualgate.errors import Exit
+from tests.gated_model import make_workspace
+from tests.quant.readers.models import gptq_folder
+
+VARIANTS = """\
+variants:
+  eight: {model: ./gptq-8, dtype: float32}
+"""
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory) -> Path:
+    gate_file = make_workspace(tmp_path_factory.mktemp("made"))
+    text = gate_file.read_text()
+    start, end = text.index("variants:"), text.index("evalsets:")
+    gate_file.write_text(text[:start] + VARIANTS + text[end:])
+    gptq_folder(gate_file.parent / "model", gate_file.parent / "gptq-8", bits=8)
+    return gate_file.parent
+
+
+def qualgate(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "qualgate", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False, env=dict(os.environ))
+
+
+def test_a_quantized_folder_is_planned_run_and_judged(workspace):
+    planned = qualgate("plan", "gate.yaml", "--json", cwd=workspace)
+    assert planned.returncode == 0, planned.stderr
+    assert "gptq checkpoint" in planned.stdout
+    done = qualgate("run", "gate.yaml", "--json", cwd=workspace)
+    assert done.returncode in (Exit.APPROVE, Exit.BLOCK, Exit.UNDECIDED), done.stderr
+    with sqlite3.connect(workspace / "qualgate.db") as store:
+        (count,) = store.execute("SELECT count(*) FROM units WHERE arm = 'eight' AND status = 'done'").fetchone()
+    assert count == 60
+    (verdict,) = json.loads(done.stdout)["verdicts"]
+    assert verdict["drift"]["drift.kl_mean"] < 0.05  # 8 bits: near the baseline, by its own evidence
+
+
+def test_a_damaged_quantized_folder_stops_the_plan(workspace):
+    folder = gptq_folder(workspace / "model", workspace / "broken", bits=4)
+    (folder / "config.json").write_text((folder / "config.json").read_text().replace('"bits": 4', '"bits": 8'))
+    gate_file = (workspace / "gate.yaml").read_text().replace("./gptq-8", "./broken")
+    (workspace / "broken.yaml").write_text(gate_file.replace("qualgate.db", "broken.db"))
+    refused = qualgate("run", "broken.yaml", cwd=workspace)
+    assert refused.returncode == Exit.USAGE
+    assert "down_proj.scales" in refused.stderr
+    assert "at 8 bits" in refused.stderr
+    assert not (workspace / "broken.db").exists()
+
+
+def test_a_quantized_baseline_needs_a_word_of_the_user(workspace):
+    text = (workspace / "gate.yaml").read_text()
+    start, end = text.index("baseline:"), text.index("evalsets:")
+    arms = "baseline: {model: ./gptq-8}\nvariants:\n  plain: {model: ./model}\n"
+    (workspace / "served.yaml").write_text(text[:start] + arms + text[end:])
+    refused = qualgate("plan", "served.yaml", cwd=workspace)
+    assert refused.returncode == Exit.USAGE
+    assert "write `quantized: true` beside `model`" in refused.stderr
+    said = text[:start] + arms.replace("./gptq-8", "./gptq-8, quantized: true") + text[end:]
+    (workspace / "served.yaml").write_text(said)
+    assert qualgate("plan", "served.yaml", cwd=workspace).returncode == 0
