@@ -12,7 +12,10 @@ import pytest
 
 from qualgate.errors import Exit
 
-COMMANDS = ("demo", "run", "plan", "gate", "report", "config", "evalset", "db", "dashboard", "doctor", "bench")
+COMMANDS = (
+    "demo", "run", "plan", "gate", "report", "config", "evalset", "db", "dashboard", "doctor", "bench", "inspect",
+    "quantize",
+)  # fmt: skip
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -87,7 +90,8 @@ def test_doctor_finds_this_installation_whole():
     assert findings["torch"]["ok"]
 
 
-def test_evalset_list_names_the_seven_families():
+def test_evalset_list_names_the_seven_families_and_the_calibration_set():
     listed = {row["name"]: row for row in json.loads(qualgate("evalset", "list", "--json").stdout)}
+    assert listed.pop("calibration")["cases"] == 128
     assert set(listed) == {"arithmetic", "json_extract", "tool_calls", "code", "transform", "reformat", "grounded_qa"}
     assert all(row["cases"] >= 400 for row in listed.values())

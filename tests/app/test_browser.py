@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -14,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, expect, sync_playwright
+from playwright.sync_api import Browser, Error, expect, sync_playwright
 from qualgate_app import STREAMLIT_FLAGS
 
 from qualgate.store import decisions, queries
@@ -70,8 +71,11 @@ def test_a_reviewer_approves_from_the_queue(made, dashboard, browser):
     )
     page.goto(dashboard)
     expect(page.get_by_text("5 variants")).to_be_visible()
-    page.get_by_role("link", name="Review").first.click()
-    page.wait_for_url(f"**/verdict?run={made.complete}&variant=int8")
+    for _ in range(12):  # a click while the page is still being drawn is lost, and a reader clicks again
+        with contextlib.suppress(Error):
+            page.get_by_role("link", name="Review").first.click(timeout=5_000)
+            page.wait_for_url(f"**/verdict?run={made.complete}&variant=int8", timeout=5_000)
+            break
     expect(page.get_by_text("all 5 critical rules proven").first).to_be_visible()
     page.get_by_label("Name", exact=True).fill("Ada Lovelace")
     page.get_by_label("Reason", exact=True).fill("Every flip is an improvement.")
