@@ -328,9 +328,9 @@ def evalset_coverage(
     from typing import Any
 
     from qualgate import evalsets, refmodel
+    from qualgate.calibration import refuse_leaks
     from qualgate.engine.coverage import coverage
     from qualgate.engine.load import choose_device
-    from qualgate.provenance import refuse_leaks
     from qualgate.report.coverage import coverage_lines
 
     if dtype not in ("bfloat16", "float16", "float32"):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from qualgate import evalsets
+from qualgate.calibration import check_leaks
 from qualgate.config import GateFile
 from qualgate.engine.load import (
     check_fits,
@@ -49,6 +50,7 @@ def make_plan(gate: GateFile) -> Plan:
         check_weights(arm, quantized_baseline=gate.quantized_baseline)
         if arm.quantize:
             check_fits(Path(arm.model), arm.quantize)
+            check_leaks(arm.quantize, sets)
     sampling, device = sampling_settings(gate), choose_device(gate.devices)
     identities = {arm.name: identify(arm, sampling, device) for arm in arms}
     versions = scorer_versions()

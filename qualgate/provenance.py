@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from qualgate import evalsets
-from qualgate.errors import UsageError
+from qualgate.calibration import refuse_leaks
 from qualgate.quant.stability import WeightStability, stability_section
 
 if TYPE_CHECKING:
@@ -52,15 +52,6 @@ def calibration_coverage(
     )
     refuse_leaks(found.leakage.cases)
     return found.as_json()
-
-
-def refuse_leaks(cases: Sequence[str]) -> None:
-    """Raise UsageError when evaluation cases stand in the calibration set."""
-    if cases:
-        raise UsageError(
-            f"{len(cases)} evaluation cases stand in the calibration set, {cases[0]} among them: a variant made with "
-            "it has seen its exam. Take them out of the calibration set."
-        )
 
 
 def stability(layers: Mapping[str, WeightStability], reason: str = "") -> dict[str, Any]:

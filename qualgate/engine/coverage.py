@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from qualgate.engine.calibration import answered
 from qualgate.engine.prompts import context_length
-from qualgate.identity import content_hash
 from qualgate.quant.coverage import Coverage, measure_coverage
-from qualgate.quant.text_coverage import Reading, words_of
+from qualgate.quant.text_coverage import Reading, reading_of
 from qualgate.records import ArmSpec, CalibrationSet, Case, Evalset
 
 if TYPE_CHECKING:
     from qualgate.engine.identify import Device
 
 ACTIVATION_CASES = 256  # of the traffic, run through the model: on its texts all cases count
-_LANGUAGE = "language:"  # tag, such as language:de
 
 
 def coverage(
@@ -47,31 +45,10 @@ def coverage(
 
 
 def readings(model_folder: Path, cases: Sequence[Case]) -> list[Reading]:
-    """The cases as the model reads them. A system message says the same to everyone, so its words are no leak."""
+    """The cases as the model reads them."""
     limit = context_length(model_folder)
     rows = [(*prompt, *answer)[:limit] for prompt, answer in answered(model_folder, cases)]
-    return [_reading(case, token_ids) for case, token_ids in zip(cases, rows, strict=True)]
-
-
-def _reading(case: Case, token_ids: tuple[int, ...]) -> Reading:
-    body = case.body
-    messages = body.get("messages", [{"role": "user", "content": body.get("prompt", "")}])
-    said = [message["content"] for message in messages if message["role"] != "system"]
-    return Reading(
-        id=f"{case.evalset}/{case.id}",
-        task=case.task,
-        token_ids=token_ids,
-        words=words_of([*said, str(body.get("answer", ""))]),
-        content=content_hash([messages, body.get("tools", []), body.get("answer")]),
-        language=next((tag.removeprefix(_LANGUAGE) for tag in case.tags if tag.startswith(_LANGUAGE)), "-"),
-        tools=tuple(_tool(tool) for tool in body.get("tools", [])),
-    )
-
-
-def _tool(tool: dict[str, Any]) -> str:
-    """A tool by name and the hash of what it takes: two tools of one name with other arguments are two."""
-    function = tool.get("function", tool)
-    return f"{function.get('name')}:{content_hash(function)[:8]}"
+    return [reading_of(case, token_ids) for case, token_ids in zip(cases, rows, strict=True)]
 
 
 def _about(found: CalibrationSet | Evalset) -> dict[str, Any]:

@@ -29,6 +29,17 @@ TOKENIZER_FILES = (
     "merges.txt",
 )
 
+# Keys of tokenizer_config.json that change neither the tokens of a text nor the text of tokens; tokenizer.json has the
+# added tokens, the chat template has a hash of its own, and limits are checked against the model's context.
+_BOOKKEEPING = (
+    "chat_template", "added_tokens_decoder", "backend", "is_local", "local_files_only", "name_or_path", "_commit_hash",
+    "tokenizer_file", "special_tokens_map_file", "padding_side", "pad_to_multiple_of", "pad_token_type_id",
+    "max_length", "model_max_length", "stride", "truncation_side", "truncation_strategy", "model_input_names",
+    "processor_class", "transformers_version",
+)  # fmt: skip
+_OFF_BY_DEFAULT = ("clean_up_tokenization_spaces", "split_special_tokens")  # absent and false say the same
+_MISTRAL = ("mistral", "mistral3", "ministral", "mixtral", "pixtral", "voxtral")  # whose regex fix_mistral_regex mends
+
 
 def identify(spec: ArmSpec, sampling: dict[str, Any], device: Device) -> ArmIdentity:
     """The identity of `spec` on `device`, as its files are now. Raises UsageError when they cannot be read."""
@@ -46,7 +57,7 @@ def _identity(folder: Path, spec: ArmSpec, sampling: dict[str, Any], device: Dev
             # What AutoGPTQ and AutoAWQ write beside it says how the weights are to be read.
             + [file_hash(folder / name) for name in QUANTIZE_FILES if (folder / name).is_file()]
         ),
-        tokenizer=content_hash([_tokenizer_hash(folder / name) for name in TOKENIZER_FILES]),
+        tokenizer=_tokenizer(folder),
         template=sha256_text(chat_template(folder)),
         # Arms that stop at different tokens answer a different question: such a pair is not comparable.
         sampling=content_hash({**sampling, "stop_ids": stop_ids(folder)}),
@@ -154,12 +165,42 @@ def readable(folder: Path) -> Iterator[None]:
         ) from None
 
 
+def _tokenizer(folder: Path) -> str:
+    """What turns text into tokens and back, by content and not by layout or bookkeeping.
+
+    Every library that saves a quantized model saves its tokenizer too, with other spacing, its own notes on padding and
+    places, and the same special tokens in another file. None of that changes a token.
+    """
+    whole = folder / "tokenizer.json"
+    if not whole.is_file():
+        return content_hash([_tokenizer_hash(folder / name) for name in TOKENIZER_FILES])
+    tokenizer = {key: value for key, value in read_json(whole).items() if key not in ("padding", "truncation")}
+    file = folder / "tokenizer_config.json"
+    settings = {**read_json(folder / "special_tokens_map.json"), **read_json(file)}
+    kept: dict[str, Any] = {}
+    for key, value in settings.items():
+        if key.endswith("_token") and isinstance(value, dict):  # tokenizer.json says the rest of it
+            value = value.get("content", value)
+        if key == "tokenizer_class" and isinstance(value, str):
+            value = value.removesuffix("Fast")
+            value = "" if value in ("TokenizersBackend", "PreTrainedTokenizer") else value
+        nothing = value in (None, [], {}) or (value is False and key in _OFF_BY_DEFAULT)
+        if key not in _BOOKKEEPING and not nothing:
+            kept[key] = value
+    if read_json(folder / "config.json").get("model_type") not in _MISTRAL:
+        kept.pop("fix_mistral_regex", None)
+    return content_hash([_content_hash(whole, tokenizer), _content_hash(file, kept)])
+
+
 def _tokenizer_hash(file: Path) -> str:
-    """By content, not layout: a tool that saves the same tokenizer with other spacing has not changed it."""
     if not file.is_file() or file.suffix != ".json":
         return _hash_if_there(file)
     value = read_json(file)
     value.pop("chat_template", None)  # has its own hash
+    return _content_hash(file, value)
+
+
+def _content_hash(file: Path, value: dict[str, Any]) -> str:
     try:
         return content_hash(value)
     except (ValueError, RecursionError) as error:  # json reads Infinity and NaN, which are no JSON

@@ -7,10 +7,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import log
+from typing import Any
+
+from qualgate.identity import content_hash
+from qualgate.records import Case
 
 LEAK_WORDS = 13  # in a row, as in GPT-3's contamination study (arXiv 2005.14165, appendix C)
 EXPECTED = 5  # calibration cases that a stratum must lead one to expect before its count says anything
 RARER = "(rarer)"
+_LANGUAGE = "language:"  # tag, such as language:de
 
 # A word; in scripts that put no space between words, a sign.
 _UNSPACED = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\uac00-\ud7af"
@@ -65,6 +70,28 @@ class Leakage:
     grams: int  # different runs of LEAK_WORDS words that stand on both sides
     cases: tuple[str, ...]  # of T, that hold one or are the same case
     same: int  # of these, cases with the same conversation, tools and answer
+
+
+def reading_of(case: Case, token_ids: tuple[int, ...] = ()) -> Reading:
+    """`case`, which a model reads as `token_ids`. A system message says the same to all, so its words are no leak."""
+    body = case.body
+    messages = body.get("messages", [{"role": "user", "content": body.get("prompt", "")}])
+    said = [message["content"] for message in messages if message["role"] != "system"]
+    return Reading(
+        id=f"{case.evalset}/{case.id}",
+        task=case.task,
+        token_ids=token_ids,
+        words=words_of([*said, str(body.get("answer", ""))]),
+        content=content_hash([messages, body.get("tools", []), body.get("answer")]),
+        language=next((tag.removeprefix(_LANGUAGE) for tag in case.tags if tag.startswith(_LANGUAGE)), "-"),
+        tools=tuple(_tool(tool) for tool in body.get("tools", [])),
+    )
+
+
+def _tool(tool: dict[str, Any]) -> str:
+    """A tool by name and the hash of what it takes: two tools of one name with other arguments are two."""
+    function = tool.get("function", tool)
+    return f"{function.get('name')}:{content_hash(function)[:8]}"
 
 
 def words_of(texts: Iterable[str]) -> tuple[str, ...]:

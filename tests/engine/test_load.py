@@ -220,6 +220,48 @@ def test_a_file_that_may_not_be_read_is_named(folder, monkeypatch, file):
         identify(ArmSpec(name="a", model=str(folder)), {}, "cpu")
 
 
+BOOKKEEPING = {
+    "padding_side": "left",
+    "pad_to_multiple_of": None,
+    "max_length": None,
+    "name_or_path": "elsewhere",
+    "local_files_only": False,
+    "backend": "tokenizers",
+    "added_tokens_decoder": {},
+    "extra_special_tokens": {},
+    "tokenizer_class": "TokenizersBackend",
+    "eos_token": {"content": "<|end|>", "special": True},
+}
+
+
+def test_a_librarys_notes_beside_the_same_tokenizer_change_nothing(folder):
+    spec = ArmSpec(name="a", model=str(folder))
+    before = identify(spec, {}, "cpu")
+    edit(folder / "tokenizer_config.json", **BOOKKEEPING)
+    edit(folder / "tokenizer.json", padding={"strategy": "BatchLongest"}, truncation=None)
+    (folder / "special_tokens_map.json").write_text('{"eos_token": "<|end|>"}')
+    assert identify(spec, {}, "cpu") == before
+
+
+@pytest.mark.parametrize(
+    ("file", "changes"),
+    [
+        ("tokenizer_config.json", {"add_bos_token": True}),
+        ("tokenizer_config.json", {"add_bos_token": False}),  # some tokenizers' default is true
+        ("tokenizer_config.json", {"clean_up_tokenization_spaces": True}),
+        ("tokenizer_config.json", {"tokenizer_class": "LlamaTokenizer"}),
+        ("tokenizer_config.json", {"bos_token": "<|pad|>"}),
+        ("tokenizer.json", {"normalizer": {"type": "Lowercase"}}),
+        ("tokenizer.json", {"added_tokens": []}),
+    ],
+)
+def test_what_changes_a_token_changes_the_tokenizer(folder, file, changes):
+    spec = ArmSpec(name="a", model=str(folder))
+    before = identify(spec, {}, "cpu")
+    edit(folder / file, **changes)
+    assert identify(spec, {}, "cpu").tokenizer != before.tokenizer
+
+
 def test_unequal_stop_tokens_make_unequal_sampling(folder, tmp_path):
     spec = ArmSpec(name="a", model=str(folder))
     identity = identify(spec, {}, "cpu")

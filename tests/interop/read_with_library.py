@@ -21,7 +21,7 @@ def with_gptqmodel(folder: str):
     with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
         method = json.load(file)["quantization_config"]["quant_method"]
     backend = BACKEND.AWQ_TORCH if method == "awq" else BACKEND.GPTQ_TORCH
-    return GPTQModel.load(folder, device="cpu", backend=backend, dtype=torch.float32).model
+    return GPTQModel.load(folder, device="cpu", backend=backend, dtype=torch.float16).model
 
 
 def with_transformers(folder: str):
@@ -37,9 +37,13 @@ def with_transformers(folder: str):
 
 def weights_of(model):
     """Of a model that has run: compressed-tensors decompresses its layers in the first forward pass."""
+    import torch
+
     for name, module in model.named_modules():
         if hasattr(module, "qweight"):
-            yield name, module.dequantize_weight().T  # gptqmodel's are [in, out]
+            # What its kernel makes of the unit vectors: one product and no sum, so nothing is rounded but the weight.
+            bias = 0 if getattr(module, "bias", None) is None else module.bias
+            yield name, (module(torch.eye(module.in_features, dtype=torch.float16)) - bias).T
         elif hasattr(module, "weight_scale"):
             yield name, module.weight
 

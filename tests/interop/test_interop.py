@@ -63,7 +63,7 @@ def theirs(library: str, name: str, folder: Path, out: Path) -> tuple[dict[str, 
     command = [str(environment(name).python), "-I", str(script), library, str(folder), str(out)]
     kept = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
     done = subprocess.run(
-        [*command, str(NEW_TOKENS)],
+        [*command, json.dumps(token_ids(folder, PROMPT)), str(NEW_TOKENS)],
         capture_output=True,
         text=True,
         env={**kept, **SETTINGS},

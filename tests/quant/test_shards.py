@@ -38,6 +38,8 @@ def test_a_header_written_by_safetensors_is_read(tmp_path):
         ({"a": F32, "b": F32 | {"data_offsets": [24, 40]}}, 40, "tensor b leaves a gap"),
         ({"a": F32 | {"shape": [3, 2]}}, 16, "tensor a.* needs 24 bytes"),
         ({"a": F32 | {"shape": [-2, -2]}}, 16, "tensor a has shape"),
+        ({"a": F32 | {"shape": [2**62] * 40}}, 16, "tensor a has shape"),
+        ({"a": F32 | {"shape": [2**70, 1]}}, 16, "tensor a has shape"),
         ({"a": F32 | {"dtype": "F31"}}, 16, "dtype 'F31'"),
         ({"a": {"dtype": "F32"}}, 16, "no readable"),
         ([1, 2], 16, "no readable"),

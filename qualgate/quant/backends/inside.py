@@ -18,7 +18,7 @@ PATCHES: list[str] = []
 
 
 def with_gptqmodel(order: dict[str, Any]) -> None:
-    from gptqmodel import GPTQModel, QuantizeConfig
+    from gptqmodel import BACKEND, GPTQModel, QuantizeConfig
 
     # Act-order off means plain groups here: gptqmodel's own default reorders groups behind one's back.
     own = {"desc_act": order["act_order"], "act_group_aware": False} if order["method"] == "gptq" else {}
@@ -34,7 +34,10 @@ def with_gptqmodel(order: dict[str, Any]) -> None:
     model = GPTQModel.load(order["model"], config, device="cuda" if _has_gpu() else "cpu")
     say(f"quantizing with {len(order['texts'])} calibration cases")
     rows = [{"input_ids": ids, "attention_mask": [1] * len(ids)} for ids in order["texts"]]
-    model.quantize(rows, batch_size=1)
+    own = {}
+    if order["method"] == "awq" and not _has_gpu():
+        own = {"backend": BACKEND.AWQ_TORCH}  # left to itself it takes a CUDA kernel, here as well
+    model.quantize(rows, batch_size=1, **own)
     say("writing")
     model.save(order["out"])
 

@@ -7,6 +7,7 @@ import torch
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
+from qualgate.engine.identify import identify
 from qualgate.engine.job import run_job
 from qualgate.engine.load import load_arm
 from qualgate.quant.readers import read_quantized
@@ -85,6 +86,19 @@ def test_a_librarys_checkpoint_generates_the_text_it_should(name, tmp_path):
     assert whole == PROMPT + ANSWER
     assert said.finish_reason == "eos"
     assert 0 < arm.footprint.quantized_bytes < arm.footprint.bytes_in_memory
+
+
+@pytest.mark.parametrize("name", sorted(ROUNDED_TO))
+def test_a_librarys_checkpoint_is_comparable_with_the_model_it_was_made_from(name):
+    """Each library saved the tokenizer in its own way; text, tokens and stop rules are the same."""
+    found, original = (
+        identify(ArmSpec(name="v", model=str(SAMPLES / folder)), {}, "cpu") for folder in (name, "original-fp16")
+    )
+    assert (found.tokenizer, found.template, found.sampling) == (
+        original.tokenizer,
+        original.template,
+        original.sampling,
+    )
 
 
 def test_gpt_oss_experts_become_one_weight_each(tmp_path):

@@ -1,0 +1,101 @@
+"""Which quantized format a folder holds, told from its configs and headers, without torch."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from qualgate.errors import NotInThisVersion, UsageError
+from qualgate.quant.formats import recognise
+from qualgate.quant.shards import weight_files
+
+
+@pytest.fixture
+def folder(tmp_path):
+    save_file({"x": torch.ones(2, 2)}, tmp_path / "model.safetensors")
+    return tmp_path
+
+
+def config(folder, key="quantization_config", **settings):
+    (folder / "config.json").write_text(json.dumps({"model_type": "llama", key: settings}))
+
+
+def test_a_folder_without_any_word_of_it_is_full_precision(folder):
+    (folder / "config.json").write_text('{"model_type": "llama"}')
+    assert recognise(folder) is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "method"),
+    [
+        ({"quant_method": "gptq", "bits": 4}, "gptq"),
+        ({"bits": 4, "group_size": 128}, "gptq"),
+        ({"quant_method": "awq"}, "awq"),
+        ({"quant_method": "fp8"}, "fp8"),
+        ({"quant_method": "mxfp4"}, "mxfp4"),
+        ({"quant_method": "torchao"}, "torchao"),
+        ({"load_in_4bit": True}, "bitsandbytes"),
+        ({"config_groups": {}, "format": "dense"}, "compressed-tensors"),
+    ],
+)
+def test_the_config_says_the_method_or_is_known_by_its_keys(folder, settings, method):
+    config(folder, **settings)
+    found = recognise(folder)
+    assert found is not None
+    assert (found.method, found.where, found.settings) == (method, folder / "config.json", settings)
+
+
+def test_older_compressed_tensors_configs_have_another_key(folder):
+    config(folder, key="compression_config", quant_method="compressed-tensors")
+    found = recognise(folder)
+    assert found is not None
+    assert found.method == "compressed-tensors"
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        ({"quant_method": "nonesuch"}, UsageError, "unknown quant_method 'nonesuch'. Formats that are read: gptq, awq"),
+        ({"quant_method": "gguf"}, UsageError, "unknown quant_method 'gguf'"),
+        ({"quant_method": ["gptq"]}, UsageError, "unknown quant_method"),
+        ({"quant_method": "hqq"}, NotInThisVersion, "'hqq' is not read in this version"),
+        ({"something": 1}, UsageError, "without quant_method"),
+    ],
+)
+def test_other_methods_are_named(folder, settings, error, message):
+    config(folder, **settings)
+    with pytest.raises(error, match=message):
+        recognise(folder)
+
+
+def test_two_files_and_no_word_which_is_the_model_are_refused(tmp_path):
+    for name in ("gptq_model-4bit-128g.safetensors", "gptq_model-8bit-128g.safetensors"):
+        save_file({"x": torch.ones(2)}, tmp_path / name)
+    with pytest.raises(UsageError, match=r"2 safetensors files .* nothing says which is the model"):
+        weight_files(tmp_path)
+
+
+def test_shards_under_autogptqs_names_are_found_through_their_index(tmp_path):
+    for number in (1, 2):
+        save_file({f"x{number}": torch.ones(2)}, tmp_path / f"gptq_model-4bit-128g-0000{number}-of-00002.safetensors")
+    weight_map = {f"x{number}": f"gptq_model-4bit-128g-0000{number}-of-00002.safetensors" for number in (1, 2)}
+    index = tmp_path / "gptq_model-4bit-128g.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": weight_map}))
+    assert [file.name for file in weight_files(tmp_path)] == sorted(weight_map.values())
+    index.write_text(json.dumps({"weight_map": weight_map | {"y": "gptq_model-4bit-128g-00003-of-00003.safetensors"}}))
+    with pytest.raises(UsageError, match="which is missing"):
+        weight_files(tmp_path)
+
+
+def test_recognising_needs_no_torch(folder):
+    config(folder, quant_method="gptq", bits=4)
+    code = (
+        "import sys; from pathlib import Path; from qualgate.quant.formats import recognise;"
+        "assert recognise(Path(sys.argv[1])).method == 'gptq'; sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code, str(folder)], check=False).returncode == 0
