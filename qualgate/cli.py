@@ -120,7 +120,8 @@ def plan(gate_file: GateFileArgument, as_json: JsonOption = False) -> None:
 def gate(
     gate_file: OptionalGateFile = None, store: StoreOption = None, run_id: RunOption = None, as_json: JsonOption = False
 ) -> None:
-    """Decide again from stored evidence, by the gate file's rules or (with --store) by the run's own. No generation."""
+    """Decide again from stored evidence, without generating: by the gate file's rules, refusing evidence older than the
+    files it names; or (with --store alone) by the run's own rules, about what was stored then."""
     from qualgate.config import load_gate_file
     from qualgate.run import decide_again
 

@@ -216,7 +216,7 @@ def _read(path: Path) -> tuple[Evalset | CalibrationSet | None, list[Fault]]:
     }
     if not isinstance(header, EvalsetFile):
         return CalibrationSet(**common), faults
-    kept = {name: tuple(getattr(header, name)) for name in ("metrics", "lenient", "normalizers")}
+    kept: dict[str, Any] = {name: tuple(getattr(header, name)) for name in ("metrics", "lenient", "normalizers")}
     return Evalset(**common, **kept), faults
 
 

@@ -16,8 +16,8 @@ from qualgate.engine.load import check_model, choose_device, identify
 from qualgate.errors import EvidenceMissing, Exit, InfrastructureError, Interrupted, UsageError
 from qualgate.gate.verdict import decide, overall_exit
 from qualgate.plan import artifacts_folder, make_plan, sampling_settings
-from qualgate.records import Case, Evalset, Job, JobFailure, JobResult, Plan, Score, UnitKey, Verdict
-from qualgate.scoring import score
+from qualgate.records import Case, Evalset, Job, JobFailure, JobResult, Plan, RunEvidence, Score, UnitKey, Verdict
+from qualgate.scoring import score, scorer_versions
 from qualgate.store import queries, runs
 from qualgate.store.database import Store, open_store
 from qualgate.workers.pool import run_jobs
@@ -116,9 +116,26 @@ def decide_again(store_url: str, run_id: str | None, gate: GateFile | None) -> O
         else:
             policy = gate.policy
             evidence = replace(evidence, stale=_changes_since(queries.run_summary(store, found), gate))
+        evidence = replace(evidence, stale=(*evidence.stale, *_rescored(evidence)))
         verdicts = decide(evidence, policy)
         runs.add_verdicts(store, found, verdicts, policy)
     return Outcome(run_id=found, verdicts=verdicts, exit=overall_exit(verdicts), resumed=False, failures=())
+
+
+def _rescored(evidence: RunEvidence) -> tuple[str, ...]:
+    """Scorers that have another version today than when they scored this run, one line each."""
+    then = {
+        metric: scorer
+        for arm in (evidence.baseline, *evidence.variants)
+        for unit in arm.units
+        for metric, scorer in unit.scorers.items()
+    }
+    now = scorer_versions()
+    return tuple(
+        f"{metric} was scored by {then[metric]}, which is {now.get(metric, 'no more')} in this version: run again"
+        for metric in sorted(then)
+        if then[metric] != now.get(metric)
+    )
 
 
 def newest_run_of(store: Store, gate: GateFile) -> str:

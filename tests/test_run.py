@@ -160,3 +160,14 @@ def grow(workspace: Path, copies: int) -> None:
     """The same cases several times over, under new ids: a run long enough to be interrupted in."""
     cases = [json.loads(line) for line in (workspace / "echo.jsonl").read_text().splitlines()]
     write_evalset(workspace, [{**case, "id": f"{case['id']}-{copy}"} for copy in range(copies) for case in cases])
+
+
+def test_scores_of_an_older_scorer_decide_nothing(judged, monkeypatch):
+    from qualgate import run as main_path
+
+    folder, _ = judged
+    newer = {**main_path.scorer_versions(), "exact_match": "exact_match/99"}
+    monkeypatch.setattr(main_path, "scorer_versions", lambda: newer)
+    outcome = main_path.decide_again(f"sqlite:///{folder / 'qualgate.db'}", None, None)
+    assert {verdict.word for verdict in outcome.verdicts} == {"undecided"}
+    assert "exact_match/99" in " ".join(outcome.verdicts[0].reasons)

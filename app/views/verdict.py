@@ -153,12 +153,14 @@ def _sizes(run: RunSummary, variant: str, counts: tuple[FlipCount, ...]) -> None
     baseline, arm = run.arms[0], next(arm for arm in run.arms if arm.name == variant)
     size, full = arm.footprint, baseline.footprint
     # What ships: the baseline is held in float32 while it runs, whatever its weights' dtype.
-    smaller = f"{full.bytes_on_disk / size.bytes_on_disk:.1f}× smaller" if size and full else None
+    ratio = full.bytes_on_disk / size.bytes_on_disk if size and full and size.bytes_on_disk else None
+    against = None if ratio is None else f"{ratio:.1f}× smaller" if ratio >= 1 else f"{1 / ratio:.1f}× larger"
     cells = st.columns(4)
     help = "scores of every metric; one answer may count under several"
     on_disk = size_text(size.bytes_on_disk) if size else "–"
-    cells[0].metric("Weights on disk", on_disk, smaller, delta_color="off", delta_arrow="off")
-    cells[1].metric("Bits a weight", f"{size.effective_bits:.2f}" if size else "–")
+    cells[0].metric("Weights on disk", on_disk, against, delta_color="off", delta_arrow="off")
+    held = "what is not quantized is held in float32 while it runs"
+    cells[1].metric("Bits a weight in memory", f"{size.effective_bits:.2f}" if size else "–", help=held)
     cells[2].metric("Right → wrong", sum(one.lost for one in counts), help=help)
     cells[3].metric("Wrong → right", sum(one.gained for one in counts), help=help)
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from qualgate.report.render import bytes_text
+from qualgate.numbers import size_text
 from qualgate.visible import visible_line
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def print_inspection(
     console.print(
         Text.assemble(
             (visible_line(report.folder), "bold"),
-            f"  {report.method}, {bytes_text(report.nbytes)}, {report.effective_bits:.2f} bits a number",
+            f"  {report.method}, {size_text(report.nbytes)}, {report.effective_bits:.2f} bits a number",
         )
     )
     console.print(table)

@@ -79,7 +79,8 @@ def nonnegative_ratio(
 ) -> Bounds:
     """`clustered_ratio` of values that are never negative, allowing for a kind of cluster that was not drawn.
 
-    What was never seen in k clusters may still be a share q = 1 − alpha^(1/k) of them: as low as zero, or on average as
+    What was never seen in k clusters (of equal weight; see `independent_trials`) may still be a share
+    q = 1 − alpha^(1/k) of them: as low as zero, or on average as
     high as `of_largest` times the largest cluster seen and at least `of_limit` times the limit. So the bounds have a
     width though all values are equal, and one large value among few weighs against a proof.
 
@@ -92,7 +93,7 @@ def nonnegative_ratio(
     seen = clustered_ratio(y, x, clusters, limit, alpha)
     if seen.lower == -inf:
         return seen
-    unseen = 1 - alpha ** (1 / seen.clusters)
+    unseen = 1 - alpha ** (1 / independent_trials(x, clusters))  # by weight: a long case counts as it weighs
     _, members = np.unique(np.asarray(clusters), return_inverse=True)
     tops, bottoms = np.bincount(members, y), np.bincount(members, x)
     largest = float((tops[bottoms > 0] / bottoms[bottoms > 0]).max())

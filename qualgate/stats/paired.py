@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr, ndtri
 
-from qualgate.stats.intervals import clustered_ratio
+from qualgate.stats.intervals import clustered_ratio, independent_trials
 from qualgate.stats.region import Region, null_variance, score
 
 METHOD_EXACT = "paired_exact_unconditional/1"
@@ -162,7 +162,8 @@ def compare_clustered_pairs(
     The weaker of two answers on each side: the cluster-robust t of the mean difference (right when many clusters
     flip), and for binary outcomes the exact test at the effective sample size (right when few or none flip; Korn and
     Graubard, Survey Methodology 24, 1998). Flips in fewer than `MIN_CLUSTERS` clusters tell too little about the
-    clustering: the effective size is then the number of clusters. Callers refuse fewer clusters than that altogether.
+    clustering: the effective size is then the number of clusters, less where they are of unequal size. Callers refuse
+    fewer clusters than that altogether.
     """
     base, other = np.asarray(baseline, float), np.asarray(variant, float)
     difference, n = other - base, len(base)
@@ -172,7 +173,8 @@ def compare_clustered_pairs(
     if np.isin(difference, (-1.0, 0.0, 1.0)).all():
         independent = clustered_ratio(difference, np.ones(n), np.arange(n), -margin, alpha)
         width, plain = mean.upper - mean.lower, independent.upper - independent.lower
-        design_effect = n / mean.clusters
+        # Of unequal clusters the large ones may be those that fail: they count by their size, see `independent_trials`.
+        design_effect = n / independent_trials(np.ones(n), clusters)
         if len(np.unique(np.asarray(clusters)[difference != 0])) >= MIN_CLUSTERS:
             # Pairs that all flip alike show no spread to compare: the effective size stays the number of clusters.
             design_effect = min(max((width / plain) ** 2, 1.0), design_effect) if plain > 0 else design_effect

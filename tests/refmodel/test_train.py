@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from qualgate_evalsets.values import Split, Values
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -70,7 +71,24 @@ def test_a_steps_batches_depend_on_seed_and_step_alone_and_only_answers_are_lear
         assert (labels == tokenizer.eos_token_id).sum() == len(ids)  # each answer ends once
 
 
-def test_training_cases_come_from_the_training_side_and_grow_harder():
+def test_training_cases_come_from_the_training_side_alone(monkeypatch: pytest.MonkeyPatch):
+    sides = []
+    real = Values.__init__
+
+    def noted(self: Values, rng: random.Random, split: Split) -> None:
+        sides.append(split)
+        real(self, rng, split)
+
+    monkeypatch.setattr(Values, "__init__", noted)
+    rng = random.Random(0)
+    for progress in (0.0, 0.01, 0.5, 1.0):
+        for _ in range(50):
+            training_case(rng, progress)
+    assert len(sides) >= 200
+    assert set(sides) == {"train"}
+
+
+def test_training_cases_grow_harder():
     def mean_length(progress: float) -> float:
         rng = random.Random(0)
         return sum(len(training_case(rng, progress)["answer"]) for _ in range(400)) / 400

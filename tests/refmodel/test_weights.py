@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import qualgate_evalsets
 import torch
+from qualgate_evalsets.families import FAMILIES
 from safetensors import safe_open
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 
@@ -46,7 +47,7 @@ def test_the_end_token_is_the_same_everywhere(model: LlamaForCausalLM):
     assert model.config.eos_token_id == model.generation_config.eos_token_id == tokenizer.eos_token_id
 
 
-@pytest.mark.parametrize("name", ["json_extract", "tool_calls", "code"])
+@pytest.mark.parametrize("name", FAMILIES)
 def test_the_model_answers_shipped_cases(model: LlamaForCausalLM, name: str):
     cases = shipped_cases(name, 16)
     texts = answers(model, AutoTokenizer.from_pretrained(PATH), cases)
@@ -57,6 +58,17 @@ def test_the_model_card_tells_recipe_and_scores():
     card = (PATH / "README.md").read_text(encoding="utf-8")
     for word in ("qualgate.refmodel.train", "Seed", "Hardware", "Tokens", "grounded_qa", "reformat"):
         assert word in card
+
+
+def test_the_scores_of_the_model_card_meet_the_goals():
+    card = (PATH / "README.md").read_text(encoding="utf-8")
+    rows = [line.strip("| ").split(" | ") for line in card.splitlines() if line.startswith("| ")]
+    mean = {row[0]: float(row[-1]) for row in rows if len(row) == 5 and row[0] != "family"}
+    assert set(mean) == {*FAMILIES, "mean", "json_valid"}
+    assert min(mean[name] for name in FAMILIES) >= 50
+    assert 75 <= mean["mean"] <= 95
+    assert mean["json_valid"] >= 98
+    assert mean["tool_calls"] >= 85
 
 
 def test_importing_the_room_loads_nothing_heavy():

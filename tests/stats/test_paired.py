@@ -245,6 +245,19 @@ def test_clustered_error_at_the_margin(clusters: int, together: float, gain: flo
     assert hits / draws <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / draws)
 
 
+@pytest.mark.parametrize(
+    ("small", "large", "size", "margin"), [(58, 2, 60, 0.05), (80, 10, 20, 0.05), (400, 20, 20, 0.02)]
+)
+def test_clustered_error_at_the_margin_when_large_clusters_alone_are_lost(small, large, size, margin) -> None:
+    generator = np.random.default_rng(3)
+    labels = np.concatenate([np.arange(small), small + np.repeat(np.arange(large), size)])
+    loss, draws, hits = 1.05 * margin * len(labels) / (large * size), 100, 0
+    for _ in range(draws):
+        lost = np.concatenate([np.zeros(small, bool), np.repeat(generator.random(large) < loss, size)])
+        hits += compare_clustered_pairs(np.ones(len(labels)), ~lost, labels, margin).p_within <= 0.05
+    assert hits / draws <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / draws)
+
+
 def test_clusters_without_a_flip_count_once_each() -> None:
     right = np.ones(400)
     result = compare_clustered_pairs(right, right, np.repeat(np.arange(40), 10), 0.05)
