@@ -103,7 +103,7 @@ def compare(condition: str, expected: Logits, trials: Sequence[Logits]) -> Cell:
     for left, right in pairs:
         moved = left.argmax(-1) != right.argmax(-1)
         other += int(moved.sum())
-        ties += sum(_near_tie(*pair, TIE) for pair in left[moved].topk(2, dim=-1).values.tolist())
+        ties += sum(_near_tie(best, second, TIE) for best, second in left[moved].topk(2, dim=-1).values.tolist())
     return Cell(
         condition=condition,
         trials=len(trials),
@@ -119,7 +119,7 @@ def near_ties(logits: Logits, k: int) -> float | None:
     """Share of positions whose best two logits are less than k ULP of the best apart. None without positions."""
     found = [text.topk(2, dim=-1).values.tolist() for text in logits if len(text)]
     pairs = [pair for text in found for pair in text]
-    return sum(_near_tie(*pair, k) for pair in pairs) / len(pairs) if pairs else None
+    return sum(_near_tie(best, second, k) for best, second in pairs) / len(pairs) if pairs else None
 
 
 def _near_tie(best: float, second: float, k: int) -> bool:
