@@ -122,7 +122,7 @@ def test_a_model_whose_logits_are_not_numbers_ends_as_an_incomplete_run_and_neve
 def test_a_variant_with_another_tokenizer_is_undecided_never_compared(workspace):
     shutil.copytree(workspace / "model", workspace / "other")
     settings = workspace / "other" / "tokenizer_config.json"
-    settings.write_text(json.dumps(json.loads(settings.read_text()) | {"model_max_length": 99}))
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | {"pad_token": "a"}))
     replaced("gate.yaml", "same: {model: ./model", "same: {model: ./other")(workspace)
     done = qualgate("run", "gate.yaml", cwd=workspace)
     assert done.returncode == Exit.BLOCK, done.stdout + done.stderr
