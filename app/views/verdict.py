@@ -159,8 +159,8 @@ def _sizes(run: RunSummary, variant: str, counts: tuple[FlipCount, ...]) -> None
     help = "scores of every metric; one answer may count under several"
     on_disk = size_text(size.bytes_on_disk) if size else "–"
     cells[0].metric("Weights on disk", on_disk, against, delta_color="off", delta_arrow="off")
-    held = "what is not quantized is held in float32 while it runs"
-    cells[1].metric("Bits a weight in memory", f"{size.effective_bits:.2f}" if size else "–", help=held)
+    held = "in memory; what is not quantized is held in float32 while it runs"
+    cells[1].metric("Bits a weight", f"{size.effective_bits:.2f}" if size else "–", help=held)
     cells[2].metric("Right → wrong", sum(one.lost for one in counts), help=help)
     cells[3].metric("Wrong → right", sum(one.gained for one in counts), help=help)
 
