@@ -1,4 +1,7 @@
-"""From a gate file to the closed list of what a run will do. Nothing is generated here and no torch is loaded."""
+"""From a gate file to the closed list of what a run will do. Nothing is generated here.
+
+Torch is loaded only to check the weights of quantized folders.
+"""
 
 from __future__ import annotations
 
