@@ -17,6 +17,7 @@ from torch import nn
 from qualgate.errors import UsageError
 
 REACHED = 0.9  # rho: a channel's traffic peak counts as covered when calibration reached this much of it
+ROUNDING = 1e-5  # the same token in another batch differs by this much: it is not outside the range
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +67,7 @@ class ComparedInputs(SeenInputs):
             self.square = torch.zeros_like(self.clip, dtype=torch.float64)
         super().see(rows)
         magnitude = rows.abs()
-        self.within += (magnitude <= self.clip).sum(0)
+        self.within += (magnitude <= self.clip * (1 + ROUNDING)).sum(0)
         self.clipped += (magnitude - self.clip).clamp_(min=0).double().square_().sum(0)
         self.square += rows.double().square_().sum(0)
 

@@ -59,7 +59,7 @@ def test_range_outliers_energy_and_centroid_are_what_numpy_makes_of_the_activati
     for site in found.sites:
         a, b = model.inputs(k)[site.site], model.inputs(t)[site.site]
         m = np.abs(a).max(0)
-        within = np.abs(b) <= m.astype(np.float32).astype(np.float64)
+        within = np.abs(b) <= m * (1 + 1e-5)  # the same token, read in another batch, is not outside
         everywhere.append(within.mean(0))
         assert site.range == pytest.approx(within.mean())
         assert site.range_p1 == pytest.approx(np.percentile(within.mean(0), 1))
