@@ -17,6 +17,7 @@ test: $(VENV)/.installed chromium
 install: $(VENV)/.installed
 
 $(VENV)/.installed: pyproject.toml constraints.txt
+	@echo "installing qualgate and its dependencies into $(VENV): a few minutes"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
 	mkdir -p $(VENV)/mapped  # type checkers cannot see packages that an editable install maps to other folders

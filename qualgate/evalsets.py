@@ -18,6 +18,7 @@ from pydantic import Field, field_validator
 
 from qualgate.documents import ABSENT, Document, Fault, Written, as_model, nearest, quote, read_yaml, refuse, stated
 from qualgate.errors import UsageError
+from qualgate.identity import content_hash
 from qualgate.metrics import METRICS, PLANNED
 from qualgate.records import CalibrationSet, Case, Evalset
 
@@ -242,6 +243,7 @@ class _CaseReader:
         self.faults: list[Fault] = []
         self._digest = hashlib.sha256()
         self._first_line: dict[str, int] = {}
+        self._asked: dict[str, tuple[int, Any]] = {}  # what was asked → its first line and that case's cluster
 
     @property
     def sha256(self) -> str:
@@ -256,6 +258,8 @@ class _CaseReader:
                 before = len(self.faults)
                 for message in self._faults_of(body):
                     self._fault(message)
+                if self.header and len(self.faults) == before:
+                    self._fault_copies(body)
                 if len(self.faults) == before:
                     yield Case(evalset=self.name, body=body)
 
@@ -330,6 +334,13 @@ class _CaseReader:
         tags = body.get("tags", [])
         if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
             yield f"`tags` must be a list of texts; {_found(body, 'tags')}"
+
+    def _fault_copies(self, body: dict[str, Any]) -> None:
+        """The same prompt under two ids is one observation, and two would prove twice what was seen once."""
+        asked = content_hash({key: body.get(key) for key in ("messages", "prompt", "tools")})
+        line, cluster = self._asked.setdefault(asked, (self.lines, body.get("cluster")))
+        if line != self.lines and (cluster is None or cluster != body.get("cluster")):
+            self._fault(f"asks what line {line} asks; drop one of them, or give both the same `cluster`")
 
 
 def _found(body: dict[str, Any], key: str) -> str:

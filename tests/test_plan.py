@@ -34,6 +34,7 @@ def gate_file(model, tmp_path) -> Path:
             {
                 "id": f"c{number:03d}",
                 "prompt": "x" * (1 + number % 40),
+                "cluster": f"of {number % 40}",
                 "max_new_tokens": 4 + number % 30,
                 "answer": "y",
             }

@@ -159,7 +159,10 @@ def spawned_workers(parent: int) -> list[int]:
 def grow(workspace: Path, copies: int) -> None:
     """The same cases several times over, under new ids: a run long enough to be interrupted in."""
     cases = [json.loads(line) for line in (workspace / "echo.jsonl").read_text().splitlines()]
-    write_evalset(workspace, [{**case, "id": f"{case['id']}-{copy}"} for copy in range(copies) for case in cases])
+    write_evalset(
+        workspace,
+        [{**case, "id": f"{case['id']}-{copy}", "cluster": case["id"]} for copy in range(copies) for case in cases],
+    )
 
 
 def test_scores_of_an_older_scorer_decide_nothing(judged, monkeypatch):

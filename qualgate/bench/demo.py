@@ -11,6 +11,7 @@ from typing import Any
 
 from qualgate.bench.memory import measure
 from qualgate.bench.shape import described, goal
+from qualgate.errors import UsageError
 
 SEEDS = 20
 DECIDED = (0, 10, 11, 12)
@@ -57,6 +58,8 @@ def _judge(seed: int) -> dict[str, Any]:
         ]
         (folder / "gate.yaml").write_text("\n".join(kept) + "\n", encoding="utf-8")
         done = measure([sys.executable, "-m", "qualgate", "run", str(folder / "gate.yaml"), "--json"])
+        if done.exit not in DECIDED:
+            raise UsageError(f"the run on evalset seed {seed} decided nothing (exit {done.exit}): {done.output[-500:]}")
         report = json.loads(done.output)
         return {
             "seed": seed,

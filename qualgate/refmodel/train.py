@@ -17,7 +17,7 @@ import os
 import random
 import shutil
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -171,8 +171,11 @@ def train(
     updates = optimizers(model, recipe)
     state = Progress()
     checkpoint = out / "checkpoint.pt"
+    given = asdict(recipe) | {"steps": steps}
     if checkpoint.exists():
         saved = torch.load(checkpoint, weights_only=True)
+        if saved["given"] != given:
+            raise SystemExit(f"{checkpoint} is of another recipe or length; give its own again, or another --out")
         model.load_state_dict(saved["model"])
         for optimizer, optimizer_state in zip(updates, saved["optimizers"], strict=True):
             optimizer.load_state_dict(optimizer_state)
@@ -207,9 +210,9 @@ def train(
             )  # fmt: skip
             seen, total_loss = 0, 0.0
         if time.monotonic() - last_save > save_every:
-            save(out, checkpoint, model, tokenizer, updates, state, eval_cases)
+            save(out, checkpoint, model, tokenizer, updates, state, given, eval_cases)
             last_save = time.monotonic()
-    save(out, checkpoint, model, tokenizer, updates, state, eval_cases)
+    save(out, checkpoint, model, tokenizer, updates, state, given, eval_cases)
     return state
 
 
@@ -220,13 +223,20 @@ def save(
     tokenizer: PreTrainedTokenizerFast,
     updates: list[torch.optim.Optimizer],
     state: Progress,
+    given: dict[str, Any],
     eval_cases: int,
 ) -> None:
     out.mkdir(parents=True, exist_ok=True)
     export(out / "model", model, tokenizer)
     partial = checkpoint.with_suffix(".partial")
     torch.save(
-        {"model": model.state_dict(), "optimizers": [u.state_dict() for u in updates], "progress": vars(state)}, partial
+        {
+            "model": model.state_dict(),
+            "optimizers": [u.state_dict() for u in updates],
+            "progress": vars(state),
+            "given": given,
+        },
+        partial,
     )
     os.replace(partial, checkpoint)
     if eval_cases:

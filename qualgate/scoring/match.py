@@ -11,7 +11,7 @@ How `numeric` reads a number, on both sides:
 - ASCII digits; `,` only between groups of three (`1,234`; `1,2` is two numbers); `.` before decimals, `.5` is a number
 - a sign (`+`, `-`, U+2212) counts where a number can start: `5-3` ends in 3, `= -3` in −3; `$`, `€`, `£` or `¥` may
   follow it
-- an exponent of up to three digits (`1e5`); `%` and units are not read: `60%` is 60
+- an exponent (`1e5`; beyond three digits the number is invalid); `%` and units are not read: `60%` is 60
 - digits that continue a word or another number (`x2`, the second point of `1.2.3`) are no number
 - a number of more than 400 digits is invalid; nothing is rounded and the tolerance is 0: 18, 18.0 and 018 are equal
 """
@@ -27,7 +27,7 @@ from qualgate.scoring.outcome import quote, right, wrong
 from qualgate.scoring.text import normalize
 
 EXACT = "exact_match/1"
-NUMERIC = "numeric/2"
+NUMERIC = "numeric/3"
 MAX_DIGITS = 400
 
 # The groups' lookahead keeps `1,234,5678` from matching, and the search linear. Signs and digits after a word are
@@ -37,7 +37,7 @@ _NUMBER = re.compile(
         (?:(?<![A-Za-z0-9_])(?<![0-9]\.)
            (?P<whole>[0-9]{1,3}(?:,[0-9]{3}(?![0-9]))+|[0-9]++)(?P<decimals>\.[0-9]++)?
           |(?<![A-Za-z0-9_.])(?P<fraction>\.[0-9]++))
-        (?P<exponent>[eE][-+]?[0-9]{1,3}(?![0-9A-Za-z]))?""",
+        (?P<exponent>[eE][-+]?(?P<power>[0-9]++)(?![A-Za-z]))?""",
     re.VERBOSE,
 )
 
@@ -66,6 +66,8 @@ def _value(match: re.Match[str]) -> Decimal:
     digits = (match["whole"] or "").replace(",", "") + (match["decimals"] or match["fraction"] or "")
     if len(digits) > MAX_DIGITS:
         raise NoNumber("number_too_long", f"a number of more than {MAX_DIGITS} digits")
+    if len(match["power"] or "") > 3:
+        raise NoNumber("number_too_large", "a number with an exponent of more than three digits")
     return Decimal(("-" if match["sign"] in ("-", "−") else "") + digits + (match["exponent"] or ""))
 
 

@@ -46,7 +46,9 @@ def messages(path: Path) -> list[str]:
 
 def test_a_good_set_is_read_whole(write, tmp_path):
     header = "metrics: [exact_match, numeric]\nnormalizers: [nfc, strip]\nlenient: [code_fence]"
-    path = write([GOOD, {**GOOD, "id": "b", "tags": ["x"], "cluster": "c", "task": "sums"}], header)
+    path = write(
+        [GOOD, {**GOOD, "id": "b", "prompt": "1 + 1 =", "tags": ["x"], "cluster": "c", "task": "sums"}], header
+    )
     found = evalsets.load("./mine.yaml", tmp_path)
     assert evalsets.check(path) == ()
     assert (found.name, found.version, found.metrics) == ("mine", "1", ("exact_match", "numeric"))
@@ -188,7 +190,7 @@ def test_a_wrong_case_is_named_with_its_line(write, metric, case, message):
 )
 def test_a_line_that_is_no_case_is_named(write, line, message):
     raw = json.dumps(GOOD).encode()
-    path = write(raw + b"\n" + line + b"\n" + raw.replace(b'"a"', b'"z"') + b"\n")
+    path = write(raw + b"\n" + line + b"\n" + json.dumps({**GOOD, "id": "z", "prompt": "1 + 1 ="}).encode() + b"\n")
     (found,) = messages(path)
     assert found.startswith("mine.jsonl:2: ")
     assert message in found
@@ -199,7 +201,16 @@ def test_a_byte_order_mark_in_the_cases_is_refused(write):
 
 
 def test_a_duplicate_id_names_the_first(write):
-    assert messages(write([GOOD, {**GOOD, "id": "b"}, GOOD])) == ["mine.jsonl:3: duplicate id 'a'; first on line 1"]
+    assert messages(write([GOOD, {**GOOD, "id": "b", "prompt": "1 + 1 ="}, GOOD])) == [
+        "mine.jsonl:3: duplicate id 'a'; first on line 1"
+    ]
+
+
+def test_one_prompt_under_two_ids_counts_once(write):
+    asks_again = "mine.jsonl:2: asks what line 1 asks; drop one of them, or give both the same `cluster`"
+    assert messages(write([GOOD, {**GOOD, "id": "b"}])) == [asks_again]
+    assert messages(write([{**GOOD, "cluster": "c"}, {**GOOD, "id": "b"}])) == [asks_again]
+    assert messages(write([{**GOOD, "cluster": "c"}, {**GOOD, "id": "b", "cluster": "c"}])) == []
 
 
 def test_an_empty_set_is_refused(write):

@@ -34,6 +34,13 @@ def test_three_steps_in_two_goes_give_the_weights_of_three_steps_in_one(tokenize
     assert all(torch.equal(one[name], two[name]) for name in one)
 
 
+def test_a_checkpoint_is_not_continued_with_another_recipe_or_length(tokenizer, tmp_path: Path):
+    train(tmp_path, TINY, steps=2, stop_after=1, tokenizer=tokenizer)
+    for recipe, steps in ((TINY, 3), (Recipe(**{**vars(TINY), "seed": 1}), 2)):
+        with pytest.raises(SystemExit, match="another recipe or length"):
+            train(tmp_path, recipe, steps=steps, tokenizer=tokenizer)
+
+
 def test_products_in_bfloat16_give_nearly_the_loss_of_float32_and_gradients_in_float32(tokenizer):
     model = build(TINY, tokenizer)
     batch = step_batches(TINY, tokenizer, 0, 0.5)[0]
