@@ -153,6 +153,7 @@ class ArmSpec:
     model: str  # folder with config.json, tokenizer and safetensors
     dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"  # of the weights that are not quantized
     quantize: QuantizeRecipe | None = None
+    kernels: Literal["fused", "torch"] = "fused"  # "torch": packed weights through the torch twin, for `--blame`
 
     @property
     def is_baseline(self) -> bool:
@@ -236,6 +237,7 @@ class Completion:
     e2e: float  # s from the batch's start to this row's last token
     draft_proposed: int = 0  # baseline tokens offered to the variant; 0 = plain decoding
     draft_accepted: int = 0  # of those, tokens the variant would have said itself
+    kernel: str = ""  # what multiplied the packed weights, e.g. "c avx512"; "" where none are packed
 
     @property
     def tpot(self) -> float | None:
@@ -342,6 +344,7 @@ class UnitEvidence:
     status: Literal["done", "error", "missing"]
     values: dict[str, float | None] = field(default_factory=dict)  # scores, and latency.* in seconds
     scorers: dict[str, str] = field(default_factory=dict)  # metric → scorer name and version
+    kernel: str = ""  # what multiplied the packed weights; "" where none are, or before that was stored
     truncated: bool = False
     tokens: int = 0  # of the answer
     cluster: str | None = None
