@@ -47,7 +47,11 @@ def load_quantized(folder: Path, dtype: torch.dtype) -> LoadedCheckpoint:
         module = _submodule(model, name)
         if isinstance(module, nn.Linear):
             _check_shape(folder, name, layer, (module.out_features, module.in_features))
-            _put(model, name, QuantizedLinear(layer.weight, _bias(folder, module, name, layer), layer.activations.to))
+            _put(
+                model,
+                name,
+                QuantizedLinear(layer.weight, _bias(folder, module, name, layer), layer.activations.rounding),
+            )
             packed_bytes += layer.weight.nbytes
         elif isinstance(module, nn.Embedding):
             _check_shape(folder, name, layer, (module.num_embeddings, module.embedding_dim))

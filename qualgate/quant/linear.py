@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 from torch import nn
 
-from qualgate.quant.activations import round_tokens
+from qualgate.quant.activations import Rounding, round_inputs
 from qualgate_kernels.dequantize import dequantize_torch
 from qualgate_kernels.packed import TENSORS, PackedWeight
 
@@ -15,10 +15,12 @@ from qualgate_kernels.packed import TENSORS, PackedWeight
 class QuantizedLinear(nn.Module):
     """y = x @ W.T + bias with W dequantized afresh in every forward: only what is packed is held in memory.
 
-    activations: "int8" or "fp8" rounds x first, one scale a token; "" takes it as it is.
+    activations: how x is rounded first; None takes it as it is.
     """
 
-    def __init__(self, weight: PackedWeight, bias: torch.Tensor | None = None, activations: str = "") -> None:
+    def __init__(
+        self, weight: PackedWeight, bias: torch.Tensor | None = None, activations: Rounding | None = None
+    ) -> None:
         super().__init__()
         self.activations = activations
         self.out_features, self.in_features = weight.shape
@@ -35,10 +37,10 @@ class QuantizedLinear(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[..., in_features] → [..., out_features], in x's dtype."""
-        if self.activations:
-            x = round_tokens(x, self.activations)
+        if self.activations is not None:
+            x = round_inputs(x, self.activations)
         return nn.functional.linear(x, dequantize_torch(self.packed).to(x.dtype), self.bias)
 
     def extra_repr(self) -> str:
-        inputs = f", {self.activations} activations" if self.activations else ""
+        inputs = f", {self.activations.label} activations" if self.activations else ""
         return f"{self.in_features}, {self.out_features}, {self.packed.format}{inputs}"

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from qualgate.engine.job import run_job
 from qualgate.engine.load import check_model, check_weights, load_arm, parameter_count
 from qualgate.errors import NotInThisVersion, UsageError
-from qualgate.quant.activations import round_tokens
+from qualgate.quant.activations import PER_TOKEN, round_inputs
 from qualgate.quant.linear import QuantizedLinear
 from qualgate.quant.readers import read_quantized
 from qualgate.records import ArmSpec, QuantizeRecipe
@@ -201,26 +201,18 @@ def test_inputs_are_rounded_where_the_format_says_so(model, tmp_path):
     token = {"num_bits": 8, "type": "int", "dynamic": True, "strategy": "token", "symmetric": True}
     found = arm(w8a8(model, tmp_path / "w8a8", token), tmp_path).model.model.layers[0].mlp.down_proj
     x = torch.randn(3, 128)
-    expected = torch.nn.functional.linear(round_tokens(x, "int8"), dequantize_torch(found.packed))
+    expected = torch.nn.functional.linear(round_inputs(x, PER_TOKEN["int8"]), dequantize_torch(found.packed))
     assert torch.equal(found(x), expected)
     assert not torch.equal(found(x), torch.nn.functional.linear(x, dequantize_torch(found.packed)))
 
 
 def test_inputs_that_cannot_be_computed_are_refused_before_a_run(model, tmp_path):
-    static = {"num_bits": 8, "type": "int", "dynamic": False, "strategy": "tensor", "symmetric": True}
-    folder = w8a8(model, tmp_path / "static", static)
-    with pytest.raises(NotInThisVersion, match="with scales that calibration fixed"):
+    batch = {"num_bits": 8, "type": "int", "dynamic": True, "strategy": "tensor", "symmetric": True}
+    folder = w8a8(model, tmp_path / "batch", batch)
+    with pytest.raises(NotInThisVersion, match="a row's result would depend on the rows beside it"):
         check_weights(ArmSpec(name="v", model=str(folder)))
-    with pytest.raises(NotInThisVersion, match="with scales that calibration fixed"):
+    with pytest.raises(NotInThisVersion, match="a row's result would depend on the rows beside it"):
         arm(folder, tmp_path)
-
-
-def test_groups_of_a_token_are_rounded_each_by_itself():
-    x = torch.randn(3, 300) * torch.tensor([1.0, 100.0, 0.01]).repeat_interleave(100)
-    found = round_tokens(x, "fp8 g128")
-    for start in (0, 128, 256):
-        part = x[:, start : start + 128]
-        assert torch.equal(found[:, start : start + 128], round_tokens(part, "fp8"))
 
 
 def test_the_baseline_still_loads_as_before(model, tmp_path):

@@ -28,7 +28,8 @@ _READERS: dict[str, Callable[[Source], Iterator[tuple[str, Layer]]]] = {
 _QUANTIZED = (
     ".qweight", ".qzeros", ".g_idx", ".scales", ".weight_packed", ".weight_scale", ".weight_scale_inv", ".SCB",
     "_blocks", "_scales", "._weight_qdata", "._weight_scale", ".weight_zero_point", ".weight_global_scale",
-    ".weight_shape", ".weight.absmax", ".weight.quant_map",
+    ".weight_shape", ".input_scale", ".input_zero_point", ".input_global_scale", ".activation_scale",
+    ".weight.absmax", ".weight.quant_map",
 )  # fmt: skip
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 

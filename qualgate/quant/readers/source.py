@@ -12,6 +12,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from qualgate.errors import UsageError
+from qualgate.quant.activations import Rounding
 from qualgate.quant.formats import Format
 from qualgate.quant.shards import TensorEntry, file_metadata, tensor_entries
 from qualgate_kernels.dequantize import dequantize_torch
@@ -24,8 +25,8 @@ AGAIN = "Fetch or save this checkpoint again."
 class Activations:
     """What a format does to the input of a quantized layer. Not what its weights need: those are read all the same."""
 
-    to: str = ""  # "int8" or "fp8" (e4m3), symmetric, one scale a token; "" = left as they are
-    unsupported: str = ""  # else, in words: what this version cannot compute
+    rounding: Rounding | None = None  # None = left as they are
+    unsupported: str = ""  # else, in words: what cannot be computed, and why
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -65,6 +66,9 @@ class Source:
     def take(self, name: str) -> None:
         """Count a tensor as read that is read by other means or says nothing; it need not be there."""
         self._taken.add(name)
+
+    def taken(self, name: str) -> bool:
+        return name in self._taken
 
     def tensor(self, name: str) -> torch.Tensor:
         """The tensor, memory-mapped. Raises UsageError when it is not there or cannot be read."""
@@ -108,6 +112,19 @@ class Source:
         if not bias.isfinite().all():
             raise UsageError(f"{self.where(name)}: tensor {name} holds NaN or infinite values. {AGAIN}")
         return bias, () if bias.any() else ("a bias of zeros, as AutoGPTQ writes for layers without one",)
+
+    def scale(self, name: str) -> float:
+        """The one number of a tensor, finite and above 0. Raises UsageError naming the tensor."""
+        found = self.tensor(name)
+        number = float(self.expect(name, FLOATS, [1] * found.dim(), "one scale for all inputs"))
+        if not 0 < number < float("inf"):
+            raise UsageError(f"{self.where(name)}: tensor {name} is {number:g}, expected a positive number. {AGAIN}")
+        return number
+
+    def zero_point(self, name: str) -> int:
+        """The one number of a tensor that zero is stored as, counted in codes of 8 bits."""
+        found = self.tensor(name)
+        return int(self.expect(name, (torch.int8,), [1] * found.dim(), "one zero point for all inputs"))
 
     def where(self, name: str) -> Path:
         entry = self.entries.get(name)

@@ -10,6 +10,7 @@ from tokenizers import Tokenizer
 from qualgate.engine.identify import identify
 from qualgate.engine.job import run_job
 from qualgate.engine.load import load_arm
+from qualgate.quant.activations import PER_TOKEN
 from qualgate.quant.readers import read_quantized
 from qualgate.records import ArmSpec, Job, Prompt, UnitKey
 from qualgate_kernels.dequantize import dequantize_torch
@@ -58,10 +59,10 @@ def test_a_librarys_checkpoint_is_decoded_to_the_bit(name):
 
 
 def test_only_the_samples_that_round_their_inputs_say_so():
-    inputs = {name: read_quantized(SAMPLES / name).layers[MODULE].activations.to for name in ROUNDED_TO}
-    assert {name: to for name, to in inputs.items() if to} == {
-        "llmcompressor-smoothquant-w8a8": "int8",
-        "llmcompressor-fp8": "fp8",
+    inputs = {name: read_quantized(SAMPLES / name).layers[MODULE].activations.rounding for name in ROUNDED_TO}
+    assert {name: how for name, how in inputs.items() if how} == {
+        "llmcompressor-smoothquant-w8a8": PER_TOKEN["int8"],
+        "llmcompressor-fp8": PER_TOKEN["fp8"],
     }
 
 
