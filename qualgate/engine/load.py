@@ -42,6 +42,7 @@ class LoadedArm:
     tokenizer: PreTrainedTokenizerBase
     identity: ArmIdentity
     footprint: ArmFootprint
+    kernel: str  # what multiplies its packed weights, see `choose_kernels`
     stop_ids: tuple[int, ...]  # every token that ends an answer
 
 
@@ -140,6 +141,7 @@ def load_arm(spec: ArmSpec, cache_dir: str | Path, sampling: dict[str, Any], *, 
     """
     import torch
 
+    from qualgate.engine.kernels import choose_kernels
     from qualgate.engine.prompts import load_tokenizer
 
     folder = Path(spec.model)
@@ -174,6 +176,7 @@ def load_arm(spec: ArmSpec, cache_dir: str | Path, sampling: dict[str, Any], *, 
         replaced, quantized = _quantize(model, folder, packed)
         on_disk += (packed / "packed.safetensors").stat().st_size - replaced
     torch.nn.Module.to(model, torch.device(device))
+    kernel = choose_kernels(model, spec.kernels)
     held = {tensor.data_ptr(): tensor.nbytes for tensor in (*model.parameters(), *model.buffers())}
     return LoadedArm(
         spec=spec,
@@ -186,6 +189,7 @@ def load_arm(spec: ArmSpec, cache_dir: str | Path, sampling: dict[str, Any], *, 
             quantized_bytes=quantized,
             effective_bits=8 * sum(held.values()) / weights,
         ),
+        kernel=kernel,
         stop_ids=stop_ids(folder),  # from the files alone, so that they are those of the identity
     )
 

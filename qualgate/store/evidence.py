@@ -132,7 +132,9 @@ def _intact(row: AnyRow, said: Sequence[Sequence[Any]]) -> bool:
     *head, kernel, text, token_ids, logprobs, margins, kl = row[_HEAD:-1]
     if None in (text, token_ids, logprobs, margins, kl):
         return False
-    return row.sha256 == seal.digest((*row[:4], *head, *sealed_kernel(kernel), *said), text.encode("utf-8"), token_ids, logprobs, margins, kl)
+    return row.sha256 == seal.digest(
+        (*row[:4], *head, *sealed_kernel(kernel), *said), text.encode("utf-8"), token_ids, logprobs, margins, kl
+    )
 
 
 def _unit_evidence(key: UnitKey, row: AnyRow, said: Sequence[Sequence[Any]]) -> UnitEvidence:

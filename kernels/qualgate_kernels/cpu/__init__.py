@@ -14,7 +14,7 @@ from qualgate_kernels.cpu.library import PATHS, X_TYPES, Library, load
 from qualgate_kernels.dequantize import dequantize_torch
 from qualgate_kernels.packed import PackedWeight
 
-__all__ = ["Prepared", "Unsupported", "available", "matmul", "matmul_torch", "paths", "prepare", "restore"]
+__all__ = ["Prepared", "Unsupported", "available", "matmul", "matmul_torch", "path", "paths", "prepare", "restore"]
 
 
 def available() -> str:
@@ -23,6 +23,12 @@ def available() -> str:
     if isinstance(library, str):
         return f"torch twin: {library}"
     return f"{library.path} (of {', '.join(library.paths)})"
+
+
+def path() -> str:
+    """The instruction-set path that serves; "" without the library."""
+    library = load()
+    return "" if isinstance(library, str) else library.path
 
 
 def paths() -> tuple[str, ...]:
