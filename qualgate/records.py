@@ -14,6 +14,7 @@ FinishReason = Literal["eos", "stop", "length", "abort"]
 VerdictWord = Literal["approve", "block", "review", "undecided", "invalid"]
 RuleStatus = Literal["proven", "broken", "undecided"]
 Tier = Literal["critical", "supporting", "advisory"]
+TWIN = "@torch"  # ends the name of the arm that runs a variant's weights through the torch twin; no variant's can
 
 # ------------------------------------------------------------------------------------------------ evalsets
 
@@ -430,3 +431,4 @@ class Verdict:
     reasons: tuple[str, ...]  # most important first; the first is the one-line reason
     comparisons: tuple[Comparison, ...] = ()
     drift: dict[str, float | None] = field(default_factory=dict)  # shown, ranks and warns; decides by a rule alone
+    cause: str = ""  # of a block, where `--blame` found it: "recipe", "kernel", "kernel and recipe"
