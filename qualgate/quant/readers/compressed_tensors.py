@@ -30,8 +30,19 @@ from qualgate.errors import NotInThisVersion, UsageError
 from qualgate.quant.activations import Rounding
 from qualgate.quant.formats import Format
 from qualgate.quant.readers.patterns import name_fits
-from qualgate.quant.readers.source import AGAIN, FLOATS, Activations, Layer, Source, packed, per_row_words
-from qualgate_kernels.packed import MXFP4_BLOCK, NVFP4_BLOCK, PackedWeight, pack_codes, unpack_codes
+from qualgate.quant.readers.source import (
+    AGAIN,
+    FLOATS,
+    Activations,
+    Layer,
+    Source,
+    as_exponents,
+    float8_codes,
+    int8_codes,
+    packed,
+    per_row_words,
+)
+from qualgate_kernels.packed import MXFP4_BLOCK, NVFP4_BLOCK, PackedWeight, unpack_codes
 
 _PACKED_INT, _PACKED_NVFP4, _PACKED_MXFP4 = "pack-quantized", "nvfp4-pack-quantized", "mxfp4-pack-quantized"
 _INT, _FLOAT, _NAIVE, _MXFP8 = "int-quantized", "float-quantized", "naive-quantized", "mxfp8-quantized"
@@ -153,7 +164,7 @@ def _rounding(source: Source, module: str, args: Any) -> Activations:
     code = {("float", 8): "e4m3", ("float", 4): "e2m1", ("int", 8): "int", ("int", 4): "int"}.get(
         (str(args.get("type")), bits if type(bits) is int else 0)
     )
-    one = {"code": code, "bits": bits, "symmetric": symmetric}
+    one: dict[str, Any] = {"code": code, "bits": bits, "symmetric": symmetric}
     grouped = strategy == "group" and type(size) is int and 0 < size < 2**31
     if code is None or not (symmetric or code == "int"):
         pass
@@ -320,56 +331,32 @@ def _g_idx(source: Source, module: str, columns: int, groups: int) -> torch.Tens
 
 
 def _integers(source: Source, module: str, scheme: Scheme) -> PackedWeight:
-    name, bits = f"{module}.weight", scheme.bits
-    codes = source.expect(name, (torch.int8,), (None, None), "int8 weights")
-    rows, columns = codes.shape
-    half = 2 ** (bits - 1)
-    if not 2 <= bits <= 8 or (codes.numel() and not -half <= int(codes.min()) <= int(codes.max()) < half):
-        raise UsageError(
-            f"{source.where(name)}: tensor {name} holds values from {int(codes.min())} to {int(codes.max())}, but "
-            f"{source.format.where.name} says {bits} bits. {AGAIN}"
-        )
-    shape, group_size, block_rows, said = _grid(source, module, scheme, rows, columns)
+    name = f"{module}.weight"
+    codes = int8_codes(source, name, scheme.bits, source.format.where.name)
+    shape, group_size, block_rows, said = _grid(source, module, scheme, *codes["shape"])
     return packed(
         source,
         name,
-        code="int",
-        bits=bits,
-        shape=(rows, columns),
-        codes=pack_codes((codes.to(torch.int16) + half).to(torch.uint8), bits),
+        **codes,
         scales=_scales(source, module, shape, said),
         group_size=group_size,
         block_rows=block_rows,
-        zero_points=None if scheme.symmetric else _plain_zeros(source, module, bits, shape),
+        zero_points=None if scheme.symmetric else _plain_zeros(source, module, scheme.bits, shape),
     )
 
 
 def _fp8(source: Source, module: str, scheme: Scheme) -> PackedWeight:
     name = f"{module}.weight"
-    weight = source.expect(name, (torch.float8_e4m3fn, torch.float8_e5m2), (None, None), "8-bit float weights")
-    rows, columns = weight.shape
+    codes = float8_codes(source, name)
     if scheme.bits != 8:
         raise UsageError(
             f"{source.where(name)}: tensor {name} holds 8-bit floats, but {source.format.where.name} says "
             f"{scheme.bits} bits. {AGAIN}"
         )
-    shape, group_size, block_rows, said = _grid(source, module, scheme, rows, columns)
-    if scheme.format == _MXFP8:
-        scales = _scales(source, module, shape, said, torch.uint8)
-    else:
-        scales = _scales(source, module, shape, said, *FLOATS, torch.float8_e8m0fnu)
-        scales = scales.view(torch.uint8) if scales.dtype == torch.float8_e8m0fnu else scales
-    return packed(
-        source,
-        name,
-        code="e4m3" if weight.dtype == torch.float8_e4m3fn else "e5m2",
-        bits=8,
-        shape=(rows, columns),
-        codes=weight.contiguous().view(torch.uint8),
-        scales=scales,
-        group_size=group_size,
-        block_rows=block_rows,
-    )
+    shape, group_size, block_rows, said = _grid(source, module, scheme, *codes["shape"])
+    dtypes = (torch.uint8,) if scheme.format == _MXFP8 else (*FLOATS, torch.float8_e8m0fnu)
+    scales = as_exponents(_scales(source, module, shape, said, *dtypes))
+    return packed(source, name, **codes, scales=scales, group_size=group_size, block_rows=block_rows)
 
 
 def _packed_fp4(source: Source, module: str, *, nvfp4: bool) -> PackedWeight:

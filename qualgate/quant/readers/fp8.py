@@ -18,7 +18,7 @@ import torch
 from qualgate.errors import UsageError
 from qualgate.quant.activations import Rounding
 from qualgate.quant.formats import Format
-from qualgate.quant.readers.source import AGAIN, FLOATS, Activations, Layer, Source, packed
+from qualgate.quant.readers.source import AGAIN, FLOATS, Activations, Layer, Source, as_exponents, float8_codes, packed
 
 _SCALES = (*FLOATS, torch.float8_e8m0fnu)
 _LEAST_UE8M0 = 2.0**-22  # DeepSeek's kernels take 1e-4 for the absmax of inputs that are smaller
@@ -68,8 +68,8 @@ def _activations(source: Source, module: str, block: tuple[int, int] | None, sch
 
 def _layer(source: Source, module: str, ending: str, block: tuple[int, int] | None, scheme: Any) -> Layer:
     name, scale_name = f"{module}.weight", f"{module}{ending}"
-    weight = source.expect(name, (torch.float8_e4m3fn, torch.float8_e5m2), (None, None))
-    rows, columns = weight.shape
+    codes = float8_codes(source, name)
+    rows, columns = codes["shape"]
     scales = source.tensor(scale_name)
     if block is not None and ending == ".weight_scale_inv":
         shape = (-(-rows // block[0]), -(-columns // block[1]))
@@ -88,11 +88,8 @@ def _layer(source: Source, module: str, ending: str, block: tuple[int, int] | No
         weight=packed(
             source,
             name,
-            code="e4m3" if weight.dtype == torch.float8_e4m3fn else "e5m2",
-            bits=8,
-            shape=(rows, columns),
-            codes=weight.contiguous().view(torch.uint8),
-            scales=(scales.view(torch.uint8) if scales.dtype == torch.float8_e8m0fnu else scales).contiguous(),
+            **codes,
+            scales=as_exponents(scales),
             group_size=group_size,
             block_rows=block_rows,
         ),

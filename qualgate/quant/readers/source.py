@@ -16,7 +16,7 @@ from qualgate.quant.activations import Rounding
 from qualgate.quant.formats import Format
 from qualgate.quant.shards import TensorEntry, file_metadata, tensor_entries
 from qualgate_kernels.dequantize import dequantize_torch
-from qualgate_kernels.packed import PackedWeight
+from qualgate_kernels.packed import PackedWeight, pack_codes
 
 AGAIN = "Fetch or save this checkpoint again."
 
@@ -179,6 +179,36 @@ def packed(source: Source, name: str, *, any_scale: bool = False, **fields: Any)
             f"{where}: {name} has a tensor scale of {float(weight.tensor_scale):g}, expected a positive number. {AGAIN}"
         )
     return weight
+
+
+def float8_codes(source: Source, name: str) -> dict[str, Any]:
+    """The code, bits, shape and codes of a PackedWeight, from a tensor of 8-bit floats."""
+    weight = source.expect(name, (torch.float8_e4m3fn, torch.float8_e5m2), (None, None), "8-bit float weights")
+    return {
+        "code": "e4m3" if weight.dtype == torch.float8_e4m3fn else "e5m2",
+        "bits": 8,
+        "shape": tuple(weight.shape),
+        "codes": weight.contiguous().view(torch.uint8),
+    }
+
+
+def int8_codes(source: Source, name: str, bits: int, said_by: str) -> dict[str, Any]:
+    """The same, from a tensor of int8 that holds one signed code of `bits` each, as `said_by` has it."""
+    codes = source.expect(name, (torch.int8,), (None, None), "int8 weights")
+    half = 2 ** (bits - 1)
+    low, high = (int(codes.min()), int(codes.max())) if codes.numel() else (0, 0)
+    if not 2 <= bits <= 8 or not -half <= low <= high < half:
+        raise UsageError(
+            f"{source.where(name)}: tensor {name} holds values from {low} to {high}, but {said_by} says {bits} bits. "
+            f"{AGAIN}"
+        )
+    unsigned = (codes.to(torch.int16) + half).to(torch.uint8)
+    return {"code": "int", "bits": bits, "shape": tuple(codes.shape), "codes": pack_codes(unsigned, bits)}
+
+
+def as_exponents(scales: torch.Tensor) -> torch.Tensor:
+    """E8M0 as PackedWeight holds it, in uint8; other scales as they are."""
+    return (scales.view(torch.uint8) if scales.dtype == torch.float8_e8m0fnu else scales).contiguous()
 
 
 def _weighs(weight: PackedWeight, zero: torch.Tensor) -> bool:

@@ -22,8 +22,8 @@ import torch
 
 from qualgate.errors import NotInThisVersion, UsageError
 from qualgate.quant.activations import Rounding
-from qualgate.quant.readers.source import AGAIN, FLOATS, Activations, Layer, Source, packed
-from qualgate_kernels.packed import NVFP4_BLOCK, PackedWeight, pack_codes
+from qualgate.quant.readers.source import AGAIN, FLOATS, Activations, Layer, Source, float8_codes, int8_codes, packed
+from qualgate_kernels.packed import NVFP4_BLOCK, PackedWeight
 
 
 def read(source: Source) -> Iterator[tuple[str, Layer]]:
@@ -148,35 +148,14 @@ def _block(source: Source, module: str, attributes: dict[str, Any], rows: int, c
 
 
 def _integers(source: Source, module: str, attributes: dict[str, Any], parts: tuple[str, ...]) -> PackedWeight:
-    name = f"{module}._weight_qdata"
-    codes = source.expect(name, (torch.int8,), (None, None))
-    rows, columns = codes.shape
-    bits = _bits(source, module, attributes)
-    half = 2 ** (bits - 1)
-    if codes.numel() and not -half <= int(codes.min()) <= int(codes.max()) < half:
-        raise UsageError(
-            f"{source.where(name)}: tensor {name} holds values from {int(codes.min())} to {int(codes.max())}, but its "
-            f"header says {bits} bits. {AGAIN}"
-        )
-    high, wide = _block(source, module, attributes, rows, columns)
-    shape = (rows // high, columns // wide)
-    words = f"{rows} x {columns} in blocks of {high} x {wide}"
-    scales = source.expect(f"{module}._weight_scale", FLOATS, shape, words)
+    name, bits = f"{module}._weight_qdata", _bits(source, module, attributes)
+    codes = int8_codes(source, name, bits, "its header")
+    scales, sharing = _scales(source, module, attributes, codes["shape"])
     zeros = None
     if "zero_point" in parts:
-        found = source.expect(f"{module}._weight_zero_point", (torch.int8,), shape, words)
-        zeros = (found.to(torch.int16) + half).contiguous() if found.any() else None
-    return packed(
-        source,
-        name,
-        code="int",
-        bits=bits,
-        shape=(rows, columns),
-        codes=pack_codes((codes.to(torch.int16) + half).to(torch.uint8), bits),
-        scales=scales.contiguous(),
-        zero_points=zeros,
-        **_sharing(high, wide, rows, columns),
-    )
+        found = source.expect(f"{module}._weight_zero_point", (torch.int8,), tuple(scales.shape), "like the scales")
+        zeros = (found.to(torch.int16) + 2 ** (bits - 1)).contiguous() if found.any() else None
+    return packed(source, name, **codes, scales=scales, zero_points=zeros, **sharing)
 
 
 def _bits(source: Source, module: str, attributes: dict[str, Any]) -> int:
@@ -192,26 +171,20 @@ def _bits(source: Source, module: str, attributes: dict[str, Any]) -> int:
 
 def _floats(source: Source, module: str, attributes: dict[str, Any], parts: tuple[str, ...]) -> PackedWeight:
     name = f"{module}._weight_qdata"
-    weight = source.expect(name, (torch.float8_e4m3fn, torch.float8_e5m2), (None, None))
-    rows, columns = weight.shape
+    codes = float8_codes(source, name)
+    scales, sharing = _scales(source, module, attributes, codes["shape"])
+    return packed(source, name, **codes, scales=scales, **sharing)
+
+
+def _scales(
+    source: Source, module: str, attributes: dict[str, Any], shape: tuple[int, int]
+) -> tuple[torch.Tensor, dict[str, Any]]:
+    """(the scales, group_size and block_rows); a block as wide or high as the weight is "all of it"."""
+    rows, columns = shape
     high, wide = _block(source, module, attributes, rows, columns)
     words = f"{rows} x {columns} in blocks of {high} x {wide}"
     scales = source.expect(f"{module}._weight_scale", FLOATS, (rows // high, columns // wide), words)
-    return packed(
-        source,
-        name,
-        code="e4m3" if weight.dtype == torch.float8_e4m3fn else "e5m2",
-        bits=8,
-        shape=(rows, columns),
-        codes=weight.contiguous().view(torch.uint8),
-        scales=scales.contiguous(),
-        **_sharing(high, wide, rows, columns),
-    )
-
-
-def _sharing(high: int, wide: int, rows: int, columns: int) -> dict[str, Any]:
-    """group_size and block_rows; a block as wide or high as the weight is "all of it"."""
-    return {
+    return scales.contiguous(), {
         "group_size": 0 if wide == columns else wide,
         "block_rows": 0 if high == rows and wide == columns and rows > 1 else high,
     }
