@@ -50,6 +50,7 @@ class Library:
     handle: ctypes.CDLL
     paths: tuple[str, ...]  # what this processor has, best last
     path: str  # what serves where none is asked for
+    vnni: bool  # int8 products by dpbusd, else by plain C
 
     def matmul(self, x: torch.Tensor, weight: Prepared, threads: int, path: str) -> torch.Tensor:
         """x [M, K], contiguous, float32 or bfloat16 → [M, N]. MemoryError, or RuntimeError if C refuses."""
@@ -78,15 +79,21 @@ def load() -> Library | str:
         return "not compiled: no C compiler when qualgate was installed"
     try:
         handle = ctypes.CDLL(str(found[0]))
-        has = handle.qualgate_paths()
+        has, vnni = handle.qualgate_paths(), bool(handle.qualgate_has_vnni())
     except (OSError, AttributeError) as error:
         return f"not loaded: {error}"
     pointer, int64 = ctypes.c_void_p, ctypes.c_int64
-    handle.qualgate_matmul.argtypes = [pointer, pointer, ctypes.c_int, int64, pointer, ctypes.c_int, ctypes.c_int]
+    integer = ctypes.c_int
+    handle.qualgate_matmul.argtypes = [pointer, pointer, integer, int64, pointer, integer, integer]
+    handle.qualgate_matmul_int8.argtypes = [
+        pointer, int64, pointer, pointer, int64, int64, int64, pointer, pointer, int64, pointer, integer, integer
+    ]
+    handle.qualgate_read.argtypes, handle.qualgate_read.restype = [pointer, int64, integer], ctypes.c_uint64
     paths = tuple(name for name, number in PATHS.items() if has >> number & 1)
     if chosen and chosen not in paths:
         return f"{CHOICE}={chosen}: this processor has {', '.join(paths)}"
-    return Library(handle, paths, chosen or paths[-1])
+    path = chosen or paths[-1]
+    return Library(handle, paths, path, vnni and path.startswith("avx512"))
 
 
 def check(code: int) -> None:
@@ -94,6 +101,14 @@ def check(code: int) -> None:
         raise MemoryError("CPU kernels: out of memory")
     if code:
         raise RuntimeError(f"CPU kernels: {ERRORS.get(code, code)}")
+
+
+def read(tensor: torch.Tensor, threads: int) -> int:
+    """Read a contiguous tensor once, for the memory's speed: the exclusive or of its 8-byte words."""
+    library = load()
+    if not isinstance(library, Library) or not tensor.is_contiguous() or tensor.nbytes % 256 or threads < 1:
+        raise ValueError("read: expected the compiled kernels, a contiguous tensor of whole 256 bytes, threads >= 1")
+    return library.handle.qualgate_read(tensor.data_ptr(), tensor.nbytes, threads)
 
 
 def _described(weight: Prepared) -> _Weight:

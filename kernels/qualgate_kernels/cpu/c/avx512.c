@@ -203,7 +203,8 @@ INLINE __m512i table_of(const weight_t *w, const int how) {
         const int64_t padded = w->segments * w->segment, step = segment_bytes(w);                                     \
         const uint8_t *codes = w->codes + block * w->segments * step;                                                 \
         const uint8_t *x = rows->x;                                                                                   \
-        if (rows->count <= 4) {                                                                                       \
+        const int direct = bits == 2 || bits == 4 || bits == 8; /* others: more code than the panel costs them */     \
+        if (direct && rows->count <= 4) {                                                                             \
             switch (tile_rows(rows->count)) {                                                                         \
             case 1: TILE_OF(w, block, 0, w->segments, codes, x, rows->sums, acc, how, bits, 1, table); return;        \
             case 2: TILE_OF(w, block, 0, w->segments, codes, x, rows->sums, acc, how, bits, 2, table); return;        \

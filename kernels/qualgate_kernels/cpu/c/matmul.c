@@ -1,17 +1,12 @@
 /* Entry points: check what came, lay x out in tiles, share blocks of columns among threads, write what they give. */
+#include "floats.h"
 #include "pool.h"
 #include "weight.h"
 #include <stdlib.h>
 #include <string.h>
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
 #define EXPORT __attribute__((visibility("default")))
-#define CHUNK (32 * TILE)      /* rows that share one unpacking of a panel; their sums stay in the L2 cache */
-#define ALONE (1 << 18)        /* multiply-adds below which waking a thread costs more than it brings */
-
-enum { DONE, BAD_WEIGHT, BAD_ARGUMENT, NO_MEMORY, NO_PATH };
+#define CHUNK (32 * TILE) /* rows that share one unpacking of a panel; their sums stay in the L2 cache */
 
 static block_fn *block_of(int path) {
     switch (path) {
@@ -39,25 +34,6 @@ EXPORT int qualgate_paths(void) {
     }
 #endif
     return found;
-}
-
-/* Subnormals and rounding as IEEE 754 has them, whatever the calling thread was set to: every thread rounds alike. */
-static unsigned plain_floats(void) {
-#if defined(__x86_64__)
-    unsigned before = _mm_getcsr();
-    _mm_setcsr(0x1F80);
-    return before;
-#else
-    return 0;
-#endif
-}
-
-static void restore_floats(unsigned before) {
-#if defined(__x86_64__)
-    _mm_setcsr(before);
-#else
-    (void)before;
-#endif
 }
 
 static int sound(const weight_t *w) {

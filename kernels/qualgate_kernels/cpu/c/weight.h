@@ -20,10 +20,12 @@
 #define BLOCK 64
 #define STRIP 16
 #define SEGMENT_MAX 128
+#define ALONE (1 << 18) /* multiply-adds below which waking a thread costs more than it brings */
 #define TILE 6 /* rows that share a pass over a panel; 6 x 4 accumulators fill the AVX-512 registers */
 
 enum { CODE_INT, CODE_E2M1, CODE_E4M3, CODE_E5M2 };
 enum { SCALE_F32, SCALE_BF16, SCALE_F16, SCALE_E8M0 };
+enum { DONE, BAD_WEIGHT, BAD_ARGUMENT, NO_MEMORY, NO_PATH }; /* what entry points return */
 enum { X_F32, X_BF16 };
 enum { PATH_BEST, PATH_SCALAR, PATH_AVX2, PATH_AVX512, PATH_AVX512_BF16, PATHS };
 
