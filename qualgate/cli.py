@@ -74,19 +74,25 @@ def demo(
 
 
 @app.command()
-def run(gate_file: GateFileArgument, as_json: JsonOption = False) -> None:
+def run(
+    gate_file: GateFileArgument,
+    blame: Annotated[
+        bool, typer.Option("--blame", help="also run packed weights through the torch twin: recipe or kernel?")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
     """Generate with the baseline and every variant, score, store, decide. Interrupted, run it again: it resumes."""
-    _run(gate_file, as_json)
+    _run(gate_file, as_json, blame=blame)
 
 
-def _run(gate_file: Path, as_json: bool) -> None:
+def _run(gate_file: Path, as_json: bool, *, blame: bool = False) -> None:
     from qualgate import run as main_path
     from qualgate.config import load_gate_file
     from qualgate.report.progress import shown_progress
 
     gate = load_gate_file(gate_file)
     with shown_progress() as progress:
-        outcome = main_path.run(gate, progress)
+        outcome = main_path.run(gate, progress, blame=blame)
     if outcome.resumed:
         typer.echo(f"resumed run {outcome.run_id}", err=True)
     for failure in outcome.failures:

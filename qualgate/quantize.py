@@ -174,6 +174,7 @@ def sensitivity(
 
     from qualgate.engine.calibration import calibration_pairs
     from qualgate.engine.divergence import Reference
+    from qualgate.quant.activations import PER_TOKEN
     from qualgate.quant.checkpoint import float_model, linear_names
     from qualgate.quant.linear import QuantizedLinear
     from qualgate.quant.packing import quantize_weight
@@ -196,7 +197,7 @@ def sensitivity(
         holder = floats.get_submodule(parent)
         module: Any = getattr(holder, attribute)
         packed = quantize_weight(module.weight.detach(), own, name, dtype=getattr(torch, dtype))
-        setattr(holder, attribute, QuantizedLinear(packed, module.bias, own.activations))
+        setattr(holder, attribute, QuantizedLinear(packed, module.bias, PER_TOKEN[own.activations]))
         divergence = reference.against(floats)
         setattr(holder, attribute, module)
         found.append(

@@ -14,6 +14,7 @@ FinishReason = Literal["eos", "stop", "length", "abort"]
 VerdictWord = Literal["approve", "block", "review", "undecided", "invalid"]
 RuleStatus = Literal["proven", "broken", "undecided"]
 Tier = Literal["critical", "supporting", "advisory"]
+TWIN = "@torch"  # ends the name of the arm that runs a variant's weights through the torch twin; no variant's can
 
 # ------------------------------------------------------------------------------------------------ evalsets
 
@@ -153,6 +154,7 @@ class ArmSpec:
     model: str  # folder with config.json, tokenizer and safetensors
     dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"  # of the weights that are not quantized
     quantize: QuantizeRecipe | None = None
+    kernels: Literal["fused", "torch"] = "fused"  # "torch": packed weights through the torch twin, for `--blame`
 
     @property
     def is_baseline(self) -> bool:
@@ -236,6 +238,7 @@ class Completion:
     e2e: float  # s from the batch's start to this row's last token
     draft_proposed: int = 0  # baseline tokens offered to the variant; 0 = plain decoding
     draft_accepted: int = 0  # of those, tokens the variant would have said itself
+    kernel: str = ""  # what multiplied the packed weights, e.g. "c avx512"; "" where none are packed
 
     @property
     def tpot(self) -> float | None:
@@ -342,6 +345,7 @@ class UnitEvidence:
     status: Literal["done", "error", "missing"]
     values: dict[str, float | None] = field(default_factory=dict)  # scores, and latency.* in seconds
     scorers: dict[str, str] = field(default_factory=dict)  # metric → scorer name and version
+    kernel: str = ""  # what multiplied the packed weights; "" where none are, or before that was stored
     truncated: bool = False
     tokens: int = 0  # of the answer
     cluster: str | None = None
@@ -427,3 +431,4 @@ class Verdict:
     reasons: tuple[str, ...]  # most important first; the first is the one-line reason
     comparisons: tuple[Comparison, ...] = ()
     drift: dict[str, float | None] = field(default_factory=dict)  # shown, ranks and warns; decides by a rule alone
+    cause: str = ""  # of a block, where `--blame` found it: "recipe", "kernel", "kernel and recipe"

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from qualgate import evalsets
 from qualgate.config import GateFile
-from qualgate.engine.load import check_model, choose_device, identify
+from qualgate.engine.load import check_model, choose_device, identify, recognise
 from qualgate.errors import EvidenceMissing, Exit, InfrastructureError, Interrupted, UsageError
 from qualgate.gate.verdict import decide, overall_exit
 from qualgate.plan import artifacts_folder, make_plan, sampling_settings
-from qualgate.records import Case, Evalset, Job, JobFailure, JobResult, Plan, RunEvidence, Score, UnitKey, Verdict
+from qualgate.records import TWIN, Case, Evalset, Job, JobFailure, JobResult, Plan, RunEvidence, Score, UnitKey, Verdict
 from qualgate.scoring import score, scorer_versions
 from qualgate.store import queries, runs
 from qualgate.store.database import Store, open_store
@@ -35,9 +35,12 @@ class Outcome:
     failures: tuple[str, ...]  # one line for each job the machinery could not run
 
 
-def run(gate: GateFile, progress: Progress = lambda arm, done, total: None) -> Outcome:
-    """Judge every variant of the gate file. Ctrl-C or SIGTERM stops it cleanly; called again, it resumes."""
-    plan = make_plan(gate)
+def run(gate: GateFile, progress: Progress = lambda arm, done, total: None, *, blame: bool = False) -> Outcome:
+    """Judge every variant of the gate file. Ctrl-C or SIGTERM stops it cleanly; called again, it resumes.
+
+    blame: run packed weights through the torch twin as well, so that a block names its cause.
+    """
+    plan = make_plan(with_twins(gate) if blame else gate)
     with open_store(gate.store_url) as store, _sole_coordinator(Path(plan.artifacts)), _stop_requested() as stop:
         record = runs.begin(store, plan)
         failures = generate(plan, record, store, gate, progress, stop)
@@ -53,6 +56,15 @@ def run(gate: GateFile, progress: Progress = lambda arm, done, total: None) -> O
         resumed=record.resumed,
         failures=failures,
     )
+
+
+def with_twins(gate: GateFile) -> GateFile:
+    """Beside each variant with packed weights an arm that runs them through the torch twin. UsageError without any."""
+    packed = [arm for arm in gate.variants if arm.quantize or recognise(Path(arm.model)) is not None]
+    if not packed:
+        raise UsageError("--blame compares kernels, and no variant of this gate file has quantized weights.")
+    twins = [replace(arm, name=f"{arm.name}{TWIN}", kernels="torch") for arm in packed]
+    return replace(gate, variants=(*gate.variants, *twins))
 
 
 def generate(
@@ -153,7 +165,7 @@ def newest_run_of(store: Store, gate: GateFile) -> str:
 
 def _changes_since(run: queries.RunSummary, gate: GateFile) -> tuple[str, ...]:
     """What the gate file names today and the run did not judge, one line each."""
-    then = {arm.name: arm for arm in run.arms}
+    then = {arm.name: arm for arm in run.arms if not arm.name.endswith(TWIN)}
     now = {arm.name: arm for arm in (gate.baseline, *gate.variants)}
     changes = [f"{name} is in the gate file and was not in run {run.run_id}" for name in now if name not in then]
     changes += [f"{name} was in run {run.run_id} and is not in the gate file" for name in then if name not in now]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -11,25 +10,16 @@ from typer.testing import CliRunner
 from qualgate.cli import app
 from qualgate.errors import UsageError
 from tests.tiny_models import save_tiny_model
-
-
-def write(folder: Path, name: str, header: str, texts: list[str]) -> str:
-    cases = [
-        {"id": f"{name}-{index}", "prompt": text, "answer": "Yes.", "max_new_tokens": 4}
-        for index, text in enumerate(texts)
-    ]
-    (folder / f"{name}.jsonl").write_text("".join(json.dumps(case) + "\n" for case in cases))
-    (folder / f"{name}.yaml").write_text(f"name: {name}\nversion: 1\n{header}\n")
-    return str(folder / f"{name}.yaml")
+from tests.tiny_sets import CALIBRATION, write_set
 
 
 @pytest.fixture
 def command(tmp_path):
     model = save_tiny_model(tmp_path / "model")
-    calibration = write(tmp_path, "learned", "kind: calibration", ["A first text.", "A second one."])
+    calibration = write_set(tmp_path, "learned", ["A first text.", "A second one."], CALIBRATION)
 
     def run(texts: list[str], *options: str):
-        exam = write(tmp_path, "exam", "metrics: [exact_match]", texts)
+        exam = write_set(tmp_path, "exam", texts)
         return CliRunner().invoke(app, ["evalset", "coverage", calibration, exam, "--model", str(model), *options])
 
     return run

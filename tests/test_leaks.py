@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from qualgate.errors import UsageError
 from qualgate.plan import make_plan
 from qualgate.quant.recipes import parse_recipe
 from tests.tiny_models import save_tiny_model
+from tests.tiny_sets import CALIBRATION, write_set
 
 GATE = """\
 version: 1
@@ -27,19 +27,10 @@ gate:
 """
 
 
-def write(folder: Path, name: str, header: str, texts: list[str]) -> None:
-    cases = [
-        {"id": f"{name}-{index}", "prompt": text, "answer": "Yes.", "max_new_tokens": 4}
-        for index, text in enumerate(texts)
-    ]
-    (folder / f"{name}.jsonl").write_text("".join(json.dumps(case) + "\n" for case in cases))
-    (folder / f"{name}.yaml").write_text(f"name: {name}\nversion: 1\n{header}\n")
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    write(tmp_path, "learned", "kind: calibration", ["A first text.", "A second one."])
-    write(tmp_path, "exam", "metrics: [exact_match]", ["Something else."])
+    write_set(tmp_path, "learned", ["A first text.", "A second one."], CALIBRATION)
+    write_set(tmp_path, "exam", ["Something else."])
     return tmp_path
 
 
@@ -47,7 +38,7 @@ def test_a_plan_whose_calibration_holds_an_evaluation_case_is_refused(folder):
     save_tiny_model(folder / "model")
     (folder / "gate.yaml").write_text(GATE)
     assert len(make_plan(load_gate_file(folder / "gate.yaml")).arms) == 2
-    write(folder, "exam", "metrics: [exact_match]", ["Something else.", "a SECOND one"])
+    write_set(folder, "exam", ["Something else.", "a SECOND one"])
     with pytest.raises(UsageError, match=r"1 evaluation cases .* exam/exam-1 among them"):
         make_plan(load_gate_file(folder / "gate.yaml"))
 

@@ -12,6 +12,7 @@ from qualgate.provenance import EVIDENCE, card_rows
 from qualgate.quant.recipes import parse_recipe
 from qualgate.quantize import quantize
 from tests.tiny_models import save_tiny_model
+from tests.tiny_sets import CALIBRATION, write_set
 
 
 @pytest.fixture(scope="module")
@@ -19,20 +20,11 @@ def model(tmp_path_factory) -> Path:
     return save_tiny_model(tmp_path_factory.mktemp("tiny"))
 
 
-def write(folder: Path, name: str, header: str, texts: list[str]) -> None:
-    cases = [
-        {"id": f"{name}-{index}", "prompt": text, "answer": "Yes.", "max_new_tokens": 4}
-        for index, text in enumerate(texts)
-    ]
-    (folder / f"{name}.jsonl").write_text("".join(json.dumps(case) + "\n" for case in cases))
-    (folder / f"{name}.yaml").write_text(f"name: {name}\nversion: 1\n{header}\n")
-
-
 @pytest.fixture
 def sets(tmp_path: Path) -> Path:
-    write(tmp_path, "learned", "kind: calibration", ["A first text.", "A second one.", "A third, and longer."])
-    write(tmp_path, "exam", "metrics: [exact_match]", ["Something else.", "And more!"])
-    write(tmp_path, "leaky", "metrics: [exact_match]", ["Something else.", "A second one."])
+    write_set(tmp_path, "learned", ["A first text.", "A second one.", "A third, and longer."], CALIBRATION)
+    write_set(tmp_path, "exam", ["Something else.", "And more!"])
+    write_set(tmp_path, "leaky", ["Something else.", "A second one."])
     return tmp_path
 
 

@@ -74,6 +74,26 @@ def test_the_report_is_the_same_bytes_each_time_and_json_for_machines(judged):
     assert json.loads(written) == body
 
 
+def test_blame_runs_the_torch_twin_too_and_names_the_cause_of_a_block(workspace):
+    done = qualgate("run", "gate.yaml", "--blame", "--json", cwd=workspace)
+    assert done.returncode == Exit.BLOCK, done.stderr
+    body = json.loads(done.stdout)
+    causes = {verdict["variant"]: verdict["cause"] for verdict in body["verdicts"]}
+    assert causes == {"same": "", "int2": "recipe"}
+    kernels = {arm["name"]: arm["kernels"] for arm in body["arms"]}
+    assert kernels["int2@torch"] == ["torch twin: asked for"]
+    assert kernels["int2"] != kernels["int2@torch"]
+    again = qualgate("gate", "gate.yaml", "--json", cwd=workspace)  # the gate file does not name the twin
+    assert json.loads(again.stdout)["verdicts"] == body["verdicts"]
+
+
+def test_blame_without_quantized_weights_is_refused(workspace):
+    file = workspace / "gate.yaml"
+    file.write_text("\n".join(line for line in file.read_text().splitlines() if "int2" not in line))
+    done = qualgate("run", "gate.yaml", "--blame", cwd=workspace)
+    assert (done.returncode, "no variant of this gate file has quantized weights" in done.stderr) == (Exit.USAGE, True)
+
+
 def test_gate_decides_again_from_the_store_without_generating(judged):
     folder, _ = judged
     before = rows(folder, "select count(*) from units")

@@ -19,7 +19,7 @@ from qualgate_app.text import (
 
 from qualgate.errors import UsageError
 from qualgate.numbers import bounds_text, difference_text, flips_text, ms_text, size_text, value_text
-from qualgate.records import Verdict
+from qualgate.records import TWIN, Verdict
 from qualgate.store.decisions import Action
 from qualgate.store.queries import Answer, CaseDetail, Flip, FlipCount, RunSummary, StoredVerdict
 
@@ -36,7 +36,7 @@ MEANING = {
 
 def show() -> None:
     run = data.run_summary(_asked("run") or data.latest_run())
-    names = [arm.name for arm in run.arms[1:]]
+    names = [arm.name for arm in run.arms[1:] if not arm.name.endswith(TWIN)]
     variant = _asked("variant") or names[0]
     if variant not in names:
         raise UsageError(f"run {run.run_id} has no variant {variant!r}. It has: {', '.join(names)}.")
@@ -331,6 +331,7 @@ def _more(run: RunSummary, found: StoredVerdict) -> None:
                 [
                     "arm",
                     "weights",
+                    "kernel",
                     "on disk",
                     "model",
                     "done",
@@ -344,6 +345,7 @@ def _more(run: RunSummary, found: StoredVerdict) -> None:
                     (
                         escape(arm.name),
                         escape(arm.weights),
+                        escape(", ".join(arm.kernels) or "–"),
                         size_text(arm.footprint.bytes_on_disk) if arm.footprint else "–",
                         escape(arm.spec.model),
                         f"{arm.done:,} / {arm.expected:,}",
@@ -356,7 +358,7 @@ def _more(run: RunSummary, found: StoredVerdict) -> None:
                     )
                     for arm in run.arms
                 ],
-                numbers=(2, 4, 5),
+                numbers=(3, 5, 6),
             )
         )
     with st.expander("Gate file"):

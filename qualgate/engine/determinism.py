@@ -14,7 +14,7 @@ import torch
 
 from qualgate.engine.cache import new_cache
 from qualgate.engine.forward import Decoder, open_decoder, pad
-from qualgate.quant.stability import ulp, ulp_distance
+from qualgate.quant.stability import softmax_sum_error, ulp, ulp_distance
 from qualgate.records import ArmSpec, Case
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ class DeterminismMatrix:
     cells: tuple[Cell, ...]
     positions: int
     near_tie_share: dict[str, float | None]  # k → share of positions whose best two logits are less than k ULP apart
+    softmax_sum_error: float | None  # how far a position's probabilities are from a sum of 1, at worst
 
     @property
     def repeatable(self) -> bool:
@@ -92,6 +93,7 @@ def determinism_matrix(
         cells=tuple(cells),
         positions=sum(map(len, alone)),
         near_tie_share={str(k): near_ties(alone, k) for k in (1, 4)},
+        softmax_sum_error=softmax_sum_error(alone),
     )
 
 

@@ -168,6 +168,7 @@ def _completions(
             e2e=last[row],
             draft_proposed=proposed[row],
             draft_accepted=accepted[row],
+            kernel=arm.kernel,
         )
         for row, (prompt, answer) in enumerate(zip(job.prompts, answers, strict=True))
     )

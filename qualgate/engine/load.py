@@ -42,6 +42,7 @@ class LoadedArm:
     tokenizer: PreTrainedTokenizerBase
     identity: ArmIdentity
     footprint: ArmFootprint
+    kernel: str  # what multiplies its packed weights, see `choose_kernels`
     stop_ids: tuple[int, ...]  # every token that ends an answer
 
 
@@ -107,10 +108,10 @@ def parameter_count(folder: Path) -> int:
 
 def check_weights(spec: ArmSpec, *, quantized_baseline: bool = False) -> None:
     """Raise UsageError when `spec`'s model is a quantized checkpoint that is damaged, contradicts itself, cannot be run
-    here, is to be quantized once more, or is the baseline without `quantized_baseline`. Full-precision models pass as
-    they are: loading says the rest.
+    here, does not fit its architecture, is to be quantized once more, or is the baseline without `quantized_baseline`.
+    Full-precision models pass as they are: loading says the rest.
 
-    Every packed layer is read, one at a time, which needs torch.
+    Every packed layer is read, one at a time, and put into the model without its numbers, which needs torch.
     """
     folder = Path(spec.model)
     with readable(folder):
@@ -127,9 +128,19 @@ def check_weights(spec: ArmSpec, *, quantized_baseline: bool = False) -> None:
             raise UsageError(
                 f"{folder} is a quantized checkpoint ({format.method}) already. Quantize the model it was made from."
             )
-        from qualgate.quant.readers.checkpoint import check_layers
+        import torch
 
-        check_layers(folder)
+        from qualgate.engine.quantized import load_quantized
+
+        _refuse_packed_head(spec, load_quantized(folder, torch.float32, weightless=True).model)
+
+
+def _refuse_packed_head(spec: ArmSpec, model: PreTrainedModel) -> None:
+    head = model.get_output_embeddings()
+    if spec.is_baseline and head is not None and next(head.parameters(), None) is None:
+        raise NotInThisVersion(
+            f"{spec.model}: its output head is quantized, and a baseline's must be a float: drift is measured with it."
+        )
 
 
 def load_arm(spec: ArmSpec, cache_dir: str | Path, sampling: dict[str, Any], *, device: Device) -> LoadedArm:
@@ -140,6 +151,7 @@ def load_arm(spec: ArmSpec, cache_dir: str | Path, sampling: dict[str, Any], *, 
     """
     import torch
 
+    from qualgate.engine.kernels import choose_kernels
     from qualgate.engine.prompts import load_tokenizer
 
     folder = Path(spec.model)
@@ -157,11 +169,7 @@ def load_arm(spec: ArmSpec, cache_dir: str | Path, sampling: dict[str, Any], *, 
 
         checkpoint = load_quantized(folder, getattr(torch, spec.dtype))
         model, quantized, weights = checkpoint.model, checkpoint.packed_bytes, checkpoint.weights
-        head = model.get_output_embeddings()
-        if spec.is_baseline and head is not None and next(head.parameters(), None) is None:
-            raise NotInThisVersion(
-                f"{folder}: its output head is quantized, and a baseline's must be a float: drift is measured with it."
-            )
+        _refuse_packed_head(spec, model)
     else:
         model = _load_model(folder, getattr(torch, spec.dtype))
     if spec.quantize:
@@ -174,6 +182,7 @@ def load_arm(spec: ArmSpec, cache_dir: str | Path, sampling: dict[str, Any], *, 
         replaced, quantized = _quantize(model, folder, packed)
         on_disk += (packed / "packed.safetensors").stat().st_size - replaced
     torch.nn.Module.to(model, torch.device(device))
+    kernel = choose_kernels(model, spec.kernels)
     held = {tensor.data_ptr(): tensor.nbytes for tensor in (*model.parameters(), *model.buffers())}
     return LoadedArm(
         spec=spec,
@@ -186,6 +195,7 @@ def load_arm(spec: ArmSpec, cache_dir: str | Path, sampling: dict[str, Any], *, 
             quantized_bytes=quantized,
             effective_bits=8 * sum(held.values()) / weights,
         ),
+        kernel=kernel,
         stop_ids=stop_ids(folder),  # from the files alone, so that they are those of the identity
     )
 

@@ -28,14 +28,15 @@ class LoadedCheckpoint:
     weights: int  # numbers the checkpoint stands for
 
 
-def load_quantized(folder: Path, dtype: torch.dtype) -> LoadedCheckpoint:
+def load_quantized(folder: Path, dtype: torch.dtype, *, weightless: bool = False) -> LoadedCheckpoint:
     """The model of a quantized folder. Floats are rounded to `dtype` and held in float32; packed layers are as stored.
+    weightless: the same on the meta device, which finds all that is wrong with a folder before it is needed.
 
     Quantized embeddings and fused experts are dequantized once and held in float32, not rounded again. Raises
     UsageError when the checkpoint and its architecture do not fit, NotInThisVersion when the engine cannot compute what
     the format asks.
     """
-    checkpoint = read_quantized(folder)
+    checkpoint = read_quantized(folder, weightless=weightless)
     check_runnable(checkpoint)
     model = _empty(folder)
     packed_bytes = 0
@@ -47,13 +48,17 @@ def load_quantized(folder: Path, dtype: torch.dtype) -> LoadedCheckpoint:
         module = _submodule(model, name)
         if isinstance(module, nn.Linear):
             _check_shape(folder, name, layer, (module.out_features, module.in_features))
-            _put(model, name, QuantizedLinear(layer.weight, _bias(folder, module, name, layer), layer.activations.to))
+            _put(
+                model,
+                name,
+                QuantizedLinear(layer.weight, _bias(folder, module, name, layer), layer.activations.rounding),
+            )
             packed_bytes += layer.weight.nbytes
         elif isinstance(module, nn.Embedding):
             _check_shape(folder, name, layer, (module.num_embeddings, module.embedding_dim))
-            floats[f"{name}.weight"] = dequantize_torch(layer.weight)
+            floats[f"{name}.weight"] = _numbers(layer)
         elif name.rpartition(".")[2].isdigit() and _parameter(model, name.rpartition(".")[0]) is not None:
-            experts.setdefault(name.rpartition(".")[0], []).append(dequantize_torch(layer.weight))
+            experts.setdefault(name.rpartition(".")[0], []).append(_numbers(layer))
         else:
             raise NotInThisVersion(
                 f"{folder}: {name} is quantized, but {type(model).__name__} has no linear layer of that name. Mixtures "
@@ -69,6 +74,12 @@ def load_quantized(folder: Path, dtype: torch.dtype) -> LoadedCheckpoint:
     count = sum(layer.weight.shape[0] * layer.weight.shape[1] for layer in checkpoint.layers.values())
     count += sum(tensor.numel() for tensor in checkpoint.tensors.values())
     return LoadedCheckpoint(model=model.eval().requires_grad_(False), packed_bytes=packed_bytes, weights=count)
+
+
+def _numbers(layer: Layer) -> torch.Tensor:
+    """float32 [out_features, in_features]."""
+    weight = layer.weight
+    return torch.empty(weight.shape, device="meta") if weight.codes.is_meta else dequantize_torch(weight)
 
 
 def _empty(folder: Path) -> PreTrainedModel:
@@ -144,13 +155,16 @@ def _bias(folder: Path, linear: nn.Linear, name: str, layer: Layer) -> torch.Ten
 
 
 def _load_floats(folder: Path, model: PreTrainedModel, floats: Mapping[str, torch.Tensor]) -> None:
+    empty = {name for name, parameter in model.named_parameters(remove_duplicate=False) if parameter.is_meta}
     try:
         model.load_state_dict(floats, strict=False, assign=True)
     except RuntimeError as error:
         lines = [line.strip() for line in str(error).splitlines()[1:]]
         raise UsageError(f"{folder} does not fit its architecture: {lines[0] if lines else error}") from None
     model.tie_weights()
-    missing = sorted(name for name, parameter in model.named_parameters() if parameter.is_meta)
+    named = dict(model.named_parameters(remove_duplicate=False))
+    found = {id(parameter) for name, parameter in named.items() if name not in empty or name in floats}
+    missing = sorted(name for name, parameter in named.items() if id(parameter) not in found)  # nor tied to one found
     if missing:
         raise UsageError(
             f"{folder} lacks {len(missing)} tensors that its architecture needs, among them {missing[0]}. "

@@ -168,6 +168,10 @@ def _mismatches(evidence: RunEvidence, variant: ArmEvidence, pairs: Sequence[Pai
     }
     if other_case:
         found.append(f"{len(other_case)} cases are not the same version on both sides{_some(other_case)}")
+    kernels = {pair.variant.kernel for pair in pairs}
+    if len(kernels) > 1:
+        said = ", ".join(sorted(kernel or "not recorded" for kernel in kernels))
+        found.append(f"{variant.name}: its answers came from different kernels ({said}): run again on one machine")
     other_scorer = set()
     for pair in pairs:
         for metric in evidence.metrics[pair.baseline.key.evalset]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from qualgate.errors import Exit, UsageError
+from qualgate.gate.blame import with_causes
 from qualgate.gate.drift import summarise
 from qualgate.gate.evidence import Examination, examine, truncated_sets
 from qualgate.gate.explain import explain
@@ -19,7 +20,8 @@ EXIT_ORDER = (Exit.INTEGRITY, Exit.INFRASTRUCTURE, Exit.BLOCK, Exit.UNDECIDED, E
 
 
 def decide(evidence: RunEvidence, policy: Policy) -> tuple[Verdict, ...]:
-    """The verdict on each variant: those given, then, by name, planned ones that left no evidence at all.
+    """The verdict on each variant: those given, then, by name, planned ones that left no evidence at all. Twin arms of
+    `run --blame` get none; they tell the cause of a block.
 
     Same evidence in any order of units → the same verdicts, to the byte. UsageError: no variant, or a policy that
     does not fit the evalsets.
@@ -28,7 +30,7 @@ def decide(evidence: RunEvidence, policy: Policy) -> tuple[Verdict, ...]:
     examined = examine(evidence)
     if not examined:
         raise UsageError("The run has no variant, so there is nothing to judge. Name one under `variants`.")
-    return tuple(_judge(found, slices, policy) for found in examined)
+    return with_causes([_judge(found, slices, policy) for found in examined])
 
 
 def overall_exit(verdicts: Iterable[Verdict]) -> Exit:

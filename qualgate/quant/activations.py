@@ -1,26 +1,126 @@
-"""Activations rounded as they come, one symmetric scale a token: what a W8A8 layer multiplies its weight with."""
+"""What enters a quantized layer, rounded as its checkpoint says: by fixed scales, or by scales of each token's own.
+
+Every token is rounded by itself, whatever rows it comes with. A scale over a whole batch (dynamic and per tensor) has
+no place here: a row's result would depend on its neighbours.
+"""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import nn
 
+from qualgate.quant.floating import E2M1_MAX, FP8, MAX_EXPONENT, e2m1_numbers
+from qualgate_kernels.packed import MXFP4_BLOCK, NVFP4_BLOCK
 
-def round_tokens(x: torch.Tensor, to: str) -> torch.Tensor:
-    """The numbers that int8 or fp8 (e4m3) hold of x [..., in_features], in x's dtype.
+ScaleRule = Literal["float", "e4m3", "e8m0 rounded", "e8m0 ceiling"]
 
-    to: "int8" or "fp8", one scale a token; "fp8 g128": one for each 128 in_features of a token (the last may be fewer).
-    As compressed-tensors rounds `dynamic` activations of strategy `token`: scale = absmax / half the range of the code,
-    which for int8 is 127.5. A token of zeros stays zero. Each token is rounded by itself, whatever rows it comes with.
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rounding:
+    """How an input x [..., in_features] becomes numbers of a small format: number = nearest(x / scale) * scale.
+
+    code: "int" of `bits`, or the small floats "e2m1", "e4m3", "e5m2". Halves go to the even code; the ends saturate.
+    scale: fixed by calibration; None: each group's own, absmax / the format's end (of integers: half their range,
+    which for 8 bits is 127.5), put into a format of scales by `rule`:
+
+        float         as it is
+        e4m3          NVFP4: (tensor_scale's share, absmax / 6) as e4m3, times tensor_scale
+        e8m0 rounded  2**(floor(log2(absmax, rounded to one mantissa bit)) - the end's exponent): llm-compressor's MX
+        e8m0 ceiling  2**ceil(log2(absmax / end)): DeepSeek's ue8m0
+
+    Asymmetric integers count from a zero point: the lowest code stands for the group's least number, 0 among them.
     """
-    to, _, group_size = to.partition(" g")
-    if group_size:
-        width = x.shape[-1]
-        groups = nn.functional.pad(x, (0, -width % int(group_size))).unflatten(-1, (-1, int(group_size)))
-        return round_tokens(groups, to).flatten(-2)[..., :width]
-    half = 127.5 if to == "int8" else torch.finfo(torch.float8_e4m3fn).max
-    scale = x.abs().amax(-1, keepdim=True) / half
-    steps = x / torch.where(scale == 0, torch.ones_like(scale), scale)
-    if to == "int8":
-        return steps.round_().clamp_(-128, 127) * scale
-    return steps.clamp_(-half, half).to(torch.float8_e4m3fn).to(x.dtype) * scale
+
+    code: Literal["int", "e2m1", "e4m3", "e5m2"]
+    bits: int
+    group_size: int = 0  # in_features that share a scale; 0 = the whole token. The last group may be shorter
+    symmetric: bool = True
+    rule: ScaleRule = "float"
+    least: float = 0.0  # of a scale
+    scale: float | None = None
+    zero_point: int = 0  # beside a fixed scale
+    tensor_scale: float = 1.0  # over all scales of the rule e4m3, multiplied or, with `tensor_divides`, divided by
+    tensor_divides: bool = False
+
+    @property
+    def label(self) -> str:
+        """What a report calls it: "int8", "int8 asym, fixed scale", "fp8 g128", "nvfp4", "mxfp8"."""
+        name = {"int": f"int{self.bits}", "e2m1": "fp4", "e4m3": "fp8", "e5m2": "fp8 e5m2"}[self.code]
+        if self.scale is not None:
+            return f"{name}{' asym' if self.zero_point else ''}, fixed scale"
+        if self.rule == "e4m3" and self.group_size == NVFP4_BLOCK:
+            return "nvfp4"
+        if self.rule == "e8m0 rounded" and self.group_size == MXFP4_BLOCK:
+            return f"mx{name}"
+        name += "" if self.symmetric else " asym"
+        name += f" g{self.group_size}" if self.group_size else ""
+        return name if self.rule == "float" else f"{name} ({self.rule} scales)"
+
+
+PER_TOKEN = {"": None, "int8": Rounding(code="int", bits=8), "fp8": Rounding(code="e4m3", bits=8)}
+"""What a recipe's `activations` mean."""
+
+
+def round_inputs(x: torch.Tensor, rounding: Rounding) -> torch.Tensor:
+    """x as the numbers that `rounding` leaves of it, computed in float32, in x's dtype. Zeros stay zeros."""
+    if rounding.scale is not None:
+        # A tensor, because torch multiplies by a plain number's reciprocal on some devices.
+        scale = torch.full((), rounding.scale, dtype=torch.float32, device=x.device)
+        return _nearest(x.float(), scale, rounding.zero_point, rounding).to(x.dtype)
+    width = x.shape[-1]
+    size = rounding.group_size or width
+    groups = nn.functional.pad(x.float(), (0, -width % size)).unflatten(-1, (-1, size))
+    if rounding.symmetric:
+        scale, zero_point = _scale(groups.abs().amax(-1, keepdim=True), rounding), 0
+    else:
+        low, high = groups.amin(-1, keepdim=True).clamp_(max=0), groups.amax(-1, keepdim=True).clamp_(min=0)
+        scale = ((high - low) / (2**rounding.bits - 1)).clamp_(min=rounding.least)
+        lowest = -(2 ** (rounding.bits - 1))
+        zero_point = (lowest - low / _divisor(scale)).round_().clamp_(lowest, -lowest - 1)
+    return _nearest(groups, scale, zero_point, rounding).flatten(-2)[..., :width].to(x.dtype)
+
+
+def _scale(absmax: torch.Tensor, rounding: Rounding) -> torch.Tensor:
+    """The scale of each group, shaped like `absmax`; 0 where the rule's format cannot tell it from 0."""
+    if rounding.rule == "e8m0 rounded":
+        mantissa, power = torch.frexp(absmax)  # absmax = mantissa * 2**power, mantissa in [0.5, 1)
+        shared = power - 1 - MAX_EXPONENT[rounding.code] + (mantissa >= 0.875).int()
+        return torch.ldexp(torch.ones_like(absmax), shared.clamp_(-127, 127))
+    scale = absmax / _end(rounding)
+    if rounding.rule == "e8m0 ceiling":
+        mantissa, power = torch.frexp(scale)
+        scale = torch.ldexp(torch.ones_like(scale), power - (mantissa == 0.5).int())
+    if rounding.rule == "e4m3":
+        whole = torch.full((), rounding.tensor_scale, dtype=torch.float32, device=absmax.device)
+        scale = scale * whole if rounding.tensor_divides else scale / whole
+        scale = scale.clamp_(rounding.least, torch.finfo(FP8["e4m3"]).max).to(FP8["e4m3"]).float()
+        return scale / whole if rounding.tensor_divides else scale * whole
+    return scale.clamp_(min=rounding.least)
+
+
+def _end(rounding: Rounding) -> float:
+    """The largest number of the format; of integers half their range."""
+    if rounding.code == "int":
+        return (2**rounding.bits - 1) / 2
+    return E2M1_MAX if rounding.code == "e2m1" else torch.finfo(FP8[rounding.code]).max
+
+
+def _nearest(x: torch.Tensor, scale: torch.Tensor, zero_point: torch.Tensor | int, rounding: Rounding) -> torch.Tensor:
+    steps = x / _divisor(scale)
+    if rounding.code == "int":
+        lowest = -(2 ** (rounding.bits - 1))
+        numbers = steps.add_(zero_point).round_().clamp_(lowest, -lowest - 1).sub_(zero_point)
+    elif rounding.code == "e2m1":
+        numbers = e2m1_numbers(steps)
+    else:
+        largest = _end(rounding)
+        numbers = steps.clamp_(-largest, largest).to(FP8[rounding.code]).float()
+    return numbers * scale
+
+
+def _divisor(scale: torch.Tensor) -> torch.Tensor:
+    """1 for a scale of 0, whose numbers become 0 all the same."""
+    return torch.where(scale == 0, 1.0, scale)

@@ -22,6 +22,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from qualgate.errors import UsageError
+from qualgate.quant.activations import PER_TOKEN
 from qualgate.quant.awq import round_clipped, search_scale
 from qualgate.quant.folding import Folds
 from qualgate.quant.gptq import gptq
@@ -176,7 +177,7 @@ def _quantize_layer(
             errors[module_name] = output_error(change, inputs.gram) / scale if scale else 0.0
             stability[module_name] = weight_stability(original, packed)
             weights[module_name] = packed
-            _replace(layer, part, QuantizedLinear(packed, _bias(layer.get_submodule(part)), own.activations))
+            _replace(layer, part, QuantizedLinear(packed, _bias(layer.get_submodule(part)), PER_TOKEN[own.activations]))
     return MadeLayer(weights=weights, folded=folded, errors=errors, stability=stability)
 
 
@@ -263,7 +264,9 @@ def install(
         own = layer_recipe(recipe, name)
         assert own is not None, "a layer that was kept has no packed weight"
         module: Any = model.get_submodule(name)
-        _replace(model, name, QuantizedLinear(packed, _bias(module), own.activations).to(module.weight.device))
+        _replace(
+            model, name, QuantizedLinear(packed, _bias(module), PER_TOKEN[own.activations]).to(module.weight.device)
+        )
 
 
 def _replace(root: nn.Module, name: str, module: nn.Module) -> None:

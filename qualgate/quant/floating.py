@@ -13,7 +13,7 @@ from qualgate_kernels.packed import MXFP4_BLOCK, NVFP4_BLOCK
 FP8 = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
 FP8_TILE = 128  # rows and columns that share a scale in block FP8
 E2M1_MAX = 6.0
-_MAX_EXPONENT = {"e2m1": 2, "e4m3": 8, "e5m2": 15}  # of the largest numbers, 6, 448 and 57344
+MAX_EXPONENT = {"e2m1": 2, "e4m3": 8, "e5m2": 15}  # of the largest numbers, 6, 448 and 57344
 _NEIGHBOURS = range(-10, 5)  # e4m3 codes around the scale that fits the largest weight: x 0.4 to x 1.5
 
 
@@ -94,7 +94,7 @@ def _best_neighbour(
         code = (first + step).clamp_(1, 126)  # 0 is zero, 127 is NaN
         tried = code.to(torch.uint8).view(torch.float8_e4m3fn).float()
         scale = tried / tensor_scale
-        error = ((_e2m1_numbers(blocks / scale) * scale - blocks).square_() * importance).sum(-1, keepdim=True)
+        error = ((e2m1_numbers(blocks / scale) * scale - blocks).square_() * importance).sum(-1, keepdim=True)
         best, least = torch.where(error < least, tried, best), torch.minimum(error, least)
     return best
 
@@ -107,7 +107,7 @@ def _to_shared_exponent(weight: torch.Tensor, element: str, exponent: str) -> tu
     blocks = weight.float().view(weight.shape[0], -1, MXFP4_BLOCK)
     absmax = blocks.abs().amax(-1, keepdim=True)
     mantissa, power = torch.frexp(absmax)  # absmax = mantissa * 2**power, mantissa in [0.5, 1)
-    shared = power - 1 - _MAX_EXPONENT[element]
+    shared = power - 1 - MAX_EXPONENT[element]
     if exponent == "rounded":
         shared = shared + (mantissa >= 0.875).int()
     shared = torch.where(absmax == 0, -127, shared.clamp(-127, 127))
@@ -116,12 +116,12 @@ def _to_shared_exponent(weight: torch.Tensor, element: str, exponent: str) -> tu
 
 def _e2m1(numbers: torch.Tensor) -> torch.Tensor:
     """Codes 0..15 as uint8. One mantissa bit: steps of 0.5 below 2 (0 to 1 is subnormal), 1 below 4, 2 up to 6."""
-    halves = (_e2m1_numbers(numbers.abs()) * 2).long()  # 0, 1, 2, 3, 4, 6, 8, 12
+    halves = (e2m1_numbers(numbers.abs()) * 2).long()  # 0, 1, 2, 3, 4, 6, 8, 12
     code = torch.tensor([0, 1, 2, 3, 4, 0, 5, 0, 6, 0, 0, 0, 7], device=numbers.device).take(halves)
     return (code + 8 * torch.signbit(numbers)).to(torch.uint8)
 
 
-def _e2m1_numbers(numbers: torch.Tensor) -> torch.Tensor:
+def e2m1_numbers(numbers: torch.Tensor) -> torch.Tensor:
     """The nearest of 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives, in the dtype of `numbers`."""
     magnitude = numbers.abs()
     step = torch.where(magnitude < 2, 0.5, torch.where(magnitude < 4, 1.0, 2.0)).to(numbers.dtype)

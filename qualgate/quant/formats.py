@@ -21,8 +21,10 @@ _AGAIN = "Fetch or save this model again."
 # Endings of tensors that describe codes and hold no weights of their own.
 _BESIDE_CODES = (
     ".scales", ".qzeros", ".g_idx", ".weight_scale", ".weight_scale_inv", ".weight_zero_point", ".weight_shape",
-    ".weight_g_idx", ".weight_global_scale", ".input_global_scale", ".input_scale", "_scales", "._weight_scale",
-    "._weight_zero_point", "._weight_per_tensor_scale", ".SCB", ".weight_format", ".absmax", ".quant_map",
+    ".weight_g_idx", ".weight_global_scale", ".input_global_scale", ".input_scale", ".input_zero_point",
+    ".activation_scale", "_scales", "._weight_scale",
+    "._weight_zero_point", "._weight_per_tensor_scale", "._weight_act_quant_scale", "._weight_act_quant_zero_point",
+    "._weight_act_per_tensor_scale", ".SCB", ".weight_format", ".absmax", ".quant_map",
     ".nested_absmax", ".nested_quant_map",
 )  # fmt: skip
 

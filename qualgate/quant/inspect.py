@@ -118,8 +118,8 @@ def inspect(folder: Path, progress: Progress = lambda what, done, total: None) -
             found = weights.get(name)
             report = _of_layer(name, found) if isinstance(found, Layer) else _of_tensor(name, found)
             tensors.append(report)
-            if isinstance(found, Layer) and found.activations.to:
-                inputs.add(f"{found.activations.to}, one scale a token, as they come")
+            if isinstance(found, Layer) and found.activations.rounding is not None:
+                inputs.add(found.activations.rounding.label)
             elif isinstance(found, Layer) and found.activations.unsupported:
                 inputs.add(f"{found.activations.unsupported} (not computed in this version)")
             for oddity in report.oddities:

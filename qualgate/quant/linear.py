@@ -7,38 +7,65 @@ from dataclasses import replace
 import torch
 from torch import nn
 
-from qualgate.quant.activations import round_tokens
+from qualgate.quant.activations import Rounding, round_inputs
 from qualgate_kernels.dequantize import dequantize_torch
+from qualgate_kernels.dispatch import Fused, fuse
 from qualgate_kernels.packed import TENSORS, PackedWeight
 
 
 class QuantizedLinear(nn.Module):
-    """y = x @ W.T + bias with W dequantized afresh in every forward: only what is packed is held in memory.
+    """y = x @ W.T + bias: only what is packed is held in memory.
 
-    activations: "int8" or "fp8" rounds x first, one scale a token; "" takes it as it is.
+    The torch twin dequantizes W afresh in every forward, until `fuse` hands the layer to the fused kernel.
+
+    activations: how x is rounded first; None takes it as it is.
     """
 
-    def __init__(self, weight: PackedWeight, bias: torch.Tensor | None = None, activations: str = "") -> None:
+    def __init__(
+        self, weight: PackedWeight, bias: torch.Tensor | None = None, activations: Rounding | None = None
+    ) -> None:
         super().__init__()
         self.activations = activations
         self.out_features, self.in_features = weight.shape
         self._packed = weight
+        self._fused: Fused | None = None
         for name in TENSORS:  # buffers, so that they move with the model and are counted
             self.register_buffer(name, getattr(weight, name))
         self.bias = None if bias is None else nn.Parameter(bias, requires_grad=False)
 
+    def fuse(self) -> str:
+        """Lay the weight out for the fused kernel of the device it is on; to move it afterwards is not foreseen.
+
+        Returns the kernel's name, or "torch twin: " and why there is none; then nothing changes.
+        """
+        found = fuse(self.packed)
+        if isinstance(found, str):
+            return f"torch twin: {found}"
+        self._fused = found
+        for name in TENSORS:
+            setattr(self, name, None)
+        for name, tensor in found.tensors.items():  # counted, as the packed ones were
+            self.register_buffer(f"fused_{name}", tensor)
+        return found.kernel
+
     @property
     def packed(self) -> PackedWeight:
+        if self._fused is not None:
+            raise RuntimeError("this layer's weight is laid out for a fused kernel; read it before `fuse`")
         if self._packed.codes is not self._buffers["codes"]:  # the module was moved to another device
             self._packed = replace(self._packed, **{name: self._buffers[name] for name in TENSORS})
         return self._packed
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[..., in_features] → [..., out_features], in x's dtype."""
-        if self.activations:
-            x = round_tokens(x, self.activations)
-        return nn.functional.linear(x, dequantize_torch(self.packed).to(x.dtype), self.bias)
+        if self.activations is not None:
+            x = round_inputs(x, self.activations)
+        if self._fused is None:
+            return nn.functional.linear(x, dequantize_torch(self.packed).to(x.dtype), self.bias)
+        product = self._fused.multiply(x.reshape(-1, self.in_features).contiguous())
+        product = product.view(*x.shape[:-1], self.out_features)
+        return product if self.bias is None else product.add_(self.bias)
 
     def extra_repr(self) -> str:
-        inputs = f", {self.activations} activations" if self.activations else ""
-        return f"{self.in_features}, {self.out_features}, {self.packed.format}{inputs}"
+        inputs = f", {self.activations.label} activations" if self.activations else ""
+        return f"{self.in_features}, {self.out_features}, {self._packed.format}{inputs}"

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import torch
 
-from qualgate.quant.activations import round_tokens
+from qualgate.quant.activations import PER_TOKEN, round_inputs
 from qualgate.quant.rounding import fit_grid
 
 ALPHAS = tuple(step / 20 for step in range(2, 20))
@@ -35,7 +35,7 @@ def search_smoothing(weights: Sequence[torch.Tensor], largest: torch.Tensor, sam
 
 
 def _error(weights: Sequence[torch.Tensor], sample: torch.Tensor, scale: torch.Tensor) -> float:
-    rounded = round_tokens(sample / scale, "int8")
+    rounded = round_inputs(sample / scale, PER_TOKEN["int8"])
     total = 0.0
     for weight in weights:
         scaled = weight * scale

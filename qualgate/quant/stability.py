@@ -151,6 +151,14 @@ def near_tie_share(
     return sum(margin < k * ulp(largest_logit, mantissa) for margin in flat) / len(flat) if flat else None
 
 
+def softmax_sum_error(logits: Iterable[torch.Tensor]) -> float | None:
+    """How far the probabilities of a position are from a sum of 1, at worst: softmax in float32, as the logits are,
+    summed in float64. logits: [positions, vocabulary] each. Infinite where they are no numbers; None without positions.
+    """
+    sums = [text.float().softmax(-1).double().sum(-1) for text in logits if len(text)]
+    return max((float((one - 1).abs().nan_to_num(torch.inf).max()) for one in sums), default=None)
+
+
 def ulp_distance(left: torch.Tensor, right: torch.Tensor) -> int:
     """The most float32 numbers that lie between two elements of the same place; 0 = the same bits, but for signs of 0.
 

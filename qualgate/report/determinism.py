@@ -21,6 +21,8 @@ def determinism_lines(found: DeterminismMatrix) -> list[str]:
         f"{k} ulp: {'none' if share is None else f'{share:.3%}'}" for k, share in found.near_tie_share.items()
     )
     lines.append(f"{found.positions:,} positions; near ties of the best two logits within {shares}")
+    if found.softmax_sum_error is not None:
+        lines.append(f"the probabilities of a position sum to 1 within {found.softmax_sum_error:.2g}")
     if not found.repeatable:
         lines.append("The same text gave other bits when it was read again: nothing measured with this model repeats.")
     return lines

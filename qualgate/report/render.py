@@ -54,8 +54,8 @@ def report_as_markdown(report: Report) -> str:
     sets = ", ".join(f"{escaped(s.name)} v{escaped(s.version)} ({s.cases})" for s in report.run.evalsets)
     lines += ["", f"Evalsets: {sets}.", "", "## Arms", ""]
     lines += [
-        "| arm | weights | on disk | in memory | bits a weight | done | errors |",
-        "|---|---|---|---|---|---|---|",
+        "| arm | weights | on disk | in memory | bits a weight | kernel | done | errors |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for arm in report.run.arms:
         size = arm.footprint
@@ -64,7 +64,8 @@ def report_as_markdown(report: Report) -> str:
             if size
             else ("–", "–", "–")
         )
-        lines.append(_row(arm.name, arm.weights, *sizes, f"{arm.done} of {arm.expected}", str(arm.errors)))
+        done = (f"{arm.done} of {arm.expected}", str(arm.errors))
+        lines.append(_row(arm.name, arm.weights, *sizes, ", ".join(arm.kernels) or "–", *done))
     for verdict in report.verdicts:
         lines += ["", f"## {escaped(verdict.variant)}: {escaped(verdict.word)}", ""]
         lines += [f"- {escaped(reason)}" for reason in verdict.reasons]

@@ -68,6 +68,7 @@ class Report:
                     "expected": arm.expected,
                     "done": arm.done,
                     "errors": arm.errors,
+                    "kernels": list(arm.kernels),
                 }
                 for arm in run.arms
             ],

@@ -57,7 +57,7 @@ def _arms(report: Report) -> Table:
         padding=(0, 2, 0, 0),
     )
     for name, justify in (("arm", "left"), ("weights", "left"), ("on disk", "right"), ("in memory", "right"),
-                          ("bits a weight", "right"), ("answers", "right"), ("errors", "right")):  # fmt: skip
+                          ("bits a weight", "right"), ("kernel", "left"), ("answers", "right"), ("errors", "right")):  # fmt: skip
         table.add_column(name, justify=justify)  # type: ignore[arg-type]
     for arm in report.run.arms:
         size = arm.footprint
@@ -67,7 +67,8 @@ def _arms(report: Report) -> Table:
             else ("–", "–", "–")
         )
         names = Text(visible_line(arm.name)), Text(visible_line(arm.weights))  # Text: brackets are no markup
-        table.add_row(*names, *sizes, f"{arm.done} of {arm.expected}", str(arm.errors))
+        kernel = Text(visible_line(", ".join(arm.kernels) or "–"))
+        table.add_row(*names, *sizes, kernel, f"{arm.done} of {arm.expected}", str(arm.errors))
     return table
 
 

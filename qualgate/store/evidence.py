@@ -26,6 +26,7 @@ from qualgate.store.rows import (
     check_case,
     check_run,
     expected_digest,
+    sealed_kernel,
     unit_name,
 )
 from qualgate.store.tables import arms, cases, evalsets, runs, scores, units
@@ -110,6 +111,7 @@ _EVIDENCE = select(
     units.c.case_hash,  # from here on, after the key: what the digest covers, in its order
     units.c.finish_reason,
     *(units.c[name] for name in MEASURED),
+    units.c.kernel,
     units.c.text,
     units.c.token_ids,
     *(units.c[name] for name in ARRAYS),
@@ -127,10 +129,12 @@ def _scores_by_unit(connection: Connection, run_id: str) -> dict[int, list[tuple
 
 
 def _intact(row: AnyRow, said: Sequence[Sequence[Any]]) -> bool:
-    *head, text, token_ids, logprobs, margins, kl = row[_HEAD:-1]
+    *head, kernel, text, token_ids, logprobs, margins, kl = row[_HEAD:-1]
     if None in (text, token_ids, logprobs, margins, kl):
         return False
-    return row.sha256 == seal.digest((*row[:4], *head, *said), text.encode("utf-8"), token_ids, logprobs, margins, kl)
+    return row.sha256 == seal.digest(
+        (*row[:4], *head, *sealed_kernel(kernel), *said), text.encode("utf-8"), token_ids, logprobs, margins, kl
+    )
 
 
 def _unit_evidence(key: UnitKey, row: AnyRow, said: Sequence[Sequence[Any]]) -> UnitEvidence:
@@ -149,6 +153,7 @@ def _unit_evidence(key: UnitKey, row: AnyRow, said: Sequence[Sequence[Any]]) -> 
         status="done",
         values=values,
         scorers={score[0]: score[6] for score in said},
+        kernel=row.kernel or "",
         truncated=row.finish_reason == "length",
         tokens=row.answer_tokens,
         cluster=row.cluster,

@@ -27,6 +27,12 @@ def policy_to_json(policy: Policy) -> str:
     return to_json(body)
 
 
+def verdict_to_json(verdict: Verdict) -> str:
+    """Without an empty cause: saying again what an earlier version said is not another verdict."""
+    body = asdict(verdict)
+    return to_json(body if verdict.cause else {name: value for name, value in body.items() if name != "cause"})
+
+
 def arm_spec(text: str) -> ArmSpec:
     body = json.loads(text)
     recipe = body.pop("quantize")

@@ -99,6 +99,7 @@ def unit_row(completion: Completion, drift: Drift | None, said: Sequence[Sequenc
         "e2e": float(completion.e2e),
         "draft_proposed": completion.draft_proposed,
         "draft_accepted": completion.draft_accepted,
+        "kernel": completion.kernel,
         "top1_agreement": None if drift is None else float(drift.top1_agreement),
         "first_divergence": None if drift is None else drift.first_divergence,
         "length_ratio": None if drift is None or drift.length_ratio is None else float(drift.length_ratio),
@@ -111,10 +112,14 @@ def unit_row(completion: Completion, drift: Drift | None, said: Sequence[Sequenc
     head = (key.arm, key.evalset, key.case_id, key.repeat, completion.case_hash, completion.finish_reason)
     text = row["text"].encode("utf-8")
     row["answer_sha256"] = seal.digest((*head, *said), text, row["token_ids"])
-    row["sha256"] = seal.digest(
-        (*head, *(row[name] for name in MEASURED), *said), text, row["token_ids"], *(row[name] for name in ARRAYS)
-    )
+    measured = (*(row[name] for name in MEASURED), *sealed_kernel(row["kernel"]))
+    row["sha256"] = seal.digest((*head, *measured, *said), text, row["token_ids"], *(row[name] for name in ARRAYS))
     return row
+
+
+def sealed_kernel(kernel: str | None) -> tuple[str, ...]:
+    """What the digest takes of `kernel`: nothing where revision 0001 stored the unit."""
+    return () if kernel is None else (kernel,)
 
 
 def score_rows(key: UnitKey, given: Iterable[Score]) -> list[tuple[Any, ...]]:

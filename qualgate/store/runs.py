@@ -326,7 +326,7 @@ def _run(connection: Connection, run_id: str) -> AnyRow:
 
 def _add_verdicts(connection: Connection, run_id: str, decided: Iterable[Verdict], policy_json: str) -> None:
     for verdict in decided:
-        body = plain.to_json(verdict)
+        body = plain.verdict_to_json(verdict)
         digest = verdict_digest(run_id, policy_json, body)
         newest = connection.execute(
             select(verdicts.c.sha256)

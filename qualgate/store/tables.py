@@ -104,6 +104,7 @@ units = Table(
     Column("e2e", Float),
     Column("draft_proposed", Integer),
     Column("draft_accepted", Integer),
+    Column("kernel", String(200)),  # what multiplied the packed weights; NULL in units of revision 0001
     Column("top1_agreement", Float),  # this and the next two: drift, variants only
     Column("first_divergence", Integer),
     Column("length_ratio", Float),

@@ -12,8 +12,11 @@ INT4 = QuantizeRecipe(method="int4", group_size=32)
 INT8 = QuantizeRecipe(method="int8", group_size=0)
 
 
-def loaded(model: Path, cache: Path, name: str = "baseline", quantize: QuantizeRecipe | None = None) -> LoadedArm:
-    return load_arm(ArmSpec(name=name, model=str(model), quantize=quantize), cache, {"temperature": 0}, device="cpu")
+def loaded(
+    model: Path, cache: Path, name: str = "baseline", quantize: QuantizeRecipe | None = None, **more
+) -> LoadedArm:
+    spec = ArmSpec(name=name, model=str(model), quantize=quantize, **more)
+    return load_arm(spec, cache, {"temperature": 0}, device="cpu")
 
 
 def job(arm: LoadedArm, artifact: Path | str, *, drafted: bool = False, count: int = 16, seed: int = 0) -> Job:

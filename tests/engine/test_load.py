@@ -133,11 +133,15 @@ def test_weights_are_rounded_to_the_dtype_and_computed_in_float32(tmp_path):
 @pytest.mark.parametrize("method", ["int8", "int4", "int2", "mxfp4"])
 def test_a_variants_footprint_is_what_it_holds(shipped, tmp_path, method):
     group_size = 0 if method == "int8" else 32
-    arm = loaded(shipped, tmp_path, "v", QuantizeRecipe(method=method, group_size=group_size))
+    recipe = QuantizeRecipe(method=method, group_size=group_size)
+    arm = loaded(shipped, tmp_path, "v", recipe, kernels="torch")
     baseline = loaded(shipped, tmp_path)
     layers = [module for module in arm.model.modules() if isinstance(module, QuantizedLinear)]
     packed = sum(layer.packed.nbytes for layer in layers)
     quantized = sum(layer.in_features * layer.out_features for layer in layers)
+    fused = loaded(shipped, tmp_path, "v", recipe)
+    assert fused.footprint.quantized_bytes == packed
+    assert fused.footprint.bytes_in_memory <= arm.footprint.bytes_in_memory + packed / 8  # scales of their own kind
     assert arm.footprint.quantized_bytes == packed
     assert baseline.footprint.bytes_in_memory - arm.footprint.bytes_in_memory == 4 * quantized - packed
     assert arm.footprint.bytes_on_disk < baseline.footprint.bytes_on_disk

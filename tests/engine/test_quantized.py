@@ -13,8 +13,9 @@ from safetensors.torch import load_file, save_file
 
 from qualgate.engine.job import run_job
 from qualgate.engine.load import check_model, check_weights, load_arm, parameter_count
+from qualgate.engine.quantized import load_quantized
 from qualgate.errors import NotInThisVersion, UsageError
-from qualgate.quant.activations import round_tokens
+from qualgate.quant.activations import PER_TOKEN, round_inputs
 from qualgate.quant.linear import QuantizedLinear
 from qualgate.quant.readers import read_quantized
 from qualgate.records import ArmSpec, QuantizeRecipe
@@ -78,6 +79,16 @@ def test_tied_embeddings_stay_tied(tmp_path):
     found = arm(gptq_folder(plain, tmp_path / "gptq"), tmp_path).model
     assert found.lm_head.weight is found.model.embed_tokens.weight
     assert torch.equal(logits(found), logits(arm(rounded_folder(plain, tmp_path / "rounded"), tmp_path).model))
+
+
+def test_a_model_without_weights_has_every_place_and_no_numbers(quantized):
+    found = load_quantized(quantized, torch.float32, weightless=True)
+    whole = load_quantized(quantized, torch.float32)
+    assert (found.packed_bytes, found.weights) == (whole.packed_bytes, whole.weights)
+    for mine, theirs in ((found.model.named_parameters(), whole.model.named_parameters()),
+                         (found.model.named_buffers(), whole.model.named_buffers())):  # fmt: skip
+        assert {name: one.shape for name, one in mine} == {name: one.shape for name, one in theirs}
+    assert all(parameter.is_meta for parameter in found.model.parameters())
 
 
 def test_a_quantized_arms_footprint_is_what_it_holds(quantized, model, tmp_path):
@@ -160,21 +171,31 @@ def test_a_quantized_baseline_or_a_second_quantization_is_refused(folder, tmp_pa
         check_weights(ArmSpec(name="v", model=str(folder), quantize=QuantizeRecipe(method="int4", group_size=32)))
 
 
-def test_weights_that_do_not_fit_the_architecture_are_refused(folder, tmp_path):
+def refused_alike(folder: Path, tmp_path: Path, error: type[UsageError], message: str) -> None:
+    """Loading says it, and so does the plan, before anything is generated."""
+    with pytest.raises(error, match=message):
+        arm(folder, tmp_path)
+    with pytest.raises(error, match=message):
+        check(ArmSpec(name="v", model=str(folder)))
+
+
+def test_weights_that_do_not_fit_the_architecture_are_refused_before_a_run(folder, tmp_path):
     config = json.loads((folder / "config.json").read_text())
+    said = r"down_proj holds 64 x 128 weights, but its architecture has 64 x 256"
     (folder / "config.json").write_text(json.dumps(config | {"intermediate_size": 256}))
-    with pytest.raises(UsageError, match=r"down_proj holds 64 x 128 weights, but its architecture has 64 x 256"):
-        arm(folder, tmp_path)
+    refused_alike(folder, tmp_path, UsageError, said)
     (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 3}))
-    with pytest.raises(UsageError, match=r"lacks 9 tensors .* model\.layers\.2"):
-        arm(folder, tmp_path)
+    refused_alike(folder, tmp_path, UsageError, r"lacks 9 tensors .* model\.layers\.2")
     (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 1}))
-    with pytest.raises(NotInThisVersion, match=r"model\.layers\.1\.\S+ is quantized, but LlamaForCausalLM has no"):
-        arm(folder, tmp_path)
+    said = r"model\.layers\.1\.\S+ is quantized, but LlamaForCausalLM has no"
+    refused_alike(folder, tmp_path, NotInThisVersion, said)
+    (folder / "config.json").write_text(json.dumps(config | {"vocab_size": 300}))
+    refused_alike(folder, tmp_path, UsageError, r"does not fit its architecture: size mismatch for model\.embed_tokens")
+    (folder / "config.json").write_text(json.dumps(config | {"model_type": "nonesuch"}))
+    refused_alike(folder, tmp_path, UsageError, "transformers cannot build")
     (folder / "config.json").write_text(json.dumps(config))
     spoil(folder, lambda tensors: tensors.pop("model.norm.weight"))
-    with pytest.raises(UsageError, match=r"lacks 1 tensors .* model\.norm\.weight"):
-        arm(folder, tmp_path)
+    refused_alike(folder, tmp_path, UsageError, r"lacks 1 tensors .* model\.norm\.weight")
 
 
 def w8a8(model: Path, out: Path, inputs: dict | None) -> Path:
@@ -201,26 +222,34 @@ def test_inputs_are_rounded_where_the_format_says_so(model, tmp_path):
     token = {"num_bits": 8, "type": "int", "dynamic": True, "strategy": "token", "symmetric": True}
     found = arm(w8a8(model, tmp_path / "w8a8", token), tmp_path).model.model.layers[0].mlp.down_proj
     x = torch.randn(3, 128)
-    expected = torch.nn.functional.linear(round_tokens(x, "int8"), dequantize_torch(found.packed))
+    expected = torch.nn.functional.linear(round_inputs(x, PER_TOKEN["int8"]), dequantize_torch(found.packed))
     assert torch.equal(found(x), expected)
     assert not torch.equal(found(x), torch.nn.functional.linear(x, dequantize_torch(found.packed)))
 
 
-def test_inputs_that_cannot_be_computed_are_refused_before_a_run(model, tmp_path):
-    static = {"num_bits": 8, "type": "int", "dynamic": False, "strategy": "tensor", "symmetric": True}
+def test_inputs_with_a_fixed_scale_are_rounded_by_the_layers_own(model, tmp_path):
+    static = {"num_bits": 8, "type": "float", "dynamic": False, "strategy": "tensor", "symmetric": True}
     folder = w8a8(model, tmp_path / "static", static)
-    with pytest.raises(NotInThisVersion, match="with scales that calibration fixed"):
+    names = [name for name in load_file(folder / "model.safetensors") if name.endswith("proj.weight")]
+    scales = {name.replace("weight", "input_scale"): torch.tensor([0.01 * n]) for n, name in enumerate(names, 1)}
+    spoil(folder, lambda tensors: tensors.update(scales))
+    found = arm(folder, tmp_path).model
+    x = torch.randn(3, 64)
+    for name, scale in scales.items():
+        layer = found.get_submodule(name.removesuffix(".input_scale"))
+        if layer.in_features == 64:
+            codes = (x / scale).clamp(-448, 448).to(torch.float8_e4m3fn).float()
+            assert torch.equal(layer(x), torch.nn.functional.linear(codes * scale, dequantize_torch(layer.packed)))
+    check_weights(ArmSpec(name="v", model=str(folder)))
+
+
+def test_inputs_that_cannot_be_computed_are_refused_before_a_run(model, tmp_path):
+    batch = {"num_bits": 8, "type": "int", "dynamic": True, "strategy": "tensor", "symmetric": True}
+    folder = w8a8(model, tmp_path / "batch", batch)
+    with pytest.raises(NotInThisVersion, match="a row's result would depend on the rows beside it"):
         check_weights(ArmSpec(name="v", model=str(folder)))
-    with pytest.raises(NotInThisVersion, match="with scales that calibration fixed"):
+    with pytest.raises(NotInThisVersion, match="a row's result would depend on the rows beside it"):
         arm(folder, tmp_path)
-
-
-def test_groups_of_a_token_are_rounded_each_by_itself():
-    x = torch.randn(3, 300) * torch.tensor([1.0, 100.0, 0.01]).repeat_interleave(100)
-    found = round_tokens(x, "fp8 g128")
-    for start in (0, 128, 256):
-        part = x[:, start : start + 128]
-        assert torch.equal(found[:, start : start + 128], round_tokens(part, "fp8"))
 
 
 def test_the_baseline_still_loads_as_before(model, tmp_path):
@@ -234,15 +263,16 @@ def test_a_quantized_baseline_is_taken_where_the_gate_file_says_so(folder, tmp_p
 
 def test_a_baseline_with_a_quantized_head_is_refused(model, tmp_path):
     packed_head = gptq_folder(model, tmp_path / "head", bits=8, head=True)
+    spec = ArmSpec(name="baseline", model=str(packed_head))
     with pytest.raises(NotInThisVersion, match="output head is quantized"):
-        load_arm(ArmSpec(name="baseline", model=str(packed_head)), tmp_path, {}, device="cpu")
+        check_weights(spec, quantized_baseline=True)
+    with pytest.raises(NotInThisVersion, match="output head is quantized"):
+        load_arm(spec, tmp_path, {}, device="cpu")
 
 
 def test_fused_mxfp4_experts_are_dequantized_into_their_place(tmp_path):
     """gpt-oss: each expert's matrix is stored [out, in], transformers' parameter is [experts, in, out]."""
     from transformers import AutoModelForCausalLM, GptOssConfig
-
-    from qualgate.engine.quantized import load_quantized
 
     config = GptOssConfig(
         vocab_size=64, hidden_size=64, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2,
@@ -260,6 +290,7 @@ def test_fused_mxfp4_experts_are_dequantized_into_their_place(tmp_path):
     save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
     settings = json.loads((tmp_path / "config.json").read_text()) | {"quantization_config": {"quant_method": "mxfp4"}}
     (tmp_path / "config.json").write_text(json.dumps(settings))
+    assert load_quantized(tmp_path, torch.bfloat16, weightless=True).weights
     found = load_quantized(tmp_path, torch.bfloat16).model
     layers = read_quantized(tmp_path).layers
     for name in ("gate_up_proj", "down_proj"):

@@ -97,6 +97,11 @@ CASES: dict[str, tuple[Callable[[RunEvidence], RunEvidence], int, str]] = {
         14,
         "chain broken",
     ),
+    "two kernels in one arm": (
+        lambda e: with_unit(all_with(e, "variant", kernel="c avx512"), "variant", 3, kernel="c avx2"),
+        12,
+        "different kernels (c avx2, c avx512)",
+    ),
     "stale": (lambda e: replace(e, stale=("weights of int4 changed since the run",)), 12, "changed since"),
     "score NaN": (lambda e: scored(e, "variant", 0, nan), 13, "NaN"),
     "baseline score NaN": (lambda e: scored(e, "baseline", 0, nan), 13, "NaN"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from torch import nn
 from qualgate.quant.stability import (
     near_tie_share,
     output_counters,
+    softmax_sum_error,
     stability_section,
     ulp,
     ulp_distance,
@@ -159,6 +161,18 @@ def test_near_ties_are_steps_whose_margin_is_below_k_ulp_of_the_largest_logit():
     assert near_tie_share(margins, 20.0, k=4) == pytest.approx(4 / 6)
     assert near_tie_share([], 20.0) is None
     assert near_tie_share([()], 20.0) is None
+
+
+def test_the_softmax_sum_error_is_the_worst_positions():
+    third = 3 * Fraction(float(np.float32(1) / np.float32(3)))  # what three equal logits sum to, exactly
+    error = float(abs(third - 1))
+    assert error > 0
+    assert softmax_sum_error([torch.zeros(2, 3)]) == error
+    assert softmax_sum_error([torch.zeros(4, 2), torch.tensor([[80.0, 80.0, 80.0]]), torch.zeros(0, 5)]) == error
+    assert softmax_sum_error([torch.zeros(4, 2)]) == 0
+    assert softmax_sum_error([torch.tensor([[0.0, 1.0], [math.nan, 0.0]])]) == math.inf
+    assert softmax_sum_error([torch.tensor([[math.inf, 0.0]])]) == math.inf
+    assert softmax_sum_error([]) is None
 
 
 def test_ulp_distance_counts_the_numbers_in_between_across_zero():

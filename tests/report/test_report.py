@@ -97,7 +97,7 @@ def test_hostile_text_in_the_markdown_is_only_text(report: Report) -> None:
     assert "<" not in text
     assert not re.search(r"(?<!\\)!\[|(?<!\\)\]\(|https?://|www\.", text)
     columns = [len(re.findall(r"(?<!\\)\|", line)) for line in text.splitlines() if line.startswith("|")]
-    assert set(columns) == {4, 8, 10}
+    assert set(columns) == {4, 9, 10}
 
 
 def test_hostile_text_on_the_terminal_stays_on_its_line(report: Report) -> None:

@@ -47,6 +47,37 @@ def test_the_closed_list_is_written_before_anything_is_generated(store, begun):
     assert runs.policy(store, begun) == SMALL.policy
 
 
+def test_what_multiplied_a_units_weights_is_stored_and_sealed(store, begun):
+    result, scored = next(iter(make_results(SMALL)))
+    spoken = tuple(replace(completion, kernel="c avx512") for completion in result.completions)
+    runs.record(store, begun, replace(result, completions=spoken), scored)
+    assert {unit.kernel for unit in runs.evidence(store, begun).baseline.units} == {"c avx512"}
+    execute(store, "update units set kernel = 'c avx2' where unit_id = 1")
+    assert len(runs.evidence(store, begun).integrity) == 1
+
+
+def test_units_of_revision_0001_which_name_no_kernel_are_intact(store):
+    from qualgate.store import rows, seal
+
+    run_id = make_run(store, SMALL)
+    with store.read() as connection:
+        unit = connection.execute(text("select * from units where unit_id = 1")).one()
+        said = connection.execute(text(
+            "select metric, value, verdict, error_type, extracted, reason, scorer from scores where unit_id = 1 "
+            "order by metric"
+        )).all()  # fmt: skip
+    said = [(*row[:2], None if row[2] is None else bool(row[2]), *row[3:]) for row in said]
+    as_then = seal.digest(
+        (
+            unit.arm, unit.evalset, unit.case_id, unit.repeat, unit.case_hash, unit.finish_reason,
+            *(getattr(unit, name) for name in rows.MEASURED), *said,
+        ),
+        unit.text.encode(), unit.token_ids, *(getattr(unit, name) for name in rows.ARRAYS),
+    )  # fmt: skip
+    execute(store, "update units set kernel = null, sha256 = :sha256 where unit_id = 1", sha256=as_then)
+    assert runs.evidence(store, run_id).integrity == ()
+
+
 def test_evidence_is_what_was_recorded(store):
     run_id = make_run(store, SMALL)
     evidence = runs.evidence(store, run_id)

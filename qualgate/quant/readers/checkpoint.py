@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -28,7 +28,8 @@ _READERS: dict[str, Callable[[Source], Iterator[tuple[str, Layer]]]] = {
 _QUANTIZED = (
     ".qweight", ".qzeros", ".g_idx", ".scales", ".weight_packed", ".weight_scale", ".weight_scale_inv", ".SCB",
     "_blocks", "_scales", "._weight_qdata", "._weight_scale", ".weight_zero_point", ".weight_global_scale",
-    ".weight_shape", ".weight.absmax", ".weight.quant_map",
+    ".weight_shape", ".input_scale", ".input_zero_point", ".input_global_scale", ".activation_scale",
+    ".weight.absmax", ".weight.quant_map",
 )  # fmt: skip
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
@@ -52,14 +53,21 @@ class QuantizedCheckpoint:
         return found
 
 
-def read_quantized(folder: Path) -> QuantizedCheckpoint:
+def read_quantized(folder: Path, *, weightless: bool = False) -> QuantizedCheckpoint:
     """Everything the folder holds. Raises UsageError for a folder that is not quantized, damaged or contradictory,
     and NotInThisVersion for formats and layouts that are not read.
+
+    weightless: all is read and checked, one layer at a time, and weights are kept as shapes alone, on the meta device.
     """
     with _opened(folder) as source:
-        found = dict(_checked(source))
-        tensors = _plain(source)
+        found = {name: _weightless(layer) if weightless else layer for name, layer in _checked(source)}
+        tensors = {name: tensor.to("meta") if weightless else tensor for name, tensor in _plain(source).items()}
         return QuantizedCheckpoint(folder=folder, format=source.format, layers=found, tensors=tensors)
+
+
+def _weightless(layer: Layer) -> Layer:
+    weight = layer.weight
+    return replace(layer, weight=replace(weight, **{name: one.to("meta") for name, one in weight.tensors.items()}))
 
 
 def layers(folder: Path) -> Iterator[tuple[str, Layer]]:
@@ -69,34 +77,17 @@ def layers(folder: Path) -> Iterator[tuple[str, Layer]]:
         _plain(source)
 
 
-def check_layers(folder: Path) -> None:
-    """Raise what `read_quantized` and `check_runnable` would, holding one layer at a time."""
-    for name, layer in layers(folder):
-        _check_inputs(folder, name, layer)
-    format = recognise(folder)
-    assert format is not None
-    _check_architecture(format)
-
-
 def check_runnable(checkpoint: QuantizedCheckpoint) -> None:
     """Raise NotInThisVersion when running it needs what the engine does not compute. Reading it needs none of that."""
     for name, layer in checkpoint.layers.items():
-        _check_inputs(checkpoint.folder, name, layer)
-    _check_architecture(checkpoint.format)
-
-
-def _check_inputs(folder: Path, name: str, layer: Layer) -> None:
-    if layer.activations.unsupported:
-        raise NotInThisVersion(
-            f"{folder}: {name} quantizes its input in a way that is not computed in this version: "
-            f"{layer.activations.unsupported}. A verdict on its weights alone would be about another model. "
-            "`qualgate inspect` reads the weights all the same."
-        )
-
-
-def _check_architecture(format: Format) -> None:
-    if format.method == "gguf":
-        gguf.check_architecture(format)
+        if layer.activations.unsupported:
+            raise NotInThisVersion(
+                f"{checkpoint.folder}: {name} quantizes its input in a way that is not computed in this version: "
+                f"{layer.activations.unsupported}. A verdict on its weights alone would be about another model. "
+                "`qualgate inspect` reads the weights all the same."
+            )
+    if checkpoint.format.method == "gguf":
+        gguf.check_architecture(checkpoint.format)
 
 
 @contextmanager

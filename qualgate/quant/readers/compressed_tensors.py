@@ -11,6 +11,9 @@
     mxfp4-pack-quantized  weight_packed uint8 [N, K / 2]; weight_scale uint8 [N, K / 32], E8M0
     mxfp8-quantized       weight float8_e4m3fn [N, K]; weight_scale uint8 [N, K / 32], E8M0
 
+Inputs with scales that calibration fixed have input_scale [1], for asymmetric integers input_zero_point int8 [1], for
+NVFP4 input_global_scale float32 [1], which the block scale is divided by; all others have none.
+
 config_groups say which modules have which scheme; the tensors say which modules are quantized. Where the two
 disagree the checkpoint is refused.
 """
@@ -18,16 +21,28 @@ disagree the checkpoint is refused.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from qualgate.errors import NotInThisVersion, UsageError
+from qualgate.quant.activations import Rounding
 from qualgate.quant.formats import Format
 from qualgate.quant.readers.patterns import name_fits
-from qualgate.quant.readers.source import AGAIN, FLOATS, Activations, Layer, Source, packed, per_row_words
-from qualgate_kernels.packed import PackedWeight, pack_codes, unpack_codes
+from qualgate.quant.readers.source import (
+    AGAIN,
+    FLOATS,
+    Activations,
+    Layer,
+    Source,
+    as_exponents,
+    float8_codes,
+    int8_codes,
+    packed,
+    per_row_words,
+)
+from qualgate_kernels.packed import MXFP4_BLOCK, NVFP4_BLOCK, PackedWeight, unpack_codes
 
 _PACKED_INT, _PACKED_NVFP4, _PACKED_MXFP4 = "pack-quantized", "nvfp4-pack-quantized", "mxfp4-pack-quantized"
 _INT, _FLOAT, _NAIVE, _MXFP8 = "int-quantized", "float-quantized", "naive-quantized", "mxfp8-quantized"
@@ -46,7 +61,7 @@ class Scheme:
     block: tuple[int, int] | None
     symmetric: bool
     targets: tuple[str, ...]
-    activations: Activations
+    inputs: Any  # input_activations as the config has it
 
 
 def read(source: Source) -> Iterator[tuple[str, Layer]]:
@@ -64,8 +79,6 @@ def read(source: Source) -> Iterator[tuple[str, Layer]]:
                 f"lists it under `ignore`. {AGAIN}"
             )
         scheme = _scheme_of(source, schemes, module)
-        if settings.get("kv_cache_scheme"):
-            scheme = replace(scheme, activations=Activations(unsupported="a quantized KV cache (kv_cache_scheme)"))
         yield module, _layer(source, module, scheme)
 
 
@@ -110,7 +123,7 @@ def _schemes(format: Format) -> list[Scheme]:
                 block=_block(where, block) if block else None,
                 symmetric=weights.get("symmetric") is not False,
                 targets=tuple(targets),
-                activations=_activations(group.get("input_activations")),
+                inputs=group.get("input_activations"),
             )
         )
     return schemes
@@ -131,22 +144,62 @@ def _block(where: str, block: Any) -> tuple[int, int]:
     return block[0], block[1]
 
 
-def _activations(args: Any) -> Activations:
-    """Dynamic, symmetric, 8 bits, one scale a token (or a group of it): these are computed; others only named."""
-    if not args:
-        return Activations()
+def _activations(source: Source, module: str, args: Any) -> Activations:
+    """What the config says of the inputs, with the scales that the layer has for it."""
+    if source.format.settings.get("kv_cache_scheme"):
+        return Activations(unsupported="a quantized KV cache (kv_cache_scheme)")
+    found = _rounding(source, module, args) if args else Activations()
+    for name in (f"{module}.{part}" for part in ("input_scale", "input_zero_point", "input_global_scale")):
+        if source.has(name) and not source.taken(name):
+            source.take(name)
+            found = Activations(unsupported=f"{name} is there, for which its config has no use")
+    return found
+
+
+def _rounding(source: Source, module: str, args: Any) -> Activations:
     if not isinstance(args, dict):
         return Activations(unsupported=f"input_activations {args!r:.40}")
-    to = {"int": "int8", "float": "fp8"}.get(str(args.get("type")), "")
-    strategy = args.get("strategy")
-    known = to and args.get("num_bits") == 8 and args.get("dynamic") is True and args.get("symmetric") is not False
-    if known and strategy == "token":
-        return Activations(to=to)
-    if known and strategy == "group" and type(args.get("group_size")) is int and args.get("scale_dtype") is None:
-        return Activations(to=f"{to} g{args['group_size']}")
-    wide = f"{args.get('num_bits')}-bit {args.get('type')}"
-    fixed = "" if args.get("dynamic") is True else ", with scales that calibration fixed"
-    return Activations(unsupported=f"{wide} activations of strategy {strategy!r}{fixed}")
+    bits, strategy, dynamic, scales = (args.get(key) for key in ("num_bits", "strategy", "dynamic", "scale_dtype"))
+    size, symmetric = args.get("group_size"), args.get("symmetric") is not False
+    code = {("float", 8): "e4m3", ("float", 4): "e2m1", ("int", 8): "int", ("int", 4): "int"}.get(
+        (str(args.get("type")), bits if type(bits) is int else 0)
+    )
+    one: dict[str, Any] = {"code": code, "bits": bits, "symmetric": symmetric}
+    grouped = strategy == "group" and type(size) is int and 0 < size < 2**31
+    if code is None or not (symmetric or code == "int"):
+        pass
+    elif dynamic is True and strategy == "tensor":
+        return Activations(
+            unsupported="one scale for a whole batch, as it comes (dynamic, strategy 'tensor'): a row's result would "
+            "depend on the rows beside it"
+        )
+    elif not dynamic and strategy in ("tensor", None):
+        zeros, scale = f"{module}.input_zero_point", source.scale(f"{module}.input_scale")
+        _refuse_zero_points(source, zeros, symmetric)
+        zero_point = 0 if symmetric else source.zero_point(zeros)
+        return Activations(rounding=Rounding(**one, scale=scale, zero_point=zero_point))
+    elif dynamic is True and strategy == "token":
+        return Activations(rounding=Rounding(**one))
+    elif dynamic is True and grouped and scales is None and code != "e2m1":
+        return Activations(rounding=Rounding(**one, group_size=size))
+    elif dynamic is True and grouped and scales == "torch.uint8" and size == MXFP4_BLOCK and code != "int":
+        return Activations(rounding=Rounding(**one, group_size=size, rule="e8m0 rounded"))
+    elif dynamic == "local" and strategy == "tensor_group" and size == NVFP4_BLOCK and code == "e2m1":
+        whole = source.scale(f"{module}.input_global_scale")
+        return Activations(
+            rounding=Rounding(**one, group_size=size, rule="e4m3", tensor_scale=whole, tensor_divides=True)
+        )
+    wide = f"{bits!r:.20}-bit {args.get('type')!s:.20}{'' if symmetric else ' asymmetric'}"
+    fixed = "" if dynamic is True else f", dynamic {dynamic!r:.20}"
+    return Activations(unsupported=f"{wide} activations of strategy {strategy!r:.30}{fixed}")
+
+
+def _refuse_zero_points(source: Source, name: str, symmetric: bool) -> None:
+    if symmetric and source.has(name) and source.tensor(name).any():
+        raise UsageError(
+            f"{source.where(name)}: tensor {name} is not 0, but {source.format.where.name} says that these numbers "
+            f"are symmetric. {AGAIN}"
+        )
 
 
 def _scheme_of(source: Source, schemes: list[Scheme], module: str) -> Scheme:
@@ -172,16 +225,15 @@ def _layer(source: Source, module: str, scheme: Scheme) -> Layer:
         weight = _fp8(source, module, scheme)
     else:
         weight = _integers(source, module, scheme)
-    for name in (f"{module}.input_scale", f"{module}.input_global_scale", f"{module}.input_zero_point"):
-        source.take(name)
-    zeros = f"{module}.weight_zero_point"
-    if scheme.symmetric and source.has(zeros) and source.tensor(zeros).any():
-        raise UsageError(
-            f"{source.where(zeros)}: tensor {zeros} is not 0, but {source.format.where.name} says that these weights "
-            f"are symmetric. {AGAIN}"
-        )
+    _refuse_zero_points(source, f"{module}.weight_zero_point", scheme.symmetric)
     bias, oddities = source.bias(module, weight.shape[0])
-    return Layer(weight=weight, layout=scheme.format, bias=bias, activations=scheme.activations, oddities=oddities)
+    return Layer(
+        weight=weight,
+        layout=scheme.format,
+        bias=bias,
+        activations=_activations(source, module, scheme.inputs),
+        oddities=oddities,
+    )
 
 
 def _grid(
@@ -279,56 +331,32 @@ def _g_idx(source: Source, module: str, columns: int, groups: int) -> torch.Tens
 
 
 def _integers(source: Source, module: str, scheme: Scheme) -> PackedWeight:
-    name, bits = f"{module}.weight", scheme.bits
-    codes = source.expect(name, (torch.int8,), (None, None), "int8 weights")
-    rows, columns = codes.shape
-    half = 2 ** (bits - 1)
-    if not 2 <= bits <= 8 or (codes.numel() and not -half <= int(codes.min()) <= int(codes.max()) < half):
-        raise UsageError(
-            f"{source.where(name)}: tensor {name} holds values from {int(codes.min())} to {int(codes.max())}, but "
-            f"{source.format.where.name} says {bits} bits. {AGAIN}"
-        )
-    shape, group_size, block_rows, said = _grid(source, module, scheme, rows, columns)
+    name = f"{module}.weight"
+    codes = int8_codes(source, name, scheme.bits, source.format.where.name)
+    shape, group_size, block_rows, said = _grid(source, module, scheme, *codes["shape"])
     return packed(
         source,
         name,
-        code="int",
-        bits=bits,
-        shape=(rows, columns),
-        codes=pack_codes((codes.to(torch.int16) + half).to(torch.uint8), bits),
+        **codes,
         scales=_scales(source, module, shape, said),
         group_size=group_size,
         block_rows=block_rows,
-        zero_points=None if scheme.symmetric else _plain_zeros(source, module, bits, shape),
+        zero_points=None if scheme.symmetric else _plain_zeros(source, module, scheme.bits, shape),
     )
 
 
 def _fp8(source: Source, module: str, scheme: Scheme) -> PackedWeight:
     name = f"{module}.weight"
-    weight = source.expect(name, (torch.float8_e4m3fn, torch.float8_e5m2), (None, None), "8-bit float weights")
-    rows, columns = weight.shape
+    codes = float8_codes(source, name)
     if scheme.bits != 8:
         raise UsageError(
             f"{source.where(name)}: tensor {name} holds 8-bit floats, but {source.format.where.name} says "
             f"{scheme.bits} bits. {AGAIN}"
         )
-    shape, group_size, block_rows, said = _grid(source, module, scheme, rows, columns)
-    if scheme.format == _MXFP8:
-        scales = _scales(source, module, shape, said, torch.uint8)
-    else:
-        scales = _scales(source, module, shape, said, *FLOATS, torch.float8_e8m0fnu)
-        scales = scales.view(torch.uint8) if scales.dtype == torch.float8_e8m0fnu else scales
-    return packed(
-        source,
-        name,
-        code="e4m3" if weight.dtype == torch.float8_e4m3fn else "e5m2",
-        bits=8,
-        shape=(rows, columns),
-        codes=weight.contiguous().view(torch.uint8),
-        scales=scales,
-        group_size=group_size,
-        block_rows=block_rows,
-    )
+    shape, group_size, block_rows, said = _grid(source, module, scheme, *codes["shape"])
+    dtypes = (torch.uint8,) if scheme.format == _MXFP8 else (*FLOATS, torch.float8_e8m0fnu)
+    scales = as_exponents(_scales(source, module, shape, said, *dtypes))
+    return packed(source, name, **codes, scales=scales, group_size=group_size, block_rows=block_rows)
 
 
 def _packed_fp4(source: Source, module: str, *, nvfp4: bool) -> PackedWeight:

@@ -4,28 +4,33 @@
     weight_scale_inv  float32, or E8M0, [ceil(N / rows), ceil(K / columns)], blocks of `weight_block_size`
 
 Despite its name the scale is multiplied. Older checkpoints without blocks have one `weight_scale` a tensor or a row.
+With activation_scheme "static" a layer has one scale for all its inputs, `input_scale` (vLLM) or `activation_scale`
+(transformers).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 
 from qualgate.errors import UsageError
+from qualgate.quant.activations import Rounding
 from qualgate.quant.formats import Format
-from qualgate.quant.readers.source import FLOATS, Activations, Layer, Source, packed
+from qualgate.quant.readers.source import AGAIN, FLOATS, Activations, Layer, Source, as_exponents, float8_codes, packed
 
 _SCALES = (*FLOATS, torch.float8_e8m0fnu)
+_LEAST_UE8M0 = 2.0**-22  # DeepSeek's kernels take 1e-4 for the absmax of inputs that are smaller
 
 
 def read(source: Source) -> Iterator[tuple[str, Layer]]:
     """Every quantized layer, by module name."""
     block = _block(source.format)
-    activations = _activations(source.format, block)
+    scheme = source.format.settings.get("activation_scheme", "dynamic")
     for ending in (".weight_scale_inv", ".weight_scale"):
         for module in source.modules(ending):
-            yield module, _layer(source, module, ending, block, activations)
+            yield module, _layer(source, module, ending, block, scheme)
 
 
 def _block(format: Format) -> tuple[int, int] | None:
@@ -39,21 +44,32 @@ def _block(format: Format) -> tuple[int, int] | None:
     return block[0], block[1]
 
 
-def _activations(format: Format, block: tuple[int, int] | None) -> Activations:
-    scheme = format.settings.get("activation_scheme", "dynamic")
+def _activations(source: Source, module: str, block: tuple[int, int] | None, scheme: Any) -> Activations:
+    fixed = [name for part in ("input_scale", "activation_scale") if source.has(name := f"{module}.{part}")]
+    if scheme == "static":
+        if len(fixed) > 1:
+            raise UsageError(f"{source.where(fixed[0])}: {fixed[0]} and {fixed[1]} say the same thing twice. {AGAIN}")
+        scale = source.scale(fixed[0] if fixed else f"{module}.input_scale")
+        return Activations(rounding=Rounding(code="e4m3", bits=8, scale=scale))
+    for name in fixed:
+        source.take(name)
+        return Activations(unsupported=f"{name} is there, but activation_scheme is {scheme!r:.20}")
     if scheme is None:
         return Activations()
     if scheme != "dynamic":
         return Activations(unsupported=f"activation_scheme {scheme!r:.20}")
-    if format.settings.get("scale_fmt") == "ue8m0":
-        return Activations(unsupported="activations with power-of-two scales (scale_fmt ue8m0)")
-    return Activations(to=f"fp8 g{block[1]}" if block else "fp8")
+    size = block[1] if block else 0
+    if source.format.settings.get("scale_fmt") == "ue8m0":
+        return Activations(
+            rounding=Rounding(code="e4m3", bits=8, group_size=size, rule="e8m0 ceiling", least=_LEAST_UE8M0)
+        )
+    return Activations(rounding=Rounding(code="e4m3", bits=8, group_size=size))
 
 
-def _layer(source: Source, module: str, ending: str, block: tuple[int, int] | None, activations: Activations) -> Layer:
+def _layer(source: Source, module: str, ending: str, block: tuple[int, int] | None, scheme: Any) -> Layer:
     name, scale_name = f"{module}.weight", f"{module}{ending}"
-    weight = source.expect(name, (torch.float8_e4m3fn, torch.float8_e5m2), (None, None))
-    rows, columns = weight.shape
+    codes = float8_codes(source, name)
+    rows, columns = codes["shape"]
     scales = source.tensor(scale_name)
     if block is not None and ending == ".weight_scale_inv":
         shape = (-(-rows // block[0]), -(-columns // block[1]))
@@ -65,9 +81,6 @@ def _layer(source: Source, module: str, ending: str, block: tuple[int, int] | No
     else:
         scales = source.expect(scale_name, _SCALES, (rows, 1), "one scale a row")
         group_size, block_rows = 0, 1
-    if source.has(f"{module}.input_scale"):
-        source.tensor(f"{module}.input_scale")
-        activations = Activations(unsupported="activations with a scale that calibration fixed (input_scale)")
     bias, oddities = source.bias(module, rows)
     if group_size == columns and block_rows == 1:
         group_size = 0
@@ -75,16 +88,13 @@ def _layer(source: Source, module: str, ending: str, block: tuple[int, int] | No
         weight=packed(
             source,
             name,
-            code="e4m3" if weight.dtype == torch.float8_e4m3fn else "e5m2",
-            bits=8,
-            shape=(rows, columns),
-            codes=weight.contiguous().view(torch.uint8),
-            scales=(scales.view(torch.uint8) if scales.dtype == torch.float8_e8m0fnu else scales).contiguous(),
+            **codes,
+            scales=as_exponents(scales),
             group_size=group_size,
             block_rows=block_rows,
         ),
         layout=f"fp8 {ending[1:]}",
         bias=bias,
-        activations=activations,
+        activations=_activations(source, module, block, scheme),
         oddities=oddities,
     )

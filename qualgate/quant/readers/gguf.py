@@ -23,7 +23,7 @@ from qualgate.quant.gguf_file import GGUFFile, GGUFTensor, open_gguf
 from qualgate.quant.readers.source import AGAIN, Layer, Source, packed
 from qualgate_kernels.packed import pack_codes
 
-ARCHITECTURES = ("llama", "qwen2", "qwen3")  # whose names and rows are known
+ARCHITECTURES = ("llama", "qwen2", "qwen3", "phi3")  # whose names and rows are known
 _PERMUTED = ("llama",)
 _PARTS = {
     "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj",
@@ -31,6 +31,7 @@ _PARTS = {
     "ffn_down": "mlp.down_proj", "attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm",
     "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm",
 }  # fmt: skip
+_FUSED = {"attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"}  # phi3's
 _WHOLE = {"token_embd": "model.embed_tokens", "output": "lm_head", "output_norm": "model.norm"}
 _PLAIN = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16, "F64": np.float64}
 
@@ -63,7 +64,7 @@ def plain_tensors(source: Source) -> dict[str, torch.Tensor]:
     found = {}
     for name in source.rest():
         source.take(name)
-        if name.startswith("rope_freqs"):  # what config.json's rope_scaling says
+        if name.startswith(("rope_freqs", "rope_factors")):  # what config.json's rope_scaling says
             continue
         found[_name(file, name)] = _plain(file, name, file.tensors[name])
     return found
@@ -80,8 +81,9 @@ def _name(file: GGUFFile, name: str) -> str:
     if stem in _WHOLE:
         return f"{_WHOLE[stem]}.{ending}"
     block = re.fullmatch(r"blk\.(\d+)\.(\w+)", stem)
-    if block and block[2] in _PARTS:
-        return f"model.layers.{block[1]}.{_PARTS[block[2]]}.{ending}"
+    parts = _PARTS | _FUSED if file.architecture == "phi3" else _PARTS
+    if block and block[2] in parts:
+        return f"model.layers.{block[1]}.{parts[block[2]]}.{ending}"
     return name
 
 

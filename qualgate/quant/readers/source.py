@@ -12,10 +12,11 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from qualgate.errors import UsageError
+from qualgate.quant.activations import Rounding
 from qualgate.quant.formats import Format
 from qualgate.quant.shards import TensorEntry, file_metadata, tensor_entries
 from qualgate_kernels.dequantize import dequantize_torch
-from qualgate_kernels.packed import PackedWeight
+from qualgate_kernels.packed import PackedWeight, pack_codes
 
 AGAIN = "Fetch or save this checkpoint again."
 
@@ -24,8 +25,8 @@ AGAIN = "Fetch or save this checkpoint again."
 class Activations:
     """What a format does to the input of a quantized layer. Not what its weights need: those are read all the same."""
 
-    to: str = ""  # "int8" or "fp8" (e4m3), symmetric, one scale a token; "" = left as they are
-    unsupported: str = ""  # else, in words: what this version cannot compute
+    rounding: Rounding | None = None  # None = left as they are
+    unsupported: str = ""  # else, in words: what cannot be computed, and why
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -65,6 +66,9 @@ class Source:
     def take(self, name: str) -> None:
         """Count a tensor as read that is read by other means or says nothing; it need not be there."""
         self._taken.add(name)
+
+    def taken(self, name: str) -> bool:
+        return name in self._taken
 
     def tensor(self, name: str) -> torch.Tensor:
         """The tensor, memory-mapped. Raises UsageError when it is not there or cannot be read."""
@@ -108,6 +112,19 @@ class Source:
         if not bias.isfinite().all():
             raise UsageError(f"{self.where(name)}: tensor {name} holds NaN or infinite values. {AGAIN}")
         return bias, () if bias.any() else ("a bias of zeros, as AutoGPTQ writes for layers without one",)
+
+    def scale(self, name: str) -> float:
+        """The one number of a tensor, finite and above 0. Raises UsageError naming the tensor."""
+        found = self.tensor(name)
+        number = float(self.expect(name, FLOATS, [1] * found.dim(), "one scale for all inputs"))
+        if not 0 < number < float("inf"):
+            raise UsageError(f"{self.where(name)}: tensor {name} is {number:g}, expected a positive number. {AGAIN}")
+        return number
+
+    def zero_point(self, name: str) -> int:
+        """The one number of a tensor that zero is stored as, counted in codes of 8 bits."""
+        found = self.tensor(name)
+        return int(self.expect(name, (torch.int8,), [1] * found.dim(), "one zero point for all inputs"))
 
     def where(self, name: str) -> Path:
         entry = self.entries.get(name)
@@ -162,6 +179,36 @@ def packed(source: Source, name: str, *, any_scale: bool = False, **fields: Any)
             f"{where}: {name} has a tensor scale of {float(weight.tensor_scale):g}, expected a positive number. {AGAIN}"
         )
     return weight
+
+
+def float8_codes(source: Source, name: str) -> dict[str, Any]:
+    """The code, bits, shape and codes of a PackedWeight, from a tensor of 8-bit floats."""
+    weight = source.expect(name, (torch.float8_e4m3fn, torch.float8_e5m2), (None, None), "8-bit float weights")
+    return {
+        "code": "e4m3" if weight.dtype == torch.float8_e4m3fn else "e5m2",
+        "bits": 8,
+        "shape": tuple(weight.shape),
+        "codes": weight.contiguous().view(torch.uint8),
+    }
+
+
+def int8_codes(source: Source, name: str, bits: int, said_by: str) -> dict[str, Any]:
+    """The same, from a tensor of int8 that holds one signed code of `bits` each, as `said_by` has it."""
+    codes = source.expect(name, (torch.int8,), (None, None), "int8 weights")
+    half = 2 ** (bits - 1)
+    low, high = (int(codes.min()), int(codes.max())) if codes.numel() else (0, 0)
+    if not 2 <= bits <= 8 or not -half <= low <= high < half:
+        raise UsageError(
+            f"{source.where(name)}: tensor {name} holds values from {low} to {high}, but {said_by} says {bits} bits. "
+            f"{AGAIN}"
+        )
+    unsigned = (codes.to(torch.int16) + half).to(torch.uint8)
+    return {"code": "int", "bits": bits, "shape": tuple(codes.shape), "codes": pack_codes(unsigned, bits)}
+
+
+def as_exponents(scales: torch.Tensor) -> torch.Tensor:
+    """E8M0 as PackedWeight holds it, in uint8; other scales as they are."""
+    return (scales.view(torch.uint8) if scales.dtype == torch.float8_e8m0fnu else scales).contiguous()
 
 
 def _weighs(weight: PackedWeight, zero: torch.Tensor) -> bool:

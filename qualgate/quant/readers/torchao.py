@@ -7,19 +7,23 @@ The header's metadata maps "X.weight" to JSON: `_type`, its attributes in `_data
     IntxUnpackedToInt8Tensor  qdata int8 [N, K] of target_dtype's range, scale [N, groups], zero_point int8 like it
     NVFP4Tensor               qdata uint8 [N, K / 2], low nibble first, scale float8_e4m3fn, possibly swizzled,
                               per_tensor_scale float32, which is multiplied
+
+Inputs: act_quant_kwargs says how they are rounded as they come, unless act_quant_scale (int8, with
+act_quant_zero_point) fixes it; NVFP4 has its act_per_tensor_scale, which is multiplied, or none.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from qualgate.errors import NotInThisVersion, UsageError
-from qualgate.quant.readers.source import AGAIN, FLOATS, Activations, Layer, Source, packed
-from qualgate_kernels.packed import PackedWeight, pack_codes
+from qualgate.quant.activations import Rounding
+from qualgate.quant.readers.source import AGAIN, FLOATS, Activations, Layer, Source, float8_codes, int8_codes, packed
+from qualgate_kernels.packed import NVFP4_BLOCK, PackedWeight
 
 
 def read(source: Source) -> Iterator[tuple[str, Layer]]:
@@ -38,14 +42,14 @@ def read(source: Source) -> Iterator[tuple[str, Layer]]:
                 f"{source.folder}: tensor {name} is torchao's {kind}, which is not read. Types that are: "
                 f"{', '.join(_KINDS)}."
             )
-        if "act_pre_scale" in parts:
-            raise NotInThisVersion(f"{source.folder}: {name} scales its inputs (act_pre_scale), which is not computed.")
+        if unknown := sorted(set(parts) - _PARTS):
+            raise NotInThisVersion(f"{source.folder}: {name} has the part {unknown[0]!r:.40}, which is not computed.")
+        for part in parts:
+            source.take(f"{module}._weight_{part}")
         weight = make(source, module, attributes, parts)
         bias, oddities = source.bias(module, weight.shape[0])
-        yield (
-            module,
-            Layer(weight=weight, layout=kind, bias=bias, activations=_activations(attributes), oddities=oddities),
-        )
+        activations = _activations(source, module, attributes, parts)
+        yield module, Layer(weight=weight, layout=kind, bias=bias, activations=activations, oddities=oddities)
 
 
 def _described(source: Source, name: str) -> tuple[str, dict[str, Any], tuple[str, ...]] | None:
@@ -62,22 +66,69 @@ def _described(source: Source, name: str) -> tuple[str, dict[str, Any], tuple[st
     return kind, attributes, tuple(str(part) for part in value["_tensor_data_names"])
 
 
-def _activations(attributes: dict[str, Any]) -> Activations:
-    """Dynamic and symmetric, one scale a row of the input: computed; anything else is only named."""
+def _activations(source: Source, module: str, attributes: dict[str, Any], parts: tuple[str, ...]) -> Activations:
     asymmetric = attributes.get("activation_quantization")
     if asymmetric is not None:
+        if _plain(asymmetric) == "INT8_ASYM_PER_TOKEN":
+            return Activations(rounding=Rounding(code="int", bits=8, symmetric=False))
         return Activations(unsupported=f"activation_quantization {asymmetric!r:.40}")
     described = attributes.get("act_quant_kwargs")
     if described is None:
-        return Activations()
-    kind = described.get("_type", "") if isinstance(described, dict) else ""
-    inner = described.get("_data", {}) if isinstance(described, dict) else {}
-    text = json.dumps(inner)
-    to = {"QuantizeTensorToInt8Kwargs": "int8", "QuantizeTensorToFloat8Kwargs": "fp8"}.get(str(kind))
-    bounded = isinstance(inner, dict) and (inner.get("hp_value_lb") or inner.get("hp_value_ub"))
-    if to is None or '"PerRow"' not in text or '"ASYMMETRIC"' in text or '"reduce_range": true' in text or bounded:
-        return Activations(unsupported=f"activations as {str(kind) or 'torchao'} describes them")
-    return Activations(to=to)
+        fixed = [part for part in parts if part.startswith("act_")]
+        return Activations(unsupported=f"{fixed[0]} without act_quant_kwargs" if fixed else "")
+    kind, inner = (described.get("_type"), described.get("_data")) if isinstance(described, dict) else ("", {})
+    make = _INPUTS.get(str(kind))
+    if make is None or not isinstance(inner, dict):
+        return Activations(unsupported=f"activations as {str(kind) or 'torchao'!s:.40} describes them")
+    found = make(source, f"{module}._weight_", inner, parts)
+    return Activations(unsupported=found) if isinstance(found, str) else Activations(rounding=found)
+
+
+def _int8_inputs(source: Source, prefix: str, how: dict[str, Any], parts: tuple[str, ...]) -> Rounding | str:
+    mapping, size, fixed = _plain(how.get("mapping_type") or "SYMMETRIC"), _granularity(how), "act_quant_scale" in parts
+    bits = 7 if how.get("reduce_range") else 8
+    if size == "PerTensor" and not fixed:
+        return _BATCH
+    if mapping not in ("SYMMETRIC", "ASYMMETRIC") or size != ("PerTensor" if fixed else "PerRow"):
+        return f"int8 activations with the mapping {mapping!r:.40}, {size!r:.40}"
+    if not fixed:
+        return Rounding(code="int", bits=bits, symmetric=mapping == "SYMMETRIC", least=2.0**-23)
+    zero_point = source.zero_point(f"{prefix}act_quant_zero_point") if "act_quant_zero_point" in parts else 0
+    return Rounding(code="int", bits=bits, scale=source.scale(f"{prefix}act_quant_scale"), zero_point=zero_point)
+
+
+def _float8_inputs(source: Source, prefix: str, how: dict[str, Any], parts: tuple[str, ...]) -> Rounding | str:
+    size, dtype = _granularity(how), _plain(how.get("float8_dtype") or "float8_e4m3fn")
+    if size == "PerTensor":
+        return _BATCH
+    if how.get("hp_value_lb") is not None or how.get("hp_value_ub") is not None:
+        return "float8 activations with bounds for their scale (hp_value_lb, hp_value_ub)"
+    if size != "PerRow" or dtype not in _FLOAT8:
+        return f"float8 activations with {size!r:.40}, {dtype!r:.40}"
+    return Rounding(code=_FLOAT8[dtype], bits=8)
+
+
+def _nvfp4_inputs(source: Source, prefix: str, how: dict[str, Any], parts: tuple[str, ...]) -> Rounding | str:
+    if how.get("use_dynamic_per_tensor_scale"):
+        return _BATCH
+    if how.get("block_size", NVFP4_BLOCK) != NVFP4_BLOCK:
+        return f"nvfp4 activations in blocks of {how['block_size']!s:.20}"
+    whole = source.scale(f"{prefix}act_per_tensor_scale") if "act_per_tensor_scale" in parts else 1.0
+    return Rounding(code="e2m1", bits=4, group_size=NVFP4_BLOCK, rule="e4m3", tensor_scale=whole, least=2.0**-6)
+
+
+def _granularity(how: dict[str, Any]) -> str:
+    """PerRow (over the last dimension), PerTensor, or what else is there."""
+    given = how.get("granularity") or {"_type": "PerRow"}
+    inner = given.get("_data") if isinstance(given, dict) else None
+    if isinstance(inner, dict) and inner.get("dim", -1) != -1:
+        return f"dim {inner['dim']}"
+    return str(given.get("_type")) if isinstance(given, dict) else str(given)
+
+
+def _plain(value: Any) -> str:
+    """A name that is written alone or as {"_type": …, "_data": name}; of a dtype without its module."""
+    return str(value.get("_data") if isinstance(value, dict) else value).rpartition(".")[2]
 
 
 def _block(source: Source, module: str, attributes: dict[str, Any], rows: int, columns: int) -> tuple[int, int]:
@@ -97,35 +148,14 @@ def _block(source: Source, module: str, attributes: dict[str, Any], rows: int, c
 
 
 def _integers(source: Source, module: str, attributes: dict[str, Any], parts: tuple[str, ...]) -> PackedWeight:
-    name = f"{module}._weight_qdata"
-    codes = source.expect(name, (torch.int8,), (None, None))
-    rows, columns = codes.shape
-    bits = _bits(source, module, attributes)
-    half = 2 ** (bits - 1)
-    if codes.numel() and not -half <= int(codes.min()) <= int(codes.max()) < half:
-        raise UsageError(
-            f"{source.where(name)}: tensor {name} holds values from {int(codes.min())} to {int(codes.max())}, but its "
-            f"header says {bits} bits. {AGAIN}"
-        )
-    high, wide = _block(source, module, attributes, rows, columns)
-    shape = (rows // high, columns // wide)
-    words = f"{rows} x {columns} in blocks of {high} x {wide}"
-    scales = source.expect(f"{module}._weight_scale", FLOATS, shape, words)
+    name, bits = f"{module}._weight_qdata", _bits(source, module, attributes)
+    codes = int8_codes(source, name, bits, "its header")
+    scales, sharing = _scales(source, module, attributes, codes["shape"])
     zeros = None
     if "zero_point" in parts:
-        found = source.expect(f"{module}._weight_zero_point", (torch.int8,), shape, words)
-        zeros = (found.to(torch.int16) + half).contiguous() if found.any() else None
-    return packed(
-        source,
-        name,
-        code="int",
-        bits=bits,
-        shape=(rows, columns),
-        codes=pack_codes((codes.to(torch.int16) + half).to(torch.uint8), bits),
-        scales=scales.contiguous(),
-        zero_points=zeros,
-        **_sharing(high, wide, rows, columns),
-    )
+        found = source.expect(f"{module}._weight_zero_point", (torch.int8,), tuple(scales.shape), "like the scales")
+        zeros = (found.to(torch.int16) + 2 ** (bits - 1)).contiguous() if found.any() else None
+    return packed(source, name, **codes, scales=scales, zero_points=zeros, **sharing)
 
 
 def _bits(source: Source, module: str, attributes: dict[str, Any]) -> int:
@@ -133,7 +163,7 @@ def _bits(source: Source, module: str, attributes: dict[str, Any]) -> int:
     target = attributes.get("target_dtype")
     if target is None:
         return 8
-    text = str(target.get("_data") if isinstance(target, dict) else target).removeprefix("torch.")
+    text = _plain(target)
     if text not in {f"int{bits}" for bits in range(2, 9)}:
         raise UsageError(f"{source.folder}: the header gives {module}.weight the target_dtype {text!r:.30}. {AGAIN}")
     return int(text[3:])
@@ -141,26 +171,20 @@ def _bits(source: Source, module: str, attributes: dict[str, Any]) -> int:
 
 def _floats(source: Source, module: str, attributes: dict[str, Any], parts: tuple[str, ...]) -> PackedWeight:
     name = f"{module}._weight_qdata"
-    weight = source.expect(name, (torch.float8_e4m3fn, torch.float8_e5m2), (None, None))
-    rows, columns = weight.shape
+    codes = float8_codes(source, name)
+    scales, sharing = _scales(source, module, attributes, codes["shape"])
+    return packed(source, name, **codes, scales=scales, **sharing)
+
+
+def _scales(
+    source: Source, module: str, attributes: dict[str, Any], shape: tuple[int, int]
+) -> tuple[torch.Tensor, dict[str, Any]]:
+    """(the scales, group_size and block_rows); a block as wide or high as the weight is "all of it"."""
+    rows, columns = shape
     high, wide = _block(source, module, attributes, rows, columns)
     words = f"{rows} x {columns} in blocks of {high} x {wide}"
     scales = source.expect(f"{module}._weight_scale", FLOATS, (rows // high, columns // wide), words)
-    return packed(
-        source,
-        name,
-        code="e4m3" if weight.dtype == torch.float8_e4m3fn else "e5m2",
-        bits=8,
-        shape=(rows, columns),
-        codes=weight.contiguous().view(torch.uint8),
-        scales=scales.contiguous(),
-        **_sharing(high, wide, rows, columns),
-    )
-
-
-def _sharing(high: int, wide: int, rows: int, columns: int) -> dict[str, Any]:
-    """group_size and block_rows; a block as wide or high as the weight is "all of it"."""
-    return {
+    return scales.contiguous(), {
         "group_size": 0 if wide == columns else wide,
         "block_rows": 0 if high == rows and wide == columns and rows > 1 else high,
     }
@@ -213,3 +237,14 @@ _KINDS = {
     "IntxUnpackedToInt8Tensor": _integers,
     "NVFP4Tensor": _nvfp4,
 }
+_FLOAT8: dict[str, Literal["e4m3", "e5m2"]] = {"float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"}
+_INPUTS = {
+    "QuantizeTensorToInt8Kwargs": _int8_inputs,
+    "QuantizeTensorToFloat8Kwargs": _float8_inputs,
+    "QuantizeTensorToNVFP4Kwargs": _nvfp4_inputs,
+}
+_PARTS = {
+    "qdata", "scale", "zero_point", "per_tensor_scale", "act_quant_scale", "act_quant_zero_point",
+    "act_per_tensor_scale",
+}  # fmt: skip
+_BATCH = "one scale for a whole batch, as it comes: a row's result would depend on the rows beside it"

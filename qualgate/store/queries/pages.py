@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, and_, func, select
 from sqlalchemy.sql import ColumnElement
 
+from qualgate.records import TWIN
 from qualgate.store.database import Store
 from qualgate.store.decisions import Decision
 from qualgate.store.queries.newest import CURRENT_DECISION, CURRENT_VERDICT
@@ -116,7 +117,7 @@ _LINES = (
             CURRENT_DECISION.c.verdict_sha256 == CURRENT_VERDICT.c.sha256,
         ),
     )
-    .where(arms.c.position > 0)
+    .where(arms.c.position > 0, arms.c.name.not_like(f"%{TWIN}"))
 )
 _WAITING = and_(runs.c.status == "complete", CURRENT_VERDICT.c.word.is_not(None), CURRENT_DECISION.c.action.is_(None))
 

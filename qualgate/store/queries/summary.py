@@ -30,6 +30,7 @@ class ArmLine:
     expected: int  # units
     done: int
     errors: int
+    kernels: tuple[str, ...]  # what multiplied its packed weights; more than one cannot be compared
 
     @property
     def name(self) -> str:
@@ -110,6 +111,10 @@ def run_summary(store: Store, run_id: str) -> RunSummary:
             .where(CURRENT_VERDICT.c.run_id == run_id)
             .order_by(arms.c.position)
         ).all()
+        named = connection.execute(
+            select(units.c.arm, units.c.kernel).where(units.c.run_id == run_id, units.c.kernel != "").distinct()
+        )
+        kernels = sorted((row[0], row[1]) for row in named)
         failures = connection.execute(
             select(units.c.error).where(units.c.run_id == run_id, units.c.status == "error").distinct().limit(PAGE)
         ).scalars()
@@ -132,7 +137,7 @@ def run_summary(store: Store, run_id: str) -> RunSummary:
                 )
                 for item in map(_evalset, sets)
             ),
-            arms=tuple(_arm_line(row, counts) for row in lines),
+            arms=tuple(_arm_line(row, counts, kernels) for row in lines),
             verdicts=tuple(_stored_verdict(connection, row) for row in newest),
             failures=tuple(failures),
         )
@@ -150,7 +155,7 @@ def _evalset(row: Any) -> Evalset:
     )
 
 
-def _arm_line(row: Any, counts: dict[tuple[str, str, str], int]) -> ArmLine:
+def _arm_line(row: Any, counts: dict[tuple[str, str, str], int], kernels: list[tuple[str, str]]) -> ArmLine:
     check_arm(row)
     planned = plain.identity(row.planned_json)
     assert planned is not None
@@ -162,6 +167,7 @@ def _arm_line(row: Any, counts: dict[tuple[str, str, str], int]) -> ArmLine:
         expected=sum(number for (_, arm, _), number in counts.items() if arm == row.name),
         done=counts.get((row.run_id, row.name, "done"), 0),
         errors=counts.get((row.run_id, row.name, "error"), 0),
+        kernels=tuple(kernel for arm, kernel in kernels if arm == row.name),
     )
 
 

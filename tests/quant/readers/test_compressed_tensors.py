@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from qualgate.errors import NotInThisVersion, UsageError
+from qualgate.quant.activations import Rounding
 from qualgate.quant.readers import read_quantized
 from qualgate_kernels.dequantize import dequantize_torch
 from tests.quant.readers.made import MODULE, dequantized, folder_of, words
@@ -167,27 +168,84 @@ def test_a_name_or_pattern_comes_before_the_class_of_modules(tmp_path):
     assert sorted(checkpoint.tensors) == ["lm_head.weight"]
 
 
-TOKEN = {"num_bits": 8, "dynamic": True, "strategy": "token", "symmetric": True}
+def inputs(type: str = "float", bits: int = 8, dynamic: bool | str = True, strategy: str = "token", **more) -> dict:
+    given = {"num_bits": bits, "type": type, "dynamic": dynamic, "strategy": strategy, "symmetric": True}
+    return given | more
+
+
+SCALE, WHOLE = {"input_scale": torch.tensor([0.5])}, {"input_global_scale": torch.tensor([317.25])}
+ZEROS = {"input_zero_point": torch.tensor([-9], dtype=torch.int8)}
+MX = {"strategy": "group", "group_size": 32, "scale_dtype": "torch.uint8"}
+NVFP4 = {"bits": 4, "dynamic": "local", "strategy": "tensor_group", "group_size": 16}
+GLOBAL = {"rule": "e4m3", "tensor_scale": 317.25, "tensor_divides": True}
 
 
 @pytest.mark.parametrize(
-    ("inputs", "to", "unsupported"),
+    ("args", "tensors", "expected"),
     [
-        (None, "", ""),
-        (TOKEN | {"type": "int"}, "int8", ""),
-        (TOKEN | {"type": "float"}, "fp8", ""),
-        (TOKEN | {"type": "float", "strategy": "group", "group_size": 128}, "fp8 g128", ""),
-        (TOKEN | {"type": "int", "symmetric": False}, "", "8-bit int"),
-        (TOKEN | {"type": "float", "dynamic": False, "strategy": "tensor"}, "", "with scales that calibration fixed"),
-        (TOKEN | {"type": "float", "num_bits": 4, "dynamic": "local"}, "", "4-bit float"),
+        (None, {}, None),
+        (inputs("int"), {}, Rounding(code="int", bits=8)),
+        (inputs("int", 4), {}, Rounding(code="int", bits=4)),
+        (inputs("int", symmetric=False), {}, Rounding(code="int", bits=8, symmetric=False)),
+        (inputs(), {}, Rounding(code="e4m3", bits=8)),
+        (inputs(strategy="group", group_size=128), {}, Rounding(code="e4m3", bits=8, group_size=128)),
+        (inputs(dynamic=False, strategy="tensor"), SCALE, Rounding(code="e4m3", bits=8, scale=0.5)),
+        (inputs("int", dynamic=False, strategy="tensor"), SCALE, Rounding(code="int", bits=8, scale=0.5)),
+        (
+            inputs("int", dynamic=False, strategy="tensor", symmetric=False),
+            SCALE | ZEROS,
+            Rounding(code="int", bits=8, symmetric=False, scale=0.5, zero_point=-9),
+        ),
+        (inputs(bits=4, **MX), {}, Rounding(code="e2m1", bits=4, group_size=32, rule="e8m0 rounded")),
+        (inputs(**MX), {}, Rounding(code="e4m3", bits=8, group_size=32, rule="e8m0 rounded")),
+        (inputs(**NVFP4), WHOLE, Rounding(code="e2m1", bits=4, group_size=16, **GLOBAL)),
+        (inputs(strategy="tensor"), {}, "one scale for a whole batch"),
+        (inputs("int", strategy="tensor"), {}, "one scale for a whole batch"),
+        (inputs(bits=4, strategy="group", group_size=32), {}, "4-bit float activations of strategy 'group'"),
+        (inputs(bits=16), {}, "16-bit float"),
+        (inputs(symmetric=False), {}, "8-bit float asymmetric"),
+        (inputs(dynamic=False, strategy="channel"), {}, "strategy 'channel', dynamic False"),
+        (inputs(), SCALE, f"{MODULE}.input_scale is there, for which its config has no use"),
+        (None, WHOLE, "input_global_scale is there"),
+        ("odd", {}, "input_activations 'odd'"),
     ],
 )
-def test_what_happens_to_inputs_is_known_or_named(tmp_path, inputs, to, unsupported):
-    tensors = {"weight": torch.ones(4, 8, dtype=torch.int8), "weight_scale": torch.full((4, 1), 0.5)}
-    layer = read(tmp_path, tensors, config("int-quantized", integer(8, "channel"), inputs=inputs))
-    assert layer.activations.to == to
-    assert unsupported in layer.activations.unsupported
-    assert bool(unsupported) == bool(layer.activations.unsupported)
+def test_what_happens_to_inputs_is_known_or_named(tmp_path, args, tensors, expected):
+    tensors = {"weight": torch.ones(4, 8, dtype=torch.int8), "weight_scale": torch.full((4, 1), 0.5)} | tensors
+    layer = read(tmp_path, tensors, config("int-quantized", integer(8, "channel"), inputs=args))
+    said = expected if isinstance(expected, str) else ""
+    assert layer.activations.rounding == (None if said else expected)
+    assert said in layer.activations.unsupported
+    assert bool(said) == bool(layer.activations.unsupported)
+
+
+@pytest.mark.parametrize(
+    ("args", "tensors", "message"),
+    [
+        (inputs(dynamic=False, strategy="tensor"), {}, r"has no tensor \S+\.input_scale"),
+        (
+            inputs(dynamic=False, strategy="tensor"),
+            {"input_scale": torch.tensor([-1.0])},
+            "input_scale is -1, expected",
+        ),
+        (
+            inputs(dynamic=False, strategy="tensor"),
+            {"input_scale": torch.ones(4, 1)},
+            r"\[4, 1\], expected .* \[1, 1\]",
+        ),
+        (
+            inputs("int", dynamic=False, strategy="tensor"),
+            SCALE | ZEROS,
+            r"input_zero_point is not 0, but config\.json",
+        ),
+        (inputs("int", dynamic=False, strategy="tensor", symmetric=False), SCALE, r"no tensor \S+\.input_zero_point"),
+        (inputs(**NVFP4), {"input_global_scale": torch.tensor([float("inf")])}, "input_global_scale is inf, expected"),
+    ],
+)
+def test_scales_of_inputs_must_be_there_and_be_numbers(tmp_path, args, tensors, message):
+    tensors = {"weight": torch.ones(4, 8, dtype=torch.int8), "weight_scale": torch.full((4, 1), 0.5)} | tensors
+    with pytest.raises(UsageError, match=message):
+        read(tmp_path, tensors, config("int-quantized", integer(8, "channel"), inputs=args))
 
 
 def test_a_quantized_kv_cache_is_named_and_not_passed_over(tmp_path):

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from qualgate.errors import UsageError
+from qualgate.quant.activations import Rounding, round_inputs
 from qualgate.quant.readers import read_quantized
 from qualgate_kernels.dequantize import dequantize_torch
 from tests.quant.readers.made import MODULE, folder_of
@@ -38,7 +39,7 @@ def test_blocks_are_multiplied_and_may_be_ragged_at_the_edges(tmp_path, rows, co
             expected[n, block * 128 : (block + 1) * 128] *= scales[n // 128, block]
     assert torch.equal(dequantize_torch(layer.weight), expected)
     assert layer.weight.format == "fp8 e4m3 128x128"
-    assert layer.activations.to == "fp8 g128"
+    assert layer.activations.rounding.label == "fp8 g128"
 
 
 def test_without_blocks_there_is_one_scale_a_tensor(tmp_path):
@@ -50,21 +51,65 @@ def test_without_blocks_there_is_one_scale_a_tensor(tmp_path):
         folder_of(tmp_path, tensors, {"quant_method": "fp8", "activation_scheme": "dynamic"})
     ).layers[MODULE]
     assert dequantize_torch(layer.weight).unique().tolist() == [0.25]
-    assert (layer.weight.format, layer.activations.to) == ("fp8 e4m3 per tensor", "fp8")
+    assert (layer.weight.format, layer.activations.rounding.label) == ("fp8 e4m3 per tensor", "fp8")
+
+
+@pytest.mark.parametrize("name", ["input_scale", "activation_scale"])
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
+@pytest.mark.parametrize("block", [[128, 128], None])
+def test_one_scale_for_all_inputs_is_taken_under_either_name(tmp_path, name, shape, block):
+    tensors = made(4, 8, False) | {f"{MODULE}.{name}": torch.full(shape, 0.3)}
+    if block is None:
+        tensors[f"{MODULE}.weight_scale_inv"] = torch.tensor(0.25)
+    config = FP8 | {"activation_scheme": "static", "weight_block_size": block}
+    layer = read_quantized(folder_of(tmp_path, tensors, config)).layers[MODULE]
+    assert layer.activations.rounding == Rounding(code="e4m3", bits=8, scale=float(torch.tensor(0.3)))
+
+
+def test_inputs_as_they_come_may_have_power_of_two_scales(tmp_path):
+    layer = read_quantized(folder_of(tmp_path, made(4, 8, True), FP8 | {"scale_fmt": "ue8m0"})).layers[MODULE]
+    assert layer.activations.rounding.label == "fp8 g128 (e8m0 ceiling scales)"
+    # 1e-4 is the smallest absmax that DeepSeek's kernels know: ceil(log2(1e-4 / 448)) = -22. 1e-7 is 0.4194 of that,
+    # and e4m3 has steps of 1/32 there.
+    x = torch.tensor([[1e-7, 0.0]])
+    assert round_inputs(x, layer.activations.rounding)[0, 0] == 13 / 32 * 2.0**-22
 
 
 @pytest.mark.parametrize(
-    ("config", "said"),
+    ("config", "more", "said"),
     [
-        ({"activation_scheme": "static"}, "'static'"),
-        ({"scale_fmt": "ue8m0"}, "power-of-two"),
-        ({"activation_scheme": None}, ""),
+        ({"activation_scheme": "else"}, {}, "activation_scheme 'else'"),
+        ({}, {"input_scale": torch.tensor(0.3)}, f"{MODULE}.input_scale is there, but activation_scheme is 'dynamic'"),
+        ({"activation_scheme": None}, {"activation_scale": torch.tensor(0.3)}, "activation_scale is there"),
+        ({"activation_scheme": None}, {}, ""),
     ],
 )
-def test_inputs_that_are_rounded_otherwise_are_named(tmp_path, config, said):
-    layer = read_quantized(folder_of(tmp_path, made(4, 8, False), FP8 | config)).layers[MODULE]
+def test_inputs_that_are_rounded_otherwise_are_named(tmp_path, config, more, said):
+    tensors = made(4, 8, False) | {f"{MODULE}.{name}": tensor for name, tensor in more.items()}
+    layer = read_quantized(folder_of(tmp_path, tensors, FP8 | config)).layers[MODULE]
     assert said in layer.activations.unsupported
-    assert layer.activations.to == ""
+    assert bool(said) == bool(layer.activations.unsupported)
+    assert layer.activations.rounding is None
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({}, r"has no tensor \S+down_proj\.input_scale, which fp8 needs"),
+        ({"input_scale": torch.tensor(0.0)}, r"input_scale is 0, expected a positive number"),
+        ({"input_scale": torch.tensor(float("nan"))}, r"input_scale is nan, expected a positive number"),
+        (
+            {"input_scale": torch.ones(2)},
+            r"input_scale is float32 \[2\], expected .* \[1\] \(one scale for all inputs\)",
+        ),
+        ({"input_scale": torch.ones(1).int()}, r"input_scale is int32 \[1\], expected float16"),
+        ({"input_scale": torch.ones(1), "activation_scale": torch.ones(1)}, "say the same thing twice"),
+    ],
+)
+def test_a_fixed_scale_must_be_one(tmp_path, more, message):
+    tensors = made(4, 8, False) | {f"{MODULE}.{name}": tensor for name, tensor in more.items()}
+    with pytest.raises(UsageError, match=message):
+        read_quantized(folder_of(tmp_path, tensors, FP8 | {"activation_scheme": "static"}))
 
 
 @pytest.mark.parametrize(

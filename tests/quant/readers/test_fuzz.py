@@ -44,8 +44,8 @@ def awq() -> Seed:
     return tensors, {"quant_method": "awq", "bits": 4, "group_size": 16, "zero_point": True, "version": "gemm"}, {}
 
 
-def compressed(format: str, weights: dict, tensors: dict[str, torch.Tensor]) -> Seed:
-    group = {"targets": ["Linear"], "weights": weights, "input_activations": None}
+def compressed(format: str, weights: dict, tensors: dict[str, torch.Tensor], inputs: dict | None = None) -> Seed:
+    group = {"targets": ["Linear"], "weights": weights, "input_activations": inputs}
     config = {
         "quant_method": "compressed-tensors",
         "format": format,
@@ -72,16 +72,30 @@ def nvfp4() -> Seed:
         "weight_packed": torch.randint(0, 256, (8, 16)).byte(),
         "weight_scale": (torch.rand(8, 2) * 100 + 1).to(torch.float8_e4m3fn),
         "weight_global_scale": torch.tensor([7.0]),
+        "input_global_scale": torch.tensor([300.0]),
     }
-    return compressed("nvfp4-pack-quantized", {"num_bits": 4, "type": "float", "strategy": "tensor_group"}, tensors)
+    weights = {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16}
+    return compressed("nvfp4-pack-quantized", weights, tensors, weights | {"dynamic": "local"})
+
+
+def int8_inputs() -> Seed:
+    tensors = {
+        "weight": torch.randint(-128, 128, (8, 16)).to(torch.int8),
+        "weight_scale": torch.rand(8, 1) + 0.1,
+        "input_scale": torch.tensor([0.02]),
+        "input_zero_point": torch.tensor([-9], dtype=torch.int8),
+    }
+    inputs = {"num_bits": 8, "type": "int", "strategy": "tensor", "dynamic": False, "symmetric": False}
+    return compressed("int-quantized", {"num_bits": 8, "type": "int", "strategy": "channel"}, tensors, inputs)
 
 
 def fp8() -> Seed:
     tensors = {
         f"{MODULE}.weight": torch.randn(20, 30).to(torch.float8_e4m3fn),
         f"{MODULE}.weight_scale_inv": torch.rand(3, 2) + 0.1,
+        f"{MODULE}.input_scale": torch.tensor(0.25),
     }
-    return tensors, {"quant_method": "fp8", "weight_block_size": [8, 16]}, {}
+    return tensors, {"quant_method": "fp8", "weight_block_size": [8, 16], "activation_scheme": "static"}, {}
 
 
 def mxfp4() -> Seed:
@@ -93,12 +107,17 @@ def mxfp4() -> Seed:
 
 
 def torchao() -> Seed:
-    described = {"_type": "NVFP4Tensor", "_data": {"block_size": 16, "is_swizzled_scales": True},
-                 "_tensor_data_names": ["qdata", "scale", "per_tensor_scale"]}  # fmt: skip
+    inputs = {"_type": "QuantizeTensorToNVFP4Kwargs", "_data": {"block_size": 16}}
+    described = {
+        "_type": "NVFP4Tensor",
+        "_data": {"block_size": 16, "is_swizzled_scales": True, "act_quant_kwargs": inputs},
+        "_tensor_data_names": ["qdata", "scale", "per_tensor_scale", "act_per_tensor_scale"],
+    }
     tensors = {
         f"{MODULE}._weight_qdata": torch.randint(0, 256, (8, 16)).byte(),
         f"{MODULE}._weight_scale": torch.ones(32, 16).to(torch.float8_e4m3fn),
         f"{MODULE}._weight_per_tensor_scale": torch.tensor(0.5),
+        f"{MODULE}._weight_act_per_tensor_scale": torch.tensor(0.25),
     }
     return tensors, {"quant_method": "torchao"}, {f"{MODULE}.weight": json.dumps(described)}
 
@@ -118,7 +137,7 @@ def nf4() -> Seed:
     return tensors, {"quant_method": "bitsandbytes", "load_in_4bit": True}, {}
 
 
-SEEDS = {make.__name__: make for make in (gptq, awq, pack_quantized, nvfp4, fp8, mxfp4, torchao, nf4)}
+SEEDS = {make.__name__: make for make in (gptq, awq, pack_quantized, nvfp4, int8_inputs, fp8, mxfp4, torchao, nf4)}
 ODD = [
     None,
     True,
@@ -230,7 +249,10 @@ def made(folder: Path, seed: Seed, draw: random.Random) -> None:
     kind = draw.randrange(4)
     file = folder / "model.safetensors"
     save_file(changed_tensor(tensors, draw) if kind == 0 else tensors, file, metadata or {"format": "pt"})
-    if kind == 1:
+    if kind == 1 and metadata and draw.random() < 0.7:
+        described = {name: json.dumps(changed_config(json.loads(text), draw)) for name, text in metadata.items()}
+        save_file(tensors, file, described)
+    elif kind == 1:
         config = changed_config(config, draw)
     elif kind == 2:
         file.write_bytes(changed_header(file.read_bytes(), draw))

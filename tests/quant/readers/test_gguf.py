@@ -12,6 +12,7 @@ from qualgate.errors import NotInThisVersion, UsageError
 from qualgate.quant.formats import recognise
 from qualgate.quant.gguf_file import _read
 from qualgate.quant.readers import read_quantized
+from qualgate.quant.readers.gguf import ARCHITECTURES
 from qualgate_kernels.dequantize import dequantize_torch
 
 gguf = pytest.importorskip("gguf")
@@ -100,10 +101,25 @@ def test_types_and_architectures_that_are_not_known_are_named(tmp_path):
         read_quantized(written(tmp_path / "a", {"blk.0.ffn_up.weight": ("Q2_K", raw)}))
     other = written(tmp_path / "b", {"blk.0.odd.weight": ("Q8_0", blocks("Q8_0", 4, 32))}, "gemma3")
     assert list(read_quantized(other).layers) == ["blk.0.odd"]
-    from qualgate.quant.readers.checkpoint import check_layers
+    from qualgate.quant.readers.checkpoint import check_runnable
 
     with pytest.raises(NotInThisVersion, match="architecture 'gemma3'"):
-        check_layers(other)
+        check_runnable(read_quantized(other))
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_every_name_is_the_one_that_the_package_gives_it(tmp_path, architecture):
+    kind = next(kind for kind, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture)
+    theirs = gguf.get_tensor_name_map(kind, 4)
+    known = [gguf.TENSOR_NAMES[tensor].format(bid=3) for tensor in gguf.MODEL_TENSORS[kind]]
+    left = {"rope_freqs", "rope_factors_long", "rope_factors_short", "blk.3.attn_rot_embd"}
+    left |= {name for name in known if "exps" in name or "ffn_gate_inp" in name}  # experts are refused
+    if architecture == "phi3":
+        left |= {f"blk.3.attn_{part}" for part in "qkv"}  # of fused models none has them
+    stored = {f"{name}.weight": ("Q8_0", blocks("Q8_0", 4, 32)) for name in known if name not in left}
+    found = read_quantized(written(tmp_path, stored, architecture)).layers
+    assert {theirs.get_name(module) for module in found} == {name.removesuffix(".weight") for name in stored}
+    assert len(found) == len(stored) >= 9
 
 
 def test_a_damaged_file_is_named(tmp_path):

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+from pathlib import Path
+
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
 from qualgate.engine.identify import identify
 from qualgate.engine.job import run_job
 from qualgate.engine.load import load_arm
+from qualgate.quant.activations import PER_TOKEN
+from qualgate.quant.linear import QuantizedLinear
 from qualgate.quant.readers import read_quantized
 from qualgate.records import ArmSpec, Job, Prompt, UnitKey
 from qualgate_kernels.dequantize import dequantize_torch
@@ -58,10 +64,10 @@ def test_a_librarys_checkpoint_is_decoded_to_the_bit(name):
 
 
 def test_only_the_samples_that_round_their_inputs_say_so():
-    inputs = {name: read_quantized(SAMPLES / name).layers[MODULE].activations.to for name in ROUNDED_TO}
-    assert {name: to for name, to in inputs.items() if to} == {
-        "llmcompressor-smoothquant-w8a8": "int8",
-        "llmcompressor-fp8": "fp8",
+    inputs = {name: read_quantized(SAMPLES / name).layers[MODULE].activations.rounding for name in ROUNDED_TO}
+    assert {name: how for name, how in inputs.items() if how} == {
+        "llmcompressor-smoothquant-w8a8": PER_TOKEN["int8"],
+        "llmcompressor-fp8": PER_TOKEN["fp8"],
     }
 
 
@@ -72,7 +78,10 @@ def test_autogptqs_biases_of_zeros_are_recognised():
 
 @pytest.mark.parametrize("name", sorted(ROUNDED_TO))
 def test_a_librarys_checkpoint_generates_the_text_it_should(name, tmp_path):
-    folder = SAMPLES / name
+    generates_its_text(SAMPLES / name, tmp_path)
+
+
+def generates_its_text(folder: Path, tmp_path: Path) -> None:
     arm = load_arm(ArmSpec(name="v", model=str(folder)), tmp_path, {}, device="cpu")
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     prompt = Prompt(
@@ -86,6 +95,52 @@ def test_a_librarys_checkpoint_generates_the_text_it_should(name, tmp_path):
     assert whole == PROMPT + ANSWER
     assert said.finish_reason == "eos"
     assert 0 < arm.footprint.quantized_bytes < arm.footprint.bytes_in_memory
+
+
+def largest_inputs(folder: Path, tmp_path: Path) -> dict[str, float]:
+    """The largest magnitude that enters each quantized layer while the model reads the whole text."""
+    arm = load_arm(ArmSpec(name="v", model=str(folder)), tmp_path, {}, device="cpu")
+    found: dict[str, float] = {}
+    for name, module in arm.model.named_modules():
+        if isinstance(module, QuantizedLinear):
+            module.register_forward_pre_hook(
+                lambda _, inputs, name=name: found.update({name: float(inputs[0].abs().max())})
+            )
+    ids = Tokenizer.from_file(str(folder / "tokenizer.json")).encode(PROMPT + ANSWER, add_special_tokens=False).ids
+    with torch.inference_mode():
+        arm.model(torch.tensor([ids]))
+    return found
+
+
+STATIC = {"num_bits": 8, "strategy": "tensor", "dynamic": False, "symmetric": True}
+NVFP4 = {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16, "dynamic": "local"}
+MX = {"type": "float", "strategy": "group", "group_size": 32, "dynamic": True, "scale_dtype": "torch.uint8"}
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs", "part", "scale"),
+    [
+        ("llmcompressor-fp8", STATIC | {"type": "float"}, "input_scale", lambda peak: peak / 448),
+        ("llmcompressor-smoothquant-w8a8", STATIC | {"type": "int"}, "input_scale", lambda peak: peak / 127.5),
+        ("llmcompressor-nvfp4a16", NVFP4, "input_global_scale", lambda peak: 448 * 6 / peak),
+        ("llmcompressor-mxfp4a16", MX | {"num_bits": 4}, "", None),
+        ("llmcompressor-fp8", MX | {"num_bits": 8}, "", None),
+    ],
+)
+def test_the_text_survives_inputs_that_are_rounded_otherwise(name, inputs, part, scale, tmp_path):
+    """The sample with another scheme for its inputs, its scales calibrated on the text itself."""
+    out = Path(shutil.copytree(SAMPLES / name, tmp_path / "model", ignore=shutil.ignore_patterns("ref_*")))
+    config = json.loads((out / "config.json").read_text())
+    for group in config["quantization_config"]["config_groups"].values():
+        group["input_activations"] = inputs
+    (out / "config.json").write_text(json.dumps(config))
+    if part:
+        tensors = load_file(out / "model.safetensors")
+        for module, peak in largest_inputs(SAMPLES / name, tmp_path).items():
+            tensors[f"{module}.{part}"] = torch.tensor([scale(peak)], dtype=torch.float32)
+        save_file(tensors, out / "model.safetensors", {"format": "pt"})
+    assert all(layer.activations.rounding for layer in read_quantized(out).layers.values())
+    generates_its_text(out, tmp_path)
 
 
 @pytest.mark.parametrize("name", sorted(ROUNDED_TO))

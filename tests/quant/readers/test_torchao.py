@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
 from qualgate.errors import NotInThisVersion, UsageError
+from qualgate.quant.activations import Rounding
 from qualgate.quant.readers import read_quantized
 from qualgate_kernels.dequantize import dequantize_torch
 from tests.quant.readers.made import MODULE, folder_of
@@ -96,19 +98,71 @@ def test_nvfp4_scales_are_put_back_in_order_and_multiplied(tmp_path, rows, colum
     assert np.array_equal(dequantize_torch(layer.weight).numpy(), E2M1[codes] * np.repeat(values, 16, 1))
 
 
+def kwargs(kind: str, granularity: str = "PerRow", **more) -> dict:
+    """As torchao's JSON has it: every dataclass, enum and dtype a {"_type", "_data"}."""
+    inner = {"granularity": {"_type": granularity, "_data": {"dim": -1} if granularity == "PerRow" else {}}}
+    return {"_type": f"QuantizeTensorTo{kind}Kwargs", "_data": inner | more}
+
+
+ASYMMETRIC = {"_type": "MappingType", "_data": "ASYMMETRIC"}
+E5M2 = {"_type": "torch.dtype", "_data": "float8_e5m2"}
+INT8 = Rounding(code="int", bits=8, least=2.0**-23)
+NVFP4 = Rounding(code="e2m1", bits=4, group_size=16, rule="e4m3", least=2.0**-6)
+SCALE = {"act_quant_scale": torch.full((1, 1), 0.5)}
+
+
 @pytest.mark.parametrize(
-    ("kwargs", "to"),
+    ("how", "parts", "expected"),
     [
-        ({"_type": "QuantizeTensorToInt8Kwargs", "_data": {"granularity": {"_type": "PerRow"}}}, "int8"),
-        ({"_type": "QuantizeTensorToFloat8Kwargs", "_data": {"granularity": {"_type": "PerRow"}}}, "fp8"),
-        ({"_type": "QuantizeTensorToFloat8Kwargs", "_data": {"granularity": {"_type": "PerTensor"}}}, ""),
+        (kwargs("Int8"), {}, INT8),
+        (kwargs("Int8", mapping_type=ASYMMETRIC), {}, replace(INT8, symmetric=False)),
+        (kwargs("Int8", reduce_range=True), {}, replace(INT8, bits=7)),
+        (kwargs("Int8", "PerTensor"), SCALE, Rounding(code="int", bits=8, scale=0.5)),
+        (
+            kwargs("Int8", "PerTensor", mapping_type=ASYMMETRIC),
+            SCALE | {"act_quant_zero_point": torch.full((1, 1), -9, dtype=torch.int8)},
+            Rounding(code="int", bits=8, scale=0.5, zero_point=-9),
+        ),
+        (kwargs("Float8"), {}, Rounding(code="e4m3", bits=8)),
+        (kwargs("Float8", float8_dtype=E5M2), {}, Rounding(code="e5m2", bits=8)),
+        (kwargs("NVFP4"), {}, NVFP4),
+        (kwargs("NVFP4"), {"act_per_tensor_scale": torch.tensor(0.25)}, replace(NVFP4, tensor_scale=0.25)),
+        (kwargs("Int8", "PerTensor"), {}, "the rows beside it"),
+        (kwargs("Float8", "PerTensor"), {}, "the rows beside it"),
+        (kwargs("NVFP4", use_dynamic_per_tensor_scale=True), {}, "the rows beside it"),
+        (kwargs("Int8"), SCALE, "int8 activations with the mapping 'SYMMETRIC', 'PerRow'"),
+        (kwargs("Int8", mapping_type="ODD"), {}, "the mapping 'ODD'"),
+        (kwargs("Float8", hp_value_ub=1200.0), {}, "bounds for their scale"),
+        (kwargs("Float8", float8_dtype="float8_e4m3fnuz"), {}, "'float8_e4m3fnuz'"),
+        (kwargs("NVFP4", block_size=32), {}, "blocks of 32"),
+        (kwargs("MX"), {}, "activations as QuantizeTensorToMXKwargs describes them"),
+        (None, SCALE, "act_quant_scale without act_quant_kwargs"),
+        (None, {}, None),
     ],
 )
-def test_dynamic_inputs_are_known_or_named(tmp_path, kwargs, to):
+def test_what_happens_to_inputs_is_known_or_named(tmp_path, how, parts, expected):
+    weight = {"qdata": torch.ones(2, 8, dtype=torch.int8), "scale": torch.ones(2, 1)}
+    layer = read(tmp_path, "Int8Tensor", {"block_size": [1, 8], "act_quant_kwargs": how}, weight | parts)
+    said = expected if isinstance(expected, str) else ""
+    assert layer.activations.rounding == (None if said else expected)
+    assert said in layer.activations.unsupported
+    assert bool(said) == bool(layer.activations.unsupported)
+
+
+def test_int8_tokens_with_zero_points_are_named_by_one_word(tmp_path):
     parts = {"qdata": torch.ones(2, 8, dtype=torch.int8), "scale": torch.ones(2, 1)}
-    layer = read(tmp_path, "Int8Tensor", {"block_size": [1, 8], "act_quant_kwargs": kwargs}, parts)
-    assert layer.activations.to == to
-    assert bool(layer.activations.unsupported) == (not to)
+    named = {"_type": "IntxUnpackedToInt8TensorActivationQuantization", "_data": "INT8_ASYM_PER_TOKEN"}
+    attributes = {"block_size": [1, 8], "activation_quantization": named}
+    layer = read(tmp_path, "IntxUnpackedToInt8Tensor", attributes, parts)
+    assert layer.activations.rounding == Rounding(code="int", bits=8, symmetric=False)
+    layer = read(tmp_path, "IntxUnpackedToInt8Tensor", attributes | {"activation_quantization": "ODD"}, parts)
+    assert layer.activations.unsupported == "activation_quantization 'ODD'"
+
+
+def test_a_part_that_is_not_known_is_refused(tmp_path):
+    parts = {"qdata": torch.ones(2, 8, dtype=torch.int8), "scale": torch.ones(2, 1), "act_pre_scale": torch.ones(8)}
+    with pytest.raises(NotInThisVersion, match="has the part 'act_pre_scale', which is not computed"):
+        read(tmp_path, "Int8Tensor", {"block_size": [1, 8]}, parts)
 
 
 @pytest.mark.parametrize(

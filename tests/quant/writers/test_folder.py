@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from qualgate.errors import UsageError
+from qualgate.quant.activations import PER_TOKEN
 from qualgate.quant.checkpoint import PackedModel, pack, read_packed
 from qualgate.quant.readers import read_quantized
 from qualgate.quant.recipes import parse_recipe
@@ -83,7 +84,7 @@ def test_a_folder_reads_back_as_the_weights_it_was_written_from(model, tmp_path,
         layer = found.layers[name]
         assert torch.equal(dequantize_torch(layer.weight), dequantize_torch(weight)), name
         expected = "int8" if words["method"] == "smoothquant" else words.get("activations", "")
-        assert layer.activations.to == expected
+        assert layer.activations.rounding == PER_TOKEN[expected]
     # Nothing is lost and nothing is there twice: every float of the source, folded or not.
     source = load_file(model / "model.safetensors")
     floats = {name for name in source if name.removesuffix(".weight") not in packed.weights}

@@ -1,0 +1,10 @@
+#include "weight.h"
+#if defined(__x86_64__)
+#include <immintrin.h>
+typedef __m256 lanes_t;
+#define FMA(a, b, c) _mm256_fmadd_ps(a, b, c)
+#define INLINE static inline __attribute__((always_inline, target("avx2,fma")))
+#define ENTRY __attribute__((target("avx2,fma")))
+#define PATH block_avx2
+#include "plain.h"
+#endif

@@ -1,0 +1,259 @@
+/* AVX-512: codes become bfloat16 values by a look-up of 32 words (vpermw), two input features a lane. One body serves
+ * packed weights (few rows, no panel) and panels of values (many rows): the products and their order are the same. */
+#include "weight.h"
+#if defined(__x86_64__)
+#include <immintrin.h>
+#include <string.h>
+
+#define ISA "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c"
+#define INLINE static inline __attribute__((always_inline, target(ISA)))
+#define INLINE_BF16 static inline __attribute__((always_inline, target(ISA ",avx512bf16")))
+
+/* How a strip's codes become values. LOOKED_UP: codes of up to 5 bits; LESS_ZERO: up to 4 bits, minus a zero point a
+ * column, looked up as a signed number of 5 bits; COUNTED: integer arithmetic; PANEL: values already. */
+enum { PANEL, LOOKED_UP, LESS_ZERO, COUNTED, E4M3, E5M2 };
+
+INLINE __m512i words(const uint8_t *unit, const int bits, const int pair) {
+    /* The codes of a pair in the low bits of 32 words; the bits above are anything. */
+    const __m512i *v = (const __m512i *)unit;
+    const int low = bits == 3 ? 2 : bits > 4 ? 4 : bits, each = 16 / low;
+    __m512i code = _mm512_srli_epi16(_mm512_loadu_si512(v + pair / each), low * (pair % each));
+    if (bits == low) return code;
+    const int high = bits - low, from = high * pair; /* the upper bits: a plane of their own behind the lower */
+    __m512i plane = _mm512_loadu_si512(v + unit_of(bits).vectors - 1);
+    plane = from >= low ? _mm512_srli_epi16(plane, from - low) : _mm512_slli_epi16(plane, low - from);
+    return _mm512_ternarylogic_epi32(_mm512_set1_epi16((short)((1 << low) - 1)), code, plane, 0xCA); /* mask ? : */
+}
+
+typedef struct {
+    __m512i pair;      /* bfloat16 values of both input features */
+    __m512 even, odd;  /* or float32 */
+} values_t;
+
+INLINE values_t split(__m512i pair) {
+    return (values_t){pair, _mm512_castsi512_ps(_mm512_slli_epi32(pair, 16)),
+                      _mm512_castsi512_ps(_mm512_and_si512(pair, _mm512_set1_epi32((int)0xFFFF0000)))};
+}
+
+INLINE values_t join(__m512 even, __m512 odd) { /* exact: the values have at most 8 significant bits */
+    __m512i low = _mm512_srli_epi32(_mm512_castps_si512(even), 16);
+    __m512i high = _mm512_and_si512(_mm512_castps_si512(odd), _mm512_set1_epi32((int)0xFFFF0000));
+    return (values_t){_mm512_or_si512(low, high), even, odd};
+}
+
+INLINE values_t values(const uint8_t *unit, const int how, const int bits, const int pair, __m512i table,
+                       __m512i zero) {
+    /* zero: LESS_ZERO words, COUNTED 32-bit lanes */
+    const __m512i mask = _mm512_set1_epi16((short)((1 << bits) - 1));
+    if (how == PANEL) return split(_mm512_load_si512(unit));
+    if (how == LOOKED_UP) return split(_mm512_permutexvar_epi16(words(unit, bits, pair), table));
+    if (how == LESS_ZERO) {
+        __m512i code = _mm512_and_si512(words(unit, bits, pair), mask);
+        return split(_mm512_permutexvar_epi16(_mm512_sub_epi16(code, zero), table));
+    }
+    if (how == COUNTED && bits == 8) {
+        const __m128i *bytes = (const __m128i *)unit + 2 * pair;
+        __m512i even = _mm512_cvtepu8_epi32(_mm_loadu_si128(bytes));
+        __m512i odd = _mm512_cvtepu8_epi32(_mm_loadu_si128(bytes + 1));
+        return join(_mm512_cvtepi32_ps(_mm512_sub_epi32(even, zero)), _mm512_cvtepi32_ps(_mm512_sub_epi32(odd, zero)));
+    }
+    if (how == COUNTED) {
+        __m512i code = _mm512_and_si512(words(unit, bits, pair), mask);
+        __m512i even = _mm512_and_si512(code, _mm512_set1_epi32(0xFFFF)), odd = _mm512_srli_epi32(code, 16);
+        return join(_mm512_cvtepi32_ps(_mm512_sub_epi32(even, zero)), _mm512_cvtepi32_ps(_mm512_sub_epi32(odd, zero)));
+    }
+    /* An 8-bit float is the upper part of a float16: e5m2 as it stands, e4m3 one bit lower and 2**8 too small. */
+    __m512i byte = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)unit + pair));
+    __m512i half = _mm512_slli_epi16(byte, 8);
+    if (how == E4M3) {
+        __m512i rest = _mm512_slli_epi16(_mm512_and_si512(byte, _mm512_set1_epi16(0x7F)), 7);
+        half = _mm512_or_si512(_mm512_and_si512(half, _mm512_set1_epi16((short)0x8000)), rest);
+    }
+    __m512 even = _mm512_cvtph_ps(_mm512_castsi512_si256(half));
+    __m512 odd = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(half, 1));
+    if (how == E4M3) {
+        even = _mm512_mul_ps(even, _mm512_set1_ps(256));
+        odd = _mm512_mul_ps(odd, _mm512_set1_ps(256));
+    }
+    return join(even, odd);
+}
+
+INLINE __m512i zero_lanes(const weight_t *w, const int how, int64_t at) {
+    /* The zero points of 16 columns, from `at` in zeros: twice a lane as words (LESS_ZERO), else as 32-bit numbers. */
+    __m512i zero = w->zeros ? _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(w->zeros + at)))
+                            : _mm512_set1_epi32(w->zero);
+    return how == LESS_ZERO ? _mm512_or_si512(zero, _mm512_slli_epi32(zero, 16)) : zero;
+}
+
+INLINE __m512 scale_lanes(const weight_t *w, int64_t at) {
+    const uint8_t *scales = w->scales;
+    switch (w->scale_kind) {
+    case SCALE_BF16:
+        return _mm512_castsi512_ps(_mm512_slli_epi32(
+            _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(scales + 2 * at))), 16));
+    case SCALE_F16: return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(scales + 2 * at)));
+    case SCALE_E8M0: /* exponents 1 to 254: layout.py keeps 0 and NaN as float32 */
+        return _mm512_castsi512_ps(
+            _mm512_slli_epi32(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(scales + at))), 23));
+    default: return _mm512_loadu_ps(scales + 4 * at);
+    }
+}
+
+INLINE void end_segment(const weight_t *w, int64_t at, int strip, const int rows, const __m512 *partial,
+                        const float *sums, float *acc) {
+    /* acc[row][64] += scale * partial (+ offset * sum) for one strip; at: its columns in scales */
+    __m512 scale = scale_lanes(w, at);
+    for (int r = 0; r < rows; r++) {
+        float *y = acc + r * BLOCK + strip * STRIP;
+        _mm512_store_ps(y, _mm512_fmadd_ps(scale, partial[r * 4], _mm512_load_ps(y)));
+    }
+    if (!w->offsets) return;
+    __m512 offset = _mm512_loadu_ps(w->offsets + at);
+    for (int r = 0; r < rows; r++) {
+        float *y = acc + r * BLOCK + strip * STRIP;
+        _mm512_store_ps(y, _mm512_fmadd_ps(offset, _mm512_set1_ps(sums[r]), _mm512_load_ps(y)));
+    }
+}
+
+/* One tile of rows through segments first..last-1. codes: the first segment's, packed or (PANEL) values. FMA names
+ * the step that differs: x float32, or pairs of bfloat16. Everything but the pointers is a constant when inlined. */
+#define BODY(NAME, INLINED, ACCUMULATE)                                                                               \
+    INLINED void NAME(const weight_t *w, int64_t block, int64_t first, int64_t last, const uint8_t *codes,            \
+                      const uint8_t *x, const float *sums, float *acc, const int how, const int bits,                 \
+                      const int rows, __m512i table) {                                                                \
+        const int pairs = how == PANEL ? 1 : unit_of(bits).pairs, vectors = how == PANEL ? 1 : unit_of(bits).vectors; \
+        const int units = (int)(w->segment / (2 * pairs));                                                            \
+        for (int64_t s = first; s < last; s++) {                                                                      \
+            const int64_t at = (block * (w->segments / w->per_group) + s / w->per_group) * BLOCK;                     \
+            __m512 partial[TILE * 4];                                                                                 \
+            __m512i zero[4];                                                                                          \
+            _Pragma("GCC unroll 24") for (int i = 0; i < rows * 4; i++) partial[i] = _mm512_setzero_ps();             \
+            _Pragma("GCC unroll 4") for (int v = 0; v < 4; v++) zero[v] =                                             \
+                how == LESS_ZERO || how == COUNTED ? zero_lanes(w, how, at + v * STRIP) : _mm512_setzero_si512();     \
+            for (int u = 0; u < units; u++, codes += 4 * 64 * vectors) {                                              \
+                if (how != PANEL) _Pragma("GCC unroll 20") for (int i = 0; i < 4 * vectors; i++)                      \
+                    _mm_prefetch((const char *)codes + AHEAD + 64 * i, _MM_HINT_T0);                                  \
+                _Pragma("GCC unroll 16") for (int p = 0; p < pairs; p++) {                                            \
+                    values_t value[4];                                                                                \
+                    _Pragma("GCC unroll 4") for (int v = 0; v < 4; v++) value[v] =                                    \
+                        values(codes + 64 * vectors * v, how, bits, p, table, zero[v]);                               \
+                    ACCUMULATE                                                                                        \
+                }                                                                                                     \
+            }                                                                                                         \
+            _Pragma("GCC unroll 4") for (int v = 0; v < 4; v++)                                                       \
+                end_segment(w, at + v * STRIP, v, rows, partial + v, sums, acc);                                      \
+            sums += w->offsets ? rows : 0;                                                                            \
+        }                                                                                                             \
+    }
+
+#define AHEAD 2048 /* bytes: half a page, the stretch that a hardware prefetcher loses at each page's start */
+
+BODY(tile_f32, INLINE,
+     _Pragma("GCC unroll 6") for (int r = 0; r < rows; r++) {
+         __m512 one = _mm512_set1_ps(*(const float *)(x + 4 * r));
+         _Pragma("GCC unroll 4") for (int v = 0; v < 4; v++) partial[r * 4 + v] =
+             _mm512_fmadd_ps(value[v].even, one, partial[r * 4 + v]);
+     } _Pragma("GCC unroll 6") for (int r = 0; r < rows; r++) {
+         __m512 one = _mm512_set1_ps(*(const float *)(x + 4 * (rows + r)));
+         _Pragma("GCC unroll 4") for (int v = 0; v < 4; v++) partial[r * 4 + v] =
+             _mm512_fmadd_ps(value[v].odd, one, partial[r * 4 + v]);
+     } x += 8 * rows;)
+BODY(tile_bf16, INLINE_BF16,
+     _Pragma("GCC unroll 6") for (int r = 0; r < rows; r++) {
+         __m512i both = _mm512_set1_epi32(*(const int *)(x + 4 * r));
+         _Pragma("GCC unroll 4") for (int v = 0; v < 4; v++) partial[r * 4 + v] =
+             _mm512_dpbf16_ps(partial[r * 4 + v], (__m512bh)value[v].pair, (__m512bh)both);
+     } x += 4 * rows;)
+
+INLINE void fill_panel(const weight_t *w, const uint8_t *codes, int64_t at, __m512i *panel, const int how,
+                       const int bits, __m512i table) {
+    /* One segment of one block as pairs of bfloat16: [pair][strip] of 64 bytes. */
+    const int pairs = unit_of(bits).pairs, vectors = unit_of(bits).vectors;
+    const int units = (int)(w->segment / (2 * pairs));
+    __m512i zero[4];
+    for (int v = 0; v < 4; v++)
+        zero[v] = how == LESS_ZERO || how == COUNTED ? zero_lanes(w, how, at + v * STRIP) : _mm512_setzero_si512();
+    for (int u = 0; u < units; u++, codes += 4 * 64 * vectors)
+        _Pragma("GCC unroll 16") for (int p = 0; p < pairs; p++) for (int v = 0; v < 4; v++)
+            _mm512_store_si512(panel++, values(codes + 64 * vectors * v, how, bits, p, table, zero[v]).pair);
+}
+
+INLINE __m512i table_of(const weight_t *w, const int how) {
+    /* bfloat16 values of 32 indices. A code of fewer bits repeats, so that the bits above it do not matter. */
+    static const float e2m1[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+    uint16_t table[32];
+    for (int i = 0; i < 32; i++) {
+        int code = i & ((1 << w->bits) - 1);
+        float value = how == LESS_ZERO        ? (float)(i < 16 ? i : i - 32)
+                      : w->code == CODE_E2M1 ? (code & 8 ? -e2m1[code & 7] : e2m1[code & 7])
+                                             : (float)(code - w->zero);
+        uint32_t word;
+        memcpy(&word, &value, 4);
+        table[i] = (uint16_t)(word >> 16);
+    }
+    return _mm512_loadu_si512(table);
+}
+
+/* A format's whole way: few rows straight from the packed codes, more rows through a panel a segment. */
+#define BLOCK_OF(NAME, TARGET, TILE_OF, X_BYTES)                                                                      \
+    static inline __attribute__((always_inline, target(TARGET))) void NAME##_how(                                     \
+        const weight_t *w, int64_t block, const rows_t *rows, int64_t first, int64_t last, float *acc, void *panel,   \
+        const int how, const int bits) {                                                                              \
+        const __m512i table = table_of(w, how);                                                                       \
+        const int64_t padded = w->segments * w->segment, step = segment_bytes(w);                                     \
+        const uint8_t *codes = w->codes + block * w->segments * step;                                                 \
+        const uint8_t *x = rows->x;                                                                                   \
+        const int direct = bits == 2 || bits == 4 || bits == 8; /* others: more code than the panel costs them */     \
+        if (direct && rows->count <= 4) {                                                                             \
+            switch (tile_rows(rows->count)) {                                                                         \
+            case 1: TILE_OF(w, block, 0, w->segments, codes, x, rows->sums, acc, how, bits, 1, table); return;        \
+            case 2: TILE_OF(w, block, 0, w->segments, codes, x, rows->sums, acc, how, bits, 2, table); return;        \
+            default: TILE_OF(w, block, 0, w->segments, codes, x, rows->sums, acc, how, bits, 4, table); return;       \
+            }                                                                                                         \
+        }                                                                                                             \
+        for (int64_t s = 0; s < w->segments; s++, codes += step) {                                                    \
+            const int64_t group = block * (w->segments / w->per_group) + s / w->per_group;                            \
+            fill_panel(w, codes, group * BLOCK, panel, how, bits, table);                                             \
+            for (int64_t tile = first; tile < last; tile++) {                                                         \
+                const int count = tile_rows(rows->count - tile * TILE);                                               \
+                const uint8_t *here = x + (TILE * tile * padded + s * w->segment * count) * X_BYTES;                  \
+                const float *sums = w->offsets ? rows->sums + TILE * tile * w->segments + s * count : NULL;           \
+                NAME##_panel(w, block, s, panel, here, sums, acc + (tile - first) * TILE * BLOCK, count);             \
+            }                                                                                                         \
+        }                                                                                                             \
+    }                                                                                                                 \
+    __attribute__((target(TARGET))) void NAME(const weight_t *w, int64_t block, const rows_t *rows, int64_t first,    \
+                                              int64_t last, float *acc, void *panel) {                                \
+        if (w->code == CODE_E4M3) NAME##_how(w, block, rows, first, last, acc, panel, E4M3, 8);                       \
+        else if (w->code == CODE_E5M2) NAME##_how(w, block, rows, first, last, acc, panel, E5M2, 8);                  \
+        else if (w->bits == 8) NAME##_how(w, block, rows, first, last, acc, panel, COUNTED, 8);                       \
+        else if (w->bits == 6) NAME##_how(w, block, rows, first, last, acc, panel, COUNTED, 6);                       \
+        else if (w->bits == 5 && w->zeros) NAME##_how(w, block, rows, first, last, acc, panel, COUNTED, 5);           \
+        else if (w->bits == 5) NAME##_how(w, block, rows, first, last, acc, panel, LOOKED_UP, 5);                     \
+        else if (w->bits == 4 && w->zeros) NAME##_how(w, block, rows, first, last, acc, panel, LESS_ZERO, 4);         \
+        else if (w->bits == 4) NAME##_how(w, block, rows, first, last, acc, panel, LOOKED_UP, 4);                     \
+        else if (w->bits == 3 && w->zeros) NAME##_how(w, block, rows, first, last, acc, panel, LESS_ZERO, 3);         \
+        else if (w->bits == 3) NAME##_how(w, block, rows, first, last, acc, panel, LOOKED_UP, 3);                     \
+        else if (w->zeros) NAME##_how(w, block, rows, first, last, acc, panel, LESS_ZERO, 2);                         \
+        else NAME##_how(w, block, rows, first, last, acc, panel, LOOKED_UP, 2);                                       \
+    }
+
+/* The many-row kernel is the same for every format: not inlined, so that it exists once. */
+#define PANEL_OF(NAME, TARGET, TILE_OF)                                                                               \
+    __attribute__((noinline, target(TARGET))) static void NAME##_panel(                                               \
+        const weight_t *w, int64_t block, int64_t s, const uint8_t *panel, const uint8_t *x, const float *sums,       \
+        float *acc, int count) {                                                                                      \
+        const __m512i none = _mm512_setzero_si512();                                                                  \
+        switch (count) {                                                                                              \
+        case 1: TILE_OF(w, block, s, s + 1, panel, x, sums, acc, PANEL, 8, 1, none); return;                          \
+        case 2: TILE_OF(w, block, s, s + 1, panel, x, sums, acc, PANEL, 8, 2, none); return;                          \
+        case 4: TILE_OF(w, block, s, s + 1, panel, x, sums, acc, PANEL, 8, 4, none); return;                          \
+        default: TILE_OF(w, block, s, s + 1, panel, x, sums, acc, PANEL, 8, 6, none); return;                         \
+        }                                                                                                             \
+    }
+
+PANEL_OF(block_avx512, ISA, tile_f32)
+PANEL_OF(block_avx512_bf16, ISA ",avx512bf16", tile_bf16)
+BLOCK_OF(block_avx512, ISA, tile_f32, 4)
+BLOCK_OF(block_avx512_bf16, ISA ",avx512bf16", tile_bf16, 2)
+#endif

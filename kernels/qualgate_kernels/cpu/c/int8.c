@@ -1,0 +1,150 @@
+/* int8 inputs times int8 weights, summed in int32 without rounding; then float32(sum) * x_scale[m] * w_scale[n], in
+ * that order. Integers: every path and every order of summation gives the same bits.
+ *
+ * Weights lie in blocks of 64 columns: [block][k / 4][64][4] int8, zero where padded; sums: 128 * the sum of a
+ * column's weights, int32 [blocks * 64], because dpbusd wants its left operand without a sign: it is given x + 128. */
+#include "floats.h"
+#include "pool.h"
+#include "weight.h"
+#include <stdlib.h>
+#include <string.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#define VNNI "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni"
+#endif
+
+#define EXPORT __attribute__((visibility("default")))
+#define FOURS_AT_ONCE 512 /* in_features / 4: 128 KiB of a block's weights stay in the L2 cache for all rows */
+#define DEEPEST 131071    /* in_features whose products of -128 * -128 still fit an int32 */
+
+typedef struct {
+    const int8_t *codes;
+    const int32_t *sums;
+    const float *scales;     /* [blocks * 64] */
+    int64_t rows, columns;   /* N, K */
+    const float *x_scales;   /* [count] */
+    int64_t count, fours;    /* fours: groups of 4 in_features, the last padded */
+    const int8_t *given;
+    uint8_t *packed;         /* x + 128, tiles of TILE rows: [k / 4][row][4] */
+    float *out;
+    int32_t *acc; /* [padded rows][64] a thread */
+    int vnni;
+} call_t;
+
+static void plain_tile(const int8_t *codes, const uint8_t *x, int64_t fours, int rows, int32_t *acc) {
+    for (int64_t f = 0; f < fours; f++, codes += 4 * BLOCK, x += 4 * rows)
+        for (int r = 0; r < rows; r++)
+            for (int n = 0; n < BLOCK; n++) {
+                uint32_t sum = 0;
+                for (int i = 0; i < 4; i++) sum += (uint32_t)(x[4 * r + i] * codes[4 * n + i]);
+                acc[r * BLOCK + n] = (int32_t)((uint32_t)acc[r * BLOCK + n] + sum); /* may wrap; the end does not */
+            }
+}
+
+#if defined(__x86_64__)
+static inline __attribute__((always_inline, target(VNNI))) void vnni_rows(const int8_t *codes, const uint8_t *x,
+                                                                        int64_t fours, int32_t *acc, const int rows) {
+    __m512i sum[TILE * 4];
+    _Pragma("GCC unroll 24") for (int i = 0; i < rows * 4; i++) sum[i] = _mm512_loadu_si512(acc + i * STRIP);
+    for (int64_t f = 0; f < fours; f++, codes += 4 * BLOCK, x += 4 * rows) {
+        __m512i weight[4];
+        _Pragma("GCC unroll 4") for (int v = 0; v < 4; v++) weight[v] = _mm512_loadu_si512(codes + 64 * v);
+        _Pragma("GCC unroll 6") for (int r = 0; r < rows; r++) {
+            int four;
+            memcpy(&four, x + 4 * r, 4);
+            const __m512i same = _mm512_set1_epi32(four);
+            _Pragma("GCC unroll 4") for (int v = 0; v < 4; v++) sum[r * 4 + v] =
+                _mm512_dpbusd_epi32(sum[r * 4 + v], same, weight[v]);
+        }
+    }
+    _Pragma("GCC unroll 24") for (int i = 0; i < rows * 4; i++) _mm512_storeu_si512(acc + i * STRIP, sum[i]);
+}
+
+__attribute__((target(VNNI))) static void vnni_tile(const int8_t *codes, const uint8_t *x, int64_t fours, int rows,
+                                                   int32_t *acc) {
+    switch (rows) {
+    case 1: vnni_rows(codes, x, fours, acc, 1); return;
+    case 2: vnni_rows(codes, x, fours, acc, 2); return;
+    case 4: vnni_rows(codes, x, fours, acc, 4); return;
+    default: vnni_rows(codes, x, fours, acc, 6); return;
+    }
+}
+#endif
+
+static void pack_tile(void *context, int64_t tile, int worker) {
+    const call_t *call = context;
+    const int64_t first = tile * TILE;
+    const int rows = tile_rows(call->count - first);
+    uint8_t *to = call->packed + first * 4 * call->fours;
+    (void)worker;
+    memset(to, 0x80, (size_t)(4 * call->fours * rows));
+    for (int r = 0; r < rows && first + r < call->count; r++)
+        for (int64_t k = 0; k < call->columns; k++)
+            to[(k / 4 * rows + r) * 4 + k % 4] = (uint8_t)(call->given[(first + r) * call->columns + k] + 128);
+}
+
+static void multiply(void *context, int64_t block, int worker) {
+    const call_t *call = context;
+    int32_t *acc = call->acc + worker * padded_rows(call->count) * BLOCK;
+    memset(acc, 0, sizeof(int32_t) * BLOCK * (size_t)padded_rows(call->count));
+    for (int64_t from = 0; from < call->fours; from += FOURS_AT_ONCE) {
+        const int64_t some = call->fours - from < FOURS_AT_ONCE ? call->fours - from : FOURS_AT_ONCE;
+        const int8_t *codes = call->codes + (block * call->fours + from) * 4 * BLOCK;
+        for (int64_t tile = 0; tile < tiles_of(call->count); tile++) {
+            const int rows = tile_rows(call->count - tile * TILE);
+            const uint8_t *x = call->packed + tile * TILE * 4 * call->fours + from * 4 * rows;
+#if defined(__x86_64__)
+            if (call->vnni) {
+                vnni_tile(codes, x, some, rows, acc + tile * TILE * BLOCK);
+                continue;
+            }
+#endif
+            plain_tile(codes, x, some, rows, acc + tile * TILE * BLOCK);
+        }
+    }
+    const unsigned before = plain_floats();
+    const int64_t n = block * BLOCK, width = call->rows - n < BLOCK ? call->rows - n : BLOCK;
+    for (int64_t m = 0; m < call->count; m++)
+        for (int64_t i = 0; i < width; i++) {
+            const int32_t sum = (int32_t)((uint32_t)acc[m * BLOCK + i] - (uint32_t)call->sums[n + i]);
+            call->out[m * call->rows + n + i] = (float)sum * call->x_scales[m] * call->scales[n + i];
+        }
+    restore_floats(before);
+}
+
+/* Whether this processor has the fast path. */
+EXPORT int qualgate_has_vnni(void) {
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vnni");
+#else
+    return 0;
+#endif
+}
+
+/* out float32 [count, N] from x int8 [count, K]; codes, sums and scales as said above, with their sizes in bytes. */
+EXPORT int qualgate_matmul_int8(const int8_t *codes, int64_t codes_bytes, const int32_t *sums, const float *scales,
+                                int64_t scales_bytes, int64_t rows, int64_t columns, const int8_t *x,
+                                const float *x_scales, int64_t count, float *out, int threads, int vnni) {
+    if (!codes || !sums || !scales || rows < 1 || rows > INT32_MAX || columns < 1 || columns > DEEPEST)
+        return BAD_WEIGHT;
+    const int64_t blocks = (rows + BLOCK - 1) / BLOCK, fours = (columns + 3) / 4;
+    if (codes_bytes != blocks * fours * 4 * BLOCK || scales_bytes != blocks * BLOCK * 4) return BAD_WEIGHT;
+    if (!x || !x_scales || !out || count < 1 || count > INT32_MAX || threads < 1) return BAD_ARGUMENT;
+    if (vnni && !qualgate_has_vnni()) return NO_PATH;
+    if (threads > THREADS_MAX) threads = THREADS_MAX;
+    if (count * rows <= ALONE / columns) threads = 1;
+    const size_t packed = ((size_t)(padded_rows(count) * 4 * fours) + 63) & ~(size_t)63;
+    const size_t acc = sizeof(int32_t) * BLOCK * (size_t)padded_rows(count);
+    char *memory;
+    if (posix_memalign((void **)&memory, 64, packed + acc * (size_t)threads)) return NO_MEMORY;
+    call_t call = {.codes = codes, .sums = sums, .scales = scales, .rows = rows, .columns = columns,
+                        .x_scales = x_scales, .count = count, .fours = fours, .given = x,
+                        .packed = (uint8_t *)memory, .out = out, .acc = (int32_t *)(memory + packed), .vnni = vnni};
+    share(count < 64 ? 1 : threads, tiles_of(count), pack_tile, &call);
+    share(threads, blocks, multiply, &call);
+    free(memory);
+    return DONE;
+}

@@ -1,0 +1,169 @@
+/* Entry points: check what came, lay x out in tiles, share blocks of columns among threads, write what they give. */
+#include "floats.h"
+#include "pool.h"
+#include "weight.h"
+#include <stdlib.h>
+#include <string.h>
+
+#define EXPORT __attribute__((visibility("default")))
+#define CHUNK (32 * TILE) /* rows that share one unpacking of a panel; their sums stay in the L2 cache */
+
+static block_fn *block_of(int path) {
+    switch (path) {
+#if defined(__x86_64__)
+    case PATH_AVX2: return block_avx2;
+    case PATH_AVX512: return block_avx512;
+    case PATH_AVX512_BF16: return block_avx512_bf16;
+#endif
+    default: return block_scalar;
+    }
+}
+
+/* One bit a path this processor has. */
+EXPORT int qualgate_paths(void) {
+    int found = 1 << PATH_SCALAR;
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+        found |= 1 << PATH_AVX2;
+        if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) {
+            found |= 1 << PATH_AVX512;
+            if (__builtin_cpu_supports("avx512bf16")) found |= 1 << PATH_AVX512_BF16;
+        }
+    }
+#endif
+    return found;
+}
+
+static int sound(const weight_t *w) {
+    if (w->bytes != (int64_t)sizeof *w || !w->codes || !w->scales) return 0;
+    if (w->rows < 1 || w->columns < 1 || w->rows > INT32_MAX || w->columns > INT32_MAX) return 0;
+    if (w->segment < 1 || w->segment > SEGMENT_MAX || w->segments < 1 || w->segments > INT32_MAX) return 0;
+    if (w->per_group < 1 || w->segments % w->per_group) return 0;
+    if (w->code == CODE_E2M1 ? w->bits != 4 : w->code != CODE_INT && w->bits != 8) return 0;
+    if (w->code < CODE_INT || w->code > CODE_E5M2 || w->zero < 0 || w->zero > 256) return 0;
+    if (w->zeros && w->code != CODE_INT) return 0;
+    const unit_t unit = unit_of(w->bits);
+    if (!unit.pairs || w->segment % (2 * unit.pairs)) return 0;
+    const int64_t blocks = (w->rows + BLOCK - 1) / BLOCK, groups = w->segments / w->per_group;
+    if (w->codes_bytes != blocks * w->segments * segment_bytes(w)) return 0;
+    const int64_t each = w->scale_kind == SCALE_F32 ? 4 : w->scale_kind == SCALE_E8M0 ? 1 : 2;
+    if (w->scale_kind < SCALE_F32 || w->scale_kind > SCALE_E8M0) return 0;
+    if (w->scales_bytes != blocks * groups * BLOCK * each) return 0;
+    if (!w->gather) return w->segments * w->segment == w->columns;
+    for (int64_t k = 0; k < w->segments * w->segment; k++)
+        if (w->gather[k] < -1 || w->gather[k] >= w->columns) return 0;
+    return 1;
+}
+
+typedef struct {
+    const weight_t *w;
+    const void *x;
+    void *out, *packed;
+    float *sums;
+    int64_t count, chunks;
+    int type, bf16, path;
+    char *scratch; /* a stretch of scratch_bytes for each thread: sums of products, then a panel */
+    size_t scratch_bytes;
+    rows_t rows;
+} call_t;
+
+static float float_of(uint16_t half) {
+    uint32_t word = (uint32_t)half << 16;
+    float value;
+    memcpy(&value, &word, 4);
+    return value;
+}
+
+static uint16_t bf16_of(float value) { /* to nearest, ties to even */
+    uint32_t word;
+    memcpy(&word, &value, 4);
+    if ((word & 0x7FFFFFFF) > 0x7F800000) return (uint16_t)(word >> 16 | 0x40);
+    return (uint16_t)((word + 0x7FFF + (word >> 16 & 1)) >> 16);
+}
+
+static void pack_tile(void *context, int64_t tile, int worker) {
+    const call_t *call = context;
+    const weight_t *w = call->w;
+    const int64_t padded = w->segments * w->segment, first = tile * TILE;
+    const int count = tile_rows(call->count - first);
+    (void)worker;
+    for (int r = 0; r < count; r++) {
+        const int there = first + r < call->count;
+        const float *floats = (const float *)call->x + (first + r) * w->columns;
+        const uint16_t *halves = (const uint16_t *)call->x + (first + r) * w->columns;
+        float *wide = (float *)call->packed + first * padded + r;
+        uint16_t *pairs = (uint16_t *)call->packed + first * padded + 2 * r;
+        for (int64_t k = 0; k < padded; k++) {
+            const int64_t from = w->gather ? w->gather[k] : k;
+            const int taken = there && from >= 0;
+            if (call->bf16) pairs[k / 2 * 2 * count + k % 2] = taken ? halves[from] : 0;
+            else if (call->type == X_BF16) wide[k * count] = taken ? float_of(halves[from]) : 0;
+            else wide[k * count] = taken ? floats[from] : 0;
+        }
+        if (!w->offsets) continue;
+        for (int64_t s = 0; s < w->segments; s++) {
+            float sum = 0;
+            for (int64_t k = s * w->segment; k < (s + 1) * w->segment; k++)
+                sum += call->bf16 ? float_of(pairs[k / 2 * 2 * count + k % 2]) : wide[k * count];
+            call->sums[first * w->segments + s * count + r] = sum;
+        }
+    }
+}
+
+static void multiply(void *context, int64_t task, int worker) {
+    const call_t *call = context;
+    const weight_t *w = call->w;
+    const int64_t block = task / call->chunks, chunk = task % call->chunks;
+    const int64_t first = chunk * CHUNK, last = first + CHUNK < call->count ? first + CHUNK : call->count;
+    float *acc = (float *)(call->scratch + worker * call->scratch_bytes);
+    const unsigned before = plain_floats();
+    memset(acc, 0, sizeof(float) * BLOCK * (size_t)padded_rows(last - first));
+    block_of(call->path)(w, block, &call->rows, first / TILE, first / TILE + tiles_of(last - first), acc,
+                         acc + CHUNK * BLOCK);
+    const int64_t n = block * BLOCK, width = w->rows - n < BLOCK ? w->rows - n : BLOCK;
+    for (int64_t m = first; m < last; m++) {
+        const float *y = acc + (m - first) * BLOCK;
+        if (call->type == X_F32) memcpy((float *)call->out + m * w->rows + n, y, sizeof(float) * (size_t)width);
+        else
+            for (int64_t i = 0; i < width; i++) ((uint16_t *)call->out)[m * w->rows + n + i] = bf16_of(y[i]);
+    }
+    restore_floats(before);
+}
+
+static void pack_plainly(void *context, int64_t tile, int worker) {
+    const unsigned before = plain_floats();
+    pack_tile(context, tile, worker);
+    restore_floats(before);
+}
+
+/* out [count, N] = x [count, K] times the weight; x and out are contiguous, type X_F32 or X_BF16. */
+EXPORT int qualgate_matmul(const weight_t *w, const void *x, int type, int64_t count, void *out, int threads,
+                           int path) {
+    if (!w || !sound(w)) return BAD_WEIGHT;
+    if (!x || !out || count < 1 || count > INT32_MAX || (type != X_F32 && type != X_BF16) || threads < 1)
+        return BAD_ARGUMENT;
+    const int paths = qualgate_paths();
+    if (path == PATH_BEST)
+        for (path = PATHS - 1; !(paths >> path & 1);) path--;
+    if (path < 1 || path >= PATHS || !(paths >> path & 1)) return NO_PATH;
+    if (threads > THREADS_MAX) threads = THREADS_MAX;
+    if (count * w->rows <= ALONE / w->columns) threads = 1;
+
+    const int bf16 = type == X_BF16 && path == PATH_AVX512_BF16;
+    if (path == PATH_AVX512_BF16 && !bf16) path = PATH_AVX512;
+    const int64_t chunks = (count + CHUNK - 1) / CHUNK, rows = padded_rows(count);
+    const size_t packed = ((size_t)rows * (size_t)(w->segments * w->segment) * (bf16 ? 2 : 4) + 63) & ~(size_t)63;
+    const size_t sums = w->offsets ? ((size_t)(rows * w->segments) * sizeof(float) + 63) & ~(size_t)63 : 0;
+    const size_t scratch = CHUNK * BLOCK * sizeof(float) + PANEL_BYTES;
+    char *memory;
+    if (posix_memalign((void **)&memory, 64, packed + sums + scratch * (size_t)threads)) return NO_MEMORY;
+    call_t call = {.w = w, .x = x, .out = out, .packed = memory, .sums = (float *)(memory + packed), .count = count,
+                   .chunks = chunks, .type = type, .bf16 = bf16, .path = path, .scratch = memory + packed + sums,
+                   .scratch_bytes = scratch, .rows = {memory, (float *)(memory + packed), count, bf16}};
+    share(count < 64 ? 1 : threads, tiles_of(count), pack_plainly, &call);
+    share(threads, (w->rows + BLOCK - 1) / BLOCK * chunks, multiply, &call);
+    free(memory);
+    return DONE;
+}

@@ -1,0 +1,92 @@
+/* What a prepared weight looks like to C, and what an instruction-set path must offer. layout.py writes these bytes.
+ *
+ * Columns (output features) lie in blocks of 64 = 4 strips of 16 lanes. A row of the weight is cut into segments of
+ * at most 128 input features that share a scale; a segment is padded to whole units, and x is zero where it is padded.
+ * codes:  [block][segment][unit][strip][vector] of 64 bytes: 32 words of 16 bit. Word 2*lane + half holds, for column
+ *         `lane` of the strip, the codes of input features 2*pair + half of the unit, lowest bits first:
+ *           2 bits: 8 pairs; 4 bits: 4 pairs; 3 = two vectors of 2 bits, then one of 1 bit: 16 pairs;
+ *           5 = four of 4 bits, one of 1: 16 pairs; 6 = two of 4 bits, one of 2: 8 pairs;
+ *           8 bits: plain bytes [4 input features][16 lanes] instead.
+ * scales: [block][group][64], kind as `scale_kind`; zeros uint8 and offsets float32 alike.
+ *
+ * The product of row x and column n, in this order of operations and no other, whatever the number of rows:
+ *   for each segment: partial = sum of x * value(code) over its input features, ascending;
+ *                     y += scale * partial, fused; with offsets y += offset * (sum of x over the segment), fused.
+ */
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+
+#define BLOCK 64
+#define STRIP 16
+#define SEGMENT_MAX 128
+#define ALONE (1 << 18) /* multiply-adds below which waking a thread costs more than it brings */
+#define TILE 6 /* rows that share a pass over a panel; 6 x 4 accumulators fill the AVX-512 registers */
+
+enum { CODE_INT, CODE_E2M1, CODE_E4M3, CODE_E5M2 };
+enum { SCALE_F32, SCALE_BF16, SCALE_F16, SCALE_E8M0 };
+enum { DONE, BAD_WEIGHT, BAD_ARGUMENT, NO_MEMORY, NO_PATH }; /* what entry points return */
+enum { X_F32, X_BF16 };
+enum { PATH_BEST, PATH_SCALAR, PATH_AVX2, PATH_AVX512, PATH_AVX512_BF16, PATHS };
+
+typedef struct {
+    int64_t bytes; /* sizeof this struct as the caller knows it */
+    int64_t rows, columns;                 /* of the weight: out_features N, in_features K */
+    int64_t segments, segment, per_group;  /* segments a row, input features a segment, segments a group */
+    int32_t code, bits, scale_kind, zero;  /* zero: int codes' zero point where `zeros` is NULL */
+    const uint8_t *codes;
+    int64_t codes_bytes;
+    const void *scales;
+    int64_t scales_bytes;
+    const uint8_t *zeros;
+    const float *offsets;
+    const int32_t *gather; /* [segments * segment]: the column of x, -1 where padded; NULL: as they lie */
+} weight_t;
+
+/* Rows of x as the kernels read them: tiles of TILE rows, the last of 1, 2, 4 or 6 (rows of zeros are added).
+ * x: float [k][row], or bfloat16 [k / 2][row][2]; a tile starts at element TILE * tile * segments * segment.
+ * sums: float [segment][row] a tile, only where the weight has offsets. */
+typedef struct {
+    const void *x;
+    const float *sums;
+    int64_t count;
+    int bf16;
+} rows_t;
+
+/* acc[rows][64] += columns of `block` for tiles first..last-1 of x; acc starts at zero. panel: 64-byte aligned. */
+typedef void block_fn(const weight_t *, int64_t block, const rows_t *, int64_t first, int64_t last, float *acc,
+                      void *panel);
+block_fn block_scalar, block_avx2, block_avx512, block_avx512_bf16;
+#define PANEL_BYTES (SEGMENT_MAX * BLOCK * sizeof(float))
+
+typedef struct {
+    int pairs, vectors; /* in a unit of one strip */
+} unit_t;
+
+static inline unit_t unit_of(int bits) {
+    switch (bits) {
+    case 2: return (unit_t){8, 1};
+    case 3: return (unit_t){16, 3};
+    case 4: return (unit_t){4, 1};
+    case 5: return (unit_t){16, 5};
+    case 6: return (unit_t){8, 3};
+    case 8: return (unit_t){2, 1};
+    default: return (unit_t){0, 0};
+    }
+}
+
+static inline int tile_rows(int64_t rows_left) {
+    return rows_left >= 5 ? TILE : rows_left >= 3 ? 4 : (int)rows_left;
+}
+
+static inline int64_t segment_bytes(const weight_t *w) { /* of one block */
+    unit_t unit = unit_of(w->bits);
+    return w->segment / (2 * unit.pairs) * unit.vectors * 4 * 64;
+}
+
+static inline int64_t tiles_of(int64_t rows) { return (rows + TILE - 1) / TILE; }
+
+static inline int64_t padded_rows(int64_t rows) {
+    int64_t whole = (tiles_of(rows) - 1) * TILE;
+    return whole + tile_rows(rows - whole);
+}

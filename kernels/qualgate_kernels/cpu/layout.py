@@ -1,0 +1,213 @@
+"""A PackedWeight as the C kernels stream it: blocks of 64 out_features, codes of two in_features a lane.
+
+`c/weight.h` says what lies where. Only the order of the codes changes, and what pads them: `restore` gives the
+PackedWeight back to the bit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+
+from qualgate_kernels.dequantize import scales_float
+from qualgate_kernels.packed import PackedWeight, pack_codes, unpack_codes
+
+BLOCK, STRIP, SEGMENT_MAX = 64, 16, 128
+CODES = {"int": 0, "e2m1": 1, "e4m3": 2, "e5m2": 3}
+SCALE_KINDS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2, torch.uint8: 3}
+# bits → the planes codes are cut in, lowest first, and the pairs of in_features a unit holds: its vectors are full.
+PLANES = {2: (2,), 3: (2, 1), 4: (4,), 5: (4, 1), 6: (4, 2), 8: (8,)}
+PAIRS = {2: 8, 3: 16, 4: 4, 5: 16, 6: 8, 8: 2}
+MOST_PADDING = 2.0  # times the codes; beyond it (groups of a few weights) the torch twin serves
+AT_ONCE = 2**22  # codes rearranged at a time, which bounds the memory of it
+
+
+class Unsupported(ValueError):
+    """A weight that the C kernels do not cover; the torch twin does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Prepared:
+    """A weight in the kernels' layout. `rest` is the PackedWeight it was made of, with empty codes on "meta".
+
+    codes: uint8, scales: SCALE_KINDS [blocks, groups, 64], zero_points: uint8 and offsets: float32 like scales,
+    gather: int32 [segments * segment], the in_feature at each place or -1; None: as they lie
+    segment: in_features summed before the scale is applied; per_group: segments of a group
+    """
+
+    rest: PackedWeight
+    codes: torch.Tensor
+    scales: torch.Tensor
+    zero_points: torch.Tensor | None
+    offsets: torch.Tensor | None
+    gather: torch.Tensor | None
+    segment: int
+    segments: int
+    per_group: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.rest.shape
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes a product reads; what only `restore` needs comes on top."""
+        read = (self.codes, self.scales, self.zero_points, self.offsets, self.gather)
+        return sum(tensor.nbytes for tensor in read if tensor is not None)
+
+
+def arrange(packed: PackedWeight) -> Prepared:
+    """Lay a weight out (on the CPU). Unsupported names what the kernels do not cover."""
+    if packed.codes.device.type != "cpu":
+        raise Unsupported(f"the CPU kernels take weights on the CPU, this one is on {packed.codes.device}")
+    if packed.code not in CODES or packed.bits not in PAIRS:
+        raise Unsupported(f"{packed.format}: the CPU kernels have no {packed.bits}-bit {packed.code} codes")
+    rows, columns = packed.shape
+    unit = 2 * PAIRS[packed.bits]
+    places, longest = _places(packed)
+    per_group = -(-longest // SEGMENT_MAX)
+    segment = -(-longest // (per_group * unit)) * unit
+    segments = packed.groups * per_group
+    if segments * segment > MOST_PADDING * columns + SEGMENT_MAX:
+        raise Unsupported(f"{packed.format}: groups of {longest} would be padded to {per_group * segment} in_features")
+    gather = torch.full((packed.groups, per_group * segment), -1, dtype=torch.int32)
+    for group, members in enumerate(places):
+        gather[group, : len(members)] = members
+    gather = gather.flatten()
+    zero_points = _zero_points(packed)
+    return Prepared(
+        rest=replace(packed, codes=packed.codes.to("meta")),
+        codes=_arranged(packed, gather),
+        scales=_blocks(_scales(packed), packed, padding=1 if packed.scales.dtype == torch.uint8 else 0),
+        zero_points=None if zero_points is None else _blocks(zero_points, packed, padding=0),
+        offsets=None if packed.offsets is None else _blocks(packed.offsets.float(), packed, padding=0),
+        gather=None if torch.equal(gather, torch.arange(columns, dtype=torch.int32)) else gather,
+        segment=segment,
+        segments=segments,
+        per_group=per_group,
+    )
+
+
+def restore(prepared: Prepared) -> PackedWeight:
+    """The PackedWeight that `arrange` was given, equal to the bit."""
+    rest = prepared.rest
+    rows, columns = rest.shape
+    blocks = -(-rows // BLOCK)
+    codes = torch.empty((rows, columns), dtype=torch.uint8)
+    gather = prepared.gather
+    taken = slice(None) if gather is None else gather >= 0
+    to = slice(None) if gather is None else gather[taken].long()
+    for first, last in _slices(blocks, prepared.segments * prepared.segment):
+        found = _unwoven(prepared.codes.view(blocks, -1)[first:last], rest.bits)
+        here = codes[first * BLOCK : last * BLOCK]
+        here[:, to] = found[: here.shape[0], taken]
+    return replace(rest, codes=pack_codes(codes, rest.bits))
+
+
+def _places(packed: PackedWeight) -> tuple[list[torch.Tensor], int]:
+    """The in_features of each group, ascending, and the most in one."""
+    columns = torch.arange(packed.shape[1], dtype=torch.int32)
+    if packed.g_idx is None:
+        places = list(columns.split(packed.group_size or packed.shape[1]))
+    else:
+        by_group = packed.g_idx.sort(stable=True)
+        counts = torch.bincount(packed.g_idx, minlength=packed.groups).tolist()
+        places = list(columns[by_group.indices].split(counts))
+    return places, max(map(len, places))
+
+
+def _scales(packed: PackedWeight) -> torch.Tensor:
+    """Scales [row_blocks, groups] in the narrowest kind that holds them: the product reads them with every weight."""
+    if packed.scales.dtype == torch.uint8 and packed.tensor_scale is None:
+        if 0 < int(packed.scales.min()) and int(packed.scales.max()) < 255:
+            return packed.scales
+    exact = scales_float(packed)
+    for narrow in (torch.bfloat16, torch.float16):
+        if torch.equal(exact.to(narrow).float(), exact):
+            return exact.to(narrow)
+    return exact
+
+
+def _zero_points(packed: PackedWeight) -> torch.Tensor | None:
+    if packed.zero_points is None:
+        return None
+    lowest, highest = int(packed.zero_points.min()), int(packed.zero_points.max())
+    if lowest < 0 or highest > min(2**packed.bits, 255):
+        raise Unsupported(f"{packed.format}: zero points from {lowest} to {highest} leave the range of the codes")
+    return packed.zero_points.to(torch.uint8)
+
+
+def _blocks(per_scale: torch.Tensor, packed: PackedWeight, padding: int) -> torch.Tensor:
+    """[row_blocks, groups] → [blocks, groups, 64], every row's own."""
+    rows = packed.shape[0]
+    each = per_scale[torch.arange(rows) // (packed.block_rows or rows)]
+    padded = torch.full((-(-rows // BLOCK) * BLOCK, packed.groups), padding, dtype=per_scale.dtype)
+    padded[:rows] = each
+    return padded.view(-1, BLOCK, packed.groups).transpose(1, 2).contiguous()
+
+
+def _arranged(packed: PackedWeight, gather: torch.Tensor) -> torch.Tensor:
+    rows, columns = packed.shape
+    blocks = -(-rows // BLOCK)
+    places, padded = gather.clamp(min=0).long(), gather < 0
+    made = []
+    for first, last in _slices(blocks, max(len(gather), columns)):
+        codes = unpack_codes(packed.codes[first * BLOCK : last * BLOCK], packed.bits, columns)
+        if packed.code in ("e4m3", "e5m2"):
+            _refuse_not_finite(codes, packed)
+        codes = codes[:, places]
+        codes[:, padded] = 0
+        codes = torch.nn.functional.pad(codes, (0, 0, 0, (last - first) * BLOCK - codes.shape[0]))
+        made.append(_woven(codes, packed.bits))
+    return torch.cat(made)
+
+
+def _refuse_not_finite(codes: torch.Tensor, packed: PackedWeight) -> None:
+    """NaN and infinite weights: 0 * NaN of a padded place, or of a row's zero, is not what the twin gives."""
+    magnitude = codes & 0x7F
+    if bool((magnitude == 0x7F).any() if packed.code == "e4m3" else (magnitude >= 0x7C).any()):
+        raise Unsupported(f"{packed.format}: weights that are not finite")
+
+
+def _slices(blocks: int, columns: int) -> list[tuple[int, int]]:
+    step = max(1, AT_ONCE // (BLOCK * columns))
+    return [(first, min(first + step, blocks)) for first in range(0, blocks, step)]
+
+
+def _woven(codes: torch.Tensor, bits: int) -> torch.Tensor:
+    """Codes [blocks * 64, places] → their bytes in the order of weight.h."""
+    pairs = PAIRS[bits]
+    units = codes.view(-1, BLOCK // STRIP, STRIP, codes.shape[1] // (2 * pairs), pairs, 2)  # block strip lane unit p h
+    if bits == 8:
+        return units.permute(0, 3, 1, 4, 5, 2).flatten()
+    units = units.permute(0, 3, 1, 4, 2, 5).to(torch.int16)  # block unit strip pair lane half
+    vectors, below = [], 0
+    for width in PLANES[bits]:
+        plane = (units >> below) & (2**width - 1)
+        below += width
+        each = 16 // width
+        for part in plane.split(each, dim=3):
+            shifts = torch.arange(part.shape[3], dtype=torch.int16).view(-1, 1, 1) * width
+            vectors.append((part << shifts).sum(3, dtype=torch.int16))
+    return torch.stack(vectors, 3).view(torch.uint8).flatten()
+
+
+def _unwoven(woven: torch.Tensor, bits: int) -> torch.Tensor:
+    """The inverse of `_woven`: uint8 [blocks, bytes] → codes [blocks * 64, places]."""
+    blocks, pairs = woven.shape[0], PAIRS[bits]
+    if bits == 8:
+        units = woven.view(blocks, -1, BLOCK // STRIP, pairs, 2, STRIP)
+        return units.permute(0, 2, 5, 1, 3, 4).reshape(blocks * BLOCK, -1)
+    count = sum(-(-pairs * width // 16) for width in PLANES[bits])
+    vectors = woven.view(torch.int16).view(blocks, -1, BLOCK // STRIP, count, STRIP, 2)
+    codes = torch.zeros((*vectors.shape[:3], pairs, STRIP, 2), dtype=torch.int16)
+    below = at = 0
+    for width in PLANES[bits]:
+        each = 16 // width
+        for first in range(0, pairs, each):
+            for pair in range(first, min(first + each, pairs)):
+                codes[:, :, :, pair] |= ((vectors[:, :, :, at] >> (pair - first) * width) & (2**width - 1)) << below
+            at += 1
+        below += width
+    return codes.permute(0, 2, 4, 1, 3, 5).reshape(blocks * BLOCK, -1).to(torch.uint8)

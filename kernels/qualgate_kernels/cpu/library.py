@@ -1,0 +1,137 @@
+"""The compiled kernels: found beside this file, loaded with ctypes, or the reason why not."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import torch
+
+from qualgate_kernels.cpu.layout import CODES, SCALE_KINDS, Prepared
+
+PATHS = {"scalar": 1, "avx2": 2, "avx512": 3, "avx512_bf16": 4}  # best last; the numbers of weight.h
+CHOICE = "QUALGATE_CPU_PATH"  # environment variable: one of PATHS, or "torch" for the torch twin
+X_TYPES = {torch.float32: 0, torch.bfloat16: 1}
+ERRORS = {
+    1: "the prepared weight's sizes do not fit together",
+    2: "an argument is out of range",
+    3: "out of memory",
+    4: "the processor lacks the instructions of the path asked for",
+}
+
+
+class _Weight(ctypes.Structure):
+    _fields_ = [
+        ("bytes", ctypes.c_int64),
+        ("rows", ctypes.c_int64),
+        ("columns", ctypes.c_int64),
+        ("segments", ctypes.c_int64),
+        ("segment", ctypes.c_int64),
+        ("per_group", ctypes.c_int64),
+        ("code", ctypes.c_int32),
+        ("bits", ctypes.c_int32),
+        ("scale_kind", ctypes.c_int32),
+        ("zero", ctypes.c_int32),
+        ("codes", ctypes.c_void_p),
+        ("codes_bytes", ctypes.c_int64),
+        ("scales", ctypes.c_void_p),
+        ("scales_bytes", ctypes.c_int64),
+        ("zeros", ctypes.c_void_p),
+        ("offsets", ctypes.c_void_p),
+        ("gather", ctypes.c_void_p),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    handle: ctypes.CDLL
+    paths: tuple[str, ...]  # what this processor has, best last
+    path: str  # what serves where none is asked for
+    vnni: bool  # int8 products by dpbusd, else by plain C
+
+    def matmul(self, x: torch.Tensor, weight: Prepared, threads: int, path: str) -> torch.Tensor:
+        """x [M, K], contiguous, float32 or bfloat16 → [M, N]. MemoryError, or RuntimeError if C refuses."""
+        out = torch.empty((x.shape[0], weight.shape[0]), dtype=x.dtype)
+        code = self.handle.qualgate_matmul(
+            ctypes.byref(_described(weight)),
+            x.data_ptr(),
+            X_TYPES[x.dtype],
+            x.shape[0],
+            out.data_ptr(),
+            threads,
+            PATHS[path],
+        )
+        check(code)
+        return out
+
+
+@cache
+def load() -> Library | str:
+    """The kernels, or why there are none."""
+    chosen = os.environ.get(CHOICE, "")
+    if chosen == "torch":
+        return f"{CHOICE}=torch"
+    found = sorted(Path(__file__).parent.glob("_kernels*.so"))
+    if not found:
+        return "not compiled: no C compiler when qualgate was installed"
+    try:
+        handle = ctypes.CDLL(str(found[0]))
+        has, vnni = handle.qualgate_paths(), bool(handle.qualgate_has_vnni())
+    except (OSError, AttributeError) as error:
+        return f"not loaded: {error}"
+    pointer, int64 = ctypes.c_void_p, ctypes.c_int64
+    integer = ctypes.c_int
+    handle.qualgate_matmul.argtypes = [pointer, pointer, integer, int64, pointer, integer, integer]
+    handle.qualgate_matmul_int8.argtypes = [
+        pointer, int64, pointer, pointer, int64, int64, int64, pointer, pointer, int64, pointer, integer, integer
+    ]
+    handle.qualgate_read.argtypes, handle.qualgate_read.restype = [pointer, int64, integer], ctypes.c_uint64
+    paths = tuple(name for name, number in PATHS.items() if has >> number & 1)
+    if chosen and chosen not in paths:
+        return f"{CHOICE}={chosen}: this processor has {', '.join(paths)}"
+    path = chosen or paths[-1]
+    return Library(handle, paths, path, vnni and path.startswith("avx512"))
+
+
+def check(code: int) -> None:
+    if code == 3:
+        raise MemoryError("CPU kernels: out of memory")
+    if code:
+        raise RuntimeError(f"CPU kernels: {ERRORS.get(code, code)}")
+
+
+def read(tensor: torch.Tensor, threads: int) -> int:
+    """Read a contiguous tensor once, for the memory's speed: the exclusive or of its 8-byte words."""
+    library = load()
+    if not isinstance(library, Library) or not tensor.is_contiguous() or tensor.nbytes % 256 or threads < 1:
+        raise ValueError("read: expected the compiled kernels, a contiguous tensor of whole 256 bytes, threads >= 1")
+    return library.handle.qualgate_read(tensor.data_ptr(), tensor.nbytes, threads)
+
+
+def _described(weight: Prepared) -> _Weight:
+    def at(tensor: torch.Tensor | None) -> int | None:
+        return None if tensor is None else tensor.data_ptr()
+
+    rest = weight.rest
+    return _Weight(
+        bytes=ctypes.sizeof(_Weight),
+        rows=rest.shape[0],
+        columns=rest.shape[1],
+        segments=weight.segments,
+        segment=weight.segment,
+        per_group=weight.per_group,
+        code=CODES[rest.code],
+        bits=rest.bits,
+        scale_kind=SCALE_KINDS[weight.scales.dtype],
+        zero=0 if rest.offsets is not None or rest.code != "int" else 2 ** (rest.bits - 1),
+        codes=at(weight.codes),
+        codes_bytes=weight.codes.nbytes,
+        scales=at(weight.scales),
+        scales_bytes=weight.scales.nbytes,
+        zeros=at(weight.zero_points),
+        offsets=at(weight.offsets),
+        gather=at(weight.gather),
+    )

@@ -1,0 +1,71 @@
+"""Which kernel runs a variant's packed layers: the fused one by default, the torch twin where asked or needed."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from qualgate.engine.job import run_job
+from qualgate.engine.kernels import choose_kernels
+from qualgate.quant.linear import QuantizedLinear
+from qualgate_kernels import cpu
+from tests.engine.jobs import INT4, job, loaded
+from tests.tiny_models import save_tiny_model
+
+pytestmark = pytest.mark.skipif(not cpu.path(), reason=cpu.available())
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return save_tiny_model(tmp_path_factory.mktemp("kernels") / "model")
+
+
+@pytest.fixture
+def launches(monkeypatch):
+    """Rows of every product that the C kernels were asked for."""
+    asked = []
+    real = cpu.matmul
+    monkeypatch.setattr(cpu, "matmul", lambda x, weight: asked.append(len(x)) or real(x, weight))
+    return asked
+
+
+def test_every_packed_layer_goes_through_the_fused_kernel_and_the_completion_says_so(model, tmp_path, launches):
+    arm = loaded(model, tmp_path, "v", INT4)
+    layers = sum(isinstance(module, QuantizedLinear) for module in arm.model.modules())
+    result = run_job(arm, job(arm, ""))
+    assert len(launches) > 0
+    assert len(launches) % layers == 0  # each layer in each forward
+    assert {completion.kernel for completion in result.completions} == {f"c {cpu.path()}"}
+
+
+def test_the_torch_twin_runs_where_it_is_asked_for(model, tmp_path, launches):
+    arm = loaded(model, tmp_path, "v", INT4, kernels="torch")
+    result = run_job(arm, job(arm, ""))
+    assert launches == []
+    assert {completion.kernel for completion in result.completions} == {"torch twin: asked for"}
+
+
+def test_a_baseline_has_no_packed_layers_to_speak_of(model, tmp_path):
+    assert loaded(model, tmp_path).kernel == ""
+
+
+def test_fused_and_twin_say_the_same_up_to_near_ties(model, tmp_path):
+    fused, twin = (loaded(model, tmp_path, "v", INT4, kernels=kernels) for kernels in ("fused", "torch"))
+    for one, other in zip(
+        run_job(fused, job(fused, "")).completions, run_job(twin, job(twin, "")).completions, strict=True
+    ):
+        for place, (a, b) in enumerate(zip(one.token_ids, other.token_ids, strict=False)):
+            if a != b:
+                assert one.margins[place] < 1e-4
+                break
+
+
+def test_layers_that_no_kernel_covers_are_counted_with_the_reason(monkeypatch):
+    class Two(torch.nn.Module):
+        pass
+
+    model, reasons = Two(), iter(["c avx2", "torch twin: nf4"])
+    monkeypatch.setattr(QuantizedLinear, "fuse", lambda self: next(reasons))
+    monkeypatch.setattr(QuantizedLinear, "__init__", lambda self: torch.nn.Module.__init__(self))
+    model.one, model.two = QuantizedLinear(), QuantizedLinear()
+    assert choose_kernels(model, "fused") == "c avx2 (1), torch twin: nf4 (1)"
