@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import torch
 
 from qualgate.errors import UsageError
 from qualgate.quant.formats import Format, recognise
+from qualgate.quant.linear import QuantizedLinear
 from qualgate.quant.readers import Layer, QuantizedCheckpoint, read_quantized
 from qualgate.quant.readers.source import Source, open_source
 from qualgate_kernels.dequantize import dequantize_torch
@@ -48,6 +50,7 @@ class ModelReport:
     tensors: tuple[TensorReport, ...]
     inputs: tuple[str, ...]  # what quantized layers do to their inputs, each once; empty = nothing
     oddities: tuple[tuple[str, int], ...]  # and of how many tensors each was found
+    kernels: tuple[tuple[str, int], ...]  # what would multiply the packed layers on this machine's CPU, and how many
 
     @property
     def nbytes(self) -> int:
@@ -110,7 +113,7 @@ def opened(folder: Path) -> Iterator[Weights]:
 def inspect(folder: Path, progress: Progress = lambda what, done, total: None) -> ModelReport:
     """Every tensor of the folder, in the order of their names. Raises UsageError as reading it would."""
     format = recognise(folder) if folder.is_dir() else None
-    tensors, inputs, oddities = [], set(), {}
+    tensors, inputs, oddities, kernels = [], set(), Counter(), Counter()
     with opened(folder) as weights:
         names = sorted(weights.names, key=_natural)
         for done, name in enumerate(names):
@@ -122,8 +125,9 @@ def inspect(folder: Path, progress: Progress = lambda what, done, total: None) -
                 inputs.add(found.activations.rounding.label)
             elif isinstance(found, Layer) and found.activations.unsupported:
                 inputs.add(f"{found.activations.unsupported} (not computed in this version)")
-            for oddity in report.oddities:
-                oddities[oddity] = oddities.get(oddity, 0) + 1
+            if isinstance(found, Layer):
+                kernels[QuantizedLinear(found.weight, activations=found.activations.rounding).fuse()] += 1
+            oddities.update(report.oddities)
         progress("", len(names), len(names))
     return ModelReport(
         folder=str(folder),
@@ -131,6 +135,7 @@ def inspect(folder: Path, progress: Progress = lambda what, done, total: None) -
         tensors=tuple(tensors),
         inputs=tuple(sorted(inputs)),
         oddities=tuple(sorted(oddities.items())),
+        kernels=tuple(sorted(kernels.items())),
     )
 
 

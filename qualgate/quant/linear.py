@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 from torch import nn
 
-from qualgate.quant.activations import Rounding, round_inputs
+from qualgate.quant.activations import PER_TOKEN, Rounding, round_inputs
 from qualgate_kernels.dequantize import dequantize_torch
 from qualgate_kernels.dispatch import Fused, fuse
 from qualgate_kernels.packed import TENSORS, PackedWeight
@@ -38,7 +38,7 @@ class QuantizedLinear(nn.Module):
 
         Returns the kernel's name, or "torch twin: " and why there is none; then nothing changes.
         """
-        found = fuse(self.packed)
+        found = fuse(self.packed, int8_tokens=self.activations == PER_TOKEN["int8"])
         if isinstance(found, str):
             return f"torch twin: {found}"
         self._fused = found
@@ -58,7 +58,7 @@ class QuantizedLinear(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[..., in_features] → [..., out_features], in x's dtype."""
-        if self.activations is not None:
+        if self.activations is not None and not (self._fused and self._fused.rounds):
             x = round_inputs(x, self.activations)
         if self._fused is None:
             return nn.functional.linear(x, dequantize_torch(self.packed).to(x.dtype), self.bias)

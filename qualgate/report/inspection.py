@@ -29,6 +29,7 @@ def inspection_as_json(
 ) -> str:
     """One object; infinite SQNRs (equal tensors) are null."""
     value: dict[str, Any] = asdict(report) | {"nbytes": report.nbytes, "effective_bits": report.effective_bits}
+    value["kernels"] = [{"kernel": kernel, "layers": count} for kernel, count in report.kernels]
     value["oddities"] = [{"what": what, "tensors": count} for what, count in report.oddities]
     if differences or unmatched:
         value["differences"] = [_plain(asdict(one)) for one in differences]
@@ -64,6 +65,8 @@ def print_inspection(
     console.print(table)
     for text in report.inputs:
         console.print(Text(f"inputs: {visible_line(text)}"))
+    for kernel, count in report.kernels:
+        console.print(Text(f"kernel here: {visible_line(kernel)} ({count} layer{'s' if count > 1 else ''})"))
     for what, count in report.oddities:
         console.print(Text(f"odd: {visible_line(what)} ({count} tensor{'s' if count > 1 else ''})", style="yellow"))
     if unmatched:
