@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from qualgate.cli import app
 from qualgate.errors import UsageError
 from qualgate.quant.inspect import compare, inspect, write_tensor
+from qualgate_kernels import cpu
 from tests.quant.readers.made import MODULE, dequantized, folder_of, gptq_tensors
 
 N, K = 32, 64
@@ -61,6 +62,17 @@ def test_a_packed_tensor_is_described_by_what_it_stands_for(quantized, weights):
         "a bias of zeros, as AutoGPTQ writes for layers without one": 1,
     }
     assert report.nbytes == packed.nbytes + norm.nbytes
+    ((kernel, layers),) = report.kernels
+    assert layers == 1
+    assert kernel.startswith("c " if cpu.path() else "torch twin: ")
+
+
+def test_layers_that_are_left_to_the_torch_twin_are_listed_with_the_reason(quantized, monkeypatch):
+    def refuse(packed):
+        raise cpu.Unsupported("no kernel for this")
+
+    monkeypatch.setattr(cpu, "prepare", refuse)
+    assert inspect(quantized).kernels == (("torch twin: no kernel for this", 1),)
 
 
 @pytest.mark.parametrize("name", [MODULE, f"{MODULE}.weight"])
