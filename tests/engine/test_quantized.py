@@ -44,7 +44,9 @@ def folder(quantized, tmp_path) -> Path:
 
 
 def arm(folder: Path, tmp_path: Path, **more):
-    return load_arm(ArmSpec(name="v", model=str(folder), dtype="float32", **more), tmp_path, {}, device="cpu")
+    """Through the torch twin, whose bits are those of the dequantized floats."""
+    spec = ArmSpec(name="v", model=str(folder), dtype="float32", kernels="torch", **more)
+    return load_arm(spec, tmp_path, {}, device="cpu")
 
 
 def logits(model) -> torch.Tensor:
