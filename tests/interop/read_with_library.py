@@ -50,36 +50,6 @@ def weights_of(model):
             yield name, module.weight
 
 
-def with_compressed_tensors(folder: str):
-    """compressed-tensors decompresses each layer into a float model.
-
-    For asymmetric pack-quantized folders: transformers 5.17 with compressed-tensors 0.19 loads none, llm-compressor's
-    own included. On the meta device, where it lays out what a checkpoint must hold, the library leaves zero points
-    unpacked, int8 [out, groups]; in files they are packed, int32 [out * bits / 32, groups].
-    """
-    import torch
-    from compressed_tensors.compressors.pack_quantized.base import PackedQuantizationCompressor
-    from compressed_tensors.quantization import QuantizationScheme
-    from safetensors.torch import load_file
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    config = AutoConfig.from_pretrained(folder)
-    (group,) = config.quantization_config["config_groups"].values()
-    del config.quantization_config
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
-    tensors = load_file(os.path.join(folder, "model.safetensors"))
-    floats = {name: tensor for name, tensor in tensors.items() if ".weight_" not in name}
-    for name in [name for name in tensors if name.endswith(".weight_packed")]:
-        layer = name.removesuffix(".weight_packed")
-        state = {part.removeprefix(f"{layer}."): one for part, one in tensors.items() if part.startswith(f"{layer}.")}
-        found = PackedQuantizationCompressor.decompress(state, QuantizationScheme(**group))
-        floats[f"{layer}.weight"] = found["weight"]
-        model.get_submodule(layer).weight_scale = found["weight_scale"]
-    missing = model.load_state_dict(floats, strict=False).missing_keys
-    assert set(missing) <= {"lm_head.weight"}, missing  # tied
-    return model
-
-
 def auto_gptq_without_a_gpu(folder: str):
     import torch
     from auto_gptq import AutoGPTQForCausalLM
@@ -90,8 +60,7 @@ def auto_gptq_without_a_gpu(folder: str):
     ).model  # fmt: skip
 
 
-LIBRARIES = {"gptqmodel": with_gptqmodel, "transformers": with_transformers,
-             "compressed-tensors": with_compressed_tensors, "auto-gptq": auto_gptq_without_a_gpu}  # fmt: skip
+LIBRARIES = {"gptqmodel": with_gptqmodel, "transformers": with_transformers, "auto-gptq": auto_gptq_without_a_gpu}
 
 
 def read(library: str, folder: str, out: str, prompt: list[int], new_tokens: int) -> None:

@@ -121,13 +121,6 @@ def assert_same(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor], r
 FLOAT16, BFLOAT16 = 2**-10, 2**-7
 
 
-def loader(folder: Path) -> str:
-    """Of a compressed-tensors folder: transformers, but for what it cannot load from anyone."""
-    config = json.loads((folder / "config.json").read_text())["quantization_config"]
-    asymmetric = any(group["weights"]["symmetric"] is False for group in config["config_groups"].values())
-    return "compressed-tensors" if asymmetric else "transformers"
-
-
 def say_that_gptqmodel_made(folder: Path) -> None:
     """gptqmodel loads asymmetric v1 folders only of its own make, as AutoGPTQ damaged theirs. Ours are whole."""
     for name in ("config.json", "quantize_config.json"):
@@ -186,7 +179,7 @@ def test_what_qualgate_made_gives_the_same_weights_and_text_in_the_library(forma
         words = {**words, "calibration": calibration}
     made = tmp_path / "made"
     quantize(model, parse_recipe(words), made, format, relative_to=tmp_path)
-    library = loader(made) if format == "compressed-tensors" else "gptqmodel"
+    library = "transformers" if format == "compressed-tensors" else "gptqmodel"
     if format == "gptq" and words.get("symmetric") is False:
         say_that_gptqmodel_made(made)
     weights, tokens = theirs(library, name, made, tmp_path / "read.safetensors")
@@ -196,17 +189,13 @@ def test_what_qualgate_made_gives_the_same_weights_and_text_in_the_library(forma
     assert text == tokens
 
 
-def test_what_cannot_be_loaded_for_reasons_of_the_libraries_is_still_so(model, calibration, tmp_path):
-    """When this fails, the loaders above need their detours no longer, and the model card its remark."""
+def test_gptqmodel_still_refuses_asymmetric_v1_of_others(model, calibration, tmp_path):
+    """When this fails, the test above needs its detour no longer, and the model card its remark."""
+    environment("gptqmodel")
     words = {"method": "gptq", "group_size": GROUP, "symmetric": False, "calibration": calibration}
-    for format, library, name, said in (
-        ("gptq", "gptqmodel", "gptqmodel", "only supported if produced by gptqmodel version"),
-        ("compressed-tensors", "transformers", "llmcompressor", "weight_zero_point"),
-    ):
-        environment(name)
-        quantize(model, parse_recipe(words), tmp_path / format, format, relative_to=tmp_path)
-        with pytest.raises(AssertionError, match=said):
-            theirs(library, name, tmp_path / format, tmp_path / "read.safetensors")
+    quantize(model, parse_recipe(words), tmp_path / "made", "gptq", relative_to=tmp_path)
+    with pytest.raises(AssertionError, match="only supported if produced by gptqmodel version"):
+        theirs("gptqmodel", "gptqmodel", tmp_path / "made", tmp_path / "read.safetensors")
 
 
 # ------------------------------------------------------------------------------------- theirs load in ours
@@ -238,7 +227,7 @@ def test_what_a_library_made_gives_the_same_weights_and_text_here(backend, recip
         environment(backend),
         backend_job(backend, model, recipe, [token_ids(model, line) for line in LINES], tmp_path / "made"),
     )
-    library = "gptqmodel" if backend == "gptqmodel" else loader(made.folder)
+    library = "gptqmodel" if backend == "gptqmodel" else "transformers"
     weights, tokens = theirs(library, backend, made.folder, tmp_path / "read.safetensors")
     fours = recipe.method in ("nvfp4", "mxfp4")
     own, text = ours(made.folder, "bfloat16" if fours else "float32")
