@@ -390,8 +390,9 @@ def quantize(
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="the folder to make")] = None,
     format: Annotated[
-        str, typer.Option("--format", help="gptq, gptq_v2, awq or compressed-tensors")
-    ] = "compressed-tensors",
+        str,
+        typer.Option("--format", help="gptq, gptq_v2, awq or compressed-tensors (the default; a backend has its own)"),
+    ] = "",
     bits: Annotated[int | None, typer.Option("--bits", help="of gptq and awq; 4 by default")] = None,
     group_size: Annotated[int | None, typer.Option("--group-size", help="weights a scale; 0 = a row")] = None,
     calibration: Annotated[
@@ -463,14 +464,14 @@ def quantize(
 
         by = quantize_with(
             backend, folder, recipe, out, against=evalset or (), folder=backend_dir, relative_to=here, device=device,
-            date=date, progress=say,
+            date=date, progress=say, format=format,
         )  # fmt: skip
         show(outsourced_lines(by), by.as_json())
         return
     with shown_progress("layers") as progress:
         made = making.quantize(
-            folder, recipe, out, format, relative_to=here, against=evalset or (), device=device, date=date,
-            progress=progress,
+            folder, recipe, out, format or "compressed-tensors", relative_to=here, against=evalset or (), device=device,
+            date=date, progress=progress,
         )  # fmt: skip
     show(quantized_lines(made), made.as_json())
 

@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+import signal
+
+import pytest
 from hypothesis import settings
 
 # Hypothesis gives an example 200 ms; a busy machine's own pauses are longer.
 settings.register_profile("qualgate", deadline=None)
 settings.load_profile("qualgate")
+
+
+@pytest.fixture
+def ctrl_c():
+    """SIGINT as a terminal's programs get it: in a shell's background they ignore it, and their children too."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

@@ -32,8 +32,9 @@ def gptq(
 
     act_order: "" left to right; "group" by falling H[k, k], and columns that follow each other share a scale, so the
     result has a g_idx; "static" in that order too, each column keeping the scale of its place. A column that no
-    calibration token reached is rounded to nearest. A float64 weight is worked on in float64, all others in float32.
-    Raises ArithmeticError when H is not finite.
+    calibration token reached is rounded to nearest. Zero points are at least 1: the format of this method's first
+    libraries, v1, stores them less one and has no place for 0. A float64 weight is worked on in float64, all others
+    in float32. Raises ArithmeticError when H is not finite.
     """
     rows, columns = weight.shape
     size = group_size or columns
@@ -47,7 +48,7 @@ def gptq(
     def fit(group: torch.Tensor, importance: torch.Tensor) -> Grid:
         """The grid for `group` [out, size]; a clip search weighs each column by how much its rounding costs."""
         return fit_grid(
-            group, bits, symmetric=symmetric, clip=clip, dtype=scale_dtype, shrinks=SHRINKS,
+            group, bits, symmetric=symmetric, clip=clip, dtype=scale_dtype, shrinks=SHRINKS, least_zero=1,
             cost=lambda change: (change.square() * importance).sum(-1, keepdim=True),
         )  # fmt: skip
 

@@ -42,17 +42,26 @@ class Grid:
         return self.values(self.codes(weight))
 
 
-def grid_of(low: torch.Tensor, high: torch.Tensor, bits: int, symmetric: bool, dtype: torch.dtype) -> Grid:
+def grid_of(
+    low: torch.Tensor, high: torch.Tensor, bits: int, symmetric: bool, dtype: torch.dtype, least_zero: int = 0
+) -> Grid:
     """The grid whose range is `low` (<= 0) to `high` (>= 0), its scale rounded to `dtype`.
+
+    least_zero: the smallest zero point, where 0 is not to be had; the range then begins below the smallest weight.
 
     The codes belong to the scale as stored, so it is rounded first. A scale that is 0 in its dtype, as that of a group
     of zeros, becomes 1: every weight then gets the code of 0, and no reader meets a scale of 0.
     """
     steps = 2**bits - 1
     span = 2 * torch.maximum(-low, high) if symmetric else high - low
-    scale = (span / steps).to(dtype)
+    scale = span / steps
+    if least_zero and not symmetric:
+        scale = torch.where(-low < (least_zero - 0.5) * scale, high / (steps - least_zero), scale)
+    scale = scale.to(dtype)
     scale = torch.where(scale == 0, torch.ones_like(scale), scale)
-    zero = torch.full_like(span, 2 ** (bits - 1)) if symmetric else (-low / scale.float()).round_().clamp_(0, steps)
+    zero = torch.full_like(span, 2 ** (bits - 1))
+    if not symmetric:
+        zero = (-low / scale.float()).round_().clamp_(least_zero, steps)
     return Grid(bits, scale, zero)
 
 
@@ -65,6 +74,7 @@ def fit_grid(
     cost: Callable[[torch.Tensor], torch.Tensor] | None = None,
     dtype: torch.dtype = torch.bfloat16,
     shrinks: Sequence[float] = SHRINKS,
+    least_zero: int = 0,
 ) -> Grid:
     """One grid for each group: weight float32 [..., n], scale and zero [..., 1].
 
@@ -75,7 +85,7 @@ def fit_grid(
     best: Grid | None = None
     least = torch.empty(0)
     for low, high in _ranges(weight, symmetric, clip, shrinks):
-        grid = grid_of(low, high, bits, symmetric, dtype)
+        grid = grid_of(low, high, bits, symmetric, dtype, least_zero)
         if not clip:
             return grid
         change = grid.round(weight).sub_(weight)

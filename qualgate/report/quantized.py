@@ -49,4 +49,6 @@ def outsourced_lines(made: Outsourced) -> list[str]:
     """What a library made, and what had to be changed in it."""
     versions = ", ".join(f"{name} {version}" for name, version in made.versions.items())
     lines = [f"{made.folder}: {made.recipe}, made by {made.backend} ({versions}) in {made.seconds:.0f} s"]
+    held = ", ".join(f"{count} {name}" for name, count in made.layers.items())
+    lines.append(f"  layers, read back here: {held}; {made.format} format, {made.written_bytes / MIB:,.2f} MiB")
     return [*lines, *(f"  changed for it to run here: {patch}" for patch in made.patches)]

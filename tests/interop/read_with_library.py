@@ -1,10 +1,11 @@
 # pyright: reportMissingImports=false
-"""Runs inside a backend's interpreter: load a quantized folder with the library, write what it makes of it.
+"""Runs inside a backend's interpreter: load quantized folders with the library, write what it makes of each.
 
-    python -I read_with_library.py LIBRARY FOLDER OUT.safetensors PROMPT_IDS NEW_TOKENS
+    python -I read_with_library.py LIBRARY
 
-OUT holds every quantized layer's weight, float32 [out, in], as the library dequantizes it, and `tokens`: its greedy
-continuation of the prompt.
+Standard input carries orders, one JSON object a line: {"folder", "out", "prompt", "new_tokens"}; standard output an
+answer to each: {} or {"error": text}. OUT.safetensors holds every quantized layer's weight, float32 [out, in], as the
+library dequantizes it, and `tokens`: its greedy continuation of the prompt's ids.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import traceback
 
 
 def with_gptqmodel(folder: str):
@@ -48,19 +50,43 @@ def weights_of(model):
             yield name, module.weight
 
 
-def main() -> None:
+def auto_gptq_without_a_gpu(folder: str):
+    import torch
+    from auto_gptq import AutoGPTQForCausalLM
+
+    return AutoGPTQForCausalLM.from_quantized(
+        folder, device="cpu", use_triton=False, disable_exllama=True, torch_dtype=torch.float32, use_safetensors=True,
+        model_basename="model",
+    ).model  # fmt: skip
+
+
+LIBRARIES = {"gptqmodel": with_gptqmodel, "transformers": with_transformers, "auto-gptq": auto_gptq_without_a_gpu}
+
+
+def read(library: str, folder: str, out: str, prompt: list[int], new_tokens: int) -> None:
     import torch
     from safetensors.torch import save_file
 
-    library, folder, out, prompt, new_tokens = sys.argv[1:]
-    model = {"gptqmodel": with_gptqmodel, "transformers": with_transformers}[library](folder)
-    ids = torch.tensor([json.loads(prompt)])
+    model = LIBRARIES[library](folder)
+    ids = torch.tensor([prompt])
     with torch.no_grad():
-        for _ in range(int(new_tokens)):
+        for _ in range(new_tokens):
             ids = torch.cat([ids, model(input_ids=ids, use_cache=False).logits[:, -1:].argmax(-1)], 1)
         tensors = {name: weight.detach().float().contiguous() for name, weight in weights_of(model)}
     assert tensors, "no quantized layer was found"
     save_file({**tensors, "tokens": ids[0]}, out)
+
+
+def main() -> None:
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # libraries print
+    for line in sys.stdin:
+        answer = {}
+        try:
+            read(sys.argv[1], **json.loads(line))
+        except Exception:
+            answer = {"error": traceback.format_exc()}
+        print(json.dumps(answer), file=answers, flush=True)
     os._exit(0)  # gptqmodel leaves threads that never end
 
 

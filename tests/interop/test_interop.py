@@ -57,20 +57,44 @@ def token_ids(model: Path, text: str) -> list[int]:
     return Tokenizer.from_file(str(model / "tokenizer.json")).encode(text).ids
 
 
+READERS: dict[
+    tuple[str, str], subprocess.Popen[str]
+] = {}  # by library and environment; importing a library takes longer than reading
+
+
+@pytest.fixture(scope="module", autouse=True)
+def readers_end():
+    yield
+    for reader in READERS.values():
+        reader.kill()
+        reader.wait()
+    READERS.clear()
+
+
+def reader_of(library: str, name: str) -> subprocess.Popen[str]:
+    if (library, name) not in READERS:
+        script = Path(__file__).with_name("read_with_library.py")
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+        READERS[library, name] = subprocess.Popen(
+            [str(environment(name).python), "-I", str(script), library],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**kept, **SETTINGS, "TORCHDYNAMO_DISABLE": "1"},  # compiling takes longer than the rest
+        )
+    return READERS[library, name]
+
+
 def theirs(library: str, name: str, folder: Path, out: Path) -> tuple[dict[str, torch.Tensor], list[int]]:
     """Dequantized weights by layer, and greedy tokens, as `library` in environment `name` makes them of `folder`."""
-    script = Path(__file__).with_name("read_with_library.py")
-    command = [str(environment(name).python), "-I", str(script), library, str(folder), str(out)]
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
-    done = subprocess.run(
-        [*command, json.dumps(token_ids(folder, PROMPT)), str(NEW_TOKENS)],
-        capture_output=True,
-        text=True,
-        env={**kept, **SETTINGS, "TORCHDYNAMO_DISABLE": "1"},  # compiling takes longer than the rest
-        cwd=out.parent,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    reader = reader_of(library, name)
+    assert reader.stdin is not None
+    assert reader.stdout is not None
+    order = {"folder": str(folder), "out": str(out), "prompt": token_ids(folder, PROMPT), "new_tokens": NEW_TOKENS}
+    reader.stdin.write(json.dumps(order) + "\n")
+    reader.stdin.flush()
+    answer = json.loads(reader.stdout.readline())
+    assert "error" not in answer, answer["error"][-3000:]
     found = load_file(out)
     return found, found.pop("tokens").tolist()
 
@@ -97,6 +121,14 @@ def assert_same(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor], r
 FLOAT16, BFLOAT16 = 2**-10, 2**-7
 
 
+def say_that_gptqmodel_made(folder: Path) -> None:
+    """gptqmodel loads asymmetric v1 folders only of its own make, as AutoGPTQ damaged theirs. Ours are whole."""
+    for name in ("config.json", "quantize_config.json"):
+        settings = json.loads((folder / name).read_text())
+        settings.get("quantization_config", settings)["meta"] = {"quantizer": ["gptqmodel:7.6.0"]}
+        (folder / name).write_text(json.dumps(settings))
+
+
 # ------------------------------------------------------------------------------------- ours load in theirs
 
 
@@ -112,9 +144,20 @@ OURS = [
     ("gptq", {"method": "gptq", "group_size": GROUP}),
     ("gptq", {"method": "gptq", "group_size": GROUP, "symmetric": False}),
     ("gptq", {"method": "gptq", "group_size": GROUP, "act_order": True}),
+    ("gptq", {"method": "gptq", "group_size": GROUP, "act_order": "static"}),
+    ("gptq", {"method": "gptq", "group_size": 0}),
     ("gptq", {"method": "gptq", "group_size": GROUP, "bits": 8}),
+    ("gptq", {"method": "gptq", "group_size": GROUP, "bits": 3}),
+    ("gptq", {"method": "gptq", "group_size": GROUP, "bits": 2}),
+    ("gptq_v2", {"method": "gptq", "group_size": GROUP}),
     ("gptq_v2", {"method": "gptq", "group_size": GROUP, "symmetric": False}),
+    ("gptq_v2", {"method": "gptq", "group_size": GROUP, "symmetric": False, "bits": 3, "act_order": True}),
+    ("gptq_v2", {"method": "gptq", "group_size": GROUP, "symmetric": False, "bits": 8}),
+    ("gptq_v2", {"method": "gptq", "group_size": GROUP, "symmetric": False, "bits": 2}),
+    ("gptq", {"method": "gptq", "group_size": GROUP, "keep": {"down_proj": "int8", "v_proj": "bf16"}}),
     ("awq", {"method": "awq", "group_size": GROUP}),
+    ("awq", {"method": "awq", "group_size": GROUP, "symmetric": True}),
+    ("awq", {"method": "awq", "group_size": GROUP, "keep": {"down_proj": "bf16"}}),
     ("compressed-tensors", {"method": "gptq", "group_size": GROUP}),
     ("compressed-tensors", {"method": "gptq", "group_size": GROUP, "symmetric": False}),
     ("compressed-tensors", {"method": "int8"}),
@@ -137,11 +180,22 @@ def test_what_qualgate_made_gives_the_same_weights_and_text_in_the_library(forma
     made = tmp_path / "made"
     quantize(model, parse_recipe(words), made, format, relative_to=tmp_path)
     library = "transformers" if format == "compressed-tensors" else "gptqmodel"
+    if format == "gptq" and words.get("symmetric") is False:
+        say_that_gptqmodel_made(made)
     weights, tokens = theirs(library, name, made, tmp_path / "read.safetensors")
     fours = "fp4" in words["method"]
     own, text = ours(made, "bfloat16" if fours else "float32")
     assert_same(own, weights, BFLOAT16 if fours else FLOAT16)
     assert text == tokens
+
+
+def test_gptqmodel_still_refuses_asymmetric_v1_of_others(model, calibration, tmp_path):
+    """When this fails, the test above needs its detour no longer, and the model card its remark."""
+    environment("gptqmodel")
+    words = {"method": "gptq", "group_size": GROUP, "symmetric": False, "calibration": calibration}
+    quantize(model, parse_recipe(words), tmp_path / "made", "gptq", relative_to=tmp_path)
+    with pytest.raises(AssertionError, match="only supported if produced by gptqmodel version"):
+        theirs("gptqmodel", "gptqmodel", tmp_path / "made", tmp_path / "read.safetensors")
 
 
 # ------------------------------------------------------------------------------------- theirs load in ours
@@ -152,13 +206,17 @@ def test_what_qualgate_made_gives_the_same_weights_and_text_in_the_library(forma
     [
         ("gptqmodel", QuantizeRecipe(method="gptq", bits=4, group_size=GROUP)),
         ("gptqmodel", QuantizeRecipe(method="gptq", bits=4, group_size=GROUP, act_order="group", symmetric=False)),
+        ("gptqmodel", QuantizeRecipe(method="gptq", bits=4, group_size=GROUP, act_order="static")),
         ("gptqmodel", QuantizeRecipe(method="gptq", bits=8, group_size=GROUP)),
+        ("gptqmodel", QuantizeRecipe(method="gptq", bits=2, group_size=GROUP, symmetric=False)),
         ("gptqmodel", QuantizeRecipe(method="awq", bits=4, group_size=GROUP, symmetric=False)),
         ("llmcompressor", QuantizeRecipe(method="gptq", bits=4, group_size=GROUP)),
         ("llmcompressor", QuantizeRecipe(method="gptq", bits=4, group_size=GROUP, symmetric=False)),
         ("llmcompressor", QuantizeRecipe(method="awq", bits=4, group_size=GROUP, symmetric=False)),
-        ("llmcompressor", QuantizeRecipe(method="smoothquant", bits=8, group_size=0)),
+        ("llmcompressor", QuantizeRecipe(method="smoothquant", group_size=0, activations="int8")),
         ("llmcompressor", QuantizeRecipe(method="fp8", group_size=0)),
+        ("llmcompressor", QuantizeRecipe(method="fp8", group_size=0, activations="fp8")),
+        ("llmcompressor", QuantizeRecipe(method="fp8", group_size=0, granularity="block")),
         ("llmcompressor", QuantizeRecipe(method="nvfp4", group_size=16)),
         ("llmcompressor", QuantizeRecipe(method="mxfp4", group_size=32)),
     ],

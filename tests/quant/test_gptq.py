@@ -9,6 +9,7 @@ import torch
 from qualgate.quant.gptq import DAMPING, gptq
 from qualgate.quant.inputs import output_error
 from qualgate.quant.packing import quantize_weight
+from qualgate.quant.writers.gptq import tensors
 from qualgate.records import QuantizeRecipe
 from qualgate_kernels.dequantize import dequantize_torch
 from qualgate_kernels.packed import unpack_codes
@@ -43,8 +44,11 @@ def slow_obq(
             group = left[:, order[place : place + size]]
             low, high = np.minimum(group.min(1), 0), np.maximum(group.max(1), 0)
             span = 2 * np.maximum(-low, high) if symmetric else high - low
-            scale = (span / (2**bits - 1)).astype(np.float32).astype(np.float64)
-            zero = np.full(len(span), 2 ** (bits - 1)) if symmetric else np.round(-low / scale)
+            scale = span / (2**bits - 1)
+            if not symmetric:  # a zero point of 0 is not to be had
+                scale = np.where(np.round(-low / scale) == 0, high / (2**bits - 2), scale)
+            scale = scale.astype(np.float32).astype(np.float64)
+            zero = np.full(len(span), 2 ** (bits - 1)) if symmetric else np.maximum(np.round(-low / scale), 1)
         codes = np.clip(np.round(left[:, column] / scale) + zero, 0, 2**bits - 1)
         result[:, column] = (codes - zero) * scale
         inverse = np.linalg.inv(h[np.ix_(rest, rest)])
@@ -155,3 +159,19 @@ def test_codes_fill_their_bits():
     codes = unpack_codes(packed.codes, 3, COLUMNS)
     assert packed.zero_points is not None
     assert (codes.min(), codes.max()) == (0, 7)
+
+
+@pytest.mark.parametrize("act_order", ["", "group", "static"])
+def test_zero_points_begin_at_one_which_gptq_v1_can_store(act_order):
+    """Weights that are all positive, or all zero, would otherwise have a zero point of 0."""
+    weight, hessian = layer(seed=3)
+    weight = torch.cat([weight.abs(), torch.zeros(2, COLUMNS)])  # 8 rows, which fill words
+    made = gptq(weight, hessian, bits=4, group_size=8, symmetric=False, act_order=act_order, scale_dtype=torch.float32)
+    assert made.zero_points is not None
+    assert int(made.zero_points.min()) == 1
+    tensors("x", made, v2=False)  # which refuses a 0
+    found = dequantize_torch(made)
+    assert torch.equal(found[ROWS:], weight[ROWS:])
+    nearest = weight.view(len(weight), -1, 8).amax(-1, keepdim=True).expand(-1, -1, 8).reshape(weight.shape) / 14
+    plain = torch.round(weight / nearest.clamp(min=1e-9)) * nearest  # 15 levels from 0 up, no error carried on
+    assert output_error(found - weight, hessian) < output_error(plain - weight, hessian)

@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
+from typing import IO
 
-from qualgate.errors import InfrastructureError, UsageError
-from qualgate.quant.backends.environment import Environment
+from qualgate.errors import Exit, InfrastructureError, Interrupted, UsageError
+from qualgate.quant.backends.environment import Environment, how_to_make
 from qualgate.quant.backends.job import BackendJob
 
 # Files of the baseline that a library may drop or write in its own version's manner: its tokenizer is the model's.
@@ -49,10 +53,27 @@ def run_backend(
     """Let the library make `job.out`; the folder appears whole, in one rename. InfrastructureError says how it died.
 
     finish: may read and add to the folder before it appears; it gets the folder under its unfinished name.
+    Ctrl-C and SIGTERM end the library too and leave nothing behind: Interrupted.
     """
     out = Path(job.out)
+    check_free(out)
+    with _interruptible(job.backend):
+        return _run(environment, job, out, progress, finish)
+
+
+def check_free(out: Path) -> None:
+    """UsageError when a folder of that name is there already."""
     if out.exists():
         raise UsageError(f"{out} is there already. Choose another --out, or delete it.")
+
+
+def _run(
+    environment: Environment,
+    job: BackendJob,
+    out: Path,
+    progress: Callable[[str], None],
+    finish: Callable[[Made], None],
+) -> Made:
     out.parent.mkdir(parents=True, exist_ok=True)
     room = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
     try:
@@ -82,9 +103,7 @@ def _listen(environment: Environment, job: BackendJob, room: Path, progress: Cal
     kept = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
     # -I: neither the user's packages nor the script's folder come before the library's own.
     command = [str(environment.python), "-I", str(script), str(order)]
-    with log.open("wb") as noise, subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=noise, cwd=room, env={**kept, **SETTINGS}
-    ) as process:  # fmt: skip
+    with log.open("wb") as noise, _started(environment, command, noise, room, {**kept, **SETTINGS}) as process:
         try:
             assert process.stdout is not None
             for line in process.stdout:
@@ -99,6 +118,48 @@ def _listen(environment: Environment, job: BackendJob, room: Path, progress: Cal
             raise
     if "done" in answer:
         return answer["done"]
+    if "refused" in answer:
+        raise UsageError(f"{job.backend}: {answer['refused']}")
     tail = "\n".join(log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-12:])
     said = answer.get("error") or f"it ended with {process.returncode} and no word"
+    if said.startswith(("ModuleNotFoundError", "ImportError")):  # the order was never looked at
+        said += f"\nIts environment may be damaged. {how_to_make(environment)}"
     raise InfrastructureError(f"{job.backend} failed: {said}\nIts last lines:\n{tail}")
+
+
+def _started(
+    environment: Environment, command: list[str], noise: IO[bytes], room: Path, settings: dict[str, str]
+) -> subprocess.Popen[bytes]:
+    """Its standard input stays open as long as this process lives: that is how it learns that nobody waits for it."""
+    try:
+        return subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=noise, cwd=room, env=settings
+        )
+    except OSError as error:
+        raise UsageError(
+            f"The interpreter of backend {environment.name} does not start ({environment.python}: {error.strerror}). "
+            + how_to_make(environment)
+        ) from None
+
+
+@contextmanager
+def _interruptible(backend: str) -> Iterator[None]:
+    """Inside the block SIGTERM interrupts as Ctrl-C does, and either becomes Interrupted."""
+    received: list[int] = []
+
+    def stop(number: int, frame: object) -> None:
+        received.append(number)
+        raise KeyboardInterrupt
+
+    main = threading.current_thread() is threading.main_thread()  # no other may take signals
+    previous = signal.signal(signal.SIGTERM, stop) if main else None
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Interrupted(
+            f"{backend} was stopped and nothing was written; run again, it starts over",
+            Exit.TERMINATED if received else Exit.INTERRUPTED,
+        ) from None
+    finally:
+        if main:
+            signal.signal(signal.SIGTERM, previous)

@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import venv
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ class Environment:
     name: str
     python: Path
     versions: dict[str, str]  # of the packages that decide what comes out
+    folder: Path | None = None  # where it was looked for, when that is not the default place
 
 
 def default_folder() -> Path:
@@ -43,7 +45,7 @@ def find(name: str, folder: Path | None = None) -> Environment:
     """The environment of backend `name`. UsageError says how to make it when it is not there, or out of date."""
     _check_name(name)
     place = (folder or default_folder()) / name
-    how = f"Make it with: qualgate quantize --setup-backend {name}" + (f" --backend-dir {folder}" if folder else "")
+    how = _how(name, folder)
     try:
         noted = json.loads((place / _FINISHED).read_bytes())
         requirements, versions = noted["requirements"], dict(noted["versions"])
@@ -57,11 +59,20 @@ def find(name: str, folder: Path | None = None) -> Environment:
     python = _python(place)
     if not python.exists():
         raise UsageError(f"The environment of backend {name} lost its interpreter {python}. {how}")
-    return Environment(name=name, python=python, versions=versions)
+    return Environment(name=name, python=python, versions=versions, folder=folder)
+
+
+def how_to_make(environment: Environment) -> str:
+    """The command that makes it anew, as a sentence."""
+    return _how(environment.name, environment.folder)
+
+
+def _how(name: str, folder: Path | None) -> str:
+    return f"Make it with: qualgate quantize --setup-backend {name}" + (f" --backend-dir {folder}" if folder else "")
 
 
 def set_up(name: str, folder: Path | None = None, say: Callable[[str], None] = lambda line: None) -> Environment:
-    """Make the environment of backend `name`, unless it is there already. Downloads one to two gigabytes.
+    """Make the environment of backend `name`, unless it is there already and whole. Downloads one to two gigabytes.
 
     pip runs with the user's own configuration, so it takes packages, and the build of torch, from where they say.
     """
@@ -69,11 +80,14 @@ def set_up(name: str, folder: Path | None = None, say: Callable[[str], None] = l
     place = (folder or default_folder()) / name
     try:
         found = find(name, folder)
+        if _versions(found.python) == found.versions:
+            say(f"{name}: ready in {place}")
+            return found
+        say(f"{name}: {place} no longer has the packages it was made with")
     except UsageError:
         pass
-    else:
-        say(f"{name}: ready in {place}")
-        return found
+    except (OSError, ValueError, subprocess.CalledProcessError):
+        say(f"{name}: the interpreter in {place} does not run")
     if name == "auto-gptq" and sys.version_info[:2] > LEGACY_PYTHON:
         raise UsageError(
             f"auto-gptq's last release has wheels up to Python {'.'.join(map(str, LEGACY_PYTHON))}, this is "
@@ -87,10 +101,10 @@ def set_up(name: str, folder: Path | None = None, say: Callable[[str], None] = l
     python = _python(place)
     whole, alone = _requirements(name)
     say(f"{name}: installing {', '.join(_lines(whole))}")
-    _pip(name, python, ["--requirement", str(whole)])
+    _pip(name, python, ["--requirement", str(whole)], say)
     if alone.exists():
         say(f"{name}: installing {', '.join(_lines(alone))} without its dependencies")
-        _pip(name, python, ["--no-deps", "--no-build-isolation", "--requirement", str(alone)])
+        _pip(name, python, ["--no-deps", "--no-build-isolation", "--requirement", str(alone)], say)
     noted = {"name": name, "requirements": requirements_hash(name), "versions": _versions(python)}
     unfinished = place / f".{_FINISHED}"
     unfinished.write_text(json.dumps(noted, indent=2), encoding="utf-8")
@@ -124,12 +138,27 @@ def _python(place: Path) -> Path:
     return place / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 
 
-def _pip(name: str, python: Path, arguments: list[str]) -> None:
-    command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=_clean_environment())
-    if done.returncode:
-        tail = "\n".join(done.stderr.strip().splitlines()[-8:])
-        raise InfrastructureError(f"pip could not install backend {name}:\n{tail}\nRun the same command again.")
+def _pip(name: str, python: Path, arguments: list[str], say: Callable[[str], None]) -> None:
+    """Install; `say` gets a line for each package, as building some of them takes minutes."""
+    quiet = ("--disable-pip-version-check", "--progress-bar", "off", "--no-compile")
+    command = [str(python), "-m", "pip", "install", *quiet, *arguments]
+    settings = {**_clean_environment(), "PYTHONUNBUFFERED": "1"}
+    with (
+        tempfile.TemporaryFile("w+", errors="replace") as faults,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=faults, text=True, env=settings) as pip,
+    ):
+        assert pip.stdout is not None
+        try:
+            for line in pip.stdout:
+                if (words := line.split()) and words[0] in ("Collecting", "Building"):
+                    say(f"{name}: {' '.join(words[:4])}")
+        except BaseException:
+            pip.kill()
+            raise
+        if pip.wait():
+            faults.seek(0)
+            tail = "\n".join(faults.read().strip().splitlines()[-8:])
+            raise InfrastructureError(f"pip could not install backend {name}:\n{tail}\nRun the same command again.")
 
 
 def _versions(python: Path) -> dict[str, str]:

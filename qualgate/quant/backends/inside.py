@@ -1,7 +1,8 @@
 # pyright: reportMissingImports=false, reportAttributeAccessIssue=false
 """Runs inside a backend's own interpreter, which has that library and not qualgate: ORDER.json in, a folder out.
 
-Standard output carries JSON lines: {"progress": text}, and at the end {"done": {"patches": [...]}} or {"error": text}.
+Standard output carries JSON lines: {"progress": text}, and at the end {"done": {"patches": [...]}}, {"error": text}, or
+{"refused": text} for an order that this library cannot fill. When standard input ends, whoever gave the order is gone.
 The libraries are patched here, in this process alone, where they cannot run without a GPU; each patch is reported.
 """
 
@@ -11,23 +12,31 @@ import contextlib
 import json
 import os
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
 PATCHES: list[str] = []
 
 
+class Refused(Exception):
+    """The library works, but not for this model."""
+
+
 def with_gptqmodel(order: dict[str, Any]) -> None:
     from gptqmodel import BACKEND, GPTQModel, QuantizeConfig
 
     # Act-order off means plain groups here: gptqmodel's own default reorders groups behind one's back.
-    own = {"desc_act": order["act_order"], "act_group_aware": False} if order["method"] == "gptq" else {}
+    own = {}
+    if order["method"] == "gptq":
+        own = {"desc_act": bool(order["act_order"]), "static_groups": order["act_order"] == "static"}
+        own["act_group_aware"] = False
     config = QuantizeConfig(
         bits=order["bits"],
         group_size=order["group_size"],
         sym=order["symmetric"],
         method=order["method"],
-        format="gptq" if order["method"] == "gptq" else "gemm",
+        format=order["format"] if order["method"] == "gptq" else "gemm",
         **own,
     )
     say("loading the model")
@@ -71,16 +80,25 @@ def with_llmcompressor(order: dict[str, Any]) -> None:
         }
     }
     weights: dict[str, Any] = {"config_groups": groups, "ignore": ["lm_head"]}
+    # Its own schemes, FP8_DYNAMIC and FP8_BLOCK, always round activations too.
+    float8: dict[str, Any] = {"num_bits": 8, "type": "float", "symmetric": True}
+    tiled = order["granularity"] == "block"
+    floats = {
+        "group_0": {
+            "targets": ["Linear"],
+            "weights": {**float8, **({"strategy": "block", "block_structure": [128, 128]} if tiled else
+                                     {"strategy": "channel"})},
+            "input_activations": {**float8, "strategy": "token", "dynamic": True} if order["activations"] else None,
+        }
+    }  # fmt: skip
     recipe: list[Any] = {
-        "gptq": lambda: [GPTQModifier(**weights, actorder="static" if order["act_order"] else None)],
+        "gptq": lambda: [GPTQModifier(**weights, actorder=order["act_order"] or None)],
         "awq": lambda: [AWQModifier(), QuantizationModifier(**weights)],
         "smoothquant": lambda: [
             SmoothQuantModifier(smoothing_strength=0.5),
             QuantizationModifier(scheme="W8A8", **own),
         ],
-        "fp8": lambda: [
-            QuantizationModifier(scheme="FP8_BLOCK" if order["granularity"] == "block" else "FP8_DYNAMIC", **own)
-        ],
+        "fp8": lambda: [QuantizationModifier(config_groups=floats, ignore=["lm_head"])],
         "nvfp4": lambda: [QuantizationModifier(scheme="NVFP4A16", **own)],
         "mxfp4": lambda: [QuantizationModifier(scheme="MXFP4A16", **own)],
     }[order["method"]]()
@@ -118,12 +136,13 @@ def with_auto_gptq(order: dict[str, Any]) -> None:
     model = _legacy_model(order["model"])
     kind = model.config.model_type
     if kind not in GPTQ_CAUSAL_LM_MODEL_MAP:
-        raise ValueError(f"auto-gptq does not know the architecture {kind}; use gptqmodel, its successor")
+        raise Refused(f"it does not know the architecture {kind}. Use gptqmodel, its successor.")
     config = BaseQuantizeConfig(
         bits=order["bits"],
         group_size=order["group_size"],
         sym=order["symmetric"],
-        desc_act=order["act_order"],
+        desc_act=bool(order["act_order"]),
+        static_groups=order["act_order"] == "static",
         model_name_or_path=order["model"],
     )
     # from_pretrained refuses to begin without CUDA; the constructor does not.
@@ -181,8 +200,9 @@ def _legacy_folder(folder: str) -> Any:
     rope = config.pop("rope_parameters", None)
     if rope:
         if rope.get("rope_type", "default") != "default":
-            raise ValueError(
-                f"rotary embedding {rope['rope_type']!r} cannot be handed to transformers 4; use gptqmodel"
+            raise Refused(
+                f"the model's rotary embedding, {rope['rope_type']!r}, cannot be handed to transformers 4. "
+                "Use gptqmodel."
             )
         config["rope_theta"] = rope["rope_theta"]
     if "dtype" in config:
@@ -218,15 +238,25 @@ def say(progress: str) -> None:
     answer(progress=progress)
 
 
+def end_with_the_one_who_asked() -> None:
+    """Nobody else would stop hours of work whose result nobody takes."""
+    sys.stdin.buffer.read()
+    os._exit(1)
+
+
 if __name__ == "__main__":
     # Libraries print to standard output; it is kept for answers, and theirs goes to the log.
     _ANSWERS = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
+    threading.Thread(target=end_with_the_one_who_asked, daemon=True).start()
     try:
         wanted = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+        if wanted["device"] == "cpu":
+            os.environ["CUDA_VISIBLE_DEVICES"] = ""  # before torch is imported
         BACKENDS[wanted["backend"]](wanted)
     except BaseException as error:
-        answer(error=" ".join(f"{type(error).__name__}: {error}".split())[:600])
+        text = " ".join(f"{error}".split())[:600]
+        answer(**({"refused": text} if isinstance(error, Refused) else {"error": f"{type(error).__name__}: {text}"}))
         raise
     answer(done={"patches": PATCHES})
     os._exit(0)  # some of them leave threads that never end

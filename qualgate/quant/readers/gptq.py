@@ -8,11 +8,13 @@
 The shapes of v1 and v2 are the same: only the config tells them apart. In v1 a true zero point of 0 becomes -1, and
 AutoGPTQ's packing then sets that place and all higher ones of the word to ones: what stood above it is lost. Kernels
 disagree on how a stored 15 is read; here it is (15 + 1) & 15 = 0, as AutoGPTQ's default kernel reads it, and words that
-hold one are reported.
+hold one are reported. GPTQModel takes the 1 from, and adds it to, a whole word of 2, 4 or 8 bit places at once: a zero
+point of 0 then borrows from the place above, and nothing is lost.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import torch
@@ -24,14 +26,27 @@ from qualgate.quant.readers.source import FLOATS, Layer, Source, packed, per_row
 from qualgate_kernels.packed import unpack_codes
 
 _BITS = (2, 3, 4, 8)
+_ONES = {2: 0x55555555, 4: 0x11111111, 8: 0x01010101}  # a 1 in every place of a word
 
 
 def read(source: Source) -> Iterator[tuple[str, Layer]]:
     """Every quantized layer, by module name. Raises UsageError for what the config and the tensors disagree on."""
     v1 = _is_v1(source.format)
+    borrows = v1 and _by_gptqmodel(source.format)
     for module in source.modules(".qweight"):
         bits, group_size = _of_module(source.format, module)
-        yield module, _layer(source, module, bits, group_size, v1)
+        yield module, _layer(source, module, bits, group_size, v1, borrows)
+
+
+def _by_gptqmodel(format: Format) -> bool:
+    """Whether a GPTQModel wrote this that subtracts from whole words: since 0.9, as its own loader has it."""
+    meta = format.settings.get("meta")
+    makers = meta.get("quantizer", []) if isinstance(meta, dict) else []
+    for maker in makers if isinstance(makers, list) else [makers]:
+        name, _, version = str(maker).lower().partition(":")
+        if name == "gptqmodel":
+            return not re.match(r"0\.[0-8](\.|$)", version)
+    return False
 
 
 def _is_v1(format: Format) -> bool:
@@ -64,7 +79,7 @@ def _of_module(format: Format, module: str) -> tuple[int, int]:
     return bits, group_size
 
 
-def _layer(source: Source, module: str, bits: int, group_size: int, v1: bool) -> Layer:
+def _layer(source: Source, module: str, bits: int, group_size: int, v1: bool, borrows: bool) -> Layer:
     words = source.expect(f"{module}.qweight", (torch.int32,), (None, None))
     columns, out_features = words.shape[0] * 32 // bits, words.shape[1]
     given = source.expect(f"{module}.g_idx", (torch.int32,), (None,)) if source.has(f"{module}.g_idx") else None
@@ -86,9 +101,12 @@ def _layer(source: Source, module: str, bits: int, group_size: int, v1: bool) ->
         )
     stored = source.expect(f"{module}.qzeros", (torch.int32,), (groups, out_features * bits // 32), f"{bits} bits")
     oddities: tuple[str, ...] = ()
+    layout = f"gptq {'v1' if v1 else 'v2'}"
+    if borrows and bits in _ONES:
+        stored, v1 = stored + _ONES[bits], False  # int32 wraps, as the library's does
     zeros = unpack_codes(per_row_words(stored), bits, out_features)
     if v1:
-        lost = int((zeros == 2**bits - 1).sum())
+        lost = 0 if borrows else int((zeros == 2**bits - 1).sum())
         if lost:
             oddities += (
                 f"{lost} stored zero points of {2**bits - 1}, read as 0: where AutoGPTQ met a true zero point of 0, "
@@ -111,7 +129,7 @@ def _layer(source: Source, module: str, bits: int, group_size: int, v1: bool) ->
         zero_points=None if symmetric else zeros.T.contiguous(),
         g_idx=_g_idx(given, in_features, groups),
     )
-    return Layer(weight=weight, layout=f"gptq {'v1' if v1 else 'v2'}", bias=bias, oddities=oddities + odd_bias)
+    return Layer(weight=weight, layout=layout, bias=bias, oddities=oddities + odd_bias)
 
 
 def _groups(source: Source, name: str, in_features: int, group_size: int) -> int:

@@ -58,6 +58,8 @@ def model_card(packed: PackedModel, provenance: Provenance, format: str, more_ro
         mean = sum(packed.errors.values()) / len(packed.errors)
         lines.append(f"| output error on the calibration, mean over layers | {mean:.2e} of the output's square |")
         lines.append(f"| the largest | {packed.errors[worst]:.2e}, {worst} |")
+    if format == "gptq" and any(weight.zero_points is not None for weight in packed.weights.values()):
+        lines.append("| GPT-QModel | loads asymmetric weights of others' making only as gptq_v2 |")
     lines += more_rows
     lines += [f"| {name} | {version} |" for name, version in sorted(provenance.versions.items())]
     lines += [

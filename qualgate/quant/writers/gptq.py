@@ -25,7 +25,7 @@ def tensors(name: str, weight: PackedWeight, *, v2: bool) -> dict[str, torch.Ten
     """qweight int32 [in * bits / 32, out], qzeros int32 [groups, out * bits / 32], scales float16 [groups, out],
     g_idx int32 [in].
 
-    v1 stores zero points less one, so a zero point of 0 has no place in it: UsageError.
+    v1 stores zero points less one, so a zero point of 0 has no place in it: UsageError. Method gptq makes none.
     """
     require_integers(name, weight, (2, 3, 4, 8), "GPTQ")
     whole = 32 // gcd(32, weight.bits)

@@ -68,6 +68,29 @@ def test_v1_words_that_lost_their_zero_points_are_counted_and_read_as_the_defaul
     assert [oddity for oddity in layer.oddities if oddity.startswith("5 stored zero points of 15, read as 0")]
 
 
+@pytest.mark.parametrize("bits", [2, 3, 4, 8])
+@pytest.mark.parametrize(
+    ("maker", "borrows"), [("gptqmodel:7.6.0", True), ("gptqmodel:0.9.1", True), ("gptqmodel:0.8.5", False)]
+)
+def test_gptqmodel_takes_one_from_whole_words_so_that_a_zero_borrows_from_its_neighbour(tmp_path, bits, maker, borrows):
+    """As its converter does: qzeros -= 0x11111111, field by field only at 3 bits."""
+    q, zeros, scales, g_idx = made(bits, 32, symmetric=False)
+    zeros[::3] = 0
+    zeros[1] = 1
+    tensors = gptq_tensors(q, zeros, scales, bits, None, v1=False)
+    name, once = f"{MODULE}.qzeros", sum(1 << shift for shift in range(0, 32, bits))
+    if bits == 3:
+        tensors[name] = gptq_tensors(q, zeros, scales, bits, None, v1=True)[name]
+    else:
+        less = (tensors[name].numpy().astype(np.int64) - once) & 0xFFFFFFFF
+        tensors[name] = torch.tensor(less.astype(np.uint32).view(np.int32))
+    settings = config(bits, 32, sym=False, checkpoint_format="gptq", meta={"quantizer": [maker]})
+    layer = read_quantized(folder_of(tmp_path, tensors, settings)).layers[MODULE]
+    same = np.array_equal(dequantize_torch(layer.weight).numpy(), dequantized(q, zeros, scales, g_idx))
+    assert same == (borrows or bits == 3)
+    assert bool(layer.oddities) == (not borrows)
+
+
 def test_the_same_bytes_mean_another_weight_in_v2(tmp_path):
     q, zeros, scales, g_idx = made(4, 32, symmetric=False)
     tensors = gptq_tensors(q, zeros, scales, 4, None, v1=True)

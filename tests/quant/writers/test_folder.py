@@ -118,6 +118,17 @@ def test_a_folder_says_what_was_done_and_brings_its_tokenizer(model, tmp_path):
     assert str(model) not in card
 
 
+@pytest.mark.parametrize(("format", "symmetric"), [("gptq", False), ("gptq", True), ("gptq_v2", False)])
+def test_the_card_of_asymmetric_v1_says_which_library_will_not_take_it(model, tmp_path, format, symmetric):
+    packed = made(model, tmp_path, "float16", method="gptq", symmetric=symmetric, **CALIBRATED)
+    write_folder(model, packed, tmp_path / "out", format, PROVENANCE)
+    said = (
+        "GPT-QModel | loads asymmetric weights of others' making only as gptq_v2"
+        in (tmp_path / "out" / "README.md").read_text()
+    )
+    assert said == (format == "gptq" and not symmetric)
+
+
 def test_the_words_of_gptq_v1_are_those_of_the_layout():
     """qweight: eight inputs a word, lowest first; qzeros: eight outputs, less one in v1 and as they are in v2."""
     codes = torch.arange(128, dtype=torch.uint8).view(8, 16) % 16
