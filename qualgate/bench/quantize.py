@@ -47,11 +47,11 @@ METHODS: dict[str, dict[str, Any]] = {
 
 
 def run(quick: bool, model: str | None = None) -> dict[str, Any]:
-    """Every method over 3 calibration draws, 280 cases (quick: 1 draw, 70 cases). `model`: the shipped one."""
+    """Every method over 3 calibration draws, 280 cases (quick: 1 draw, 140 cases). `model`: the shipped one."""
     folder = Path(model) if model else Path(str(files("qualgate") / "refmodel" / "weights"))
     device = choose_device("auto")
     floats = float_model(folder, "bfloat16", device)
-    reference = Reference(floats, answered(folder, _held_out(10 if quick else 40)))
+    reference = Reference(floats, answered(folder, _held_out(20 if quick else 40)))
 
     def measured(recipe: QuantizeRecipe) -> dict[str, Any]:
         return _measured(folder, recipe, floats, reference, device)
