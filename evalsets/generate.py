@@ -26,7 +26,8 @@ from qualgate.refmodel import PATH
 SEED = 20260
 CALIBRATION = "calibration"
 CALIBRATION_SEED = 20261
-CALIBRATION_CASES = 128
+CALIBRATION_CASES = 266  # 38 a family, so that every template of each is among them
+CALIBRATION_VERSION = 3
 CASES = 400
 VERSION = 2
 OVERLAP = 0.9  # no two cases of a set share more of their five-grams
@@ -106,17 +107,20 @@ def thirteen_grams(case: dict[str, Any]) -> set[tuple[str, ...]]:
 
 
 def calibration_cases(seed: int, count: int, exam: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """`count` cases of the families in turn, drawn from the training side at the exam's levels.
+    """`count` cases of the families in turn, each over all its templates, drawn from the training side at the exam's
+    levels. Fewer cases than templates are spread evenly over them.
 
     None shares 13 words in a row with a case of `exam`, so that no quantizer sees what it is judged by.
     """
     rng = random.Random(f"{CALIBRATION}/{seed}")
     seen = {gram for case in exam for gram in thirteen_grams(case)}
+    turns = ceil(count / len(FAMILIES))
     cases: list[dict[str, Any]] = []
     while len(cases) < count:
-        name = FAMILIES[len(cases) % len(FAMILIES)]
+        turn, which = divmod(len(cases), len(FAMILIES))
+        name = FAMILIES[which]
         templates = list(family(name).TEMPLATES)
-        template = templates[len(cases) // len(FAMILIES) % len(templates)]
+        template = templates[turn * len(templates) // turns]
         case = draw_case(name, rng, "train", rng.uniform(*LEVELS[name]), template)
         grams = thirteen_grams(case)
         if not grams & seen:
@@ -131,7 +135,7 @@ def calibration_manifest(seed: int, jsonl: bytes) -> str:
         [
             f"name: {CALIBRATION}",
             "kind: calibration",
-            f"version: {VERSION}",
+            f"version: {CALIBRATION_VERSION}",
             'description: "What quantizers may see: all seven families, no case or value of an evalset"',
             "generator: qualgate_evalsets.generate",
             f"seed: {seed}",

@@ -406,7 +406,12 @@ def quantize(
         typer.Option("--option", metavar="KEY=VALUE", help="any other key of the gate file's `quantize:`"),
     ] = None,
     sensitivity: Annotated[
-        bool, typer.Option("--sensitivity", help="rank layers by what each alone costs; writes nothing")
+        bool,
+        typer.Option(
+            "--sensitivity",
+            help="rank layers by what each costs when it alone is rounded to nearest on the method's grid (gptq, awq, "
+            "smoothquant and calibrated nvfp4 do better; direct casts are exact); writes nothing",
+        ),
     ] = False,
     backend: Annotated[
         str | None, typer.Option("--backend", help="let a library do it: gptqmodel, llmcompressor, auto-gptq, autoawq")

@@ -168,7 +168,7 @@ def sensitivity(
     """Every layer the recipe quantizes, quantized alone, the most harmful first.
 
     Layers are rounded to nearest on the recipe's grid: what a calibrated method makes of a layer depends on the layers
-    before it, and this asks for the layer itself.
+    before it, and this asks for the layer itself. For methods without data that is what they make, bit for bit.
     """
     import torch
 
@@ -176,6 +176,7 @@ def sensitivity(
     from qualgate.engine.divergence import Reference
     from qualgate.quant.activations import PER_TOKEN
     from qualgate.quant.checkpoint import float_model, linear_names
+    from qualgate.quant.layers import fused_with
     from qualgate.quant.linear import QuantizedLinear
     from qualgate.quant.packing import quantize_weight
 
@@ -196,7 +197,9 @@ def sensitivity(
         parent, _, attribute = name.rpartition(".")
         holder = floats.get_submodule(parent)
         module: Any = getattr(holder, attribute)
-        packed = quantize_weight(module.weight.detach(), own, name, dtype=getattr(torch, dtype))
+        together = [floats.get_submodule(one) for one in fused_with(name) if one in names]  # share a tensor's scale
+        absmax = torch.stack([one.weight.abs().amax() for one in together]).amax()
+        packed = quantize_weight(module.weight.detach(), own, name, dtype=getattr(torch, dtype), absmax=absmax)
         setattr(holder, attribute, QuantizedLinear(packed, module.bias, PER_TOKEN[own.activations]))
         divergence = reference.against(floats)
         setattr(holder, attribute, module)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from copy import deepcopy
 from dataclasses import replace
 from hashlib import sha256
 from importlib.resources import files
@@ -16,6 +17,8 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import Any
+
+from torch import nn
 
 from qualgate.bench.shape import described, goal
 from qualgate.engine.calibration import answered, calibration_prompts
@@ -44,12 +47,15 @@ METHODS: dict[str, dict[str, Any]] = {
 
 
 def run(quick: bool, model: str | None = None) -> dict[str, Any]:
-    """Every method over 3 calibration draws, 280 cases (quick: 1 draw, 70 cases). `model`: the shipped one."""
+    """Every method over 3 calibration draws, 280 cases (quick: 1 draw, 140 cases). `model`: the shipped one."""
     folder = Path(model) if model else Path(str(files("qualgate") / "refmodel" / "weights"))
     device = choose_device("auto")
-    reference = Reference(
-        float_model(folder, "bfloat16", device), answered(folder, _held_out(10 if quick else 40))
-    )  # fmt: skip
+    floats = float_model(folder, "bfloat16", device)
+    reference = Reference(floats, answered(folder, _held_out(20 if quick else 40)))
+
+    def measured(recipe: QuantizeRecipe) -> dict[str, Any]:
+        return _measured(folder, recipe, floats, reference, device)
+
     rounds: list[dict[str, Any]] = [{"cases": len(reference.pairs), "positions": 0, "calibration_draws": 0}]
     goals = []
     with tempfile.TemporaryDirectory() as room:
@@ -60,13 +66,11 @@ def run(quick: bool, model: str | None = None) -> dict[str, Any]:
             asked = parse_recipe(words | {"calibration": "drawn"})
             twin = plain(asked)
             if twin not in nearest:
-                nearest[twin] = _measured(folder, twin, reference, device)
+                nearest[twin] = measured(twin)
                 rounds[0]["positions"] = nearest[twin]["positions"]
             ratios = []
             for number, (path, digest) in enumerate(draws):
-                found = _measured(
-                    folder, replace(asked, calibration=str(path), calibration_sha256=digest), reference, device
-                )
+                found = measured(replace(asked, calibration=str(path), calibration_sha256=digest))
                 ratio = found["kl"] / nearest[twin]["kl"]
                 ratios.append(ratio)
                 rounds.append(
@@ -78,12 +82,12 @@ def run(quick: bool, model: str | None = None) -> dict[str, Any]:
 
 
 def _held_out(per_set: int) -> list[Case]:
-    folder = files("qualgate_evalsets")
-    return [
-        Case(evalset=name, body=json.loads(line))
-        for name in SETS
-        for line in (folder / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()[:per_set]
-    ]
+    """So many cases of every shipped evalset, evenly spaced: its templates stand in turn."""
+    found = []
+    for name in SETS:
+        lines = (files("qualgate_evalsets") / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
+        found += [Case(evalset=name, body=json.loads(line)) for line in lines[:: len(lines) // per_set][:per_set]]
+    return found
 
 
 def _calibrations(room: Path, count: int) -> list[tuple[Path, str]]:
@@ -103,8 +107,10 @@ def _calibrations(room: Path, count: int) -> list[tuple[Path, str]]:
     return found
 
 
-def _measured(folder: Path, recipe: QuantizeRecipe, reference: Reference, device: str) -> dict[str, Any]:
-    """Make the variant, and hold it against the full-precision model."""
+def _measured(
+    folder: Path, recipe: QuantizeRecipe, floats: nn.Module, reference: Reference, device: str
+) -> dict[str, Any]:
+    """Make the variant as `qualgate quantize` does, and hold it against `floats`, the model it was made from."""
     start = perf_counter()
     with tempfile.TemporaryDirectory() as room:
         packed: PackedModel = read_packed(
@@ -114,7 +120,7 @@ def _measured(folder: Path, recipe: QuantizeRecipe, reference: Reference, device
             )
         )  # fmt: skip
     seconds = perf_counter() - start
-    model = float_model(folder, "bfloat16", device)
+    model: Any = deepcopy(floats)
     install(model, packed.recipe, packed.weights, packed.folded)
     divergence = reference.against(model)
     held = sum(weight.nbytes for weight in packed.weights.values())

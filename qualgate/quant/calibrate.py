@@ -222,8 +222,7 @@ def _fold_scales(
 ) -> None:
     """Search a scale for every group whose inputs can be scaled, and fold it in, in the order the layer runs."""
     for group in groups:
-        # SmoothQuant needs a norm: what v or up make is itself rounded before it is read.
-        if not folds.channels(group) or (recipe.method == "smoothquant" and not group.norm):
+        if not folds.channels(group):
             continue
         rounded = [
             part for part in group.linears
@@ -233,13 +232,13 @@ def _fold_scales(
             continue
         inputs = _inputs_of(layer, group, runs)
         weights = [_parameter(layer, f"{part}.weight").detach() for part in rounded]
+        spread = folds.spread(group, torch.arange(folds.channels(group), device=inputs.largest.device))
         if recipe.method == "smoothquant":
-            scale = search_smoothing(weights, inputs.largest, inputs.sample)
+            scale = search_smoothing(weights, inputs.largest, inputs.sample, spread)
         else:
-            channels = torch.arange(folds.channels(group), device=inputs.largest.device)
             scale = search_scale(
                 weights, folds.gather(group, inputs.mean_magnitude), inputs.gram, bits=bits_of(recipe),
-                group_size=recipe.group_size, symmetric=recipe.symmetric, spread=folds.spread(group, channels),
+                group_size=recipe.group_size, symmetric=recipe.symmetric, spread=spread,
             )  # fmt: skip
         folds.fold(group, scale)
 

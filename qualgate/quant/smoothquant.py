@@ -3,6 +3,9 @@
 Xiao et al., "SmoothQuant: Accurate and Efficient Post-Training Quantization for LLMs" (2022). s = max|x|**alpha /
 max|w|**(1 - alpha); x / s and W * s are both rounded to int8, activations with one scale a token as they come, weights
 with one scale a row. Alpha is searched on calibration tokens; no smoothing at all is among the candidates.
+
+The paper divides what a norm makes. What v and up make is divided too: their rows have a scale each, so dividing a row
+divides its scale and costs no precision, and the product that enters down has the largest outliers of all.
 """
 
 from __future__ import annotations
@@ -17,27 +20,40 @@ from qualgate.quant.rounding import fit_grid
 ALPHAS = tuple(step / 20 for step in range(2, 20))
 
 
-def search_smoothing(weights: Sequence[torch.Tensor], largest: torch.Tensor, sample: torch.Tensor) -> torch.Tensor:
-    """The best scale [in_features] for layers `weights`, each [out, in].
+def search_smoothing(
+    weights: Sequence[torch.Tensor], largest: torch.Tensor, sample: torch.Tensor, spread: torch.Tensor | None = None
+) -> torch.Tensor:
+    """The best scale [channels] for layers `weights`, each [out, in].
 
-    largest: max |x| of each input over the calibration; sample: some inputs, [tokens, in], the error is measured on.
+    largest: max |x| of each input over the calibration; sample: some inputs, [tokens, in], the error is measured on;
+    spread: [in], the channel of each input (None: one each).
     """
-    peak = torch.stack([weight.abs().amax(0) for weight in weights]).amax(0).clamp(min=1e-5)
-    best = torch.ones_like(largest)
-    least = _error(weights, sample, best)
+    place = torch.arange(len(largest), device=largest.device) if spread is None else spread
+
+    def per_channel(values: torch.Tensor) -> torch.Tensor:
+        return values.new_zeros(int(place.max()) + 1).scatter_reduce(0, place, values, "amax").clamp(min=1e-5)
+
+    reach = per_channel(largest)
+    peak = per_channel(torch.stack([weight.abs().amax(0) for weight in weights]).amax(0))
+    best = torch.ones_like(reach)
+    wanted = [sample @ weight.T for weight in weights]
+    least = _error(weights, sample, wanted, best[place])
     for alpha in ALPHAS:
-        scale = (largest.clamp(min=1e-5).pow(alpha) / peak.pow(1 - alpha)).clamp(min=1e-5)
+        scale = (reach.pow(alpha) / peak.pow(1 - alpha)).clamp(min=1e-5)
         scale = scale / (scale.max() * scale.min()).sqrt()
-        error = _error(weights, sample, scale)
+        error = _error(weights, sample, wanted, scale[place])
         if error < least:
             best, least = scale, error
     return best
 
 
-def _error(weights: Sequence[torch.Tensor], sample: torch.Tensor, scale: torch.Tensor) -> float:
+def _error(
+    weights: Sequence[torch.Tensor], sample: torch.Tensor, wanted: Sequence[torch.Tensor], scale: torch.Tensor
+) -> float:
+    """Sum of squares between the outputs `wanted` and those of both sides rounded after scaling."""
     rounded = round_inputs(sample / scale, PER_TOKEN["int8"])
     total = 0.0
-    for weight in weights:
+    for weight, output in zip(weights, wanted, strict=True):
         scaled = weight * scale
-        total += float((rounded @ fit_grid(scaled, 8).round(scaled).T - sample @ weight.T).square().sum())
+        total += float((rounded @ fit_grid(scaled, 8).round(scaled).T - output).square().sum())
     return total
