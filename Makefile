@@ -16,7 +16,7 @@ test: $(VENV)/.installed chromium
 
 install: $(VENV)/.installed
 
-$(VENV)/.installed: pyproject.toml constraints.txt
+$(VENV)/.installed: pyproject.toml setup.py constraints.txt $(wildcard kernels/qualgate_kernels/cpu/c/*)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
 	mkdir -p $(VENV)/mapped  # type checkers cannot see packages that an editable install maps to other folders

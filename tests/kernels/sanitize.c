@@ -1,5 +1,5 @@
-/* Random weights of every format through every path, in buffers of exactly their size: what AddressSanitizer and
- * UndefinedBehaviorSanitizer have to find nothing in. Paths are compared with the scalar one. Arguments: seed, draws. */
+/* Random weights of every format through every path, in buffers of exactly their size: AddressSanitizer and
+ * UndefinedBehaviorSanitizer have to find nothing. Paths are compared with the scalar one. Arguments: seed, draws. */
 #include "weight.h"
 #include <math.h>
 #include <stdio.h>
@@ -94,12 +94,10 @@ static void one_weight(void) {
             if (qualgate_matmul(&w, x, type, count, out, 1 + (int)below(3), path)) fail("a path: refused");
             double largest = 1e-30, apart = 0;
             for (int64_t i = 0; i < count * w.rows; i++) {
-                uint32_t a = 0, b = 0;
-                memcpy((char *)&a + (type == X_F32 ? 0 : 2), expected + i * (type == X_F32 ? 4 : 2), type == X_F32 ? 4 : 2);
-                memcpy((char *)&b + (type == X_F32 ? 0 : 2), out + i * (type == X_F32 ? 4 : 2), type == X_F32 ? 4 : 2);
-                float one, other;
-                memcpy(&one, &a, 4);
-                memcpy(&other, &b, 4);
+                const int each = type == X_F32 ? 4 : 2; /* a bfloat16 is the upper half of a float */
+                float one = 0, other = 0;
+                memcpy((char *)&one + 4 - each, expected + i * each, (size_t)each);
+                memcpy((char *)&other + 4 - each, out + i * each, (size_t)each);
                 largest = fmax(largest, fabs(one));
                 apart = fmax(apart, fabs((double)one - other));
                 if (isnan(one) || isnan(other)) fail("not a number");

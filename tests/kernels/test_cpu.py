@@ -105,7 +105,9 @@ def test_every_path_is_as_near_as_the_length_of_its_sums_allows(packed, dtype):
     in bfloat16 is rounded once more, by 2**-9 of it."""
     x = inputs(packed, dtype, 70)
     exact = x.double() @ dequantize_torch(packed).double().T
-    scales = packed.scales if packed.scales.dtype == torch.uint8 else packed.scales.float().abs().to(packed.scales.dtype)
+    scales = (
+        packed.scales if packed.scales.dtype == torch.uint8 else packed.scales.float().abs().to(packed.scales.dtype)
+    )
     no_offsets = dequantize_torch(replace(packed, scales=scales, offsets=None)).double().abs()
     terms = no_offsets if packed.offsets is None else dequantize_torch(replace(packed, offsets=packed.offsets.abs()))
     magnitude = x.double().abs() @ torch.maximum(terms.double().abs(), no_offsets).T
@@ -167,10 +169,17 @@ def test_a_thread_that_flushes_subnormals_gets_the_same_bits():
 @every_format
 def test_the_layout_gives_the_weight_back_to_the_bit(packed):
     found = cpu.restore(cpu.prepare(packed))
-    assert (found.code, found.bits, found.shape, found.format) == (packed.code, packed.bits, packed.shape, packed.format)
+    assert (found.code, found.bits, found.shape, found.format) == (
+        packed.code,
+        packed.bits,
+        packed.shape,
+        packed.format,
+    )
     assert found.tensors.keys() == packed.tensors.keys()
     for name, tensor in packed.tensors.items():
-        assert torch.equal(found.tensors[name].reshape(-1).view(torch.uint8), tensor.reshape(-1).view(torch.uint8)), name
+        assert torch.equal(found.tensors[name].reshape(-1).view(torch.uint8), tensor.reshape(-1).view(torch.uint8)), (
+            name
+        )
 
 
 @compiled
