@@ -2,7 +2,7 @@
 
 x float32: float32 products. x bfloat16: bfloat16 products summed in float32. Nothing else changes the arithmetic: a
 row's bits do not depend on how many rows ride along, nor on the threads. What the kernels do not cover, and a machine
-without them, is served by the torch twin, decided in `prepare` (Unsupported says why); `available` says which path serves.
+without them, is served by the torch twin: `prepare` decides (Unsupported says why), `available` says which path serves.
 """
 
 from __future__ import annotations
