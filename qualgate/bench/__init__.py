@@ -17,6 +17,7 @@ BENCHMARKS = {
     "commands": "seconds a user waits: --help, gate over 20,000 stored scores, the dashboard's first page",
     "demo": "the demo's seconds and memory, and its verdicts over evalset seeds",
     "quantize": "KL of every calibrated method against round-to-nearest on the same grid",
+    "kernels-cpu": "the C kernels against torch's int4 operator, bf16 linear and a plain read, two threads",
 }
 
 
@@ -24,4 +25,4 @@ def run_benchmark(name: str, *, quick: bool) -> dict[str, Any]:
     """Run benchmark `name` (UsageError for an unknown one)."""
     if name not in BENCHMARKS:
         raise UsageError(f"no benchmark {name!r}; there are: {', '.join(BENCHMARKS)}.")
-    return importlib.import_module(f"qualgate.bench.{name}").run(quick)
+    return importlib.import_module(f"qualgate.bench.{name.replace('-', '_')}").run(quick)

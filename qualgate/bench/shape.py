@@ -38,6 +38,14 @@ GOALS: dict[str, dict[str, str]] = {
         ),
         "KL below round-to-nearest on the same grid, with every calibration draw",
     ),
+    "kernels-cpu": {
+        "int4_rows_32_512": ">= 5x torch's eager int4 operator, K = N of 1024 to 4096, every shape",
+        "int4_rows_64_up": "<= 1.25x the time of torch bf16 linear, 64 to 512 rows, every shape",
+        "int4_few_rows": ">= 2.5x torch bf16 linear, 1 to 4 rows, 64 MiB packed, 4 copies rotated",
+        "mxfp4_few_rows": ">= 2.5x torch bf16 linear, 1 to 4 rows, 64 MiB packed, 4 copies rotated",
+        "int4_bandwidth": ">= 70 % of the read bandwidth of the same rounds, 1 to 4 rows",
+        "mxfp4_bandwidth": ">= 70 % of the read bandwidth of the same rounds, 1 to 4 rows",
+    },
 }
 """benchmark → goal id → goal. A row that was not run stays, with `met: null` and the reason."""
 

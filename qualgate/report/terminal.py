@@ -57,7 +57,8 @@ def _arms(report: Report) -> Table:
         padding=(0, 2, 0, 0),
     )
     for name, justify in (("arm", "left"), ("weights", "left"), ("on disk", "right"), ("in memory", "right"),
-                          ("bits a weight", "right"), ("kernel", "left"), ("answers", "right"), ("errors", "right")):  # fmt: skip
+                          ("bits a weight", "right"), ("kernel", "left"), ("answers", "right"),
+                          ("errors", "right")):  # fmt: skip
         table.add_column(name, justify=justify)  # type: ignore[arg-type]
     for arm in report.run.arms:
         size = arm.footprint

@@ -2,7 +2,7 @@
 
 x float32: float32 products. x bfloat16: bfloat16 products summed in float32. Nothing else changes the arithmetic: a
 row's bits do not depend on how many rows ride along, nor on the threads. What the kernels do not cover, and a machine
-without them, is served by the torch twin, decided in `prepare` and said by `path_of`.
+without them, is served by the torch twin: `prepare` decides (Unsupported says why), `available` says which path serves.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 
 from qualgate_kernels.cpu.layout import Prepared, Unsupported, arrange, restore
-from qualgate_kernels.cpu.library import PATHS, X_TYPES, Library, load
+from qualgate_kernels.cpu.library import X_TYPES, Library, load
 from qualgate_kernels.dequantize import dequantize_torch
 from qualgate_kernels.packed import PackedWeight
 

@@ -27,7 +27,7 @@ class Unsupported(ValueError):
     """A weight that the C kernels do not cover; the torch twin does."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
 class Prepared:
     """A weight in the kernels' layout. `rest` is the PackedWeight it was made of, with empty codes on "meta".
 
@@ -63,7 +63,7 @@ def arrange(packed: PackedWeight) -> Prepared:
         raise Unsupported(f"the CPU kernels take weights on the CPU, this one is on {packed.codes.device}")
     if packed.code not in CODES or packed.bits not in PAIRS:
         raise Unsupported(f"{packed.format}: the CPU kernels have no {packed.bits}-bit {packed.code} codes")
-    rows, columns = packed.shape
+    columns = packed.shape[1]
     unit = 2 * PAIRS[packed.bits]
     places, longest = _places(packed)
     per_group = -(-longest // SEGMENT_MAX)
@@ -119,9 +119,9 @@ def _places(packed: PackedWeight) -> tuple[list[torch.Tensor], int]:
 
 def _scales(packed: PackedWeight) -> torch.Tensor:
     """Scales [row_blocks, groups] in the narrowest kind that holds them: the product reads them with every weight."""
-    if packed.scales.dtype == torch.uint8 and packed.tensor_scale is None:
-        if 0 < int(packed.scales.min()) and int(packed.scales.max()) < 255:
-            return packed.scales
+    exponents = packed.scales.dtype == torch.uint8 and packed.tensor_scale is None
+    if exponents and bool(((packed.scales > 0) & (packed.scales < 255)).all()):  # 0 is subnormal, 255 NaN
+        return packed.scales
     exact = scales_float(packed)
     for narrow in (torch.bfloat16, torch.float16):
         if torch.equal(exact.to(narrow).float(), exact):

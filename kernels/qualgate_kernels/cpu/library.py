@@ -7,6 +7,7 @@ import os
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 import torch
 
@@ -45,6 +46,9 @@ class _Weight(ctypes.Structure):
     ]
 
 
+_DESCRIBED: WeakKeyDictionary[Prepared, _Weight] = WeakKeyDictionary()
+
+
 @dataclass(frozen=True, slots=True)
 class Library:
     handle: ctypes.CDLL
@@ -55,8 +59,11 @@ class Library:
     def matmul(self, x: torch.Tensor, weight: Prepared, threads: int, path: str) -> torch.Tensor:
         """x [M, K], contiguous, float32 or bfloat16 → [M, N]. MemoryError, or RuntimeError if C refuses."""
         out = torch.empty((x.shape[0], weight.shape[0]), dtype=x.dtype)
+        described = _DESCRIBED.get(weight)
+        if described is None:  # several microseconds, which a small layer would feel
+            described = _DESCRIBED[weight] = _described(weight)
         code = self.handle.qualgate_matmul(
-            ctypes.byref(_described(weight)),
+            ctypes.byref(described),
             x.data_ptr(),
             X_TYPES[x.dtype],
             x.shape[0],
@@ -86,7 +93,19 @@ def load() -> Library | str:
     integer = ctypes.c_int
     handle.qualgate_matmul.argtypes = [pointer, pointer, integer, int64, pointer, integer, integer]
     handle.qualgate_matmul_int8.argtypes = [
-        pointer, int64, pointer, pointer, int64, int64, int64, pointer, pointer, int64, pointer, integer, integer
+        pointer,
+        int64,
+        pointer,
+        pointer,
+        int64,
+        int64,
+        int64,
+        pointer,
+        pointer,
+        int64,
+        pointer,
+        integer,
+        integer,
     ]
     handle.qualgate_read.argtypes, handle.qualgate_read.restype = [pointer, int64, integer], ctypes.c_uint64
     paths = tuple(name for name, number in PATHS.items() if has >> number & 1)

@@ -153,6 +153,9 @@ BODY(tile_f32, INLINE,
          __m512 one = _mm512_set1_ps(*(const float *)(x + 4 * r));
          _Pragma("GCC unroll 4") for (int v = 0; v < 4; v++) partial[r * 4 + v] =
              _mm512_fmadd_ps(value[v].even, one, partial[r * 4 + v]);
+     } if (how == PANEL) { /* read it again: 24 sums leave no registers to keep the odd half in */
+         __asm__ volatile("" ::: "memory");
+         _Pragma("GCC unroll 4") for (int v = 0; v < 4; v++) value[v] = split(_mm512_load_si512(codes + 64 * v));
      } _Pragma("GCC unroll 6") for (int r = 0; r < rows; r++) {
          __m512 one = _mm512_set1_ps(*(const float *)(x + 4 * (rows + r)));
          _Pragma("GCC unroll 4") for (int v = 0; v < 4; v++) partial[r * 4 + v] =

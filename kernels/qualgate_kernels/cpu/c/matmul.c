@@ -65,7 +65,7 @@ typedef struct {
     int64_t count, chunks;
     int type, bf16, path;
     char *scratch; /* a stretch of scratch_bytes for each thread: sums of products, then a panel */
-    size_t scratch_bytes;
+    size_t scratch_bytes, acc_bytes;
     rows_t rows;
 } call_t;
 
@@ -121,7 +121,7 @@ static void multiply(void *context, int64_t task, int worker) {
     const unsigned before = plain_floats();
     memset(acc, 0, sizeof(float) * BLOCK * (size_t)padded_rows(last - first));
     block_of(call->path)(w, block, &call->rows, first / TILE, first / TILE + tiles_of(last - first), acc,
-                         acc + CHUNK * BLOCK);
+                         call->scratch + worker * call->scratch_bytes + call->acc_bytes);
     const int64_t n = block * BLOCK, width = w->rows - n < BLOCK ? w->rows - n : BLOCK;
     for (int64_t m = first; m < last; m++) {
         const float *y = acc + (m - first) * BLOCK;
@@ -156,12 +156,13 @@ EXPORT int qualgate_matmul(const weight_t *w, const void *x, int type, int64_t c
     const int64_t chunks = (count + CHUNK - 1) / CHUNK, rows = padded_rows(count);
     const size_t packed = ((size_t)rows * (size_t)(w->segments * w->segment) * (bf16 ? 2 : 4) + 63) & ~(size_t)63;
     const size_t sums = w->offsets ? ((size_t)(rows * w->segments) * sizeof(float) + 63) & ~(size_t)63 : 0;
-    const size_t scratch = CHUNK * BLOCK * sizeof(float) + PANEL_BYTES;
+    const size_t acc = (size_t)(rows < CHUNK ? rows : CHUNK) * BLOCK * sizeof(float), scratch = acc + PANEL_BYTES;
     char *memory;
     if (posix_memalign((void **)&memory, 64, packed + sums + scratch * (size_t)threads)) return NO_MEMORY;
     call_t call = {.w = w, .x = x, .out = out, .packed = memory, .sums = (float *)(memory + packed), .count = count,
                    .chunks = chunks, .type = type, .bf16 = bf16, .path = path, .scratch = memory + packed + sums,
-                   .scratch_bytes = scratch, .rows = {memory, (float *)(memory + packed), count, bf16}};
+                   .scratch_bytes = scratch, .acc_bytes = acc,
+                   .rows = {memory, (float *)(memory + packed), count, bf16}};
     share(count < 64 ? 1 : threads, tiles_of(count), pack_plainly, &call);
     share(threads, (w->rows + BLOCK - 1) / BLOCK * chunks, multiply, &call);
     free(memory);
