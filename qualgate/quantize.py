@@ -197,8 +197,8 @@ def sensitivity(
         parent, _, attribute = name.rpartition(".")
         holder = floats.get_submodule(parent)
         module: Any = getattr(holder, attribute)
-        together = [floats.get_submodule(one) for one in fused_with(name) if one in names]  # share a tensor's scale
-        absmax = torch.stack([one.weight.abs().amax() for one in together]).amax()
+        sharing: list[Any] = [floats.get_submodule(one) for one in fused_with(name) if one in names]  # a tensor's scale
+        absmax = torch.stack([one.weight.abs().amax() for one in sharing]).amax()
         packed = quantize_weight(module.weight.detach(), own, name, dtype=getattr(torch, dtype), absmax=absmax)
         setattr(holder, attribute, QuantizedLinear(packed, module.bias, PER_TOKEN[own.activations]))
         divergence = reference.against(floats)
