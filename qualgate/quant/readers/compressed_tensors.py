@@ -165,7 +165,8 @@ def _rounding(source: Source, module: str, args: Any) -> Activations:
         (str(args.get("type")), bits if type(bits) is int else 0)
     )
     one: dict[str, Any] = {"code": code, "bits": bits, "symmetric": symmetric}
-    grouped = strategy == "group" and type(size) is int and 0 < size < 2**31
+    size = size if type(size) is int and 0 < size < 2**31 else 0
+    grouped = strategy == "group" and size > 0
     if code is None or not (symmetric or code == "int"):
         pass
     elif dynamic is True and strategy == "tensor":
