@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-SIDE_BY_SIDE = 32  # tokens: up to here the splits run side by side and a second kernel adds them; beyond, one block walks them
+SIDE_BY_SIDE = (
+    32  # tokens: up to here the splits run side by side and a second kernel adds them; beyond, one block walks them
+)
 STREAMING_MULTIPROCESSORS = 132  # H100, H200; on others the same split is merely less well filled
 LARGEST_SPLIT = 8
 
@@ -28,9 +30,7 @@ class Tile:
 SPLITS: dict[tuple[int, int, str, int], int] = {}
 
 
-def splits(
-    out_features: int, in_features: int, code: str, bits: int, blocks: int, wanted: int | None = None
-) -> int:
+def splits(out_features: int, in_features: int, code: str, bits: int, blocks: int, wanted: int | None = None) -> int:
     """Parts of K's `blocks`: `wanted`, or the table's, or the fewest that give every SM two tiles of four blocks."""
     found = wanted or SPLITS.get((out_features, in_features, code, bits))
     if found is None:

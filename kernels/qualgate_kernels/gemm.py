@@ -99,7 +99,7 @@ def _plane(
 
     zero: as `_zero_operand` spells it. ASM does on two weights a register what stands below it, one by one, in Triton.
     """
-    half: tl.constexpr = OPERAND != tl.bfloat16
+    half: tl.constexpr = tl.bfloat16 != OPERAND
     if ASM and _is_float(CODE):
         return tl.inline_asm_elementwise(
             _float_asm(CODE, PLANE, half), "=r,r", [w0],
@@ -118,7 +118,8 @@ def _plane(
         factor = tl.full([1, 1], moves[3], tl.int16)
         if half:
             return (bits.to(tl.float16, bitcast=True) * factor.to(tl.float16, bitcast=True)).to(OPERAND)
-        return bits.to(tl.bfloat16, bitcast=True) * factor.to(tl.bfloat16, bitcast=True)
+        else:
+            return bits.to(tl.bfloat16, bitcast=True) * factor.to(tl.bfloat16, bitcast=True)
     else:
         if BITS == 3 and PLANE == 15:
             code = (w0 >> 15 & 1) | (w1 >> 14 & 2) | (w2 >> 13 & 4)
@@ -133,15 +134,17 @@ def _plane(
             value = ((code & 0x7F) | 0x4300).to(tl.bfloat16, bitcast=True)
             value -= ((code & 0x80) | 0x4300).to(tl.bfloat16, bitcast=True)
             return value + zero if ZEROS else value
-        return (code | 0x4300).to(tl.bfloat16, bitcast=True) + zero
+        else:
+            return (code | 0x4300).to(tl.bfloat16, bitcast=True) + zero
 
 
 @triton.jit
 def _zero_operand(zero, BITS: tl.constexpr, OPERAND: tl.constexpr):
     """int32 zero points → what `_int_plane` subtracts (float16: 1024 + zero) or adds (bfloat16)."""
-    if OPERAND == tl.bfloat16:
+    if tl.bfloat16 == OPERAND:
         return (128 - zero if BITS == 8 else -128 - zero).to(tl.float32).to(tl.bfloat16)
-    return (1024 + zero).to(tl.float32).to(tl.float16)
+    else:
+        return (1024 + zero).to(tl.float32).to(tl.float16)
 
 
 @triton.jit
@@ -173,7 +176,7 @@ def _sum_of_blocks(
     k_in_plane = tl.arange(0, PLANE_K)
     acc = tl.zeros([ROWS, TOKENS], tl.float32)
     middle: tl.constexpr = 2 ** (BITS - 1)
-    if OPERAND == tl.bfloat16:
+    if tl.bfloat16 == OPERAND:
         zero = tl.full([ROWS, PLANE_K], 0 if BITS == 8 else -128 - middle, tl.bfloat16)
     else:
         zero = tl.full([ROWS, PLANE_K], 1024 + middle, tl.float16)
@@ -221,7 +224,9 @@ def _sum_of_blocks(
 
 
 @triton.jit
-def _finish(total, row_scale, token_scale, bias, ROW_SCALES: tl.constexpr, TOKEN_SCALES: tl.constexpr, BIAS: tl.constexpr):
+def _finish(
+    total, row_scale, token_scale, bias, ROW_SCALES: tl.constexpr, TOKEN_SCALES: tl.constexpr, BIAS: tl.constexpr
+):
     """What both ways to the result do last; shapes broadcast."""
     if ROW_SCALES:
         total = total * row_scale

@@ -6,12 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import triton
 import triton.language as tl
 
 from qualgate_kernels import configs, gemm
 from qualgate_kernels.activations import GROUP, HALF
-from qualgate_kernels.linear import interpreted
+from qualgate_kernels.availability import interpreted
 from qualgate_kernels.planes import WORDS_AND_PLANES, Prepared
 
 LAUNCHES: list[Callable[[str], None]] = []

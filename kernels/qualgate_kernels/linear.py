@@ -7,13 +7,10 @@ device, is left to the torch twin, `matmul_torch`, which is also what they must 
 
 from __future__ import annotations
 
-import functools
-import importlib.util
-import os
-
 import torch
 
 from qualgate_kernels.activations import rounded_torch
+from qualgate_kernels.availability import unavailable
 from qualgate_kernels.dequantize import dequantize_torch
 from qualgate_kernels.packed import PackedWeight
 from qualgate_kernels.planes import Prepared, lay_out, left_to_twin
@@ -54,32 +51,6 @@ def matmul_torch(
     rounded = rounded_torch(x, activations) if activations else x.float()
     added = None if bias is None else bias.float()
     return torch.nn.functional.linear(rounded, dequantize_torch(packed), added).to(x.dtype)
-
-
-def interpreted() -> bool:
-    """Whether Triton interprets its kernels (on any device, without a GPU, slowly): set before it is imported."""
-    return os.environ.get("TRITON_INTERPRET", "0") == "1"
-
-
-def unavailable(device: torch.device, activations: str = "") -> str:
-    """Why the Triton kernels do not run on `device`, or "" if they do."""
-    if importlib.util.find_spec("triton") is None:
-        return "triton is not installed"
-    if interpreted():
-        return ""
-    if device.type != "cuda" or torch.version.hip:
-        return f"the kernels run on an NVIDIA GPU, not on {device.type}"
-    capability = _capability(device.index or 0)
-    needed = 89 if activations.startswith("fp8") else 80
-    if capability < needed:
-        return f"compute capability {capability / 10}, {activations or 'the kernels'} need {needed / 10}"
-    return ""
-
-
-@functools.cache
-def _capability(index: int) -> int:
-    major, minor = torch.cuda.get_device_capability(index)
-    return 10 * major + minor
 
 
 def _check(x: torch.Tensor, prepared: Prepared, bias: torch.Tensor | None) -> None:

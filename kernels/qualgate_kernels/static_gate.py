@@ -14,7 +14,7 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -62,6 +62,7 @@ class Reading:
     per_weight: float | None
     products: str  # the instruction that multiplies
     faults: tuple[str, ...]
+    counts: bool = False  # whether the int4 budget is for it
 
 
 WEIGHT_ONLY = (
@@ -102,9 +103,9 @@ def _weight_only(name: str, prepared: Prepared, dtype: torch.dtype, tokens: int)
     constants = launch.weight_only_constants(prepared, operand, terms, tile, partial=partial, bias=not partial)
     signature = {
         "x": f"*{DTYPES[operand]}", "words": "*i16",
-        **{name: "*i32" for name in ("scales", "zeros")},
+        **dict.fromkeys(("scales", "zeros"), "*i32"),
         "row_scales": "*fp32", "bias": f"*{DTYPES[dtype]}", "out": "*fp32" if partial else f"*{DTYPES[dtype]}",
-        **{name: "i32" for name in ("M", "N", "K", "x_stride", "x_part", "padded_n", "blocks", "per_split")},
+        **dict.fromkeys(("M", "N", "K", "x_stride", "x_part", "padded_n", "blocks", "per_split"), "i32"),
     }  # fmt: skip
     like = prepared.like
     return Entry(
@@ -123,7 +124,7 @@ def _eight_bit(name: str, prepared: Prepared, tokens: int) -> Entry:
     signature = {
         "x": f"*{codes}", "words": f"*{codes}", "scales": "*i32", "token_scales": "*fp32", "row_scales": "*fp32",
         "bias": "*bf16", "out": ("*i32" if exact else "*fp32") if partial else "*bf16",
-        **{name: "i32" for name in ("M", "N", "padded_k", "token_groups", "padded_n", "blocks", "per_split")},
+        **dict.fromkeys(("M", "N", "padded_k", "token_groups", "padded_n", "blocks", "per_split"), "i32"),
     }  # fmt: skip
     return Entry(
         name, gemm.eight_bit_kernel, signature, constants, launch.options(tile), tile, tile.rows * prepared.block_k
@@ -134,7 +135,7 @@ def _round(name: str, prepared: Prepared) -> Entry:
     codes = "i8" if prepared.activations == "int8" else "fp8e4nv"
     signature = {
         "x": "*bf16", "codes": f"*{codes}", "scales": "*fp32",
-        **{name: "i32" for name in ("K", "padded_k", "x_stride", "groups")},
+        **dict.fromkeys(("K", "padded_k", "x_stride", "groups"), "i32"),
     }  # fmt: skip
     return Entry(name, gemm.round_tokens_kernel, signature, launch.round_constants(prepared), launch.options(None))
 
@@ -189,11 +190,13 @@ def read(entry: Entry, target: int) -> Reading:
         faults.append(f"{shared} bytes of shared memory, sm_{target} has {SHARED_LIMIT[target]}")
     if entry.tile and not loop:
         faults.append("no loop with matrix products")
-    if target == 90 and entry.int4 and (per_weight is None or per_weight > INT4_BUDGET):
+    counts = target == 90 and entry.int4
+    if counts and (per_weight is None or per_weight > INT4_BUDGET):
         faults.append(f"{per_weight} instructions per weight, expected at most {INT4_BUDGET}")
     return Reading(
-        entry.name, target, registers, spills, shared, len(loop), per_weight and round(per_weight, 2), found, tuple(faults)
-    )
+        entry.name, target, registers, spills, shared, len(loop), per_weight and round(per_weight, 2), found,
+        tuple(faults), counts,
+    )  # fmt: skip
 
 
 def disassembled(cubin: bytes) -> tuple[int, str]:
@@ -218,7 +221,8 @@ def _tool(name: str) -> str:
 
 
 def hot_loop(listing: str) -> tuple[list[str], list[str]]:
-    """(all instructions, those of the smallest loop with matrix products in it)."""
+    """(all instructions, those of the loop with the matrix products in it). Blocks that wait are laid at a listing's end
+    and jump back into the loop, so of all backward jumps the shortest over the most products is the loop's."""
     instructions: list[str] = []
     labels: dict[str, int] = {}
     for line in listing.splitlines():
@@ -231,6 +235,27 @@ def hot_loop(listing: str) -> tuple[list[str], list[str]]:
         branch = re.search(r"\bBRA\b.*?`?\(?(\.L_\w+)\)?", line)
         if branch and labels.get(branch[1], place + 1) <= place:
             body = instructions[labels[branch[1]] : place + 1]
-            if any(map(PRODUCT.search, body)):
-                loops.append(body)
-    return instructions, min(loops, key=len, default=[])
+            products = sum(bool(PRODUCT.search(inner)) for inner in body)
+            if products:
+                loops.append((-products, len(body), body))
+    return instructions, min(loops, default=(0, 0, []))[2]
+
+
+def read_numbered(job: tuple[bool, int, int]) -> Reading | None:
+    """The reading of entry number `job[1]` of the quick or the whole table for target `job[2]`, None if it is not
+    shipped there; a compiler's failure is a fault."""
+    quick, number, target = job
+    entry = next(entry for place, entry in enumerate(entries(quick=quick)) if place == number)
+    if not covered(entry, target):
+        return None
+    try:
+        return read(entry, target)
+    except Exception as error:  # the compiler's own exceptions have no common base
+        fault = f"does not compile: {type(error).__name__}: {error}"[:500]
+        return Reading(entry.name, target, 0, 0, 0, 0, None, "", (fault,))
+
+
+def as_row(reading: Reading) -> dict[str, Any]:
+    """For a report. counts: whether its instructions per weight are held against the int4 budget."""
+    failed = any(fault.startswith("does not compile") for fault in reading.faults)
+    return {**asdict(reading), "counts": reading.counts, "failed": failed}

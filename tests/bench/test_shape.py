@@ -14,7 +14,7 @@ from qualgate.errors import UsageError
 def test_every_benchmark_has_a_goal_table_and_a_module():
     assert set(BENCHMARKS) == set(GOALS)
     for name in BENCHMARKS:
-        __import__(f"qualgate.bench.{name}")
+        __import__(f"qualgate.bench.{name.replace('-', '_')}")
 
 
 def test_a_result_without_a_row_of_its_table_is_refused():

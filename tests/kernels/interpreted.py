@@ -19,6 +19,7 @@ from qualgate_kernels.packed import PackedWeight, pack_codes
 from qualgate_kernels.planes import Prepared, concatenate, lay_out
 from qualgate_kernels.samples import weight
 
+
 def activations(rows: int, columns: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     return torch.randn(rows, columns, generator=torch.Generator().manual_seed(rows)).to(dtype)
 
