@@ -46,7 +46,7 @@ Call = Callable[[torch.Tensor], torch.Tensor]
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """{"device", "versions", "checks", "rounds", "goals"}; a goal that was not measured has `met: null` and a reason."""
+    """{"device", "versions", "checks", "rounds", "goals"}; a goal not measured has `met: null` and a reason."""
     if not torch.cuda.is_available() or (reason := unavailable(torch.device("cuda"))):
         because = NOT_MEASURED if not torch.cuda.is_available() else reason
         return _described([], [_row(id, reason=because) for id in GOALS], [])
@@ -148,7 +148,8 @@ def _timed(name: str, shape: tuple[int, int], quick: bool) -> list[dict[str, Any
 def _ours(prepared: Prepared) -> list[Call]:
     assert prepared.words is not None
     return [
-        (lambda x, p=replace(prepared, words=words): matmul(x, p)) for words in _copies(prepared.words, prepared.nbytes)
+        (lambda x, one=one: matmul(x, one))
+        for one in [replace(prepared, words=words) for words in _copies(prepared.words, prepared.nbytes)]
     ]
 
 

@@ -14,6 +14,7 @@ SIDE_BY_SIDE = (
 )
 STREAMING_MULTIPROCESSORS = 132  # H100, H200; on others the same split is merely less well filled
 LARGEST_SPLIT = 8
+SHARED, SHARED_WIDE = 84 * 1024, 100 * 1024  # bytes of stages in flight; a wide tile has an SM to itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +41,10 @@ def splits(out_features: int, in_features: int, code: str, bits: int, blocks: in
     return -(-blocks // -(-blocks // found))  # no empty part
 
 
-def tile(tokens: int, terms: int = 1) -> Tile:
-    """The tile for `tokens` rows of x, each of `terms` terms in shared memory."""
-    if tokens > SIDE_BY_SIDE:
-        return Tile(rows=128, tokens=64, warps=8, stages=3 if terms == 1 else 2)
-    return Tile(rows=128, tokens=16 if tokens <= 16 else 32, warps=4, stages=(4 if tokens <= 16 else 3) - (terms > 1))
+def tile(tokens: int, block_k: int, bits: int, terms: int = 1) -> Tile:
+    """The tile for `tokens` rows of x, each of `terms` terms, and K-blocks of `block_k` codes: as many stages, up to
+    four, as leave room in shared memory for two blocks an SM where the tile is small."""
+    rows, width = 128, 64 if tokens > SIDE_BY_SIDE else 32 if tokens > 16 else 16
+    stage = rows * block_k * bits // 8 + width * block_k * 2 * terms
+    stages = 1 + max(1, min(3, (SHARED_WIDE if width == 64 else SHARED) // stage))
+    return Tile(rows, width, 8 if width == 64 else 4, stages)

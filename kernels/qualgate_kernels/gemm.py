@@ -53,7 +53,8 @@ def _float_asm(code, plane, half):
         "{ .reg .b32 s, m, f; "
         + _left("s", "$1", sign)
         + _left("m", "$1", magnitude)
-        + f"and.b32 s, s, 0x80008000; lop3.b32 m, m, {mask * 0x10001:#x}, s, 0xEA; mov.b32 f, {multiplier * 0x10001:#x};"
+        + f"and.b32 s, s, 0x80008000; lop3.b32 m, m, {mask * 0x10001:#x}, s, 0xEA;"
+        + f"mov.b32 f, {multiplier * 0x10001:#x};"
         + product
         + " }"
     )

@@ -35,7 +35,7 @@ def product(x: torch.Tensor, prepared: Prepared, bias: torch.Tensor | None) -> t
         x, parts = terms(x), 3
     else:
         parts = 1
-    tile = configs.tile(tokens, parts)
+    tile = configs.tile(tokens, prepared.block_k, prepared.like.bits, parts)
     partial = prepared.splits > 1 and tokens <= configs.SIDE_BY_SIDE
     assert prepared.words is not None
     padded_n = prepared.words.shape[0] * prepared.words.shape[3]

@@ -97,7 +97,7 @@ def entries(*, quick: bool = False) -> Iterator[Entry]:
 
 def _weight_only(name: str, prepared: Prepared, dtype: torch.dtype, tokens: int) -> Entry:
     terms = 3 if dtype == torch.float32 else 1
-    tile = configs.tile(tokens, terms)
+    tile = configs.tile(tokens, prepared.block_k, prepared.like.bits, terms)
     operand = torch.bfloat16 if terms == 3 else dtype
     partial = prepared.splits > 1 and tokens <= configs.SIDE_BY_SIDE
     constants = launch.weight_only_constants(prepared, operand, terms, tile, partial=partial, bias=not partial)
@@ -116,7 +116,7 @@ def _weight_only(name: str, prepared: Prepared, dtype: torch.dtype, tokens: int)
 
 
 def _eight_bit(name: str, prepared: Prepared, tokens: int) -> Entry:
-    tile = configs.tile(tokens)
+    tile = configs.tile(tokens, prepared.block_k, prepared.like.bits)
     partial = prepared.splits > 1 and tokens <= configs.SIDE_BY_SIDE
     codes = "i8" if prepared.activations == "int8" else "fp8e4nv"
     constants = launch.eight_bit_constants(prepared, tile, partial=partial, bias=not partial)
@@ -221,8 +221,8 @@ def _tool(name: str) -> str:
 
 
 def hot_loop(listing: str) -> tuple[list[str], list[str]]:
-    """(all instructions, those of the loop with the matrix products in it). Blocks that wait are laid at a listing's end
-    and jump back into the loop, so of all backward jumps the shortest over the most products is the loop's."""
+    """(all instructions, those of the loop with the matrix products in it). Blocks that wait are laid at a listing's
+    end and jump back into the loop, so of all backward jumps the shortest over the most products is the loop's."""
     instructions: list[str] = []
     labels: dict[str, int] = {}
     for line in listing.splitlines():

@@ -1,8 +1,8 @@
 """The Triton kernels, through Triton's interpreter, against float64 products of the dequantized weight.
 
 bfloat16 products are wrong in the interpreter, so x is float16 or float32 here; what bfloat16 runs on a GPU is the same
-kernel with other constants. `test_linear.py` runs this file in a process of its own, with TRITON_INTERPRET=1: the switch
-must be set before Triton is imported, and compiling does not work where it is.
+kernel with other constants. `test_linear.py` runs this file in a process of its own, with TRITON_INTERPRET=1: the
+switch must be set before Triton is imported, and compiling does not work where it is.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def activations(rows: int, columns: int, dtype: torch.dtype = torch.float32) -> 
 
 
 def close(found: torch.Tensor, x: torch.Tensor, packed: PackedWeight) -> None:
-    """Within what float32 sums of K products may err, K * 2**-24 of the sum of magnitudes, and the result's rounding."""
+    """Within what a float32 sum of K products may err, K * 2**-24 of the magnitudes' sum, and the result's rounding."""
     dense = dequantize_torch(packed).double()
     exact, magnitudes = x.double() @ dense.T, x.double().abs() @ dense.abs().T
     rounding = torch.finfo(found.dtype).eps * exact.abs() + torch.finfo(found.dtype).tiny
@@ -89,8 +89,14 @@ def test_act_order_reads_the_activations_in_the_order_of_the_groups():
 
 
 @pytest.mark.parametrize(
-    ("form", "to", "columns"), [("int8", "int8", 300), ("int8 g128", "int8", 256), ("e4m3", "fp8", 200), ("e4m3 128x128", "fp8 g128", 300)]
-)  # fmt: skip
+    ("form", "to", "columns"),
+    [
+        ("int8", "int8", 300),
+        ("int8 g128", "int8", 256),
+        ("e4m3", "fp8", 200),
+        ("e4m3 128x128", "fp8 g128", 300),
+    ],
+)
 def test_rounded_activations_meet_eight_bit_weights(form, to, columns):
     from qualgate_kernels.activations import round_tokens_torch
     from qualgate_kernels.launch import rounded
@@ -116,7 +122,7 @@ def test_a_rows_bits_do_not_depend_on_the_rows_beside_it(form, to):
     assert prepared.splits == 2
     x = activations(64, 512, torch.float16)
     alone = matmul(x[:1], prepared)
-    assert len({configs.tile(rows) for rows in (1, 3, 16, 17, 64)}) == 3
+    assert len({configs.tile(rows, 256, 4) for rows in (1, 3, 16, 17, 64)}) == 3
     for rows in (3, 16, 17, 64):
         beside = activations(rows, 512, torch.float16) * 100
         beside[0] = x[0]

@@ -32,7 +32,7 @@ def rounds(**changed: float) -> list[dict]:
     size = int(0.8 * 4e12 * 10e-6)
     return [
         {"shape": name, "rows": rows, "round": number, "copy": 4e12, "copy after": 4e12, "bytes": size,
-         "left_out": {"gemlite": "not there"}, **seconds}
+         "left_out": {"gemlite": "not there", "marlin": "not there"}, **seconds}
         for name in bench.SHAPES for rows in bench.ROWS for number in range(3)
     ]  # fmt: skip
 

@@ -24,7 +24,7 @@ def same(found: PackedWeight, expected: PackedWeight) -> None:
     for name, tensor in expected.tensors.items():
         other = found.tensors[name]
         assert (other.dtype, other.shape) == (tensor.dtype, tensor.shape), name
-        assert torch.equal(other.view(torch.uint8) if tensor.ndim else other, tensor.view(torch.uint8) if tensor.ndim else tensor)  # fmt: skip
+        assert torch.equal(other.reshape(-1).view(torch.uint8), tensor.reshape(-1).view(torch.uint8)), name
     assert replace(found, **expected.tensors).format == expected.format
 
 
@@ -37,7 +37,9 @@ def test_the_layout_can_be_undone_to_the_bit(form, rows, columns):
     same(restore(prepared), packed)
 
 
-@pytest.mark.parametrize(("form", "to"), [("int8", "int8"), ("int8 g128", "int8"), ("e4m3", "fp8"), ("e4m3 128x128", "fp8 g128")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("form", "to"), [("int8", "int8"), ("int8 g128", "int8"), ("e4m3", "fp8"), ("e4m3 128x128", "fp8 g128")]
+)
 def test_the_layout_for_eight_bit_activations_can_be_undone(form, to):
     packed = weight(form, 131, 300 if "g128" not in form else 384)
     same(restore(lay_out(packed, to)), packed)
@@ -59,22 +61,28 @@ def test_a_row_of_codes_takes_no_more_memory_than_it_did():
         assert prepared.nbytes * 8 / (256 * 4096) < limit, form
 
 
+INT4 = weight("int4 g128", 2, 128)
+ASYMMETRIC = weight("int4 g128 asym", 2, 128)
+NOT_A_NUMBER = torch.full((1, 16), 0xFF, dtype=torch.uint8)
+UNEVEN = torch.tensor([0] * 20 + [1] * 12 + [2] * 16 + [3] * 16, dtype=torch.int32)
+
+
 @pytest.mark.parametrize(
     ("packed", "activations", "reason"),
     [
-        (replace(weight("int4 g128", 2, 128), code="nf4"), "", "nf4 codes"),
-        (replace(weight("int4 g128", 2, 128), offsets=torch.zeros(2, 1)), "", "offsets"),
-        (replace(weight("int4 g128 asym", 2, 128), zero_points=torch.full((2, 1), -1, dtype=torch.int16)), "", "zero points from -1 to -1"),
+        (replace(INT4, code="nf4"), "", "nf4 codes"),
+        (replace(INT4, offsets=torch.zeros(2, 1)), "", "offsets"),
+        (replace(ASYMMETRIC, zero_points=torch.tensor([[-1], [3]]).short()), "", "zero points from -1 to 3"),
         (weight("int4 g24", 2, 96), "", "groups of 24"),
-        (weight("int4 g128", 2, 128), "int8", "int4 g128 weights with int8 activations"),
+        (INT4, "int8", "int4 g128 weights with int8 activations"),
         (weight("int8 g128 asym", 2, 128), "int8", "zero points with int8 activations"),
         (weight("int8 g32", 2, 128), "int8", "groups of 32 with int8 activations"),
         (weight("int8", 2, 128), "int4", "activations 'int4'"),
-        (replace(weight("e4m3", 1, 16), codes=torch.full((1, 16), 0xFF, dtype=torch.uint8)), "", "weights that are NaN or infinite"),
-        (replace(weight("int8", 1, 16), scales=torch.tensor([[float("nan")]]).bfloat16()), "", "scales that are NaN or infinite"),
-        (replace(weight("int4 g16", 1, 64), g_idx=torch.tensor([0] * 20 + [1] * 12 + [2] * 16 + [3] * 16, dtype=torch.int32)), "", "act-order with uneven groups"),
+        (replace(weight("e4m3", 1, 16), codes=NOT_A_NUMBER), "", "weights that are NaN or infinite"),
+        (replace(INT4, scales=INT4.scales * torch.nan), "", "scales that are NaN or infinite"),
+        (replace(weight("int4 g16", 1, 64), g_idx=UNEVEN), "", "act-order with uneven groups"),
     ],
-)  # fmt: skip
+)
 def test_what_the_kernels_do_not_cover_is_left_to_the_twin_with_the_reason(packed, activations, reason):
     assert uncovered(packed, activations) == reason
     prepared = lay_out(packed, activations)
