@@ -16,6 +16,8 @@ BENCHMARKS = {
     "generate": "our step loop against transformers.generate at its best batch size, same tokens",
     "commands": "seconds a user waits: --help, gate over 20,000 stored scores, the dashboard's first page",
     "demo": "the demo's seconds and memory, and its verdicts over evalset seeds",
+    "kernels-gpu": "fused GPU kernels: share of the memory's bandwidth, against torch bf16 and int4, gemlite, Marlin",
+    "static": "every GPU kernel compiled for sm_80, sm_90, sm_100: spills, shared memory, instructions per weight",
     "quantize": "KL of every calibrated method against round-to-nearest on the same grid",
     "kernels-cpu": "the C kernels against torch's int4 operator, bf16 linear and a plain read, two threads",
 }

@@ -22,6 +22,22 @@ GOALS: dict[str, dict[str, str]] = {
         "int8_approves": ">= 19 of 20 evalset seeds",
         "int2_blocks": "20 of 20 evalset seeds",
     },
+    "kernels-gpu": {
+        "int4_8192_bandwidth": ">= 0.75 of the copy bandwidth of the run, 8192 x 8192 int4 g128, 1 to 16 rows",
+        "int4_28672_bandwidth": ">= 0.75 of the copy bandwidth of the run, 28672 x 4096 int4 g128, 1 to 16 rows",
+        "int4_8192_bf16": ">= 3.0x torch bf16, 8192 x 8192 int4 g128, 1 to 16 rows",
+        "int4_28672_bf16": ">= 3.0x torch bf16, 28672 x 4096 int4 g128, 1 to 16 rows",
+        "int4_8192_best": ">= 1.0x the best of torch int4, gemlite, Marlin, 8192 x 8192 int4 g128, 1 to 16 rows",
+        "int4_28672_best": ">= 1.0x the best of torch int4, gemlite, Marlin, 28672 x 4096 int4 g128, 1 to 16 rows",
+        "verify_cost": "time(8 rows) / time(1 row) <= 1.15, both shapes",
+        "invariance_tax": "<= 5 % over the same kernels split as suits the number of rows best",
+    },
+    "static": {
+        "compiles": "every kernel in every configuration, for sm_80, sm_90 and sm_100",
+        "no_spills": "0 instructions that move a register to local memory or back",
+        "shared_memory": "within what the target's blocks may ask for, in bytes",
+        "int4_instructions": "<= 3.6 instructions per int4 weight in the main loop, sm_90, 16 tokens",
+    },
     "quantize": dict.fromkeys(
         (
             "gptq_int4",

@@ -1,0 +1,35 @@
+"""Where the Triton kernels run, and why not elsewhere."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+
+import torch
+
+
+def interpreted() -> bool:
+    """Whether Triton interprets its kernels (on any device, without a GPU, slowly): set before it is imported."""
+    return os.environ.get("TRITON_INTERPRET", "0") == "1"
+
+
+def unavailable(device: torch.device, activations: str = "") -> str:
+    """Why the Triton kernels do not run on `device`, or "" if they do."""
+    if importlib.util.find_spec("triton") is None:
+        return "triton is not installed"
+    if interpreted():
+        return ""
+    if device.type != "cuda" or torch.version.hip:
+        return f"the kernels run on an NVIDIA GPU, not on {device.type}"
+    capability = _capability(device.index or 0)
+    needed = 89 if activations.startswith("fp8") else 80
+    if capability < needed:
+        return f"compute capability {capability / 10}, {activations or 'the kernels'} need {needed / 10}"
+    return ""
+
+
+@functools.cache
+def _capability(index: int) -> int:
+    major, minor = torch.cuda.get_device_capability(index)
+    return 10 * major + minor

@@ -1,0 +1,15 @@
+"""Benchmark `kernels-gpu`: the fused GPU kernels beside torch's and others' (`python -m qualgate_kernels.bench`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from qualgate.bench.shape import described
+from qualgate_kernels import bench
+
+
+def run(quick: bool) -> dict[str, Any]:
+    found = bench.run(quick)
+    result = described("kernels-gpu", rounds=found["rounds"], goals=found["goals"])
+    result["versions"] |= found["versions"]
+    return result | {key: found[key] for key in ("device", "checks", "configuration_table")}

@@ -1,0 +1,49 @@
+"""Benchmark `static`: every shipped GPU kernel compiled for GPUs that are not there, its machine code read."""
+
+from __future__ import annotations
+
+import importlib.util
+import multiprocessing
+import os
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+from qualgate.bench.shape import GOALS, described, goal
+
+
+def run(quick: bool) -> dict[str, Any]:
+    """quick: one or two configurations a kernel. The whole table takes some minutes of every core."""
+    reason = "triton is not installed" if importlib.util.find_spec("triton") is None else ""
+    if os.environ.get("TRITON_INTERPRET", "0") == "1":
+        reason = "TRITON_INTERPRET is set: Triton cannot compile"
+    if reason:
+        return described(
+            "static",
+            rounds=[],
+            goals=[goal("static", id, None, met=None, unmet_because=reason) for id in GOALS["static"]],
+        )
+    from qualgate_kernels import static_gate
+
+    cores = len(os.sched_getaffinity(0))
+    with ProcessPoolExecutor(cores, multiprocessing.get_context("spawn")) as pool:
+        count = sum(1 for _ in static_gate.entries(quick=quick))
+        jobs = [(quick, number, target) for number in range(count) for target in static_gate.TARGETS]
+        readings = [reading for reading in pool.map(static_gate.read_numbered, jobs) if reading is not None]
+    rounds = [static_gate.as_row(reading) for reading in readings]
+    int4 = [row["per_weight"] for row in rounds if row["counts"]]
+
+    def row(id: str, measured: Any, fault: str, spread: Any = None) -> dict[str, Any]:
+        return goal(
+            "static", id, measured, spread=spread, met=not any(fault in said for r in rounds for said in r["faults"])
+        )
+
+    return described(
+        "static",
+        rounds=rounds,
+        goals=[
+            row("compiles", sum(not r["failed"] for r in rounds), "does not compile"),
+            row("no_spills", max((r["spills"] for r in rounds), default=None), "spills"),
+            row("shared_memory", max((r["shared"] for r in rounds), default=None), "shared memory"),
+            row("int4_instructions", max(int4), "instructions per weight", [min(int4), max(int4)]),
+        ],
+    )

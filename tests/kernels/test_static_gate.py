@@ -1,0 +1,64 @@
+"""The machine code of the GPU kernels, with no GPU: one or two configurations a kernel and target."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("triton")
+
+READ = """
+import json, sys
+from qualgate_kernels import static_gate as gate
+found = [gate.as_row(gate.read(entry, target)) for entry in gate.entries(quick=True)
+         for target in gate.TARGETS if gate.covered(entry, target)]
+print(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module")
+def readings() -> list[dict]:
+    """In a process where Triton compiles, which it does not beside its interpreter."""
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    done = subprocess.run([sys.executable, "-c", READ], capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_every_kernel_compiles_for_every_target_within_its_budget(readings):
+    assert [row["faults"] for row in readings if row["faults"]] == []
+    from qualgate_kernels import static_gate
+
+    kernels = {entry.kernel.fn.__name__ for entry in static_gate.entries(quick=True)}
+    assert kernels == {name for name in dir(static_gate.gemm) if name.endswith("_kernel")}
+    assert {row["target"] for row in readings} == set(static_gate.TARGETS)
+
+
+def test_an_int4_weight_takes_no_more_than_its_share_of_instructions(readings):
+    [counted] = [row for row in readings if row["counts"]]
+    assert 1 < counted["per_weight"] <= 3.6
+    assert counted["products"] == "HGMMA"  # the weight goes to the tensor core from registers, not a warp at a time
+
+
+def test_a_loop_is_found_in_a_listing_and_its_spills_are_counted():
+    from qualgate_kernels.static_gate import hot_loop
+
+    listing = """
+        /*0000*/                   S2R R0, SR_TID.X ;
+.L_x_1:
+        /*0010*/                   LDS R4, [R0] ;
+        /*0020*/                   HGMMA.64x16x16.F32 R8, R4, gdesc[UR4], R8 ;
+.L_x_2:
+        /*0030*/              @!P0 BRA `(.L_x_2) ;
+        /*0040*/               @P1 BRA `(.L_x_1) ;
+        /*0050*/                   STL [R1], R2 ;
+        /*0060*/                   EXIT ;
+"""
+    instructions, loop = hot_loop(listing)
+    assert len(instructions) == 7
+    assert [line.split()[0] for line in loop] == ["LDS", "HGMMA.64x16x16.F32", "@!P0", "@P1"]
+    assert hot_loop("        /*0000*/                   EXIT ;") == (["EXIT"], [])
