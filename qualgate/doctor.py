@@ -71,9 +71,18 @@ def _device() -> Finding:
 
 
 def _kernels() -> Finding:
+    import torch
+
     from qualgate_kernels import cpu
+    from qualgate_kernels.availability import unavailable
 
     found = cpu.available()
+    if torch.cuda.is_available():
+        missing = unavailable(torch.device("cuda"))
+        detail = (
+            f"torch twin on the GPU: {missing}. pip install 'qualgate[kernels]'" if missing else "Triton on the GPU"
+        )
+        return Finding(what="kernels", ok=not missing, optional=True, detail=f"{detail}; C on the CPU: {found}")
     if cpu.path():
         return Finding(what="kernels", ok=True, detail=f"C on the CPU: {found}; nf4 is left to the torch twin")
     return Finding(

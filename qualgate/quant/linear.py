@@ -13,6 +13,14 @@ from qualgate_kernels.dispatch import Fused, fuse
 from qualgate_kernels.packed import TENSORS, PackedWeight
 
 
+# Roundings that a fused kernel may do itself, by the kernels' name for them.
+KERNELS_ROUND = {
+    PER_TOKEN["int8"]: "int8",
+    PER_TOKEN["fp8"]: "fp8",
+    Rounding(code="e4m3", bits=8, group_size=128): "fp8 g128",
+}
+
+
 class QuantizedLinear(nn.Module):
     """y = x @ W.T + bias: only what is packed is held in memory.
 
@@ -38,7 +46,7 @@ class QuantizedLinear(nn.Module):
 
         Returns the kernel's name, or "torch twin: " and why there is none; then nothing changes.
         """
-        found = fuse(self.packed, int8_tokens=self.activations == PER_TOKEN["int8"])
+        found = fuse(self.packed, KERNELS_ROUND.get(self.activations, ""))
         if isinstance(found, str):
             return f"torch twin: {found}"
         self._fused = found

@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from qualgate_kernels import configs
+from qualgate_kernels import configs, dispatch
 from qualgate_kernels.dequantize import dequantize_torch
 from qualgate_kernels.linear import matmul, matmul_torch, prepare
 from qualgate_kernels.packed import PackedWeight, pack_codes
@@ -171,6 +171,18 @@ def test_each_kernel_says_when_it_is_launched():
     matmul(activations(1, 256), lay_out(weight("int8", 2, 256), "int8", splits=2))
     launch.LAUNCHES.remove(seen.append)
     assert seen == ["round_tokens_kernel", "eight_bit_kernel", "reduce_kernel"]
+
+
+def test_dispatch_lays_a_weight_out_and_keeps_nothing_else():
+    packed, x = weight("int8", 33, 200), activations(3, 200)
+    found = dispatch._on_gpu(packed, "int8")
+    assert isinstance(found, dispatch.Fused)
+    assert (found.kernel, found.rounds) == ("triton int8", True)
+    assert torch.equal(found.multiply(x), matmul(x, lay_out(packed, "int8")))
+    floats = dispatch._on_gpu(weight("int4 g32", 5, 96), "int8")  # no kernel rounds for these: rounded before
+    assert isinstance(floats, dispatch.Fused)
+    assert (floats.kernel, floats.rounds) == ("triton", False)
+    assert dispatch._on_gpu(replace(packed, offsets=packed.scales), "") == "offsets"
 
 
 def test_a_weight_on_a_device_with_kernels_is_laid_out_and_one_they_do_not_cover_goes_to_the_twin():

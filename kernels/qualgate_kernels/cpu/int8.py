@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
+from qualgate_kernels.activations import round_tokens_torch
 from qualgate_kernels.cpu.layout import BLOCK, Unsupported
 from qualgate_kernels.cpu.library import Library, check, load
 from qualgate_kernels.dequantize import scales_float
@@ -28,10 +29,9 @@ class PreparedInt8:
 
 
 def round_rows(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """x [M, K] → int8 codes and float32 scales [M]: absmax / 127.5 a row, as compressed-tensors rounds tokens."""
-    scale = x.float().abs().amax(-1, keepdim=True) / 127.5
-    steps = x.float() / torch.where(scale == 0, torch.ones_like(scale), scale)
-    return steps.round_().clamp_(-128, 127).to(torch.int8), scale.squeeze(-1)
+    """x [M, K] → int8 codes and float32 scales [M]."""
+    codes, scales = round_tokens_torch(x, "int8")
+    return codes, scales.squeeze(-1)
 
 
 def prepare_int8(packed: PackedWeight) -> PreparedInt8:
