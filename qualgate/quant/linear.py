@@ -12,7 +12,6 @@ from qualgate_kernels.dequantize import dequantize_torch
 from qualgate_kernels.dispatch import Fused, fuse
 from qualgate_kernels.packed import TENSORS, PackedWeight
 
-
 # Roundings that a fused kernel may do itself, by the kernels' name for them.
 KERNELS_ROUND = {
     PER_TOKEN["int8"]: "int8",
