@@ -22,14 +22,15 @@ def unavailable(device: torch.device, activations: str = "") -> str:
         return ""
     if device.type != "cuda" or torch.version.hip:
         return f"the kernels run on an NVIDIA GPU, not on {device.type}"
-    capability = _capability(device.index or 0)
+    found = capability(device.index or 0)
     needed = 89 if activations.startswith("fp8") else 80
-    if capability < needed:
-        return f"compute capability {capability / 10}, {activations or 'the kernels'} need {needed / 10}"
+    if found < needed:
+        return f"compute capability {found / 10}, {activations or 'the kernels'} need {needed / 10}"
     return ""
 
 
 @functools.cache
-def _capability(index: int) -> int:
+def capability(index: int) -> int:
+    """Compute capability of GPU `index`, 90 for 9.0."""
     major, minor = torch.cuda.get_device_capability(index)
     return 10 * major + minor

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-SIDE_BY_SIDE = (
-    32  # tokens: up to here the splits run side by side and a second kernel adds them; beyond, one block walks them
-)
+SIDE_BY_SIDE = 32  # tokens up to which splits run side by side and a second kernel adds them; else one block walks all
 STREAMING_MULTIPROCESSORS = 132  # H100, H200; on others the same split is merely less well filled
 LARGEST_SPLIT = 8
 SHARED, SHARED_WIDE = 84 * 1024, 100 * 1024  # bytes of stages in flight; a wide tile has an SM to itself

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import triton.language as tl
 
-from qualgate_kernels import configs, gemm
+from qualgate_kernels import availability, configs, gemm
 from qualgate_kernels.activations import GROUP, HALF
 from qualgate_kernels.availability import interpreted
 from qualgate_kernels.planes import WORDS_AND_PLANES, Prepared
@@ -168,14 +168,21 @@ def round_constants(prepared: Prepared) -> dict[str, Any]:
     }
 
 
-def options(tile: configs.Tile | None) -> dict[str, Any]:
-    """What the compiler is told. No contraction: a fused multiply-add rounds once where two steps round twice, and the
-    ways to one result must round alike."""
-    chosen = {"num_warps": tile.warps, "num_stages": tile.stages} if tile else {"num_warps": 4}
+def options(tile: configs.Tile | None, capability: int) -> dict[str, Any]:
+    """What the compiler is told for compute capability `capability` (90 = 9.0).
+
+    No contraction: a fused multiply-add rounds once where two steps round twice, and the ways to one result must round
+    alike. On sm_100 the assembler would rather spill than take the registers there are, so it is told their number.
+    """
+    chosen: dict[str, Any] = {"num_warps": tile.warps, "num_stages": tile.stages} if tile else {"num_warps": 4}
+    if tile and capability >= 100:
+        chosen["maxnreg"] = 255
     return {**chosen, "enable_fp_fusion": False}
 
 
 def _launch(kernel: Any, grid: tuple[int, ...], tile: configs.Tile | None, *arguments: Any, **constants: Any) -> None:
     for seen in LAUNCHES:
         seen(kernel.fn.__name__)
-    kernel[grid](*arguments, **constants, **options(tile))
+    device = arguments[0].device
+    capability = availability.capability(device.index or 0) if device.type == "cuda" else 0
+    kernel[grid](*arguments, **constants, **options(tile, capability))

@@ -43,7 +43,6 @@ class Entry:
     kernel: Any
     signature: dict[str, str]
     constants: dict[str, Any]
-    options: dict[str, Any]
     tile: configs.Tile | None = None
     weights_a_block: int = 0  # of one thread block in one turn of the loop
     int4: bool = False
@@ -91,7 +90,7 @@ def entries(*, quick: bool = False) -> Iterator[Entry]:
     yield Entry(
         "three terms of float32", gemm.terms_kernel,
         {"x": "*fp32", "out": "*bf16", "M": "i32", "K": "i32", "x_stride": "i32"},
-        {"BLOCK": launch.ROUND_BLOCK}, launch.options(None),
+        {"BLOCK": launch.ROUND_BLOCK},
     )  # fmt: skip
 
 
@@ -109,7 +108,7 @@ def _weight_only(name: str, prepared: Prepared, dtype: torch.dtype, tokens: int)
     }  # fmt: skip
     like = prepared.like
     return Entry(
-        name, gemm.weight_only_kernel, signature, constants, launch.options(tile), tile,
+        name, gemm.weight_only_kernel, signature, constants, tile,
         tile.rows * prepared.block_k, like.code == "int" and like.bits == 4 and tokens == 16 and terms == 1
         and prepared.group_size >= 128,
     )  # fmt: skip
@@ -126,9 +125,7 @@ def _eight_bit(name: str, prepared: Prepared, tokens: int) -> Entry:
         "bias": "*bf16", "out": ("*i32" if exact else "*fp32") if partial else "*bf16",
         **dict.fromkeys(("M", "N", "padded_k", "token_groups", "padded_n", "blocks", "per_split"), "i32"),
     }  # fmt: skip
-    return Entry(
-        name, gemm.eight_bit_kernel, signature, constants, launch.options(tile), tile, tile.rows * prepared.block_k
-    )
+    return Entry(name, gemm.eight_bit_kernel, signature, constants, tile, tile.rows * prepared.block_k)
 
 
 def _round(name: str, prepared: Prepared) -> Entry:
@@ -137,7 +134,7 @@ def _round(name: str, prepared: Prepared) -> Entry:
         "x": "*bf16", "codes": f"*{codes}", "scales": "*fp32",
         **dict.fromkeys(("K", "padded_k", "x_stride", "groups"), "i32"),
     }  # fmt: skip
-    return Entry(name, gemm.round_tokens_kernel, signature, launch.round_constants(prepared), launch.options(None))
+    return Entry(name, gemm.round_tokens_kernel, signature, launch.round_constants(prepared))
 
 
 def _reduce(name: str, prepared: Prepared, partials: str) -> Entry:
@@ -146,7 +143,7 @@ def _reduce(name: str, prepared: Prepared, partials: str) -> Entry:
         "M": "i32", "N": "i32", "padded_n": "i32",
     }  # fmt: skip
     constants = launch.reduce_constants(prepared, bias=True)
-    return Entry(name, gemm.reduce_kernel, signature, constants, launch.options(None))
+    return Entry(name, gemm.reduce_kernel, signature, constants)
 
 
 def covered(entry: Entry, target: int) -> bool:
@@ -169,7 +166,7 @@ def compiled(entry: Entry, target: int) -> Any:
         if kind.startswith("*") or name in DIVISIBLE
     }
     source = ASTSource(entry.kernel, signature, constexprs=entry.constants, attrs=attributes)
-    return triton.compile(source, target=GPUTarget("cuda", target, 32), options=entry.options)
+    return triton.compile(source, target=GPUTarget("cuda", target, 32), options=launch.options(entry.tile, target))
 
 
 def read(entry: Entry, target: int) -> Reading:
