@@ -35,22 +35,25 @@ class Tile:
 
 
 TILES = {
-    2: Tile(rows=128, tokens=256, width=64, slice=32, group=16, warps=8, stages=3),  # bytes of an operand
+    2: Tile(rows=128, tokens=128, width=32, slice=32, group=16, warps=8, stages=4),  # bytes of an operand
     4: Tile(rows=64, tokens=64, width=32, slice=32, group=16, warps=4, stages=2),
 }
 
 
 @triton.jit
-def _logits(hidden, weight, bias, rows, row_ok, tokens, token_ok, D, BIAS: tl.constexpr, WIDTH: tl.constexpr):
+def _logits(hidden, weight, bias, rows, row_ok, tokens, token_ok, D, BIAS: tl.constexpr, EVEN: tl.constexpr, WIDTH: tl.constexpr):
     """float32 [rows, tokens]: one sum over the width, in order."""
     columns = tl.arange(0, WIDTH)
     x_at = hidden + rows.to(tl.int64)[:, None] * D + columns[None, :]
     w_at = weight + tokens.to(tl.int64)[None, :] * D + columns[:, None]
     total = tl.zeros([rows.shape[0], tokens.shape[0]], tl.float32)
     for k in range(0, D, WIDTH):
-        inside = columns < D - k
-        x = tl.load(x_at + k, mask=row_ok[:, None] & inside[None, :], other=0.0)
-        w = tl.load(w_at + k, mask=token_ok[None, :] & inside[:, None], other=0.0)
+        x_ok, w_ok = row_ok[:, None], token_ok[None, :]
+        if not EVEN:
+            inside = columns < D - k
+            x_ok, w_ok = x_ok & inside[None, :], w_ok & inside[:, None]
+        x = tl.load(x_at + k, mask=x_ok, other=0.0)
+        w = tl.load(w_at + k, mask=w_ok, other=0.0)
         total = tl.dot(x, w, total, input_precision="ieee")
     if BIAS:
         total += tl.load(bias + tokens, mask=token_ok, other=0.0)[None, :]
@@ -84,7 +87,7 @@ def _best_two(x, tokens):
 def drift_kernel(
     p_hidden, p_weight, p_bias, q_hidden, q_weight, q_bias, labels, cases, positions, seed, inverse_temperature,
     scratch, numbers, ids, N, V, PD, QD, row_blocks, parts, per_part,
-    P_BIAS: tl.constexpr, Q_BIAS: tl.constexpr, LABELS: tl.constexpr, NOISE: tl.constexpr,
+    P_BIAS: tl.constexpr, Q_BIAS: tl.constexpr, LABELS: tl.constexpr, NOISE: tl.constexpr, EVEN: tl.constexpr,
     ROWS: tl.constexpr, TOKENS: tl.constexpr, WIDTH: tl.constexpr, SLICE: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
     """numbers float64 [7, parts, 2, N], ids int32 [2, parts, 2, N]: the running sums of each part;
@@ -92,8 +95,10 @@ def drift_kernel(
     program = tl.program_id(0)
     p_scratch = scratch + program.to(tl.int64) * (2 * ROWS * TOKENS)
     q_scratch = p_scratch + ROWS * TOKENS
-    in_tile = tl.arange(0, ROWS)[:, None] * TOKENS + tl.arange(0, TOKENS)[None, :]
-    in_slice = tl.arange(0, ROWS)[:, None] * TOKENS + tl.arange(0, SLICE)[None, :]
+    # In 64 bits, so that the compiler sees one address and constant distances instead of 128 addresses.
+    lines = tl.arange(0, ROWS).to(tl.int64)[:, None] * TOKENS
+    in_tile = lines + tl.arange(0, TOKENS).to(tl.int64)[None, :]
+    in_slice = lines + tl.arange(0, SLICE).to(tl.int64)[None, :]
     field = parts.to(tl.int64) * 2 * N  # numbers from one field to the next
     for item in range(program, row_blocks * parts, tl.num_programs(0)):
         group = item // (GROUP * parts)
@@ -107,10 +112,10 @@ def drift_kernel(
         for tile in range(part * per_part, tl.minimum((part + 1) * per_part, tl.cdiv(V, TOKENS))):
             tokens = tile * TOKENS + tl.arange(0, TOKENS)
             token_ok = tokens < V
-            made = _logits(p_hidden, p_weight, p_bias, rows, row_ok, tokens, token_ok, PD, P_BIAS, WIDTH)
-            tl.store(p_scratch + in_tile, tl.where(token_ok[None, :], made, -1e30))
-            made = _logits(q_hidden, q_weight, q_bias, rows, row_ok, tokens, token_ok, QD, Q_BIAS, WIDTH)
-            tl.store(q_scratch + in_tile, tl.where(token_ok[None, :], made, -1e30))
+            made = _logits(p_hidden, p_weight, p_bias, rows, row_ok, tokens, token_ok, PD, P_BIAS, EVEN, WIDTH)
+            tl.store(p_scratch + in_tile, made)
+            made = _logits(q_hidden, q_weight, q_bias, rows, row_ok, tokens, token_ok, QD, Q_BIAS, EVEN, WIDTH)
+            tl.store(q_scratch + in_tile, made)
             tl.debug_barrier()
             known = row_ok & (tile > part * per_part)
             p_best = tl.load(numbers + p_at, mask=known, other=-1e30).to(tl.float32)
@@ -126,9 +131,9 @@ def drift_kernel(
             p_top = tl.load(ids + p_at, mask=known, other=-1)
             q_top = tl.load(ids + q_at, mask=known, other=-1)
             for start in range(0, TOKENS, SLICE):
-                lp = tl.load(p_scratch + in_slice + start)
-                lq = tl.load(q_scratch + in_slice + start)
                 here = tile * TOKENS + start + tl.arange(0, SLICE)
+                lp = tl.where(here[None, :] < V, tl.load(p_scratch + in_slice + start), -1e30)
+                lq = tl.where(here[None, :] < V, tl.load(q_scratch + in_slice + start), -1e30)
                 p_high, p_first, p_next = _best_two(lp, here)
                 q_high, q_first, q_next = _best_two(lq, here)
                 p_second = tl.where(p_high > p_best, tl.maximum(p_best, p_next), tl.maximum(p_second, p_high))
@@ -181,13 +186,11 @@ def drift_kernel(
                 case = tl.load(cases + rows, mask=row_ok, other=0)
                 for start in range(0, TOKENS, SLICE):
                     here = tile * TOKENS + start + tl.arange(0, SLICE)
-                    noise = _gumbel(here, position, case, seed)
-                    p_high, p_first, _ = _best_two(
-                        tl.load(p_scratch + in_slice + start) * inverse_temperature + noise, here
-                    )
-                    q_high, q_first, _ = _best_two(
-                        tl.load(q_scratch + in_slice + start) * inverse_temperature + noise, here
-                    )
+                    noise = tl.where(here[None, :] < V, _gumbel(here, position, case, seed), -1e30)
+                    lp = tl.load(p_scratch + in_slice + start) * inverse_temperature + noise
+                    lq = tl.load(q_scratch + in_slice + start) * inverse_temperature + noise
+                    p_high, p_first, _ = _best_two(lp, here)
+                    q_high, q_first, _ = _best_two(lq, here)
                     p_sample = tl.where(p_high > p_most, p_first, p_sample)
                     q_sample = tl.where(q_high > q_most, q_first, q_sample)
                     p_most, q_most = tl.maximum(p_most, p_high), tl.maximum(q_most, q_high)
@@ -248,6 +251,7 @@ def constants(p: Head, q: Head, labels: torch.Tensor | None, noise: Noise | None
     return {
         "P_BIAS": p.bias is not None, "Q_BIAS": q.bias is not None,
         "LABELS": labels is not None, "NOISE": noise is not None,
+        "EVEN": p.hidden.shape[1] % tile.width == 0 and q.hidden.shape[1] % tile.width == 0,
         "ROWS": tile.rows, "TOKENS": tile.tokens, "WIDTH": tile.width, "SLICE": tile.slice, "GROUP": tile.group,
     }  # fmt: skip
 

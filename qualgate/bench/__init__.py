@@ -17,6 +17,7 @@ BENCHMARKS = {
     "commands": "seconds a user waits: --help, gate over 20,000 stored scores, the dashboard's first page",
     "demo": "the demo's seconds and memory, and its verdicts over evalset seeds",
     "quantize": "KL of every calibrated method against round-to-nearest on the same grid",
+    "drift": "two models' distributions compared without logits, against full logits through transformers",
 }
 
 
