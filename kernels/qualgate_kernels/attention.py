@@ -136,7 +136,9 @@ def write(cache: QuantizedCache, start: torch.Tensor, keys: torch.Tensor, values
     keep(_codes(scaled(values, cache.value_scales), cache.format), cache.values)
 
 
-def attend(query: torch.Tensor, cache: QuantizedCache, start: torch.Tensor, *, scale: float | None = None) -> torch.Tensor:
+def attend(
+    query: torch.Tensor, cache: QuantizedCache, start: torch.Tensor, *, scale: float | None = None
+) -> torch.Tensor:
     """Causal attention of new rows to all written up to and with themselves.
 
     query: [batch, query_heads, rows, head_dim], query_heads a multiple of the cache's; row r stands at start + r
@@ -171,7 +173,9 @@ def _attend(query: torch.Tensor, cache: QuantizedCache, start: torch.Tensor, sca
     if cache.key_channel_scales is not None:
         packed = (packed.float() * cache.key_channel_scales[:, None, None, :]).to(dtype)
     packed = packed.reshape(batch, heads, rows * group, dim).float()
-    packed = torch.nn.functional.pad(packed, (0, 0, 0, packs * PACK - rows * group)).view(batch, heads, packs, PACK, dim)
+    packed = torch.nn.functional.pad(packed, (0, 0, 0, packs * PACK - rows * group)).view(
+        batch, heads, packs, PACK, dim
+    )
     place = torch.arange(packs * PACK, device=query.device).view(packs, PACK) // group
     limit = start[:, None, None] + place.clamp(max=rows - 1)  # the last position a row sees: [batch, packs, PACK]
     state = None
@@ -195,7 +199,6 @@ def _tile(
     before: State | None,
 ) -> State:  # fmt: skip
     """`before` and TILE more positions. A row that sees none of them stays as it was, to the bit."""
-    batch, heads, packs, pack, dim = query.shape
     here = slice(tile, tile + TILE)
     keys = _numbers(cache.keys[:, :, here], cache.format)
     values = (_numbers(cache.values[:, :, here], cache.format) * cache.value_scales[:, :, here, None]).to(dtype).float()
@@ -275,4 +278,6 @@ def _check_start(cache: QuantizedCache, start: torch.Tensor, rows: int) -> None:
             f"got {start.dtype} {list(start.shape)} on {start.device}"
         )
     if not 0 <= int(start.min()) <= int(start.max()) <= cache.capacity - rows:
-        raise ValueError(f"start: expected 0 to {cache.capacity - rows} ({cache.capacity} positions), got {start.tolist()}")
+        raise ValueError(
+            f"start: expected 0 to {cache.capacity - rows} ({cache.capacity} positions), got {start.tolist()}"
+        )

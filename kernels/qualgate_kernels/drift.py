@@ -4,7 +4,8 @@ Logits exist a tile of the vocabulary at a time and are never kept: the memory t
 fixed workspace, whatever the vocabulary and the number of rows. A row's result does not depend on the other rows.
 With running sums of e = exp(l - best), and d = (lp - best_p) - (lq - best_q):
 
-    KL(P || Q) = sum(e_p d) / sum(e_p) - (log sum(e_p) - log sum(e_q))        entropy = log sum(e) - sum(e (l - best)) / sum(e)
+    KL(P || Q) = sum(e_p d) / sum(e_p) - (log sum(e_p) - log sum(e_q))
+    entropy = log sum(e) - sum(e (l - best)) / sum(e)
 
 `drift_torch` is the specification. `drift` runs it, or the C kernel (cpu/drift.c) or the Triton kernel (drift_gpu.py)
 where they can run: same logits up to float32 rounding, sums within a tile in float32, across tiles in float64.

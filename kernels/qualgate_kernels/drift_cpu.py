@@ -38,7 +38,7 @@ class Library:
 
     def drift(
         self, p: Head, q: Head, labels: torch.Tensor | None, noise: Noise | None, threads: int
-    ) -> dict[str, torch.Tensor | None]:
+    ) -> dict[str, Any]:
         """The fields of a Drift. Rows are shared among threads; each has a workspace of its own."""
         rows, each = p.hidden.shape[0], len(FLOATS) + len(TOKENS)
         found = torch.empty(rows, each, 2, dtype=torch.float64)
@@ -66,7 +66,7 @@ class Library:
             raise RuntimeError(f"drift kernel: {ERRORS.get(max(codes), max(codes))}")
         columns = {name: found[:, i].T.contiguous() for i, name in enumerate(FLOATS)}
         columns |= {name: found[:, len(FLOATS) + i].T.contiguous().view(torch.int64) for i, name in enumerate(TOKENS)}
-        absent: dict[str, Any] = {"logprob": None} if labels is None else {}
+        absent = {"logprob": None} if labels is None else {}
         return columns | absent | ({"sample": None} if noise is None else {})
 
 

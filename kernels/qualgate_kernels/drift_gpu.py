@@ -6,6 +6,8 @@ program's own (float32, in the L2 cache), and reduced from there in slices. Part
 merged in order, in float64: a row's bits do not depend on the other rows or on the number of programs.
 """
 
+# pyright: reportCallIssue=false, reportGeneralTypeIssues=false, reportArgumentType=false
+# Triton's decorator keeps the signature, but a kernel is launched with other arguments than its own.
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -20,7 +22,7 @@ from qualgate_kernels.gumbel import Noise
 
 PARTS = 16  # of the vocabulary
 ROWS_AT_ONCE = 8192  # rows of one launch: bounds the running sums to 18 MB
-NUMBERS = ("best", "second", "total", "own", "other", "said", "most")  # the order of the kernel's running sums
+NUMBERS = ("best", "second", "total", "own", "other", "top", "said", "most", "sample")  # of a row, side by side
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +43,9 @@ TILES = {
 
 
 @triton.jit
-def _logits(hidden, weight, bias, rows, row_ok, tokens, token_ok, D, BIAS: tl.constexpr, EVEN: tl.constexpr, WIDTH: tl.constexpr):
+def _logits(
+    hidden, weight, bias, rows, row_ok, tokens, token_ok, D, BIAS: tl.constexpr, EVEN: tl.constexpr, WIDTH: tl.constexpr
+):
     """float32 [rows, tokens]: one sum over the width, in order."""
     columns = tl.arange(0, WIDTH)
     x_at = hidden + rows.to(tl.int64)[:, None] * D + columns[None, :]
@@ -83,23 +87,18 @@ def _best_two(x, tokens):
     return highest, tl.min(tokens, axis=0) + place, tl.max(tl.where(here, -1e30, x), axis=1)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["N", "row_blocks"])  # one machine code, whatever the rows
 def drift_kernel(
     p_hidden, p_weight, p_bias, q_hidden, q_weight, q_bias, labels, cases, positions, seed, inverse_temperature,
-    scratch, numbers, ids, N, V, PD, QD, row_blocks, parts, per_part,
+    scratch, numbers, N, V, PD, QD, row_blocks, parts, per_part,
     P_BIAS: tl.constexpr, Q_BIAS: tl.constexpr, LABELS: tl.constexpr, NOISE: tl.constexpr, EVEN: tl.constexpr,
     ROWS: tl.constexpr, TOKENS: tl.constexpr, WIDTH: tl.constexpr, SLICE: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
-    """numbers float64 [7, parts, 2, N], ids int32 [2, parts, 2, N]: the running sums of each part;
-    scratch float32 [programs, 2, ROWS, TOKENS]; per_part: tiles in a part."""
+    """numbers float64 [parts, 2, N, 9]: the running sums of each part, side by side for one address a row;
+    scratch float32 [programs, 2, 2, ROWS, TOKENS]; per_part: tiles in a part."""
     program = tl.program_id(0)
-    p_scratch = scratch + program.to(tl.int64) * (2 * ROWS * TOKENS)
-    q_scratch = p_scratch + ROWS * TOKENS
-    # In 64 bits, so that the compiler sees one address and constant distances instead of 128 addresses.
-    lines = tl.arange(0, ROWS).to(tl.int64)[:, None] * TOKENS
-    in_tile = lines + tl.arange(0, TOKENS).to(tl.int64)[None, :]
-    in_slice = lines + tl.arange(0, SLICE).to(tl.int64)[None, :]
-    field = parts.to(tl.int64) * 2 * N  # numbers from one field to the next
+    in_tile = tl.arange(0, ROWS)[:, None] * TOKENS + tl.arange(0, TOKENS)[None, :]
+    in_slice = tl.arange(0, ROWS)[:, None] * TOKENS + tl.arange(0, SLICE)[None, :]
     for item in range(program, row_blocks * parts, tl.num_programs(0)):
         group = item // (GROUP * parts)
         height = tl.minimum(row_blocks - group * GROUP, GROUP)
@@ -107,9 +106,11 @@ def drift_kernel(
         rows = (group * GROUP + inside % height) * ROWS + tl.arange(0, ROWS)
         part = inside // height
         row_ok = rows < N
-        p_at = part.to(tl.int64) * 2 * N + rows
-        q_at = p_at + N
+        p_at = numbers + (part.to(tl.int64) * 2 * N + rows) * 9
+        q_at = p_at + N * 9
         for tile in range(part * per_part, tl.minimum((part + 1) * per_part, tl.cdiv(V, TOKENS))):
+            p_scratch = scratch + (program.to(tl.int64) * 2 + tile % 2) * (2 * ROWS * TOKENS)  # two in turn
+            q_scratch = p_scratch + ROWS * TOKENS
             tokens = tile * TOKENS + tl.arange(0, TOKENS)
             token_ok = tokens < V
             made = _logits(p_hidden, p_weight, p_bias, rows, row_ok, tokens, token_ok, PD, P_BIAS, EVEN, WIDTH)
@@ -118,18 +119,18 @@ def drift_kernel(
             tl.store(q_scratch + in_tile, made)
             tl.debug_barrier()
             known = row_ok & (tile > part * per_part)
-            p_best = tl.load(numbers + p_at, mask=known, other=-1e30).to(tl.float32)
-            q_best = tl.load(numbers + q_at, mask=known, other=-1e30).to(tl.float32)
-            p_second = tl.load(numbers + field + p_at, mask=known, other=-1e30).to(tl.float32)
-            q_second = tl.load(numbers + field + q_at, mask=known, other=-1e30).to(tl.float32)
-            p_total = tl.load(numbers + 2 * field + p_at, mask=known, other=0.0)
-            q_total = tl.load(numbers + 2 * field + q_at, mask=known, other=0.0)
-            p_own = tl.load(numbers + 3 * field + p_at, mask=known, other=0.0)
-            q_own = tl.load(numbers + 3 * field + q_at, mask=known, other=0.0)
-            p_other = tl.load(numbers + 4 * field + p_at, mask=known, other=0.0)
-            q_other = tl.load(numbers + 4 * field + q_at, mask=known, other=0.0)
-            p_top = tl.load(ids + p_at, mask=known, other=-1)
-            q_top = tl.load(ids + q_at, mask=known, other=-1)
+            p_best = tl.load(p_at, mask=known, other=-1e30).to(tl.float32)
+            q_best = tl.load(q_at, mask=known, other=-1e30).to(tl.float32)
+            p_second = tl.load(p_at + 1, mask=known, other=-1e30).to(tl.float32)
+            q_second = tl.load(q_at + 1, mask=known, other=-1e30).to(tl.float32)
+            p_total = tl.load(p_at + 2, mask=known, other=0.0)
+            q_total = tl.load(q_at + 2, mask=known, other=0.0)
+            p_own = tl.load(p_at + 3, mask=known, other=0.0)
+            q_own = tl.load(q_at + 3, mask=known, other=0.0)
+            p_other = tl.load(p_at + 4, mask=known, other=0.0)
+            q_other = tl.load(q_at + 4, mask=known, other=0.0)
+            p_top = tl.load(p_at + 5, mask=known, other=-1.0).to(tl.int32)
+            q_top = tl.load(q_at + 5, mask=known, other=-1.0).to(tl.int32)
             for start in range(0, TOKENS, SLICE):
                 here = tile * TOKENS + start + tl.arange(0, SLICE)
                 lp = tl.where(here[None, :] < V, tl.load(p_scratch + in_slice + start), -1e30)
@@ -143,8 +144,8 @@ def drift_kernel(
                 p_new, q_new = tl.maximum(p_best, p_high), tl.maximum(q_best, q_high)
                 p_shift = p_best.to(tl.float64) - p_new
                 q_shift = q_best.to(tl.float64) - q_new
-                p_factor = tl.exp((p_best - p_new)).to(tl.float64)
-                q_factor = tl.exp((q_best - q_new)).to(tl.float64)
+                p_factor = tl.exp(p_best - p_new).to(tl.float64)
+                q_factor = tl.exp(q_best - q_new).to(tl.float64)
                 p_other = p_factor * (p_other + p_total * (p_shift - q_shift))
                 q_other = q_factor * (q_other + q_total * (q_shift - p_shift))
                 p_own = p_factor * (p_own + p_total * p_shift)
@@ -159,29 +160,29 @@ def drift_kernel(
                 p_other += tl.sum(ea * d, axis=1).to(tl.float64)
                 q_other -= tl.sum(eb * d, axis=1).to(tl.float64)
                 p_best, q_best = p_new, q_new
-            tl.store(numbers + p_at, p_best.to(tl.float64), mask=row_ok)
-            tl.store(numbers + q_at, q_best.to(tl.float64), mask=row_ok)
-            tl.store(numbers + field + p_at, p_second.to(tl.float64), mask=row_ok)
-            tl.store(numbers + field + q_at, q_second.to(tl.float64), mask=row_ok)
-            tl.store(numbers + 2 * field + p_at, p_total, mask=row_ok)
-            tl.store(numbers + 2 * field + q_at, q_total, mask=row_ok)
-            tl.store(numbers + 3 * field + p_at, p_own, mask=row_ok)
-            tl.store(numbers + 3 * field + q_at, q_own, mask=row_ok)
-            tl.store(numbers + 4 * field + p_at, p_other, mask=row_ok)
-            tl.store(numbers + 4 * field + q_at, q_other, mask=row_ok)
-            tl.store(ids + p_at, p_top, mask=row_ok)
-            tl.store(ids + q_at, q_top, mask=row_ok)
+            tl.store(p_at, p_best.to(tl.float64), mask=row_ok)
+            tl.store(q_at, q_best.to(tl.float64), mask=row_ok)
+            tl.store(p_at + 1, p_second.to(tl.float64), mask=row_ok)
+            tl.store(q_at + 1, q_second.to(tl.float64), mask=row_ok)
+            tl.store(p_at + 2, p_total, mask=row_ok)
+            tl.store(q_at + 2, q_total, mask=row_ok)
+            tl.store(p_at + 3, p_own, mask=row_ok)
+            tl.store(q_at + 3, q_own, mask=row_ok)
+            tl.store(p_at + 4, p_other, mask=row_ok)
+            tl.store(q_at + 4, q_other, mask=row_ok)
+            tl.store(p_at + 5, p_top.to(tl.float64), mask=row_ok)
+            tl.store(q_at + 5, q_top.to(tl.float64), mask=row_ok)
             if LABELS:
                 place = tl.load(labels + rows, mask=row_ok, other=-1).to(tl.int32) - tile * TOKENS
                 said = row_ok & (place >= 0) & (place < TOKENS)
                 at = tl.arange(0, ROWS) * TOKENS + place
-                tl.store(numbers + 5 * field + p_at, tl.load(p_scratch + at, mask=said).to(tl.float64), mask=said)
-                tl.store(numbers + 5 * field + q_at, tl.load(q_scratch + at, mask=said).to(tl.float64), mask=said)
+                tl.store(p_at + 6, tl.load(p_scratch + at, mask=said).to(tl.float64), mask=said)
+                tl.store(q_at + 6, tl.load(q_scratch + at, mask=said).to(tl.float64), mask=said)
             if NOISE:
-                p_most = tl.load(numbers + 6 * field + p_at, mask=known, other=-1e30).to(tl.float32)
-                q_most = tl.load(numbers + 6 * field + q_at, mask=known, other=-1e30).to(tl.float32)
-                p_sample = tl.load(ids + field + p_at, mask=known, other=-1)
-                q_sample = tl.load(ids + field + q_at, mask=known, other=-1)
+                p_most = tl.load(p_at + 7, mask=known, other=-1e30).to(tl.float32)
+                q_most = tl.load(q_at + 7, mask=known, other=-1e30).to(tl.float32)
+                p_sample = tl.load(p_at + 8, mask=known, other=-1.0).to(tl.int32)
+                q_sample = tl.load(q_at + 8, mask=known, other=-1.0).to(tl.int32)
                 position = tl.load(positions + rows, mask=row_ok, other=0)
                 case = tl.load(cases + rows, mask=row_ok, other=0)
                 for start in range(0, TOKENS, SLICE):
@@ -194,11 +195,11 @@ def drift_kernel(
                     p_sample = tl.where(p_high > p_most, p_first, p_sample)
                     q_sample = tl.where(q_high > q_most, q_first, q_sample)
                     p_most, q_most = tl.maximum(p_most, p_high), tl.maximum(q_most, q_high)
-                tl.store(numbers + 6 * field + p_at, p_most.to(tl.float64), mask=row_ok)
-                tl.store(numbers + 6 * field + q_at, q_most.to(tl.float64), mask=row_ok)
-                tl.store(ids + field + p_at, p_sample, mask=row_ok)
-                tl.store(ids + field + q_at, q_sample, mask=row_ok)
-            tl.debug_barrier()  # the scratch is read before the next tile is put there
+                tl.store(p_at + 7, p_most.to(tl.float64), mask=row_ok)
+                tl.store(q_at + 7, q_most.to(tl.float64), mask=row_ok)
+                tl.store(p_at + 8, p_sample.to(tl.float64), mask=row_ok)
+                tl.store(q_at + 8, q_sample.to(tl.float64), mask=row_ok)
+        tl.debug_barrier()  # the next part may begin with the scratch this one ended with
 
 
 def drift_triton(
@@ -211,18 +212,17 @@ def drift_triton(
     tile = tile or TILES[p.hidden.element_size()]
     device, vocabulary = p.hidden.device, p.weight.shape[0]
     programs = programs or torch.cuda.get_device_properties(device).multi_processor_count
-    tiles = triton.cdiv(vocabulary, tile.tokens)
-    per_part = triton.cdiv(tiles, PARTS)
-    parts = triton.cdiv(tiles, per_part)
-    scratch = torch.empty(programs, 2, tile.rows, tile.tokens, device=device)
+    tiles = -(-vocabulary // tile.tokens)
+    per_part = -(-tiles // PARTS)
+    parts = -(-tiles // per_part)
+    scratch = torch.empty(programs, 2, 2, tile.rows, tile.tokens, device=device)
     blocks = []
     for start in range(0, p.hidden.shape[0], ROWS_AT_ONCE):
         rows = slice(start, start + ROWS_AT_ONCE)
         count = len(p.hidden[rows])
-        numbers = torch.full((len(NUMBERS), parts, 2, count), torch.nan, dtype=torch.float64, device=device)
-        ids = torch.full((2, parts, 2, count), -1, dtype=torch.int32, device=device)
-        row_blocks = triton.cdiv(count, tile.rows)
-        nothing = ids  # a pointer that is not followed
+        numbers = torch.full((parts, 2, count, len(NUMBERS)), torch.nan, dtype=torch.float64, device=device)
+        row_blocks = -(-count // tile.rows)
+        nothing = numbers  # a pointer that is not followed
         drift_kernel[(min(programs, row_blocks * parts),)](
             *(
                 tensor
@@ -232,15 +232,16 @@ def drift_triton(
             nothing if labels is None else labels[rows],
             *((nothing, nothing, 0, 1.0) if noise is None else
               (noise.cases[rows], noise.positions[rows], noise.seed, 1 / noise.temperature)),
-            scratch, numbers, ids, count, vocabulary, p.hidden.shape[1], q.hidden.shape[1],
+            scratch, numbers, count, vocabulary, p.hidden.shape[1], q.hidden.shape[1],
             row_blocks, parts, per_part, **constants(p, q, labels, noise, tile),
             num_warps=tile.warps, num_stages=tile.stages,
         )  # fmt: skip
         sums = (
-            Sums(
-                top=ids[0, part].long(), sample=ids[1, part].long(),
-                **{name: numbers[place, part] for place, name in enumerate(NUMBERS)},
-            )
+            Sums(**{
+                name: numbers[part, ..., place].nan_to_num(-1).long() if name in ("top", "sample")
+                else numbers[part, ..., place]
+                for place, name in enumerate(NUMBERS)
+            })
             for part in range(parts)
         )  # fmt: skip
         blocks.append(reduce(Sums.then, sums).results())

@@ -50,7 +50,7 @@ def run(quick: bool) -> dict[str, Any]:
         every.append({"shape": "gpu", **measured})
         reason = "quick: too few rows" if quick else None
     for id, limit in zip(GPU_GOALS, (600, 2.5, 50), strict=True):
-        value = measured and measured[id]
+        value = None if measured is None else measured[id]
         goals.append(goal("drift", id, value, met=value is not None and value >= limit, unmet_because=reason))
     return described("drift", rounds=every, goals=goals)
 

@@ -124,7 +124,13 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(ValueError, match="start"):
         write(cache, start + cache.capacity - 9, keys, values)
     query = torch.randn(2, 4, 3, 32)
-    for wrong in (query[:1], query[..., :16], query[:, :3], query.double(), query.transpose(1, 2).contiguous().mT.mT[:, :, :0]):
+    for wrong in (
+        query[:1],
+        query[..., :16],
+        query[:, :3],
+        query.double(),
+        query.transpose(1, 2).contiguous().mT.mT[:, :, :0],
+    ):
         with pytest.raises(ValueError, match="query: expected"):
             attend_torch(wrong, cache, start)
     with pytest.raises(ValueError, match="contiguous"):

@@ -272,7 +272,8 @@ class Side(ctypes.Structure):
     _fields_ = [(n, ctypes.c_void_p) for n in ("hidden", "head", "bias")] + [("width", ctypes.c_int64)] + [
         (n, ctypes.c_int32) for n in ("hidden_type", "head_type")]
 pointer, int64 = ctypes.c_void_p, ctypes.c_int64
-handle.qualgate_drift.argtypes = [pointer, int64, int64, pointer, pointer, pointer, ctypes.c_uint64, ctypes.c_float, pointer]
+handle.qualgate_drift.argtypes = [
+    pointer, int64, int64, pointer, pointer, pointer, ctypes.c_uint64, ctypes.c_float, pointer]
 random.seed(0)
 def numbers(count, type):
     if type == 0: return (ctypes.c_float * count)(*(random.gauss(0, 1) for _ in range(count)))
