@@ -5,7 +5,7 @@ what decoding will find. Rows meet the cache in tiles of TILE positions, in orde
 (highest logit, sum of weights, weighted values), and partial results are combined in ascending order. None of this
 depends on the number of rows, so a prefill or verify row equals the decode row to the bit.
 
-`attend_torch` is the specification. `attend` runs it, or the Triton kernel (attention_gpu.py) on CUDA.
+`attend_torch` is the specification, attention_gpu.py the kernel for GPUs; `fastest.attend` chooses.
 """
 
 from __future__ import annotations
@@ -136,36 +136,20 @@ def write(cache: QuantizedCache, start: torch.Tensor, keys: torch.Tensor, values
     keep(_codes(scaled(values, cache.value_scales), cache.format), cache.values)
 
 
-def attend(
-    query: torch.Tensor, cache: QuantizedCache, start: torch.Tensor, *, scale: float | None = None
-) -> torch.Tensor:
-    """Causal attention of new rows to all written up to and with themselves.
-
-    query: [batch, query_heads, rows, head_dim], query_heads a multiple of the cache's; row r stands at start + r
-    start: int64 [batch]; scale: of the logits, head_dim ** -0.5 by default. Returns query's shape and dtype.
-    """
-    scale = _check(query, cache, start, scale)
-    if query.device.type == "cuda":
-        try:
-            from qualgate_kernels.attention_gpu import attend_triton
-        except ImportError:  # without triton the twin serves
-            return _attend(query, cache, start, scale)
-        return attend_triton(query, cache, start, scale)
-    return _attend(query, cache, start, scale)
-
-
 def attend_torch(
     query: torch.Tensor, cache: QuantizedCache, start: torch.Tensor, *, scale: float | None = None
 ) -> torch.Tensor:
-    """The torch twin. Products of numbers rounded to query's dtype, summed in float32.
+    """Causal attention of new rows to all written up to and with themselves: the torch twin.
+
+    query: [batch, query_heads, rows, head_dim], query_heads a multiple of the cache's; row r stands at start + r
+    start: int64 [batch]; scale: of the logits, head_dim ** -0.5 by default. Returns query's shape and dtype.
+
+    Products of numbers rounded to query's dtype, summed in float32.
 
     Rounded are: query, times the keys' channel scales where there are such; weights; values. Codes are exact in every
     dtype, and a position's key scale goes on the logits in float32.
     """
-    return _attend(query, cache, start, _check(query, cache, start, scale))
-
-
-def _attend(query: torch.Tensor, cache: QuantizedCache, start: torch.Tensor, scale: float) -> torch.Tensor:
+    scale = check(query, cache, start, scale)
     batch, query_heads, rows, dim = query.shape
     dtype, heads, group = query.dtype, cache.heads, query_heads // cache.heads
     packs = -(-rows * group // PACK)
@@ -249,7 +233,7 @@ def _numbers(codes: torch.Tensor, format: Format) -> torch.Tensor:
     return torch.cat([codes & 15, codes >> 4], dim=-1).float() - 8
 
 
-def _check(query: torch.Tensor, cache: QuantizedCache, start: torch.Tensor, scale: float | None) -> float:
+def check(query: torch.Tensor, cache: QuantizedCache, start: torch.Tensor, scale: float | None) -> float:
     if (
         query.dim() != 4
         or (query.shape[0], query.shape[3]) != (cache.batch, cache.head_dim)

@@ -150,9 +150,10 @@ def combine_kernel(partial, totals, out, group, rows, packs, spans, DIM: tl.cons
 def attend_triton(
     query: torch.Tensor, cache: QuantizedCache, start: torch.Tensor, scale: float, *, split: bool | None = None
 ) -> torch.Tensor:
-    """As attention.attend, which has checked the arguments. `split` is for tests: the bits are the same."""
-    if cache.head_dim & (cache.head_dim - 1):
-        raise ValueError(f"head_dim: the GPU kernel takes powers of two from 32 to 256, got {cache.head_dim}")
+    """As attention.attend_torch, with arguments that attention.check has seen; head_dim a power of two.
+
+    `split` is for tests: the bits are the same.
+    """
     batch, query_heads, rows, dim = query.shape
     group = query_heads // cache.heads
     packs = -(-rows * group // PACK)

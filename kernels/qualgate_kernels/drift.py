@@ -7,8 +7,8 @@ With running sums of e = exp(l - best), and d = (lp - best_p) - (lq - best_q):
     KL(P || Q) = sum(e_p d) / sum(e_p) - (log sum(e_p) - log sum(e_q))
     entropy = log sum(e) - sum(e (l - best)) / sum(e)
 
-`drift_torch` is the specification. `drift` runs it, or the C kernel (cpu/drift.c) or the Triton kernel (drift_gpu.py)
-where they can run: same logits up to float32 rounding, sums within a tile in float32, across tiles in float64.
+`drift_torch` is the specification. The C kernel (cpu/drift.c) and the Triton kernel (drift_gpu.py) have the same logits
+up to float32 rounding, and sum in float32 within a tile, in float64 across tiles; `fastest.drift` chooses.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from functools import reduce
 
 import torch
 
-from qualgate_kernels import drift_cpu
 from qualgate_kernels.gumbel import Noise, gumbel_torch
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
@@ -87,38 +86,9 @@ class Drift:
     sample: torch.Tensor | None
 
 
-def drift(
-    p: Head, q: Head, *, labels: torch.Tensor | None = None, noise: Noise | None = None, threads: int | None = None
-) -> Drift:
-    """By the fastest way there is on the inputs' device; `path` says which. labels: int64 [rows] or None."""
-    _check(p, q, labels, noise)
-    if p.hidden.device.type == "cuda" and path(p.hidden.device) == "triton":
-        from qualgate_kernels.drift_gpu import drift_triton
-
-        return drift_triton(p, q, labels, noise)
-    if p.hidden.device.type == "cpu" and isinstance(library := drift_cpu.load(), drift_cpu.Library):
-        found = library.drift(p, q, labels, noise, threads or torch.get_num_threads())
-        return Drift(**found)
-    return drift_torch(p, q, labels=labels, noise=noise)
-
-
-def path(device: torch.device) -> str:
-    """What serves on this device: "triton", "c" or "torch twin: why"."""
-    if device.type == "cpu":
-        library = drift_cpu.load()
-        return f"torch twin: {library}" if isinstance(library, str) else "c"
-    if device.type != "cuda":
-        return f"torch twin: no kernel for {device.type}"
-    try:
-        import triton  # noqa: F401
-    except ImportError:
-        return "torch twin: triton is not installed"
-    return "triton"
-
-
 def drift_torch(p: Head, q: Head, *, labels: torch.Tensor | None = None, noise: Noise | None = None) -> Drift:
     """The torch twin: float32 logits, everything after in float64."""
-    _check(p, q, labels, noise)
+    check(p, q, labels, noise)
     rows, vocabulary = p.hidden.shape[0], p.weight.shape[0]
     parts = []
     for start in range(0, rows, ROWS):
@@ -227,7 +197,7 @@ def _logits(side: Head, rows: slice, start: int) -> torch.Tensor:
     return logits if side.bias is None else logits + side.bias[start : start + TILE]
 
 
-def _check(p: Head, q: Head, labels: torch.Tensor | None, noise: Noise | None) -> None:
+def check(p: Head, q: Head, labels: torch.Tensor | None, noise: Noise | None) -> None:
     if p.hidden.shape[0] != q.hidden.shape[0] or p.weight.shape[0] != q.weight.shape[0]:
         raise ValueError(
             f"expected as many rows and tokens of both models, got {p.hidden.shape[0]} and {q.hidden.shape[0]} rows, "

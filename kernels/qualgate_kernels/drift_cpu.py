@@ -36,9 +36,7 @@ class _Side(ctypes.Structure):
 class Library:
     handle: ctypes.CDLL
 
-    def drift(
-        self, p: Head, q: Head, labels: torch.Tensor | None, noise: Noise | None, threads: int
-    ) -> dict[str, Any]:
+    def drift(self, p: Head, q: Head, labels: torch.Tensor | None, noise: Noise | None, threads: int) -> dict[str, Any]:
         """The fields of a Drift. Rows are shared among threads; each has a workspace of its own."""
         rows, each = p.hidden.shape[0], len(FLOATS) + len(TOKENS)
         found = torch.empty(rows, each, 2, dtype=torch.float64)

@@ -86,7 +86,8 @@ def on_cpu(vocabulary: int, width: int, dtype: str, rows: int, rounds: int) -> d
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    from qualgate_kernels.drift import Head, drift, path
+    from qualgate_kernels.drift import Head
+    from qualgate_kernels.fastest import drift, drift_path
 
     torch.set_num_threads(THREADS)
     torch.manual_seed(0)
@@ -124,7 +125,7 @@ def on_cpu(vocabulary: int, width: int, dtype: str, rows: int, rounds: int) -> d
     near = torch.allclose(ours().float(), transformers(), rtol=1e-2, atol=1e-5 if dtype == "float32" else 5e-3)
     seconds = [{"ours_s": _seconds(ours), "transformers_s": _seconds(transformers)} for _ in range(rounds)]
     return {
-        "path": path(states.device), "equal": near, "rows": rows, "rounds": seconds,
+        "path": drift_path(states.device), "equal": near, "rows": rows, "rounds": seconds,
         "ours_bytes": ours_bytes, "transformers_bytes": transformers_bytes,
     }  # fmt: skip
 
@@ -132,7 +133,8 @@ def on_cpu(vocabulary: int, width: int, dtype: str, rows: int, rounds: int) -> d
 def on_gpu(rows: int, width: int, vocabulary: int, rounds: int) -> dict[str, Any]:
     import torch
 
-    from qualgate_kernels.drift import Head, drift
+    from qualgate_kernels.drift import Head
+    from qualgate_kernels.fastest import drift
 
     def normal(*shape: int) -> torch.Tensor:
         return torch.randn(*shape, device="cuda", dtype=torch.bfloat16)

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from qualgate_kernels.attention import FORMATS, QuantizedCache, attend_torch, new_cache, write
+from qualgate_kernels.fastest import attend, attend_path
 
 EPS = {torch.float32: 2e-6, torch.float16: 2**-10, torch.bfloat16: 2**-7}  # a few roundings of numbers up to 3
 STEP = {"int8": 1 / 254, "fp8": 1 / 16, "int4": 1 / 14}  # largest error, of a position's largest number
@@ -101,6 +102,13 @@ def test_zeros_and_the_tiniest_numbers_are_kept_as_numbers():
     write(cache, torch.tensor([0]), torch.zeros(1, 1, 2, 32), torch.full((1, 1, 2, 32), 1e-44))
     found = attend_torch(torch.ones(1, 1, 1, 32), cache, torch.tensor([1]))
     assert torch.equal(found, torch.zeros_like(found))
+
+
+def test_on_a_cpu_the_twin_serves():
+    cache, _, _ = filled("int4", length=9)
+    query, start = torch.randn(2, 2, 1, 32), torch.tensor([8, 3])
+    assert torch.equal(attend(query, cache, start), attend_torch(query, cache, start))
+    assert attend_path(cache) == "torch twin: no kernel for cpu"
 
 
 def test_bytes_are_those_of_the_format():

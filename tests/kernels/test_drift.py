@@ -15,7 +15,8 @@ import pytest
 import torch
 
 from qualgate_kernels import drift_cpu
-from qualgate_kernels.drift import Drift, Head, drift, drift_torch
+from qualgate_kernels.drift import Drift, Head, drift_torch
+from qualgate_kernels.fastest import drift, drift_path
 from qualgate_kernels.gumbel import Noise, gumbel_torch, philox_torch
 
 SOURCE = Path(drift_cpu.__file__).parent / "cpu" / "drift.c"
@@ -263,6 +264,7 @@ def test_without_the_compiled_kernel_the_twin_serves(monkeypatch):
     monkeypatch.setattr(drift_cpu, "load", lambda: "not compiled")
     p, q = pair(3, 8, 40)
     assert torch.equal(drift(p, q).kl, drift_torch(p, q).kl)
+    assert drift_path(torch.device("cpu")) == "torch twin: not compiled"
 
 
 SANITIZED = """
