@@ -62,6 +62,19 @@ GOALS: dict[str, dict[str, str]] = {
         "int4_bandwidth": ">= 70 % of the read bandwidth of the same rounds, 1 to 4 rows",
         "mxfp4_bandwidth": ">= 70 % of the read bandwidth of the same rounds, 1 to 4 rows",
     },
+    "drift": {
+        f"cpu_{shape}_{what}": limit
+        for shape in ("32k_float32", "32k_bfloat16", "150k_float32", "150k_bfloat16")
+        for what, limit in (
+            ("time", ">= 2x faster than full logits through transformers, 4096 rows, two threads"),
+            ("memory", ">= 20x less peak memory above weights and hidden states"),
+        )
+    }
+    | {
+        "gpu_speed": ">= 600 TFLOP/s on an H200, 8192 x 4096 x 128256, two heads",
+        "gpu_ratio": ">= 2.5x faster than the unfused torch pair",
+        "gpu_memory": ">= 50x less peak memory than the unfused torch pair",
+    },
 }
 """benchmark → goal id → goal. A row that was not run stays, with `met: null` and the reason."""
 

@@ -1,0 +1,62 @@
+"""Gumbel noise that needs no memory: a pure function of (seed, case, position, token).
+
+Two models that add the same noise to their logits draw the same token wherever their distributions allow it, in
+whatever order or batch they are asked. Philox4x32-10 (Salmon et al. 2011) with the counter (token, position, case's
+low and high half) and the seed as its key; the first of its four words is the noise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+LOW = 0xFFFFFFFF
+MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+WEYL = (0x9E3779B9, 0xBB67AE85)
+ROUNDS = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Noise:
+    """What tells a row's noise from every other's.
+
+    seed: 0 to 2**63 - 1; cases: int64 [rows], a number for each case; positions: int64 [rows], absolute, below 2**32;
+    temperature: logits are divided by it before the noise is added
+    """
+
+    seed: int
+    cases: torch.Tensor
+    positions: torch.Tensor
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        if type(self.seed) is not int or not 0 <= self.seed < 2**63:
+            raise ValueError(f"seed: expected 0 to 2**63 - 1, got {self.seed!r:.40}")
+        if not 1e-6 <= self.temperature <= 1e6:
+            raise ValueError(f"temperature: expected 1e-6 to 1e6, got {self.temperature!r:.40}")
+        for name, tensor in (("cases", self.cases), ("positions", self.positions)):
+            if tensor.dtype != torch.int64 or tensor.dim() != 1 or tensor.shape != self.cases.shape:
+                raise ValueError(f"{name}: expected int64 [rows], got {tensor.dtype} {list(tensor.shape)}")
+        if self.positions.numel() and not 0 <= int(self.positions.min()) <= int(self.positions.max()) <= LOW:
+            raise ValueError("positions: expected 0 to 2**32 - 1")
+
+
+def gumbel_torch(noise: Noise, rows: slice, tokens: torch.Tensor) -> torch.Tensor:
+    """Noise of these rows and tokens [T] (int64), float64 [rows, T]; from -2.8 to 22.9."""
+    word = philox_torch(noise.seed, tokens[None, :], noise.positions[rows, None], noise.cases[rows, None])
+    # Rounded to float32 as the kernels do; the lower half-step keeps it above 0, the limit below 1.
+    uniform = ((word.float() + 0.5) * 2**-32).clamp_(max=1 - 2**-24).double()
+    return -torch.log(-torch.log1p(-uniform))
+
+
+def philox_torch(seed: int, tokens: torch.Tensor, positions: torch.Tensor, cases: torch.Tensor) -> torch.Tensor:
+    """The first word of Philox4x32-10, int64 holding 32 bits, of broadcast counters."""
+    c0, c1, c2, c3 = torch.broadcast_tensors(tokens & LOW, positions & LOW, cases & LOW, (cases >> 32) & LOW)
+    k0, k1 = seed & LOW, seed >> 32
+    for _ in range(ROUNDS):
+        first, second = c0 * MULTIPLIERS[0], c2 * MULTIPLIERS[1]  # modulo 2**64: all 64 bits are right
+        c0, c1 = ((second >> 32) & LOW) ^ c1 ^ k0, second & LOW
+        c2, c3 = ((first >> 32) & LOW) ^ c3 ^ k1, first & LOW
+        k0, k1 = (k0 + WEYL[0]) & LOW, (k1 + WEYL[1]) & LOW
+    return c0

@@ -1,0 +1,209 @@
+"""Benchmark `drift`: two models' distributions compared in one pass, against full logits through transformers.
+
+CPU: models without layers (random weights in real shapes), so that what is timed is the head and what follows.
+transformers: logits of both models, log_softmax, KL, the labels' log-probs, the top tokens; ours: all that and KL the
+other way, entropies and margins. Memory: what a process peaks at above the weights and the hidden states it holds.
+GPU: the unfused torch pair (logits, log_softmax, KL) against the Triton kernel.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from statistics import median
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from qualgate.bench.shape import described, goal
+
+if TYPE_CHECKING:
+    import torch
+
+ROWS, THREADS = 4096, 2
+CPU = {  # goal id: vocabulary, width, dtype of weights and hidden states
+    "cpu_32k_float32": (32_000, 512, "float32"),
+    "cpu_32k_bfloat16": (32_000, 512, "bfloat16"),
+    "cpu_150k_float32": (151_936, 896, "float32"),
+    "cpu_150k_bfloat16": (151_936, 896, "bfloat16"),
+}
+GPU = (8192, 4096, 128_256)  # rows, width, vocabulary
+GPU_GOALS = ("gpu_speed", "gpu_ratio", "gpu_memory")
+
+
+def run(quick: bool) -> dict[str, Any]:
+    """3 rounds of 4096 rows (quick: 2 of 1024, the small vocabulary alone), each shape in a process of its own."""
+    rows, rounds = (1024, 2) if quick else (ROWS, 3)
+    every, goals = [], []
+    for id, shape in CPU.items():
+        if quick and shape[0] > 2**16:
+            found = None
+        else:
+            found = _in_a_process("cpu", *shape, rows, rounds)
+            every.append({"shape": id, **found})
+        goals += _rows(id, found, "quick: 1024 rows of the small vocabulary only" if quick else None)
+    measured, reason = None, "not measured on a GPU"
+    if _has_gpu():
+        measured = _in_a_process("gpu", *(256 if quick else extent for extent in GPU[:1]), *GPU[1:], 5)
+        every.append({"shape": "gpu", **measured})
+        reason = "quick: too few rows" if quick else None
+    for id, limit in zip(GPU_GOALS, (600, 2.5, 50), strict=True):
+        value = None if measured is None else measured[id]
+        goals.append(goal("drift", id, value, met=value is not None and value >= limit, unmet_because=reason))
+    return described("drift", rounds=every, goals=goals)
+
+
+def _rows(id: str, found: dict[str, Any] | None, reason: str | None) -> list[dict[str, Any]]:
+    if found is None:
+        return [goal("drift", f"{id}_{what}", None, met=None, unmet_because=reason) for what in ("time", "memory")]
+    ratios = [round["transformers_s"] / round["ours_s"] for round in found["rounds"]]
+    memory = found["transformers_bytes"] / found["ours_bytes"]
+    return [
+        goal("drift", f"{id}_time", median(ratios), met=median(ratios) >= 2, spread=[min(ratios), max(ratios)],
+             unmet_because=reason),
+        goal("drift", f"{id}_memory", memory, met=memory >= 20, unmet_because=reason),
+    ]  # fmt: skip
+
+
+def _has_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def _in_a_process(*arguments: Any) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, "-m", "qualgate.bench.drift", *map(str, arguments)],
+        stdout=subprocess.PIPE, text=True, check=True,
+    )  # fmt: skip
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def on_cpu(vocabulary: int, width: int, dtype: str, rows: int, rounds: int) -> dict[str, Any]:
+    """Seconds of each round, interleaved, and the bytes each way peaks at, in this process."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    from qualgate_kernels.drift import Head
+    from qualgate_kernels.fastest import drift, drift_path
+
+    torch.set_num_threads(THREADS)
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=vocabulary, hidden_size=width, intermediate_size=width, num_hidden_layers=0,
+        num_attention_heads=width // 64, tie_word_embeddings=True,
+    )  # fmt: skip
+    p, q = (LlamaForCausalLM(config).to(getattr(torch, dtype)).eval() for _ in range(2))
+    with torch.no_grad():
+        p.lm_head.weight.normal_(std=2 / width**0.5)  # logits of a trained model's size
+        q.lm_head.weight.copy_(p.lm_head.weight).mul_(1.02)
+    states = torch.randn(1, rows, width).to(p.dtype)
+    labels = torch.randint(vocabulary, (rows,))
+
+    @torch.inference_mode()
+    def transformers() -> torch.Tensor:
+        log_p = p(inputs_embeds=states).logits[0].float().log_softmax(-1)
+        log_q = q(inputs_embeds=states).logits[0].float().log_softmax(-1)
+        for logs in (log_p, log_q):
+            logs.gather(-1, labels[:, None])
+            logs.argmax(-1)
+        return (log_p.exp() * (log_p - log_q)).sum(-1)
+
+    @torch.inference_mode()
+    def ours() -> torch.Tensor:
+        heads = (
+            Head(hidden=model.model(inputs_embeds=states).last_hidden_state[0], weight=model.lm_head.weight)
+            for model in (p, q)
+        )
+        return drift(*heads, labels=labels, threads=THREADS).kl[0]
+
+    ours_bytes = _peak(ours)
+    transformers_bytes = _peak(transformers)
+    # bfloat16 logits, as transformers has them, are rounded to 8 bits: KL of about 2e-2 then.
+    near = torch.allclose(ours().float(), transformers(), rtol=1e-2, atol=1e-5 if dtype == "float32" else 5e-3)
+    seconds = [{"ours_s": _seconds(ours), "transformers_s": _seconds(transformers)} for _ in range(rounds)]
+    return {
+        "path": drift_path(states.device), "equal": near, "rows": rows, "rounds": seconds,
+        "ours_bytes": ours_bytes, "transformers_bytes": transformers_bytes,
+    }  # fmt: skip
+
+
+def on_gpu(rows: int, width: int, vocabulary: int, rounds: int) -> dict[str, Any]:
+    import torch
+
+    from qualgate_kernels.drift import Head
+    from qualgate_kernels.fastest import drift
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, device="cuda", dtype=torch.bfloat16)
+
+    hidden = normal(rows, width)
+    p = Head(hidden=hidden, weight=normal(vocabulary, width).div_(width**0.5 / 2))
+    q = Head(hidden=hidden, weight=p.weight + 0.02 * normal(vocabulary, width).div_(width**0.5 / 2))
+
+    def unfused() -> torch.Tensor:
+        log_p, log_q = ((head.hidden @ head.weight.T).float().log_softmax(-1) for head in (p, q))
+        return (log_p.exp() * (log_p - log_q)).sum(-1)
+
+    def ours() -> torch.Tensor:
+        return drift(p, q).kl[0]
+
+    def seconds(task: Callable[[], Any]) -> float:
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        task()
+        end.record()
+        torch.cuda.synchronize()
+        return begin.elapsed_time(end) / 1000
+
+    def peak(task: Callable[[], Any]) -> int:
+        task()
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        held = torch.cuda.memory_allocated()
+        task()
+        torch.cuda.synchronize()
+        return torch.cuda.max_memory_allocated() - held
+
+    memory = {"ours_bytes": peak(ours), "unfused_bytes": peak(unfused)}
+    taken = [{"ours_s": seconds(ours), "unfused_s": seconds(unfused)} for _ in range(rounds)]
+    ours_s = median(round["ours_s"] for round in taken)
+    return {
+        "device": torch.cuda.get_device_name(), "rounds": taken, **memory,
+        "gpu_speed": 4e-12 * rows * width * vocabulary / ours_s,
+        "gpu_ratio": median(round["unfused_s"] / round["ours_s"] for round in taken),
+        "gpu_memory": memory["unfused_bytes"] / memory["ours_bytes"],
+    }  # fmt: skip
+
+
+def _seconds(task: Callable[[], Any]) -> float:
+    start = perf_counter()
+    task()
+    return perf_counter() - start
+
+
+def _peak(task: Callable[[], Any]) -> int:
+    """Bytes the process's memory rises above what it held before; at least one page."""
+    with open("/proc/self/clear_refs", "w") as file:
+        file.write("5")  # forget the peak so far
+    before = _status("VmRSS")
+    task()
+    return max(_status("VmHWM") - before, os.sysconf("SC_PAGE_SIZE"))
+
+
+def _status(name: str) -> int:
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) * 1024 for line in file if line.startswith(f"{name}:"))
+
+
+if __name__ == "__main__":
+    kind, first, second, third, *counts = sys.argv[1:]
+    numbers = [int(count) for count in counts]
+    if kind == "cpu":
+        result = on_cpu(int(first), int(second), third, *numbers)
+    else:
+        result = on_gpu(int(first), int(second), int(third), *numbers)
+    print(json.dumps(result))

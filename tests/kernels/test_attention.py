@@ -1,0 +1,148 @@
+"""Attention over a quantized cache, against float64 on the dequantized keys and values."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from qualgate_kernels.attention import FORMATS, QuantizedCache, attend_torch, new_cache, write
+from qualgate_kernels.fastest import attend, attend_path
+
+EPS = {torch.float32: 2e-6, torch.float16: 2**-10, torch.bfloat16: 2**-7}  # a few roundings of numbers up to 3
+STEP = {"int8": 1 / 254, "fp8": 1 / 16, "int4": 1 / 14}  # largest error, of a position's largest number
+
+
+def filled(format, batch=2, heads=2, length=150, dim=32, channels=False, seed=0):
+    torch.manual_seed(seed)
+    keys, values = torch.randn(2, batch, heads, length, dim)
+    scales = keys.abs().amax((0, 2)) / FORMATS[format][1] if channels else None
+    cache = new_cache(format, batch, heads, length + 20, dim, key_channel_scales=scales)
+    write(cache, torch.zeros(batch, dtype=torch.int64), keys, values)
+    return cache, keys, values
+
+
+def dequantized(codes, scales, format):
+    numbers = codes.double()
+    if format == "int4":
+        numbers = torch.cat([codes.long() % 16 - 8, codes.long() // 16 - 8], -1).double()
+    return numbers * scales.double()
+
+
+def oracle(query, cache: QuantizedCache, start):
+    group = query.shape[1] // cache.heads
+    scales = cache.key_scales[..., None] if cache.key_scales is not None else cache.key_channel_scales[:, None, :]
+    keys = dequantized(cache.keys, scales, cache.format).repeat_interleave(group, 1)
+    values = dequantized(cache.values, cache.value_scales[..., None], cache.format).repeat_interleave(group, 1)
+    logits = query.double() @ keys.transpose(-1, -2) * cache.head_dim**-0.5
+    at = start[:, None, None, None] + torch.arange(query.shape[2])[:, None]
+    logits = logits.masked_fill(torch.arange(cache.capacity) > at, -torch.inf)
+    return logits.softmax(-1) @ values
+
+
+@pytest.mark.parametrize("channels", [False, True])
+@pytest.mark.parametrize("format", FORMATS)
+def test_what_is_read_is_near_what_was_written(format, channels):
+    cache, keys, values = filled(format, channels=channels)
+    read = dequantized(cache.values, cache.value_scales[..., None], format)[:, :, :150]
+    assert ((read - values).abs() <= values.abs().amax(-1, keepdim=True) * STEP[format] * 1.001).all()
+    scales = cache.key_channel_scales[:, None] if channels else cache.key_scales[..., None]
+    read = dequantized(cache.keys, scales, format)[:, :, :150]
+    largest = keys.abs().amax((0, 2))[:, None] if channels else keys.abs().amax(-1, keepdim=True)
+    assert ((read - keys).abs() <= largest * STEP[format] * 1.001).all()
+
+
+@pytest.mark.parametrize("dtype", EPS)
+@pytest.mark.parametrize("channels", [False, True])
+@pytest.mark.parametrize("format", FORMATS)
+def test_attention_is_that_to_the_dequantized_numbers(format, channels, dtype):
+    cache, _, _ = filled(format, length=300, channels=channels)
+    start = torch.tensor([270, 61])
+    for heads, rows in ((2, 1), (6, 3), (4, 16)):
+        query = torch.randn(2, heads, rows, 32).to(dtype)
+        found = attend_torch(query, cache, start)
+        assert found.dtype == dtype
+        torch.testing.assert_close(found.double(), oracle(query, cache, start), rtol=0, atol=EPS[dtype])
+
+
+@pytest.mark.parametrize("dtype", EPS)
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_row_is_the_same_in_decode_verify_and_prefill(format, dtype):
+    cache, _, _ = filled(format, batch=1, length=290)
+    query = torch.randn(1, 6, 290, 32).to(dtype)
+    whole = attend_torch(query, cache, torch.tensor([0]))
+    for first, rows in ((0, 1), (63, 1), (64, 1), (289, 1), (60, 9), (250, 16), (1, 3)):
+        part = attend_torch(query[:, :, first : first + rows].contiguous(), cache, torch.tensor([first]))
+        assert torch.equal(part, whole[:, :, first : first + rows]), (first, rows)
+
+
+def test_a_sequence_does_not_notice_the_others():
+    cache, keys, values = filled("int8", batch=3, length=200)
+    query, start = torch.randn(3, 4, 2, 32), torch.tensor([198, 0, 100])
+    whole = attend_torch(query, cache, start)
+    alone = new_cache("int8", 1, 2, 500, 32)  # of another capacity, too
+    write(alone, torch.tensor([0]), keys[2:], values[2:])
+    assert torch.equal(attend_torch(query[2:], alone, start[2:]), whole[2:])
+
+
+@pytest.mark.parametrize("channels", [False, True])
+@pytest.mark.parametrize("format", FORMATS)
+def test_no_later_token_changes_an_earlier_one(format, channels):
+    whole, keys, values = filled(format, length=70, channels=channels)
+    piecewise = new_cache(format, 2, 2, 90, 32, key_channel_scales=whole.key_channel_scales)
+    for place, count in ((0, 1), (1, 60), (61, 9)):
+        at = torch.full((2,), place)
+        write(piecewise, at, keys[:, :, place : place + count], values[:, :, place : place + count])
+    assert torch.equal(piecewise.keys.view(torch.uint8), whole.keys.view(torch.uint8))
+    assert torch.equal(piecewise.values.view(torch.uint8), whole.values.view(torch.uint8))
+    assert torch.equal(piecewise.value_scales, whole.value_scales)
+
+
+def test_zeros_and_the_tiniest_numbers_are_kept_as_numbers():
+    cache = new_cache("int8", 1, 1, 10, 32)
+    write(cache, torch.tensor([0]), torch.zeros(1, 1, 2, 32), torch.full((1, 1, 2, 32), 1e-44))
+    found = attend_torch(torch.ones(1, 1, 1, 32), cache, torch.tensor([1]))
+    assert torch.equal(found, torch.zeros_like(found))
+
+
+def test_on_a_cpu_the_twin_serves():
+    cache, _, _ = filled("int4", length=9)
+    query, start = torch.randn(2, 2, 1, 32), torch.tensor([8, 3])
+    assert torch.equal(attend(query, cache, start), attend_torch(query, cache, start))
+    assert attend_path(cache) == "torch twin: no kernel for cpu"
+
+
+def test_bytes_are_those_of_the_format():
+    kept = {format: new_cache(format, 1, 8, 1024, 128).nbytes / (2 * 8 * 1024 * 128) for format in FORMATS}
+    assert kept == {"int8": 1 + 4 / 128, "fp8": 1 + 4 / 128, "int4": 0.5 + 4 / 128}
+
+
+def test_what_does_not_fit_is_refused():
+    cache, keys, values = filled("int8", length=10)
+    start = torch.zeros(2, dtype=torch.int64)
+    for bad in ({"format": "int5"}, {"batch": 0}, {"head_dim": 40}, {"head_dim": 512}, {"capacity": -1}):
+        with pytest.raises(ValueError, match=next(iter(bad))):
+            new_cache(**{"format": "int8", "batch": 1, "heads": 1, "capacity": 9, "head_dim": 32} | bad)
+    for scales in (torch.zeros(1, 32), torch.ones(2, 32), torch.full((1, 32), torch.nan)):
+        with pytest.raises(ValueError, match="key_channel_scales"):
+            new_cache("int8", 1, 1, 9, 32, key_channel_scales=scales)
+    with pytest.raises(ValueError, match="keys: expected floats"):
+        write(cache, start, keys[:1], values)
+    with pytest.raises(ValueError, match="values: expected finite"):
+        write(cache, start, keys, values * torch.nan)
+    with pytest.raises(ValueError, match="start"):
+        write(cache, start + cache.capacity - 9, keys, values)
+    query = torch.randn(2, 4, 3, 32)
+    for wrong in (
+        query[:1],
+        query[..., :16],
+        query[:, :3],
+        query.double(),
+        query.transpose(1, 2).contiguous().mT.mT[:, :, :0],
+    ):
+        with pytest.raises(ValueError, match="query: expected"):
+            attend_torch(wrong, cache, start)
+    with pytest.raises(ValueError, match="contiguous"):
+        attend_torch(torch.randn(2, 3, 4, 32).transpose(1, 2), cache, start)
+    for wrong in (start - 1, start[:1], start.int(), start + 1000):
+        with pytest.raises(ValueError, match="start"):
+            attend_torch(query, cache, wrong)
