@@ -16,7 +16,7 @@ test: $(VENV)/.installed chromium
 
 install: $(VENV)/.installed
 
-$(VENV)/.installed: pyproject.toml setup.py constraints.txt $(wildcard kernels/qualgate_kernels/cpu/c/*)
+$(VENV)/.installed: pyproject.toml setup.py constraints.txt $(wildcard kernels/qualgate_kernels/cpu/*.c kernels/qualgate_kernels/cpu/c/*)
 	@echo "installing qualgate and its dependencies into $(VENV): a few minutes"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
