@@ -177,6 +177,8 @@ def dashboard(
 ) -> None:
     """Open the reviewers' dashboard on this machine: runs, queue, flips, approve and block."""
     import importlib.util
+    import signal
+    import socket
     import subprocess
 
     from qualgate_app import STREAMLIT_FLAGS
@@ -190,11 +192,20 @@ def dashboard(
     command = [sys.executable, "-m", "streamlit", "run", spec.origin, "--server.port", str(port)]
     for name, value in STREAMLIT_FLAGS.items():
         command += [f"--{name}", value]
+    with socket.socket() as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise UsageError(f"port {port} on this machine is taken ({error.strerror}); give another --port") from None
     typer.echo(f"dashboard: http://127.0.0.1:{port}   (Ctrl-C ends it)")
-    try:
-        code = subprocess.call(command, env={**os.environ, "QUALGATE_STORE": url})
-    except KeyboardInterrupt:
-        code = 0
+    with subprocess.Popen(command, env={**os.environ, "QUALGATE_STORE": url}) as served:
+        signal.signal(signal.SIGTERM, lambda *_: served.terminate())  # else it would serve on without us
+        try:
+            code = served.wait()
+        except KeyboardInterrupt:
+            code = 0
+        code = 0 if code == -signal.SIGTERM else code
     raise typer.Exit(Exit.APPROVE if code == 0 else Exit.INFRASTRUCTURE)
 
 

@@ -97,6 +97,11 @@ def quantize(
         raise UsageError(f"--format {format}: not one of {', '.join(FORMATS)}.")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(f"{out} is there already. Give another folder, or remove this one.")
+    kept = out.parent / f".{out.name}.work"
+    try:
+        kept.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{out.parent} cannot be written ({error.strerror}). Give another --out.") from None
     start = time.monotonic()
     named = recipe.calibration
     recipe = _checked(model, recipe, relative_to)
@@ -104,7 +109,6 @@ def quantize(
     source = weights_hash(model)
     chosen = cast("Format", format)
     scales = float_dtype(chosen, dtype)
-    kept = out.parent / f".{out.name}.work"
     coverage = calibration_coverage(model, named, against, relative_to=relative_to, dtype=dtype, device=device)
     tokens: list[int] = []
 

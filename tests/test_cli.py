@@ -92,6 +92,6 @@ def test_doctor_finds_this_installation_whole():
 
 def test_evalset_list_names_the_seven_families_and_the_calibration_set():
     listed = {row["name"]: row for row in json.loads(qualgate("evalset", "list", "--json").stdout)}
-    assert listed.pop("calibration")["cases"] == 128
+    assert listed.pop("calibration")["cases"] == 266
     assert set(listed) == {"arithmetic", "json_extract", "tool_calls", "code", "transform", "reformat", "grounded_qa"}
     assert all(row["cases"] >= 400 for row in listed.values())

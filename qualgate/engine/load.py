@@ -207,6 +207,7 @@ def _load_model(folder: Path, dtype: Any) -> PreTrainedModel:
     from transformers.utils import logging
 
     logging.disable_progress_bar()
+    logging.set_verbosity_error()  # what is missing is said below, in our words
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             folder,

@@ -13,6 +13,7 @@ from qualgate.report.render import difference_and_bounds, drift_texts
 from qualgate.visible import visible_line
 
 if TYPE_CHECKING:
+    from qualgate.records import Comparison
     from qualgate.report.summary import Report
 
 STYLE = {
@@ -24,7 +25,8 @@ STYLE = {
     "proven": "green",
     "broken": "red",
 }
-WIDTH_WITHOUT_TERMINAL = 132
+WIDTH_WITHOUT_TERMINAL = 140
+WIDE = 135  # characters that the table of comparisons takes; below, each comparison has lines of its own
 
 
 def print_report(report: Report) -> None:
@@ -32,7 +34,15 @@ def print_report(report: Report) -> None:
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=WIDTH_WITHOUT_TERMINAL)
-    console.print(_arms(report))
+    console.print(_arms(report, wide=console.width >= WIDE))
+    if not report.verdicts:
+        console.print(
+            Text(
+                "\nThis run is not complete, so nothing is decided yet: run the same command again to resume it, or "
+                "name an earlier run with --run.",
+                style="yellow",
+            )
+        )
     for verdict in report.verdicts:
         console.print()
         console.print(
@@ -40,7 +50,11 @@ def print_report(report: Report) -> None:
                 (visible_line(verdict.variant), "bold"), "  ", (verdict.word, STYLE.get(verdict.word, "bold"))
             )
         )
-        console.print(_comparisons(verdict.comparisons))
+        if console.width >= WIDE:
+            console.print(_comparisons(verdict.comparisons))
+        else:
+            for comparison in verdict.comparisons:
+                console.print(_stacked(comparison))
         for reason in verdict.reasons:
             console.print(Text(f"  • {visible_line(reason)}"))
         if verdict.drift:
@@ -48,7 +62,7 @@ def print_report(report: Report) -> None:
     console.print()
 
 
-def _arms(report: Report) -> Table:
+def _arms(report: Report, *, wide: bool) -> Table:
     table = Table(
         title=Text(f"run {visible_line(report.run.run_id)}"),
         title_justify="left",
@@ -56,8 +70,8 @@ def _arms(report: Report) -> Table:
         pad_edge=False,
         padding=(0, 2, 0, 0),
     )
-    for name, justify in (("arm", "left"), ("weights", "left"), ("on disk", "right"), ("in memory", "right"),
-                          ("bits a weight", "right"), ("kernel", "left"), ("answers", "right"),
+    sized = (("on disk", "right"), ("in memory", "right"), ("bits a weight", "right")) if wide else ()
+    for name, justify in (("arm", "left"), ("weights", "left"), *sized, ("kernel", "left"), ("answers", "right"),
                           ("errors", "right")):  # fmt: skip
         table.add_column(name, justify=justify)  # type: ignore[arg-type]
     for arm in report.run.arms:
@@ -69,8 +83,23 @@ def _arms(report: Report) -> Table:
         )
         names = Text(visible_line(arm.name)), Text(visible_line(arm.weights))  # Text: brackets are no markup
         kernel = Text(visible_line(", ".join(arm.kernels) or "–"))
-        table.add_row(*names, *sizes, kernel, f"{arm.done} of {arm.expected}", str(arm.errors))
+        table.add_row(*names, *(sizes if wide else ()), kernel, f"{arm.done} of {arm.expected}", str(arm.errors))
     return table
+
+
+def _stacked(c: Comparison) -> Text:
+    """One comparison for a narrow terminal: the rule and its result, and the numbers below."""
+    result, style = _result(c)
+    numbers = [f"n {c.n}", f"{value_text(c.metric, c.baseline)} → {value_text(c.metric, c.variant)}"]
+    numbers += [difference_and_bounds(c)] + ([f"lost/gained {flips}"] if (flips := flips_text(c)).strip("– ") else [])
+    rule = f"  {visible_line(c.rule)}" + (f" ({visible_line(c.slice)})" if c.slice not in c.rule else "")
+    return Text.assemble(rule, "  ", (result, style), "\n", (f"      {'   '.join(numbers)}", "dim"))
+
+
+def _result(c: Comparison) -> tuple[str, str]:
+    if c.tier == "critical":
+        return c.status, STYLE.get(c.status, "cyan")
+    return f"{c.status} ({c.tier})", "dim"
 
 
 def _comparisons(comparisons) -> Table:
@@ -80,7 +109,6 @@ def _comparisons(comparisons) -> Table:
                           ("result", "left")):  # fmt: skip
         table.add_column(name, justify=justify, no_wrap=name != "  rule")  # type: ignore[arg-type]
     for c in comparisons:
-        result = c.status if c.tier == "critical" else f"{c.status} ({c.tier})"
         table.add_row(
             Text(f"  {visible_line(c.rule)}"),
             Text(visible_line(c.slice)),
@@ -89,6 +117,6 @@ def _comparisons(comparisons) -> Table:
             value_text(c.metric, c.variant),
             Text(difference_and_bounds(c)),
             flips_text(c),
-            Text(result, style=STYLE.get(c.status, "cyan") if c.tier == "critical" else "dim"),
+            Text(*_result(c)),
         )
     return table

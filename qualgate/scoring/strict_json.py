@@ -47,7 +47,8 @@ def read(text: str, max_bytes: int = MAX_BYTES) -> Any:
         value = (_CAREFUL if _LARGE_NUMBER.search(text) else _PLAIN).decode(text)
     except json.JSONDecodeError as error:
         word = "trailing_text" if error.msg == "Extra data" else "not_json"
-        raise NotStrictJson(word, f"{error.msg} at line {error.lineno} column {error.colno}") from None
+        line = f"line {error.lineno} " if "\n" in text.strip() else ""
+        raise NotStrictJson(word, f"{error.msg.removesuffix(' at')} at {line}column {error.colno}") from None
     if "\\u" in text:
         _refuse_lone_surrogates(value)
     return value

@@ -307,4 +307,4 @@ def test_neither_kind_of_set_is_taken_for_the_other(write, tmp_path):
 def test_the_shipped_calibration_set_is_found_by_its_name_and_is_no_evalset(tmp_path):
     assert evalsets.shipped("calibration") == ("calibration",)
     assert "calibration" not in evalsets.shipped()
-    assert len(evalsets.load_calibration("calibration", tmp_path).cases) == 128
+    assert len(evalsets.load_calibration("calibration", tmp_path).cases) == 266

@@ -46,6 +46,7 @@ from qualgate_kernels.packed import MXFP4_BLOCK, NVFP4_BLOCK, PackedWeight, unpa
 
 _PACKED_INT, _PACKED_NVFP4, _PACKED_MXFP4 = "pack-quantized", "nvfp4-pack-quantized", "mxfp4-pack-quantized"
 _INT, _FLOAT, _NAIVE, _MXFP8 = "int-quantized", "float-quantized", "naive-quantized", "mxfp8-quantized"
+_BITS = {_PACKED_NVFP4: 4, _PACKED_MXFP4: 4, _MXFP8: 8, _FLOAT: 8}  # the formats that hold one width alone
 _FORMATS = (_PACKED_INT, _PACKED_NVFP4, _PACKED_MXFP4, _INT, _FLOAT, _NAIVE, _MXFP8)
 
 
@@ -110,6 +111,9 @@ def _schemes(format: Format) -> list[Scheme]:
             raise NotInThisVersion(
                 f"{where}: format {str(kind)!r:.40} is not read. Formats that are: {', '.join(_FORMATS)}."
             )
+        said = weights.get("num_bits")
+        if kind in _BITS and said != _BITS[kind]:
+            raise UsageError(f"{where}: {kind} has {_BITS[kind]}-bit codes, but num_bits says {said!r:.20}. {AGAIN}")
         block, targets = weights.get("block_structure"), group.get("targets") or []
         if not isinstance(targets, list) or not all(isinstance(target, str) for target in targets):
             raise UsageError(f"{where}: targets is {targets!s:.40}, expected a list of names. {AGAIN}")
