@@ -201,8 +201,8 @@ def sensitivity(
         parent, _, attribute = name.rpartition(".")
         holder = floats.get_submodule(parent)
         module: Any = getattr(holder, attribute)
-        sharing: list[Any] = [floats.get_submodule(one) for one in fused_with(name) if one in names]  # a tensor's scale
-        absmax = torch.stack([one.weight.abs().amax() for one in sharing]).amax()
+        together = [floats.get_parameter(f"{one}.weight") for one in fused_with(name) if one in names]
+        absmax = torch.stack([weight.abs().amax() for weight in together]).amax()  # they share a tensor's scale
         packed = quantize_weight(module.weight.detach(), own, name, dtype=getattr(torch, dtype), absmax=absmax)
         setattr(holder, attribute, QuantizedLinear(packed, module.bias, PER_TOKEN[own.activations]))
         divergence = reference.against(floats)

@@ -328,3 +328,10 @@ def test_codes_and_exponents_that_are_not_numbers_are_refused(tmp_path):
     }
     with pytest.raises(UsageError, match="NaN scales"):
         read(tmp_path / "b", tensors, config("mxfp4-pack-quantized", floating(4, "group", 32)))
+
+
+@pytest.mark.parametrize("kind", ["mxfp4-pack-quantized", "nvfp4-pack-quantized", "mxfp8-quantized", "float-quantized"])
+def test_a_width_that_the_format_does_not_have_is_refused(tmp_path, kind):
+    wrong = integer(8 if "fp4" in kind else 4, "group", 32)
+    with pytest.raises(UsageError, match="-bit codes, but num_bits says"):
+        read(tmp_path, pack_tensors(), config(kind, wrong))
