@@ -47,8 +47,8 @@ Call = Callable[[torch.Tensor], torch.Tensor]
 
 def run(quick: bool = False) -> dict[str, Any]:
     """{"device", "versions", "checks", "rounds", "goals"}; a goal not measured has `met: null` and a reason."""
-    if not torch.cuda.is_available() or (reason := unavailable(torch.device("cuda"))):
-        because = NOT_MEASURED if not torch.cuda.is_available() else reason
+    because = unavailable(torch.device("cuda")) if torch.cuda.is_available() else NOT_MEASURED
+    if because:
         return _described([], [_row(id, reason=because) for id in GOALS], [])
     rounds: list[dict[str, Any]] = []
     checks = [check for form in ("int4 g128", "int4 g128 asym", "int8", "mxfp4") for check in _checks(form)]
@@ -221,7 +221,7 @@ def _graph(calls: list[Call], x: torch.Tensor) -> torch.cuda.CUDAGraph:
     return graph
 
 
-def _seconds(work: Callable[[], None], times: int) -> float:
+def _seconds(work: Callable[[], object], times: int) -> float:
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     start.record()
     for _ in range(times):
@@ -236,7 +236,7 @@ def _copy_bandwidth() -> float:
     source = torch.empty(2**30, dtype=torch.uint8, device="cuda")
     target = torch.empty_like(source)
     target.copy_(source)
-    return 2 * source.nbytes / _seconds(lambda: target.copy_(source) and None, 5)
+    return 2 * source.nbytes / _seconds(lambda: target.copy_(source), 5)
 
 
 def _goals(rounds: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -11,6 +11,9 @@ Integer code q becomes a number without a conversion: 0x6400 | q is the float16 
 operand has its exponent and mantissa; one exact multiplication by a power of two mends the bias.
 """
 
+# Inside a kernel the checker takes Triton's language for Python's.
+# pyright: reportAssignmentType=false, reportArgumentType=false, reportOperatorIssue=false, reportGeneralTypeIssues=false
+
 from __future__ import annotations
 
 import triton

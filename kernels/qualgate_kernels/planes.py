@@ -270,8 +270,8 @@ def _plane(packed: PackedWeight) -> int:
         for plane in (64, 32, SMALLEST_PLANE)
         if not size or (size % plane == 0 and (size % (plane * planes) == 0 or plane * planes % size == 0))
     ]
-    if packed.bits == 3:  # three words a set take three times the registers
-        fitting = [plane for plane in fitting if plane <= 32]
+    largest = {2: 32, 3: 16}.get(packed.bits, 64)  # many planes, or three words a set, take as many registers
+    fitting = [plane for plane in fitting if plane <= largest]
     tight = [plane for plane in fitting if -columns % (plane * planes) <= columns // 16]
     return tight[0] if tight else fitting[-1] if fitting else 0
 
