@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -43,6 +44,8 @@ def config(weights: Mapping[str, PackedWeight], kept: Sequence[str]) -> dict[str
             f"These layers have groups of {', '.join(map(str, sorted(sizes)))}, and the AWQ format has one group size "
             "for all. Write them as compressed-tensors."
         )
+    # AutoAWQ and transformers read modules_to_not_convert; gptqmodel overlooks it and reads `dynamic`.
+    overlooked = {"dynamic": {f"-:^{re.escape(name)}$": {} for name in kept}} if kept else {}
     return {
         "quant_method": "awq",
         "bits": 4,
@@ -50,6 +53,7 @@ def config(weights: Mapping[str, PackedWeight], kept: Sequence[str]) -> dict[str
         "zero_point": True,
         "version": "gemm",
         "modules_to_not_convert": list(kept) or None,
+        **overlooked,
     }
 
 
