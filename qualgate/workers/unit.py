@@ -41,6 +41,8 @@ def serve(pipe: Connection, settings: WorkerSettings) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
+    # torch's idle threads would spin for milliseconds after each of its operations, on cores that our kernels want.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     import torch
 
     from qualgate.engine.job import run_job
