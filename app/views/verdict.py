@@ -339,7 +339,6 @@ def _more(run: RunSummary, found: StoredVerdict) -> None:
                     "weights sha256",
                     "tokenizer",
                     "template",
-                    "engine",
                 ],
                 [
                     (
@@ -354,13 +353,14 @@ def _more(run: RunSummary, found: StoredVerdict) -> None:
                             f"<code>{escape(value[:12])}</code>"
                             for value in (arm.planned.weights, arm.planned.tokenizer, arm.planned.template)
                         ),
-                        escape(arm.planned.engine),
                     )
                     for arm in run.arms
                 ],
                 numbers=(3, 5, 6),
             )
         )
+        engines = "; ".join(dict.fromkeys(arm.planned.engine for arm in run.arms))
+        st.html(f'<span class="qg-quiet">engine: {escape(engines)}</span>')
     with st.expander("Gate file"):
         if found.policy != run.policy:
             st.markdown("**This verdict was made by another policy than that of the run's gate file.** Its rules:")
