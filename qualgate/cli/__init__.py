@@ -1,0 +1,81 @@
+"""The command line: parse, call one library function, render, exit with the contract's code.
+
+Rooms are imported inside the commands: `qualgate --help` must not wait for torch.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import cast
+
+import typer
+
+from qualgate.cli import config, evalsets, judging, making, service
+from qualgate.errors import Exit, QualgateError
+
+# typer carries its own copy of click, or uses click itself: its parser's errors are known by their common base.
+_PARSER_ERROR = cast(
+    "type[Exception]", next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+)
+EXIT_CODES = """\b
+Exit codes (only 0 lets a pipeline continue):
+    0  approve: every critical rule is proven
+   10  block: a critical rule is proven broken
+   11  review: the policy asks for a person
+   12  undecided: evidence missing, too little, stale or mismatched
+   13  infrastructure failure or incomplete run
+   14  integrity failure: stored evidence is not what was recorded
+   64  usage or configuration error
+  130  interrupted (143: terminated); run again to resume
+"""
+
+app = typer.Typer(
+    name="qualgate",
+    help="Decides whether a quantized LLM variant may replace its full-precision baseline.",
+    epilog=EXIT_CODES,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+for command in (
+    judging.demo,
+    judging.run,
+    judging.plan,
+    judging.gate,
+    judging.report,
+    service.dashboard,
+    making.inspect,
+    service.doctor,
+    making.quantize,
+    service.bench,
+):
+    app.command()(command)
+app.add_typer(config.config_app, name="config")
+app.add_typer(evalsets.evalset_app, name="evalset")
+app.add_typer(service.db_app, name="db")
+
+
+def main() -> None:
+    """Entry point: every outcome leaves through the contract's exit codes, and no error shows a traceback."""
+    try:
+        code = app(standalone_mode=False)
+    except QualgateError as error:
+        typer.echo(f"qualgate: {error}", err=True)
+        code = error.exit
+    except typer.Abort:
+        code = Exit.INTERRUPTED
+    except _PARSER_ERROR as error:
+        error.show()  # type: ignore[attr-defined]
+        code = Exit.USAGE
+    except KeyboardInterrupt:
+        typer.echo("qualgate: interrupted", err=True)
+        code = Exit.INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the interpreter's own flush is quiet
+        code = Exit.INFRASTRUCTURE  # the reader left before the verdict was out: never a pass
+    except OSError as error:
+        typer.echo(f"qualgate: {error.strerror or error}: {error.filename or 'while writing'}", err=True)
+        code = Exit.INFRASTRUCTURE
+    sys.exit(int(code or 0))

@@ -1,0 +1,47 @@
+"""What several commands take: their arguments, and the store and the run that these name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from qualgate.errors import UsageError
+
+GateFileArgument = Annotated[Path, typer.Argument(metavar="GATE.yaml", help="the gate file")]
+OptionalGateFile = Annotated[Path | None, typer.Argument(metavar="[GATE.yaml]", help="the gate file")]
+StoreOption = Annotated[str | None, typer.Option("--store", help="the store's URL, when there is no gate file")]
+RunOption = Annotated[str | None, typer.Option("--run", help="a run's id; the newest by default")]
+JsonOption = Annotated[bool, typer.Option("--json", help="print JSON on stdout")]
+
+
+def store_url(from_gate_file: str | None, option: str | None) -> str:
+    if from_gate_file is not None and option is not None:
+        raise UsageError("give either a gate file or --store, not both.")
+    url = from_gate_file or option or "sqlite:///qualgate.db"
+    return url if from_gate_file is not None or not url.startswith("sqlite:///") else _absolute_url(url)
+
+
+def store_url_of(gate_file: Path | None, option: str | None) -> str:
+    from qualgate.config import load_gate_file
+
+    return store_url(load_gate_file(gate_file, files=False).store_url if gate_file is not None else None, option)
+
+
+def stored_run(gate_file: Path | None, store: str | None, run_id: str | None) -> tuple[str, str | None]:
+    """The store's URL and the run: with a gate file, the newest run of that file's variants and evalsets."""
+    if gate_file is None or run_id is not None:
+        return store_url_of(gate_file, store), run_id
+    from qualgate.config import load_gate_file
+    from qualgate.run import newest_run_of
+    from qualgate.store.database import open_store
+
+    gate = load_gate_file(gate_file, files=False)
+    url = store_url(gate.store_url, store)
+    with open_store(url, create=False) as opened:
+        return url, newest_run_of(opened, gate)
+
+
+def _absolute_url(url: str) -> str:
+    return f"sqlite:///{Path(url.removeprefix('sqlite:///')).resolve()}"

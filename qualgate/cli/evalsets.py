@@ -1,0 +1,89 @@
+"""`qualgate evalset`: the shipped sets, a check of your own, a calibration set's coverage of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, cast
+
+import typer
+
+from qualgate.cli.arguments import JsonOption
+from qualgate.errors import UsageError
+
+evalset_app = typer.Typer(help="Evalsets: list the shipped ones, check your own.", no_args_is_help=True)
+
+
+@evalset_app.command("list")
+def evalset_list(as_json: JsonOption = False) -> None:
+    """List the shipped evalsets and calibration sets."""
+    from qualgate import evalsets
+
+    found = [evalsets.load(name, Path.cwd()) for name in evalsets.shipped()]
+    calibration = [evalsets.load_calibration(name, Path.cwd()) for name in evalsets.shipped("calibration")]
+    if as_json:
+        rows = [
+            {"name": s.name, "version": s.version, "cases": len(s.cases), "metrics": s.metrics, "sha256": s.sha256}
+            for s in found
+        ]
+        rows += [
+            {"name": s.name, "version": s.version, "cases": len(s.cases), "kind": "calibration", "sha256": s.sha256}
+            for s in calibration
+        ]
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    for item in found:
+        typer.echo(f"{item.name:<14} v{item.version:<5} {len(item.cases):>5} cases   {', '.join(item.metrics)}")
+    for item in calibration:
+        typer.echo(f"{item.name:<14} v{item.version:<5} {len(item.cases):>5} cases   for quantizers, scores nothing")
+
+
+@evalset_app.command("check")
+def evalset_check(ref: Annotated[str, typer.Argument(metavar="NAME.yaml")]) -> None:
+    """Name every fault of an evalset or calibration set with file and line; exit 64 when there is one."""
+    from qualgate import evalsets
+
+    path = evalsets.locate(ref, Path.cwd())
+    faults = evalsets.check(path)
+    for fault in faults:
+        typer.echo(str(fault), err=True)
+    if faults:
+        raise UsageError(f"{path}: {len(faults)} fault{'s' if len(faults) > 1 else ''}.")
+    found = evalsets.read(path)
+    typer.echo(f"{path}: fine. {len(found.cases)} cases, sha256 {found.sha256}")
+
+
+@evalset_app.command("coverage")
+def evalset_coverage(
+    calibration: Annotated[str, typer.Argument(help="a calibration set: shipped name or NAME.yaml")],
+    evalset: Annotated[list[str], typer.Argument(help="the evalsets that will judge the variant")],
+    model: Annotated[str, typer.Option("--model", help="the baseline's folder")] = "reference",
+    dtype: Annotated[str, typer.Option("--dtype", help="of the baseline's weights")] = "bfloat16",
+    cases: Annotated[int, typer.Option("--cases", min=1, help="of the evalsets, run through the model")] = 256,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure how far a calibration set covers evalsets; exit 64 when they share what they must not."""
+    from typing import Any
+
+    from qualgate import evalsets, refmodel
+    from qualgate.calibration import refuse_leaks
+    from qualgate.engine.coverage import coverage
+    from qualgate.engine.load import choose_device
+    from qualgate.report.coverage import coverage_lines
+
+    if dtype not in ("bfloat16", "float16", "float32"):
+        raise UsageError(f"--dtype {dtype}: not one of bfloat16, float16, float32.")
+    here = Path.cwd()
+    found = coverage(
+        refmodel.PATH if model == "reference" else Path(model),
+        evalsets.load_calibration(calibration, here),
+        [evalsets.load(name, here) for name in evalset],
+        dtype=cast("Any", dtype),
+        device=choose_device("auto"),
+        activation_cases=cases,
+    )
+    if as_json:
+        typer.echo(json.dumps(found.as_json(), indent=2, allow_nan=False))
+    else:
+        typer.echo("\n".join(coverage_lines(found.as_json())))
+    refuse_leaks(found.leakage.cases)

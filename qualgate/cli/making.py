@@ -1,0 +1,157 @@
+"""Quantized checkpoints: `inspect` says what one holds, `quantize` makes one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from qualgate.cli.arguments import JsonOption
+from qualgate.errors import UsageError
+
+
+def inspect(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="a model folder, quantized or not")],
+    tensor: Annotated[str | None, typer.Option("--tensor", help="write this tensor, dequantized, to --out")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="safetensors file for --tensor: float32 [out, in]")] = None,
+    compare: Annotated[Path | None, typer.Option("--compare", help="another form of the same model: the truth")] = None,
+    determinism: Annotated[
+        str | None, typer.Option("--determinism", metavar="EVALSET", help="do 8 of its cases give the same bits again?")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say what a checkpoint really holds: each tensor's format, size, statistics and oddities."""
+    from qualgate.quant import inspect as inspection
+    from qualgate.report.inspection import inspection_as_json, print_inspection
+    from qualgate.report.progress import shown_progress
+
+    if (tensor is None) != (out is None):
+        raise UsageError("--tensor NAME and --out FILE.safetensors go together: the tensor, and where to write it.")
+    if tensor is not None and out is not None:
+        shape = inspection.write_tensor(model, tensor, out)
+        typer.echo(f"written: {out} (float32 {' x '.join(map(str, shape))})")
+        return
+    if determinism is not None:
+        _determinism(model, determinism, as_json)
+        return
+    with shown_progress("tensors") as progress:
+        report = inspection.inspect(model, progress)
+        differences, unmatched = inspection.compare(model, compare, progress) if compare else ((), ())
+    if as_json:
+        typer.echo(inspection_as_json(report, differences, unmatched))
+    else:
+        print_inspection(report, differences, unmatched)
+
+
+def _determinism(model: Path, evalset: str, as_json: bool) -> None:
+    from dataclasses import asdict
+
+    from qualgate import evalsets
+    from qualgate.engine.determinism import model_determinism
+    from qualgate.engine.load import choose_device
+    from qualgate.report.determinism import determinism_lines
+
+    cases = evalsets.load(evalset, Path.cwd()).cases
+    spread = [cases[index * len(cases) // 8] for index in range(8)] if len(cases) > 8 else list(cases)
+    found = model_determinism(model, spread, device=choose_device("auto"))
+    typer.echo(json.dumps(asdict(found), indent=2) if as_json else "\n".join(determinism_lines(found)))
+
+
+def quantize(
+    model: Annotated[str | None, typer.Argument(help="a full-precision model's folder, or `reference`")] = None,
+    method: Annotated[
+        str | None, typer.Option("--method", help="int8 int4 int3 int2 fp8 mxfp4 mxfp8 nvfp4 gptq awq smoothquant")
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="the folder to make")] = None,
+    format: Annotated[
+        str,
+        typer.Option("--format", help="gptq, gptq_v2, awq or compressed-tensors (the default; a backend has its own)"),
+    ] = "",
+    bits: Annotated[int | None, typer.Option("--bits", help="of gptq and awq; 4 by default")] = None,
+    group_size: Annotated[int | None, typer.Option("--group-size", help="weights a scale; 0 = a row")] = None,
+    calibration: Annotated[
+        str | None, typer.Option("--calibration", help="a calibration set: shipped name or NAME.yaml")
+    ] = None,
+    keep: Annotated[
+        list[str] | None, typer.Option("--keep", metavar="PATTERN=PRECISION", help="layers that get another precision")
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", metavar="KEY=VALUE", help="any other key of the gate file's `quantize:`"),
+    ] = None,
+    sensitivity: Annotated[
+        bool,
+        typer.Option(
+            "--sensitivity",
+            help="rank layers by what each costs when it alone is rounded to nearest on the method's grid (gptq, awq, "
+            "smoothquant and calibrated nvfp4 do better; direct casts are exact); writes nothing",
+        ),
+    ] = False,
+    backend: Annotated[
+        str | None, typer.Option("--backend", help="let a library do it: gptqmodel, llmcompressor, auto-gptq, autoawq")
+    ] = None,
+    setup_backend: Annotated[
+        str | None, typer.Option("--setup-backend", help="make this library's environment, and do no more")
+    ] = None,
+    backend_dir: Annotated[Path | None, typer.Option("--backend-dir", help="where environments lie")] = None,
+    evalset: Annotated[
+        list[str] | None, typer.Option("--evalset", help="what the calibration's coverage is measured on")
+    ] = None,
+    devices: Annotated[str, typer.Option("--devices", help="auto or cpu")] = "auto",
+    date: Annotated[str, typer.Option("--date", help="for the model card; none by default")] = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Make a quantized folder that other libraries load. Interrupted, run it again: finished layers are kept."""
+    from qualgate import quantize as making
+    from qualgate import refmodel
+    from qualgate.engine.load import choose_device
+    from qualgate.quant.recipes import words_of_recipe
+    from qualgate.report.progress import shown_progress
+    from qualgate.report.quantized import outsourced_lines, quantized_lines, sensitivity_lines
+
+    def show(lines: list[str], value: object) -> None:
+        typer.echo(json.dumps(value, indent=2) if as_json else "\n".join(lines))
+
+    def say(line: str) -> None:
+        typer.echo(line, err=True)
+
+    if setup_backend is not None:
+        from qualgate.quant.backends.environment import set_up
+
+        ready = set_up(setup_backend, backend_dir, say)
+        show([f"{setup_backend} is ready: {ready.python}"], {"backend": setup_backend, "versions": ready.versions})
+        return
+    if model is None or method is None:
+        raise UsageError("quantize needs a MODEL and a --method: qualgate quantize MODEL --method int4 --out FOLDER")
+    folder, here = refmodel.PATH if model == "reference" else Path(model), Path.cwd()
+    recipe = words_of_recipe(
+        method, option or [], keep or [], bits=bits, group_size=group_size, calibration=calibration,
+        uses_data=not sensitivity,
+    )  # fmt: skip
+    device = choose_device(devices)
+    if sensitivity:
+        with shown_progress("layers") as progress:
+            ranked = making.sensitivity(
+                folder, recipe, calibration or "", relative_to=here, device=device, progress=progress
+            )
+        show(sensitivity_lines(ranked), [one.as_json() for one in ranked])
+        return
+    if out is None:
+        raise UsageError("--out is missing: the folder to make.")
+    if backend is not None:
+        from qualgate.outsource import quantize_with
+
+        by = quantize_with(
+            backend, folder, recipe, out, against=evalset or (), folder=backend_dir, relative_to=here, device=device,
+            date=date, progress=say, format=format,
+        )  # fmt: skip
+        show(outsourced_lines(by), by.as_json())
+        return
+    with shown_progress("layers") as progress:
+        made = making.quantize(
+            folder, recipe, out, format or "compressed-tensors", relative_to=here, against=evalset or (), device=device,
+            date=date, progress=progress,
+        )  # fmt: skip
+    show(quantized_lines(made), made.as_json())

@@ -1,0 +1,100 @@
+"""The installation and its store: `dashboard`, `db`, `doctor`, `bench`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from qualgate.cli.arguments import JsonOption, OptionalGateFile, StoreOption, store_url_of
+from qualgate.errors import Exit, UsageError
+
+db_app = typer.Typer(help="The store's schema.", no_args_is_help=True)
+
+
+def dashboard(
+    gate_file: OptionalGateFile = None,
+    store: StoreOption = None,
+    port: Annotated[int, typer.Option("--port", help="on 127.0.0.1")] = 8501,
+) -> None:
+    """Open the reviewers' dashboard on this machine: runs, queue, flips, approve and block."""
+    import importlib.util
+    import signal
+    import socket
+    import subprocess
+
+    from qualgate_app import STREAMLIT_FLAGS
+
+    if importlib.util.find_spec("streamlit") is None:
+        raise UsageError("the dashboard needs streamlit: pip install 'qualgate[dashboard]'")
+    url = store_url_of(gate_file, store)
+    spec = importlib.util.find_spec("qualgate_app.main")
+    assert spec is not None, "the wheel carries qualgate_app"
+    assert spec.origin is not None
+    command = [sys.executable, "-m", "streamlit", "run", spec.origin, "--server.port", str(port)]
+    for name, value in STREAMLIT_FLAGS.items():
+        command += [f"--{name}", value]
+    with socket.socket() as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise UsageError(f"port {port} on this machine is taken ({error.strerror}); give another --port") from None
+    typer.echo(f"dashboard: http://127.0.0.1:{port}   (Ctrl-C ends it)")
+    with subprocess.Popen(command, env={**os.environ, "QUALGATE_STORE": url}) as served:
+        signal.signal(signal.SIGTERM, lambda *_: served.terminate())  # else it would serve on without us
+        try:
+            code = served.wait()
+        except KeyboardInterrupt:
+            code = 0
+        code = 0 if code == -signal.SIGTERM else code
+    raise typer.Exit(Exit.APPROVE if code == 0 else Exit.INFRASTRUCTURE)
+
+
+@db_app.command("upgrade")
+def db_upgrade(
+    store: Annotated[str, typer.Option("--store", help="the store's URL")] = "sqlite:///qualgate.db",
+) -> None:
+    """Bring a store's schema to this version, after a backup copy."""
+    from qualgate.store.database import upgrade
+
+    typer.echo(upgrade(store))
+
+
+def doctor(as_json: JsonOption = False) -> None:
+    """Say what this machine and installation can do, and what is missing."""
+    from qualgate.doctor import findings
+
+    found = findings()
+    if as_json:
+        typer.echo(json.dumps([{"what": f.what, "ok": f.ok, "detail": f.detail} for f in found], indent=2))
+    else:
+        for finding in found:
+            typer.echo(f"{'ok  ' if finding.ok else 'NO  '} {finding.what:<14} {finding.detail}")
+    raise typer.Exit(Exit.APPROVE if all(f.ok or f.optional for f in found) else Exit.INFRASTRUCTURE)
+
+
+def bench(
+    name: Annotated[str | None, typer.Argument(help="a benchmark's name")] = None,
+    listed: Annotated[bool, typer.Option("--list", help="list the benchmarks")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="fewer rounds, every goal")] = False,
+    out: Annotated[Path | None, typer.Option("--json", help="write the result to this file")] = None,
+) -> None:
+    """Run one of the benchmarks behind the figures in the README."""
+    from qualgate.bench import BENCHMARKS, run_benchmark
+    from qualgate.report.render import write_atomically
+
+    if listed or name is None:
+        for known, meaning in BENCHMARKS.items():
+            typer.echo(f"{known:<12} {meaning}")
+        return
+    result = json.dumps(run_benchmark(name, quick=quick), indent=2) + "\n"
+    if out is None:
+        typer.echo(result)
+    else:
+        write_atomically(out, result)
+        typer.echo(f"written: {out}")
