@@ -105,6 +105,7 @@ class QuantizeRecipe:
     element: Literal["", "e5m2"] = ""  # fp8; "" = e4m3
     exponent: Literal["", "rounded"] = ""  # mxfp4, mxfp8: "" = floor, as OCP's specification has it
     activations: Literal["", "int8", "fp8"] = ""  # what enters a quantized layer is rounded to, one scale a token
+    rounding: Literal["", "gptq"] = ""  # smoothquant: of the weights it leaves; to nearest in the first versions
     act_order: Literal["", "group", "static"] = ""  # gptq: columns by falling importance, groups with them or not
     calibration: str = ""  # where the cases lie; `calibration_sha256` says which they are
     calibration_sha256: str = ""

@@ -191,8 +191,12 @@ def quantize_linear(
     scale_dtype: torch.dtype = torch.bfloat16,
     absmax: torch.Tensor | None = None,
 ) -> PackedWeight:
-    """One weight, float32 [out_features, in_features], by the recipe's method. Scales were folded in before."""
-    if recipe.method not in ("gptq", "awq"):
+    """One weight, float32 [out_features, in_features], by the recipe's method. Scales were folded in before.
+
+    What SmoothQuant has smoothed is rounded by GPTQ, as llm-compressor's recipe for W8A8 does: nothing in smoothing says
+    how to round, and to nearest the product was no better than without smoothing.
+    """
+    if recipe.method not in ("gptq", "awq") and not recipe.rounding:
         importance = inputs.mean_square if recipe.method == "nvfp4" and recipe.calibration_sha256 else None
         return quantize_weight(
             weight, recipe, name, dtype=dtype, scale_dtype=scale_dtype, importance=importance, absmax=absmax

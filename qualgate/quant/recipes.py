@@ -90,6 +90,7 @@ def parse_recipe(value: Any) -> QuantizeRecipe:
         element="" if chosen.get("element") == "e4m3" else chosen.get("element", ""),
         exponent="" if chosen.get("exponent") == "floor" else chosen.get("exponent", ""),
         activations=chosen.get("activations", "int8" if method == "smoothquant" else ""),
+        rounding="gptq" if method == "smoothquant" else "",
         act_order=cast(Any, {True: "group", False: "", "static": "static"}[options.get("act_order", False)]),
         calibration=_calibration(method, options),
         keep=_keep(options.get("keep", {})),

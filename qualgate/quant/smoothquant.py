@@ -2,7 +2,8 @@
 
 Xiao et al., "SmoothQuant: Accurate and Efficient Post-Training Quantization for LLMs" (2022). s = max|x|**alpha /
 max|w|**(1 - alpha); x / s and W * s are both rounded to int8, activations with one scale a token as they come, weights
-with one scale a row. Alpha is searched on calibration tokens; no smoothing at all is among the candidates.
+with one scale a row. Alpha is searched on calibration tokens, for weights rounded to nearest; no smoothing at all is
+among the candidates. The weights it leaves are then rounded by GPTQ.
 
 The paper divides what a norm makes. What v and up make is divided too: their rows have a scale each, so dividing a row
 divides its scale and costs no precision, and the product that enters down has the largest outliers of all.

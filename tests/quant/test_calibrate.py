@@ -15,16 +15,19 @@ from qualgate.errors import UsageError
 from qualgate.quant import calibrate as calibration
 from qualgate.quant.activations import PER_TOKEN
 from qualgate.quant.awq import RATIOS, search_scale
-from qualgate.quant.calibrate import calibrate, install, read_layer
+from qualgate.quant.calibrate import calibrate, install, quantize_linear, read_layer
 from qualgate.quant.checkpoint import pack, read_packed
 from qualgate.quant.folding import Folds
+from qualgate.quant.gptq import gptq
 from qualgate.quant.inputs import Inputs, output_error
 from qualgate.quant.layers import decoder_layers, linear_groups
 from qualgate.quant.linear import QuantizedLinear
+from qualgate.quant.packing import quantize_weight
 from qualgate.quant.recipes import parse_recipe, plain
 from qualgate.quant.rounding import fit_grid
 from qualgate.quant.smoothquant import search_smoothing
 from qualgate.records import QuantizeRecipe
+from qualgate_kernels.dequantize import dequantize_torch
 from tests.tiny_models import VOCABULARY, save_tiny_model
 
 ARCHITECTURES = ("llama", "qwen2", "gemma2", "gpt_neox")
@@ -255,6 +258,17 @@ def test_every_architecture_is_calibrated_whole(folder, method):
 def test_calibration_beats_rounding_to_nearest_at_equal_bits(llama, tmp_path, options):
     calibrated, nearest = divergences(llama, tmp_path, recipe_of(**options))
     assert calibrated < nearest
+
+
+def test_what_smoothing_leaves_is_rounded_by_gptq():
+    torch.manual_seed(3)
+    weight, inputs = torch.randn(24, 32), Inputs()
+    inputs.see(torch.randn(200, 32) @ torch.randn(32, 32))
+    packed = quantize_linear(weight, recipe_of("smoothquant"), inputs, "layer")
+    nearest = quantize_weight(weight, plain(recipe_of("smoothquant")), "layer")
+    assert torch.equal(packed.codes, gptq(weight, inputs.gram, bits=8, group_size=0).codes)
+    left, worse = (output_error(dequantize_torch(one) - weight, inputs.gram) for one in (packed, nearest))
+    assert left < 0.5 * worse
 
 
 def test_smoothing_beats_rounding_to_nearest_where_activations_have_outliers(llama, tmp_path):

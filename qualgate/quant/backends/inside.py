@@ -96,7 +96,7 @@ def with_llmcompressor(order: dict[str, Any]) -> None:
         "awq": lambda: [AWQModifier(), QuantizationModifier(**weights)],
         "smoothquant": lambda: [
             SmoothQuantModifier(smoothing_strength=0.5),
-            QuantizationModifier(scheme="W8A8", **own),
+            GPTQModifier(scheme="W8A8", **own),
         ],
         "fp8": lambda: [QuantizationModifier(config_groups=floats, ignore=["lm_head"])],
         "nvfp4": lambda: [QuantizationModifier(scheme="NVFP4A16", **own)],
