@@ -193,8 +193,8 @@ def quantize_linear(
 ) -> PackedWeight:
     """One weight, float32 [out_features, in_features], by the recipe's method. Scales were folded in before.
 
-    What SmoothQuant has smoothed is rounded by GPTQ, as llm-compressor's recipe for W8A8 does: nothing in smoothing says
-    how to round, and to nearest the product was no better than without smoothing.
+    What SmoothQuant has smoothed is rounded by GPTQ, as in llm-compressor's recipe for W8A8: nothing in smoothing says
+    how to round, and to nearest the whole was no better than without smoothing.
     """
     if recipe.method not in ("gptq", "awq") and not recipe.rounding:
         importance = inputs.mean_square if recipe.method == "nvfp4" and recipe.calibration_sha256 else None
