@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -11,6 +12,7 @@ from qualgate.quant.activations import PER_TOKEN, Rounding, round_inputs
 from qualgate_kernels.dequantize import dequantize_torch
 from qualgate_kernels.dispatch import Fused, fuse
 from qualgate_kernels.packed import TENSORS, PackedWeight
+from qualgate_kernels.stacked import Together, stacked
 
 # Roundings that a fused kernel may do itself, by the kernels' name for them.
 KERNELS_ROUND = {
@@ -36,6 +38,7 @@ class QuantizedLinear(nn.Module):
         self.out_features, self.in_features = weight.shape
         self._packed = weight
         self._fused: Fused | None = None
+        self._together: tuple[Together, int] | None = None  # the siblings' common product, and this layer's place in it
         for name in TENSORS:  # buffers, so that they move with the model and are counted
             self.register_buffer(name, getattr(weight, name))
         self.bias = None if bias is None else nn.Parameter(bias, requires_grad=False)
@@ -48,12 +51,15 @@ class QuantizedLinear(nn.Module):
         found = fuse(self.packed, KERNELS_ROUND.get(self.activations, ""))
         if isinstance(found, str):
             return f"torch twin: {found}"
-        self._fused = found
+        self._take(found, found.tensors)
+        return found.kernel
+
+    def _take(self, fused: Fused, tensors: dict[str, torch.Tensor]) -> None:
+        self._fused = fused
         for name in TENSORS:
             setattr(self, name, None)
-        for name, tensor in found.tensors.items():  # counted, as the packed ones were
+        for name, tensor in tensors.items():  # counted, as the packed ones were
             self.register_buffer(f"fused_{name}", tensor)
-        return found.kernel
 
     @property
     def packed(self) -> PackedWeight:
@@ -69,10 +75,34 @@ class QuantizedLinear(nn.Module):
             x = round_inputs(x, self.activations)
         if self._fused is None:
             return nn.functional.linear(x, dequantize_torch(self.packed).to(x.dtype), self.bias)
-        product = self._fused.multiply(x.reshape(-1, self.in_features).contiguous())
+
+        def rows() -> torch.Tensor:
+            return x.reshape(-1, self.in_features).contiguous()
+
+        if self._together is None:
+            product = self._fused.multiply(rows())
+        else:
+            together, place = self._together
+            product = together.product(place, x, rows)
         product = product.view(*x.shape[:-1], self.out_features)
         return product if self.bias is None else product.add_(self.bias)
 
     def extra_repr(self) -> str:
         inputs = f", {self.activations.label} activations" if self.activations else ""
         return f"{self.in_features}, {self.out_features}, {self._packed.format}{inputs}"
+
+
+def fuse_together(layers: Sequence[QuantizedLinear]) -> list[str]:
+    """As `fuse` each, but layers that read one input become one matrix where their weights have a common layout."""
+    if len(layers) > 1 and len({layer.activations for layer in layers}) == 1:
+        activations = layers[0].activations
+        whole = stacked([layer.packed for layer in layers])
+        found = None if whole is None else fuse(whole, KERNELS_ROUND.get(activations, ""))
+        # Inputs rounded outside the kernel are a new tensor for each layer: nothing would be shared.
+        if isinstance(found, Fused) and (activations is None or found.rounds):
+            together = Together(found, [layer.out_features for layer in layers])
+            for place, layer in enumerate(layers):
+                layer._take(found, {} if place else found.tensors)
+                layer._together = (together, place)
+            return [found.kernel] * len(layers)
+    return [layer.fuse() for layer in layers]
