@@ -35,7 +35,7 @@ def test_a_stack_holds_the_numbers_of_its_parts(recipe):
 
 
 def test_nothing_is_stacked_that_has_no_common_layout():
-    first, second, third = weights("int4")
+    first, second, _ = weights("int4")
     assert stacked([first, weights("int8")[1]]) is None
     assert stacked([first, *weights({"method": "int4", "group_size": 64})[1:]]) is None
     assert stacked([first, *weights({"method": "int4", "symmetric": False})[1:]]) is None
