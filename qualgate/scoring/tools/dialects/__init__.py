@@ -7,10 +7,10 @@ parser is at fault. What a failure is called: `call`. What each dialect was chec
 
 from __future__ import annotations
 
-from qualgate.scoring.tools.dialects.call import MAX_CALLS, BadCall, Call
+from qualgate.scoring.tools.dialects.call import MAX_CALLS, BadCall, Call, read_json
 from qualgate.scoring.tools.dialects.shipped import HERMES
 from qualgate.scoring.tools.dialects.stream import Dialect, Stream
 
-__all__ = ["MAX_CALLS", "BadCall", "Call", "Dialect", "Stream", "hermes"]
+__all__ = ["MAX_CALLS", "BadCall", "Call", "Dialect", "Stream", "hermes", "read_json"]
 
 hermes = HERMES.parse

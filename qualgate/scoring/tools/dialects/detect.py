@@ -30,12 +30,12 @@ SIGNS = (
     ("minimax_m1", "<tool_calls>", "<beginning_of_sentence>"),
     ("jamba", "<tool_calls>", "<|bom|>"),
     ("hunyuan_a13b", "<tool_calls>"),
-    ("llama4_pythonic", "<|python_start|>"),
     ("llama4_pythonic", "func_name1(", "<|header_start|>"),
     ("pythonic", "func_name1("),
     ("hermes", "<tool_call>"),
     ("xlam", "tool_call_name"),
     ("llama3_json", "<|python_tag|>"),
+    ("llama3_json", "<|python_start|>"),
     ("llama3_json", '{"name": function name, "parameters"'),
 )
 

@@ -22,11 +22,12 @@ def shape(name: str = "name", arguments: Sequence[str] = ("arguments",), also: S
     def call(value: Any) -> Call:
         if not isinstance(value, dict):
             raise BadCall("call_shape", "not an object")
-        found = [key for key in arguments if key in value]
-        if len(found) == 1 and value.keys() <= known:
-            called, given = value.get(name), value[found[0]]
-            if isinstance(called, str) and isinstance(given, dict):
-                return Call(called, given)
+        called, given = value.get(name), None
+        for key in arguments:
+            if key in value:
+                given = None if given is not None else value[key]
+        if isinstance(called, str) and isinstance(given, dict) and (len(value) == 2 or value.keys() <= known):
+            return Call(called, given)
         raise BadCall("call_shape", f"has {quote(sorted(value))}, not a {name} and an {arguments[0]} object")
 
     return call

@@ -269,7 +269,6 @@ INTERNLM2 = Dialect(
     source=VLLM + "tool_parsers/internlm2_tool_parser.py; " + SGLANG + "internlm_detector.py",
     open=_PLUGIN,
     close="<|action_end|>",
-    stray=("<|plugin|>", "<|action_start|>"),
     read=one(EITHER),
     write=joined(
         '<|action_start|><|plugin|>\n{"name": {json_name}, "parameters": {arguments}}<|action_end|>',

@@ -26,6 +26,8 @@ END_OF_TURN = (
     "<|im_end|>",
     "<|eot_id|>",
     "<|eom_id|>",
+    "<|eot|>",
+    "<|python_end|>",
     "<|end_of_text|>",
     "<|endoftext|>",
     "<|end|>",
@@ -80,6 +82,7 @@ class Dialect:
     fenced: bool = False
     scanner: type[Stream] | None = None
 
+    alone: str = field(init=False, repr=False, compare=False)
     begins: tuple[str, ...] = field(init=False, repr=False, compare=False)
     longest: int = field(init=False, repr=False, compare=False)
     landmarks: re.Pattern[str] = field(init=False, repr=False, compare=False)
@@ -87,7 +90,11 @@ class Dialect:
 
     def __post_init__(self) -> None:
         markers = {*self.open, self.close, *(self.frame or ()), *self.stray, THINK, UNTHINK, FENCE} - {""}
+        if any(one != other and other.startswith(one) for one in markers for other in markers):
+            raise ValueError(f"{self.name}: a marker begins another, so a stream could not tell them apart")
+        simple = len(self.open) == 1 and self.close and not (self.frame or self.stray or self.scanner or self.anchors)
         derived = {
+            "alone": self.open[0] if simple else "",
             "begins": (self.frame[0],) if self.frame else self.open,
             "longest": max(map(len, markers)),
             "landmarks": _any_of(markers),
@@ -98,10 +105,29 @@ class Dialect:
 
     def parse(self, text: str, tools: Tools = ()) -> tuple[Call, ...]:
         """Every call in `text`, in order; none for a plain answer. BadCall is the only exception."""
+        if self.alone and text.startswith(self.alone) and text.endswith(self.close):
+            body = text[len(self.alone) : -len(self.close)]
+            if self.alone not in body and self.close not in body:
+                return tuple(self.calls_of(body, tools, 1))  # one call and nothing else: no need to scan
         stream = self.stream(tools)
         stream.feed(text)
         stream.close()
         return tuple(stream.calls)
+
+    def calls_of(self, body: str, tools: Tools, number: int) -> Sequence[Call]:
+        """The calls of one block, of which the first is call `number` of the answer."""
+        try:
+            calls = self.read(body, tools)
+        except BadCall as error:
+            raise BadCall(error.error_type, f"call {number}: {error}") from None
+        for call in calls:
+            if not call.name:
+                raise BadCall("call_shape", f"call {number}: the name is empty")
+            if "<" in call.name and (leak := SPECIAL.search(call.name)):
+                raise BadCall("leaked_token", f"call {number}: {leak[0]} in the name")
+        if number + len(calls) > MAX_CALLS + 1:
+            raise BadCall("too_many_calls", f"more than {MAX_CALLS} calls")
+        return calls
 
     def stream(self, tools: Tools = ()) -> Stream:
         return (self.scanner or Stream)(self, tools)
@@ -191,19 +217,7 @@ class Stream:
             self._kept = end
 
     def _take(self, body: str) -> None:
-        calls, number = self.calls, len(self.calls) + 1
-        try:
-            read = self.dialect.read(body, self.tools)
-        except BadCall as error:
-            raise BadCall(error.error_type, f"call {number}: {error}") from None
-        for call in read:
-            if not call.name:
-                raise BadCall("call_shape", f"call {number}: the name is empty")
-            if "<" in call.name and (leak := SPECIAL.search(call.name)):
-                raise BadCall("leaked_token", f"call {number}: {leak[0]} in the name")
-        calls.extend(read)
-        if len(calls) > MAX_CALLS:
-            raise BadCall("too_many_calls", f"more than {MAX_CALLS} calls")
+        self.calls.extend(self.dialect.calls_of(body, self.tools, len(self.calls) + 1))
 
     # A state reads on from _seek and says whether it came to its end; if not, it waits for more text.
 
@@ -280,10 +294,11 @@ class Stream:
             self._kept = self._seek
             self._state = self._outside
             return True
-        rest = self.text[start : start + dialect.longest]
-        if any(marker.startswith(rest) for marker in (*dialect.open, dialect.frame[1])):  # pyright: ignore[reportOptionalSubscript]
-            return False
-        raise BadCall("stray_text", f"{quote(rest)} between calls")
+        possible = (*dialect.open, dialect.frame[1])  # pyright: ignore[reportOptionalSubscript]
+        for end in range(start, len(self.text) + 1):
+            if not any(marker.startswith(self.text[start:end]) for marker in possible):
+                raise BadCall("stray_text", f"{quote(self.text[start:end])} between calls")
+        return False
 
     def _inside(self) -> bool:
         """In a block that a marker closes."""
