@@ -36,8 +36,9 @@ CALL = f'{{"name": "get_weather", "arguments": {JSON}}}'
 LLAMA = f'{{"name": "get_weather", "parameters": {JSON}}}'
 NO_ARGUMENTS = '{"name": "ping", "arguments": {}}'
 QWEN = (
-    '<tool_call>\n<function=get_weather>\n<parameter=city>\nSão "Paulo"\n</parameter>\n<parameter=days>\n3\n</parameter>\n'
-    '<parameter=metric>\nTrue\n</parameter>\n<parameter=near>\n[1.5, {"k": null}]\n</parameter>\n</function>\n</tool_call>'
+    '<tool_call>\n<function=get_weather>\n<parameter=city>\nSão "Paulo"\n</parameter>\n<parameter=days>\n3\n'
+    '</parameter>\n<parameter=metric>\nTrue\n</parameter>\n<parameter=near>\n[1.5, {"k": null}]\n</parameter>\n</function>\n'
+    "</tool_call>"
 )
 PAIRS = (
     '<arg_key>city</arg_key>\n<arg_value>São "Paulo"</arg_value>\n<arg_key>days</arg_key>\n<arg_value>3</arg_value>\n'
@@ -121,7 +122,8 @@ PUBLISHED: dict[str, tuple[str, str, str]] = {
     "internlm2": (
         "internlm2_tool_parser.py",
         f"<|action_start|><|plugin|>\n{LLAMA}<|action_end|>",
-        f"Sure.<|action_start|> <|plugin|>\n{LLAMA}<|action_end|>\n<|action_start|> <|plugin|>\n{NO_ARGUMENTS}<|action_end|>",
+        f"Sure.<|action_start|> <|plugin|>\n{LLAMA}<|action_end|>\n"
+        f"<|action_start|> <|plugin|>\n{NO_ARGUMENTS}<|action_end|>",
     ),
     "jamba": (
         "jamba_tool_parser.py",
@@ -145,7 +147,8 @@ PUBLISHED: dict[str, tuple[str, str, str]] = {
     ),
     "cohere_command": (
         "c4ai-command-r7b-12-2024-tool_use.jinja",
-        f'<|START_ACTION|>[\n    {{"tool_call_id": "0", "tool_name": "get_weather", "parameters": {JSON}}}\n]<|END_ACTION|>',
+        f'<|START_ACTION|>[\n    {{"tool_call_id": "0", "tool_name": "get_weather", "parameters": {JSON}}}\n]'
+        "<|END_ACTION|>",
         f'<|START_ACTION|>[\n    {{"tool_call_id": "0", "tool_name": "get_weather", "parameters": {JSON}}},\n'
         '    {"tool_name": "ping", "parameters": {}}\n]<|END_ACTION|><|END_OF_TURN_TOKEN|>',
     ),
@@ -176,8 +179,10 @@ PUBLISHED: dict[str, tuple[str, str, str]] = {
         "openai",
         '[{"id": "call_1", "type": "function", "function": {"name": "get_weather", "arguments": '
         r'"{\"city\": \"São \\\"Paulo\\\"\", \"days\": 3, \"metric\": true, \"near\": [1.5, {\"k\": null}]}"}}]',
-        '{"role": "assistant", "content": null, "tool_calls": [{"type": "function", "function": {"name": "get_weather", '
-        f'"arguments": {JSON}}}}}, {{"id": "x", "type": "function", "function": {{"name": "ping", "arguments": "{{}}"}}}}]}}',
+        '{"role": "assistant", "content": null, "tool_calls": [{"type": "function", '
+        '"function": {"name": "get_weather", '
+        f'"arguments": {JSON}}}}}, {{"id": "x", "type": "function", '
+        '"function": {"name": "ping", "arguments": "{}"}}]}',
     ),
     "json": ("base_format_detector.py", LLAMA, f"[{CALL}, {NO_ARGUMENTS}]"),
 }
@@ -326,7 +331,8 @@ def test_values_between_tags_get_their_type_from_the_schema(name, schema, text, 
     answers = {
         "qwen3_coder": f"<tool_call><function=f><parameter=a>{text}</parameter></function></tool_call>",
         "glm45": f"<tool_call>f{pair}</tool_call>",
-        "minimax_m2": f'<minimax:tool_call><invoke name="f"><parameter name="a">{text}</parameter></invoke></minimax:tool_call>',
+        "minimax_m2": f'<minimax:tool_call><invoke name="f"><parameter name="a">{text}</parameter></invoke>'
+        "</minimax:tool_call>",
         "hunyuan_v3": f"<tool_calls><tool_call>f<tool_sep>{pair}</tool_call></tool_calls>",
     }
     (call,) = dialect(name).parse(answers[name], tools)

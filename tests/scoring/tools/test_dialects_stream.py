@@ -3,6 +3,7 @@ BadCall is ever raised."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 
@@ -34,15 +35,18 @@ def outcome(form: Dialect, pieces: list[str]) -> tuple[list[Call], str, str, str
     return calls, stream.content, "", ""
 
 
-def whole(form: Dialect, text: str) -> tuple[list[Call], str, str, str]:
-    result = outcome(form, [text])
+def parsed(form: Dialect, text: str) -> tuple[tuple[Call, ...], str, str]:
     try:
-        assert form.parse(text, TOOLS) == tuple(result[0])
+        return form.parse(text, TOOLS), "", ""
     except BadCall as error:
-        assert (error.error_type, str(error)) == result[2:]
-    else:
-        assert not result[2]
-    return result
+        return (), error.error_type, str(error)
+
+
+def whole(form: Dialect, text: str) -> tuple[list[Call], str, str, str]:
+    """In one piece: by a stream, and the same by `parse`."""
+    calls, content, word, reason = outcome(form, [text])
+    assert parsed(form, text) == (() if word else tuple(calls), word, reason)
+    return calls, content, word, reason
 
 
 @pytest.mark.parametrize("name", GRAMMARS)
@@ -111,19 +115,19 @@ def alphabet(name: str) -> list[str]:
 def test_any_text_in_any_pieces_reads_as_the_whole_and_raises_nothing_else(name):
     form, parts = dialect(name), st.lists(st.sampled_from(alphabet(name)), max_size=8)
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=40, deadline=None)
     @given(parts, st.lists(st.integers(0, 400), max_size=6))
     def check(parts, cuts):
         text = "".join(parts)
         places = sorted({min(cut, len(text)) for cut in cuts} | {0, len(text)})
         expected = whole(form, text)
-        assert outcome(form, [text[a:b] for a, b in zip(places, places[1:], strict=False)]) == expected
+        assert outcome(form, [text[a:b] for a, b in itertools.pairwise(places)]) == expected
         assert outcome(form, parts) == expected
 
     check()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.text(st.characters(), max_size=80))
 def test_arbitrary_text_raises_nothing_but_bad_call(text):
     for form in SHIPPED.values():
@@ -163,7 +167,7 @@ KINDS = {
 def test_what_is_written_reads_back(name):
     form, written = dialect(name), []
 
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=25, deadline=None)
     @given(st.dictionaries(NAMES, st.dictionaries(NAMES, VALUES, max_size=3), max_size=3))
     def check(made):
         calls = tuple(Call(*item) for item in made.items())
@@ -186,7 +190,7 @@ def test_what_is_written_reads_back(name):
         )
 
     check()
-    assert len(written) > 10
+    assert len(written) > 5
 
 
 def test_what_a_dialect_cannot_express_is_refused():
@@ -198,13 +202,13 @@ def test_what_a_dialect_cannot_express_is_refused():
         ("kimi_k2", Call("a:b", {})),
         ("harmony", Call("f<|call|>", {})),
     ):
-        with pytest.raises(ValueError, match="cannot be written|is no name"):
+        with pytest.raises(ValueError, match=r"cannot be written|is no name"):
             dialect(name).serialise([call])
 
 
 @pytest.mark.parametrize("name", GRAMMARS)
 def test_time_is_linear_in_the_text(name):
-    """Repeated openings, brackets, quotes, fences: eight times the text may take no more than some thirty times as long."""
+    """Repeated openings, brackets, quotes, fences: eight times the text takes no more than thirty times as long."""
     form = dialect(name)
     begin = (form.frame or form.open or (form.anchors[:1],))[0]
     for unit in (
@@ -221,7 +225,7 @@ def test_time_is_linear_in_the_text(name):
         begin + " ",
     ):
         seconds = []
-        for repeat in (2_000, 16_000):
+        for repeat in (1_000, 8_000):
             start = time.process_time()
             outcome(form, [unit * repeat])
             seconds.append(time.process_time() - start)
