@@ -37,8 +37,8 @@ LLAMA = f'{{"name": "get_weather", "parameters": {JSON}}}'
 NO_ARGUMENTS = '{"name": "ping", "arguments": {}}'
 QWEN = (
     '<tool_call>\n<function=get_weather>\n<parameter=city>\nSão "Paulo"\n</parameter>\n<parameter=days>\n3\n'
-    '</parameter>\n<parameter=metric>\nTrue\n</parameter>\n<parameter=near>\n[1.5, {"k": null}]\n</parameter>\n</function>\n'
-    "</tool_call>"
+    '</parameter>\n<parameter=metric>\nTrue\n</parameter>\n<parameter=near>\n[1.5, {"k": null}]\n'
+    "</parameter>\n</function>\n</tool_call>"
 )
 PAIRS = (
     '<arg_key>city</arg_key>\n<arg_value>São "Paulo"</arg_value>\n<arg_key>days</arg_key>\n<arg_value>3</arg_value>\n'
