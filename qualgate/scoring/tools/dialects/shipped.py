@@ -2,13 +2,13 @@
 
 VLLM is release 0.33.0, SGLANG release 0.5.23; chat templates are named with the commit of the copy that was read.
 On 1,000 texts a dialect, written after the templates by a program of its own, our calls were the ones meant in all, and
-the peers' in all but these, which are intended differences:
+the peers' in all but these, which are intended differences (no peer was run for nemotron, minimax_m1, openai, json):
 
     SGLang GLM 4.5        a string argument whose text is JSON loses its form: `true` becomes "True" (55 of 1,000)
     SGLang Qwen3-Coder,   the text `null` of a string argument becomes null (38 and 33 of 1,000)
     MiniMax-M2
     SGLang pythonic       no call with a negative number is read (208 of 1,000)
-    vLLM phi4_mini        reads to the first `]`: no call with a list (521 of 1,000)
+    vLLM phi4_mini        reads to the first `]`, also one within the arguments (521 of 1,000)
     vLLM functiongemma    reads escaped strings alone, as JSON; not numbers, lists, objects (798 of 1,000)
 
 Stricter than both, because a score must not rest on a repair: duplicate keys, NaN and unknown keys in a call, a block
