@@ -1,0 +1,66 @@
+"""Which dialect a chat template teaches, or an answer uses."""
+
+from __future__ import annotations
+
+from qualgate.scoring.tools.dialects.call import BadCall, Tools
+from qualgate.scoring.tools.dialects.registry import dialect, names
+
+# What a template holds when it teaches the dialect: every string of one line. The first line that fits decides, so
+# a marker that is part of another dialect's comes after it.
+SIGNS = (
+    ("harmony", "<|channel|>", "<|call|>"),
+    ("kimi_k2", "<|tool_calls_section_begin|>"),
+    ("kimi_k2", "<|im_system|>tool_declare<|im_middle|>"),
+    ("deepseek_v3", "<｜tool▁call▁begin｜>", "```json"),
+    ("deepseek_v31", "<｜tool▁call▁begin｜>"),
+    ("cohere_command", "<|START_ACTION|>"),
+    ("functiongemma", "<start_function_call>"),
+    ("internlm2", "<|plugin|>"),
+    ("minimax_m2", "<minimax:tool_call>"),
+    ("qwen3_coder", "<function=", "<parameter="),
+    ("hunyuan_v3", "<arg_key>", "<tool_sep>"),
+    ("glm45", "<arg_key>", "<arg_value>"),
+    ("nemotron", "<TOOLCALL>"),
+    ("mistral_v11", "[TOOL_CALLS]", "[ARGS]"),
+    ("mistral", "[TOOL_CALLS]"),
+    ("granite_20b_fc", "<function_call>"),
+    ("phi4_mini", "functools["),
+    ("phi4_mini", "<|tool|>", "<|/tool|>"),
+    ("granite", "<|tool_call|>", "<|start_of_role|>"),
+    ("minimax_m1", "<tool_calls>", "<beginning_of_sentence>"),
+    ("jamba", "<tool_calls>", "<|bom|>"),
+    ("hunyuan_a13b", "<tool_calls>"),
+    ("llama4_pythonic", "func_name1(", "<|header_start|>"),
+    ("pythonic", "func_name1("),
+    ("hermes", "<tool_call>"),
+    ("xlam", "tool_call_name"),
+    ("llama3_json", "<|python_tag|>"),
+    ("llama3_json", "<|python_start|>"),
+    ("llama3_json", '{"name": function name, "parameters"'),
+)
+
+
+def detect(template_text: str | None = None, text: str | None = None, tools: Tools = ()) -> str | None:
+    """Name of the dialect that the template teaches, or else that reads calls from the answer; None for neither.
+
+    Dialects with one grammar (hermes, qwen25, granite4) go by the first name.
+    """
+    if template_text:
+        for name, *signs in SIGNS:
+            if all(sign in template_text for sign in signs):
+                return name
+    if text is not None:
+        return next(iter(readers(text, tools)), None)
+    return None
+
+
+def readers(text: str, tools: Tools = ()) -> tuple[str, ...]:
+    """Every dialect that reads at least one call from `text` without a fault, the likeliest first."""
+    found = []
+    for name in names():
+        try:
+            if dialect(name).parse(text, tools):
+                found.append(name)
+        except BadCall:
+            continue
+    return tuple(found)

@@ -1,0 +1,136 @@
+"""Calls written between tags, one pair of tags an argument: Qwen3-Coder, GLM, Hunyuan 3, MiniMax-M2.
+
+Such text has no types; a value gets its type from the tool's schema, as the reference parsers do. Of several types the
+first that the text can be is taken, in the order null, integer, number, boolean, object, array, string (vLLM's).
+A value that can be none of them stays text, and so fails the schema. What has no schema is text (Qwen, MiniMax: vLLM
+and SGLang alike) or, with `guess`, JSON where it is JSON (GLM, Hunyuan: SGLang).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from qualgate.scoring.outcome import quote
+from qualgate.scoring.tools.dialects.call import BadCall, Call, Tools, read_json
+
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_ALIASES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean", "dict": "object", "list": "array"}
+_MAX_SCHEMA_DEPTH = 8
+
+
+def tool_names(tools: Tools) -> frozenset[str]:
+    functions = [tool.get("function", tool) for tool in tools]
+    return frozenset(
+        str(function["name"]) for function in functions if isinstance(function, dict) and "name" in function
+    )
+
+
+def properties(tools: Tools, name: str) -> dict[str, Any]:
+    """Schema of each argument of the tool `name`; empty when it says nothing."""
+    for tool in tools:
+        function = tool.get("function", tool)
+        if isinstance(function, dict) and function.get("name") == name:
+            schema = function.get("parameters")
+            found = schema.get("properties") if isinstance(schema, dict) else None
+            return found if isinstance(found, dict) else {}
+    return {}
+
+
+def types(schema: Any, depth: int = 0) -> frozenset[str]:
+    """The JSON types `schema` allows, as far as `type`, `enum`, `const` and its branches say so."""
+    if not isinstance(schema, dict) or depth > _MAX_SCHEMA_DEPTH:
+        return frozenset()
+    declared = schema.get("type")
+    found = {kind for kind in (declared if isinstance(declared, list) else [declared]) if isinstance(kind, str)}
+    values = schema["enum"] if isinstance(schema.get("enum"), list) else []
+    found |= {_type(value) for value in (*values, *([schema["const"]] if "const" in schema else []))}
+    for branch in ("anyOf", "oneOf", "allOf"):
+        for choice in schema[branch] if isinstance(schema.get(branch), list) else ():
+            found |= types(choice, depth + 1)
+    return frozenset(_ALIASES.get(kind.lower(), kind.lower()) for kind in found)
+
+
+def _type(value: Any) -> str:
+    names = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
+    return names.get(type(value), "null")
+
+
+def typed(text: str, schema: Any, guess: bool = False) -> Any:
+    """The value `text` stands for where `schema` is what its argument may be (None: not known)."""
+    kinds = types(schema)
+    if not kinds:
+        return _json_or_text(text) if guess else text
+    bare = text.strip()
+    if "null" in kinds and bare.lower() == "null":
+        return None
+    if kinds & {"integer", "number"} and _INTEGER.fullmatch(bare) and len(bare) <= 400:
+        return int(bare)
+    if "number" in kinds and _NUMBER.fullmatch(bare) and abs(number := float(bare)) != float("inf"):
+        return number
+    if "boolean" in kinds and bare.lower() in ("true", "false", "1", "0"):
+        return bare.lower() in ("true", "1")
+    if kinds & {"object", "array"} and bare[:1] in ("{", "["):
+        value = _json_or_text(text)
+        if not isinstance(value, str):
+            return value
+    return text if "string" in kinds else _json_or_text(text)
+
+
+def _json_or_text(text: str) -> Any:
+    try:
+        return read_json(text)
+    except BadCall:
+        return text
+
+
+def reader(
+    head: str, tail: str, pair: str, trim: bool = False, guess: bool = False
+) -> Callable[[str, Tools], list[Call]]:
+    """Reads `head` (group `name`), pairs (groups `key`, `value`), `tail`; patterns without backtracking into text."""
+    heading, pairs, ending = (re.compile(part, re.DOTALL) for part in (head, pair, rf"\s*{tail}\s*\Z"))
+
+    def read(text: str, tools: Tools) -> list[Call]:
+        begin = heading.match(text)
+        if not begin:
+            raise BadCall("call_shape", f"{quote(text)} does not begin with a name")
+        name, at, arguments = begin["name"].strip(), begin.end(), {}
+        schemas = properties(tools, name)
+        while found := pairs.match(text, at):
+            key, value, at = found["key"].strip(), found["value"], found.end()
+            if key in arguments:
+                raise BadCall("duplicate_key", f"the argument {quote(key)} twice in one call")
+            if trim:
+                value = value[value[:1] == "\n" :]
+                value = value.removesuffix("\n")
+            arguments[key] = typed(value, schemas.get(key), guess)
+        if not ending.match(text, at):
+            rest = text[at:].strip()
+            opened = rest.startswith("<") or not rest
+            raise BadCall("unbalanced" if opened else "stray_text", f"{quote(rest)} after {len(arguments)} arguments")
+        return [Call(name, arguments)]
+
+    return read
+
+
+def writer(
+    head: str, pair: str, tail: str, markers: Sequence[str], around: tuple[str, str] = ("", "")
+) -> Callable[[Sequence[Call]], str]:
+    """Writes as the templates do: strings as they are, everything else as JSON. ValueError for a marker in a value."""
+
+    def fill(form: str, key: str, value: str) -> str:
+        if any(marker in part for part in (key, value) for marker in markers) or key != key.strip() or not key:
+            raise ValueError(f"{quote(key)} or its value cannot be written in this dialect")
+        return form.replace("{key}", key, 1).replace("{value}", value, 1)
+
+    def one(call: Call) -> str:
+        return fill(head, call.name, "") + "".join(_pairs(call.arguments.items())) + tail
+
+    def _pairs(items: Iterable[tuple[str, Any]]) -> Iterable[str]:
+        for key, value in items:
+            yield fill(pair, key, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+
+    return lambda calls: around[0] + "\n".join(map(one, calls)) + around[1]

@@ -1,0 +1,240 @@
+"""Reading in pieces equals reading whole, whatever the text and the cuts; what is written reads back; nothing but
+BadCall is ever raised."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from qualgate.scoring.tools.dialects import BadCall, Call, hermes
+from qualgate.scoring.tools.dialects.harmony import MARKERS
+from qualgate.scoring.tools.dialects.registry import dialect, names
+from qualgate.scoring.tools.dialects.shipped import SHIPPED
+from qualgate.scoring.tools.dialects.stream import Dialect
+from tests.scoring.tools.test_dialects import PUBLISHED, TOOLS
+
+# Dialects that differ in name and source alone are read once.
+GRAMMARS = [name for name in names() if name in PUBLISHED]
+
+
+def outcome(form: Dialect, pieces: list[str]) -> tuple[list[Call], str, str, str]:
+    """Calls, content, error type and reason of an answer that comes in pieces."""
+    stream, calls = form.stream(TOOLS), []
+    try:
+        for piece in pieces:
+            calls += stream.feed(piece)
+        calls += stream.close()
+    except BadCall as error:
+        return stream.calls, "", error.error_type, str(error)
+    assert calls == stream.calls
+    return calls, stream.content, "", ""
+
+
+def parsed(form: Dialect, text: str) -> tuple[tuple[Call, ...], str, str]:
+    try:
+        return form.parse(text, TOOLS), "", ""
+    except BadCall as error:
+        return (), error.error_type, str(error)
+
+
+def whole(form: Dialect, text: str) -> tuple[list[Call], str, str, str]:
+    """In one piece: by a stream, and the same by `parse`."""
+    calls, content, word, reason = outcome(form, [text])
+    assert parsed(form, text) == (() if word else tuple(calls), word, reason)
+    return calls, content, word, reason
+
+
+@pytest.mark.parametrize("name", GRAMMARS)
+def test_every_cut_of_a_published_answer_reads_as_the_whole(name):
+    form = dialect(name)
+    for text in PUBLISHED[name][1:]:
+        expected = whole(form, text)
+        assert not expected[2]
+        assert outcome(form, list(text)) == expected
+        for cut in range(len(text) + 1):
+            assert outcome(form, [text[:cut], text[cut:]]) == expected
+
+
+@pytest.mark.parametrize("name", GRAMMARS)
+def test_calls_come_as_soon_as_they_are_complete(name):
+    text, stream = PUBLISHED[name][2], dialect(name).stream(TOOLS)
+    came = [place for place, piece in enumerate(text) for _ in stream.feed(piece)]
+    came += [len(text) for _ in stream.close()]
+    assert len(came) == 2
+    # A list is read when it is complete, and so is Harmony's last message; every other first call before the second.
+    together = text[came[0] : came[0] + 1] == "]" or dialect(name).close in (
+        "</tool_calls>",
+        "</TOOLCALL>",
+        "<|END_ACTION|>",
+    )
+    assert came[0] == came[1] if together or name == "openai" else came[0] < came[1]
+
+
+def test_content_is_what_is_no_call():
+    assert (
+        outcome(dialect("hermes"), ['Hi <b>!\n<tool_call>{"name": "f", "arguments": {}}</tool_c', "all> Bye <"])[1]
+        == "Hi <b>!\n Bye <"
+    )
+    assert outcome(dialect("json"), ['{"an', 'swer": 4}'])[1] == '{"answer": 4}'
+
+
+def alphabet(name: str) -> list[str]:
+    """Pieces from which almost-answers of a dialect are made."""
+    form = dialect(name)
+    markers = [*form.open, form.close, *(form.frame or ()), *form.stray, *(MARKERS if name == "harmony" else ())]
+    text = PUBLISHED[name][1]
+    common = [
+        "<think>",
+        "</think>",
+        "```",
+        "\n",
+        " ",
+        '"',
+        "'",
+        "\\",
+        "{",
+        "}",
+        "[",
+        "]",
+        "(",
+        ")",
+        "<|im_end|>",
+        "x",
+        ";",
+        "\ud800",
+    ]
+    return [*filter(None, markers), *common, text, text[: len(text) // 2], text[len(text) // 2 :], text[5:], text[:-1]]
+
+
+@pytest.mark.parametrize("name", GRAMMARS)
+def test_any_text_in_any_pieces_reads_as_the_whole_and_raises_nothing_else(name):
+    form, parts = dialect(name), st.lists(st.sampled_from(alphabet(name)), max_size=8)
+
+    @settings(max_examples=40, deadline=None)
+    @given(parts, st.lists(st.integers(0, 400), max_size=6))
+    def check(parts, cuts):
+        text = "".join(parts)
+        places = sorted({min(cut, len(text)) for cut in cuts} | {0, len(text)})
+        expected = whole(form, text)
+        assert outcome(form, [text[a:b] for a, b in itertools.pairwise(places)]) == expected
+        assert outcome(form, parts) == expected
+
+    check()
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.text(st.characters(), max_size=80))
+def test_arbitrary_text_raises_nothing_but_bad_call(text):
+    for form in SHIPPED.values():
+        whole(form, text)
+
+
+NAMES = st.text("abcxyz_", min_size=1, max_size=6).filter(lambda name: name not in ("as", "by", "_"))
+STRINGS = st.one_of(
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=12),
+    st.sampled_from(
+        ["<tool_call>", "[TOOL_CALLS]", "</tool_calls> <|call|>", 'a"b\\', "functools[", "5", "true", "```"]
+    ),
+)
+VALUES = st.recursive(
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(-(10**9), 10**9),
+        st.floats(allow_nan=False, allow_infinity=False),
+        STRINGS,
+    ),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(NAMES, inner, max_size=3)),
+    max_leaves=6,
+)
+KINDS = {
+    type(None): "null",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    str: "string",
+    list: "array",
+    dict: "object",
+}
+
+
+@pytest.mark.parametrize("name", names())
+def test_what_is_written_reads_back(name):
+    form, written = dialect(name), []
+
+    @settings(max_examples=25, deadline=None)
+    @given(st.dictionaries(NAMES, st.dictionaries(NAMES, VALUES, max_size=3), max_size=3))
+    def check(made):
+        calls = tuple(Call(*item) for item in made.items())
+        tools = [
+            {
+                "name": call.name,
+                "parameters": {"properties": {k: {"type": KINDS[type(v)]} for k, v in call.arguments.items()}},
+            }
+            for call in calls
+        ]
+        try:
+            text = form.serialise(calls)
+        except ValueError:
+            return  # a value or name that the dialect cannot express
+        written.append(text)
+        assert form.parse(text, tools) == calls
+        assert (text == "") == (not calls)
+        assert json.dumps([call.arguments for call in form.parse(text, tools)]) == json.dumps(
+            [c.arguments for c in calls]
+        )
+
+    check()
+    assert len(written) > 5
+
+
+def test_what_a_dialect_cannot_express_is_refused():
+    for name, call in (
+        ("qwen3_coder", Call("f", {"a": "</parameter>"})),
+        ("functiongemma", Call("f", {"a": "<escape>"})),
+        ("pythonic", Call("f", {"class": 1})),
+        ("mistral_v11", Call("f g", {})),
+        ("kimi_k2", Call("a:b", {})),
+        ("harmony", Call("f<|call|>", {})),
+    ):
+        with pytest.raises(ValueError, match=r"cannot be written|is no name"):
+            dialect(name).serialise([call])
+
+
+@pytest.mark.parametrize("name", GRAMMARS)
+def test_time_is_linear_in_the_text(name):
+    """Repeated openings, brackets, quotes, fences: eight times the text takes no more than thirty times as long."""
+    form = dialect(name)
+    begin = (form.frame or form.open or (form.anchors[:1],))[0]
+    for unit in (
+        begin,
+        begin + "{",
+        begin + '{"a": "',
+        "[" + '"\\',
+        "```",
+        "<think>",
+        "</think>",
+        " ",
+        "<" * 5,
+        "a=1,",
+        begin + " ",
+    ):
+        seconds = []
+        for repeat in (1_000, 8_000):
+            start = time.process_time()
+            outcome(form, [unit * repeat])
+            seconds.append(time.process_time() - start)
+        assert seconds[1] < 30 * seconds[0] + 0.05
+
+
+def test_a_long_answer_in_single_characters_is_read_in_linear_time():
+    text = f'<tool_call>{{"name": "f", "arguments": {{"a": "{"x" * 100_000}"}}}}</tool_call>'
+    start = time.process_time()
+    calls, *_ = outcome(dialect("hermes"), list(text))
+    assert tuple(calls) == hermes(text)
+    assert time.process_time() - start < 2
