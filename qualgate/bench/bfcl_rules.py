@@ -395,8 +395,16 @@ def _mutate_arguments(rng: random.Random, row: Row, given: Row) -> None:
         given[name] = _changed(rng, given[name])
 
 
-ANYTHING = (None, True, False, 0, 1, 5, -1, 1.0, 0.5, "", "5", "true", "a", [], [""], ["a"], [1], [[]], [{}], {}, {"k": 1},
-            {"k": [1]}, (1, 2), [None], [1.0, 2], ["a", 1], float("inf"), 10**30)  # fmt: skip
+# fmt: off
+ANYTHING = (
+    None, True, False, 0, 1, 5, -1, 1.0, 0.5, "", "5", "true", "a", [], [""], ["a"], [1], [[]], [{}], {}, {"k": 1},
+    {"k": [1]}, (1, 2), [None], [1.0, 2], ["a", 1], float("inf"), 10**30,
+)
+INSERTED = (
+    " ", ",", ".", "/", "-", "_", "*", "^", "'", '"', "\t", "\n", "\u00a0", "(", ")", "[", "]", "{", "}", ":", ";", "x",
+    "5", "L", "f", "n", "e5", ", ", '", "', "put(", "add(", "\u0665", "\\", "=",
+)
+# fmt: on
 
 
 def _changed(rng: random.Random, value: Any) -> Any:
@@ -428,8 +436,7 @@ def _changed(rng: random.Random, value: Any) -> Any:
 
 def _respelled(rng: random.Random, text: str) -> str:
     place = rng.randint(0, len(text))
-    inserted = rng.choice((" ", ",", ".", "/", "-", "_", "*", "^", "'", '"', "\t", "\n", "\u00a0", "(", ")", "[", "]", "{", "}",
-                           ":", ";", "x", "5", "L", "f", "n", "e5", ", ", '", "', "put(", "add(", "\u0665", "\\", "="))  # fmt: skip
+    inserted = rng.choice(INSERTED)
     changes = (text[:place] + inserted + text[place:],) * 4
     changes += (text.upper(), text.lower(), text[:place] + text[place + 1 :], text.replace("'", '"'), text.swapcase())
     return rng.choice((*changes, text.strip("\"'"), f'"{text}"', f"[{text}]", text + text, text.replace(" ", "")))

@@ -16,6 +16,7 @@ Where the reference stops with an exception there is no verdict: `valid` is None
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -145,7 +146,7 @@ def _count(checker: str, output: Any, answers: Any) -> Checked:
 
 
 def _documented(functions: Any, answer: dict[str, Any]) -> Any:
-    name = list(answer)[0]
+    name = list(answer)[0]  # noqa: RUF015 - an empty answer is an IndexError there
     return next((function for function in functions if function["name"] == name), None)
 
 
@@ -169,13 +170,13 @@ def _parallel(language: _Language, functions: Any, output: Any, answers: Any, un
 
 
 def _call(language: _Language, function: Any, call: Any, answer: Any, underscore_dots: bool) -> Checked:
-    accepted = list(answer.values())[0]
+    accepted = list(answer.values())[0]  # noqa: RUF015 - as above
     name, parameters = function["name"], function["parameters"]
     documented, required = parameters["properties"], parameters["required"]
     if underscore_dots:
         name = name.replace(".", "_")
     if name not in call:
-        reason = f"called {_shown(list(call)[0])}, expected {_shown(name)}"
+        reason = f"called {_shown(next(iter(call)))}, expected {_shown(name)}"
         return Checked(False, "simple_function_checker:wrong_func_name", reason)
     given = call[name]
     for parameter in required:
@@ -210,10 +211,8 @@ def _fault(language: _Language, value: Any, documented: Any, answers: Any) -> st
     if word in language.nested:
         inner = _type(language, documented["items"]["type"])
     if language.convert:
-        try:
+        with suppress(UnicodeEncodeError):  # RE2 cannot read a lone surrogate: such a text stays one
             value = language.convert(value, word, documented["items"]["type"] if inner else None)
-        except UnicodeEncodeError:
-            pass  # RE2 cannot read a lone surrogate: such a text stays one
     elif word == "float" and type(value) is int:
         value = float(value)
     elif word == "tuple" and type(value) is tuple:
