@@ -237,7 +237,7 @@ def _made_function(rng: random.Random, language: str, name: str) -> Row:
 
 
 def _made_value(rng: random.Random, doc: Row, accepted: bool = False) -> Any:
-    documented = _PYTHON_OF.get(doc["type"], doc["type"])
+    documented: str = _PYTHON_OF.get(doc["type"]) or doc["type"]
     if documented in COLLECTIONS:
         inner = doc.get("items", {"type": "integer"})
         return [_made_value(rng, inner, accepted) for _ in range(rng.randint(0, 3))]

@@ -242,7 +242,7 @@ def _answered(answers: Any) -> type | None:
     return None
 
 
-def _elements_fit(value: list[Any], answers: Any, inner: type) -> bool:
+def _elements_fit(value: Any, answers: Any, inner: type) -> bool:
     """Some accepted value is no list at all, or has every element of `value` of the inner or of its own type."""
     for answer in answers:
         if type(answer) is not list:
@@ -267,16 +267,16 @@ def _folded(items: Any) -> list[Any]:
     return [fold(item) if type(item) is str else item for item in items]
 
 
-def _has_text(value: str, answers: Any) -> bool:
+def _has_text(value: Any, answers: Any) -> bool:
     value = fold(value)
     return any(value == fold(answer) for answer in answers if type(answer) is str)
 
 
-def _list_fault(value: list[Any], answers: Any) -> str | None:
+def _list_fault(value: Any, answers: Any) -> str | None:
     return None if _folded(value) in [_folded(answer) for answer in answers] else "value_error:list/tuple"
 
 
-def _dict_fault(value: dict[str, Any], answers: Any) -> str | None:
+def _dict_fault(value: Any, answers: Any) -> str | None:
     """One accepted dict must fit as a whole; otherwise the last one's fault counts."""
     fault: str | None = "dict_checker:unclear"
     for answer in answers:
@@ -297,7 +297,7 @@ def _dict_fault(value: dict[str, Any], answers: Any) -> str | None:
     return fault
 
 
-def _dicts_fault(value: list[Any], answers: Any) -> str | None:
+def _dicts_fault(value: Any, answers: Any) -> str | None:
     fault: str | None = "list_dict_checker:unclear"
     for answer in answers:
         if len(value) != len(answer):
