@@ -11,6 +11,7 @@ github.com/ShishirPatil/gorilla, commit 6ea57973; what is surprising there is re
 
 Where the reference stops with an exception there is no verdict: `valid` is None and the error type
 `reference_raises:unknown_type` (a documented type outside its table) or `reference_raises:` and the exception's name.
+Java and JavaScript collections beyond our own limit have no verdict either: `too_long`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from qualgate.scoring.outcome import one_line, quote
-from qualgate.scoring.tools.compat_java import java_value
+from qualgate.scoring.tools.compat_java import TooLong, java_value
 from qualgate.scoring.tools.compat_javascript import javascript_value
 
 
@@ -106,6 +107,8 @@ def check(
         return _choose(category, _LANGUAGES[language], functions, output, possible_answers, underscore_dots)
     except _UnknownType as error:
         return Checked(None, "reference_raises:unknown_type", f"the reference knows no documented type {error}")
+    except TooLong as error:
+        return Checked(None, "too_long", str(error))
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         word = type(error).__name__
         return Checked(None, f"reference_raises:{word}", f"the reference stops here with {word}: {_shown(str(error))}")

@@ -19,8 +19,11 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from qualgate.scoring.json_value import depth
+from qualgate.scoring.strict_json import MAX_DEPTH
+
 MAX_TEXT = 2**17  # characters that are read; the compiler's own trees take some hundred bytes for each
-MAX_BITS = 2**16  # of a computed whole number
+MAX_BITS = 2**13  # of a computed whole number; more digits than that Python does not write
 MAX_WRITTEN = 2**16  # characters of a repeated text or list, written out
 
 
@@ -55,7 +58,12 @@ def decode_function_calling(text: str) -> Any:
     """The calls of a function-calling answer; whether they have the right shape is for `compat.check` to say."""
     try:
         found = json.loads(text)
-        return [_loaded(item) for item in found] if isinstance(found, list) else found
+        calls = [_loaded(item) for item in found] if isinstance(found, list) else found
+        if depth(calls) > MAX_DEPTH:
+            raise CannotDecode(f"more than {MAX_DEPTH} levels of nesting")
+        return calls
+    except CannotDecode:
+        raise
     except (RecursionError, ValueError) as error:
         raise CannotDecode(f"no JSON: {error}"[:200]) from None
 
@@ -84,7 +92,8 @@ def _value(node: ast.AST | None) -> Any:
         case ast.Constant(value=value):
             return "..." if value is Ellipsis else value
         case ast.UnaryOp(operand=ast.Constant(value=value)):
-            return operator.neg(value)  # whatever the operator
+            negated: Any = value  # whatever the operator
+            return -negated
         case ast.List(elts=items):
             return [_value(item) for item in items]
         case ast.Tuple(elts=items):

@@ -16,6 +16,10 @@ _DIGIT, _WORD = r"\p{Nd}", r"[\p{L}\p{N}_]"
 _SPACE = r"[\t-\r\x1c-\x1f \x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]"
 
 
+class TooLong(Exception):
+    """Our own limit, not the reference's."""
+
+
 def pattern(source: str) -> Any:
     """`source` with Python's \\s, \\d, \\w and its $ (the end, or before a newline there)."""
     for short, long in ((r"\s", _SPACE), (r"\d", _DIGIT), (r"\w", _WORD), ("$", r"\n?\z")):
@@ -40,7 +44,7 @@ _NO_ENTRIES = pattern(r"new\s+HashMap<.*?>\s*\(\)")
 def java_value(text: str, documented: str, nested: str | None = None) -> Any:
     """The value of `text`, or `text` itself. NotImplementedError for the types the reference leaves out.
 
-    ValueError for a number of more digits than Python reads and for a collection too long to read.
+    ValueError for a number of more digits than Python reads, TooLong for a collection of more than MAX_COLLECTION.
     """
     match documented:
         case "byte" | "short" | "integer":
@@ -56,11 +60,15 @@ def java_value(text: str, documented: str, nested: str | None = None) -> Any:
         case "char" | "String" | "any":
             return text
         case "Array" | "ArrayList" | "HashMap":
-            if len(text) > MAX_COLLECTION:
-                raise ValueError(f"a collection of more than {MAX_COLLECTION:,} characters")
+            refuse_long(text)
             return {"Array": _array, "ArrayList": _array_list, "HashMap": _hash_map}[documented](text, nested)
         case _:
             raise NotImplementedError(f"{documented} conversion")
+
+
+def refuse_long(text: str) -> None:
+    if len(text) > MAX_COLLECTION:
+        raise TooLong(f"a collection of more than {MAX_COLLECTION:,} characters")
 
 
 def _array_list(text: str, nested: str | None) -> Any:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from qualgate.scoring.tools.compat_java import MAX_COLLECTION, number, pattern
+from qualgate.scoring.tools.compat_java import number, pattern, refuse_long
 
 _INTEGER = pattern(r"^-?\d+$")
 _FLOAT = pattern(r"^-?\d+(?:\.\d+)?$")
@@ -19,7 +19,7 @@ _OBJECT = pattern(r"^\{(.*?)\}")
 
 
 def javascript_value(text: str, documented: str, nested: str | None = None) -> Any:
-    """The value of `text`, or `text` itself. ValueError as in `java_value`."""
+    """The value of `text`, or `text` itself. ValueError and TooLong as in `java_value`."""
     match documented:
         case "String":
             return _unquoted(text) if _quoted(text) else text
@@ -32,8 +32,7 @@ def javascript_value(text: str, documented: str, nested: str | None = None) -> A
         case "Boolean":
             return text == "true" if text in ("true", "false") else text
         case "array" | "dict":
-            if len(text) > MAX_COLLECTION:
-                raise ValueError(f"a collection of more than {MAX_COLLECTION:,} characters")
+            refuse_long(text)
             return _array(text.strip(), nested) if documented == "array" else _object(text.strip())
         case _:
             return text
