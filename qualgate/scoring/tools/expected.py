@@ -131,7 +131,7 @@ def _fits(option: Any, value: Any, rel_tol: float) -> bool:
 
 
 def same_types(options: Options, value: Any) -> bool:
-    """Whether `value` is of one option's type, and so is all that both hold."""
+    """Whether `value` is of one option's type; so are the entries that both hold, and the items of a list."""
     return any(_same_types(option, value) for option in options.values)
 
 
@@ -142,11 +142,8 @@ def _same_types(option: Any, value: Any) -> bool:
         case dict():
             return all(same_types(option[key], item) for key, item in value.items() if key in option)
         case [_, *_]:
-            return all(any(_same_types(one, item) for one in option[:MAX_SAMPLE]) for item in value)
+            return {kind(item) for item in value} <= {kind(item) for item in option}
     return True
-
-
-MAX_SAMPLE = 32  # items of an expected list that an item's type is looked up in
 
 
 def kind(value: Any) -> str:

@@ -33,7 +33,7 @@ FLAGS = (
     "tool_call.types",
     "tool_call.correct",
 )
-MAX_MATCHED = 500  # calls that are matched; every pair of them is compared
+MAX_COMPARED = 500_000  # values: every call is held against every value of every expected call
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +69,21 @@ def judge(
         return _unknown("schema_unusable", str(failure))
     if fault := _other_functions(calls, expected):
         return _judged(2, *fault)
-    if len(calls) > MAX_MATCHED:
-        return _unknown("too_many_calls", f"{len(calls)} calls were made as expected; {MAX_MATCHED} can be matched")
-    agree = (_holds_required, _holds_types, lambda call, wanted: _holds_values(call, wanted, rel_tol))
-    for passed, holds in enumerate(agree, start=3):
-        if fault := _unmatched(calls, expected, holds):
-            return _judged(passed, *fault)
-    return _judged(len(FLAGS), "", "")
+    values = sum(1 + sum(len(options.values) for options in call.arguments.values()) for call in expected)
+    if len(calls) * values > MAX_COMPARED:
+        return _unknown("too_many_calls", f"{len(calls)} calls and {values} expected values are too many to match")
+    steps = (
+        ("missing_argument", _against_required),
+        ("wrong_type", _against_types),
+        ("wrong_arguments", lambda call, wanted: _against_values(call, wanted, rel_tol)),
+    )
+    verdict = _judged(len(FLAGS), "", "")
+    for passed in (5, 4, 3):  # a right answer needs the last step alone
+        error_type, against = steps[passed - 3]
+        if (reason := _unmatched(calls, expected, against)) is None:
+            break
+        verdict = _judged(passed, error_type, reason)
+    return verdict
 
 
 def score_tool_call(case: Case, evalset: Evalset, text: str) -> dict[str, Score]:
@@ -162,57 +170,52 @@ def _other_functions(calls: tuple[Call, ...], expected: tuple[Expected, ...]) ->
     return None
 
 
-# What a call and an expected call disagree on, step by step: an error type and a reason, or None.
-Fault = tuple[str, str] | None
+# What stands against taking a call for an expected call, step by step: the argument; None: nothing so far.
 
 
-def _holds_required(call: Call, wanted: Expected) -> Fault:
+def _against_required(call: Call, wanted: Expected) -> str | None:
     for key, options in wanted.arguments.items():
         if key not in call.arguments and not options.optional:
-            return "missing_argument", f"{quote(key)} is missing"
+            return key
     return None
 
 
-def _holds_types(call: Call, wanted: Expected) -> Fault:
-    if fault := _holds_required(call, wanted):
-        return fault
+def _against_types(call: Call, wanted: Expected) -> str | None:
     for key, value in call.arguments.items():
         if key in wanted.arguments and not same_types(wanted.arguments[key], value):
-            return "wrong_type", f"{quote(key)} is {quote(value)}, expected {_shown(wanted.arguments[key])}"
-    return None
+            return key
+    return _against_required(call, wanted)
 
 
-def _holds_values(call: Call, wanted: Expected, rel_tol: float) -> Fault:
-    if fault := _holds_types(call, wanted):
-        return fault
+def _against_values(call: Call, wanted: Expected, rel_tol: float) -> str | None:
     for key, value in call.arguments.items():
-        if key not in wanted.arguments:
-            return "wrong_arguments", f"{quote(key)} is not expected"
-        if not fits(wanted.arguments[key], value, rel_tol):
-            return "wrong_arguments", f"{quote(key)} is {quote(value)}, expected {_shown(wanted.arguments[key])}"
-    return None
+        if key not in wanted.arguments or not fits(wanted.arguments[key], value, rel_tol):
+            return key
+    return _against_required(call, wanted)
 
 
 def _unmatched(
-    calls: tuple[Call, ...], expected: tuple[Expected, ...], holds: Callable[[Call, Expected], Fault]
-) -> Fault:
-    """None when every call can be given an expected call of its own that `holds` finds nothing against.
+    calls: tuple[Call, ...], expected: tuple[Expected, ...], against: Callable[[Call, Expected], str | None]
+) -> str | None:
+    """None when every call can be given an expected call of its own that nothing stands against, else why not."""
+    edges = []
+    for call in calls:
+        places = [place for place, wanted in enumerate(expected) if wanted.name == call.name]
+        edges.append(sum(1 << place for place in places if against(call, expected[place]) is None))
+        if edges[-1]:
+            continue
+        if len(places) > 1:
+            return f"{call.name}: no expected call has the arguments {quote(call.arguments)}"
+        return f"{call.name}: {_difference(call, expected[places[0]], against(call, expected[places[0]]))}"
+    return None if perfect(edges) else "two calls answer the same expected call, and another has none"
 
-    Otherwise why not: what stands against the only candidate, or that none of several will do.
-    """
-    first: Fault = None
-    edges = [0] * len(calls)
-    for row, call in enumerate(calls):
-        same_name = [column for column, wanted in enumerate(expected) if wanted.name == call.name]
-        against = [holds(call, expected[column]) for column in same_name]
-        edges[row] = sum(1 << column for column, fault in zip(same_name, against, strict=True) if fault is None)
-        if first is None and not edges[row]:
-            error_type = next(fault[0] for fault in against if fault)
-            several = f"no expected call has the arguments {quote(call.arguments)}"
-            first = error_type, f"{call.name}: {against[0][1] if len(against) == 1 and against[0] else several}"
-    if first:
-        return first
-    return None if perfect(edges) else ("wrong_arguments", "several calls answer the same expected call")
+
+def _difference(call: Call, wanted: Expected, key: Any) -> str:
+    if key not in call.arguments:
+        return f"{quote(key)} is missing"
+    if key not in wanted.arguments:
+        return f"{quote(key)} is not expected"
+    return f"{quote(key)} is {quote(call.arguments[key])}, expected {_shown(wanted.arguments[key])}"
 
 
 def _shown(options: Any) -> str:
