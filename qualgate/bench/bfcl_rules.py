@@ -478,3 +478,20 @@ def differential(calls: int, seed: int, rows: list[Row] | None = None) -> Agreem
         words=words,
         checks_per_second=calls / max(seconds, 1e-9),
     )
+
+
+def simple_checks_per_second(seed: int, rounds: int = 20) -> tuple[float, float]:
+    """Checks of one decoded call against one expected call: (right ones, mutated ones), best of `rounds`, one core."""
+    rng = random.Random(seed)
+    rows = [row for row in (made_row(rng) for _ in range(1000)) if "simple" in row["category"]][:200]
+    right = [(row, right_output(rng, row)) for row in rows]
+    best = []
+    for pairs in (right, [mutated(rng, row, output) for row, output in right]):
+        seconds = []
+        for _ in range(rounds):
+            start = time.process_time()
+            for row, output in pairs:
+                check("simple_python", "python", row["functions"], output, row["answers"])
+            seconds.append(time.process_time() - start)
+        best.append(len(pairs) / min(seconds))
+    return best[0], best[1]
