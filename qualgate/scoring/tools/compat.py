@@ -149,6 +149,8 @@ def _count(checker: str, output: Any, answers: Any) -> Checked:
 
 
 def _documented(functions: Any, answer: dict[str, Any]) -> Any:
+    if type(functions) is not list:
+        return functions  # one function alone
     name = list(answer)[0]  # noqa: RUF015 - an empty answer is an IndexError there
     return next((function for function in functions if function["name"] == name), None)
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from typing import Any, Literal
 
 from qualgate.records import Case, Evalset, Score
-from qualgate.scoring.outcome import cannot_say, right, wrong
+from qualgate.scoring.outcome import cannot_say, quote, right, wrong
 from qualgate.scoring.tools import strict
 from qualgate.scoring.tools.compat import Checked, check
 from qualgate.scoring.tools.compat_decode import CannotDecode, decode, decode_function_calling
@@ -33,7 +34,8 @@ def judge(
 ) -> Judged:
     """The flags of `calls`: parsed ones, or decoded ones of either shape; None where nothing could be decoded.
 
-    strict: every flag of `strict.FLAGS`; `expected_calls` of either shape, of numbers `rel_tol` apart.
+    strict: every flag of `strict.FLAGS`; `expected_calls` of either shape, numbers with a fraction within `rel_tol`;
+    the category does not matter.
     compat: BFCL's verdict as `tool_call.correct`, its error type, and the flags before it as far as that word tells;
     `tool_call.valid` is left out, for BFCL knows no schema.
     ValueError for expected calls that cannot be read.
@@ -53,10 +55,12 @@ def judge(
 def score_compat(case: Case, evalset: Evalset, text: str) -> dict[str, Score]:
     """BFCL's verdict on an answer as text: its prompt mode's Python list of calls, or its function-calling mode's JSON.
 
-    A case has `tools` and `expected_calls` in BFCL's shapes, and `category`; the latter says Java and JavaScript, too,
-    whose text is not decoded here (`score_compat_decoded` takes such calls).
+    A case has `tools` and `expected_calls` in BFCL's shapes, and may have `category` (see `category_of`), which says
+    Java and JavaScript, too. Their text is not decoded here: `score_compat_decoded` takes such calls.
     """
-    calls: Any = None
+    if language_of(category_of(case.body)) != "python":
+        reason = "BFCL decodes Java and JavaScript by grammars that are not reproduced; give the decoded `calls`"
+        return {flag: cannot_say(flag, COMPAT, "not_decodable_here", reason) for flag in COMPAT_FLAGS}
     try:
         calls = decode_function_calling(text) if _OBJECTS.match(text) else decode(text)
     except CannotDecode as error:
@@ -76,6 +80,50 @@ def language_of(category: str) -> str:
     return "javascript" if "javascript" in category else "java" if "java" in category else "python"
 
 
+def category_of(body: dict[str, Any]) -> str:
+    """The case's own category, else the one of BFCL's that its tools and expected calls would be in."""
+    if "category" in body:
+        return body["category"]
+    match len(body["expected_calls"]), len(body["tools"]):
+        case 0, _:
+            return "irrelevance"
+        case 1, 1:
+            return "simple"
+        case 1, _:
+            return "multiple"
+        case _, 1:
+            return "parallel"
+    return "parallel_multiple"
+
+
+def compat_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
+    """What keeps a case from being judged in compat mode: what is not of BFCL's shapes, a line each."""
+    category, tools, expected = body.get("category", ""), body.get("tools"), body.get("expected_calls")
+    if not isinstance(category, str):
+        yield f"`category` must be a text; found {quote(category)}"
+        return
+    if not isinstance(tools, list) or not tools:
+        yield f"tool_call needs `tools`, a list of tools; found {quote(tools)}"
+        return
+    for index, tool in enumerate(tools):
+        match tool.get("function", tool) if isinstance(tool, dict) else None:
+            case {"name": str(), "parameters": {"properties": dict(), "required": list()}}:
+                pass
+            case _:
+                yield f"tools[{index}] must have `name` and `parameters` with `properties` and `required`"
+    if "relevance" in category:
+        return
+    if not isinstance(expected, list):
+        yield f"tool_call needs `expected_calls`, a list; found {quote(expected)}"
+        return
+    for index, call in enumerate(expected):
+        accepted = list(call.values()) if isinstance(call, dict) else []
+        if len(accepted) != 1 or not isinstance(accepted[0], dict):
+            yield f"expected_calls[{index}] must be one name with an object; found {quote(call)}"
+        elif not all(isinstance(values, list) for values in accepted[0].values()):
+            yield f"expected_calls[{index}] must hold a list of accepted values for each parameter"
+
+
 def _as_bfcl(call: Any) -> Any:
     match call:
         case {"name": str() as name, "arguments": dict() as arguments} if len(call) == 2:
@@ -84,7 +132,7 @@ def _as_bfcl(call: Any) -> Any:
 
 
 def _scored(case: Case, calls: Any, undecoded: str) -> dict[str, Score]:
-    category = case.body.get("category", "simple")
+    category = category_of(case.body)
     expected = case.body.get("expected_calls", [])
     functions = [tool.get("function", tool) for tool in case.body["tools"]]
     judged = judge(functions, expected, calls, mode="compat", category=category, language=language_of(category))

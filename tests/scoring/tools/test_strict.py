@@ -12,7 +12,7 @@ from qualgate.bench import bfcl_rules
 from qualgate.records import Case, Evalset
 from qualgate.scoring.tools.dialects import Call
 from qualgate.scoring.tools.expected import as_schema, fits, read_expected
-from qualgate.scoring.tools.judge import judge, score_compat, score_compat_decoded
+from qualgate.scoring.tools.judge import category_of, compat_faults, judge, score_compat, score_compat_decoded
 from qualgate.scoring.tools.matching import perfect
 from qualgate.scoring.tools.strict import FLAGS, score_decoded
 
@@ -231,7 +231,7 @@ def test_compat_flags_say_what_the_references_word_tells():
     assert flags((Call("f", {"i": 1, "s": "a"}),)) == [True] * 5
 
 
-CASE = Case(evalset="s", body={"id": "1", "tools": TOOLS, "expected_calls": [{"f": {"i": [1], "s": ["a"]}}]})
+CASE = Case(evalset="s", body={"id": "1", "tools": TOOLS[:1], "expected_calls": [{"f": {"i": [1], "s": ["a"]}}]})
 NO_SET = Evalset(name="s", version="1", sha256="", metrics=FLAGS)
 
 
@@ -258,6 +258,43 @@ def test_decoded_calls_of_either_shape_are_scored():
         assert not any(score.verdict for score in score_decoded(CASE, NO_SET, calls).values())
         assert score_decoded(CASE, NO_SET, calls)["tool_call.parses"].error_type == "call_shape"
         assert score_compat_decoded(CASE, NO_SET, calls)["tool_call.correct"].verdict is False
+
+
+def test_without_a_category_the_case_says_which_it_would_be():
+    one, two = [{"g": {}}], [{"g": {}}, {"g": {}}]
+    alone = [TOOLS[1]]
+    for tools, expected, category in (
+        (alone, [], "irrelevance"),
+        (alone, one, "simple"),
+        (TOOLS, one, "multiple"),
+        (alone, two, "parallel"),
+        (TOOLS, two, "parallel_multiple"),
+    ):
+        assert category_of({"tools": tools, "expected_calls": expected}) == category
+    assert category_of({"category": "live_relevance"}) == "live_relevance"
+
+
+def test_what_compat_cannot_judge_is_said_beforehand():
+    def faults(**changed):
+        return list(compat_faults({**CASE.body, **changed}, NO_SET))
+
+    assert faults(tools=TOOLS[:1]) == []
+    assert faults(tools=TOOLS[:1], category="irrelevance", expected_calls=None) == []
+    assert "`required`" in faults(tools=TOOLS)[0]  # the second tool has none
+    wrong_shapes = ([{}], [{"name": "f", "arguments": {}}], [{"f": {"a": 1}}], None)
+    for fault in (
+        {"tools": []},
+        {"tools": [1]},
+        {"category": 1},
+        *({"expected_calls": calls} for calls in wrong_shapes),
+    ):
+        assert len(faults(**{"tools": TOOLS[:1], **fault})) == 1, fault
+
+
+def test_java_text_gets_no_verdict_rather_than_a_wrong_one():
+    case = Case(evalset="s", body={**CASE.body, "category": "simple_java"})
+    found = score_compat(case, NO_SET, "[f(i=1, s='a')]")["tool_call.correct"]
+    assert (found.verdict, found.error_type) == (None, "not_decodable_here")
 
 
 def test_the_category_says_the_language():
