@@ -157,7 +157,7 @@ def _one_dict(value: Row, option: Row) -> str:
             word = "value_error:dict_value"
         if word:
             break
-    absent = [key for key, items in option.items() if key not in value and "" not in items]
+    absent = any(key not in value and "" not in items for key, items in option.items())
     return "value_error:dict_key" if absent else word
 
 
