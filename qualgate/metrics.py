@@ -51,7 +51,9 @@ METRICS: dict[str, Metric] = {
             "tool_call.valid", "parses, calls when a call is expected, and every call fits an offered tool's schema"
         ),
         _quality("tool_call.function", "valid, and exactly the expected functions are called"),
-        _quality("tool_call.correct", "right functions with exactly the expected arguments"),
+        _quality("tool_call.required", "right functions, and no call lacks an argument that is expected of it"),
+        _quality("tool_call.types", "required, and every argument is of the expected value's type"),
+        _quality("tool_call.correct", "types, and exactly the expected arguments: a right call for every expected one"),
         _drift("drift.kl_mean", "lower", "nats", "mean KL(baseline || variant) over the baseline's tokens", "max"),
         _drift("drift.kl_p99", "lower", "nats", "99th percentile of the same KL", "max"),
         _drift("drift.kl_max", "lower", "nats", "largest single KL", "max"),

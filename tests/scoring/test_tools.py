@@ -51,15 +51,15 @@ BOOK = ("book", {"n": 2})
 @pytest.mark.parametrize(
     ("text", "expected", "result"),
     [
-        (call("book", n=2), [BOOK], (4, "")),
-        (call("book", n=2.0), [BOOK], (4, "")),
-        (f"Sure! {call('book', n=2)} Done.", [BOOK], (4, "")),
-        (call("book", n=3), [BOOK], (3, "wrong_arguments")),
-        (call("book", n=2, who="me"), [BOOK], (3, "wrong_arguments")),
-        (call("book", n=2), [("book", {"n": 2, "who": "me"})], (3, "wrong_arguments")),
-        (call("cancel", id="5"), [("cancel", {"id": 5})], (3, "wrong_arguments")),
-        (call("cancel", id=True), [("cancel", {"id": 1})], (3, "wrong_arguments")),
-        (call("cancel", id="A b"), [("cancel", {"id": "a b"})], (3, "wrong_arguments")),
+        (call("book", n=2), [BOOK], (6, "")),
+        (call("book", n=2.0), [BOOK], (6, "")),
+        (f"Sure! {call('book', n=2)} Done.", [BOOK], (6, "")),
+        (call("book", n=3), [BOOK], (5, "wrong_arguments")),
+        (call("book", n=2, who="me"), [BOOK], (5, "wrong_arguments")),
+        (call("book", n=2), [("book", {"n": 2, "who": "me"})], (3, "missing_argument")),
+        (call("cancel", id="5"), [("cancel", {"id": 5})], (4, "wrong_type")),
+        (call("cancel", id=True), [("cancel", {"id": 1})], (4, "wrong_type")),
+        (call("cancel", id="A b"), [("cancel", {"id": "a b"})], (5, "wrong_arguments")),
         (call("cancel"), [BOOK], (2, "wrong_function")),
         (call("book", n=2) + call("cancel"), [BOOK], (2, "extra_call")),
         (call("book", n=2) + call("book", n=2), [BOOK], (2, "extra_call")),
@@ -82,10 +82,10 @@ BOOK = ("book", {"n": 2})
         ("</tool_call>", [BOOK], (0, "unbalanced")),
         (call("book", n=2) + "</tool_call>", [BOOK], (0, "unbalanced")),
         ("<tool_call>" * 5000, [BOOK], (0, "too_many_calls")),
-        ("No tool fits.", [], (4, "")),
-        ("", [], (4, "")),
+        ("No tool fits.", [], (6, "")),
+        ("", [], (6, "")),
         (call("ping"), [], (2, "extra_call")),
-        (call("ping"), [("ping", {})], (4, "")),
+        (call("ping"), [("ping", {})], (6, "")),
     ],
 )
 def test_flags_are_nested_and_named(text, expected, result):
@@ -107,9 +107,9 @@ def test_a_call_in_the_text_of_an_argument_is_not_a_second_call():
 def test_parallel_calls_have_no_order():
     expected = [("book", {"n": 1}), ("book", {"n": 2}), ("cancel", {"id": [1, {"a": None}]})]
     for order in itertools.permutations(expected):
-        assert judged("\n".join(call(name, **arguments) for name, arguments in order), *expected)[0] == 4
+        assert judged("\n".join(call(name, **arguments) for name, arguments in order), *expected)[0] == 6
     doubled = [expected[0], expected[0], expected[2]]
-    assert judged("".join(call(name, **arguments) for name, arguments in doubled), *expected)[0] == 3
+    assert judged("".join(call(name, **arguments) for name, arguments in doubled), *expected)[0] == 5
 
 
 def test_what_was_called_is_kept():
@@ -120,7 +120,7 @@ def test_what_was_called_is_kept():
 def test_a_tool_whose_schema_cannot_be_used_gives_no_verdict():
     body = {"tools": [{"name": "f", "parameters": {"$ref": "#"}}], "expected_calls": []}
     found = scored(body, FLAGS, call("f"))
-    assert [found[flag].verdict for flag in FLAGS] == [True, None, None, None]
+    assert [found[flag].verdict for flag in FLAGS] == [True, None, None, None, None, None]
 
 
 @given(

@@ -1,1 +1,1 @@
-"""Tool calls: what an answer calls (dialects), and whether that is what was asked for (strict)."""
+"""Tool calls: what an answer calls (dialects), and whether that is what was asked for (strict, or compat: as BFCL)."""

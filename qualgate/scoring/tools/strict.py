@@ -1,7 +1,10 @@
-"""Tool calls judged by JSON Schema and by value, as nested flags: parses → valid → function → correct.
+"""Tool calls judged by JSON Schema and by value, as nested flags:
 
-A flag is true only when those before it are. Parallel calls have no order: the calls made and the calls expected are
-compared as multisets. Arguments are compared as JSON values, nothing folded: 1 is 1.0, true is not 1, "5" is not 5.
+parses → valid (schema) → function → required → types → correct (values)
+
+A flag is true only when those before it are. Parallel calls have no order: each of the later flags asks whether every
+call made can be given an expected call of its own (a maximum matching) that it agrees with so far. Values are compared
+as JSON values, nothing folded: 1 is 1.0, true is not 1, "5" is not 5; a number with a fraction within a tolerance.
 `expected_calls: []` means that no call may be made: a plain answer is right. Where a call is expected, an answer
 without one parses and no more: a variant that forgot how to open a call must not look valid.
 """
@@ -10,65 +13,152 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from qualgate.records import Case, Evalset, Score
-from qualgate.scoring.json_value import identity
 from qualgate.scoring.outcome import cannot_say, quote, right, wrong
-from qualgate.scoring.schema import CannotValidate, first_error
+from qualgate.scoring.schema import CannotValidate, first_error, lint
 from qualgate.scoring.tools.dialects import BadCall, Call, hermes
+from qualgate.scoring.tools.expected import REL_TOL, Expected, as_schema, fits, read_expected, same_types
+from qualgate.scoring.tools.matching import perfect
 
-SCORER = "tool_call/2"
-FLAGS = ("tool_call.parses", "tool_call.valid", "tool_call.function", "tool_call.correct")
+SCORER = "tool_call/3"
+FLAGS = (
+    "tool_call.parses",
+    "tool_call.valid",
+    "tool_call.function",
+    "tool_call.required",
+    "tool_call.types",
+    "tool_call.correct",
+)
+MAX_COMPARED = 500_000  # values: every call is held against every value of every expected call
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    flags: dict[str, bool | None]  # by metric, in order; None: cannot be said
+    error_type: str = ""  # why the first flag that is not true is not
+    reason: str = ""
 
 
 def parameters(tools: list[dict[str, Any]]) -> dict[str, Any]:
-    """Schema of the arguments, by tool name. A tool is `{name, parameters}`, or that under `function`."""
+    """Schema of the arguments, by tool name. A tool is `{name, parameters}`, or that under `function`.
+
+    BFCL's documented types (dict, float, tuple, any …) are read as JSON Schema's.
+    """
     functions = [tool.get("function", tool) for tool in tools]
-    return {function["name"]: function.get("parameters", {}) for function in functions}
+    return {function["name"]: as_schema(function.get("parameters", {})) for function in functions}
+
+
+def judge(
+    tools: list[dict[str, Any]], expected_calls: Any, calls: tuple[Call, ...], rel_tol: float = REL_TOL
+) -> Judged:
+    """The flags of calls that were parsed. ValueError for expected calls of neither shape (see `expected`).
+
+    rel_tol: of numbers with a fraction, relative; whole numbers are compared exactly.
+    """
+    expected = read_expected(expected_calls)
+    if not calls and expected:
+        return _judged(1, "no_call", "no call is made")
+    try:
+        if fault := _invalid(calls, parameters(tools)):
+            return _judged(1, *fault)
+    except CannotValidate as failure:
+        return _unknown("schema_unusable", str(failure))
+    if fault := _other_functions(calls, expected):
+        return _judged(2, *fault)
+    values = sum(1 + sum(len(options.values) for options in call.arguments.values()) for call in expected)
+    if len(calls) * values > MAX_COMPARED:
+        return _unknown("too_many_calls", f"{len(calls)} calls and {values} expected values are too many to match")
+    steps = (
+        ("missing_argument", _against_required),
+        ("wrong_type", _against_types),
+        ("wrong_arguments", lambda call, wanted: _against_values(call, wanted, rel_tol)),
+    )
+    verdict = _judged(len(FLAGS), "", "")
+    for passed in (5, 4, 3):  # a right answer needs the last step alone
+        error_type, against = steps[passed - 3]
+        if (reason := _unmatched(calls, expected, against)) is None:
+            break
+        verdict = _judged(passed, error_type, reason)
+    return verdict
 
 
 def score_tool_call(case: Case, evalset: Evalset, text: str) -> dict[str, Score]:
-    """All four flags."""
+    """All six flags of an answer."""
     try:
         calls = hermes(text)
     except BadCall as error:
-        return _flags(0, error.error_type, str(error))
-    if not calls and case.body["expected_calls"]:
-        return _flags(1, "no_call", "no call is made", "[]")
-    shown = json.dumps([{"name": call.name, "arguments": call.arguments} for call in calls], ensure_ascii=False)
+        return _scores(_judged(0, error.error_type, str(error)), None)
+    return _score(case, calls)
+
+
+def score_decoded(case: Case, evalset: Evalset, calls: Any) -> dict[str, Score]:
+    """All six flags of calls that someone else decoded: a list of `{"name", "arguments"}` or `{NAME: arguments}`."""
     try:
-        if fault := _invalid(calls, parameters(case.body["tools"])):
-            return _flags(1, *fault, shown)
-    except CannotValidate as failure:
-        parses, *others = FLAGS
-        unknown = {flag: cannot_say(flag, SCORER, "schema_unusable", str(failure)) for flag in others}
-        return {parses: right(parses, SCORER, shown), **unknown}
-    expected = [Call(call["name"], call["arguments"]) for call in case.body["expected_calls"]]
-    if fault := _other_functions(calls, expected):
-        return _flags(2, *fault, shown)
-    if fault := _other_arguments(calls, expected):
-        return _flags(3, *fault, shown)
-    return _flags(4, "", "", shown)
+        return _score(case, read_calls(calls))
+    except BadCall as error:
+        return _scores(_judged(0, error.error_type, str(error)), None)
 
 
-def _flags(passed: int, error_type: str, reason: str, shown: str | None = None) -> dict[str, Score]:
-    return {
-        flag: right(flag, SCORER, shown) if place < passed else wrong(flag, SCORER, error_type, reason, shown)
-        for place, flag in enumerate(FLAGS)
-    }
+def read_calls(values: Any) -> tuple[Call, ...]:
+    """Decoded calls of either shape; BadCall for anything else."""
+    if not isinstance(values, list):
+        raise BadCall("call_shape", f"the calls are {quote(values)}, not a list")
+    return tuple(_read(number, value) for number, value in enumerate(values, start=1))
+
+
+def _read(number: int, value: Any) -> Call:
+    match value:
+        case {"name": str() as name, "arguments": dict() as arguments} if len(value) == 2:
+            return Call(name, arguments)
+        case dict() if len(value) == 1:
+            ((name, arguments),) = value.items()
+            if isinstance(name, str) and isinstance(arguments, dict):
+                return Call(name, arguments)
+    raise BadCall("call_shape", f"call {number} is {quote(value)}, not a name and an arguments object")
+
+
+def _score(case: Case, calls: tuple[Call, ...]) -> dict[str, Score]:
+    shown = json.dumps([{"name": call.name, "arguments": call.arguments} for call in calls], ensure_ascii=False)
+    return _scores(judge(case.body["tools"], case.body["expected_calls"], calls), shown)
+
+
+def _scores(judged: Judged, shown: str | None) -> dict[str, Score]:
+    scores = {}
+    for flag, holds in judged.flags.items():
+        if holds:
+            scores[flag] = right(flag, SCORER, shown)
+        elif holds is False:
+            scores[flag] = wrong(flag, SCORER, judged.error_type, judged.reason, shown)
+        else:
+            scores[flag] = cannot_say(flag, SCORER, judged.error_type, judged.reason)
+    return scores
+
+
+def _judged(passed: int, error_type: str, reason: str) -> Judged:
+    return Judged({flag: place < passed for place, flag in enumerate(FLAGS)}, error_type, reason)
+
+
+def _unknown(error_type: str, reason: str) -> Judged:
+    parses, *others = FLAGS
+    return Judged({parses: True, **dict.fromkeys(others)}, error_type, reason)
 
 
 def _invalid(calls: tuple[Call, ...], schemas: dict[str, Any]) -> tuple[str, str] | None:
     for call in calls:
         if call.name not in schemas:
             return "unknown_tool", f"no tool is called {quote(call.name)}"
+        if unusable := lint(schemas[call.name]):
+            raise CannotValidate(f"the schema of {quote(call.name)}: {unusable[0]}")
         if error := first_error(schemas[call.name], call.arguments):
             return "arguments", f"{call.name} {error}"
     return None
 
 
-def _other_functions(calls: tuple[Call, ...], expected: list[Call]) -> tuple[str, str] | None:
+def _other_functions(calls: tuple[Call, ...], expected: tuple[Expected, ...]) -> tuple[str, str] | None:
     made, wanted = Counter(call.name for call in calls), Counter(call.name for call in expected)
     missing, extra = list((wanted - made).elements()), list((made - wanted).elements())
     if missing and extra:
@@ -80,27 +170,64 @@ def _other_functions(calls: tuple[Call, ...], expected: list[Call]) -> tuple[str
     return None
 
 
-def _other_arguments(calls: tuple[Call, ...], expected: list[Call]) -> tuple[str, str] | None:
-    """The functions agree, so equal multisets of calls are exactly a perfect matching."""
-    wanted = Counter((call.name, identity(call.arguments)) for call in expected)
-    for call in calls:
-        key = (call.name, identity(call.arguments))
-        if not wanted[key]:
-            same_name = [other for other in expected if other.name == call.name]
-            return "wrong_arguments", f"{call.name}: {_difference(call, same_name)}"
-        wanted[key] -= 1
+# What stands against taking a call for an expected call, step by step: the argument; None: nothing so far.
+
+
+def _against_required(call: Call, wanted: Expected) -> str | None:
+    for key, options in wanted.arguments.items():
+        if key not in call.arguments and not options.optional:
+            return key
     return None
 
 
-def _difference(call: Call, expected: list[Call]) -> str:
-    if len(expected) > 1:
-        return f"no expected call has the arguments {quote(call.arguments)}"
-    wanted = expected[0].arguments
-    for key in (*wanted, *call.arguments):
-        if key not in call.arguments:
-            return f"{quote(key)} is missing"
-        if key not in wanted:
-            return f"{quote(key)} is not expected"
-        if identity(call.arguments[key]) != identity(wanted[key]):
-            return f"{quote(key)} is {quote(call.arguments[key])}, expected {quote(wanted[key])}"
-    return "other arguments"
+def _against_types(call: Call, wanted: Expected) -> str | None:
+    for key, value in call.arguments.items():
+        if key in wanted.arguments and not same_types(wanted.arguments[key], value):
+            return key
+    return _against_required(call, wanted)
+
+
+def _against_values(call: Call, wanted: Expected, rel_tol: float) -> str | None:
+    for key, value in call.arguments.items():
+        if key not in wanted.arguments or not fits(wanted.arguments[key], value, rel_tol):
+            return key
+    return _against_required(call, wanted)
+
+
+def _unmatched(
+    calls: tuple[Call, ...], expected: tuple[Expected, ...], against: Callable[[Call, Expected], str | None]
+) -> str | None:
+    """None when every call can be given an expected call of its own that nothing stands against, else why not."""
+    edges = []
+    for call in calls:
+        places = [place for place, wanted in enumerate(expected) if wanted.name == call.name]
+        edges.append(sum(1 << place for place in places if against(call, expected[place]) is None))
+        if edges[-1]:
+            continue
+        if len(places) > 1:
+            return f"{call.name}: no expected call has the arguments {quote(call.arguments)}"
+        return f"{call.name}: {_difference(call, expected[places[0]], against(call, expected[places[0]]))}"
+    return None if perfect(edges) else "two calls answer the same expected call, and another has none"
+
+
+def _difference(call: Call, wanted: Expected, key: Any) -> str:
+    if key not in call.arguments:
+        return f"{quote(key)} is missing"
+    if key not in wanted.arguments:
+        return f"{quote(key)} is not expected"
+    return f"{quote(key)} is {quote(call.arguments[key])}, expected {_shown(wanted.arguments[key])}"
+
+
+def _shown(options: Any) -> str:
+    values = [_plain(value) for value in options.values]
+    return quote(values[0]) if len(values) == 1 else f"one of {quote(values)}"
+
+
+def _plain(option: Any) -> Any:
+    """An option as it was written, for a reason."""
+    match option:
+        case dict():
+            return {key: [_plain(value) for value in options.values] for key, options in option.items()}
+        case list():
+            return [_plain(item) for item in option]
+    return option

@@ -1,0 +1,179 @@
+"""One face for both ways of judging calls: strict (ours) and compat (BFCL's, see `compat`), flags either way."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from qualgate.records import Case, Evalset, Score
+from qualgate.scoring.outcome import cannot_say, quote, right, wrong
+from qualgate.scoring.tools import strict
+from qualgate.scoring.tools.compat import Checked, check
+from qualgate.scoring.tools.compat_decode import CannotDecode, decode, decode_function_calling
+from qualgate.scoring.tools.dialects import BadCall, Call
+from qualgate.scoring.tools.expected import REL_TOL
+from qualgate.scoring.tools.strict import FLAGS, Judged
+
+COMPAT = "tool_call.compat/1"
+_OBJECTS = re.compile(r"\s*\[\s*\{")  # how function-calling mode begins and prompt mode never does
+COMPAT_FLAGS = ("tool_call.parses", "tool_call.correct")  # what every compat verdict can say
+
+
+def judge(
+    functions: list[dict[str, Any]],
+    expected_calls: Any,
+    calls: object,
+    *,
+    mode: Literal["strict", "compat"] = "strict",
+    category: str = "simple",
+    language: str = "python",
+    underscore_dots: bool = False,
+    rel_tol: float = REL_TOL,
+) -> Judged:
+    """The flags of `calls`: parsed ones, or decoded ones of either shape; None where nothing could be decoded.
+
+    strict: every flag of `strict.FLAGS`; `expected_calls` of either shape, numbers with a fraction within `rel_tol`;
+    the category does not matter.
+    compat: BFCL's verdict as `tool_call.correct`, its error type, and the flags before it as far as that word tells;
+    `tool_call.valid` is left out, for BFCL knows no schema.
+    ValueError for expected calls that cannot be read.
+    """
+    if mode == "compat":
+        if isinstance(calls, tuple):
+            calls = [{call.name: call.arguments} if isinstance(call, Call) else call for call in calls]
+        return _flags(check(category, language, functions, calls, expected_calls, underscore_dots=underscore_dots))
+    if not isinstance(calls, tuple):
+        try:
+            calls = strict.read_calls(calls)
+        except BadCall as error:
+            return Judged(dict.fromkeys(FLAGS, False), error.error_type, str(error))
+    return strict.judge(functions, expected_calls, calls, rel_tol)
+
+
+def score_compat(case: Case, evalset: Evalset, text: str) -> dict[str, Score]:
+    """BFCL's verdict on an answer as text: its prompt mode's Python list of calls, or its function-calling mode's JSON.
+
+    A case has `tools` and `expected_calls` in BFCL's shapes, and may have `category` (see `category_of`), which says
+    Java and JavaScript, too. Their text is not decoded here: `score_compat_decoded` takes such calls.
+    """
+    if language_of(category_of(case.body)) != "python":
+        reason = "BFCL decodes Java and JavaScript by grammars that are not reproduced; give the decoded `calls`"
+        return {flag: cannot_say(flag, COMPAT, "not_decodable_here", reason) for flag in COMPAT_FLAGS}
+    try:
+        calls = decode_function_calling(text) if _OBJECTS.match(text) else decode(text)
+    except CannotDecode as error:
+        return _scored(case, None, str(error))
+    return _scored(case, calls, "")
+
+
+def score_compat_decoded(case: Case, evalset: Evalset, calls: Any) -> dict[str, Score]:
+    """BFCL's verdict on calls that someone else decoded: `[{NAME: arguments}]`, or `{"name", "arguments"}` each."""
+    if isinstance(calls, list):
+        calls = [_as_bfcl(call) for call in calls]
+    return _scored(case, calls, "")
+
+
+def language_of(category: str) -> str:
+    """As BFCL reads it: by what the category's name contains."""
+    return "javascript" if "javascript" in category else "java" if "java" in category else "python"
+
+
+def category_of(body: dict[str, Any]) -> str:
+    """The case's own category, else the one of BFCL's that its tools and expected calls would be in."""
+    if "category" in body:
+        return body["category"]
+    match len(body["expected_calls"]), len(body["tools"]):
+        case 0, _:
+            return "irrelevance"
+        case 1, 1:
+            return "simple"
+        case 1, _:
+            return "multiple"
+        case _, 1:
+            return "parallel"
+    return "parallel_multiple"
+
+
+def compat_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
+    """What keeps a case from being judged in compat mode: what is not of BFCL's shapes, a line each."""
+    category, tools, expected = body.get("category", ""), body.get("tools"), body.get("expected_calls")
+    if not isinstance(category, str):
+        yield f"`category` must be a text; found {quote(category)}"
+        return
+    if not isinstance(tools, list) or not tools:
+        yield f"tool_call needs `tools`, a list of tools; found {quote(tools)}"
+        return
+    for index, tool in enumerate(tools):
+        match tool.get("function", tool) if isinstance(tool, dict) else None:
+            case {"name": str(), "parameters": {"properties": dict(), "required": list()}}:
+                pass
+            case _:
+                yield f"tools[{index}] must have `name` and `parameters` with `properties` and `required`"
+    if "relevance" in category:
+        return
+    if not isinstance(expected, list):
+        yield f"tool_call needs `expected_calls`, a list; found {quote(expected)}"
+        return
+    for index, call in enumerate(expected):
+        accepted = list(call.values()) if isinstance(call, dict) else []
+        if len(accepted) != 1 or not isinstance(accepted[0], dict):
+            yield f"expected_calls[{index}] must be one name with an object; found {quote(call)}"
+        elif not all(isinstance(values, list) for values in accepted[0].values()):
+            yield f"expected_calls[{index}] must hold a list of accepted values for each parameter"
+
+
+def _as_bfcl(call: Any) -> Any:
+    match call:
+        case {"name": str() as name, "arguments": dict() as arguments} if len(call) == 2:
+            return {name: arguments}
+    return call
+
+
+def _scored(case: Case, calls: Any, undecoded: str) -> dict[str, Score]:
+    category = category_of(case.body)
+    expected = case.body.get("expected_calls", [])
+    functions = [tool.get("function", tool) for tool in case.body["tools"]]
+    judged = judge(functions, expected, calls, mode="compat", category=category, language=language_of(category))
+    shown = None if calls is None else json.dumps(calls, ensure_ascii=False, default=repr, skipkeys=True)
+    scores = {}
+    for flag in COMPAT_FLAGS:
+        holds = judged.flags[flag]
+        if holds:
+            scores[flag] = right(flag, COMPAT, shown)
+        elif holds is False:
+            scores[flag] = wrong(flag, COMPAT, judged.error_type, undecoded or judged.reason, shown)
+        else:
+            scores[flag] = cannot_say(flag, COMPAT, judged.error_type, judged.reason)
+    return scores
+
+
+_LAST_HELD = {  # how many flags (without `valid`) hold for an error type, or its part before the colon
+    "ast_decoder": 0,
+    "relevance_error": 1,
+    "irrelevance_error": 1,
+    "multiple_function_checker": 1,
+    "simple_function_checker:wrong_count": 1,
+    "simple_function_checker:wrong_func_name": 1,
+    "parallel_function_checker_no_order:wrong_count": 1,
+    "simple_function_checker:missing_required": 2,
+    "simple_function_checker:missing_optional": 2,
+    "type_error": 3,
+    "simple_function_checker:unexpected_param": 4,
+    "value_error": 4,
+    "dict_checker": 4,
+    "list_dict_checker": 4,
+}
+
+
+def _flags(checked: Checked) -> Judged:
+    names = [flag for flag in FLAGS if flag != "tool_call.valid"]
+    if checked.valid:
+        return Judged(dict.fromkeys(names, True))
+    held = _LAST_HELD.get(checked.error_type, _LAST_HELD.get(checked.error_type.partition(":")[0]))
+    if held is None:  # no match among parallel calls, or no verdict: what holds before that is not known
+        flags = dict.fromkeys(names) | {"tool_call.parses": True, "tool_call.correct": checked.valid}
+    else:
+        flags = {name: place < held for place, name in enumerate(names)}
+    return Judged(flags, checked.error_type, checked.reason)

@@ -1,0 +1,402 @@
+"""BFCL's verdicts: by its rules in prose, by rules written independently, and by its own checker where there is one."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import os
+import random
+import sys
+import time
+import types
+from pathlib import Path
+
+import pytest
+
+from qualgate.bench import bfcl_rules
+from qualgate.scoring.tools.compat import Checked, check, fold
+
+DATA = Path(__file__).resolve().parents[4] / "shared" / "data" / "bfcl"
+CHECKER = os.environ.get("QUALGATE_BFCL_CHECKER", "")  # the folder that holds the package bfcl_eval
+
+
+def function(**documented):
+    """A function `f` of these parameters, a type or (type, element type) each; none is required."""
+    properties = {}
+    for name, word in documented.items():
+        outer, *inner = (word,) if isinstance(word, str) else word
+        properties[name] = {"type": outer} | ({"items": {"type": inner[0]}} if inner else {})
+    return {"name": "f", "parameters": {"type": "dict", "properties": properties, "required": []}}
+
+
+def one(word, accepted, given, language="python"):
+    """The error type of one argument: documented type, accepted values, the value given."""
+    return check("simple", language, [function(a=word)], [{"f": {"a": given}}], [{"f": {"a": accepted}}]).error_type
+
+
+SIMPLE, NESTED = "type_error:simple", "type_error:nested"
+OTHERS, STRING, LIST = "value_error:others", "value_error:string", "value_error:list/tuple"
+
+
+@pytest.mark.parametrize(
+    ("word", "accepted", "given", "error"),
+    [
+        ("integer", [5], 5, ""),
+        ("integer", [5], 6, OTHERS),
+        ("integer", [5], 5.0, SIMPLE),
+        ("integer", [1], True, SIMPLE),
+        ("integer", [5], "5", SIMPLE),
+        ("integer", [5], None, SIMPLE),
+        ("integer", [5, ""], "", SIMPLE),
+        ("float", [5.0], 5, ""),
+        ("float", [0.3], 0.1 + 0.2, OTHERS),
+        ("float", [1.0], 1.0 + 1e-9, OTHERS),
+        ("boolean", [True], 1, SIMPLE),
+        ("boolean", [True], False, OTHERS),
+        ("string", ["New York, NY"], "new-york NY.", ""),
+        ("string", ["3.14"], "314", ""),
+        ("string", ["it's"], 'it"s', ""),
+        ("string", ["a b"], "a\tb", STRING),
+        ("string", ["a b"], "a\u00a0b", STRING),
+        ("string", ["a", ""], "", ""),
+        ("string", [True], True, ""),  # the accepted value's type: a "variable"
+        ("string", [True, "x"], "x", ""),
+        ("string", [True, "x"], "X", OTHERS),  # a variable is not folded
+        ("integer", ["n"], "n", ""),
+        ("integer", ["n"], "N", OTHERS),
+        ("any", ["x"], "X", ""),
+        ("any", ["x"], 1, SIMPLE),
+        (("array", "string"), [["A b"]], ["ab"], ""),
+        (("array", "string"), [["a", "b"]], ["b", "a"], LIST),
+        (("array", "string"), [["a"]], ["a", "a"], LIST),
+        (("array", "string"), [["a"]], [1], NESTED),
+        (("array", "string"), [[1]], [1], ""),
+        (("array", "float"), [[1.0]], [1], NESTED),
+        (("array", "integer"), [["", [1]]], "x", SIMPLE),
+        (("array", "integer"), ["", [1]], [], ""),  # how "" is folded: no letters
+        (("array", "integer"), ["", [1]], ["x"], LIST),  # beside "" no element's type counts
+        (("array", "integer"), [], [1], SIMPLE),
+        (("array", "string"), [["a"], "xy"], ["x", "y"], ""),  # the letters of an accepted text
+        (("tuple", "integer"), [[1, 2]], (1, 2), ""),
+        (("tuple", "integer"), [[1, 2]], [1, 2], ""),
+        (("array", "integer"), [[1, 2]], (1, 2), SIMPLE),
+        ("dict", [{"k": ["A b"]}], {"k": "ab"}, ""),
+        ("dict", [{"k": [1]}], {"k": True}, ""),
+        ("dict", [{"k": [1]}], {"k": 2}, "value_error:dict_value"),
+        ("dict", [{"k": [1]}], {"z": 1}, "value_error:dict_key"),
+        ("dict", [{"k": [1]}], {}, "value_error:dict_key"),
+        ("dict", [{"k": [1, ""]}], {}, ""),
+        ("dict", [{"k": [1], "l": [1]}], {"k": 2}, "value_error:dict_key"),  # a missing key over a wrong value
+        ("dict", [{"k": [1]}, {"l": [2]}], {"k": 2}, "value_error:dict_key"),  # the last accepted dict's error
+        ("dict", [{"k": [1]}, {"l": [2]}], {"k": 1}, ""),
+        ("dict", [{"k": [["A b"]]}], {"k": ["ab"]}, "value_error:dict_value"),  # lists inside are not folded
+        ("dict", [""], {}, "dict_checker:unclear"),
+        (("array", "dict"), [[{"k": [1]}]], [{"k": 1}], ""),
+        (("array", "dict"), [[{"k": [1]}]], [], "value_error:list_dict_count"),
+        (("array", "dict"), [[{"k": [1]}]], [{"k": 2}], "value_error:dict_value"),
+        (("array", "dict"), [""], [{}], "value_error:list_dict_count"),
+        (("array", "dict"), [[]], [], ""),
+    ],
+)
+def test_one_python_argument(word, accepted, given, error):
+    assert one(word, accepted, given) == error
+
+
+F = "simple_function_checker:"
+PARAMETERS = {"properties": {"x": {"type": "integer"}, "y": {"type": "integer"}}, "required": ["x"]}
+REQUIRED = {"name": "a.f", "parameters": PARAMETERS}
+
+
+@pytest.mark.parametrize(
+    ("output", "error"),
+    [
+        ([{"a.f": {"x": 1, "y": 2}}], ""),
+        ([{"a.f": {"x": 1}}], ""),
+        ([{"a.f": {"y": 2}}], F + "missing_required"),
+        ([{"A.f": {"x": 1}}], F + "wrong_func_name"),
+        ([{"a_f": {"x": 1}}], F + "wrong_func_name"),
+        ([{"a.f": {"x": 1, "z": 2}}], F + "unexpected_param"),
+        ([{"a.f": {"x": 1, "X": 2}}], F + "unexpected_param"),
+        ([{"a.f": {"x": 2, "z": 2}}], OTHERS),  # in the order of the call
+        ([], F + "wrong_count"),
+        ([{"a.f": {"x": 1}}, {"a.f": {"x": 1}}], F + "wrong_count"),
+        (None, "ast_decoder:decoder_failed"),
+        ("text", "ast_decoder:decoder_wrong_output_format"),
+        ([{}], "ast_decoder:decoder_wrong_output_format"),
+        ([{"a.f": {}, "b": {}}], "ast_decoder:decoder_wrong_output_format"),
+        ([{"a.f": 1}], "ast_decoder:decoder_wrong_output_format"),
+        (({"a.f": {"x": 1}},), "ast_decoder:decoder_wrong_output_format"),
+    ],
+)
+def test_one_call(output, error):
+    checked = check("simple_python", "python", [REQUIRED], output, [{"a.f": {"x": [1], "y": [2, ""]}}])
+    assert (checked.valid, checked.error_type, bool(checked.reason)) == (not error, error, bool(error))
+
+
+def test_what_must_be_given_is_what_the_answers_say():
+    answers = [{"a.f": {"x": [1], "y": [2]}}]
+    assert check("simple", "python", [REQUIRED], [{"a.f": {"x": 1}}], answers).error_type == F + "missing_optional"
+
+
+def test_dots_of_a_documented_name_are_underscores_where_a_model_cannot_write_them():
+    answers = [{"a.f": {"x": [1]}}]
+    for name, dotted, valid in (("a_f", True, True), ("a.f", True, False), ("a.f", False, True)):
+        found = check("simple", "python", [REQUIRED], [{name: {"x": 1}}], answers, underscore_dots=dotted)
+        assert found.valid is valid
+
+
+def test_parallel_calls_are_taken_greedily():
+    functions = [function(a="integer")]
+    answers = [{"f": {"a": [1, 2]}}, {"f": {"a": [1]}}]
+    calls = [{"f": {"a": 1}}, {"f": {"a": 2}}]
+    found = check("parallel", "python", functions, calls, answers)
+    assert found.error_type == "parallel_function_checker_no_order:cannot_find_match"
+    assert check("parallel", "python", functions, calls[::-1], answers).valid
+    found = check("parallel_multiple", "python", functions, calls[:1], answers)
+    assert found.error_type == "parallel_function_checker_no_order:wrong_count"
+    assert check("live_parallel", "python", functions, [], []).valid
+
+
+def test_of_several_functions_the_expected_one_is_looked_up():
+    functions = [function(b="string"), {**function(a="integer"), "name": "g"}]
+    answers = [{"g": {"a": [1]}}]
+    assert check("multiple", "python", functions, [{"g": {"a": 1}}], answers).valid
+    assert check("live_multiple", "python", functions, [{"f": {"b": ""}}], answers).error_type == F + "wrong_func_name"
+    assert check("multiple", "python", functions, [], answers).error_type == "multiple_function_checker:wrong_count"
+
+
+@pytest.mark.parametrize(
+    ("output", "called"),
+    [(None, False), ([], False), ([{}], False), ("text", False), ([{"f": 1}], False), ([{"unknown": {}}], True)],
+)
+def test_relevance_asks_only_whether_anything_is_called(output, called):
+    irrelevant = check("live_irrelevance", "python", [], output, [])
+    assert (irrelevant.valid, irrelevant.error_type) == (
+        (False, "irrelevance_error:decoder_success") if called else (True, "")
+    )
+    relevant = check("live_relevance", "python", [], output, [])
+    assert (relevant.valid, relevant.error_type) == (
+        (True, "") if called else (False, "relevance_error:decoder_failed")
+    )
+
+
+@pytest.mark.parametrize(
+    ("functions", "output", "answers", "error"),
+    [
+        ([function(a="number")], [{"f": {"a": 1}}], [{"f": {"a": [1]}}], "unknown_type"),
+        ([function(a=("array", "object"))], [{"f": {"a": [1]}}], [{"f": {"a": [[1]]}}], "unknown_type"),
+        ([function(a="array")], [{"f": {"a": [1]}}], [{"f": {"a": [[1]]}}], "KeyError"),
+        ([function(a="float")], [{"f": {"a": 10**400}}], [{"f": {"a": [1.0]}}], "OverflowError"),
+        ([function(a=("array", "dict"))], [{"f": {"a": [1]}}], [{"f": {"a": ["", [{}]]}}], "AttributeError"),
+        ([{"name": "f", "parameters": {"properties": {}}}], [{"f": {}}], [{"f": {}}], "KeyError"),
+        ([], [{"f": {}}], [{"f": {}}], "IndexError"),
+    ],
+)
+def test_where_the_reference_raises_there_is_no_verdict_and_it_says_so(functions, output, answers, error):
+    found = check("simple", "python", functions, output, answers)
+    assert (found.valid, found.error_type) == (None, f"reference_raises:{error}")
+    assert "reference" in found.reason
+
+
+def test_an_unknown_type_matters_only_for_an_argument_that_is_given():
+    found = check(
+        "simple", "python", [function(a="number", b="integer")], [{"f": {"b": 1}}], [{"f": {"a": [""], "b": [1]}}]
+    )
+    assert found == Checked(True)
+
+
+@pytest.mark.parametrize(
+    ("word", "accepted", "given", "error"),
+    [
+        ("integer", [5], "5", ""),
+        ("integer", [5], 5, "type_error:java"),
+        ("integer", [5], "5L", SIMPLE),
+        ("long", [5], "5L", ""),
+        ("long", [5], "5", SIMPLE),
+        ("float", [5.0], "5f", ""),
+        ("float", [5.0], "5.0", SIMPLE),
+        ("double", [500.0], "5e2", ""),
+        ("boolean", [True], "true", ""),
+        ("boolean", [True], "True", SIMPLE),
+        ("boolean", ["flag"], "flag", ""),
+        ("char", ["'a'"], "a", STRING),
+        ("String", ["A b"], "ab", ""),
+        ("any", ["new Path('/a')"], "new Path('/a')", ""),
+        (("Array", "integer"), [[1, 2]], "new int[]{1, 2}", ""),
+        (("Array", "integer"), [[1, 2]], "{1, 2}", SIMPLE),
+        (("Array", "String"), [['"a"']], 'new String[]{"a"}', ""),  # an array keeps the quotes of its texts
+        (("ArrayList", "String"), [["a"]], 'new ArrayList<>(Arrays.asList("a"))', ""),  # a list does not
+        (("ArrayList", "long"), [[1, 2]], "new ArrayList<Long>() {{ add(1L); add(2L); }}", ""),
+        (("ArrayList", "integer"), [[]], "new ArrayList<>()", ""),
+        ("HashMap", [{"k": [1], "l": ["x"]}], 'new HashMap<>() {{ put("k", 1); put("l", "x"); }}', ""),
+        ("HashMap", [{}], "new HashMap<>()", ""),
+        ("HashMap", [{"k": [1]}], "map", SIMPLE),
+        ("Set", [[]], "x", "reference_raises:NotImplementedError"),
+        ("Hashtable", [{}], "x", "reference_raises:NotImplementedError"),
+        ("string", ["x"], "x", "reference_raises:unknown_type"),
+        ("integer", [5], "9" * 5000, "reference_raises:ValueError"),
+        (("Array", "integer"), [[1]], "new int[]{" + "1," * 40_000 + "}", "too_long"),
+    ],
+)
+def test_one_java_argument(word, accepted, given, error):
+    assert one(word, accepted, given, "java") == error
+
+
+@pytest.mark.parametrize(
+    ("word", "accepted", "given", "error"),
+    [
+        ("String", ["a"], '"a"', ""),
+        ("String", ["a"], "a", ""),
+        ("String", ["a"], 1, "type_error:js"),
+        ("integer", [-5], "-5", ""),
+        ("integer", [5], "5.0", SIMPLE),
+        ("float", [5.0], "5", ""),
+        ("float", [5.0], "5e0", SIMPLE),
+        ("Bigint", [5], "5n", ""),
+        ("Bigint", [5], "5", SIMPLE),
+        ("Bigint", [5], "5n\n", "reference_raises:ValueError"),
+        ("Boolean", [True], "true", ""),
+        (("array", "integer"), [[1, 2]], "[1, 2]", ""),
+        (("array", "integer"), [[1, 2]], "new Array(1, 2)", ""),
+        (("array", "String"), [["a,b"]], '["a,b"]', LIST),  # split at the comma, and the halves keep their quotes
+        (("array", "array"), [[[1, 2], [3]]], "[[1, 2], [3]]", ""),
+        (("array", "any"), [[]], "[]", ""),
+        ("dict", [{"a": [1], "b": ["x"]}], "{a: 1, 'b': \"x\"}", ""),
+        ("dict", [{"a": [[1, 2]], "b": [True]}], "{a: [1, 2], b: true}", ""),
+        ("dict", [{}], "{}", ""),
+        ("dict", [{"a": [1]}], "a: 1", SIMPLE),
+        ("Set", [[]], "x", "reference_raises:unknown_type"),
+    ],
+)
+def test_one_javascript_argument(word, accepted, given, error):
+    assert one(word, accepted, given, "javascript") == error
+
+
+# Every rule at once: random calls against rules that were written without looking at the code. --------------------
+
+
+@pytest.mark.parametrize("rows", ["made", "BFCL's own"])
+def test_compat_and_the_independent_rules_agree_on_mutated_calls(rows):
+    if rows != "made" and not DATA.is_dir():
+        pytest.skip("no BFCL rows here")
+    found = bfcl_rules.differential(3000, seed=20, rows=None if rows == "made" else bfcl_rules.read_rows(DATA))
+    assert found.same == found.calls == 3000, "\n".join(found.differences)
+    assert len(found.words) >= 15
+    assert max(found.words.values()) < 1500  # no rule alone decides
+
+
+def test_a_checker_with_a_bug_is_found_out(monkeypatch):
+    def folds_too_much(*arguments):
+        found = check(*arguments)
+        return Checked(True) if found.error_type == STRING and "\\t" in found.reason else found
+
+    monkeypatch.setattr(bfcl_rules, "check", folds_too_much)
+    found = bfcl_rules.differential(1500, seed=20)
+    assert 0 < found.calls - found.same < 100
+    assert found.differences
+
+
+def test_java_and_javascript_values_survive_being_written_as_source():
+    rng = random.Random(5)
+    for language, words in (
+        ("java", ("integer", "long", "double", "boolean")),
+        ("javascript", ("integer", "float", "Boolean")),
+    ):
+        for word in words:
+            for outer in ("", "ArrayList" if language == "java" else "array"):
+                doc = {"type": outer, "items": {"type": word}} if outer else {"type": word}
+                for _ in range(30):
+                    value = bfcl_rules._made_value(rng, doc)
+                    if word in ("float", "double") and "e-" in repr(value) and language == "javascript":
+                        continue  # an exponent is no float to it
+                    if outer and not value:
+                        continue  # asList() is no list to it
+                    text = bfcl_rules.source(language, value, doc)
+                    assert one((outer, word) if outer else word, [value], text, language) == "", (text, value)
+
+
+def test_folding():
+    assert fold("It's a, b./-_*^ C!") == 'it"sabc!'
+
+
+HOSTILE = ("[[1],", "[", "a:b,", "a:\n", "new HashMap<", 'put("', "add(", "new ArrayList<>(Arrays.asList(", "1,", " ")
+
+
+@pytest.mark.parametrize("language", ["java", "javascript"])
+def test_no_source_text_stalls_the_converters(language):
+    # The reference's own patterns take exponential time on some of these.
+    start = time.process_time()
+    for word in bfcl_rules.TYPES[language]:
+        for unit in HOSTILE:
+            for text in (
+                unit * (30_000 // len(unit)),
+                "{" + unit * (30_000 // len(unit)) + "}",
+                "new int[]{" + unit * 99,
+            ):
+                one((word, "integer"), [1], text, language)
+    assert time.process_time() - start < 15  # a hang, not a speed
+
+
+def test_simple_checks_are_fast():
+    row = (
+        [function(a="integer", b="string", c=("array", "string"))],
+        [{"f": {"a": [5], "b": ["x", ""], "c": [["a", "b"]]}}],
+    )
+    output, rounds = [{"f": {"a": 5, "b": "X", "c": ["A", "b"]}}], 5000
+    start = time.process_time()
+    for _ in range(rounds):
+        check("simple", "python", row[0], output, row[1])
+    assert rounds / (time.process_time() - start) > 10_000  # a collapse, not the goal: machines are shared
+
+
+# The checker itself. ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def reference(monkeypatch):
+    """BFCL's own `ast_checker`, with its list of models (hundreds of imports) replaced by two."""
+    package = Path(CHECKER, "bfcl_eval")
+    for name in ("", ".constants"):
+        module = types.ModuleType(f"bfcl_eval{name}")
+        module.__path__ = [str(package / name.removeprefix("."))]
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    models = types.ModuleType("bfcl_eval.constants.model_config")
+    plain, dotted = (types.SimpleNamespace(underscore_to_dot=said) for said in (False, True))
+    vars(models)["MODEL_CONFIG_MAPPING"] = {"plain": plain, "dotted": dotted}
+    monkeypatch.setitem(sys.modules, models.__name__, models)
+    checker = importlib.import_module("bfcl_eval.eval_checker.ast_eval.ast_checker").ast_checker
+    language = importlib.import_module("bfcl_eval.constants.enums").Language
+
+    def judge(row, output, dotted):
+        try:
+            with contextlib.redirect_stdout(io.StringIO()):
+                found = checker(
+                    row["functions"], output, row["answers"], language(row["language"]), row["category"],
+                    "dotted" if dotted else "plain",
+                )  # fmt: skip
+        except Exception as error:
+            return None, f"reference_raises:{type(error).__name__}"
+        return found["valid"], "" if found["valid"] else found["error_type"]
+
+    yield judge
+    for name in [name for name in sys.modules if name.partition(".")[0] == "bfcl_eval"]:
+        del sys.modules[name]
+
+
+@pytest.mark.skipif(not CHECKER, reason="QUALGATE_BFCL_CHECKER names no folder with the package bfcl_eval")
+@pytest.mark.parametrize("language", bfcl_rules.LANGUAGES)
+def test_compat_and_the_reference_itself_agree(reference, language):
+    rng = random.Random(3)
+    rows = [bfcl_rules.made_row(rng, language) for _ in range(300)]
+    for _ in range(3000):
+        chosen, dotted = rng.choice(rows), rng.random() < 0.1
+        row, output = bfcl_rules.mutated(rng, chosen, bfcl_rules.right_output(rng, chosen))
+        if not bfcl_rules.is_calls(output):
+            continue  # judged before the checker is asked
+        found = check(row["category"], language, row["functions"], output, row["answers"], underscore_dots=dotted)
+        valid, word = reference(row, output, dotted)
+        if found.error_type == "reference_raises:unknown_type":
+            assert word in ("reference_raises:KeyError", "reference_raises:TypeError")
+        else:
+            assert (found.valid, found.error_type) == (valid, word), (row, output)
