@@ -29,7 +29,8 @@ _MAX_FILES = 256  # in tier B's scratch folder, which no file system caps
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one sandbox may use. Time is CPU time, so that a busy machine changes no verdict; wall time ends what waits."""
+    """What one sandbox may use. CPU time is what counts, so that a busy machine changes no verdict; wall time ends what
+    waits."""
 
     cpu_seconds: int = 5  # of each process
     wall_seconds: int = 30

@@ -38,7 +38,9 @@ class Tier:
 def candidates() -> tuple[list[Tier], list[str]]:
     """The tiers worth a trial here, best first, and why the others are not."""
     if sys.platform != "linux" or not seccomp.supported(platform.machine()):
-        return [], [f"model-written code is run on Linux on x86_64 or aarch64, not on {sys.platform} {platform.machine()}"]
+        return [], [
+            f"model-written code is run on Linux on x86_64 or aarch64, not on {sys.platform} {platform.machine()}"
+        ]
     bwrap = shutil.which("bwrap", path="/usr/bin:/bin:/usr/local/bin")
     tiers = [Tier(name="A", bwrap=bwrap)] if bwrap else []
     return [*tiers, Tier(name="B")], [] if bwrap else ["tier A: no bwrap; install bubblewrap (apt install bubblewrap)"]
@@ -51,7 +53,9 @@ def python() -> str:
 
 def runtime() -> list[str]:
     """What the interpreter needs to start: C libraries, its executable, its standard library."""
-    libraries = [path for path in ("/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib32", "/usr/lib64") if os.path.isdir(path)]
+    libraries = [
+        path for path in ("/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib32", "/usr/lib64") if os.path.isdir(path)
+    ]
     own = [sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), sysconfig.get_config_var("LIBDIR")]
     kept = [*libraries, *(path for path in ("/etc/ld.so.cache",) if os.path.exists(path))]
     for path in dict.fromkeys([*(path for path in own if path), python()]):
@@ -71,9 +75,13 @@ def bubblewrap(tier: Tier, seccomp_fd: int, arguments: list[str]) -> list[str]:
     root = os.geteuid() == 0
     command = [tier.bwrap, "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
     command += ["--die-with-parent", "--new-session", "--cap-drop", "ALL", "--hostname", "sandbox"]
-    command += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"] if root else ["--unshare-user", "--disable-userns"]
+    command += (
+        ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"] if root else ["--unshare-user", "--disable-userns"]
+    )
     held = runtime()
-    for folder in dict.fromkeys(str(parent) for path in [*held, "/wall/inside"] for parent in reversed(Path(path).parents)):
+    for folder in dict.fromkeys(
+        str(parent) for path in [*held, "/wall/inside"] for parent in reversed(Path(path).parents)
+    ):
         command += ["--perms", "0755", "--dir", folder]  # else only their maker could pass through them
     for path in held:
         if os.path.islink(path):

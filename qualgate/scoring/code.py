@@ -25,7 +25,9 @@ from qualgate.scoring.unit_tests import BadTests, Exam
 
 METRIC, SCORER = "code.pass", "code/1"
 
-_FENCE = re.compile(r"^[ \t]*```[ \t]*(?:python3?|py)?[ \t]*\r?\n(.*?)^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE | re.IGNORECASE)
+_FENCE = re.compile(
+    r"^[ \t]*```[ \t]*(?:python3?|py)?[ \t]*\r?\n(.*?)^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE | re.IGNORECASE
+)
 
 
 def score_code(
@@ -125,7 +127,7 @@ def _sat_here(exam: Exam, candidate: Interpreter, sandbox: Sandbox) -> tuple[boo
 
 
 def _witnessed(exam: Exam, candidate: Interpreter, sandbox: Sandbox) -> tuple[bool | None, str, str]:
-    """The tests run in a second sandbox; what they ask the candidate passes through here, and its plain answers back."""
+    """The tests run in a second sandbox; what they ask the candidate passes through here, and its answers back."""
     task = {"tests": exam.source, "support": exam.support, "remote": exam.remote}
     with sandbox.interpreter("witness") as witness:
         message = witness.exchange(task)

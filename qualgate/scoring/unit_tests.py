@@ -71,7 +71,7 @@ def read(tests: str, entry_point: str | None = None, prompt: str = "") -> Exam:
 
 
 def helpers(prompt: str, entry_point: str | None) -> ast.Module:
-    """What a prompt that is the beginning of a program defines, without the entry point; empty for a prompt in words."""
+    """What a prompt that starts a program defines, without the entry point; empty for a prompt in words."""
     tree = program_start(prompt, entry_point)
     if tree is None:
         return ast.Module(body=[], type_ignores=[])
@@ -152,7 +152,10 @@ class _Lambdas(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
-        local = isinstance(node.func, ast.Name) and node.func.id in dir(builtins) or isinstance(node.func, ast.Attribute)
+        local = (
+            isinstance(node.func, ast.Attribute)
+            or (isinstance(node.func, ast.Name) and node.func.id in dir(builtins))
+        )
         if not local:
             node.args = [_as_source(arg) if _closed_lambda(arg) else arg for arg in node.args]
         return node
@@ -203,11 +206,17 @@ def _steps(tree: ast.Module, remote: set[str]) -> tuple[Step, ...] | None:
 def _statement(node: ast.stmt, tree: ast.Module, remote: set[str], names: dict[str, str]) -> list[Step]:
     """`names`: what the tests call a candidate's function → its name."""
     match node:
-        case ast.Pass() | ast.Expr(value=ast.Constant() | ast.Name()) | ast.Import(names=[ast.alias(name="math", asname=None)]):
+        case (
+            ast.Pass()
+            | ast.Expr(value=ast.Constant() | ast.Name())
+            | ast.Import(names=[ast.alias(name="math", asname=None)])
+        ):
             return []
         case ast.FunctionDef(name="check", args=ast.arguments(args=[_], defaults=[], vararg=None, kwarg=None)):
             return []  # read where it is called
-        case ast.Expr(value=ast.Call(func=ast.Name(id="check"), args=[ast.Name(id=name)], keywords=[])) if name in remote:
+        case ast.Expr(value=ast.Call(func=ast.Name(id="check"), args=[ast.Name(id=name)], keywords=[])) if (
+            name in remote
+        ):
             checks = [f for f in tree.body if isinstance(f, ast.FunctionDef) and f.name == "check"]
             if len(checks) != 1 or "check" in remote:
                 raise _NotSimple

@@ -39,11 +39,14 @@ def serve(questions: BinaryIO, replies: BinaryIO) -> None:
     module = ModuleType("answer")
     sys.modules["answer"] = module  # for pickle, dataclasses and typing.get_type_hints
     kept: list[Any] = []
+    places: dict[int, int] = {}  # id → place; what is kept lives on, so ids stay apart
     loads, dumps = json.loads, json.dumps
 
     def keep(x: Any) -> list[Any]:
-        kept.append(x)
-        return ["o", len(kept) - 1, type(x).__name__[:100]]
+        place = places.setdefault(id(x), len(kept))
+        if place == len(kept):
+            kept.append(x)
+        return ["o", place, type(x).__name__[:100]]
 
     def named(name: str) -> Any:
         if name in module.__dict__:
@@ -71,8 +74,10 @@ def serve(questions: BinaryIO, replies: BinaryIO) -> None:
         head = [named(question["name"])] if "name" in question else []
         reply = {"value": encode(_OPS[question["op"]](*head, *args, **kwargs), keep)}
         if reply["value"] is None and args:  # it may have worked in place
-            after = [form if form and form[0] in ("N", "x") else encode(arg, keep)
-                     for form, arg in zip(sent, args, strict=True)]  # fmt: skip
+            after = [
+                encode(arg, keep) if type(arg) in (list, dict, set) else form
+                for form, arg in zip(sent, args, strict=True)
+            ]
             if after != sent:
                 reply["args"] = after
         return reply
