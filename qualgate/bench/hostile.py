@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (the programs are data)
 """Programs that want a pass they have not earned, or a way out: one text a program.
 
 FORGERIES do not compute what FORGERY_TESTS ask for (x * x + 1); each tries to be called right all the same.
@@ -354,7 +355,7 @@ def f(x): return Sub()
 # Each program defines attack(outside, marker) and returns a list of what it managed to do: nothing, when the wall
 # holds. `outside`: a folder of the host's. A program may instead be ended, by one of the words beside it.
 
-_TRIES = """
+TRIES = """
 import ctypes, os, signal, socket, sys, threading, time
 libc = ctypes.CDLL(None, use_errno=True)
 def done(*attempts):
@@ -447,7 +448,7 @@ def attack(outside, marker):
     "S4 many big files": ("""
 def attack(outside, marker):
     held = 0
-    for folder in ('.', '/dev/shm', '/dev', '/', '/tmp', '/run', '/wall'):
+    for folder in ('.', '/dev/shm', '/dev', '/', '/run', '/wall'):
         for count in range(64):
             try:
                 with open(f'{folder}/{count}', 'wb') as file: held += file.write(b'x' * 2**20)
@@ -521,19 +522,21 @@ def attack(outside, marker):
                 if os.path.isfile(path) and os.stat(path).st_mode & stat.S_ISUID:
                     os.execv(path, [path])
         return -1
+    by_number = [('pivot', lambda: libc.syscall(155, b'/tmp', b'/tmp')), ('keys', lambda: libc.syscall(248, b'user', b'a', b'b', 1, -3)),
+                 ('bpf', lambda: libc.syscall(321, 0, 0, 0)), ('userfaultfd', lambda: libc.syscall(323, 0)),
+                 ('modules', lambda: libc.syscall(175, 0, 0, b'')), ('memory file', lambda: libc.syscall(319, b'a', 0))]
     flags = (0x10000000, 0x20000, 0x20000000, 0x40000000, 0x8000000, 0x4000000, 0x2000000)
     return done(*[(f'unshare {flag:x}', lambda flag=flag: libc.unshare(flag)) for flag in flags],
                 *[(f'clone {flag:x}', lambda flag=flag: libc.syscall({'x86_64': 56}.get(os.uname().machine, 220), flag | 17, 0, 0, 0, 0))
                   for flag in flags],
                 ('mount', lambda: libc.mount(b'none', b'/tmp', b'tmpfs', 0, b'')), ('umount', lambda: libc.umount2(b'/tmp', 2)),
                 ('remount', lambda: libc.mount(b'none', b'/', None, 32, None)), ('chroot', lambda: os.chroot('/tmp')),
-                ('pivot', lambda: libc.syscall(155, b'/tmp', b'/tmp')), ('setns', lambda: libc.setns(0, 0)),
+                ('setns', lambda: libc.setns(0, 0)),
                 ('device', lambda: os.mknod('disk', 0o600 | stat.S_IFBLK, os.makedev(8, 0))),
                 ('root', lambda: os.setuid(0) if os.getuid() else -1), ('groups', lambda: os.setgroups([0])),
                 ('host name', lambda: socket.sethostname('mine')), ('clock', lambda: time.clock_settime(0, 0)),
-                ('keys', lambda: libc.syscall(248, b'user', b'a', b'b', 1, -3)), ('bpf', lambda: libc.syscall(321, 0, 0, 0)),
                 ('io_uring', lambda: libc.syscall(425, 8, ctypes.create_string_buffer(256))),
-                ('userfaultfd', lambda: libc.syscall(323, 0)), ('modules', lambda: libc.syscall(175, 0, 0, b'')),
+                *(by_number if os.uname().machine == 'x86_64' else ()),
                 ('setuid binary', setuid))
 """, ("exit",)),
     "S9 output": ("def attack(outside, marker):\n    while True: os.write(1, b'x' * 65536)\n", ("output",)),
@@ -587,12 +590,15 @@ def attack(outside, marker):
 """, ()),
     "S14 leaves things": ("""
 def attack(outside, marker):
-    found = [name for folder in ('.', '/tmp', '/dev/shm') if os.access(folder, os.R_OK) for name in os.listdir(folder)]
+    found = []
+    for folder in ('.', '/tmp', '/dev/shm'):
+        try: found += os.listdir(folder)
+        except OSError: pass
     for folder in ('.', '/dev/shm'):
         try: open(folder + '/left', 'w').write('left')
         except OSError: pass
     sys.modules['left'] = sys
-    return [name for name in found if name != 'shm']
+    return found
 """, ()),
     "S15 odd files": ("""
 def attack(outside, marker):
@@ -641,7 +647,7 @@ def f(x):
         file.write(str(x + 1).encode()); file.seek(0)
         return int(file.read())
 """,
-    "a second of work": "def f(x):\n    n = 0\n    for k in range(4_000_000): n += 1\n    return x + n - 3_999_999\n",
+    "some work": "def f(x):\n    n = 0\n    for k in range(4_000_000): n += 1\n    return x + n - 3_999_999\n",
     "memory": "def f(x): return x + len(bytearray(2**27)) // 2**27\n",
     "output": "import sys\nprint('hello')\nsys.stderr.write('x' * 1000)\ndef f(x): print(x); return x + 1\n",
     "dataclasses and typing": """

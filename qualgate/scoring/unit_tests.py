@@ -152,9 +152,8 @@ class _Lambdas(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
-        local = (
-            isinstance(node.func, ast.Attribute)
-            or (isinstance(node.func, ast.Name) and node.func.id in dir(builtins))
+        local = isinstance(node.func, ast.Attribute) or (
+            isinstance(node.func, ast.Name) and node.func.id in dir(builtins)
         )
         if not local:
             node.args = [_as_source(arg) if _closed_lambda(arg) else arg for arg in node.args]
