@@ -564,7 +564,10 @@ def attack(outside, marker):
 def spin():
     while True: pass
 def attack(outside, marker):
-    for _ in range(8): threading.Thread(target=spin).start()
+    threading.stack_size(2**20)
+    for _ in range(8):
+        try: threading.Thread(target=spin).start()
+        except RuntimeError: break
     spin()
 """, ("timeout",)),
     "S11 daemon": ("""

@@ -153,17 +153,21 @@ def escapes(
 ) -> list[str]:
     """Every fault of the suite run `at_once`: hostile programs, forgeries (S12), their mutants (S16) and, beside them,
     honest programs (S17), which must not notice. wall: seconds that a hostile one may wait, 0: by `at_once`."""
-    tight = Limits(cpu_seconds=2, wall_seconds=wall or max(4, 2 * at_once), memory_bytes=2**29)
+    tight = Limits(cpu_seconds=2, wall_seconds=wall or max(4, 2 * at_once), memory_bytes=2**28)
     tight = replace(sandbox, limits=tight)
     honest = {name: text for name, text in HONEST.items() if sandbox.tier.name == "A" or "fork" not in text}
     patient = replace(sandbox, limits=replace(sandbox.limits, wall_seconds=60 + 10 * at_once))
     with ground() as (place, changed), ThreadPoolExecutor(at_once) as pool:
-        waiting = [pool.submit(attempt, name, tight, place) for name in (names if at_once == 1 else (*names, *names))]
+        waiting = []
+        for name in names if at_once == 1 else (*names, *names):
+            waits = "timeout" in ESCAPES[name][1]  # the others end by themselves, however busy the machine
+            limits = tight.limits if waits else replace(tight.limits, wall_seconds=patient.limits.wall_seconds)
+            waiting.append(pool.submit(attempt, name, replace(sandbox, limits=limits), place))
         waiting += [pool.submit(_honest, name, text, patient) for name, text in honest.items()]
-        waiting += [pool.submit(_secret_test, tight)]
+        waiting += [pool.submit(_secret_test, patient)]
         waiting += [pool.submit(_mutant, seed, tight, place) for seed in range(mutants)]
         if at_once > 1:
-            waiting += [pool.submit(forgeries, tight, (name,)) for name in tuple(FORGERIES)[::5]]
+            waiting += [pool.submit(forgeries, patient, (name,)) for name in tuple(FORGERIES)[::5]]
         faults = [fault for task in waiting for fault in task.result()]
     return faults + changed
 
@@ -176,7 +180,7 @@ def attempt(name: str, sandbox: Sandbox, place: Ground) -> list[str]:
 
 def _attacked(name: str, text: str, may_end_by: tuple[str, ...] | None, sandbox: Sandbox, place: Ground) -> list[str]:
     """may_end_by None: anything but a changed host, a secret or an overrun will do."""
-    start, ended, out = time.monotonic(), "", ""
+    start, paused, ended, out = time.monotonic(), 0.0, "", ""
     try:
         with sandbox.interpreter() as inside:
             start = time.monotonic()
@@ -191,11 +195,12 @@ def _attacked(name: str, text: str, may_end_by: tuple[str, ...] | None, sandbox:
             except Ended as error:
                 ended = error.error_type
             out += inside.output
+            paused = inside.paused
             if len(inside.output) > 4 * sandbox.limits.output_bytes:
                 return [f"{name}: {len(inside.output)} characters of output kept"]
     except SandboxFailed as error:
         return [f"{name}: {error}"]
-    over = time.monotonic() - start - sandbox.limits.wall_seconds
+    over = time.monotonic() - start - paused - sandbox.limits.wall_seconds
     faults = [f"{name}: {over:.1f} s over its wall time"] if over > 1 else []
     faults += [f"{name}: a secret came out"] if SECRET in out else []
     if may_end_by is not None and ended and ended not in may_end_by:

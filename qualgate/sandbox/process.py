@@ -24,6 +24,8 @@ from qualgate.sandbox.tiers import Tier
 MAX_LINE = 8 * 2**20  # bytes of one reply
 _CHUNK = 2**16
 _WATCH = 0.02  # seconds between looks at memory and files
+_START_SECONDS = 60.0
+_STILL = 1.0  # seconds: a longer step of the clock means that this process was stopped
 _MAX_FILES = 256  # in tier B's scratch folder, which no file system caps
 
 
@@ -59,7 +61,8 @@ class Interpreter:
     def __init__(self, tier: Tier, limits: Limits, role: Literal["answer", "witness"]) -> None:
         """SandboxFailed when it does not start."""
         self._tier, self._limits = tier, limits
-        self._deadline = time.monotonic() + limits.wall_seconds
+        self._left, self._clock = _START_SECONDS, time.monotonic()
+        self.paused = 0.0  # seconds in which this very process stood still: they count for nobody
         self._output, self._output_size = bytearray(), 0
         self._lines = bytearray()
         self._scratch = tempfile.mkdtemp(prefix="qualgate-") if tier.name == "B" else ""
@@ -68,6 +71,7 @@ class Interpreter:
         try:
             if self._line().get("ready") is not True:
                 raise SandboxFailed("the sandbox did not start")
+            self._left = float(limits.wall_seconds)
         except Ended as error:
             shown = bytes(self._output[-300:]).decode("utf-8", "backslashreplace").strip()
             self.close()
@@ -143,6 +147,7 @@ class Interpreter:
 
     def exchange(self, message: dict[str, Any]) -> dict[str, Any]:
         """The next line that comes after `message` was sent."""
+        self._clock = time.monotonic()  # what we do between questions is not the candidate's time
         try:
             return self._line(json.dumps(message).encode("ascii") + b"\n")
         except RecursionError:
@@ -169,9 +174,13 @@ class Interpreter:
         poll.register(self._printed, select.POLLIN) if self._printed >= 0 else None
         poll.register(self._questions, select.POLLOUT) if unsent else None
         ready = dict(poll.poll(_WATCH * 1000))
+        passed = time.monotonic() - self._clock
+        self._clock += passed
+        self.paused += max(0.0, passed - _STILL)
+        self._left -= min(passed, _STILL)
         if not ready:
             self._watch()
-        if time.monotonic() > self._deadline:
+        if self._left < 0:
             raise Ended("timeout", f"no end within {self._limits.wall_seconds} s of wall time")
         if self._printed in ready:
             self._drain()

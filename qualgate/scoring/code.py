@@ -111,7 +111,7 @@ def _sat_here(exam: Exam, candidate: Interpreter, sandbox: Sandbox) -> tuple[boo
     try:
         unit_tests.sit(exam, Far(candidate.ask))
     except AssertionError as error:
-        return False, "wrong_value", f"not so: {str(error)[:300]}"
+        return False, "wrong_value", str(error)[:300] or "an assertion failed"
     except CannotCross as error:
         return None, "tests", str(error)
     except BadReply as error:

@@ -57,17 +57,29 @@ def read(tests: str, entry_point: str | None = None, prompt: str = "") -> Exam:
     if check and not any(_calls(node, "check") for node in tree.body):
         if entry_point is None:
             raise BadTests("tests with check(candidate) need an entry_point")
-        tree.body.append(ast.parse(f"check({entry_point})").body[0])
+        call = f"\ncheck({entry_point})\n"
+        tests += call
+        tree.body.append(ast.parse(call).body[0])
     try:
         support = helpers(prompt, entry_point)
-        remote = _remote_names(tree, entry_point, support)
+        remote, modules = _names(tree, entry_point, support)
         if not remote:
             raise BadTests("the tests call nothing of the answer")
-        steps = _steps(tree, remote) if not support.body or _imports_only(support) else None
-        source = ast.unparse(ast.fix_missing_locations(_Lambdas().visit(tree)))
-    except RecursionError:
-        raise BadTests("the tests are nested too deep") from None
-    return Exam(source=source, support=ast.unparse(support), remote=tuple(sorted(remote)), steps=steps)
+        steps = _steps(tree, remote) if _imports_only(support) else None
+        support.body = [ast.Import(names=[ast.alias(name=name)]) for name in sorted(modules)] + support.body
+        lambdas = _Lambdas()
+        rewritten = ast.fix_missing_locations(lambdas.visit(tree))
+        source = ast.unparse(rewritten) if lambdas.found else tests
+    except BadTests:
+        raise
+    except (RecursionError, ValueError) as error:  # ValueError: an int too long for unparse
+        raise BadTests(f"the tests cannot be read: {error}") from None
+    return Exam(
+        source=source,
+        support=ast.unparse(ast.fix_missing_locations(support)),
+        remote=tuple(sorted(remote)),
+        steps=steps,
+    )
 
 
 def helpers(prompt: str, entry_point: str | None) -> ast.Module:
@@ -109,7 +121,8 @@ def _imports_only(support: ast.Module) -> bool:
     return all(isinstance(node, ast.Import | ast.ImportFrom) for node in support.body)
 
 
-def _remote_names(tree: ast.Module, entry_point: str | None, support: ast.Module) -> set[str]:
+def _names(tree: ast.Module, entry_point: str | None, support: ast.Module) -> tuple[set[str], set[str]]:
+    """The names in `tree` that are the candidate's, and those of the standard library's modules."""
     used, bound, bases, plain = set(), set(), set(), set()
     for node in ast.walk(tree):
         match node:
@@ -131,13 +144,15 @@ def _remote_names(tree: ast.Module, entry_point: str | None, support: ast.Module
                 helped.add(name)
             case ast.Import(names=names) | ast.ImportFrom(names=names):
                 helped |= {(alias.asname or alias.name).partition(".")[0] for alias in names}
-    modules = (used - plain) & set(sys.stdlib_module_names)  # `math`, used as `math.…` and in no other way
+    modules = (used - plain - bound) & set(sys.stdlib_module_names) - {
+        entry_point
+    }  # `math`, used as `math.…` and in no other way
     remote = used - bound - helped - modules - set(dir(builtins))
     if entry_point is not None and entry_point in used:
         remote.add(entry_point)
     if not remote and entry_point is None:  # a function that is named as a builtin is: `assert sum(10, 15) == 6`
         remote = {name for node in tree.body if (name := _first_called(node)) is not None}
-    return remote
+    return remote, modules
 
 
 def _first_called(node: ast.stmt) -> str | None:
@@ -150,12 +165,15 @@ def _first_called(node: ast.stmt) -> str | None:
 class _Lambdas(ast.NodeTransformer):
     """A lambda handed to a call goes over as its text: it holds nothing but what the candidate is given anyway."""
 
+    found = False
+
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
         local = isinstance(node.func, ast.Attribute) or (
             isinstance(node.func, ast.Name) and node.func.id in dir(builtins)
         )
-        if not local:
+        if not local and any(map(_closed_lambda, node.args)):
+            self.found = True
             node.args = [_as_source(arg) if _closed_lambda(arg) else arg for arg in node.args]
         return node
 
@@ -228,14 +246,13 @@ def _statement(node: ast.stmt, tree: ast.Module, remote: set[str], names: dict[s
             return [lambda scope: scope.__setitem__(name, held(scope))]
         case ast.Assert(test=test):
             holds = _expression(test, remote, names)
-            shown = ast.unparse(test)
-            return [lambda scope: _assert(holds(scope), shown)]
+            return [lambda scope: _assert(holds(scope), node.lineno)]
     raise _NotSimple
 
 
-def _assert(holds: Any, shown: str) -> None:
+def _assert(holds: Any, line: int) -> None:
     if not holds:
-        raise AssertionError(shown)
+        raise AssertionError(f"an assertion failed (line {line} of the tests)")
 
 
 def _expression(node: ast.expr, remote: set[str], names: dict[str, str]) -> Step:
