@@ -306,8 +306,10 @@ def mutate(program: str, rng: random.Random) -> str:
             node.ops[0] = rng.choice([ast.Lt(), ast.GtE(), ast.NotEq(), ast.Eq()])
         case ast.BinOp() as node:
             node.op = rng.choice([ast.Add(), ast.Sub()])
-        case ast.Constant() as node:
-            node.value = not node.value if isinstance(node.value, bool) else node.value + rng.choice([-1, 1, 2])
+        case ast.Constant(value=bool(value)) as node:
+            node.value = not value
+        case ast.Constant(value=int(value)) as node:
+            node.value = value + rng.choice([-1, 1, 2])
     return ast.unparse(tree)
 
 
