@@ -101,8 +101,8 @@ class Interpreter:
             command = tiers.bubblewrap(self._tier, filter_end, [_start_from("/wall"), json.dumps(config)])
             environment, folder = {}, "/"
         else:
-            config |= {"readable": [*tiers.runtime(), str(tiers.INSIDE)], "scratch": self._scratch}
-            command = [*tiers.program(), _start_from(str(tiers.INSIDE.parent)), json.dumps(config)]
+            config |= {"readable": [*tiers.runtime(), tiers.compiled()], "scratch": self._scratch}
+            command = [*tiers.program(), _start_from(tiers.compiled()), json.dumps(config)]
             environment, folder = {"PYTHONHASHSEED": "0", "HOME": self._scratch}, self._scratch
         try:
             self._process = subprocess.Popen(

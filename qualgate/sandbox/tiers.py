@@ -10,12 +10,16 @@ start no process at all.
 
 from __future__ import annotations
 
+import atexit
+import functools
 import os
 import platform
+import py_compile
 import random
 import shutil
 import sys
 import sysconfig
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -65,6 +69,22 @@ def runtime() -> list[str]:
     return kept
 
 
+@functools.cache
+def compiled() -> str:
+    """A folder, this process's own, with `inside` as bytecode: compiling it would take each sandbox 20 ms."""
+    folder = tempfile.mkdtemp(prefix="qualgate-inside-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    for source in INSIDE.glob("*.py"):
+        py_compile.compile(
+            str(source),
+            cfile=f"{folder}/inside/{source.stem}.pyc",
+            dfile=f"/wall/inside/{source.name}",
+            doraise=True,
+            invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+        )
+    return folder
+
+
 def program() -> list[str]:
     """How the interpreter is called; `inside` is imported from the folder above it."""
     return [python(), "-P", "-s", "-S", "-B", "-X", "utf8", "-c"]
@@ -88,7 +108,7 @@ def bubblewrap(tier: Tier, seccomp_fd: int, arguments: list[str]) -> list[str]:
             command += ["--symlink", os.readlink(path), path]
         else:
             command += ["--ro-bind", path, path]
-    command += ["--ro-bind", str(INSIDE), "/wall/inside", "--perms", "0755", "--dir", "/dev"]
+    command += ["--ro-bind", f"{compiled()}/inside", "/wall/inside", "--perms", "0755", "--dir", "/dev"]
     for name in ("null", "zero", "random", "urandom"):
         command += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]
     command += ["--perms", "1777", "--size", str(2**20), "--tmpfs", "/dev/shm"]

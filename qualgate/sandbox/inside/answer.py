@@ -12,9 +12,12 @@ import json
 import operator
 import sys
 from types import ModuleType
-from typing import Any, BinaryIO
 
 from .values import NotPlain, decode, encode
+
+TYPE_CHECKING = False  # typing takes as long to import as all the rest
+if TYPE_CHECKING:
+    from typing import Any, BinaryIO
 
 MAX_MESSAGE = 500
 _OPS: dict[str, Any] = {

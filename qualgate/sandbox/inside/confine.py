@@ -10,9 +10,12 @@ from __future__ import annotations
 import os
 import resource
 import struct
-from typing import Any
 
 from . import seccomp
+
+TYPE_CHECKING = False  # typing takes as long to import as all the rest
+if TYPE_CHECKING:
+    from typing import Any
 
 LANDLOCK_ABI = 3  # Linux 6.2: the first in which a refused path cannot be truncated either
 # landlock(7): the numbers of linux/landlock.h. The three system calls have one number on every architecture.

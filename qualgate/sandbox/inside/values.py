@@ -13,8 +13,11 @@ class whose `__eq__` says yes to everything must not reach a comparison.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Iterator
-from typing import Any
+
+TYPE_CHECKING = False  # typing takes as long to import as all the rest
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
 
 MAX_DEPTH = 100
 MAX_NODES = 500_000
