@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -241,7 +242,12 @@ class Interpreter:
         if self._replies < 0:
             return
         if self._process.returncode is None:
-            os.kill(self._process.pid, signal.SIGKILL)  # tier A: its namespaces die with it
+            # Tier A: with the first process of a namespace die all others. bubblewrap waits for it outside and then
+            # ends too; were that one killed first, whoever inherits the other might never reap it.
+            for pid in _children(self._process.pid) if self._tier.name == "A" else []:
+                _kill(pid)
+            if self._tier.name == "B" or not _exits(self._process.pid, within=2.0):
+                _kill(self._process.pid)
             self._reap()
         _until_closed(self._replies, within=2.0)
         for fd in (self._questions, self._replies, self._printed):
@@ -293,12 +299,26 @@ def _resident(pid: int) -> int:
             with open(f"/proc/{process}/status", "rb") as file:
                 held = dict(line.split(b":", 1) for line in file.read().splitlines() if line.startswith(b"Rss"))
             pages += (int(held.get(b"RssAnon", b"0").split()[0]) + int(held.get(b"RssShmem", b"0").split()[0])) // page
-            for task in os.listdir(f"/proc/{process}/task"):
-                with open(f"/proc/{process}/task/{task}/children", "rb") as file:
-                    waiting += map(int, file.read().split())
+            waiting += _children(process)
         except (OSError, ValueError):  # it has just ended
             continue
     return pages * resource.getpagesize()
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    try:
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/children", "rb") as file:
+                found += map(int, file.read().split())
+    except OSError:  # it has just ended
+        pass
+    return found
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
 
 
 def _too_full(folder: str, most: int) -> bool:

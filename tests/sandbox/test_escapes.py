@@ -10,6 +10,7 @@ import pytest
 from qualgate.bench.hostile import ESCAPES
 from qualgate.bench.sandbox import attempt, escapes, ground
 from qualgate.sandbox import Ended, Limits, Sandbox, SandboxFailed, Tier, probe
+from qualgate.sandbox.process import _children
 
 WAITS = ("S10", "S1 forks", "S2 many")  # end by wall time
 QUICK = tuple(name for name in ESCAPES if not name.startswith(WAITS))
@@ -58,10 +59,13 @@ def test_a_sandbox_leaves_no_descriptor_no_child_and_no_folder(sandbox, tmp_path
 def test_a_process_that_closes_its_pipes_is_gone_all_the_same(sandbox):
     with sandbox.interpreter() as inside:
         pid = inside._process.pid
+        below = _children(pid)
+        assert len(below) == (1 if sandbox.tier.name == "A" else 0)
         with pytest.raises(Ended):
             inside.ask({"op": "load", "args": ["import os, time\nos.closerange(0, 256)\ntime.sleep(100)", []]})
-    with pytest.raises(ProcessLookupError):
-        os.kill(pid, 0)
+    for gone in (pid, *below):  # no zombie either, whoever would have inherited it
+        with pytest.raises(ProcessLookupError):
+            os.kill(gone, 0)
 
 
 def test_a_wall_that_cannot_be_built_is_no_sandbox(monkeypatch):
