@@ -34,6 +34,7 @@ def findings() -> tuple[Finding, ...]:
         _disk,
         _reference_model,
         _evalsets,
+        _sandbox,
         _dashboard,
     )
     return tuple(_guarded(check) for check in checks)
@@ -124,6 +125,13 @@ def _evalsets() -> Finding:
 
     names = evalsets.shipped()
     return Finding(what="evalsets", ok=bool(names), detail=", ".join(names))
+
+
+def _sandbox() -> Finding:
+    from qualgate.sandbox import probe
+
+    found = probe()
+    return Finding(what="sandbox", ok=found.tier is not None, detail=str(found), optional=True)
 
 
 def _dashboard() -> Finding:

@@ -32,7 +32,8 @@ ALLOWED = {
     "evalsets": FLOOR | {"documents", "scoring"},
     "calibration": FLOOR | {"evalsets", "quant"},
     "config": FLOOR | {"documents", "quant", "refmodel", "evalsets", "calibration"},
-    "scoring": FLOOR,
+    "scoring": FLOOR | {"sandbox"},
+    "sandbox": set(),
     "stats": {"errors"},
     "gate": FLOOR | {"stats"},
     "quant": FLOOR,
@@ -48,7 +49,7 @@ ALLOWED = {
     "provenance": FLOOR | {"calibration", "engine", "evalsets", "quant"},
     "quantize": FLOOR | {"calibration", "engine", "provenance", "quant"},
     "outsource": FLOOR | {"calibration", "engine", "provenance", "quant", "quantize"},
-    "doctor": FLOOR | {"engine", "evalsets", "refmodel"},
+    "doctor": FLOOR | {"engine", "evalsets", "refmodel", "sandbox"},
 }
 LEAVES = {
     "doctor": {"qualgate_kernels"},
@@ -142,6 +143,7 @@ LIGHT = (
     "qualgate.config",
     "qualgate.evalsets",
     "qualgate.scoring",
+    "qualgate.scoring.code",
     "qualgate.gate.verdict",
     "qualgate.store.runs",
     "qualgate.store.queries",

@@ -1,0 +1,344 @@
+"""Goals of the sandbox and of pass rate: the escape suite at 1, 8 and 32 at once, forgeries, real rows, overhead."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import random
+import socket
+import statistics
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from qualgate.bench.hostile import ESCAPES, FORGERIES, FORGERY_TESTS, HONEST, HONEST_TESTS, TRIES
+from qualgate.sandbox import Ended, Limits, Sandbox, SandboxFailed, probe, tiers
+from qualgate.scoring.code import METRIC, score_code
+
+GOALS = {
+    "escape.1": "every outcome of S1-S17 as required, one sandbox at a time",
+    "escape.8": "every outcome of S1-S17 as required, 8 sandboxes at once",
+    "escape.32": "every outcome of S1-S17 as required, 32 sandboxes at once",
+    "sandbox.overhead": "<= 40 ms a sample over a plain Python that runs the same program and its test",
+    "forgeries": "0 of >= 30 forgeries pass, against every kind of test",
+    "humaneval.reference": "every reference solution passes",
+    "humaneval.broken": "every solution that returns something else fails, mutants as when run beside their tests",
+    "mbpp.reference": "every reference solution passes",
+}
+SECRET = "SECRET-OF-THE-HOST"
+
+
+def rows(quick: bool, data: Path) -> list[dict[str, Any]]:
+    """The goal rows. data: the folder that holds humaneval/ and mbpp/. quick: slices, which meet no goal."""
+    sandbox = Sandbox.best()
+    if sandbox is None:
+        return [_row(id, None, reason=str(probe())) for id in GOALS]
+    part = "a slice only" if quick else None
+    found = [_escape_row(sandbox, count, part) for count in (1, 8, 32)]
+    found.append(_overhead_row(sandbox, 5 if quick else 40, part))
+    forged = forgeries(sandbox, tuple(FORGERIES)[:: 8 if quick else 1])
+    found.append(_row("forgeries", f"{len(forged)} of {len(FORGERIES)} accepted", met=not forged, reason=part))
+    step = 20 if quick else 1
+    for name, path in (("humaneval", "humaneval/HumanEval.jsonl"), ("mbpp", "mbpp/mbpp.jsonl")):
+        if not (data / path).exists():
+            found += [_row(id, None, reason=f"no {path}") for id in GOALS if id.startswith(name)]
+            continue
+        read = [json.loads(line) for line in (data / path).read_text(encoding="utf-8").splitlines()][::step]
+        failed = [row["task_id"] for row in read if not score_code(row, solution(row), sandbox=sandbox)[METRIC].verdict]
+        said = f"{len(read) - len(failed)} of {len(read)} pass"
+        found.append(_row(f"{name}.reference", said, met=not failed, reason=part))
+        if name == "humaneval":
+            faults = [fault for row in read for fault in broken(row, sandbox, random.Random(row["task_id"]))]
+            found.append(
+                _row("humaneval.broken", f"{len(faults)} misjudged: {faults[:3]}", met=not faults, reason=part)
+            )
+    return sorted(found, key=lambda row: list(GOALS).index(row["id"]))
+
+
+def _row(
+    id: str, measured: Any, *, met: bool | None = None, spread: Any = None, reason: str | None = None
+) -> dict[str, Any]:
+    row = {"id": id, "goal": GOALS[id], "measured": measured, "spread": spread, "met": met}
+    return row if reason is None or met is False else row | {"met": None, "reason": reason}
+
+
+def _escape_row(sandbox: Sandbox, at_once: int, part: str | None) -> dict[str, Any]:
+    faults = escapes(sandbox, at_once, names=tuple(ESCAPES)[:: 4 if part else 1], mutants=8 if part else 8 * at_once)
+    return _row(f"escape.{at_once}", f"{len(faults)} faults: {faults[:3]}", met=not faults, reason=part)
+
+
+# -------------------------------------------------------------------------------------------- the escape suite
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ground:
+    """What hostile programs reach for: a writable folder, listeners, this process, and a secret everywhere."""
+
+    folder: str
+    marker: str  # pid of this process - random - port
+
+
+@contextmanager
+def ground() -> Iterator[tuple[Ground, list[str]]]:
+    """The ground, and a list that holds, after the with, everything that changed on it."""
+    changed: list[str] = []
+    descriptors = len(os.listdir("/proc/self/fd"))
+    with (
+        tempfile.TemporaryDirectory(prefix="qualgate-ground-") as folder,
+        socket.socket(socket.AF_INET, socket.SOCK_STREAM) as tcp,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp,
+        socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as path,
+        socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as abstract,
+    ):
+        tcp.bind(("127.0.0.1", 0))
+        udp.bind(("127.0.0.1", tcp.getsockname()[1]))
+        marker = f"{os.getpid()}-{uuid.uuid4().hex}-{tcp.getsockname()[1]}"
+        path.bind(f"{folder}/socket")
+        abstract.bind(f"\0{marker}")
+        for listener in (tcp, path, abstract):
+            listener.listen()
+        canary = Path(folder, "canary")
+        canary.write_text(SECRET)
+        for changeable in (folder, canary, f"{folder}/socket"):
+            os.chmod(changeable, 0o777)
+        before = _tree(folder)
+        os.environ["QUALGATE_CANARY"] = SECRET
+        try:
+            yield Ground(folder=folder, marker=marker), changed
+        finally:
+            del os.environ["QUALGATE_CANARY"]
+            changed += ["S3: the host's files changed"] if _tree(folder) != before else []
+            for name, listener in (("tcp", tcp), ("udp", udp), ("unix", path), ("abstract", abstract)):
+                listener.setblocking(False)
+                try:
+                    listener.recv(1) if listener is udp else listener.accept()
+                    changed.append(f"S5: {name} was reached")
+                except BlockingIOError:
+                    pass
+            changed += [f"S11: process {pid} is left" for pid in _marked(marker)]
+    if len(os.listdir("/proc/self/fd")) != descriptors:
+        changed.append(f"descriptors: {descriptors} before, {len(os.listdir('/proc/self/fd'))} after")
+
+
+def _tree(folder: str) -> list[tuple[str, int, int, int]]:
+    paths = [folder, *(str(path) for path in sorted(Path(folder).rglob("*")))]
+    return [(path, at.st_mode, at.st_size, at.st_mtime_ns) for path in paths for at in [os.lstat(path)]]
+
+
+def _marked(marker: str) -> list[int]:
+    found = []
+    for name in os.listdir("/proc"):
+        try:
+            if (
+                name.isdigit()
+                and int(name) != os.getpid()
+                and marker.encode() in Path("/proc", name, "cmdline").read_bytes()
+            ):
+                found.append(int(name))
+        except OSError:
+            continue
+    return found
+
+
+def escapes(
+    sandbox: Sandbox, at_once: int, *, names: Sequence[str] = tuple(ESCAPES), mutants: int = 0, wall: int = 0
+) -> list[str]:
+    """Every fault of the suite run `at_once`: hostile programs, forgeries (S12), their mutants (S16) and, beside them,
+    honest programs (S17), which must not notice. wall: seconds that a hostile one may wait, 0: by `at_once`."""
+    tight = Limits(cpu_seconds=2, wall_seconds=wall or max(4, 2 * at_once), memory_bytes=2**28)
+    tight = replace(sandbox, limits=tight)
+    honest = {name: text for name, text in HONEST.items() if sandbox.tier.name == "A" or "fork" not in text}
+    patient = replace(sandbox, limits=replace(sandbox.limits, wall_seconds=60 + 10 * at_once))
+    with ground() as (place, changed), ThreadPoolExecutor(at_once) as pool:
+        waiting = []
+        for name in names if at_once == 1 else (*names, *names):
+            waits = "timeout" in ESCAPES[name][1]  # the others end by themselves, however busy the machine
+            limits = tight.limits if waits else replace(tight.limits, wall_seconds=patient.limits.wall_seconds)
+            waiting.append(pool.submit(attempt, name, replace(sandbox, limits=limits), place))
+        waiting += [pool.submit(_honest, name, text, patient) for name, text in honest.items()]
+        waiting += [pool.submit(_secret_test, patient)]
+        waiting += [pool.submit(_mutant, seed, tight, place) for seed in range(mutants)]
+        if at_once > 1:
+            waiting += [pool.submit(forgeries, patient, (name,)) for name in tuple(FORGERIES)[::5]]
+        faults = [fault for task in waiting for fault in task.result()]
+    return faults + changed
+
+
+def attempt(name: str, sandbox: Sandbox, place: Ground) -> list[str]:
+    """The faults of one program of the suite."""
+    text, may_end_by = ESCAPES[name]
+    return _attacked(name, text, may_end_by, sandbox, place)
+
+
+def _attacked(name: str, text: str, may_end_by: tuple[str, ...] | None, sandbox: Sandbox, place: Ground) -> list[str]:
+    """may_end_by None: anything but a changed host, a secret or an overrun will do."""
+    start, paused, ended, out = time.monotonic(), 0.0, "", ""
+    try:
+        with sandbox.interpreter() as inside:
+            start = time.monotonic()
+            try:
+                reply = inside.ask({"op": "load", "args": [TRIES + text, []]})
+                if "raised" not in reply:
+                    reply = inside.ask({"op": "call", "name": "attack", "args": [place.folder, place.marker]})
+                out = json.dumps(reply)
+                ended = (
+                    reply["raised"][0] if "raised" in reply else "" if reply.get("value") == ["l"] else f"did {reply}"
+                )
+            except Ended as error:
+                ended = error.error_type
+            out += inside.output
+            paused = inside.paused
+            if len(inside.output) > 4 * sandbox.limits.output_bytes:
+                return [f"{name}: {len(inside.output)} characters of output kept"]
+    except SandboxFailed as error:
+        return [f"{name}: {error}"]
+    over = time.monotonic() - start - paused - sandbox.limits.wall_seconds
+    faults = [f"{name}: {over:.1f} s over its wall time"] if over > 1 else []
+    faults += [f"{name}: a secret came out"] if SECRET in out else []
+    if may_end_by is not None and ended and ended not in may_end_by:
+        faults.append(f"{name}: {ended[:200]}")
+    return faults
+
+
+def _honest(name: str, text: str, sandbox: Sandbox) -> list[str]:
+    score = score_code({"tests": HONEST_TESTS, "entry_point": "f"}, text, sandbox=sandbox)[METRIC]
+    return [] if score.verdict else [f"S17 {name}: {score.error_type} {score.reason}"]
+
+
+def _secret_test(sandbox: Sandbox) -> list[str]:
+    """S13: what is expected is nowhere inside, however the program looks for it."""
+    expected = uuid.uuid4().hex
+    names = ("a search of memory", "a search of files", "a search of the command line", "reading ahead")
+    faults = []
+    for name in names:
+        text = FORGERIES[name].replace("return 10 if b'10' in held else 0", "return held.decode(errors='replace')")
+        tests = f"assert f(1) == {expected!r}\nassert {expected!r} not in str(f(2)) or f(3) == {expected!r}"
+        score = score_code({"tests": tests, "entry_point": "f"}, text, sandbox=sandbox)[METRIC]
+        if score.verdict or expected in score.reason.replace(f"'{expected}'", ""):
+            faults.append(f"S13 {name}: it found what the tests expect")
+    return faults
+
+
+def _mutant(seed: int, sandbox: Sandbox, place: Ground) -> list[str]:
+    """S16: lines of hostile programs, shuffled together."""
+    rng = random.Random(seed)
+    texts = [text for name, (text, _) in ESCAPES.items() if not name.startswith(("S9", "S10"))]
+    lines = [line for text in rng.sample(texts, 3) for line in text.splitlines() if line.strip()]
+    for _ in range(rng.randint(1, 12)):
+        at = rng.randrange(len(lines))
+        match rng.randrange(4):
+            case 0:
+                del lines[at]
+            case 1:
+                lines.insert(at, rng.choice(lines))
+            case 2:
+                lines[at] = lines[at].replace(str(rng.randrange(10)), str(rng.randrange(1000)))
+            case _:
+                lines[at] = "".join(rng.sample(lines[at], len(lines[at]))) if rng.random() < 0.2 else lines[at].strip()
+    return _attacked(f"S16 seed {seed}", "\n".join(lines), None, sandbox, place)
+
+
+# -------------------------------------------------------------------------------------- forgeries and real rows
+
+
+def forgeries(sandbox: Sandbox, names: Sequence[str] = tuple(FORGERIES)) -> list[str]:
+    """The forgeries that were not called wrong, against every kind of test."""
+    accepted = []
+    for name in names:
+        for kind, tests in FORGERY_TESTS.items():
+            score = score_code({"tests": tests, "entry_point": "f"}, FORGERIES[name], sandbox=sandbox)[METRIC]
+            if score.verdict is not False:
+                accepted.append(f"{name}, {kind}: {score.verdict} {score.error_type}")
+    return accepted
+
+
+def solution(row: dict[str, Any]) -> str:
+    """The reference answer of a HumanEval, MBPP or own row."""
+    return row.get("canonical_solution") or row.get("code") or row["answer"]
+
+
+def broken(row: dict[str, Any], sandbox: Sandbox, rng: random.Random, mutants: int = 2) -> list[str]:
+    """Faults of judging a HumanEval row's broken solutions: one that returns something else must fail; of mutants the
+    verdict must be that of running program and tests together, inside a sandbox, by plain Python."""
+    program = row["prompt"] + row["canonical_solution"]
+    name = row["entry_point"]
+    case = {"tests": row["test"], "entry_point": name}
+    other = f"{program}\n\n_right = {name}\n\n\ndef {name}(*args):\n    return ['wrong', _right(*args)]\n"
+    faults = []
+    if score_code(case, other, sandbox=sandbox)[METRIC].verdict is not False:
+        faults.append(f"{row['task_id']}: a wrapped value passes")
+    for _ in range(mutants):
+        mutant = mutate(program, rng)
+        got = score_code(case, mutant, sandbox=sandbox)[METRIC].verdict
+        if got is not beside(f"{mutant}\n{row['test']}\ncheck({name})\n", sandbox):
+            faults.append(f"{row['task_id']}: verdict {got} on a mutant")
+    return faults
+
+
+def beside(text: str, sandbox: Sandbox) -> bool:
+    """Whether program and tests run through together, as the peers run them; the program must be an honest one."""
+    try:
+        with sandbox.interpreter() as inside:
+            return "value" in inside.ask({"op": "load", "args": [text, []]})
+    except Ended:
+        return False
+
+
+def mutate(program: str, rng: random.Random) -> str:
+    """`program` with one constant, comparison or operator changed."""
+    tree = ast.parse(program)
+    places = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Compare | ast.BinOp)
+        or (isinstance(node, ast.Constant) and type(node.value) in (int, bool))
+    ]
+    match rng.choice(places) if places else None:
+        case ast.Compare() as node:
+            node.ops[0] = rng.choice([ast.Lt(), ast.GtE(), ast.NotEq(), ast.Eq()])
+        case ast.BinOp() as node:
+            node.op = rng.choice([ast.Add(), ast.Sub()])
+        case ast.Constant(value=bool(value)) as node:
+            node.value = not value
+        case ast.Constant(value=int(value)) as node:
+            node.value = value + rng.choice([-1, 1, 2])
+    return ast.unparse(tree)
+
+
+# -------------------------------------------------------------------------------------------------- overhead
+
+
+def _overhead_row(sandbox: Sandbox, count: int, part: str | None) -> dict[str, Any]:
+    milliseconds = sorted(1000 * one for one in overhead(sandbox, count))
+    median = statistics.median(milliseconds)
+    spread = [round(milliseconds[count // 10]), round(milliseconds[-1 - count // 10])]
+    return _row("sandbox.overhead", round(median, 1), met=median <= 40, spread=spread, reason=part)
+
+
+def overhead(sandbox: Sandbox, count: int) -> list[float]:
+    """Seconds of wall time, sandboxed less plain, in `count` interleaved pairs.
+
+    Sandboxed: score_code of a one-line function against one assert, to its verdict and clean-up. Plain: the same Python
+    (same options) started as a process with function and assert as its program. An idle machine is needed.
+    """
+    text, tests = "def f(x):\n    return x + 1\n", "assert f(1) == 2"
+    command = [*tiers.program(), text + tests]
+    differences = []
+    for _ in range(count):
+        start = time.perf_counter()
+        subprocess.run(command, env={}, check=True, stdin=subprocess.DEVNULL)
+        middle = time.perf_counter()
+        assert score_code({"tests": tests, "entry_point": "f"}, text, sandbox=sandbox)[METRIC].verdict
+        differences.append(time.perf_counter() - middle - (middle - start))
+    return differences
+
+
+__all__ = ["GOALS", "Limits", "attempt", "broken", "escapes", "forgeries", "ground", "overhead", "rows"]

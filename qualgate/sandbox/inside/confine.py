@@ -1,0 +1,110 @@
+"""The limits a sandboxed interpreter puts on itself before it reads a line of model-written code.
+
+Tier A's walls are bubblewrap's; here a root caller's child becomes a user nobody else is, and resource limits are set
+inside the namespaces, where no other sandbox counts towards them. Tier B has no namespaces: Landlock (paths) and
+seccomp (system calls) are set here, by plain system calls.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import struct
+
+from . import seccomp
+
+TYPE_CHECKING = False  # typing takes as long to import as all the rest
+if TYPE_CHECKING:
+    from typing import Any
+
+LANDLOCK_ABI = 3  # Linux 6.2: the first in which a refused path cannot be truncated either
+# landlock(7): the numbers of linux/landlock.h. The three system calls have one number on every architecture.
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
+_EXECUTE, _WRITE, _READ, _READ_DIR, _REMOVE, _MAKE_REG, _TRUNCATE = 1, 2, 4, 8, 1 << 5, 1 << 8, 1 << 14
+_ALL_OF_ABI_3 = (1 << 15) - 1
+_PR_SET_PDEATHSIG, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 1, 22, 38
+
+
+class CannotConfine(OSError):
+    """This machine refuses one of the walls."""
+
+
+def limit(limits: dict[str, int], *, processes: bool) -> None:
+    """Resource limits of this process and its children; `processes`: the user is this sandbox's alone."""
+    seconds = limits["cpu_seconds"]
+    wanted = {
+        resource.RLIMIT_AS: limits["memory_bytes"],
+        resource.RLIMIT_FSIZE: limits["file_bytes"],
+        resource.RLIMIT_NOFILE: limits["open_files"],
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_MEMLOCK: 0,
+        resource.RLIMIT_MSGQUEUE: 0,
+    }
+    if processes:
+        wanted[resource.RLIMIT_NPROC] = limits["processes"]
+    for what, most in wanted.items():
+        hard = resource.getrlimit(what)[1]
+        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(what, (most, most))
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))  # SIGXCPU may be ignored, what follows not
+
+
+def become(uid: int) -> None:
+    """From root to a user nobody else is: its processes count alone, and it owns nothing."""
+    os.setgroups([])
+    os.setresgid(uid, uid, uid)
+    os.setresuid(uid, uid, uid)
+
+
+def landlock_abi() -> int:
+    """The kernel's Landlock version, 0 without it."""
+    import ctypes
+
+    return max(0, ctypes.CDLL(None, use_errno=True).syscall(_CREATE_RULESET, None, 0, 1))
+
+
+def wall(readable: list[str], scratch: str, machine: str) -> None:
+    """Tier B: this process sees `readable`, writes flat files in `scratch`, and is alone. Irrevocable."""
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def must(result: int, what: str) -> int:
+        if result < 0:
+            error = ctypes.get_errno()
+            raise CannotConfine(error, f"{what}: {os.strerror(error)}")
+        return result
+
+    must(libc.prctl(_PR_SET_PDEATHSIG, 9, 0, 0, 0), "die with the parent")
+    must(libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no new privileges")
+    header, nothing = struct.pack("=Ii", 0x20080522, 0), bytes(24)
+    must(libc.capset(header, nothing), "drop capabilities")
+    ruleset = must(libc.syscall(_CREATE_RULESET, struct.pack("=Q", _ALL_OF_ABI_3), 8, 0), "Landlock")
+    rules = [(path, _EXECUTE | _READ | _READ_DIR) for path in readable]
+    rules += [(scratch, _WRITE | _READ | _READ_DIR | _REMOVE | _MAKE_REG | _TRUNCATE)]
+    rules += [(f"/dev/{name}", _READ | _WRITE) for name in ("null", "zero", "random", "urandom")]
+    for path, access in rules:
+        if not os.path.exists(path):
+            continue
+        folder = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        if not os.path.isdir(path):
+            access &= _EXECUTE | _WRITE | _READ | _TRUNCATE  # the rights of a file
+        must(libc.syscall(_ADD_RULE, ruleset, 1, struct.pack("=Qi", access, folder), 0), f"Landlock, {path}")
+        os.close(folder)
+    must(libc.syscall(_RESTRICT_SELF, ruleset, 0), "Landlock")
+    os.close(ruleset)
+    code = seccomp.program(machine, os.getpid())
+    held = ctypes.create_string_buffer(code, len(code))
+    filter_ = struct.pack("=HxxxxxxQ", len(code) // 8, ctypes.addressof(held))
+    must(libc.prctl(_PR_SET_SECCOMP, 2, filter_, 0, 0), "seccomp")
+
+
+def confine(config: dict[str, Any]) -> None:
+    """Everything `config` asks for. OSError when the machine refuses."""
+    if config["tier"] == "A":
+        if config["uid"]:
+            become(config["uid"])
+        limit(config["limits"], processes=True)
+    else:
+        limit(config["limits"], processes=False)
+        wall(config["readable"], config["scratch"], config["machine"])

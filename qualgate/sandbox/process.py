@@ -1,0 +1,334 @@
+"""One walled-in interpreter: started, asked line by line, ended with everything it began."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import platform
+import resource
+import secrets
+import select
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from qualgate.sandbox import tiers
+from qualgate.sandbox.inside import seccomp
+from qualgate.sandbox.tiers import Tier
+
+MAX_LINE = 8 * 2**20  # bytes of one reply
+_CHUNK = 2**16
+_WATCH = 0.02  # seconds between looks at memory and files
+_START_SECONDS = 60.0
+_STILL = 1.0  # seconds: a longer step of the clock means that this process was stopped
+_MAX_FILES = 256  # in tier B's scratch folder, which no file system caps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What one sandbox may use. CPU time is what counts, so that a busy machine changes no verdict; wall time ends what
+    waits."""
+
+    cpu_seconds: int = 5  # of each process
+    wall_seconds: int = 30
+    memory_bytes: int = 2**30  # of each process, and of all together
+    processes: int = 32  # tier B: 1
+    file_bytes: int = 16 * 2**20  # of each file; tier A: of all in /tmp
+    open_files: int = 64
+    output_bytes: int = 2**20  # of standard output and error together
+
+
+class SandboxFailed(OSError):
+    """The sandbox, not the code in it, is at fault."""
+
+
+class Ended(Exception):
+    """The interpreter is gone, by its own doing or a limit's. `error_type`: timeout, memory, output, reply, exit."""
+
+    def __init__(self, error_type: str, reason: str) -> None:
+        super().__init__(reason)
+        self.error_type = error_type
+
+
+class Interpreter:
+    """A fresh Python behind the wall of `tier`. A context manager: on leaving, nothing of it is left."""
+
+    def __init__(self, tier: Tier, limits: Limits, role: Literal["answer", "witness"]) -> None:
+        """SandboxFailed when it does not start."""
+        self._tier, self._limits = tier, limits
+        self._left, self._clock = _START_SECONDS, time.monotonic()
+        self.paused = 0.0  # seconds in which this very process stood still: they count for nobody
+        self._output, self._output_size = bytearray(), 0
+        self._lines = bytearray()
+        self._scratch = tempfile.mkdtemp(prefix="qualgate-") if tier.name == "B" else ""
+        self._cpu_seconds = 0.0  # once it has ended by itself
+        self._start(role)
+        try:
+            if self._line().get("ready") is not True:
+                raise SandboxFailed("the sandbox did not start")
+            self._left = float(limits.wall_seconds)
+        except Ended as error:
+            shown = bytes(self._output[-300:]).decode("utf-8", "backslashreplace").strip()
+            self.close()
+            raise SandboxFailed(f"the sandbox did not start: {shown or error}") from None
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, role: str) -> None:
+        config = {
+            "tier": self._tier.name,
+            "role": role,
+            "limits": asdict(self._limits),
+            "uid": tiers.own_uid(),
+            "machine": platform.machine(),
+        }
+        question_end, self._questions = os.pipe()
+        self._replies, reply_end = os.pipe()
+        self._printed, output_end = os.pipe()
+        config["reply"] = reply_end
+        passed = [reply_end]
+        if self._tier.name == "A":
+            filter_end, filter_start = os.pipe()
+            os.write(filter_start, seccomp.program(platform.machine()))
+            os.close(filter_start)
+            passed.append(filter_end)
+            command = tiers.bubblewrap(self._tier, filter_end, [_start_from("/wall"), json.dumps(config)])
+            environment, folder = {}, "/"
+        else:
+            config |= {"readable": [*tiers.runtime(), tiers.compiled()], "scratch": self._scratch}
+            command = [*tiers.program(), _start_from(tiers.compiled()), json.dumps(config)]
+            environment, folder = {"PYTHONHASHSEED": "0", "HOME": self._scratch}, self._scratch
+        try:
+            self._process = subprocess.Popen(
+                command,
+                stdin=question_end,
+                stdout=output_end,
+                stderr=output_end,
+                pass_fds=passed,
+                env=environment,
+                cwd=folder,
+                start_new_session=True,
+            )
+        except OSError as error:
+            for fd in (self._questions, self._replies, self._printed):
+                os.close(fd)
+            self._remove_scratch()
+            raise SandboxFailed(f"the sandbox did not start: {error}") from None
+        finally:
+            for fd in (question_end, output_end, *passed):
+                os.close(fd)
+        for fd in (self._questions, self._replies, self._printed):
+            fcntl.fcntl(fd, fcntl.F_SETFL, os.O_NONBLOCK)
+
+    def __enter__(self) -> Interpreter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def output(self) -> str:
+        """What it printed, to the cap, with everything unprintable escaped."""
+        return bytes(self._output).decode("utf-8", "backslashreplace")
+
+    def ask(self, message: dict[str, Any]) -> dict[str, Any]:
+        """The reply to `message`, which must carry its nonce. Ended when there is none."""
+        nonce = secrets.token_hex(8)
+        reply = self.exchange(message | {"nonce": nonce})
+        if reply.pop("nonce", None) != nonce:
+            raise Ended("reply", "a reply that answers no question")
+        return reply
+
+    def exchange(self, message: dict[str, Any]) -> dict[str, Any]:
+        """The next line that comes after `message` was sent."""
+        self._clock = time.monotonic()  # what we do between questions is not the candidate's time
+        try:
+            return self._line(json.dumps(message).encode("ascii") + b"\n")
+        except RecursionError:
+            raise Ended("reply", "a value with too many levels") from None
+
+    def _line(self, send: bytes = b"") -> dict[str, Any]:
+        unsent = memoryview(send)
+        while (end := self._lines.find(b"\n")) < 0:
+            unsent = self._wait(unsent)
+        line = bytes(self._lines[:end])
+        del self._lines[: end + 1]
+        try:
+            message = json.loads(line, parse_float=_refused, parse_constant=_refused)
+        except (ValueError, RecursionError):
+            raise Ended("reply", "a reply that is not JSON") from None
+        if not isinstance(message, dict):
+            raise Ended("reply", "a reply that is not an object")
+        return message
+
+    def _wait(self, unsent: memoryview) -> memoryview:
+        """Move what can be moved, within one interval of the watch."""
+        poll = select.poll()
+        poll.register(self._replies, select.POLLIN)
+        poll.register(self._printed, select.POLLIN) if self._printed >= 0 else None
+        poll.register(self._questions, select.POLLOUT) if unsent else None
+        ready = dict(poll.poll(_WATCH * 1000))
+        passed = time.monotonic() - self._clock
+        self._clock += passed
+        self.paused += max(0.0, passed - _STILL)
+        self._left -= min(passed, _STILL)
+        if not ready:
+            self._watch()
+        if self._left < 0:
+            raise Ended("timeout", f"no end within {self._limits.wall_seconds} s of wall time")
+        if self._printed in ready:
+            self._drain()
+        if self._questions in ready:
+            try:
+                unsent = unsent[os.write(self._questions, unsent[:_CHUNK]) :]
+            except OSError:  # nobody reads; the replies say why
+                unsent = memoryview(b"")
+        if self._replies in ready:
+            read = os.read(self._replies, _CHUNK)
+            if not read:
+                raise self._gone()
+            self._lines += read
+            if len(self._lines) > MAX_LINE:
+                raise Ended("reply", f"a reply of more than {MAX_LINE} bytes")
+        return unsent
+
+    def _drain(self) -> None:
+        read = os.read(self._printed, _CHUNK)
+        if not read:
+            os.close(self._printed)
+            self._printed = -1
+        self._output += read[: self._limits.output_bytes - len(self._output)]
+        self._output_size += len(read)
+        if self._output_size > self._limits.output_bytes:
+            raise Ended("output", f"more than {self._limits.output_bytes} bytes of output")
+
+    def _watch(self) -> None:
+        if self._tier.name == "A":
+            if _resident(self._process.pid) > self._limits.memory_bytes:
+                raise Ended("memory", f"more than {self._limits.memory_bytes} bytes of memory in all processes")
+        elif _too_full(self._scratch, self._limits.file_bytes):
+            raise Ended("files", f"more than {_MAX_FILES} files or {self._limits.file_bytes} bytes")
+
+    def _gone(self) -> Ended:
+        """Why the pipe closed."""
+        if not _exits(self._process.pid, within=1.0):  # it closed the pipe and lives on
+            return Ended("exit", "the pipe of replies was closed")
+        code = self._reap()
+        number = -code if code < 0 else code - 128 if code > 128 else 0
+        if self._cpu_seconds >= self._limits.cpu_seconds or number == signal.SIGXCPU:
+            return Ended("timeout", f"no end within {self._limits.cpu_seconds} s of CPU time")
+        try:
+            how = f"by signal {signal.Signals(number).name}" if number else f"with code {code}"
+        except ValueError:
+            how = f"with code {code}"
+        return Ended("exit", f"the process ended {how} before it answered")
+
+    def _reap(self) -> int:
+        if self._process.returncode is None:
+            _, status, usage = os.wait4(self._process.pid, 0)
+            self._process.returncode = os.waitstatus_to_exitcode(status)
+            self._cpu_seconds = usage.ru_utime + usage.ru_stime
+        return self._process.returncode
+
+    def close(self) -> None:
+        """End everything inside, and wait until it is gone."""
+        if self._replies < 0:
+            return
+        if self._process.returncode is None:
+            # Tier A: with the first process of a namespace die all others. bubblewrap waits for it outside and then
+            # ends too; were that one killed first, whoever inherits the other might never reap it.
+            for pid in _children(self._process.pid) if self._tier.name == "A" else []:
+                _kill(pid)
+            if self._tier.name == "B" or not _exits(self._process.pid, within=2.0):
+                _kill(self._process.pid)
+            self._reap()
+        _until_closed(self._replies, within=2.0)
+        for fd in (self._questions, self._replies, self._printed):
+            if fd >= 0:
+                os.close(fd)
+        self._replies = -1
+        self._remove_scratch()
+
+    def _remove_scratch(self) -> None:
+        if self._scratch:  # Landlock let it hold regular files alone
+            shutil.rmtree(self._scratch, ignore_errors=True)
+
+
+def _start_from(folder: str) -> str:
+    return f"import sys; sys.path.append({folder!r}); from inside.start import main; main()"
+
+
+def _refused(_: str) -> Any:
+    raise ValueError("only ints cross as JSON numbers")
+
+
+def _exits(pid: int, within: float) -> bool:
+    """Whether child `pid` has ended, or does so `within` seconds; it stays to be reaped."""
+    handle = os.pidfd_open(pid)
+    try:
+        poll = select.poll()
+        poll.register(handle, select.POLLIN)
+        return bool(poll.poll(within * 1000))
+    finally:
+        os.close(handle)
+
+
+def _until_closed(fd: int, within: float) -> None:
+    """Read `fd` until its last writer is gone: the proof that no process of the sandbox is left."""
+    deadline = time.monotonic() + within
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    while time.monotonic() < deadline:
+        if poll.poll(50) and not os.read(fd, _CHUNK):
+            return
+
+
+def _resident(pid: int) -> int:
+    """Bytes of memory that `pid` and its descendants hold: anonymous and shared, not the files they map."""
+    pages, waiting, page = 0, [pid], resource.getpagesize() // 1024
+    while waiting:
+        process = waiting.pop()
+        try:
+            with open(f"/proc/{process}/status", "rb") as file:
+                held = dict(line.split(b":", 1) for line in file.read().splitlines() if line.startswith(b"Rss"))
+            pages += (int(held.get(b"RssAnon", b"0").split()[0]) + int(held.get(b"RssShmem", b"0").split()[0])) // page
+            waiting += _children(process)
+        except (OSError, ValueError):  # it has just ended
+            continue
+    return pages * resource.getpagesize()
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    try:
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/children", "rb") as file:
+                found += map(int, file.read().split())
+    except OSError:  # it has just ended
+        pass
+    return found
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _too_full(folder: str, most: int) -> bool:
+    held = 0
+    with os.scandir(folder) as entries:
+        for count, entry in enumerate(entries):
+            try:
+                held += entry.stat(follow_symlinks=False).st_blocks * 512
+            except FileNotFoundError:
+                continue
+            if held > most or count >= _MAX_FILES:
+                return True
+    return False

@@ -1,0 +1,136 @@
+"""Does the answer's code pass the case's unit tests: pass@1 and the unbiased pass@k.
+
+The candidate runs in a sandbox and returns plain values; this process, or a second sandbox that the candidate has not
+touched, compares them with what the tests expect. No expected value ever enters the candidate's interpreter, so there
+is nothing there to read, patch or forge a verdict with.
+
+The program: an answer to a prompt that is itself the start of a program (HumanEval) continues that prompt, character by
+character; any other answer is the program. `lenient: [code_fence]` takes the first fenced block instead of the raw
+answer, if there is one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+from qualgate.records import Score
+from qualgate.sandbox import Ended, Interpreter, Sandbox, SandboxFailed
+from qualgate.sandbox.inside.remote import BadReply, CannotCross, Far
+from qualgate.scoring import unit_tests
+from qualgate.scoring.outcome import cannot_say, right, wrong
+from qualgate.scoring.unit_tests import BadTests, Exam
+
+METRIC, SCORER = "code.pass", "code/1"
+
+_FENCE = re.compile(
+    r"^[ \t]*```[ \t]*(?:python3?|py)?[ \t]*\r?\n(.*?)^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE | re.IGNORECASE
+)
+
+
+def score_code(
+    case_body: Mapping[str, Any], text: str, *, sandbox: Sandbox | None, lenient: Sequence[str] = ()
+) -> dict[str, Score]:
+    """`code.pass` of an answer. sandbox None: undecided ("no_sandbox"), never run.
+
+    case_body: `tests` (assert lines, one text or a list of them; HumanEval's `test` and MBPP's `test_list` are read
+    too), `entry_point`, `prompt`, `test_setup_code`. Wrong has the error types no_code, syntax, missing, exception,
+    wrong_value, timeout, memory, output, files, reply, exit; undecided has no_sandbox, sandbox, tests.
+    """
+    if sandbox is None:
+        return {METRIC: cannot_say(METRIC, SCORER, "no_sandbox", "no sandbox holds on this machine: qualgate doctor")}
+    entry_point = case_body.get("entry_point")
+    prompt = case_body.get("prompt") or ""
+    program = program_of(prompt, text, entry_point, lenient)
+    if not text.strip():
+        return {METRIC: wrong(METRIC, SCORER, "no_code", "the answer is empty")}
+    try:
+        exam = unit_tests.read(tests_of(case_body), entry_point, prompt)
+        return {METRIC: _examined(program, exam, sandbox)}
+    except BadTests as error:
+        return {METRIC: cannot_say(METRIC, SCORER, "tests", str(error))}
+    except SandboxFailed as error:
+        return {METRIC: cannot_say(METRIC, SCORER, "sandbox", str(error))}
+
+
+def pass_at_k(n: int, c: int, k: int) -> float:
+    """The chance that at least one of k samples, drawn from n of which c pass, passes: 1 - C(n-c, k) / C(n, k).
+
+    Unbiased for the pass rate of k tries; ValueError unless 0 <= c <= n and 1 <= k <= n. Chen et al., 2021.
+    """
+    if not (0 <= c <= n and 1 <= k <= n):
+        raise ValueError(f"pass@k needs 0 <= c <= n and 1 <= k <= n, found n={n}, c={c}, k={k}")
+    return 1.0 if n - c < k else 1.0 - prod(1.0 - k / i for i in range(n - c + 1, n + 1))
+
+
+def program_of(prompt: str, text: str, entry_point: str | None, lenient: Sequence[str] = ()) -> str:
+    """The candidate's program in an answer."""
+    fenced = _FENCE.search(text) if "code_fence" in lenient else None
+    code = fenced.group(1) if fenced else text
+    starts = entry_point is not None and unit_tests.program_start(prompt, entry_point) is not None
+    return prompt + code if starts else code
+
+
+def tests_of(body: Mapping[str, Any]) -> str:
+    """A case's unit tests as one text, whichever way its set writes them. BadTests when it has none."""
+    found = body.get("tests") or body.get("test") or body.get("test_list")
+    if isinstance(found, list) and all(isinstance(line, str) for line in found):
+        found = "\n".join(found)
+    if not isinstance(found, str):
+        raise BadTests("the case has no tests")
+    return f"{body['test_setup_code']}\n{found}" if body.get("test_setup_code") else found
+
+
+def _examined(program: str, exam: Exam, sandbox: Sandbox) -> Score:
+    try:
+        program.encode("utf-8")
+    except UnicodeEncodeError as error:
+        return wrong(METRIC, SCORER, "syntax", f"the program is not text: {error.reason}", program)
+    try:
+        with sandbox.interpreter("answer") as candidate:
+            match candidate.ask({"op": "load", "args": [program, []]}):
+                case {"raised": [str(kind), str(message)]}:
+                    error_type = {"SyntaxError": "syntax", "IndentationError": "syntax", "MemoryError": "memory"}
+                    return wrong(METRIC, SCORER, error_type.get(kind, "exception"), f"{kind}: {message}", program)
+                case {"value": _}:
+                    verdict, error_type, reason = (_sat_here if exam.steps is not None else _witnessed)(
+                        exam, candidate, sandbox
+                    )
+                case _:
+                    raise Ended("reply", "not a reply")
+    except Ended as error:
+        return wrong(METRIC, SCORER, error.error_type, str(error), program)
+    if verdict is None:
+        return cannot_say(METRIC, SCORER, error_type, reason)
+    return right(METRIC, SCORER, program) if verdict else wrong(METRIC, SCORER, error_type, reason, program)
+
+
+def _sat_here(exam: Exam, candidate: Interpreter, sandbox: Sandbox) -> tuple[bool | None, str, str]:
+    try:
+        unit_tests.sit(exam, Far(candidate.ask))
+    except AssertionError as error:
+        return False, "wrong_value", str(error)[:300] or "an assertion failed"
+    except CannotCross as error:
+        return None, "tests", str(error)
+    except BadReply as error:
+        return False, "reply", str(error)
+    except Ended:
+        raise
+    except BaseException as error:  # the candidate's own exception, or a value that does not fit the test
+        if isinstance(error, KeyboardInterrupt) and not error.args:
+            raise
+        kind = "memory" if isinstance(error, MemoryError) else "exception"
+        return False, kind, f"{type(error).__name__}: {str(error)[:300]}"
+    return True, "", ""
+
+
+def _witnessed(exam: Exam, candidate: Interpreter, sandbox: Sandbox) -> tuple[bool | None, str, str]:
+    """The tests run in a second sandbox; what they ask the candidate passes through here, and its answers back."""
+    task = {"tests": exam.source, "support": exam.support, "remote": exam.remote}
+    with sandbox.interpreter("witness") as witness:
+        message = witness.exchange(task)
+        while "ask" in message:
+            message = witness.exchange(candidate.ask(message["ask"]))
+    return message["verdict"], message["error_type"] or "", message["reason"]

@@ -1,0 +1,96 @@
+"""Hostile programs stay in, leave nothing behind, and honest ones beside them do not notice (S1-S17)."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+import pytest
+
+from qualgate.bench.hostile import ESCAPES
+from qualgate.bench.sandbox import attempt, escapes, ground
+from qualgate.sandbox import Ended, Limits, Sandbox, SandboxFailed, Tier, probe
+from qualgate.sandbox.process import _children
+
+WAITS = ("S10", "S1 forks", "S2 many")  # end by wall time
+QUICK = tuple(name for name in ESCAPES if not name.startswith(WAITS))
+
+
+def test_escapes_fail_one_at_a_time(sandbox):
+    with ground() as (place, changed):
+        faults = [fault for name in QUICK[1::2] for fault in attempt(name, sandbox, place)]
+    assert faults + changed == []
+
+
+def test_eight_at_once_harm_neither_the_host_nor_each_other(sandbox):
+    assert escapes(sandbox, 8, names=tuple(ESCAPES)[::2], mutants=4, wall=2) == []
+
+
+def test_a_limit_on_cpu_time_ends_a_loop_and_one_on_wall_time_a_sleep(sandbox):
+    for program, said, limits in (
+        ("while True: pass", "CPU time", Limits(cpu_seconds=1, wall_seconds=60)),
+        ("import time; time.sleep(60)", "wall time", Limits(wall_seconds=1)),
+    ):
+        with pytest.raises(Ended, match=said) as ended, replace(sandbox, limits=limits).interpreter() as inside:
+            inside.ask({"op": "load", "args": [program, []]})
+        assert ended.value.error_type == "timeout"
+
+
+def test_a_sandbox_leaves_no_descriptor_no_child_and_no_folder(sandbox, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    before = sorted(os.listdir("/proc/self/fd"))
+    for program in (
+        "x = 1",
+        "import os; os._exit(3)",
+        "import os; os.kill(os.getpid(), 9)",
+        "open('kept', 'w').write('x')",
+    ):
+        try:
+            with sandbox.interpreter() as inside:
+                inside.ask({"op": "load", "args": [program, []]})
+        except Ended:
+            pass
+    assert sorted(os.listdir("/proc/self/fd")) == before
+    assert os.listdir(tmp_path) == []
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+def test_a_process_that_closes_its_pipes_is_gone_all_the_same(sandbox):
+    with sandbox.interpreter() as inside:
+        pid = inside._process.pid
+        below = _children(pid)
+        assert len(below) == (1 if sandbox.tier.name == "A" else 0)
+        with pytest.raises(Ended):
+            inside.ask({"op": "load", "args": ["import os, time\nos.closerange(0, 256)\ntime.sleep(100)", []]})
+    for gone in (pid, *below):  # no zombie either, whoever would have inherited it
+        with pytest.raises(ProcessLookupError):
+            os.kill(gone, 0)
+
+
+def test_a_wall_that_cannot_be_built_is_no_sandbox(monkeypatch):
+    monkeypatch.setattr("qualgate.sandbox.tiers.shutil.which", lambda *_, **__: "/bin/false")
+    probe.cache_clear()
+    try:
+        found = probe("A")
+        assert found.tier is None
+        assert "tier A" in str(found)
+        assert "undecided" in str(found)
+        assert Sandbox.best(force="A") is None
+        with pytest.raises(SandboxFailed):
+            Sandbox(tier=Tier(name="A", bwrap="/bin/false")).interpreter()
+    finally:
+        probe.cache_clear()
+
+
+def test_a_wall_with_a_hole_is_found_by_the_probe(monkeypatch):
+    if probe("B").tier is None:
+        pytest.skip("tier B does not hold here")
+    monkeypatch.setattr("qualgate.sandbox.tiers.runtime", lambda: ["/"])  # Landlock now shows every file
+    probe.cache_clear()
+    try:
+        found = probe("B")
+        assert found.tier is None
+        assert "does not hold: read" in str(found)
+    finally:
+        probe.cache_clear()
