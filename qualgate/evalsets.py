@@ -19,13 +19,15 @@ from pydantic import Field, field_validator
 from qualgate.documents import ABSENT, Document, Fault, Written, as_model, nearest, quote, read_yaml, refuse, stated
 from qualgate.errors import UsageError
 from qualgate.identity import content_hash
-from qualgate.metrics import METRICS, PLANNED
+from qualgate.metrics import LM_EVAL, METRICS, PLANNED
 from qualgate.records import CalibrationSet, Case, Evalset
 
 MAX_LINE = 8 * 2**20  # bytes
 ROLES = ("system", "user", "assistant", "tool")
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
-SCORED = tuple(name for name, metric in METRICS.items() if metric.kind == "quality")
+SCORED = tuple(  # by our own scorers
+    name for name, metric in METRICS.items() if metric.kind == "quality" and not name.startswith(LM_EVAL)
+)
 
 
 class _SetFile(Written):

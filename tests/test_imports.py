@@ -48,6 +48,8 @@ ALLOWED = {
     "provenance": FLOOR | {"calibration", "engine", "evalsets", "quant"},
     "quantize": FLOOR | {"calibration", "engine", "provenance", "quant"},
     "outsource": FLOOR | {"calibration", "engine", "provenance", "quant", "quantize"},
+    "intake": FLOOR | {"gate"},
+    "cli_intake": FLOOR | {"config", "gate", "intake", "report"},
     "doctor": FLOOR | {"engine", "evalsets", "refmodel"},
 }
 LEAVES = {
