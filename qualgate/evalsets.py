@@ -20,7 +20,7 @@ from qualgate.documents import ABSENT, Document, Fault, Written, as_model, neare
 from qualgate.errors import UsageError
 from qualgate.identity import content_hash
 from qualgate.metrics import LM_EVAL, METRICS, PLANNED
-from qualgate.records import CalibrationSet, Case, Evalset
+from qualgate.records import CalibrationSet, Case, Evalset, LmEvalTask
 
 MAX_LINE = 8 * 2**20  # bytes
 ROLES = ("system", "user", "assistant", "tool")
@@ -131,8 +131,10 @@ def is_path(ref: str) -> bool:
     return "/" in ref or ref.endswith((".yaml", ".yml"))
 
 
-def name_of(ref: str) -> str:
-    """The evalset's name: a path's stem, a bare name itself."""
+def name_of(ref: str | LmEvalTask) -> str:
+    """The evalset's name: a path's stem, a bare name itself, a task's name."""
+    if isinstance(ref, LmEvalTask):
+        return ref.task
     return Path(ref).stem if is_path(ref) else ref
 
 

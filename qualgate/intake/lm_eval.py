@@ -104,7 +104,7 @@ def _our_name(metric: str, chosen: str | None) -> str | None:
 
 
 def _case_hash(body: dict[str, Any]) -> str:
-    """ "" when lm-eval's hashes are not there: then nothing says that both sides were asked the same."""
+    """An empty text when lm-eval's hashes are not there: then nothing says that both sides were asked the same."""
     if not all(isinstance(body.get(name), str) and body[name] for name in HASHES):
         return ""
     try:
