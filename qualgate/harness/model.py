@@ -70,7 +70,7 @@ class QualgateLM(LM):
         on = "cpu" if device == "cpu" else choose_device("auto")
         self.arm = load_arm(spec, cache_dir or _cache(), SAMPLING, device=on)
         self.tokenizer = self.arm.tokenizer
-        self._rows = batch_size if type(batch_size) is int else int(batch_size) if _digits(batch_size) else BATCH
+        self._rows = max(1, int(batch_size)) if batch_size is not None and str(batch_size).isdigit() else BATCH
         self._device = on
         self.max_length = context_length(folder) or LONGEST_WINDOW
         self._folder = folder
@@ -108,7 +108,7 @@ class QualgateLM(LM):
         return found
 
     def loglikelihood_rolling(self, requests: list[Any]) -> list[float]:
-        asked = [windows.rolling_windows(self.tokenizer, *request.args, self.max_length) for request in requests]
+        asked = [windows.rolling_windows(self.tokenizer, request.args[0], self.max_length) for request in requests]
         found = [likelihood for likelihood, _ in self._weigh(asked)]
         for request, answer in zip(requests, found, strict=True):
             self.cache_hook.add_partial("loglikelihood_rolling", request.args, answer)
@@ -179,10 +179,6 @@ def _batches(sizes: Sequence[Any], rows: int) -> list[list[int]]:
     """Indices, the largest together first."""
     order = sorted(range(len(sizes)), key=lambda index: sizes[index], reverse=True)
     return [order[start : start + rows] for start in range(0, len(order), rows)]
-
-
-def _digits(text: object) -> bool:
-    return isinstance(text, str) and text.isdigit() and int(text) > 0
 
 
 def _cache() -> Path:

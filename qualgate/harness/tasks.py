@@ -28,7 +28,8 @@ from qualgate.records import Case, Evalset, LmEvalTask, Score
 
 if TYPE_CHECKING:
     from lm_eval.api.instance import Instance
-    from lm_eval.api.task import Task
+
+Task = Any  # lm_eval.api.task.Task, whose own annotations are looser than what it returns
 
 SEEDS = (0, 1234)  # lm-eval's own: of Python's and numpy's generators while a task is loaded, and of few-shot examples
 LIKELIHOODS = ("loglikelihood", "multiple_choice", "loglikelihood_rolling")

@@ -71,7 +71,7 @@ def test_every_sample_is_stored_with_the_scores_lm_eval_gives_it(ran, theirs):
                 other = f"lm_eval.{metric},{row['filter']}"  # not gated, or of the filter that is not
                 if isinstance(row[metric], int | float):
                     found = values[other if other in values else f"lm_eval.{metric}"]
-                    assert found == pytest.approx(row[metric], rel=1e-5)
+                    assert found == pytest.approx(row[metric], abs=1e-4)
                     compared += 1
     assert len(ours) == 5 * 24
     assert compared == 24 * (2 + 1 + 3 + 2), "sums by two filters, line, choice by three metrics, greedy by two"
