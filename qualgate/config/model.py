@@ -120,7 +120,9 @@ LM_EVAL_KEYS: dict[str, type] = {
 LM_EVAL_SCHEMA = {
     "type": "object",
     "properties": {
-        name: {"type": "string", "minLength": 1} if kind is str else {"type": "integer", "minimum": name == "limit"}
+        name: {"type": "string", "minLength": 1}
+        if kind is str
+        else {"type": "integer", "minimum": int(name == "limit")}
         for name, kind in LM_EVAL_KEYS.items()
     },
     "required": ["lm_eval"],
