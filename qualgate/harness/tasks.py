@@ -146,14 +146,13 @@ def _loaded(ref: LmEvalTask) -> _Loaded:
 
 
 def _task(ref: LmEvalTask) -> Task:
-    """The task with its requests built. Its own tasks are indexed (5 s) only when no folder has this one."""
+    """The task with its requests built: from the folder alone, else one of lm-eval's own, whose index takes 5 s."""
     from lm_eval.tasks import TaskManager
 
     manager = TaskManager(include_path=ref.include_path or None, include_defaults=not ref.include_path)
-    if ref.include_path and ref.task not in manager.all_tasks:
-        manager = TaskManager(include_path=ref.include_path)
     if ref.task not in manager.all_tasks:
-        raise UsageError(f"lm-eval knows no task {ref.task!r}; for one of your own give its folder: `include_path`")
+        where = f"{ref.include_path} has" if ref.include_path else "lm-eval knows"
+        raise UsageError(f"{where} no task {ref.task!r}; one of your own is found in the folder `include_path` names")
     found = manager.load([ref.task])["tasks"]
     if list(found) != [ref.task]:
         raise UsageError(f"{ref.task!r} is a group of lm-eval's; name its tasks one by one: {', '.join(found)}")
