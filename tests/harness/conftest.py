@@ -42,7 +42,7 @@ def theirs(evaluated):
 
     from qualgate.refmodel import PATH
 
-    return evaluated(HFLM(pretrained=str(PATH), dtype="float32", device="cpu", batch_size=DOCUMENTS))
+    return evaluated(HFLM(pretrained=str(PATH), dtype="float32", device="cpu", batch_size=8))
 
 
 @pytest.fixture(scope="session", autouse=True)
