@@ -19,13 +19,15 @@ from pydantic import Field, field_validator
 from qualgate.documents import ABSENT, Document, Fault, Written, as_model, nearest, quote, read_yaml, refuse, stated
 from qualgate.errors import UsageError
 from qualgate.identity import content_hash
-from qualgate.metrics import METRICS, PLANNED
-from qualgate.records import CalibrationSet, Case, Evalset
+from qualgate.metrics import LM_EVAL, METRICS, PLANNED
+from qualgate.records import CalibrationSet, Case, Evalset, LmEvalTask
 
 MAX_LINE = 8 * 2**20  # bytes
 ROLES = ("system", "user", "assistant", "tool")
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
-SCORED = tuple(name for name, metric in METRICS.items() if metric.kind == "quality")
+SCORED = tuple(  # by our own scorers
+    name for name, metric in METRICS.items() if metric.kind == "quality" and not name.startswith(LM_EVAL)
+)
 
 
 class _SetFile(Written):
@@ -129,8 +131,10 @@ def is_path(ref: str) -> bool:
     return "/" in ref or ref.endswith((".yaml", ".yml"))
 
 
-def name_of(ref: str) -> str:
-    """The evalset's name: a path's stem, a bare name itself."""
+def name_of(ref: str | LmEvalTask) -> str:
+    """The evalset's name: a path's stem, a bare name itself, a task's name."""
+    if isinstance(ref, LmEvalTask):
+        return ref.task
     return Path(ref).stem if is_path(ref) else ref
 
 

@@ -17,9 +17,9 @@ class Metric:
     bounds: tuple[str, ...]  # the thresholds a rule on it may set
 
 
-def _quality(name: str, meaning: str) -> Metric:
+def _quality(name: str, meaning: str, *, binary: bool = True) -> Metric:
     return Metric(
-        name=name, kind="quality", binary=True, better="higher", unit="rate", meaning=meaning, bounds=("max_drop",)
+        name=name, kind="quality", binary=binary, better="higher", unit="rate", meaning=meaning, bounds=("max_drop",)
     )
 
 
@@ -39,6 +39,17 @@ def _latency(name: str, meaning: str) -> Metric:
     )
 
 
+# lm-eval's metrics have one name and one value a filter. A set says which filter counts, so these names stay closed.
+LM_EVAL = "lm_eval."
+_OF_LM_EVAL = {
+    "exact_match": "lm-eval's exact_match of what the set's filter extracts",
+    "acc": "lm-eval's acc: the most likely choice is the right one, or the continuation is the greedy one",
+    "acc_norm": "lm-eval's acc_norm: the most likely choice for its length in characters is the right one",
+    "acc_bytes": "lm-eval's acc_bytes: the most likely choice for its length in bytes is the right one",
+    "acc_mutual_info": "lm-eval's acc_mutual_info: the choice that the question makes most likely is the right one",
+    "f1": "lm-eval's f1 of one sample",
+}
+
 METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (
@@ -54,6 +65,10 @@ METRICS: dict[str, Metric] = {
         _quality("tool_call.required", "right functions, and no call lacks an argument that is expected of it"),
         _quality("tool_call.types", "required, and every argument is of the expected value's type"),
         _quality("tool_call.correct", "types, and exactly the expected arguments: a right call for every expected one"),
+        *(_quality(f"{LM_EVAL}{name}", meaning, binary=name != "f1") for name, meaning in _OF_LM_EVAL.items()),
+        _quality(
+            f"{LM_EVAL}score", "the per-sample metric of lm-eval's that the evalset's `metric` names", binary=False
+        ),
         _drift("drift.kl_mean", "lower", "nats", "mean KL(baseline || variant) over the baseline's tokens", "max"),
         _drift("drift.kl_p99", "lower", "nats", "99th percentile of the same KL", "max"),
         _drift("drift.kl_max", "lower", "nats", "largest single KL", "max"),

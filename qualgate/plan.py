@@ -6,7 +6,7 @@ Torch is loaded only to check the weights of quantized folders.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,9 @@ from qualgate.engine.load import (
 )
 from qualgate.engine.prompts import Renderer, context_length
 from qualgate.errors import UsageError
+from qualgate.harness import tasks
 from qualgate.identity import content_hash
-from qualgate.records import ArmIdentity, ArmSpec, Case, Evalset, Job, Plan, Prompt, UnitKey
+from qualgate.records import ArmIdentity, ArmSpec, Case, Evalset, Job, LmEvalTask, Plan, Prompt, UnitKey
 from qualgate.scoring import scorer_versions
 
 JOB_ROWS = 64  # rows of a batch: past this the decode step of a small model on a CPU gains nothing
@@ -39,12 +40,17 @@ def sampling_settings(gate: GateFile) -> dict[str, Any]:
     return {"temperature": 0, "seed": gate.seed, "repeats": 1}
 
 
+def load_set(ref: str | LmEvalTask, relative_to: Path) -> Evalset:
+    """The evalset a gate file names: a file, a shipped one, or a task of lm-eval's. UsageError lists its faults."""
+    return tasks.load(ref) if isinstance(ref, LmEvalTask) else evalsets.load(ref, relative_to)
+
+
 def make_plan(gate: GateFile) -> Plan:
     """Check every model and evalset the gate file names and lay out the run.
 
     Raises UsageError for a model, evalset or prompt that cannot be run as it stands.
     """
-    sets = tuple(evalsets.load(ref, gate.path.parent) for ref in gate.evalset_refs)
+    sets = tuple(load_set(ref, gate.path.parent) for ref in gate.evalset_refs)
     _refuse_unknown_metrics(gate, sets)
     arms = (gate.baseline, *gate.variants)
     for folder in dict.fromkeys(arm.model for arm in arms):
@@ -61,7 +67,7 @@ def make_plan(gate: GateFile) -> Plan:
         {
             "evalsets": [item.content for item in sets],
             "identities": {name: _as_dict(identity) for name, identity in identities.items()},
-            "scorers": {metric: versions[metric] for item in sets for metric in item.metrics},
+            "scorers": {metric: versions.get(metric, "") for item in sets for metric in item.metrics},
             "drafted": _drafted(gate),
             "job": [JOB_ROWS, JOB_TOKENS],
         }
@@ -123,7 +129,7 @@ def forecast(plan: Plan, workers: int) -> tuple[ArmForecast, ...]:
     rows = []
     for arm in plan.arms:
         prompts = [prompt for job in plan.jobs if job.arm == arm for prompt in job.prompts]
-        read = sum(len(prompt.token_ids) for prompt in prompts)
+        read = sum(prompt.tokens_read for prompt in prompts)
         # Limits are 1.5 x the reference + 16, so about half of the budget is really written; a variant that drafts
         # reads the baseline's answer in one pass and writes only what diverged.
         written = sum(prompt.max_new_tokens for prompt in prompts) * (0.25 if not arm.is_baseline else 0.5)
@@ -190,14 +196,18 @@ def _same_tokens(one: ArmIdentity, other: ArmIdentity) -> bool:
 
 def _prompts(arm: ArmSpec, renderer: Renderer, sets: tuple[Evalset, ...]) -> list[Prompt]:
     cases: list[Case] = [case for item in sets for case in item.cases]
+    answered = [case for case in cases if "requests" not in case.body]
+    rendered = dict(zip(map(id, answered), renderer.render(answered), strict=True))
     prompts = [
         Prompt(
             key=UnitKey("baseline", case.evalset, case.id),
             case_hash=case.hash,
-            token_ids=token_ids,
+            token_ids=rendered.get(id(case), ()),
             max_new_tokens=case.max_new_tokens,
+            until=tuple(case.body["until"]) if "until" in case.body else None,
+            requests=renderer.requests(case) if "requests" in case.body else (),
         )
-        for case, token_ids in zip(cases, renderer.render(cases), strict=True)
+        for case in cases
     ]
     _refuse_too_long(arm, prompts)
     return prompts
@@ -207,9 +217,10 @@ def _refuse_too_long(arm: ArmSpec, prompts: list[Prompt]) -> None:
     """Also for a variant that shares the baseline's tokens: its own context may be shorter."""
     limit = context_length(Path(arm.model))
     too_long = [
-        f"{prompt.key.evalset}/{prompt.key.case_id} ({len(prompt.token_ids)} + {prompt.max_new_tokens})"
+        f"{prompt.key.evalset}/{prompt.key.case_id} ({before} + {after})"
         for prompt in prompts
-        if limit is not None and len(prompt.token_ids) + prompt.max_new_tokens > limit
+        for before, after in _lengths(prompt)
+        if limit is not None and before + after > limit
     ]
     if too_long:
         more = f" and {len(too_long) - 10} more" if len(too_long) > 10 else ""
@@ -218,6 +229,15 @@ def _refuse_too_long(arm: ArmSpec, prompts: list[Prompt]) -> None:
             f"{arm.model}: {', '.join(too_long[:10])}{more}. Shorten or remove these cases, or use a model with "
             "a longer context."
         )
+
+
+def _lengths(prompt: Prompt) -> Iterator[tuple[int, int]]:
+    """Tokens of the context and of what follows it that the model has to read or write."""
+    if not prompt.requests:
+        yield len(prompt.token_ids), prompt.max_new_tokens
+    for windows in prompt.requests:
+        for before, after in windows:
+            yield len(before), len(after) - 1  # the last token is weighed and never read
 
 
 def _refuse_other_vocabulary(arm: ArmSpec, baseline: ArmSpec) -> None:
@@ -230,24 +250,30 @@ def _refuse_other_vocabulary(arm: ArmSpec, baseline: ArmSpec) -> None:
 
 
 def _of_arm(prompt: Prompt, arm: ArmSpec) -> Prompt:
-    key = UnitKey(arm.name, prompt.key.evalset, prompt.key.case_id, prompt.key.repeat)
-    return Prompt(key=key, case_hash=prompt.case_hash, token_ids=prompt.token_ids, max_new_tokens=prompt.max_new_tokens)
+    return replace(prompt, key=UnitKey(arm.name, prompt.key.evalset, prompt.key.case_id, prompt.key.repeat))
 
 
 def _batches(prompts: list[Prompt]) -> Iterator[list[int]]:
-    """Positions of prompts that run together: alike in answer length first, since the longest answer sets the steps."""
+    """Positions of prompts that run together: of one kind, and alike in answer length first, since the longest answer
+    sets the steps."""
     order = sorted(
         range(len(prompts)),
-        key=lambda i: (-(prompts[i].max_new_tokens // 16), -len(prompts[i].token_ids), prompts[i].key),
+        key=lambda i: (
+            bool(prompts[i].requests),
+            -(prompts[i].max_new_tokens // 16),
+            -prompts[i].tokens_read,
+            prompts[i].key,
+        ),
     )
     batch: list[int] = []
     longest = answer = 0
     for position in order:
         prompt = prompts[position]
-        longest, answer = max(longest, len(prompt.token_ids)), max(answer, prompt.max_new_tokens)
-        if batch and (len(batch) == JOB_ROWS or (len(batch) + 1) * (longest + answer) > JOB_TOKENS):
+        longest, answer = max(longest, prompt.tokens_read), max(answer, prompt.max_new_tokens)
+        full = len(batch) == JOB_ROWS or (len(batch) + 1) * (longest + answer) > JOB_TOKENS
+        if batch and (full or bool(prompts[batch[0]].requests) != bool(prompt.requests)):
             yield batch
-            batch, longest, answer = [], len(prompt.token_ids), prompt.max_new_tokens
+            batch, longest, answer = [], prompt.tokens_read, prompt.max_new_tokens
         batch.append(position)
     if batch:
         yield batch

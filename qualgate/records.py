@@ -52,6 +52,18 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LmEvalTask:
+    """A gate file's `{lm_eval: TASK}`: lm-eval makes the requests and scores the answers."""
+
+    task: str
+    include_path: str = ""  # folder with the task's YAML, absolute; "" = lm-eval's own tasks
+    filter: str = ""  # the one whose metrics are gated; "" = the only one
+    metric: str = ""  # of the task's own, gated as `lm_eval.score`
+    num_fewshot: int | None = None
+    limit: int | None = None  # documents, the first ones
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Evalset:
     """A versioned, hashed list of cases. `metrics`: names from `qualgate.metrics` that its cases carry."""
 
@@ -64,6 +76,7 @@ class Evalset:
     description: str = ""
     path: str = ""
     cases: tuple[Case, ...] = ()
+    lm_eval: LmEvalTask | None = None  # who scores it; what it asks and how it scores is in `sha256`
 
     @property
     def content(self) -> str:
@@ -199,14 +212,27 @@ class UnitKey:
     repeat: int = 0
 
 
+Window = tuple[tuple[int, ...], tuple[int, ...]]  # a context, and what is read after it; neither is empty
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """A case rendered through the chat template and tokenized, ready for the engine."""
+    """A case rendered through the chat template and tokenized, ready for the engine.
+
+    One with `requests` generates nothing: for each request its windows are read, and what is read is weighed.
+    """
 
     key: UnitKey
     case_hash: str
     token_ids: tuple[int, ...]
     max_new_tokens: int
+    until: tuple[str, ...] | None = None  # texts that end the answer, which they and special tokens are no part of
+    requests: tuple[tuple[Window, ...], ...] = ()
+
+    @property
+    def tokens_read(self) -> int:
+        """Tokens that go through the model before, or instead of, any that is generated."""
+        return len(self.token_ids) + sum(len(a) + len(b) for windows in self.requests for a, b in windows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

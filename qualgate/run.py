@@ -15,7 +15,9 @@ from qualgate.config import GateFile
 from qualgate.engine.load import check_model, choose_device, identify, recognise
 from qualgate.errors import EvidenceMissing, Exit, InfrastructureError, Interrupted, UsageError
 from qualgate.gate.verdict import decide, overall_exit
-from qualgate.plan import artifacts_folder, make_plan, sampling_settings
+from qualgate.harness import tasks
+from qualgate.metrics import LM_EVAL
+from qualgate.plan import artifacts_folder, load_set, make_plan, sampling_settings
 from qualgate.records import TWIN, Case, Evalset, Job, JobFailure, JobResult, Plan, RunEvidence, Score, UnitKey, Verdict
 from qualgate.scoring import score, scorer_versions
 from qualgate.store import queries, runs
@@ -107,11 +109,15 @@ def scores_of(
 ) -> dict[UnitKey, tuple[Score, ...]]:
     """Every score of a job's completions, by unit."""
     return {
-        completion.key: score(
+        completion.key: _scores(
             *cases[completion.key.evalset, completion.key.case_id], completion.text, completion.finish_reason
         )
         for completion in result.completions
     }
+
+
+def _scores(case: Case, item: Evalset, text: str, finish_reason: str) -> tuple[Score, ...]:
+    return tasks.score(case, item.lm_eval, text) if item.lm_eval else score(case, item, text, finish_reason)
 
 
 def decide_again(store_url: str, run_id: str | None, gate: GateFile | None) -> Outcome:
@@ -144,9 +150,9 @@ def _rescored(evidence: RunEvidence) -> tuple[str, ...]:
     }
     now = scorer_versions()
     return tuple(
-        f"{metric} was scored by {then[metric]}, which is {now.get(metric, 'no more')} in this version: run again"
+        f"{metric} was scored by {then[metric]}, which is {today or 'no more'} in this version: run again"
         for metric in sorted(then)
-        if then[metric] != now.get(metric)
+        if then[metric] != (today := tasks.today(then[metric]) if metric.startswith(LM_EVAL) else now.get(metric))
     )
 
 
@@ -183,7 +189,7 @@ def _changes_since(run: queries.RunSummary, gate: GateFile) -> tuple[str, ...]:
     sets = {item.name: item.content for item in run.evalsets}
     for ref in gate.evalset_refs:
         try:
-            item = evalsets.load(ref, gate.path.parent)
+            item = load_set(ref, gate.path.parent)
         except UsageError as error:
             changes.append(f"evalset {ref} cannot be held against run {run.run_id}: {error}")
             continue

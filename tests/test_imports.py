@@ -43,13 +43,15 @@ ALLOWED = {
     "refmodel": FLOOR | {"scoring"},
     "qualgate_evalsets": {"identity", "refmodel"},
     "__main__": {"cli"},
-    "plan": FLOOR | {"calibration", "config", "evalsets", "engine", "scoring"},
+    "harness": FLOOR | {"engine", "quant", "refmodel"},
+    "plan": FLOOR | {"harness", "calibration", "config", "evalsets", "engine", "scoring"},
     "report": FLOOR | {"store", "plan"},
-    "run": FLOOR | {"config", "engine", "evalsets", "plan", "scoring", "gate", "store", "workers"},
+    "run": FLOOR | {"harness", "config", "engine", "evalsets", "plan", "scoring", "gate", "store", "workers"},
     "provenance": FLOOR | {"calibration", "engine", "evalsets", "quant"},
     "quantize": FLOOR | {"calibration", "engine", "provenance", "quant"},
     "outsource": FLOOR | {"calibration", "engine", "provenance", "quant", "quantize"},
     "doctor": FLOOR | {"engine", "evalsets", "refmodel", "sandbox"},
+    "intake": FLOOR | {"gate"},
 }
 LEAVES = {
     "doctor": {"qualgate_kernels"},

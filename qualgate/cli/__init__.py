@@ -11,7 +11,7 @@ from typing import cast
 
 import typer
 
-from qualgate.cli import config, evalsets, judging, making, service
+from qualgate.cli import config, evalsets, intake, judging, making, service
 from qualgate.errors import Exit, QualgateError
 
 # typer carries its own copy of click, or uses click itself: its parser's errors are known by their common base.
@@ -54,6 +54,7 @@ for command in (
     app.command()(command)
 app.add_typer(config.config_app, name="config")
 app.add_typer(evalsets.evalset_app, name="evalset")
+app.add_typer(intake.intake_app, name="intake")
 app.add_typer(service.db_app, name="db")
 
 

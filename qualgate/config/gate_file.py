@@ -12,7 +12,7 @@ from qualgate import evalsets
 from qualgate.config.model import SHIPPED_MODEL, GateFileModel, RuleEntry, Variant, expanded
 from qualgate.documents import Document, Fault, as_model, quote, read_yaml, refuse
 from qualgate.metrics import METRICS
-from qualgate.records import ArmSpec, Policy, Rule
+from qualgate.records import ArmSpec, LmEvalTask, Policy, Rule
 from qualgate.refmodel import PATH as SHIPPED_MODEL_FOLDER
 
 
@@ -25,7 +25,7 @@ class GateFile:
     baseline: ArmSpec
     quantized_baseline: bool  # the user says that it may be a quantized checkpoint
     variants: tuple[ArmSpec, ...]  # in the file's order
-    evalset_refs: tuple[str, ...]  # for `evalsets.load(ref, gate.path.parent)`
+    evalset_refs: tuple[str | LmEvalTask, ...]  # for `plan.load_set(ref, gate.path.parent)`
     seed: int
     policy: Policy
     store_url: str
@@ -115,13 +115,19 @@ def _usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def _said(ref: str | LmEvalTask) -> str:
+    return f"lm_eval: {ref.task}" if isinstance(ref, LmEvalTask) else ref
+
+
 def _contradictions(document: Document, model: GateFileModel) -> Iterator[Fault]:
     """What is wrong only when the parts, each right by itself, are put side by side."""
-    names: dict[str, str] = {}
+    names: dict[str, str | LmEvalTask] = {}
     for index, ref in enumerate(model.evalsets):
         name = evalsets.name_of(ref)
         if name in names:
-            yield document.fault(("evalsets", index), f"the evalset {quote(name)} twice ({names[name]} and {ref})")
+            yield document.fault(
+                ("evalsets", index), f"the evalset {quote(name)} twice ({_said(names[name])} and {_said(ref)})"
+            )
         names.setdefault(name, ref)
     first: dict[tuple[object, ...], tuple[int, float]] = {}
     for index, rule in enumerate(model.gate.rules):

@@ -28,7 +28,7 @@ from qualgate.quant.recipes import (
     OPTIONS,
     parse_recipe,
 )
-from qualgate.records import QuantizeRecipe
+from qualgate.records import LmEvalTask, QuantizeRecipe
 
 Dtype = Literal["bfloat16", "float16", "float32"]
 BOUNDS = ("max_drop", "max", "min", "max_ratio")
@@ -114,9 +114,50 @@ def _recipe_schema(method: str) -> dict[str, Any]:
     }
 
 
+LM_EVAL_KEYS: dict[str, type] = {
+    "lm_eval": str, "include_path": str, "filter": str, "metric": str, "num_fewshot": int, "limit": int
+}  # fmt: skip
+LM_EVAL_SCHEMA = {
+    "type": "object",
+    "properties": {
+        name: {"type": "string", "minLength": 1}
+        if kind is str
+        else {"type": "integer", "minimum": int(name == "limit")}
+        for name, kind in LM_EVAL_KEYS.items()
+    },
+    "required": ["lm_eval"],
+    "additionalProperties": False,
+}
+
+
+def _lm_eval_task(ref: dict[Any, Any], info: ValidationInfo) -> LmEvalTask:
+    for key, value in ref.items():
+        if key not in LM_EVAL_KEYS:
+            raise stated(f"unknown key {quote(key)} beside `lm_eval`{nearest(str(key), LM_EVAL_KEYS)}")
+        kind = LM_EVAL_KEYS[key]
+        if type(value) is not kind or value == "" or (kind is int and value < (key == "limit")):
+            wanted = "a text" if kind is str else f"a whole number from {int(key == 'limit')}"
+            raise stated(f"`{key}` must be {wanted}, found {quote(value)}")
+    if not re.fullmatch(evalsets.NAME, ref["lm_eval"]):
+        raise stated(f"{quote(ref['lm_eval'])} cannot be the name of a task of lm-eval's")
+    folder = expanded(ref.get("include_path", ""))
+    if "include_path" in ref and info.context is not None:
+        folder = info.context["folder"] / folder
+        if info.context["files"] and not os.path.isdir(folder):
+            raise stated(f"no folder {quote(str(folder), 200)} with tasks of lm-eval's")
+    return LmEvalTask(
+        task=ref["lm_eval"],
+        include_path=os.path.normpath(folder) if "include_path" in ref else "",
+        filter=ref.get("filter", ""),
+        metric=ref.get("metric", ""),
+        num_fewshot=ref.get("num_fewshot"),
+        limit=ref.get("limit"),
+    )
+
+
 def _evalset_ref(ref: Any, info: ValidationInfo) -> Any:
-    if isinstance(ref, dict) and set(ref) == {"lm_eval"}:
-        raise planned("an evalset of lm-eval's")
+    if isinstance(ref, dict) and "lm_eval" in ref:
+        return _lm_eval_task(ref, info)
     if not isinstance(ref, str) or not ref:
         raise stated(f"an evalset is a shipped set's name or a path, not {quote(ref)}")
     if not evalsets.is_path(ref) and ref not in evalsets.shipped():
@@ -361,9 +402,13 @@ class GateFileModel(Written):
             "propertyNames": {"pattern": VARIANT_NAME, "not": {"pattern": "^[Bb][Aa][Ss][Ee][Ll][Ii][Nn][Ee]$"}}
         },
     )
-    evalsets: list[Annotated[Any, AfterValidator(_evalset_ref), WithJsonSchema({"type": "string", "minLength": 1})]] = (
-        Field(min_length=1, json_schema_extra={"uniqueItems": True})
-    )
+    evalsets: list[
+        Annotated[
+            Any,
+            AfterValidator(_evalset_ref),
+            WithJsonSchema({"oneOf": [{"type": "string", "minLength": 1}, LM_EVAL_SCHEMA]}),
+        ]
+    ] = Field(min_length=1, json_schema_extra={"uniqueItems": True})
     generation: Generation = Generation()
     gate: Gate
     store: Annotated[

@@ -78,18 +78,23 @@ class Recorder:
         self._states: list[torch.Tensor] = []
 
     def __call__(self, rows: torch.Tensor, step: Step) -> None:
+        self.keep(rows, Step(step.logits[:, -1:], step.hidden[:, -1:]), torch.ones_like(rows))
+
+    def keep(self, rows: torch.Tensor, step: Step, lengths: torch.Tensor) -> None:
+        """Of each row [rows] its first `lengths` positions of `step`, behind those it has already."""
         if self.keeps_hidden is None:  # same input, same shape: equal to the bit, or something unknown is done
             self.keeps_hidden = torch.equal(finished(self._head(step.hidden), self.after).float(), step.logits)
         states = step.hidden if self.keeps_hidden else step.logits
-        self._bytes += 0 if self.keeps_hidden else 4 * step.logits[:, -1].numel()
+        states = states[torch.arange(states.shape[1], device=states.device) < lengths[:, None]]  # [positions, ...]
+        self._bytes += 0 if self.keeps_hidden else 4 * states.numel()
         if self._bytes > LOGITS_BYTES:
             raise UsageError(
                 "This model changes its logits after the output head in a way qualgate does not know, and keeping "
                 f"them whole takes more than {LOGITS_BYTES >> 20} MiB for one batch. Its drift cannot be measured in "
                 "this version."
             )
-        self._rows.append(rows.cpu())
-        self._states.append(states[:, -1].float().cpu())
+        self._rows.append(rows.repeat_interleave(lengths).cpu())
+        self._states.append(states.float().cpu())
 
     def states(self) -> torch.Tensor:
         """[all tokens, ...], row after row, each in the order it was said."""

@@ -11,24 +11,31 @@ from qualgate.engine.forward import open_decoder
 from qualgate.engine.generate import Pending, decode, generate
 from qualgate.engine.likelihood import Reading, kl_divergence, read_answers
 from qualgate.engine.load import LoadedArm
+from qualgate.engine.requests import read_requests
+from qualgate.engine.stopping import Stops
 from qualgate.engine.transcript import Transcript
 from qualgate.errors import InfrastructureError, UsageError
 from qualgate.records import Completion, Drift, Job, JobResult
 
 
 def run_job(arm: LoadedArm, job: Job) -> JobResult:
-    """Answer every prompt of `job`.
+    """Answer every prompt of `job`, or read its requests: a job has prompts of one kind.
 
     The baseline leaves `job.artifact` (unless it is ""); a variant reads it, and either starts from the baseline's
     answers (`job.drafted`) or decodes every token. The completions are the same either way, up to near ties.
     Raises InfrastructureError when logits are NaN or infinite: such a case has no answer.
     """
+    if job.prompts[0].requests:
+        return read_requests(arm, job)
     prompts = [prompt.token_ids for prompt in job.prompts]
+    stops = Stops(arm.tokenizer, [prompt.until for prompt in job.prompts])
     proposed = accepted = [0] * len(prompts)
     drifts: tuple[Drift, ...] = ()
     with open_decoder(arm.model) as decoder:
         device = decoder.device
-        transcript = Transcript([prompt.max_new_tokens for prompt in job.prompts], arm.stop_ids, device)
+        transcript = Transcript(
+            [prompt.max_new_tokens for prompt in job.prompts], arm.stop_ids, device, stops if stops.any else None
+        )
         if arm.spec.is_baseline or not job.artifact:
             recorder = Recorder(decoder) if job.artifact else None
             generate(decoder, prompts, transcript, recorder)
@@ -57,7 +64,7 @@ def run_job(arm: LoadedArm, job: Job) -> JobResult:
         arm=arm.spec.name,
         identity=arm.identity,
         footprint=arm.footprint,
-        completions=_completions(arm, job, transcript, answers, proposed, accepted),
+        completions=_completions(arm, job, transcript, stops, answers, proposed, accepted),
         drifts=drifts,
     )
 
@@ -145,15 +152,14 @@ def _completions(
     arm: LoadedArm,
     job: Job,
     transcript: Transcript,
+    stops: Stops,
     answers: list[tuple[int, ...]],
     proposed: list[int],
     accepted: list[int],
 ) -> tuple[Completion, ...]:
     logprobs, margins = transcript.logprobs.tolist(), transcript.margins.tolist()
     first, last, ended = transcript.first.tolist(), transcript.last.tolist(), transcript.ended.tolist()
-    texts = arm.tokenizer.batch_decode(
-        [list(answer[:-1] if ended[row] else answer) for row, answer in enumerate(answers)], skip_special_tokens=False
-    )
+    texts = [stops.text(row, answer[:-1] if ended[row] else answer) for row, answer in enumerate(answers)]
     return tuple(
         Completion(
             key=prompt.key,

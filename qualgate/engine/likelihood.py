@@ -21,14 +21,16 @@ class Reading:
     """Rows that have read prompt + answer[:-1] in one pass.
 
     rows: [R] indices into the prompts; answer: [R, longest] token ids; offered: [R] their lengths;
-    logits: [R, longest, vocabulary], at position t having read answer[:t]; stop: [R] slot after the prompt;
-    start: [R] first slot of the prompt; cache: None unless asked for.
+    logits: [R, longest, vocabulary], at position t having read answer[:t]; hidden: [R, longest, width], what entered
+    the output head there; stop: [R] slot after the prompt; start: [R] first slot of the prompt; cache: None unless
+    asked for.
     """
 
     rows: torch.Tensor
     answer: torch.Tensor
     offered: torch.Tensor
     logits: torch.Tensor
+    hidden: torch.Tensor
     start: torch.Tensor
     stop: int
     cache: Cache | None
@@ -61,7 +63,7 @@ def read_answers(
         mask = (slots >= start[:, None]) & (slots < (width + offered)[:, None])
         cache = new_cache(decoder.config) if keep_cache else None
         step = decoder.step(token_ids, mask, cache, keep=longest)
-        yield Reading(torch.tensor(part, device=device), answer, offered, step.logits, start, width, cache)
+        yield Reading(torch.tensor(part, device=device), answer, offered, step.logits, step.hidden, start, width, cache)
 
 
 def _parts(prompts: list[int], answers: list[int], vocabulary: int) -> Iterator[list[int]]:

@@ -13,13 +13,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from qualgate.engine import windows
 from qualgate.engine.identify import read_json
 from qualgate.errors import UsageError
-from qualgate.records import Case
+from qualgate.records import Case, Window
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+LONGEST_WINDOW = 2048  # tokens of a text weighed at once by a model whose config names no context, as lm-eval has it
 RENDER_SECONDS = 20  # a template that renders one case this long is taken for endless
 
 
@@ -71,17 +73,36 @@ class Renderer:
         token_ids: list[tuple[int, ...]] = [()] * len(cases)
         for rows, special in (
             ([row for row, chat in enumerate(chats) if chat is not None], False),
-            ([row for row, chat in enumerate(chats) if chat is None], True),
+            ([row for row, chat in enumerate(chats) if chat is None and "until" not in cases[row].body], True),
         ):
             texts = [chat if (chat := chats[row]) is not None else cases[row].body["prompt"] for row in rows]
             if texts:
                 encoded = self.tokenizer(texts, add_special_tokens=special, verbose=False)["input_ids"]
                 for row, ids in zip(rows, encoded, strict=True):
                     token_ids[row] = tuple(ids)
+        for row, case in enumerate(cases):
+            if "until" in case.body:  # lm-eval's: a prompt that spells the beginning-of-text token gets no second one
+                token_ids[row] = windows.encoded(self.tokenizer, case.body["prompt"])
         for case, ids in zip(cases, token_ids, strict=True):
             if not ids:
                 raise UsageError(f"{case.evalset}/{case.id}: the prompt has no tokens. Give it some text.")
         return token_ids
+
+    def requests(self, case: Case) -> tuple[tuple[Window, ...], ...]:
+        """The windows of each likelihood request: [context, continuation], or [text], which is read in windows.
+
+        Raises UsageError naming the case whose request has nothing to read.
+        """
+        limit = context_length(self.folder)
+        try:
+            return tuple(
+                (windows.continuation_window(self.tokenizer, *texts),)
+                if len(texts) == 2
+                else windows.rolling_windows(self.tokenizer, *texts, LONGEST_WINDOW if limit is None else limit)
+                for texts in case.body["requests"]
+            )
+        except UsageError as error:
+            raise UsageError(f"{case.evalset}/{case.id}: {error}") from None
 
     def _chat(self, case: Case) -> str:
         if not self.tokenizer.chat_template:

@@ -6,13 +6,16 @@ from time import perf_counter
 
 import torch
 
+from qualgate.engine.stopping import Stops
 from qualgate.records import FinishReason
 
 
 class Transcript:
     """tokens, logprobs (nats), margins: [rows, longest]; length, ended, first, last (s from its making): [rows]."""
 
-    def __init__(self, limits: list[int], stop_ids: tuple[int, ...], device: torch.device) -> None:
+    def __init__(
+        self, limits: list[int], stop_ids: tuple[int, ...], device: torch.device, stops: Stops | None = None
+    ) -> None:
         rows, longest = len(limits), max(limits)
         self.started = perf_counter()
         self.limits = torch.tensor(limits, device=device)
@@ -22,6 +25,8 @@ class Transcript:
         self.margins = torch.zeros(rows, longest, device=device)
         self.length = torch.zeros(rows, dtype=torch.long, device=device)
         self.ended = torch.zeros(rows, dtype=torch.bool, device=device)
+        self.stops = stops
+        self.stopped = torch.zeros(rows, dtype=torch.bool, device=device)  # by a text of `stops`
         self.finite = torch.ones(rows, dtype=torch.bool, device=device)  # no NaN or infinity in its logits
         self.first = torch.zeros(rows, dtype=torch.float64, device=device)
         self.last = torch.zeros(rows, dtype=torch.float64, device=device)
@@ -39,7 +44,16 @@ class Transcript:
         self.last[rows] = now
         self.length[rows] = at + 1
         self.ended[rows] = torch.isin(tokens, self.stop_ids)
-        return tokens, ~self.ended[rows] & (at + 1 < self.limits[rows])
+        self._look_for_stops(rows)
+        return tokens, ~self.ended[rows] & ~self.stopped[rows] & (at + 1 < self.limits[rows])
+
+    def _look_for_stops(self, rows: torch.Tensor) -> None:
+        """Only the token said last can complete a text: what came before it was looked at, or was a draft's prefix."""
+        if self.stops is None:
+            return
+        for row in rows[~self.ended[rows]].tolist():
+            if self.stops.watches(row):
+                self.stopped[row] = self.stops.reached(row, self.tokens[row, : self.length[row]].tolist())
 
     def accept(
         self, rows: torch.Tensor, logits: torch.Tensor, draft: torch.Tensor, offered: torch.Tensor
@@ -67,10 +81,11 @@ class Transcript:
         self.first[rows] = self.last[rows] = now
         self.length[rows] = length
         self.ended[rows] = ended
-        return ~ended & (length < self.limits[rows])
+        self._look_for_stops(rows)
+        return ~ended & ~self.stopped[rows] & (length < self.limits[rows])
 
     def finish_reason(self, row: int) -> FinishReason:
-        return "eos" if self.ended[row] else "length"
+        return "eos" if self.ended[row] else "stop" if self.stopped[row] else "length"
 
 
 def greedy(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -129,12 +129,14 @@ def _arm_faults(
 
 
 def _sound(unit: UnitEvidence) -> bool:
-    """Scores are within 0..1, times and divergences finite and not negative, agreement within 0..1."""
+    """Scores are within 0..1, times and divergences finite and not negative, agreement within 0..1; what no rule can
+    name is finite."""
     for name, value in unit.values.items():
         if value is None:
             continue
-        quality = name in METRICS and METRICS[name].kind == "quality"
-        if not isfinite(value) or value < 0 or (quality and value > 1):
+        if not isfinite(value):
+            return False
+        if name in METRICS and (value < 0 or (METRICS[name].kind == "quality" and value > 1)):
             return False
     agreement = unit.top1_agreement
     if agreement is not None and not 0 <= agreement <= 1:

@@ -27,7 +27,7 @@ _SCORERS: dict[str, tuple[Scorer, str]] = {
 
 def scorer_versions() -> dict[str, str]:
     """Metric → name and version of its scorer. Scores of different versions are never compared."""
-    return {name: _SCORERS[name.partition(".")[0]][1] for name, metric in METRICS.items() if metric.kind == "quality"}
+    return {name: _SCORERS[family][1] for name in METRICS if (family := name.partition(".")[0]) in _SCORERS}
 
 
 def score(case: Case, evalset: Evalset, completion_text: str, finish_reason: str) -> tuple[Score, ...]:

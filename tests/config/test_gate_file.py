@@ -232,7 +232,6 @@ ONE_LINE_CHANGES = [
     (4, "evalsets: [./theirs.yaml]", "no evalset at"),
     (4, f"evalsets: [./{'a' * 300}.yaml]", "no evalset at"),
     (4, 'evalsets: ["./a\\0b.yaml"]', "no evalset at"),
-    (4, "evalsets: [{lm_eval: gsm8k}]", "not in this version"),
     (4, "evalsets: [3]", "not 3"),
     (5, "gate: {alpha: 0, rules: [{metric: exact_match, max_drop: 0.02}]}", "greater than 0"),
     (5, "gate: {alpha: 0.5, rules: [{metric: exact_match, max_drop: 0.02}]}", "less than 0.5"),

@@ -1,0 +1,58 @@
+"""`qualgate intake`: a verdict from files that another harness wrote, without running anything again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from qualgate.errors import UsageError
+
+intake_app = typer.Typer(help="Gate what another harness logged, without running anything again.", no_args_is_help=True)
+
+
+@intake_app.callback()
+def intake() -> None:
+    """Gate what another harness logged, without running anything again."""
+
+
+@intake_app.command("lm-eval")
+def lm_eval(
+    baseline: Annotated[Path, typer.Argument(metavar="BASE.jsonl", help="lm-eval's --log_samples of the baseline")],
+    variant: Annotated[Path, typer.Argument(metavar="VARIANT.jsonl", help="the same task's, of the variant")],
+    gate_file: Annotated[Path | None, typer.Argument(metavar="[GATE.yaml]", help="a gate file, for its rules")] = None,
+    filter: Annotated[str | None, typer.Option("--filter", help="lm-eval's filter that counts")] = None,
+    metric: Annotated[
+        str | None, typer.Option("--metric", help="a metric of lm-eval's own, judged as lm_eval.score")
+    ] = None,
+    max_drop: Annotated[
+        float | None, typer.Option("--max-drop", help="of every metric, where no gate file says; 0.02 by default")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON on stdout")] = False,
+) -> None:
+    """Judge two lm-eval sample logs, paired by document, prompt, target, filter and requests."""
+    from qualgate.config import load_gate_file
+    from qualgate.gate.verdict import overall_exit
+    from qualgate.intake.lm_eval import default_policy, read_pair
+    from qualgate.intake.scores import judge
+    from qualgate.report.terminal import print_report
+    from qualgate.report.unstored import report_of
+
+    if gate_file is not None and max_drop is not None:
+        raise UsageError("give either a gate file or --max-drop: two margins would contradict each other.")
+    before, after = read_pair(baseline, variant, filter=filter, metric=metric)
+    if gate_file is not None:
+        policy = load_gate_file(gate_file, files=False).policy
+    else:
+        policy = default_policy(before, 0.02 if max_drop is None else max_drop)
+    evidence, verdicts = judge(before.scores, after.scores, policy, evalset=before.task)
+    sources = [before.scores.source, after.scores.source]
+    report = report_of(evidence, verdicts, policy, sources, description=f"lm-eval, filter {before.filter}")
+    if as_json:
+        typer.echo(report.as_json())
+    else:
+        print_report(report)
+        for line in report.lines():
+            typer.echo(line)
+    raise typer.Exit(overall_exit(verdicts))

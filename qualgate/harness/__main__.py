@@ -1,0 +1,18 @@
+"""`python -m qualgate.harness …`: lm-eval's own command line with our model registered, whatever torch does."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    try:
+        from lm_eval.__main__ import cli_evaluate
+    except ImportError:
+        sys.exit("qualgate: lm-eval is not installed: pip install 'qualgate[harness]'")
+    import qualgate.harness.model  # noqa: F401
+
+    cli_evaluate()
+
+
+main()

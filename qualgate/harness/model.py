@@ -1,0 +1,185 @@
+"""`lm_eval --model qualgate --model_args pretrained=FOLDER,quantize=int4`: our engine behind lm-eval's tasks.
+
+Texts, log-likelihoods and tokenization are those of lm-eval's own `hf` model on the same weights; what differs is the
+engine: packed weights, our kernels, and batches in which a row's result does not depend on its neighbours.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from lm_eval.api.model import LM
+from lm_eval.api.registry import register_model
+
+from qualgate.engine import windows
+from qualgate.engine.prompts import LONGEST_WINDOW, context_length
+from qualgate.errors import InfrastructureError, UsageError
+from qualgate.harness.generation import generation_settings
+from qualgate.records import ArmSpec, Window
+
+BATCH = 64  # rows generated or read together
+SAMPLING = {"temperature": 0, "seed": 0, "repeats": 1}
+
+
+@register_model("qualgate")
+class QualgateLM(LM):
+    """One arm as lm-eval sees a model. Greedy only: a task that samples is refused."""
+
+    def __init__(
+        self,
+        pretrained: str = "reference",
+        quantize: str | dict[str, Any] | None = None,
+        dtype: str = "bfloat16",
+        kernels: str = "fused",
+        cache_dir: str | None = None,
+        batch_size: int | str | None = None,
+        max_batch_size: int | None = None,
+        device: str | None = None,
+    ) -> None:
+        """pretrained: a model folder, quantized or not, or `reference`. quantize: a recipe as in a gate file, by name
+        or as JSON. dtype: of the weights that are not quantized. kernels: fused or torch. cache_dir: where packed
+        weights are kept. batch_size: rows at a time, 64 where it is not said or `auto`.
+        """
+        from qualgate import refmodel
+        from qualgate.engine.load import choose_device, load_arm
+        from qualgate.quant.recipes import parse_recipe
+
+        super().__init__()
+        if dtype not in ("bfloat16", "float16", "float32"):
+            raise UsageError(f"dtype {dtype!r}: not one of bfloat16, float16, float32.")
+        if kernels not in ("fused", "torch"):
+            raise UsageError(f"kernels {kernels!r}: not one of fused, torch.")
+        if device is not None and device.partition(":")[0] not in ("cpu", "cuda", "auto"):
+            raise UsageError(f"device {device!r}: not one of auto, cpu, cuda.")
+        folder = refmodel.PATH if pretrained == "reference" else Path(pretrained)
+        recipe = quantize
+        if isinstance(recipe, str) and recipe.lstrip().startswith("{"):
+            recipe = json.loads(recipe)
+        spec = ArmSpec(
+            name="lm_eval",
+            model=str(folder),
+            dtype=cast("Any", dtype),
+            quantize=parse_recipe(recipe) if recipe else None,
+            kernels=cast("Any", kernels),
+        )
+        # lm-eval's command says cuda:0 unless told otherwise, and means: where there is one.
+        on = "cpu" if device == "cpu" else choose_device("auto")
+        self.arm = load_arm(spec, cache_dir or _cache(), SAMPLING, device=on)
+        self.tokenizer = self.arm.tokenizer
+        self._rows = max(1, int(batch_size)) if batch_size is not None and str(batch_size).isdigit() else BATCH
+        self._device = on
+        self.max_length = context_length(folder) or LONGEST_WINDOW
+        self._folder = folder
+
+    # ------------------------------------------------------------------------------------------- requests
+
+    def generate_until(self, requests: list[Any]) -> list[str]:
+        from qualgate.engine.forward import open_decoder
+        from qualgate.engine.generate import generate
+        from qualgate.engine.stopping import Stops
+        from qualgate.engine.transcript import Transcript
+
+        asked = [self._generation(*request.args) for request in requests]
+        texts = [""] * len(asked)
+        with open_decoder(self.arm.model) as decoder:
+            for batch in _batches([(limit // 16, len(ids)) for ids, _, limit in asked], self._rows):
+                stops = Stops(self.tokenizer, [asked[index][1] for index in batch])
+                transcript = Transcript(
+                    [asked[index][2] for index in batch], self.arm.stop_ids, decoder.device, stops
+                )  # fmt: skip
+                generate(decoder, [asked[index][0] for index in batch], transcript)
+                if not transcript.finite.all():
+                    raise InfrastructureError(f"{self._folder}: the model's logits are NaN or infinite.")
+                for row, index in enumerate(batch):
+                    said = transcript.tokens[row, : transcript.length[row] - int(transcript.ended[row])].tolist()
+                    texts[index] = stops.text(row, said)
+                    self.cache_hook.add_partial("generate_until", requests[index].args, texts[index])
+        return texts
+
+    def loglikelihood(self, requests: list[Any]) -> list[tuple[float, bool]]:
+        asked = [(self._fitting(windows.continuation_window(self.tokenizer, *request.args)),) for request in requests]
+        found = self._weigh(asked)
+        for request, answer in zip(requests, found, strict=True):
+            self.cache_hook.add_partial("loglikelihood", request.args, answer)
+        return found
+
+    def loglikelihood_rolling(self, requests: list[Any]) -> list[float]:
+        asked = [windows.rolling_windows(self.tokenizer, request.args[0], self.max_length) for request in requests]
+        found = [likelihood for likelihood, _ in self._weigh(asked)]
+        for request, answer in zip(requests, found, strict=True):
+            self.cache_hook.add_partial("loglikelihood_rolling", request.args, answer)
+        return found
+
+    def _weigh(self, asked: Sequence[tuple[Window, ...]]) -> list[tuple[float, bool]]:
+        from qualgate.engine.forward import open_decoder
+        from qualgate.engine.requests import read_windows, weighed
+
+        found: list[tuple[float, bool]] = [(0.0, True)] * len(asked)
+        with open_decoder(self.arm.model) as decoder:
+            for batch in _batches([(sum(len(a) + len(b) for a, b in one), 0) for one in asked], self._rows):
+                read = read_windows(decoder, [window for index in batch for window in asked[index]])
+                if any(one is None for one in read):
+                    raise InfrastructureError(f"{self._folder}: the model's logits are NaN or infinite.")
+                whole = iter([one for one in read if one is not None])
+                for index in batch:
+                    found[index] = weighed([next(whole) for _ in asked[index]])
+        return found
+
+    def _generation(self, context: str, settings: dict[str, Any]) -> tuple[tuple[int, ...], tuple[str, ...], int]:
+        """Tokens of the context, the texts that end the answer, the most tokens of it."""
+        until, limit = generation_settings(settings)
+        token_ids = windows.encoded(self.tokenizer, context)
+        if limit >= self.max_length:
+            raise UsageError(f"max_gen_toks {limit} leaves no room for a prompt in a context of {self.max_length}")
+        if not token_ids:
+            raise UsageError("a prompt without a token cannot be answered")
+        return token_ids[-(self.max_length - limit) :], until, limit  # cut on the left, as lm-eval's hf model does
+
+    def _fitting(self, window: Window) -> Window:
+        """What fits the context, cut on the left, as lm-eval's hf model does."""
+        before, after = window
+        if len(after) > self.max_length:
+            raise UsageError(f"a continuation of {len(after)} tokens does not fit a context of {self.max_length}")
+        return before[-(self.max_length + 1 - len(after)) :], after
+
+    # ------------------------------------------------------------------------------------- what lm-eval asks
+
+    @property
+    def tokenizer_name(self) -> str:
+        return str(self._folder).replace("/", "__")
+
+    def chat_template(self, chat_template: bool | str = False) -> str | None:
+        template = self.tokenizer.chat_template
+        return template if chat_template and isinstance(template, str) else None
+
+    def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
+        rendered = self.tokenizer.apply_chat_template(
+            chat_history,
+            tokenize=False,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=not add_generation_prompt,
+        )
+        assert isinstance(rendered, str)
+        return rendered
+
+    def get_model_info(self) -> dict[str, Any]:
+        return {
+            "model_dtype": self.arm.spec.weights_label,
+            "model_sha": self.arm.identity.weights,
+            "qualgate_engine": self.arm.identity.engine,
+            "qualgate_kernel": self.arm.kernel,
+        }
+
+
+def _batches(sizes: Sequence[Any], rows: int) -> list[list[int]]:
+    """Indices, the largest together first."""
+    order = sorted(range(len(sizes)), key=lambda index: sizes[index], reverse=True)
+    return [order[start : start + rows] for start in range(0, len(order), rows)]
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "qualgate" / "packed"

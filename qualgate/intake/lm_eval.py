@@ -1,0 +1,113 @@
+"""The `--log_samples` files of lm-eval: one line a document and filter → score rows.
+
+Two samples are a pair when document, prompt, target, filter and every request with its generation settings are the
+same: lm-eval's own three hashes do not cover the other choices, nor `until` and `max_gen_toks`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from qualgate.errors import UsageError
+from qualgate.identity import content_hash
+from qualgate.intake.jsonl import read_objects
+from qualgate.intake.scores import ScoreRow, Scores, as_value
+from qualgate.metrics import LM_EVAL, METRICS
+from qualgate.records import Policy, Rule
+
+HASHES = ("doc_hash", "prompt_hash", "target_hash")
+_LOG_NAME = re.compile(r"samples_(?P<task>.+)_\d{4}-\d\d-\d\dT[\d.:-]+")
+SCORE = f"{LM_EVAL}score"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleLog:
+    """One file's rows under one filter."""
+
+    task: str  # from the file's name; its stem where lm-eval did not name it
+    filter: str
+    scores: Scores
+
+
+def read_samples(path: Path, *, filter: str | None = None, metric: str | None = None) -> SampleLog:
+    """The samples of `path` under one filter; it must be named where the log has several.
+
+    metric: a metric of lm-eval's that is not in the closed list; its value becomes `lm_eval.score`.
+    UsageError names file and line of what is no sample, and lists the metrics when none of them can be judged.
+    """
+    samples = [(f"{path}:{line}", body) for line, body in read_objects(path)]
+    for where, body in samples:
+        if type(body.get("doc_id")) is not int or not isinstance(body.get("metrics"), list):
+            raise UsageError(f"{where}: not a sample of lm-eval's (`doc_id` and `metrics`); log with --log_samples")
+    filters = sorted({str(body.get("filter", "none")) for _, body in samples})
+    if filter is None and len(filters) > 1:
+        raise UsageError(f"{path}: scored under the filters {', '.join(filters)}; say which counts: --filter NAME")
+    chosen = filters[0] if filter is None else filter
+    if chosen not in filters:
+        raise UsageError(f"{path}: no sample under the filter {chosen!r}; it has {', '.join(filters)}")
+    mine = [(where, body) for where, body in samples if str(body.get("filter", "none")) == chosen]
+    names = {name: _our_name(name, metric) for _, body in mine for name in body["metrics"] if isinstance(name, str)}
+    if not any(names.values()):
+        raise UsageError(
+            f"{path}: has no metric that a rule may name, only {', '.join(sorted(names)) or 'none at all'}. For one "
+            "with a value from 0 to 1 for each sample, name it: --metric NAME"
+        )
+    hashes = {where: _case_hash(body) for where, body in mine}
+    asked = Counter(hashes.values())
+    rows = []
+    for where, body in mine:
+        same = hashes[where] if hashes[where] and asked[hashes[where]] > 1 else None  # asked twice is asked once
+        for name, ours in names.items():
+            if ours is not None and name in body["metrics"]:
+                if name not in body:
+                    raise UsageError(f"{where}: names the metric {name!r} and has no value for it")
+                rows.append(
+                    ScoreRow(
+                        id=str(body["doc_id"]),
+                        metric=ours,
+                        value=as_value(body[name], where),
+                        case_hash=hashes[where],
+                        scorer=f"lm_eval {name},{chosen}",
+                        cluster=same,
+                    )
+                )
+    named = _LOG_NAME.fullmatch(path.stem)
+    scores = Scores(source=str(path), rows=tuple(rows))
+    return SampleLog(task=named["task"] if named else path.stem, filter=chosen, scores=scores)
+
+
+def read_pair(
+    baseline: Path, variant: Path, *, filter: str | None = None, metric: str | None = None
+) -> tuple[SampleLog, SampleLog]:
+    """Both sides of a comparison. UsageError for the logs of two tasks."""
+    before, after = (read_samples(path, filter=filter, metric=metric) for path in (baseline, variant))
+    if before.task != after.task and all(_LOG_NAME.fullmatch(path.stem) for path in (baseline, variant)):
+        raise UsageError(f"{baseline} logs the task {before.task}, {variant} logs {after.task}: not the same questions")
+    return before, after
+
+
+def default_policy(log: SampleLog, max_drop: float = 0.02) -> Policy:
+    """Where no gate file says more: every metric of the log that can be judged, each held to the same margin."""
+    carried = dict.fromkeys(row.metric for row in log.scores.rows)
+    return Policy(rules=tuple(Rule(metric=name, scope="pooled", max_drop=max_drop) for name in carried))
+
+
+def _our_name(metric: str, chosen: str | None) -> str | None:
+    if metric == chosen:
+        return SCORE
+    name = f"{LM_EVAL}{metric}"
+    return name if name in METRICS and name != SCORE else None
+
+
+def _case_hash(body: dict[str, Any]) -> str:
+    """An empty text when lm-eval's hashes are not there: then nothing says that both sides were asked the same."""
+    if not all(isinstance(body.get(name), str) and body[name] for name in HASHES):
+        return ""
+    try:
+        return content_hash([*(body[name] for name in HASHES), body.get("filter", "none"), body.get("arguments")])
+    except ValueError:  # a NaN among the arguments
+        return ""

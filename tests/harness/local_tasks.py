@@ -1,0 +1,103 @@
+"""lm-eval tasks of every kind, from local YAML and local rows: nothing is looked up anywhere."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+TASKS = ("sums", "line", "choice", "greedy", "text")
+CHAT = '"<|im_start|>user\\n{{question}}<|im_end|>\\n<|im_start|>assistant\\n"'
+GENERATE = """\
+task: {name}
+dataset_path: json
+dataset_kwargs: {{data_files: {{test: {rows}}}}}
+test_split: test
+output_type: generate_until
+doc_to_text: {chat}
+doc_to_target: "{{{{{target}}}}}"
+generation_kwargs: {{until: [{until}], max_gen_toks: 90, do_sample: false}}
+metric_list: [{{metric: exact_match, aggregation: mean, higher_is_better: true}}]
+"""
+FILTERS = """\
+filter_list:
+  - name: strict-match
+    filter: [{function: regex, regex_pattern: 'Answer: (\\d+)'}, {function: take_first}]
+  - name: flexible-extract
+    filter: [{function: regex, regex_pattern: '(\\d+)', group_select: -1}, {function: take_first}]
+metadata: {version: 1.5}
+"""
+CHOICE = """\
+task: choice
+dataset_path: json
+dataset_kwargs: {{data_files: {{test: {rows}}}}}
+test_split: test
+output_type: multiple_choice
+doc_to_text: {chat}
+doc_to_choice: "{{{{choices}}}}"
+doc_to_target: "{{{{right}}}}"
+target_delimiter: ""
+metric_list: [{{metric: acc}}, {{metric: acc_norm}}, {{metric: acc_mutual_info}}]
+"""
+GREEDY = """\
+task: greedy
+dataset_path: json
+dataset_kwargs: {{data_files: {{test: {rows}}}}}
+test_split: test
+output_type: loglikelihood
+doc_to_text: {chat_and_first}
+doc_to_target: "\\n{{{{second}}}}"
+target_delimiter: ""
+metric_list: [{{metric: perplexity}}, {{metric: acc}}]
+"""
+ROLLING = """\
+task: text
+dataset_path: json
+dataset_kwargs: {{data_files: {{test: {rows}}}}}
+test_split: test
+output_type: loglikelihood_rolling
+doc_to_text: ""
+doc_to_target: "{{{{text}}}}"
+metric_list: [{{metric: word_perplexity}}, {{metric: byte_perplexity}}, {{metric: bits_per_byte}}]
+"""
+
+
+def sum_row(left: int, right: int) -> dict:
+    """A question as the shipped model has learned to answer it, digit by digit."""
+    lines, carry, place = [], 0, 1
+    while place <= max(left, right):
+        a, b = left // place % 10, right // place % 10
+        lines.append(f"{a}+{b}+{carry}={a + b + carry}")
+        carry, place = (a + b + carry) // 10, place * 10
+    answer = f"Answer: {left + right}"
+    return {
+        "question": f"{left} + {right} = ?",
+        "answer": str(left + right),
+        "first": lines[0],
+        "second": lines[1],
+        "choices": [lines[0], lines[0][:-1] + "x", "Answer: 1"],
+        "right": 0,
+        "text": "\n".join([f"{left} + {right} = ?", *lines, answer]),
+    }
+
+
+def write_tasks(folder: Path, n: int = 6, *, long_text: int = 0) -> Path:
+    """`sums` (two filters), `line` (ends at a line break), `choice`, `greedy`, `text`, with `n` rows each.
+
+    long_text: copies of a row's text in the first row of `text`, so that it exceeds the model's context.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = [sum_row(1234 + 877 * i, 4321 + 613 * i) for i in range(n)]
+    rows[0]["text"] += ("\n" + rows[0]["text"]) * long_text
+    data = folder / "rows.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    here = {"rows": data.name, "chat": CHAT, "chat_and_first": f'{CHAT[:-1]}{{{{first}}}}"'}
+    texts = {
+        "sums": GENERATE.format(**here, name="sums", target="answer", until='"\\n\\n"') + FILTERS,
+        "line": GENERATE.format(**here, name="line", target="first", until='"\\n"'),
+        "choice": CHOICE.format(**here),
+        "greedy": GREEDY.format(**here),
+        "text": ROLLING.format(**here),
+    }
+    for name, text in texts.items():
+        (folder / f"{name}.yaml").write_text(text)
+    return folder

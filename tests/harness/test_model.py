@@ -1,0 +1,97 @@
+"""Our engine behind lm-eval's tasks says what lm-eval's own `hf` model says of the same weights."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.harness.local_tasks import TASKS, write_tasks
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def ours(evaluated):
+    from qualgate.harness.model import QualgateLM
+
+    return evaluated(QualgateLM(dtype="float32"))
+
+
+def test_greedy_texts_are_the_same(ours, theirs):
+    ours, theirs = ours["samples"], theirs["samples"]
+    for task in ("sums", "line"):
+        assert [row["resps"] for row in ours[task]] == [row["resps"] for row in theirs[task]]
+    assert all("\n" not in row["resps"][0][0] for row in ours["line"]), "ended at the line break, which is cut off"
+    assert any("\n" in row["resps"][0][0] for row in ours["sums"])
+
+
+def test_log_likelihoods_agree_within_1e_4(ours, theirs):
+    ours, theirs = ours["samples"], theirs["samples"]
+    for task in ("choice", "greedy"):
+        pairs = zip(ours[task], theirs[task], strict=True)
+        for (mine, greedily), (his, says) in ((a, b) for x, y in pairs for a, b in _answers(x, y)):
+            assert mine == pytest.approx(his, abs=1e-4)
+            assert greedily == says
+    assert any(says for row in theirs["greedy"] for _, says in [row["resps"][0][0]])
+    for mine, his in zip(ours["text"], theirs["text"], strict=True):
+        assert mine["resps"][0][0] == pytest.approx(his["resps"][0][0], abs=1e-3, rel=1e-6)
+
+
+def _answers(ours, theirs):
+    return zip((one[0] for one in ours["resps"]), (one[0] for one in theirs["resps"]), strict=True)
+
+
+def test_metrics_are_the_same(ours, theirs):
+    ours, theirs = ours["results"], theirs["results"]
+    for task in TASKS:
+        numbers = {key: value for key, value in theirs[task].items() if isinstance(value, float)}
+        assert numbers
+        assert {key: ours[task][key] for key in numbers} == pytest.approx(numbers, rel=1e-5)
+    assert ours["sums"]["exact_match,strict-match"] > 0.5, "else equal metrics would say little"
+
+
+def test_the_plain_command_finds_the_model(tmp_path):
+    """`lm_eval --model qualgate` where qualgate is installed: its entry points as pyproject states them."""
+    import tomllib
+
+    stated = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
+    installed = tmp_path / "site" / "qualgate_stated-0.dist-info"
+    installed.mkdir(parents=True)
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: qualgate-stated\nVersion: 0\n")
+    (installed / "entry_points.txt").write_text(
+        "".join(f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in names.items()) for group, names in stated.items())
+    )
+    tasks = write_tasks(tmp_path / "tasks", n=3)
+    paths = [str(ROOT), str(ROOT / "kernels"), str(installed.parent), os.environ.get("PYTHONPATH", "")]
+    offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    environment = {**os.environ, **offline, "PYTHONPATH": os.pathsep.join(paths)}
+    command = [sys.executable, "-m", "lm_eval", "run", "--model", "qualgate", "--model_args",
+               "pretrained=reference,quantize=int4", "--tasks", "sums", "choice", "--include_path", str(tasks),
+               "--log_samples", "--output_path", str(tmp_path / "out")]  # fmt: skip
+    done = subprocess.run(command, cwd=tasks, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    (results,) = (tmp_path / "out").rglob("results_*.json")
+    said = json.loads(results.read_text())
+    assert said["config"]["model_dtype"].startswith("int4")
+    assert said["results"]["sums"]["exact_match,strict-match"] > 0
+    (log,) = (tmp_path / "out").rglob("samples_sums_*.jsonl")
+    from qualgate.intake.lm_eval import read_samples
+
+    read = read_samples(log, filter="strict-match")
+    assert (read.task, len(read.scores.rows)) == ("sums", 3)
+    assert all(row.case_hash for row in read.scores.rows)
+
+
+def test_a_task_that_samples_is_refused():
+    from qualgate.errors import UsageError
+    from qualgate.harness.generation import generation_settings
+
+    assert generation_settings({"until": "\n", "max_new_tokens": 7}) == (("\n",), 7)
+    for settings in ({"do_sample": True, "temperature": 0.7}, {"num_beams": 4}, {"max_gen_toks": 0}):
+        with pytest.raises(UsageError):
+            generation_settings(settings)

@@ -1,0 +1,159 @@
+"""`evalsets: [{lm_eval: TASK}]`: lm-eval asks and scores, our engine answers, and every sample lands in the store."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from qualgate.config import load_gate_file
+from qualgate.errors import UsageError
+from qualgate.records import LmEvalTask
+
+GATE = """\
+version: 1
+baseline: {{model: reference, dtype: float32}}
+variants:
+  same: {{quantize: {{method: int8, group_size: 32}}}}
+  int2: {{quantize: {{method: int2, group_size: 64}}}}
+evalsets:
+  - {{lm_eval: sums, include_path: {tasks}, filter: strict-match}}
+  - {{lm_eval: line, include_path: {tasks}}}
+  - {{lm_eval: choice, include_path: {tasks}}}
+  - {{lm_eval: greedy, include_path: {tasks}}}
+  - {{lm_eval: text, include_path: {tasks}}}
+gate:
+  rules:
+    - {{metric: lm_eval.exact_match, per: evalset, max_drop: 0.15}}
+    - {{metric: lm_eval.acc, evalset: greedy, max_drop: 0.15}}
+    - {{metric: drift.kl_mean, evalset: text, max: 0.5, tier: advisory}}
+workers: {{count: 1, devices: cpu}}
+"""
+
+
+def gate(folder: Path, tasks: Path):
+    path = folder / "gate.yaml"
+    path.write_text(GATE.format(tasks=tasks))
+    return load_gate_file(path)
+
+
+@pytest.fixture(scope="module")
+def ran(folder, tmp_path_factory):
+    """(outcome, evidence) of a run over lm-eval's tasks."""
+    pytest.importorskip("lm_eval")
+    from qualgate.run import run
+    from qualgate.store import runs
+    from qualgate.store.database import open_store
+
+    loaded = gate(tmp_path_factory.mktemp("run"), folder)
+    outcome = run(loaded)
+    with open_store(loaded.store_url) as store:
+        return outcome, runs.evidence(store, outcome.run_id)
+
+
+def test_a_run_approves_eight_bits_and_blocks_two(ran):
+    outcome, _ = ran
+    assert outcome.failures == ()
+    assert {verdict.variant: verdict.word for verdict in outcome.verdicts} == {"same": "approve", "int2": "block"}
+
+
+def test_every_sample_is_stored_with_the_scores_lm_eval_gives_it(ran, theirs):
+    """The baseline's float32 weights in our engine and in lm-eval's own model class: the same values everywhere."""
+    _, evidence = ran
+    ours = {(unit.key.evalset, unit.key.case_id): unit.values for unit in evidence.baseline.units}
+    compared = 0
+    for task, rows in theirs["samples"].items():
+        for row in rows:
+            values = ours[task, str(row["doc_id"])]
+            for metric in row["metrics"]:
+                other = f"lm_eval.{metric},{row['filter']}"  # not gated, or of the filter that is not
+                if isinstance(row[metric], int | float):
+                    found = values[other if other in values else f"lm_eval.{metric}"]
+                    assert found == pytest.approx(row[metric], abs=1e-4)
+                    compared += 1
+    assert len(ours) == 5 * 24
+    assert compared == 24 * (2 + 1 + 3 + 2), "sums by two filters, line, choice by three metrics, greedy by two"
+    bits = [ours["text", str(row["doc_id"])]["lm_eval.bits_per_byte,none"] for row in theirs["samples"]["text"]]
+    whole = [row["bits_per_byte"] for row in theirs["samples"]["text"]]
+    assert bits == pytest.approx([-nats / bytes_ / 0.6931471805599453 for nats, bytes_ in whole], rel=1e-5)
+
+
+def test_likelihoods_drift_at_every_token_that_was_read(ran):
+    _, evidence = ran
+    by_arm = {arm.name: arm for arm in evidence.variants}
+    means = {}
+    for name, arm in by_arm.items():
+        text = [unit for unit in arm.units if unit.key.evalset == "text"]
+        assert all(len(unit.kl) == unit.tokens > 40 for unit in text)
+        assert max(len(unit.kl) for unit in text) > 1024, "longer than the context, so read in windows"
+        means[name] = sum(map(sum, (unit.kl for unit in text))) / sum(len(unit.kl) for unit in text)
+    assert 0 < means["same"] < 0.05 < means["int2"]
+
+
+def test_the_same_gate_file_is_the_same_plan_and_another_filter_another(folder, tmp_path):
+    pytest.importorskip("lm_eval")
+    from qualgate.harness import tasks
+
+    def content(**changed: object) -> str:
+        ref = LmEvalTask(**{"task": "sums", "include_path": str(folder), "filter": "strict-match", **changed})
+        tasks._loaded.cache_clear()
+        return tasks.load(ref).content
+
+    assert content() == content()
+    assert len({content(), content(filter="flexible-extract"), content(limit=3)}) == 3
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ({"task": "nothing"}, "no task 'nothing'"),
+        ({"task": "sums"}, "strict-match, flexible-extract"),
+        ({"task": "sums", "filter": "lost"}, "no filter 'lost'"),
+        ({"task": "line", "metric": "bleu"}, "no metric 'bleu'"),
+        ({"task": "text", "metric": "bits_per_byte"}, "worse"),
+        ({"task": "broken"}, "cannot be loaded"),
+        ({"task": "sampled"}, "samples"),
+    ],
+    ids=str,
+)
+def test_a_task_that_cannot_be_asked_or_judged_is_refused(folder, tmp_path, entry, said):
+    pytest.importorskip("lm_eval")
+    from qualgate.harness import tasks
+
+    for path in folder.iterdir():
+        (tmp_path / path.name).write_text(path.read_text())
+    line = (folder / "line.yaml").read_text()
+    changes = {"broken": ("rows.jsonl", "nowhere.jsonl"), "sampled": ("do_sample: false", "do_sample: true")}
+    for name, change in changes.items():
+        (tmp_path / f"{name}.yaml").write_text(line.replace("task: line", f"task: {name}").replace(*change))
+    with pytest.raises(UsageError, match=said):
+        tasks.load(LmEvalTask(include_path=str(tmp_path), **entry))
+
+
+def test_a_gate_files_entry_is_checked_key_by_key(tmp_path):
+    for entry, said in (
+        ("{lm_eval: sums, filtre: x}", "did you mean 'filter'"),
+        ("{lm_eval: 3}", "must be a text"),
+        ("{lm_eval: sums, limit: 0}", "from 1"),
+        ("{lm_eval: sums, num_fewshot: -1}", "from 0"),
+        ("{lm_eval: sums, include_path: ./nowhere}", "no folder"),
+        ("{lm_eval: ../sums}", "name of a task"),
+        ("{task: sums}", "an evalset is"),
+    ):
+        path = tmp_path / "gate.yaml"
+        path.write_text(GATE.format(tasks=tmp_path).replace(f"{{lm_eval: line, include_path: {tmp_path}}}", entry))
+        with pytest.raises(UsageError, match=rf"gate\.yaml:8: .*{said}"):
+            load_gate_file(path)
+
+
+def test_without_lm_eval_the_extra_is_named(folder):
+    code = (
+        "import sys; sys.modules['lm_eval'] = None\n"
+        "from qualgate.harness import tasks; from qualgate.records import LmEvalTask\n"
+        f"tasks.load(LmEvalTask(task='sums', include_path={str(folder)!r}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "pip install 'qualgate[harness]'" in done.stderr
+    assert done.stderr.strip().splitlines()[-1].startswith("qualgate.errors.UsageError")

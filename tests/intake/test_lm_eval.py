@@ -1,0 +1,140 @@
+"""Two sample logs of lm-eval's → one verdict."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from qualgate.cli import intake
+from qualgate.errors import QualgateError
+
+app = typer.Typer()
+app.add_typer(intake.intake_app, name="intake")
+
+
+def sample(doc: int, right: bool, filter: str = "none", **changed):
+    """One line as lm-eval 0.4.13 writes it."""
+    return {
+        "doc_id": doc,
+        "doc": {"question": f"q{doc}", "answer": "1"},
+        "target": "1",
+        "arguments": {"gen_args_0": {"arg_0": f"q{doc}", "arg_1": {"until": ["\n"], "do_sample": False}}},
+        "resps": [["1" if right else "2"]],
+        "filtered_resps": ["1" if right else "2"],
+        "filter": filter,
+        "metrics": ["exact_match"],
+        "doc_hash": f"d{doc}",
+        "prompt_hash": f"p{doc}",
+        "target_hash": "t",
+        "exact_match": float(right),
+    } | changed
+
+
+def log(folder: Path, name: str, right: int, n: int = 200, task: str = "sums", **changed) -> Path:
+    folder = folder / name
+    folder.mkdir()
+    path = folder / f"samples_{task}_2026-11-21T10-20-30.123456.jsonl"
+    path.write_text("".join(json.dumps(sample(i, i < right, **changed)) + "\n" for i in range(n)))
+    return path
+
+
+def judged(*arguments: object) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["intake", "lm-eval", *map(str, arguments)])
+    if isinstance(result.exception, QualgateError):
+        return int(result.exception.exit), str(result.exception)
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.output
+
+
+def test_two_logs_give_a_verdict_with_its_numbers(tmp_path):
+    base = log(tmp_path, "base", 180)
+    assert judged(base, log(tmp_path, "same", 180))[0] == 0
+    code, text = judged(base, log(tmp_path, "worse", 120), "--json")
+    report = json.loads(text)
+    assert code == report["verdicts"][0]["exit"] == 10
+    comparison = report["verdicts"][0]["comparisons"][0]
+    assert (comparison["metric"], comparison["n"], comparison["lost"]) == ("lm_eval.exact_match", 200, 60)
+    assert report["evalsets"][0]["name"] == "sums"
+    assert judged(base, log(tmp_path, "a bit worse", 177), "--max-drop", 0.001)[0] == 12
+
+
+def test_a_gate_files_rules_decide(tmp_path):
+    gate = tmp_path / "gate.yaml"
+    gate.write_text(
+        "version: 1\nbaseline: {model: ./m}\nvariants: {v: {model: ./v}}\nevalsets: [arithmetic]\n"
+        "gate: {review: always, rules: [{metric: lm_eval.exact_match, max_drop: 0.15}]}\n"
+    )
+    assert judged(log(tmp_path, "base", 180), log(tmp_path, "worse", 171), gate)[0] == 11
+
+
+@pytest.mark.parametrize(
+    ("changed", "code"),
+    [
+        ({"doc_hash": "another"}, 12),
+        ({"prompt_hash": "another"}, 12),
+        ({"target_hash": "another"}, 12),
+        ({"filter": "strict-match"}, 12),
+        ({"arguments": {"gen_args_0": {"arg_0": "q", "arg_1": {"until": [], "do_sample": True}}}}, 12),
+        ({"doc_hash": None}, 12),
+        ({"exact_match": float("nan")}, 13),
+        ({"exact_match": 3}, 13),
+        ({"exact_match": None}, 12),
+        ({"exact_match": [0, 1]}, 64),
+        ({"metrics": ["bypass"], "bypass": 999}, 64),
+        ({"metrics": 3}, 64),
+    ],
+    ids=str,
+)
+def test_what_is_not_the_same_question_or_no_score_never_approves(tmp_path, changed, code):
+    assert judged(log(tmp_path, "base", 180), log(tmp_path, "variant", 180, **changed))[0] == code
+
+
+def test_missing_doubled_cut_and_empty_logs_never_approve(tmp_path):
+    base, variant = log(tmp_path, "base", 180), log(tmp_path, "variant", 180)
+    lines = variant.read_text().splitlines(keepends=True)
+    for text, code in (
+        ("".join(lines[:-1]), 13),
+        ("".join([*lines, lines[0]]), 14),
+        ("".join(lines)[:-40], 64),
+        ("", 64),
+        ("{}\n", 64),
+    ):
+        variant.write_text(text)
+        assert judged(base, variant)[0] == code
+    assert judged(base, tmp_path / "nowhere.jsonl")[0] == 64
+    assert judged(base, log(tmp_path, "other", 180, task="other"))[0] == 64
+    nothing = [log(tmp_path, name, 0) for name in ("all wrong", "all wrong too")]
+    assert judged(*nothing)[0] == 12, "an endpoint that answered nothing but errors"
+
+
+def test_several_filters_must_be_chosen_among_and_one_document_is_counted_once(tmp_path):
+    paths = []
+    for name, strict in (("base", 150), ("variant", 100)):
+        path = log(tmp_path, name, 180, filter="flexible-extract")
+        with path.open("a") as file:
+            file.writelines(json.dumps(sample(i, i < strict, "strict-match")) + "\n" for i in range(200))
+        paths.append(path)
+    assert judged(*paths)[0] == 64
+    assert judged(*paths, "--filter", "lost-match")[0] == 64
+    assert judged(*paths, "--filter", "flexible-extract")[0] == 0
+    code, text = judged(*paths, "--filter", "strict-match", "--json")
+    assert (code, json.loads(text)["verdicts"][0]["comparisons"][0]["n"]) == (10, 200)
+
+
+def test_documents_that_stand_in_a_set_many_times_prove_no_more_than_once(tmp_path):
+    """200 copies of 4 documents: as many pairs, but 4 independent ones."""
+    paths = [log(tmp_path, name, 0) for name in ("base", "variant")]
+    for path in paths:
+        path.write_text("".join(json.dumps(sample(i % 4, True) | {"doc_id": i}) + "\n" for i in range(200)))
+    assert judged(*paths)[0] == 12
+
+
+def test_a_metric_of_the_tasks_own_is_judged_when_it_is_named(tmp_path):
+    own = {"metrics": ["prompt_level_strict_acc"], "prompt_level_strict_acc": True}
+    paths = [log(tmp_path, name, 0, **own) for name in ("base", "variant")]
+    assert judged(*paths)[0] == 64
+    assert judged(*paths, "--metric", "prompt_level_strict_acc")[0] == 0
