@@ -56,10 +56,12 @@ int tiles_agree(const tiles_t *one, const tiles_t *other) {
 #include <immintrin.h>
 #define TILES tiles_amx
 #define ENTRY __attribute__((target("amx-tile,amx-bf16,amx-int8")))
-#define CONFIGURE(shapes) _tile_loadconfig(shapes)
+/* gcc's intrinsics do not say what memory the loads read. */
+#define READS(from) __asm__ volatile("" ::"r"(from) : "memory")
+#define CONFIGURE(shapes) READS(shapes); _tile_loadconfig(shapes)
 #define RELEASE() _tile_release()
 #define ZERO(t) _tile_zero(t)
-#define LOAD(t, from, stride) _tile_loadd(t, from, stride)
+#define LOAD(t, from, stride) READS(from); _tile_loadd(t, from, stride)
 #define STORE(t, to, stride) _tile_stored(t, to, stride)
 #define BF16(sum, left, right) _tile_dpbf16ps(sum, left, right)
 #define INT8(sum, left, right) _tile_dpbssd(sum, left, right)

@@ -168,52 +168,6 @@ BODY(tile_bf16, INLINE_BF16,
              _mm512_dpbf16_ps(partial[r * 4 + v], (__m512bh)value[v].pair, (__m512bh)both);
      } x += 4 * rows;)
 
-/* The same product in the order of tiles.h: a chain for even and one for odd input features, folded every 32. For few
- * rows, whose codes stream by; x float32 [k][row]. Two passes over the strips where the chains fill the registers. */
-INLINE void tile_amx(const weight_t *w, int64_t block, int64_t first, int64_t last, const uint8_t *codes,
-                     const uint8_t *x, const float *sums, float *acc, const int how, const int bits, const int rows,
-                     __m512i table) {
-    const int pairs = unit_of(bits).pairs, vectors = unit_of(bits).vectors, strips = rows > 2 ? 2 : 4;
-    const int units = (int)(w->segment / (2 * pairs)), stride = 4 * 64 * vectors;
-    for (int64_t s = first; s < last; s++, codes += units * stride, x += 4 * w->segment * rows) {
-        const int64_t at = (block * (w->segments / w->per_group) + s / w->per_group) * BLOCK;
-        for (int from = 0; from < 4; from += strips) {
-            __m512 partial[FEW * 4], even[8], odd[8];
-            __m512i zero[4];
-            _Pragma("GCC unroll 8") for (int i = 0; i < rows * strips; i++)
-                partial[i / strips * 4 + i % strips] = even[i] = odd[i] = _mm512_setzero_ps();
-            _Pragma("GCC unroll 4") for (int v = 0; v < strips; v++) zero[v] =
-                how == LESS_ZERO || how == COUNTED ? zero_lanes(w, how, at + (from + v) * STRIP)
-                                                   : _mm512_setzero_si512();
-            const float *one = (const float *)x;
-            for (int u = 0; u < units; u++) {
-                const uint8_t *here = codes + u * stride + 64 * vectors * from;
-                _Pragma("GCC unroll 4") for (int i = 0; i < strips * vectors; i++)
-                    _mm_prefetch((const char *)here + AHEAD + 64 * i, _MM_HINT_T0);
-                _Pragma("GCC unroll 8") for (int p = 0; p < pairs; p++, one += 2 * rows) {
-                    values_t value[4];
-                    _Pragma("GCC unroll 4") for (int v = 0; v < strips; v++) value[v] =
-                        values(here + 64 * vectors * v, how, bits, p, table, zero[v]);
-                    _Pragma("GCC unroll 8") for (int i = 0; i < rows * strips; i++) {
-                        const int r = i / strips, v = i % strips;
-                        even[i] = _mm512_fmadd_ps(value[v].even, _mm512_set1_ps(one[r]), even[i]);
-                        odd[i] = _mm512_fmadd_ps(value[v].odd, _mm512_set1_ps(one[rows + r]), odd[i]);
-                    }
-                }
-                if ((u + 1) * pairs % STEP && u + 1 < units) continue;
-                _Pragma("GCC unroll 8") for (int i = 0; i < rows * strips; i++) {
-                    __m512 *sum = partial + i / strips * 4 + i % strips;
-                    *sum = _mm512_add_ps(*sum, _mm512_add_ps(even[i], odd[i]));
-                    even[i] = odd[i] = _mm512_setzero_ps();
-                }
-            }
-            _Pragma("GCC unroll 4") for (int v = 0; v < strips; v++)
-                end_segment(w, at + (from + v) * STRIP, from + v, rows, partial + v, sums, acc);
-        }
-        sums += w->offsets ? rows : 0;
-    }
-}
-
 INLINE void fill_panel(const weight_t *w, const uint8_t *codes, int64_t at, __m512i *panel, const int how,
                        const int bits, __m512i table) {
     /* One segment of one block as pairs of bfloat16: [pair][strip] of 64 bytes. */
@@ -243,8 +197,8 @@ INLINE __m512i table_of(const weight_t *w, const int how) {
     return _mm512_loadu_si512(table);
 }
 
-/* A format's whole way: few rows straight from the packed codes, more rows through a panel a segment. */
-#define BLOCK_OF(NAME, TARGET, TILE_OF, X_BYTES)                                                                      \
+/* A format's whole way: up to FEW rows straight from the packed codes, more rows through a panel a segment. */
+#define BLOCK_OF(NAME, TARGET, TILE_OF, X_BYTES, FEW)                                                                 \
     static inline __attribute__((always_inline, target(TARGET))) void NAME##_how(                                     \
         const weight_t *w, int64_t block, const rows_t *rows, int64_t first, int64_t last, float *acc, void *panel,   \
         const int how, const int bits) {                                                                              \
@@ -252,7 +206,8 @@ INLINE __m512i table_of(const weight_t *w, const int how) {
         const int64_t padded = w->segments * w->segment, step = segment_bytes(w);                                     \
         const uint8_t *codes = w->codes + block * w->segments * step;                                                 \
         const uint8_t *x = rows->x;                                                                                   \
-        if ((bits == 2 || bits == 4 || bits == 8) && streams(w, rows->count)) {                                       \
+        const int direct = bits == 2 || bits == 4 || bits == 8; /* others: more code than the panel costs them */     \
+        if (direct && rows->count <= FEW) {                                                                           \
             switch (tile_rows(rows->count, TILE)) {                                                                   \
             case 1: TILE_OF(w, block, 0, w->segments, codes, x, rows->sums, acc, how, bits, 1, table); return;        \
             case 2: TILE_OF(w, block, 0, w->segments, codes, x, rows->sums, acc, how, bits, 2, table); return;        \
@@ -316,7 +271,7 @@ __attribute__((noinline, target(ISA))) static void block_amx_panel(const weight_
     for (int v = 0; v < 4; v++) end_segment(w, at + v * STRIP, v, count, partial + v, sums, acc);
 }
 
-BLOCK_OF(block_avx512, ISA, tile_f32, 4)
-BLOCK_OF(block_avx512_bf16, ISA ",avx512bf16", tile_bf16, 2)
-BLOCK_OF(block_amx, ISA, tile_amx, 2)
+BLOCK_OF(block_avx512, ISA, tile_f32, 4, 4)
+BLOCK_OF(block_avx512_bf16, ISA ",avx512bf16", tile_bf16, 2, 4)
+BLOCK_OF(block_amx, ISA, tile_f32, 2, 0) /* one row takes the tiles that many rows take */
 #endif

@@ -84,7 +84,7 @@ static float float_of(uint16_t half) {
 static uint16_t bf16_of(float value) { /* to nearest, ties to even */
     uint32_t word;
     memcpy(&word, &value, 4);
-    if ((word & 0x7FFFFFFF) > 0x7F800000) return 0x7FC0; /* one NaN: instructions differ in the sign of theirs */
+    if ((word & 0x7FFFFFFF) > 0x7F800000) return 0x7FC0; /* NaN, which instructions sign differently */
     return (uint16_t)((word + 0x7FFF + (word >> 16 & 1)) >> 16);
 }
 
@@ -111,7 +111,7 @@ static void pack_tile(void *context, int64_t tile, int worker) {
                 if (rows->layout == FLOATS) wide[k * count + r] = value;
                 else if (rows->layout == PAIRS) narrow[(k / 2 * count + r) * 2 + k % 2] = half;
                 else narrow[in_tile(k / 2, w->segment / 2, count, r) * 2 + k % 2] = half;
-                sum += value;
+                if (w->offsets) sum += value;
             }
             if (w->offsets) call->sums[first * w->segments + s * count + r] = sum;
         }
@@ -126,7 +126,7 @@ static void multiply(void *context, int64_t task, int worker) {
     float *acc = (float *)(call->scratch + worker * call->scratch_bytes);
     const int tile = call->rows.tile;
     const tiles_t *tiles = call->rows.tiles;
-    const unsigned before = set_floats(call->path >= PATH_AMX);
+    const unsigned before = plain_floats();
     memset(acc, 0, sizeof(float) * BLOCK * (size_t)padded_rows(last - first, tile));
     if (tiles) tiles->begin(tile, w->segment / 2);
     block_of(call->path)(w, block, &call->rows, first / tile, first / tile + tiles_of(last - first, tile), acc,
@@ -163,10 +163,7 @@ EXPORT int qualgate_matmul(const weight_t *w, const void *x, int type, int64_t c
     if (count * w->rows <= ALONE / w->columns) threads = 1;
 
     if (path > PATH_AVX512 && type == X_F32) path = PATH_AVX512;
-    const int layout = path < PATH_AVX512_BF16                 ? FLOATS
-                       : path == PATH_AVX512_BF16              ? PAIRS
-                       : streams(w, count)                     ? FLOATS
-                                                               : AMX;
+    const int layout = path < PATH_AVX512_BF16 ? FLOATS : path == PATH_AVX512_BF16 ? PAIRS : AMX;
     const int tile = layout != AMX ? TILE : count < AMX_ROWS ? (int)count : AMX_ROWS;
     const int64_t chunks = (count + CHUNK - 1) / CHUNK, rows = padded_rows(count, tile);
     const size_t each = layout == FLOATS ? 4 : 2;

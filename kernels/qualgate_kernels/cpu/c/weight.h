@@ -24,7 +24,6 @@
 #define SEGMENT_MAX 128
 #define ALONE (1 << 18) /* multiply-adds below which waking a thread costs more than it brings */
 #define TILE 6 /* rows that share a pass over a panel; 6 x 4 accumulators fill the AVX-512 registers */
-#define FEW 4  /* rows up to which codes of 2, 4 and 8 bits are multiplied as they stream by, without a panel */
 
 enum { CODE_INT, CODE_E2M1, CODE_E4M3, CODE_E5M2 };
 enum { SCALE_F32, SCALE_BF16, SCALE_F16, SCALE_E8M0 };
@@ -101,9 +100,4 @@ static inline int64_t tiles_of(int64_t rows, int tile) { return (rows + tile - 1
 static inline int64_t padded_rows(int64_t rows, int tile) {
     int64_t whole = (tiles_of(rows, tile) - 1) * tile;
     return whole + tile_rows(rows - whole, tile);
-}
-
-/* Whether codes are multiplied as they stream by. Others have more code to a weight than a panel costs them. */
-static inline int streams(const weight_t *w, int64_t count) {
-    return count <= FEW && (w->bits == 2 || w->bits == 4 || w->bits == 8);
 }
