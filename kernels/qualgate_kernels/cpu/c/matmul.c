@@ -88,13 +88,12 @@ static uint16_t bf16_of(float value) { /* to nearest, ties to even */
     return (uint16_t)((word + 0x7FFF + (word >> 16 & 1)) >> 16);
 }
 
-static void pack_tile(void *context, int64_t tile, int worker) {
-    const call_t *call = context;
+/* layout and type: constants when inlined, so that each pair of them has a loop without questions. */
+static inline __attribute__((always_inline)) void pack_as(const call_t *call, int64_t tile, const int layout,
+                                                          const int type) {
     const weight_t *w = call->w;
-    const rows_t *rows = &call->rows;
-    const int64_t first = tile * rows->tile;
-    const int count = tile_rows(call->count - first, rows->tile);
-    (void)worker;
+    const int64_t first = tile * call->rows.tile;
+    const int count = tile_rows(call->count - first, call->rows.tile);
     for (int r = 0; r < count; r++) {
         const int there = first + r < call->count;
         const float *floats = (const float *)call->x + (first + r) * w->columns;
@@ -106,16 +105,31 @@ static void pack_tile(void *context, int64_t tile, int worker) {
             for (int64_t k = 0; k < w->segment; k++) {
                 const int64_t from = w->gather ? w->gather[s * w->segment + k] : s * w->segment + k;
                 const int taken = there && from >= 0;
-                const uint16_t half = taken && call->type == X_BF16 ? halves[from] : 0;
-                const float value = taken && call->type == X_F32 ? floats[from] : float_of(half);
-                if (rows->layout == FLOATS) wide[k * count + r] = value;
-                else if (rows->layout == PAIRS) narrow[(k / 2 * count + r) * 2 + k % 2] = half;
-                else narrow[in_tile(k / 2, w->segment / 2, count, r) * 2 + k % 2] = half;
-                if (w->offsets) sum += value;
+                if (layout == PAIRS) narrow[(k / 2 * count + r) * 2 + k % 2] = taken ? halves[from] : 0;
+                else if (layout == AMX)
+                    narrow[in_tile(k / 2, w->segment / 2, count, r) * 2 + k % 2] = taken ? halves[from] : 0;
+                else if (type == X_BF16) wide[k * count + r] = taken ? float_of(halves[from]) : 0;
+                else wide[k * count + r] = taken ? floats[from] : 0;
             }
-            if (w->offsets) call->sums[first * w->segments + s * count + r] = sum;
+            if (!w->offsets) continue;
+            for (int64_t k = 0; k < w->segment; k++) {
+                const int64_t from = w->gather ? w->gather[s * w->segment + k] : s * w->segment + k;
+                if (there && from >= 0) sum += type == X_BF16 ? float_of(halves[from]) : floats[from];
+            }
+            call->sums[first * w->segments + s * count + r] = sum;
         }
     }
+}
+
+static void pack_tile(void *context, int64_t tile, int worker) {
+    const call_t *call = context;
+    const unsigned before = plain_floats();
+    (void)worker;
+    if (call->rows.layout == PAIRS) pack_as(call, tile, PAIRS, X_BF16);
+    else if (call->rows.layout == AMX) pack_as(call, tile, AMX, X_BF16);
+    else if (call->type == X_BF16) pack_as(call, tile, FLOATS, X_BF16);
+    else pack_as(call, tile, FLOATS, X_F32);
+    restore_floats(before);
 }
 
 static void multiply(void *context, int64_t task, int worker) {
@@ -139,12 +153,6 @@ static void multiply(void *context, int64_t task, int worker) {
         else
             for (int64_t i = 0; i < width; i++) ((uint16_t *)call->out)[m * w->rows + n + i] = bf16_of(y[i]);
     }
-    restore_floats(before);
-}
-
-static void pack_plainly(void *context, int64_t tile, int worker) {
-    const unsigned before = plain_floats();
-    pack_tile(context, tile, worker);
     restore_floats(before);
 }
 
@@ -177,7 +185,7 @@ EXPORT int qualgate_matmul(const weight_t *w, const void *x, int type, int64_t c
                    .chunks = chunks, .type = type, .path = path, .scratch = memory + packed + sums,
                    .scratch_bytes = scratch, .acc_bytes = acc,
                    .rows = {memory, (float *)(memory + packed), count, tile, layout, tiles}};
-    share(count < 64 ? 1 : threads, tiles_of(count, tile), pack_plainly, &call);
+    share(count < 64 ? 1 : threads, tiles_of(count, tile), pack_tile, &call);
     share(threads, (w->rows + BLOCK - 1) / BLOCK * chunks, multiply, &call);
     free(memory);
     return DONE;
