@@ -5,7 +5,26 @@ from __future__ import annotations
 import torch
 
 GROUP = 128  # in_features that share a scale with "fp8 g128"
-HALF = {"int8": 127.5, "fp8": 448.0}  # half the range of the code, as compressed-tensors counts it
+
+
+def half_range(bits: int) -> float:
+    """Half the range of integers, as compressed-tensors counts it: what absmax is divided by for their scale."""
+    return (2**bits - 1) / 2
+
+
+HALF = {"int8": half_range(8), "fp8": 448.0}  # the fp8 code's largest number
+
+
+def divisor(scale: torch.Tensor) -> torch.Tensor:
+    """1 for a scale of 0, whose numbers become 0 all the same."""
+    return torch.where(scale == 0, 1.0, scale)
+
+
+def integers(x: torch.Tensor, scale: torch.Tensor, bits: int, zero_point: torch.Tensor | int = 0) -> torch.Tensor:
+    """The codes nearest to x / scale, halves to the even one, the ends saturating, less their zero point; float32."""
+    lowest = -(2 ** (bits - 1))
+    steps = x / divisor(scale)
+    return steps.add_(zero_point).round_().clamp_(lowest, -lowest - 1).sub_(zero_point)
 
 
 def round_tokens_torch(x: torch.Tensor, to: str) -> tuple[torch.Tensor, torch.Tensor]:
@@ -20,11 +39,10 @@ def round_tokens_torch(x: torch.Tensor, to: str) -> tuple[torch.Tensor, torch.Te
     if grouped:
         x = torch.nn.functional.pad(x, (0, -columns % GROUP)).view(-1, GROUP)
     scales = x.abs().amax(-1, keepdim=True) / HALF[to]
-    steps = x / torch.where(scales == 0, torch.ones_like(scales), scales)
     if to == "int8":
-        codes = steps.round().clamp(-128, 127).to(torch.int8)
+        codes = integers(x, scales, bits=8).to(torch.int8)
     else:
-        codes = steps.clamp(-448, 448).to(torch.float8_e4m3fn)
+        codes = (x / divisor(scales)).clamp(-HALF[to], HALF[to]).to(torch.float8_e4m3fn)
     return codes.view(rows, -1)[:, :columns], scales.view(rows, -1)
 
 

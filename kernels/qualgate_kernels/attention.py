@@ -5,7 +5,7 @@ what decoding will find. Rows meet the cache in tiles of TILE positions, in orde
 (highest logit, sum of weights, weighted values), and partial results are combined in ascending order. None of this
 depends on the number of rows, so a prefill or verify row equals the decode row to the bit.
 
-`attend_torch` is the specification, attention_gpu.py the kernel for GPUs; `fastest.attend` chooses.
+`attend_torch` is the specification, attention_gpu.py the kernel for GPUs; `dispatch.attend` chooses.
 """
 
 from __future__ import annotations

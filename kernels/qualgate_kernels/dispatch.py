@@ -1,4 +1,6 @@
-"""Which kernel multiplies a packed weight: the fused one of its device, or the torch twin with the reason."""
+"""Which kernel serves: the fused one of a device, or the torch twin with the reason. Chosen by the device, by what is
+installed and by the format, never by the rows.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,13 @@ from typing import Any
 
 import torch
 
-from qualgate_kernels import cpu, linear
+from qualgate_kernels import attention, cpu, drift_cpu, linear
+from qualgate_kernels import drift as twin
+from qualgate_kernels.attention import QuantizedCache, attend_torch
+from qualgate_kernels.availability import unavailable
 from qualgate_kernels.cpu import int8
+from qualgate_kernels.drift import Drift, Head, drift_torch
+from qualgate_kernels.gumbel import Noise
 from qualgate_kernels.packed import PackedWeight
 
 
@@ -34,6 +41,47 @@ def fuse(packed: PackedWeight, activations: str = "") -> Fused | str:
     "fp8 g128". A kernel that does not gets inputs that were rounded before.
     """
     return _on_gpu(packed, activations) if packed.codes.device.type == "cuda" else _on_cpu(packed, activations)
+
+
+def drift(
+    p: Head, q: Head, *, labels: torch.Tensor | None = None, noise: Noise | None = None, threads: int | None = None
+) -> Drift:
+    """labels: int64 [rows] or None; threads: of the CPU, torch.get_num_threads() by default. See drift.py."""
+    twin.check(p, q, labels, noise)
+    device = p.hidden.device
+    if device.type == "cpu" and isinstance(library := drift_cpu.load(), drift_cpu.Library):
+        return Drift(**library.drift(p, q, labels, noise, threads or torch.get_num_threads()))
+    if drift_path(device) == "triton":
+        from qualgate_kernels.drift_gpu import drift_triton
+
+        return drift_triton(p, q, labels, noise)
+    return drift_torch(p, q, labels=labels, noise=noise)
+
+
+def attend(
+    query: torch.Tensor, cache: QuantizedCache, start: torch.Tensor, *, scale: float | None = None
+) -> torch.Tensor:
+    """See attention.attend_torch."""
+    if attend_path(cache) == "triton":
+        from qualgate_kernels.attention_gpu import attend_triton
+
+        return attend_triton(query, cache, start, attention.check(query, cache, start, scale))
+    return attend_torch(query, cache, start, scale=scale)
+
+
+def drift_path(device: torch.device) -> str:
+    """triton, c, or "torch twin: why"."""
+    if device.type == "cpu":
+        library = drift_cpu.load()
+        return f"torch twin: {library}" if isinstance(library, str) else "c"
+    return _triton(device)
+
+
+def attend_path(cache: QuantizedCache) -> str:
+    """triton, or "torch twin: why"."""
+    if cache.head_dim & (cache.head_dim - 1):
+        return "torch twin: head_dim is not a power of two"
+    return _triton(cache.keys.device, "fp8" if cache.format == "fp8" else "")
 
 
 def _on_cpu(packed: PackedWeight, activations: str) -> Fused | str:
@@ -70,6 +118,11 @@ def _on_gpu(packed: PackedWeight, activations: str) -> Fused | str:
         tensors=_tensors(weight),
         rounds=bool(weight.activations),
     )
+
+
+def _triton(device: torch.device, code: str = "") -> str:
+    because = unavailable(device, code) if device.type == "cuda" else f"no kernel for {device.type}"
+    return f"torch twin: {because}" if because else "triton"
 
 
 def _hollow(packed: PackedWeight) -> PackedWeight:

@@ -8,7 +8,7 @@ With running sums of e = exp(l - best), and d = (lp - best_p) - (lq - best_q):
     entropy = log sum(e) - sum(e (l - best)) / sum(e)
 
 `drift_torch` is the specification. The C kernel (cpu/drift.c) and the Triton kernel (drift_gpu.py) have the same logits
-up to float32 rounding, and sum in float32 within a tile, in float64 across tiles; `fastest.drift` chooses.
+up to float32 rounding, and sum in float32 within a tile, in float64 across tiles; `dispatch.drift` chooses.
 """
 
 from __future__ import annotations

@@ -86,8 +86,8 @@ def on_cpu(vocabulary: int, width: int, dtype: str, rows: int, rounds: int) -> d
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
+    from qualgate_kernels.dispatch import drift, drift_path
     from qualgate_kernels.drift import Head
-    from qualgate_kernels.fastest import drift, drift_path
 
     torch.set_num_threads(THREADS)
     torch.manual_seed(0)
@@ -133,8 +133,8 @@ def on_cpu(vocabulary: int, width: int, dtype: str, rows: int, rounds: int) -> d
 def on_gpu(rows: int, width: int, vocabulary: int, rounds: int) -> dict[str, Any]:
     import torch
 
+    from qualgate_kernels.dispatch import drift
     from qualgate_kernels.drift import Head
-    from qualgate_kernels.fastest import drift
 
     def normal(*shape: int) -> torch.Tensor:
         return torch.randn(*shape, device="cuda", dtype=torch.bfloat16)

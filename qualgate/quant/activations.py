@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from qualgate.quant.floating import E2M1_MAX, FP8, MAX_EXPONENT, e2m1_numbers
+from qualgate_kernels.activations import divisor, half_range, integers
 from qualgate_kernels.packed import MXFP4_BLOCK, NVFP4_BLOCK
 
 ScaleRule = Literal["float", "e4m3", "e8m0 rounded", "e8m0 ceiling"]
@@ -79,7 +80,7 @@ def round_inputs(x: torch.Tensor, rounding: Rounding) -> torch.Tensor:
         low, high = groups.amin(-1, keepdim=True).clamp_(max=0), groups.amax(-1, keepdim=True).clamp_(min=0)
         scale = ((high - low) / (2**rounding.bits - 1)).clamp_(min=rounding.least)
         lowest = -(2 ** (rounding.bits - 1))
-        zero_point = (lowest - low / _divisor(scale)).round_().clamp_(lowest, -lowest - 1)
+        zero_point = (lowest - low / divisor(scale)).round_().clamp_(lowest, -lowest - 1)
     return _nearest(groups, scale, zero_point, rounding).flatten(-2)[..., :width].to(x.dtype)
 
 
@@ -104,23 +105,15 @@ def _scale(absmax: torch.Tensor, rounding: Rounding) -> torch.Tensor:
 def _end(rounding: Rounding) -> float:
     """The largest number of the format; of integers half their range."""
     if rounding.code == "int":
-        return (2**rounding.bits - 1) / 2
+        return half_range(rounding.bits)
     return E2M1_MAX if rounding.code == "e2m1" else torch.finfo(FP8[rounding.code]).max
 
 
 def _nearest(x: torch.Tensor, scale: torch.Tensor, zero_point: torch.Tensor | int, rounding: Rounding) -> torch.Tensor:
-    steps = x / _divisor(scale)
     if rounding.code == "int":
-        lowest = -(2 ** (rounding.bits - 1))
-        numbers = steps.add_(zero_point).round_().clamp_(lowest, -lowest - 1).sub_(zero_point)
-    elif rounding.code == "e2m1":
-        numbers = e2m1_numbers(steps)
-    else:
-        largest = _end(rounding)
-        numbers = steps.clamp_(-largest, largest).to(FP8[rounding.code]).float()
-    return numbers * scale
-
-
-def _divisor(scale: torch.Tensor) -> torch.Tensor:
-    """1 for a scale of 0, whose numbers become 0 all the same."""
-    return torch.where(scale == 0, 1.0, scale)
+        return integers(x, scale, rounding.bits, zero_point) * scale
+    steps = x / divisor(scale)
+    if rounding.code == "e2m1":
+        return e2m1_numbers(steps) * scale
+    largest = _end(rounding)
+    return steps.clamp_(-largest, largest).to(FP8[rounding.code]).float() * scale

@@ -8,7 +8,7 @@
 
 int qualgate_paths(void);
 int qualgate_matmul(const weight_t *, const void *, int, int64_t, void *, int, int);
-int qualgate_has_vnni(void);
+int qualgate_int8_paths(void);
 int qualgate_matmul_int8(const int8_t *, int64_t, const int32_t *, const float *, int64_t, int64_t, int64_t,
                          const int8_t *, const float *, int64_t, float *, int, int);
 uint64_t qualgate_read(const void *, int64_t, int);
@@ -90,7 +90,7 @@ static void one_weight(void) {
         char *expected = malloc(size), *out = malloc(size);
         if (qualgate_matmul(&w, x, type, count, expected, 1, PATH_SCALAR)) fail("scalar path: refused");
         for (int path = PATH_BEST; path < PATHS; path++) {
-            if (path && !(qualgate_paths() >> path & 1)) continue;
+            if (path && !(qualgate_paths() >> (path == PATH_AMX_EMULATED ? PATH_AVX512 : path) & 1)) continue;
             if (qualgate_matmul(&w, x, type, count, out, 1 + (int)below(3), path)) fail("a path: refused");
             double largest = 1e-30, apart = 0;
             for (int64_t i = 0; i < count * w.rows; i++) {
@@ -120,12 +120,30 @@ static void one_int8(void) {
     int32_t *sums = calloc((size_t)(blocks * BLOCK), 4);
     float *scales = floats(blocks * BLOCK), *x_scales = floats(count);
     float *plain = malloc(4 * (size_t)(count * rows)), *fast = malloc(4 * (size_t)(count * rows));
-    for (int vnni = 0; vnni <= qualgate_has_vnni(); vnni++)
+    for (int64_t n = 0; n < blocks * BLOCK; n++) /* 128 * a column's sum: [block][k / 4][64][4] */
+        for (int64_t k = 0; k < (columns + 3) / 4 * 4; k++)
+            sums[n] += 128 * codes[((n / BLOCK * ((columns + 3) / 4) + k / 4) * BLOCK + n % BLOCK) * 4 + k % 4];
+    for (int path = INT8_PLAIN; path <= INT8_AMX_EMULATED; path++) {
+        if (path == INT8_AMX_EMULATED ? !tiles_by(1) : !(qualgate_int8_paths() >> path & 1)) continue;
         if (qualgate_matmul_int8(codes, size, sums, scales, blocks * BLOCK * 4, rows, columns, x, x_scales, count,
-                                 vnni ? fast : plain, 1 + (int)below(3), vnni))
+                                 path ? fast : plain, 1 + (int)below(3), path))
             fail("int8: refused");
-    if (qualgate_has_vnni() && memcmp(plain, fast, 4 * (size_t)(count * rows))) fail("int8: paths differ");
+        if (path && memcmp(plain, fast, 4 * (size_t)(count * rows))) fail("int8: paths differ");
+    }
     free(codes), free(x), free(sums), free(scales), free(x_scales), free(plain), free(fast);
+}
+
+static void other_floats(const void *a, const void *b, int64_t words, float *c) {
+    tiles_by(1)->floats(a, b, words, c);
+    c[BLOCK - 1] = nextafterf(c[BLOCK - 1], INFINITY);
+}
+
+static void the_check_at_load(void) {
+    if (!tiles_by(1)) return;
+    tiles_t other = *tiles_by(1);
+    if (!tiles_agree(tiles_by(1), &other)) fail("tiles: not equal to themselves");
+    other.floats = other_floats;
+    if (tiles_agree(tiles_by(1), &other)) fail("tiles: one bit of one number is overlooked");
 }
 
 int main(int argc, char **argv) {
@@ -136,6 +154,7 @@ int main(int argc, char **argv) {
         one_weight();
         one_int8();
     }
+    the_check_at_load();
     void *memory = bytes(256 * 9000, 256);
     printf("%d draws, read %llx\n", draws, (unsigned long long)qualgate_read(memory, 256 * 9000, 2));
     free(memory);

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from qualgate_kernels.attention import FORMATS, QuantizedCache, attend_torch, new_cache, write
-from qualgate_kernels.fastest import attend, attend_path
+from qualgate_kernels.dispatch import attend, attend_path
 
 EPS = {torch.float32: 2e-6, torch.float16: 2**-10, torch.bfloat16: 2**-7}  # a few roundings of numbers up to 3
 STEP = {"int8": 1 / 254, "fp8": 1 / 16, "int4": 1 / 14}  # largest error, of a position's largest number

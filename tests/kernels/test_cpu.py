@@ -13,12 +13,23 @@ import torch
 
 from qualgate_kernels import cpu
 from qualgate_kernels.cpu import int8
+from qualgate_kernels.cpu.library import Library, load
 from qualgate_kernels.dequantize import dequantize_torch
 from qualgate_kernels.packed import PackedWeight, pack_codes
 
 SOURCES = Path(cpu.__file__).parent / "c"
 ROWS = 512
 compiled = pytest.mark.skipif(not cpu.paths(), reason=cpu.available())
+PATHS = cpu.paths() + (("amx_emulated",) if "avx512" in cpu.paths() else ())
+INT8_PATHS = (*getattr(load(), "int8_paths", ()), *(("amx_emulated",) if "avx512" in cpu.paths() else ()))
+tiled = pytest.mark.skipif("amx_emulated" not in PATHS, reason="the emulation of AMX needs AVX-512 around it")
+
+
+def multiply(x: torch.Tensor, prepared: cpu.Prepared, path: str, threads: int = 2) -> torch.Tensor:
+    """`cpu.matmul`, which has no emulation."""
+    library = load()
+    assert isinstance(library, Library)
+    return library.matmul(x, prepared, threads, path)
 
 
 def weight(code: str, bits: int, rows: int, columns: int, group_size: int, **how) -> PackedWeight:
@@ -114,8 +125,8 @@ def test_every_path_is_as_near_as_the_length_of_its_sums_allows(packed, dtype):
     prepared = cpu.prepare(packed)
     steps = prepared.segment + 2 * prepared.segments + 4
     allowed = steps * 2**-24 * magnitude + (2**-8 * exact.abs() if dtype == torch.bfloat16 else 0)
-    for path in cpu.paths():
-        found = cpu.matmul(x, prepared, path=path)
+    for path in PATHS:
+        found = multiply(x, prepared, path)
         assert found.dtype == dtype
         assert bool(((found.double() - exact).abs() <= allowed).all()), path
 
@@ -125,21 +136,25 @@ def test_every_path_is_as_near_as_the_length_of_its_sums_allows(packed, dtype):
 @both_dtypes
 def test_a_rows_bits_do_not_depend_on_its_company_or_the_threads(packed, dtype):
     x, prepared = inputs(packed, dtype), cpu.prepare(packed)
-    for path in cpu.paths():
-        together = cpu.matmul(x, prepared, path=path, threads=1)
-        assert same(cpu.matmul(x, prepared, path=path, threads=2), together), path
+    for path in PATHS:
+        if path == "amx_emulated" and dtype == torch.float32:
+            continue  # avx512 once more
+        together = multiply(x, prepared, path, threads=1)
+        assert same(multiply(x, prepared, path), together), path
         for rows in range(1, 65):
             first = 7 * rows % (ROWS - rows)
-            alone = cpu.matmul(x[first : first + rows], prepared, path=path, threads=1 + rows % 2)
+            alone = multiply(x[first : first + rows], prepared, path, threads=1 + rows % 2)
             assert same(alone, together[first : first + rows]), (path, rows)
 
 
 @compiled
 def test_a_wide_layer_is_the_same_on_any_number_of_threads():
     packed = weight("int", 4, 1000, 512, 128)
-    x, prepared = inputs(packed, torch.float32, 200), cpu.prepare(packed)
-    expected = cpu.matmul(x, prepared, threads=1)
-    assert all(same(cpu.matmul(x, prepared, threads=threads), expected) for threads in (2, 3, 5, 64))
+    prepared = cpu.prepare(packed)
+    for path, dtype in ((cpu.path(), torch.float32), (PATHS[-1], torch.bfloat16)):
+        x = inputs(packed, dtype, 200)
+        expected = multiply(x, prepared, path, threads=1)
+        assert all(same(multiply(x, prepared, path, threads), expected) for threads in (2, 3, 5, 64))
 
 
 @compiled
@@ -226,7 +241,9 @@ def test_other_inputs_are_refused_with_what_was_expected(x, found):
 def test_a_path_or_thread_count_that_is_not_there_is_refused():
     x, prepared = torch.zeros(1, 64), cpu.prepare(weight("int", 4, 8, 64, 32))
     with pytest.raises(ValueError, match="scalar"):
-        cpu.matmul(x, prepared, path="amx")
+        cpu.matmul(x, prepared, path="sse9")
+    with pytest.raises(ValueError, match="scalar"):
+        cpu.matmul(x, prepared, path="amx_emulated")
     with pytest.raises(ValueError, match="threads"):
         cpu.matmul(x, prepared, threads=0)
 
@@ -249,16 +266,85 @@ def test_c_checks_every_size_itself(broken):
         cpu.matmul(torch.zeros(1, 96), replace(prepared, **broken))
 
 
+def as_intel_documents(x: torch.Tensor, weight: torch.Tensor, segment: int) -> torch.Tensor:
+    """x times the weight's transpose, float32 [M, N], in the order of Intel's TDPBF16PS. Sums are made in float64,
+    where those of these numbers are exact, and rounded to float32 one by one."""
+    x, weight = x.double()[:, None], weight.double()
+    y = torch.zeros(x.shape[0], weight.shape[0])
+    for first in range(0, x.shape[-1], segment):
+        partial = torch.zeros_like(y)
+        for step in range(first, min(first + segment, x.shape[-1]), 32):
+            chains = [torch.zeros_like(y), torch.zeros_like(y)]
+            for k in range(step, min(step + 32, first + segment, x.shape[-1])):
+                chains[k % 2] = (chains[k % 2].double() + x[:, :, k] * weight[:, k]).float()
+            partial = partial + (chains[0] + chains[1])
+        y = y + partial  # the scale is 1
+    return y
+
+
+@tiled
+@pytest.mark.parametrize(("bits", "columns", "group"), [(4, 256, 128), (8, 180, 60), (3, 192, 64), (2, 96, 48)])
+def test_amx_adds_up_in_the_order_that_intel_documents(bits, columns, group):
+    """Inputs that cancel: what is left is the roundings alone, so another order gives other numbers."""
+    packed = weight("int", bits, 70, columns, group)
+    ones = torch.full((70, columns), 2 ** (bits - 1) + 1, dtype=torch.uint8)
+    packed = replace(packed, codes=pack_codes(ones, bits), scales=torch.ones_like(packed.scales))
+    random = torch.Generator().manual_seed(bits)
+    half = torch.rand(40, columns // 2, generator=random) + 1
+    half *= 2 ** torch.randint(0, 20, (40, columns // 2), generator=random).float()
+    places = torch.randperm(columns, generator=random)
+    x = torch.cat((half, -half), 1)[:, places].bfloat16()
+    prepared = cpu.prepare(packed)
+    expected = as_intel_documents(x, torch.ones(70, columns), prepared.segment).bfloat16()
+    assert not torch.equal(multiply(x, prepared, "avx512"), expected)
+    for rows in (1, 2, 3, 4, 5, 16, 17, 40):
+        assert same(multiply(x[:rows], prepared, "amx_emulated"), expected[:rows]), rows
+
+
+@tiled
+@pytest.mark.parametrize("rows", [1, 4, 5, 33])
+def test_amx_takes_zero_for_what_is_below_the_normal_numbers(rows):
+    ones = replace(weight("int", 4, 64, 32, 32), codes=torch.full((64, 16), 0x99, dtype=torch.uint8))
+    prepared = cpu.prepare(replace(ones, scales=torch.full((64, 1), 2.0**100).bfloat16()))
+    x = torch.zeros(rows, 32, dtype=torch.bfloat16)
+    x[:, 0] = 2.0**-127  # coming in
+    assert bool((multiply(x, prepared, "amx_emulated") == 0).all())
+    x[:, 0], x[:, 2] = 1.5 * 2.0**-126, -(2.0**-126)  # going out
+    assert bool((multiply(x, prepared, "amx_emulated") == 0).all())
+    x[:, 2] = 2.0**-126
+    assert bool((multiply(x, prepared, "amx_emulated") == 2.5 * 2.0**-26).all())
+
+
+@compiled
+def test_there_is_one_nan_whatever_the_number_of_rows():
+    packed = weight("int", 4, 70, 64, 32)
+    x, prepared = inputs(packed, torch.bfloat16, 40), cpu.prepare(packed)
+    x[:, 3], x[1::2, 40], x[::3, 9] = float("inf"), float("-inf"), float("nan")
+    for path in PATHS:
+        together = multiply(x, prepared, path)
+        assert bool(together.isnan().any())
+        for rows in (1, 2, 4, 5, 20):
+            assert same(multiply(x[:rows], prepared, path), together[:rows]), path
+
+
+@compiled
+def test_why_amx_does_not_serve_is_said(monkeypatch):
+    library = load()
+    assert isinstance(library, Library)
+    monkeypatch.setattr(cpu, "load", lambda: replace(library, without="amx: its products are not those"))
+    assert cpu.available().endswith("; not amx: its products are not those)")
+
+
 @compiled
 @pytest.mark.parametrize(("rows", "columns", "count"), [(1, 1, 1), (65, 33, 7), (130, 4099, 40), (64, 256, 200)])
 def test_int8_products_are_the_integers_own(rows, columns, count):
     packed = weight("int", 8, rows, columns, 0, scales=torch.float32)
     codes, scales = int8.round_rows(inputs(packed, torch.float32, count))
     expected, prepared = int8.matmul_int8_torch(codes, scales, packed), int8.prepare_int8(packed)
-    for vnni in (False, True):
-        found = int8.matmul_int8(codes, scales, prepared, threads=2, vnni=vnni)
-        assert same(found, expected)
-        assert same(int8.matmul_int8(codes[-1:], scales[-1:], prepared, vnni=vnni), found[-1:])
+    for path in INT8_PATHS:
+        found = int8.matmul_int8(codes, scales, prepared, threads=2, path=path)
+        assert same(found, expected), path
+        assert same(int8.matmul_int8(codes[-1:], scales[-1:], prepared, path=path), found[-1:])
 
 
 @compiled
@@ -267,8 +353,8 @@ def test_int8_sums_at_the_end_of_their_range():
     packed = replace(weight("int", 8, 1, columns, 0), codes=torch.zeros(1, columns, dtype=torch.uint8))  # all -128
     codes, one = torch.full((1, columns), -128, dtype=torch.int8), torch.ones(1)
     expected = torch.tensor([[float(128 * 128 * columns)]]) * packed.scales.float()
-    for vnni in (False, True):
-        assert torch.equal(int8.matmul_int8(codes, one, int8.prepare_int8(packed), vnni=vnni), expected)
+    for path in INT8_PATHS:
+        assert torch.equal(int8.matmul_int8(codes, one, int8.prepare_int8(packed), path=path), expected)
 
 
 @compiled

@@ -15,8 +15,8 @@ import pytest
 import torch
 
 from qualgate_kernels import drift_cpu
+from qualgate_kernels.dispatch import drift, drift_path
 from qualgate_kernels.drift import Drift, Head, drift_torch
-from qualgate_kernels.fastest import drift, drift_path
 from qualgate_kernels.gumbel import Noise, gumbel_torch, philox_torch
 
 SOURCE = Path(drift_cpu.__file__).parent / "cpu" / "drift.c"

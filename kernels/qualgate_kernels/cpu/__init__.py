@@ -1,7 +1,8 @@
 """Dequantize and multiply in one pass on the CPU, in C. `prepare` once, `matmul` with any number of rows.
 
-x float32: float32 products. x bfloat16: bfloat16 products summed in float32. Nothing else changes the arithmetic: a
-row's bits do not depend on how many rows ride along, nor on the threads. What the kernels do not cover, and a machine
+x float32: float32 products. x bfloat16: bfloat16 products summed in float32; with AMX numbers below 2**-126 count as
+zero, as its tiles have it. Nothing else changes the arithmetic: a row's bits do not depend on how many rows ride along,
+nor on the threads. What the kernels do not cover, and a machine
 without them, is served by the torch twin: `prepare` decides (Unsupported says why), `available` says which path serves.
 """
 
@@ -18,11 +19,12 @@ __all__ = ["Prepared", "Unsupported", "available", "matmul", "matmul_torch", "pa
 
 
 def available() -> str:
-    """What serves: "avx512_bf16 (of scalar, avx2, ...)", or "torch twin: why"."""
+    """What serves: "avx512_bf16 (of scalar, avx2, ...)", or "torch twin: why"; and why AMX, if there, does not."""
     library = load()
     if isinstance(library, str):
         return f"torch twin: {library}"
-    return f"{library.path} (of {', '.join(library.paths)})"
+    without = f"; not {library.without}" if library.without else ""
+    return f"{library.path} (of {', '.join(library.paths)}{without})"
 
 
 def path() -> str:

@@ -11,7 +11,7 @@ import torch
 
 from qualgate_kernels.activations import round_tokens_torch
 from qualgate_kernels.cpu.layout import BLOCK, Unsupported
-from qualgate_kernels.cpu.library import Library, check, load
+from qualgate_kernels.cpu.library import INT8_PATHS, Library, check, load
 from qualgate_kernels.dequantize import scales_float
 from qualgate_kernels.packed import PackedWeight
 
@@ -57,11 +57,11 @@ def prepare_int8(packed: PackedWeight) -> PreparedInt8:
 
 
 def matmul_int8(
-    x: torch.Tensor, x_scales: torch.Tensor, weight: PreparedInt8, *, threads: int | None = None, vnni: bool = True
+    x: torch.Tensor, x_scales: torch.Tensor, weight: PreparedInt8, *, threads: int | None = None, path: str = ""
 ) -> torch.Tensor:
     """float32 [M, N] = float32(x @ codes.T) * x_scales[:, None] * scales, in that order, each rounded to float32.
 
-    x: int8 [M, K] and x_scales: float32 [M], of `round_rows`; vnni: False takes plain C, whose bits are the same
+    x: int8 [M, K] and x_scales: float32 [M], of `round_rows`; path: one of INT8_PATHS, for tests: all give these bits
     """
     columns = weight.shape[1]
     if x.dtype != torch.int8 or x.dim() != 2 or x.shape[0] < 1 or x.shape[1] != columns or not x.is_contiguous():
@@ -80,7 +80,7 @@ def matmul_int8(
         library.handle.qualgate_matmul_int8(
             weight.codes.data_ptr(), weight.codes.nbytes, weight.sums.data_ptr(), weight.scales.data_ptr(),
             weight.scales.nbytes, *weight.shape, x.data_ptr(), x_scales.data_ptr(), x.shape[0], out.data_ptr(),
-            threads, int(vnni and library.vnni),
+            threads, INT8_PATHS[path or library.int8_paths[-1]],
         )
     )  # fmt: skip
     return out

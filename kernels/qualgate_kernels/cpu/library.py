@@ -13,7 +13,9 @@ import torch
 
 from qualgate_kernels.cpu.layout import CODES, SCALE_KINDS, Prepared
 
-PATHS = {"scalar": 1, "avx2": 2, "avx512": 3, "avx512_bf16": 4}  # best last; the numbers of weight.h
+# Best last; the numbers of weight.h. Emulations are never among a Library's paths: only tests ask for them.
+PATHS = {"scalar": 1, "avx2": 2, "avx512": 3, "avx512_bf16": 4, "amx": 5, "amx_emulated": 6}
+INT8_PATHS = {"plain": 0, "vnni": 1, "amx": 2, "amx_emulated": 3}  # of int8 inputs: all give the same bits
 CHOICE = "QUALGATE_CPU_PATH"  # environment variable: one of PATHS, or "torch" for the torch twin
 X_TYPES = {torch.float32: 0, torch.bfloat16: 1}
 ERRORS = {
@@ -21,6 +23,12 @@ ERRORS = {
     2: "an argument is out of range",
     3: "out of memory",
     4: "the processor lacks the instructions of the path asked for",
+}
+NOT_AMX = {  # why a processor's AMX does not serve; 0: it does, 1: it has none
+    2: "the system has not enabled its tiles",
+    3: "the system refuses tiles to this process",
+    4: "its products are not those that Intel documents",
+    5: "the C compiler was too old for it",
 }
 
 
@@ -54,7 +62,8 @@ class Library:
     handle: ctypes.CDLL
     paths: tuple[str, ...]  # what this processor has, best last
     path: str  # what serves where none is asked for
-    vnni: bool  # int8 products by dpbusd, else by plain C
+    int8_paths: tuple[str, ...]  # for int8 inputs, best last
+    without: str = ""  # why a better path that the processor has does not serve
 
     def matmul(self, x: torch.Tensor, weight: Prepared, threads: int, path: str) -> torch.Tensor:
         """x [M, K], contiguous, float32 or bfloat16 → [M, N]. MemoryError, or RuntimeError if C refuses."""
@@ -86,7 +95,7 @@ def load() -> Library | str:
         return "not compiled: no C compiler when qualgate was installed"
     try:
         handle = ctypes.CDLL(str(found[0]))
-        has, vnni = handle.qualgate_paths(), bool(handle.qualgate_has_vnni())
+        has, has_int8, amx = handle.qualgate_paths(), handle.qualgate_int8_paths(), handle.qualgate_amx()
     except (OSError, AttributeError) as error:
         return f"not loaded: {error}"
     pointer, int64 = ctypes.c_void_p, ctypes.c_int64
@@ -112,7 +121,9 @@ def load() -> Library | str:
     if chosen and chosen not in paths:
         return f"{CHOICE}={chosen}: this processor has {', '.join(paths)}"
     path = chosen or paths[-1]
-    return Library(handle, paths, path, vnni and path.startswith("avx512"))
+    most = "amx" if path == "amx" else "vnni" if path.startswith("avx512") else "plain"
+    int8_paths = tuple(name for name, n in INT8_PATHS.items() if has_int8 >> n & 1 and n <= INT8_PATHS[most])
+    return Library(handle, paths, path, int8_paths, f"amx: {NOT_AMX[amx]}" if amx in NOT_AMX else "")
 
 
 def check(code: int) -> None:

@@ -197,8 +197,8 @@ INLINE __m512i table_of(const weight_t *w, const int how) {
     return _mm512_loadu_si512(table);
 }
 
-/* A format's whole way: few rows straight from the packed codes, more rows through a panel a segment. */
-#define BLOCK_OF(NAME, TARGET, TILE_OF, X_BYTES)                                                                      \
+/* A format's whole way: up to FEW rows straight from the packed codes, more rows through a panel a segment. */
+#define BLOCK_OF(NAME, TARGET, TILE_OF, X_BYTES, FEW)                                                                 \
     static inline __attribute__((always_inline, target(TARGET))) void NAME##_how(                                     \
         const weight_t *w, int64_t block, const rows_t *rows, int64_t first, int64_t last, float *acc, void *panel,   \
         const int how, const int bits) {                                                                              \
@@ -207,8 +207,8 @@ INLINE __m512i table_of(const weight_t *w, const int how) {
         const uint8_t *codes = w->codes + block * w->segments * step;                                                 \
         const uint8_t *x = rows->x;                                                                                   \
         const int direct = bits == 2 || bits == 4 || bits == 8; /* others: more code than the panel costs them */     \
-        if (direct && rows->count <= 4) {                                                                             \
-            switch (tile_rows(rows->count)) {                                                                         \
+        if (direct && rows->count <= FEW) {                                                                           \
+            switch (tile_rows(rows->count, TILE)) {                                                                   \
             case 1: TILE_OF(w, block, 0, w->segments, codes, x, rows->sums, acc, how, bits, 1, table); return;        \
             case 2: TILE_OF(w, block, 0, w->segments, codes, x, rows->sums, acc, how, bits, 2, table); return;        \
             default: TILE_OF(w, block, 0, w->segments, codes, x, rows->sums, acc, how, bits, 4, table); return;       \
@@ -218,10 +218,12 @@ INLINE __m512i table_of(const weight_t *w, const int how) {
             const int64_t group = block * (w->segments / w->per_group) + s / w->per_group;                            \
             fill_panel(w, codes, group * BLOCK, panel, how, bits, table);                                             \
             for (int64_t tile = first; tile < last; tile++) {                                                         \
-                const int count = tile_rows(rows->count - tile * TILE);                                               \
-                const uint8_t *here = x + (TILE * tile * padded + s * w->segment * count) * X_BYTES;                  \
-                const float *sums = w->offsets ? rows->sums + TILE * tile * w->segments + s * count : NULL;           \
-                NAME##_panel(w, block, s, panel, here, sums, acc + (tile - first) * TILE * BLOCK, count);             \
+                const int64_t row = tile * rows->tile;                                                                \
+                const int count = tile_rows(rows->count - row, rows->tile);                                           \
+                const uint8_t *here = x + (row * padded + s * w->segment * count) * X_BYTES;                          \
+                const float *sums = w->offsets ? rows->sums + row * w->segments + s * count : NULL;                   \
+                float *y = acc + (row - first * rows->tile) * BLOCK;                                                  \
+                NAME##_panel(w, block, s, panel, here, sums, y, count, rows->tiles);                                  \
             }                                                                                                         \
         }                                                                                                             \
     }                                                                                                                 \
@@ -245,8 +247,9 @@ INLINE __m512i table_of(const weight_t *w, const int how) {
 #define PANEL_OF(NAME, TARGET, TILE_OF)                                                                               \
     __attribute__((noinline, target(TARGET))) static void NAME##_panel(                                               \
         const weight_t *w, int64_t block, int64_t s, const uint8_t *panel, const uint8_t *x, const float *sums,       \
-        float *acc, int count) {                                                                                      \
+        float *acc, int count, const tiles_t *tiles) {                                                                \
         const __m512i none = _mm512_setzero_si512();                                                                  \
+        (void)tiles;                                                                                                  \
         switch (count) {                                                                                              \
         case 1: TILE_OF(w, block, s, s + 1, panel, x, sums, acc, PANEL, 8, 1, none); return;                          \
         case 2: TILE_OF(w, block, s, s + 1, panel, x, sums, acc, PANEL, 8, 2, none); return;                          \
@@ -257,6 +260,18 @@ INLINE __m512i table_of(const weight_t *w, const int how) {
 
 PANEL_OF(block_avx512, ISA, tile_f32)
 PANEL_OF(block_avx512_bf16, ISA ",avx512bf16", tile_bf16)
-BLOCK_OF(block_avx512, ISA, tile_f32, 4)
-BLOCK_OF(block_avx512_bf16, ISA ",avx512bf16", tile_bf16, 2)
+
+__attribute__((noinline, target(ISA))) static void block_amx_panel(const weight_t *w, int64_t block, int64_t s,
+                                                                   const uint8_t *panel, const uint8_t *x,
+                                                                   const float *sums, float *acc, int count,
+                                                                   const tiles_t *tiles) {
+    const int64_t at = (block * (w->segments / w->per_group) + s / w->per_group) * BLOCK;
+    __m512 partial[AMX_ROWS * 4];
+    tiles->floats(x, panel, w->segment / 2, (float *)partial);
+    for (int v = 0; v < 4; v++) end_segment(w, at + v * STRIP, v, count, partial + v, sums, acc);
+}
+
+BLOCK_OF(block_avx512, ISA, tile_f32, 4, 4)
+BLOCK_OF(block_avx512_bf16, ISA ",avx512bf16", tile_bf16, 2, 4)
+BLOCK_OF(block_amx, ISA, tile_f32, 2, 0) /* one row takes the tiles that many rows take */
 #endif

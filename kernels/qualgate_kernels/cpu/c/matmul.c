@@ -6,7 +6,7 @@
 #include <string.h>
 
 #define EXPORT __attribute__((visibility("default")))
-#define CHUNK (32 * TILE) /* rows that share one unpacking of a panel; their sums stay in the L2 cache */
+#define CHUNK 192 /* rows, of whole tiles, that share one unpacking of a panel; their sums stay in the L2 cache */
 
 static block_fn *block_of(int path) {
     switch (path) {
@@ -14,12 +14,14 @@ static block_fn *block_of(int path) {
     case PATH_AVX2: return block_avx2;
     case PATH_AVX512: return block_avx512;
     case PATH_AVX512_BF16: return block_avx512_bf16;
+    case PATH_AMX:
+    case PATH_AMX_EMULATED: return block_amx;
 #endif
     default: return block_scalar;
     }
 }
 
-/* One bit a path this processor has. */
+/* One bit a path this process may choose; the emulation of AMX is for tests, who ask for it by number. */
 EXPORT int qualgate_paths(void) {
     int found = 1 << PATH_SCALAR;
 #if defined(__x86_64__)
@@ -30,11 +32,14 @@ EXPORT int qualgate_paths(void) {
             __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) {
             found |= 1 << PATH_AVX512;
             if (__builtin_cpu_supports("avx512bf16")) found |= 1 << PATH_AVX512_BF16;
+            if (amx_state() == AMX_SERVES) found |= 1 << PATH_AMX;
         }
     }
 #endif
     return found;
 }
+
+EXPORT int qualgate_amx(void) { return amx_state(); }
 
 static int sound(const weight_t *w) {
     if (w->bytes != (int64_t)sizeof *w || !w->codes || !w->scales) return 0;
@@ -63,7 +68,7 @@ typedef struct {
     void *out, *packed;
     float *sums;
     int64_t count, chunks;
-    int type, bf16, path;
+    int type, path;
     char *scratch; /* a stretch of scratch_bytes for each thread: sums of products, then a panel */
     size_t scratch_bytes, acc_bytes;
     rows_t rows;
@@ -79,37 +84,52 @@ static float float_of(uint16_t half) {
 static uint16_t bf16_of(float value) { /* to nearest, ties to even */
     uint32_t word;
     memcpy(&word, &value, 4);
-    if ((word & 0x7FFFFFFF) > 0x7F800000) return (uint16_t)(word >> 16 | 0x40);
+    if ((word & 0x7FFFFFFF) > 0x7F800000) return 0x7FC0; /* NaN, which instructions sign differently */
     return (uint16_t)((word + 0x7FFF + (word >> 16 & 1)) >> 16);
 }
 
-static void pack_tile(void *context, int64_t tile, int worker) {
-    const call_t *call = context;
+/* layout and type: constants when inlined, so that each pair of them has a loop without questions. */
+static inline __attribute__((always_inline)) void pack_as(const call_t *call, int64_t tile, const int layout,
+                                                          const int type) {
     const weight_t *w = call->w;
-    const int64_t padded = w->segments * w->segment, first = tile * TILE;
-    const int count = tile_rows(call->count - first);
-    (void)worker;
+    const int64_t first = tile * call->rows.tile;
+    const int count = tile_rows(call->count - first, call->rows.tile);
     for (int r = 0; r < count; r++) {
         const int there = first + r < call->count;
         const float *floats = (const float *)call->x + (first + r) * w->columns;
         const uint16_t *halves = (const uint16_t *)call->x + (first + r) * w->columns;
-        float *wide = (float *)call->packed + first * padded + r;
-        uint16_t *pairs = (uint16_t *)call->packed + first * padded + 2 * r;
-        for (int64_t k = 0; k < padded; k++) {
-            const int64_t from = w->gather ? w->gather[k] : k;
-            const int taken = there && from >= 0;
-            if (call->bf16) pairs[k / 2 * 2 * count + k % 2] = taken ? halves[from] : 0;
-            else if (call->type == X_BF16) wide[k * count] = taken ? float_of(halves[from]) : 0;
-            else wide[k * count] = taken ? floats[from] : 0;
-        }
-        if (!w->offsets) continue;
         for (int64_t s = 0; s < w->segments; s++) {
-            float sum = 0;
-            for (int64_t k = s * w->segment; k < (s + 1) * w->segment; k++)
-                sum += call->bf16 ? float_of(pairs[k / 2 * 2 * count + k % 2]) : wide[k * count];
+            const int64_t start = first * w->segments * w->segment + s * w->segment * count;
+            float *wide = (float *)call->packed + start, sum = 0;
+            uint16_t *narrow = (uint16_t *)call->packed + start;
+            for (int64_t k = 0; k < w->segment; k++) {
+                const int64_t from = w->gather ? w->gather[s * w->segment + k] : s * w->segment + k;
+                const int taken = there && from >= 0;
+                if (layout == PAIRS) narrow[(k / 2 * count + r) * 2 + k % 2] = taken ? halves[from] : 0;
+                else if (layout == AMX)
+                    narrow[in_tile(k / 2, w->segment / 2, count, r) * 2 + k % 2] = taken ? halves[from] : 0;
+                else if (type == X_BF16) wide[k * count + r] = taken ? float_of(halves[from]) : 0;
+                else wide[k * count + r] = taken ? floats[from] : 0;
+            }
+            if (!w->offsets) continue;
+            for (int64_t k = 0; k < w->segment; k++) {
+                const int64_t from = w->gather ? w->gather[s * w->segment + k] : s * w->segment + k;
+                if (there && from >= 0) sum += type == X_BF16 ? float_of(halves[from]) : floats[from];
+            }
             call->sums[first * w->segments + s * count + r] = sum;
         }
     }
+}
+
+static void pack_tile(void *context, int64_t tile, int worker) {
+    const call_t *call = context;
+    const unsigned before = plain_floats();
+    (void)worker;
+    if (call->rows.layout == PAIRS) pack_as(call, tile, PAIRS, X_BF16);
+    else if (call->rows.layout == AMX) pack_as(call, tile, AMX, X_BF16);
+    else if (call->type == X_BF16) pack_as(call, tile, FLOATS, X_BF16);
+    else pack_as(call, tile, FLOATS, X_F32);
+    restore_floats(before);
 }
 
 static void multiply(void *context, int64_t task, int worker) {
@@ -118,10 +138,14 @@ static void multiply(void *context, int64_t task, int worker) {
     const int64_t block = task / call->chunks, chunk = task % call->chunks;
     const int64_t first = chunk * CHUNK, last = first + CHUNK < call->count ? first + CHUNK : call->count;
     float *acc = (float *)(call->scratch + worker * call->scratch_bytes);
+    const int tile = call->rows.tile;
+    const tiles_t *tiles = call->rows.tiles;
     const unsigned before = plain_floats();
-    memset(acc, 0, sizeof(float) * BLOCK * (size_t)padded_rows(last - first));
-    block_of(call->path)(w, block, &call->rows, first / TILE, first / TILE + tiles_of(last - first), acc,
+    memset(acc, 0, sizeof(float) * BLOCK * (size_t)padded_rows(last - first, tile));
+    if (tiles) tiles->begin(tile, w->segment / 2);
+    block_of(call->path)(w, block, &call->rows, first / tile, first / tile + tiles_of(last - first, tile), acc,
                          call->scratch + worker * call->scratch_bytes + call->acc_bytes);
+    if (tiles) tiles->end();
     const int64_t n = block * BLOCK, width = w->rows - n < BLOCK ? w->rows - n : BLOCK;
     for (int64_t m = first; m < last; m++) {
         const float *y = acc + (m - first) * BLOCK;
@@ -132,38 +156,36 @@ static void multiply(void *context, int64_t task, int worker) {
     restore_floats(before);
 }
 
-static void pack_plainly(void *context, int64_t tile, int worker) {
-    const unsigned before = plain_floats();
-    pack_tile(context, tile, worker);
-    restore_floats(before);
-}
-
 /* out [count, N] = x [count, K] times the weight; x and out are contiguous, type X_F32 or X_BF16. */
 EXPORT int qualgate_matmul(const weight_t *w, const void *x, int type, int64_t count, void *out, int threads,
                            int path) {
     if (!w || !sound(w)) return BAD_WEIGHT;
     if (!x || !out || count < 1 || count > INT32_MAX || (type != X_F32 && type != X_BF16) || threads < 1)
         return BAD_ARGUMENT;
-    const int paths = qualgate_paths();
+    int paths = qualgate_paths();
     if (path == PATH_BEST)
         for (path = PATHS - 1; !(paths >> path & 1);) path--;
+    if (paths >> PATH_AVX512 & 1) paths |= 1 << PATH_AMX_EMULATED;
     if (path < 1 || path >= PATHS || !(paths >> path & 1)) return NO_PATH;
     if (threads > THREADS_MAX) threads = THREADS_MAX;
     if (count * w->rows <= ALONE / w->columns) threads = 1;
 
-    const int bf16 = type == X_BF16 && path == PATH_AVX512_BF16;
-    if (path == PATH_AVX512_BF16 && !bf16) path = PATH_AVX512;
-    const int64_t chunks = (count + CHUNK - 1) / CHUNK, rows = padded_rows(count);
-    const size_t packed = ((size_t)rows * (size_t)(w->segments * w->segment) * (bf16 ? 2 : 4) + 63) & ~(size_t)63;
+    if (path > PATH_AVX512 && type == X_F32) path = PATH_AVX512;
+    const int layout = path < PATH_AVX512_BF16 ? FLOATS : path == PATH_AVX512_BF16 ? PAIRS : AMX;
+    const int tile = layout != AMX ? TILE : count < AMX_ROWS ? (int)count : AMX_ROWS;
+    const int64_t chunks = (count + CHUNK - 1) / CHUNK, rows = padded_rows(count, tile);
+    const size_t each = layout == FLOATS ? 4 : 2;
+    const size_t packed = ((size_t)rows * (size_t)(w->segments * w->segment) * each + 63) & ~(size_t)63;
     const size_t sums = w->offsets ? ((size_t)(rows * w->segments) * sizeof(float) + 63) & ~(size_t)63 : 0;
     const size_t acc = (size_t)(rows < CHUNK ? rows : CHUNK) * BLOCK * sizeof(float), scratch = acc + PANEL_BYTES;
+    const tiles_t *tiles = layout == AMX ? tiles_by(path == PATH_AMX_EMULATED) : NULL;
     char *memory;
     if (posix_memalign((void **)&memory, 64, packed + sums + scratch * (size_t)threads)) return NO_MEMORY;
     call_t call = {.w = w, .x = x, .out = out, .packed = memory, .sums = (float *)(memory + packed), .count = count,
-                   .chunks = chunks, .type = type, .bf16 = bf16, .path = path, .scratch = memory + packed + sums,
+                   .chunks = chunks, .type = type, .path = path, .scratch = memory + packed + sums,
                    .scratch_bytes = scratch, .acc_bytes = acc,
-                   .rows = {memory, (float *)(memory + packed), count, bf16}};
-    share(count < 64 ? 1 : threads, tiles_of(count), pack_plainly, &call);
+                   .rows = {memory, (float *)(memory + packed), count, tile, layout, tiles}};
+    share(count < 64 ? 1 : threads, tiles_of(count, tile), pack_tile, &call);
     share(threads, (w->rows + BLOCK - 1) / BLOCK * chunks, multiply, &call);
     free(memory);
     return DONE;

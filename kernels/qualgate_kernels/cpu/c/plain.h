@@ -134,7 +134,7 @@ ENTRY void PATH(const weight_t *w, int64_t block, const rows_t *rows, int64_t fi
         else if (w->bits == 6) fill_ints(w, codes, at, panel, 6);
         else fill_ints(w, codes, at, panel, 8);
         for (int64_t t = first; t < last; t++) {
-            const int count = tile_rows(rows->count - t * TILE);
+            const int count = tile_rows(rows->count - t * TILE, TILE);
             const float *x = (const float *)rows->x + TILE * t * w->segments * w->segment + s * w->segment * count;
             const float *sums = w->offsets ? rows->sums + TILE * t * w->segments + s * count : NULL;
             const float *offsets = w->offsets ? w->offsets + at : NULL;

@@ -12,8 +12,10 @@
  * The product of row x and column n, in this order of operations and no other, whatever the number of rows:
  *   for each segment: partial = sum of x * value(code) over its input features, ascending;
  *                     y += scale * partial, fused; with offsets y += offset * (sum of x over the segment), fused.
- */
+ * With bfloat16 x a path adds up `partial` as its instructions do: avx512_bf16 two products at a time, amx 32, as
+ * tiles.h says. */
 #pragma once
+#include "tiles.h"
 #include <stddef.h>
 #include <stdint.h>
 
@@ -27,7 +29,9 @@ enum { CODE_INT, CODE_E2M1, CODE_E4M3, CODE_E5M2 };
 enum { SCALE_F32, SCALE_BF16, SCALE_F16, SCALE_E8M0 };
 enum { DONE, BAD_WEIGHT, BAD_ARGUMENT, NO_MEMORY, NO_PATH }; /* what entry points return */
 enum { X_F32, X_BF16 };
-enum { PATH_BEST, PATH_SCALAR, PATH_AVX2, PATH_AVX512, PATH_AVX512_BF16, PATHS };
+enum { PATH_BEST, PATH_SCALAR, PATH_AVX2, PATH_AVX512, PATH_AVX512_BF16, PATH_AMX, PATH_AMX_EMULATED, PATHS };
+enum { INT8_PLAIN, INT8_VNNI, INT8_AMX, INT8_AMX_EMULATED };
+enum { AMX_SERVES, AMX_NONE, AMX_NOT_ENABLED, AMX_REFUSED, AMX_DIFFERS, AMX_NOT_COMPILED };
 
 typedef struct {
     int64_t bytes; /* sizeof this struct as the caller knows it */
@@ -43,20 +47,27 @@ typedef struct {
     const int32_t *gather; /* [segments * segment]: the column of x, -1 where padded; NULL: as they lie */
 } weight_t;
 
-/* Rows of x as the kernels read them: tiles of TILE rows, the last of 1, 2, 4 or 6 (rows of zeros are added).
- * x: float [k][row], or bfloat16 [k / 2][row][2]; a tile starts at element TILE * tile * segments * segment.
+/* Rows of x as the kernels read them: tiles of `tile` rows, filled up with rows of zeros. Of TILE rows the last has 1,
+ * 2, 4 or 6; tiles for AMX are all alike. A tile starts at element tile * number * segments * segment.
+ * x: FLOATS float [k][row]; PAIRS bfloat16 [k / 2][row][2]; AMX bfloat16 [segment], then as `in_tile` says.
  * sums: float [segment][row] a tile, only where the weight has offsets. */
+enum { FLOATS, PAIRS, AMX };
 typedef struct {
     const void *x;
     const float *sums;
     int64_t count;
-    int bf16;
+    int tile, layout;
+    const tiles_t *tiles; /* with AMX: the instructions or their emulation */
 } rows_t;
 
 /* acc[rows][64] += columns of `block` for tiles first..last-1 of x; acc starts at zero. panel: 64-byte aligned. */
 typedef void block_fn(const weight_t *, int64_t block, const rows_t *, int64_t first, int64_t last, float *acc,
                       void *panel);
-block_fn block_scalar, block_avx2, block_avx512, block_avx512_bf16;
+block_fn block_scalar, block_avx2, block_avx512, block_avx512_bf16, block_amx;
+
+int amx_state(void);                               /* AMX_SERVES, or why it does not; asks the system once */
+const tiles_t *tiles_by(int emulated);             /* NULL where not compiled */
+int tiles_agree(const tiles_t *, const tiles_t *); /* to the bit, on products drawn at random */
 #define PANEL_BYTES (SEGMENT_MAX * BLOCK * sizeof(float))
 
 typedef struct {
@@ -75,8 +86,8 @@ static inline unit_t unit_of(int bits) {
     }
 }
 
-static inline int tile_rows(int64_t rows_left) {
-    return rows_left >= 5 ? TILE : rows_left >= 3 ? 4 : (int)rows_left;
+static inline int tile_rows(int64_t rows_left, int tile) {
+    return tile != TILE || rows_left >= 5 ? tile : rows_left >= 3 ? 4 : (int)rows_left;
 }
 
 static inline int64_t segment_bytes(const weight_t *w) { /* of one block */
@@ -84,9 +95,9 @@ static inline int64_t segment_bytes(const weight_t *w) { /* of one block */
     return w->segment / (2 * unit.pairs) * unit.vectors * 4 * 64;
 }
 
-static inline int64_t tiles_of(int64_t rows) { return (rows + TILE - 1) / TILE; }
+static inline int64_t tiles_of(int64_t rows, int tile) { return (rows + tile - 1) / tile; }
 
-static inline int64_t padded_rows(int64_t rows) {
-    int64_t whole = (tiles_of(rows) - 1) * TILE;
-    return whole + tile_rows(rows - whole);
+static inline int64_t padded_rows(int64_t rows, int tile) {
+    int64_t whole = (tiles_of(rows, tile) - 1) * tile;
+    return whole + tile_rows(rows - whole, tile);
 }
