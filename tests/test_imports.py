@@ -34,6 +34,7 @@ ALLOWED = {
     "config": FLOOR | {"documents", "quant", "refmodel", "evalsets", "calibration"},
     "scoring": FLOOR,
     "stats": {"errors"},
+    "drift": FLOOR,
     "gate": FLOOR | {"stats"},
     "quant": FLOOR,
     "engine": FLOOR | {"quant"},
