@@ -1,7 +1,7 @@
 """llama.cpp's KL table.
 
 `llama_table.json` holds what the reference prints for the sets of `seeded_logits`: its `kl_divergence` and the
-functions that this calls (tools/perplexity/perplexity.cpp, ggml-org/llama.cpp, commit 050fc7f32de1) were taken over into
+functions it calls (tools/perplexity/perplexity.cpp, ggml-org/llama.cpp, commit 050fc7f32de1) were taken over into
 a program that reads logits from a file, compiled with g++ -O2 on x86-64 and glibc, one thread. No model was involved.
 """
 
