@@ -92,7 +92,7 @@ def generate(
             failures.append(f"{outcome.arm}, job {outcome.index}: {outcome.error}")
             continue
         new = sum(completion.key not in record.done for completion in outcome.completions)
-        runs.record(store, record.run_id, outcome, scores_of(outcome, cases))
+        runs.record(store, record.run_id, outcome, scores_of(outcome, cases, plan.also))
         progress(outcome.arm, done := done + new, total)
     if (received := stop()) is not None:
         raise Interrupted(
@@ -103,12 +103,15 @@ def generate(
 
 
 def scores_of(
-    result: JobResult, cases: dict[tuple[str, str], tuple[Case, Evalset]]
+    result: JobResult, cases: dict[tuple[str, str], tuple[Case, Evalset]], also: dict[str, tuple[str, ...]]
 ) -> dict[UnitKey, tuple[Score, ...]]:
-    """Every score of a job's completions, by unit."""
+    """Every score of a job's completions, by unit. also: evalset → metrics beyond those it declares."""
     return {
         completion.key: score(
-            *cases[completion.key.evalset, completion.key.case_id], completion.text, completion.finish_reason
+            *cases[completion.key.evalset, completion.key.case_id],
+            completion.text,
+            completion.finish_reason,
+            also.get(completion.key.evalset, ()),
         )
         for completion in result.completions
     }
