@@ -1,25 +1,16 @@
-"""llama.cpp's KL table.
-
-`llama_table.json` holds what the reference prints for the sets of `seeded_logits`: its `kl_divergence` and the
-functions it calls (tools/perplexity/perplexity.cpp, ggml-org/llama.cpp, commit 050fc7f32de1) were taken over into
-a program that reads logits from a file, compiled with g++ -O2 on x86-64 and glibc, one thread. No model was involved.
-"""
+"""llama.cpp's KL table against what the reference prints (see `qualgate.bench.llama_lines`), and clustered errors."""
 
 from __future__ import annotations
 
-import json
 from math import isnan, sqrt
-from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.special import log_softmax
 
+from qualgate.bench.llama_lines import SETS, chunks_of, printed
 from qualgate.drift.llama_table import Chunk, LlamaTable, clustered_error, compare, encode, llama_table, render
 from qualgate.errors import EvidenceMissing, UsageError
-from tests.drift.seeded_logits import SETS, chunks_of
-
-PRINTED = json.loads(Path(__file__).with_name("llama_table.json").read_text(encoding="utf-8"))
 
 
 def table_of(name: str) -> LlamaTable:
@@ -29,7 +20,7 @@ def table_of(name: str) -> LlamaTable:
 @pytest.mark.parametrize("name", SETS)
 def test_all_34_lines_read_as_the_reference_prints_them(name):
     lines = [line for line in render(table_of(name)).splitlines() if line and not line.startswith("=")]
-    assert lines == [line.replace("-nan", " nan") for line in PRINTED[name]]
+    assert lines == printed(name)
     assert len(lines) == 34
 
 
