@@ -94,7 +94,7 @@ def generate(
             failures.append(f"{outcome.arm}, job {outcome.index}: {outcome.error}")
             continue
         new = sum(completion.key not in record.done for completion in outcome.completions)
-        runs.record(store, record.run_id, outcome, scores_of(outcome, cases))
+        runs.record(store, record.run_id, outcome, scores_of(outcome, cases, plan.also))
         progress(outcome.arm, done := done + new, total)
     if (received := stop()) is not None:
         raise Interrupted(
@@ -105,19 +105,24 @@ def generate(
 
 
 def scores_of(
-    result: JobResult, cases: dict[tuple[str, str], tuple[Case, Evalset]]
+    result: JobResult, cases: dict[tuple[str, str], tuple[Case, Evalset]], also: dict[str, tuple[str, ...]]
 ) -> dict[UnitKey, tuple[Score, ...]]:
-    """Every score of a job's completions, by unit."""
+    """Every score of a job's completions, by unit. also: evalset → metrics beyond those it declares."""
     return {
         completion.key: _scores(
-            *cases[completion.key.evalset, completion.key.case_id], completion.text, completion.finish_reason
+            *cases[completion.key.evalset, completion.key.case_id],
+            completion.text,
+            completion.finish_reason,
+            also.get(completion.key.evalset, ()),
         )
         for completion in result.completions
     }
 
 
-def _scores(case: Case, item: Evalset, text: str, finish_reason: str) -> tuple[Score, ...]:
-    return tasks.score(case, item.lm_eval, text) if item.lm_eval else score(case, item, text, finish_reason)
+def _scores(case: Case, item: Evalset, text: str, finish_reason: str, also: tuple[str, ...]) -> tuple[Score, ...]:
+    if item.lm_eval is None:
+        return score(case, item, text, finish_reason, also)
+    return (*tasks.score(case, item.lm_eval, text), *score(case, replace(item, metrics=()), text, finish_reason, also))
 
 
 def decide_again(store_url: str, run_id: str | None, gate: GateFile | None) -> Outcome:

@@ -35,6 +35,7 @@ ALLOWED = {
     "scoring": FLOOR | {"sandbox"},
     "sandbox": set(),
     "stats": {"errors"},
+    "drift": FLOOR,
     "gate": FLOOR | {"stats"},
     "quant": FLOOR,
     "engine": FLOOR | {"quant"},
