@@ -19,7 +19,7 @@ import threading
 from typing import Any
 
 SECONDS = 1.0  # CPU time of one job
-WALL_SECONDS = 30.0  # a child that neither answers nor works is ended, whatever stopped it
+WALL_SECONDS = 60.0  # a child that neither answers nor works is ended, whatever stopped it
 MAX_MEMORY = 2**30  # bytes of address space
 
 

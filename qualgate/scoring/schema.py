@@ -1,9 +1,9 @@
 """JSON Schema 2020-12 and draft 7, safe on hostile answers: nothing is fetched, patterns are RE2, work is bounded.
 
-Validation is jsonschema's, with the keywords of `schema_keywords`. A schema is linted before its first use. A check runs
-here as long as a cheap bound promises that it is short; what the bound cannot promise goes to `killable`, which ends it
-after a second. `$schema` chooses the draft; without one it is 2020-12. A reference may lead to any part of the schema
-(by pointer, anchor or inner `$id`) and to the drafts' own metaschemas. `format` is an annotation, as both drafts have it.
+Validation is jsonschema's, with the keywords of `schema_keywords`. A schema is linted before its first use. A check
+runs here as long as a cheap bound promises that it is short; what the bound cannot promise goes to `killable`, which
+ends it after a second. `$schema` chooses the draft; without one it is 2020-12. A reference may lead to any part of the
+schema (by pointer, anchor or inner `$id`) and to the drafts' own metaschemas. `format` is an annotation.
 """
 
 from __future__ import annotations
