@@ -6,14 +6,12 @@ kept where it surprises:
 - `regex` takes the match that `group_select` counts, strips it, and of several groups the first that is not empty
 - a step after `take_first` sees one text where it expects a list, and works on its characters
 - `regex_pos` reads no pattern but its own, and answers with a list
-- `multi_choice_regex` looks for its pattern, then for a choice's text anywhere, then for `: A`; it gives `(A)`. With
-  two
-  choices of one text the later letter counts, with more than 26 it fails
+- `multi_choice_regex` looks for its pattern, then for a choice's text anywhere, then for `: A`; it gives `(A)`. Of two
+  choices with one text the later letter counts; more than 26 choices fail
 - `take_first_k` wants k responses; `majority_vote` breaks a tie for the response that came first
-- gsm8k's `strict-match` wants `#### ` with one space and then a digit, point, comma or minus: `####18`, `#### $18` and
-  `**18**` give `[invalid]`. `flexible-extract` takes the last run of two of `$ 0-9 . ,` or the last integer, so `18.`
-  of
-  `is 18.` keeps its point, `...` is found too, and a U+2212 minus is not seen
+- gsm8k's `strict-match` wants `#### ` with one space and then a digit, point, comma or minus: `####18`, `#### $18`
+  and `**18**` give `[invalid]`. `flexible-extract` takes the last run of two or more of `$ 0-9 . ,` or the last
+  integer, so `18.` of `is 18.` keeps its point, `...` is found too, and a U+2212 minus is not seen
 
 Not here: `custom` (runs a task's own code) and `decontaminate` (gives nothing there either).
 Users' patterns run as `regexes` has it.

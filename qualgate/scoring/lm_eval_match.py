@@ -5,9 +5,8 @@ then ASCII digits, each only where asked; the rest is compared as text. Kept whe
 
 - no number is read: against 18, the answers `18.0`, `18.00`, `018` and `18...` are wrong; one final point is dropped
 - commas and dollar signs fall anywhere: `1,8` is 18
-- everything up to the last `#### ` falls, on the answer's side too: `#### 18/1` is right under `strict-match`, since
-  the
-  filter took its 18 before
+- everything up to the last `#### ` falls, on the answer's side too; `#### 18/1` is right under `strict-match`, since
+  the filter has taken its 18 before
 - NUL characters at the end are dropped after every step, because lm-eval keeps the texts in numpy arrays
 - lower-casing is Python's, so `İ` becomes two characters
 """
