@@ -132,3 +132,23 @@ def _in_re2(pattern: str) -> tuple[Any, bool]:
         return re2.compile(pattern, options), needs_ascii
     except (re.error, re2.error):
         return None, False
+
+
+_LITERAL = re.compile(r"(?:\\b)?(?:\\s\?)?[^\\^$.|?*+()\[\]{}]{1,200}(?:\\b|\\s\?\\d\+\\s\?)?")
+
+
+def count(pattern: str, text: str, ignore_case: bool = False) -> int:
+    """How many matches re.finditer finds. BadPattern, or killable.Killed when it was stopped.
+
+    Words, with word borders or a number around them, are counted here: a failed start costs no more than their length.
+    """
+    compiled(pattern)
+    if _LITERAL.fullmatch(pattern):
+        return _python_count(pattern, text, ignore_case)
+    if not ignore_case and (same := _by_re2(pattern, text)) is not None:
+        return sum(1 for _ in same.finditer(text))
+    return killable.run("regexes:_python_count", pattern, text, ignore_case)
+
+
+def _python_count(pattern: str, text: str, ignore_case: bool) -> int:
+    return sum(1 for _ in re.finditer(pattern, text, re.IGNORECASE if ignore_case else 0))

@@ -1,0 +1,86 @@
+"""IFEval: whether an answer follows the instructions in its prompt that a program can verify.
+
+strict: the answer as it is. loose: it, without asterisks, without its first line, its last, or both, and these without
+asterisks: an instruction that one of the eight follows is followed. An empty text follows none.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from qualgate.records import Score
+from qualgate.scoring import killable, regexes
+from qualgate.scoring.ifeval.checks import INSTRUCTIONS
+from qualgate.scoring.ifeval.language import NoDetector
+from qualgate.scoring.outcome import cannot_say, right, too_long, wrong
+
+__all__ = ["INSTRUCTIONS", "faults", "score_ifeval"]
+
+SCORER = "ifeval/1"
+METRICS = {(level, way): f"ifeval.{level}_{way}" for level in ("prompt", "inst") for way in ("strict", "loose")}
+
+
+def _arguments(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """As published, a row holds every argument of every instruction; those without a value are not given."""
+    return {name: value for name, value in kwargs.items() if value}
+
+
+def faults(body: Mapping[str, Any]) -> Iterator[str]:
+    """What keeps a case from being scored. body: `instruction_id_list` and, for each, its arguments in `kwargs`."""
+    ids, kwargs = body.get("instruction_id_list"), body.get("kwargs")
+    if not isinstance(ids, list) or not ids or not isinstance(kwargs, list) or len(kwargs) != len(ids):
+        yield "ifeval needs `instruction_id_list` and `kwargs`, two lists of one length"
+        return
+    for name, given in zip(ids, kwargs, strict=True):
+        if not isinstance(name, str) or name not in INSTRUCTIONS:
+            yield f"no instruction {name!r:.60}"
+        elif not isinstance(given, dict):
+            yield f"{name}: its arguments are no object"
+        elif (fault := INSTRUCTIONS[name].fault(_arguments(given))) is not None:
+            yield f"{name}: {fault}"
+
+
+def loosened(text: str) -> tuple[str, ...]:
+    lines = text.split("\n")
+    cut = (text, *("\n".join(part).strip() for part in (lines[1:], lines[:-1], lines[1:-1])))
+    return tuple(dict.fromkeys((*cut, *(each.replace("*", "") for each in cut))))
+
+
+def score_ifeval(body: Mapping[str, Any], text: str) -> dict[str, Score]:
+    """ifeval.prompt_strict and .prompt_loose (all followed), ifeval.inst_strict and .inst_loose (their share).
+
+    `extracted` is a JSON list: for each instruction true, false, or null where it could not be told (langdetect
+    missing, a pattern stopped). Then there is no verdict unless another instruction is broken.
+    """
+    if fault := next(faults(body), None):
+        return {metric: cannot_say(metric, SCORER, "case", fault) for metric in METRICS.values()}
+    scores: dict[str, Score] = {}
+    for way, texts in (("strict", (text,)), ("loose", loosened(text) if len(text) < 2**20 else (text,))):
+        followed: list[bool | None] = []
+        reasons: list[str] = []
+        for name, given in zip(body["instruction_id_list"], body["kwargs"], strict=True):
+            try:
+                check, arguments = INSTRUCTIONS[name].check, _arguments(given)
+                followed.append(any(each.strip() and check(each, **arguments) for each in texts))
+            except (NoDetector, killable.Killed, regexes.BadPattern) as failure:
+                followed.append(None)
+                reasons.append(f"{name}: {failure}")
+        for level in ("prompt", "inst"):
+            metric = METRICS[level, way]
+            scores[metric] = too_long(metric, SCORER, text) or _score(metric, body, followed, reasons)
+    return scores
+
+
+def _score(metric: str, body: Mapping[str, Any], followed: list[bool | None], reasons: list[str]) -> Score:
+    said = json.dumps(followed)
+    if all(followed):
+        return right(metric, SCORER, said)
+    if None in followed and (False not in followed or metric.startswith("ifeval.inst")):
+        return cannot_say(metric, SCORER, "instruction", reasons[0])
+    broken = [name for name, good in zip(body["instruction_id_list"], followed, strict=True) if good is False]
+    missed = wrong(metric, SCORER, broken[0], f"not followed: {', '.join(broken)}", said)
+    value = 0.0 if metric.startswith("ifeval.prompt") else sum(map(bool, followed)) / len(followed)
+    return Score(metric=metric, value=value, verdict=False, error_type=missed.error_type, extracted=said,
+                 reason=missed.reason, scorer=SCORER)  # fmt: skip
