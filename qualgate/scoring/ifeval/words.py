@@ -2,8 +2,8 @@
 
 Sentences: the rules of Punkt (Kiss & Strunk 2006) as NLTK applies them, with a list of abbreviations and of words that
 start sentences in place of the trained model. So counts can differ from NLTK's English model after an abbreviation or
-a number that it learned and we do not list. Kept where it surprises: `?!` ends two sentences, a sentence end needs
-white space, a bracket or a quote after it, and a line break alone ends none.
+an initial that one of the two does not know. Kept where it surprises: `e.g.` and `etc.` end a sentence, `vitamin C.`
+does not, and in a numbered list each number does when a capital follows; a line break alone ends none.
 
 Capital words: the Penn Treebank's rules for parting words (`CAN'T` is CA and N'T, `I'M` is I and 'M), of which only
 those that make more or fewer capital words are applied.
@@ -12,62 +12,87 @@ those that make more or fewer capital words are applied.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 # Written without their final point, in lower case.
 _ABBREVIATIONS = """
-mr mrs ms dr prof rev hon gen col maj capt lt sgt sen rep gov pres sr jr st messrs mt ft jan feb mar apr jun jul aug sep
-sept oct nov dec mon tue wed thu thurs fri sat inc ltd co corp bros vs v etc e.g i.e a.m p.m u.s u.k u.n u.s.a d.c ph.d
-m.d b.a m.a ave blvd rd dept est fig no vol cf al approx
+mr mrs ms messrs dr prof ph.d m.b.a jr sr st gen col maj lt adm sen rep reps inc ltd co corp cos bros vs v ft mg yr ave
+jan feb aug sep sept oct nov dec tues wed fri a.m p.m u.s u.k u.n u.s.a u.s.s.r d.c l.a n.y n.j n.c s.c n.h n.m n.d
+ala ariz calif colo conn fla ga ill kan ky mich minn nev okla ore pa tenn va vt wash wis c d e f g h k l m n p r s t w
 """
 ABBREVIATIONS = frozenset(_ABBREVIATIONS.split())
 # Capitalized after an abbreviation, an initial or dots, these start a sentence; another capital may start a name.
 _STARTERS = """
-the a an this that these those he she it they we you i his her its their our my there here when where while if as but
-and so then however although in on at for from with to of by after before since what who why how
+the this these those that he she it they we you i his her its their our my there here when where while if as but and so
+then however although though yet since in on at for from with after before what who why how some many most both even
+despite instead meanwhile moreover indeed thus under among according
 """
 STARTERS = frozenset(_STARTERS.split())
-_END = re.compile(r"[.?!](?=[)\";}\]*:@'({\[?!]|\s+(\S))")
+_CLOSING = "\"')\\]}‘’“”«»"
+_END = re.compile(rf"[.?!](?=[{_CLOSING};*:@(\[{{?!]|\s+(\S))")
+_CLOSERS = re.compile(rf"[{_CLOSING}]+(?=\s|--|\Z)")
 _BEFORE = 64  # characters that a word is looked back for
-_CUT = re.compile(r"[\s)\";}\]*:@'({\[?!,]")
+_SPACE = re.compile(r"\s")
+_CUT = re.compile(r"[\s\");}\]\[{(:*@]")
 _NUMBER = re.compile(r"-?[.,]?\d[\d,.-]*")
 _WORD = re.compile(r"[^\W\d_]+")
 
 
 def sentences(text: str) -> int:
     text = text.rstrip()
-    count, start = 0, 0
-    for end in _END.finditer(text):
+    count = start = 0
+    for end in _last_in_each_word(text):
         if _ends(text, end):
-            count += 1
+            count += _holds_text(text[start : end.end()])
             start = end.end()
-    return count + bool(text[start:].strip())
+    return count + _holds_text(text[start:])
+
+
+def _holds_text(sentence: str) -> bool:
+    """Closing marks at its start belong to the sentence before."""
+    closers = _CLOSERS.match(sentence)
+    return bool(sentence[closers.end() if closers else 0 :].strip())
+
+
+def _last_in_each_word(text: str) -> Iterator[re.Match[str]]:
+    """Where sentences may end: at one place in each run of characters without white space."""
+    last = None
+    for end in _END.finditer(text):
+        if last is not None and (_stands_alone(text, last) or _SPACE.search(text, last.end(), end.start())):
+            yield last
+        last = end
+    if last is not None:
+        yield last
+
+
+def _stands_alone(text: str, end: re.Match[str]) -> bool:
+    return end.start() == 0 or text[end.start() - 1].isspace()
 
 
 def _ends(text: str, end: re.Match[str]) -> bool:
     place = end.start()
-    if text[place] != ".":
+    word = _SPACE.split(text[max(0, place - _BEFORE) : place])[-1]
+    if text[place] != "." or "?" in word or "!" in word:
         return True
-    before = _CUT.split(text[max(0, place - _BEFORE) : place])[-1]
-    if not before:
-        return True
+    before = _CUT.split(word)[-1].lstrip("`&#-,")
     following = end.start(1) if end[1] else place + 1
-    word = _WORD.match(text, following, following + _BEFORE)
     capital = text[following].isupper()
-    starts = capital and word is not None and word[0].lower() in STARTERS
+    found = _WORD.match(text, following)
+    starts = capital and found is not None and found[0].lower() in STARTERS
     if before.endswith("."):
         return starts  # dots
     initial = len(before) == 1 and before.isalpha()
     if before.lower() in ABBREVIATIONS or before.lower().rpartition("-")[2] in ABBREVIATIONS:
         return starts and not initial
-    if initial or _NUMBER.fullmatch(before):
-        return text[following] not in ";:,.!?" and (not initial or not capital or starts)
-    return True
+    if initial and capital:
+        return starts or (found is not None and len(found[0]) == 1)
+    return not ((initial or _NUMBER.fullmatch(before)) and (text[following].islower() or text[following] in ";:,.!?"))
 
 
 # Pieces that stand alone in the Treebank; between them, what follows an apostrophe.
 _PIECE = re.compile(r"--+|\.\.+|[\s;@#$%&?!()\[\]{}<>\"“”«»„`‘’*]+|[:,](?!\d)")
 _ENDING = re.compile(r"(?i)(?<=[^'\s])(?:'s|'m|'d|'ll|'re|'ve|n't|')$")
-_PARTED = {"cannot": 2, "gimme": 2, "gonna": 2, "gotta": 2, "lemme": 2, "wanna": 2}
+_PARTED = {"cannot": 2, "gimme": 2, "gonna": 2, "gotta": 2, "lemme": 2, "wanna": 2, "'tis": 2, "'twas": 2}
 
 
 def capital_words(text: str) -> int:
