@@ -22,6 +22,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from qualgate.scoring import regexes
@@ -194,8 +195,17 @@ def named(name: str) -> Pipeline:
 
 def build(pipeline: str | Pipeline) -> Step:
     """FilterFault or regexes.BadPattern when a step is unknown or has a wrong parameter."""
+    return _by_name(pipeline) if isinstance(pipeline, str) else _built(pipeline)
+
+
+@lru_cache(maxsize=64)
+def _by_name(name: str) -> Step:
+    return _built(named(name))
+
+
+def _built(pipeline: Pipeline) -> Step:
     steps: list[Step] = []
-    for written in named(pipeline) if isinstance(pipeline, str) else pipeline:
+    for written in pipeline:
         parameters = {key: value for key, value in written.items() if key != "function"}
         make = STEPS.get(written.get("function", ""))
         if make is None:

@@ -59,7 +59,7 @@ def _drop_token(token: str) -> str:
 
 
 def drop_tokens(text: str) -> set[str]:
-    return {word for token in re.split("[ -]", text) for word in _drop_token(token).split()}
+    return {word for token in set(re.split("[ -]", text)) for word in _drop_token(token).split()}
 
 
 def drop_f1(answer: str, spans: tuple[str, ...]) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from qualgate.records import Score
@@ -56,8 +57,10 @@ def score_ifeval(body: Mapping[str, Any], text: str) -> dict[str, Score]:
     """
     if fault := next(faults(body), None):
         return {metric: cannot_say(metric, SCORER, "case", fault) for metric in METRICS.values()}
+    if refusal := too_long("", SCORER, text):
+        return {metric: replace(refusal, metric=metric) for metric in METRICS.values()}
     scores: dict[str, Score] = {}
-    for way, texts in (("strict", (text,)), ("loose", loosened(text) if len(text) < 2**20 else (text,))):
+    for way, texts in (("strict", (text,)), ("loose", loosened(text))):
         followed: list[bool | None] = []
         reasons: list[str] = []
         for name, given in zip(body["instruction_id_list"], body["kwargs"], strict=True):
@@ -69,7 +72,7 @@ def score_ifeval(body: Mapping[str, Any], text: str) -> dict[str, Score]:
                 reasons.append(f"{name}: {failure}")
         for level in ("prompt", "inst"):
             metric = METRICS[level, way]
-            scores[metric] = too_long(metric, SCORER, text) or _score(metric, body, followed, reasons)
+            scores[metric] = _score(metric, body, followed, reasons)
     return scores
 
 
