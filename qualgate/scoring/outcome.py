@@ -29,11 +29,11 @@ def cannot_say(metric: str, scorer: str, error_type: str, reason: str) -> Score:
     return Score(metric=metric, value=None, verdict=None, error_type=error_type, reason=one_line(reason), scorer=scorer)
 
 
-def too_long(metric: str, scorer: str, text: str) -> Score | None:
-    """That `text` is longer than any scorer reads; None when it is not."""
-    if len(text) <= MAX_ANSWER:
+def too_long(metric: str, scorer: str, text: str, limit: int = MAX_ANSWER) -> Score | None:
+    """That `text` is longer than the scorer reads; None when it is not."""
+    if len(text) <= limit:
         return None
-    reason = f"the answer has {len(text):,} characters, {MAX_ANSWER:,} are read"
+    reason = f"the answer has {len(text):,} characters, {limit:,} are read"
     return wrong(metric, scorer, "too_long", reason)
 
 

@@ -20,6 +20,7 @@ from qualgate.scoring.outcome import cannot_say, right, too_long, wrong
 __all__ = ["INSTRUCTIONS", "faults", "score_ifeval"]
 
 SCORER = "ifeval/1"
+MAX_TEXT = 2**18  # characters, read up to eight times for each instruction; a longer answer follows none
 METRICS = {(level, way): f"ifeval.{level}_{way}" for level in ("prompt", "inst") for way in ("strict", "loose")}
 
 
@@ -57,22 +58,27 @@ def score_ifeval(body: Mapping[str, Any], text: str) -> dict[str, Score]:
     """
     if fault := next(faults(body), None):
         return {metric: cannot_say(metric, SCORER, "case", fault) for metric in METRICS.values()}
-    if refusal := too_long("", SCORER, text):
+    if refusal := too_long("", SCORER, text, MAX_TEXT):
         return {metric: replace(refusal, metric=metric) for metric in METRICS.values()}
     scores: dict[str, Score] = {}
-    for way, texts in (("strict", (text,)), ("loose", loosened(text))):
+    before: list[bool | None] = [False] * len(body["kwargs"])  # what is followed strictly is followed loosely
+    for way, texts in (("strict", (text,)), ("loose", loosened(text)[1:])):
         followed: list[bool | None] = []
         reasons: list[str] = []
-        for name, given in zip(body["instruction_id_list"], body["kwargs"], strict=True):
+        for already, name, given in zip(before, body["instruction_id_list"], body["kwargs"], strict=True):
             try:
                 check, arguments = INSTRUCTIONS[name].check, _arguments(given)
-                followed.append(any(each.strip() and check(each, **arguments) for each in texts))
+                followed.append(already or any(bool(each.strip()) and check(each, **arguments) for each in texts))
             except (NoDetector, killable.Killed, regexes.BadPattern) as failure:
                 followed.append(None)
                 reasons.append(f"{name}: {failure}")
+            if already is None:
+                followed[-1] = followed[-1] or None
+                reasons.append(f"{name}: it could not be told of the answer as it is")
         for level in ("prompt", "inst"):
             metric = METRICS[level, way]
             scores[metric] = _score(metric, body, followed, reasons)
+        before = followed
     return scores
 
 
