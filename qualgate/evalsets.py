@@ -81,9 +81,9 @@ class EvalsetFile(_SetFile):
     @field_validator("normalizers")
     @classmethod
     def _normalizers_are_known(cls, names: list[str]) -> list[str]:
-        from qualgate.scoring.text import NORMALIZERS
+        from qualgate.scoring.text import known
 
-        return _known("normalizer", names, NORMALIZERS)
+        return _known("normalizer", names, known())
 
 
 def _known(kind: str, names: list[str], known: Any) -> list[str]:
