@@ -26,14 +26,14 @@ def bounds_text(comparison: Comparison) -> str:
     low, high = (
         "…" if bound is None else _bound(comparison.metric, bound) for bound in (comparison.lower, comparison.upper)
     )
-    return f"[{low}, {high}]" + (" x" if _kind(comparison.metric) == "latency" else "")
+    return f"[{low}, {high}]" + (" x" if _kind(comparison.metric) in ("latency", "cost") else "")
 
 
 def _bound(metric: str, bound: float) -> str:
     match _kind(metric):
         case "quality":
             return _difference(metric, bound)
-        case "latency":
+        case "latency" | "cost":
             return f"{bound:.4g}"
     return value_text(metric, bound)
 

@@ -357,10 +357,64 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Slo:
+    """The slowest that an answer may be and still count as delivered; None: not asked."""
+
+    ttft: float | None = None
+    tpot: float | None = None
+    e2e: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prices:
+    """What serving costs. A price of 0 is one that is not charged."""
+
+    version: str
+    currency: str
+    prompt_token: float = 0.0
+    output_token: float = 0.0
+    device_second: float = 0.0
+    concurrency: int = 1  # answers that share the device: a second of one answer is 1/concurrency device seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FourArms:
+    """Which variants are the arms of a four-arm comparison, and how it is judged."""
+
+    quantization: str
+    speculation: str
+    both: str
+    seed: int = 0  # of the blocks' order
+    parity: Literal["identical", "sampled", "lossy"] = "identical"  # what speculation promises of its target's answers
+    min_saving: float = 0.05  # of the cost per accepted answer: what an arm must surely save to be worth having
+    memory_share: float | None = None  # declared: of the device's memory that weights and KV cache fill
+    tool_share: float | None = None  # declared: of a request's time that is spent in tools
+    blocks: tuple[str, ...] = ()  # order of each block as it was planned, e.g. "BQSX": X is both
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "blocks", tuple(self.blocks))  # JSON gives a list
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     rules: tuple[Rule, ...]
     alpha: float = 0.05  # one-sided
     review: Literal["never", "always"] = "never"
+    slo: Slo | None = None
+    prices: Prices | None = None
+    feedback: str = ""  # sha256 of the feedback file that is part of the evidence; "" = none asked for
+    four_arm: FourArms | None = None  # None: each variant is judged by itself
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One try at a unit and what it took, whatever came of it. None: not recorded, which is not nothing."""
+
+    outcome: Literal["done", "failed", "cancelled"]
+    cause: str = ""  # of what was not done, or done again: "transport", "timeout", "parse", "schema", "guard", …
+    prompt_tokens: int | None = None
+    output_tokens: int | None = None
+    seconds: float | None = None  # that it held its place in the batch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -380,6 +434,11 @@ class UnitEvidence:
     top1_agreement: float | None = None
     first_divergence: int | None = None  # None with kl: the variant never would say another token
     error: str = ""
+    finished: bool | None = None  # the answer ended by itself; None: not recorded
+    attempts: tuple[Attempt, ...] = ()  # every try at this unit, in order; () = not recorded
+    answer: bytes | None = None  # token ids, int32 little-endian; None: not read, or not recorded
+    margins: bytes | None = None  # top-2 logit gap at each token, float64 little-endian
+    text_sha256: str = ""  # of the answer's text, what feedback names it by; "" = not read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -400,6 +459,7 @@ class RunEvidence:
     variants: tuple[ArmEvidence, ...]
     integrity: tuple[str, ...] = ()  # what was found broken (hashes, duplicates); empty = intact
     stale: tuple[str, ...] = ()  # what changed since the run (weights, evalsets, variants): every verdict undecided
+    corrected: dict[UnitKey, bool] | None = None  # by users, where known; None: no feedback was read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -451,6 +511,66 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ArmService:
+    """What serving one arm's answers took and gave. None: unavailable, and `unavailable` says why."""
+
+    arm: str
+    units: int
+    attempts: int | None
+    accepted: int | None
+    refused: dict[str, int]  # first reason for which an answer was not accepted → answers
+    cost: float | None  # of all attempts
+    per_accepted: float | None  # None also where nothing was accepted: it has no finite cost
+    prices: str  # "EUR, version 2026-11"
+    retries: dict[str, float] | None  # cause → attempts beyond the first / units
+    within_slo: float | None
+    correction_rate: float | None  # corrected / answers with feedback
+    feedback: int | None  # answers with feedback
+    unavailable: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmStep:
+    """One step of the four-arm rule for one arm; the first that is not proven ends it."""
+
+    arm: str
+    step: Literal["parity", "quality", "slo", "value"]
+    status: RuleStatus
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interaction:
+    """What quantization and speculation do together beyond what each does alone."""
+
+    metric: str  # a quality metric, or "cost_per_accepted_answer" (then the logarithm of a ratio)
+    slice: str
+    estimate: float
+    lower: float | None
+    upper: float | None
+    found: bool  # together they are proven worse than apart, after Holm over the metrics
+    n: int
+    clusters: int
+    method: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FourArm:
+    """The answer of a four-arm comparison: which arm to serve, step by step, and what to try first."""
+
+    choice: str  # an arm's name, "baseline" where none of the three is to replace it, "" where it is not known
+    why: str
+    exit: int
+    steps: tuple[ArmStep, ...]
+    interactions: tuple[Interaction, ...]
+    first: Literal["quantize", "speculate", "neither", "unknown"]
+    first_why: str
+    services: tuple[ArmService, ...]
+    seed: int
+    blocks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """The gate's answer for one variant."""
 
@@ -461,3 +581,5 @@ class Verdict:
     comparisons: tuple[Comparison, ...] = ()
     drift: dict[str, float | None] = field(default_factory=dict)  # shown, ranks and warns; decides by a rule alone
     cause: str = ""  # of a block, where `--blame` found it: "recipe", "kernel", "kernel and recipe"
+    services: tuple[ArmService, ...] = ()  # of the baseline and the variant, where a rule on cost asked for it
+    four_arm: FourArm | None = None  # on the verdict about the arm that does both

@@ -11,7 +11,7 @@ from qualgate.records import Comparison
 
 def explain(part: Slice, c: Comparison, alpha: float) -> str:
     """The reason of a comparison that was measured and has its status."""
-    by_kind = {"quality": _quality, "drift": _drift, "latency": _latency}
+    by_kind = {"quality": _quality, "drift": _drift, "latency": _ratio, "cost": _cost}
     return by_kind[METRICS[c.metric].kind](part, c, alpha)
 
 
@@ -44,12 +44,18 @@ def _drift(part: Slice, c: Comparison, alpha: float) -> str:
     return f"{part.head} is {c.variant:.4g}{unit} ({_between(c, alpha)}; allowed {limit}) over {c.n} cases{_outcome(c)}"
 
 
-def _latency(part: Slice, c: Comparison, alpha: float) -> str:
+def _ratio(part: Slice, c: Comparison, alpha: float) -> str:
     ratio = (c.variant or 0.0) / c.baseline if c.baseline else float("inf")
     return (
         f"{part.head} is {ratio:.3g} times the baseline's ({_between(c, alpha)}; "
         f"allowed {part.rule.max_ratio:g}) over {c.n} cases{_outcome(c)}"
     )
+
+
+def _cost(part: Slice, c: Comparison, alpha: float) -> str:
+    if c.variant is None and c.baseline is not None:
+        return f"{part.head}: none of {c.n} answers was accepted, so there is no cost at which one could be had"
+    return _ratio(part, c, alpha)
 
 
 def _between(c: Comparison, alpha: float) -> str:

@@ -7,10 +7,12 @@ from math import isfinite
 
 import numpy as np
 
+from qualgate.gate.cost import Terms, ledger
 from qualgate.gate.evidence import MOST_TRUNCATED, Pair
 from qualgate.gate.rules import Slice
 from qualgate.metrics import MARGINS_OF_BASELINE, METRICS
 from qualgate.records import Comparison
+from qualgate.stats.accepted import METHOD_RATIO, accepted_cost_ratio
 from qualgate.stats.intervals import (
     Bounds,
     binomial_lower,
@@ -45,8 +47,15 @@ class Measured:
     obstacle: str = ""  # a reason why this slice can prove nothing, in words for the user
 
 
-def measure(part: Slice, pairs: dict[str, tuple[Pair, ...]], truncated: dict[str, float], alpha: float) -> Measured:
-    """The numbers of one slice. truncated: evalset → share of the baseline's answers that were cut off, if too many."""
+def measure(
+    part: Slice,
+    pairs: dict[str, tuple[Pair, ...]],
+    truncated: dict[str, float],
+    alpha: float,
+    terms: Terms | None = None,
+) -> Measured:
+    """The numbers of one slice. truncated: evalset → share of the baseline's answers that were cut off, if too many.
+    terms: by which a rule on cost accepts and prices answers."""
     mine = [pair for name in part.evalsets for pair in pairs.get(name, ())]
     empty = [name for name in part.evalsets if not pairs.get(name)]
     if empty:
@@ -56,6 +65,8 @@ def measure(part: Slice, pairs: dict[str, tuple[Pair, ...]], truncated: dict[str
             cut = f"the baseline was cut off on {truncated[name]:.1%} of {name} (at most {MOST_TRUNCATED:.0%})"
             return unmeasured(part, len(mine), f"{cut}: raise max_new_tokens")
     kind = METRICS[part.rule.metric].kind
+    if kind == "cost":
+        return _measure_cost(part, mine, alpha, terms)
     by_kind = {"quality": _measure_quality, "drift": _measure_drift, "latency": _measure_latency}
     return by_kind[kind](part, mine, alpha)
 
@@ -213,6 +224,43 @@ def _measure_latency(part: Slice, pairs: list[Pair], alpha: float) -> Measured:
             upper=bounds.upper if isfinite(bounds.upper) else None,
             p_broken=bounds.p_above,
             method=METHOD_SUMS if rule.percentile is None else METHOD_PERCENTILES,
+        ),
+        p_within=bounds.p_below,
+    )
+
+
+def _measure_cost(part: Slice, pairs: list[Pair], alpha: float, terms: Terms | None) -> Measured:
+    """`baseline` and `variant` are costs per accepted answer (None: nothing was accepted), the bounds their ratio's."""
+    if terms is None:
+        return unmeasured(part, len(pairs), "nothing says what an answer costs")
+    before = ledger("baseline", [pair.baseline for pair in pairs], terms)
+    after = ledger("variant", [pair.variant for pair in pairs], terms)
+    if missing := (*before.unavailable, *after.unavailable):
+        return unmeasured(part, len(pairs), f"unavailable: {missing[0]}")
+    clusters, count = _clusters(pairs)
+    if count < MIN_CLUSTERS:
+        return unmeasured(part, len(pairs), f"{count} independent cases are too few ({MIN_CLUSTERS} needed)")
+    if before.service.per_accepted is None or before.costs.sum() <= 0:
+        return unmeasured(part, len(pairs), "the baseline has no accepted answer, or none that costs anything")
+    bounds = accepted_cost_ratio(
+        (before.costs, before.accepted),
+        (after.costs, after.accepted),
+        clusters,
+        part.rule.max_ratio or 0.0,
+        alpha,
+    )
+    return Measured(
+        slice=part,
+        comparison=_comparison(
+            part,
+            n=len(pairs),
+            clusters=None if count == len(pairs) else count,
+            baseline=before.service.per_accepted,
+            variant=after.service.per_accepted,
+            lower=bounds.lower if isfinite(bounds.lower) else None,
+            upper=bounds.upper if isfinite(bounds.upper) else None,
+            p_broken=bounds.p_above,
+            method=METHOD_RATIO,
         ),
         p_within=bounds.p_below,
     )

@@ -7,13 +7,14 @@ from dataclasses import replace
 
 from qualgate.errors import Exit, UsageError
 from qualgate.gate.blame import with_causes
+from qualgate.gate.cost import Terms, ledger, terms_of
 from qualgate.gate.drift import summarise
 from qualgate.gate.evidence import Examination, examine, truncated_sets
 from qualgate.gate.explain import explain
 from qualgate.gate.measure import Measured, measure, unmeasured
 from qualgate.gate.rules import Slice, check_policy
 from qualgate.metrics import METRICS
-from qualgate.records import Comparison, Policy, RunEvidence, Verdict, VerdictWord
+from qualgate.records import ArmService, Comparison, Policy, RunEvidence, Verdict, VerdictWord
 from qualgate.stats.multiplicity import holm
 
 EXIT_ORDER = (Exit.INTEGRITY, Exit.INFRASTRUCTURE, Exit.BLOCK, Exit.UNDECIDED, Exit.REVIEW, Exit.APPROVE)
@@ -30,7 +31,8 @@ def decide(evidence: RunEvidence, policy: Policy) -> tuple[Verdict, ...]:
     examined = examine(evidence)
     if not examined:
         raise UsageError("The run has no variant, so there is nothing to judge. Name one under `variants`.")
-    return with_causes([_judge(found, slices, policy) for found in examined])
+    terms = terms_of(evidence, policy)
+    return with_causes([_judge(found, slices, policy, terms) for found in examined])
 
 
 def overall_exit(verdicts: Iterable[Verdict]) -> Exit:
@@ -42,7 +44,7 @@ def overall_exit(verdicts: Iterable[Verdict]) -> Exit:
     raise UsageError("There is no verdict to take an exit code from.")
 
 
-def _judge(found: Examination, slices: Sequence[Slice], policy: Policy) -> Verdict:
+def _judge(found: Examination, slices: Sequence[Slice], policy: Policy, terms: Terms) -> Verdict:
     if found.integrity:
         reasons = (*found.integrity, *found.incomplete)
         return Verdict(variant=found.variant, word="invalid", exit=int(Exit.INTEGRITY), reasons=reasons)
@@ -52,7 +54,7 @@ def _judge(found: Examination, slices: Sequence[Slice], policy: Policy) -> Verdi
         measured = [unmeasured(part, 0, "not compared: " + found.mismatched[0]) for part in slices]
     else:
         truncated = truncated_sets(found.pairs)
-        measured = [measure(part, found.pairs, truncated, policy.alpha) for part in slices]
+        measured = [measure(part, found.pairs, truncated, policy.alpha, terms) for part in slices]
     comparisons = _settle(measured, policy.alpha)
     word, code, reasons = _conclude(comparisons, slices, found.mismatched, policy)
     return Verdict(
@@ -62,7 +64,18 @@ def _judge(found: Examination, slices: Sequence[Slice], policy: Policy) -> Verdi
         reasons=(*reasons, *found.notes),
         comparisons=comparisons,
         drift=summarise(pair for name in sorted(found.pairs) for pair in found.pairs[name]),
+        services=_services(found, slices, terms),
     )
+
+
+def _services(found: Examination, slices: Sequence[Slice], terms: Terms) -> tuple[ArmService, ...]:
+    """What both arms' answers took and gave, where a rule on cost asks."""
+    pairs = [pair for name in sorted(found.pairs) for pair in found.pairs[name]]
+    if not pairs or not any(METRICS[part.rule.metric].kind == "cost" for part in slices):
+        return ()
+    before = ledger("baseline", [pair.baseline for pair in pairs], terms)
+    after = ledger(found.variant, [pair.variant for pair in pairs], terms)
+    return before.service, after.service
 
 
 def _settle(measured: Sequence[Measured], alpha: float) -> tuple[Comparison, ...]:

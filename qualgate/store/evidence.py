@@ -7,12 +7,13 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from hashlib import sha256
 from typing import Any
 
 from sqlalchemy import Connection, select
 
 from qualgate.errors import IntegrityError, UsageError
-from qualgate.records import ArmEvidence, RunEvidence, UnitEvidence, UnitKey
+from qualgate.records import ArmEvidence, Attempt, RunEvidence, UnitEvidence, UnitKey
 from qualgate.store import plain, seal
 from qualgate.store.database import Store
 from qualgate.store.rows import (
@@ -32,10 +33,13 @@ from qualgate.store.rows import (
 from qualgate.store.tables import arms, cases, evalsets, runs, scores, units
 
 
-def evidence(store: Store, run_id: str) -> RunEvidence:
-    """Everything a verdict may rest on, each digest recomputed from the columns it covers."""
+def evidence(store: Store, run_id: str, *, answers: bool = False) -> RunEvidence:
+    """Everything a verdict may rest on, each digest recomputed from the columns it covers.
+
+    answers: with each answer's tokens, margins and the hash of its text, which only some policies need.
+    """
     with _uncollected():
-        return _read(store, run_id)
+        return _read(store, run_id, answers)
 
 
 @contextmanager
@@ -50,7 +54,7 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def _read(store: Store, run_id: str) -> RunEvidence:
+def _read(store: Store, run_id: str, answers: bool) -> RunEvidence:
     with store.read() as connection:
         run = connection.execute(select(runs).where(runs.c.run_id == run_id)).one_or_none()
         if run is None:
@@ -79,7 +83,7 @@ def _read(store: Store, run_id: str) -> RunEvidence:
         if row.status == "done" and not _intact(row, said):
             integrity.append(f"{unit_name(key)}: the stored answer or its scores are not what was recorded")
             continue
-        by_arm[key.arm].append(_unit_evidence(key, row, said))
+        by_arm[key.arm].append(_unit_evidence(key, row, said, answers))
     seen = tuple(
         ArmEvidence(name=arm.name, identity=plain.identity(arm.observed_json), units=tuple(by_arm[arm.name]))
         for arm in arm_rows
@@ -107,6 +111,7 @@ _EVIDENCE = select(
     units.c.unit_id,
     units.c.cluster,
     units.c.status,
+    units.c.attempts,
     units.c.error,
     units.c.case_hash,  # from here on, after the key: what the digest covers, in its order
     units.c.finish_reason,
@@ -137,7 +142,7 @@ def _intact(row: AnyRow, said: Sequence[Sequence[Any]]) -> bool:
     )
 
 
-def _unit_evidence(key: UnitKey, row: AnyRow, said: Sequence[Sequence[Any]]) -> UnitEvidence:
+def _unit_evidence(key: UnitKey, row: AnyRow, said: Sequence[Sequence[Any]], answers: bool) -> UnitEvidence:
     if row.status == "error":
         return UnitEvidence(key=key, case_hash=row.case_hash, status="error", cluster=row.cluster, error=row.error)
     values: dict[str, float | None] = {score[0]: score[1] for score in said}
@@ -160,4 +165,24 @@ def _unit_evidence(key: UnitKey, row: AnyRow, said: Sequence[Sequence[Any]]) -> 
         kl=seal.floats(row.kl),
         top1_agreement=row.top1_agreement,
         first_divergence=row.first_divergence,
+        finished=row.finish_reason in ("eos", "stop"),
+        attempts=_attempts(row, timed),
+        answer=row.token_ids if answers else None,
+        margins=row.margins if answers else None,
+        text_sha256=sha256(row.text.encode("utf-8")).hexdigest() if answers else "",
     )
+
+
+# What a job took that the machinery lost is not known; one constant for the many units without such a job.
+_LOST = Attempt(outcome="failed", cause="infrastructure")
+
+
+def _attempts(row: AnyRow, timed: bool) -> tuple[Attempt, ...]:
+    """Every try at a unit. A drafted answer's own cost is not known: most of its tokens were the baseline's."""
+    last = Attempt(
+        outcome="done",
+        prompt_tokens=row.prompt_tokens,
+        output_tokens=row.answer_tokens,
+        seconds=row.e2e if timed else None,
+    )
+    return (*(_LOST,) * (row.attempts - 1), last)

@@ -9,7 +9,23 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from qualgate.records import ArmFootprint, ArmIdentity, ArmSpec, Comparison, Policy, QuantizeRecipe, Rule, Verdict
+from qualgate.records import (
+    ArmFootprint,
+    ArmIdentity,
+    ArmService,
+    ArmSpec,
+    ArmStep,
+    Comparison,
+    FourArm,
+    FourArms,
+    Interaction,
+    Policy,
+    Prices,
+    QuantizeRecipe,
+    Rule,
+    Slo,
+    Verdict,
+)
 
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
 
@@ -20,17 +36,22 @@ def to_json(value: Any) -> str:
 
 
 def policy_to_json(policy: Policy) -> str:
-    """Without the rules' lines: a comment added to the gate file is not another policy, nor a new verdict."""
+    """Without the rules' lines: a comment added to the gate file is not another policy, nor a new verdict. What it does
+    not ask for is left out, so a policy that says no more than an older version could say keeps its text."""
     body = asdict(policy)
+    for name in ("slo", "prices", "feedback", "four_arm"):
+        if not body[name]:
+            del body[name]
     for rule in body["rules"]:
         del rule["line"]
     return to_json(body)
 
 
 def verdict_to_json(verdict: Verdict) -> str:
-    """Without an empty cause: saying again what an earlier version said is not another verdict."""
-    body = asdict(verdict)
-    return to_json(body if verdict.cause else {name: value for name, value in body.items() if name != "cause"})
+    """Without what it does not say (cause, services, four arms): saying again what an earlier version said is not
+    another verdict."""
+    later = ("cause", "services", "four_arm")
+    return to_json({name: value for name, value in asdict(verdict).items() if value or name not in later})
 
 
 def arm_spec(text: str) -> ArmSpec:
@@ -49,13 +70,33 @@ def footprint(text: str | None) -> ArmFootprint | None:
 
 def policy(text: str) -> Policy:
     body = json.loads(text)
+    for name, kind in (("slo", Slo), ("prices", Prices), ("four_arm", FourArms)):
+        if name in body:
+            body[name] = kind(**body[name])
     return Policy(**{**body, "rules": tuple(Rule(**rule) for rule in body["rules"])})
 
 
 def verdict(text: str) -> Verdict:
     body = json.loads(text)
+    body["services"] = tuple(_service(one) for one in body.get("services", ()))
+    if "four_arm" in body:
+        body["four_arm"] = _four_arm(body["four_arm"])
     comparisons = tuple(Comparison(**comparison) for comparison in body["comparisons"])
     return Verdict(**{**body, "reasons": tuple(body["reasons"]), "comparisons": comparisons})
+
+
+def _service(body: dict[str, Any]) -> ArmService:
+    return ArmService(**{**body, "unavailable": tuple(body["unavailable"])})
+
+
+def _four_arm(body: dict[str, Any]) -> FourArm:
+    tuples = {
+        "steps": tuple(ArmStep(**step) for step in body["steps"]),
+        "interactions": tuple(Interaction(**one) for one in body["interactions"]),
+        "services": tuple(_service(one) for one in body["services"]),
+        "blocks": tuple(body["blocks"]),
+    }
+    return FourArm(**{**body, **tuples})
 
 
 def storable(text: str) -> str:

@@ -1,0 +1,101 @@
+"""Ratio of two costs per accepted answer, and what two changes together cost beyond each alone, over the same cases.
+
+An arm's cost per accepted answer is Σ cost of every attempt / number of accepted answers: infinite where none is.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from qualgate.stats.intervals import Bounds, bootstrap, independent_trials
+
+SEED = 20260102  # of the bootstrap's draws; part of the formula id, so that a stored verdict can be derived again
+DRAWS = 2000
+METHOD_RATIO = f"cost_per_accepted_bootstrap/1 seed {SEED}"
+METHOD_INTERACTION = f"cost_interaction_log_bootstrap/1 seed {SEED}"
+
+
+def cost_per_accepted(costs: ArrayLike, accepted: ArrayLike) -> float:
+    """Σ costs / Σ accepted; infinite where nothing was accepted, not a number where nothing was even asked."""
+    total, count = float(np.sum(costs)), float(np.sum(accepted))
+    return total / count if count else (inf if np.size(costs) else float("nan"))
+
+
+def accepted_cost_ratio(
+    baseline: tuple[ArrayLike, ArrayLike],
+    variant: tuple[ArrayLike, ArrayLike],
+    clusters: ArrayLike,
+    limit: float,
+    alpha: float = 0.05,
+) -> Bounds:
+    """variant's cost per accepted answer / baseline's, whole clusters of the same cases drawn for both.
+
+    baseline, variant: (costs, accepted 0/1) of the same cases in the same order. A resample only repeats what was
+    seen, so both tests and both bounds also allow for a share of cases of a kind that was not drawn, on which one side
+    accepts nothing: q = 1 − alpha^(1/k) of k clusters (fewer where they are unequal), as if the accepted answers of one
+    side were 1 − q of those counted. Twenty clusters without a surprise prove nothing about one case in eight.
+    ValueError when the baseline costs nothing or has nothing accepted: there is no ratio to it.
+    """
+    sums, sizes = _by_cluster(clusters, *baseline, *variant)
+    if sums[:, 0].sum() <= 0 or sums[:, 1].sum() <= 0:
+        raise ValueError("the baseline costs nothing or has no accepted answer, so nothing can be held against it")
+    unseen = 1 - alpha ** (1 / independent_trials(sizes, np.arange(len(sizes))))
+
+    def ratio(counts: NDArray) -> NDArray:
+        base_cost, base_good, cost, good = (counts @ sums).T
+        with np.errstate(divide="ignore", invalid="ignore"):
+            # A draw without the baseline's accepted answers says that the baseline is the dearer one: ratio 0.
+            return np.where(good > 0, (cost / good) * (base_good / base_cost), np.where(base_good > 0, inf, 0.0))
+
+    within = _drawn(ratio, len(sums), limit * (1 - unseen), alpha)
+    beyond = _drawn(ratio, len(sums), limit / (1 - unseen), alpha)
+    return Bounds(
+        estimate=within.estimate,
+        lower=within.lower * (1 - unseen),
+        upper=within.upper / (1 - unseen),
+        p_below=within.p_below,
+        p_above=beyond.p_above,
+        clusters=len(sums),
+    )
+
+
+def cost_interaction(
+    arms: tuple[tuple[ArrayLike, ArrayLike], ...], clusters: ArrayLike, alpha: float = 0.05
+) -> Bounds | None:
+    """ln(X_baseline · X_both / (X_quantization · X_speculation)), X the cost per accepted answer; over 0 the two
+    changes cost more together than their savings promise.
+
+    arms: (costs, accepted) of baseline, quantization, speculation, both. None where one of them accepted nothing.
+    """
+    sums, _ = _by_cluster(clusters, *(column for arm in arms for column in arm))
+    if (sums.sum(axis=0) <= 0).any():
+        return None
+
+    def interaction(counts: NDArray) -> NDArray:
+        totals = counts @ sums
+        with np.errstate(divide="ignore", invalid="ignore"):
+            x = np.log(totals[:, 0::2]) - np.log(totals[:, 1::2])
+            return np.nan_to_num(x[:, 0] + x[:, 3] - x[:, 1] - x[:, 2], nan=0.0)
+
+    return _drawn(interaction, len(sums), 0.0, alpha)
+
+
+def _by_cluster(clusters: ArrayLike, *columns: ArrayLike) -> tuple[NDArray, NDArray]:
+    """([cluster, column] sums, cases in each cluster)."""
+    _, members = np.unique(np.asarray(clusters), return_inverse=True)
+    return (
+        np.stack([np.bincount(members, np.asarray(column, float)) for column in columns], axis=1),
+        np.bincount(members).astype(float),
+    )
+
+
+def _drawn(statistic, count: int, limit: float, alpha: float) -> Bounds:
+    """`bootstrap` of a statistic of how often each cluster was drawn ([draws, clusters])."""
+
+    def of_draws(draws: NDArray) -> NDArray:
+        return statistic(np.stack([np.bincount(drawn, minlength=count) for drawn in draws]).astype(float))
+
+    return bootstrap(of_draws, count, limit, np.random.default_rng(SEED), alpha, DRAWS)

@@ -1,0 +1,95 @@
+"""Do two changes together do to a score what each does alone? The difference of differences over the same cases.
+
+d = (both − speculation) − (quantization − baseline), a case at a time: 0 in the mean where the two changes leave each
+other alone, below 0 where together they lose what neither loses by itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from qualgate.stats.intervals import clustered_ratio
+from qualgate.stats.paired import MIN_CLUSTERS, compare_clustered_pairs, compare_pairs
+from qualgate.stats.region import Region
+
+METHOD_EXACT = "interaction_exact_unconditional/1"
+METHOD_CLUSTERED = "interaction_clustered/1"
+NO_LOSS = 1e-9  # the margin of "any loss at all": `compare_pairs` wants one over 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interacting:
+    """The mean of d, and the test of "the two together lose nothing that each alone does not lose"."""
+
+    n: int
+    clusters: int
+    changed: int  # cases whose d is not 0
+    estimate: float  # −2..2
+    lower: float  # one-sided bounds, confidence 1 − alpha each
+    upper: float
+    p_worse: float  # of "the mean of d is at least 0": small = they hurt each other
+    method: str
+
+
+def interaction(outcomes: ArrayLike, clusters: ArrayLike, alpha: float = 0.05) -> Interacting:
+    """outcomes: [n, 4] scores in 0..1 of baseline, quantization, speculation, both. clusters: label of each case.
+
+    Scores of 0 and 1 and independent cases, none of which changes by two: the exact unconditional test of
+    `compare_pairs`, so the error is at most alpha at every n and every share of changed cases. Otherwise the
+    clustered test, a change by two counting as two changes of one cluster. ValueError for no case.
+    """
+    table = np.asarray(outcomes, float).reshape(-1, 4)
+    n, labels = len(table), np.asarray(clusters)
+    if n == 0:
+        raise ValueError("no case was answered by all four arms")
+    d = (table[:, 3] - table[:, 2]) - (table[:, 1] - table[:, 0])
+    groups = len(np.unique(labels))
+    whole = bool(np.isin(d, (-2, -1, 0, 1, 2)).all())
+    if whole and groups == n and bool((np.abs(d) <= 1).all()):
+        found, scale, method = compare_pairs(int((d < 0).sum()), int((d > 0).sum()), n, NO_LOSS, alpha), 1.0, METHOD_EXACT
+        lower, upper, p_worse = found.lower, found.upper, found.p_beyond
+    elif whole:
+        first = np.clip(d, -1, 1)
+        halves, twice = np.concatenate([first, d - first]), np.concatenate([labels, labels])
+        found = compare_clustered_pairs(np.zeros(2 * n), halves, twice, NO_LOSS, alpha)
+        lower, upper, p_worse, method = 2 * found.lower, 2 * found.upper, found.p_beyond, METHOD_CLUSTERED
+    else:
+        mean = clustered_ratio(d, np.ones(n), labels, 0.0, alpha)
+        lower, upper, p_worse, method = mean.lower, mean.upper, mean.p_below, METHOD_CLUSTERED
+    if groups < MIN_CLUSTERS:  # too few say too little about their spread: nothing is proven
+        p_worse, lower, upper = 1.0, -2.0, 2.0
+    return Interacting(
+        n=n,
+        clusters=groups,
+        changed=int((d != 0).sum()),
+        estimate=float(d.mean()),
+        lower=max(lower, -2.0),
+        upper=min(upper, 2.0),
+        p_worse=p_worse,
+        method=method,
+    )
+
+
+@lru_cache(maxsize=16)
+def silent_region(n: int, alpha: float = 0.05) -> Region:
+    """Every table (d = −1, d = +1 of n) at which the exact test does not say "worse"."""
+    low, high = -8.0 - n, 8.0  # thresholds of the score: below all tables, above all
+    for _ in range(60):
+        middle = (low + high) / 2
+        if Region.at_least(n, NO_LOSS, middle).largest_chance_outside(NO_LOSS) <= alpha:
+            low = middle
+        else:
+            high = middle
+        if high - low < 1e-7 * max(1.0, abs(low)):
+            break
+    return Region.at_least(n, NO_LOSS, low)
+
+
+def chance_to_find(n: int, changed: float, loss: float, alpha: float = 0.05) -> float:
+    """Exact P("worse" | a mean of d of −loss and a share `changed` of cases with d ≠ 0), 0 ≤ loss ≤ changed ≤ 1."""
+    return 1.0 - silent_region(n, alpha).chance(loss, changed)
+
