@@ -34,6 +34,30 @@ def score_tool_call(case: Case, evalset: Evalset, text: str) -> dict[str, Score]
         calls = hermes(text)
     except BadCall as error:
         return _flags(0, error.error_type, str(error))
+    return _judge(case, calls)
+
+
+def score_decoded(case: Case, evalset: Evalset, calls: Any) -> dict[str, Score]:
+    """All four flags of calls that someone else decoded: a list of `{"name", "arguments"}` or `{NAME: arguments}`."""
+    if not isinstance(calls, list):
+        return _flags(0, "call_shape", f"the calls are {quote(calls)}, not a list")
+    try:
+        return _judge(case, tuple(_call(number, call) for number, call in enumerate(calls, start=1)))
+    except BadCall as error:
+        return _flags(0, error.error_type, str(error))
+
+
+def _call(number: int, value: Any) -> Call:
+    match value:
+        case {"name": str() as name, "arguments": dict() as arguments} if len(value) == 2:
+            return Call(name, arguments)
+        case dict() if len(value) == 1 and isinstance(next(iter(value.values())), dict):
+            return Call(*next(iter(value.items())))
+        case _:
+            raise BadCall("call_shape", f"call {number} is {quote(value)}, not a name and an arguments object")
+
+
+def _judge(case: Case, calls: tuple[Call, ...]) -> dict[str, Score]:
     if not calls and case.body["expected_calls"]:
         return _flags(1, "no_call", "no call is made", "[]")
     shown = json.dumps([{"name": call.name, "arguments": call.arguments} for call in calls], ensure_ascii=False)
