@@ -48,6 +48,7 @@ ALLOWED = {
     "provenance": FLOOR | {"calibration", "engine", "evalsets", "quant"},
     "quantize": FLOOR | {"calibration", "engine", "provenance", "quant"},
     "outsource": FLOOR | {"calibration", "engine", "provenance", "quant", "quantize"},
+    "rescore": FLOOR | {"config", "gate", "run", "scoring", "store"},
     "outputs": FLOOR | {"documents", "evalsets", "scoring", "stats"},
     "doctor": FLOOR | {"engine", "evalsets", "refmodel"},
 }

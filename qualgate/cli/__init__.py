@@ -46,6 +46,7 @@ for command in (
     judging.gate,
     judging.report,
     scoring.score,
+    scoring.rescore,
     service.dashboard,
     making.inspect,
     service.doctor,

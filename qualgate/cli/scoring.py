@@ -1,4 +1,4 @@
-"""Scores without a model: `score`, of anyone's outputs."""
+"""Scores without a model: `score`, of anyone's outputs, and `rescore`, of a stored run's answers."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Annotated, cast
 
 import typer
 
+from qualgate.cli.arguments import JsonOption, OptionalGateFile, RunOption, StoreOption, store_url
 from qualgate.errors import UsageError
 
 
@@ -48,6 +49,27 @@ def score(
     if out is not None:
         write_atomically(out, "\n".join(json.dumps(row.as_json(), allow_nan=False) for row in found.rows))
     typer.echo("\n".join(scored_lines(found)))
+
+
+def rescore(
+    gate_file: OptionalGateFile = None,
+    store: StoreOption = None,
+    run_id: RunOption = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="say what would change, and store nothing")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Score a stored run's answers again with this version's scorers, beside the old scores, and decide anew."""
+    from qualgate import rescore as scoring_again
+    from qualgate.config import load_gate_file
+    from qualgate.report.progress import shown_progress
+    from qualgate.report.rescored import rescored_json, rescored_lines
+
+    loaded = load_gate_file(gate_file, files=False) if gate_file is not None else None
+    url = store_url(loaded.store_url if loaded else None, store)
+    with shown_progress() as progress:
+        found = scoring_again.rescore(url, run_id, loaded, keep=not dry_run, progress=progress)
+    typer.echo(json.dumps(rescored_json(found), indent=2) if as_json else "\n".join(rescored_lines(found)))
+    raise typer.Exit(found.exit)
 
 
 def _known(option: str, given: list[str], known: Collection[str]) -> None:
