@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from sqlalchemy import text
@@ -29,12 +31,21 @@ def url(tmp_path):
     return f"sqlite:///{tmp_path / 'qualgate.db'}"
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> tuple[Path, str]:
+    """A store with a run whose exact_match is today's, decided by it alone."""
+    path = tmp_path_factory.mktemp("made") / "qualgate.db"
+    with open_store(f"sqlite:///{path}") as store:
+        plan = make_plan(cases=60, wrong=WRONG, families=("arithmetic",), policy=EXACT)
+        return path, make_run(store, plan, WRONG)
+
+
 @pytest.fixture
-def run_id(url):
-    """A run whose exact_match is today's, decided by it alone."""
-    with open_store(url) as store:
-        plan = make_plan(cases=60, wrong=WRONG, families=("arithmetic", "json_extract"), policy=EXACT)
-        return make_run(store, plan, WRONG)
+def run_id(url, made):
+    """That run, in a store of the test's own."""
+    with sqlite3.connect(made[0]) as source, sqlite3.connect(url.removeprefix("sqlite:///")) as target:
+        source.backup(target)
+    return made[1]
 
 
 @pytest.fixture
@@ -44,10 +55,8 @@ def next_version(monkeypatch):
     def last_character(case, evalset, text):
         right = text[-1:] == case.body["answer"][-1:]
         [score] = registry.find("exact_match").function(case, evalset, text).values()
-        word = "" if right else "other_end"
-        return {
-            "exact_match": replace(score, value=float(right), verdict=right, error_type=word, scorer="exact_match/99")
-        }
+        said = replace(score, value=float(right), verdict=right, scorer="exact_match/99")
+        return {"exact_match": replace(said, error_type="" if right else "other_end")}
 
     changed = replace(registry.find("exact_match"), version="exact_match/99", function=last_character)
     monkeypatch.setitem(registry._BY_METRIC, "exact_match", changed)
@@ -77,7 +86,7 @@ def test_the_verdicts_that_change_are_named_with_the_scores_that_flipped(url, ru
     found = rescore(url, None, None)
     assert found.scorers == {"exact_match": ("exact_match/1", "exact_match/99")}
     assert words(found) == {"int8": ("approve", "approve"), "int2-g32": ("block", "approve")}
-    assert (found.answers, found.exit, found.stored) == (360, Exit.APPROVE, True)
+    assert (found.answers, found.exit, found.stored) == (180, Exit.APPROVE, True)
     with open_store(url) as store:
         answers = {answer.key: answer for answer in scorings.read(store, run_id).answers}
         cases = {(s.name, c.id): c for s in scorings.read(store, run_id).evalsets for c in s.cases}
@@ -86,7 +95,7 @@ def test_the_verdicts_that_change_are_named_with_the_scores_that_flipped(url, ru
         for key, answer in answers.items()
         if (answer.text == (said := cases[key.evalset, key.case_id].body["answer"])) != (answer.text[-1:] == said[-1:])
     }
-    assert len(flipped) > 10
+    assert len(flipped) > 5
     assert {one.key for one in found.changes} == flipped
     assert all((one.before.verdict, one.after.verdict) == (False, True) for one in found.changes)
 
@@ -105,11 +114,8 @@ def test_old_scores_verdicts_and_decisions_stay(url, run_id, next_version):
     with open_store(url) as store:
         assert runs.evidence(store, run_id, scoring=0) == old
         now = queries.run_summary(store, run_id).verdict("int2-g32")
-        assert (now.verdict.word, now.decision, len(now.decisions)) == (
-            "approve",
-            None,
-            1,
-        )  # made about another verdict
+        assert now.verdict.word == "approve"
+        assert (now.decision, len(now.decisions)) == (None, 1), "it was made about another verdict"
         decisions.check_chain(store)
 
 
@@ -172,9 +178,7 @@ def test_an_interrupted_rescoring_leaves_nothing_and_is_begun_again(url, run_id,
         assert queries.run_summary(store, run_id).verdict("int2-g32").verdict.word == "approve"
 
 
-def test_a_second_version_adds_a_second_scoring_and_flips_are_read_from_the_newest(
-    url, run_id, next_version, monkeypatch
-):
+def test_flips_are_read_from_the_newest_of_several_scorings(url, run_id, next_version, monkeypatch):
     with open_store(url) as store:
         lost = [(one.lost, one.pairs) for one in queries.flip_counts(store, run_id, "int2-g32")]
     rescore(url, run_id, None)
@@ -198,10 +202,9 @@ def test_metrics_whose_scorer_is_the_same_keep_their_scores(url):
         run_id = make_run(store, make_plan(cases=20, wrong=WRONG, families=("tool_calls",)), WRONG)
     found = rescore(url, run_id, None)
     assert found.scorers == {"tool_call.valid": ("tool_call/1", scorer_versions()["tool_call.valid"])}
-    same = (
-        "select unit_id, value, verdict, error_type, extracted, reason, scorer from scores where metric = 'exact_match'"
-    )
-    assert rows(url, f"{same} and scoring = 0 order by 1") == rows(url, f"{same} and scoring = 1 order by 1")
+    columns = "unit_id, value, verdict, error_type, extracted, reason, scorer"
+    kept = f"select {columns} from scores where metric = 'exact_match' and scoring = %d order by unit_id"
+    assert rows(url, kept % 0) == rows(url, kept % 1)
     assert {one.after.metric for one in found.changes} <= {"tool_call.valid"}
 
 
@@ -261,7 +264,7 @@ def test_a_case_that_the_new_version_cannot_score_is_named(url, run_id, next_ver
     registry.scorers_of.cache_clear()
     with pytest.raises(UsageError, match="arithmetic/arithmetic-0000: exact_match needs `unit`") as error:
         rescore(url, run_id, None)
-    assert "and 115 more" in str(error.value)
+    assert "and 55 more" in str(error.value)
 
 
 def test_a_metric_that_this_version_does_not_score_is_refused(url, run_id, monkeypatch):

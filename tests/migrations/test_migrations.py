@@ -82,6 +82,32 @@ def test_upgrading_keeps_the_evidence_and_a_backup_of_the_old_store(url, next_ve
         assert connection.execute("select count(*) from units").fetchone() == (45,)
 
 
+def test_scores_of_revision_0002_are_kept_as_the_recorded_ones(url, tmp_path):
+    with open_store(f"sqlite:///{tmp_path / 'new.db'}") as new:
+        run_id = make_run(new, make_plan(cases=3))
+        before, summary = runs.evidence(new, run_id), queries.run_summary(new, run_id)
+    config = Config()
+    config.set_main_option("script_location", str(migrations_folder()))
+    with database.Store(url, database._engine(url)) as store, store.write() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0002")
+    with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:  # the same run, as 0002 held it
+        connection.execute("attach ? as new", (str(tmp_path / "new.db"),))
+        tables = {row[0] for row in connection.execute("select name from main.sqlite_master where type = 'table'")}
+        for table in tables - {"alembic_version"}:
+            columns = ", ".join(row[1] for row in connection.execute(f"pragma main.table_info({table})"))
+            connection.execute(f"insert into main.{table} ({columns}) select {columns} from new.{table}")
+        counted = connection.execute("select count(*) from main.scores").fetchone()
+        assert "scoring" not in {row[1] for row in connection.execute("pragma main.table_info(scores)")}
+    assert "from revision 0002 to 0003" in upgrade(url)
+    with open_store(url) as store:
+        assert runs.evidence(store, run_id) == before
+        assert queries.run_summary(store, run_id) == summary
+    with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
+        assert connection.execute("select count(*) from scores where scoring = 0").fetchone() == counted
+        assert connection.execute("pragma foreign_key_check").fetchall() == []
+
+
 def test_a_step_that_fails_leaves_the_store_as_it_was(url, next_version, tmp_path):
     versions = tmp_path / "migrations" / "versions"
     head = versions / "0004_next.py"
