@@ -237,25 +237,6 @@ def test_a_scoring_cannot_be_taken_back(url, run_id, next_version, statement):
         change(url, statement)
 
 
-def test_another_process_that_was_faster_is_not_overwritten(url, run_id, next_version):
-    with open_store(url) as store:
-        last = scorings.read(store, run_id)
-        scored = {answer.unit_id: answer.scores for answer in last.answers}
-        assert scorings.add(store, run_id, last.number, scored) == 1
-        with pytest.raises(UsageError, match="another process"):
-            scorings.add(store, run_id, last.number, scored)
-        with pytest.raises(UsageError, match="every unit"):
-            scorings.add(store, run_id, 1, dict(list(scored.items())[:-1]))
-    assert rows(url, "select number from scorings") == [(1,)]
-
-
-def test_an_unfinished_run_is_refused(url):
-    with open_store(url) as store:
-        run_id = make_run(store, make_plan(cases=60, wrong=WRONG), WRONG, jobs=2)
-    with pytest.raises(UsageError, match=r"is not complete \(running\)"):
-        rescore(url, run_id, None)
-
-
 def test_a_case_that_the_new_version_cannot_score_is_named(url, run_id, next_version, monkeypatch):
     def needs_more(body: dict, evalset: Evalset):
         yield "exact_match needs `unit`; it is missing"

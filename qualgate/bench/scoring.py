@@ -70,7 +70,7 @@ NOT_YET = {  # goal id → what the row waits for
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """10,000 hostile answers (quick: 1,000) to every scorer, the official schema suite, 5 (quick: 2) rounds of speed."""
+    """10,000 (quick: 1,000) hostile answers to every scorer, the official schema suite, 5 (2) rounds of speed."""
     count, rounds = (1000, 2) if quick else (MUTANTS, ROUNDS)
     found = hostile(count)
     speeds = [{name: per_second(check) for name, check in checks().items()} for _ in range(rounds)]
