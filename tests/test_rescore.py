@@ -18,6 +18,7 @@ from qualgate.records import Evalset, Policy, Rule
 from qualgate.rescore import rescore
 from qualgate.run import decide_again
 from qualgate.scoring import registry, scorer_versions
+from qualgate.scoring.match import exact_match
 from qualgate.store import decisions, queries, runs, scorings
 from qualgate.store.database import open_store
 from tests.store.made import make_plan, make_run
@@ -54,7 +55,7 @@ def next_version(monkeypatch):
 
     def last_character(case, evalset, text):
         right = text[-1:] == case.body["answer"][-1:]
-        [score] = registry.find("exact_match").function(case, evalset, text).values()
+        [score] = exact_match(case, evalset, text).values()
         said = replace(score, value=float(right), verdict=right, scorer="exact_match/99")
         return {"exact_match": replace(said, error_type="" if right else "other_end")}
 
