@@ -170,9 +170,14 @@ def test_cases_of_one_cluster_do_not_narrow_the_interval(scored):
 
 
 def test_a_case_that_nothing_can_judge_is_null_and_outside_the_rate(scored, monkeypatch):
-    from qualgate.scoring import schema
+    from qualgate.scoring import schema, structure
 
-    monkeypatch.setattr(schema, "MAX_STEPS", 3)
+    def too_much(wanted, value):
+        if isinstance(value, dict):
+            raise schema.CannotValidate("the check took more than a second")
+        return "not an object"
+
+    monkeypatch.setattr(structure, "first_error", too_much)
     deep = {"schema": {"type": "object", "properties": {"a": {"type": "array", "items": {"type": "integer"}}}}}
     found = scored("json", [(deep, '{"a": [1, 2, 3, 4, 5, 6]}'), (deep, "3")])
     assert verdicts(found) == [None, False]
@@ -187,7 +192,7 @@ def test_the_command_shows_a_summary_and_refuses_to_overwrite_its_input(tmp_path
     files = [str(tmp_path / "cases.jsonl"), str(tmp_path / "outputs.jsonl")]
     done = CliRunner().invoke(app, ["score", "--scorer", "numeric", *files])
     assert done.exit_code == 0
-    assert "numeric: 2 rows, scorer numeric/3, strict mode" in done.stdout
+    assert "numeric: 2 rows, scorer numeric/4, strict mode" in done.stdout
     assert "50.00%   95 % interval 1.26% to 98.74%" in done.stdout
     assert "1  different" in done.stdout
     refused = CliRunner().invoke(app, ["score", "--scorer", "numeric", *files, "--json", files[1]])
