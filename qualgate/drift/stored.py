@@ -12,9 +12,9 @@ takes over all x in those boxes with those sums, and since some such x is the tr
 identity is log(p/q) = log(p/p') + log(p'/q); p is one of the x. The extremes are those of a fractional knapsack: start
 at the low ends, then fill the boxes in the order of b until the sum is reached (Dantzig, Operations Research 5, 1957;
 any other x changes into it by moving mass towards larger b). No narrower interval follows from boxes and sums. Where a
-sum is only known to lie in [least, most], what was said holds for `least`, and mass of at most `most` − `least` is added
-to it, each unit of which weighs at most the largest |b|. The middle of the interval is the estimate, half its width the
-error, widened by what rounding in float64 and of `a` may do.
+sum is only known to lie in [least, most], what was said holds for `least`, and mass of at most `most` − `least` is
+added to it, each unit of which weighs at most the largest |b|. The middle of the interval is the estimate, half its
+width the error, widened by what rounding in float64 and of `a` may do.
 
 A counted position: p' is the middle of each kept token's box, and the tail's mass spread evenly; a is then a number of
 the baseline alone; boxes of the tail reach from 0 to the cutoff. A hidden position: p' is the softmax of the head's
