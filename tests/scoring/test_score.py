@@ -14,7 +14,7 @@ from qualgate.scoring import MAX_ANSWER, scorer_versions
 from qualgate.scoring.outcome import SHOWN
 from tests.scoring.cases import scored
 
-QUALITY = tuple(n for n, m in METRICS.items() if m.kind == "quality" and not n.startswith(LM_EVAL))  # lm-eval scores its own
+QUALITY = tuple(n for n, m in METRICS.items() if m.kind == "quality" and not n.startswith(LM_EVAL))
 BODY = {
     "answer": "4",
     "schema": {
