@@ -5,6 +5,7 @@ Torch is loaded only to check the weights of quantized folders.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,7 +29,7 @@ from qualgate.errors import UsageError
 from qualgate.harness import tasks
 from qualgate.identity import content_hash
 from qualgate.metrics import METRICS
-from qualgate.records import ArmIdentity, ArmSpec, Case, Evalset, Job, LmEvalTask, Plan, Prompt, UnitKey
+from qualgate.records import ArmIdentity, ArmSpec, Case, Evalset, Job, LmEvalTask, Plan, Policy, Prompt, UnitKey
 from qualgate.scoring import scorer_versions
 
 JOB_ROWS = 64  # rows of a batch: past this the decode step of a small model on a CPU gains nothing
@@ -73,12 +74,15 @@ def make_plan(gate: GateFile) -> Plan:
             },
             "drafted": _drafted(gate),
             "job": [JOB_ROWS, JOB_TOKENS],
+            **({"four_arm": gate.policy.four_arm.seed} if gate.policy.four_arm else {}),
         }
     )
     artifacts = artifacts_folder(gate.store_url) / key[:16]
     rendered = {folder: Renderer(Path(folder)) for folder in dict.fromkeys(arm.model for arm in arms)}
     baseline = _prompts(gate.baseline, rendered[gate.baseline.model], sets)
     jobs: list[Job] = []
+    # In a four-arm run any arm may come first in a block: none waits for what the baseline leaves, unless a rule asks.
+    recorded = gate.policy.four_arm is None or any(METRICS[rule.metric].kind == "drift" for rule in gate.policy.rules)
     for arm in arms:
         comparable = _same_tokens(identities[arm.name], identities[gate.baseline.name])
         if comparable:
@@ -93,14 +97,17 @@ def make_plan(gate: GateFile) -> Plan:
                     index=index,
                     arm=arm,
                     prompts=tuple(_of_arm(prompts[position], arm) for position in batch),
-                    artifact=str(artifacts / f"job-{index:05d}.safetensors") if comparable else "",
+                    artifact=str(artifacts / f"job-{index:05d}.safetensors") if comparable and recorded else "",
                     drafted=comparable and not arm.is_baseline and _drafted(gate),
                 )
             )
+    policy = gate.policy
+    if policy.four_arm is not None:
+        jobs, policy = in_blocks(jobs, policy, gate.baseline.name)
     return Plan(
         key=key,
         gate_file=gate.text,
-        policy=gate.policy,
+        policy=policy,
         arms=arms,
         identities=identities,
         evalsets=sets,
@@ -108,6 +115,42 @@ def make_plan(gate: GateFile) -> Plan:
         artifacts=str(artifacts),
         also=also,
     )
+
+
+def in_blocks(jobs: list[Job], policy: Policy, baseline: str) -> tuple[list[Job], Policy]:
+    """The jobs in blocks of one job an arm, each block in an order of its own, and the policy that tells the orders.
+
+    UsageError when the four arms are not what the run has.
+    """
+    arms = policy.four_arm
+    assert arms is not None
+    letters = {baseline: "B", arms.quantization: "Q", arms.speculation: "S", arms.both: "X"}
+    if set(letters) != {job.arm.name for job in jobs} or len(letters) != 4:
+        raise UsageError(
+            f"--four-arm runs the baseline and three variants, {', '.join(list(letters)[1:])}; the gate file has "
+            f"{', '.join(dict.fromkeys(job.arm.name for job in jobs if not job.arm.is_baseline))}."
+        )
+    orders = williams_blocks(1 + max(job.index for job in jobs), arms.seed)
+    place = {(letter, index): order.index(letter) for index, order in enumerate(orders) for letter in order}
+    ordered = sorted(jobs, key=lambda job: (job.index, place[letters[job.arm.name], job.index]))
+    return ordered, replace(policy, four_arm=replace(arms, blocks=orders))
+
+
+def williams_blocks(count: int, seed: int) -> tuple[str, ...]:
+    """An order of the four arms B, Q, S, X (both) for each of `count` blocks.
+
+    Every four blocks are a Williams square (each arm once in each place, each after each other one once), its arms
+    and its rows shuffled, so that neither place nor predecessor favours an arm. Biometrics 5 (1949).
+    """
+    square = ((0, 1, 3, 2), (1, 2, 0, 3), (2, 3, 1, 0), (3, 0, 2, 1))
+    generator = random.Random(seed)
+    orders: list[str] = []
+    while len(orders) < count:
+        arms, rows = list("BQSX"), list(square)
+        generator.shuffle(arms)
+        generator.shuffle(rows)
+        orders += ["".join(arms[place] for place in row) for row in rows]
+    return tuple(orders[:count])
 
 
 def artifacts_folder(store_url: str) -> Path:
@@ -208,8 +251,11 @@ def _asked_by_rules(gate: GateFile, sets: tuple[Evalset, ...]) -> dict[str, tupl
 
 
 def _drafted(gate: GateFile) -> bool:
-    """A variant's answer may start from the baseline's, unless a rule on latency needs every token decoded."""
-    return not any(rule.metric.startswith("latency.") for rule in gate.policy.rules)
+    """A variant's answer may start from the baseline's, unless something asked for needs every token decoded: a rule on
+    latency or cost, a service level objective, or four arms, which are served side by side."""
+    if gate.policy.slo is not None or gate.policy.four_arm is not None:
+        return False
+    return not any(METRICS[rule.metric].kind in ("latency", "cost") for rule in gate.policy.rules)
 
 
 def _same_tokens(one: ArmIdentity, other: ArmIdentity) -> bool:

@@ -14,11 +14,26 @@ from qualgate import evalsets
 from qualgate.config import GateFile
 from qualgate.engine.load import check_model, choose_device, identify, recognise
 from qualgate.errors import EvidenceMissing, Exit, InfrastructureError, Interrupted, UsageError
-from qualgate.gate.verdict import decide, overall_exit
+from qualgate.gate.arms import decide_four, exit_of
+from qualgate.gate.verdict import decide
 from qualgate.harness import tasks
+from qualgate.intake.feedback import Feedback, corrections, read_feedback
 from qualgate.metrics import LM_EVAL
 from qualgate.plan import artifacts_folder, load_set, make_plan, sampling_settings
-from qualgate.records import TWIN, Case, Evalset, Job, JobFailure, JobResult, Plan, RunEvidence, Score, UnitKey, Verdict
+from qualgate.records import (
+    TWIN,
+    Case,
+    Evalset,
+    Job,
+    JobFailure,
+    JobResult,
+    Plan,
+    Policy,
+    RunEvidence,
+    Score,
+    UnitKey,
+    Verdict,
+)
 from qualgate.scoring import score, scorer_versions
 from qualgate.store import queries, runs
 from qualgate.store.database import Store, open_store
@@ -37,27 +52,62 @@ class Outcome:
     failures: tuple[str, ...]  # one line for each job the machinery could not run
 
 
-def run(gate: GateFile, progress: Progress = lambda arm, done, total: None, *, blame: bool = False) -> Outcome:
+def run(
+    gate: GateFile,
+    progress: Progress = lambda arm, done, total: None,
+    *,
+    blame: bool = False,
+    four_arm: bool = False,
+) -> Outcome:
     """Judge every variant of the gate file. Ctrl-C or SIGTERM stops it cleanly; called again, it resumes.
 
     blame: run packed weights through the torch twin as well, so that a block names its cause.
+    four_arm: run the arms in randomised blocks, and decide which of the four is to be served.
     """
+    if four_arm:
+        if blame:
+            raise UsageError("--blame adds arms, and --four-arm compares four: run one of them after the other.")
+        gate = as_four_arms(gate)
+    said = read_feedback(gate.feedback) if gate.feedback else None
+    if said is not None:
+        gate = replace(gate, policy=replace(gate.policy, feedback=said.sha256))
     plan = make_plan(with_twins(gate) if blame else gate)
     with open_store(gate.store_url) as store, _sole_coordinator(Path(plan.artifacts)), _stop_requested() as stop:
         record = runs.begin(store, plan)
         failures = generate(plan, record, store, gate, progress, stop)
-        evidence = runs.evidence(store, record.run_id)
-        verdicts = decide(evidence, plan.policy)
+        evidence = runs.evidence(store, record.run_id, answers=_reads_answers(plan.policy))
+        verdicts = _verdicts(evidence, plan.policy, said)
         runs.finish(store, record.run_id, verdicts, complete=not failures)
         if not failures:
             shutil.rmtree(plan.artifacts, ignore_errors=True)
     return Outcome(
         run_id=record.run_id,
         verdicts=verdicts,
-        exit=overall_exit(verdicts),
+        exit=exit_of(verdicts),
         resumed=record.resumed,
         failures=failures,
     )
+
+
+def as_four_arms(gate: GateFile) -> GateFile:
+    """The gate file with its four arms in the policy. UsageError where it does not name them."""
+    if gate.four_arm is None:
+        raise UsageError(
+            f"{gate.path.name} names no four arms. Add for example: "
+            "four_arm: {quantization: int4, speculation: drafted, both: int4+drafted}"
+        )
+    return replace(gate, policy=replace(gate.policy, four_arm=gate.four_arm))
+
+
+def _reads_answers(policy: Policy) -> bool:
+    """Parity compares tokens, and feedback names an answer by its text's hash."""
+    return policy.four_arm is not None or bool(policy.feedback)
+
+
+def _verdicts(evidence: RunEvidence, policy: Policy, said: Feedback | None) -> tuple[Verdict, ...]:
+    if said is not None:
+        evidence = replace(evidence, corrected=corrections(said, evidence))
+    return decide_four(evidence, policy) if policy.four_arm is not None else decide(evidence, policy)
 
 
 def with_twins(gate: GateFile) -> GateFile:
@@ -86,9 +136,12 @@ def generate(
         device=choose_device(gate.devices),
         threads=max(1, len(os.sched_getaffinity(0)) // gate.workers),
     )
+    in_blocks = plan.policy.four_arm is not None
     failures = []
     progress("", done, total)
-    for outcome in run_jobs(_remaining(plan, record.done), settings, gate.workers, lambda: stop() is not None):
+    for outcome in run_jobs(
+        _remaining(plan, record.done), settings, gate.workers, lambda: stop() is not None, in_order=in_blocks
+    ):
         if isinstance(outcome, JobFailure):
             runs.record_failure(store, record.run_id, outcome)
             failures.append(f"{outcome.arm}, job {outcome.index}: {outcome.error}")
@@ -125,27 +178,46 @@ def _scores(case: Case, item: Evalset, text: str, finish_reason: str, also: tupl
     return (*tasks.score(case, item.lm_eval, text), *score(case, replace(item, metrics=()), text, finish_reason, also))
 
 
-def decide_again(store_url: str, run_id: str | None, gate: GateFile | None) -> Outcome:
+def decide_again(store_url: str, run_id: str | None, gate: GateFile | None, *, four_arm: bool = False) -> Outcome:
     """Decide from stored evidence alone. Raises UsageError when there is no such run.
 
     gate: its policy decides, and what it names must still be what the run judged (weights, tokenizers, evalsets,
     variants), else every verdict is undecided. None: the policy the run was made with, about what was stored.
+    four_arm: decide which of four arms is to be served, however the run was made.
     """
-    with open_store(store_url, create=False) as store:
-        found = run_id or (newest_run_of(store, gate) if gate is not None else queries.latest_run(store))
-        evidence = runs.evidence(store, found)
+    if four_arm:
         if gate is None:
-            policy = runs.policy(store, found)
-        else:
-            policy = gate.policy
-            evidence = replace(evidence, stale=_changes_since(queries.run_summary(store, found), gate))
-        evidence = replace(evidence, stale=(*evidence.stale, *_rescored(evidence)))
-        verdicts = decide(evidence, policy)
+            raise UsageError("--four-arm needs the gate file that says which variants the arms are.")
+        gate = as_four_arms(gate)
+    said = read_feedback(gate.feedback) if gate is not None and gate.feedback else None
+    with open_store(store_url, create=False) as store:
+        found = run_meant(store, run_id, gate)
+        policy, stale = grounds(store, found, gate)
+        if said is not None:
+            policy = replace(policy, feedback=said.sha256)
+        then = runs.policy(store, found).four_arm
+        if gate is not None and policy.four_arm is not None and then is not None:
+            policy = replace(policy, four_arm=replace(policy.four_arm, seed=then.seed, blocks=then.blocks))
+        evidence = runs.evidence(store, found, answers=_reads_answers(policy))
+        evidence = replace(evidence, stale=(*stale, *_scored_otherwise(evidence)))
+        verdicts = _verdicts(evidence, policy, said)
         runs.add_verdicts(store, found, verdicts, policy)
-    return Outcome(run_id=found, verdicts=verdicts, exit=overall_exit(verdicts), resumed=False, failures=())
+    return Outcome(run_id=found, verdicts=verdicts, exit=exit_of(verdicts), resumed=False, failures=())
 
 
-def _rescored(evidence: RunEvidence) -> tuple[str, ...]:
+def run_meant(store: Store, run_id: str | None, gate: GateFile | None) -> str:
+    """The run that was named, else the newest of the gate file, else the newest."""
+    return run_id or (newest_run_of(store, gate) if gate is not None else queries.latest_run(store))
+
+
+def grounds(store: Store, run_id: str, gate: GateFile | None) -> tuple[Policy, tuple[str, ...]]:
+    """By which policy a stored run is judged, and what makes every verdict on it undecided: see `decide_again`."""
+    if gate is None:
+        return runs.policy(store, run_id), ()
+    return gate.policy, _changes_since(queries.run_summary(store, run_id), gate)
+
+
+def _scored_otherwise(evidence: RunEvidence) -> tuple[str, ...]:
     """Scorers that have another version today than when they scored this run, one line each."""
     then = {
         metric: scorer
@@ -155,7 +227,10 @@ def _rescored(evidence: RunEvidence) -> tuple[str, ...]:
     }
     now = scorer_versions()
     return tuple(
-        f"{metric} was scored by {then[metric]}, which is {today or 'no more'} in this version: run again"
+        f"{metric} was scored by {then[metric]}, which this version has no more: run again"
+        if not today
+        else f"{metric} was scored by {then[metric]}, which is {today} in this version: "
+        + ("run again" if metric.startswith(LM_EVAL) else "qualgate rescore")
         for metric in sorted(then)
         if then[metric] != (today := tasks.today(then[metric]) if metric.startswith(LM_EVAL) else now.get(metric))
     )

@@ -47,12 +47,14 @@ ALLOWED = {
     "harness": FLOOR | {"engine", "quant", "refmodel"},
     "plan": FLOOR | {"harness", "calibration", "config", "evalsets", "engine", "scoring"},
     "report": FLOOR | {"store", "plan"},
-    "run": FLOOR | {"harness", "config", "engine", "evalsets", "plan", "scoring", "gate", "store", "workers"},
+    "run": FLOOR | {"intake", "harness", "config", "engine", "evalsets", "plan", "scoring", "gate", "store", "workers"},
     "provenance": FLOOR | {"calibration", "engine", "evalsets", "quant"},
     "quantize": FLOOR | {"calibration", "engine", "provenance", "quant"},
     "outsource": FLOOR | {"calibration", "engine", "provenance", "quant", "quantize"},
     "doctor": FLOOR | {"engine", "evalsets", "refmodel", "sandbox"},
     "intake": FLOOR | {"gate"},
+    "rescore": FLOOR | {"config", "gate", "run", "scoring", "store"},
+    "outputs": FLOOR | {"documents", "evalsets", "scoring", "stats"},
 }
 LEAVES = {
     "doctor": {"qualgate_kernels"},

@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     from qualgate.report.summary import Report
 
 
+FourArmOption = Annotated[
+    bool, typer.Option("--four-arm", help="baseline, quantization, speculation, both: which one is to be served?")
+]
+
+
 def demo(
     out: Annotated[Path, typer.Option("--out", help="folder for the store and the reports")] = Path("qualgate-demo"),
     as_json: JsonOption = False,
@@ -44,20 +49,21 @@ def run(
     blame: Annotated[
         bool, typer.Option("--blame", help="also run packed weights through the torch twin: recipe or kernel?")
     ] = False,
+    four_arm: FourArmOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Generate with the baseline and every variant, score, store, decide. Interrupted, run it again: it resumes."""
-    _run(gate_file, as_json, blame=blame)
+    _run(gate_file, as_json, blame=blame, four_arm=four_arm)
 
 
-def _run(gate_file: Path, as_json: bool, *, blame: bool = False) -> None:
+def _run(gate_file: Path, as_json: bool, *, blame: bool = False, four_arm: bool = False) -> None:
     from qualgate import run as main_path
     from qualgate.config import load_gate_file
     from qualgate.report.progress import shown_progress
 
     gate = load_gate_file(gate_file)
     with shown_progress() as progress:
-        outcome = main_path.run(gate, progress, blame=blame)
+        outcome = main_path.run(gate, progress, blame=blame, four_arm=four_arm)
     if outcome.resumed:
         typer.echo(f"resumed run {outcome.run_id}", err=True)
     for failure in outcome.failures:
@@ -87,7 +93,11 @@ def plan(gate_file: GateFileArgument, as_json: JsonOption = False) -> None:
 
 
 def gate(
-    gate_file: OptionalGateFile = None, store: StoreOption = None, run_id: RunOption = None, as_json: JsonOption = False
+    gate_file: OptionalGateFile = None,
+    store: StoreOption = None,
+    run_id: RunOption = None,
+    four_arm: FourArmOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Decide again from stored evidence, without generating: by the gate file's rules, refusing evidence older than the
     files it names; or (with --store alone) by the run's own rules, about what was stored then."""
@@ -96,7 +106,7 @@ def gate(
 
     loaded = load_gate_file(gate_file, files=False) if gate_file is not None else None
     url = store_url(loaded.store_url if loaded else None, store)
-    outcome = decide_again(url, run_id, loaded)
+    outcome = decide_again(url, run_id, loaded, four_arm=four_arm)
     report = _report(url, outcome.run_id)
     _show(report, as_json)
     if not as_json:

@@ -10,10 +10,13 @@ from pathlib import Path
 
 from qualgate import evalsets
 from qualgate.config.model import SHIPPED_MODEL, GateFileModel, RuleEntry, Variant, expanded
-from qualgate.documents import Document, Fault, as_model, quote, read_yaml, refuse
+from qualgate.config.prices import load_prices
+from qualgate.documents import Document, Fault, as_model, nearest, quote, read_yaml, refuse
 from qualgate.metrics import METRICS
-from qualgate.records import ArmSpec, LmEvalTask, Policy, Rule
+from qualgate.records import ArmSpec, FourArms, LmEvalTask, Policy, Rule, Slo
 from qualgate.refmodel import PATH as SHIPPED_MODEL_FOLDER
+
+ROLES = ("quantization", "speculation", "both")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +34,8 @@ class GateFile:
     store_url: str
     workers: int
     devices: str  # "auto" or "cpu"
+    feedback: Path | None = None  # what users said of answers
+    four_arm: FourArms | None = None  # for `--four-arm`, which puts it into the policy
 
 
 def load_gate_file(path: Path, *, files: bool = True) -> GateFile:
@@ -61,11 +66,34 @@ def load_gate_file(path: Path, *, files: bool = True) -> GateFile:
             ),
             alpha=model.gate.alpha,
             review=model.gate.review,
+            slo=Slo(**model.slo.model_dump()) if model.slo else None,
+            prices=load_prices(path.parent / expanded(model.prices)) if model.prices else None,
         ),
         store_url=_absolute_store(model.store, path),
         workers=_usable_cores() if model.workers.count == "auto" else model.workers.count,
         devices=model.workers.devices,
+        feedback=path.parent / expanded(model.feedback) if model.feedback else None,
+        four_arm=_four_arms(model),
     )
+
+
+def _roles(model: GateFileModel) -> dict[str, list[str]]:
+    """Role → variants that say by `arm:` that they have it."""
+    found: dict[str, list[str]] = {}
+    for name, variant in model.variants.items():
+        if variant.arm is not None:
+            found.setdefault(variant.arm, []).append(name)
+    return found
+
+
+def _four_arms(model: GateFileModel) -> FourArms | None:
+    """By the section or by what the variants say; None where not all three are named."""
+    section, said = model.four_arm, _roles(model)
+    names = {role: getattr(section, role, None) or next(iter(said.get(role, ())), None) for role in ROLES}
+    if None in names.values():
+        return None
+    options = section.model_dump(exclude=set(ROLES)) if section else {}
+    return FourArms(**names, **options)  # type: ignore[arg-type]
 
 
 def _refuse_other_version(document: Document) -> None:
@@ -143,9 +171,34 @@ def _contradictions(document: Document, model: GateFileModel) -> Iterator[Fault]
             word = "repeats" if bound == rule.bound else "contradicts"
             yield document.fault(place, f"this rule on {rule.metric} {word} the one on line {line}")
         first.setdefault(key, (document.line(place), rule.bound))
+        if METRICS[rule.metric].kind == "cost" and model.prices is None:
+            yield document.fault(place, f"a rule on {rule.metric} needs a price table; add `prices: FILE`")
+    yield from _contradictory_arms(document, model)
     if not any(rule.tier == "critical" and METRICS[rule.metric].kind == "quality" for rule in model.gate.rules):
         yield document.fault(
             ("gate", "rules"),
             "no critical rule on quality, so nothing could be approved; add one such as "
             "{metric: exact_match, max_drop: 0.02}",
         )
+
+
+def _contradictory_arms(document: Document, model: GateFileModel) -> Iterator[Fault]:
+    """Each role is one variant's, and the section and the variants say the same."""
+    said, named = _roles(model), {role: getattr(model.four_arm, role, None) for role in ROLES}
+    for role, variants in said.items():
+        if len(variants) > 1:
+            yield document.fault(("variants", variants[1], "arm"), f"two variants are {role}: {', '.join(variants)}")
+        elif named[role] not in (None, variants[0]):
+            message = f"{variants[0]} says that it is {role}, and four_arm names {quote(named[role])}"
+            yield document.fault(("variants", variants[0], "arm"), message)
+    taken: dict[str, str] = {}
+    for role, name in named.items():
+        if name is None:
+            if model.four_arm is not None and role not in said:
+                yield document.fault(("four_arm",), f"`four_arm.{role}` is missing: which variant is it?")
+            continue
+        if name not in model.variants:
+            yield document.fault(("four_arm", role), f"no variant {quote(name)}{nearest(name, model.variants)}")
+        elif name in taken:
+            yield document.fault(("four_arm", role), f"{quote(name)} is {taken[name]} already; the arms are three")
+        taken.setdefault(name, role)

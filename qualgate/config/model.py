@@ -228,6 +228,7 @@ class Variant(Written):
     """A model folder of its own, or a way to make the weights from the baseline's."""
 
     later: ClassVar = ("kv_cache", "speculation", "endpoint", "api_key_env")
+    arm: Literal["quantization", "speculation", "both"] = ABSENT  # its role in a four-arm comparison
     model_config = {
         "json_schema_extra": {
             "oneOf": [
@@ -391,6 +392,45 @@ class Workers(Written):
         return value
 
 
+class SloEntry(Written):
+    """Service level objective, in seconds: what is slower was not delivered."""
+
+    ttft: float = Field(default=ABSENT, gt=0)
+    tpot: float = Field(default=ABSENT, gt=0)
+    e2e: float = Field(default=ABSENT, gt=0)
+    model_config = {"json_schema_extra": {"minProperties": 1}}
+
+    @model_validator(mode="after")
+    def _asks_for_something(self) -> SloEntry:
+        if self.ttft is None and self.tpot is None and self.e2e is None:
+            raise stated("`slo` limits nothing; write for example {ttft: 0.5, tpot: 0.05, e2e: 10} (seconds)")
+        return self
+
+
+class FourArmEntry(Written):
+    """Which variants the arms are (or each variant says it by `arm:`), and how `--four-arm` compares them."""
+
+    quantization: str = ABSENT
+    speculation: str = ABSENT
+    both: str = ABSENT
+    seed: int = Field(default=0, ge=0, lt=2**63)  # of the blocks' order
+    parity: Literal["identical", "sampled", "lossy"] = "identical"
+    min_saving: float = Field(default=0.05, ge=0, lt=1)
+    memory_share: float = Field(default=ABSENT, ge=0, le=1)
+    tool_share: float = Field(default=ABSENT, ge=0, le=1)
+
+
+def _plain_file(path: str, info: ValidationInfo) -> str:
+    if not path:
+        raise stated("a file's name is empty")
+    if "://" in path:
+        raise planned(f"a file at an address ({quote(path)})")
+    expanded(path)
+    if info.context and info.context["files"] and not os.path.isfile(info.context["folder"] / expanded(path)):
+        raise stated(f"no file {quote(str(info.context['folder'] / expanded(path)), 200)}")
+    return path
+
+
 class GateFileModel(Written):
     """A qualgate gate file: which variants of which model are judged, on what, and by which rules."""
 
@@ -411,6 +451,10 @@ class GateFileModel(Written):
     ] = Field(min_length=1, json_schema_extra={"uniqueItems": True})
     generation: Generation = Generation()
     gate: Gate
+    slo: SloEntry = ABSENT
+    prices: Annotated[str, AfterValidator(_plain_file), NOT_AN_ADDRESS] = ABSENT
+    feedback: Annotated[str, AfterValidator(_plain_file), NOT_AN_ADDRESS] = ABSENT
+    four_arm: FourArmEntry = ABSENT
     store: Annotated[
         str, AfterValidator(_store_url), Field(json_schema_extra={"pattern": "^sqlite:///(?!.*:memory:)[^?]*[^?/]$"})
     ] = "sqlite:///qualgate.db"

@@ -11,20 +11,20 @@ a group of tokens sums to what it sums to. So KL(p || q) − a lies between the 
 takes over all x in those boxes with those sums, and since some such x is the true p, no tail can break it. Proof: the
 identity is log(p/q) = log(p/p') + log(p'/q); p is one of the x. The extremes are those of a fractional knapsack: start
 at the low ends, then fill the boxes in the order of b until the sum is reached (Dantzig, Operations Research 5, 1957;
-any other x changes into it by moving mass towards larger b). So the interval is also the narrowest that the kept
-numbers allow. Where a sum is only known to lie in [least, most], what was said holds for `least`, and mass of at most
-`most` − `least` is added to it, each unit of which weighs at most the largest |b|. The middle of the interval is the
-estimate, half its width the error, widened by what rounding in float64 and of `a` may do.
+any other x changes into it by moving mass towards larger b). No narrower interval follows from boxes and sums. Where a
+sum is only known to lie in [least, most], what was said holds for `least`, and mass of at most `most` − `least` is
+added to it, each unit of which weighs at most the largest |b|. The middle of the interval is the estimate, half its
+width the error, widened by what rounding in float64 and of `a` may do.
 
 A counted position: p' is the middle of each kept token's box, and the tail's mass spread evenly; a is then a number of
 the baseline alone; boxes of the tail reach from 0 to the cutoff. A hidden position: p' is the softmax of the head's
 answer to the codes, and the boxes are p' e^±η with η the largest |log p − log p'|, found when it was kept.
 
-**How much is kept.** The fewest tokens that make the error of q = p at most 0.6 of `at_most` (a variant's tail reaches
+**How much is kept.** The fewest tokens that make the error of q = p at most half of `at_most` (a variant's tail reaches
 about as far), with steps that sum to a quarter of `at_most`. What is certified is found with each variant: one
 that is far away has a larger error, and is told so. Hidden states take 2 bytes x width, below 1/50 of llama.cpp's where
-width < vocabulary / 50: up to 2,565 wide at 128,256 tokens, 3,038 at 151,936, 5,242 at 262,144. Wider models stay below
-it as long as enough positions are counted, at about 2 bytes a kept token.
+width < vocabulary / 50, ten bytes less: up to some 2,560 wide at 128,256 tokens, 3,030 at 151,936, 5,230 at 262,144.
+Wider models stay below it as long as enough positions are counted, at about 2 bytes a kept token.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from numpy.typing import ArrayLike, NDArray
 from qualgate.errors import IntegrityError, UsageError
 
 AT_MOST = 1e-4  # nats
-OF_OWN = 0.6  # of `at_most`, what a variant equal to the baseline may use up
+OF_OWN = 0.5  # of `at_most`, what a variant equal to the baseline may use up
 CUTOFFS = 8.0  # a doubling of the cutoff is told in so many steps
 BYTES_PER_KEPT = 2  # measured: token and count after compression
 TAIL_UNIT, A_UNIT = 2.0**-15, 2.0**-10  # of the float16 numbers: their normal range is where the values are

@@ -1,9 +1,9 @@
 """Four arms on the same cases: baseline, quantization only, speculation only, both. Which one is to be served?
 
 In order, and the first step that is not proven ends it for an arm: evidence, **parity** (speculation gives its own
-target's answers: speculation only the baseline's, both those of quantization only), **quality**, **SLO**, **value** (an
-arm must surely save `min_saving` of the baseline's cost per accepted answer, and both must surely beat the better single
-arm). Between arms that pass, the cheapest; where the costs cannot be told apart, the one with fewer moving parts.
+target's answers: speculation only the baseline's, both those of quantization only), **quality**, **SLO**, **value**
+(an arm must surely save `min_saving` of the baseline's cost per accepted answer, and both must surely beat the better
+single arm). Between arms that pass, the cheapest; where costs cannot be told apart, the one with fewer moving parts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from qualgate.gate.rules import Slice, check_policy
 from qualgate.gate.verdict import decide, overall_exit
 from qualgate.metrics import METRICS
 from qualgate.records import (
-    ArmEvidence,
     ArmStep,
     Comparison,
     FourArm,
@@ -37,8 +36,8 @@ from qualgate.records import (
     Verdict,
 )
 from qualgate.stats.accepted import METHOD_INTERACTION, accepted_cost_ratio, cost_interaction
-from qualgate.stats.intervals import Bounds, clustered_percentile
 from qualgate.stats.interaction import interaction
+from qualgate.stats.intervals import Bounds, clustered_percentile
 from qualgate.stats.multiplicity import holm
 from qualgate.stats.paired import MIN_CLUSTERS
 
@@ -83,13 +82,18 @@ def decide_four(evidence: RunEvidence, policy: Policy) -> tuple[Verdict, ...]:
             _parity(arms.both, arms.quantization, against_target.pairs, slices, policy), found, arms
         ),
     }
+    same = {
+        name
+        for name, against in ((arms.speculation, pairs[arms.speculation]), (arms.both, _flat(against_target.pairs)))
+        if parity[name].status == "proven" and all(_equal(pair) for pair in against)
+    }
     terms = terms_of(evidence, policy, SECONDS)
     books = {name: ledger(name, units[name], terms) for name in (base, *names)}
     costs = _Costs(books=books, clusters=clusters, alpha=policy.alpha)
     steps: dict[str, list[ArmStep]] = {}
     for name in names:
         step = [parity[name]] if name in parity else []
-        step.append(_quality(verdicts[name], parity.get(name), steps.get(arms.quantization, ()), arms))
+        step.append(_quality(verdicts[name], name in same, steps.get(arms.quantization, ()), arms))
         step.append(_slo(verdicts[name], units[name], clusters, policy))
         step.append(_value(name, base, arms, costs))
         steps[name] = step
@@ -139,7 +143,9 @@ def _only(evidence: RunEvidence, names: Sequence[str]) -> RunEvidence:
     if len(kept) != 4:
         raise UsageError(f"the four arms must be four different ones; found {', '.join(sorted(kept))}")
     if missing := sorted(kept - planned - {evidence.baseline.name}):
-        raise UsageError(f"four_arm names {', '.join(missing)}, which the run does not have: {', '.join(sorted(planned))}")
+        raise UsageError(
+            f"four_arm names {', '.join(missing)}, which the run does not have: {', '.join(sorted(planned))}"
+        )
     return replace(
         evidence,
         expected=tuple(key for key in evidence.expected if key.arm in kept),
@@ -210,7 +216,7 @@ def _identical(name: str, target: str, pairs: Sequence[Pair]) -> tuple[RuleStatu
     unread = sum(pair.baseline.answer is None or pair.variant.answer is None for pair in pairs)
     if unread:
         return "undecided", f"{name}: the tokens of {unread} of {len(pairs)} answers were not recorded"
-    differing = [pair for pair in pairs if pair.baseline.answer != pair.variant.answer]
+    differing = [pair for pair in pairs if not _equal(pair)]
     if not differing:
         return "proven", f"{name}: all {len(pairs)} answers are {target}'s, token for token"
     first = [(pair, *_first_difference(pair)) for pair in differing]
@@ -229,6 +235,10 @@ def _identical(name: str, target: str, pairs: Sequence[Pair]) -> tuple[RuleStatu
             f"{name}: {len(differing)} answers leave {target}'s at near ties, over {MOST_TIES:g} of {tokens:,} tokens"
         )
     return "proven", f"{name}: {len(differing)} of {len(pairs)} answers differ from {target}'s, each from a near tie"
+
+
+def _equal(pair: Pair) -> bool:
+    return pair.baseline.answer is not None and pair.baseline.answer == pair.variant.answer
 
 
 def _first_difference(pair: Pair) -> tuple[int, float | None]:
@@ -305,8 +315,9 @@ def _with_interaction(parity: ArmStep, found: Sequence[Interaction], arms: FourA
     if worse is None or arms.parity == "lossy":
         return parity
     told = (
-        f"{arms.both} is defective: {worse.metric} [{worse.slice}] loses {-100 * worse.estimate:.1f} points beyond what "
-        f"{arms.quantization} and {arms.speculation} lose by themselves (bound: at least {-100 * (worse.upper or 0):.1f})"
+        f"{arms.both} is defective: {worse.metric} [{worse.slice}] loses {-100 * worse.estimate:.1f} points beyond "
+        f"what {arms.quantization} and {arms.speculation} lose by themselves "
+        f"(bound: at least {-100 * (worse.upper or 0):.1f})"
     )
     return replace(parity, status="broken", reason=f"{told}; {parity.reason}" if parity.status == "broken" else told)
 
@@ -334,15 +345,15 @@ def _finite(value: float) -> float | None:
 # -------------------------------------------------------------------------------------------------- quality and SLO
 
 
-def _quality(verdict: Verdict, parity: ArmStep | None, of_quantization: Sequence[ArmStep], arms: FourArms) -> ArmStep:
-    """By the policy's critical rules on quality and drift. Answers that are the target's own have its quality."""
+def _quality(verdict: Verdict, same: bool, of_quantization: Sequence[ArmStep], arms: FourArms) -> ArmStep:
+    """By the critical rules on quality and drift. same: every answer is the target's, and so is the quality."""
     name = verdict.variant
-    same = parity is not None and parity.status == "proven" and "token for token" in parity.reason
     if same and name == arms.speculation:
         return ArmStep(arm=name, step="quality", status="proven", reason=f"{name}: the baseline's, by parity")
     if same and name == arms.both:
         target = next(step for step in of_quantization if step.step == "quality")
-        reason = f"{name}: {arms.quantization}'s, by parity" + ("" if target.status == "proven" else f": {target.reason}")
+        but = "" if target.status == "proven" else f": {target.reason}"
+        reason = f"{name}: {arms.quantization}'s, by parity{but}"
         return ArmStep(arm=name, step="quality", status=target.status, reason=reason)
     return _by_rules(name, "quality", _of_kind(verdict, "quality", "drift"))
 
@@ -360,20 +371,17 @@ def _by_rules(name: str, step, rules: Sequence[Comparison]) -> ArmStep:
 
 
 def _slo(verdict: Verdict, units: Sequence[UnitEvidence], clusters: NDArray, policy: Policy) -> ArmStep:
-    """Critical latency rules, then the 95th percentile of every time that `slo` limits."""
+    """Critical rules on latency and cost, then the 95th percentile of every time that `slo` limits."""
     name, slo = verdict.variant, policy.slo or Slo()
-    by_rules = _by_rules(name, "slo", _of_kind(verdict, "latency", "cost"))
-    worst = by_rules
+    found = [_by_rules(name, "slo", _of_kind(verdict, "latency", "cost"))]
     for metric, limit in (("latency.ttft", slo.ttft), ("latency.tpot", slo.tpot), ("latency.e2e", slo.e2e)):
-        if limit is None or worst.status == "broken":
-            continue
-        status, reason = _within_limit(metric, limit, units, clusters, policy.alpha)
-        if status != "proven":
-            worst = ArmStep(arm=name, step="slo", status=status, reason=f"{name}: {reason}")
-        elif worst.status == "proven" and slo != Slo():
-            worst = replace(worst, reason=f"{name}: within the SLO" + ("" if "nothing" in by_rules.reason else
-                                                                      "; " + by_rules.reason.partition(": ")[2]))  # fmt: skip
-    return worst
+        if limit is not None:
+            status, reason = _within_limit(metric, limit, units, clusters, policy.alpha)
+            found.append(ArmStep(arm=name, step="slo", status=status, reason=f"{name}: {reason}"))
+    for status in ("broken", "undecided"):
+        if failing := next((step for step in found if step.status == status), None):
+            return failing
+    return found[-1]
 
 
 def _within_limit(
@@ -527,7 +535,8 @@ def traffic_of(baseline: Sequence[UnitEvidence], speculation: Sequence[UnitEvide
         values = [unit.values.get(metric) for unit in units]
         return None if not values or None in values else float(np.sum(np.array(values, float)))
 
-    ttft, e2e, drafted = total(baseline, "latency.ttft"), total(baseline, "latency.e2e"), total(speculation, "latency.e2e")
+    ttft, e2e = total(baseline, "latency.ttft"), total(baseline, "latency.e2e")
+    drafted = total(speculation, "latency.e2e")
     return Traffic(
         memory_share=arms.memory_share,
         tool_share=arms.tool_share,
@@ -548,11 +557,14 @@ def advise(traffic: Traffic):
             "look at the tools, and at calling them in parallel"
         )
     if prefill is None:
-        return "unknown", "no times were recorded, and `four_arm` declares no memory_share over 0.9 or tool_share from 0.5"
+        return (
+            "unknown",
+            "no times were recorded, and neither memory_share nor tool_share is declared to be high",
+        )
     if prefill >= PREFILL_BOUND:
         return "neither", (
-            f"{prefill:.0%} of the time goes before the first token (from {PREFILL_BOUND:.0%}): look at prefix caching, "
-            "chunked prefill, shorter prompts and cache-aware routing"
+            f"{prefill:.0%} of the time goes before the first token (from {PREFILL_BOUND:.0%}): look at prefix "
+            "caching, chunked prefill, shorter prompts and cache-aware routing"
         )
     length, speedup = traffic.mean_output or 0.0, traffic.speedup
     decode = 1 - prefill

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from qualgate.errors import UsageError
 from qualgate.numbers import bounds_text, difference_text, flips_text, size_text, value_text
 from qualgate.records import Comparison, Plan
+from qualgate.report.arms import arm_lines
 from qualgate.visible import visible, visible_line
 
 if TYPE_CHECKING:
@@ -74,6 +75,8 @@ def report_as_markdown(report: Report) -> str:
         lines += [_comparison_row(comparison) for comparison in verdict.comparisons]
         if verdict.drift:
             lines += ["", f"Drift (ranks and warns): {escaped('; '.join(drift_texts(verdict.drift)))}."]
+        if said := arm_lines(verdict):
+            lines += ["", *(f"- {escaped(line.strip())}" for line in said)]
         flips = report.flips.get(verdict.variant, ())
         if flips:
             lines += ["", "Answers that were right and are wrong now, the first ones:"]

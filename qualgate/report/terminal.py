@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from qualgate.numbers import flips_text, size_text, value_text
+from qualgate.report.arms import arm_lines
 from qualgate.report.render import difference_and_bounds, drift_texts
 from qualgate.visible import visible_line
 
@@ -59,6 +60,8 @@ def print_report(report: Report) -> None:
             console.print(Text(f"  • {visible_line(reason)}"))
         if verdict.drift:
             console.print(Text("  drift: " + "; ".join(drift_texts(verdict.drift)), style="dim"))
+        for line in arm_lines(verdict):
+            console.print(Text(f"  {line}"))
     console.print()
 
 

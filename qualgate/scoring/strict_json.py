@@ -15,8 +15,8 @@ MAX_DEPTH = 64
 MAX_BYTES = 2**20
 MAX_DIGITS = 400
 
-# Possessive, and an unclosed string runs to the end: linear on any text.
-_BRACKET_OR_STRING = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\Z)|[\[\]{}]', re.DOTALL)
+# Possessive, and an unclosed string runs to the end, through a last lone backslash too: linear on any text.
+_BRACKET_OR_STRING = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 # What makes the plain hooks necessary: a number that may be too long or overflow to infinity.
 _LARGE_NUMBER = re.compile(r"[0-9.]{300}|[0-9][eE]\+?[0-9]{2}")
 _SPACE = " \t\n\r"

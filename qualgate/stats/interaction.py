@@ -50,8 +50,8 @@ def interaction(outcomes: ArrayLike, clusters: ArrayLike, alpha: float = 0.05) -
     groups = len(np.unique(labels))
     whole = bool(np.isin(d, (-2, -1, 0, 1, 2)).all())
     if whole and groups == n and bool((np.abs(d) <= 1).all()):
-        found, scale, method = compare_pairs(int((d < 0).sum()), int((d > 0).sum()), n, NO_LOSS, alpha), 1.0, METHOD_EXACT
-        lower, upper, p_worse = found.lower, found.upper, found.p_beyond
+        found = compare_pairs(int((d < 0).sum()), int((d > 0).sum()), n, NO_LOSS, alpha)
+        lower, upper, p_worse, method = found.lower, found.upper, found.p_beyond, METHOD_EXACT
     elif whole:
         first = np.clip(d, -1, 1)
         halves, twice = np.concatenate([first, d - first]), np.concatenate([labels, labels])
@@ -92,4 +92,3 @@ def silent_region(n: int, alpha: float = 0.05) -> Region:
 def chance_to_find(n: int, changed: float, loss: float, alpha: float = 0.05) -> float:
     """Exact P("worse" | a mean of d of −loss and a share `changed` of cases with d ≠ 0), 0 ≤ loss ≤ changed ≤ 1."""
     return 1.0 - silent_region(n, alpha).chance(loss, changed)
-

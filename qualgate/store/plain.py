@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import Any
 
 from qualgate.records import (
@@ -16,6 +17,7 @@ from qualgate.records import (
     ArmSpec,
     ArmStep,
     Comparison,
+    Evalset,
     FourArm,
     FourArms,
     Interaction,
@@ -64,6 +66,19 @@ def identity(text: str | None) -> ArmIdentity | None:
     return ArmIdentity(**json.loads(text)) if text else None
 
 
+def evalset(row: Any) -> Evalset:
+    """Without its cases. `row`: all of an evalset's columns."""
+    return Evalset(
+        name=row.name,
+        version=row.version,
+        sha256=row.sha256,
+        metrics=tuple(json.loads(row.metrics_json)),
+        lenient=tuple(json.loads(row.lenient_json)),
+        normalizers=tuple(json.loads(row.normalizers_json)),
+        description=row.description,
+    )
+
+
 def footprint(text: str | None) -> ArmFootprint | None:
     return ArmFootprint(**json.loads(text)) if text else None
 
@@ -97,6 +112,11 @@ def _four_arm(body: dict[str, Any]) -> FourArm:
         "blocks": tuple(body["blocks"]),
     }
     return FourArm(**{**body, **tuples})
+
+
+def now() -> str:
+    """UTC, as the store writes it."""
+    return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def storable(text: str) -> str:

@@ -37,6 +37,7 @@ class Queue:
     """Jobs that wait. A variant's job is ready once the baseline's job of the same index has left its artifact."""
 
     waiting: list[Job]
+    in_order: bool = False  # the first ready job, whatever a worker has loaded
     baseline_open: set[int] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -44,9 +45,16 @@ class Queue:
 
     def take(self, loaded: str | None, elsewhere: set[str | None]) -> Job | None:
         """The next ready job: of the arm already in memory, else of an arm no other worker holds, else any."""
-        ready = [job for job in self.waiting if job.arm.is_baseline or job.index not in self.baseline_open]
+        ready = [
+            job
+            for job in self.waiting
+            if job.arm.is_baseline or not job.artifact or job.index not in self.baseline_open
+        ]
         if not ready:
             return None
+        if self.in_order:
+            self.waiting.remove(ready[0])
+            return ready[0]
         job = min(
             ready, key=lambda job: (job.arm.name != loaded, not job.arm.is_baseline and job.arm.name in elsewhere)
         )
@@ -62,7 +70,7 @@ class Queue:
 
     def blocked_by(self, failed: Job) -> list[Job]:
         """Takes out the variants' jobs that a failed baseline job leaves without an artifact."""
-        orphans = [job for job in self.waiting if failed.arm.is_baseline and job.index == failed.index]
+        orphans = [job for job in self.waiting if failed.arm.is_baseline and job.index == failed.index and job.artifact]
         self.waiting = [job for job in self.waiting if job not in orphans]
         return orphans
 
@@ -73,13 +81,15 @@ def run_jobs(
     count: int,
     stop: Callable[[], bool] = lambda: False,
     body: Body = serve,
+    in_order: bool = False,
 ) -> Iterator[JobResult | JobFailure]:
     """Run `jobs` on `count` workers; yields each outcome as it arrives and ends early, cleanly, once `stop()` is true.
 
     body: what a worker process runs; it must be importable by name in a fresh interpreter.
+    in_order: hand jobs out as they stand, though workers then load their arms again and again.
     Raises UsageError when a worker finds that the user's model cannot be run at all.
     """
-    queue = Queue(list(jobs))
+    queue = Queue(list(jobs), in_order)
     deaths: dict[tuple[str, int], int] = {}
     workers: list[_Worker] = []
     try:

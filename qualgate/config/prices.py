@@ -1,0 +1,52 @@
+"""The price table: what a token and a second of the device cost, with the version that every cost is told with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from qualgate.documents import ABSENT, Written, as_model, quote, read_yaml, refuse, stated
+from qualgate.records import Prices
+
+
+def _name(text: str) -> str:
+    if not text.strip() or not text.isprintable() or len(text) > 64:
+        raise stated(f"a name of 1 to 64 printable characters is needed, found {quote(text)}")
+    return text
+
+
+class PriceFile(Written):
+    """`version` changes with the prices; a price that is left out is not charged."""
+
+    version: Annotated[str, AfterValidator(_name)]
+    currency: Annotated[str, AfterValidator(_name)]
+    prompt_token: float = Field(default=0.0, ge=0)
+    output_token: float = Field(default=0.0, ge=0)
+    device_second: float = Field(default=0.0, ge=0)
+    concurrency: int = Field(default=ABSENT, ge=1, le=1_000_000)
+
+
+def load_prices(path: Path) -> Prices:
+    """The price table at `path`. UsageError with the line of every fault."""
+    document = read_yaml(path)
+    model, faults = as_model(PriceFile, document)
+    if model is not None:
+        if not (model.prompt_token or model.output_token or model.device_second):
+            faults.append(document.fault((), "every price is 0, so no answer would cost anything"))
+        if model.device_second and model.concurrency is None:
+            message = "`device_second` needs `concurrency`: how many answers share the device at a time"
+            faults.append(document.fault(("device_second",), message))
+        if model.concurrency is not None and not model.device_second:
+            faults.append(document.fault(("concurrency",), "`concurrency` says nothing without `device_second`"))
+    if model is None or faults:
+        refuse(faults)
+    return Prices(
+        version=model.version,
+        currency=model.currency,
+        prompt_token=model.prompt_token,
+        output_token=model.output_token,
+        device_second=model.device_second,
+        concurrency=model.concurrency or 1,
+    )

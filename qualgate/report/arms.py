@@ -1,0 +1,78 @@
+"""A four-arm comparison, and what serving each arm took and gave, as plain lines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from qualgate.records import ArmService, FourArm, Interaction, Verdict
+from qualgate.visible import visible_line
+
+UNAVAILABLE = "unavailable"
+
+
+def service_lines(services: Sequence[ArmService]) -> list[str]:
+    """One line an arm, and one for each reason why something of it is unavailable."""
+    lines = []
+    for one in services:
+        parts = [
+            f"{one.arm}: {_number(one.per_accepted)} per accepted answer ({one.prices or 'no prices'})",
+            f"accepted {_count(one.accepted)} of {one.units}" + _refused(one),
+            f"attempts {_count(one.attempts)}",
+            f"retries {_retries(one)}",
+            f"within the SLO {_share(one.within_slo)}",
+            f"corrected by users {_share(one.correction_rate)} (feedback on {_count(one.feedback)} of {one.units})",
+        ]
+        lines.append(visible_line("; ".join(parts)))
+        lines += [visible_line(f"{UNAVAILABLE}: {why}") for why in one.unavailable]
+    return lines
+
+
+def four_arm_lines(answer: FourArm) -> list[str]:
+    """The choice, each arm step by step, the interactions, and what to try first."""
+    lines = [f"four arms: {answer.choice or 'not known yet'}: {answer.why}"]
+    lines += [f"  {step.arm}  {step.step}  {step.status}: {step.reason}" for step in answer.steps]
+    lines += [f"  interaction  {_interaction(one)}" for one in answer.interactions]
+    lines.append(f"  try first: {answer.first} ({answer.first_why})")
+    if answer.blocks:
+        lines.append(f"  blocks (seed {answer.seed}): {' '.join(answer.blocks)}")
+    return [visible_line(line) for line in lines] + [f"  {line}" for line in service_lines(answer.services)]
+
+
+def arm_lines(verdict: Verdict) -> list[str]:
+    """What a verdict says of cost and of four arms; [] where nothing was asked."""
+    if verdict.four_arm is not None:
+        return four_arm_lines(verdict.four_arm)
+    return service_lines(verdict.services)
+
+
+def _interaction(one: Interaction) -> str:
+    if one.metric == "cost_per_accepted_answer":
+        scale, unit = 1.0, "log ratio of costs, over 0 = worse together"
+    else:
+        scale, unit = 100.0, "points, below 0 = worse together"
+    low, high = ("…" if bound is None else f"{scale * bound:+.2f}" for bound in (one.lower, one.upper))
+    found = "FOUND" if one.found else "not shown"
+    return f"{one.metric} [{one.slice}] {scale * one.estimate:+.2f} [{low}, {high}] ({unit}; n {one.n}): {found}"
+
+
+def _refused(one: ArmService) -> str:
+    said = ", ".join(f"{count} {why}" for why, count in one.refused.items())
+    return f" ({said})" if said else ""
+
+
+def _retries(one: ArmService) -> str:
+    if one.retries is None:
+        return UNAVAILABLE
+    return ", ".join(f"{cause} {_share(rate)}" for cause, rate in one.retries.items()) or "none"
+
+
+def _number(value: float | None) -> str:
+    return UNAVAILABLE if value is None else f"{value:.4g}"
+
+
+def _count(value: int | None) -> str:
+    return UNAVAILABLE if value is None else str(value)
+
+
+def _share(value: float | None) -> str:
+    return UNAVAILABLE if value is None else f"{100 * value:.1f} %"
