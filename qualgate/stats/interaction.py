@@ -53,10 +53,12 @@ def interaction(outcomes: ArrayLike, clusters: ArrayLike, alpha: float = 0.05) -
         found = compare_pairs(int((d < 0).sum()), int((d > 0).sum()), n, NO_LOSS, alpha)
         lower, upper, p_worse, method = found.lower, found.upper, found.p_beyond, METHOD_EXACT
     elif whole:
-        first = np.clip(d, -1, 1)
-        halves, twice = np.concatenate([first, d - first]), np.concatenate([labels, labels])
-        found = compare_clustered_pairs(np.zeros(2 * n), halves, twice, NO_LOSS, alpha)
-        lower, upper, p_worse, method = 2 * found.lower, 2 * found.upper, found.p_beyond, METHOD_CLUSTERED
+        once = np.clip(d, -1, 1)
+        twice = once != d  # a change by two is two changes of one cluster
+        steps, rows = (d, labels) if not twice.any() else (np.concatenate([once, d - once]), np.tile(labels, 2))
+        found = compare_clustered_pairs(np.zeros(len(steps)), steps, rows, NO_LOSS, alpha)
+        scale = len(steps) / n
+        lower, upper, p_worse, method = scale * found.lower, scale * found.upper, found.p_beyond, METHOD_CLUSTERED
     else:
         mean = clustered_ratio(d, np.ones(n), labels, 0.0, alpha)
         lower, upper, p_worse, method = mean.lower, mean.upper, mean.p_below, METHOD_CLUSTERED

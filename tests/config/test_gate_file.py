@@ -11,7 +11,7 @@ import pytest
 from qualgate.config import GateFile, load_gate_file
 from qualgate.errors import Exit, NotInThisVersion, UsageError
 from qualgate.metrics import METRICS, PLANNED
-from qualgate.records import QuantizeRecipe
+from qualgate.records import FourArms, Prices, QuantizeRecipe, Slo
 
 WHOLE = """\
 version: 1
@@ -41,6 +41,24 @@ variants: {int8: {quantize: int8}}
 evalsets: [arithmetic]
 gate: {rules: [{metric: exact_match, max_drop: 0.02}]}
 """
+PRICES = """\
+version: "2026-11"
+currency: EUR
+prompt_token: 0.001
+device_second: 0.5
+concurrency: 4
+"""
+FOUR = """\
+version: 1
+baseline: {model: reference}
+variants: {int4: {quantize: int4}, drafted: {model: reference}, two: {quantize: int4}}
+evalsets: [arithmetic]
+gate: {rules: [{metric: exact_match, max_drop: 0.02}, {metric: cost_per_accepted_answer, max_ratio: 0.95}]}
+slo: {ttft: 0.5, e2e: 10}
+prices: prices.yaml
+feedback: said.jsonl
+four_arm: {quantization: int4, speculation: drafted, both: two, seed: 3, memory_share: 0.95}
+"""
 
 
 @pytest.fixture
@@ -48,6 +66,8 @@ def write(tmp_path: Path):
     (tmp_path / "models" / "prod").mkdir(parents=True)
     (tmp_path / "ours").mkdir()
     (tmp_path / "ours" / "support.yaml").write_text("name: support\n")
+    (tmp_path / "prices.yaml").write_text(PRICES)
+    (tmp_path / "said.jsonl").write_text("{}\n")
 
     def write(text: str | bytes) -> Path:
         path = tmp_path / "gate.yaml"
@@ -371,7 +391,8 @@ def test_two_tiers_may_hold_one_metric_to_two_bounds(load):
 def test_every_metric_can_stand_in_a_rule(load, metric):
     (bound,) = metric.bounds
     rule = f"{{metric: {metric.name}, per: evalset, {bound}: 0.15}}"
-    gate = load("\n".join([*BEFORE_RULES, f"gate: {{rules: [{{metric: numeric, max_drop: 0.1}}, {rule}]}}", ""]))
+    text = [*BEFORE_RULES, f"gate: {{rules: [{{metric: numeric, max_drop: 0.1}}, {rule}]}}"]
+    gate = load("\n".join([*text, *(["prices: prices.yaml"] if metric.kind == "cost" else []), ""]))
     assert getattr(gate.policy.rules[1], bound) == 0.15
 
 
@@ -415,3 +436,62 @@ def test_an_alias_bomb_is_refused_without_being_expanded(faults):
 def test_importing_config_loads_no_model_library():
     script = "import sys, qualgate.config; sys.exit(any(m in sys.modules for m in ('torch', 'transformers', 'scipy')))"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+def test_four_arms_prices_and_objectives_are_taken(load, tmp_path):
+    gate = load(FOUR)
+    assert gate.policy.slo == Slo(ttft=0.5, e2e=10.0)
+    assert gate.policy.prices == Prices(
+        version="2026-11", currency="EUR", prompt_token=0.001, device_second=0.5, concurrency=4
+    )
+    assert gate.feedback == tmp_path / "said.jsonl"
+    assert gate.four_arm == FourArms(quantization="int4", speculation="drafted", both="two", seed=3, memory_share=0.95)
+    assert gate.policy.four_arm is None  # `--four-arm` puts it there
+
+
+def test_variants_may_say_themselves_which_arm_they_are(load):
+    text = FOUR.partition("four_arm")[0]
+    for name, role in (("int4", "quantization"), ("two", "both")):
+        text = text.replace(f"{name}: {{", f"{name}: {{arm: {role}, ")
+    gate = load(text.replace("drafted: {", "drafted: {arm: speculation, "))
+    assert gate.four_arm == FourArms(quantization="int4", speculation="drafted", both="two")
+    assert load(text).four_arm is None  # one role is nobody's
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("both: two", "both: tow", "no variant 'tow'; did you mean 'two'"),
+        ("both: two, ", "", "four_arm.both` is missing"),
+        ("both: two", "both: int4", "'int4' is quantization already"),
+        ("two: {", "two: {arm: speculation, ", "four_arm names 'drafted'"),
+        ("slo: {ttft: 0.5, e2e: 10}", "slo: {}", "limits nothing"),
+        ("slo: {ttft: 0.5", "slo: {ttft: -1", "greater than 0"),
+        ("prices: prices.yaml", "prices: gone.yaml", "no file"),
+        ("prices: prices.yaml\n", "", "needs a price table"),
+        ("feedback: said.jsonl", "feedback: gone.jsonl", "no file"),
+    ],
+)
+def test_contradictory_arms_and_terms_are_refused(load, old, new, message):
+    with pytest.raises(UsageError, match=message):
+        load(FOUR.replace(old, new, 1))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("version: a\ncurrency: EUR\n", "every price is 0"),
+        ("version: a\ncurrency: EUR\ndevice_second: 1\n", "prices.yaml:3: .*needs `concurrency`"),
+        ("version: a\ncurrency: EUR\nprompt_token: 1\nconcurrency: 2\n", "says nothing without"),
+        ("version: a\ncurrency: EUR\nprompt_token: -1\n", "greater than or equal to 0"),
+        ("version: a\nprompt_token: 1\n", "`currency` is missing"),
+        ('version: ""\ncurrency: EUR\nprompt_token: 1\n', "1 to 64 printable"),
+        ("version: a\ncurrency: EUR\nprompt_tokens: 1\n", "did you mean 'prompt_token'"),
+        ("", "empty"),
+    ],
+)
+def test_a_price_table_that_prices_nothing_or_unclearly_is_refused(load, tmp_path, write, text, message):
+    path = write(FOUR)
+    (tmp_path / "prices.yaml").write_text(text)
+    with pytest.raises(UsageError, match=message):
+        load_gate_file(path)

@@ -1,0 +1,220 @@
+"""Four arms: which one is to be served, step by step, and why not the others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from qualgate.errors import Exit, UsageError
+from qualgate.gate.arms import Traffic, advise, decide_four, exit_of
+from qualgate.records import Slo
+from qualgate.store import plain
+from tests.gate.four import ARMS, NAMES, POLICY, alike, evidence, with_units
+
+CHEAPER = {"baseline": 10.0, "int4": 8.0, "drafted": 7.0, "int4+drafted": 4.0}
+
+
+def words(verdicts) -> dict[str, str]:
+    return {verdict.variant: verdict.word for verdict in verdicts}
+
+
+def answer(verdicts):
+    return verdicts[-1].four_arm
+
+
+def step(verdicts, arm, name):
+    return next(one for one in answer(verdicts).steps if (one.arm, one.step) == (arm, name))
+
+
+def test_both_is_chosen_where_it_surely_beats_each_alone():
+    verdicts = decide_four(evidence(alike(), CHEAPER), POLICY)
+    assert answer(verdicts).choice == "int4+drafted"
+    assert set(words(verdicts).values()) == {"approve"}
+    assert exit_of(verdicts) == Exit.APPROVE
+    assert [one.found for one in answer(verdicts).interactions] == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("both", "word"), [(7.0, "undecided"), (7.5, "block")], ids=["as dear as the better single", "dearer"]
+)
+def test_both_that_does_not_beat_the_better_single_arm_gives_way_to_it(both, word):
+    verdicts = decide_four(evidence(alike(), CHEAPER | {"int4+drafted": both}), POLICY)
+    assert answer(verdicts).choice == "drafted"
+    assert words(verdicts)["int4+drafted"] == word
+    assert "simpler" in step(verdicts, "int4+drafted", "value").reason
+
+
+def test_the_arm_with_fewer_moving_parts_wins_a_tie():
+    same_cost = CHEAPER | {"drafted": 8.0, "int4+drafted": 8.0}
+    assert answer(decide_four(evidence(alike(), same_cost), POLICY)).choice == "int4"
+
+
+def test_speculation_wins_a_tie_against_quantization_that_is_proven_to_lose_something():
+    right = alike(2000)
+    worse = right["baseline"].copy()
+    worse[-40:] = 0  # two points lost, three more allowed
+    right = right | {"int4": worse, "int4+drafted": worse}
+    verdicts = decide_four(evidence(right, CHEAPER | {"drafted": 8.0, "int4+drafted": 8.0}), POLICY)
+    assert words(verdicts)["int4"] == "approve"
+    assert answer(verdicts).choice == "drafted"
+
+
+def test_no_arm_replaces_a_baseline_that_none_is_worth_leaving():
+    verdicts = decide_four(evidence(alike(), dict.fromkeys(NAMES, 10.0)), POLICY)
+    assert answer(verdicts).choice == "baseline"
+    assert set(words(verdicts).values()) == {"block"}
+    assert exit_of(verdicts) == Exit.BLOCK
+
+
+def test_a_draft_that_changes_an_answer_is_defective_and_its_saving_is_not_looked_at():
+    given = evidence(alike(), CHEAPER)
+    wrong = np.array([0, 1, 2, 99], "<i4").tobytes()
+    given = with_units(given, "drafted", lambda u: replace(u, answer=wrong) if u.key.case_id == "c-0007" else u)
+    verdicts = decide_four(given, POLICY)
+    assert words(verdicts) == {"int4": "approve", "drafted": "block", "int4+drafted": "approve"}
+    assert "first at token 3 of code/c-0007" in verdicts[1].reasons[0]
+
+
+def test_both_is_held_against_quantization_not_against_the_baseline():
+    given = evidence(alike(), CHEAPER)
+    answers = {unit.key.case_id: unit.answer for unit in given.baseline.units}
+    given = with_units(given, "int4+drafted", lambda u: replace(u, answer=answers[u.key.case_id]))
+    verdicts = decide_four(given, POLICY)
+    assert step(verdicts, "int4+drafted", "parity").status == "broken"
+    assert answer(verdicts).choice == "drafted"
+
+
+@pytest.mark.parametrize(("gap", "status"), [(1e-6, "proven"), (1e-3, "broken"), (None, "broken")])
+def test_a_difference_is_excused_by_a_near_tie_of_the_targets_own_logits(gap, status):
+    given = evidence(alike(1000), CHEAPER, margins=gap or 0.0)
+    given = with_units(given, "baseline", lambda u: replace(u, margins=None) if gap is None else u)
+    other = np.array([0, 1, 99], "<i4").tobytes()
+    given = with_units(given, "drafted", lambda u: replace(u, answer=other) if u.key.case_id == "c-0001" else u)
+    assert step(decide_four(given, POLICY), "drafted", "parity").status == status
+
+
+def test_answers_whose_tokens_are_not_recorded_prove_no_parity():
+    given = with_units(evidence(alike(), CHEAPER), "drafted", lambda u: replace(u, answer=None))
+    verdicts = decide_four(given, POLICY)
+    assert words(verdicts)["drafted"] == "undecided"
+
+
+def interacting(n=2500, lost=163, gained=112):
+    """Both differs from what the two do alone on 11 % of cases, and loses two points."""
+    right = alike(n)
+    both = right["baseline"].copy()
+    both[n - lost :] = 0
+    both[:gained] = 1
+    return right | {"int4+drafted": both}
+
+
+def test_a_planted_interaction_is_found_and_named_though_sampled_answers_may_differ():
+    policy = replace(POLICY, four_arm=replace(ARMS, parity="sampled"))
+    verdicts = decide_four(evidence(interacting(), CHEAPER), policy)
+    assert words(verdicts) == {"int4": "approve", "drafted": "approve", "int4+drafted": "block"}
+    assert "loses 2.0 points beyond what int4 and drafted lose" in verdicts[-1].reasons[0]
+    assert answer(verdicts).choice == "drafted"
+
+
+def test_quality_lost_by_quantization_blocks_it_and_both_but_not_speculation():
+    right = alike(1000)
+    worse = right["baseline"].copy()
+    worse[-100:] = 0
+    verdicts = decide_four(evidence(right | {"int4": worse, "int4+drafted": worse}, CHEAPER), POLICY)
+    assert words(verdicts) == {"int4": "block", "drafted": "approve", "int4+drafted": "block"}
+    assert step(verdicts, "int4+drafted", "quality").status == "broken"
+    assert answer(verdicts).choice == "drafted"
+
+
+def test_an_arm_outside_the_slo_is_not_chosen_however_cheap():
+    verdicts = decide_four(evidence(alike(), CHEAPER), replace(POLICY, slo=Slo(tpot=0.005)))
+    assert {step(verdicts, name, "slo").status for name in NAMES[1:]} == {"broken"}
+    assert answer(verdicts).choice == "baseline"
+
+
+def test_without_prices_the_seconds_of_the_answers_are_the_cost():
+    verdicts = decide_four(evidence(alike(), CHEAPER), replace(POLICY, prices=None))
+    assert answer(verdicts).choice == "int4+drafted"
+    assert answer(verdicts).services[0].prices.startswith("s, version none")
+
+
+def test_an_unknown_cost_decides_nothing():
+    given = with_units(evidence(alike(), CHEAPER), "int4", lambda u: replace(u, attempts=()))
+    verdicts = decide_four(given, POLICY)
+    assert words(verdicts) == {"int4": "undecided", "drafted": "approve", "int4+drafted": "undecided"}
+
+
+@pytest.mark.parametrize("arm", NAMES)
+def test_an_arm_with_a_missing_unit_chooses_nothing(arm):
+    given = evidence(alike(60), CHEAPER)
+    drop = {"baseline": given.baseline} | {one.name: one for one in given.variants}
+    short = replace(drop[arm], units=drop[arm].units[1:])
+    given = replace(
+        given,
+        baseline=short if arm == "baseline" else given.baseline,
+        variants=tuple(short if one.name == arm else one for one in given.variants),
+    )
+    verdicts = decide_four(given, POLICY)
+    assert exit_of(verdicts) == Exit.INFRASTRUCTURE
+    assert answer(verdicts).choice == ""
+    assert "approve" not in words(verdicts).values()
+
+
+def test_too_few_cases_choose_nothing():
+    verdicts = decide_four(evidence(alike(15), CHEAPER), POLICY)
+    assert exit_of(verdicts) == Exit.UNDECIDED
+    assert answer(verdicts).choice == ""
+
+
+def test_the_same_evidence_in_another_order_gives_the_same_bytes():
+    given = evidence(alike(60), CHEAPER)
+    other = replace(
+        given,
+        baseline=replace(given.baseline, units=given.baseline.units[::-1]),
+        variants=tuple(replace(arm, units=arm.units[::-1]) for arm in given.variants[::-1]),
+    )
+    texts = [[plain.verdict_to_json(v) for v in decide_four(e, POLICY)] for e in (given, other)]
+    assert texts[0] == texts[1]
+
+
+def test_a_stored_verdict_and_policy_come_back_whole():
+    verdicts = decide_four(evidence(alike(60), CHEAPER), POLICY)
+    assert tuple(plain.verdict(plain.verdict_to_json(verdict)) for verdict in verdicts) == verdicts
+    policy = replace(POLICY, slo=Slo(e2e=10.0), feedback="a" * 64)
+    assert plain.policy(plain.policy_to_json(policy)) == policy
+
+
+def test_arms_that_are_not_in_the_run_are_refused():
+    given = evidence(alike(30), CHEAPER)
+    with pytest.raises(UsageError, match="does not have"):
+        decide_four(given, replace(POLICY, four_arm=replace(ARMS, both="prod")))
+    with pytest.raises(UsageError, match="four different"):
+        decide_four(given, replace(POLICY, four_arm=replace(ARMS, both="int4")))
+
+
+SLOW_DECODE = Traffic(prefill_share=0.2, mean_output=200.0, speedup=1.6)
+
+
+@pytest.mark.parametrize(
+    ("traffic", "first"),
+    [
+        (Traffic(memory_share=0.95, prefill_share=0.8), "quantize"),
+        (SLOW_DECODE, "speculate"),
+        (replace(SLOW_DECODE, tool_share=0.5), "neither"),
+        (replace(SLOW_DECODE, prefill_share=0.6), "neither"),
+        (replace(SLOW_DECODE, mean_output=63.0), "neither"),
+        (replace(SLOW_DECODE, speedup=1.1), "neither"),
+        (replace(SLOW_DECODE, speedup=None), "neither"),
+        (Traffic(), "unknown"),
+    ],
+)
+def test_what_to_try_first_follows_what_the_traffic_is_bound_by(traffic, first):
+    assert advise(traffic)[0] == first
+
+
+def test_a_prefill_bound_traffic_is_pointed_to_what_helps_it():
+    verdicts = decide_four(evidence(alike(60), CHEAPER, ttft=0.9), POLICY)
+    assert answer(verdicts).first == "neither"
+    assert "prefix caching" in answer(verdicts).first_why
