@@ -1,0 +1,99 @@
+"""The planted interaction: quantization fine, speculation fine, both together two points worse. Found, and silent else.
+
+Exact where the test is exact: P("worse") is summed over every table. Beside it the very function that the gate calls is
+run on simulated four-arm outcomes, and on clustered ones, for which there is nothing to enumerate.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from math import sqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qualgate.stats.interaction import chance_to_find, interaction
+
+CASES, CHANGED, LOSS, ALPHA = 2500, 0.11, 0.02, 0.05
+GOALS = {
+    "interaction.power": "P(found) >= 0.9 at 2,500 cases, 2 points lost by both alone, 11 % of cases changed",
+    "interaction.silent": "P(found) <= alpha where there is none, every n and share of changed cases of the grid",
+}
+SEED = 20260106
+GRID_N = (30, 59, 100, 200, 400, 1000, 2500)
+GRID_CHANGED = (0.001, 0.01, 0.02, 0.05, 0.11, 0.15, 0.3, 1.0)
+
+
+def outcomes(n: int, changed: float, loss: float, generator: np.random.Generator) -> NDArray:
+    """[n, 4] scores of baseline, quantization, speculation, both.
+
+    Quantization flips 5 % of the other cases and speculation 2 %, as often one way as the other, and `both` does what
+    the two do; on a share `changed` of the cases it alone flips, so that its mean is `loss` lower.
+    """
+    kind = generator.random(n)
+    lost, gained = kind < (changed + loss) / 2, (kind >= (changed + loss) / 2) & (kind < changed)
+    quantized, drafted = (kind >= changed) & (kind < changed + 0.05), (kind >= changed + 0.05) & (kind < changed + 0.07)
+    baseline = np.where(lost, 1, np.where(gained, 0, generator.random(n) < 0.75)).astype(float)
+    coin = generator.random(n) < 0.5
+    baseline[quantized | drafted] = coin[quantized | drafted]
+    table = np.repeat(baseline[:, None], 4, axis=1)
+    table[quantized, 1] = table[quantized, 3] = 1 - baseline[quantized]
+    table[drafted, 2] = table[drafted, 3] = 1 - baseline[drafted]
+    table[lost, 3], table[gained, 3] = 0, 1
+    return table
+
+
+def clustered(clusters: int, size: int, generator: np.random.Generator) -> tuple[NDArray, NDArray]:
+    """Scores without an interaction in which half of a changed cluster's cases flip the same way, and their labels."""
+    table = np.repeat(generator.random((clusters * size, 1)) < 0.75, 4, axis=1).astype(float)
+    labels = np.repeat(np.arange(clusters), size)
+    way = generator.choice([-1, 0, 1], clusters, p=[0.15, 0.7, 0.15])[labels]
+    flips = (way != 0) & (generator.random(len(labels)) < 0.5)
+    table[flips] = np.where(way[flips] < 0, 1.0, 0.0)[:, None]
+    table[flips, 3] = 1 - table[flips, 3]
+    return table, labels
+
+
+def rows(quick: bool) -> list[dict[str, Any]]:
+    """The two rows, in the shape of a benchmark's goals."""
+    return [_power(60 if quick else 1000), _silent(40 if quick else 600)]
+
+
+def _power(draws: int) -> dict[str, Any]:
+    exact = chance_to_find(CASES, CHANGED, LOSS, ALPHA)
+    generator = np.random.default_rng(SEED)
+    found = sum(
+        interaction(outcomes(CASES, CHANGED, LOSS, generator), np.arange(CASES), ALPHA).p_worse <= ALPHA
+        for _ in range(draws)
+    )
+    simulated, error = found / draws, 3 * sqrt(exact * (1 - exact) / draws)
+    smallest = next(n for n in range(2000, CASES + 1, 20) if chance_to_find(n, CHANGED, LOSS, ALPHA) >= 0.9)
+    measured = {
+        "exact": exact, "simulated": simulated, "draws": draws, "cases_for_0.9": smallest,
+        "by_changed": {f"{share:g}": chance_to_find(CASES, share, LOSS, ALPHA) for share in (0.02, 0.05, 0.08, 0.11)},
+    }  # fmt: skip
+    met = exact >= 0.9 and abs(simulated - exact) <= error
+    return {"id": "interaction.power", "goal": GOALS["interaction.power"], "measured": measured, "spread": error,
+            "met": met}  # fmt: skip
+
+
+def _silent(draws: int) -> dict[str, Any]:
+    exact = max(chance_to_find(n, changed, 0.0, ALPHA) for n in GRID_N for changed in GRID_CHANGED)
+    generator, alarms = np.random.default_rng(SEED + 1), {}
+    for clusters, size in ((20, 10), (60, 8)):
+        found = 0
+        for _ in range(draws):
+            table, labels = clustered(clusters, size, generator)
+            found += interaction(table, labels, ALPHA).p_worse <= ALPHA
+        alarms[f"{clusters} clusters of {size}"] = found / draws
+    error = 3 * sqrt(ALPHA * (1 - ALPHA) / draws)
+    measured = {"exact_worst": exact, "clustered": alarms, "draws": draws}
+    met = exact <= ALPHA and max(alarms.values()) <= ALPHA + error
+    return {"id": "interaction.silent", "goal": GOALS["interaction.silent"], "measured": measured, "spread": error,
+            "met": met}  # fmt: skip
+
+
+if __name__ == "__main__":
+    print(json.dumps(rows(quick="--quick" in sys.argv), indent=2))
