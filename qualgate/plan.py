@@ -33,6 +33,7 @@ from qualgate.records import ArmIdentity, ArmSpec, Case, Evalset, Job, LmEvalTas
 from qualgate.scoring import scorer_versions
 
 JOB_ROWS = 64  # rows of a batch: past this the decode step of a small model on a CPU gains nothing
+LEAST_BLOCKS = 8  # of a four-arm run: two Williams squares, so each arm is twice in each place
 JOB_TOKENS = 16_384  # rows x (longest prompt + longest answer): what a batch's KV cache may hold
 FORWARD_EFFICIENCY = 0.30  # of a plain matmul's speed, what generation reached on the development machine
 
@@ -83,6 +84,7 @@ def make_plan(gate: GateFile) -> Plan:
     jobs: list[Job] = []
     # In a four-arm run any arm may come first in a block: none waits for what the baseline leaves, unless a rule asks.
     recorded = gate.policy.four_arm is None or any(METRICS[rule.metric].kind == "drift" for rule in gate.policy.rules)
+    most = min(JOB_ROWS, max(1, len(baseline) // LEAST_BLOCKS)) if gate.policy.four_arm else JOB_ROWS
     for arm in arms:
         comparable = _same_tokens(identities[arm.name], identities[gate.baseline.name])
         if comparable:
@@ -91,7 +93,7 @@ def make_plan(gate: GateFile) -> Plan:
             _refuse_other_vocabulary(arm, gate.baseline)
         else:
             prompts = _prompts(arm, rendered[arm.model], sets)
-        for index, batch in enumerate(_batches(baseline)):
+        for index, batch in enumerate(_batches(baseline, most)):
             jobs.append(
                 Job(
                     index=index,
@@ -321,9 +323,9 @@ def _of_arm(prompt: Prompt, arm: ArmSpec) -> Prompt:
     return replace(prompt, key=UnitKey(arm.name, prompt.key.evalset, prompt.key.case_id, prompt.key.repeat))
 
 
-def _batches(prompts: list[Prompt]) -> Iterator[list[int]]:
-    """Positions of prompts that run together: of one kind, and alike in answer length first, since the longest answer
-    sets the steps."""
+def _batches(prompts: list[Prompt], most: int = JOB_ROWS) -> Iterator[list[int]]:
+    """Positions of prompts that run together, `most` at most: of one kind, and alike in answer length first, since the
+    longest answer sets the steps."""
     order = sorted(
         range(len(prompts)),
         key=lambda i: (
@@ -338,7 +340,7 @@ def _batches(prompts: list[Prompt]) -> Iterator[list[int]]:
     for position in order:
         prompt = prompts[position]
         longest, answer = max(longest, prompt.tokens_read), max(answer, prompt.max_new_tokens)
-        full = len(batch) == JOB_ROWS or (len(batch) + 1) * (longest + answer) > JOB_TOKENS
+        full = len(batch) == most or (len(batch) + 1) * (longest + answer) > JOB_TOKENS
         if batch and (full or bool(prompts[batch[0]].requests) != bool(prompt.requests)):
             yield batch
             batch, longest, answer = [], prompt.tokens_read, prompt.max_new_tokens
