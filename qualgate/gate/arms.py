@@ -1,6 +1,6 @@
 """Four arms on the same cases: baseline, quantization only, speculation only, both. Which one is to be served?
 
-In order, and the first step that is not proven ends it for an arm: evidence, **parity** (speculation gives its own
+In order, where the first broken step blocks an arm and else the first open one leaves it undecided: **parity** (speculation gives its own
 target's answers: speculation only the baseline's, both those of quantization only), **quality**, **SLO**, **value**
 (an arm must surely save `min_saving` of the baseline's cost per accepted answer, and both must surely beat the better
 single arm). Between arms that pass, the cheapest; where costs cannot be told apart, the one with fewer moving parts.
@@ -8,7 +8,7 @@ single arm). Between arms that pass, the cheapest; where costs cannot be told ap
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 
@@ -34,6 +34,7 @@ from qualgate.records import (
     Slo,
     UnitEvidence,
     Verdict,
+    VerdictWord,
 )
 from qualgate.stats.accepted import METHOD_INTERACTION, accepted_cost_ratio, cost_interaction
 from qualgate.stats.interaction import interaction
@@ -95,7 +96,8 @@ def decide_four(evidence: RunEvidence, policy: Policy) -> tuple[Verdict, ...]:
         step = [parity[name]] if name in parity else []
         step.append(_quality(verdicts[name], name in same, steps.get(arms.quantization, ()), arms))
         step.append(_slo(verdicts[name], units[name], clusters, policy))
-        step.append(_value(name, base, arms, costs))
+        barred = {single for single, its in steps.items() if any(one.status == "broken" for one in its[:-1])}
+        step.append(_value(name, base, arms, costs, barred))
         steps[name] = step
     choice, why = _choose(base, names, steps, verdicts[arms.quantization], costs)
     words = {name: _word(steps[name]) for name in names}
@@ -120,7 +122,10 @@ def decide_four(evidence: RunEvidence, policy: Policy) -> tuple[Verdict, ...]:
             verdicts[name],
             word=words[name][0],
             exit=int(words[name][1]),
-            reasons=(*_reasons(steps[name]), *([f"four arms: {why}"] if name == arms.both else [])),
+            reasons=(
+                *_reasons(steps[name]),
+                *([f"four arms: {choice or 'not known yet'}: {why}"] if name == arms.both else []),
+            ),
             four_arm=answer if name == arms.both else None,
         )
         for name in names
@@ -205,7 +210,7 @@ def _parity(
 
     match policy.four_arm.parity:
         case "lossy":
-            return step("proven", f"{name}: declared to change the distribution, so its quality is judged instead")
+            return step("proven", "declared to change the distribution, so its quality is judged instead")
         case "sampled":
             return step(*_same_within_margins(name, target, pairs, slices, policy.alpha))
     return step(*_identical(name, target, _flat(pairs)))
@@ -215,10 +220,10 @@ def _identical(name: str, target: str, pairs: Sequence[Pair]) -> tuple[RuleStatu
     """Token by token. A difference is excused only at a near tie of the target's own logits, and only rarely."""
     unread = sum(pair.baseline.answer is None or pair.variant.answer is None for pair in pairs)
     if unread:
-        return "undecided", f"{name}: the tokens of {unread} of {len(pairs)} answers were not recorded"
+        return "undecided", f"the tokens of {unread} of {len(pairs)} answers were not recorded"
     differing = [pair for pair in pairs if not _equal(pair)]
     if not differing:
-        return "proven", f"{name}: all {len(pairs)} answers are {target}'s, token for token"
+        return "proven", f"all {len(pairs)} answers are {target}'s, token for token"
     first = [(pair, *_first_difference(pair)) for pair in differing]
     defects = [(pair, place, gap) for pair, place, gap in first if gap is None or gap > TIE]
     tokens = sum(len(pair.baseline.answer or b"") // 4 for pair in pairs)
@@ -232,9 +237,9 @@ def _identical(name: str, target: str, pairs: Sequence[Pair]) -> tuple[RuleStatu
         )
     if len(differing) > MOST_TIES * tokens:
         return "broken", (
-            f"{name}: {len(differing)} answers leave {target}'s at near ties, over {MOST_TIES:g} of {tokens:,} tokens"
+            f"{len(differing)} answers leave {target}'s at near ties, over {MOST_TIES:g} of {tokens:,} tokens"
         )
-    return "proven", f"{name}: {len(differing)} of {len(pairs)} answers differ from {target}'s, each from a near tie"
+    return "proven", f"{len(differing)} of {len(pairs)} answers differ from {target}'s, each from a near tie"
 
 
 def _equal(pair: Pair) -> bool:
@@ -271,8 +276,8 @@ def _same_within_margins(
             if one.obstacle or one.p_within > alpha:
                 open_.append(one.obstacle or f"{part.head}: {one.comparison.n} cases cannot tell it from {target}'s")
     if open_:
-        return "undecided", f"{name}: {open_[0]}"
-    return "proven", f"{name}: scores as {target} does, within every critical margin, in both directions"
+        return "undecided", open_[0]
+    return "proven", f"scores as {target} does, within every critical margin, in both directions"
 
 
 def _critical_quality(slices: Sequence[Slice]) -> list[Slice]:
@@ -298,7 +303,7 @@ def _interactions(
         rows = [index for index, unit in enumerate(units[order[0]]) if unit.key.evalset in sets]
         scores = [[units[arm][index].values.get(metric) for arm in order] for index in rows]
         if rows and not any(None in row for row in scores):
-            tested.append((metric, name, interaction(scores, clusters[rows], policy.alpha)))
+            tested.append((metric, name, interaction(np.array(scores, float), clusters[rows], policy.alpha)))
     adjusted = holm([found.p_worse for _, _, found in tested])
     return tuple(
         Interaction(
@@ -349,11 +354,11 @@ def _quality(verdict: Verdict, same: bool, of_quantization: Sequence[ArmStep], a
     """By the critical rules on quality and drift. same: every answer is the target's, and so is the quality."""
     name = verdict.variant
     if same and name == arms.speculation:
-        return ArmStep(arm=name, step="quality", status="proven", reason=f"{name}: the baseline's, by parity")
+        return ArmStep(arm=name, step="quality", status="proven", reason="the baseline's, by parity")
     if same and name == arms.both:
         target = next(step for step in of_quantization if step.step == "quality")
         but = "" if target.status == "proven" else f": {target.reason}"
-        reason = f"{name}: {arms.quantization}'s, by parity{but}"
+        reason = f"{arms.quantization}'s, by parity{but}"
         return ArmStep(arm=name, step="quality", status=target.status, reason=reason)
     return _by_rules(name, "quality", _of_kind(verdict, "quality", "drift"))
 
@@ -365,9 +370,9 @@ def _of_kind(verdict: Verdict, *kinds: str) -> list[Comparison]:
 def _by_rules(name: str, step, rules: Sequence[Comparison]) -> ArmStep:
     for status in ("broken", "undecided"):
         if chosen := [one for one in rules if one.status == status]:
-            return ArmStep(arm=name, step=step, status=status, reason=f"{name}: {chosen[0].reason}")
+            return ArmStep(arm=name, step=step, status=status, reason=chosen[0].reason)
     kept = f"all {len(rules)} critical rules proven" if len(rules) != 1 else "the critical rule is proven"
-    return ArmStep(arm=name, step=step, status="proven", reason=f"{name}: {kept if rules else 'nothing asked'}")
+    return ArmStep(arm=name, step=step, status="proven", reason=kept if rules else "nothing asked")
 
 
 def _slo(verdict: Verdict, units: Sequence[UnitEvidence], clusters: NDArray, policy: Policy) -> ArmStep:
@@ -377,7 +382,7 @@ def _slo(verdict: Verdict, units: Sequence[UnitEvidence], clusters: NDArray, pol
     for metric, limit in (("latency.ttft", slo.ttft), ("latency.tpot", slo.tpot), ("latency.e2e", slo.e2e)):
         if limit is not None:
             status, reason = _within_limit(metric, limit, units, clusters, policy.alpha)
-            found.append(ArmStep(arm=name, step="slo", status=status, reason=f"{name}: {reason}"))
+            found.append(ArmStep(arm=name, step="slo", status=status, reason=reason))
     for status in ("broken", "undecided"):
         if failing := next((step for step in found if step.status == status), None):
             return failing
@@ -429,17 +434,18 @@ class _Costs:
         return float("inf") if found is None else found
 
 
-def _value(name: str, base: str, arms: FourArms, costs: _Costs) -> ArmStep:
+def _value(name: str, base: str, arms: FourArms, costs: _Costs, barred: Collection[str]) -> ArmStep:
     """Surely cheaper than the baseline by `min_saving`; both surely cheaper than the better single arm as well."""
 
     def step(status: RuleStatus, reason: str) -> ArmStep:
-        return ArmStep(arm=name, step="value", status=status, reason=f"{name}: {reason}")
+        return ArmStep(arm=name, step="value", status=status, reason=reason)
 
     limit = 1 - arms.min_saving
     held = [(base, limit)]
     if name == arms.both:
-        # Surely below both singles is surely below the better one; no estimate has to say which that is.
-        held += [(arms.quantization, 1.0), (arms.speculation, 1.0)]
+        # Surely below both singles is surely below the better one; no estimate has to say which that is. An arm that
+        # may not be served is no rival.
+        held += [(single, 1.0) for single in (arms.quantization, arms.speculation) if single not in barred]
     if why := costs.missing(name, *(other for other, _ in held)):
         return step("undecided", f"its cost per accepted answer is unavailable: {why}")
     told = []
@@ -476,7 +482,7 @@ def _choose(
         open_ = [name for name in names if _word(steps[name])[0] == "undecided"]
         if open_:
             reason = next(step.reason for step in steps[open_[0]] if step.status == "undecided")
-            return "", f"not known yet: {reason}"
+            return "", f"{open_[0]}: {reason}"
         return base, "none of the three may and should replace the baseline"
     # Speculation changes no answer: where quantization is proven to lose something, speculation is the simpler change.
     loses = any((one.upper or 0) < 0 for one in _of_kind(quantized, "quality"))
@@ -489,23 +495,30 @@ def _choose(
             break
         found = costs.ratio(best, name, 1.0)
         if found is not None and found.upper >= 1:
-            return name, f"{name}: {best} is not surely cheaper, and {name} has fewer moving parts"
-    return best, f"{best}: passed parity, quality, SLO and value, at the lowest cost per accepted answer"
+            return name, f"{best} is not surely cheaper, and {name} has fewer moving parts"
+    return best, "passed parity, quality, SLO and value, at the lowest cost per accepted answer"
 
 
-def _word(steps: Sequence[ArmStep]):
-    first = next((step for step in steps if step.status != "proven"), None)
-    if first is None:
+def _ended_by(steps: Sequence[ArmStep]) -> ArmStep | None:
+    """The first broken step: what is proven is a fact, whatever stayed open before it. Else the first open one."""
+    for status in ("broken", "undecided"):
+        if found := next((step for step in steps if step.status == status), None):
+            return found
+    return None
+
+
+def _word(steps: Sequence[ArmStep]) -> tuple[VerdictWord, Exit]:
+    ended = _ended_by(steps)
+    if ended is None:
         return "approve", Exit.APPROVE
-    return ("block", Exit.BLOCK) if first.status == "broken" else ("undecided", Exit.UNDECIDED)
+    return ("block", Exit.BLOCK) if ended.status == "broken" else ("undecided", Exit.UNDECIDED)
 
 
 def _reasons(steps: Sequence[ArmStep]) -> tuple[str, ...]:
-    """The step that ended it first, then what was passed; later steps are in the answer's table."""
-    for index, step in enumerate(steps):
-        if step.status != "proven":
-            return (f"{step.step}: {step.reason}", *(f"{one.step}: {one.reason}" for one in steps[:index]))
-    return tuple(f"{step.step}: {step.reason}" for step in reversed(steps))
+    """The step that ended it first, then the others in their order."""
+    ended = _ended_by(steps)
+    told = ([ended] if ended else []) + [step for step in steps if step is not ended]
+    return tuple(f"{step.step} {step.status}: {step.reason}" for step in told)
 
 
 def _exit(choice: str, base: str, words) -> Exit:

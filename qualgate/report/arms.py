@@ -20,7 +20,8 @@ def service_lines(services: Sequence[ArmService]) -> list[str]:
             f"attempts {_count(one.attempts)}",
             f"retries {_retries(one)}",
             f"within the SLO {_share(one.within_slo)}",
-            f"corrected by users {_share(one.correction_rate)} (feedback on {_count(one.feedback)} of {one.units})",
+            f"corrected by users {_share(one.correction_rate)} "
+            + ("(no feedback file)" if one.feedback is None else f"(feedback on {one.feedback} of {one.units})"),
         ]
         lines.append(visible_line("; ".join(parts)))
         lines += [visible_line(f"{UNAVAILABLE}: {why}") for why in one.unavailable]
@@ -30,7 +31,7 @@ def service_lines(services: Sequence[ArmService]) -> list[str]:
 def four_arm_lines(answer: FourArm) -> list[str]:
     """The choice, each arm step by step, the interactions, and what to try first."""
     lines = [f"four arms: {answer.choice or 'not known yet'}: {answer.why}"]
-    lines += [f"  {step.arm}  {step.step}  {step.status}: {step.reason}" for step in answer.steps]
+    lines += [f"  {step.arm}: {step.step} {step.status}: {step.reason}" for step in answer.steps]
     lines += [f"  interaction  {_interaction(one)}" for one in answer.interactions]
     lines.append(f"  try first: {answer.first} ({answer.first_why})")
     if answer.blocks:
