@@ -1,9 +1,10 @@
 """Four arms on the same cases: baseline, quantization only, speculation only, both. Which one is to be served?
 
-In order, where the first broken step blocks an arm and else the first open one leaves it undecided: **parity** (speculation gives its own
-target's answers: speculation only the baseline's, both those of quantization only), **quality**, **SLO**, **value**
-(an arm must surely save `min_saving` of the baseline's cost per accepted answer, and both must surely beat the better
-single arm). Between arms that pass, the cheapest; where costs cannot be told apart, the one with fewer moving parts.
+In order, where the first broken step blocks an arm and else the first open one leaves it undecided: **parity**
+(speculation gives its own target's answers: speculation only the baseline's, both those of quantization only),
+**quality**, **SLO**, **value** (an arm must surely save `min_saving` of the baseline's cost per accepted answer, and both
+must surely beat the better single arm). Between arms that pass, the cheapest; where costs cannot be told apart, the one
+with fewer moving parts.
 """
 
 from __future__ import annotations
