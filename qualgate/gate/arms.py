@@ -2,9 +2,9 @@
 
 In order, where the first broken step blocks an arm and else the first open one leaves it undecided: **parity**
 (speculation gives its own target's answers: speculation only the baseline's, both those of quantization only),
-**quality**, **SLO**, **value** (an arm must surely save `min_saving` of the baseline's cost per accepted answer, and both
-must surely beat the better single arm). Between arms that pass, the cheapest; where costs cannot be told apart, the one
-with fewer moving parts.
+**quality**, **SLO**, **value** (an arm must surely save `min_saving` of the baseline's cost per accepted answer, and
+both must surely beat the better single arm). Between arms that pass, the cheapest; where costs cannot be told apart,
+the one with fewer moving parts.
 """
 
 from __future__ import annotations
