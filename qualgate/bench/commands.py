@@ -34,6 +34,7 @@ from qualgate.records import (
 
 METRICS = ("exact_match", "json.valid", "json.schema", "numeric")
 SETS, CASES = 5, 200  # x 5 arms x 4 metrics = 20,000 scores
+MANY_CASES = 1000  # likewise: 100,000 scores
 POSITIONS = 40
 
 
@@ -69,13 +70,13 @@ def run(quick: bool) -> dict[str, Any]:
     )
 
 
-def fill(url: str) -> int:
-    """A store with one complete run of random answers (seeded); returns the number of scores in it."""
+def fill(url: str, cases: int = CASES) -> int:
+    """A store with one complete run of random answers (seeded), so many cases a set; the number of scores in it."""
     from qualgate.gate.verdict import decide
     from qualgate.store import runs
     from qualgate.store.database import open_store
 
-    plan = _plan()
+    plan = _plan(cases)
     rng = random.Random(0)
     stored = 0
     with open_store(url) as store:
@@ -90,7 +91,7 @@ def fill(url: str) -> int:
     return stored
 
 
-def _plan() -> Plan:
+def _plan(cases: int) -> Plan:
     evalsets = tuple(
         Evalset(
             name=f"set{number}",
@@ -102,7 +103,7 @@ def _plan() -> Plan:
                     evalset=f"set{number}",
                     body={"id": f"case-{case:04d}", "prompt": f"{number} {case}", "max_new_tokens": 64, "answer": "1"},
                 )
-                for case in range(CASES)
+                for case in range(cases)
             ),
         )
         for number in range(SETS)
