@@ -96,11 +96,12 @@ def _rules(verdict: Verdict) -> str:
     lines += [f"- {escaped(reason[:1000])}" for reason in verdict.reasons[:20]]
     if len(verdict.reasons) > 20:
         lines.append(f"- and {len(verdict.reasons) - 20:,} more")
-    worst = sorted(verdict.comparisons, key=lambda one: one.status == "proven")[:RULES]
-    if worst:
-        lines += ["", *COMPARISONS_HEAD, *(comparison_row(one) for one in verdict.comparisons if one in worst)]
-    if len(worst) < len(verdict.comparisons):
-        lines += ["", f"{len(verdict.comparisons) - len(worst):,} more rules are in the HTML or JSON report."]
+    every = verdict.comparisons
+    shown = sorted(sorted(range(len(every)), key=lambda index: every[index].status == "proven")[:RULES])
+    if shown:
+        lines += ["", *COMPARISONS_HEAD, *(comparison_row(every[index]) for index in shown)]
+    if len(shown) < len(every):
+        lines += ["", f"{len(every) - len(shown):,} more rules are in the HTML or JSON report."]
     return "\n".join([*lines, ""])
 
 

@@ -55,7 +55,7 @@ def report_as_markdown(report: Report) -> str:
             lines += ["", "Answers that were right and are wrong now, the first ones:"]
         for flip in flips:
             lines += ["", *flip_lines(flip)]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines).rstrip("\n") + "\n"
 
 
 def comparison_row(c: Comparison) -> str:
