@@ -16,6 +16,7 @@ from qualgate.store.queries import FlipCount, PositionDrift
 from qualgate.visible import visible_line
 
 ROW = 30  # px, the height of one interval or bar
+FAR = 4.0  # limits: an axis that reached further would squeeze everything else
 FEW = 10  # answers that changed: fewer do not fill the picture
 SIGNS = {"proven": "✓", "broken": "✗", "undecided": "?"}
 
@@ -43,7 +44,9 @@ def margins(comparisons: Sequence[Comparison], policy: Policy) -> list[tuple[str
             )
         )
     if others:
-        drawn.append(("Other rules: the measured value as a multiple of its limit", _intervals(others, None)))
+        beyond = max(row.span[1] for row in others) > FAR
+        said = f"; what is beyond {FAR:g} stands at the edge" if beyond else ""
+        drawn.append((f"Other rules: the measured value as a multiple of its limit{said}", _intervals(others, None)))
     return drawn
 
 
@@ -63,7 +66,7 @@ def _intervals(rows: Sequence[_Row], zero: float | None) -> str:
     """A line from bound to bound with a mark at the measured value; what the rule allows is shaded."""
     low = min(row.span[0] for row in rows)
     high = max(row.span[1] for row in rows)
-    low, high = min(low, 0.0), max(high, 0.0)
+    low, high = min(low, 0.0), max(high, 0.0) if zero is not None else min(high, FAR)
     pad = 0.06 * (high - low or 1.0)
     axis = _Axis(low - pad if low < 0 else 0.0, high + pad)
     lines = [_interval(row, axis, zero) for row in rows]
@@ -133,12 +136,12 @@ def drift(points: Sequence[PositionDrift]) -> str:
         return f'<polyline class="{kind}" points="{" ".join(places)}"/>' if len(chosen) > 1 else ""
 
     lines = f"{path(many, 'many')}{path(few, 'few')}"
-    grid, value = [], 0.0
+    grid, labels, value = [], [], 0.0
     while value <= ceiling:
         y = top + (height - top) * (1 - value / ceiling)
         grid.append(f'<line class="grid" x1="0" x2="100%" y1="{y:.1f}" y2="{y:.1f}"/>')
         if value:
-            grid.append(f'<text x="2" y="{y - 3:.1f}">{value:g}</text>')
+            labels.append(f'<text x="2" y="{y - 3:.1f}">{_number(value)}</text>')
         value += step
     box = f'x="0" y="{top}" width="100%" height="{height - top}" viewBox="0 0 100 100" preserveAspectRatio="none"'
     ticks = "".join(

@@ -20,13 +20,13 @@ from qualgate.numbers import (
     size_text,
     value_text,
 )
-from qualgate.records import Comparison, Verdict
+from qualgate.records import Comparison
 from qualgate.report import plots
 from qualgate.visible import visible, visible_line
 
 if TYPE_CHECKING:
     from qualgate.report.summary import Report
-    from qualgate.store.queries import ArmLine, Flip
+    from qualgate.store.queries import ArmLine, Flip, StoredVerdict
 
 TEXT_LIMIT = 2000  # characters of an answer quoted
 
@@ -49,7 +49,7 @@ def report_as_html(report: Report) -> str:
         *([_WARN_ONLY.format(code=int(report.exit))] if report.warn_only else []),
         _overview(report),
         _setting(report),
-        *(_variant(verdict, report, index) for index, verdict in enumerate(report.verdicts)),
+        *(_variant(stored, report, index) for index, stored in enumerate(run.verdicts)),
         _FOOTER,
         "</main></body></html>",
     ]
@@ -100,17 +100,19 @@ def _setting(report: Report) -> str:
     )
 
 
-def _variant(verdict: Verdict, report: Report, index: int) -> str:
-    name = verdict.variant
+def _variant(stored: StoredVerdict, report: Report, index: int) -> str:
+    verdict, name = stored.verdict, stored.verdict.variant
     parts = [f'<section id="v{index}"><h2>{_text(name)} {_chip(verdict.word)}</h2>', _list(verdict.reasons)]
     if verdict.comparisons:
         parts.append("<h3>Rules</h3>")
         parts += [
             f"<figure><figcaption>{_text(heading)}</figcaption>{drawn}</figure>"
-            for heading, drawn in plots.margins(verdict.comparisons, report.policy)
+            for heading, drawn in plots.margins(verdict.comparisons, stored.policy)
         ]
         heads = ("rule", "slice", "n", "baseline", "variant", "difference [bounds]", "lost / gained", "result")
         parts.append(_table(heads, map(_rule, verdict.comparisons), numbers=(2, 3, 4, 5, 6)))
+    if verdict.word == "invalid":  # then its evidence is nothing to draw
+        return "\n".join([*parts, "</section>"])
     if drawn := plots.flips(report.flip_counts.get(name, ())):
         parts.append(f"<h3>Answers that changed</h3><figure>{drawn}</figure>")
     points = report.drift.get(name, ())
