@@ -14,7 +14,11 @@ GOALS: dict[str, dict[str, str]] = {
     "commands": {
         "help": "<= 0.5 s",
         "gate_20000_scores": "<= 3 s",
+        "gate_100k": "< 5 s and < 500 MB over 100,000 stored scores",
         "dashboard_first_page": "<= 2 s",
+    },
+    "determinism-report": {
+        "deterministic": "100 of 100: other worker order, hash seed, locale, time zone, thread count; same bytes",
     },
     "demo": {
         "demo_seconds": "<= 360 s after installation, on two idle cores",
