@@ -75,7 +75,7 @@ def sound(n: int = 120, right: float = 0.9, lost: float = 0.0) -> Asked:
                 key=UnitKey(name, evalset, f"{evalset}-{index:04}"),
                 case_hash=f"sha {evalset} {index}",
                 status="done",
-                values={metric: float(index < wrong_from) for metric in metrics} | {"latency.e2e": 0.5 + index / n},
+                values={"latency.e2e": 0.5 + index / n, **dict.fromkeys(metrics, float(index < wrong_from))},
                 scorers={metric: f"{metric}/1" for metric in metrics},
                 tokens=20,
                 kl=() if name == "baseline" else (0.01, 0.02),
@@ -307,6 +307,10 @@ def cases() -> dict[str, Asked]:
 # ---------------------------------------------------------------------------------------------- score files
 
 
+def _twice(text: str) -> tuple[str, str]:
+    return text, text
+
+
 def _line(case: int, **over: Any) -> str:
     row = {"id": f"q{case}", "metric": "exact_match", "value": float(case % 10 > 0), "case_hash": f"h{case}"}
     row = {key: value for key, value in (row | {"scorer": "exact_match/1"} | over).items() if value is not ...}
@@ -336,13 +340,13 @@ FILES: dict[str, tuple[str | bytes, str | bytes]] = {
     "no scores": (GOOD_FILE, "".join(_line(case, value=...) for case in range(240))),
     "no ids": (GOOD_FILE, "".join(_line(case, id=...) for case in range(240))),
     "no hashes on one side": (GOOD_FILE, "".join(_line(case, case_hash=...) for case in range(240))),
-    "no hashes on both": ("".join(_line(case, case_hash=...) for case in range(240)),) * 2,
+    "no hashes on both": _twice("".join(_line(case, case_hash=...) for case in range(240))),
     "hashes of another version": (GOOD_FILE, "".join(_line(case, case_hash=f"v2 {case}") for case in range(240))),
     "shifted ids": (GOOD_FILE, "".join(_line(case, id=f"q{(case + 1) % 240}") for case in range(240))),
     "another metric": (GOOD_FILE, "".join(_line(case, metric="json.valid") for case in range(240))),
     "another scorer": (GOOD_FILE, "".join(_line(case, scorer="exact_match/2") for case in range(240))),
-    "ten rows, no flip": ("".join(_line(case, value=1.0) for case in range(10)),) * 2,
-    "all wrong on both": ("".join(_line(case, value=0.0) for case in range(240)),) * 2,
+    "ten rows, no flip": _twice("".join(_line(case, value=1.0) for case in range(10))),
+    "all wrong on both": _twice("".join(_line(case, value=0.0) for case in range(240))),
     "all wrong on the variant": (GOOD_FILE, "".join(_line(case, value=0.0) for case in range(240))),
 }
 """name → the baseline's and the variant's file of score rows."""
@@ -354,7 +358,8 @@ def file_exit(baseline: str | bytes, variant: str | bytes, folder: Path) -> int:
     for path, text in zip(paths, (baseline, variant), strict=True):
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
     try:
-        _, verdicts = judge(*map(read_score_rows, paths), _rule(), evalset="code")
+        baseline_rows, variant_rows = map(read_score_rows, paths)
+        _, verdicts = judge(baseline_rows, variant_rows, _rule(), evalset="code")
         return int(overall_exit(verdicts))
     except QualgateError as error:
         return int(error.exit)
@@ -465,10 +470,10 @@ def measure(quick: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         folder = Path(name)
         if file_exit(GOOD_FILE, GOOD_FILE, folder) != Exit.APPROVE:
             raise AssertionError("the score files that the faults start from must approve")
-        asked = [lambda files=files: file_exit(*files, folder) for files in FILES.values()]
-        asked += [lambda one=one: exit_of(one) for one in cases().values()]
-        outcomes = {"fail_closed.cases": [outcome(ask) for ask in asked]}
-    outcomes["fail_closed.mutations"] = [outcome(lambda one=one: exit_of(one)) for _, one in mutated(singles, pairs)]
+        found = [outcome(file_exit, *files, folder) for files in FILES.values()]
+    found += [outcome(exit_of, asked) for asked in cases().values()]
+    drawn = [outcome(exit_of, asked) for _, asked in mutated(singles, pairs)]
+    outcomes: dict[str, list[int | str]] = {"fail_closed.cases": found, "fail_closed.mutations": drawn}
     rounds = [
         {"of": id, "exit": code, "count": found.count(code)}
         for id, found in outcomes.items()
@@ -486,9 +491,9 @@ def _row(id: str, found: Sequence[int | str]) -> dict[str, Any]:
     return row
 
 
-def outcome(ask: Callable[[], int]) -> int | str:
+def outcome(ask: Callable[..., int], *given: Any) -> int | str:
     """The exit code, or the name of what crashed: the contract knows no traceback."""
     try:
-        return ask()
+        return ask(*given)
     except Exception as error:
         return type(error).__name__
