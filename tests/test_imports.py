@@ -51,7 +51,7 @@ ALLOWED = {
     "quantize": FLOOR | {"calibration", "engine", "provenance", "quant"},
     "outsource": FLOOR | {"calibration", "engine", "provenance", "quant", "quantize"},
     "doctor": FLOOR | {"engine", "evalsets", "refmodel", "sandbox"},
-    "intake": FLOOR | {"gate"},
+    "intake": FLOOR | {"documents", "gate"},
 }
 LEAVES = {
     "doctor": {"qualgate_kernels"},
