@@ -213,7 +213,7 @@ def _compared(verdict: Verdict, said: NelSaid) -> NelSaid:
     for one in verdict.comparisons:
         line = lines.get(one.slice)
         if line is not None and (line.status, one.status) not in _AGREED:
-            why.append(f"{one.slice}: nel {line.status}, {line.why}; qualgate {one.status}, {_because(line, one)}")
+            why.append(f"{one.slice}: nel {line.status}, {line.why}; qualgate {one.status}: {_because(line, one)}")
     return replace(said, differences=tuple(why))
 
 
@@ -222,6 +222,8 @@ _AGREED = {("PASS", "proven"), ("BREACH", "broken"), ("INSUFFICIENT_EVIDENCE", "
 
 def _because(line: NelLine, one: Comparison) -> str:
     """What our rule has that nel's lacks, then our own reason."""
+    if not one.method:  # nothing was measured: our reason says why
+        return one.reason
     if line.status == "PASS":
         kept = "an exact bound, and a baseline that is right often enough, are asked for"
     elif "relative drop" in line.why:
@@ -230,4 +232,4 @@ def _because(line: NelLine, one: Comparison) -> str:
         kept = "an exact bound is asked for, corrected for the number of rules"
     else:
         kept = "the exact paired bound decides where the t interval straddles or has too few pairs"
-    return f"for {kept}: {one.reason}"
+    return f"{kept}; {one.reason}"
