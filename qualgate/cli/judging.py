@@ -26,6 +26,7 @@ from qualgate.errors import Exit, UsageError
 
 if TYPE_CHECKING:
     from qualgate.config import GateFile
+    from qualgate.gate.peers.said import PeerSaid
     from qualgate.report.summary import Report
 
 
@@ -96,24 +97,47 @@ def gate(
     gate_file: OptionalGateFile = None,
     store: StoreOption = None,
     run_id: RunOption = None,
+    peers: Annotated[
+        bool, typer.Option("--peers", help="also show what other projects' rules would have said; decides nothing")
+    ] = False,
+    nel_policy: Annotated[
+        Path | None, typer.Option("--nel-policy", help="decide by this NeMo Evaluator policy (version 1) instead")
+    ] = None,
     warn_only: WarnOnlyOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Decide again from stored evidence, without generating: by the gate file's rules, refusing evidence older than the
     files it names; or (with --store alone) by the run's own rules, about what was stored then."""
     from qualgate.config import load_gate_file
+    from qualgate.intake.nel_policy import read_nel_policy
+    from qualgate.report.peers import print_peers, with_peers
     from qualgate.run import decide_again
 
     loaded = load_gate_file(gate_file, files=False) if gate_file is not None else None
     url = store_url(loaded.store_url if loaded else None, store)
-    outcome = decide_again(url, run_id, loaded)
+    outcome = decide_again(url, run_id, loaded, read_nel_policy(nel_policy) if nel_policy is not None else None)
     report = _report(url, outcome.run_id, loaded, warn_only)
-    _show(report, as_json)
+    said = _peers(url, outcome.run_id) if peers else None
     _tell_host(report)
-    if not as_json:
+    if as_json:
+        typer.echo(with_peers(report.as_json(), said, outcome.nel) if peers or outcome.nel else report.as_json())
+    else:
+        _show(report, as_json)
+        print_peers(said or (), outcome.nel, outcome.verdicts)
         for line in report.lines():
             typer.echo(line)
     raise typer.Exit(_code(outcome.exit, warn_only))
+
+
+def _peers(url: str, run_id: str) -> tuple[PeerSaid, ...]:
+    """A broken plug-in is told, and changes neither verdict nor exit code."""
+    from qualgate.run import peers_of
+
+    try:
+        return peers_of(url, run_id)
+    except UsageError as error:
+        typer.echo(f"qualgate: peers cannot be shown: {error}", err=True)
+        return ()
 
 
 def report(
