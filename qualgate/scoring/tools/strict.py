@@ -20,11 +20,13 @@ from typing import Any
 from qualgate.records import Case, Evalset, Score
 from qualgate.scoring.outcome import cannot_say, quote, right, wrong
 from qualgate.scoring.schema import CannotValidate, first_error, lint
-from qualgate.scoring.tools.dialects import BadCall, Call, hermes
+from qualgate.scoring.tools.dialects import BadCall, Call
+from qualgate.scoring.tools.dialects.blame import blame
+from qualgate.scoring.tools.dialects.registry import dialect
 from qualgate.scoring.tools.expected import REL_TOL, Expected, as_schema, fits, read_expected, same_types
 from qualgate.scoring.tools.matching import perfect
 
-SCORER = "tool_call/3"
+SCORER = "tool_call/4"
 FLAGS = (
     "tool_call.parses",
     "tool_call.valid",
@@ -33,6 +35,8 @@ FLAGS = (
     "tool_call.types",
     "tool_call.correct",
 )
+HERMES = "hermes"  # what an answer is read as unless its case has a `dialect`
+MAX_BLAMED = 2**14  # characters: a longer answer is not tried in every dialect
 MAX_COMPARED = 500_000  # values: every call is held against every value of every expected call
 
 
@@ -87,12 +91,25 @@ def judge(
 
 
 def score_tool_call(case: Case, evalset: Evalset, text: str) -> dict[str, Score]:
-    """All six flags of an answer."""
+    """All six flags of an answer in the case's `dialect` (hermes by default).
+
+    When that dialect reads no call where one is expected and another does, the reason says whose fault it is.
+    """
+    name, tools = case.body.get("dialect", HERMES), case.body["tools"]
     try:
-        calls = hermes(text)
+        calls = dialect(name).parse(text, tools)
     except BadCall as error:
-        return _scores(_judged(0, error.error_type, str(error)), None)
+        return _scores(_judged(0, error.error_type, f"{error}{_blamed(text, name, tools)}"), None)
+    if not calls and case.body["expected_calls"]:
+        return _scores(_judged(1, "no_call", f"no call is made{_blamed(text, name, tools)}"), "[]")
     return _score(case, calls)
+
+
+def _blamed(text: str, declared: str, tools: list[dict[str, Any]]) -> str:
+    """The end of a reason: nothing when no other dialect reads calls of these tools in `text`."""
+    if len(text) > MAX_BLAMED or not (readers := blame(text, declared, tools).readers):
+        return ""
+    return f"; not the model's fault if the parser is another: {', '.join(readers[:3])} reads it"
 
 
 def score_decoded(case: Case, evalset: Evalset, calls: Any) -> dict[str, Score]:
