@@ -36,11 +36,11 @@ def score(
     from qualgate.report.scored import scored_lines
     from qualgate.scoring import registry
     from qualgate.scoring.strict_json import LENIENT
-    from qualgate.scoring.text import NORMALIZERS
+    from qualgate.scoring.text import known
 
     if mode not in ("strict", "compat"):
         raise UsageError(f"--mode {mode}: not one of strict, compat.")
-    _known("--normalizer", normalizer or [], NORMALIZERS)
+    _known("--normalizer", normalizer or [], known())
     _known("--lenient", lenient or [], LENIENT)
     if out is not None and out.resolve() in (cases.resolve(), outputs.resolve()):
         raise UsageError(f"--json {out} would overwrite what is to be scored; give another file.")
