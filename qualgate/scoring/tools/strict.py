@@ -19,7 +19,7 @@ from typing import Any
 
 from qualgate.records import Case, Evalset, Score
 from qualgate.scoring.outcome import cannot_say, quote, right, wrong
-from qualgate.scoring.schema import CannotValidate, first_error, lint
+from qualgate.scoring.schema import CannotValidate, first_error
 from qualgate.scoring.tools.dialects import BadCall, Call
 from qualgate.scoring.tools.dialects.blame import blame
 from qualgate.scoring.tools.dialects.registry import dialect
@@ -37,6 +37,7 @@ FLAGS = (
 )
 HERMES = "hermes"  # what an answer is read as unless its case has a `dialect`
 MAX_BLAMED = 2**14  # characters: a longer answer is not tried in every dialect
+_SHOWN = json.JSONEncoder(ensure_ascii=False)
 MAX_COMPARED = 500_000  # values: every call is held against every value of every expected call
 
 
@@ -139,7 +140,7 @@ def _read(number: int, value: Any) -> Call:
 
 
 def _score(case: Case, calls: tuple[Call, ...]) -> dict[str, Score]:
-    shown = json.dumps([{"name": call.name, "arguments": call.arguments} for call in calls], ensure_ascii=False)
+    shown = _SHOWN.encode([{"name": call.name, "arguments": call.arguments} for call in calls])
     return _scores(judge(case.body["tools"], case.body["expected_calls"], calls), shown)
 
 
@@ -168,15 +169,20 @@ def _invalid(calls: tuple[Call, ...], schemas: dict[str, Any]) -> tuple[str, str
     for call in calls:
         if call.name not in schemas:
             return "unknown_tool", f"no tool is called {quote(call.name)}"
-        if unusable := lint(schemas[call.name]):
-            raise CannotValidate(f"the schema of {quote(call.name)}: {unusable[0]}")
-        if error := first_error(schemas[call.name], call.arguments):
+        try:
+            error = first_error(schemas[call.name], call.arguments)
+        except CannotValidate as failure:
+            raise CannotValidate(f"the schema of {quote(call.name)}: {failure}") from None
+        if error:
             return "arguments", f"{call.name} {error}"
     return None
 
 
 def _other_functions(calls: tuple[Call, ...], expected: tuple[Expected, ...]) -> tuple[str, str] | None:
-    made, wanted = Counter(call.name for call in calls), Counter(call.name for call in expected)
+    made, wanted = [call.name for call in calls], [call.name for call in expected]
+    if made == wanted:
+        return None
+    made, wanted = Counter(made), Counter(wanted)
     missing, extra = list((wanted - made).elements()), list((made - wanted).elements())
     if missing and extra:
         return "wrong_function", f"called {', '.join(extra)[:100]} instead of {', '.join(missing)[:100]}"
