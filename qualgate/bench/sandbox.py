@@ -20,19 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from qualgate.bench.hostile import ESCAPES, FORGERIES, FORGERY_TESTS, HONEST, HONEST_TESTS, TRIES
+from qualgate.bench.shape import SANDBOX as GOALS
 from qualgate.sandbox import Ended, Limits, Sandbox, SandboxFailed, probe, tiers
 from qualgate.scoring.code import METRIC, score_code
 
-GOALS = {
-    "escape.1": "every outcome of S1-S17 as required, one sandbox at a time",
-    "escape.8": "every outcome of S1-S17 as required, 8 sandboxes at once",
-    "escape.32": "every outcome of S1-S17 as required, 32 sandboxes at once",
-    "sandbox.overhead": "<= 40 ms a sample over a plain Python that runs the same program and its test",
-    "forgeries": "0 of >= 30 forgeries pass, against every kind of test",
-    "humaneval.reference": "every reference solution passes",
-    "humaneval.broken": "every solution that returns something else fails, mutants as when run beside their tests",
-    "mbpp.reference": "every reference solution passes",
-}
 SECRET = "SECRET-OF-THE-HOST"
 
 

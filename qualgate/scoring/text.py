@@ -16,6 +16,8 @@ from functools import lru_cache
 from importlib.metadata import entry_points
 from typing import Any
 
+from qualgate.errors import UsageError
+
 GROUP = "qualgate.normalizers"
 
 # UAX #15, Stream-Safe Text: no real text stacks more marks on one letter. Sorting a longer run costs quadratic time.
@@ -57,8 +59,8 @@ NORMALIZERS: dict[str, Callable[[str], str]] = {
 }
 
 
-class NormalizerFault(Exception):
-    """A normalizer of another package cannot be loaded, or gave something else than text."""
+class NormalizerFault(UsageError):
+    """A normalizer of another package cannot be loaded, raised, or gave something else than text."""
 
 
 @lru_cache(maxsize=1)
@@ -86,7 +88,11 @@ def _named(name: str) -> Callable[[str], str]:
 def normalize(text: str, names: Iterable[str]) -> str:
     """`text` after the named normalizers, in order. An unknown name is a KeyError: evalsets are checked when loaded."""
     for name in names:
-        text = _named(name)(text)
+        apply = _named(name)
+        try:
+            text = apply(text)
+        except Exception as error:  # theirs, so anything
+            raise NormalizerFault(f"the normalizer {name} raised {type(error).__name__}: {error}") from error
         if not isinstance(text, str):
             raise NormalizerFault(f"the normalizer {name} gave {type(text).__name__}, expected text")
     return text
