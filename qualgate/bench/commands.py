@@ -47,13 +47,11 @@ def run(quick: bool) -> dict[str, Any]:
         url, large = (f"sqlite:///{Path(name) / file}" for file in ("bench.db", "large.db"))
         scores, many = fill(url), fill(large, MANY_CASES)
         for _ in range(2 if quick else 5):
-            seconds, size = _gate_cost(large)
             rounds.append(
                 {
                     "help": _seconds("--help"),
                     "gate": _seconds("gate", "--store", url, "--json"),
-                    "gate_100k": seconds,
-                    "gate_100k_bytes": size,
+                    **_gate_cost(large),
                     "page": _first_page_seconds(url),
                 }
             )
@@ -71,7 +69,8 @@ def run(quick: bool) -> dict[str, Any]:
         goals=[
             row("help", "help", 0.5),
             row("gate_20000_scores", "gate", 3.0),
-            row("gate_100k", "gate_100k", 5.0, met=largest < MOST_BYTES) | {"peak_bytes": largest},
+            row("gate_100k", "gate_100k", 5.0, met=largest < MOST_BYTES)
+            | {"peak_bytes": largest, "processor_seconds": [one["gate_100k_cpu"] for one in rounds]},
             row("dashboard_first_page", "page", 2.0),
         ],
     )
@@ -225,18 +224,27 @@ def _seconds(*arguments: str) -> float:
     return seconds
 
 
-def _gate_cost(url: str) -> tuple[float, float]:
-    """Seconds and peak resident bytes of `gate` as a process of its own."""
+# The kernel's own high-water mark: what wait4 tells of a child begins at the size of the process that forked it.
+_COST = """
+import sys, time
+from qualgate.cli import main
+try:
+    main()
+finally:
+    status = dict(line.split(":", 1) for line in open("/proc/self/status"))
+    print(int(status["VmHWM"].split()[0]) * 1024, time.process_time(), file=sys.stderr)
+"""
+
+
+def _gate_cost(url: str) -> dict[str, float]:
+    """Seconds, processor seconds and peak resident bytes of `gate` as a process of its own."""
     start = time.perf_counter()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "qualgate", "gate", "--store", url, "--json"],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    _, status, used = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    assert process.returncode in (0, 10, 12)
-    return time.perf_counter() - start, used.ru_maxrss * 1024.0  # Linux counts KiB
+    command = [sys.executable, "-c", _COST, "gate", "--store", url, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    seconds = time.perf_counter() - start
+    assert done.returncode in (0, 10, 12), done.stderr
+    size, processor = done.stderr.split()[-2:]
+    return {"gate_100k": seconds, "gate_100k_cpu": float(processor), "gate_100k_bytes": float(size)}
 
 
 def _first_page_seconds(url: str) -> float:

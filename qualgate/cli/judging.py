@@ -120,7 +120,8 @@ def gate(
     said = _peers(url, outcome.run_id) if peers else None
     _tell_host(report)
     if as_json:
-        typer.echo(with_peers(report.as_json(), said, outcome.nel) if peers or outcome.nel else report.as_json())
+        text = with_peers(report.as_json(), said, outcome.nel) if peers or outcome.nel else report.as_json()
+        typer.echo(text.rstrip("\n"))
     else:
         _show(report, as_json)
         print_peers(said or (), outcome.nel, outcome.verdicts)

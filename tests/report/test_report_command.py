@@ -53,6 +53,7 @@ def test_gate_tells_github_and_warn_only_tells_the_true_code(url: str, tmp_path:
     done = qualgate("gate", "--store", url, "--json", cwd=tmp_path, **hosted)
     assert done.returncode == Exit.UNDECIDED, done.stderr  # the made-up scorers are not of this version
     assert json.loads(done.stdout)["exit"] == Exit.UNDECIDED, "stdout is JSON alone"
+    assert done.stdout == qualgate("report", "--store", url, "--json", cwd=tmp_path).stdout
     assert "::warning file=" in done.stderr
     assert "WARN ONLY" not in done.stderr
     warned = qualgate("gate", "--store", url, "--json", "--warn-only", cwd=tmp_path, **hosted)
