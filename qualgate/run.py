@@ -155,7 +155,7 @@ def decide_again(store_url: str, run_id: str | None, gate: GateFile | None, nel:
         evidence = replace(evidence, stale=(*stale, *_scored_otherwise(evidence)))
         beside: tuple[NelSaid, ...] = ()
         if nel is not None:
-            verdicts, policy, beside = decide_by(nel, evidence)
+            verdicts, policy, beside = decide_by(nel, evidence, policy.review)
         else:
             verdicts = decide(evidence, policy)
         runs.add_verdicts(store, found, verdicts, policy)

@@ -40,10 +40,15 @@ def print_peers(said: Sequence[PeerSaid], nel: Sequence[NelSaid], verdicts: Sequ
         console.print(_table(list(lines)))
         console.print()
     for one in nel:
-        console.print(Text(f"by its own rules, nel would say {one.says} of {visible_line(one.variant)}: {one.why}"))
+        console.print(
+            Text(f"by its own rules, nel would say {one.says} of {visible_line(one.variant)}: {visible_line(one.why)}")
+        )
         for line in one.benchmarks:
             console.print(
-                Text(f"  {visible_line(line.benchmark)} [{line.tier}] {line.status}: {line.why}", style="dim")
+                Text(
+                    f"  {visible_line(line.benchmark)} [{line.tier}] {line.status}: {visible_line(line.why)}",
+                    style="dim",
+                )
             )
         for difference in one.differences:
             console.print(Text(f"  • differs: {visible_line(difference)}"))

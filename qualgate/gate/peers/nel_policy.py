@@ -71,9 +71,15 @@ class NelSaid:
     differences: tuple[str, ...] = ()
 
 
-def decide_by(nel: NelPolicy, evidence: RunEvidence) -> tuple[tuple[Verdict, ...], Policy, tuple[NelSaid, ...]]:
-    """(our verdicts by nel's policy, the policy as ours, what nel would say beside each). UsageError: unfit policy."""
+def decide_by(
+    nel: NelPolicy, evidence: RunEvidence, review: Literal["never", "always"] = "never"
+) -> tuple[tuple[Verdict, ...], Policy, tuple[NelSaid, ...]]:
+    """(our verdicts by nel's policy, the policy as ours, what nel would say beside each). UsageError: unfit policy.
+
+    review: of the policy that nel's takes the place of; nel has no word for it, and a person asked for stays asked for.
+    """
     policy, notes, missing = adopt(nel, evidence)
+    policy = replace(policy, review=review)
     verdicts = tuple(_barred(verdict, missing, notes) for verdict in decide(evidence, policy))
     said = {one.variant: one for one in nel_says(nel, evidence)}
     beside = tuple(_compared(verdict, said[verdict.variant]) for verdict in verdicts if verdict.variant in said)
@@ -117,7 +123,7 @@ def adopt(nel: NelPolicy, evidence: RunEvidence) -> tuple[Policy, tuple[str, ...
             )
         )
     missing = tuple(name for name in sorted(nel.benchmarks) if nel.of(name).gated and name not in _rewards(evidence))
-    return Policy(rules=tuple(rules), alpha=(1 - CONFIDENCE) / 2), tuple(notes), missing
+    return Policy(rules=tuple(rules), alpha=round((1 - CONFIDENCE) / 2, 6)), tuple(notes), missing
 
 
 def check(nel: NelPolicy) -> None:
@@ -156,6 +162,7 @@ def _ask_nel(wanted: NelBenchmark, one: Outcomes) -> PeerVerdict:
         max_drop=wanted.max_drop,
         max_relative_drop=wanted.max_relative_drop,
         relative_guard_below=wanted.relative_guard_below,
+        advisory=not wanted.gated,
     )
 
 
