@@ -24,7 +24,8 @@ GROUP = "qualgate.normalizers"
 MARKS_ON_ONE_LETTER = 30
 
 
-def _stackable(text: str) -> bool:
+def stackable(text: str) -> bool:
+    """Whether no letter bears more marks than a real text's: only then may it be put into a normal form."""
     run = 0
     for character in text:
         run = run + 1 if unicodedata.combining(character) else 0
@@ -35,7 +36,7 @@ def _stackable(text: str) -> bool:
 
 def _unicode_form(form: str) -> Callable[[str], str]:
     def normalize(text: str) -> str:
-        return unicodedata.normalize(form, text) if not text.isascii() and _stackable(text) else text  # type: ignore[arg-type]
+        return unicodedata.normalize(form, text) if not text.isascii() and stackable(text) else text  # type: ignore[arg-type]
 
     return normalize
 
