@@ -29,6 +29,18 @@ def bounds_text(comparison: Comparison) -> str:
     return f"[{low}, {high}]" + (" x" if _kind(comparison.metric) in ("latency", "cost") else "")
 
 
+def difference_and_bounds(comparison: Comparison) -> str:
+    bounds = bounds_text(comparison)
+    return bounds if comparison.difference is None else f"{difference_text(comparison)} {bounds}"
+
+
+def drift_texts(drift: dict[str, float | None]) -> list[str]:
+    """One short phrase a number: "kl mean 0.0031"."""
+    return [
+        f"{name.removeprefix('drift.').replace('_', ' ')} {value_text(name, value)}" for name, value in drift.items()
+    ]
+
+
 def _bound(metric: str, bound: float) -> str:
     match _kind(metric):
         case "quality":

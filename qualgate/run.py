@@ -15,6 +15,8 @@ from qualgate.config import GateFile
 from qualgate.engine.load import check_model, choose_device, identify, recognise
 from qualgate.errors import EvidenceMissing, Exit, InfrastructureError, Interrupted, UsageError
 from qualgate.gate.arms import decide_four, exit_of
+from qualgate.gate.peers.nel_policy import NelPolicy, NelSaid, decide_by
+from qualgate.gate.peers.said import PeerSaid, what_peers_say
 from qualgate.gate.verdict import decide
 from qualgate.harness import tasks
 from qualgate.intake.feedback import Feedback, corrections, read_feedback
@@ -50,6 +52,7 @@ class Outcome:
     exit: Exit
     resumed: bool
     failures: tuple[str, ...]  # one line for each job the machinery could not run
+    nel: tuple[NelSaid, ...] = ()  # where an nel policy decided: what nel would say, and why ours differs
 
 
 def run(
@@ -178,12 +181,20 @@ def _scores(case: Case, item: Evalset, text: str, finish_reason: str, also: tupl
     return (*tasks.score(case, item.lm_eval, text), *score(case, replace(item, metrics=()), text, finish_reason, also))
 
 
-def decide_again(store_url: str, run_id: str | None, gate: GateFile | None, *, four_arm: bool = False) -> Outcome:
+def decide_again(
+    store_url: str,
+    run_id: str | None,
+    gate: GateFile | None,
+    nel: NelPolicy | None = None,
+    *,
+    four_arm: bool = False,
+) -> Outcome:
     """Decide from stored evidence alone. Raises UsageError when there is no such run.
 
     gate: its policy decides, and what it names must still be what the run judged (weights, tokenizers, evalsets,
     variants), else every verdict is undecided. None: the policy the run was made with, about what was stored.
     four_arm: decide which of four arms is to be served, however the run was made.
+    nel: a NeMo Evaluator policy that decides in place of either, see `gate.peers.nel_policy`.
     """
     if four_arm:
         if gate is None:
@@ -200,9 +211,22 @@ def decide_again(store_url: str, run_id: str | None, gate: GateFile | None, *, f
             policy = replace(policy, four_arm=replace(policy.four_arm, seed=then.seed, blocks=then.blocks))
         evidence = runs.evidence(store, found, answers=_reads_answers(policy))
         evidence = replace(evidence, stale=(*stale, *_scored_otherwise(evidence)))
-        verdicts = _verdicts(evidence, policy, said)
+        beside: tuple[NelSaid, ...] = ()
+        if nel is not None:
+            if four_arm:
+                raise UsageError("--nel-policy and --four-arm are two ways to decide: give one of them.")
+            verdicts, policy, beside = decide_by(nel, evidence, policy.review)
+        else:
+            verdicts = _verdicts(evidence, policy, said)
         runs.add_verdicts(store, found, verdicts, policy)
-    return Outcome(run_id=found, verdicts=verdicts, exit=exit_of(verdicts), resumed=False, failures=())
+    exit = exit_of(verdicts)
+    return Outcome(run_id=found, verdicts=verdicts, exit=exit, resumed=False, failures=(), nel=beside)
+
+
+def peers_of(store_url: str, run_id: str) -> tuple[PeerSaid, ...]:
+    """What each peer's rule would have said about a stored run; it decides nothing."""
+    with open_store(store_url, create=False) as store:
+        return what_peers_say(runs.evidence(store, run_id))
 
 
 def run_meant(store: Store, run_id: str | None, gate: GateFile | None) -> str:
