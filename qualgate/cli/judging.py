@@ -87,10 +87,27 @@ def plan(gate_file: GateFileArgument, as_json: JsonOption = False) -> None:
 
 
 def gate(
-    gate_file: OptionalGateFile = None, store: StoreOption = None, run_id: RunOption = None, as_json: JsonOption = False
+    gate_file: OptionalGateFile = None,
+    store: StoreOption = None,
+    run_id: RunOption = None,
+    baseline_scores: Annotated[
+        Path | None, typer.Option("--baseline-scores", help="score rows of the baseline, as `score` writes them")
+    ] = None,
+    variant_scores: Annotated[
+        Path | None, typer.Option("--variant-scores", help="score rows of the variant: judge these, no store")
+    ] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Decide again from stored evidence, without generating: by the gate file's rules, refusing evidence older than the
-    files it names; or (with --store alone) by the run's own rules, about what was stored then."""
+    files it names; or (with --store alone) by the run's own rules, about what was stored then. Or decide from two
+    files of anyone's scores."""
+    if baseline_scores is not None or variant_scores is not None:
+        from qualgate.cli.scored import gate_scores
+
+        if gate_file is None or baseline_scores is None or variant_scores is None or store or run_id:
+            raise UsageError("scores are gated with a gate file, --baseline-scores and --variant-scores, all three, "
+                             "and neither --store nor --run.")  # fmt: skip
+        raise typer.Exit(gate_scores(gate_file, baseline_scores, variant_scores, as_json=as_json))
     from qualgate.config import load_gate_file
     from qualgate.run import decide_again
 

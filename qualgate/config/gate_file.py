@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Literal
 
 from qualgate import evalsets
 from qualgate.config.model import SHIPPED_MODEL, GateFileModel, RuleEntry, Variant, expanded
@@ -31,6 +32,8 @@ class GateFile:
     store_url: str
     workers: int
     devices: str  # "auto" or "cpu"
+    identity: Literal["hash", "ids"] = "hash"  # what pairs the rows of two score files
+    expected: Path | None = None  # JSON lines with the `id` (and `evalset`) of every case that score files must hold
 
 
 def load_gate_file(path: Path, *, files: bool = True) -> GateFile:
@@ -65,6 +68,8 @@ def load_gate_file(path: Path, *, files: bool = True) -> GateFile:
         store_url=_absolute_store(model.store, path),
         workers=_usable_cores() if model.workers.count == "auto" else model.workers.count,
         devices=model.workers.devices,
+        identity=model.gate.identity,
+        expected=Path(_folder(model.gate.expected, path)) if model.gate.expected else None,
     )
 
 

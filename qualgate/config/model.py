@@ -346,7 +346,7 @@ class RuleEntry(Written):
 
 
 class Gate(Written):
-    later: ClassVar = ("stop", "noise_floor", "identity", "expected")
+    later: ClassVar = ("stop", "noise_floor")
     alpha: float = Field(default=0.05, gt=0, lt=0.5)
     rules: list[RuleEntry] = Field(
         min_length=1,
@@ -361,6 +361,8 @@ class Gate(Written):
         },
     )
     review: Literal["never", "always"] = "never"
+    identity: Literal["hash", "ids"] = "hash"  # this and `expected`: of score files alone, a run has a closed list
+    expected: str = Field(default=ABSENT, min_length=1)
 
 
 class Workers(Written):
