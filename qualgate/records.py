@@ -374,6 +374,11 @@ class UnitEvidence:
     scorers: dict[str, str] = field(default_factory=dict)  # metric → scorer name and version
     kernel: str = ""  # what multiplied the packed weights; "" where none are, or before that was stored
     truncated: bool = False
+    finish_reason: str = ""  # this and the next four tell a cause; empty where they are not known
+    prompt_tokens: int | None = None
+    token_ids: bytes = b""  # of the answer, little-endian int32
+    raw: str = ""  # the answer, where no tool call could be read in it
+    misread: str = ""  # the dialect that does read calls in `raw`
     tokens: int = 0  # of the answer
     cluster: str | None = None
     kl: tuple[float, ...] = ()  # variants only: one value a position of the baseline's answer
@@ -458,4 +463,4 @@ class Verdict:
     reasons: tuple[str, ...]  # most important first; the first is the one-line reason
     comparisons: tuple[Comparison, ...] = ()
     drift: dict[str, float | None] = field(default_factory=dict)  # shown, ranks and warns; decides by a rule alone
-    cause: str = ""  # of a block, where `--blame` found it: "recipe", "kernel", "kernel and recipe"
+    cause: str = ""  # recipe, kernel, KV, speculation, parser, template, truncation, infrastructure; "" = not known

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import isfinite
 
+from qualgate.gate.cause import contradictory, relation
 from qualgate.metrics import METRICS
 from qualgate.records import ArmEvidence, RunEvidence, UnitEvidence, UnitKey
 
@@ -170,6 +171,12 @@ def _mismatches(evidence: RunEvidence, variant: ArmEvidence, pairs: Sequence[Pai
     }
     if other_case:
         found.append(f"{len(other_case)} cases are not the same version on both sides{_some(other_case)}")
+    relations = [relation(pair.baseline, pair.variant) for pair in pairs]
+    if contradictory(relations):
+        found.append(
+            f"{variant.name}: {relations.count('contradiction')} answers are not what its own weights say there "
+            "(an answer of other weights, or out of a stale cache)"
+        )
     kernels = {pair.variant.kernel for pair in pairs}
     if len(kernels) > 1:
         said = ", ".join(sorted(kernel or "not recorded" for kernel in kernels))

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from qualgate.errors import Exit, UsageError
 from qualgate.gate.blame import with_causes
+from qualgate.gate.cause import name_causes
 from qualgate.gate.drift import summarise
 from qualgate.gate.evidence import Examination, examine, truncated_sets
 from qualgate.gate.explain import explain
@@ -30,7 +31,7 @@ def decide(evidence: RunEvidence, policy: Policy) -> tuple[Verdict, ...]:
     examined = examine(evidence)
     if not examined:
         raise UsageError("The run has no variant, so there is nothing to judge. Name one under `variants`.")
-    return with_causes([_judge(found, slices, policy) for found in examined])
+    return name_causes(with_causes([_judge(found, slices, policy) for found in examined]), evidence)
 
 
 def overall_exit(verdicts: Iterable[Verdict]) -> Exit:
