@@ -6,13 +6,13 @@ a variant calibrated on the cases that judge it has seen its exam.
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
@@ -81,9 +81,9 @@ class EvalsetFile(_SetFile):
     @field_validator("normalizers")
     @classmethod
     def _normalizers_are_known(cls, names: list[str]) -> list[str]:
-        from qualgate.scoring.text import NORMALIZERS
+        from qualgate.scoring.text import known
 
-        return _known("normalizer", names, NORMALIZERS)
+        return _known("normalizer", names, known())
 
 
 def _known(kind: str, names: list[str], known: Any) -> list[str]:
@@ -208,21 +208,26 @@ def _read(path: Path) -> tuple[Evalset | CalibrationSet | None, list[Fault]]:
     reader = _CaseReader(data, header)
     cases = tuple(reader.cases())
     faults += reader.faults
-    if not reader.lines:
+    if not reader.lines.line:
         faults.append(Fault(data, 1, "no cases"))
-    faults += _hash_faults(document, header, reader.sha256, path)
+    faults += _hash_faults(document, header, reader.lines.sha256, path)
     common: dict[str, Any] = {
         "name": header.name,
         "version": header.version,
-        "sha256": reader.sha256,
+        "sha256": reader.lines.sha256,
         "description": header.description,
         "path": str(path),
         "cases": cases,
     }
-    if not isinstance(header, EvalsetFile):
-        return CalibrationSet(**common), faults
+    if isinstance(header, EvalsetFile):
+        return replace(_as_evalset(header), **common), faults
+    return CalibrationSet(**common), faults
+
+
+def _as_evalset(header: EvalsetFile) -> Evalset:
+    """What the YAML alone says of the set."""
     kept: dict[str, Any] = {name: tuple(getattr(header, name)) for name in ("metrics", "lenient", "normalizers")}
-    return Evalset(**common, **kept), faults
+    return Evalset(name=header.name, version=header.version, sha256="", **kept)
 
 
 def _hash_faults(document: Document, header: _SetFile, sha256: str, path: Path) -> Iterator[Fault]:
@@ -241,110 +246,69 @@ class _CaseReader:
     """Cases of one JSONL file, read line by line. Once `cases()` is spent, `sha256` and `faults` are whole."""
 
     def __init__(self, path: Path, header: _SetFile) -> None:
-        self.path, self.name = path, header.name
-        self.header = header if isinstance(header, EvalsetFile) else None  # None: cases that nothing scores
-        self.lines = 0
-        self.faults: list[Fault] = []
-        self._digest = hashlib.sha256()
+        from qualgate.scoring.json_lines import JsonLines
+        from qualgate.scoring.registry import scorers_of
+
+        self.lines = JsonLines(path, MAX_LINE)
+        self.name = header.name
+        self._set = _as_evalset(header) if isinstance(header, EvalsetFile) else None  # None: nothing scores its cases
+        self._scorers = scorers_of(self._set.metrics) if self._set else ()
         self._first_line: dict[str, int] = {}
         self._asked: dict[str, tuple[int, Any]] = {}  # what was asked → its first line and that case's cluster
 
     @property
-    def sha256(self) -> str:
-        return self._digest.hexdigest()
+    def faults(self) -> Iterator[Fault]:
+        return (Fault(self.lines.path, line, message) for line, message in self.lines.faults)
 
     def cases(self) -> Iterator[Case]:
-        with self.path.open("rb") as file:
-            for raw in self._raw_lines(file):
-                body = self._body(raw)
-                if body is None:
-                    continue
-                before = len(self.faults)
-                for message in self._faults_of(body):
-                    self._fault(message)
-                if self.header and len(self.faults) == before:
-                    self._fault_copies(body)
-                if len(self.faults) == before:
-                    yield Case(evalset=self.name, body=body)
-
-    def _fault(self, message: str) -> None:
-        from qualgate.scoring.outcome import one_line
-
-        self.faults.append(Fault(self.path, self.lines, one_line(message)))
-
-    def _raw_lines(self, file: BinaryIO) -> Iterator[bytes]:
-        while raw := file.readline(MAX_LINE + 1):
-            self.lines += 1
-            self._digest.update(raw)
-            if len(raw) <= MAX_LINE:
-                yield raw
-                continue
-            self._fault(f"a line of more than {MAX_LINE // 2**20} MiB")
-            while not raw.endswith(b"\n") and (raw := file.readline(MAX_LINE)):
-                self._digest.update(raw)
-
-    def _body(self, raw: bytes) -> dict[str, Any] | None:
-        from qualgate.scoring import strict_json
-
-        try:
-            text = raw.decode("utf-8")
-        except UnicodeDecodeError as error:
-            return self._fault(f"not valid UTF-8 at byte {error.start + 1} of the line")
-        if text.startswith("\ufeff"):
-            return self._fault("a byte-order mark; save the file as UTF-8 without one")
-        if not text.strip():
-            return self._fault("an empty line")
-        try:
-            body = strict_json.read(text, MAX_LINE)
-        except strict_json.NotStrictJson as error:
-            return self._fault(f"not a JSON object: {error}")
-        if not isinstance(body, dict):
-            return self._fault("not a JSON object")
-        if "\0" in text or "\\u0000" in text:
-            return self._fault("a NUL character, which no database takes")
-        return body
+        for body in self.lines:
+            before = len(self.lines.faults)
+            for message in self._faults_of(body):
+                self.lines.fault(message)
+            if self._set and len(self.lines.faults) == before:
+                self._fault_copies(body)
+            if len(self.lines.faults) == before:
+                yield Case(evalset=self.name, body=body)
 
     def _faults_of(self, body: dict[str, Any]) -> Iterator[str]:
         yield from self._identity_faults(body)
         yield from _prompt_faults(body)
         tokens = body.get("max_new_tokens")
-        if (self.header or "max_new_tokens" in body) and (type(tokens) is not int or tokens < 1):
+        if (self._set or "max_new_tokens" in body) and (type(tokens) is not int or tokens < 1):
             yield f"`max_new_tokens` must be a whole number from 1, {_found(body, 'max_new_tokens')}"
-        if self.header is None:
+        if self._set is None:
             if not isinstance(body.get("answer", ""), str):
                 yield f"`answer`, which is read after the prompt, must be a text; {_found(body, 'answer')}"
             return
-        metrics = self.header.metrics
-        if "exact_match" in metrics:
-            yield from _reference_faults(body, self.header.normalizers)
-        if "numeric" in metrics:
-            yield from _number_faults(body)
-        if "json.schema" in metrics:
-            yield from _schema_faults(body)
-        if any(metric.startswith("tool_call.") for metric in metrics):
-            yield from _tool_faults(body)
+        for scorer in self._scorers:
+            yield from scorer.unscorable(body, self._set)
 
     def _identity_faults(self, body: dict[str, Any]) -> Iterator[str]:
-        case_id = body.get("id")
-        if not isinstance(case_id, str) or not case_id or len(case_id) > 200 or not case_id.isprintable():
-            yield f"`id` must be a text of 1 to 200 printable characters; {_found(body, 'id')}"
-        elif case_id in self._first_line:
-            yield f"duplicate id {quote(case_id)}; first on line {self._first_line[case_id]}"
-        else:
-            self._first_line[case_id] = self.lines
-        for key in ("task", "cluster"):
-            if key in body and (not isinstance(body[key], str) or not body[key]):
-                yield f"`{key}` must be a text; {_found(body, key)}"
-        tags = body.get("tags", [])
-        if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
-            yield f"`tags` must be a list of texts; {_found(body, 'tags')}"
+        yield from identity_faults(body)
+        if isinstance(body.get("id"), str):
+            first = self._first_line.setdefault(body["id"], self.lines.line)
+            if first != self.lines.line:
+                yield f"duplicate id {quote(body['id'])}; first on line {first}"
 
     def _fault_copies(self, body: dict[str, Any]) -> None:
         """The same prompt under two ids is one observation, and two would prove twice what was seen once."""
         asked = content_hash({key: body.get(key) for key in ("messages", "prompt", "tools")})
-        line, cluster = self._asked.setdefault(asked, (self.lines, body.get("cluster")))
-        if line != self.lines and (cluster is None or cluster != body.get("cluster")):
-            self._fault(f"asks what line {line} asks; drop one of them, or give both the same `cluster`")
+        line, cluster = self._asked.setdefault(asked, (self.lines.line, body.get("cluster")))
+        if line != self.lines.line and (cluster is None or cluster != body.get("cluster")):
+            self.lines.fault(f"asks what line {line} asks; drop one of them, or give both the same `cluster`")
+
+
+def identity_faults(body: dict[str, Any]) -> Iterator[str]:
+    """What keeps a case from being told from others and grouped: `id`, `task`, `cluster`, `tags`."""
+    case_id = body.get("id")
+    if not isinstance(case_id, str) or not case_id or len(case_id) > 200 or not case_id.isprintable():
+        yield f"`id` must be a text of 1 to 200 printable characters; {_found(body, 'id')}"
+    for key in ("task", "cluster"):
+        if key in body and (not isinstance(body[key], str) or not body[key]):
+            yield f"`{key}` must be a text; {_found(body, key)}"
+    tags = body.get("tags", [])
+    if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
+        yield f"`tags` must be a list of texts; {_found(body, 'tags')}"
 
 
 def _found(body: dict[str, Any], key: str) -> str:
@@ -370,73 +334,3 @@ def _prompt_faults(body: dict[str, Any]) -> Iterator[str]:
             yield f"messages[{index}].role must be one of {', '.join(ROLES)}; {_found(message, 'role')}"
     if isinstance(messages[-1], dict) and messages[-1].get("role") in ("system", "assistant"):
         yield f"the last message must be the user's or a tool's, found {messages[-1]['role']!r}"
-
-
-def _reference_faults(body: dict[str, Any], normalizers: list[str]) -> Iterator[str]:
-    from qualgate.scoring.text import normalize
-
-    answer = body.get("answer")
-    if not isinstance(answer, str):
-        yield f"exact_match needs `answer`, a text; {_found(body, 'answer')}"
-    elif not normalize(answer, normalizers):
-        after = " after the set's normalizers" if answer else ""
-        yield f"`answer` {quote(answer)} is empty{after}, so an answer that says nothing would be right"
-
-
-def _number_faults(body: dict[str, Any]) -> Iterator[str]:
-    from qualgate.scoring.match import NoNumber, last_numbers
-
-    answer = body.get("answer")
-    if type(answer) not in (str, int, float):
-        yield f"numeric needs `answer`, a number; {_found(body, 'answer')}"
-        return
-    try:
-        last_numbers(str(answer))
-    except NoNumber as error:
-        yield f"numeric needs a number in `answer`: {error}"
-
-
-def _schema_faults(body: dict[str, Any]) -> Iterator[str]:
-    from qualgate.scoring.schema import lint
-
-    if "schema" not in body:
-        yield "json.schema needs `schema`; it is missing"
-        return
-    for reason in lint(body["schema"]):
-        yield f"`schema`: {reason}"
-
-
-def _tool_faults(body: dict[str, Any]) -> Iterator[str]:
-    from qualgate.scoring.schema import CannotValidate, first_error, lint
-
-    tools, calls = body.get("tools"), body.get("expected_calls")
-    if not isinstance(tools, list) or not tools:
-        yield f"tool_call needs `tools`, a list of tools; {_found(body, 'tools')}"
-        return
-    schemas: dict[str, Any] = {}
-    for index, tool in enumerate(tools):
-        function = tool.get("function", tool) if isinstance(tool, dict) else None
-        if not isinstance(function, dict) or not isinstance(function.get("name"), str) or not function["name"]:
-            yield f"tools[{index}] must be an object with a `name` and `parameters`"
-            continue
-        if function["name"] in schemas:
-            yield f"tools[{index}]: a second tool {quote(function['name'])}"
-        reasons = lint(function.get("parameters", {}))
-        for reason in reasons:
-            yield f"tools[{index}].parameters: {reason}"
-        schemas[function["name"]] = True if reasons else function.get("parameters", {})
-    if not isinstance(calls, list):
-        yield f"tool_call needs `expected_calls`, a list ([] = no call may be made); {_found(body, 'expected_calls')}"
-        return
-    for index, call in enumerate(calls):
-        match call:
-            case {"name": str() as name, "arguments": dict() as arguments} if len(call) == 2:
-                try:
-                    if name not in schemas:
-                        yield f"expected_calls[{index}] calls {quote(name)}, which no tool is called"
-                    elif error := first_error(schemas[name], arguments):
-                        yield f"expected_calls[{index}]: the tool's own schema refuses it, {error}"
-                except CannotValidate as failure:
-                    yield f"expected_calls[{index}]: {failure}"
-            case _:
-                yield f"expected_calls[{index}] must be an object with `name` and `arguments` and nothing else"

@@ -15,12 +15,14 @@ class Metric:
     unit: str
     meaning: str
     bounds: tuple[str, ...]  # the thresholds a rule on it may set
+    everywhere: bool = False  # a rule may name it for any evalset; it is scored where a rule or the evalset names it
 
 
-def _quality(name: str, meaning: str, *, binary: bool = True) -> Metric:
+def _quality(name: str, meaning: str, *, binary: bool = True, everywhere: bool = False) -> Metric:
     return Metric(
-        name=name, kind="quality", binary=binary, better="higher", unit="rate", meaning=meaning, bounds=("max_drop",)
-    )
+        name=name, kind="quality", binary=binary, better="higher", unit="rate", meaning=meaning, bounds=("max_drop",),
+        everywhere=everywhere,
+    )  # fmt: skip
 
 
 def _drift(name: str, better: Literal["higher", "lower"], unit: str, meaning: str, bound: str) -> Metric:
@@ -69,6 +71,13 @@ METRICS: dict[str, Metric] = {
         _quality(
             f"{LM_EVAL}score", "the per-sample metric of lm-eval's that the evalset's `metric` names", binary=False
         ),
+        _quality("format.finished", "the answer ended by itself, not at max_new_tokens", everywhere=True),
+        _quality("format.nonempty", "the answer says something visible", everywhere=True),
+        _quality("format.no_loop", "the answer does not end in a repetition", everywhere=True),
+        _quality(
+            "format.no_refusal", "the answer does not begin with a refusal, unless its case's does", everywhere=True
+        ),
+        _quality("format.same_language", "the answer's letters are of scripts that its case holds", everywhere=True),
         _drift("drift.kl_mean", "lower", "nats", "mean KL(baseline || variant) over the baseline's tokens", "max"),
         _drift("drift.kl_p99", "lower", "nats", "99th percentile of the same KL", "max"),
         _drift("drift.kl_max", "lower", "nats", "largest single KL", "max"),

@@ -27,6 +27,7 @@ from qualgate.engine.prompts import Renderer, context_length
 from qualgate.errors import UsageError
 from qualgate.harness import tasks
 from qualgate.identity import content_hash
+from qualgate.metrics import METRICS
 from qualgate.records import ArmIdentity, ArmSpec, Case, Evalset, Job, LmEvalTask, Plan, Prompt, UnitKey
 from qualgate.scoring import scorer_versions
 
@@ -62,12 +63,14 @@ def make_plan(gate: GateFile) -> Plan:
             check_leaks(arm.quantize, sets)
     sampling, device = sampling_settings(gate), choose_device(gate.devices)
     identities = {arm.name: identify(arm, sampling, device) for arm in arms}
-    versions = scorer_versions()
+    versions, also = scorer_versions(), _asked_by_rules(gate, sets)
     key = content_hash(
         {
             "evalsets": [item.content for item in sets],
             "identities": {name: _as_dict(identity) for name, identity in identities.items()},
-            "scorers": {metric: versions.get(metric, "") for item in sets for metric in item.metrics},
+            "scorers": {
+                metric: versions.get(metric, "") for item in sets for metric in (*item.metrics, *also[item.name])
+            },
             "drafted": _drafted(gate),
             "job": [JOB_ROWS, JOB_TOKENS],
         }
@@ -103,6 +106,7 @@ def make_plan(gate: GateFile) -> Plan:
         evalsets=sets,
         jobs=tuple(jobs),
         artifacts=str(artifacts),
+        also=also,
     )
 
 
@@ -178,11 +182,29 @@ def _refuse_unknown_metrics(gate: GateFile, sets: tuple[Evalset, ...]) -> None:
             raise UsageError(f"{where}: rule on evalset {rule.evalset!r}, which this gate file does not run. It runs: "
                              f"{', '.join(sorted(names))}.")  # fmt: skip
         found = carried if rule.evalset is None else set(next(s.metrics for s in sets if s.name == rule.evalset))
-        if not rule.metric.startswith(("drift.", "latency.")) and rule.metric not in found:
+        metric = METRICS[rule.metric]
+        if metric.kind == "quality" and not metric.everywhere and rule.metric not in found:
             raise UsageError(
                 f"{where}: no case of {rule.evalset or 'any evalset here'} is scored by {rule.metric!r}. "
                 f"Scored here: {', '.join(sorted(found))}."
             )
+
+
+def _asked_by_rules(gate: GateFile, sets: tuple[Evalset, ...]) -> dict[str, tuple[str, ...]]:
+    """Evalset → what its answers are scored by because a rule says so, though the set does not declare it."""
+    return {
+        item.name: tuple(
+            dict.fromkeys(
+                rule.metric
+                for rule in gate.policy.rules
+                if METRICS[rule.metric].everywhere
+                and rule.evalset in (None, item.name)
+                and rule.metric not in item.metrics
+                and not any("requests" in case.body for case in item.cases)  # read, not answered: nothing has a form
+            )
+        )
+        for item in sets
+    }
 
 
 def _drafted(gate: GateFile) -> bool:

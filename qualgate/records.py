@@ -411,7 +411,7 @@ class RunEvidence:
 class Plan:
     """What a run will do, before it does it. The same `key` means the same generation: such a run can be resumed."""
 
-    key: str  # sha256 over evalsets, arm identities, sampling, engine and scorer versions; the policy is not in it
+    key: str  # sha256 over evalsets, arm identities, sampling, engine and scorer versions; no threshold is in it
     gate_file: str  # its text, kept with the run
     policy: Policy
     arms: tuple[ArmSpec, ...]  # the baseline first
@@ -419,6 +419,8 @@ class Plan:
     evalsets: tuple[Evalset, ...]
     jobs: tuple[Job, ...]  # the baseline's first
     artifacts: str  # folder of the baseline's artifacts
+
+    also: dict[str, tuple[str, ...]] = field(default_factory=dict)  # evalset → metrics that only a rule asks for
 
     @property
     def expected(self) -> tuple[UnitKey, ...]:

@@ -18,7 +18,20 @@ from qualgate.gate.verdict import decide, overall_exit
 from qualgate.harness import tasks
 from qualgate.metrics import LM_EVAL
 from qualgate.plan import artifacts_folder, load_set, make_plan, sampling_settings
-from qualgate.records import TWIN, Case, Evalset, Job, JobFailure, JobResult, Plan, RunEvidence, Score, UnitKey, Verdict
+from qualgate.records import (
+    TWIN,
+    Case,
+    Evalset,
+    Job,
+    JobFailure,
+    JobResult,
+    Plan,
+    Policy,
+    RunEvidence,
+    Score,
+    UnitKey,
+    Verdict,
+)
 from qualgate.scoring import score, scorer_versions
 from qualgate.store import queries, runs
 from qualgate.store.database import Store, open_store
@@ -94,7 +107,7 @@ def generate(
             failures.append(f"{outcome.arm}, job {outcome.index}: {outcome.error}")
             continue
         new = sum(completion.key not in record.done for completion in outcome.completions)
-        runs.record(store, record.run_id, outcome, scores_of(outcome, cases))
+        runs.record(store, record.run_id, outcome, scores_of(outcome, cases, plan.also))
         progress(outcome.arm, done := done + new, total)
     if (received := stop()) is not None:
         raise Interrupted(
@@ -105,19 +118,24 @@ def generate(
 
 
 def scores_of(
-    result: JobResult, cases: dict[tuple[str, str], tuple[Case, Evalset]]
+    result: JobResult, cases: dict[tuple[str, str], tuple[Case, Evalset]], also: dict[str, tuple[str, ...]]
 ) -> dict[UnitKey, tuple[Score, ...]]:
-    """Every score of a job's completions, by unit."""
+    """Every score of a job's completions, by unit. also: evalset → metrics beyond those it declares."""
     return {
         completion.key: _scores(
-            *cases[completion.key.evalset, completion.key.case_id], completion.text, completion.finish_reason
+            *cases[completion.key.evalset, completion.key.case_id],
+            completion.text,
+            completion.finish_reason,
+            also.get(completion.key.evalset, ()),
         )
         for completion in result.completions
     }
 
 
-def _scores(case: Case, item: Evalset, text: str, finish_reason: str) -> tuple[Score, ...]:
-    return tasks.score(case, item.lm_eval, text) if item.lm_eval else score(case, item, text, finish_reason)
+def _scores(case: Case, item: Evalset, text: str, finish_reason: str, also: tuple[str, ...]) -> tuple[Score, ...]:
+    if item.lm_eval is None:
+        return score(case, item, text, finish_reason, also)
+    return (*tasks.score(case, item.lm_eval, text), *score(case, replace(item, metrics=()), text, finish_reason, also))
 
 
 def decide_again(store_url: str, run_id: str | None, gate: GateFile | None) -> Outcome:
@@ -127,20 +145,28 @@ def decide_again(store_url: str, run_id: str | None, gate: GateFile | None) -> O
     variants), else every verdict is undecided. None: the policy the run was made with, about what was stored.
     """
     with open_store(store_url, create=False) as store:
-        found = run_id or (newest_run_of(store, gate) if gate is not None else queries.latest_run(store))
+        found = run_meant(store, run_id, gate)
         evidence = runs.evidence(store, found)
-        if gate is None:
-            policy = runs.policy(store, found)
-        else:
-            policy = gate.policy
-            evidence = replace(evidence, stale=_changes_since(queries.run_summary(store, found), gate))
-        evidence = replace(evidence, stale=(*evidence.stale, *_rescored(evidence)))
+        policy, stale = grounds(store, found, gate)
+        evidence = replace(evidence, stale=(*stale, *_scored_otherwise(evidence)))
         verdicts = decide(evidence, policy)
         runs.add_verdicts(store, found, verdicts, policy)
     return Outcome(run_id=found, verdicts=verdicts, exit=overall_exit(verdicts), resumed=False, failures=())
 
 
-def _rescored(evidence: RunEvidence) -> tuple[str, ...]:
+def run_meant(store: Store, run_id: str | None, gate: GateFile | None) -> str:
+    """The run that was named, else the newest of the gate file, else the newest."""
+    return run_id or (newest_run_of(store, gate) if gate is not None else queries.latest_run(store))
+
+
+def grounds(store: Store, run_id: str, gate: GateFile | None) -> tuple[Policy, tuple[str, ...]]:
+    """By which policy a stored run is judged, and what makes every verdict on it undecided: see `decide_again`."""
+    if gate is None:
+        return runs.policy(store, run_id), ()
+    return gate.policy, _changes_since(queries.run_summary(store, run_id), gate)
+
+
+def _scored_otherwise(evidence: RunEvidence) -> tuple[str, ...]:
     """Scorers that have another version today than when they scored this run, one line each."""
     then = {
         metric: scorer
@@ -150,7 +176,10 @@ def _rescored(evidence: RunEvidence) -> tuple[str, ...]:
     }
     now = scorer_versions()
     return tuple(
-        f"{metric} was scored by {then[metric]}, which is {today or 'no more'} in this version: run again"
+        f"{metric} was scored by {then[metric]}, which this version has no more: run again"
+        if not today
+        else f"{metric} was scored by {then[metric]}, which is {today} in this version: "
+        + ("run again" if metric.startswith(LM_EVAL) else "qualgate rescore")
         for metric in sorted(then)
         if then[metric] != (today := tasks.today(then[metric]) if metric.startswith(LM_EVAL) else now.get(metric))
     )

@@ -14,7 +14,7 @@ from qualgate.errors import Exit
 
 COMMANDS = (
     "demo", "run", "plan", "gate", "report", "config", "evalset", "db", "dashboard", "doctor", "bench", "inspect",
-    "quantize",
+    "quantize", "score", "rescore", "intake",
 )  # fmt: skip
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -35,6 +35,7 @@ ALLOWED = {
     "scoring": FLOOR | {"sandbox"},
     "sandbox": set(),
     "stats": {"errors"},
+    "drift": FLOOR,
     "gate": FLOOR | {"stats"},
     "quant": FLOOR,
     "engine": FLOOR | {"quant"},
@@ -52,6 +53,8 @@ ALLOWED = {
     "outsource": FLOOR | {"calibration", "engine", "provenance", "quant", "quantize"},
     "doctor": FLOOR | {"engine", "evalsets", "refmodel", "sandbox"},
     "intake": FLOOR | {"gate"},
+    "rescore": FLOOR | {"config", "gate", "run", "scoring", "store"},
+    "outputs": FLOOR | {"documents", "evalsets", "scoring", "stats"},
 }
 LEAVES = {
     "doctor": {"qualgate_kernels"},

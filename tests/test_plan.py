@@ -166,3 +166,15 @@ def test_devices_cpu_is_planned_and_changes_nothing_else(gate_file, monkeypatch)
     plan = make_plan(load_gate_file(gate_file))
     assert all(identity.engine.endswith("cpu float32") for identity in plan.identities.values())
     assert dict(os.environ) == before
+
+
+def test_a_format_rule_has_every_set_scored_by_it_and_leaves_the_sets_as_they_are(gate_file):
+    before = make_plan(load_gate_file(gate_file))
+    text = gate_file.read_text()
+    gate_file.write_text(text.replace("  rules:\n", "  rules:\n    - {metric: format.no_loop, max_drop: 0.05}\n"))
+    after = make_plan(load_gate_file(gate_file))
+    assert (before.also, after.also) == ({"echo": ()}, {"echo": ("format.no_loop",)})
+    assert after.evalsets == before.evalsets
+    assert after.key != before.key  # finished runs of the other policy hold no such scores
+    gate_file.write_text(gate_file.read_text().replace("no_loop, max_drop: 0.05", "no_loop, max_drop: 0.06"))
+    assert make_plan(load_gate_file(gate_file)).key == after.key

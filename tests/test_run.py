@@ -194,3 +194,18 @@ def test_scores_of_an_older_scorer_decide_nothing(judged, monkeypatch):
     outcome = main_path.decide_again(f"sqlite:///{folder / 'qualgate.db'}", None, None)
     assert {verdict.word for verdict in outcome.verdicts} == {"undecided"}
     assert "exact_match/99" in " ".join(outcome.verdicts[0].reasons)
+
+
+def test_a_format_rule_works_on_a_set_that_does_not_declare_it(workspace):
+    file = workspace / "gate.yaml"
+    with_rule = file.read_text().replace("  rules:\n", "  rules:\n    - {metric: format.finished, max_drop: 0.10}\n")
+    file.write_text("\n".join(line for line in with_rule.splitlines() if "int2" not in line))
+    done = qualgate("run", "gate.yaml", "--json", cwd=workspace)
+    assert done.returncode == Exit.APPROVE, done.stderr
+    (verdict,) = json.loads(done.stdout)["verdicts"]
+    assert ("format.finished", "proven") in [(item["metric"], item["status"]) for item in verdict["comparisons"]]
+    assert rows(workspace, "select sum(value), count(*) from scores where metric = 'format.finished'") == [(120, 120)]
+    file.write_text(file.read_text().replace("format.finished", "format.no_loop"))
+    later = qualgate("gate", "gate.yaml", "--json", cwd=workspace)
+    assert later.returncode == Exit.UNDECIDED
+    assert "run again with this policy" in later.stdout

@@ -20,6 +20,7 @@ BENCHMARKS = {
     "static": "every GPU kernel compiled for sm_80, sm_90, sm_100: spills, shared memory, instructions per weight",
     "quantize": "KL of every calibrated method against round-to-nearest on the same grid",
     "kernels-cpu": "the C kernels against torch's int4 operator, bf16 linear and a plain read, two threads",
+    "scoring": "scorers against the field's references and hostile answers, and their speed on one core",
     "drift": "two models' distributions compared without logits, against full logits through transformers",
 }
 

@@ -62,6 +62,20 @@ GOALS: dict[str, dict[str, str]] = {
         "int4_bandwidth": ">= 70 % of the read bandwidth of the same rounds, 1 to 4 rows",
         "mxfp4_bandwidth": ">= 70 % of the read bandwidth of the same rounds, 1 to 4 rows",
     },
+    "scoring": {
+        "bfcl_mutations": "100 % same verdict and error type as BFCL, compat mode, mutations of its own rows",
+        "bfcl_fuzz": "100 % same verdict and error type, 100,000 calls against rules written independently",
+        "schema_suite": "100 % of the JSON-Schema-Test-Suite's required part, draft 2020-12",
+        "gsm8k_filters": "100 % same extraction and verdict as lm-eval's two filters, GSM8K rows and real completions",
+        "code_references": "HumanEval and MBPP: every reference solution passes, every broken one fails",
+        "code_forgeries": "0 of >= 30 forgeries pass",
+        "escape_suite": "S1-S18 as required at 1, 8 and 32 sandboxes at once",
+        "sandbox_overhead": "<= 40 ms a sample",
+        "hostile_outputs": "0 crashes, 0 hangs over 1 s, 10,000 seeded mutants to every scorer",
+        "tool_call_speed": ">= 100,000 simple tool-call checks/s on one core",
+        "schema_speed": ">= 20,000 schema checks/s on one core",
+        "lm_eval_speed": ">= 5x lm-eval's scoring of the same log",
+    },
     "drift": {
         f"cpu_{shape}_{what}": limit
         for shape in ("32k_float32", "32k_bfloat16", "150k_float32", "150k_bfloat16")

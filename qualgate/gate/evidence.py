@@ -183,7 +183,8 @@ def _mismatches(evidence: RunEvidence, variant: ArmEvidence, pairs: Sequence[Pai
         found.append(f"{variant.name}: its answers came from different kernels ({said}): run again on one machine")
     other_scorer = set()
     for pair in pairs:
-        for metric in evidence.metrics[pair.baseline.key.evalset]:
+        scored = {*evidence.metrics[pair.baseline.key.evalset], *pair.baseline.scorers, *pair.variant.scorers}
+        for metric in scored:
             scorer = pair.baseline.scorers.get(metric)
             if not scorer or scorer != pair.variant.scorers.get(metric):
                 other_scorer.add((metric, pair.baseline.key.evalset))

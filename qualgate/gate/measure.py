@@ -74,6 +74,9 @@ def _comparison(part: Slice, n: int, **numbers) -> Comparison:
 
 def _measure_quality(part: Slice, pairs: list[Pair], alpha: float) -> Measured:
     metric, margin, n = part.rule.metric, part.rule.max_drop or 0.0, len(pairs)
+    unscored = sum(metric not in pair.baseline.values or metric not in pair.variant.values for pair in pairs)
+    if unscored:  # stored before a rule asked for it
+        return unmeasured(part, n, f"{unscored} of {n} cases were not scored by it: run again with this policy")
     values = [(pair.baseline.values[metric], pair.variant.values[metric]) for pair in pairs]
     silent = sum(before is None or after is None for before, after in values)
     if silent:

@@ -49,7 +49,9 @@ def _spread(rule: Rule, metrics: dict[str, tuple[str, ...]]) -> tuple[Slice, ...
     if rule.evalset is not None and rule.evalset not in metrics:
         raise UsageError(f"Rule {rule.id}{at} names an evalset that is not in the run: {', '.join(sorted(metrics))}")
     named = (rule.evalset,) if rule.evalset is not None else tuple(sorted(metrics))
-    carrying = tuple(name for name in named if metric.kind != "quality" or rule.metric in metrics[name])
+    carrying = tuple(
+        name for name in named if metric.kind != "quality" or metric.everywhere or rule.metric in metrics[name]
+    )
     if not carrying:
         carried = "; ".join(f"{name}: {', '.join(metrics[name]) or 'none'}" for name in named)
         raise UsageError(f"Rule {rule.id}{at}: no evalset carries {rule.metric}. The sets' metrics are {carried}")

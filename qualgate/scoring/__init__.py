@@ -2,50 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
-from qualgate.metrics import METRICS
+from qualgate.metrics import LM_EVAL, METRICS
 from qualgate.records import Case, Evalset, Score
-from qualgate.scoring import match, structure
-from qualgate.scoring.outcome import wrong
-from qualgate.scoring.tools import strict
+from qualgate.scoring import damage
+from qualgate.scoring.registry import MAX_ANSWER, apply, scorers_of
 
 __all__ = ["MAX_ANSWER", "score", "scorer_versions"]
-
-MAX_ANSWER = 2**20  # characters; a longer answer is wrong for every scorer
-
-Scorer = Callable[[Case, Evalset, str], dict[str, Score]]
-# By the metric's family, the part before the dot: one reading of an answer serves all its metrics.
-_SCORERS: dict[str, tuple[Scorer, str]] = {
-    "exact_match": (match.exact_match, match.EXACT),
-    "numeric": (match.numeric, match.NUMERIC),
-    "json": (structure.score_json, structure.SCORER),
-    "tool_call": (strict.score_tool_call, strict.SCORER),
-}
 
 
 def scorer_versions() -> dict[str, str]:
     """Metric → name and version of its scorer. Scores of different versions are never compared."""
-    return {name: _SCORERS[family][1] for name in METRICS if (family := name.partition(".")[0]) in _SCORERS}
+    of_quality = [name for name, metric in METRICS.items() if metric.kind == "quality" and not name.startswith(LM_EVAL)]
+    return {name: damage.SCORER if name in damage.METRICS else scorers_of((name,))[0].version for name in of_quality}
 
 
-def score(case: Case, evalset: Evalset, completion_text: str, finish_reason: str) -> tuple[Score, ...]:
-    """One Score for each metric the evalset declares, in its order. Never raises, whatever the text.
+def score(
+    case: Case, evalset: Evalset, completion_text: str, finish_reason: str, also: tuple[str, ...] = ()
+) -> tuple[Score, ...]:
+    """One Score for each metric the evalset declares, in its order, then for those of `also` that it does not.
 
-    An empty or cut answer is an answer and is scored as it stands; that it was cut is added to the reason.
+    Never raises, whatever the text. An empty or cut answer is an answer and is scored as it stands; that it was cut is
+    added to the reason.
     """
     scores: dict[str, Score] = {}
-    for family in dict.fromkeys(metric.partition(".")[0] for metric in evalset.metrics):
-        scorer, version = _SCORERS[family]
-        if len(completion_text) > MAX_ANSWER:
-            reason = f"the answer has {len(completion_text):,} characters, {MAX_ANSWER:,} are read"
-            scores |= {m: wrong(m, version, "too_long", reason) for m in evalset.metrics if m.startswith(family)}
-        else:
-            scores |= scorer(case, evalset, completion_text)
+    metrics = tuple(dict.fromkeys((*evalset.metrics, *also)))
+    if any(metric in damage.METRICS for metric in metrics):
+        scores |= damage.score_format(case, completion_text, finish_reason)
+    for scorer in scorers_of(tuple(metric for metric in metrics if metric not in damage.METRICS)):
+        scores |= apply(scorer, case, evalset, completion_text)
     if finish_reason == "length":
         scores = {name: _cut(score) for name, score in scores.items()}
-    return tuple(scores[metric] for metric in evalset.metrics)
+    return tuple(scores[metric] for metric in metrics)
 
 
 def _cut(score: Score) -> Score:

@@ -13,21 +13,27 @@ How `numeric` reads a number, on both sides:
   follow it
 - an exponent (`1e5`; beyond three digits the number is invalid); `%` and units are not read: `60%` is 60
 - digits that continue a word or another number (`x2`, the second point of `1.2.3`) are no number
-- a number of more than 400 digits is invalid; nothing is rounded and the tolerance is 0: 18, 18.0 and 018 are equal
+- a number of more than 400 digits is invalid; nothing is rounded: 18, 18.0 and 018 are equal
+- the tolerance is 0 unless the case declares one: `tolerance: {abs: 0.01}`, `{rel: 1e-3}` of the reference, or both, of
+  which the wider counts. It is computed exactly, so `0.1` off by `0.1` is within
 """
 
 from __future__ import annotations
 
 import re
 from collections import deque
-from decimal import Decimal
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
+from typing import Any
 
 from qualgate.records import Case, Evalset, Score
-from qualgate.scoring.outcome import quote, right, wrong
+from qualgate.scoring.outcome import quote, right, too_long, wrong
 from qualgate.scoring.text import normalize
 
 EXACT = "exact_match/1"
-NUMERIC = "numeric/3"
+NUMERIC = "numeric/4"
 MAX_DIGITS = 400
 
 # The groups' lookahead keeps `1,234,5678` from matching, and the search linear. Signs and digits after a word are
@@ -48,6 +54,37 @@ class NoNumber(ValueError):
     def __init__(self, error_type: str, reason: str) -> None:
         super().__init__(reason)
         self.error_type = error_type
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tolerance:
+    """How far an answer may lie from the reference: `absolute`, or `relative` times that, whichever is more."""
+
+    absolute: Fraction = Fraction(0)
+    relative: Fraction = Fraction(0)
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any]) -> Tolerance:
+        """What a case declares; ValueError when that is not {"abs": …, "rel": …} with finite numbers of 0 or more."""
+        declared = body.get("tolerance", {})
+        if not isinstance(declared, Mapping) or not set(declared) <= {"abs", "rel"}:
+            raise ValueError(f"tolerance is {quote(declared)}, expected abs, rel or both")
+        return cls(absolute=_bound(declared.get("abs", 0)), relative=_bound(declared.get("rel", 0)))
+
+    def allows(self, answer: Decimal, reference: Decimal) -> bool:
+        if answer == reference or not (self.absolute or self.relative):
+            return answer == reference
+        expected = Fraction(reference)
+        return abs(Fraction(answer) - expected) <= max(self.absolute, self.relative * abs(expected))
+
+
+def _bound(value: Any) -> Fraction:
+    try:
+        if isinstance(value, bool) or (number := Decimal(str(value))) < 0 or not abs(number.adjusted()) < 1000:
+            raise ValueError
+        return Fraction(number)
+    except (ValueError, OverflowError, InvalidOperation):
+        raise ValueError(f"a tolerance of {quote(value)}, expected a number of 0 or more") from None
 
 
 def last_numbers(text: str, count: int | None = None) -> tuple[Decimal, ...]:
@@ -72,8 +109,15 @@ def _value(match: re.Match[str]) -> Decimal:
 
 
 def exact_match(case: Case, evalset: Evalset, text: str) -> dict[str, Score]:
-    answer = normalize(text, evalset.normalizers)
-    reference = normalize(case.body["answer"], evalset.normalizers)
+    return score_exact_match(case.body, text, evalset.normalizers)
+
+
+def score_exact_match(body: Mapping[str, Any], text: str, normalizers: Iterable[str] = ()) -> dict[str, Score]:
+    """The answer against the case's `answer`, both after the normalizers."""
+    if refusal := too_long("exact_match", EXACT, text):
+        return {"exact_match": refusal}
+    names = tuple(normalizers)
+    answer, reference = normalize(text, names), normalize(body["answer"], names)
     if answer == reference:
         return {"exact_match": right("exact_match", EXACT, answer)}
     error_type, reason = (
@@ -86,14 +130,24 @@ def exact_match(case: Case, evalset: Evalset, text: str) -> dict[str, Score]:
 
 
 def numeric(case: Case, evalset: Evalset, text: str) -> dict[str, Score]:
-    reference = last_numbers(str(case.body["answer"]))
+    return score_numeric(case.body, text)
+
+
+def score_numeric(body: Mapping[str, Any], text: str) -> dict[str, Score]:
+    """The last numbers of the answer against those of the case's `answer`, within its `tolerance`.
+
+    NoNumber or ValueError when the case itself is at fault.
+    """
+    reference, tolerance = last_numbers(str(body["answer"])), Tolerance.of(body)
+    if refusal := too_long("numeric", NUMERIC, text):
+        return {"numeric": refusal}
     try:
         answer = last_numbers(text, len(reference))
     except NoNumber as error:
         word = error.error_type if text.strip() else "empty"
         return {"numeric": wrong("numeric", NUMERIC, word, str(error))}
     said, expected = (", ".join(map(str, numbers)) for numbers in (answer, reference))
-    if answer == reference:
+    if len(answer) == len(reference) and all(map(tolerance.allows, answer, reference)):
         return {"numeric": right("numeric", NUMERIC, said)}
     return {"numeric": wrong("numeric", NUMERIC, "different", f"{quote(said)} is not {quote(expected)}", said)}
 

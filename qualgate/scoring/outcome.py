@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from qualgate.records import Score
 
+MAX_ANSWER = 2**20  # characters; a longer answer is wrong for every scorer
 SHOWN = 4096  # characters of an extracted answer kept with its score
 
 
@@ -26,6 +27,14 @@ def wrong(metric: str, scorer: str, error_type: str, reason: str, extracted: str
 def cannot_say(metric: str, scorer: str, error_type: str, reason: str) -> Score:
     """The scorer, not the answer, is at fault. Such a unit cannot carry an approval."""
     return Score(metric=metric, value=None, verdict=None, error_type=error_type, reason=one_line(reason), scorer=scorer)
+
+
+def too_long(metric: str, scorer: str, text: str, limit: int = MAX_ANSWER) -> Score | None:
+    """That `text` is longer than the scorer reads; None when it is not."""
+    if len(text) <= limit:
+        return None
+    reason = f"the answer has {len(text):,} characters, {limit:,} are read"
+    return wrong(metric, scorer, "too_long", reason)
 
 
 def quote(value: object, limit: int = 60) -> str:

@@ -1,16 +1,16 @@
-"""JSON Schema 2020-12, safe on hostile answers: no reference leaves the schema, patterns are RE2, work is bounded.
+"""JSON Schema 2020-12 and draft 7, safe on hostile answers: nothing is fetched, patterns are RE2, work is bounded.
 
-Validation is jsonschema's; four of its keywords are replaced, because they run Python's backtracking regexes,
-take quadratic time, or depend on hash order.
+Validation is jsonschema's, with the keywords of `schema_keywords`. A schema is linted before its first use. A check
+runs here as long as a cheap bound promises that it is short; what the bound cannot promise goes to `killable`, which
+ends it after a second. `$schema` chooses the draft; without one it is 2020-12. A reference may lead to any part of the
+schema (by pointer, anchor or inner `$id`) and to the drafts' own metaschemas. `format` is an annotation.
 """
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator
-from contextvars import ContextVar
-from fractions import Fraction
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -18,133 +18,180 @@ import jsonschema_specifications
 import re2
 import referencing.exceptions
 import referencing.jsonschema
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import ValidationError
+from jsonschema import Draft7Validator, Draft202012Validator
 from jsonschema.validators import extend
 
 from qualgate.identity import canonical_json
-from qualgate.scoring.json_value import depth, identity
+from qualgate.scoring import killable
+from qualgate.scoring.json_value import depth, size
 from qualgate.scoring.outcome import quote
+from qualgate.scoring.schema_keywords import OverBudget, bounded, budget, pattern
 from qualgate.scoring.strict_json import MAX_DEPTH
 
 MAX_NODES = 10_000
-MAX_STEPS = 200_000  # keywords applied to one answer; about a second
+MAX_PATTERN = 2_000  # characters of one pattern
+MAX_PROGRAMS = 50_000  # RE2 instructions of all patterns of a schema
+# Steps times size: what one step can cost grows with the answer, whose parts stand in jsonschema's messages.
+WORK_HERE = 2_000_000
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_NO_REMOTES = "{}"
+DRAFT_7 = "http://json-schema.org/draft-07/schema"
 
 
 class CannotValidate(Exception):
-    """The schema, not the answer, is at fault: too much work, endless, or an unresolvable reference."""
+    """The schema, not the answer, is at fault: unsound, endless, or too much work."""
 
 
-class _OverBudget(Exception):
-    pass
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Draft:
+    name: str
+    validator: Any  # jsonschema's class, its keywords bounded
+    metaschema: Any  # a validator of schemas
+    specification: Any
+    one: tuple[str, ...]  # keywords that hold a schema
+    many: tuple[str, ...]  # a list of schemas
+    named: tuple[str, ...]  # an object of schemas
+
+    def resolver(self, schema: Any, registry: Any) -> Any:
+        return registry.resolver_with_root(self.specification.create_resource(schema))
 
 
-_steps: ContextVar[list[int]] = ContextVar("steps")
+def _draft(name: str, validator: Any, specification: Any, one: str, many: str, named: str) -> _Draft:
+    return _Draft(name=name, validator=_bounded(validator), metaschema=validator(validator.META_SCHEMA),
+                  specification=specification, one=tuple(one.split()), many=tuple(many.split()),
+                  named=tuple(named.split()))  # fmt: skip
 
 
-# ECMA 262 spellings, which schemas are written in, that RE2 spells otherwise.
-_ECMA = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|([pP])\{([A-Za-z_]+)\}|.)", re.DOTALL)
-_CATEGORIES = {"Letter": "L", "Lowercase_Letter": "Ll", "Uppercase_Letter": "Lu", "Mark": "M", "Number": "N",
-               "Decimal_Number": "Nd", "digit": "Nd", "Punctuation": "P", "Symbol": "S", "Separator": "Z"}  # fmt: skip
+def _bounded(validator: Any) -> Any:
+    return extend(validator, bounded(validator.VALIDATORS))
 
 
-def _in_re2(match: re.Match[str]) -> str:
-    if match[1]:
-        return f"\\x{{{match[1]}}}"
-    if match[2]:
-        return f"\\{match[2]}{{{_CATEGORIES.get(match[3], match[3])}}}"
-    return match[0]
-
-
-@lru_cache(maxsize=4096)
-def pattern(source: str) -> Any:
-    """`source` compiled by RE2, linear in any text; re2.error for what RE2 lacks (look-around, back-references)."""
-    options = re2.Options()
-    options.log_errors = False
-    return re2.compile(_ECMA.sub(_in_re2, source), options)
-
-
-def _pattern(validator: Any, source: str, instance: Any, schema: Any) -> Iterator[ValidationError]:
-    if validator.is_type(instance, "string") and not pattern(source).search(instance):
-        yield ValidationError(f"{instance!r} does not match {source!r}")
-
-
-def _pattern_properties(validator: Any, patterns: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
-    if validator.is_type(instance, "object"):
-        for source, subschema in patterns.items():
-            for key, value in instance.items():
-                if pattern(source).search(key):
-                    yield from validator.descend(value, subschema, path=key, schema_path=source)
-
-
-def _additional_properties(validator: Any, rest: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
-    if not validator.is_type(instance, "object"):
-        return
-    named, patterns = schema.get("properties", {}), [pattern(source) for source in schema.get("patternProperties", {})]
-    for key, value in instance.items():
-        if key not in named and not any(each.search(key) for each in patterns):
-            if rest is False:
-                yield ValidationError(f"the key {key!r} is not allowed")
-            else:
-                yield from validator.descend(value, rest, path=key)
-
-
-def _unique_items(validator: Any, wanted: bool, instance: Any, schema: Any) -> Iterator[ValidationError]:
-    if wanted and validator.is_type(instance, "array") and len({identity(item) for item in instance}) < len(instance):
-        yield ValidationError("an item stands twice in the array")
-
-
-def _multiple_of(validator: Any, step: float, instance: Any, schema: Any) -> Iterator[ValidationError]:
-    # On the decimals as written: 0.3 is a multiple of 0.1, though its double is not.
-    if validator.is_type(instance, "number") and Fraction(repr(instance)) % Fraction(repr(step)):
-        yield ValidationError(f"{instance!r} is not a multiple of {step!r}")
-
-
-def _counted(keyword: Any) -> Any:
-    def counting(validator: Any, value: Any, instance: Any, schema: Any) -> Any:
-        steps = _steps.get()
-        steps[0] -= 1
-        if steps[0] < 0:
-            raise _OverBudget
-        return keyword(validator, value, instance, schema)
-
-    return counting
-
-
-_KEYWORDS = {
-    **Draft202012Validator.VALIDATORS,
-    "pattern": _pattern,
-    "patternProperties": _pattern_properties,
-    "additionalProperties": _additional_properties,
-    "uniqueItems": _unique_items,
-    "multipleOf": _multiple_of,
+_DRAFTS = {
+    DIALECT: _draft(
+        "2020-12", Draft202012Validator, referencing.jsonschema.DRAFT202012,
+        "additionalProperties items contains not if then else propertyNames contentSchema unevaluatedItems "
+        "unevaluatedProperties",
+        "allOf anyOf oneOf prefixItems",
+        "properties patternProperties $defs definitions dependentSchemas",
+    ),
+    DRAFT_7: _draft(
+        "draft 7", Draft7Validator, referencing.jsonschema.DRAFT7,
+        "additionalProperties items additionalItems contains not if then else propertyNames",
+        "allOf anyOf oneOf items",
+        "properties patternProperties definitions dependencies",
+    ),
+}  # fmt: skip
+_METASCHEMAS: Any = jsonschema_specifications.REGISTRY  # knows the drafts themselves and fetches nothing
+# What a dialect of one's own may leave out of 2020-12; its other vocabularies are annotations or always there.
+_VOCABULARY = "https://json-schema.org/draft/2020-12/vocab/"
+_IN_VOCABULARY = {
+    "validation": "type enum const multipleOf maximum exclusiveMaximum minimum exclusiveMinimum maxLength minLength "
+    "pattern maxItems minItems uniqueItems maxContains minContains maxProperties minProperties required "
+    "dependentRequired",
+    "applicator": "prefixItems items contains additionalProperties properties patternProperties dependentSchemas "
+    "propertyNames if then else allOf anyOf oneOf not",
+    "unevaluated": "unevaluatedItems unevaluatedProperties",
 }
-_Validator = extend(Draft202012Validator, {name: _counted(keyword) for name, keyword in _KEYWORDS.items()})
-_ONLY_METASCHEMAS: Any = jsonschema_specifications.REGISTRY  # knows the drafts themselves and fetches nothing
 
 
-@lru_cache(maxsize=8192)
-def _compiled(canonical: str) -> Any:
-    return _Validator(json.loads(canonical), registry=_ONLY_METASCHEMAS)
+class NotASchema(ValueError):
+    """A schema, or a part of it, cannot be read as one."""
 
 
-def first_error(schema: Any, value: Any) -> str | None:
-    """Why `schema` refuses `value`, with the place; None when it accepts. CannotValidate when it cannot tell."""
-    token = _steps.set([MAX_STEPS])
+def _dialect(schema: Any, registry: Any) -> tuple[_Draft, Any]:
+    """The draft a schema is written in and the validator class for it."""
+    named = schema.get("$schema", DIALECT) if isinstance(schema, dict) else DIALECT
+    if not isinstance(named, str):
+        raise NotASchema(f"$schema {quote(named)} is not text")
+    if (draft := _DRAFTS.get(named.removesuffix("#"))) is not None:
+        return draft, draft.validator
+    draft, metaschema = _DRAFTS[DIALECT], registry.get(named)
+    used = metaschema.contents.get("$vocabulary") if metaschema else None
+    if used is None:
+        raise NotASchema(f"$schema {quote(named)}: 2020-12 ({DIALECT}) and draft 7 ({DRAFT_7}#) are read")
+    known = {_VOCABULARY + word for word in ("core", "meta-data", "format-annotation", "content", *_IN_VOCABULARY)}
+    if unknown := sorted(word for word, needed in used.items() if needed and word not in known):
+        raise NotASchema(f"$schema {quote(named)} needs the vocabulary {quote(unknown[0])}, which is not known")
+    left_out = {
+        keyword
+        for word, keywords in _IN_VOCABULARY.items()
+        if _VOCABULARY + word not in used
+        for keyword in keywords.split()
+    }
+    return draft, extend(draft.validator, dict.fromkeys(left_out, lambda *_: ()))
+
+
+def first_error(schema: Any, value: Any, remotes: Mapping[str, Any] | None = None) -> str | None:
+    """Why `schema` refuses `value`, with the place; None when it accepts. CannotValidate when it cannot tell.
+
+    remotes: documents by URI that references may lead to besides the schema's own parts; by default none.
+    """
     try:
-        error = next(_compiled(canonical_json(schema)).iter_errors(value), None)
-    except _OverBudget:
-        raise CannotValidate(f"the schema check took more than {MAX_STEPS:,} steps") from None
+        canonical, others = canonical_json(schema), canonical_json(remotes) if remotes else _NO_REMOTES
+    except RecursionError:
+        raise CannotValidate(f"the schema is nested deeper than {MAX_DEPTH} levels") from None
+    if faults := _lint(canonical, others):
+        raise CannotValidate(faults[0])
+    return _first_error(canonical, others, value)
+
+
+def _first_error(canonical: str, remotes: str, value: Any) -> str | None:
+    try:
+        return _within(WORK_HERE // (50 + size(value)), canonical, remotes, value)
+    except OverBudget:
+        pass
+    try:
+        error, reason = killable.run("schema:_in_child", canonical, remotes, value)
+    except killable.Killed as failure:
+        raise CannotValidate(f"the schema check was stopped: {failure}") from None
+    if reason is not None:
+        raise CannotValidate(reason)
+    return error
+
+
+def _in_child(canonical: str, remotes: str, value: Any) -> tuple[str | None, str | None]:
+    try:
+        return _within(2**62, canonical, remotes, value), None
+    except CannotValidate as failure:
+        return None, str(failure)
+
+
+def _within(steps: int, canonical: str, remotes: str, value: Any) -> str | None:
+    token = budget.set([steps])
+    try:
+        error = next(_compiled(canonical, remotes).iter_errors(value), None)
     except RecursionError:
         raise CannotValidate("the schema refers to itself too deeply") from None
     except referencing.exceptions.Unresolvable as failure:  # jsonschema's own wrapper is one too
         raise CannotValidate(f"a reference leads nowhere: {quote(str(failure), 120)}") from None
-    except re2.error as failure:
-        raise CannotValidate(f"a pattern RE2 cannot take: {_reason(failure)}") from None
+    except UnicodeEncodeError:
+        raise CannotValidate("a lone surrogate in the answer is not text that a pattern can be matched with") from None
     finally:
-        _steps.reset(token)
+        budget.reset(token)
     return None if error is None else f"{error.json_path[:120]}: {quote_message(error.message)}"
+
+
+@lru_cache(maxsize=8192)
+def _compiled(canonical: str, remotes: str) -> Any:
+    schema, registry = json.loads(canonical), _registry(remotes)
+    return _dialect(schema, registry)[1](schema, registry=registry)
+
+
+@lru_cache(maxsize=16)
+def _registry(remotes: str) -> Any:
+    documents = json.loads(remotes)
+    default = referencing.jsonschema.DRAFT202012
+    return _METASCHEMAS.with_resources(
+        # By its own draft where it names one that is known.
+        (uri, _specification(document, default).create_resource(document))
+        for uri, document in documents.items()
+    )
+
+
+def _specification(document: Any, default: Any) -> Any:
+    named = document.get("$schema", "") if isinstance(document, dict) else ""
+    draft = _DRAFTS.get(named.removesuffix("#"))
+    return draft.specification if draft else default
 
 
 def quote_message(message: str, limit: int = 200) -> str:
@@ -153,10 +200,31 @@ def quote_message(message: str, limit: int = 200) -> str:
     return line if len(line) <= limit else line[:limit] + "…"
 
 
-_ONE = ("additionalProperties", "items", "contains", "not", "if", "then", "else", "propertyNames", "contentSchema",
-        "unevaluatedItems", "unevaluatedProperties")  # fmt: skip
-_MANY = ("allOf", "anyOf", "oneOf", "prefixItems")
-_NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+def lint(schema: Any) -> tuple[str, ...]:
+    """What keeps `schema` from being used on untrusted answers; nothing when it is fine."""
+    try:
+        return _lint(canonical_json(schema), _NO_REMOTES)
+    except RecursionError:
+        return (f"nested deeper than {MAX_DEPTH} levels",)
+
+
+@lru_cache(maxsize=8192)
+def _lint(canonical: str, remotes: str) -> tuple[str, ...]:
+    schema, registry = json.loads(canonical), _registry(remotes)
+    if not isinstance(schema, dict):
+        return () if isinstance(schema, bool) else ("a schema is an object",)
+    if depth(schema) > MAX_DEPTH:
+        return (f"nested deeper than {MAX_DEPTH} levels",)
+    if _nodes(schema) > MAX_NODES:
+        return (f"more than {MAX_NODES:,} nodes",)
+    try:
+        draft, _ = _dialect(schema, registry)
+        faults = tuple(_Lint(draft, schema).faults(registry))
+    except NotASchema as error:
+        return (str(error),)
+    if not faults and ('"$ref":' in canonical or '"$dynamicRef":' in canonical):
+        faults = tuple(_endless(canonical, remotes))
+    return faults
 
 
 def _nodes(value: Any) -> int:
@@ -164,74 +232,93 @@ def _nodes(value: Any) -> int:
     return 1 + sum(map(_nodes, children))
 
 
-def lint(schema: Any) -> tuple[str, ...]:
-    """What keeps `schema` from being used on untrusted answers; nothing when it is fine."""
-    try:
-        return _lint(canonical_json(schema))
-    except RecursionError:
-        return (f"nested deeper than {MAX_DEPTH} levels",)
+class _Lint:
+    """A walk over every schema in a schema, and over what its references lead to, wherever that stands."""
+
+    def __init__(self, draft: _Draft, schema: dict[str, Any]) -> None:
+        self.draft, self.schema = draft, schema
+        self.seen: set[int] = set()
+        self.programs = 0
+
+    def faults(self, registry: Any) -> Iterator[str]:
+        yield from self._part(self.schema, self.draft.resolver(self.schema, registry), "$")
+        if self.programs > MAX_PROGRAMS:
+            yield f"its patterns take {self.programs:,} instructions, {MAX_PROGRAMS:,} are allowed"
+
+    def _part(self, part: Any, resolver: Any, place: str) -> Iterator[str]:
+        """What stands under `const`, `enum` or `examples` is data and is not entered."""
+        if isinstance(part, bool) or id(part) in self.seen:
+            return
+        self.seen.add(id(part))
+        draft = self.draft
+        if error := _shape_error(draft.name, canonical_json(_outline(draft, part))):
+            raise NotASchema(f"not a {draft.name} schema at {place}: {error}")
+        if part is not self.schema and part.get("$schema", same := self.schema.get("$schema")) != same:
+            known = part["$schema"].removesuffix("#") in _DRAFTS
+            if not known or _DRAFTS[part["$schema"].removesuffix("#")] is not draft:
+                yield f"$schema {quote(part['$schema'])} at {place}: a schema is written in one draft"
+        yield from self._patterns(part)
+        yield from self._references(part, resolver, place)
+        for key in draft.one:
+            if isinstance(part.get(key), (dict, bool)):
+                yield from self._inside(part[key], resolver, f"{place}.{key}")
+        for key in draft.many:
+            if isinstance(part.get(key), list):
+                for index, item in enumerate(part[key]):
+                    yield from self._inside(item, resolver, f"{place}.{key}[{index}]")
+        for key in draft.named:
+            for name, item in part.get(key, {}).items():
+                if not isinstance(item, list):  # draft 7's `dependencies` may name keys
+                    yield from self._inside(item, resolver, f"{place}.{key}.{name[:40]}")
+
+    def _inside(self, part: Any, resolver: Any, place: str) -> Iterator[str]:
+        if not isinstance(part, (dict, bool)):
+            raise NotASchema(f"not a {self.draft.name} schema at {place}: {quote(part)} is neither object nor boolean")
+        yield from self._part(part, resolver.in_subresource(self.draft.specification.create_resource(part)), place)
+
+    def _patterns(self, part: dict[str, Any]) -> Iterator[str]:
+        for source in (*([part["pattern"]] if "pattern" in part else ()), *part.get("patternProperties", {})):
+            if len(source) > MAX_PATTERN:
+                yield f"a pattern of {len(source):,} characters, {MAX_PATTERN:,} are allowed"
+                continue
+            try:
+                self.programs += pattern(source).programsize
+            except re2.error as error:
+                yield f"the pattern {quote(source)} is not one RE2 takes: {_reason(error)}"
+
+    def _references(self, part: dict[str, Any], resolver: Any, place: str) -> Iterator[str]:
+        for key in ("$ref", "$dynamicRef"):
+            if (target := part.get(key)) is None or (key == "$dynamicRef" and self.draft.name == "draft 7"):
+                continue
+            try:
+                found = resolver.lookup(target)
+            except (
+                referencing.exceptions.PointerToNowhere,
+                referencing.exceptions.NoSuchAnchor,
+                referencing.exceptions.InvalidAnchor,
+            ):
+                yield f"{key} {quote(target)} leads nowhere"
+            except (referencing.exceptions.Unresolvable, ValueError):
+                yield f"{key} {quote(target)} leaves the schema; nothing is fetched"
+            else:
+                if not isinstance(found.contents, (dict, bool)):
+                    yield f"{key} {quote(target)} leads to what is no schema"
+                else:
+                    yield from self._part(found.contents, found.resolver, f"{place}.{key}")
 
 
-@lru_cache(maxsize=8192)
-def _lint(canonical: str) -> tuple[str, ...]:
-    schema = json.loads(canonical)
-    if not isinstance(schema, dict):
-        return () if isinstance(schema, bool) else ("a schema is an object",)
-    if depth(schema) > MAX_DEPTH:
-        return (f"nested deeper than {MAX_DEPTH} levels",)
-    if _nodes(schema) > MAX_NODES:
-        return (f"more than {MAX_NODES:,} nodes",)
-    if (dialect := schema.get("$schema", DIALECT)) not in (DIALECT, DIALECT + "#"):
-        return (f"$schema {quote(dialect)}: only 2020-12 ({DIALECT}) is read",)
-    try:
-        everything = list(_subschemas(schema))
-    except NotASchema as error:
-        return (str(error),)
-    faults = tuple(_faults(schema, everything))
-    if not faults and any("$ref" in part or "$dynamicRef" in part for part in everything):
-        faults = tuple(_endless(schema))
-    return faults
-
-
-class NotASchema(ValueError):
-    """The metaschema refuses a part of a schema."""
-
-
-def _subschemas(schema: Any, place: str = "$") -> Iterator[dict[str, Any]]:
-    """`schema` and every schema in it, each checked against the metaschema before it is entered.
-
-    What stands under `const`, `enum` or `examples` is data and is not entered.
-    """
-    if isinstance(schema, bool):
-        return
-    if error := _shape_error(canonical_json(_outline(schema))):
-        raise NotASchema(f"not a 2020-12 schema at {place}: {error}")
-    yield schema
-    for key in _ONE:
-        if key in schema:
-            yield from _subschemas(schema[key], f"{place}.{key}")
-    for key in _MANY:
-        for index, item in enumerate(schema.get(key, ())):
-            yield from _subschemas(item, f"{place}.{key}[{index}]")
-    for key in _NAMED:
-        for name, item in schema.get(key, {}).items():
-            yield from _subschemas(item, f"{place}.{key}.{name[:40]}")
-
-
-def _outline(schema: Any) -> Any:
+def _outline(draft: _Draft, schema: Any) -> Any:
     """`schema` one level deep, without names and texts: schemas share few outlines, so their checks are remembered."""
-    if not isinstance(schema, dict):
-        return schema
     outline = {}
     for key, value in schema.items():
         match value:
-            case dict() if key in _NAMED:
+            case dict() if key in draft.named and key != "dependencies":
                 value = {}
-            case dict() | bool() if key in _ONE:
+            case dict() | bool() if key in draft.one:
                 value = True
-            case [_, *_] if key in _MANY and all(isinstance(item, (dict, bool)) for item in value):
+            case [_, *_] if key in draft.many and all(isinstance(item, (dict, bool)) for item in value):
                 value = [True]
-            case str() if key in ("title", "description"):
+            case str() if key in ("title", "description", "$comment"):
                 value = ""
             case list() if key == "required" and all(isinstance(name, str) for name in value):
                 value = ["name"] if len(set(value)) == len(value) else ["name", "name"]
@@ -242,40 +329,10 @@ def _outline(schema: Any) -> Any:
 
 
 @lru_cache(maxsize=8192)
-def _shape_error(canonical: str) -> str | None:
-    error = next(_metaschema().iter_errors(json.loads(canonical)), None)
+def _shape_error(draft: str, canonical: str) -> str | None:
+    metaschema = next(each.metaschema for each in _DRAFTS.values() if each.name == draft)
+    error = next(metaschema.iter_errors(json.loads(canonical)), None)
     return None if error is None else f"{error.json_path[:120]}: {quote_message(error.message)}"
-
-
-@lru_cache(maxsize=1)
-def _metaschema() -> Any:
-    return Draft202012Validator(Draft202012Validator.META_SCHEMA)
-
-
-def _faults(schema: dict[str, Any], everything: list[dict[str, Any]]) -> Iterator[str]:
-    resolver = referencing.Registry().resolver_with_root(referencing.jsonschema.DRAFT202012.create_resource(schema))
-    for part in everything:
-        for key in ("$ref", "$dynamicRef"):
-            if (target := part.get(key)) is None:
-                continue
-            if not target.startswith("#"):
-                yield f"{key} {quote(target)} leaves the schema; only references that start with # are followed"
-                continue
-            try:
-                resolver.lookup(target)
-            except referencing.exceptions.Unresolvable:
-                yield f"{key} {quote(target)} leads nowhere"
-        if part is not schema and "$id" in part:
-            yield f"$id {quote(part['$id'])} inside a schema; only the whole schema may have one"
-        for source in (*([part["pattern"]] if "pattern" in part else ()), *part.get("patternProperties", {})):
-            try:
-                pattern(source)
-            except re2.error as error:
-                yield f"the pattern {quote(source)} is not one RE2 takes: {_reason(error)}"
-    if any("unevaluatedProperties" in part for part in everything) and any(
-        "patternProperties" in p for p in everything
-    ):
-        yield "unevaluatedProperties together with patternProperties cannot be checked safely; use additionalProperties"
 
 
 def _reason(error: Exception) -> str:
@@ -283,11 +340,11 @@ def _reason(error: Exception) -> str:
     return quote_message(reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason))
 
 
-def _endless(schema: dict[str, Any]) -> Iterator[str]:
+def _endless(canonical: str, remotes: str) -> Iterator[str]:
     """One small value of each type finds a schema that applies itself to the same value without end."""
     for probe in (None, True, 0, "", [], {}):
         try:
-            first_error(schema, probe)
+            _first_error(canonical, remotes, probe)
         except CannotValidate as failure:
             yield f"cannot be used: {failure}"
             return

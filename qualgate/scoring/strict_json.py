@@ -15,8 +15,8 @@ MAX_DEPTH = 64
 MAX_BYTES = 2**20
 MAX_DIGITS = 400
 
-# Possessive, and an unclosed string runs to the end: linear on any text.
-_BRACKET_OR_STRING = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\Z)|[\[\]{}]', re.DOTALL)
+# Possessive, and an unclosed string runs to the end, through a last lone backslash too: linear on any text.
+_BRACKET_OR_STRING = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 # What makes the plain hooks necessary: a number that may be too long or overflow to infinity.
 _LARGE_NUMBER = re.compile(r"[0-9.]{300}|[0-9][eE]\+?[0-9]{2}")
 _SPACE = " \t\n\r"
@@ -70,15 +70,15 @@ def first_value(text: str) -> str:
     return text
 
 
-_FENCE = re.compile(r"\s*```[A-Za-z0-9]*[ \t]*\n(.*?)\n?[ \t]*```\s*", re.DOTALL)
+_OPENING = re.compile(r"```[A-Za-z0-9]*[ \t\r]*")
 
 
 def inside_fence(text: str) -> str:
     """What one Markdown code fence holds when it is all of `text`, for the lenient mode `code_fence`."""
-    if not text.lstrip().startswith("```"):
+    opening, _, rest = text.strip().partition("\n")
+    if not rest.endswith("```") or not _OPENING.fullmatch(opening):
         return text
-    match = _FENCE.fullmatch(text)
-    return match[1] if match else text
+    return rest[:-3].rstrip(" \t").removesuffix("\n")
 
 
 LENIENT = {"code_fence": inside_fence, "trailing_text": first_value}

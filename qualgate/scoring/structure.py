@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from qualgate.records import Case, Evalset, Score
@@ -9,24 +10,34 @@ from qualgate.scoring import strict_json
 from qualgate.scoring.outcome import cannot_say, right, wrong
 from qualgate.scoring.schema import CannotValidate, first_error
 
-SCORER = "json/1"
+SCORER = "json/2"
 
 
 def score_json(case: Case, evalset: Evalset, text: str) -> dict[str, Score]:
-    """Both flags; json.schema only where the case has a schema."""
-    wants_schema = "schema" in case.body
-    for mode, extract in strict_json.LENIENT.items():
-        if mode in evalset.lenient:
-            text = extract(text)
+    return json_scores(case.body, text, evalset.lenient)
+
+
+def json_scores(body: Mapping[str, Any], text: str, lenient: Collection[str] = ()) -> dict[str, Score]:
+    """Both flags; json.schema only where the case has a `schema`. lenient: names in `strict_json.LENIENT`."""
+    wants_schema = "schema" in body
     try:
-        value = strict_json.read(text)
+        value = strict_json.read(said := _extracted(text, lenient))
     except strict_json.NotStrictJson as error:
         metrics = ("json.valid", "json.schema") if wants_schema else ("json.valid",)
         return {metric: wrong(metric, SCORER, error.error_type, str(error)) for metric in metrics}
-    scores = {"json.valid": right("json.valid", SCORER, text)}
+    scores = {"json.valid": right("json.valid", SCORER, said)}
     if wants_schema:
-        scores["json.schema"] = _against(case.body["schema"], value, text)
+        scores["json.schema"] = _against(body["schema"], value, said)
     return scores
+
+
+def _extracted(text: str, lenient: Collection[str]) -> str:
+    if len(text) > strict_json.MAX_BYTES:
+        return text  # the reader refuses it, whatever stands around the value
+    for mode, extract in strict_json.LENIENT.items():
+        if mode in lenient:
+            text = extract(text)
+    return text
 
 
 def _against(schema: Any, value: Any, text: str) -> Score:

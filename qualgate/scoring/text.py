@@ -1,6 +1,10 @@
 """Named normalizers: what exact_match may overlook, and nothing else.
 
-An evalset declares them in order; they are applied to the answer and to the reference alike.
+An evalset declares them in order; they are applied to the answer and to the reference alike. A package adds its own by
+an entry point of the group `qualgate.normalizers` that names a function from text to text:
+
+    [project.entry-points."qualgate.normalizers"]
+    digits_only = "my_package:digits_only"
 """
 
 from __future__ import annotations
@@ -8,6 +12,11 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Iterable
+from functools import lru_cache
+from importlib.metadata import entry_points
+from typing import Any
+
+GROUP = "qualgate.normalizers"
 
 # UAX #15, Stream-Safe Text: no real text stacks more marks on one letter. Sorting a longer run costs quadratic time.
 MARKS_ON_ONE_LETTER = 30
@@ -48,8 +57,36 @@ NORMALIZERS: dict[str, Callable[[str], str]] = {
 }
 
 
+class NormalizerFault(Exception):
+    """A normalizer of another package cannot be loaded, or gave something else than text."""
+
+
+@lru_cache(maxsize=1)
+def _declared() -> dict[str, Any]:
+    """Entry points by name. Ours cannot be replaced."""
+    return {point.name: point for point in entry_points(group=GROUP) if point.name not in NORMALIZERS}
+
+
+def known() -> tuple[str, ...]:
+    """Every name an evalset may declare."""
+    return (*NORMALIZERS, *sorted(_declared()))
+
+
+@lru_cache(maxsize=64)
+def _named(name: str) -> Callable[[str], str]:
+    if name in NORMALIZERS:
+        return NORMALIZERS[name]
+    point = _declared()[name]
+    try:
+        return point.load()
+    except Exception as error:
+        raise NormalizerFault(f"the normalizer {name} ({point.value}) cannot be loaded: {error}") from error
+
+
 def normalize(text: str, names: Iterable[str]) -> str:
     """`text` after the named normalizers, in order. An unknown name is a KeyError: evalsets are checked when loaded."""
     for name in names:
-        text = NORMALIZERS[name](text)
+        text = _named(name)(text)
+        if not isinstance(text, str):
+            raise NormalizerFault(f"the normalizer {name} gave {type(text).__name__}, expected text")
     return text

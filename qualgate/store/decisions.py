@@ -12,7 +12,6 @@ from qualgate.errors import IntegrityError, UsageError
 from qualgate.identity import content_hash
 from qualgate.store import plain
 from qualgate.store.database import Store
-from qualgate.store.runs import now
 from qualgate.store.tables import decisions, verdicts
 
 Action = Literal["approve", "block"]
@@ -82,7 +81,7 @@ def append(
             "action": action,
             "name": name,
             "reason": reason,
-            "created_at": now(),
+            "created_at": plain.now(),
             "prev_hash": head or GENESIS,
         }
         row["hash"] = row_hash(row)

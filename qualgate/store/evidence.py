@@ -9,18 +9,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import select
 
 from qualgate.errors import IntegrityError, UsageError
 from qualgate.records import ArmEvidence, RunEvidence, UnitEvidence, UnitKey
-from qualgate.store import plain, seal
+from qualgate.store import plain, scorings, seal
 from qualgate.store.database import Store
 from qualgate.store.rows import (
     ARRAYS,
     EVALSET,
     KEY,
     MEASURED,
-    SCORE,
     AnyRow,
     check_arm,
     check_case,
@@ -29,13 +28,16 @@ from qualgate.store.rows import (
     sealed_kernel,
     unit_name,
 )
-from qualgate.store.tables import arms, cases, evalsets, runs, scores, units
+from qualgate.store.tables import arms, cases, evalsets, runs, units
 
 
-def evidence(store: Store, run_id: str) -> RunEvidence:
-    """Everything a verdict may rest on, each digest recomputed from the columns it covers."""
+def evidence(store: Store, run_id: str, scoring: int | None = None) -> RunEvidence:
+    """Everything a verdict may rest on, each digest recomputed from the columns it covers.
+
+    scoring: by which scores, 0 for those of the run itself; the newest by default.
+    """
     with _uncollected():
-        return _read(store, run_id)
+        return _read(store, run_id, scoring)
 
 
 @contextmanager
@@ -50,7 +52,7 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def _read(store: Store, run_id: str) -> RunEvidence:
+def _read(store: Store, run_id: str, scoring: int | None) -> RunEvidence:
     with store.read() as connection:
         run = connection.execute(select(runs).where(runs.c.run_id == run_id)).one_or_none()
         if run is None:
@@ -63,23 +65,27 @@ def _read(store: Store, run_id: str) -> RunEvidence:
             .order_by(evalsets.c.position)
         ).all()
         arm_rows = connection.execute(select(arms).where(arms.c.run_id == run_id).order_by(arms.c.position)).all()
-        scored = _scores_by_unit(connection, run_id)
+        recorded = scorings.scores_by_unit(connection, run_id, 0)
+        number = scorings.newest_scoring(connection, run_id) if scoring is None else scoring
+        scored = scorings.scores_by_unit(connection, run_id, number) if number else recorded
         found = connection.execute(_EVIDENCE.where(units.c.run_id == run_id)).all()
         asked = select(units.c.case_hash).where(units.c.run_id == run_id)
         bodies = connection.execute(select(cases).where(cases.c.case_hash.in_(asked))).all()
+        fault = scorings.fault(connection, run_id, number, scored) if number else None
     integrity = [*_faults(check_run, [run]), *_faults(check_arm, arm_rows), *_faults(check_case, bodies)]
+    if fault:
+        integrity.append(fault)
     if run.expected_sha256 != expected_digest(sets, [(*row[:4], row.case_hash, row.cluster) for row in found]):
         integrity.append("the list of expected units or evalsets is not the one written before generation")
     by_arm: dict[str, list[UnitEvidence]] = defaultdict(list)
     for row in found:
         if row.status == "pending":
             continue
-        said = scored.get(row.unit_id, ())
         key = UnitKey(*row[:4])
-        if row.status == "done" and not _intact(row, said):
+        if row.status == "done" and not _intact(row, recorded.get(row.unit_id, ())):
             integrity.append(f"{unit_name(key)}: the stored answer or its scores are not what was recorded")
             continue
-        by_arm[key.arm].append(_unit_evidence(key, row, said))
+        by_arm[key.arm].append(_unit_evidence(key, row, scored.get(row.unit_id, ())))
     seen = tuple(
         ArmEvidence(name=arm.name, identity=plain.identity(arm.observed_json), units=tuple(by_arm[arm.name]))
         for arm in arm_rows
@@ -118,14 +124,6 @@ _EVIDENCE = select(
     units.c.sha256,
 ).order_by(units.c.unit_id)
 _HEAD = list(_EVIDENCE.selected_columns).index(units.c.case_hash)
-
-
-def _scores_by_unit(connection: Connection, run_id: str) -> dict[int, list[tuple[Any, ...]]]:
-    statement = select(scores.c.unit_id, *SCORE).join_from(scores, units).where(units.c.run_id == run_id)
-    by_unit: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
-    for row in connection.execute(statement.order_by(scores.c.unit_id, scores.c.metric)).all():
-        by_unit[row[0]].append(tuple(row[1:]))
-    return by_unit
 
 
 def _intact(row: AnyRow, said: Sequence[Sequence[Any]]) -> bool:

@@ -7,9 +7,20 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import Any
 
-from qualgate.records import ArmFootprint, ArmIdentity, ArmSpec, Comparison, Policy, QuantizeRecipe, Rule, Verdict
+from qualgate.records import (
+    ArmFootprint,
+    ArmIdentity,
+    ArmSpec,
+    Comparison,
+    Evalset,
+    Policy,
+    QuantizeRecipe,
+    Rule,
+    Verdict,
+)
 
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
 
@@ -43,6 +54,19 @@ def identity(text: str | None) -> ArmIdentity | None:
     return ArmIdentity(**json.loads(text)) if text else None
 
 
+def evalset(row: Any) -> Evalset:
+    """Without its cases. `row`: all of an evalset's columns."""
+    return Evalset(
+        name=row.name,
+        version=row.version,
+        sha256=row.sha256,
+        metrics=tuple(json.loads(row.metrics_json)),
+        lenient=tuple(json.loads(row.lenient_json)),
+        normalizers=tuple(json.loads(row.normalizers_json)),
+        description=row.description,
+    )
+
+
 def footprint(text: str | None) -> ArmFootprint | None:
     return ArmFootprint(**json.loads(text)) if text else None
 
@@ -56,6 +80,11 @@ def verdict(text: str) -> Verdict:
     body = json.loads(text)
     comparisons = tuple(Comparison(**comparison) for comparison in body["comparisons"])
     return Verdict(**{**body, "reasons": tuple(body["reasons"]), "comparisons": comparisons})
+
+
+def now() -> str:
+    """UTC, as the store writes it."""
+    return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def storable(text: str) -> str:

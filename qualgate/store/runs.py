@@ -66,11 +66,6 @@ class RunRecord:
     resumed: bool
 
 
-def now() -> str:
-    """UTC, as the store writes it."""
-    return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-
-
 # ------------------------------------------------------------------------------------------------------- beginning
 
 
@@ -137,7 +132,7 @@ def _begin_new(connection: Connection, plan: Plan) -> str:
         "run_id": run_id,
         "plan_key": plan.key,
         "status": "running",
-        "created_at": now(),
+        "created_at": plain.now(),
         "gate_file": plan.gate_file,
         "policy_json": plain.policy_to_json(plan.policy),
         "expected_sha256": expected_digest(
@@ -297,7 +292,7 @@ def finish(store: Store, run_id: str, decided: Iterable[Verdict], complete: bool
         ).scalar_one()
         status = "complete" if complete and not undone else "incomplete"
         connection.execute(
-            update(tables.runs).where(tables.runs.c.run_id == run_id).values(status=status, finished_at=now())
+            update(tables.runs).where(tables.runs.c.run_id == run_id).values(status=status, finished_at=plain.now())
         )
         _add_verdicts(connection, run_id, decided, _run(connection, run_id).policy_json)
 
@@ -342,7 +337,7 @@ def _add_verdicts(connection: Connection, run_id: str, decided: Iterable[Verdict
                 "run_id": run_id,
                 "variant": verdict.variant,
                 "word": verdict.word,
-                "created_at": now(),
+                "created_at": plain.now(),
                 "policy_json": policy_json,
                 "policy_sha256": content_hash(policy_json),
                 "body_json": body,

@@ -125,12 +125,23 @@ scores = Table(
     metadata,
     Column("unit_id", Integer, ForeignKey("units.unit_id"), primary_key=True),
     Column("metric", String(64), primary_key=True),
+    Column("scoring", Integer, primary_key=True, server_default="0"),  # 0 = as recorded; else a row of `scorings`
     Column("value", Float),
     Column("verdict", Boolean),
     Column("error_type", String(64), nullable=False),
     Column("extracted", Text),
     Column("reason", Text, nullable=False),
     Column("scorer", String(64), nullable=False),
+)
+
+scorings = Table(  # append-only: a whole run scored again; the newest counts, in every arm
+    "scorings",
+    metadata,
+    Column("run_id", String(64), ForeignKey("runs.run_id"), primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),  # from 1
+    Column("created_at", String(32), nullable=False),
+    Column("scorers_json", Text, nullable=False),  # metric → name and version
+    Column("sha256", String(64), nullable=False),  # of this row, the run's units and their scores in this scoring
 )
 
 verdicts = Table(  # append-only

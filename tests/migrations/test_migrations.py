@@ -23,8 +23,8 @@ NEXT = '''"""A step that a later version might bring."""
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0003"
-down_revision = "0002"
+revision = "0004"
+down_revision = "0003"
 
 
 def upgrade():
@@ -41,9 +41,9 @@ def url(tmp_path):
 def next_version(tmp_path, monkeypatch):
     """The program one migration later."""
     folder = shutil.copytree(migrations_folder(), tmp_path / "migrations")
-    (folder / "versions" / "0003_next.py").write_text(NEXT)
+    (folder / "versions" / "0004_next.py").write_text(NEXT)
     monkeypatch.setattr(database, "migrations_folder", lambda: folder)
-    monkeypatch.setattr(database, "REVISIONS", ("0001", "0002", "0003"))
+    monkeypatch.setattr(database, "REVISIONS", ("0001", "0002", "0003", "0004"))
 
 
 def test_the_program_knows_exactly_the_migrations_there_are():
@@ -66,28 +66,54 @@ def test_the_migrations_make_the_tables_of_the_program(url):
 
 def test_upgrading_keeps_the_evidence_and_a_backup_of_the_old_store(url, next_version, monkeypatch, tmp_path):
     with monkeypatch.context() as old:
-        old.setattr(database, "REVISIONS", ("0001", "0002"))
+        old.setattr(database, "REVISIONS", ("0001", "0002", "0003"))
         old.setattr(database, "migrations_folder", lambda: Path(__file__).resolve().parents[2] / "migrations")
         with open_store(url) as store:
             run_id = make_run(store, make_plan(cases=3))
             before = runs.evidence(store, run_id)
     said = upgrade(url)
-    assert "from revision 0002 to 0003" in said
+    assert "from revision 0003 to 0004" in said
     with open_store(url) as store:
         assert runs.evidence(store, run_id) == before
     [backup] = tmp_path.glob("*.backup")
     assert str(backup) in said
     with sqlite3.connect(backup) as connection:
-        assert connection.execute("select version_num from alembic_version").fetchall() == [("0002",)]
+        assert connection.execute("select version_num from alembic_version").fetchall() == [("0003",)]
         assert connection.execute("select count(*) from units").fetchone() == (45,)
+
+
+def test_scores_of_revision_0002_are_kept_as_the_recorded_ones(url, tmp_path):
+    with open_store(f"sqlite:///{tmp_path / 'new.db'}") as new:
+        run_id = make_run(new, make_plan(cases=3))
+        before, summary = runs.evidence(new, run_id), queries.run_summary(new, run_id)
+    config = Config()
+    config.set_main_option("script_location", str(migrations_folder()))
+    with database.Store(url, database._engine(url)) as store, store.write() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0002")
+    with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:  # the same run, as 0002 held it
+        connection.execute("attach ? as new", (str(tmp_path / "new.db"),))
+        tables = {row[0] for row in connection.execute("select name from main.sqlite_master where type = 'table'")}
+        for table in tables - {"alembic_version"}:
+            columns = ", ".join(row[1] for row in connection.execute(f"pragma main.table_info({table})"))
+            connection.execute(f"insert into main.{table} ({columns}) select {columns} from new.{table}")
+        counted = connection.execute("select count(*) from main.scores").fetchone()
+        assert "scoring" not in {row[1] for row in connection.execute("pragma main.table_info(scores)")}
+    assert "from revision 0002 to 0003" in upgrade(url)
+    with open_store(url) as store:
+        assert runs.evidence(store, run_id) == before
+        assert queries.run_summary(store, run_id) == summary
+    with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
+        assert connection.execute("select count(*) from scores where scoring = 0").fetchone() == counted
+        assert connection.execute("pragma foreign_key_check").fetchall() == []
 
 
 def test_a_step_that_fails_leaves_the_store_as_it_was(url, next_version, tmp_path):
     versions = tmp_path / "migrations" / "versions"
-    head = versions / "0003_next.py"
+    head = versions / "0004_next.py"
     head.unlink()
     monkey = pytest.MonkeyPatch()
-    monkey.setattr(database, "REVISIONS", ("0001", "0002"))
+    monkey.setattr(database, "REVISIONS", ("0001", "0002", "0003"))
     with open_store(url) as store:
         run_id = make_run(store, make_plan(cases=3))
     monkey.undo()
@@ -95,9 +121,9 @@ def test_a_step_that_fails_leaves_the_store_as_it_was(url, next_version, tmp_pat
     with pytest.raises(RuntimeError):
         upgrade(url)
     with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
-        assert connection.execute("select version_num from alembic_version").fetchall() == [("0002",)]
+        assert connection.execute("select version_num from alembic_version").fetchall() == [("0003",)]
         assert "note" not in {row[1] for row in connection.execute("pragma table_info(runs)")}
-    monkey.setattr(database, "REVISIONS", ("0001", "0002"))
+    monkey.setattr(database, "REVISIONS", ("0001", "0002", "0003"))
     with open_store(url) as store:
         assert queries.latest_run(store) == run_id
     monkey.undo()

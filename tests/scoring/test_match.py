@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qualgate.scoring.match import NoNumber, last_numbers
+from qualgate.scoring.match import NoNumber, last_numbers, score_numeric
 from tests.scoring.cases import scored
 
 
@@ -93,7 +93,7 @@ def test_numbers_before_the_references_last_line_are_its_working():
     assert numeric("1/2", "1/2").verdict is True
     assert numeric("3/2", "1/2").verdict is False
     found = numeric("Answer: 4", DIVISION)
-    assert (found.extracted, found.reason, found.scorer) == ("4", "'4' is not '12, 3'", "numeric/3")
+    assert (found.extracted, found.reason, found.scorer) == ("4", "'4' is not '12, 3'", "numeric/4")
 
 
 def test_a_number_of_5000_digits_is_wrong_at_once():
@@ -118,3 +118,30 @@ def test_reading_numbers_never_fails(text):
 def test_a_number_written_plainly_or_with_groups_is_read_back(number):
     assert last_numbers(f"so it is {number}.") == (number,)
     assert last_numbers(f"so it is {number:,}") == (number,)
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "tolerance", "right"),
+    [
+        ("3.14", "3.14159", {"abs": 0.01}, True), ("3.1", "3.14159", {"abs": 0.01}, False),
+        ("0.2", "0.1", {"abs": 0.1}, True), ("0.3", "0.2", {"abs": "0.1"}, True), ("0.31", "0.2", {"abs": 0.1}, False),
+        ("101", "100", {"rel": 0.01}, True), ("101.01", "100", {"rel": 0.01}, False),
+        ("-99", "-100", {"rel": 0.01}, True),
+        ("0.001", "0", {"rel": 0.5}, False), ("0.001", "0", {"rel": 0.5, "abs": 0.001}, True), ("18", "18", {}, True),
+        ("1e999", "1e998", {"rel": 9}, True), ("1e-999", "0", {"abs": 1e-300}, True),
+        ("12 3", "12 r 3.1", {"abs": 0.2}, True),
+        ("9" * 400, "1", {"abs": 5}, False), ("1", "12 r 3", {"abs": 100}, False),
+    ],
+)  # fmt: skip
+def test_a_declared_tolerance_is_exact(text, answer, tolerance, right):
+    assert scored({"answer": answer, "tolerance": tolerance}, ("numeric",), text)["numeric"].verdict is right
+
+
+@pytest.mark.parametrize(
+    "tolerance",
+    [0.1, {"abs": -1}, {"abs": "x"}, {"rel": True}, {"abs": float("nan")}, {"rel": float("inf")}, {"absolute": 1},
+     {"abs": None}, {"abs": "1e9999"}],
+)  # fmt: skip
+def test_a_tolerance_that_is_none_is_refused(tolerance):
+    with pytest.raises(ValueError, match="tolerance"):
+        score_numeric({"answer": "1", "tolerance": tolerance}, "1")

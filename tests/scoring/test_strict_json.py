@@ -80,9 +80,20 @@ def test_reading_never_fails_otherwise_and_never_takes_more_than_python(text):
     assert not (isinstance(value, float) and not math.isfinite(value))
 
 
-@pytest.mark.parametrize("text", ['"' * 300_000, '\\"' * 300_000, '{"\\' * 200_000, '["' * 100_000, '[{"a":"' * 90_000])
+UNCLOSED = (
+    '"' * 300_000,
+    '\\"' * 300_000,
+    '{"\\' * 200_000,
+    '["' * 100_000,
+    '[{"a":"' * 90_000,
+    "[" + '\\"' * 90_000 + "\\",
+)
+
+
+@pytest.mark.parametrize("text", UNCLOSED)
 def test_unclosed_strings_cost_linear_time(text):
     start = time.process_time()
+    inside_fence("```\n" + " " * 300_000 + text)
     refusal(text)
     first_value(text)
     inside_fence("```\n" + text)

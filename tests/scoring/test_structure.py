@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from qualgate.scoring.structure import json_scores
 from tests.scoring.cases import scored
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
@@ -26,6 +27,7 @@ def verdicts(text: str, *lenient: str) -> tuple[bool | None, ...]:
         ("", (), (False, False)),
         ('```json\n{"n": 1}\n```', (), (False, False)),
         ('```json\n{"n": 1}\n```', ("code_fence",), (True, True)),
+        ('```json\r\n{"n": 1}\r\n```', ("code_fence",), (True, True)),
         ('{"n": 1} I hope this helps', (), (False, False)),
         ('{"n": 1} I hope this helps', ("trailing_text",), (True, True)),
         ('{"n": 1} [[[[' + "[" * 200, ("trailing_text",), (True, True)),
@@ -42,7 +44,7 @@ def test_reasons_and_words():
     found = scored({"schema": SCHEMA}, BOTH, '{"n": "x"}')
     assert found["json.schema"].error_type == "schema"
     assert found["json.schema"].reason == "$.n: 'x' is not of type 'integer'"
-    assert found["json.schema"].scorer == "json/1"
+    assert found["json.schema"].scorer == "json/2"
     assert scored({}, ("json.valid",), '{"a":1,"a":2}')["json.valid"].error_type == "duplicate_key"
 
 
@@ -58,3 +60,18 @@ def test_a_schema_that_cannot_be_used_gives_no_verdict_rather_than_a_wrong_one()
     assert found["json.valid"].verdict is True
     assert (found["json.schema"].value, found["json.schema"].verdict) == (None, None)
     assert found["json.schema"].error_type == "schema_unusable"
+
+
+def test_an_answer_beyond_the_size_cap_is_not_made_valid_by_leaving_its_rest_away():
+    found = scored({}, ("json.valid",), "{} " + "x" * 2**20, lenient=("trailing_text",))["json.valid"]
+    assert (found.verdict, found.error_type) == (False, "too_long")
+    assert json_scores({}, "{} " + "x" * 2**20, ("trailing_text",))["json.valid"].error_type == "too_large"
+
+
+def test_a_check_that_is_stopped_after_a_second_gives_no_verdict_and_the_next_one_works():
+    twice = {"allOf": [{"items": {"$ref": "#"}}, {"items": {"$ref": "#"}}]}
+    deep = "[" * 60 + "]" * 60
+    found = json_scores({"schema": twice}, deep)["json.schema"]
+    assert (found.value, found.verdict, found.error_type) == (None, None, "schema_unusable")
+    assert found.reason == "the schema check was stopped: more than 1 s of work"
+    assert json_scores({"schema": twice}, "[[[]]]")["json.schema"].verdict is True

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qualgate.scoring import text
 from qualgate.scoring.text import NORMALIZERS, normalize
 
 
@@ -47,3 +48,41 @@ def test_a_tower_of_combining_marks_is_left_as_it_stands_at_once():
 @given(st.text(st.characters()), st.lists(st.sampled_from(sorted(NORMALIZERS))))
 def test_normalizing_never_fails(text, names):
     assert isinstance(normalize(text, names), str)
+
+
+PLUGIN = """
+def digits_only(text):
+    return "".join(c for c in text if c.isdigit())
+
+def broken(text):
+    return 5
+"""
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """A third party's package with three entry points, as pip would lay it out."""
+    (tmp_path / "their_text.py").write_text(PLUGIN)
+    facts = tmp_path / "their_text-1.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: their_text\nVersion: 1\n")
+    names = "digits_only = their_text:digits_only\nbroken = their_text:broken\ngone = their_text:gone\n"
+    (facts / "entry_points.txt").write_text(f"[qualgate.normalizers]\n{names}nfc = their_text:digits_only\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    text._declared.cache_clear()
+    text._named.cache_clear()
+    yield
+    text._declared.cache_clear()
+    text._named.cache_clear()
+
+
+def test_a_third_party_adds_a_normalizer_by_entry_point(installed):
+    assert {"digits_only", "broken", "gone", "strip"} <= set(text.known())
+    assert normalize("a1 b2", ["digits_only"]) == "12"
+    assert normalize("e\u0301", ["nfc"]) == "é"  # ours stays ours
+    with pytest.raises(text.NormalizerFault, match="gave int"):
+        normalize("a", ["broken"])
+    with pytest.raises(text.NormalizerFault, match="cannot be loaded"):
+        normalize("a", ["gone"])
+    with pytest.raises(KeyError):
+        normalize("a", ["unheard_of"])

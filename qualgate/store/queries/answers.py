@@ -13,6 +13,7 @@ from qualgate.records import Score
 from qualgate.store import seal
 from qualgate.store.database import Store
 from qualgate.store.rows import SCORE, check_case
+from qualgate.store.scorings import newest_scoring
 from qualgate.store.tables import cases, scores, units
 
 
@@ -82,7 +83,8 @@ def case_detail(store: Store, run_id: str, variant: str, evalset: str, case_id: 
 
 
 def _answer(connection: Connection, row: Any) -> Answer:
-    said = connection.execute(select(*SCORE).where(scores.c.unit_id == row.unit_id).order_by(scores.c.metric))
+    newest = scores.c.scoring == newest_scoring(connection, row.run_id)
+    said = connection.execute(select(*SCORE).where(scores.c.unit_id == row.unit_id, newest).order_by(scores.c.metric))
     return Answer(
         status=row.status,
         error=row.error,

@@ -9,6 +9,7 @@ from sqlalchemy import and_, case, func, select
 
 from qualgate.store.database import Store
 from qualgate.store.queries.pages import PAGE
+from qualgate.store.scorings import newest_scoring
 from qualgate.store.tables import scores, units
 
 Direction = Literal["lost", "gained"]  # right → wrong, wrong → right
@@ -53,7 +54,14 @@ _PAIRED = and_(
 _SCORE_PAIRS = (
     _variant.join(_baseline, _PAIRED)
     .join(_after, _after.c.unit_id == _variant.c.unit_id)
-    .join(_before, and_(_before.c.unit_id == _baseline.c.unit_id, _before.c.metric == _after.c.metric))
+    .join(
+        _before,
+        and_(
+            _before.c.unit_id == _baseline.c.unit_id,
+            _before.c.metric == _after.c.metric,
+            _before.c.scoring == _after.c.scoring,
+        ),
+    )
 )
 _LOST = and_(_before.c.value == 1, _after.c.value == 0)
 _GAINED = and_(_before.c.value == 0, _after.c.value == 1)
@@ -80,7 +88,8 @@ def flip_counts(store: Store, run_id: str, variant: str) -> tuple[FlipCount, ...
         .order_by(_after.c.metric, _variant.c.evalset)
     )
     with store.read() as connection:
-        return tuple(FlipCount(**row._mapping) for row in connection.execute(statement))
+        newest = _after.c.scoring == newest_scoring(connection, run_id)
+        return tuple(FlipCount(**row._mapping) for row in connection.execute(statement.where(newest)))
 
 
 def flips(
@@ -121,4 +130,5 @@ def flips(
         .offset(offset)
     )
     with store.read() as connection:
-        return tuple(Flip(**row._mapping) for row in connection.execute(statement))
+        newest = _after.c.scoring == newest_scoring(connection, run_id)
+        return tuple(Flip(**row._mapping) for row in connection.execute(statement.where(newest)))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, and_, func, select
 
 from qualgate.errors import IntegrityError, UsageError
-from qualgate.records import ArmFootprint, ArmIdentity, ArmSpec, Evalset, Policy, Verdict
+from qualgate.records import ArmFootprint, ArmIdentity, ArmSpec, Policy, Verdict
 from qualgate.store import plain
 from qualgate.store.database import Store
 from qualgate.store.decisions import Decision, of_variant
@@ -135,24 +134,12 @@ def run_summary(store: Store, run_id: str) -> RunSummary:
                     metrics=item.metrics,
                     cases=cases_of.get(item.name, 0),
                 )
-                for item in map(_evalset, sets)
+                for item in map(plain.evalset, sets)
             ),
             arms=tuple(_arm_line(row, counts, kernels) for row in lines),
             verdicts=tuple(_stored_verdict(connection, row) for row in newest),
             failures=tuple(failures),
         )
-
-
-def _evalset(row: Any) -> Evalset:
-    return Evalset(
-        name=row.name,
-        version=row.version,
-        sha256=row.sha256,
-        metrics=tuple(json.loads(row.metrics_json)),
-        lenient=tuple(json.loads(row.lenient_json)),
-        normalizers=tuple(json.loads(row.normalizers_json)),
-        description=row.description,
-    )
 
 
 def _arm_line(row: Any, counts: dict[tuple[str, str, str], int], kernels: list[tuple[str, str]]) -> ArmLine:

@@ -1,0 +1,78 @@
+"""Scores without a model: `score`, of anyone's outputs, and `rescore`, of a stored run's answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from pathlib import Path
+from typing import Annotated, cast
+
+import typer
+
+from qualgate.cli.arguments import JsonOption, OptionalGateFile, RunOption, StoreOption, store_url
+from qualgate.errors import UsageError
+
+
+def score(
+    cases: Annotated[Path, typer.Argument(metavar="CASES.jsonl", help="rows with `id` and what the scorer needs")],
+    outputs: Annotated[Path, typer.Argument(metavar="OUTPUTS.jsonl", help="rows with `id`, and `text` or `calls`")],
+    scorer: Annotated[str, typer.Option("--scorer", help="exact_match, numeric, json, tool_call, or a plug-in's")],
+    mode: Annotated[str, typer.Option("--mode", help="strict, or compat: as the reference scores")] = "strict",
+    metric: Annotated[str | None, typer.Option("--metric", help="one of the scorer's; by default its last")] = None,
+    normalizer: Annotated[
+        list[str] | None, typer.Option("--normalizer", help="of exact_match, in order; may be repeated")
+    ] = None,
+    lenient: Annotated[list[str] | None, typer.Option("--lenient", help="mode of the JSON reader")] = None,
+    out: Annotated[Path | None, typer.Option("--json", help="write the rows to this file")] = None,
+) -> None:
+    """Score anyone's outputs: one row an id, without a model and without a store."""
+    from qualgate.outputs import score_files
+    from qualgate.report.progress import shown_progress
+    from qualgate.report.render import write_atomically
+    from qualgate.report.scored import scored_lines
+    from qualgate.scoring import registry
+    from qualgate.scoring.strict_json import LENIENT
+    from qualgate.scoring.text import NORMALIZERS
+
+    if mode not in ("strict", "compat"):
+        raise UsageError(f"--mode {mode}: not one of strict, compat.")
+    _known("--normalizer", normalizer or [], NORMALIZERS)
+    _known("--lenient", lenient or [], LENIENT)
+    if out is not None and out.resolve() in (cases.resolve(), outputs.resolve()):
+        raise UsageError(f"--json {out} would overwrite what is to be scored; give another file.")
+    chosen = registry.find(scorer, cast("registry.Mode", mode))
+    with shown_progress("rows") as progress:
+        found = score_files(
+            cases, outputs, chosen, metric=metric, normalizers=normalizer or (), lenient=lenient or (),
+            progress=progress,
+        )  # fmt: skip
+    if out is not None:
+        write_atomically(out, "\n".join(json.dumps(row.as_json(), allow_nan=False) for row in found.rows))
+    typer.echo("\n".join(scored_lines(found)))
+
+
+def rescore(
+    gate_file: OptionalGateFile = None,
+    store: StoreOption = None,
+    run_id: RunOption = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="say what would change, and store nothing")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Score a stored run's answers again with this version's scorers, beside the old scores, and decide anew."""
+    from qualgate import rescore as scoring_again
+    from qualgate.config import load_gate_file
+    from qualgate.report.progress import shown_progress
+    from qualgate.report.rescored import rescored_json, rescored_lines
+
+    loaded = load_gate_file(gate_file, files=False) if gate_file is not None else None
+    url = store_url(loaded.store_url if loaded else None, store)
+    with shown_progress() as progress:
+        found = scoring_again.rescore(url, run_id, loaded, keep=not dry_run, progress=progress)
+    typer.echo(json.dumps(rescored_json(found), indent=2) if as_json else "\n".join(rescored_lines(found)))
+    raise typer.Exit(found.exit)
+
+
+def _known(option: str, given: list[str], known: Collection[str]) -> None:
+    for name in given:
+        if name not in known:
+            raise UsageError(f"{option} {name}: not one of {', '.join(known)}.")

@@ -1,0 +1,147 @@
+"""Drift where it matters: at tool names, JSON keys, digits, and where the answer ends.
+
+Places are character spans of the baseline's text; a token counts for a place when one of its characters lies in it. One
+token may count for several. `end` is the position after the last character: the token that ends the turn.
+
+Which token covers which characters follows from the tokens' own bytes, so a token may be a part of a character. Where
+those do not spell the text (a tokenizer that changes what it decodes), nothing is said.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from qualgate.errors import UsageError
+
+PLACES = ("tool_name", "json_key", "digit", "end", "elsewhere")
+
+Span = tuple[int, int]  # characters [start, stop)
+
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\Z)', re.DOTALL)  # an open one reaches to the end: no quote is read twice
+_COLON = re.compile(r"\s*+:")
+_NAME = re.compile(r'"(?:name|function)"\s*+:\s*+"((?:[^"\\]|\\.)*+)"', re.DOTALL)
+_TAGGED = re.compile(r"(?:<function=|\[TOOL_CALLS\]\s*+)([\w.-]++)")
+_DIGITS = re.compile(r"[0-9]++")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drifted:
+    """Drift over the positions of one kind of place. None where there is none."""
+
+    positions: int
+    kl_mean: float | None  # nats
+    kl_max: float | None
+    top1_agreement: float | None  # share of positions where both would say the same token
+
+
+def places(text: str, tool_names: Sequence[str] = ()) -> dict[str, tuple[Span, ...]]:
+    """Spans of each kind in a baseline's text, in order, in linear time.
+
+    tool_name: only where the case offers tools, whose names are given. The value of a `name` or `function` key, what
+    follows `<function=` or `[TOOL_CALLS]`, and an offered name before a parenthesis. json_key: what a colon follows,
+    of the strings in double quotes, read one after the other; quotes left out. digit: runs of 0-9.
+    """
+    names: set[Span] = set()
+    if offered := [re.escape(name) for name in sorted(set(tool_names), key=len, reverse=True) if name]:
+        called = re.compile(rf"(?<![\w.-])({'|'.join(offered)})\(")
+        names = {match.span(1) for pattern in (_NAME, _TAGGED, called) for match in pattern.finditer(text)}
+    keys = (match.span() for match in _STRING.finditer(text) if _COLON.match(text, match.end()))
+    return {
+        "tool_name": tuple(sorted(names)),
+        "json_key": tuple((start + 1, stop - 1) for start, stop in keys),
+        "digit": tuple(match.span() for match in _DIGITS.finditer(text)),
+    }
+
+
+def token_bytes(token: str) -> bytes:
+    """The bytes of a token of a byte-level vocabulary (GPT-2, Llama 3, Qwen), where each character stands for a byte.
+
+    A token with any other character, as special ones may have, is taken for its own text.
+    """
+    try:
+        return bytes(_BYTES[character] for character in token)
+    except KeyError:
+        return token.encode("utf-8", "surrogatepass")
+
+
+def _byte_alphabet() -> dict[str, int]:
+    """Printable characters of Latin-1 stand for themselves, the other bytes for U+0100 and on, in their order."""
+    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in plain]
+    return {chr(byte): byte for byte in plain} | {chr(0x100 + n): byte for n, byte in enumerate(others)}
+
+
+_BYTES = _byte_alphabet()
+
+
+def token_spans(tokens: Sequence[bytes], text: str) -> tuple[Span, ...] | None:
+    """The characters of `text` that each token covers, by the tokens' bytes. None when they do not spell the text.
+
+    Tokens behind the text's last byte (the end of turn) cover nothing. A token of a part of a character covers it.
+    """
+    whole = text.encode("utf-8", "surrogatepass")
+    stops = np.cumsum([0, *map(len, tokens)], dtype=np.int64)
+    spoken = int(np.searchsorted(stops, len(whole), side="right")) - 1
+    if b"".join(tokens[:spoken]) != whole:
+        return None
+    first_bytes = (np.frombuffer(whole, np.uint8) & 0xC0) != 0x80
+    character = np.cumsum(first_bytes) - 1  # of each byte
+    nothing = (len(text), len(text))
+    return tuple(
+        (int(character[start]), int(character[stop - 1]) + 1) if index < spoken and stop > start else nothing
+        for index, (start, stop) in enumerate(zip(stops[:-1].tolist(), stops[1:].tolist(), strict=True))
+    )
+
+
+def kinds_of(spans: Sequence[Span], found: dict[str, tuple[Span, ...]], length: int) -> dict[str, NDArray[np.bool_]]:
+    """Which tokens count for which place, [tokens] each. `end`: those that cover nothing behind the text."""
+    starts, stops = np.array(spans, dtype=np.int64).reshape(-1, 2).T
+    marked = {}
+    for kind, of_kind in found.items():
+        edges = np.zeros(length + 1, dtype=np.int64)
+        for start, stop in of_kind:
+            edges[start] += 1
+            edges[stop] -= 1
+        inside = np.concatenate([[0], np.cumsum(np.cumsum(edges)[:-1] > 0)])  # characters in a place, before each
+        marked[kind] = inside[stops] > inside[starts]
+    marked["end"] = starts >= length
+    marked["elsewhere"] = ~np.logical_or.reduce(list(marked.values()))
+    return marked
+
+
+def drift_where(
+    kl: ArrayLike, same_top: ArrayLike, tokens: Sequence[bytes], text: str, tool_names: Sequence[str] = ()
+) -> dict[str, tuple[NDArray[np.float64], NDArray[np.bool_]]] | None:
+    """One answer's KL and top-1 agreement at each kind of place: kind → (kl, same_top) of its tokens.
+
+    kl, same_top: one value a token of the baseline's answer. None when the tokens do not spell the text. UsageError
+    when there is not one value a token.
+    """
+    kl, same_top = np.asarray(kl, np.float64), np.asarray(same_top, np.bool_)
+    if not len(kl) == len(same_top) == len(tokens):
+        raise UsageError(f"{len(kl)} KL values and {len(same_top)} agreements for {len(tokens)} tokens")
+    spans = token_spans(tokens, text)
+    if spans is None:
+        return None
+    marked = kinds_of(spans, places(text, tool_names), len(text))
+    return {kind: (kl[marked[kind]], same_top[marked[kind]]) for kind in PLACES}
+
+
+def summarise(answers: Sequence[dict[str, tuple[NDArray[np.float64], NDArray[np.bool_]]]]) -> dict[str, Drifted]:
+    """Pooled over the positions of all answers, by kind of place."""
+    found = {}
+    for kind in PLACES:
+        kl = np.concatenate([np.zeros(0), *(answer[kind][0] for answer in answers)])
+        same = np.concatenate([np.zeros(0, bool), *(answer[kind][1] for answer in answers)])
+        found[kind] = Drifted(
+            positions=len(kl),
+            kl_mean=float(kl.mean()) if len(kl) else None,
+            kl_max=float(kl.max()) if len(kl) else None,
+            top1_agreement=float(same.mean()) if len(kl) else None,
+        )
+    return found

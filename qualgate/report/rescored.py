@@ -1,0 +1,69 @@
+"""What scoring a run again changed, for people and for machines."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from qualgate.visible import visible_line
+
+if TYPE_CHECKING:
+    from qualgate.rescore import Rescored, ScoreChange
+
+EXAMPLES = 5
+WORDS = {True: "right", False: "wrong", None: "cannot say"}
+
+
+def rescored_lines(found: Rescored) -> list[str]:
+    """Versions, answers judged otherwise, and each variant's verdict before and after."""
+    if found.scorers:
+        kept = "stored beside the old ones" if found.stored else "nothing was stored"
+        lines = [f"run {found.run_id}: {found.answers:,} answers scored again, {kept}"]
+        lines += [f"  {metric}: {before} -> {now}" for metric, (before, now) in found.scorers.items()]
+        lines += _flip_lines(found.changes)
+    else:
+        lines = [f"run {found.run_id}: every score is by this version's scorers already"]
+    width = max((len(visible_line(one.after.variant)) for one in found.verdicts), default=0)
+    for one in found.verdicts:
+        name, before, after = visible_line(one.after.variant), one.before.word.upper(), one.after.word.upper()
+        words = after if before == after else f"{before} -> {after}"
+        lines.append(f"{name:<{width}}  {words}  {visible_line(one.after.reasons[0])}")
+    return lines
+
+
+def _flip_lines(changes: tuple[ScoreChange, ...]) -> list[str]:
+    if not changes:
+        return ["  every answer is judged as before"]
+    counted = Counter((one.key.arm, one.after.metric, one.before.verdict, one.after.verdict) for one in changes)
+    lines = [
+        f"  {visible_line(arm)}: {metric} {WORDS[before]} -> {WORDS[after]}: {count:,}"
+        for (arm, metric, before, after), count in counted.items()
+    ]
+    for one in changes[:EXAMPLES]:
+        what = visible_line(one.after.reason or one.before.reason)
+        lines.append(f"    {visible_line(f'{one.key.arm} {one.key.evalset}/{one.key.case_id}')}: {what}")
+    return lines if len(changes) <= EXAMPLES else [*lines, f"    and {len(changes) - EXAMPLES:,} more"]
+
+
+def rescored_json(found: Rescored) -> dict[str, Any]:
+    return {
+        "run": found.run_id,
+        "stored": found.stored,
+        "scorers": {metric: {"before": was, "after": now} for metric, (was, now) in found.scorers.items()},
+        "answers": found.answers,
+        "verdicts": [
+            {
+                "variant": one.after.variant,
+                "before": one.before.word,
+                "after": one.after.word,
+                "reasons": list(one.after.reasons),
+            }
+            for one in found.verdicts
+        ],
+        "changes": [
+            {**asdict(one.key), "metric": one.after.metric, "before": asdict(one.before), "after": asdict(one.after)}
+            for one in found.changes
+        ],
+        "exit": int(found.exit),
+    }

@@ -1,0 +1,194 @@
+"""Format damage: did the answer end, say something, not repeat itself, not refuse, and stay in its language?
+
+Stated from the good side, so that a rule on any of them is `max_drop`, like every rate. Each is a function of one
+completion and its case, whatever the evalset scores besides, so baseline and variant are paired case by case:
+
+- `format.finished`: the answer ended by itself (`eos` or `stop`), not at max_new_tokens and not aborted.
+- `format.nonempty`: a character that is neither blank nor invisible.
+- `format.no_loop`: the answer does not end in a loop. A loop is a block of characters that fills the answer's end: at
+  least 4 times over, the last time perhaps in part, and at least 32 characters in all (Z-function of the reversed
+  text, linear time). Only the last 8,192 characters are looked at, so blocks of up to 2,048 are found.
+- `format.no_refusal`: the answer does not begin with a declared phrase of refusal (after blanks, quotes, markdown). The
+  phrases are few and say "I cannot" outright; where the case's own `answer` is a refusal, so may the answer be.
+- `format.same_language`: judged by script. At most a fifth of the answer's letters, or fewer than 5, are of scripts
+  that the case holds nowhere, neither in its prompt nor in what its scorers need (answer, tools, schema, tests).
+  English for German is not seen; Chinese for English is. The first and the last 32,768 characters are read.
+
+A task that asks for a loop or another script costs the baseline the same metric, and pairing takes it out.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+
+from qualgate.records import Case, Score
+from qualgate.scoring.outcome import quote, right, wrong
+
+SCORER = "format/1"
+METRICS = ("format.finished", "format.nonempty", "format.no_loop", "format.no_refusal", "format.same_language")
+
+LOOP_READ, LOOP_TIMES, LOOP_LENGTH = 8192, 4, 32
+REFUSAL_READ = 400  # characters from the first letter on
+SCRIPT_READ = 32_768  # characters, from each end
+FOREIGN_SHARE, FOREIGN_LETTERS = 0.2, 5
+BOOKKEEPING = ("id", "task", "tags", "cluster", "category", "max_new_tokens")
+
+# How an answer begins that refuses, as patterns; folded for case, apostrophes straight, spaces single.
+_CANNOT = r"(i can't|i cannot|i can not|i'm unable to|i am unable to|i'm not able to|i am not able to|i won't)"
+REFUSALS: dict[str, tuple[str, ...]] = {
+    "en": (
+        rf"((i'm|i am|we're) (very |so |really )?sorry|sorry|i apologize|unfortunately),? (but )?{_CANNOT}\b",
+        rf"{_CANNOT} (help|assist|comply|fulfil+|provide|do that|do this|answer that|answer this|support)\b",
+        r"i (must|have to) (respectfully )?decline\b",
+        r"as (an ai|a) language model,? i\b",
+    ),
+    "de": (
+        r"(es )?tut mir leid, (aber )?(ich kann|dabei kann ich|das kann ich)\b",
+        r"(entschuldigung|leider), (aber )?ich kann\b.{0,60}\bnicht\b",
+        r"(dabei|damit) kann ich (dir |ihnen )?(leider )?nicht\b",
+        r"als (ki-)?sprachmodell\b",
+    ),
+    "fr": (
+        r"(je suis )?désolée?, (mais )?je ne (peux|suis)\b",
+        r"je ne (peux pas|suis pas en mesure de?) (vous|t'|d'|te )",
+        r"en tant que modèle de langage\b",
+    ),
+    "es": (r"lo siento,? (pero )?no puedo\b", r"no puedo ayudar", r"como modelo de lenguaje\b"),
+    "it": (r"mi dispiace,? (ma )?non posso\b", r"non posso aiutar", r"come modello linguistico\b"),
+    "pt": (r"(desculpe|sinto muito|lamento),? (mas )?não posso\b", r"não posso ajud", r"como modelo de linguagem\b"),
+    "ru": (r"(извините|простите|к сожалению),? (но )?я не могу\b", r"я не могу помочь"),
+    "zh": (
+        r"(很)?(抱歉|对不起)[，,]? ?我(无法|不能)",
+        r"我(无法|不能)(提供|帮助|协助)",
+        r"作为一个?(人工智能|ai)(语言)?模型",
+    ),
+    "ja": (r"申し訳(ありません|ございません)が、?.{0,60}(できません|できかねます|いたしかねます)",),
+    "ko": (r"죄송(하지만|합니다만),? .{0,60}(없습니다|어렵습니다)",),
+}
+_REFUSAL = re.compile("|".join(f"(?:{pattern})" for patterns in REFUSALS.values() for pattern in patterns))
+_BEFORE = re.compile(r"[\s>*_#\"'“”„«»`-]*")
+
+
+def score_format(case: Case, text: str, finish_reason: str) -> dict[str, Score]:
+    """All five metrics of one completion. Never raises, and takes well under a second for any text."""
+    reference = case.body.get("answer")
+    loop, refusal = looping_block(text), refusal_phrase(text)
+    foreign = foreign_scripts(text, _texts(case))
+    faults: dict[str, tuple[str, str] | None] = {
+        "format.finished": None if finish_reason in ("eos", "stop") else (
+            "truncated" if finish_reason == "length" else "aborted", f"it ended by {finish_reason}"),
+        "format.nonempty": None if says_something(text) else ("empty", "nothing visible was said"),
+        "format.no_loop": ("loop", f"it ends in repetitions of {quote(loop)}") if loop else None,
+        "format.no_refusal": ("refusal", f"it begins with {quote(refusal)}")
+        if refusal and not (isinstance(reference, str) and refusal_phrase(reference)) else None,
+        "format.same_language": ("language", f"letters that are not of the question's script: {', '.join(foreign)}")
+        if foreign else None,
+    }  # fmt: skip
+    return {
+        metric: wrong(metric, SCORER, *fault) if fault else right(metric, SCORER) for metric, fault in faults.items()
+    }
+
+
+def looping_block(text: str) -> str | None:
+    """The shortest block whose repetitions are the text's end (see above); None without one."""
+    end = text[-LOOP_READ:][::-1]
+    if len(end) < LOOP_LENGTH:
+        return None
+    for period, again in enumerate(_matches_of_itself(end), start=1):
+        if period + again >= max(LOOP_LENGTH, LOOP_TIMES * period):
+            return end[:period][::-1]
+    return None
+
+
+def _matches_of_itself(text: str) -> Iterator[int]:
+    """For each shift from 1 on: how many characters from there equal the beginning. Main and Lorentz, 1984."""
+    size = len(text)
+    matches = [0] * size
+    left = right_end = 0
+    for shift in range(1, size // LOOP_TIMES + 1):
+        length = min(right_end - shift, matches[shift - left]) if shift < right_end else 0
+        while shift + length < size and text[length] == text[shift + length]:
+            length += 1
+        matches[shift] = length
+        if shift + length > right_end:
+            left, right_end = shift, shift + length
+        yield length
+
+
+def refusal_phrase(text: str) -> str | None:
+    """The declared phrase that the text begins with."""
+    start = _BEFORE.match(text)
+    begin = text[start.end() : start.end() + REFUSAL_READ] if start else ""
+    folded = re.sub(r"\s+", " ", begin.casefold().replace("’", "'").replace("*", ""))
+    found = _REFUSAL.match(folded)
+    return found.group() if found else None
+
+
+def says_something(text: str) -> bool:
+    """Any character that is neither blank, control, invisible nor unassigned."""
+    for start in range(0, len(text), SCRIPT_READ):
+        if any(not unicodedata.category(c).startswith(("Z", "C")) for c in set(text[start : start + SCRIPT_READ])):
+            return True
+    return False
+
+
+def foreign_scripts(text: str, asked: str) -> tuple[str, ...]:
+    """Scripts of `text` that `asked` has no letter of, most used first; () while they are few (see above)."""
+    said, known = _scripts(text), _scripts(asked)
+    if not known:  # a question in digits alone is of no language
+        return ()
+    foreign = Counter({script: count for script, count in said.items() if script not in known})
+    letters = foreign.total()
+    if letters < FOREIGN_LETTERS or letters <= FOREIGN_SHARE * said.total():
+        return ()
+    return tuple(script for script, _ in foreign.most_common())
+
+
+def _scripts(text: str) -> Counter[str]:
+    """Letters of each script."""
+    found: Counter[str] = Counter()
+    read = text if len(text) <= 2 * SCRIPT_READ else text[:SCRIPT_READ] + text[-SCRIPT_READ:]
+    for character, count in Counter(read).items():
+        if script := _script(character):
+            found[script] += count
+    return found
+
+
+@lru_cache(maxsize=2**16)
+def _script(character: str) -> str:
+    """`latin`, `cyrillic`, `cjk`, … from the letter's name; "" for what is no letter. Styled letters are plain ones."""
+    plain = unicodedata.normalize("NFKC", character)[:1]
+    if not unicodedata.category(plain).startswith("L"):
+        return ""
+    return re.split(r"[\s-]", unicodedata.name(plain, ""))[0].lower()
+
+
+def _texts(case: Case) -> str:
+    """Everything of the case that is not bookkeeping: what was asked, and what its scorers need."""
+    found = []
+    for key, value in case.body.items():
+        if key == "messages" and isinstance(value, list):
+            value = [message.get("content") for message in value if isinstance(message, dict)]
+        if key not in BOOKKEEPING and value is not None:
+            found.append(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+    return "\n".join(found)
+
+
+# -------------------------------------------------------------------------------------- of an arm, for reports
+
+
+def stop_reasons(finish_reasons: Iterable[str]) -> dict[str, float]:
+    """finish_reason → share of the answers, the most frequent first; {} for none."""
+    counts = Counter(finish_reasons)
+    return {reason: count / counts.total() for reason, count in sorted(counts.items(), key=lambda of: (-of[1], of[0]))}
+
+
+def length_ratio(baseline_tokens: Iterable[int], variant_tokens: Iterable[int]) -> float | None:
+    """Σ variant tokens / Σ baseline tokens; None where the baseline said nothing."""
+    said = sum(baseline_tokens)
+    return sum(variant_tokens) / said if said else None

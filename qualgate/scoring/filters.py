@@ -1,0 +1,226 @@
+"""Extraction pipelines as lm-evaluation-harness 0.4.13 names and runs them.
+
+A step turns a case's list of responses into another; `take_first` ends a pipeline with one answer. Its behavior is
+kept where it surprises:
+
+- `regex` takes the match that `group_select` counts, strips it, and of several groups the first that is not empty
+- a step after `take_first` sees one text where it expects a list, and works on its characters
+- `regex_pos` reads no pattern but its own, and answers with a list
+- `multi_choice_regex` looks for its pattern, then for a choice's text anywhere, then for `: A`; it gives `(A)`. Of two
+  choices with one text the later letter counts; more than 26 choices fail
+- `take_first_k` wants k responses; `majority_vote` breaks a tie for the response that came first
+- gsm8k's `strict-match` wants `#### ` with one space and then a digit, point, comma or minus: `####18`, `#### $18`
+  and `**18**` give `[invalid]`. `flexible-extract` takes the last run of two or more of `$ 0-9 . ,` or the last
+  integer, so `18.` of `is 18.` keeps its point, `...` is found too, and a U+2212 minus is not seen
+
+Not here: `custom` (runs a task's own code) and `decontaminate` (gives nothing there either).
+Users' patterns run as `regexes` has it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from qualgate.scoring import regexes
+from qualgate.scoring.text import NORMALIZERS
+
+INVALID = "[invalid]"
+
+Responses = Any  # a list of responses; after `take_first` one of them
+Step = Callable[[Responses, Mapping[str, Any]], Responses]
+
+
+class FilterFault(ValueError):
+    """A pipeline cannot be built, or cannot be applied to what the step before it gave. lm-eval raises there too."""
+
+
+def regex(regex_pattern: str = r"#### (\-?[0-9\.\,]+)", group_select: int = 0, fallback: str = INVALID) -> Step:
+    regexes.compiled(regex_pattern)
+
+    def one(response: Any) -> str:
+        found = regexes.findall(regex_pattern, response if isinstance(response, str) else "")
+        return _selected(found, group_select, fallback) if found else fallback
+
+    return lambda responses, case: [one(response) for response in responses]
+
+
+def _selected(found: list[Any], group_select: int, if_empty: str) -> str:
+    try:
+        match = found[group_select]
+    except IndexError:
+        raise FilterFault(f"group_select {group_select} of {len(found)} matches") from None
+    if isinstance(match, tuple):
+        match = next((group for group in match if group), if_empty)
+    return match.strip()
+
+
+def regex_pos(regex_pattern: str = "", group_select: int = 0, fallback: Sequence[str] | None = None) -> Step:
+    """The tags of `('word', 'TAG')` pairs. The parameters but `fallback` are read by no one, as in lm-eval."""
+
+    def one(response: Any) -> Any:
+        pairs = regexes.findall(r"\('([^']*)', '([^']*)'\)", response) if isinstance(response, str) else response
+        return [tag for _, tag in pairs] or (fallback if fallback is not None else ["invalid"])
+
+    return lambda responses, case: [one(response) for response in responses]
+
+
+def multi_choice_regex(
+    regex_pattern: str = r"#### (\-?[0-9\.\,]+)",
+    group_select: int = 0,
+    fallback: str = INVALID,
+    ignore_case: bool = False,
+    ignore_punctuation: bool = False,
+    regexes_to_ignore: Sequence[str] | None = None,
+) -> Step:
+    """`(A)` for the choice an answer names. The case holds `choices`."""
+    regexes.compiled(regex_pattern)
+
+    def plain(text: str) -> str:
+        for pattern in regexes_to_ignore or ():
+            text = regexes.remove(pattern, text)
+        text = text.lower() if ignore_case else text
+        return NORMALIZERS["strip_punctuation"](text) if ignore_punctuation else text
+
+    def find(pattern: str, text: str, letters: Mapping[str, str]) -> str:
+        found = regexes.findall(pattern, text)
+        match = _selected(found, group_select, "") if found else ""
+        return letters.get(match, match) if match else ""
+
+    def step(responses: Responses, case: Mapping[str, Any]) -> Responses:
+        choices = [plain(choice.strip()) for choice in case["choices"]]
+        letters = [chr(ord("A") + index) for index in range(len(choices))]
+        texts = "|".join(sorted(map(re.escape, choices), key=len, reverse=True))
+        after_colon = rf":[\s]*({'|'.join(letters)})"
+        by_text = {choice: f"({letter})" for choice, letter in zip(choices, letters, strict=True)}
+        by_letter = {letter: f"({letter})" for letter in letters}
+        regexes.compiled(after_colon)
+
+        def one(response: Any) -> str:
+            text = response if isinstance(response, str) else ""
+            return (
+                find(regex_pattern, text, {})
+                or find(texts, plain(text), by_text)
+                or find(after_colon, text, by_letter)
+                or fallback
+            )
+
+        return [one(response) for response in responses]
+
+    return step
+
+
+def take_first() -> Step:
+    return lambda responses, case: responses[0]
+
+
+def take_first_k(k: int) -> Step:
+    def step(responses: Responses, case: Mapping[str, Any]) -> Responses:
+        if len(responses) < k:
+            raise FilterFault(f"take_first_k needs {k} responses, there are {len(responses)}")
+        return responses[:k]
+
+    return step
+
+
+def majority_vote() -> Step:
+    return lambda responses, case: [Counter(responses).most_common(1)[0][0]]
+
+
+def mapped(mapping_dict: Mapping[Any, Any] | None = None, default_value: Any = None) -> Step:
+    mapping = dict(mapping_dict or {})
+    return lambda responses, case: [mapping.get(response, default_value) for response in responses]
+
+
+_ENTITY = {"person": "PER", "location": "LOC", "organization": "ORG", "counties": "LOC", "places": "LOC",
+           "people": "PER", "persons": "PER", "company": "ORG", "country": "LOC", "continent": "LOC", "time": "DATE",
+           "date": "DATE", "per": "PER", "loc": "LOC", "org": "ORG"}  # fmt: skip
+
+
+def _spans(response: str) -> str:
+    text = response.lower()
+    for word, label in _ENTITY.items():
+        text = re.sub(rf"\b{word}\s*:", f"{label}:", text)
+    text = text.replace("$$", "$").rstrip("$").replace("\n", "$").strip()
+    spans = [
+        f"{label.lower()}: {entity}"
+        for label, values in re.findall(r"\b(PER|LOC|ORG|DATE):\s*([^$]+)", text)
+        for entity in (value.strip() for value in values.split(","))
+        if entity.lower() != "none"
+    ]
+    return " $ ".join(spans)
+
+
+def _each(change: Callable[[str], str]) -> Callable[[], Step]:
+    return lambda: lambda responses, case: [change(response) for response in responses]
+
+
+STEPS: dict[str, Callable[..., Step]] = {
+    "regex": regex,
+    "regex_pos": regex_pos,
+    "multi_choice_regex": multi_choice_regex,
+    "take_first": take_first,
+    "take_first_k": take_first_k,
+    "majority_vote": majority_vote,
+    "map": mapped,
+    "remove_whitespace": _each(str.strip),
+    "lowercase": _each(str.lower),
+    "uppercase": _each(str.upper),
+    "format_span": _each(_spans),
+}
+
+# A pipeline as a task file writes it: each step's `function` with its parameters.
+Pipeline = Sequence[Mapping[str, Any]]
+PIPELINES: dict[str, Pipeline] = {
+    "none": ({"function": "take_first"},),
+    "strict-match": ({"function": "regex", "regex_pattern": r"#### (\-?[0-9\.\,]+)"}, {"function": "take_first"}),
+    "flexible-extract": (
+        {"function": "regex", "regex_pattern": r"(-?[$0-9.,]{2,})|(-?[0-9]+)", "group_select": -1},
+        {"function": "take_first"},
+    ),
+}
+
+
+def named(name: str) -> Pipeline:
+    """The pipeline of that name; a step's own name is that step with its defaults, and the first response."""
+    if name in PIPELINES:
+        return PIPELINES[name]
+    if name in STEPS:
+        return ({"function": name}, *(() if name == "take_first" else ({"function": "take_first"},)))
+    raise FilterFault(f"no filter {name!r}; there are {', '.join([*PIPELINES, *STEPS])}")
+
+
+def build(pipeline: str | Pipeline) -> Step:
+    """FilterFault or regexes.BadPattern when a step is unknown or has a wrong parameter."""
+    return _by_name(pipeline) if isinstance(pipeline, str) else _built(pipeline)
+
+
+@lru_cache(maxsize=64)
+def _by_name(name: str) -> Step:
+    return _built(named(name))
+
+
+def _built(pipeline: Pipeline) -> Step:
+    steps: list[Step] = []
+    for written in pipeline:
+        parameters = {key: value for key, value in written.items() if key != "function"}
+        make = STEPS.get(written.get("function", ""))
+        if make is None:
+            raise FilterFault(f"no filter step {written.get('function')!r}; there are {', '.join(STEPS)}")
+        try:
+            steps.append(make(**parameters))
+        except TypeError as error:
+            raise FilterFault(f"{written['function']}: {error}") from None
+
+    def run(responses: Responses, case: Mapping[str, Any]) -> Responses:
+        for step in steps:
+            try:
+                responses = step(responses, case)
+            except (TypeError, AttributeError, KeyError, IndexError, regexes.BadPattern) as error:
+                raise FilterFault(f"the pipeline cannot be applied: {type(error).__name__}: {error}") from None
+        return responses
+
+    return run

@@ -1,0 +1,95 @@
+"""IFEval: whether an answer follows the instructions in its prompt that a program can verify.
+
+strict: the answer as it is. loose: it, without asterisks, without its first line, its last, or both, and these without
+asterisks: an instruction that one of the eight follows is followed. An empty text follows none.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from qualgate.records import Score
+from qualgate.scoring import killable, regexes
+from qualgate.scoring.ifeval.checks import INSTRUCTIONS
+from qualgate.scoring.ifeval.language import NoDetector
+from qualgate.scoring.outcome import cannot_say, right, too_long, wrong
+
+__all__ = ["INSTRUCTIONS", "faults", "score_ifeval"]
+
+SCORER = "ifeval/1"
+MAX_TEXT = 2**18  # characters, read up to eight times for each instruction; a longer answer follows none
+METRICS = {(level, way): f"ifeval.{level}_{way}" for level in ("prompt", "inst") for way in ("strict", "loose")}
+
+
+def _arguments(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """As published, a row holds every argument of every instruction; those without a value are not given."""
+    return {name: value for name, value in kwargs.items() if value}
+
+
+def faults(body: Mapping[str, Any]) -> Iterator[str]:
+    """What keeps a case from being scored. body: `instruction_id_list` and, for each, its arguments in `kwargs`."""
+    ids, kwargs = body.get("instruction_id_list"), body.get("kwargs")
+    if not isinstance(ids, list) or not ids or not isinstance(kwargs, list) or len(kwargs) != len(ids):
+        yield "ifeval needs `instruction_id_list` and `kwargs`, two lists of one length"
+        return
+    for name, given in zip(ids, kwargs, strict=True):
+        if not isinstance(name, str) or name not in INSTRUCTIONS:
+            yield f"no instruction {name!r:.60}"
+        elif not isinstance(given, dict):
+            yield f"{name}: its arguments are no object"
+        elif (fault := INSTRUCTIONS[name].fault(_arguments(given))) is not None:
+            yield f"{name}: {fault}"
+
+
+def loosened(text: str) -> tuple[str, ...]:
+    lines = text.split("\n")
+    cut = (text, *("\n".join(part).strip() for part in (lines[1:], lines[:-1], lines[1:-1])))
+    return tuple(dict.fromkeys((*cut, *(each.replace("*", "") for each in cut))))
+
+
+def score_ifeval(body: Mapping[str, Any], text: str) -> dict[str, Score]:
+    """ifeval.prompt_strict and .prompt_loose (all followed), ifeval.inst_strict and .inst_loose (their share).
+
+    `extracted` is a JSON list: for each instruction true, false, or null where it could not be told (langdetect
+    missing, a pattern stopped). Then there is no verdict unless another instruction is broken.
+    """
+    if fault := next(faults(body), None):
+        return {metric: cannot_say(metric, SCORER, "case", fault) for metric in METRICS.values()}
+    if refusal := too_long("", SCORER, text, MAX_TEXT):
+        return {metric: replace(refusal, metric=metric) for metric in METRICS.values()}
+    scores: dict[str, Score] = {}
+    before: list[bool | None] = [False] * len(body["kwargs"])  # what is followed strictly is followed loosely
+    for way, texts in (("strict", (text,)), ("loose", loosened(text)[1:])):
+        followed: list[bool | None] = []
+        reasons: list[str] = []
+        for already, name, given in zip(before, body["instruction_id_list"], body["kwargs"], strict=True):
+            try:
+                check, arguments = INSTRUCTIONS[name].check, _arguments(given)
+                followed.append(already or any(bool(each.strip()) and check(each, **arguments) for each in texts))
+            except (NoDetector, killable.Killed, regexes.BadPattern) as failure:
+                followed.append(None)
+                reasons.append(f"{name}: {failure}")
+            if already is None:
+                followed[-1] = followed[-1] or None
+                reasons.append(f"{name}: it could not be told of the answer as it is")
+        for level in ("prompt", "inst"):
+            metric = METRICS[level, way]
+            scores[metric] = _score(metric, body, followed, reasons)
+        before = followed
+    return scores
+
+
+def _score(metric: str, body: Mapping[str, Any], followed: list[bool | None], reasons: list[str]) -> Score:
+    said = json.dumps(followed)
+    if all(followed):
+        return right(metric, SCORER, said)
+    if None in followed and (False not in followed or metric.startswith("ifeval.inst")):
+        return cannot_say(metric, SCORER, "instruction", reasons[0])
+    broken = [name for name, good in zip(body["instruction_id_list"], followed, strict=True) if good is False]
+    missed = wrong(metric, SCORER, broken[0], f"not followed: {', '.join(broken)}", said)
+    value = 0.0 if metric.startswith("ifeval.prompt") else sum(map(bool, followed)) / len(followed)
+    return Score(metric=metric, value=value, verdict=False, error_type=missed.error_type, extracted=said,
+                 reason=missed.reason, scorer=SCORER)  # fmt: skip

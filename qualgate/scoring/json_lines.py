@@ -1,0 +1,72 @@
+"""Files of one JSON object a line, read strictly: every line that is none is named, and the others are still read."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from qualgate.scoring import strict_json
+from qualgate.scoring.outcome import one_line
+
+
+class JsonLines:
+    """The objects of `path`, each with its line. Once iterated, `faults` (line, message) and `sha256` are whole.
+
+    max_line: bytes. said_by_model: a lone surrogate or a NUL is let through, for it is part of an answer to be scored.
+    OSError when the file cannot be read.
+    """
+
+    def __init__(self, path: Path, max_line: int, *, said_by_model: bool = False) -> None:
+        self.path, self.max_line, self.said_by_model = path, max_line, said_by_model
+        self.line = 0  # of the object handed out last; in the end how many there are
+        self.faults: list[tuple[int, str]] = []
+        self._digest = hashlib.sha256()
+
+    @property
+    def sha256(self) -> str:
+        return self._digest.hexdigest()
+
+    def fault(self, message: str) -> None:
+        """One about the line handed out last."""
+        self.faults.append((self.line, one_line(message)))
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        with self.path.open("rb") as file:
+            for raw in self._raw_lines(file):
+                if (body := self._body(raw)) is not None:
+                    yield body
+
+    def _raw_lines(self, file: BinaryIO) -> Iterator[bytes]:
+        while raw := file.readline(self.max_line + 1):
+            self.line += 1
+            self._digest.update(raw)
+            if len(raw) <= self.max_line:
+                yield raw
+                continue
+            self.fault(f"a line of more than {self.max_line // 2**20} MiB")
+            while not raw.endswith(b"\n") and (raw := file.readline(self.max_line)):
+                self._digest.update(raw)
+
+    def _body(self, raw: bytes) -> dict[str, Any] | None:
+        try:
+            text = raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            return self.fault(f"not valid UTF-8 at byte {error.start + 1} of the line")
+        if text.startswith("\ufeff"):
+            return self.fault("a byte-order mark; save the file as UTF-8 without one")
+        if not text.strip():
+            return self.fault("an empty line")
+        try:
+            body = strict_json.read(text, self.max_line)
+        except strict_json.NotStrictJson as error:
+            if error.error_type != "lone_surrogate" or not self.said_by_model:
+                return self.fault(f"not a JSON object: {error}")
+            body = json.loads(text)  # the strict reader looks for half characters last: all else is fine
+        if not isinstance(body, dict):
+            return self.fault("not a JSON object")
+        if not self.said_by_model and ("\0" in text or "\\u0000" in text):
+            return self.fault("a NUL character, which no database takes")
+        return body

@@ -1,0 +1,79 @@
+r"""exact_match as lm-evaluation-harness 0.4.13 computes it, for `--mode compat`; gsm8k's rules are the default.
+
+Both sides lose what each of `regexes_to_ignore` matches, in order, then are lower-cased, then lose ASCII punctuation,
+then ASCII digits, each only where asked; the rest is compared as text. Kept where it surprises:
+
+- no number is read: against 18, the answers `18.0`, `18.00`, `018` and `18...` are wrong; one final point is dropped
+- commas and dollar signs fall anywhere: `1,8` is 18
+- everything up to the last `#### ` falls, on the answer's side too; `#### 18/1` is right under `strict-match`, since
+  the filter has taken its 18 before
+- NUL characters at the end are dropped after every step, because lm-eval keeps the texts in numpy arrays
+- lower-casing is Python's, so `İ` becomes two characters
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from qualgate.records import Score
+from qualgate.scoring import filters, killable, regexes
+from qualgate.scoring.outcome import cannot_say, quote, right, too_long, wrong
+
+SCORER = "exact_match.lm_eval/1"
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_DIGITS = str.maketrans("", "", string.digits)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Of lm-eval's metric, under its names."""
+
+    ignore_case: bool = False
+    ignore_punctuation: bool = False
+    ignore_numbers: bool = False
+    regexes_to_ignore: tuple[str, ...] = ()
+
+
+GSM8K = Options(ignore_case=True, regexes_to_ignore=(",", r"\$", "(?s).*#### ", r"\.$"))
+
+
+def compared(text: str, options: Options) -> str:
+    """What is left of one side for the comparison."""
+    for pattern in options.regexes_to_ignore:
+        text = regexes.remove(pattern, text).rstrip("\0")
+    text = text.rstrip("\0")
+    text = text.lower() if options.ignore_case else text
+    text = text.translate(_PUNCTUATION).rstrip("\0") if options.ignore_punctuation else text
+    return text.translate(_DIGITS).rstrip("\0") if options.ignore_numbers else text
+
+
+def score_exact_match(
+    body: Mapping[str, Any],
+    text: str | Sequence[str],
+    pipeline: str | filters.Pipeline = "strict-match",
+    options: Options = GSM8K,
+) -> dict[str, Score]:
+    """The answer that `pipeline` finds in `text` (one response, or all of a case) against the case's `answer`.
+
+    A pattern that had to be stopped, or a pipeline that cannot be applied, gives no verdict.
+    """
+    metric, responses = "exact_match", [text] if isinstance(text, str) else list(text)
+    if refusal := next(filter(None, (too_long(metric, SCORER, response) for response in responses)), None):
+        return {metric: refusal}
+    try:
+        found = filters.build(pipeline)(responses, body)
+        if not isinstance(found, str):
+            return {metric: cannot_say(metric, SCORER, "filter", f"the filter gave {quote(found)}, not one text")}
+        same = compared(found, options) == compared(str(body["answer"]), options)
+    except killable.Killed as failure:
+        return {metric: cannot_say(metric, SCORER, "stopped", f"a pattern was stopped: {failure}")}
+    except (filters.FilterFault, regexes.BadPattern) as failure:
+        return {metric: cannot_say(metric, SCORER, "filter", str(failure))}
+    if same:
+        return {metric: right(metric, SCORER, found)}
+    if found == filters.INVALID:
+        return {metric: wrong(metric, SCORER, "invalid", "the filter found no answer", found)}
+    return {metric: wrong(metric, SCORER, "different", f"{quote(found)} is not the reference", found)}

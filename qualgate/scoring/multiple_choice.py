@@ -1,0 +1,125 @@
+"""Multiple choice: by the likelihood of each choice as lm-evaluation-harness 0.4.13 does it, or by a letter in a text.
+
+By likelihood, the choice with the largest sum of log-probabilities is taken (`acc`), or the largest after division by
+its length in characters (`acc_norm`) or UTF-8 bytes (`acc_bytes`). The length is of the choice as written, without the
+space before it, whatever the tokenizer made of it. Of equal ones the first is taken. An empty choice is divided by 0:
+it
+loses, unless its sum is 0, which gives NaN, and NaN wins. So does a NaN sum there; here it gives no verdict.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from qualgate.records import Score
+from qualgate.scoring.outcome import cannot_say, quote, right, too_long, wrong
+
+LIKELIHOOD = "multiple_choice.likelihood/1"
+TEXT = "multiple_choice.text/1"
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+def pick(values: Sequence[float]) -> int:
+    """numpy's argmax: the first NaN, or else the first of the largest."""
+    for index, value in enumerate(values):
+        if math.isnan(value):
+            return index
+    return max(range(len(values)), key=values.__getitem__)
+
+
+def picks(log_likelihoods: Sequence[float], choices: Sequence[str]) -> dict[str, int]:
+    """The choice that `acc`, `acc_norm` and `acc_bytes` take. log_likelihoods: nats, one for each choice."""
+    lengths = {
+        "acc": [1.0] * len(choices),
+        "acc_norm": [float(len(choice)) for choice in choices],
+        "acc_bytes": [float(len(choice.encode("utf-8", "surrogatepass"))) for choice in choices],
+    }
+    return {
+        name: pick([_over(value, length) for value, length in zip(log_likelihoods, by, strict=True)])
+        for name, by in lengths.items()
+    }
+
+
+def _over(value: float, length: float) -> float:
+    if length:
+        return value / length
+    return math.nan if value == 0 or math.isnan(value) else math.copysign(math.inf, value)
+
+
+def right_choices(body: Mapping[str, Any]) -> frozenset[int]:
+    """The places of the case's `answer` among its `choices`: an index, a letter, a choice's text, or a list of them.
+
+    ValueError when one is none of these.
+    """
+    choices, answer = body["choices"], body["answer"]
+    return frozenset(_place(each, choices) for each in (answer if isinstance(answer, list) else [answer]))
+
+
+def _place(answer: Any, choices: Sequence[str]) -> int:
+    if type(answer) is int and 0 <= answer < len(choices):
+        return answer
+    if isinstance(answer, str) and answer in choices:
+        return choices.index(answer)
+    if isinstance(answer, str) and len(answer) == 1 and answer in LETTERS[: len(choices)]:
+        return LETTERS.index(answer)
+    raise ValueError(f"the answer {quote(answer)} is none of {len(choices)} choices")
+
+
+def score_likelihoods(body: Mapping[str, Any], log_likelihoods: Sequence[float]) -> dict[str, Score]:
+    """multiple_choice.acc, .acc_norm and .acc_bytes."""
+    choices, expected = body["choices"], right_choices(body)
+    metrics = {name: f"multiple_choice.{name}" for name in ("acc", "acc_norm", "acc_bytes")}
+    if len(log_likelihoods) != len(choices) or any(map(math.isnan, log_likelihoods)):
+        reason = f"{len(log_likelihoods)} likelihoods for {len(choices)} choices, or one that is not a number"
+        return {metric: cannot_say(metric, LIKELIHOOD, "likelihoods", reason) for metric in metrics.values()}
+    scores = {}
+    for name, taken in picks(log_likelihoods, choices).items():
+        if taken in expected:
+            scores[metrics[name]] = right(metrics[name], LIKELIHOOD, choices[taken])
+        else:
+            reason = f"choice {taken + 1} of {len(choices)} is likelier"
+            scores[metrics[name]] = wrong(metrics[name], LIKELIHOOD, "different", reason, choices[taken])
+    return scores
+
+
+_STRICT = re.compile(r"(?:(?i:(?:the )?(?:correct |final |best )?answer(?: is)?)\s?:?\s)?\(?([A-Z])[).]?\.?")
+_NAMED = re.compile(r"(?i:\banswer(?: is)?)[\s:*]{0,4}\(?([A-Z])\b")
+_ALONE = re.compile(r"\(([A-Z])\)")
+
+
+def chosen(text: str, choices: Sequence[str], lenient: bool = False) -> int | None:
+    """The choice that `text` names; None when it names none.
+
+    Strict: the whole text is `B`, `(B)`, `B.`, `Answer: B`, `The answer is (B).` or a choice's own text.
+    lenient: else the last `answer is B` in it, else the only letter that stands in parentheses.
+    """
+    said = text.strip()
+    if said in choices:
+        return choices.index(said)
+    letters = LETTERS[: len(choices)]
+    if (whole := _STRICT.fullmatch(said)) and whole[1] in letters:
+        return letters.index(whole[1])
+    if lenient:
+        found = [letter for letter in _NAMED.findall(text) if letter in letters][-1:]
+        found = found or sorted({letter for letter in _ALONE.findall(text) if letter in letters})
+        if len(found) == 1:
+            return letters.index(found[0])
+    return None
+
+
+def score_multiple_choice(body: Mapping[str, Any], text: str, lenient: bool = False) -> dict[str, Score]:
+    """The letter in `text`, or the choice it repeats, against the case's `answer`."""
+    metric, expected = "multiple_choice", right_choices(body)
+    if refusal := too_long(metric, TEXT, text):
+        return {metric: refusal}
+    taken = chosen(text, body["choices"], lenient)
+    if taken is None:
+        word, reason = ("empty", "the answer is empty") if not text.strip() else ("no_choice", "it names no choice")
+        return {metric: wrong(metric, TEXT, word, reason)}
+    letter = LETTERS[taken] if taken < len(LETTERS) else str(taken)
+    if taken in expected:
+        return {metric: right(metric, TEXT, letter)}
+    return {metric: wrong(metric, TEXT, "different", f"{letter} is not the right choice", letter)}

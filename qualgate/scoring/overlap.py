@@ -1,0 +1,101 @@
+"""Token F1 of an answer with a reference: SQuAD's, and DROP's as lm-evaluation-harness 0.4.13 has it.
+
+SQuAD (Rajpurkar et al. 2016): lower case, ASCII punctuation and then the words a, an, the removed; tokens between white
+space, counted. The best of several references counts. Where a side has no token left, 1 if neither has, else 0.
+DROP (Dua et al. 2019): tokens also part at hyphens, are sets, and numbers are compared as numbers (`3` and `3.0`); a
+reference that holds a number gives nothing without one of its numbers; of a reference of several spans the answer,
+being
+one span, meets the best, and the sum is divided by their count; rounded to two decimals.
+
+Kept where it surprises: `non-stop` is `nonstop` in SQuAD; `1,000` is 1000; `5%` is 5; `nan` and `inf` are numbers in
+DROP.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from qualgate.records import Score
+from qualgate.scoring.outcome import right, too_long, wrong
+
+SQUAD = "f1.squad/1"
+DROP = "f1.drop/1"
+_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_ARTICLE = re.compile(r"\b(?:a|an|the)\b")
+
+
+def squad_tokens(text: str) -> list[str]:
+    return _ARTICLE.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split()
+
+
+def squad_f1(answer: str, reference: str) -> float:
+    said, expected = squad_tokens(answer), squad_tokens(reference)
+    if not said or not expected:
+        return float(said == expected)
+    shared = (Counter(said) & Counter(expected)).total()
+    if not shared:
+        return 0.0
+    precision, recall = shared / len(said), shared / len(expected)
+    return 2 * precision * recall / (precision + recall)
+
+
+def _is_number(token: str) -> bool:
+    try:
+        float(token)
+    except ValueError:
+        return False
+    return True
+
+
+def _drop_token(token: str) -> str:
+    token = token.lower()
+    token = token if _is_number(token) else token.translate(_NO_PUNCTUATION)
+    token = str(float(token)) if _is_number(token) else token
+    return " ".join(_ARTICLE.sub(" ", token).split())
+
+
+def drop_tokens(text: str) -> set[str]:
+    return {word for token in set(re.split("[ -]", text)) for word in _drop_token(token).split()}
+
+
+def drop_f1(answer: str, spans: tuple[str, ...]) -> float:
+    """`spans`: one reference answer, which may be of several spans."""
+    said = drop_tokens(answer)
+    best = max(_drop_span_f1(said, drop_tokens(span)) for span in spans)
+    return round(best / len(spans) * 100) / 100
+
+
+def _drop_span_f1(said: set[str], expected: set[str]) -> float:
+    numbers = {token for token in expected if _is_number(token)}
+    if numbers and not numbers & said:
+        return 0.0
+    shared = len(said & expected)
+    precision = shared / len(said) if said else 1.0
+    recall = shared / len(expected) if expected else 1.0
+    return 2 * precision * recall / (precision + recall) if precision or recall else 0.0
+
+
+def score_f1(body: Mapping[str, Any], text: str, rules: str = "squad") -> dict[str, Score]:
+    """The value is F1, the verdict whether it is 1.
+
+    body `answer`: a reference or a list of them, of which the best counts; under `drop` each may be a list of spans.
+    """
+    scorer = {"squad": SQUAD, "drop": DROP}[rules]
+    if refusal := too_long("f1", scorer, text):
+        return {"f1": refusal}
+    answers = body["answer"] if isinstance(body["answer"], list) else [body["answer"]]
+    if rules == "squad":
+        value = max((squad_f1(text, str(answer)) for answer in answers), default=0.0)
+    else:
+        spans = [tuple(map(str, each)) if isinstance(each, list) else (str(each),) for each in answers]
+        value = max((drop_f1(text, each) for each in spans if each and each[0].strip()), default=0.0)
+    if value == 1:
+        return {"f1": right("f1", scorer, text)}
+    word, reason = ("empty", "the answer is empty") if not text.strip() else ("different", f"F1 is {value:.3f}")
+    missed = wrong("f1", scorer, word, reason, text)
+    return {"f1": Score(metric="f1", value=value, verdict=False, error_type=word, reason=missed.reason,
+                        extracted=missed.extracted, scorer=scorer)}  # fmt: skip

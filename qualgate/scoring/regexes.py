@@ -1,0 +1,154 @@
+"""Python's regular expressions, of users, on hostile text: the same matches, never a hang.
+
+A pattern whose every construct means the same in RE2 is matched by RE2, as long as the text is short enough that even
+its quadratic case (many matches that each look far ahead) is over at once. Everything else is matched by Python in
+`killable`, which ends it after a second. Patterns known to be linear in Python are matched by Python here.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Any
+
+import re2
+
+from qualgate.scoring import killable
+
+MAX_PATTERN = 2_000  # characters
+SHORT = 10_000  # characters of text
+
+# One pass over any text: nothing that a repetition may take can be taken in two ways, and a failed start costs little.
+LINEAR = frozenset(
+    {
+        r"#### (\-?[0-9\.\,]+)",
+        r"(-?[$0-9.,]{2,})|(-?[0-9]+)",
+        r"The answer is (\-?[0-9\.\,]+).",
+        r"\('([^']*)', '([^']*)'\)",
+        ",",
+        r"\$",
+        r"\.$",
+    }
+)
+
+# Constructs with one meaning in both. `\d \w \s \b` mean the same on ASCII text; anchors, flags, look-around and
+# back-references do not or are not there.
+_TOKEN = re.compile(
+    r"""(?P<opens>\((?:\?:|(?!\?))) | (?P<closes>\)) | (?P<repeat>(?:[*+?]|\{[0-9]{1,3}(?:,[0-9]{0,3})?\})\??(?!\+))
+      | (?P<word>\\[bB]) | (?P<ascii>\\[dwsDWS]) | \| | \. | \\[^A-Za-z0-9\s] | \\[nrt\ ] | [^\\^$.|?*+()\[\]{}]
+      | (?P<set>\[\^?(?:[^\\\[\]^]|\\[dws]|\\[^A-Za-z0-9\s]|\\[nrt\ ])+\])""",
+    re.VERBOSE,
+)
+_UP_TO = re.compile(r"\(\?s\)\.\*([^\\.^$*+?{}\[\]|()]+)")
+_OTHER_SPACE = re.compile(r"[\x0b\x1c-\x1f]")  # white space to Python, not to RE2
+
+
+class BadPattern(ValueError):
+    """Not a regular expression of Python's, or too long a one."""
+
+
+@lru_cache(maxsize=1024)
+def compiled(pattern: str) -> re.Pattern[str]:
+    if len(pattern) > MAX_PATTERN:
+        raise BadPattern(f"a pattern of {len(pattern):,} characters, {MAX_PATTERN:,} are allowed")
+    try:
+        return re.compile(pattern)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise BadPattern(f"not a regular expression: {error}") from None
+
+
+def findall(pattern: str, text: str) -> list[Any]:
+    """re.findall. BadPattern, or killable.Killed when it was stopped."""
+    python = compiled(pattern)
+    if pattern in LINEAR:
+        return python.findall(text)
+    if (same := _by_re2(pattern, text)) is not None:
+        groups = python.groups
+        return [
+            m[0] if not groups else (m[1] or "") if groups == 1 else tuple(part or "" for part in m.groups())
+            for m in same.finditer(text)
+        ]
+    found = killable.run("regexes:_python_findall", pattern, text)
+    return [tuple(item) if isinstance(item, list) else item for item in found]
+
+
+def remove(pattern: str, text: str) -> str:
+    """re.sub with nothing. BadPattern, or killable.Killed when it was stopped."""
+    python = compiled(pattern)
+    if pattern in LINEAR:
+        return python.sub("", text)
+    if up_to := _UP_TO.fullmatch(pattern):
+        return text.rpartition(up_to[1])[2]  # greedy to the last one, after which there is none
+    if (same := _by_re2(pattern, text)) is not None:
+        return same.sub("", text)
+    return killable.run("regexes:_python_sub", pattern, "", text)
+
+
+def _python_findall(pattern: str, text: str) -> list[Any]:
+    return re.findall(pattern, text)
+
+
+def _python_sub(pattern: str, replacement: str, text: str) -> str:
+    return re.sub(pattern, replacement, text)
+
+
+def _by_re2(pattern: str, text: str) -> Any:
+    """`pattern` as RE2 has it when that means the same on this text and is done at once; else None."""
+    if len(text) > SHORT:
+        return None
+    same, needs_ascii = _in_re2(pattern)
+    if same is None or (needs_ascii and (not text.isascii() or _OTHER_SPACE.search(text))):
+        return None
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return None
+    return same
+
+
+@lru_cache(maxsize=1024)
+def _in_re2(pattern: str) -> tuple[Any, bool]:
+    place, needs_ascii, opened = 0, False, []
+    group, without_words = "", ""  # the group just closed; the pattern without \b, to see whether it matches nothing
+    while place < len(pattern):
+        token = _TOKEN.match(pattern, place)
+        if token is None:
+            return None, False
+        if token["opens"]:
+            opened.append(place)
+        elif token["repeat"] and group and (re.search(r"\((?!\?)", group) or compiled(group).fullmatch("")):
+            return None, False  # which pass of a repetition a group remembers, and empty passes, differ
+        elif token["repeat"] and pattern[:place].endswith(("\\b", "\\B")):
+            return None, False
+        needs_ascii |= bool(token["word"] or token["ascii"] or (token["set"] and re.search(r"\\[dws]", token["set"])))
+        group = pattern[opened.pop() : token.end()] if token["closes"] else ""
+        without_words += "" if token["word"] else token[0]
+        place = token.end()
+    try:
+        if re.fullmatch(without_words, "") is not None:
+            return None, False  # where empty matches are found differs
+        options = re2.Options()
+        options.log_errors = False
+        return re2.compile(pattern, options), needs_ascii
+    except (re.error, re2.error):
+        return None, False
+
+
+_LITERAL = re.compile(r"(?:\\b)?(?:\\s\?)?[^\\^$.|?*+()\[\]{}]{1,200}(?:\\b|\\s\?\\d\+\\s\?)?")
+
+
+def count(pattern: str, text: str, ignore_case: bool = False) -> int:
+    """How many matches re.finditer finds. BadPattern, or killable.Killed when it was stopped.
+
+    Words, with word borders or a number around them, are counted here: a failed start costs no more than their length.
+    """
+    compiled(pattern)
+    if _LITERAL.fullmatch(pattern):
+        return _python_count(pattern, text, ignore_case)
+    if not ignore_case and (same := _by_re2(pattern, text)) is not None:
+        return sum(1 for _ in same.finditer(text))
+    return killable.run("regexes:_python_count", pattern, text, ignore_case)
+
+
+def _python_count(pattern: str, text: str, ignore_case: bool) -> int:
+    return sum(1 for _ in re.finditer(pattern, text, re.IGNORECASE if ignore_case else 0))

@@ -1,0 +1,146 @@
+"""Every scorer there is: the shipped ones, one line each, and those that other packages add.
+
+A package adds one by an entry point in the group `qualgate.scorers`, named as the scorer is and leading to a `Scorer`
+(tests/scoring/plugin_template is such a package, whole).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, Literal
+
+from qualgate.errors import UsageError
+from qualgate.records import Case, Evalset, Score
+from qualgate.scoring import match, needs, plugins, structure
+from qualgate.scoring.outcome import cannot_say, quote, wrong
+from qualgate.scoring.tools import strict
+
+GROUP = "qualgate.scorers"
+MAX_ANSWER = 2**20  # characters; a longer answer is wrong for every scorer
+
+Mode = Literal["strict", "compat"]
+
+
+def _nothing_more(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
+    yield from ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scorer:
+    """One way to judge answers.
+
+    A scorer is pure and never raises, whatever the text; scores of different versions are never compared.
+    """
+
+    name: str  # what `qualgate score --scorer` takes
+    version: str  # stored with each score, e.g. "numeric/3"; raised when a score may come out otherwise
+    metrics: tuple[str, ...]  # one score each; the last speaks of the whole answer
+    function: Callable[[Case, Evalset, str], dict[str, Score]]  # by metric
+    needs: tuple[str, ...] = ()  # keys that a case's body must have
+    faults: Callable[[dict[str, Any], Evalset], Iterator[str]] = _nothing_more  # beyond that, what keeps it unscored
+    mode: Mode = "strict"  # compat: the reference's verdicts and error words, its surprises among them
+    decoded: Callable[[Case, Evalset, Any], dict[str, Score]] | None = None  # of calls that are decoded already
+
+    def unscorable(self, body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
+        """What keeps a case from being scored, a line each."""
+        missing = [f"{self.name} needs `{key}`; it is missing" for key in self.needs if key not in body]
+        yield from missing or self.faults(body, evalset)
+
+
+SHIPPED = (
+    Scorer(
+        name="exact_match",
+        version=match.EXACT,
+        metrics=("exact_match",),
+        function=match.exact_match,
+        faults=needs.reference_faults,
+    ),
+    Scorer(
+        name="numeric",
+        version=match.NUMERIC,
+        metrics=("numeric",),
+        function=match.numeric,
+        faults=needs.number_faults,
+    ),
+    Scorer(
+        name="json",
+        version=structure.SCORER,
+        metrics=("json.valid", "json.schema"),
+        function=structure.score_json,
+        faults=needs.schema_faults,
+    ),
+    Scorer(
+        name="tool_call",
+        version=strict.SCORER,
+        metrics=strict.FLAGS,
+        function=strict.score_tool_call,
+        faults=needs.tool_faults,
+        decoded=strict.score_decoded,
+    ),
+)
+_NAMES = tuple(dict.fromkeys(scorer.name for scorer in SHIPPED))
+_BY_METRIC = {metric: scorer for scorer in SHIPPED if scorer.mode == "strict" for metric in scorer.metrics}
+
+
+def names() -> tuple[str, ...]:
+    """Every scorer's name: the shipped ones, then those of other packages."""
+    return (*_NAMES, *sorted(plugins.offered(GROUP, _NAMES)))
+
+
+def find(name: str, mode: Mode = "strict") -> Scorer:
+    """The scorer of this name and mode, shipped or not. UsageError without one, and for a package that is broken."""
+    others = plugins.offered(GROUP, _NAMES)
+    known = SHIPPED if name not in others else (_checked(plugins.load(others[name], Scorer), name),)
+    modes = {scorer.mode: scorer for scorer in known if scorer.name == name}
+    if not modes:
+        raise UsageError(f"no scorer {quote(name)}; there are: {', '.join((*_NAMES, *sorted(others)))}.")
+    if mode not in modes:
+        raise UsageError(f"the scorer {name} has no {mode} mode, only: {', '.join(modes)}.")
+    return modes[mode]
+
+
+@cache
+def scorers_of(metrics: tuple[str, ...]) -> tuple[Scorer, ...]:
+    """The shipped scorers whose metrics these are, in their order. KeyError for a metric that is not one of quality."""
+    return tuple({_BY_METRIC[metric].name: _BY_METRIC[metric] for metric in metrics}.values())
+
+
+def apply(scorer: Scorer, case: Case, evalset: Evalset, answer: str) -> dict[str, Score]:
+    """The scores of one answer by metric. An answer that is longer than any scorer reads is wrong."""
+    if len(answer) > MAX_ANSWER:
+        reason = f"the answer has {len(answer):,} characters, {MAX_ANSWER:,} are read"
+        return {metric: wrong(metric, scorer.version, "too_long", reason) for metric in scorer.metrics}
+    return scorer.function(case, evalset, answer)
+
+
+def _checked(scorer: Scorer, name: str) -> Scorer:
+    """Another package's scorer, under its own name, and made to keep the promises of ours: it never raises, it says
+    something of each of its metrics, in 0..1, under its own version."""
+    if scorer.name != name or not scorer.metrics or not scorer.version:
+        raise UsageError(
+            f"the entry point {quote(name)} ({GROUP}) leads to a scorer called {quote(scorer.name)}, version "
+            f"{quote(scorer.version)}, metrics {quote(scorer.metrics)}; it must have that name, and one of each."
+        )
+
+    decoded = scorer.decoded and _guarded(scorer, scorer.decoded)
+    return replace(scorer, function=_guarded(scorer, scorer.function), decoded=decoded)
+
+
+def _guarded(scorer: Scorer, function: Callable[[Case, Evalset, Any], dict[str, Score]]) -> Any:
+    def score(case: Case, evalset: Evalset, answer: Any) -> dict[str, Score]:
+        try:
+            said = function(case, evalset, answer)
+            return {name: replace(_sound(said[name]), metric=name, scorer=scorer.version) for name in scorer.metrics}
+        except Exception as error:  # theirs, so anything
+            reason = f"the scorer failed: {type(error).__name__}: {quote(str(error), 200)}"
+            return {name: cannot_say(name, scorer.version, "scorer_failed", reason) for name in scorer.metrics}
+
+    return score
+
+
+def _sound(score: Score) -> Score:
+    if (score.value is None) != (score.verdict is None) or not (score.value is None or 0 <= score.value <= 1):
+        raise ValueError(f"the value {score.value} with the verdict {score.verdict}")
+    return score

@@ -1,0 +1,232 @@
+"""The JSON Schema keywords in which we part from jsonschema, and what each application of one costs.
+
+Replaced are those that run Python's backtracking regexes, take quadratic time or depend on hash order. Every keyword
+is charged to a budget; OverBudget ends a validation that a cheap bound cannot promise to be short.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextvars import ContextVar
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+import re2
+from jsonschema.exceptions import ValidationError
+
+from qualgate.scoring.json_value import identity, size
+
+
+class OverBudget(Exception):
+    pass
+
+
+budget: ContextVar[list[int]] = ContextVar("budget")  # what is left of it, in steps of a few microseconds
+
+
+def charge(steps: int) -> None:
+    left = budget.get()
+    left[0] -= steps
+    if left[0] < 0:
+        raise OverBudget
+
+
+# ECMA 262 spellings, which schemas are written in, that RE2 spells otherwise or, like \s, means more narrowly.
+_ECMA = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|([pP])\{([A-Za-z_]+)\}|c([A-Za-z])|([sS])|.)|(\[)|(\])", re.DOTALL)
+_CATEGORIES = {"Letter": "L", "Lowercase_Letter": "Ll", "Uppercase_Letter": "Lu", "Mark": "M", "Number": "N",
+               "Decimal_Number": "Nd", "digit": "Nd", "Punctuation": "P", "Symbol": "S", "Separator": "Z"}  # fmt: skip
+_SPACE = r"\s\v\x{feff}\p{Z}"
+
+
+def _in_re2(source: str) -> str:
+    in_class = False
+
+    def spell(match: re.Match[str]) -> str:
+        nonlocal in_class
+        code, sign, category, control, space, opens, closes = match.groups()
+        if opens or closes:
+            in_class = bool(opens) or (in_class and not closes)
+        if code:
+            return f"\\x{{{code}}}"
+        if category:
+            return f"\\{sign}{{{_CATEGORIES.get(category, category)}}}"
+        if control:
+            return f"\\x{{{ord(control) % 32:x}}}"
+        if space == "s":
+            return _SPACE if in_class else f"[{_SPACE}]"
+        if space == "S" and not in_class:
+            return f"[^{_SPACE}]"
+        return match[0]
+
+    return _ECMA.sub(spell, source)
+
+
+@lru_cache(maxsize=4096)
+def pattern(source: str) -> Any:
+    """`source` compiled by RE2, linear in any text; re2.error for what RE2 lacks (look-around, back-references)."""
+    options = re2.Options()
+    options.log_errors = False
+    return re2.compile(_in_re2(source), options)
+
+
+def _found(source: str, text: str) -> bool:
+    compiled = pattern(source)
+    charge(len(text) * compiled.programsize // 1000)
+    return compiled.search(text) is not None
+
+
+def _pattern(validator: Any, source: str, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    if isinstance(instance, str) and not _found(source, instance):
+        yield ValidationError(f"{instance!r} does not match {source!r}")
+
+
+def _descend(validator: Any, value: Any, schema: Any, path: str | int) -> Iterable[ValidationError]:
+    """The first error of `value` under `schema`, if any: validator.descend without a validator for each schema.
+
+    One that has no `$id` resolves references as its parent does, so it can make do with the parent's validator.
+    """
+    if type(schema) is not dict or "$id" in schema or "$ref" in schema:
+        return validator.descend(value, schema, path=path)
+    keywords = validator.VALIDATORS
+    for name, wanted in schema.items():
+        if (check := keywords.get(name)) is not None:
+            for error in check(validator, wanted, value, schema) or ():
+                error.path.appendleft(path)
+                return (error,)
+    return ()
+
+
+_TYPES = {str: ("string",), int: ("integer", "number"), float: ("number",), bool: ("boolean",), dict: ("object",),
+          list: ("array",), type(None): ("null",)}  # fmt: skip
+
+
+def _type(validator: Any, wanted: Any, instance: Any, schema: Any) -> Iterable[ValidationError]:
+    names = (wanted,) if isinstance(wanted, str) else wanted
+    for name in _TYPES.get(type(instance), ()):
+        if name in names:
+            return ()
+    if type(instance) is float and instance.is_integer() and "integer" in names:
+        return ()
+    return (ValidationError(f"{instance!r} is not of type {', '.join(map(repr, names))}"),)
+
+
+def _items(validator: Any, rest: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    if isinstance(instance, list):
+        for index in range(len(schema.get("prefixItems", ())), len(instance)):
+            yield from _descend(validator, instance[index], rest, index)
+
+
+def _properties(validator: Any, properties: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    if isinstance(instance, dict):
+        for name, subschema in properties.items():
+            if name in instance:
+                yield from _descend(validator, instance[name], subschema, name)
+
+
+def _pattern_properties(validator: Any, patterns: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    if isinstance(instance, dict):
+        for source, subschema in patterns.items():
+            for key, value in instance.items():
+                if _found(source, key):
+                    yield from _descend(validator, value, subschema, key)
+
+
+def _additional_properties(validator: Any, rest: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    if not isinstance(instance, dict):
+        return
+    named, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
+    for key, value in instance.items():
+        if key not in named and not any(_found(source, key) for source in patterns):
+            if rest is False:
+                yield ValidationError(f"the key {key!r} is not allowed")
+            else:
+                yield from _descend(validator, value, rest, key)
+
+
+def _unevaluated_properties(validator: Any, rest: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    if not isinstance(instance, dict):
+        return
+    evaluated = _evaluated(validator, instance, {key: schema[key] for key in schema if key != "unevaluatedProperties"})
+    for key, value in instance.items():
+        if key not in evaluated:
+            if rest is False:
+                yield ValidationError(f"the key {key!r} is not allowed")
+            else:
+                yield from validator.descend(value, rest, path=key)
+
+
+def _evaluated(validator: Any, instance: dict[str, Any], schema: Any) -> set[str]:
+    """The keys of `instance` that `schema` speaks of (2020-12, 11.3), itself or by a schema that applies in place."""
+    if isinstance(schema, bool):
+        return set()
+    charge(1 + len(schema) + len(instance))
+    found = set(schema.get("properties", {}).keys() & instance.keys())
+    if "additionalProperties" in schema or "unevaluatedProperties" in schema:
+        return set(instance)  # what they refuse is refused by them
+    for source in schema.get("patternProperties", ()):
+        found |= {key for key in instance if _found(source, key)}
+
+    def accepted(subschema: Any) -> bool:
+        return next(iter(validator.descend(instance, subschema)), None) is None
+
+    in_place: list[Any] = [part for key in ("allOf", "anyOf", "oneOf") for part in schema.get(key, ())]
+    in_place += [part for key, part in schema.get("dependentSchemas", {}).items() if key in instance]
+    if "if" in schema:
+        holds = accepted(schema["if"])
+        in_place += [schema["if"]] if holds else []
+        in_place += [schema[branch] for branch in (("then",) if holds else ("else",)) if branch in schema]
+    for part in in_place:
+        if accepted(part):
+            found |= _evaluated(validator, instance, part)
+    for key in ("$ref", "$dynamicRef"):
+        if key in schema:
+            target = validator._resolver.lookup(schema[key])
+            there = validator.evolve(schema=target.contents, _resolver=target.resolver)
+            found |= _evaluated(there, instance, target.contents)
+    return found
+
+
+def _unique_items(validator: Any, wanted: bool, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    if wanted and isinstance(instance, list):
+        charge(sum(size(item) for item in instance if isinstance(item, (list, dict))) // 4)
+        if len({identity(item) for item in instance}) < len(instance):
+            yield ValidationError("an item stands twice in the array")
+
+
+def _multiple_of(validator: Any, step: float, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    # On the decimals as written: 0.3 is a multiple of 0.1, though its double is not.
+    if validator.is_type(instance, "number") and Fraction(repr(instance)) % Fraction(repr(step)):
+        yield ValidationError(f"{instance!r} is not a multiple of {step!r}")
+
+
+_OURS = {
+    "type": _type,
+    "pattern": _pattern,
+    "properties": _properties,
+    "patternProperties": _pattern_properties,
+    "additionalProperties": _additional_properties,
+    "uniqueItems": _unique_items,
+    "multipleOf": _multiple_of,
+}
+_OURS_SINCE_2020 = {"items": _items, "unevaluatedProperties": _unevaluated_properties}
+
+
+def _counted(keyword: Any) -> Any:
+    def counting(validator: Any, wanted: Any, instance: Any, schema: Any) -> Any:
+        steps = 1
+        if type(wanted) is list or type(wanted) is dict:
+            steps += len(wanted)
+        if type(instance) is list or type(instance) is dict:
+            steps += len(instance)
+        charge(steps)
+        return keyword(validator, wanted, instance, schema)
+
+    return counting
+
+
+def bounded(keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """A draft's keywords with ours in place of jsonschema's, all of them charged."""
+    ours = _OURS | (_OURS_SINCE_2020 if "unevaluatedProperties" in keywords else {})
+    return {name: _counted(ours.get(name, keyword)) for name, keyword in keywords.items()}

@@ -1,0 +1,160 @@
+"""A run scored again by later scorer versions: beside the scores it was recorded with, never in their place.
+
+Scoring 0 is the recorded one, sealed with its units. Each later one is whole (every answer of every arm, every metric),
+written in one transaction and sealed by itself; the newest counts, so no two arms are ever judged by different ones.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sqlalchemy import Connection, func, insert, select
+
+from qualgate.errors import UsageError
+from qualgate.records import Case, Evalset, Score, UnitKey
+from qualgate.store import plain, seal
+from qualgate.store.database import Store
+from qualgate.store.rows import KEY, SCORE, AnyRow, check_case, score_columns, score_rows
+from qualgate.store.tables import cases, evalsets, runs, scores, scorings, units
+
+Said = Mapping[int, Sequence[Sequence[Any]]]  # unit_id → its scores, as `score_rows` orders them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredAnswer:
+    unit_id: int
+    key: UnitKey
+    text: str
+    finish_reason: str
+    scores: tuple[Score, ...]  # of the newest scoring
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scoring:
+    """What there is to score again, and how it was scored last."""
+
+    number: int
+    evalsets: tuple[Evalset, ...]  # with their cases, as they were when the run began
+    answers: tuple[StoredAnswer, ...]
+
+
+def newest_scoring(connection: Connection, run_id: str) -> int:
+    """The number of the scoring that counts; 0 when the run was never scored again."""
+    return connection.execute(select(func.max(scorings.c.number)).where(scorings.c.run_id == run_id)).scalar() or 0
+
+
+def read(store: Store, run_id: str) -> Scoring:
+    """The whole run's answers and cases. UsageError for a run that is not complete: nothing whole could be written."""
+    with store.read() as connection:
+        status = connection.execute(select(runs.c.status).where(runs.c.run_id == run_id)).scalar()
+        if status != "complete":
+            raise UsageError(
+                f"run {run_id} is not complete ({status or 'there is no such run'}), and only a whole run can be "
+                "scored again. Run its gate file: qualgate run"
+            )
+        number = newest_scoring(connection, run_id)
+        said: dict[int, list[Score]] = {}
+        for unit_id, *columns in connection.execute(_scores_of(run_id, number)):
+            said.setdefault(unit_id, []).append(Score(**dict(zip((c.name for c in SCORE), columns, strict=True))))
+        rows = connection.execute(
+            select(units.c.unit_id, *KEY, units.c.text, units.c.finish_reason)
+            .where(units.c.run_id == run_id)
+            .order_by(units.c.unit_id)
+        )
+        answers = tuple(
+            StoredAnswer(
+                unit_id=row[0],
+                key=_key(row),
+                text=row.text,
+                finish_reason=row.finish_reason,
+                scores=tuple(said.get(row[0], ())),
+            )
+            for row in rows
+        )
+        return Scoring(number=number, evalsets=_evalsets(connection, run_id), answers=answers)
+
+
+def add(store: Store, run_id: str, after: int, scored: Mapping[int, Sequence[Score]]) -> int:
+    """Write a new scoring, whole or not at all, and return its number. `scored`: unit_id → scores, of every unit.
+
+    after: the newest scoring when the answers were read. UsageError when there is another by now, or a unit without
+    its scores.
+    """
+    with store.write() as connection:
+        if newest_scoring(connection, run_id) != after:
+            raise UsageError(f"run {run_id} was scored again by another process meanwhile; look at what it found first")
+        rows = connection.execute(_sealed_units(run_id)).all()
+        if {row.unit_id for row in rows} != set(scored):
+            raise UsageError(f"run {run_id}: a scoring must hold every unit of the run; nothing was stored")
+        said = {row.unit_id: score_rows(_key(row), scored[row.unit_id]) for row in rows}
+        head: dict[str, Any] = {
+            "run_id": run_id,
+            "number": after + 1,
+            "created_at": plain.now(),
+            "scorers_json": plain.to_json({score.metric: score.scorer for given in scored.values() for score in given}),
+        }
+        connection.execute(insert(scorings), {**head, "sha256": _digest(head, rows, said)})
+        new = [
+            {"unit_id": unit_id, "scoring": after + 1, **score_columns(one)}
+            for unit_id, given in said.items()
+            for one in given
+        ]
+        connection.execute(insert(scores), new)
+    return after + 1
+
+
+def fault(connection: Connection, run_id: str, number: int, said: Said) -> str | None:
+    """What is wrong with `said`, the scores stored under this number; None when they are what was written."""
+    row = connection.execute(
+        select(scorings).where(scorings.c.run_id == run_id, scorings.c.number == number)
+    ).one_or_none()
+    if row is None or row.sha256 != _digest(row._mapping, connection.execute(_sealed_units(run_id)).all(), said):
+        return f"the scores of scoring {number} of run {run_id} are not what was recorded"
+    return None
+
+
+def scores_by_unit(connection: Connection, run_id: str, number: int) -> dict[int, list[tuple[Any, ...]]]:
+    """unit_id → its scores in this scoring, ordered by metric."""
+    by_unit: dict[int, list[tuple[Any, ...]]] = {}
+    for row in connection.execute(_scores_of(run_id, number)).all():
+        by_unit.setdefault(row[0], []).append(tuple(row[1:]))
+    return by_unit
+
+
+def _scores_of(run_id: str, number: int) -> Any:
+    joined = select(scores.c.unit_id, *SCORE).join_from(scores, units)
+    chosen = joined.where(units.c.run_id == run_id, scores.c.scoring == number)
+    return chosen.order_by(scores.c.unit_id, scores.c.metric)
+
+
+def _sealed_units(run_id: str) -> Any:
+    return select(units.c.unit_id, *KEY, units.c.sha256).where(units.c.run_id == run_id).order_by(units.c.unit_id)
+
+
+def _key(row: Any) -> UnitKey:
+    return UnitKey(row.arm, row.evalset, row.case_id, row.repeat)
+
+
+def _digest(head: Any, rows: Sequence[AnyRow], said: Said) -> str:
+    """Over the scores and, by their own digests, the answers they speak of."""
+    named = tuple(head[name] for name in ("run_id", "number", "created_at", "scorers_json"))
+    each = (seal.digest((*row[1:5], row.sha256, *said.get(row.unit_id, ()))) for row in rows)
+    return seal.digest(named, "".join(each).encode("ascii"))
+
+
+def _evalsets(connection: Connection, run_id: str) -> tuple[Evalset, ...]:
+    found: dict[str, list[Case]] = {}
+    stored = connection.execute(
+        select(units.c.evalset, cases)
+        .join(cases, cases.c.case_hash == units.c.case_hash)
+        .where(units.c.run_id == run_id, units.c.arm == "baseline", units.c.repeat == 0)
+        .order_by(units.c.unit_id)
+    )
+    for row in stored:
+        check_case(row)
+        found.setdefault(row.evalset, []).append(Case(evalset=row.evalset, body=json.loads(row.body_json)))
+    rows = connection.execute(select(evalsets).where(evalsets.c.run_id == run_id).order_by(evalsets.c.position))
+    return tuple(replace(plain.evalset(row), cases=tuple(found.get(row.name, ()))) for row in rows)

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import math
+import random
+import time
+
+import pytest
+
+from qualgate.scoring.multiple_choice import chosen, picks, score_likelihoods, score_multiple_choice
+
+CHOICES = ["London", "Paris", "Rome"]
+
+
+def test_the_three_ways_to_weigh_a_likelihood():
+    assert picks([-4.0, -6.0, -5.0], ["ab", "abcdef", "éé"]) == {"acc": 0, "acc_norm": 1, "acc_bytes": 1}
+    assert picks([-4.0, -3.9], ["ab", "é"]) == {"acc": 1, "acc_norm": 0, "acc_bytes": 1}
+    assert picks([-2.0, -2.0], ["a", "b"]) == {"acc": 0, "acc_norm": 0, "acc_bytes": 0}
+
+
+def test_the_picks_are_numpys():
+    numpy = pytest.importorskip("numpy")
+    draw = random.Random(1)
+    for _ in range(2_000):
+        choices = [draw.choice(["", "a", "éß", "long one", "😀"]) for _ in range(draw.randint(1, 5))]
+        values = [draw.choice([-1.0, -2.5, -0.0, 0.0, -math.inf, math.nan, -draw.random() * 9]) for _ in choices]
+        with numpy.errstate(all="ignore"):
+            expected = {
+                "acc": numpy.argmax(values),
+                "acc_norm": numpy.argmax(values / numpy.array([float(len(choice)) for choice in choices])),
+                "acc_bytes": numpy.argmax(values / numpy.array([float(len(choice.encode())) for choice in choices])),
+            }
+        assert picks(values, choices) == expected, (values, choices)
+
+
+def test_scores_by_likelihood():
+    found = score_likelihoods({"choices": CHOICES, "answer": 1}, [-3.0, -2.0, -1.9])
+    assert {name: score.verdict for name, score in found.items()} == {
+        "multiple_choice.acc": False, "multiple_choice.acc_norm": True, "multiple_choice.acc_bytes": True,
+    }  # fmt: skip
+    assert found["multiple_choice.acc"].extracted == "Rome"
+    for values in ([-1.0, math.nan, -2.0], [-1.0]):
+        found = score_likelihoods({"choices": CHOICES, "answer": "B"}, values)
+        assert {score.verdict for score in found.values()} == {None}
+
+
+@pytest.mark.parametrize(
+    ("text", "strict", "lenient"),
+    [
+        ("B", 1, 1), ("(B)", 1, 1), (" B.\n", 1, 1), ("B)", 1, 1), ("Answer: B", 1, 1), ("The answer is (B).", 1, 1),
+        ("The correct answer is: C", 2, 2), ("Paris", 1, 1), ("b", None, None), ("D", None, None), ("", None, None),
+        ("I think B", None, None), ("So the answer is **B**, not C", None, 1), ("Answer: A. No, answer: B", None, 1),
+        ("It must be (C).", None, 2), ("(A) or (B)", None, None), ("Because of A", None, None),
+        ("Answer: Bob", None, None),
+        ("B C", None, None), ("paris", None, None), ("\u202eB", None, None), ("\uff22", None, None),
+    ],
+)  # fmt: skip
+def test_a_letter_is_read_from_a_text(text, strict, lenient):
+    assert chosen(text, CHOICES) == strict
+    assert chosen(text, CHOICES, lenient=True) == lenient
+
+
+@pytest.mark.parametrize("answer", [1, "B", "Paris", ["A", "Paris"]])
+def test_an_answer_is_an_index_a_letter_or_a_choice(answer):
+    body = {"choices": CHOICES, "answer": answer}
+    assert score_multiple_choice(body, "(B)")["multiple_choice"].verdict is True
+    assert score_multiple_choice(body, "C")["multiple_choice"].error_type == "different"
+    assert score_multiple_choice(body, "who knows")["multiple_choice"].error_type == "no_choice"
+
+
+@pytest.mark.parametrize("answer", [3, -1, "D", "", None, True, 1.0])
+def test_an_answer_that_is_no_choice_is_refused(answer):
+    with pytest.raises(ValueError, match="none of 3 choices"):
+        score_multiple_choice({"choices": CHOICES, "answer": answer}, "A")
+
+
+@pytest.mark.parametrize(
+    "text", ["answer " * 150_000, "(" * 2**20, "answer is" + " " * 2**20, "\ud800", "B" * 10_000_000]
+)
+def test_no_answer_makes_it_fail_or_hang(text):
+    start = time.process_time()
+    found = score_multiple_choice({"choices": CHOICES, "answer": 0}, text, lenient=True)["multiple_choice"]
+    assert found.verdict is False
+    assert time.process_time() - start < 2

@@ -1,0 +1,71 @@
+"""A run scored again, on every database: beside the recorded scores, whole, and the newest counts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from qualgate.errors import UsageError
+from qualgate.store import queries, runs, scorings
+from tests.store.made import make_plan, make_run
+
+SMALL = make_plan(cases=4)
+
+
+def turned(last: scorings.Scoring, version: str) -> dict:
+    """Every score the other way round, by a scorer of this version."""
+    return {
+        answer.unit_id: tuple(
+            replace(one, value=1 - one.value, verdict=not one.verdict, scorer=version) for one in answer.scores
+        )
+        for answer in last.answers
+    }
+
+
+def test_the_newest_scoring_counts_and_the_recorded_one_stays(store):
+    run_id = make_run(store, SMALL)
+    recorded = runs.evidence(store, run_id)
+    for number in (1, 2):
+        last = scorings.read(store, run_id)
+        assert scorings.add(store, run_id, number - 1, turned(last, f"exact_match/{number + 1}")) == number
+        found = runs.evidence(store, run_id)
+        assert found.integrity == ()
+        assert {name for unit in found.baseline.units for name in unit.scorers.values()} == {
+            f"exact_match/{number + 1}"
+        }
+    assert runs.evidence(store, run_id, scoring=0) == recorded
+    turned_once, turned_twice = (runs.evidence(store, run_id, scoring=n).baseline.units for n in (1, 2))
+    for was, once, twice in zip(recorded.baseline.units, turned_once, turned_twice, strict=True):
+        assert was.values == twice.values
+        assert was.values["exact_match"] == 1 - once.values["exact_match"]
+
+
+def test_the_cases_and_answers_are_those_of_the_run(store):
+    run_id = make_run(store, SMALL)
+    found = scorings.read(store, run_id)
+    kept = [replace(item, path="") for item in SMALL.evalsets]
+    assert list(found.evalsets) == kept
+    assert {answer.key for answer in found.answers} == set(SMALL.expected)
+    flips = queries.flips(store, run_id, "int2-g32")
+    said = {answer.key: answer.text for answer in found.answers}
+    for flip in flips:
+        [text] = {said[key] for key in said if key.arm == "int2-g32" and key.case_id == flip.case_id}
+        assert text == flip.variant
+
+
+def test_another_process_that_was_faster_is_not_overwritten(store):
+    run_id = make_run(store, SMALL)
+    scored = {answer.unit_id: answer.scores for answer in scorings.read(store, run_id).answers}
+    assert scorings.add(store, run_id, 0, scored) == 1
+    with pytest.raises(UsageError, match="another process"):
+        scorings.add(store, run_id, 0, scored)
+    with pytest.raises(UsageError, match="every unit"):
+        scorings.add(store, run_id, 1, dict(list(scored.items())[:-1]))
+    assert scorings.read(store, run_id).number == 1
+
+
+def test_an_unfinished_run_is_refused(store):
+    run_id = make_run(store, SMALL, jobs=2)
+    with pytest.raises(UsageError, match=r"is not complete \(running\)"):
+        scorings.read(store, run_id)

@@ -1,0 +1,202 @@
+"""Anyone's outputs scored, through the command: rows for machines, a summary for people, and every fault named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from scipy.stats import binomtest
+from typer.testing import CliRunner
+
+from qualgate.cli import app
+from qualgate.errors import UsageError
+from qualgate.identity import case_hash
+from qualgate.outputs import Scored, score_files
+from qualgate.records import Case, Evalset
+from qualgate.scoring import registry, score
+
+TOOLS = [{"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}}]
+CALL = {"tools": TOOLS, "expected_calls": [{"name": "f", "arguments": {"a": 1}}]}
+SCHEMA = {"schema": {"type": "object", "required": ["a"]}}
+
+
+@pytest.fixture
+def scored(tmp_path):
+    """Score (case, output) pairs, ids given in order; returns the Scored. Text may stand for a whole output."""
+
+    def run(scorer: str, pairs: list[tuple[dict, dict | str]], **options) -> Scored:
+        write(tmp_path / "cases.jsonl", [{"id": f"c{n}", **case} for n, (case, _) in enumerate(pairs)])
+        said = [output if isinstance(output, dict) else {"text": output} for _, output in pairs]
+        write(tmp_path / "outputs.jsonl", [{"id": f"c{n}", **output} for n, output in reversed(list(enumerate(said)))])
+        return score_files(tmp_path / "cases.jsonl", tmp_path / "outputs.jsonl", registry.find(scorer), **options)
+
+    return run
+
+
+def write(path: Path, rows: list[dict | str]) -> None:
+    path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows))
+
+
+def verdicts(found: Scored) -> list[bool | None]:
+    return [row.score.verdict for row in found.rows]
+
+
+def test_each_scorer_judges_without_a_model_or_a_store(scored):
+    assert verdicts(scored("exact_match", [({"answer": "Yes."}, "Yes."), ({"answer": "Yes."}, "yes")])) == [True, False]
+    assert verdicts(scored("numeric", [({"answer": 18}, "#### 18.0"), ({"answer": "18"}, "17")])) == [True, False]
+    assert verdicts(scored("json", [(SCHEMA, '{"a": 1}'), (SCHEMA, "{}"), (SCHEMA, "nix")])) == [True, False, False]
+    right, wrong = ({"calls": [{"name": "f", "arguments": {"a": number}}]} for number in (1, 2))
+    hermes = '<tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>'
+    assert verdicts(scored("tool_call", [(CALL, right), (CALL, wrong), (CALL, hermes)])) == [True, False, True]
+
+
+def test_calls_may_be_decoded_as_bfcl_decodes_them_and_a_bad_shape_is_wrong(scored):
+    outputs = [{"calls": [{"f": {"a": 1}}]}, {"calls": [{"f": 1}]}, {"calls": "f(a=1)"}, {"calls": []}]
+    found = scored("tool_call", [(CALL, output) for output in outputs])
+    assert [row.score.error_type for row in found.rows] == ["", "call_shape", "call_shape", "no_call"]
+
+
+def test_a_row_is_the_score_that_a_run_would_store(scored):
+    texts = ["4", "so 5", "", "\ud800", "x" * (registry.MAX_ANSWER + 1)]
+    found = scored("numeric", [({"answer": "4"}, text) for text in texts])
+    evalset = Evalset(name="set", version="1", sha256="", metrics=("numeric",))
+    for row, text in zip(found.rows, texts, strict=True):
+        [stored] = score(Case(evalset="set", body={"id": "1", "answer": "4"}), evalset, text, "eos")
+        assert row.score == stored
+
+
+def test_rows_stand_in_the_cases_order_with_all_keys_of_a_score_row(scored):
+    case = {"answer": "4", "cluster": "g", "tags": ["t"]}
+    first, second = scored("exact_match", [(case, "4"), ({"answer": "5"}, "4")]).rows
+    assert first.as_json() == {
+        "id": "c0", "metric": "exact_match", "value": 1.0, "verdict": True, "error_type": "", "extracted": "4",
+        "reason": "", "case_hash": case_hash({"id": "c0", **case}), "scorer": "exact_match/1", "cluster": "g",
+        "tags": ["t"],
+    }  # fmt: skip
+    assert second.as_json()["id"] == "c1"
+    assert "cluster" not in second.as_json()
+
+
+def test_another_metric_of_the_scorer_may_be_asked_for(scored):
+    assert verdicts(scored("json", [({}, "{}"), ({}, "{")], metric="json.valid")) == [True, False]
+    with pytest.raises(UsageError, match=r"no metric 'json.shema'; did you mean 'json.schema'"):
+        scored("json", [(SCHEMA, "{}")], metric="json.shema")
+
+
+def test_normalizers_and_lenient_modes_are_those_of_an_evalset(scored):
+    assert verdicts(scored("exact_match", [({"answer": "Yes"}, " yes")], normalizers=("casefold", "strip"))) == [True]
+    assert verdicts(scored("json", [(SCHEMA, '```json\n{"a": 1}\n```')], lenient=("code_fence",))) == [True]
+
+
+FAULTS = {
+    "a missing id": ([{"id": "a", "text": "1"}], "cases.jsonl:2: no output for the id 'b'"),
+    "an extra id": ([{"id": i, "text": "1"} for i in "abz"], "outputs.jsonl:3: no case has the id 'z'"),
+    "a duplicate id": ([{"id": i, "text": "1"} for i in "aba"], "outputs.jsonl:3: duplicate id 'a'; first on line 1"),
+    "no text": ([{"id": "a"}, {"id": "b", "text": "1"}], "outputs.jsonl:1: an output needs `text`; it is missing"),
+    "text of another type": ([{"id": "a", "text": 1}, {"id": "b", "text": "1"}], "outputs.jsonl:1: an output needs"),
+    "calls for a scorer of text": ([{"id": "a", "calls": []}, {"id": "b", "text": "1"}], "reads `text`, not `calls`"),
+    "no id": ([{"text": "1"}, {"id": "b", "text": "1"}], "outputs.jsonl:1: `id` must be a text"),
+    "no JSON": (['{"id": "a", ', {"id": "b", "text": "1"}], "outputs.jsonl:1: not a JSON object"),
+    "an array": (["[]", {"id": "b", "text": "1"}], "outputs.jsonl:1: not a JSON object"),
+    "a key twice": (['{"id": "a", "text": "1", "text": "2"}', {"id": "b", "text": "1"}], "'text' twice"),
+    "an empty line": (["", {"id": "b", "text": "1"}], "outputs.jsonl:1: an empty line"),
+    "a nesting bomb": (['{"id": "a", "calls": ' + "[" * 100_000, {"id": "b", "text": "1"}], "64 levels"),
+}
+
+
+@pytest.mark.parametrize("what", FAULTS)
+def test_a_fault_of_the_outputs_is_named_and_nothing_is_written(tmp_path, what):
+    rows, said = FAULTS[what]
+    write(tmp_path / "cases.jsonl", [{"id": i, "answer": "1"} for i in "ab"])
+    write(tmp_path / "outputs.jsonl", rows)
+    out = tmp_path / "out.jsonl"
+    files = [str(tmp_path / "cases.jsonl"), str(tmp_path / "outputs.jsonl"), "--json", str(out)]
+    done = CliRunner().invoke(app, ["score", "--scorer", "numeric", *files])
+    assert isinstance(done.exception, UsageError)
+    assert said in str(done.exception)
+    assert done.exception.exit == 64
+    assert not out.exists()
+
+
+def test_every_fault_of_both_files_is_found_in_one_go(tmp_path):
+    write(tmp_path / "cases.jsonl", [{"id": "a"}, {"id": "b", "answer": "none"}, {"id": "b", "answer": "1"}])
+    write(tmp_path / "outputs.jsonl", [{"id": "a", "txt": ""}, "{"])
+    with pytest.raises(UsageError) as error:
+        score_files(tmp_path / "cases.jsonl", tmp_path / "outputs.jsonl", registry.find("numeric"))
+    lines = [line.partition(": ")[0].rpartition("/")[2] for line in str(error.value).splitlines()]
+    assert lines == ["cases.jsonl:1", "cases.jsonl:2", "outputs.jsonl:1", "outputs.jsonl:2"]
+
+
+def test_a_line_that_is_no_utf8_and_a_file_that_is_not_there_are_named(tmp_path):
+    write(tmp_path / "cases.jsonl", [{"id": "a", "answer": "1"}])
+    (tmp_path / "outputs.jsonl").write_bytes(b'{"id": "a", "text": "\xff"}\n')
+    with pytest.raises(UsageError, match=r"outputs.jsonl:1: not valid UTF-8 at byte 22"):
+        score_files(tmp_path / "cases.jsonl", tmp_path / "outputs.jsonl", registry.find("numeric"))
+    with pytest.raises(UsageError, match=r"nothing.jsonl: cannot be read \(No such file"):
+        score_files(tmp_path / "cases.jsonl", tmp_path / "nothing.jsonl", registry.find("numeric"))
+    write(tmp_path / "empty.jsonl", [])
+    with pytest.raises(UsageError, match=r"empty.jsonl: no outputs"):
+        score_files(tmp_path / "cases.jsonl", tmp_path / "empty.jsonl", registry.find("numeric"))
+
+
+def test_what_a_model_says_is_scored_and_never_a_fault(scored):
+    said = ["\ud800 4", "\0", "4\u202e", "[" * 100_000, "9" * 5000, "\x1b[1m 4", "x" * 1_500_000]
+    found = scored("numeric", [({"answer": "4"}, text) for text in said])
+    assert verdicts(found) == [True, False, True, False, False, True, False]
+
+
+def test_the_rate_has_the_exact_interval_of_clopper_and_pearson(scored):
+    found = scored("numeric", [({"answer": "4"}, "4" if number % 3 else "5") for number in range(40)])
+    rate, truth = found.rate, binomtest(26, 40).proportion_ci(0.95, method="exact")
+    assert rate is not None
+    assert (rate.n, rate.mean) == (40, 26 / 40)
+    assert (rate.lower, rate.upper) == pytest.approx((truth.low, truth.high), rel=1e-9)
+    assert found.error_counts == {"different": 14}
+    one = scored("numeric", [({"answer": "4"}, "4")]).rate
+    assert one is not None
+    assert (one.lower, one.upper) == (pytest.approx(0.025), 1.0)
+
+
+def test_cases_of_one_cluster_do_not_narrow_the_interval(scored):
+    pairs = [({"answer": "4"}, "4" if number < 30 else "5") for number in range(40)]
+    apart = scored("numeric", pairs).rate
+    together = [({**case, "cluster": f"group {number // 4}"}, said) for number, (case, said) in enumerate(pairs)]
+    grouped = scored("numeric", together).rate
+    assert apart is not None
+    assert grouped is not None
+    assert apart.mean == grouped.mean
+    assert grouped.lower < apart.lower < apart.upper < grouped.upper
+
+
+def test_a_case_that_nothing_can_judge_is_null_and_outside_the_rate(scored, monkeypatch):
+    from qualgate.scoring import schema, structure
+
+    def too_much(wanted, value):
+        if isinstance(value, dict):
+            raise schema.CannotValidate("the check took more than a second")
+        return "not an object"
+
+    monkeypatch.setattr(structure, "first_error", too_much)
+    deep = {"schema": {"type": "object", "properties": {"a": {"type": "array", "items": {"type": "integer"}}}}}
+    found = scored("json", [(deep, '{"a": [1, 2, 3, 4, 5, 6]}'), (deep, "3")])
+    assert verdicts(found) == [None, False]
+    assert found.rows[0].as_json()["value"] is None
+    assert found.rate is not None
+    assert found.rate.n == 1
+
+
+def test_the_command_shows_a_summary_and_refuses_to_overwrite_its_input(tmp_path):
+    write(tmp_path / "cases.jsonl", [{"id": i, "answer": "1"} for i in "ab"])
+    write(tmp_path / "outputs.jsonl", [{"id": "a", "text": "1"}, {"id": "b", "text": "2"}])
+    files = [str(tmp_path / "cases.jsonl"), str(tmp_path / "outputs.jsonl")]
+    done = CliRunner().invoke(app, ["score", "--scorer", "numeric", *files])
+    assert done.exit_code == 0
+    assert "numeric: 2 rows, scorer numeric/4, strict mode" in done.stdout
+    assert "50.00%   95 % interval 1.26% to 98.74%" in done.stdout
+    assert "1  different" in done.stdout
+    refused = CliRunner().invoke(app, ["score", "--scorer", "numeric", *files, "--json", files[1]])
+    assert "would overwrite" in str(refused.exception)
+    for options in (["--mode", "loose"], ["--normalizer", "upper"], ["--lenient", "all"]):
+        refused = CliRunner().invoke(app, ["score", "--scorer", "numeric", *files, *options])
+        assert isinstance(refused.exception, UsageError), options
