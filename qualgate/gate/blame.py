@@ -46,7 +46,7 @@ def _with_cause(verdict: Verdict, witnesses: Mapping[str, Verdict]) -> Verdict:
 
 
 def _cause(verdict: Verdict, witness: Verdict, part: str, said: str) -> tuple[tuple[str, ...], str]:
-    """(causes, why). A rule that the variant breaks and the witness keeps is the part's; one both break, the recipe's."""
+    """(causes, why). A rule that the variant breaks and the witness keeps is the part's, else the recipe's."""
     if not witness.comparisons:
         return (), f"{said}'s answers cannot be used ({witness.reasons[0]})"
     found = {(one.rule, one.slice): one for one in witness.comparisons}

@@ -97,7 +97,7 @@ def test_the_lost_answers_show_whether_the_weights_or_the_end_of_an_answer_chang
 def test_answers_that_contradict_their_own_teacher_forcing_are_not_compared():
     verdict = judged(answered(run(lost=0.3), out_of_a_cache))
     assert (verdict.exit, verdict.cause) == (12, "infrastructure")
-    assert "answers are not what its weights say" in verdict.reasons[0]
+    assert "answers are not what its own weights say" in verdict.reasons[0]
     quiet = judged(answered(run(), lambda unit, before: (before, 4, "eos")))
     assert quiet.exit == 12, "the baseline's answers out of a cache lose nothing, and prove nothing"
 
