@@ -182,6 +182,13 @@ def _refuse_unknown_metrics(gate: GateFile, sets: tuple[Evalset, ...]) -> None:
             raise UsageError(f"{where}: rule on evalset {rule.evalset!r}, which this gate file does not run. It runs: "
                              f"{', '.join(sorted(names))}.")  # fmt: skip
         found = carried if rule.evalset is None else set(next(s.metrics for s in sets if s.name == rule.evalset))
+        wanted = [rule.where] if rule.where else []
+        wanted += [rule.scope] if rule.scope.startswith("tag:") else []
+        marks = {m for s in sets if rule.evalset in (None, s.name) for case in s.cases for m in case.labels}
+        for label in wanted:
+            if not any(mark == label or (label == rule.scope and mark.startswith(f"{label}:")) for mark in marks):
+                raise UsageError(f"{where}: no case of {rule.evalset or 'any evalset here'} has the {label!r} that the "
+                                 "rule names.")  # fmt: skip
         metric = METRICS[rule.metric]
         if metric.kind == "quality" and not metric.everywhere and rule.metric not in found:
             raise UsageError(

@@ -5,6 +5,7 @@ Times are seconds, sizes bytes, divergences nats, rates 0..1.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
@@ -41,6 +42,11 @@ class Case:
     @property
     def cluster(self) -> str | None:
         return self.body.get("cluster")
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """By what a rule can choose it: its task and tags."""
+        return (f"task:{self.task}", *(f"tag:{tag}" for tag in self.tags))
 
     @property
     def max_new_tokens(self) -> int:
@@ -322,30 +328,39 @@ class Score:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One line of the policy. Exactly one of `max_drop`, `max`, `min`, `max_ratio` is set.
+    """One line of the policy. Exactly one of `max_drop`, `max_relative_drop`, `max`, `min`, `max_ratio` is set.
 
-    scope: "pooled" over every set that has the metric, or one comparison a set ("evalset");
-    evalset: only that set.
+    scope: "pooled" over every set that has the metric, or one comparison a set ("evalset"), a task ("task"), or a value
+    of a tag ("tag:NAME": each tag that is NAME or begins with `NAME:`); evalset: only that set; where: only cases with
+    this label ("tag:x", "task:x"). repeats: what counts of several answers to one case: their mean, whether any is
+    right (pass@k), whether all are (pass^k).
     """
 
     metric: str
-    scope: Literal["pooled", "evalset"] = "pooled"
+    scope: str = "pooled"
     evalset: str | None = None
     tier: Tier = "critical"
     max_drop: float | None = None
+    max_relative_drop: float | None = None  # of the baseline's own rate
     max: float | None = None
     min: float | None = None
     max_ratio: float | None = None
     percentile: float | None = None
+    where: str | None = None
+    repeats: Literal["mean", "any", "all"] = "mean"
     line: int = field(default=0, compare=False)  # in the gate file, for messages alone
 
     @property
     def id(self) -> str:
-        where = self.evalset or ("each set" if self.scope == "evalset" else "pooled")
+        each = {"pooled": "pooled", "evalset": "each set", "task": "each task"}
+        where = self.evalset or each.get(self.scope, f"each {self.scope.removeprefix('tag:')}")
+        where += f", {self.where}" if self.where else ""
+        where += {"mean": "", "any": ", any repeat", "all": ", all repeats"}[self.repeats]
         bound = next(
             f"{name} {value:g}"
             for name, value in (
                 ("max_drop", self.max_drop),
+                ("max_relative_drop", self.max_relative_drop),
                 ("max", self.max),
                 ("min", self.min),
                 ("max_ratio", self.max_ratio),
@@ -404,6 +419,9 @@ class RunEvidence:
     baseline: ArmEvidence
     variants: tuple[ArmEvidence, ...]
     integrity: tuple[str, ...] = ()  # what was found broken (hashes, duplicates); empty = intact
+    labels: Mapping[tuple[str, str], tuple[str, ...]] | None = (
+        None  # (evalset, case) → "task:x", "tag:y"; None = not known
+    )
     stale: tuple[str, ...] = ()  # what changed since the run (weights, evalsets, variants): every verdict undecided
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from qualgate import evalsets
 from qualgate.config import GateFile
@@ -29,15 +30,18 @@ from qualgate.records import (
     Policy,
     RunEvidence,
     Score,
+    UnitEvidence,
     UnitKey,
     Verdict,
 )
 from qualgate.scoring import score, scorer_versions
+from qualgate.scoring.tools.dialects.blame import blame as read_elsewhere
 from qualgate.store import queries, runs
 from qualgate.store.database import Store, open_store
 from qualgate.workers.pool import run_jobs
 from qualgate.workers.unit import WorkerSettings
 
+SCORED_DIALECT = "hermes"  # what the tool-call scorer reads
 Progress = Callable[[str, int, int], None]  # the arm, units done, units expected
 
 
@@ -59,7 +63,7 @@ def run(gate: GateFile, progress: Progress = lambda arm, done, total: None, *, b
     with open_store(gate.store_url) as store, _sole_coordinator(Path(plan.artifacts)), _stop_requested() as stop:
         record = runs.begin(store, plan)
         failures = generate(plan, record, store, gate, progress, stop)
-        evidence = runs.evidence(store, record.run_id)
+        evidence = replace(known(store, record.run_id), labels=labels_of(plan.evalsets))
         verdicts = decide(evidence, plan.policy)
         runs.finish(store, record.run_id, verdicts, complete=not failures)
         if not failures:
@@ -146,12 +150,46 @@ def decide_again(store_url: str, run_id: str | None, gate: GateFile | None) -> O
     """
     with open_store(store_url, create=False) as store:
         found = run_meant(store, run_id, gate)
-        evidence = runs.evidence(store, found)
+        evidence = known(store, found)
         policy, stale = grounds(store, found, gate)
-        evidence = replace(evidence, stale=(*stale, *_scored_otherwise(evidence)))
+        labels = labels_today(gate, policy) if gate is not None and not stale else None
+        evidence = replace(evidence, labels=labels, stale=(*stale, *_scored_otherwise(evidence)))
         verdicts = decide(evidence, policy)
         runs.add_verdicts(store, found, verdicts, policy)
     return Outcome(run_id=found, verdicts=verdicts, exit=overall_exit(verdicts), resumed=False, failures=())
+
+
+def known(store: Store, run_id: str) -> RunEvidence:
+    """A run's evidence; where no tool call could be read in an answer, also which other dialect reads one."""
+    evidence = runs.evidence(store, run_id)
+    asked = {unit.case_hash for arm in evidence.variants for unit in arm.units if unit.raw}
+    tools = {name: body.get("tools", ()) for name, body in runs.case_bodies(store, asked).items()}
+    return replace(
+        evidence,
+        variants=tuple(
+            replace(arm, units=tuple(_read_elsewhere(unit, tools) if unit.raw else unit for unit in arm.units))
+            for arm in evidence.variants
+        ),
+    )
+
+
+def _read_elsewhere(unit: UnitEvidence, tools: dict[str, Any]) -> UnitEvidence:
+    found = read_elsewhere(unit.raw, SCORED_DIALECT, tools.get(unit.case_hash, ()))
+    return replace(unit, misread=found.readers[0]) if found.culprit == "parser" else unit
+
+
+def labels_of(sets: Iterable[Evalset]) -> dict[tuple[str, str], tuple[str, ...]]:
+    return {(item.name, case.id): case.labels for item in sets for case in item.cases}
+
+
+def labels_today(gate: GateFile, policy: Policy) -> dict[tuple[str, str], tuple[str, ...]] | None:
+    """Tasks and tags of the evalsets beside the gate file, which are still those of the run; None where no rule asks.
+
+    The store keeps tags too, but a case's hash leaves them out: there they could be changed unseen.
+    """
+    if all(rule.where is None and rule.scope in ("pooled", "evalset") for rule in policy.rules):
+        return None
+    return labels_of(load_set(ref, gate.path.parent) for ref in gate.evalset_refs)
 
 
 def run_meant(store: Store, run_id: str | None, gate: GateFile | None) -> str:

@@ -100,14 +100,17 @@ def _arm(name: str, variant: Variant, baseline: ArmSpec, gate_file: Path) -> Arm
 def _rule(entry: RuleEntry, line: int) -> Rule:
     return Rule(
         metric=entry.metric,
-        scope="evalset" if entry.per or entry.evalset else "pooled",
+        scope=entry.per or ("evalset" if entry.evalset else "pooled"),
         evalset=entry.evalset,
         tier=entry.tier,
         max_drop=entry.max_drop,
+        max_relative_drop=entry.max_relative_drop,
         max=entry.max,
         min=entry.min,
         max_ratio=entry.max_ratio,
         percentile=entry.percentile,
+        where=entry.label,
+        repeats=entry.repeats,
         line=line,
     )
 
@@ -142,7 +145,8 @@ def _contradictions(document: Document, model: GateFileModel) -> Iterator[Fault]
                 (*place, "evalset"), f"evalset {quote(rule.evalset)} is not one this file runs: {', '.join(names)}"
             )
         # A second tier may hold the same metric to a second bound; within one tier that says nothing or two things.
-        key = (rule.metric, rule.per, rule.evalset, rule.percentile, rule.tier)
+        relative = rule.max_relative_drop is not None
+        key = (rule.metric, rule.per, rule.evalset, rule.percentile, rule.tier, rule.label, rule.repeats, relative)
         if key in first:
             line, bound = first[key]
             word = "repeats" if bound == rule.bound else "contradicts"

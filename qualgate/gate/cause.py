@@ -75,7 +75,7 @@ def _of_identity(baseline: ArmEvidence, arm: ArmEvidence) -> Cause:
     return Cause(word="", why="")
 
 
-def contradictory(relations: Sequence[Relation]) -> bool:
+def contradictory(relations: Sequence[str]) -> bool:
     """Do most answers that diverge, by their words or by teacher forcing, contradict the other of the two?
 
     A near tie may: the two read in batches of another shape. That is rare; an answer out of a stale cache nearly

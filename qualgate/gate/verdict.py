@@ -27,7 +27,10 @@ def decide(evidence: RunEvidence, policy: Policy) -> tuple[Verdict, ...]:
     Same evidence in any order of units → the same verdicts, to the byte. UsageError: no variant, or a policy that
     does not fit the evalsets.
     """
-    slices = check_policy(policy, evidence.metrics)
+    labels = evidence.labels
+    if labels is not None and not {(key.evalset, key.case_id) for key in evidence.expected} <= labels.keys():
+        labels = None  # a slice must not lose a case for want of a label
+    slices = check_policy(policy, evidence.metrics, labels)
     examined = examine(evidence)
     if not examined:
         raise UsageError("The run has no variant, so there is nothing to judge. Name one under `variants`.")
@@ -123,6 +126,7 @@ def _conclude(
 
 def _excess(comparison: Comparison, part: Slice) -> float:
     """How many times the allowance a quality loss is; 0 for drift and latency, which come after in rule order."""
-    if METRICS[comparison.metric].kind != "quality" or not part.rule.max_drop:
+    allowed = part.rule.max_drop or part.rule.max_relative_drop
+    if METRICS[comparison.metric].kind != "quality" or not allowed:
         return 0.0
-    return -(comparison.difference or 0.0) / part.rule.max_drop
+    return -(comparison.difference or 0.0) / allowed

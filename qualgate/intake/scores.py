@@ -36,6 +36,7 @@ class ScoreRow:
     repeat: int = 0
     cluster: str | None = None
     evalset: str = ""  # "" = the one that the caller names
+    labels: tuple[str, ...] = ()  # "task:x", "tag:y"
     truncated: bool = False  # the answer was cut off: `finish_reason` is "length"
 
 
@@ -48,7 +49,8 @@ class Scores:
 
 
 def read_score_rows(path: Path) -> Scores:
-    """A file of score rows: `id, metric, value`, optional `case_hash, scorer, repeat, cluster, evalset, finish_reason`.
+    """A file of score rows: `id, metric, value`, optional `case_hash, scorer, repeat, cluster, evalset, task, tags,
+    finish_reason`.
 
     What else a row holds is not looked at. UsageError names file and line.
     """
@@ -78,8 +80,15 @@ def _row(where: str, body: dict[str, Any]) -> ScoreRow:
         repeat=repeat,
         cluster=text("cluster"),
         evalset=text("evalset") or "",
+        labels=(*((f"task:{text('task')}",) if body.get("task") else ()), *_tags(body.get("tags"), where)),
         truncated=text("finish_reason") == "length",
     )
+
+
+def _tags(value: Any, where: str) -> tuple[str, ...]:
+    if not isinstance(value, list | None) or not all(isinstance(tag, str) for tag in value or ()):
+        raise UsageError(f"{where}: `tags` must be a list of texts, found {value!r:.60}")
+    return tuple(f"tag:{tag}" for tag in value or ())
 
 
 def rows_of(arm: ArmEvidence) -> Iterator[dict[str, Any]]:
@@ -149,7 +158,17 @@ def evidence_of(
         metrics=metrics,
         baseline=arms[0],
         variants=(arms[1],),
+        labels=_labels(rows),
     )
+
+
+def _labels(rows: Sequence[ScoreRow]) -> dict[tuple[str, str], tuple[str, ...]] | None:
+    """By case; None when no row has any, or where the rows of one case disagree on them."""
+    found: dict[tuple[str, str], set[str]] = {}
+    for row in rows:
+        if found.setdefault((row.evalset, row.id), set(row.labels)) != set(row.labels):
+            return None
+    return {case: tuple(sorted(marks)) for case, marks in found.items()} if any(found.values()) else None
 
 
 def _placed(side: Scores, evalset: str | None) -> Scores:

@@ -156,7 +156,7 @@ def _unit_evidence(key: UnitKey, row: AnyRow, said: Sequence[Sequence[Any]]) -> 
         finish_reason=row.finish_reason,
         prompt_tokens=row.prompt_tokens,
         token_ids=row.token_ids,
-        raw=row.text if values.get("tool_call.parses") == 0 else "",
+        raw=row.text if any(v == 0 and name.startswith("tool_call.") for name, v in values.items()) else "",
         tokens=row.answer_tokens,
         cluster=row.cluster,
         kl=seal.floats(row.kl),

@@ -25,6 +25,9 @@ from qualgate.records import (
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
 
 
+_SINCE = (("max_relative_drop", None), ("where", None), ("repeats", "mean"))
+
+
 def to_json(value: Any) -> str:
     """Plain values, or one of the records of this module."""
     return _encode(asdict(value) if hasattr(value, "__dataclass_fields__") else value)
@@ -35,6 +38,9 @@ def policy_to_json(policy: Policy) -> str:
     body = asdict(policy)
     for rule in body["rules"]:
         del rule["line"]
+        for name, default in _SINCE:
+            if rule[name] == default:  # a policy that says no more than an older version could say is the same
+                del rule[name]
     return to_json(body)
 
 
