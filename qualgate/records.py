@@ -372,10 +372,22 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Quarantine:
+    """A case that does not count until a day, because someone answers for it."""
+
+    case: str  # its id; in every evalset that has it
+    owner: str
+    expires: str  # the first day on which it counts again, YYYY-MM-DD
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     rules: tuple[Rule, ...]
     alpha: float = 0.05  # one-sided
     review: Literal["never", "always"] = "never"
+    quarantine: tuple[Quarantine, ...] = ()
+    max_age: int | None = None  # s, of evidence that still decides; None = any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -419,6 +431,7 @@ class RunEvidence:
     baseline: ArmEvidence
     variants: tuple[ArmEvidence, ...]
     integrity: tuple[str, ...] = ()  # what was found broken (hashes, duplicates); empty = intact
+    made_at: str = ""  # UTC, ISO 8601: when the run began; "" = not known
     labels: Mapping[tuple[str, str], tuple[str, ...]] | None = (
         None  # (evalset, case) → "task:x", "tag:y"; None = not known
     )

@@ -12,7 +12,7 @@ from qualgate.records import ArmEvidence, Evalset, RunEvidence, Score, UnitEvide
 from qualgate.run import grounds, known, labels_today, run_meant
 from qualgate.scoring import score, scorer_versions
 from qualgate.scoring.registry import scorers_of
-from qualgate.store import runs, scorings
+from qualgate.store import plain, runs, scorings
 from qualgate.store.database import open_store
 
 FAULTS_SHOWN = 5
@@ -78,7 +78,7 @@ def rescore(
         old = {answer.key: {one.metric: one for one in answer.scores} for answer in last.answers}
         scorers = _outdated(old)
         new = _scored(last, old, scorers, progress)
-        before, after = decide(evidence, policy), decide(_by(evidence, new), policy)
+        before, after = (decide(one, policy, plain.now()) for one in (evidence, _by(evidence, new)))
         if keep:
             if scorers:
                 scored = {answer.unit_id: tuple(new[answer.key].values()) for answer in last.answers}

@@ -36,7 +36,7 @@ from qualgate.records import (
 )
 from qualgate.scoring import score, scorer_versions
 from qualgate.scoring.tools.dialects.blame import blame as read_elsewhere
-from qualgate.store import queries, runs
+from qualgate.store import plain, queries, runs
 from qualgate.store.database import Store, open_store
 from qualgate.workers.pool import run_jobs
 from qualgate.workers.unit import WorkerSettings
@@ -64,7 +64,7 @@ def run(gate: GateFile, progress: Progress = lambda arm, done, total: None, *, b
         record = runs.begin(store, plan)
         failures = generate(plan, record, store, gate, progress, stop)
         evidence = replace(known(store, record.run_id), labels=labels_of(plan.evalsets))
-        verdicts = decide(evidence, plan.policy)
+        verdicts = decide(evidence, plan.policy, plain.now())
         runs.finish(store, record.run_id, verdicts, complete=not failures)
         if not failures:
             shutil.rmtree(plan.artifacts, ignore_errors=True)
@@ -154,7 +154,7 @@ def decide_again(store_url: str, run_id: str | None, gate: GateFile | None) -> O
         policy, stale = grounds(store, found, gate)
         labels = labels_today(gate, policy) if gate is not None and not stale else None
         evidence = replace(evidence, labels=labels, stale=(*stale, *_scored_otherwise(evidence)))
-        verdicts = decide(evidence, policy)
+        verdicts = decide(evidence, policy, plain.now())
         runs.add_verdicts(store, found, verdicts, policy)
     return Outcome(run_id=found, verdicts=verdicts, exit=overall_exit(verdicts), resumed=False, failures=())
 

@@ -30,6 +30,7 @@ def gate_scores(gate_file: Path, baseline: Path, variant: Path, *, as_json: bool
     from qualgate.intake.scores import judge, read_score_rows
     from qualgate.report.terminal import print_report
     from qualgate.report.unstored import report_of
+    from qualgate.store.plain import now
 
     gate = load_gate_file(gate_file, files=False)
     sides = read_score_rows(baseline), read_score_rows(variant)
@@ -43,7 +44,7 @@ def gate_scores(gate_file: Path, baseline: Path, variant: Path, *, as_json: bool
         f"{name} is in the gate file and neither score file has a row of it" for name in names if name not in found
     ]
     evidence, verdicts = judge(
-        *sides, gate.policy, identity=gate.identity, stale=tuple(stale), evalset=default, expected=expected
+        *sides, gate.policy, identity=gate.identity, stale=tuple(stale), now=now(), evalset=default, expected=expected
     )
     if open_ := sorted(found - expected.keys()):
         verdicts = tuple(replace(one, reasons=(*one.reasons, UNION.format(", ".join(open_)))) for one in verdicts)

@@ -13,7 +13,7 @@ from qualgate import evalsets
 from qualgate.config.model import SHIPPED_MODEL, GateFileModel, RuleEntry, Variant, expanded
 from qualgate.documents import Document, Fault, as_model, quote, read_yaml, refuse
 from qualgate.metrics import METRICS
-from qualgate.records import ArmSpec, LmEvalTask, Policy, Rule
+from qualgate.records import ArmSpec, LmEvalTask, Policy, Quarantine, Rule
 from qualgate.refmodel import PATH as SHIPPED_MODEL_FOLDER
 
 
@@ -64,6 +64,11 @@ def load_gate_file(path: Path, *, files: bool = True) -> GateFile:
             ),
             alpha=model.gate.alpha,
             review=model.gate.review,
+            quarantine=tuple(
+                Quarantine(case=entry.case, owner=entry.owner, expires=entry.expires, reason=entry.reason)
+                for entry in model.gate.quarantine
+            ),
+            max_age=model.gate.max_age,  # type: ignore[arg-type]  # seconds, by its validator
         ),
         store_url=_absolute_store(model.store, path),
         workers=_usable_cores() if model.workers.count == "auto" else model.workers.count,

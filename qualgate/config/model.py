@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -380,6 +381,34 @@ class RuleEntry(Written):
         return None if self.where is None else f"tag:{self.where.tag}" if self.where.tag else f"task:{self.where.task}"
 
 
+def _day(value: Any) -> str:
+    text = value.isoformat() if isinstance(value, date) else value
+    try:
+        if isinstance(text, str) and re.fullmatch(r"\d{4}-\d\d-\d\d", text):
+            return date.fromisoformat(text).isoformat()
+    except ValueError:
+        pass
+    raise stated(f"`expires` is a day, YYYY-MM-DD, not {quote(value)}")
+
+
+def _age(value: str) -> int:
+    if not (found := re.fullmatch(AGE, value)) or not int(found[1]):
+        raise stated(f"`max_age` is a number of hours or days such as 36h or 7d, not {quote(value)}")
+    return int(found[1]) * {"h": 3600, "d": 86400}[found[2]]
+
+
+AGE = "([0-9]{1,5})(h|d)"
+
+
+class QuarantineEntry(Written):
+    """A case that does not count until the day on which this ends by itself."""
+
+    case: str = Field(min_length=1)
+    owner: str = Field(min_length=1)
+    expires: Annotated[Any, AfterValidator(_day), WithJsonSchema({"type": "string", "pattern": r"^\d{4}-\d\d-\d\d$"})]
+    reason: str = Field(min_length=1)
+
+
 class Gate(Written):
     later: ClassVar = ("stop", "noise_floor")
     alpha: float = Field(default=0.05, gt=0, lt=0.5)
@@ -396,6 +425,8 @@ class Gate(Written):
         },
     )
     review: Literal["never", "always"] = "never"
+    quarantine: list[QuarantineEntry] = []
+    max_age: Annotated[str, AfterValidator(_age), WithJsonSchema({"type": "string", "pattern": f"^{AGE}$"})] = ABSENT
     identity: Literal["hash", "ids"] = "hash"  # this and `expected`: of score files alone, a run has a closed list
     expected: str = Field(default=ABSENT, min_length=1)
 

@@ -79,9 +79,22 @@ def _examine_complete(evidence: RunEvidence, variant: ArmEvidence) -> Examinatio
     return Examination(
         variant=variant.name,
         mismatched=mismatched,
-        notes=("A/A: same weights as the baseline",) if same else (),
+        notes=(*(("A/A: same weights as the baseline",) if same else ()), *_flaky(evidence.baseline, variant)),
         pairs={} if mismatched else {name: tuple(chosen) for name, chosen in by_set.items()},
     )
+
+
+def _flaky(*arms: ArmEvidence) -> tuple[str, ...]:
+    """Cases whose repeats one arm does not score alike: shown, and counted like all others."""
+    notes = []
+    for arm in arms:
+        said: dict[tuple[str, str], set[tuple[tuple[str, float | None], ...]]] = {}
+        for unit in arm.units:
+            scores = tuple(sorted((name, unit.values[name]) for name in unit.scorers if name in unit.values))
+            said.setdefault((unit.key.evalset, unit.key.case_id), set()).add(scores)
+        if flaky := sorted((*case, 0) for case, ways in said.items() if len(ways) > 1):
+            notes.append(f"{arm.name}: {len(flaky)} of {len(said)} cases are flaky, their repeats differ{_some(flaky)}")
+    return tuple(notes)
 
 
 def truncated_sets(pairs: dict[str, tuple[Pair, ...]]) -> dict[str, float]:

@@ -12,6 +12,7 @@ from qualgate.gate.drift import summarise
 from qualgate.gate.evidence import Examination, examine, truncated_sets
 from qualgate.gate.explain import explain
 from qualgate.gate.measure import Measured, measure, unmeasured
+from qualgate.gate.quarantine import Held, hold, too_old
 from qualgate.gate.rules import Slice, check_policy
 from qualgate.metrics import METRICS
 from qualgate.records import Comparison, Policy, RunEvidence, Verdict, VerdictWord
@@ -20,9 +21,12 @@ from qualgate.stats.multiplicity import holm
 EXIT_ORDER = (Exit.INTEGRITY, Exit.INFRASTRUCTURE, Exit.BLOCK, Exit.UNDECIDED, Exit.REVIEW, Exit.APPROVE)
 
 
-def decide(evidence: RunEvidence, policy: Policy) -> tuple[Verdict, ...]:
+def decide(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[Verdict, ...]:
     """The verdict on each variant: those given, then, by name, planned ones that left no evidence at all. Twin arms of
     `run --blame` get none; they tell the cause of a block.
+
+    now: UTC, ISO 8601, for quarantines that end and evidence that grows old; "" = not told: none is in force, and a
+    `max_age` decides nothing.
 
     Same evidence in any order of units → the same verdicts, to the byte. UsageError: no variant, or a policy that
     does not fit the evalsets.
@@ -31,10 +35,21 @@ def decide(evidence: RunEvidence, policy: Policy) -> tuple[Verdict, ...]:
     if labels is not None and not {(key.evalset, key.case_id) for key in evidence.expected} <= labels.keys():
         labels = None  # a slice must not lose a case for want of a label
     slices = check_policy(policy, evidence.metrics, labels)
-    examined = examine(evidence)
+    held = hold(policy, evidence.expected, now[:10])
+    evidence = replace(evidence, stale=(*evidence.stale, *held.faults, *too_old(evidence, policy, now)))
+    examined = tuple(_without(found, held) for found in examine(evidence))
     if not examined:
         raise UsageError("The run has no variant, so there is nothing to judge. Name one under `variants`.")
     return name_causes(with_causes([_judge(found, slices, policy) for found in examined]), evidence)
+
+
+def _without(found: Examination, held: Held) -> Examination:
+    """Quarantined cases have run and been checked like all others; only the rules do not see them."""
+    pairs = {
+        name: tuple(pair for pair in chosen if pair.baseline.key.case_id not in held.cases)
+        for name, chosen in found.pairs.items()
+    }
+    return replace(found, pairs=pairs, notes=(*found.notes, *held.notes))
 
 
 def overall_exit(verdicts: Iterable[Verdict]) -> Exit:

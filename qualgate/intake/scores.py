@@ -191,14 +191,16 @@ def judge(
     *,
     identity: Literal["hash", "ids"] = "hash",
     stale: tuple[str, ...] = (),
+    now: str = "",
     **named: Any,
 ) -> tuple[RunEvidence, tuple[Verdict, ...]]:
     """`evidence_of` (which takes `named`), decided by `policy`. UsageError for a policy that does not fit.
 
-    stale: why these scores do not speak of what is to be judged; any makes the verdict undecided.
+    now: as `decide` takes it. stale: why these scores do not speak of what is to be judged; any makes the verdict
+    undecided.
     """
     evidence = replace(evidence_of(baseline, variant, identity=identity, **named), stale=stale)
-    verdicts = decide(evidence, policy)
+    verdicts = decide(evidence, policy, now)
     if identity == "ids":
         verdicts = tuple(replace(verdict, reasons=(*verdict.reasons, BY_IDS)) for verdict in verdicts)
     return evidence, verdicts

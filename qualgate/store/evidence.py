@@ -7,6 +7,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import select
@@ -94,10 +95,19 @@ def _read(store: Store, run_id: str, scoring: int | None) -> RunEvidence:
         run_id=run_id,
         expected=tuple(UnitKey(*row[:4]) for row in found),
         metrics={row.name: tuple(json.loads(row.metrics_json)) for row in sets},
+        made_at=_began(run_id),
         baseline=seen[0],
         variants=seen[1:],
         integrity=tuple(integrity),
     )
+
+
+def _began(run_id: str) -> str:
+    """From the run's id, which is sealed: the columns of times are not."""
+    try:
+        return datetime.strptime(run_id[:15], "%Y%m%d-%H%M%S").replace(tzinfo=UTC).isoformat()
+    except ValueError:
+        return ""
 
 
 def _faults(check: Callable[[AnyRow], None], rows: Iterable[AnyRow]) -> Iterator[str]:

@@ -18,6 +18,7 @@ from qualgate.records import (
     Evalset,
     Policy,
     QuantizeRecipe,
+    Quarantine,
     Rule,
     Verdict,
 )
@@ -41,6 +42,9 @@ def policy_to_json(policy: Policy) -> str:
         for name, default in _SINCE:
             if rule[name] == default:  # a policy that says no more than an older version could say is the same
                 del rule[name]
+    for name, default in (("quarantine", ()), ("max_age", None)):
+        if body[name] == default:
+            del body[name]
     return to_json(body)
 
 
@@ -79,7 +83,9 @@ def footprint(text: str | None) -> ArmFootprint | None:
 
 def policy(text: str) -> Policy:
     body = json.loads(text)
-    return Policy(**{**body, "rules": tuple(Rule(**rule) for rule in body["rules"])})
+    rules = tuple(Rule(**rule) for rule in body["rules"])
+    quarantine = tuple(Quarantine(**entry) for entry in body.get("quarantine", ()))
+    return Policy(**{**body, "rules": rules, "quarantine": quarantine})
 
 
 def verdict(text: str) -> Verdict:

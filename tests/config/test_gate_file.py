@@ -369,15 +369,32 @@ def test_a_policy_that_could_never_approve_is_refused(faults, rules):
     assert "no critical rule on quality" in fault[1]
 
 
+def test_a_quarantine_has_an_owner_a_reason_and_a_last_day(load, faults):
+    def text(settings: str) -> str:
+        return "\n".join([*BEFORE_RULES, f"gate: {{rules: [{{metric: numeric, max_drop: 0.1}}], {settings}}}", ""])
+
+    whole = "{case: c-1, owner: ana, expires: '2026-12-01', reason: the reference is wrong}"
+    policy = load(text(f"quarantine: [{whole}], max_age: 36h")).policy
+    assert [(entry.case, entry.owner, entry.expires) for entry in policy.quarantine] == [("c-1", "ana", "2026-12-01")]
+    assert policy.max_age == 36 * 3600
+    for wrong, message in (
+        ("quarantine: [{case: c-1, owner: ana, reason: r}]", "expires"),
+        ("quarantine: [{case: c-1, owner: ana, expires: '2026-13-01', reason: r}]", "YYYY-MM-DD"),
+        ("quarantine: [{case: c-1, owner: '', expires: '2026-12-01', reason: r}]", "at least 1"),
+        ("max_age: soon", "36h or 7d"),
+        ("max_age: 0h", "36h or 7d"),
+    ):
+        assert any(message in said for _, said in faults(text(wrong))), wrong
+
+
 def test_two_tiers_may_hold_one_metric_to_two_bounds(load):
     rules = "{metric: exact_match, max_drop: 0.05}, {metric: exact_match, max_drop: 0.02, tier: supporting}"
     assert len(load("\n".join([*BEFORE_RULES, f"gate: {{rules: [{rules}]}}", ""])).policy.rules) == 2
 
 
-@pytest.mark.parametrize("metric", METRICS.values(), ids=list(METRICS))
-def test_every_metric_can_stand_in_a_rule(load, metric):
-    (bound,) = metric.bounds
-    rule = f"{{metric: {metric.name}, per: evalset, {bound}: 0.15}}"
+@pytest.mark.parametrize(("metric", "bound"), [(name, bound) for name, m in METRICS.items() for bound in m.bounds])
+def test_every_metric_can_stand_in_a_rule(load, metric, bound):
+    rule = f"{{metric: {metric}, per: evalset, {bound}: 0.15}}"
     gate = load("\n".join([*BEFORE_RULES, f"gate: {{rules: [{{metric: numeric, max_drop: 0.1}}, {rule}]}}", ""]))
     assert getattr(gate.policy.rules[1], bound) == 0.15
 

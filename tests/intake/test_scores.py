@@ -143,12 +143,13 @@ def code(files: tuple[Path, ...], *more: str) -> int:
 
 
 def stored(folder: Path, wrong: float, cases: int = 100) -> RunEvidence:
-    """What a store hands the gate, without what no score row holds: drift, and what the two weights are."""
+    """What a store hands the gate, without what no score row holds: drift, tokens, and what the two weights are."""
     plan = make_plan(cases=cases, wrong={"variant": wrong})
     with open_store(f"sqlite:///{folder}/q.db") as store:
         evidence = runs.evidence(store, make_run(store, plan, {"variant": wrong}))
     (variant,) = evidence.variants
-    units = tuple(replace(u, kl=(), top1_agreement=None, first_divergence=None) for u in variant.units)
+    silent = {"kl": (), "top1_agreement": None, "first_divergence": None, "token_ids": b"", "prompt_tokens": None}
+    units = tuple(replace(u, **silent) for u in variant.units)
     return replace(evidence, variants=(replace(variant, units=units),))
 
 
