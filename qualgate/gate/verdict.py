@@ -12,6 +12,7 @@ from qualgate.gate.drift import summarise
 from qualgate.gate.evidence import Examination, examine, truncated_sets
 from qualgate.gate.explain import explain
 from qualgate.gate.measure import Measured, measure, unmeasured
+from qualgate.gate.noise import with_noise_floor
 from qualgate.gate.quarantine import Held, hold, too_old
 from qualgate.gate.rules import Slice, check_policy
 from qualgate.metrics import METRICS
@@ -40,7 +41,8 @@ def decide(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[Verdic
     examined = tuple(_without(found, held) for found in examine(evidence))
     if not examined:
         raise UsageError("The run has no variant, so there is nothing to judge. Name one under `variants`.")
-    return name_causes(with_causes([_judge(found, slices, policy) for found in examined]), evidence)
+    judged = with_causes([_judge(found, slices, policy) for found in examined])
+    return with_noise_floor(name_causes(judged, evidence), evidence)
 
 
 def _without(found: Examination, held: Held) -> Examination:
