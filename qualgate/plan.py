@@ -28,7 +28,7 @@ from qualgate.errors import UsageError
 from qualgate.harness import tasks
 from qualgate.identity import content_hash
 from qualgate.metrics import METRICS
-from qualgate.records import ArmIdentity, ArmSpec, Case, Evalset, Job, LmEvalTask, Plan, Prompt, UnitKey
+from qualgate.records import NOISE, ArmIdentity, ArmSpec, Case, Evalset, Job, LmEvalTask, Plan, Prompt, UnitKey
 from qualgate.scoring import scorer_versions
 
 JOB_ROWS = 64  # rows of a batch: past this the decode step of a small model on a CPU gains nothing
@@ -80,14 +80,15 @@ def make_plan(gate: GateFile) -> Plan:
     baseline = _prompts(gate.baseline, rendered[gate.baseline.model], sets)
     jobs: list[Job] = []
     for arm in arms:
-        comparable = _same_tokens(identities[arm.name], identities[gate.baseline.name])
+        again = arm.name.endswith(NOISE)
+        comparable = not again and _same_tokens(identities[arm.name], identities[gate.baseline.name])
         if comparable:
             prompts = baseline
             _refuse_too_long(arm, prompts)
             _refuse_other_vocabulary(arm, gate.baseline)
         else:
             prompts = _prompts(arm, rendered[arm.model], sets)
-        for index, batch in enumerate(_batches(baseline)):
+        for index, batch in enumerate(_regrouped(baseline) if again else _batches(baseline)):
             jobs.append(
                 Job(
                     index=index,
@@ -306,6 +307,12 @@ def _batches(prompts: list[Prompt]) -> Iterator[list[int]]:
         batch.append(position)
     if batch:
         yield batch
+
+
+def _regrouped(prompts: list[Prompt]) -> Iterator[list[int]]:
+    """Each of the baseline's batches in two, every second row in the other: no row keeps its neighbours."""
+    for batch in _batches(prompts):
+        yield from filter(None, (batch[0::2], batch[1::2]))
 
 
 def _as_dict(identity: ArmIdentity) -> dict[str, str]:

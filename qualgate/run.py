@@ -20,6 +20,7 @@ from qualgate.harness import tasks
 from qualgate.metrics import LM_EVAL
 from qualgate.plan import artifacts_folder, load_set, make_plan, sampling_settings
 from qualgate.records import (
+    NOISE,
     TWIN,
     Case,
     Evalset,
@@ -59,7 +60,8 @@ def run(gate: GateFile, progress: Progress = lambda arm, done, total: None, *, b
 
     blame: run packed weights through the torch twin as well, so that a block names its cause.
     """
-    plan = make_plan(with_twins(gate) if blame else gate)
+    gate = with_twins(gate) if blame else gate
+    plan = make_plan(with_noise_arm(gate) if gate.noise_floor else gate)
     with open_store(gate.store_url) as store, _sole_coordinator(Path(plan.artifacts)), _stop_requested() as stop:
         record = runs.begin(store, plan)
         failures = generate(plan, record, store, gate, progress, stop)
@@ -84,6 +86,11 @@ def with_twins(gate: GateFile) -> GateFile:
         raise UsageError("--blame compares kernels, and no variant of this gate file has quantized weights.")
     twins = [replace(arm, name=f"{arm.name}{TWIN}", kernels="torch") for arm in packed]
     return replace(gate, variants=(*gate.variants, *twins))
+
+
+def with_noise_arm(gate: GateFile) -> GateFile:
+    """Beside the variants the baseline's own weights, which the plan lays out in other batches."""
+    return replace(gate, variants=(*gate.variants, replace(gate.baseline, name=f"{gate.baseline.name}{NOISE}")))
 
 
 def generate(
@@ -238,7 +245,7 @@ def newest_run_of(store: Store, gate: GateFile) -> str:
 
 def _changes_since(run: queries.RunSummary, gate: GateFile) -> tuple[str, ...]:
     """What the gate file names today and the run did not judge, one line each."""
-    then = {arm.name: arm for arm in run.arms if not arm.name.endswith(TWIN)}
+    then = {arm.name: arm for arm in run.arms if "@" not in arm.name}
     now = {arm.name: arm for arm in (gate.baseline, *gate.variants)}
     changes = [f"{name} is in the gate file and was not in run {run.run_id}" for name in now if name not in then]
     changes += [f"{name} was in run {run.run_id} and is not in the gate file" for name in then if name not in now]

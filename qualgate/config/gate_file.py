@@ -32,6 +32,7 @@ class GateFile:
     store_url: str
     workers: int
     devices: str  # "auto" or "cpu"
+    noise_floor: bool = False  # run the baseline a second time, in other batches
     identity: Literal["hash", "ids"] = "hash"  # what pairs the rows of two score files
     expected: Path | None = None  # JSON lines with the `id` (and `evalset`) of every case that score files must hold
 
@@ -73,6 +74,7 @@ def load_gate_file(path: Path, *, files: bool = True) -> GateFile:
         store_url=_absolute_store(model.store, path),
         workers=_usable_cores() if model.workers.count == "auto" else model.workers.count,
         devices=model.workers.devices,
+        noise_floor=model.gate.noise_floor,
         identity=model.gate.identity,
         expected=Path(_folder(model.gate.expected, path)) if model.gate.expected else None,
     )

@@ -10,9 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from qualgate.records import ArmEvidence, RunEvidence, Verdict
-
-NOISE = "@aa"  # ends the name of the A/A arm; no variant's can
+from qualgate.records import NOISE, ArmEvidence, RunEvidence, Verdict
 
 Case = tuple[str, str]  # evalset, case id
 

@@ -239,7 +239,7 @@ ONE_LINE_CHANGES = [
     (5, "gate: {alpha: 5e-2, rules: [{metric: exact_match, max_drop: 0.02}]}", "YAML readers disagree"),
     (5, "gate: {review: sometimes, rules: [{metric: exact_match, max_drop: 0.02}]}", "'never' or 'always'"),
     (5, "gate: {stop: 1, rules: [{metric: exact_match, max_drop: 0.02}]}", "`gate.stop` is not in this version"),
-    (5, "gate: {noise_floor: 1, rules: [{metric: exact_match, max_drop: 0.02}]}", "not in this version"),
+    (5, "gate: {noise_floor: 1, rules: [{metric: exact_match, max_drop: 0.02}]}", "valid boolean"),
     (5, "gate: {identity: names, rules: [{metric: exact_match, max_drop: 0.02}]}", "'hash' or 'ids'"),
     (5, "gate: {rules: []}", "at least 1 item"),
     (5, "gate: {}", "`gate.rules` is missing"),

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from qualgate.bench.noise import block_rate
 from qualgate.gate import decide
-from qualgate.gate.noise import NOISE, flips, review_queue
-from qualgate.records import RunEvidence
+from qualgate.gate.noise import flips, review_queue
+from qualgate.records import NOISE, RunEvidence
 from tests.gate.planted import POLICY, of, run
 
 
