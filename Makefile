@@ -3,12 +3,12 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check install chromium clean
+.PHONY: demo test check install chromium bubblewrap clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/qualgate demo || test $$? -eq 10  # 10: a variant is blocked, which is what the demo is there to show
 
-test: $(VENV)/.installed chromium
+test: $(VENV)/.installed chromium bubblewrap
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
@@ -30,6 +30,13 @@ chromium:
 	  command -v apt-get >/dev/null 2>&1 && [ "$$(id -u)" = 0 ] && \
 	  apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null; } || \
 	  echo "no Chromium: the browser test will be skipped (install chromium to run it)"
+
+# So do the tests that run model-written code: the better sandbox is bubblewrap's, and without it some are skipped.
+bubblewrap:
+	@command -v bwrap >/dev/null 2>&1 || { \
+	  command -v apt-get >/dev/null 2>&1 && [ "$$(id -u)" = 0 ] && \
+	  apt-get update -qq && apt-get install -y -qq --no-install-recommends bubblewrap >/dev/null; } || \
+	  echo "no bubblewrap: the tests of the sandbox's tier A will be skipped (install bubblewrap to run them)"
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info qualgate-demo

@@ -30,6 +30,10 @@ class Exit(IntEnum):
     TERMINATED = 143  # SIGTERM; running again resumes
 
 
+# Of several verdicts the first of these that occurs is the whole's.
+EXIT_ORDER = (Exit.INTEGRITY, Exit.INFRASTRUCTURE, Exit.BLOCK, Exit.UNDECIDED, Exit.REVIEW, Exit.APPROVE)
+
+
 class QualgateError(Exception):
     """Base of every error whose message is written for the user. `exit` is the process's exit code."""
 

@@ -70,6 +70,13 @@ METRICS: dict[str, Metric] = {
         _quality("tool_call.required", "right functions, and no call lacks an argument that is expected of it"),
         _quality("tool_call.types", "required, and every argument is of the expected value's type"),
         _quality("tool_call.correct", "types, and exactly the expected arguments: a right call for every expected one"),
+        _quality("code.pass", "the answer's program passes the case's unit tests, run in a sandbox"),
+        _quality("multiple_choice", "the answer names the right choice, by its letter or its text"),
+        _quality("f1", "the tokens that answer and reference share, as SQuAD counts them", binary=False),
+        _quality("ifeval.prompt_strict", "the answer follows every instruction that a program can verify"),
+        _quality("ifeval.prompt_loose", "so, or without its asterisks, its first line or its last"),
+        _quality("ifeval.inst_strict", "the share of these instructions that the answer follows", binary=False),
+        _quality("ifeval.inst_loose", "so, read as loosely as ifeval.prompt_loose", binary=False),
         *(_quality(f"{LM_EVAL}{name}", meaning, binary=name != "f1") for name, meaning in _OF_LM_EVAL.items()),
         _quality(
             f"{LM_EVAL}score", "the per-sample metric of lm-eval's that the evalset's `metric` names", binary=False
@@ -108,4 +115,4 @@ DROP_TOO_LARGE = (
 )
 
 # Named by the design, not built yet: a rule on one is refused as "not in this version".
-PLANNED = ("cost_per_accepted_answer", "code.pass", "memory.peak", "acceptance_rate", "goodput")
+PLANNED = ("cost_per_accepted_answer", "memory.peak", "acceptance_rate", "goodput")

@@ -36,6 +36,18 @@ def _share(comparison: Comparison) -> str:
     return " %" if "max_relative_drop" in comparison.rule else ""
 
 
+def difference_and_bounds(comparison: Comparison) -> str:
+    bounds = bounds_text(comparison)
+    return bounds if comparison.difference is None else f"{difference_text(comparison)} {bounds}"
+
+
+def drift_texts(drift: dict[str, float | None]) -> list[str]:
+    """One short phrase a number: "kl mean 0.0031"."""
+    return [
+        f"{name.removeprefix('drift.').replace('_', ' ')} {value_text(name, value)}" for name, value in drift.items()
+    ]
+
+
 def _bound(metric: str, bound: float) -> str:
     match _kind(metric):
         case "quality":

@@ -15,6 +15,8 @@ from qualgate import evalsets
 from qualgate.config import GateFile
 from qualgate.engine.load import check_model, choose_device, identify, recognise
 from qualgate.errors import EvidenceMissing, Exit, InfrastructureError, Interrupted, UsageError
+from qualgate.gate.peers.nel_policy import NelPolicy, NelSaid, decide_by
+from qualgate.gate.peers.said import PeerSaid, what_peers_say
 from qualgate.gate.verdict import decide, overall_exit
 from qualgate.harness import tasks
 from qualgate.metrics import LM_EVAL
@@ -53,6 +55,7 @@ class Outcome:
     exit: Exit
     resumed: bool
     failures: tuple[str, ...]  # one line for each job the machinery could not run
+    nel: tuple[NelSaid, ...] = ()  # where an nel policy decided: what nel would say, and why ours differs
 
 
 def run(gate: GateFile, progress: Progress = lambda arm, done, total: None, *, blame: bool = False) -> Outcome:
@@ -149,11 +152,12 @@ def _scores(case: Case, item: Evalset, text: str, finish_reason: str, also: tupl
     return (*tasks.score(case, item.lm_eval, text), *score(case, replace(item, metrics=()), text, finish_reason, also))
 
 
-def decide_again(store_url: str, run_id: str | None, gate: GateFile | None) -> Outcome:
+def decide_again(store_url: str, run_id: str | None, gate: GateFile | None, nel: NelPolicy | None = None) -> Outcome:
     """Decide from stored evidence alone. Raises UsageError when there is no such run.
 
     gate: its policy decides, and what it names must still be what the run judged (weights, tokenizers, evalsets,
     variants), else every verdict is undecided. None: the policy the run was made with, about what was stored.
+    nel: a NeMo Evaluator policy that decides in place of either, see `gate.peers.nel_policy`.
     """
     with open_store(store_url, create=False) as store:
         found = run_meant(store, run_id, gate)
@@ -161,9 +165,20 @@ def decide_again(store_url: str, run_id: str | None, gate: GateFile | None) -> O
         policy, stale = grounds(store, found, gate)
         labels = labels_today(gate, policy) if gate is not None and not stale else None
         evidence = replace(evidence, labels=labels, stale=(*stale, *_scored_otherwise(evidence)))
-        verdicts = decide(evidence, policy, plain.now())
+        beside: tuple[NelSaid, ...] = ()
+        if nel is not None:
+            verdicts, policy, beside = decide_by(nel, evidence, policy.review)
+        else:
+            verdicts = decide(evidence, policy, plain.now())
         runs.add_verdicts(store, found, verdicts, policy)
-    return Outcome(run_id=found, verdicts=verdicts, exit=overall_exit(verdicts), resumed=False, failures=())
+    exit = overall_exit(verdicts)
+    return Outcome(run_id=found, verdicts=verdicts, exit=exit, resumed=False, failures=(), nel=beside)
+
+
+def peers_of(store_url: str, run_id: str) -> tuple[PeerSaid, ...]:
+    """What each peer's rule would have said about a stored run; it decides nothing."""
+    with open_store(store_url, create=False) as store:
+        return what_peers_say(runs.evidence(store, run_id))
 
 
 def known(store: Store, run_id: str) -> RunEvidence:

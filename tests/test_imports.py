@@ -52,7 +52,7 @@ ALLOWED = {
     "quantize": FLOOR | {"calibration", "engine", "provenance", "quant"},
     "outsource": FLOOR | {"calibration", "engine", "provenance", "quant", "quantize"},
     "doctor": FLOOR | {"engine", "evalsets", "refmodel", "sandbox"},
-    "intake": FLOOR | {"gate"},
+    "intake": FLOOR | {"documents", "gate"},
     "rescore": FLOOR | {"config", "gate", "run", "scoring", "store"},
     "outputs": FLOOR | {"documents", "evalsets", "scoring", "stats"},
 }

@@ -56,7 +56,7 @@ def test_a_run_approves_the_same_weights_and_blocks_two_bits(judged):
     assert "qualgate dashboard" in done.stdout
     assert "Traceback" not in done.stderr
     reports = sorted(path.suffix for path in (folder / "qualgate-reports").iterdir())
-    assert reports == [".json", ".md"]
+    assert reports == [".html", ".json", ".md"]
 
 
 def test_the_report_is_the_same_bytes_each_time_and_json_for_machines(judged):

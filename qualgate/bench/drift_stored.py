@@ -15,14 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qualgate.bench.llama_lines import SETS, chunks_of, printed
+from qualgate.bench.shape import STORED as GOALS
 from qualgate.drift.llama_table import compare, llama_table, render
 from qualgate.drift.stored import AT_MOST, StoredBaseline, certify, store
 
-GOALS = {
-    "drift.llama34": "all 34 values as the reference prints them, every line of every seeded set",
-    "drift.bytes": "<= 1/50 of llama.cpp's logits file, reference model and 128,256 tokens",
-    "drift.certified": "certified KL error <= 1e-4 nats at every position, int8 and int4, and the truth within it",
-}
 VARIANTS = ("int8", "int4")
 VOCABULARY, WIDTH = 128_256, 2048
 

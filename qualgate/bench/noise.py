@@ -26,7 +26,9 @@ def block_rate(quick: bool, alpha: float = 0.05, seed: int = 20260101) -> dict[s
         )
         # A rule never blocks where no more is lost than is allowed, so only the other tables are tested.
         hits = sum(lost - gained > margin * n and blocks(int(lost), int(gained)) for lost, gained, _ in tables)
-        rows.append({"n": n, "discordance": discordance, "max_drop": margin, "draws": draws, "blocked": int(hits) / draws})
+        rows.append(
+            {"n": n, "discordance": discordance, "max_drop": margin, "draws": draws, "blocked": int(hits) / draws}
+        )
     worst = max(row["blocked"] for row in rows)
     return {
         "id": "aa.block_rate",

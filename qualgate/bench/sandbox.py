@@ -20,19 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from qualgate.bench.hostile import ESCAPES, FORGERIES, FORGERY_TESTS, HONEST, HONEST_TESTS, TRIES
+from qualgate.bench.shape import SANDBOX as GOALS
 from qualgate.sandbox import Ended, Limits, Sandbox, SandboxFailed, probe, tiers
 from qualgate.scoring.code import METRIC, score_code
 
-GOALS = {
-    "escape.1": "every outcome of S1-S17 as required, one sandbox at a time",
-    "escape.8": "every outcome of S1-S17 as required, 8 sandboxes at once",
-    "escape.32": "every outcome of S1-S17 as required, 32 sandboxes at once",
-    "sandbox.overhead": "<= 40 ms a sample over a plain Python that runs the same program and its test",
-    "forgeries": "0 of >= 30 forgeries pass, against every kind of test",
-    "humaneval.reference": "every reference solution passes",
-    "humaneval.broken": "every solution that returns something else fails, mutants as when run beside their tests",
-    "mbpp.reference": "every reference solution passes",
-}
 SECRET = "SECRET-OF-THE-HOST"
 
 
@@ -44,8 +35,9 @@ def rows(quick: bool, data: Path) -> list[dict[str, Any]]:
     part = "a slice only" if quick else None
     found = [_escape_row(sandbox, count, part) for count in (1, 8, 32)]
     found.append(_overhead_row(sandbox, 5 if quick else 40, part))
-    forged = forgeries(sandbox, tuple(FORGERIES)[:: 8 if quick else 1])
-    found.append(_row("forgeries", f"{len(forged)} of {len(FORGERIES)} accepted", met=not forged, reason=part))
+    tried = tuple(FORGERIES)[:: 8 if quick else 1]
+    forged = forgeries(sandbox, tried)
+    found.append(_row("forgeries", f"{len(forged)} of {len(tried)} accepted", met=not forged, reason=part))
     step = 20 if quick else 1
     for name, path in (("humaneval", "humaneval/HumanEval.jsonl"), ("mbpp", "mbpp/mbpp.jsonl")):
         if not (data / path).exists():

@@ -12,14 +12,16 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from qualgate.bench import bfcl_rules, drift_stored, lm_eval_log, sandbox
 from qualgate.bench.shape import GOALS, described, goal
 from qualgate.records import Case, Evalset
 from qualgate.scoring import registry
-from qualgate.scoring.schema import CannotValidate, first_error
+from qualgate.scoring.schema import DIALECT, CannotValidate, first_error
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"  # beside the checkout; its rows need it
 MUTANTS, SEED = 10_000, 20_251
@@ -50,6 +52,10 @@ BODY = {
     },
     "tools": [TOOL],
     "expected_calls": [CALL],
+    "choices": ["18", "19"],
+    "instruction_id_list": ["punctuation:no_comma", "length_constraints:number_words", "detectable_format:json_format"],
+    "kwargs": [{}, {"relation": "at least", "num_words": 5}, {}],
+    "tests": "assert f(1) == 2",
 }  # fmt: skip
 ANSWERS = (  # what mutants are made from
     "The sum is 9 + 9.\n#### 18",
@@ -57,48 +63,94 @@ ANSWERS = (  # what mutants are made from
     f"<tool_call>\n{json.dumps(CALL)}\n</tool_call>",
     "```json\n" + json.dumps({"name": "a", "ages": [{"n": n} for n in range(20)]}) + "\n```",
 )
-NOT_YET = {  # goal id → what the row waits for
-    "bfcl_mutations": "BFCL's rules are not in this version",
-    "bfcl_fuzz": "BFCL's rules are not in this version",
-    "gsm8k_filters": "lm-eval's filters are not in this version",
-    "code_references": "code is not run in this version",
-    "code_forgeries": "code is not run in this version",
-    "escape_suite": "code is not run in this version",
-    "sandbox_overhead": "code is not run in this version",
-    "lm_eval_speed": "lm-eval's filters are not in this version",
+FUZZED = 100_000
+COMPAT_BODY = {
+    "tools": [TOOL],
+    "expected_calls": [{"get_weather": {"city": ["Paris"], "unit": ["c", ""], "days": [3]}}],
 }
+PROGRAM_EVERY = 100  # every how many mutants one is run as a program, too: a sandbox takes as long as all else together
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """10,000 (quick: 1,000) hostile answers to every scorer, the official schema suite, 5 (2) rounds of speed."""
-    count, rounds = (1000, 2) if quick else (MUTANTS, ROUNDS)
-    found = hostile(count)
-    speeds = [{name: per_second(check) for name, check in checks().items()} for _ in range(rounds)]
+    """Every part's rows. quick: slices, which are named as such and meet no goal."""
+    rounds: list[dict[str, Any]] = []
+    rows: dict[str, dict[str, Any]] = {}
+    for part in (_bfcl, _suite, _lm_eval, _hostile, _speeds, _sandboxed, _stored):
+        taken, found = part(quick)
+        rounds += taken
+        rows |= {row["id"]: row for row in found}
+    return described("scoring", rounds=rounds, goals=[rows[id] for id in GOALS["scoring"]])
+
+
+Part = tuple[list[dict[str, Any]], list[dict[str, Any]]]  # rounds, goal rows
+
+
+def _bfcl(quick: bool) -> Part:
+    theirs = bfcl_rules.read_rows(DATA / "bfcl") if (DATA / "bfcl").is_dir() else None
+    calls = FUZZED // 20 if quick else FUZZED
+    rounds, found = [], []
+    for id, held, count in (("bfcl_mutations", theirs, calls // 5), ("bfcl_fuzz", [], calls)):
+        if held is None:
+            found.append(goal("scoring", id, None, met=None, unmet_because="BFCL's rows are not here"))
+            continue
+        said = bfcl_rules.differential(count, SEED, held)
+        rounds.append({id: asdict(said)})
+        part = f"{count:,} calls only (--quick)" if quick and said.same == count else None
+        found.append(goal("scoring", id, said.same / count, met=said.same == count, unmet_because=part))
+    return rounds, found
+
+
+def _suite(quick: bool) -> Part:
     suite = schema_suite()
-    rows = {id: goal("scoring", id, None, met=None, unmet_because=reason) for id, reason in NOT_YET.items()}
-    rows["schema_suite"] = goal(
-        "scoring",
-        "schema_suite",
-        suite and suite["agree"] / suite["tests"],
-        met=bool(suite) and suite["agree"] == suite["tests"],
-        unmet_because=None if suite else "the JSON-Schema-Test-Suite is not here",
-    )
-    rows["hostile_outputs"] = goal(
-        "scoring",
-        "hostile_outputs",
-        {"crashes": len(found["crashes"]), "hangs": len(found["hangs"]), "slowest": found["slowest"]},
-        met=not found["crashes"] and not found["hangs"],
-        unmet_because=f"{count:,} mutants only (--quick)" if quick else None,
-    )
+    share = suite and suite["agree"] / suite["tests"]
+    absent = None if suite else "the JSON-Schema-Test-Suite is not here"
+    return [{"schema_suite": suite}], [goal("scoring", "schema_suite", share, met=share == 1, unmet_because=absent)]
+
+
+def _lm_eval(quick: bool) -> Part:
+    try:
+        found = lm_eval_log.measured(DATA / "gsm8k", 2 if quick else ROUNDS)
+    except lm_eval_log.CannotRun as why:
+        ids = ("gsm8k_filters", "lm_eval_speed")
+        return [], [goal("scoring", id, None, met=None, unmet_because=str(why)) for id in ids]
+    share = min(found["agree"].values()) / found["samples"]
+    ratios = sorted(one["lm_eval"] / one["qualgate"] for one in found["seconds"])
+    middle = statistics.median(ratios)
+    return [{"lm_eval_log": found}], [
+        goal("scoring", "gsm8k_filters", share, met=share == 1),
+        goal("scoring", "lm_eval_speed", middle, spread=[ratios[0], ratios[-1]], met=middle >= 5),
+    ]
+
+
+def _hostile(quick: bool) -> Part:
+    count = MUTANTS // 10 if quick else MUTANTS
+    found = hostile(count)
+    held = not found["crashes"] and not found["hangs"]
+    said = {"crashes": len(found["crashes"]), "hangs": len(found["hangs"]), "slowest": found["slowest"]}
+    part = f"{count:,} mutants only (--quick)" if quick and held else None
+    return [{"hostile": found}], [goal("scoring", "hostile_outputs", said, met=held, unmet_because=part)]
+
+
+def _speeds(quick: bool) -> Part:
+    rounds = []
+    for _ in range(2 if quick else ROUNDS):
+        right, mutated = bfcl_rules.simple_checks_per_second(SEED, 5)
+        others = {name: per_second(check) for name, check in checks().items()}
+        rounds.append({"tool_call_speed": right, "tool_call_mutated": mutated, **others})
+    found = []
     for id, limit in (("tool_call_speed", 100_000), ("schema_speed", 20_000)):
-        taken = [one[id] for one in speeds]
+        taken = [one[id] for one in rounds]
         middle = statistics.median(taken)
-        rows[id] = goal("scoring", id, middle, spread=[min(taken), max(taken)], met=middle >= limit)
-    return described(
-        "scoring",
-        rounds=[{"hostile": found}, {"schema_suite": suite}, *speeds],
-        goals=[rows[id] for id in GOALS["scoring"]],
-    )
+        found.append(goal("scoring", id, middle, spread=[min(taken), max(taken)], met=middle >= limit))
+    return rounds, found
+
+
+def _sandboxed(quick: bool) -> Part:
+    return [], sandbox.rows(quick, DATA)
+
+
+def _stored(quick: bool) -> Part:
+    return drift_stored.rows(quick)
 
 
 # ------------------------------------------------------------------------------------------------ hostile answers
@@ -106,10 +158,12 @@ def run(quick: bool) -> dict[str, Any]:
 
 def hostile(count: int, seed: int = SEED) -> dict[str, Any]:
     """Every shipped scorer on `count` mutants: which raised, which took over a second, the slowest. Empty = held."""
-    case = Case(evalset="hostile", body=BODY)
     crashes, hangs, slowest = [], [], 0.0
     for number, text in enumerate(mutants(count, seed)):
         for scorer in registry.SHIPPED:
+            if scorer.name == "code" and number % PROGRAM_EVERY:
+                continue
+            case = Case(evalset="hostile", body=BODY if scorer.mode == "strict" else BODY | COMPAT_BODY)
             evalset = Evalset(
                 name="hostile", version="1", sha256="", metrics=scorer.metrics, lenient=("code_fence", "trailing_text"),
                 normalizers=("nfkc", "casefold", "collapse_whitespace", "strip_invisible", "strip"),
@@ -216,13 +270,13 @@ def schema_suite() -> dict[str, Any] | None:
     files = sorted((DATA / "json_schema_test_suite" / "tests" / "draft2020-12").glob("*.json"))
     if not files:
         return None
-    agree, tests, differ = 0, 0, set()
+    remotes, agree, tests, differ = _remotes(), 0, 0, set()
     for path in files:
         for group in json.loads(path.read_text(encoding="utf-8")):
             for test in group["tests"]:
                 tests += 1
                 try:
-                    same = (first_error(group["schema"], test["data"]) is None) is test["valid"]
+                    same = (first_error(group["schema"], test["data"], remotes) is None) is test["valid"]
                 except CannotValidate:
                     same = False
                 agree += same
@@ -231,14 +285,24 @@ def schema_suite() -> dict[str, Any] | None:
     return {"tests": tests, "agree": agree, "differ": sorted(differ)}
 
 
+def _remotes() -> dict[str, Any]:
+    """What the suite serves at localhost:1234; a document that names no draft is of 2020-12."""
+    folder, found = DATA / "json_schema_test_suite" / "remotes", {}
+    for path in folder.rglob("*.json"):
+        place = path.relative_to(folder).as_posix()
+        if not place.startswith("draft") or place.startswith("draft2020-12/"):
+            found[f"http://localhost:1234/{place}"] = {"$schema": DIALECT, **json.loads(path.read_text("utf-8"))}
+    return found
+
+
 def checks() -> dict[str, Callable[[], Any]]:
-    """One check of each speed row."""
+    """One check of each: calls in strict mode with all their scores, and a schema."""
     scorer = registry.find("tool_call")
     case = Case(evalset="speed", body=BODY)
     evalset = Evalset(name="speed", version="1", sha256="", metrics=scorer.metrics)
     assert scorer.decoded is not None
     return {
-        "tool_call_speed": partial(scorer.decoded, case, evalset, [CALL]),
+        "tool_call_strict": partial(scorer.decoded, case, evalset, [CALL]),
         "schema_speed": partial(first_error, TOOL["parameters"], CALL["arguments"]),
     }
 

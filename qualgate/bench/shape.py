@@ -9,12 +9,32 @@ import re
 from pathlib import Path
 from typing import Any
 
+SANDBOX = {
+    "escape.1": "every outcome of S1-S17 as required, one sandbox at a time",
+    "escape.8": "every outcome of S1-S17 as required, 8 sandboxes at once",
+    "escape.32": "every outcome of S1-S17 as required, 32 sandboxes at once",
+    "sandbox.overhead": "<= 40 ms a sample over a plain Python that runs the same program and its test",
+    "forgeries": "0 of >= 30 forgeries pass, against every kind of test",
+    "humaneval.reference": "every reference solution passes",
+    "humaneval.broken": "every solution that returns something else fails, mutants as when run beside their tests",
+    "mbpp.reference": "every reference solution passes",
+}
+STORED = {
+    "drift.llama34": "all 34 values as the reference prints them, every line of every seeded set",
+    "drift.bytes": "<= 1/50 of llama.cpp's logits file, reference model and 128,256 tokens",
+    "drift.certified": "certified KL error <= 1e-4 nats at every position, int8 and int4, and the truth within it",
+}
+
 GOALS: dict[str, dict[str, str]] = {
     "generate": {"generate_speed": ">= 1.0x transformers.generate at its best batch size"},
     "commands": {
         "help": "<= 0.5 s",
         "gate_20000_scores": "<= 3 s",
+        "gate_100k": "< 5 s and < 500 MB over 100,000 stored scores",
         "dashboard_first_page": "<= 2 s",
+    },
+    "determinism-report": {
+        "deterministic": "100 of 100: other worker order, hash seed, locale, time zone, thread count; same bytes",
     },
     "demo": {
         "demo_seconds": "<= 360 s after installation, on two idle cores",
@@ -63,19 +83,17 @@ GOALS: dict[str, dict[str, str]] = {
         "mxfp4_bandwidth": ">= 70 % of the read bandwidth of the same rounds, 1 to 4 rows",
     },
     "scoring": {
-        "bfcl_mutations": "100 % same verdict and error type as BFCL, compat mode, mutations of its own rows",
-        "bfcl_fuzz": "100 % same verdict and error type, 100,000 calls against rules written independently",
+        "bfcl_mutations": "100 % same verdict and error type as rules written independently, BFCL's rows mutated",
+        "bfcl_fuzz": "100 % same verdict and error type, 100,000 made calls against rules written independently",
         "schema_suite": "100 % of the JSON-Schema-Test-Suite's required part, draft 2020-12",
         "gsm8k_filters": "100 % same extraction and verdict as lm-eval's two filters, GSM8K rows and real completions",
-        "code_references": "HumanEval and MBPP: every reference solution passes, every broken one fails",
-        "code_forgeries": "0 of >= 30 forgeries pass",
-        "escape_suite": "S1-S18 as required at 1, 8 and 32 sandboxes at once",
-        "sandbox_overhead": "<= 40 ms a sample",
         "hostile_outputs": "0 crashes, 0 hangs over 1 s, 10,000 seeded mutants to every scorer",
-        "tool_call_speed": ">= 100,000 simple tool-call checks/s on one core",
+        "tool_call_speed": ">= 100,000 simple tool-call checks/s on one core, compat mode, calls already decoded",
         "schema_speed": ">= 20,000 schema checks/s on one core",
         "lm_eval_speed": ">= 5x lm-eval's scoring of the same log",
-    },
+    }
+    | SANDBOX
+    | STORED,
     "drift": {
         f"cpu_{shape}_{what}": limit
         for shape in ("32k_float32", "32k_bfloat16", "150k_float32", "150k_bfloat16")

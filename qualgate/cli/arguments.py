@@ -14,6 +14,9 @@ OptionalGateFile = Annotated[Path | None, typer.Argument(metavar="[GATE.yaml]", 
 StoreOption = Annotated[str | None, typer.Option("--store", help="the store's URL, when there is no gate file")]
 RunOption = Annotated[str | None, typer.Option("--run", help="a run's id; the newest by default")]
 JsonOption = Annotated[bool, typer.Option("--json", help="print JSON on stdout")]
+WarnOnlyOption = Annotated[
+    bool, typer.Option("--warn-only", help="say the verdict's true exit code and exit 0; errors still fail")
+]
 
 
 def store_url(from_gate_file: str | None, option: str | None) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,12 +18,15 @@ from qualgate.cli.arguments import (
     OptionalGateFile,
     RunOption,
     StoreOption,
+    WarnOnlyOption,
     store_url,
     stored_run,
 )
-from qualgate.errors import UsageError
+from qualgate.errors import Exit, UsageError
 
 if TYPE_CHECKING:
+    from qualgate.config import GateFile
+    from qualgate.gate.peers.said import PeerSaid
     from qualgate.report.summary import Report
 
 
@@ -44,13 +49,14 @@ def run(
     blame: Annotated[
         bool, typer.Option("--blame", help="also run packed weights through the torch twin: recipe or kernel?")
     ] = False,
+    warn_only: WarnOnlyOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Generate with the baseline and every variant, score, store, decide. Interrupted, run it again: it resumes."""
-    _run(gate_file, as_json, blame=blame)
+    _run(gate_file, as_json, blame=blame, warn_only=warn_only)
 
 
-def _run(gate_file: Path, as_json: bool, *, blame: bool = False) -> None:
+def _run(gate_file: Path, as_json: bool, *, blame: bool = False, warn_only: bool = False) -> None:
     from qualgate import run as main_path
     from qualgate.config import load_gate_file
     from qualgate.report.progress import shown_progress
@@ -62,8 +68,9 @@ def _run(gate_file: Path, as_json: bool, *, blame: bool = False) -> None:
         typer.echo(f"resumed run {outcome.run_id}", err=True)
     for failure in outcome.failures:
         typer.echo(f"could not run: {failure}", err=True)
-    report = _report(gate.store_url, outcome.run_id)
+    report = _report(gate.store_url, outcome.run_id, gate, warn_only)
     _show(report, as_json)
+    _tell_host(report)
     written = report.write(gate_file.parent / "qualgate-reports")  # after it is shown: a full disk must not hide it
     if not as_json:
         for path in written:
@@ -71,7 +78,7 @@ def _run(gate_file: Path, as_json: bool, *, blame: bool = False) -> None:
         typer.echo(f"open the dashboard: {_own_name()} dashboard --store {_relative_url(gate.store_url)}\n")
         for line in report.lines():
             typer.echo(line)
-    raise typer.Exit(outcome.exit)
+    raise typer.Exit(_code(outcome.exit, warn_only))
 
 
 def plan(gate_file: GateFileArgument, as_json: JsonOption = False) -> None:
@@ -96,6 +103,13 @@ def gate(
     variant_scores: Annotated[
         Path | None, typer.Option("--variant-scores", help="score rows of the variant: judge these, no store")
     ] = None,
+    peers: Annotated[
+        bool, typer.Option("--peers", help="also show what other projects' rules would have said; decides nothing")
+    ] = False,
+    nel_policy: Annotated[
+        Path | None, typer.Option("--nel-policy", help="decide by this NeMo Evaluator policy (version 1) instead")
+    ] = None,
+    warn_only: WarnOnlyOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Decide again from stored evidence, without generating: by the gate file's rules, refusing evidence older than the
@@ -104,48 +118,83 @@ def gate(
     if baseline_scores is not None or variant_scores is not None:
         from qualgate.cli.scored import gate_scores
 
-        if gate_file is None or baseline_scores is None or variant_scores is None or store or run_id:
-            raise UsageError("scores are gated with a gate file, --baseline-scores and --variant-scores, all three, "
-                             "and neither --store nor --run.")  # fmt: skip
-        raise typer.Exit(gate_scores(gate_file, baseline_scores, variant_scores, as_json=as_json))
+        if gate_file is None or baseline_scores is None or variant_scores is None:
+            raise UsageError("scores are gated with a gate file, --baseline-scores and --variant-scores, all three.")
+        if store or run_id or peers or nel_policy:
+            raise UsageError("--store, --run, --peers and --nel-policy go with a stored run, not with files of scores.")
+        raise typer.Exit(_code(gate_scores(gate_file, baseline_scores, variant_scores, as_json=as_json), warn_only))
     from qualgate.config import load_gate_file
+    from qualgate.intake.nel_policy import read_nel_policy
+    from qualgate.report.peers import print_peers, with_peers
     from qualgate.run import decide_again
 
     loaded = load_gate_file(gate_file, files=False) if gate_file is not None else None
     url = store_url(loaded.store_url if loaded else None, store)
-    outcome = decide_again(url, run_id, loaded)
-    report = _report(url, outcome.run_id)
-    _show(report, as_json)
-    if not as_json:
+    outcome = decide_again(url, run_id, loaded, read_nel_policy(nel_policy) if nel_policy is not None else None)
+    report = _report(url, outcome.run_id, loaded, warn_only)
+    said = _peers(url, outcome.run_id) if peers else None
+    _tell_host(report)
+    if as_json:
+        text = with_peers(report.as_json(), said, outcome.nel) if peers or outcome.nel else report.as_json()
+        typer.echo(text.rstrip("\n"))
+    else:
+        _show(report, as_json)
+        print_peers(said or (), outcome.nel, outcome.verdicts)
         for line in report.lines():
             typer.echo(line)
-    raise typer.Exit(outcome.exit)
+    raise typer.Exit(_code(outcome.exit, warn_only))
+
+
+def _peers(url: str, run_id: str) -> tuple[PeerSaid, ...]:
+    """A broken plug-in is told, and changes neither verdict nor exit code."""
+    from qualgate.run import peers_of
+
+    try:
+        return peers_of(url, run_id)
+    except UsageError as error:
+        typer.echo(f"qualgate: peers cannot be shown: {error}", err=True)
+        return ()
 
 
 def report(
     gate_file: OptionalGateFile = None,
     store: StoreOption = None,
     run_id: RunOption = None,
-    format: Annotated[str, typer.Option("--format", help="terminal, json or markdown")] = "terminal",
+    format: Annotated[
+        str,
+        typer.Option("--format", help="terminal, json, markdown, html, junit, github, annotations, gitlab or sarif"),
+    ] = "terminal",
     out: Annotated[Path | None, typer.Option("--out", help="write to this file instead of the terminal")] = None,
     as_json: JsonOption = False,
+    schema: Annotated[
+        bool, typer.Option("--schema", help="print the JSON report's JSON Schema, and no report")
+    ] = False,
 ) -> None:
     """Show a stored run's verdicts with their numbers. The same stored evidence gives the same bytes."""
+    from qualgate.report.formats import FORMATS, rendered
     from qualgate.report.render import write_atomically
 
-    if format not in ("terminal", "json", "markdown"):
-        raise UsageError(f"--format {format}: not one of terminal, json, markdown.")
-    url, run_id = stored_run(gate_file, store, run_id)
-    found = _report(url, run_id)
-    form = "json" if as_json else format
-    if out is not None:
-        write_atomically(out, found.as_json() if form == "json" else found.as_markdown())
-    elif form == "terminal":
-        _show(found, as_json=False)
-        for line in found.lines():
-            typer.echo(line)
+    if schema:
+        from qualgate.report.formats.body import report_schema
+
+        text = json.dumps(report_schema(), indent=2) + "\n"
     else:
-        typer.echo(found.as_json() if form == "json" else found.as_markdown())
+        form = "json" if as_json else format
+        form = "markdown" if form == "terminal" and out is not None else form
+        if form not in ("terminal", *FORMATS):
+            raise UsageError(f"--format {form}: not one of terminal, {', '.join(FORMATS)}.")
+        url, run_id = stored_run(gate_file, store, run_id)
+        found = _report(url, run_id, _loaded(gate_file))
+        if form == "terminal":
+            _show(found, as_json=False)
+            for line in found.lines():
+                typer.echo(line)
+            return
+        text = rendered(found, form)
+    if out is not None:
+        write_atomically(out, text)
+    else:
+        typer.echo(text, nl=False)
 
 
 def _relative_url(url: str) -> str:
@@ -161,16 +210,46 @@ def _own_name() -> str:
     return "qualgate" if shutil.which("qualgate") == os.path.abspath(called) else os.path.relpath(called)
 
 
-def _report(url: str, run_id: str | None) -> Report:
+def _loaded(gate_file: Path | None) -> GateFile | None:
+    from qualgate.config import load_gate_file
+
+    return None if gate_file is None else load_gate_file(gate_file, files=False)
+
+
+def _report(url: str, run_id: str | None, gate: GateFile | None, warn_only: bool = False) -> Report:
+    """Findings point at the gate file that was named, else at the text that the run kept of it."""
+    from qualgate.report.source import source_of
     from qualgate.report.summary import load_report
 
-    return load_report(url, run_id)
+    found = load_report(url, run_id, source_of(gate.path, gate.policy) if gate is not None else None)
+    return replace(found, warn_only=warn_only)
 
 
 def _show(found: Report, as_json: bool) -> None:
     if as_json:
-        typer.echo(found.as_json())
+        typer.echo(found.as_json(), nl=False)
     else:
         from qualgate.report.terminal import print_report
 
         print_report(found)
+
+
+def _tell_host(report: Report) -> None:
+    """In a step of GitHub Actions: its summary, and annotations on stderr (the runner reads both streams)."""
+    from qualgate.report.formats import rendered
+    from qualgate.report.formats.github import append_step_summary
+
+    try:
+        append_step_summary(report)
+    except OSError as error:  # no reason to lose the verdict
+        typer.echo(f"qualgate: the step summary cannot be written ({error.strerror})", err=True)
+    if os.environ.get("GITHUB_ACTIONS") == "true":
+        typer.echo(rendered(report, "annotations"), err=True, nl=False)
+
+
+def _code(true: Exit, warn_only: bool) -> int:
+    if warn_only and true:
+        typer.echo(
+            f"qualgate: WARN ONLY: the true exit code is {int(true)}; exiting with 0 as --warn-only asks", err=True
+        )
+    return 0 if warn_only else int(true)

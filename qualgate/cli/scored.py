@@ -50,7 +50,7 @@ def gate_scores(gate_file: Path, baseline: Path, variant: Path, *, as_json: bool
         verdicts = tuple(replace(one, reasons=(*one.reasons, UNION.format(", ".join(open_)))) for one in verdicts)
     report = report_of(evidence, verdicts, gate.policy, [str(baseline), str(variant)], description="scores from files")
     if as_json:
-        typer.echo(report.as_json())
+        typer.echo(report.as_json(), nl=False)
     else:
         print_report(report)
         for line in report.lines():

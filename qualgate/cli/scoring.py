@@ -16,9 +16,13 @@ from qualgate.errors import UsageError
 def score(
     cases: Annotated[Path, typer.Argument(metavar="CASES.jsonl", help="rows with `id` and what the scorer needs")],
     outputs: Annotated[Path, typer.Argument(metavar="OUTPUTS.jsonl", help="rows with `id`, and `text` or `calls`")],
-    scorer: Annotated[str, typer.Option("--scorer", help="exact_match, numeric, json, tool_call, or a plug-in's")],
+    scorer: Annotated[
+        str,
+        typer.Option("--scorer", help="exact_match, numeric, json, tool_call, code, …"),
+    ],
     mode: Annotated[str, typer.Option("--mode", help="strict, or compat: as the reference scores")] = "strict",
     metric: Annotated[str | None, typer.Option("--metric", help="one of the scorer's; by default its last")] = None,
+    filter: Annotated[str | None, typer.Option("--filter", help="lm-eval's, which extracts what is scored")] = None,
     normalizer: Annotated[
         list[str] | None, typer.Option("--normalizer", help="of exact_match, in order; may be repeated")
     ] = None,
@@ -32,15 +36,17 @@ def score(
     from qualgate.report.scored import scored_lines
     from qualgate.scoring import registry
     from qualgate.scoring.strict_json import LENIENT
-    from qualgate.scoring.text import NORMALIZERS
+    from qualgate.scoring.text import known
 
     if mode not in ("strict", "compat"):
         raise UsageError(f"--mode {mode}: not one of strict, compat.")
-    _known("--normalizer", normalizer or [], NORMALIZERS)
+    _known("--normalizer", normalizer or [], known())
     _known("--lenient", lenient or [], LENIENT)
     if out is not None and out.resolve() in (cases.resolve(), outputs.resolve()):
         raise UsageError(f"--json {out} would overwrite what is to be scored; give another file.")
     chosen = registry.find(scorer, cast("registry.Mode", mode))
+    if filter is not None:
+        chosen = registry.filtered(chosen, filter)
     with shown_progress("rows") as progress:
         found = score_files(
             cases, outputs, chosen, metric=metric, normalizers=normalizer or (), lenient=lenient or (),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from qualgate.errors import Exit, UsageError
+from qualgate.errors import EXIT_ORDER, Exit, UsageError
 from qualgate.gate.blame import with_causes
 from qualgate.gate.cause import name_causes
 from qualgate.gate.drift import summarise
@@ -18,8 +18,6 @@ from qualgate.gate.rules import Slice, check_policy
 from qualgate.metrics import METRICS
 from qualgate.records import Comparison, Policy, RunEvidence, Verdict, VerdictWord
 from qualgate.stats.multiplicity import holm
-
-EXIT_ORDER = (Exit.INTEGRITY, Exit.INFRASTRUCTURE, Exit.BLOCK, Exit.UNDECIDED, Exit.REVIEW, Exit.APPROVE)
 
 
 def decide(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[Verdict, ...]:

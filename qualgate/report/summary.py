@@ -5,18 +5,19 @@ Nothing of the host or the clock is in it, so the same stored evidence gives the
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
 
-from qualgate.records import Verdict
-from qualgate.report.render import report_as_markdown, write_atomically
+from qualgate.errors import EXIT_ORDER, Exit
+from qualgate.records import Policy, Verdict
+from qualgate.report.formats import rendered
+from qualgate.report.render import write_atomically
+from qualgate.report.source import Source, stored_source
 from qualgate.store import queries
 from qualgate.store.database import open_store
 from qualgate.visible import visible_line
 
-SCHEMA = 1  # of the JSON report
 FLIPS_SHOWN = 5  # right → wrong answers quoted for each variant
 
 
@@ -24,10 +25,25 @@ FLIPS_SHOWN = 5  # right → wrong answers quoted for each variant
 class Report:
     run: queries.RunSummary
     flips: dict[str, tuple[queries.Flip, ...]]  # variant → the first answers that were right and are wrong
+    flip_counts: dict[str, tuple[queries.FlipCount, ...]] = field(default_factory=dict)  # variant → by metric and set
+    drift: dict[str, tuple[queries.PositionDrift, ...]] = field(default_factory=dict)  # variant → along the answers
+    source: Source = field(default_factory=Source)
+    warn_only: bool = False  # the command that made it exits 0 whatever `exit` says
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
         return tuple(stored.verdict for stored in self.run.verdicts)
+
+    @property
+    def policy(self) -> Policy:
+        """By which the newest verdicts were made; the run's own when there is none."""
+        return self.run.verdicts[0].policy if self.run.verdicts else self.run.policy
+
+    @property
+    def exit(self) -> Exit:
+        """The true code of all verdicts; 13 for a run that is not complete."""
+        codes = {verdict.exit for verdict in self.verdicts}
+        return next((code for code in EXIT_ORDER if code in codes), Exit.INFRASTRUCTURE)
 
     def lines(self) -> list[str]:
         """One plain line a variant: name, verdict, reason."""
@@ -39,54 +55,36 @@ class Report:
         ]
 
     def as_json(self) -> str:
-        return json.dumps(self._plain(), indent=2, ensure_ascii=True, allow_nan=False)
+        return rendered(self, "json")
 
     def as_markdown(self) -> str:
-        return report_as_markdown(self)
+        return rendered(self, "markdown")
 
-    def write(self, folder: Path) -> tuple[Path, Path]:
-        """Write RUN_ID.json and RUN_ID.md into `folder`, each whole or not at all."""
-        paths = (folder / f"{self.run.run_id}.json", folder / f"{self.run.run_id}.md")
-        write_atomically(paths[0], self.as_json())
-        write_atomically(paths[1], self.as_markdown())
-        return paths
-
-    def _plain(self) -> dict[str, Any]:
-        run = self.run
-        return {
-            "schema": SCHEMA,
-            "run": run.run_id,
-            "status": run.status,
-            "policy": asdict(run.verdicts[0].policy if run.verdicts else run.policy),
-            "evalsets": [asdict(item) for item in run.evalsets],
-            "arms": [
-                {
-                    "name": arm.name,
-                    "weights": arm.weights,
-                    "identity": asdict(arm.identity) if arm.identity else None,
-                    "footprint": asdict(arm.footprint) if arm.footprint else None,
-                    "expected": arm.expected,
-                    "done": arm.done,
-                    "errors": arm.errors,
-                    "kernels": list(arm.kernels),
-                }
-                for arm in run.arms
-            ],
-            "verdicts": [asdict(verdict) for verdict in self.verdicts],
-            "flips": {variant: [asdict(flip) for flip in found] for variant, found in self.flips.items()},
-            "failures": list(run.failures),
-        }
+    def write(self, folder: Path) -> tuple[Path, ...]:
+        """Write RUN_ID.json, .md and .html into `folder`, each whole or not at all."""
+        written = {folder / f"{self.run.run_id}.{end}": form for end, form in WRITTEN.items()}
+        for path, form in written.items():
+            write_atomically(path, rendered(self, form))
+        return tuple(written)
 
 
-def load_report(url: str, run_id: str | None = None) -> Report:
-    """The report of a run, by default the newest. Raises UsageError when there is no such run."""
+WRITTEN = {"json": "json", "md": "markdown", "html": "html"}  # by `run`: a file's ending → its format
+
+
+def load_report(url: str, run_id: str | None = None, source: Source | None = None) -> Report:
+    """The report of a run, by default the newest. Raises UsageError when there is no such run.
+
+    source: where the gate file lies today; by default its text as the run kept it says where the rules stand.
+    """
     with open_store(url, create=False) as store:
         found = run_id or queries.latest_run(store)
         run = queries.run_summary(store, found)
-        flips = {
-            stored.verdict.variant: queries.flips(
-                store, found, stored.verdict.variant, direction="lost", limit=FLIPS_SHOWN
-            )
-            for stored in run.verdicts
-        }
-    return Report(run=run, flips=flips)
+        variants = [stored.verdict.variant for stored in run.verdicts]
+        lost = partial(queries.flips, store, found, direction="lost", limit=FLIPS_SHOWN)
+        return Report(
+            run=run,
+            flips={variant: lost(variant) for variant in variants},
+            flip_counts={variant: queries.flip_counts(store, found, variant) for variant in variants},
+            drift={variant: queries.drift_by_position(store, found, variant) for variant in variants},
+            source=source or stored_source(run.gate_file, run.policy),
+        )

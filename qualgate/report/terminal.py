@@ -8,8 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from qualgate.numbers import flips_text, size_text, value_text
-from qualgate.report.render import difference_and_bounds, drift_texts
+from qualgate.numbers import difference_and_bounds, drift_texts, flips_text, size_text, value_text
 from qualgate.visible import visible_line
 
 if TYPE_CHECKING:

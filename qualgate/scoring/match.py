@@ -29,8 +29,8 @@ from fractions import Fraction
 from typing import Any
 
 from qualgate.records import Case, Evalset, Score
-from qualgate.scoring.outcome import quote, right, too_long, wrong
-from qualgate.scoring.text import normalize
+from qualgate.scoring.outcome import cannot_say, quote, right, too_long, wrong
+from qualgate.scoring.text import NormalizerFault, normalize
 
 EXACT = "exact_match/1"
 NUMERIC = "numeric/4"
@@ -117,7 +117,10 @@ def score_exact_match(body: Mapping[str, Any], text: str, normalizers: Iterable[
     if refusal := too_long("exact_match", EXACT, text):
         return {"exact_match": refusal}
     names = tuple(normalizers)
-    answer, reference = normalize(text, names), normalize(body["answer"], names)
+    try:
+        answer, reference = normalize(text, names), normalize(body["answer"], names)
+    except NormalizerFault as fault:
+        return {"exact_match": cannot_say("exact_match", EXACT, "normalizer", str(fault))}
     if answer == reference:
         return {"exact_match": right("exact_match", EXACT, answer)}
     error_type, reason = (

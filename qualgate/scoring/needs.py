@@ -9,10 +9,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from qualgate.records import Evalset
-from qualgate.scoring.match import NoNumber, last_numbers
+from qualgate.scoring import unit_tests
+from qualgate.scoring.code import tests_of
+from qualgate.scoring.match import NoNumber, Tolerance, last_numbers
+from qualgate.scoring.multiple_choice import right_choices
 from qualgate.scoring.outcome import quote
 from qualgate.scoring.schema import CannotValidate, first_error, lint
 from qualgate.scoring.text import normalize
+from qualgate.scoring.tools.dialects import registry as dialects
+from qualgate.scoring.tools.expected import as_schema, read_call
 
 
 def found(body: dict[str, Any], key: str) -> str:
@@ -40,6 +45,51 @@ def number_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
         last_numbers(str(answer))
     except NoNumber as error:
         yield f"numeric needs a number in `answer`: {error}"
+    try:
+        Tolerance.of(body)
+    except ValueError as error:
+        yield f"`tolerance`: {error}"
+
+
+def compared_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
+    """Of exact_match in compat mode: `answer`, a text or a number, which is compared as text."""
+    if type(body.get("answer")) not in (str, int, float):
+        yield f"exact_match needs `answer`, a text or a number; {found(body, 'answer')}"
+
+
+def references_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
+    """Of f1: `answer`, a text or a list of texts, one of which says something."""
+    answer = body.get("answer")
+    answers = answer if isinstance(answer, list) else [answer]
+    if not answers or not all(isinstance(each, str) and each.strip() for each in answers):
+        yield f"f1 needs `answer`, a text or a list of texts, none of them empty; {found(body, 'answer')}"
+
+
+def choice_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
+    """Of multiple_choice: `choices`, and `answer` among them."""
+    choices = body["choices"]
+    if not isinstance(choices, list) or len(choices) < 2 or not all(isinstance(one, str) and one for one in choices):
+        yield f"multiple_choice needs `choices`, two texts or more; {found(body, 'choices')}"
+    elif len(set(choices)) < len(choices):
+        yield f"two of `choices` are equal; {found(body, 'choices')}"
+    else:
+        try:
+            if not right_choices(body):
+                yield "multiple_choice needs `answer`, one of the choices; found []"
+        except ValueError as error:
+            yield f"`answer`: {error}"
+
+
+def code_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
+    """Of code: `tests` that can be read and assert something; `entry_point` where they need one."""
+    for key in ("entry_point", "prompt", "test_setup_code"):
+        if not isinstance(body.get(key) or "", str):
+            yield f"`{key}` must be a text; {found(body, key)}"
+            return
+    try:
+        unit_tests.read(tests_of(body), body.get("entry_point"), body.get("prompt") or "")
+    except unit_tests.BadTests as error:
+        yield f"code needs `tests`: {error}"
 
 
 def schema_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
@@ -54,11 +104,13 @@ def schema_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
 
 
 def tool_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
-    """Of tool_call: `tools` and `expected_calls`."""
+    """Of tool_call: `tools` and `expected_calls`, in BFCL's shapes or JSON Schema and exact calls; `dialect`."""
     tools, calls = body.get("tools"), body.get("expected_calls")
     if not isinstance(tools, list) or not tools:
         yield f"tool_call needs `tools`, a list of tools; {found(body, 'tools')}"
         return
+    if "dialect" in body and body["dialect"] not in dialects.names():
+        yield f"`dialect` must be one of {', '.join(dialects.names())}; {found(body, 'dialect')}"
     schemas: dict[str, Any] = {}
     for index, tool in enumerate(tools):
         function = tool.get("function", tool) if isinstance(tool, dict) else None
@@ -67,22 +119,22 @@ def tool_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
             continue
         if function["name"] in schemas:
             yield f"tools[{index}]: a second tool {quote(function['name'])}"
-        reasons = lint(function.get("parameters", {}))
+        schema = as_schema(function.get("parameters", {}))
+        reasons = lint(schema)
         for reason in reasons:
             yield f"tools[{index}].parameters: {reason}"
-        schemas[function["name"]] = True if reasons else function.get("parameters", {})
+        schemas[function["name"]] = True if reasons else schema
     if not isinstance(calls, list):
         yield f"tool_call needs `expected_calls`, a list ([] = no call may be made); {found(body, 'expected_calls')}"
         return
     for index, call in enumerate(calls):
-        match call:
-            case {"name": str() as name, "arguments": dict() as arguments} if len(call) == 2:
-                try:
-                    if name not in schemas:
-                        yield f"expected_calls[{index}] calls {quote(name)}, which no tool is called"
-                    elif error := first_error(schemas[name], arguments):
-                        yield f"expected_calls[{index}]: the tool's own schema refuses it, {error}"
-                except CannotValidate as failure:
-                    yield f"expected_calls[{index}]: {failure}"
-            case _:
-                yield f"expected_calls[{index}] must be an object with `name` and `arguments` and nothing else"
+        try:
+            wanted = read_call(f"expected_calls[{index}]", call)
+            if wanted.name not in schemas:
+                yield f"expected_calls[{index}] calls {quote(wanted.name)}, which no tool is called"
+            elif len(call) == 2 and (error := first_error(schemas[wanted.name], call["arguments"])):
+                yield f"expected_calls[{index}]: the tool's own schema refuses it, {error}"
+        except ValueError as error:
+            yield str(error)
+        except CannotValidate as failure:
+            yield f"expected_calls[{index}]: {failure}"

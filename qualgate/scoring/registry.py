@@ -13,9 +13,22 @@ from typing import Any, Literal
 
 from qualgate.errors import UsageError
 from qualgate.records import Case, Evalset, Score
-from qualgate.scoring import match, needs, plugins, structure
+from qualgate.sandbox import Sandbox
+from qualgate.scoring import (
+    code,
+    filters,
+    ifeval,
+    killable,
+    lm_eval_match,
+    match,
+    multiple_choice,
+    needs,
+    overlap,
+    plugins,
+    structure,
+)
 from qualgate.scoring.outcome import cannot_say, quote, wrong
-from qualgate.scoring.tools import strict
+from qualgate.scoring.tools import judge, strict
 
 GROUP = "qualgate.scorers"
 MAX_ANSWER = 2**20  # characters; a longer answer is wrong for every scorer
@@ -49,6 +62,20 @@ class Scorer:
         yield from missing or self.faults(body, evalset)
 
 
+@cache
+def _sandbox() -> Sandbox | None:
+    """Probed when the first program is to be run, not before."""
+    return Sandbox.best()
+
+
+def _code(case: Case, evalset: Evalset, text: str) -> dict[str, Score]:
+    return code.score_code(case.body, text, sandbox=_sandbox(), lenient=evalset.lenient)
+
+
+def _multiple_choice(case: Case, evalset: Evalset, text: str) -> dict[str, Score]:
+    return multiple_choice.score_multiple_choice(case.body, text, lenient="trailing_text" in evalset.lenient)
+
+
 SHIPPED = (
     Scorer(
         name="exact_match",
@@ -79,6 +106,52 @@ SHIPPED = (
         faults=needs.tool_faults,
         decoded=strict.score_decoded,
     ),
+    Scorer(
+        name="code",
+        version=code.SCORER,
+        metrics=(code.METRIC,),
+        function=_code,
+        faults=needs.code_faults,
+    ),
+    Scorer(
+        name="multiple_choice",
+        version=multiple_choice.TEXT,
+        metrics=("multiple_choice",),
+        function=_multiple_choice,
+        needs=("choices", "answer"),
+        faults=needs.choice_faults,
+    ),
+    Scorer(
+        name="f1",
+        version=overlap.SQUAD,
+        metrics=("f1",),
+        function=lambda case, evalset, text: overlap.score_f1(case.body, text),
+        faults=needs.references_faults,
+    ),
+    Scorer(
+        name="ifeval",
+        version=ifeval.SCORER,
+        metrics=tuple(sorted(ifeval.METRICS.values())),
+        function=lambda case, evalset, text: ifeval.score_ifeval(case.body, text),
+        faults=lambda body, evalset: ifeval.faults(body),
+    ),
+    Scorer(
+        name="exact_match",
+        mode="compat",
+        version=lm_eval_match.SCORER,
+        metrics=("exact_match",),
+        function=lambda case, evalset, text: lm_eval_match.score_exact_match(case.body, text, "none"),
+        faults=needs.compared_faults,
+    ),
+    Scorer(
+        name="tool_call",
+        mode="compat",
+        version=judge.COMPAT,
+        metrics=judge.COMPAT_FLAGS,
+        function=judge.score_compat,
+        faults=judge.compat_faults,
+        decoded=judge.score_compat_decoded,
+    ),
 )
 _NAMES = tuple(dict.fromkeys(scorer.name for scorer in SHIPPED))
 _BY_METRIC = {metric: scorer for scorer in SHIPPED if scorer.mode == "strict" for metric in scorer.metrics}
@@ -101,6 +174,37 @@ def find(name: str, mode: Mode = "strict") -> Scorer:
     return modes[mode]
 
 
+def filtered(scorer: Scorer, name: str) -> Scorer:
+    """`scorer`, judging what lm-eval's filter `name` finds in an answer. UsageError for an unknown filter."""
+    try:
+        pipeline = filters.build(name)
+    except filters.FilterFault as error:
+        raise UsageError(f"{error}.") from None
+    version = f"{scorer.version} {name}"
+
+    def score(case: Case, evalset: Evalset, answer: str) -> dict[str, Score]:
+        try:
+            found = pipeline([answer], case.body)
+            if not isinstance(found, str):
+                raise filters.FilterFault(f"the filter gave {quote(found)}, not one text")
+        except killable.Killed as failure:
+            scores = _all(scorer, cannot_say, "stopped", f"a pattern was stopped: {failure}")
+        except filters.FilterFault as failure:
+            scores = _all(scorer, cannot_say, "filter", str(failure))
+        else:
+            if found == filters.INVALID and scorer.mode == "strict":  # lm-eval would compare that word
+                scores = _all(scorer, wrong, "invalid", f"the filter {name} found no answer")
+            else:
+                scores = scorer.function(case, evalset, found)
+        return {metric: replace(one, scorer=version) for metric, one in scores.items()}
+
+    return replace(scorer, version=version, function=score)
+
+
+def _all(scorer: Scorer, say: Callable[[str, str, str, str], Score], error_type: str, reason: str) -> dict[str, Score]:
+    return {metric: say(metric, scorer.version, error_type, reason) for metric in scorer.metrics}
+
+
 @cache
 def scorers_of(metrics: tuple[str, ...]) -> tuple[Scorer, ...]:
     """The shipped scorers whose metrics these are, in their order. KeyError for a metric that is not one of quality."""
@@ -111,7 +215,7 @@ def apply(scorer: Scorer, case: Case, evalset: Evalset, answer: str) -> dict[str
     """The scores of one answer by metric. An answer that is longer than any scorer reads is wrong."""
     if len(answer) > MAX_ANSWER:
         reason = f"the answer has {len(answer):,} characters, {MAX_ANSWER:,} are read"
-        return {metric: wrong(metric, scorer.version, "too_long", reason) for metric in scorer.metrics}
+        return _all(scorer, wrong, "too_long", reason)
     return scorer.function(case, evalset, answer)
 
 
@@ -135,7 +239,7 @@ def _guarded(scorer: Scorer, function: Callable[[Case, Evalset, Any], dict[str, 
             return {name: replace(_sound(said[name]), metric=name, scorer=scorer.version) for name in scorer.metrics}
         except Exception as error:  # theirs, so anything
             reason = f"the scorer failed: {type(error).__name__}: {quote(str(error), 200)}"
-            return {name: cannot_say(name, scorer.version, "scorer_failed", reason) for name in scorer.metrics}
+            return _all(scorer, cannot_say, "scorer_failed", reason)
 
     return score
 

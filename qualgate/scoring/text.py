@@ -16,13 +16,16 @@ from functools import lru_cache
 from importlib.metadata import entry_points
 from typing import Any
 
+from qualgate.errors import UsageError
+
 GROUP = "qualgate.normalizers"
 
 # UAX #15, Stream-Safe Text: no real text stacks more marks on one letter. Sorting a longer run costs quadratic time.
 MARKS_ON_ONE_LETTER = 30
 
 
-def _stackable(text: str) -> bool:
+def stackable(text: str) -> bool:
+    """Whether no letter bears more marks than a real text's: only then may it be put into a normal form."""
     run = 0
     for character in text:
         run = run + 1 if unicodedata.combining(character) else 0
@@ -33,7 +36,7 @@ def _stackable(text: str) -> bool:
 
 def _unicode_form(form: str) -> Callable[[str], str]:
     def normalize(text: str) -> str:
-        return unicodedata.normalize(form, text) if not text.isascii() and _stackable(text) else text  # type: ignore[arg-type]
+        return unicodedata.normalize(form, text) if not text.isascii() and stackable(text) else text  # type: ignore[arg-type]
 
     return normalize
 
@@ -57,8 +60,8 @@ NORMALIZERS: dict[str, Callable[[str], str]] = {
 }
 
 
-class NormalizerFault(Exception):
-    """A normalizer of another package cannot be loaded, or gave something else than text."""
+class NormalizerFault(UsageError):
+    """A normalizer of another package cannot be loaded, raised, or gave something else than text."""
 
 
 @lru_cache(maxsize=1)
@@ -86,7 +89,11 @@ def _named(name: str) -> Callable[[str], str]:
 def normalize(text: str, names: Iterable[str]) -> str:
     """`text` after the named normalizers, in order. An unknown name is a KeyError: evalsets are checked when loaded."""
     for name in names:
-        text = _named(name)(text)
+        apply = _named(name)
+        try:
+            text = apply(text)
+        except Exception as error:  # theirs, so anything
+            raise NormalizerFault(f"the normalizer {name} raised {type(error).__name__}: {error}") from error
         if not isinstance(text, str):
             raise NormalizerFault(f"the normalizer {name} gave {type(text).__name__}, expected text")
     return text

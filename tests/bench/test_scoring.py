@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from qualgate.bench import scoring
-from qualgate.bench.shape import GOALS
+from qualgate.bench import lm_eval_log, scoring
+from qualgate.bench.shape import GOALS, SANDBOX, STORED, goal
 from qualgate.scoring import registry
 
 
@@ -36,20 +36,28 @@ def test_a_scorer_that_raises_or_hangs_is_found(monkeypatch):
     monkeypatch.setattr(scoring, "SLOW", 0.02)
     monkeypatch.setattr(scoring, "HUNG", 0.05)
     found = scoring.hostile(1)
-    assert found["crashes"] == ["mutant 0, json/1 strict: RecursionError"]
+    assert found["crashes"] == [f"mutant 0, {json_scorer.version} strict: RecursionError"]
     assert len(found["hangs"]) == 1
+
+
+def cannot_run():
+    raise lm_eval_log.CannotRun("the rows are not here")
 
 
 def test_every_row_is_measured_or_says_what_it_waits_for(monkeypatch):
     monkeypatch.setattr(scoring, "hostile", lambda count: {"crashes": [], "hangs": [], "slowest": 0.1})
     monkeypatch.setattr(scoring, "CHECKS", 50)
+    monkeypatch.setattr(scoring, "FUZZED", 2000)
+    monkeypatch.setattr(scoring.lm_eval_log, "samples", lambda data: cannot_run())
+    monkeypatch.setattr(scoring.sandbox, "rows", lambda quick, data: [goal("scoring", i, 1, met=True) for i in SANDBOX])
+    monkeypatch.setattr(scoring.drift_stored, "rows", lambda q: ([], [goal("scoring", i, 1, met=True) for i in STORED]))
     result = scoring.run(quick=True)
     assert [row["id"] for row in result["goals"]] == list(GOALS["scoring"])
     for row in result["goals"]:
         assert (row["met"] is None) == ("reason" in row)
 
 
-@pytest.mark.parametrize("name", ["tool_call_speed", "schema_speed"])
+@pytest.mark.parametrize("name", ["tool_call_strict", "schema_speed"])
 def test_what_is_timed_is_a_right_answer(name):
     said = scoring.checks()[name]()
     assert said is None or all(score.verdict for score in said.values())

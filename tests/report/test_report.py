@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from qualgate.records import Verdict
-from qualgate.report.render import escaped, report_as_markdown
+from qualgate.report.formats.markdown import escaped, report_as_markdown
 from qualgate.report.summary import FLIPS_SHOWN, Report, load_report
 from qualgate.report.terminal import print_report
 from qualgate.store.database import open_store

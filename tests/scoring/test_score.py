@@ -14,7 +14,7 @@ from qualgate.scoring import MAX_ANSWER, scorer_versions
 from qualgate.scoring.outcome import SHOWN
 from tests.scoring.cases import scored
 
-QUALITY = tuple(n for n, m in METRICS.items() if m.kind == "quality" and not n.startswith(LM_EVAL))
+QUALITY = tuple(n for n, m in METRICS.items() if m.kind == "quality" and not n.startswith((LM_EVAL, "code.")))
 BODY = {
     "answer": "4",
     "schema": {
@@ -28,12 +28,17 @@ BODY = {
     },
     "tools": [{"name": "f", "parameters": {"type": "object", "properties": {"a": {"pattern": "^(a|a)*$"}}}}],
     "expected_calls": [{"name": "f", "arguments": {"a": "aa"}}],
+    "choices": ["3", "4"],
+    "instruction_id_list": ["punctuation:no_comma"],
+    "kwargs": [{}],
+    "tests": "assert f(1) == 2",
 }
 
 
 def test_every_quality_metric_has_a_versioned_scorer():
-    assert set(scorer_versions()) == set(QUALITY)
-    found = scored(BODY, QUALITY, "4")
+    every = (*QUALITY, "code.pass")
+    assert set(scorer_versions()) == set(every)
+    found = scored(BODY, every, "4")
     assert {name: item.scorer for name, item in found.items()} == scorer_versions()
 
 
@@ -82,7 +87,8 @@ def test_no_answer_breaks_or_stalls_a_scorer(text):
     assert time.process_time() - start < 15  # a hang, not a speed: how busy the machine is must not decide
     for item in found.values():
         assert item.verdict in (True, False)
-        assert item.value == float(item.verdict)
+        assert 0 <= item.value <= 1
+        assert item.value == float(item.verdict) or not METRICS[item.metric].binary
         assert item.verdict or item.error_type
         assert item.reason.isprintable()
         assert len(item.extracted or "") <= SHOWN + 1

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qualgate.scoring import text
+from qualgate.scoring.match import score_exact_match
 from qualgate.scoring.text import NORMALIZERS, normalize
 
 
@@ -56,6 +57,9 @@ def digits_only(text):
 
 def broken(text):
     return 5
+
+def raising(text):
+    return 1 / 0
 """
 
 
@@ -66,7 +70,7 @@ def installed(tmp_path, monkeypatch):
     facts = tmp_path / "their_text-1.dist-info"
     facts.mkdir()
     (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: their_text\nVersion: 1\n")
-    names = "digits_only = their_text:digits_only\nbroken = their_text:broken\ngone = their_text:gone\n"
+    names = "".join(f"{name} = their_text:{name}\n" for name in ("digits_only", "broken", "raising", "gone"))
     (facts / "entry_points.txt").write_text(f"[qualgate.normalizers]\n{names}nfc = their_text:digits_only\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     text._declared.cache_clear()
@@ -84,5 +88,9 @@ def test_a_third_party_adds_a_normalizer_by_entry_point(installed):
         normalize("a", ["broken"])
     with pytest.raises(text.NormalizerFault, match="cannot be loaded"):
         normalize("a", ["gone"])
+    with pytest.raises(text.NormalizerFault, match="raised ZeroDivisionError"):
+        normalize("a", ["raising"])
+    found = score_exact_match({"answer": "b"}, "a", ["raising"])["exact_match"]
+    assert (found.verdict, found.error_type) == (None, "normalizer")
     with pytest.raises(KeyError):
         normalize("a", ["unheard_of"])

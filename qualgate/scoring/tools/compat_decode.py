@@ -21,6 +21,7 @@ from typing import Any
 
 from qualgate.scoring.json_value import depth
 from qualgate.scoring.strict_json import MAX_DEPTH
+from qualgate.scoring.text import MARKS_ON_ONE_LETTER, stackable
 
 MAX_TEXT = 2**17  # characters that are read; the compiler's own trees take some hundred bytes for each
 MAX_BITS = 2**13  # of a computed whole number; more digits than that Python does not write
@@ -37,6 +38,8 @@ def decode(text: str) -> list[dict[str, Any]]:
     text = ("" if text.startswith("[") else "[") + text + ("" if text.endswith("]") else "]")
     if len(text) > MAX_TEXT:
         raise CannotDecode(f"more than {MAX_TEXT:,} characters")
+    if not text.isascii() and not stackable(text):  # Python puts names into a normal form, in quadratic time
+        raise CannotDecode(f"more than {MARKS_ON_ONE_LETTER} marks on one letter")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # "\d" in a model's text is no concern of the user's

@@ -61,10 +61,11 @@ def read_expected(calls: Any) -> tuple[Expected, ...]:
     """Expected calls of either shape. ValueError with the place for anything else."""
     if not isinstance(calls, list):
         raise ValueError(f"expected_calls must be a list ([] = no call may be made); found {quote(calls)}")
-    return tuple(_read(f"expected_calls[{index}]", call) for index, call in enumerate(calls))
+    return tuple(read_call(f"expected_calls[{index}]", call) for index, call in enumerate(calls))
 
 
-def _read(place: str, call: Any) -> Expected:
+def read_call(place: str, call: Any) -> Expected:
+    """One expected call of either shape. ValueError, naming `place`, for anything else."""
     match call:
         case {"name": str() as name, "arguments": dict() as arguments} if len(call) == 2:
             return Expected(name, {key: Options((_exact(value),)) for key, value in arguments.items()})

@@ -19,12 +19,14 @@ from typing import Any
 
 from qualgate.records import Case, Evalset, Score
 from qualgate.scoring.outcome import cannot_say, quote, right, wrong
-from qualgate.scoring.schema import CannotValidate, first_error, lint
-from qualgate.scoring.tools.dialects import BadCall, Call, hermes
+from qualgate.scoring.schema import CannotValidate, first_error
+from qualgate.scoring.tools.dialects import BadCall, Call
+from qualgate.scoring.tools.dialects.blame import blame
+from qualgate.scoring.tools.dialects.registry import dialect
 from qualgate.scoring.tools.expected import REL_TOL, Expected, as_schema, fits, read_expected, same_types
 from qualgate.scoring.tools.matching import perfect
 
-SCORER = "tool_call/3"
+SCORER = "tool_call/4"
 FLAGS = (
     "tool_call.parses",
     "tool_call.valid",
@@ -33,6 +35,9 @@ FLAGS = (
     "tool_call.types",
     "tool_call.correct",
 )
+HERMES = "hermes"  # what an answer is read as unless its case has a `dialect`
+MAX_BLAMED = 2**14  # characters: a longer answer is not tried in every dialect
+_SHOWN = json.JSONEncoder(ensure_ascii=False)
 MAX_COMPARED = 500_000  # values: every call is held against every value of every expected call
 
 
@@ -87,12 +92,25 @@ def judge(
 
 
 def score_tool_call(case: Case, evalset: Evalset, text: str) -> dict[str, Score]:
-    """All six flags of an answer."""
+    """All six flags of an answer in the case's `dialect` (hermes by default).
+
+    When that dialect reads no call where one is expected and another does, the reason says whose fault it is.
+    """
+    name, tools = case.body.get("dialect", HERMES), case.body["tools"]
     try:
-        calls = hermes(text)
+        calls = dialect(name).parse(text, tools)
     except BadCall as error:
-        return _scores(_judged(0, error.error_type, str(error)), None)
+        return _scores(_judged(0, error.error_type, f"{error}{_blamed(text, name, tools)}"), None)
+    if not calls and case.body["expected_calls"]:
+        return _scores(_judged(1, "no_call", f"no call is made{_blamed(text, name, tools)}"), "[]")
     return _score(case, calls)
+
+
+def _blamed(text: str, declared: str, tools: list[dict[str, Any]]) -> str:
+    """The end of a reason: nothing when no other dialect reads calls of these tools in `text`."""
+    if len(text) > MAX_BLAMED or not (readers := blame(text, declared, tools).readers):
+        return ""
+    return f"; not the model's fault if the parser is another: {', '.join(readers[:3])} reads it"
 
 
 def score_decoded(case: Case, evalset: Evalset, calls: Any) -> dict[str, Score]:
@@ -122,7 +140,7 @@ def _read(number: int, value: Any) -> Call:
 
 
 def _score(case: Case, calls: tuple[Call, ...]) -> dict[str, Score]:
-    shown = json.dumps([{"name": call.name, "arguments": call.arguments} for call in calls], ensure_ascii=False)
+    shown = _SHOWN.encode([{"name": call.name, "arguments": call.arguments} for call in calls])
     return _scores(judge(case.body["tools"], case.body["expected_calls"], calls), shown)
 
 
@@ -151,15 +169,20 @@ def _invalid(calls: tuple[Call, ...], schemas: dict[str, Any]) -> tuple[str, str
     for call in calls:
         if call.name not in schemas:
             return "unknown_tool", f"no tool is called {quote(call.name)}"
-        if unusable := lint(schemas[call.name]):
-            raise CannotValidate(f"the schema of {quote(call.name)}: {unusable[0]}")
-        if error := first_error(schemas[call.name], call.arguments):
+        try:
+            error = first_error(schemas[call.name], call.arguments)
+        except CannotValidate as failure:
+            raise CannotValidate(f"the schema of {quote(call.name)}: {failure}") from None
+        if error:
             return "arguments", f"{call.name} {error}"
     return None
 
 
 def _other_functions(calls: tuple[Call, ...], expected: tuple[Expected, ...]) -> tuple[str, str] | None:
-    made, wanted = Counter(call.name for call in calls), Counter(call.name for call in expected)
+    made, wanted = [call.name for call in calls], [call.name for call in expected]
+    if made == wanted:
+        return None
+    made, wanted = Counter(made), Counter(wanted)
     missing, extra = list((wanted - made).elements()), list((made - wanted).elements())
     if missing and extra:
         return "wrong_function", f"called {', '.join(extra)[:100]} instead of {', '.join(missing)[:100]}"

@@ -25,7 +25,9 @@ def drift_by_position(store: Store, run_id: str, variant: str, positions: int = 
     sums, counts = [0.0] * positions, [0] * positions
     with store.read() as connection:
         blobs = connection.execute(
-            select(units.c.kl).where(units.c.run_id == run_id, units.c.arm == variant, units.c.status == "done")
+            select(units.c.kl)
+            .where(units.c.run_id == run_id, units.c.arm == variant, units.c.status == "done")
+            .order_by(units.c.unit_id)  # sums of floats depend on the order
         ).scalars()
         for blob in blobs:
             for position, value in enumerate(seal.floats(blob)[:positions]):

@@ -115,7 +115,11 @@ def run_summary(store: Store, run_id: str) -> RunSummary:
         )
         kernels = sorted((row[0], row[1]) for row in named)
         failures = connection.execute(
-            select(units.c.error).where(units.c.run_id == run_id, units.c.status == "error").distinct().limit(PAGE)
+            select(units.c.error)
+            .where(units.c.run_id == run_id, units.c.status == "error")
+            .distinct()
+            .order_by(units.c.error)
+            .limit(PAGE)
         ).scalars()
         return RunSummary(
             run_id=run.run_id,

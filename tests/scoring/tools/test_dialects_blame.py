@@ -137,7 +137,7 @@ def install(tmp_path, monkeypatch):
     forget()
 
 
-TEMPLATE = Path(__file__).with_name("acme_dialect.py").read_text(encoding="utf-8")
+TEMPLATE = (Path(__file__).parents[1] / "plugin_template" / "acme_dialect.py").read_text(encoding="utf-8")
 
 
 def test_a_distribution_adds_a_dialect_in_thirty_lines(install):

@@ -1,0 +1,499 @@
+"""Rows `fail_closed.*`: inputs of the gate with a fault in them. None may exit with 0, and none may crash.
+
+Every fault starts from evidence that approves, so what stops the approval is the fault. Three inputs are faulted: the
+evidence of a run, the policy, and the score files that others bring. A mutation is a fault with drawn parameters
+(which side, which row, how much); a paired one is two of them, one after the other. Values drawn for a mutation are
+never drawn twice, so that no second fault undoes a first.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import inf, nan
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from qualgate.errors import Exit, QualgateError
+from qualgate.gate import decide, overall_exit
+from qualgate.gate.evidence import PAIRED_BY
+from qualgate.intake.scores import judge, read_score_rows
+from qualgate.records import ArmEvidence, ArmIdentity, Policy, Rule, RunEvidence, UnitEvidence, UnitKey
+
+GOALS = {
+    "fail_closed.cases": ">= 60 faulted evidences, policies and score files: 0 exit with 0",
+    "fail_closed.mutations": ">= 500 single and paired mutations of what the gate is given: 0 exit with 0",
+}
+LEAST = {"fail_closed.cases": 60, "fail_closed.mutations": 500}
+SETS = {"code": ("exact_match",), "tools": ("exact_match", "tool_call.valid")}
+POLICY = Policy(
+    rules=(
+        Rule(metric="exact_match", max_drop=0.05),
+        Rule(metric="exact_match", scope="evalset", max_drop=0.10),
+        Rule(metric="tool_call.valid", evalset="tools", max_drop=0.10),
+    )
+)
+Side = Literal["baseline", "variant"]
+SIDES: tuple[Side, ...] = ("baseline", "variant")
+Units = Sequence[UnitEvidence]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What the gate is given."""
+
+    evidence: RunEvidence
+    policy: Policy = POLICY
+
+
+Draw = np.random.Generator
+Mutation = Callable[[Asked, Side, Draw], Asked]
+
+
+def exit_of(asked: Asked) -> int:
+    """The code a pipeline would see. An exception that is no QualgateError is a crash, and passes through."""
+    try:
+        return int(overall_exit(decide(asked.evidence, asked.policy)))
+    except QualgateError as error:
+        return int(error.exit)
+
+
+# ------------------------------------------------------------------------------------- evidence that approves
+
+
+def sound(n: int = 120, right: float = 0.9, lost: float = 0.0) -> Asked:
+    """n cases a set; the baseline right on a share `right` of them, the variant wrong on a share `lost` more."""
+    arms = []
+    for name in ("baseline", "int4"):
+        wrong_from = round((right if name == "baseline" else right - lost) * n)
+        units = [
+            UnitEvidence(
+                key=UnitKey(name, evalset, f"{evalset}-{index:04}"),
+                case_hash=f"sha {evalset} {index}",
+                status="done",
+                values={"latency.e2e": 0.5 + index / n, **dict.fromkeys(metrics, float(index < wrong_from))},
+                scorers={metric: f"{metric}/1" for metric in metrics},
+                tokens=20,
+                kl=() if name == "baseline" else (0.01, 0.02),
+                top1_agreement=None if name == "baseline" else 0.98,
+            )
+            for evalset, metrics in SETS.items()
+            for index in range(n)
+        ]
+        arms.append(ArmEvidence(name=name, identity=_identity(name), units=tuple(units)))
+    return Asked(
+        evidence=RunEvidence(
+            run_id="planted",
+            expected=tuple(unit.key for arm in arms for unit in arm.units),
+            metrics=SETS,
+            baseline=arms[0],
+            variants=(arms[1],),
+        )
+    )
+
+
+def _identity(weights: str) -> ArmIdentity:
+    return ArmIdentity(weights=weights, config="c", tokenizer="t", template="p", sampling="s", engine="e")
+
+
+# ------------------------------------------------------------------------------------------ small changes
+
+
+def _arm(asked: Asked, side: Side) -> ArmEvidence:
+    return asked.evidence.baseline if side == "baseline" else asked.evidence.variants[0]
+
+
+def _with_arm(asked: Asked, side: Side, **changes: Any) -> Asked:
+    changed, e = replace(_arm(asked, side), **changes), asked.evidence
+    into = {"baseline": changed} if side == "baseline" else {"variants": (changed, *e.variants[1:])}
+    return replace(asked, evidence=replace(e, **into))
+
+
+def _with_run(asked: Asked, **changes: Any) -> Asked:
+    return replace(asked, evidence=replace(asked.evidence, **changes))
+
+
+def _with_policy(asked: Asked, **changes: Any) -> Asked:
+    return replace(asked, policy=replace(asked.policy, **changes))
+
+
+def _units(asked: Asked, side: Side, change: Callable[[Units], Sequence[UnitEvidence]]) -> Asked:
+    return _with_arm(asked, side, units=tuple(change(_arm(asked, side).units)))
+
+
+def _some(asked: Asked, side: Side, at: Sequence[int], **changes: Any) -> Asked:
+    """The units at these places changed; `values` and `scorers` are laid over what is there."""
+
+    def one(unit: UnitEvidence) -> UnitEvidence:
+        over = {key: getattr(unit, key) | changes[key] for key in ("values", "scorers") if changes.get(key)}
+        return replace(unit, **changes | over)
+
+    def change(units: Units) -> list[UnitEvidence]:
+        places = {index % len(units) for index in at} if units else set()
+        return [one(unit) if index in places else unit for index, unit in enumerate(units)]
+
+    return _units(asked, side, change)
+
+
+def _every(asked: Asked, side: Side, **changes: Any) -> Asked:
+    return _some(asked, side, range(len(_arm(asked, side).units)), **changes)
+
+
+def _wrong(asked: Asked, share: float) -> Asked:
+    """The variant wrong on the first `share` of each set, where the baseline is right."""
+    size = len(asked.evidence.baseline.units) // len(SETS)
+    at = [index for index in range(len(SETS) * size) if index % size < share * size]
+    return _some(asked, "variant", at, values={"exact_match": 0.0, "tool_call.valid": 0.0})
+
+
+def _exchanged(units: Units, a: int, b: int) -> Sequence[UnitEvidence]:
+    """Two answers under each other's id: the ids are all there, the cases are not those asked."""
+    if len(units) < 2:
+        return units
+    a, b = a % len(units), b % len(units)
+    b = (b + 1) % len(units) if a == b else b
+    return [
+        replace(units[b], key=unit.key) if i == a else replace(units[a], key=unit.key) if i == b else unit
+        for i, unit in enumerate(units)
+    ]
+
+
+def _shuffled(units: Units) -> Sequence[UnitEvidence]:
+    """Every set's answers under the ids of others of the set."""
+    order = np.random.default_rng(7).permutation(len(units))
+    turned = sorted(order, key=lambda index: units[index].key.evalset)  # stable: shuffled within each set
+    return [replace(units[index], key=unit.key) for index, unit in zip(turned, units, strict=True)]
+
+
+# ---------------------------------------------------------------------------------------------- the cases
+
+ONE_SIDED: dict[str, Callable[[Asked, Side], Asked]] = {
+    "no rows": lambda a, s: _with_arm(a, s, units=()),
+    "12 rows": lambda a, s: _units(a, s, lambda u: u[:12]),
+    "one row missing": lambda a, s: _units(a, s, lambda u: u[1:]),
+    "a row marked missing": lambda a, s: _some(a, s, [3], status="missing"),
+    "one row failed": lambda a, s: _some(a, s, [3], status="error", error="worker died"),
+    "every row failed": lambda a, s: _every(a, s, status="error", error="NaN logits"),
+    "a status nobody knows": lambda a, s: _some(a, s, [3], status="skipped"),
+    "a row twice": lambda a, s: _units(a, s, lambda u: (*u, u[5])),
+    "a row twice in place of another": lambda a, s: _units(a, s, lambda u: (u[1], *u[1:])),
+    "a row nobody planned": lambda a, s: _units(
+        a, s, lambda u: (*u, replace(u[0], key=replace(u[0].key, case_id="x")))
+    ),
+    "a repeat nobody planned": lambda a, s: _some(a, s, [3], key=replace(_arm(a, s).units[3].key, repeat=1)),
+    "a row of a stranger's arm": lambda a, s: _some(a, s, [3], key=replace(_arm(a, s).units[3].key, arm="other")),
+    "score NaN": lambda a, s: _some(a, s, [3], values={"exact_match": nan}),
+    "score infinite": lambda a, s: _some(a, s, [3], values={"exact_match": inf}),
+    "score above 1": lambda a, s: _some(a, s, [3], values={"exact_match": 1.5}),
+    "score below 0": lambda a, s: _some(a, s, [3], values={"exact_match": -1.0}),
+    "every score NaN": lambda a, s: _every(a, s, values={"exact_match": nan}),
+    "score absent": lambda a, s: _some(a, s, [3], values={}),
+    "the scorer could not say": lambda a, s: _some(a, s, [3], values={"exact_match": None}),
+    "the scorer could say nothing": lambda a, s: _every(a, s, values={"exact_match": None, "tool_call.valid": None}),
+    "scorer not known": lambda a, s: _every(a, s, scorers={}),
+    "no case hash": lambda a, s: _every(a, s, case_hash=""),
+    "no job finished": lambda a, s: _with_arm(a, s, identity=None),
+    "latency negative": lambda a, s: _some(a, s, [3], values={"latency.e2e": -1.0}),
+    "latency NaN": lambda a, s: _some(a, s, [3], values={"latency.e2e": nan}),
+    "tokens negative": lambda a, s: _some(a, s, [3], tokens=-1),
+}
+"""Each is three cases: on the baseline, on the variant, on both."""
+
+
+def _both(asked: Asked, change: Callable[[Asked, Side], Asked]) -> Asked:
+    return change(change(asked, "baseline"), "variant")
+
+
+def _passages(asked: Asked, count: int) -> Asked:
+    """The same passages on both sides, too few to compare."""
+    return _both(
+        asked, lambda a, s: _units(a, s, lambda us: [replace(u, cluster=f"c{i % count}") for i, u in enumerate(us)])
+    )
+
+
+def _rule(**given: Any) -> Policy:
+    return Policy(rules=(Rule(**({"metric": "exact_match", "max_drop": 0.05} | given)),))
+
+
+CASES: dict[str, Callable[[Asked], Asked]] = {
+    "nothing at all": lambda a: _with_run(_both(a, lambda b, s: _with_arm(b, s, units=())), expected=()),
+    "rows, but no closed list": lambda a: _with_run(a, expected=()),
+    "a unit planned twice": lambda a: _with_run(a, expected=(*a.evidence.expected, a.evidence.expected[-1])),
+    "planned for the baseline alone": lambda a: _with_run(
+        _units(a, "variant", lambda u: u[1:]),
+        expected=tuple(k for k in a.evidence.expected if (k.arm, k.case_id) != ("int4", "code-0000")),
+    ),
+    "a planned variant left nothing": lambda a: _with_run(
+        a, expected=(*a.evidence.expected, *(replace(k, arm="int2") for k in a.evidence.expected if k.arm == "int4"))
+    ),
+    "a set nobody listed": lambda a: _with_run(a, metrics={"tools": SETS["tools"]}),
+    "a listed set nobody asked": lambda a: _with_run(a, metrics=SETS | {"void": ("exact_match",)}),
+    "no set listed": lambda a: _with_run(a, metrics={}),
+    "no variant": lambda a: _with_run(
+        a, variants=(), expected=tuple(k for k in a.evidence.expected if k.arm == "baseline")
+    ),
+    "same alias for two weights": lambda a: _with_run(
+        a, variants=(*a.evidence.variants, replace(a.evidence.variants[0], identity=_identity("int2")))
+    ),
+    "the variant is called baseline": lambda a: _with_arm(a, "variant", name="baseline"),
+    "a row's digest differs": lambda a: _with_run(a, integrity=("row 7: sha256 differs",)),
+    "weights changed since": lambda a: _with_run(a, stale=("weights of int4 changed since the run",)),
+    "re-versioned case": lambda a: _some(a, "variant", [3], case_hash="sha other"),
+    "re-versioned set": lambda a: _every(a, "variant", case_hash="sha v2"),
+    "two answers exchanged": lambda a: _units(a, "variant", lambda u: _exchanged(u, 0, 1)),
+    "shuffled ids": lambda a: _units(a, "variant", _shuffled),
+    "another passage on one side": lambda a: _some(a, "variant", [3], cluster="x"),
+    "another scorer version": lambda a: _every(a, "variant", scorers={"exact_match": "exact_match/2"}),
+    "another scorer version for one row": lambda a: _some(a, "variant", [3], scorers={"exact_match": "exact_match/2"}),
+    **{
+        f"another {field}": (
+            lambda a, field=field: _with_arm(a, "variant", identity=replace(_identity("int4"), **{field: "x"}))
+        )
+        for field in PAIRED_BY
+    },
+    "two kernels in one arm": lambda a: _some(_every(a, "variant", kernel="c avx512"), "variant", [3], kernel="c avx2"),
+    "KL NaN": lambda a: _some(a, "variant", [3], kl=(0.1, nan)),
+    "KL negative": lambda a: _some(a, "variant", [3], kl=(0.1, -0.2)),
+    "agreement above 1": lambda a: _some(a, "variant", [3], top1_agreement=1.2),
+    "both arms truncated": lambda a: _both(a, lambda b, s: _every(b, s, truncated=True)),
+    "baseline truncated": lambda a: _every(a, "baseline", truncated=True),
+    "both arms too long": lambda a: _both(
+        a, lambda b, s: _every(b, s, truncated=True, tokens=4096, values={"exact_match": 0.0, "tool_call.valid": 0.0})
+    ),
+    "baseline truncated on 7 %": lambda a: _some(a, "baseline", range(0, 240, 14), truncated=True),
+    "19 passages": lambda a: _passages(a, 19),
+    "one passage": lambda a: _passages(a, 1),
+    "baseline right on nothing": lambda a: sound(right=0.0),
+    "baseline right on a fifth": lambda a: sound(right=0.2),
+    "zero flips at n = 10": lambda a: sound(n=10, right=1.0),
+    "one case": lambda a: sound(n=1, right=1.0),
+    "no case": lambda a: sound(n=0),
+    "variant wrong on all": lambda a: _wrong(a, 1.0),
+    "variant wrong on 30 %": lambda a: _wrong(a, 0.3),
+    "a loss at the margin": lambda a: sound(lost=0.05),
+    "policy without a rule": lambda a: _with_policy(a, rules=()),
+    "advisory rules alone, variant wrong on all": lambda a: replace(_wrong(a, 1), policy=_rule(tier="advisory")),
+    "supporting rules alone": lambda a: replace(a, policy=_rule(tier="supporting")),
+    "a critical drift rule alone": lambda a: replace(a, policy=Policy(rules=(Rule(metric="drift.kl_mean", max=1.0),))),
+    "an unknown metric": lambda a: replace(a, policy=_rule(metric="vibes")),
+    "a metric no set carries": lambda a: replace(a, policy=_rule(metric="json.valid")),
+    "a rule on a set not run": lambda a: replace(a, policy=_rule(evalset="math")),
+    "two bounds in one rule": lambda a: replace(a, policy=_rule(max_ratio=2.0)),
+    "a person is asked for": lambda a: _with_policy(a, review="always"),
+    **{
+        f"max_drop {drop:g}": (lambda a, drop=drop: replace(a, policy=_rule(max_drop=drop)))
+        for drop in (0, -1, 0.2, 1, inf, nan)
+    },
+    **{
+        f"alpha {alpha:g}": (lambda a, alpha=alpha: _with_policy(a, alpha=alpha)) for alpha in (0, -1, 0.5, 1, inf, nan)
+    },
+}
+
+
+def cases() -> dict[str, Asked]:
+    """Every faulted evidence and policy, by name."""
+    good = sound()
+    found = {name: fault(good) for name, fault in CASES.items()}
+    for name, fault in ONE_SIDED.items():
+        found |= {f"{name}, {side}": fault(good, side) for side in SIDES}
+        found[f"{name}, both"] = _both(good, fault)
+    return found
+
+
+# ---------------------------------------------------------------------------------------------- score files
+
+
+def _twice(text: str) -> tuple[str, str]:
+    return text, text
+
+
+def _line(case: int, **over: Any) -> str:
+    row = {"id": f"q{case}", "metric": "exact_match", "value": float(case % 10 > 0), "case_hash": f"h{case}"}
+    row = {key: value for key, value in (row | {"scorer": "exact_match/1"} | over).items() if value is not ...}
+    return json.dumps(row) + "\n"
+
+
+GOOD_FILE = "".join(_line(case) for case in range(240))
+FILES: dict[str, tuple[str | bytes, str | bytes]] = {
+    "both empty": ("", ""),
+    "baseline empty": ("", GOOD_FILE),
+    "variant empty": (GOOD_FILE, ""),
+    "blank lines alone": ("\n\n", "\n\n"),
+    "variant cut inside a line": (GOOD_FILE, GOOD_FILE[:-20]),
+    "variant cut between lines": (GOOD_FILE, "".join(_line(case) for case in range(12))),
+    "baseline cut between lines": ("".join(_line(case) for case in range(12)), GOOD_FILE),
+    "not UTF-8": (GOOD_FILE, GOOD_FILE.encode() + b"\xff\xfe\n"),
+    "an array": (GOOD_FILE, "[]\n"),
+    "a row twice": (GOOD_FILE, GOOD_FILE + _line(3)),
+    "a row twice, better the second time": (GOOD_FILE, GOOD_FILE + _line(10, value=1.0)),
+    "a key twice": (GOOD_FILE, GOOD_FILE.replace('{"id"', '{"value": 1, "id"', 1)),
+    "NaN": (GOOD_FILE, "".join(_line(case, value=nan) for case in range(240))),
+    "one NaN": (GOOD_FILE, _line(0, value=nan) + GOOD_FILE.partition("\n")[2]),
+    "a score of 1e999": (GOOD_FILE, GOOD_FILE.replace("1.0", "1e999", 1)),
+    "a score of 7": (GOOD_FILE, _line(0, value=7.0) + GOOD_FILE.partition("\n")[2]),
+    "a score in words": (GOOD_FILE, _line(0, value="1.0") + GOOD_FILE.partition("\n")[2]),
+    "null scores": (GOOD_FILE, "".join(_line(case, value=None) for case in range(240))),
+    "no scores": (GOOD_FILE, "".join(_line(case, value=...) for case in range(240))),
+    "no ids": (GOOD_FILE, "".join(_line(case, id=...) for case in range(240))),
+    "no hashes on one side": (GOOD_FILE, "".join(_line(case, case_hash=...) for case in range(240))),
+    "no hashes on both": _twice("".join(_line(case, case_hash=...) for case in range(240))),
+    "hashes of another version": (GOOD_FILE, "".join(_line(case, case_hash=f"v2 {case}") for case in range(240))),
+    "shifted ids": (GOOD_FILE, "".join(_line(case, id=f"q{(case + 1) % 240}") for case in range(240))),
+    "another metric": (GOOD_FILE, "".join(_line(case, metric="json.valid") for case in range(240))),
+    "another scorer": (GOOD_FILE, "".join(_line(case, scorer="exact_match/2") for case in range(240))),
+    "ten rows, no flip": _twice("".join(_line(case, value=1.0) for case in range(10))),
+    "all wrong on both": _twice("".join(_line(case, value=0.0) for case in range(240))),
+    "all wrong on the variant": (GOOD_FILE, "".join(_line(case, value=0.0) for case in range(240))),
+}
+"""name → the baseline's and the variant's file of score rows."""
+
+
+def file_exit(baseline: str | bytes, variant: str | bytes, folder: Path) -> int:
+    """The code for two files of score rows, judged with the margin of 5 points."""
+    paths = (folder / "baseline.jsonl", folder / "variant.jsonl")
+    for path, text in zip(paths, (baseline, variant), strict=True):
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    try:
+        baseline_rows, variant_rows = map(read_score_rows, paths)
+        _, verdicts = judge(baseline_rows, variant_rows, _rule(), evalset="code")
+        return int(overall_exit(verdicts))
+    except QualgateError as error:
+        return int(error.exit)
+
+
+# ------------------------------------------------------------------------------------------------ mutations
+
+
+def _fresh(g: Draw) -> str:
+    return f"drawn {g.integers(2**62)}"
+
+
+def _rows(g: Draw) -> list[int]:
+    """One row, a few, or many."""
+    return [int(index) for index in g.integers(10_000, size=int(g.choice([1, 3, 40])))]
+
+
+def _of(g: Draw, *values: Any) -> Any:
+    return values[int(g.integers(len(values)))]
+
+
+MUTATIONS: dict[str, Mutation] = {
+    "drop rows": lambda a, s, g: _units(a, s, lambda u: u[int(g.integers(1, 60)) :]),
+    "keep few": lambda a, s, g: _units(a, s, lambda u: u[: int(g.integers(100))]),
+    "double rows": lambda a, s, g: _units(a, s, lambda u: (*u, *u[-int(g.integers(1, 9)) :])),
+    "fail rows": lambda a, s, g: _some(a, s, _rows(g), status=_of(g, "error", "missing", "skipped"), error=_fresh(g)),
+    "fail all": lambda a, s, g: _every(a, s, status="error", error=_fresh(g)),
+    "stray row": lambda a, s, g: _units(
+        a, s, lambda u: (*u, *(replace(unit, key=replace(unit.key, case_id=_fresh(g))) for unit in u[:1]))
+    ),
+    "rename rows": lambda a, s, g: _units(
+        a, s, lambda u: (*(replace(unit, key=replace(unit.key, case_id=_fresh(g))) for unit in u[:3]), *u[3:])
+    ),
+    "exchange answers": lambda a, s, g: _units(
+        a, s, lambda u: _exchanged(u, int(g.integers(1, 9999)), int(g.integers(9999)))
+    ),
+    "other case": lambda a, s, g: _some(a, s, _rows(g), case_hash=_of(g, "", _fresh(g))),
+    "other set": lambda a, s, g: _every(a, s, case_hash=_fresh(g)),
+    "other passage": lambda a, s, g: _some(a, s, _rows(g), cluster=_fresh(g)),
+    "other scorer": lambda a, s, g: _some(a, s, _rows(g), scorers={"exact_match": _fresh(g)}),
+    "unknown scorer": lambda a, s, g: _some(a, s, _rows(g), scorers={}),
+    "no number": lambda a, s, g: _some(
+        a, s, _rows(g), values={"exact_match": _of(g, nan, inf, -inf, 1.0001, -1e-9, 7.0, 1e308)}
+    ),
+    "no score": lambda a, s, g: _some(a, s, _rows(g), values={}),
+    "cannot say": lambda a, s, g: _some(a, s, _rows(g), values={"exact_match": None}),
+    "no time": lambda a, s, g: _some(a, s, _rows(g), values={"latency.e2e": _of(g, nan, inf, -0.1)}),
+    "no drift": lambda a, s, g: _some(a, s, _rows(g), kl=(0.1, _of(g, nan, inf, -0.1))),
+    "no agreement": lambda a, s, g: _some(a, s, _rows(g), top1_agreement=_of(g, nan, -0.1, 1.1)),
+    "kernels": lambda a, s, g: _some(a, "variant", _rows(g)[:1], kernel=_fresh(g)),
+    "truncate": lambda a, s, g: _some(a, "baseline", range(int(g.integers(20, 240))), truncated=True),
+    "truncate both": lambda a, s, g: _both(a, lambda b, side: _every(b, side, truncated=True)),
+    "lose": lambda a, s, g: _wrong(a, float(g.uniform(0.15, 1))),
+    "all wrong on both": lambda a, s, g: _both(
+        a, lambda b, side: _every(b, side, values={"exact_match": 0.0, "tool_call.valid": 0.0})
+    ),
+    "few passages": lambda a, s, g: _passages(a, int(g.integers(1, 20))),
+    "identity": lambda a, s, g: _with_arm(
+        a, s, identity=replace(_arm(a, s).identity or _identity("x"), **{_of(g, *PAIRED_BY): _fresh(g)})
+    ),
+    "no identity": lambda a, s, g: _with_arm(a, s, identity=None),
+    "alias": lambda a, s, g: _with_run(a, variants=a.evidence.variants * 2),
+    "called baseline": lambda a, s, g: _with_arm(a, "variant", name="baseline"),
+    "integrity": lambda a, s, g: _with_run(a, integrity=(*a.evidence.integrity, _fresh(g))),
+    "stale": lambda a, s, g: _with_run(a, stale=(*a.evidence.stale, _fresh(g))),
+    "plan twice": lambda a, s, g: _with_run(a, expected=(*a.evidence.expected, *a.evidence.expected[-1:])),
+    "plan less": lambda a, s, g: _with_run(a, expected=a.evidence.expected[int(g.integers(1, 9)) :]),
+    "plan more": lambda a, s, g: _with_run(
+        a, expected=(*a.evidence.expected, UnitKey(_of(g, "baseline", "int4", "int2"), "code", _fresh(g)))
+    ),
+    "forget a set": lambda a, s, g: _with_run(a, metrics={_of(g, "code", "tools"): ("exact_match",)}),
+    "a set of nothing": lambda a, s, g: _with_run(a, metrics=a.evidence.metrics | {_fresh(g): ("exact_match",)}),
+    "no rule": lambda a, s, g: _with_policy(a, rules=()),
+    "no critical rule": lambda a, s, g: _with_policy(
+        a, rules=tuple(replace(rule, tier=_of(g, "supporting", "advisory")) for rule in a.policy.rules)
+    ),
+    "unfit margin": lambda a, s, g: _with_policy(
+        a, rules=(*a.policy.rules, Rule(metric="exact_match", max_drop=_of(g, nan, inf, 0.0, -0.1, 0.2, 1.0)))
+    ),
+    "unfit alpha": lambda a, s, g: _with_policy(a, alpha=_of(g, nan, inf, 0.0, -0.05, 0.5, 1.0)),
+}
+
+
+def mutated(singles: int, pairs: int, seed: int = 2026) -> Iterator[tuple[tuple[str, ...], Asked]]:
+    """(names, input): every mutation in turn until `singles` were drawn, then `pairs` of two different ones."""
+    g, good, names = np.random.default_rng(seed), sound(), tuple(MUTATIONS)
+    drawn = [(names[index % len(names)],) for index in range(singles)]
+    drawn += [tuple(names[i] for i in g.choice(len(names), 2, replace=False)) for _ in range(pairs)]
+    for chosen in drawn:
+        asked = good
+        for name in chosen:
+            asked = MUTATIONS[name](asked, _of(g, *SIDES), g)
+        yield chosen, asked
+
+
+# ------------------------------------------------------------------------------------------------------ rows
+
+
+def measure(quick: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """(rounds: how often each exit code came out, goal rows in the shape of `bench.shape`).
+
+    quick: every case, but each mutation once and 120 pairs, so `fail_closed.mutations` has no verdict.
+    """
+    if (code := exit_of(sound())) != Exit.APPROVE:
+        raise AssertionError(f"the evidence that the faults start from must approve, and exits with {code}")
+    singles, pairs = (len(MUTATIONS), 120) if quick else (7 * len(MUTATIONS), 400)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        if file_exit(GOOD_FILE, GOOD_FILE, folder) != Exit.APPROVE:
+            raise AssertionError("the score files that the faults start from must approve")
+        found = [outcome(file_exit, *files, folder) for files in FILES.values()]
+    found += [outcome(exit_of, asked) for asked in cases().values()]
+    drawn = [outcome(exit_of, asked) for _, asked in mutated(singles, pairs)]
+    outcomes: dict[str, list[int | str]] = {"fail_closed.cases": found, "fail_closed.mutations": drawn}
+    rounds = [
+        {"of": id, "exit": code, "count": found.count(code)}
+        for id, found in outcomes.items()
+        for code in sorted(set(found), key=str)
+    ]
+    return rounds, [_row(id, found) for id, found in outcomes.items()]
+
+
+def _row(id: str, found: Sequence[int | str]) -> dict[str, Any]:
+    approved, crashed = found.count(0), sum(isinstance(code, str) for code in found)
+    measured = {"tried": len(found), "approved": approved, "crashed": crashed}
+    row = {"id": id, "goal": GOALS[id], "measured": measured, "spread": None, "met": not approved and not crashed}
+    if row["met"] and len(found) < LEAST[id]:
+        row |= {"met": None, "reason": f"only {len(found)} were tried"}
+    return row
+
+
+def outcome(ask: Callable[..., int], *given: Any) -> int | str:
+    """The exit code, or the name of what crashed: the contract knows no traceback."""
+    try:
+        return ask(*given)
+    except Exception as error:
+        return type(error).__name__

@@ -1,0 +1,242 @@
+"""A NeMo Evaluator gate policy (version 1) applied to our evidence: what nel would say, and what we say by its margins.
+
+nel gates one reward for each benchmark. Here a benchmark is the evalset of that name and its reward is the first
+quality metric that the evalset lists. Margins, tiers and the 95 % two-sided level are taken over; what differs is our
+own: evidence must be whole, bounds are exact, blocks are corrected for their number, a guard needs an interval, and a
+policy by which nothing is gated approves nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from qualgate.errors import Exit, UsageError
+from qualgate.gate.peers.nel_v1 import CONFIDENCE, judge
+from qualgate.gate.peers.rule import Outcomes, PeerVerdict
+from qualgate.gate.peers.said import outcomes
+from qualgate.gate.verdict import decide
+from qualgate.metrics import METRICS
+from qualgate.records import Comparison, Policy, Rule, RunEvidence, Tier, Verdict
+
+METRICS_GATED = ("mean_reward", "pass@1")
+LEAST_MARGIN = 1e-6  # for a tolerance of 0, which no sample can keep: then only a proven gain approves
+Word = Literal["GO", "NO-GO", "INCONCLUSIVE"]
+Status = Literal["PASS", "BREACH", "INSUFFICIENT_EVIDENCE", "MISSING"]
+_SAME = {"GO": {"approve"}, "NO-GO": {"block"}, "INCONCLUSIVE": {"undecided"}}
+_STATUS: dict[str, Status] = {"pass": "PASS", "fail": "BREACH", "cannot": "INSUFFICIENT_EVIDENCE"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NelBenchmark:
+    """The thresholds of one benchmark, defaults filled in."""
+
+    tier: Tier = "supporting"
+    max_drop: float = 0.015
+    max_relative_drop: float | None = None
+    relative_guard_below: float | None = None
+    metric: str | None = None
+    direction: Literal["higher_is_better", "lower_is_better"] = "higher_is_better"
+
+    @property
+    def gated(self) -> bool:
+        return self.tier != "advisory"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NelPolicy:
+    defaults: NelBenchmark = NelBenchmark()
+    benchmarks: dict[str, NelBenchmark] = field(default_factory=dict)  # those the policy lists
+
+    def of(self, benchmark: str) -> NelBenchmark:
+        return self.benchmarks.get(benchmark, self.defaults)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NelLine:
+    benchmark: str
+    tier: Tier
+    status: Status
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NelSaid:
+    """What nel would say of one variant, and why our verdict differs where it does (empty: it does not)."""
+
+    variant: str
+    says: Word
+    why: str
+    benchmarks: tuple[NelLine, ...]
+    differences: tuple[str, ...] = ()
+
+
+def decide_by(
+    nel: NelPolicy, evidence: RunEvidence, review: Literal["never", "always"] = "never"
+) -> tuple[tuple[Verdict, ...], Policy, tuple[NelSaid, ...]]:
+    """(our verdicts by nel's policy, the policy as ours, what nel would say beside each). UsageError: unfit policy.
+
+    review: of the policy that nel's takes the place of; nel has no word for it, and a person asked for stays asked for.
+    """
+    policy, notes, missing = adopt(nel, evidence)
+    policy = replace(policy, review=review)
+    verdicts = tuple(_barred(verdict, missing, notes) for verdict in decide(evidence, policy))
+    said = {one.variant: one for one in nel_says(nel, evidence)}
+    beside = tuple(_compared(verdict, said[verdict.variant]) for verdict in verdicts if verdict.variant in said)
+    return verdicts, policy, beside
+
+
+def adopt(nel: NelPolicy, evidence: RunEvidence) -> tuple[Policy, tuple[str, ...], tuple[str, ...]]:
+    """(our policy, what had to be read in our way, required benchmarks that the run has not).
+
+    critical and supporting both block in nel, so both are critical here. The margin of a benchmark under its relative
+    guard is the smaller of `max_drop` and `max_relative_drop` times the baseline's level.
+    """
+    check(nel)
+    rules, notes = [], []
+    for name, reward in _rewards(evidence).items():
+        wanted = nel.of(name)
+        if wanted.direction == "lower_is_better":
+            raise UsageError(
+                f"the nel policy has {name} as lower_is_better; all our scores are better when higher. Leave it out."
+            )
+        if wanted.metric == "pass@1" and not METRICS[reward].binary:
+            raise UsageError(
+                f"the nel policy gates pass@1 of {name}, whose {reward} is not right or wrong but a number"
+            )
+        margin, guard = wanted.max_drop, _guard(wanted, evidence, name, reward)
+        if guard is not None and guard < margin:
+            notes.append(f"nel policy: {name} is under its relative guard, so at most {guard:.4g} may be lost of it")
+            margin = guard
+        if margin < LEAST_MARGIN:
+            notes.append(f"nel policy: {name} tolerates no loss at all, so only a proven gain can approve")
+        others = [metric for metric in _quality(evidence, name) if metric != reward]
+        if others:
+            notes.append(f"nel policy: {name} is gated on {reward} alone, not on {', '.join(others)}")
+        rules.append(
+            Rule(
+                metric=reward,
+                scope="evalset",
+                evalset=name,
+                tier="critical" if wanted.gated else "advisory",
+                max_drop=max(margin, LEAST_MARGIN),
+            )
+        )
+    missing = tuple(name for name in sorted(nel.benchmarks) if nel.of(name).gated and name not in _rewards(evidence))
+    return Policy(rules=tuple(rules), alpha=round((1 - CONFIDENCE) / 2, 6)), tuple(notes), missing
+
+
+def check(nel: NelPolicy) -> None:
+    """nel's own refusal: a required benchmark gates an explicit metric that it supports."""
+    for name in sorted(nel.benchmarks):
+        metric = nel.of(name).metric
+        if nel.of(name).gated and metric not in METRICS_GATED:
+            raise UsageError(
+                f"the nel policy requires {name}: it must gate {' or '.join(METRICS_GATED)}; it has {metric or 'none'}"
+            )
+
+
+def nel_says(nel: NelPolicy, evidence: RunEvidence) -> tuple[NelSaid, ...]:
+    """nel's gate on every variant: only rows that both arms have, whatever else is missing, failed or stale."""
+    rewards = _rewards(evidence)
+    said = []
+    for variant in evidence.variants:
+        found = {one.evalset: one for one in outcomes(evidence, variant) if rewards.get(one.evalset) == one.metric}
+        there = {name: one for name, one in found.items() if one.baseline.n and one.variant.n}
+        lines = [
+            NelLine(benchmark=name, tier=nel.of(name).tier, status="MISSING", why="required, and not in the results")
+            for name in sorted(nel.benchmarks)
+            if nel.of(name).gated and name not in there
+        ]
+        for name, one in sorted(there.items()):
+            verdict = _ask_nel(nel.of(name), one)
+            lines.append(NelLine(benchmark=name, tier=nel.of(name).tier, status=_STATUS[verdict.says], why=verdict.why))
+        word, why = _aggregate(lines)
+        said.append(NelSaid(variant=variant.name, says=word, why=why, benchmarks=tuple(lines)))
+    return tuple(said)
+
+
+def _ask_nel(wanted: NelBenchmark, one: Outcomes) -> PeerVerdict:
+    return judge(
+        one,
+        max_drop=wanted.max_drop,
+        max_relative_drop=wanted.max_relative_drop,
+        relative_guard_below=wanted.relative_guard_below,
+        advisory=not wanted.gated,
+    )
+
+
+def _aggregate(lines: list[NelLine]) -> tuple[Word, str]:
+    """Any breach or absence says no; else anything insufficient is inconclusive; else go, and so it is with nothing."""
+    gated = [line for line in lines if line.tier != "advisory"]
+    against = [f"{line.benchmark} {line.status}" for line in gated if line.status in ("BREACH", "MISSING")]
+    if against:
+        return "NO-GO", ", ".join(against)
+    unsure = [f"{line.benchmark} {line.status}" for line in gated if line.status == "INSUFFICIENT_EVIDENCE"]
+    if unsure:
+        return "INCONCLUSIVE", ", ".join(unsure)
+    return "GO", f"all {len(gated)} gated benchmarks passed" if gated else "no gated benchmark was evaluated"
+
+
+def _quality(evidence: RunEvidence, name: str) -> list[str]:
+    return [m for m in evidence.metrics[name] if m in METRICS and METRICS[m].kind == "quality"]
+
+
+def _rewards(evidence: RunEvidence) -> dict[str, str]:
+    """evalset → the metric that stands for nel's reward."""
+    found = {name: _quality(evidence, name) for name in sorted(evidence.metrics)}
+    return {name: metrics[0] for name, metrics in found.items() if metrics}
+
+
+def _guard(wanted: NelBenchmark, evidence: RunEvidence, name: str, reward: str) -> float | None:
+    """The loss that the relative guard allows, where it applies: the baseline's level is taken from the evidence."""
+    if wanted.max_relative_drop is None:
+        return None
+    levels = [
+        one.baseline.mean
+        for variant in evidence.variants[:1]
+        for one in outcomes(evidence, variant)
+        if (one.evalset, one.metric) == (name, reward)
+    ]
+    if not levels or (wanted.relative_guard_below is not None and levels[0] >= wanted.relative_guard_below):
+        return None
+    return wanted.max_relative_drop * levels[0]
+
+
+def _barred(verdict: Verdict, missing: tuple[str, ...], notes: tuple[str, ...]) -> Verdict:
+    """A required benchmark that was not run: nothing is approved, and what is broken stays broken."""
+    absent = tuple(f"{name} is required by the nel policy and was not in the run" for name in missing)
+    if absent and verdict.word in ("approve", "review", "undecided"):
+        return replace(verdict, word="undecided", exit=int(Exit.UNDECIDED), reasons=(*absent, *verdict.reasons, *notes))
+    return replace(verdict, reasons=(*verdict.reasons, *absent, *notes))
+
+
+def _compared(verdict: Verdict, said: NelSaid) -> NelSaid:
+    """With every difference: of the verdict, and of single benchmarks even where the verdicts agree."""
+    lines = {line.benchmark: line for line in said.benchmarks}
+    why = []
+    if verdict.word not in _SAME[said.says]:
+        why.append(f"nel would say {said.says} ({said.why}), qualgate says {verdict.word}: {verdict.reasons[0]}")
+    for one in verdict.comparisons:
+        line = lines.get(one.slice)
+        if line is not None and (line.status, one.status) not in _AGREED:
+            why.append(f"{one.slice}: nel {line.status}, {line.why}; qualgate {one.status}: {_because(line, one)}")
+    return replace(said, differences=tuple(why))
+
+
+_AGREED = {("PASS", "proven"), ("BREACH", "broken"), ("INSUFFICIENT_EVIDENCE", "undecided")}
+
+
+def _because(line: NelLine, one: Comparison) -> str:
+    """What our rule has that nel's lacks, then our own reason."""
+    if not one.method:  # nothing was measured: our reason says why
+        return one.reason
+    if line.status == "PASS":
+        kept = "an exact bound, and a baseline that is right often enough, are asked for"
+    elif "relative drop" in line.why:
+        kept = "a guard needs an interval, not the point estimate alone"
+    elif line.status == "BREACH":
+        kept = "an exact bound is asked for, corrected for the number of rules"
+    else:
+        kept = "the exact paired bound decides where the t interval straddles or has too few pairs"
+    return f"{kept}; {one.reason}"

@@ -1,0 +1,81 @@
+"""What every peer rule says about a run, variant by variant, metric by metric.
+
+Peers get what is there: rows that are missing, failed or no number are left out, as their own files would leave them
+out. That a rule passes such evidence is what the table is for; qualgate's own verdict stands beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isfinite
+from statistics import fmean
+from typing import get_args
+
+from qualgate.gate.peers.registry import rules
+from qualgate.gate.peers.rule import Outcomes, PeerRule, PeerVerdict, Says, cannot
+from qualgate.metrics import METRICS
+from qualgate.records import TWIN, ArmEvidence, RunEvidence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerSaid:
+    variant: str
+    evalset: str
+    metric: str
+    n: int  # cases that both arms answered
+    baseline: float  # means of what each arm answered
+    candidate: float
+    verdict: PeerVerdict
+
+
+def what_peers_say(evidence: RunEvidence, asked: Sequence[PeerRule] | None = None) -> tuple[PeerSaid, ...]:
+    """One entry for each variant, evalset, metric and rule, in that order. asked: None takes every rule there is."""
+    return tuple(
+        PeerSaid(
+            variant=variant.name,
+            evalset=found.evalset,
+            metric=found.metric,
+            n=found.difference.n,
+            baseline=found.baseline.mean,
+            candidate=found.variant.mean,
+            verdict=_asked(rule, found),
+        )
+        for variant in evidence.variants
+        if not variant.name.endswith(TWIN)
+        for found in outcomes(evidence, variant)
+        for rule in (rules() if asked is None else asked)
+    )
+
+
+def outcomes(evidence: RunEvidence, variant: ArmEvidence) -> tuple[Outcomes, ...]:
+    """Each evalset's quality metrics on the baseline and this variant."""
+    return tuple(
+        Outcomes.of(evalset, metric, _by_case(evidence.baseline, evalset, metric), _by_case(variant, evalset, metric))
+        for evalset in sorted(evidence.metrics)
+        for metric in evidence.metrics[evalset]
+        if metric in METRICS and METRICS[metric].kind == "quality"
+    )
+
+
+def _by_case(arm: ArmEvidence, evalset: str, metric: str) -> dict[str, float]:
+    repeats: dict[str, list[float]] = {}
+    for unit in sorted(arm.units, key=lambda unit: unit.key):
+        value = unit.values.get(metric)
+        if unit.key.evalset == evalset and unit.status == "done" and value is not None and isfinite(value):
+            repeats.setdefault(unit.key.case_id, []).append(value)
+    return {case: fmean(values) for case, values in repeats.items()}
+
+
+def _asked(rule: PeerRule, found: Outcomes) -> PeerVerdict:
+    """A plug-in is other people's code: what goes wrong in it is said in its line and costs nobody the verdict."""
+    try:
+        verdict = rule.judge(found)
+    except (Exception, SystemExit) as error:
+        return cannot(rule.name, rule.source, f"the rule failed: {type(error).__name__}: {error}")
+    if not isinstance(verdict, PeerVerdict) or verdict.says not in get_args(Says):
+        return cannot(rule.name, rule.source, f"the rule gave no verdict but {verdict!r:.80}")
+    numbers = (verdict.statistic, verdict.threshold)
+    if any(number is not None and not isfinite(number) for number in numbers):
+        return cannot(rule.name, rule.source, f"the rule's numbers are not finite: {numbers}")
+    return verdict

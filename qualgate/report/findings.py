@@ -1,0 +1,81 @@
+"""What a code host should point at: rules that were not kept or not shown to be, never a single sample."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from qualgate.identity import content_hash
+from qualgate.records import Comparison, Verdict
+from qualgate.visible import visible_line
+
+if TYPE_CHECKING:
+    from qualgate.report.summary import Report
+
+Level = Literal["error", "warning", "note"]
+VERDICT = "verdict"  # stands for a rule where no rule explains the verdict
+LONGEST = 1000  # characters of a message
+_LEVELS: dict[tuple[str, str], Level] = {  # (tier, status)
+    ("critical", "broken"): "error",
+    ("critical", "undecided"): "warning",
+    ("supporting", "broken"): "warning",
+    ("supporting", "undecided"): "note",
+    ("advisory", "broken"): "note",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    level: Level
+    variant: str
+    rule: str  # Rule.id or VERDICT
+    slice: str
+    message: str  # one line, what is invisible made visible
+    line: int  # of the rule in the gate file
+
+    @property
+    def fingerprint(self) -> str:
+        """The same for the same rule, slice and variant in every run, whatever the numbers."""
+        return content_hash([self.variant, self.rule, self.slice])
+
+    @property
+    def title(self) -> str:
+        return f"{self.variant}: {self.rule}"
+
+
+def findings(report: Report) -> tuple[Finding, ...]:
+    """Errors first, then warnings, then notes; within each by variant and rule as the policy has them."""
+    found = [finding for verdict in report.verdicts for finding in _of(verdict, report)]
+    if not report.verdicts:
+        found = [_finding("error", "run", VERDICT, "", "the run is not complete: nothing is decided", 1)]
+    order = ("error", "warning", "note")
+    return tuple(sorted(found, key=lambda finding: order.index(finding.level)))
+
+
+def _of(verdict: Verdict, report: Report) -> Iterator[Finding]:
+    rules = [found for one in verdict.comparisons if (found := _of_rule(verdict, one, report)) is not None]
+    if verdict.exit and all(found.level == "note" for found in rules):
+        level: Level = "error" if verdict.word in ("block", "invalid") else "warning"
+        yield _finding(level, verdict.variant, VERDICT, "", f"{verdict.word}: {verdict.reasons[0]}", 1)
+    yield from rules
+
+
+def _of_rule(verdict: Verdict, one: Comparison, report: Report) -> Finding | None:
+    level = _LEVELS.get((one.tier, one.status))
+    if level is None:
+        return None
+    message = f"{one.status} ({one.tier}): {one.reason}"
+    return _finding(level, verdict.variant, one.rule, one.slice, message, report.source.line(one.rule))
+
+
+def _finding(level: Level, variant: str, rule: str, part: str, message: str, line: int) -> Finding:
+    said = visible_line(f"{visible_line(variant)}: {message}")
+    return Finding(
+        level=level,
+        variant=visible_line(variant),
+        rule=visible_line(rule),
+        slice=visible_line(part),
+        message=said if len(said) <= LONGEST else said[:LONGEST] + " … (cut)",
+        line=line,
+    )

@@ -1,0 +1,32 @@
+"""One report, many readers: each format is a module, and each says what its host's limits made it leave out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from qualgate.errors import UsageError
+
+if TYPE_CHECKING:
+    from qualgate.report.summary import Report
+
+FORMATS = {  # --format → module, function
+    "json": ("body", "report_as_json"),
+    "markdown": ("markdown", "report_as_markdown"),
+    "html": ("html", "report_as_html"),
+    "junit": ("junit", "report_as_junit"),
+    "github": ("github", "report_as_step_summary"),
+    "annotations": ("github", "report_as_annotations"),
+    "gitlab": ("gitlab", "report_as_code_quality"),
+    "sarif": ("sarif", "report_as_sarif"),
+}
+
+
+def rendered(report: Report, form: str) -> str:
+    """The report in one of FORMATS (UsageError for another). Same stored evidence, same text, byte for byte."""
+    if form not in FORMATS:
+        raise UsageError(f"--format {form}: not one of terminal, {', '.join(FORMATS)}.")
+    module, function = FORMATS[form]
+    render: Callable[[Report], str] = getattr(import_module(f"{__name__}.{module}"), function)
+    return render(report)

@@ -1,0 +1,90 @@
+"""The report as JSON, and the schema that it promises: both come from the types below."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from qualgate.records import ArmFootprint, ArmIdentity, Policy, Verdict
+from qualgate.store.queries import EvalsetLine, Flip, FlipCount, PositionDrift
+
+if TYPE_CHECKING:
+    from qualgate.report.summary import Report
+
+SCHEMA = 1  # raised when a key goes or changes its meaning; a reader must allow for new keys
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmBody:
+    name: str
+    weights: str
+    identity: ArmIdentity | None
+    footprint: ArmFootprint | None
+    expected: int
+    done: int
+    errors: int
+    kernels: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Body:
+    """All of a report. `exit` is the true code, whatever --warn-only made of it; 13 where nothing is decided yet."""
+
+    schema: int
+    run: str
+    status: str
+    exit: int
+    policy: Policy
+    evalsets: tuple[EvalsetLine, ...]
+    arms: tuple[ArmBody, ...]
+    verdicts: tuple[Verdict, ...]
+    flips: dict[str, tuple[Flip, ...]]
+    flip_counts: dict[str, tuple[FlipCount, ...]]
+    drift_by_position: dict[str, tuple[PositionDrift, ...]]
+    failures: tuple[str, ...]
+
+
+def report_as_json(report: Report) -> str:
+    run = report.run
+    body = Body(
+        schema=SCHEMA,
+        run=run.run_id,
+        status=run.status,
+        exit=int(report.exit),
+        policy=report.policy,
+        evalsets=run.evalsets,
+        arms=tuple(
+            ArmBody(
+                name=arm.name,
+                weights=arm.weights,
+                identity=arm.identity,
+                footprint=arm.footprint,
+                expected=arm.expected,
+                done=arm.done,
+                errors=arm.errors,
+                kernels=arm.kernels,
+            )
+            for arm in run.arms
+        ),
+        verdicts=report.verdicts,
+        flips=report.flips,
+        flip_counts=report.flip_counts,
+        drift_by_position=report.drift,
+        failures=run.failures,
+    )
+    return json.dumps(asdict(body), indent=2, ensure_ascii=True, allow_nan=False) + "\n"
+
+
+def report_schema() -> dict[str, Any]:
+    """The JSON Schema (2020-12) of `report_as_json`; `qualgate report --schema` prints it."""
+    from pydantic import TypeAdapter
+
+    schema = TypeAdapter(Body).json_schema(mode="serialization")
+    schema["properties"]["schema"] = {"const": SCHEMA}
+    for node in (schema, *schema["$defs"].values()):
+        if "properties" in node:
+            node["required"] = sorted(node["properties"])
+            for value in node["properties"].values():
+                value.pop("default", None)  # every key is always written
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "qualgate report"}

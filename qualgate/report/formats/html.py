@@ -1,0 +1,213 @@
+"""The report as one HTML page: no script, nothing loaded from anywhere, and stored text is only ever text.
+
+Model text is hostile: it is escaped and what is invisible in it is shown, and the page's own security policy forbids
+scripts, pictures, frames, forms and every address, should anything slip through.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterable, Sequence
+from hashlib import sha256
+from html import escape
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+from qualgate.numbers import (
+    difference_and_bounds,
+    drift_texts,
+    flips_text,
+    size_text,
+    value_text,
+)
+from qualgate.records import Comparison
+from qualgate.report import plots
+from qualgate.visible import visible, visible_line
+
+if TYPE_CHECKING:
+    from qualgate.report.summary import Report
+    from qualgate.store.queries import ArmLine, Flip, StoredVerdict
+
+TEXT_LIMIT = 2000  # characters of an answer quoted
+
+
+def report_as_html(report: Report) -> str:
+    style = (files("qualgate.report.formats") / "report.css").read_text(encoding="utf-8")
+    digest = b64encode(sha256(style.encode("utf-8")).digest()).decode("ascii")
+    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    run = report.run
+    parts = [
+        "<!DOCTYPE html>",
+        '<html lang="en"><head><meta charset="utf-8">',
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        '<meta name="color-scheme" content="light dark"><meta name="referrer" content="no-referrer">',
+        f"<title>qualgate report {_text(run.run_id)}</title>",
+        f"<style>{style}</style></head><body><main>",
+        f"<header><h1>qualgate report</h1><p class=quiet>run {_text(run.run_id)} · {_text(run.status)}"
+        f" · exit code {int(report.exit)}</p></header>",
+        *([_WARN_ONLY.format(code=int(report.exit))] if report.warn_only else []),
+        _overview(report),
+        _setting(report),
+        *(_variant(stored, report, index) for index, stored in enumerate(run.verdicts)),
+        _FOOTER,
+        "</main></body></html>",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+_WARN_ONLY = '<p class="loud">Warn only: the true exit code is {code}, and the command was told to exit with 0.</p>'
+_FOOTER = """<footer><h2>How to read this</h2>
+<p>A rule is <b>proven</b> when its bound excludes a breach of the limit, <b>broken</b> when a breach is proven, else
+<b>undecided</b>. The bounds of quality rules are those of the difference, of drift rules those of the variant's value,
+of latency rules those of the ratio; each is one-sided at the policy's alpha. A variant is approved when every critical
+rule is proven. Drift ranks and warns; it decides by a rule alone.</p></footer>"""
+
+
+def _overview(report: Report) -> str:
+    if not report.verdicts:
+        return '<p class="loud">This run is not complete: nothing is decided yet.</p>' + _list(report.run.failures)
+    arms = {arm.name: arm for arm in report.run.arms}
+    cards = []
+    for index, verdict in enumerate(report.verdicts):
+        arm = arms.get(verdict.variant)
+        held = f"<p class=quiet>{_text(arm.weights)}{_bits(arm)}</p>" if arm else ""
+        cards.append(
+            f'<a class="card {_text(verdict.word)}" href="#v{index}"><p>{_chip(verdict.word)}</p>'
+            f"<h3>{_text(verdict.variant)}</h3>{held}<p>{_text(verdict.reasons[0])}</p></a>"
+        )
+    return f'<div class="cards">{"".join(cards)}</div>'
+
+
+def _setting(report: Report) -> str:
+    run = report.run
+    sets = ", ".join(f"{_text(one.name)} v{_text(one.version)} ({one.cases:,} cases)" for one in run.evalsets)
+    policy = report.policy
+    rows = []
+    for arm in run.arms:
+        size = arm.footprint
+        sizes = (size_text(size.bytes_on_disk), size_text(size.bytes_in_memory)) if size else ("–", "–")
+        bits = f"{size.effective_bits:.2f}" if size else "–"
+        done = f"{arm.done:,} of {arm.expected:,}"
+        kernel = ", ".join(arm.kernels) or "–"
+        rows.append((arm.name, arm.weights, *sizes, bits, kernel, done, f"{arm.errors:,}"))
+    heads = ("arm", "weights", "on disk", "in memory", "bits a weight", "kernel", "answers", "errors")
+    failures = f"<h3>What could not be run</h3>{_list(run.failures)}" if run.failures and report.verdicts else ""
+    return (
+        f"<section><h2>What was judged</h2><p>Evalsets: {sets}.<br>Policy: {len(policy.rules)} rules, "
+        f"alpha {policy.alpha:g}, one-sided; review {_text(policy.review)}.</p>"
+        f"{_table(heads, ([_text(cell) for cell in row] for row in rows), numbers=(2, 3, 4, 6, 7))}{failures}</section>"
+    )
+
+
+def _variant(stored: StoredVerdict, report: Report, index: int) -> str:
+    verdict, name = stored.verdict, stored.verdict.variant
+    parts = [f'<section id="v{index}"><h2>{_text(name)} {_chip(verdict.word)}</h2>', _list(verdict.reasons)]
+    if verdict.comparisons:
+        parts.append("<h3>Rules</h3>")
+        parts += [
+            f"<figure><figcaption>{_text(heading)}</figcaption>{drawn}</figure>"
+            for heading, drawn in plots.margins(verdict.comparisons, stored.policy)
+        ]
+        heads = ("rule", "slice", "n", "baseline", "variant", "difference [bounds]", "lost / gained", "result")
+        parts.append(_table(heads, map(_rule, verdict.comparisons), numbers=(2, 3, 4, 5, 6)))
+    if verdict.word == "invalid":  # then its evidence is nothing to draw
+        return "\n".join([*parts, "</section>"])
+    if drawn := plots.flips(report.flip_counts.get(name, ())):
+        parts.append(f"<h3>Answers that changed</h3><figure>{drawn}</figure>")
+    points = report.drift.get(name, ())
+    if verdict.drift or points:
+        parts.append("<h3>Drift</h3>")
+    if drawn := plots.drift(points):
+        caption = "Mean KL, in nats, by token of the baseline's answer; paler where under half of them are that long"
+        parts.append(f"<figure><figcaption>{caption}</figcaption>{drawn}</figure>")
+    if verdict.drift:
+        parts.append(f"<p class=quiet>{_text('; '.join(drift_texts(verdict.drift)))}</p>")
+    if quoted := report.flips.get(name, ()):
+        parts.append("<h3>Right before, wrong now: the first ones</h3>")
+        parts += map(_flip, quoted)
+    return "\n".join([*parts, "</section>"])
+
+
+def _rule(one: Comparison) -> tuple[str, ...]:
+    sign = f'<span class="sign {_text(one.status)}">{plots.SIGNS.get(one.status, "")}</span>'
+    tier = "" if one.tier == "critical" else f" <span class=quiet>({_text(one.tier)})</span>"
+    return (
+        _text(one.rule),
+        _text(one.slice),
+        f"{one.n:,}",
+        value_text(one.metric, one.baseline),
+        value_text(one.metric, one.variant),
+        _text(difference_and_bounds(one)),
+        flips_text(one),
+        f"{sign} {_text(one.status)}{tier}",
+    )
+
+
+def _flip(flip: Flip) -> str:
+    before, after = _answers(flip.baseline, flip.variant)
+    head = f"<b>{_text(f'{flip.evalset}/{flip.case_id}')}</b> ({_text(flip.metric)})"
+    at = "" if flip.first_divergence is None else f" · first other token: {flip.first_divergence}"
+    return (
+        f'<article class="flip"><p>{head}: {_text(flip.reason)}<span class=quiet>{at}</span></p>'
+        f'<div class="pair"><div><p class=quiet>baseline</p><pre>{before}</pre></div>'
+        f"<div><p class=quiet>variant</p><pre>{after}</pre></div></div></article>"
+    )
+
+
+def _answers(before: str, after: str) -> tuple[str, str]:
+    """Both texts; what lies between their common beginning and end is marked."""
+    one, other = _shown(before), _shown(after)
+    start = _common(one, other)
+    end = _common(one[start:][::-1], other[start:][::-1])
+    return _marked(one, start, end), _marked(other, start, end)
+
+
+def _common(one: str, other: str) -> int:
+    """The length of their common beginning."""
+    pairs = zip(one, other, strict=False)
+    return next((index for index, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
+
+
+def _shown(text: str) -> str:
+    return visible(text[:TEXT_LIMIT]) + (" … (cut)" if len(text) > TEXT_LIMIT else "")
+
+
+def _marked(text: str, start: int, end: int) -> str:
+    stop = len(text) - end
+    if not text:
+        return "<i>empty answer</i>"
+    middle = f"<mark>{escape(text[start:stop])}</mark>" if start < stop else ""
+    return f"{escape(text[:start])}{middle}{escape(text[stop:])}"
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[int]) -> str:
+    """Cells are HTML already. On a phone each row is a card, so a cell carries its column's name."""
+    kinds = ["number" if index in numbers else "" for index in range(len(heads))]
+    head = "".join(f'<th class="{kind}">{name}</th>' for name, kind in zip(heads, kinds, strict=True))
+    body = "".join(
+        "<tr>"
+        + "".join(
+            f'<td class="{kind}" data-name="{name}"><span>{cell}</span></td>'
+            for name, kind, cell in zip(heads, kinds, row, strict=True)
+        )
+        + "</tr>"
+        for row in rows
+    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _list(lines: Sequence[str]) -> str:
+    return f"<ul>{''.join(f'<li>{_text(line)}</li>' for line in lines)}</ul>" if lines else ""
+
+
+def _chip(word: str) -> str:
+    return f'<span class="chip {_text(word)}">{_text(word)}</span>'
+
+
+def _bits(arm: ArmLine) -> str:
+    return f", {arm.footprint.effective_bits:.2f} bits a weight" if arm.footprint else ""
+
+
+def _text(text: str) -> str:
+    return escape(visible_line(text))

@@ -1,0 +1,111 @@
+"""JUnit XML: a suite for each variant, a case for its verdict and for each rule and slice; never one for a sample.
+
+A suite is green exactly when the verdict is approve. Failure: proven broken. Error: not shown to be kept. A rule that
+could not change the verdict is skipped, with its reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree
+
+from qualgate.records import Comparison, Verdict
+from qualgate.report.limits import fitting
+from qualgate.visible import visible, visible_line
+
+if TYPE_CHECKING:
+    from qualgate.report.summary import Report
+
+LARGEST = 1_000_000  # bytes of the whole file
+LONGEST = 2000  # characters of a message
+_HEAD = 400  # bytes that a suite takes besides its cases and its name; the file's frame takes as many
+_OUTCOMES = {  # (tier, status) → element
+    ("critical", "broken"): "failure",
+    ("critical", "undecided"): "error",
+    ("supporting", "broken"): "failure",
+    ("supporting", "undecided"): "skipped",
+    ("advisory", "broken"): "skipped",
+    ("advisory", "undecided"): "skipped",
+}
+_WORST_FIRST = ("error", "failure", "skipped", "")
+
+
+def report_as_junit(report: Report) -> str:
+    root = ElementTree.Element("testsuites", name=f"qualgate run {visible_line(report.run.run_id)}")
+    suites = [(verdict.variant, _cases(verdict, report)) for verdict in report.verdicts]
+    if not suites:
+        undecided = _case("run", "verdict", "error", "nothing is decided", "the run is not complete")
+        suites = [("run", [undecided])]
+    budget = LARGEST - _HEAD
+    for variant, cases in suites:
+        name = visible_line(variant)[:LONGEST]
+        # Each suite may take an equal part of what is left, so that none is crowded out.
+        room = budget // (len(suites) - len(root)) - _HEAD - len(name.encode("utf-8"))
+        suite = _suite(name, cases, room)
+        ElementTree.indent(suite, level=1)
+        root.append(suite)
+        budget -= len(_bytes(suite))
+    for kind in ("tests", "failures", "errors"):
+        root.set(kind, str(sum(int(suite.get(kind, "0")) for suite in root)))
+    ElementTree.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + _bytes(root).decode("utf-8") + "\n"
+
+
+def _suite(name: str, cases: Sequence[ElementTree.Element], room: int) -> ElementTree.Element:
+    """Its verdict first, then its rules; when they do not fit, the worst are kept and a last case says how many not."""
+    pieces = ["".join(("    ", _bytes(case).decode("utf-8"), " " * 20)) for case in cases]  # indented later
+    if fitting(pieces, room) < len(pieces):
+        order = sorted(range(1, len(cases)), key=lambda index: (_WORST_FIRST.index(_outcome(cases[index])), index))
+        kept = fitting([pieces[0], *(pieces[index] for index in order)], room - _HEAD)
+        left_out = len(cases) - kept
+        cases = [cases[0], *(cases[index] for index in sorted(order[: max(0, kept - 1)]))]
+        said = f"{left_out:,} rules are not shown here, the worst are: see the HTML or JSON report"
+        cases.append(_case(name[:100], "left out", "skipped", said, ""))
+    counts = {kind: sum(_outcome(case) == kind for case in cases) for kind in ("failure", "error", "skipped")}
+    suite = ElementTree.Element(
+        "testsuite",
+        name=name,
+        tests=str(len(cases)),
+        failures=str(counts["failure"]),
+        errors=str(counts["error"]),
+        skipped=str(counts["skipped"]),
+    )
+    suite.extend(cases)
+    return suite
+
+
+def _cases(verdict: Verdict, report: Report) -> list[ElementTree.Element]:
+    outcome = "" if verdict.exit == 0 else "failure" if verdict.word == "block" else "error"
+    first = _case(
+        verdict.variant, "verdict", outcome, f"{verdict.word}: {verdict.reasons[0]}", "\n".join(verdict.reasons)
+    )
+    several = {one.rule for one in verdict.comparisons if one.slice not in one.rule}
+    return [first, *(_rule_case(verdict, one, named=one.rule in several) for one in verdict.comparisons)]
+
+
+def _rule_case(verdict: Verdict, one: Comparison, *, named: bool) -> ElementTree.Element:
+    outcome = _OUTCOMES.get((one.tier, one.status), "")
+    name = f"{one.rule} ({one.slice})" if named else one.rule
+    return _case(verdict.variant, name, outcome, f"{one.status} ({one.tier}): {one.reason}", "")
+
+
+def _case(suite: str, name: str, outcome: str, message: str, detail: str) -> ElementTree.Element:
+    case = ElementTree.Element("testcase", classname=visible_line(suite)[:LONGEST], name=visible_line(name)[:LONGEST])
+    if outcome:
+        inner = ElementTree.SubElement(case, outcome, message=_cut(visible_line(message)))
+        if detail and outcome != "skipped":
+            inner.text = _cut(visible(detail))
+    return case
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST else text[:LONGEST] + " … (cut)"
+
+
+def _outcome(case: ElementTree.Element) -> str:
+    return case[0].tag if len(case) else ""
+
+
+def _bytes(element: ElementTree.Element) -> bytes:
+    return ElementTree.tostring(element, encoding="utf-8")

@@ -1,0 +1,60 @@
+"""SARIF 2.1.0 (OASIS): a result for each rule that was not kept or not shown to be, placed in the gate file."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from qualgate.report.findings import VERDICT, Finding, findings
+from qualgate.visible import visible_line
+
+if TYPE_CHECKING:
+    from qualgate.report.summary import Report
+
+MOST = 5000  # results; GitHub ignores those beyond
+CUT = "cut"
+
+
+def report_as_sarif(report: Report) -> str:
+    found = findings(report)
+    shown = found if len(found) <= MOST else found[: MOST - 1]
+    names = dict.fromkeys((*(visible_line(rule.id) for rule in report.policy.rules), *(one.rule for one in shown)))
+    results = [_result(one, report.source.path) for one in shown]
+    if len(shown) < len(found):
+        text = f"{len(found) - len(shown):,} more findings are not shown here: see the HTML or JSON report"
+        names[CUT] = None
+        results.append(_at(CUT, "warning", text, report.source.path, 1))
+    body = {
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [
+            {
+                "tool": {"driver": {"name": "qualgate", "rules": [_rule(name) for name in names]}},
+                "invocations": [{"executionSuccessful": bool(report.verdicts), "exitCode": int(report.exit)}],
+                "columnKind": "unicodeCodePoints",
+                "results": results,
+            }
+        ],
+    }
+    return json.dumps(body, indent=2, ensure_ascii=True) + "\n"
+
+
+def _rule(name: str) -> dict[str, Any]:
+    said = {VERDICT: "The verdict on a variant", CUT: "Findings that were left out"}.get(name, f"Gate rule {name}")
+    return {"id": name, "shortDescription": {"text": said}}
+
+
+def _result(one: Finding, path: str) -> dict[str, Any]:
+    fingerprint = {"partialFingerprints": {"qualgate/v1": one.fingerprint}}
+    return _at(one.rule, one.level, one.message, path, one.line) | fingerprint
+
+
+def _at(rule: str, level: str, text: str, path: str, line: int) -> dict[str, Any]:
+    place = {"artifactLocation": {"uri": quote(path)}, "region": {"startLine": line}}
+    return {
+        "ruleId": rule,
+        "level": level,
+        "message": {"text": text},
+        "locations": [{"physicalLocation": place}],
+    }

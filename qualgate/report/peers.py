@@ -1,0 +1,82 @@
+"""What peers' rules would have said, beside our verdict: a table for a terminal, a part of the JSON report."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from qualgate.report.terminal import STYLE, WIDTH_WITHOUT_TERMINAL
+from qualgate.visible import visible_line
+
+if TYPE_CHECKING:
+    from qualgate.gate.peers.nel_policy import NelSaid
+    from qualgate.gate.peers.said import PeerSaid
+    from qualgate.records import Verdict
+
+SAYS = {"pass": "green", "fail": "red", "cannot": "cyan"}
+
+
+def print_peers(said: Sequence[PeerSaid], nel: Sequence[NelSaid], verdicts: Sequence[Verdict]) -> None:
+    """Print to stdout: one table a variant, then what an nel policy says with every difference."""
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=WIDTH_WITHOUT_TERMINAL)
+    words = {verdict.variant: verdict.word for verdict in verdicts}
+    for variant, lines in groupby(said, key=lambda line: line.variant):
+        word = words.get(variant, "no verdict")
+        console.print(
+            Text.assemble(
+                "what each would have said of ", (visible_line(variant), "bold"), "; qualgate says ",
+                (word, STYLE.get(word, "bold")),
+            )
+        )  # fmt: skip
+        console.print(_table(list(lines)))
+        console.print()
+    for one in nel:
+        console.print(
+            Text(f"by its own rules, nel would say {one.says} of {visible_line(one.variant)}: {visible_line(one.why)}")
+        )
+        for line in one.benchmarks:
+            console.print(
+                Text(
+                    f"  {visible_line(line.benchmark)} [{line.tier}] {line.status}: {visible_line(line.why)}",
+                    style="dim",
+                )
+            )
+        for difference in one.differences:
+            console.print(Text(f"  • differs: {visible_line(difference)}"))
+        console.print()
+
+
+def _table(lines: Sequence[PeerSaid]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for name in ("  metric", "rule", "says", "why"):
+        table.add_column(name)
+    shown = ""
+    for line in lines:
+        head = f"  {visible_line(line.metric)} [{visible_line(line.evalset)}], {line.n} pairs"
+        table.add_row(
+            Text("" if head == shown else head),
+            Text(visible_line(line.verdict.name)),
+            Text(line.verdict.says, style=SAYS.get(line.verdict.says, "")),
+            Text(visible_line(line.verdict.why)),
+        )
+        shown = head
+    return table
+
+
+def with_peers(report: str, said: Sequence[PeerSaid] | None, nel: Sequence[NelSaid]) -> str:
+    """The JSON report with `peers` (None: not asked for) and, where an nel policy decided, `nel`."""
+    plain = json.loads(report)
+    if said is not None:
+        plain["peers"] = [asdict(line) for line in said]
+    if nel:
+        plain["nel"] = [asdict(one) for one in nel]
+    return json.dumps(plain, indent=2, ensure_ascii=True, allow_nan=False)

@@ -1,0 +1,122 @@
+"""The GitHub action and the GitLab template: their shape, the commands they call, and the code they end with."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+
+from qualgate.cli import app
+from qualgate.report.formats import FORMATS
+
+ROOT = Path(__file__).resolve().parents[2]
+ACTION = yaml.safe_load((ROOT / ".github/actions/qualgate/action.yml").read_text(encoding="utf-8"))
+TEMPLATE = yaml.safe_load((ROOT / ".gitlab/qualgate.gitlab-ci.yml").read_text(encoding="utf-8"))
+STEP = ACTION["runs"]["steps"][-1]
+JOB = TEMPLATE[".qualgate"]
+SCRIPTS = {"github": STEP["run"], "gitlab": "\n".join(JOB["script"])}
+
+FAKE = """#!/bin/sh
+echo "$@" >> calls.txt
+case "$1" in
+  report) mkdir -p "$(dirname "$6")"; echo '{"exit": 10}' > "$6"; exit "${REPORT_CODE:-0}" ;;
+  *) for word in "$@"; do if [ "$word" = --warn-only ]; then exit 0; fi; done; exit "$CODE" ;;
+esac
+"""
+
+
+def test_the_action_is_a_composite_with_what_github_requires():
+    assert {"name", "description", "inputs", "outputs", "runs"} <= ACTION.keys()
+    assert ACTION["runs"]["using"] == "composite"
+    assert ACTION["inputs"]["gate-file"]["required"] is True
+    for step in ACTION["runs"]["steps"]:
+        assert {"name", "shell", "run"} <= step.keys(), "a composite's run step needs its shell"
+        assert "${{" not in step["run"], "an input in a script's text would be part of the script"
+        used = re.findall(r"\$\{\{ *inputs\.([\w-]+)", json.dumps(step))
+        assert set(used) <= ACTION["inputs"].keys()
+    assert ACTION["outputs"]["exit-code"]["value"] == f"${{{{ steps.{STEP['id']}.outputs.exit-code }}}}"
+    assert all(one.get("description") for one in (*ACTION["inputs"].values(), *ACTION["outputs"].values()))
+
+
+def test_the_template_is_a_hidden_job_whose_reports_gitlab_reads():
+    assert list(TEMPLATE) == [".qualgate"]
+    reports = JOB["artifacts"]["reports"]
+    assert JOB["artifacts"]["when"] == "always", "a blocked variant's reports are the ones that are read"
+    assert set(reports) == {"junit", "codequality"}
+    assert all(f"--out {path}" in SCRIPTS["gitlab"] for path in reports.values())
+    assert "allow_failure" not in JOB
+
+
+def command_line() -> dict[str, set[str]]:
+    """Each command of ours with its options."""
+    commands: Any = typer.main.get_command(app)
+    return {
+        name: {option for parameter in one.params for option in parameter.opts}
+        for name, one in commands.commands.items()
+    }
+
+
+@pytest.mark.parametrize("host", SCRIPTS)
+def test_every_command_and_option_called_is_one_of_ours(host: str):
+    known = command_line()
+    called = re.findall(r"^ *qualgate (\w+)(.*?)(?:\|\||;|$)", SCRIPTS[host], re.MULTILINE)
+    assert len(called) >= 4
+    for name, rest in called:
+        assert set(re.findall(r" (--[\w-]+)", rest)) <= known[name]
+        for form in re.findall(r"--format (\S+)", rest):
+            assert form in FORMATS
+    for command in ("run", "gate"):  # reached through a variable
+        assert "--warn-only" in known[command]
+        assert f"{command}" in SCRIPTS[host]
+
+
+def ended(host: str, folder: Path, code: int, **settings: str) -> tuple[int, list[str]]:
+    """The script's exit code with a qualgate that ends with `code`, and the calls it made."""
+    program = folder / "bin" / "qualgate"
+    program.parent.mkdir()
+    program.write_text(FAKE)
+    program.chmod(program.stat().st_mode | stat.S_IEXEC)
+    github = {"GATE_FILE": "my gate.yaml", "COMMAND": "run", "WARN_ONLY": "false", "REPORTS": "out"}
+    gitlab = {name: str(value) for name, value in JOB["variables"].items()} | {"QUALGATE_GATE_FILE": "my gate.yaml"}
+    variables = github if host == "github" else gitlab
+    prefix = "" if host == "github" else "QUALGATE_"
+    variables |= {prefix + name: value for name, value in settings.items() if name != "REPORT_CODE"}
+    shell = ["bash", "--noprofile", "--norc", "-eo", "pipefail"] if host == "github" else ["sh", "-e"]
+    done = subprocess.run(
+        [*shell, "-c", SCRIPTS[host]], cwd=folder, check=False, capture_output=True, text=True,
+        env={**os.environ, **variables, "PATH": f"{program.parent}:{os.environ['PATH']}", "CODE": str(code),
+             "GITHUB_OUTPUT": str(folder / "output.txt"), "REPORT_CODE": settings.get("REPORT_CODE", "0")},
+    )  # fmt: skip
+    calls = folder / "calls.txt"
+    return done.returncode, calls.read_text().splitlines() if calls.exists() else []
+
+
+@pytest.mark.parametrize("host", SCRIPTS)
+@pytest.mark.parametrize("code", [0, 10, 13, 64, 1, 137])
+@pytest.mark.parametrize("report_code", ["0", "13"])
+def test_the_job_ends_with_the_verdicts_code_whatever_the_reports_did(host, code, report_code, tmp_path):
+    found, calls = ended(host, tmp_path, code, REPORT_CODE=report_code)
+    assert found == code
+    assert calls[0] == "run my gate.yaml"
+    assert len(calls) == (5 if code in (0, 10, 13) else 1), "reports are made of verdicts, not of mistakes"
+
+
+@pytest.mark.parametrize("host", SCRIPTS)
+def test_warn_only_is_handed_to_the_command_and_lets_a_block_pass(host, tmp_path):
+    found, calls = ended(host, tmp_path, 10, WARN_ONLY="true")
+    assert (found, calls[0]) == (0, "run my gate.yaml --warn-only")
+    if host == "github":
+        assert (tmp_path / "output.txt").read_text() == "exit-code=10\n", "the true code, from the JSON report"
+
+
+@pytest.mark.parametrize("host", SCRIPTS)
+def test_a_command_that_is_neither_run_nor_gate_is_refused(host, tmp_path):
+    assert ended(host, tmp_path, 0, COMMAND="dashboard; true") == (64, [])

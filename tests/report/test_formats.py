@@ -1,0 +1,429 @@
+"""Every format says what the verdicts say, fits its host, and a model's text is only ever text in it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from html.parser import HTMLParser
+from itertools import chain
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from qualgate.records import Comparison, Rule, Verdict
+from qualgate.report.findings import VERDICT, findings
+from qualgate.report.formats import FORMATS, rendered
+from qualgate.report.formats.body import report_schema
+from qualgate.report.formats.github import append_step_summary, report_as_step_summary
+from qualgate.report.source import Source, stored_source
+from qualgate.report.summary import Report, load_report
+from qualgate.store.database import open_store
+from tests.report.test_report import HOSTILE, hostile
+from tests.store.made import make_plan, make_run
+
+ATTACK = f'{HOSTILE}\n::error::fake\n]]><script>alert(1)</script>"><svg onload=x>&#x41; \x00\x85\uffff\U000e0041\u061c'
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    url = f"sqlite:///{tmp_path_factory.mktemp('formats') / 'q.db'}"
+    with open_store(url) as store:
+        make_run(store, make_plan(cases=60, wrong={"int8": 0.0, "int4-g32": 0.012, "int2-g32": 0.22}))
+    return load_report(url)
+
+
+@pytest.fixture(scope="module")
+def unfinished(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    url = f"sqlite:///{tmp_path_factory.mktemp('unfinished') / 'q.db'}"
+    with open_store(url) as store:
+        make_run(store, make_plan(cases=8, wrong={"int8": 0.0}), jobs=1)
+    return load_report(url)
+
+
+@pytest.fixture(scope="module")
+def attacked(report: Report) -> Report:
+    """Every text of the store is an attack, in rules and paths too."""
+    bad = hostile(report)
+    (stored, *others), name = bad.run.verdicts, ATTACK
+    verdict = stored.verdict
+    comparisons = tuple(
+        replace(one, rule=name, slice=name, reason=name, status=status, tier=tier)
+        for one in verdict.comparisons
+        for status in ("broken", "undecided", "proven")
+        for tier in ("critical", "supporting", "advisory")
+    )
+    verdict = replace(verdict, variant=name, reasons=(name, name), comparisons=comparisons)
+    (lost,) = bad.flips.values()
+    counts = tuple(replace(one, evalset=name, metric=name, lost=3) for one in report.flip_counts["int2-g32"])
+    return replace(
+        bad,
+        run=replace(bad.run, verdicts=(replace(stored, verdict=verdict), *others), failures=(name,), status="complete"),
+        flips={name: tuple(replace(flip, baseline=name, variant=name + "x") for flip in lost)},
+        flip_counts={name: counts},
+        drift={name: report.drift["int2-g32"]},
+        source=Source(path="our gates/gate.yaml", lines={}),
+    )
+
+
+def crowded(report: Report, rules: int, words: str = "x") -> Report:
+    """A report with so many broken rules in each verdict; `words` is each one's reason."""
+
+    def verdict(stored: Any) -> Any:
+        one = stored.verdict.comparisons[0]
+        many = tuple(
+            replace(one, slice=f"set{number}", status="proven" if number % 2 else "broken", reason=f"{number} {words}")
+            for number in range(rules)
+        )
+        word = replace(stored.verdict, word="block", exit=10, reasons=(words, *map(str, range(50))), comparisons=many)
+        return replace(stored, verdict=word)
+
+    return replace(report, run=replace(report.run, verdicts=tuple(map(verdict, report.run.verdicts))))
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_the_same_report_is_the_same_text_and_ends_its_line(report: Report, form: str) -> None:
+    text = rendered(report, form)
+    assert text == rendered(report, form)
+    assert text.endswith("\n")
+    assert not text.endswith("\n\n")
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_no_format_holds_a_character_that_hides_or_moves_text(attacked: Report, form: str) -> None:
+    hiding = "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u202a-\u202e\ufffe\uffff\U000e0000-\U000e007f]"
+    assert not re.search(hiding, rendered(attacked, form))
+
+
+# ------------------------------------------------------------------------------------------------------------ JSON
+
+
+def strict(node: Any) -> Any:
+    """A schema that also refuses keys it does not name."""
+    if isinstance(node, dict):
+        closed = {"additionalProperties": False} if "properties" in node else {}
+        return {key: strict(value) for key, value in node.items()} | closed
+    return [strict(item) for item in node] if isinstance(node, list) else node
+
+
+def test_every_json_report_keeps_the_shipped_schema(report: Report, unfinished: Report, attacked: Report) -> None:
+    schema = report_schema()
+    Draft202012Validator.check_schema(schema)
+    for one in (report, unfinished, attacked, crowded(report, 20)):
+        Draft202012Validator(strict(schema)).validate(json.loads(rendered(one, "json")))
+
+
+@pytest.mark.parametrize("path", [("exit",), ("verdicts", 0, "word"), ("policy", "rules", 0, "metric"), ("flips",)])
+def test_the_schema_misses_nothing(report: Report, path: tuple[Any, ...]) -> None:
+    body = json.loads(rendered(report, "json"))
+    inner = body
+    for key in path[:-1]:
+        inner = inner[key]
+    check = Draft202012Validator(report_schema())
+    assert not check.is_valid({**body, "schema": 2})
+    inner[path[-1]] = object
+    assert not check.is_valid(body)
+    del inner[path[-1]]
+    assert not check.is_valid(body)
+
+
+def test_the_json_report_keeps_the_true_code_under_warn_only(report: Report, unfinished: Report) -> None:
+    assert json.loads(rendered(replace(report, warn_only=True), "json"))["exit"] == 10
+    assert json.loads(rendered(unfinished, "json"))["exit"] == 13
+
+
+# ----------------------------------------------------------------------------------------------------------- JUnit
+
+
+def suites(report: Report) -> Iterator[tuple[ElementTree.Element, int]]:
+    """Each suite with the number of its failures and errors, recounted."""
+    root = ElementTree.fromstring(rendered(report, "junit"))
+    for suite in root:
+        kinds = {kind: len(suite.findall(f"testcase/{kind}")) for kind in ("failure", "error", "skipped")}
+        assert int(suite.get("tests", "")) == len(suite.findall("testcase"))
+        assert (suite.get("failures"), suite.get("errors")) == (str(kinds["failure"]), str(kinds["error"]))
+        assert suite.get("skipped") == str(kinds["skipped"])
+        yield suite, kinds["failure"] + kinds["error"]
+
+
+def test_a_junit_suite_is_green_exactly_when_its_variant_is_approved(report: Report, unfinished: Report) -> None:
+    words = {suite.get("name"): bad for suite, bad in suites(report)}
+    assert {v.variant for v in report.verdicts if v.exit == 0} == {name for name, bad in words.items() if not bad}
+    assert words.keys() == {verdict.variant for verdict in report.verdicts}
+    assert [bad for _, bad in suites(unfinished)] == [1]
+
+
+@pytest.mark.parametrize("word", ["approve", "review", "undecided", "invalid"])
+@pytest.mark.parametrize("rules", [(), (("supporting", "undecided"), ("advisory", "broken"))])
+def test_junit_follows_the_verdict_and_not_the_advisory_rules(report: Report, word: Any, rules: Any) -> None:
+    stored = report.run.verdicts[0]
+    some = tuple(replace(stored.verdict.comparisons[0], tier=tier, status=status) for tier, status in rules)
+    verdict = replace(stored.verdict, word=word, exit=0 if word == "approve" else 12, comparisons=some)
+    one = replace(report, run=replace(report.run, verdicts=(replace(stored, verdict=verdict),)))
+    assert [bool(bad) for _, bad in suites(one)] == [word != "approve"]
+
+
+def test_one_junit_case_for_the_verdict_and_each_rule_with_its_slice(report: Report) -> None:
+    for suite, verdict in zip(ElementTree.fromstring(rendered(report, "junit")), report.verdicts, strict=True):
+        names = [case.get("name", "") for case in suite]
+        assert names[0] == "verdict"
+        assert len(names) == len(set(names)) == 1 + len(verdict.comparisons)
+
+
+def test_a_large_junit_report_stays_below_a_megabyte_and_keeps_the_worst(report: Report) -> None:
+    large = crowded(report, 1500, "ü" * 900)
+    text = rendered(large, "junit")
+    assert len(text.encode()) <= 1_000_000
+    for suite, bad in suites(large):
+        assert bad > 100
+        last = suite[-1]
+        assert last.get("name") == "left out"
+        said = last[0].get("message", "")
+        assert int(re.findall(r"[\d,]+", said)[0].replace(",", "")) == 1500 + 1 - (len(suite) - 1)
+        assert all(len(case) for case in suite), "a proven rule took the place of a broken one"
+
+
+# ---------------------------------------------------------------------------------------- findings, GitLab, SARIF
+
+
+def test_findings_are_rules_worst_first_and_an_approval_has_none(report: Report) -> None:
+    found = findings(report)
+    order = ["error", "warning", "note"]
+    assert [order.index(one.level) for one in found] == sorted(order.index(one.level) for one in found)
+    assert not [one for one in found if one.variant == "int8" and one.level != "note"]
+    assert {one.variant for one in found if one.level == "error"} == {"int2-g32"}
+    assert len({one.fingerprint for one in found}) == len(found)
+
+
+def test_a_verdict_that_no_rule_explains_is_a_finding_itself(report: Report) -> None:
+    stored = report.run.verdicts[0]
+    broken = Verdict(variant="int8", word="invalid", exit=14, reasons=("a digest is wrong",))
+    one = replace(report, run=replace(report.run, verdicts=(replace(stored, verdict=broken),)))
+    (found,) = findings(one)
+    assert (found.level, found.rule) == ("error", VERDICT)
+    assert "a digest is wrong" in found.message
+
+
+def test_a_fingerprint_does_not_follow_the_numbers(report: Report) -> None:
+    again = crowded(report, 6, "other words")
+    assert [f.fingerprint for f in findings(crowded(report, 6))] == [f.fingerprint for f in findings(again)]
+
+
+def test_gitlab_violations_have_what_gitlab_reads(report: Report, attacked: Report) -> None:
+    for one in (report, attacked, crowded(report, 2000)):
+        entries = json.loads(rendered(one, "gitlab"))
+        assert 0 < len(entries) <= 1000
+        for entry in entries:
+            assert entry["severity"] in ("info", "minor", "major", "critical", "blocker")
+            assert set(entry) == {"description", "check_name", "fingerprint", "severity", "location"}
+            assert re.fullmatch("[0-9a-f]{64}", entry["fingerprint"])
+            assert "\n" not in entry["description"]
+            assert not entry["location"]["path"].startswith(("/", "./"))
+            assert entry["location"]["lines"]["begin"] >= 1
+    assert entries[-1]["description"].startswith("2,001 more findings")  # three variants with 1,000 broken rules each
+
+
+def test_sarif_results_name_rules_that_the_driver_describes(report: Report, attacked: Report) -> None:
+    for one in (report, attacked, crowded(report, 3600)):
+        body = json.loads(rendered(one, "sarif"))
+        (run,) = body["runs"]
+        described = [rule["id"] for rule in run["tool"]["driver"]["rules"]]
+        assert body["version"] == "2.1.0"
+        assert len(described) == len(set(described))
+        assert len(run["results"]) <= 5000
+        for result in run["results"]:
+            place = result["locations"][0]["physicalLocation"]
+            assert result["ruleId"] in described
+            assert result["level"] in ("error", "warning", "note")
+            assert result["message"]["text"]
+            assert place["region"]["startLine"] >= 1
+            assert re.fullmatch(r"[\w.%/-]+", place["artifactLocation"]["uri"]), "a URI, relative to the checkout"
+        assert run["invocations"] == [{"executionSuccessful": True, "exitCode": int(one.exit)}]
+    assert run["results"][-1]["message"]["text"].startswith("401 more findings")
+
+
+def test_findings_stand_on_the_rules_lines_of_the_stored_gate_file(report: Report) -> None:
+    rules = (Rule(metric="exact_match", max_drop=0.02), Rule(metric="numeric", max_drop=0.05))
+    policy = replace(report.policy, rules=rules)
+    text = "version: 1\ngate:\n  rules:\n    - {metric: exact_match, max_drop: 0.02}\n    # why\n    - metric: x\n"
+    assert [stored_source(text, policy).line(rule.id) for rule in rules] == [4, 6]
+    for other in ("", "gate: {rules: []}", "[1", "gate: 3", "- gate"):
+        assert stored_source(other, policy) == Source()
+
+
+# ---------------------------------------------------------------------------------------------------------- GitHub
+
+
+def commands(text: str) -> list[tuple[str, dict[str, str], str]]:
+    """(kind, properties, message) of each workflow command, as the runner takes them apart."""
+    found = []
+    for line in text.splitlines():
+        kind, properties, message = re.fullmatch(r"::(\w+) (.*?)::(.*)", line).groups()  # type: ignore[union-attr]
+        pairs = dict(pair.split("=", 1) for pair in properties.split(","))
+        found.append((kind, pairs, message.replace("%0A", "\n").replace("%25", "%")))
+    return found
+
+
+def test_annotations_point_at_rules_and_say_how_many_are_hidden(report: Report, attacked: Report) -> None:
+    assert commands(rendered(report, "annotations"))
+    for one in (report, attacked, crowded(report, 100)):
+        found = commands(rendered(one, "annotations"))
+        kinds = [kind for kind, _, _ in found]
+        assert set(kinds) <= {"error", "warning", "notice"}
+        assert all(kinds.count(kind) <= 5 for kind in kinds)
+        assert all("\n" not in message for _, _, message in found)
+    assert found[-1][2].startswith("146 more like these")  # 3 x 50 broken rules, four of them shown
+
+
+def test_the_step_summary_has_every_verdict_and_stays_below_its_limit(report: Report) -> None:
+    text = rendered(report, "github")
+    assert all(f"### {re.escape(v.variant)}: {v.word}".replace("\\-", "-") in text for v in report.verdicts)
+    assert text.count("<details>") == text.count("</details>") == 1
+    large = rendered(crowded(report, 500, "ü" * 3000), "github")
+    assert len(large.encode()) <= 200_000
+    assert "more rules are in the HTML or JSON report" in large
+    for limit in (0, 100, 2000, 5000):
+        cut = report_as_step_summary(report, limit)
+        assert len(cut.encode()) <= max(limit, 800)
+        assert "exit" in cut.lower()
+        assert cut.count("<details>") == cut.count("</details>")
+        assert "Not shown here" in cut
+
+
+def test_the_step_summary_is_appended_and_never_pushes_the_file_over_a_mebibyte(
+    report: Report, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "summary.md"
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(path))
+    append_step_summary(report)
+    append_step_summary(replace(report, warn_only=True))
+    first, second = path.read_text().split("## qualgate")[1:]
+    assert "true exit code" not in first
+    assert "the true exit code is **10**" in second
+    path.write_text("x" * ((1 << 20) - 3000))
+    append_step_summary(report)
+    assert (1 << 20) - 3000 < path.stat().st_size < 1 << 20
+    path.write_text("x" * ((1 << 20) - 2))
+    append_step_summary(report)
+    assert path.stat().st_size == (1 << 20) - 2
+
+
+# ------------------------------------------------------------------------------------------------------------ HTML
+
+
+class Page(HTMLParser):
+    """Tags, attributes and text of a page, as a browser would find them."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.text: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in ("meta", "br", "line", "rect", "circle", "path", "polyline"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+
+OURS = {
+    "html", "head", "meta", "title", "style", "body", "main", "header", "h1", "h2", "h3", "p", "div", "a", "section",
+    "table", "thead", "tbody", "tr", "th", "td", "span", "ul", "li", "figure", "figcaption", "svg", "line", "rect",
+    "circle", "path", "polyline", "text", "article", "pre", "mark", "b", "br", "footer", "i",
+}  # fmt: skip
+
+
+def test_the_page_loads_nothing_runs_nothing_and_shows_an_attack_as_text(attacked: Report) -> None:
+    text = rendered(attacked, "html")
+    page = Page(text)
+    assert page.open == []
+    assert {tag for tag, _ in page.tags} <= OURS
+    attributes = set(chain.from_iterable(found for _, found in page.tags))
+    assert not {name for name in attributes if name.startswith("on")} | ({"style", "src", "action"} & attributes)
+    assert all(found["href"].startswith("#") for _, found in page.tags if "href" in found)  # type: ignore[union-attr]
+    assert "url(" not in text
+    assert "@import" not in text
+    shown = "".join(page.text)
+    assert "<script>alert(1)</script>" in shown
+    assert "\\u202e" in shown
+
+
+def test_the_pages_security_policy_allows_its_own_style_alone(report: Report) -> None:
+    from base64 import b64encode
+    from hashlib import sha256
+
+    text = rendered(report, "html")
+    policy = next(f["content"] for tag, f in Page(text).tags if tag == "meta" and f.get("http-equiv"))
+    (style,) = re.findall("<style>(.*?)</style>", text, re.DOTALL)
+    digest = b64encode(sha256(style.encode()).digest()).decode()
+    assert policy == f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+
+
+def test_the_page_has_every_verdict_rule_and_flip_and_draws_them(report: Report) -> None:
+    page = Page(rendered(report, "html"))
+    shown = "".join(page.text)
+    for verdict in report.verdicts:
+        assert all(reason in shown for reason in verdict.reasons)
+        assert all(one.rule in shown for one in verdict.comparisons)
+    for flip in chain.from_iterable(report.flips.values()):
+        assert f"{flip.evalset}/{flip.case_id}" in shown
+    rows = sum(len(verdict.comparisons) for verdict in report.verdicts)
+    assert sum(found.get("class") == "limit" for tag, found in page.tags if tag == "line") == rows
+    assert sum(tag == "polyline" for tag, _ in page.tags) >= len(report.verdicts)
+
+
+def margin_row(report: Report, **numbers: Any) -> str:
+    """The page's first interval, drawn for these numbers under max_drop 0.02."""
+    stored = report.run.verdicts[0]
+    one = replace(stored.verdict.comparisons[0], **numbers)
+    verdict = replace(stored.verdict, comparisons=(one,), drift={})
+    found = replace(report, run=replace(report.run, verdicts=(replace(stored, verdict=verdict),)), flips={}, drift={})
+    return re.findall('<svg class="row".*?</svg></svg>', rendered(replace(found, flip_counts={}), "html"))[0]
+
+
+def test_an_interval_lies_where_its_numbers_say(report: Report) -> None:
+    drawn = margin_row(report, status="broken", difference=-0.06, lower=-0.10, upper=-0.03)
+    bounds = [float(x) for x in re.search('class="bar broken" x1="([\\d.]+)%" y1="15" x2="([\\d.]+)%"', drawn).groups()]  # type: ignore[union-attr]
+    limit = float(re.search('class="limit" x1="([\\d.]+)%"', drawn).group(1))  # type: ignore[union-attr]
+    zero = float(re.search('class="zero" x1="([\\d.]+)%"', drawn).group(1))  # type: ignore[union-attr]
+    point = float(re.search('class="mark broken" x="([\\d.]+)%"', drawn).group(1))  # type: ignore[union-attr]
+    scale = (zero - limit) / 2  # per cent of the width a point
+    assert [(place - zero) / scale for place in (*bounds, point)] == pytest.approx([-10, -3, -6], abs=0.02)
+
+
+def test_an_unknown_bound_reaches_the_edge_and_draws_no_end(report: Report) -> None:
+    drawn = margin_row(report, status="undecided", difference=0.0, lower=-0.01, upper=None)
+    assert re.search('class="bar undecided" x1="[\\d.]+%" y1="15" x2="100.00%"', drawn)
+    assert drawn.count('class="bar undecided"') == 2, "the line and one end"
+
+
+def test_a_run_that_is_not_complete_says_so_in_every_format(unfinished: Report) -> None:
+    for form in ("html", "junit", "github", "annotations", "gitlab", "sarif"):
+        assert "not complete" in rendered(unfinished, form)
+
+
+def test_numbers_that_are_missing_everywhere_break_no_format(report: Report) -> None:
+    stored = report.run.verdicts[0]
+    bare = tuple(
+        Comparison(rule=rule.id, metric=rule.metric, slice="pooled", tier="critical", status="undecided", n=0)
+        for rule in report.policy.rules
+    )
+    verdict = replace(stored.verdict, word="undecided", exit=12, comparisons=bare, drift={"drift.kl_mean": None})
+    run = replace(report.run, verdicts=(replace(stored, verdict=verdict),), evalsets=(), failures=("x",))
+    one = replace(report, run=run, flips={}, drift={}, flip_counts={})
+    for form in FORMATS:
+        assert rendered(one, form)

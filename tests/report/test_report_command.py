@@ -1,0 +1,95 @@
+"""`qualgate report` in each format, the same bytes wherever it is made; what `gate` tells the host it runs on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from qualgate.bench.commands import fill
+from qualgate.errors import Exit
+from qualgate.report.formats import FORMATS
+from qualgate.report.summary import load_report
+
+HOSTS = ("GITHUB_STEP_SUMMARY", "GITHUB_ACTIONS", "GITHUB_WORKSPACE", "CI_PROJECT_DIR")
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> str:
+    url = f"sqlite:///{tmp_path_factory.mktemp('command') / 'q.db'}"
+    fill(url, cases=12)
+    return url
+
+
+def python(*arguments: str, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    clean = {name: value for name, value in os.environ.items() if name not in HOSTS}
+    return subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, cwd=cwd, check=False, env={**clean, **variables},
+        encoding="utf-8",
+    )  # fmt: skip
+
+
+def qualgate(*arguments: str, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    return python("-m", "qualgate", *arguments, cwd=cwd, **variables)
+
+
+def test_the_printed_schema_fits_the_printed_report(url: str, tmp_path: Path) -> None:
+    schema = json.loads(qualgate("report", "--schema", cwd=tmp_path).stdout)
+    done = qualgate("report", "--store", url, "--format", "json", cwd=tmp_path)
+    Draft202012Validator(schema).validate(json.loads(done.stdout))
+    qualgate("report", "--store", url, "--format", "json", "--out", "deep/report.json", cwd=tmp_path)
+    assert (tmp_path / "deep" / "report.json").read_text(encoding="utf-8") == done.stdout
+
+
+def test_gate_tells_github_and_warn_only_tells_the_true_code(url: str, tmp_path: Path) -> None:
+    summary = tmp_path / "summary.md"
+    hosted = {"GITHUB_STEP_SUMMARY": str(summary), "GITHUB_ACTIONS": "true"}
+    done = qualgate("gate", "--store", url, "--json", cwd=tmp_path, **hosted)
+    assert done.returncode == Exit.UNDECIDED, done.stderr  # the made-up scorers are not of this version
+    assert json.loads(done.stdout)["exit"] == Exit.UNDECIDED, "stdout is JSON alone"
+    assert done.stdout == qualgate("report", "--store", url, "--json", cwd=tmp_path).stdout
+    assert "::warning file=" in done.stderr
+    assert "WARN ONLY" not in done.stderr
+    warned = qualgate("gate", "--store", url, "--json", "--warn-only", cwd=tmp_path, **hosted)
+    assert warned.returncode == 0
+    assert json.loads(warned.stdout)["exit"] == Exit.UNDECIDED
+    assert "WARN ONLY: the true exit code is 12" in warned.stderr
+    assert summary.read_text(encoding="utf-8").count("## qualgate: run") == 2
+    assert "the true exit code is **12**" in summary.read_text(encoding="utf-8")
+
+
+def test_warn_only_hides_no_mistake_and_no_summary_hides_a_verdict(url: str, tmp_path: Path) -> None:
+    assert qualgate("gate", "no-such.yaml", "--warn-only", cwd=tmp_path).returncode == Exit.USAGE
+    done = qualgate("gate", "--store", url, cwd=tmp_path, GITHUB_STEP_SUMMARY=str(tmp_path))
+    assert done.returncode == Exit.UNDECIDED
+    assert "step summary cannot be written" in done.stderr
+    assert "::" not in done.stderr, "annotations are for GitHub alone"
+
+
+PRINT_DIGESTS = """
+import hashlib, json, sys
+from qualgate.report.formats import FORMATS, rendered
+from qualgate.report.summary import load_report
+found = load_report(sys.argv[1])
+print(json.dumps({form: hashlib.sha256(rendered(found, form).encode()).hexdigest() for form in FORMATS}))
+"""
+
+
+def test_every_format_is_the_same_bytes_under_any_environment(url: str, tmp_path: Path) -> None:
+    from qualgate.report.formats import rendered
+
+    report = load_report(url)
+    mine = {form: hashlib.sha256(rendered(report, form).encode()).hexdigest() for form in FORMATS}
+    for variables in (
+        {"PYTHONHASHSEED": "0", "TZ": "Pacific/Kiritimati", "LC_ALL": "C", "OMP_NUM_THREADS": "1"},
+        {"PYTHONHASHSEED": "1", "TZ": "America/St_Johns", "LC_ALL": "tr_TR.UTF-8", "OMP_NUM_THREADS": "2"},
+        {"PYTHONHASHSEED": "4294967295", "TZ": "Asia/Kolkata", "LC_ALL": "de_DE.UTF-8", "PYTHONUTF8": "0"},
+    ):
+        done = python("-c", PRINT_DIGESTS, url, cwd=tmp_path, **variables)
+        assert json.loads(done.stdout) == mine, (variables, done.stderr)

@@ -1,0 +1,130 @@
+"""Every scorer by its name, as `qualgate score` reaches it: files in, rows out."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from qualgate.cli import app
+from qualgate.records import Case, Evalset
+from qualgate.sandbox import probe
+from qualgate.scoring import registry
+
+HERMES = '<tool_call>\n{"name": "f", "arguments": {"a": 5}}\n</tool_call>'
+TOOLS = [{"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}}]
+BFCL = {
+    "tools": [{"name": "f", "parameters": {"type": "dict", "properties": {"a": {"type": "float"}}, "required": ["a"]}}],
+    "expected_calls": [{"f": {"a": [5.0]}}],
+}
+CODE = {"prompt": "def add(a, b):\n", "entry_point": "add", "tests": "def check(c):\n    assert c(1, 2) == 3\n"}
+
+
+def score(tmp_path, scorer: str, body: dict[str, Any], output: Any, *options: str) -> dict[str, Any]:
+    """The row of one case and one output: a text, or decoded calls."""
+    said = {"text": output} if isinstance(output, str) else {"calls": output}
+    (tmp_path / "cases.jsonl").write_text(json.dumps({"id": "1", **body}) + "\n")
+    (tmp_path / "outputs.jsonl").write_text(json.dumps({"id": "1", **said}) + "\n")
+    files = [str(tmp_path / name) for name in ("cases.jsonl", "outputs.jsonl", "rows.jsonl")]
+    done = CliRunner().invoke(app, ["score", "--scorer", scorer, *options, *files[:2], "--json", files[2]])
+    assert done.exit_code == 0, done.output
+    [row] = map(json.loads, (tmp_path / "rows.jsonl").read_text().splitlines())
+    return row
+
+
+RIGHT_AND_WRONG = {
+    "exact_match": ({"answer": "Paris"}, "Paris", "paris", ()),
+    "exact_match, compat": ({"answer": "Paris"}, "PARIS.", "Rome", ("--mode", "compat")),
+    "exact_match, compat, filter": (
+        {"answer": "18"}, "so 9\n#### 18", "18", ("--mode", "compat", "--filter", "strict-match"),
+    ),
+    "exact_match, filter": ({"answer": "18"}, "9 + 9 = 18", "18 or 19", ("--filter", "flexible-extract")),
+    "numeric": ({"answer": 3.14, "tolerance": {"abs": 0.01}}, "it is 3.141", "it is 3.2", ()),
+    "json": ({"schema": {"type": "object"}}, "{}", "[]", ()),
+    "tool_call": ({"tools": TOOLS, "expected_calls": [{"name": "f", "arguments": {"a": 5}}]}, HERMES, "no", ()),
+    "tool_call, BFCL's shapes": (BFCL, HERMES, HERMES.replace("5", "6"), ()),
+    "tool_call, decoded": (BFCL, [{"name": "f", "arguments": {"a": 5}}], [{"f": {"a": 6}}], ()),
+    "tool_call, compat": (BFCL, "[f(a=5.0)]", "[f(a=6.0)]", ("--mode", "compat")),
+    "tool_call, compat, category": ({**BFCL, "category": "irrelevance"}, "no", "[f(a=5)]", ("--mode", "compat")),
+    "multiple_choice": ({"choices": ["red", "blue"], "answer": "blue"}, "(B)", "A", ()),
+    "f1": ({"answer": ["the red house", "a home"]}, "red house", "red car", ()),
+    "ifeval": (
+        {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}, "no comma here", "one, two", (),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", RIGHT_AND_WRONG)
+def test_a_right_answer_is_right_and_a_wrong_one_is_not(tmp_path, what):
+    body, right, wrong, options = RIGHT_AND_WRONG[what]
+    name = what.partition(",")[0]
+    assert score(tmp_path, name, body, right, *options)["verdict"] is True
+    row = score(tmp_path, name, body, wrong, *options)
+    assert row["verdict"] is False
+    assert row["error_type"]
+
+
+def test_code_is_run_in_a_sandbox_or_not_at_all(tmp_path, monkeypatch):
+    if probe().tier:
+        assert score(tmp_path, "code", CODE, "    return a + b\n")["verdict"] is True
+        assert score(tmp_path, "code", CODE, "    return a - b\n")["error_type"] == "wrong_value"
+    monkeypatch.setattr(registry, "_sandbox", lambda: None)
+    row = score(tmp_path, "code", CODE, "    return a + b\n")
+    assert (row["verdict"], row["error_type"]) == (None, "no_sandbox")
+
+
+def test_every_shipped_scorer_is_tried_here():
+    tried = {what.partition(",")[0] for what in RIGHT_AND_WRONG} | {"code"}
+    assert tried == {scorer.name for scorer in registry.SHIPPED}
+
+
+def test_a_filter_is_part_of_the_version_and_says_when_it_finds_nothing(tmp_path):
+    row = score(tmp_path, "exact_match", {"answer": "18"}, "eighteen", "--filter", "strict-match")
+    assert (row["verdict"], row["error_type"]) == (False, "invalid")
+    assert row["scorer"].endswith(" strict-match")
+    done = CliRunner().invoke(app, ["score", "--scorer", "exact_match", "--filter", "strikt", "a.jsonl", "b.jsonl"])
+    assert "strict-match" in str(done.exception or done.output)
+
+
+DIALECT = {"tools": TOOLS, "expected_calls": [{"name": "f", "arguments": {"a": 5}}]}
+MISTRAL = '[TOOL_CALLS][{"name": "f", "arguments": {"a": 5}}]'
+
+
+def test_an_answer_is_read_in_the_cases_own_dialect(tmp_path):
+    assert score(tmp_path, "tool_call", {**DIALECT, "dialect": "mistral"}, MISTRAL)["verdict"] is True
+
+
+def test_a_parser_that_is_the_wrong_one_is_named(tmp_path):
+    row = score(tmp_path, "tool_call", DIALECT, MISTRAL)
+    assert row["verdict"] is False
+    assert "not the model's fault if the parser is another: mistral" in row["reason"]
+    assert "parser" not in score(tmp_path, "tool_call", DIALECT, "I cannot.")["reason"]
+
+
+UNSCORABLE = {
+    "numeric": ({"answer": 1, "tolerance": {"abs": -1}}, "`tolerance`"),
+    "multiple_choice": ({"choices": ["a", "b"], "answer": "c"}, "none of 2 choices"),
+    "f1": ({"answer": []}, "f1 needs `answer`"),
+    "code": ({"tests": "print(1)"}, "assert nothing"),
+    "ifeval": ({"instruction_id_list": ["no:such"], "kwargs": [{}]}, "no instruction"),
+    "tool_call": ({**DIALECT, "dialect": "klingon"}, "`dialect` must be one of hermes"),
+}
+
+
+@pytest.mark.parametrize("name", UNSCORABLE)
+def test_what_a_case_lacks_is_said_before_any_answer_is_read(name):
+    body, said = UNSCORABLE[name]
+    scorer = registry.find(name)
+    evalset = Evalset(name="set", version="1", sha256="", metrics=scorer.metrics)
+    found = list(scorer.unscorable(Case(evalset="set", body={"id": "1", **body}).body, evalset))
+    assert any(said in line for line in found), found
+
+
+def test_expected_calls_of_bfcls_shape_must_call_a_tool_that_is_there():
+    scorer = registry.find("tool_call")
+    evalset = Evalset(name="set", version="1", sha256="", metrics=scorer.metrics)
+    assert list(scorer.unscorable(BFCL, evalset)) == []
+    [fault] = scorer.unscorable({**BFCL, "expected_calls": [{"g": {"a": [5.0]}}]}, evalset)
+    assert "calls 'g', which no tool is called" in fault
