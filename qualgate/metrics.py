@@ -18,9 +18,12 @@ class Metric:
     everywhere: bool = False  # a rule may name it for any evalset; it is scored where a rule or the evalset names it
 
 
+DROPS = ("max_drop", "max_relative_drop")  # in points, and of the baseline's own rate
+
+
 def _quality(name: str, meaning: str, *, binary: bool = True, everywhere: bool = False) -> Metric:
     return Metric(
-        name=name, kind="quality", binary=binary, better="higher", unit="rate", meaning=meaning, bounds=("max_drop",),
+        name=name, kind="quality", binary=binary, better="higher", unit="rate", meaning=meaning, bounds=DROPS,
         everywhere=everywhere,
     )  # fmt: skip
 
@@ -90,6 +93,13 @@ METRICS: dict[str, Metric] = {
         _drift("drift.kl_max", "lower", "nats", "largest single KL", "max"),
         _drift("drift.top1_agreement", "higher", "rate", "share of positions with the same most likely token", "min"),
         _drift("drift.length_ratio", "lower", "ratio", "variant tokens / baseline tokens, sums", "max"),
+        _drift(
+            "parity.tokens",
+            "higher",
+            "rate",
+            "share of answers that are the baseline's token for token: what exact speculation keeps at 1",
+            "min",
+        ),
         _latency("latency.ttft", "time to the first token"),
         _latency("latency.tpot", "time per output token after the first"),
         _latency("latency.e2e", "time of the whole answer"),

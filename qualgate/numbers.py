@@ -16,7 +16,9 @@ def value_text(metric: str, value: float | None) -> str:
 
 def difference_text(comparison: Comparison) -> str:
     """In points where the metric is one of quality."""
-    return "–" if comparison.difference is None else _difference(comparison.metric, comparison.difference)
+    if comparison.difference is None:
+        return "–"
+    return _difference(comparison.metric, comparison.difference) + _share(comparison)
 
 
 def bounds_text(comparison: Comparison) -> str:
@@ -26,7 +28,12 @@ def bounds_text(comparison: Comparison) -> str:
     low, high = (
         "…" if bound is None else _bound(comparison.metric, bound) for bound in (comparison.lower, comparison.upper)
     )
-    return f"[{low}, {high}]" + (" x" if _kind(comparison.metric) in ("latency", "cost") else "")
+    return f"[{low}, {high}]" + (" x" if _kind(comparison.metric) in ("latency", "cost") else _share(comparison))
+
+
+def _share(comparison: Comparison) -> str:
+    """What is not told in points but as a share of the baseline's rate says so."""
+    return " %" if "max_relative_drop" in comparison.rule else ""
 
 
 def difference_and_bounds(comparison: Comparison) -> str:

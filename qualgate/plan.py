@@ -29,7 +29,19 @@ from qualgate.errors import UsageError
 from qualgate.harness import tasks
 from qualgate.identity import content_hash
 from qualgate.metrics import METRICS
-from qualgate.records import ArmIdentity, ArmSpec, Case, Evalset, Job, LmEvalTask, Plan, Policy, Prompt, UnitKey
+from qualgate.records import (
+    NOISE,
+    ArmIdentity,
+    ArmSpec,
+    Case,
+    Evalset,
+    Job,
+    LmEvalTask,
+    Plan,
+    Policy,
+    Prompt,
+    UnitKey,
+)  # fmt: skip
 from qualgate.scoring import scorer_versions
 
 JOB_ROWS = 64  # rows of a batch: past this the decode step of a small model on a CPU gains nothing
@@ -86,14 +98,15 @@ def make_plan(gate: GateFile) -> Plan:
     recorded = gate.policy.four_arm is None or any(METRICS[rule.metric].kind == "drift" for rule in gate.policy.rules)
     most = min(JOB_ROWS, max(1, len(baseline) // LEAST_BLOCKS)) if gate.policy.four_arm else JOB_ROWS
     for arm in arms:
-        comparable = _same_tokens(identities[arm.name], identities[gate.baseline.name])
+        again = arm.name.endswith(NOISE)
+        comparable = not again and _same_tokens(identities[arm.name], identities[gate.baseline.name])
         if comparable:
             prompts = baseline
             _refuse_too_long(arm, prompts)
             _refuse_other_vocabulary(arm, gate.baseline)
         else:
             prompts = _prompts(arm, rendered[arm.model], sets)
-        for index, batch in enumerate(_batches(baseline, most)):
+        for index, batch in enumerate(_regrouped(baseline) if again else _batches(baseline, most)):
             jobs.append(
                 Job(
                     index=index,
@@ -227,6 +240,13 @@ def _refuse_unknown_metrics(gate: GateFile, sets: tuple[Evalset, ...]) -> None:
             raise UsageError(f"{where}: rule on evalset {rule.evalset!r}, which this gate file does not run. It runs: "
                              f"{', '.join(sorted(names))}.")  # fmt: skip
         found = carried if rule.evalset is None else set(next(s.metrics for s in sets if s.name == rule.evalset))
+        wanted = [rule.where] if rule.where else []
+        wanted += [rule.scope] if rule.scope.startswith("tag:") else []
+        marks = {m for s in sets if rule.evalset in (None, s.name) for case in s.cases for m in case.labels}
+        for label in wanted:
+            if not any(mark == label or (label == rule.scope and mark.startswith(f"{label}:")) for mark in marks):
+                raise UsageError(f"{where}: no case of {rule.evalset or 'any evalset here'} has the {label!r} that the "
+                                 "rule names.")  # fmt: skip
         metric = METRICS[rule.metric]
         if metric.kind == "quality" and not metric.everywhere and rule.metric not in found:
             raise UsageError(
@@ -347,6 +367,12 @@ def _batches(prompts: list[Prompt], most: int = JOB_ROWS) -> Iterator[list[int]]
         batch.append(position)
     if batch:
         yield batch
+
+
+def _regrouped(prompts: list[Prompt]) -> Iterator[list[int]]:
+    """Each of the baseline's batches in two, every second row in the other: no row keeps its neighbours."""
+    for batch in _batches(prompts):
+        yield from filter(None, (batch[0::2], batch[1::2]))
 
 
 def _as_dict(identity: ArmIdentity) -> dict[str, str]:

@@ -5,6 +5,7 @@ Times are seconds, sizes bytes, divergences nats, rates 0..1.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
@@ -14,6 +15,7 @@ FinishReason = Literal["eos", "stop", "length", "abort"]
 VerdictWord = Literal["approve", "block", "review", "undecided", "invalid"]
 RuleStatus = Literal["proven", "broken", "undecided"]
 Tier = Literal["critical", "supporting", "advisory"]
+NOISE = "@aa"  # ends the name of the A/A arm: the baseline's own weights in other batches
 TWIN = "@torch"  # ends the name of the arm that runs a variant's weights through the torch twin; no variant's can
 
 # ------------------------------------------------------------------------------------------------ evalsets
@@ -41,6 +43,11 @@ class Case:
     @property
     def cluster(self) -> str | None:
         return self.body.get("cluster")
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """By what a rule can choose it: its task and tags."""
+        return (f"task:{self.task}", *(f"tag:{tag}" for tag in self.tags))
 
     @property
     def max_new_tokens(self) -> int:
@@ -322,30 +329,39 @@ class Score:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One line of the policy. Exactly one of `max_drop`, `max`, `min`, `max_ratio` is set.
+    """One line of the policy. Exactly one of `max_drop`, `max_relative_drop`, `max`, `min`, `max_ratio` is set.
 
-    scope: "pooled" over every set that has the metric, or one comparison a set ("evalset");
-    evalset: only that set.
+    scope: "pooled" over every set that has the metric, or one comparison a set ("evalset"), a task ("task"), or a value
+    of a tag ("tag:NAME": each tag that is NAME or begins with `NAME:`); evalset: only that set; where: only cases with
+    this label ("tag:x", "task:x"). repeats: what counts of several answers to one case: their mean, whether any is
+    right (pass@k), whether all are (pass^k).
     """
 
     metric: str
-    scope: Literal["pooled", "evalset"] = "pooled"
+    scope: str = "pooled"
     evalset: str | None = None
     tier: Tier = "critical"
     max_drop: float | None = None
+    max_relative_drop: float | None = None  # of the baseline's own rate
     max: float | None = None
     min: float | None = None
     max_ratio: float | None = None
     percentile: float | None = None
+    where: str | None = None
+    repeats: Literal["mean", "any", "all"] = "mean"
     line: int = field(default=0, compare=False)  # in the gate file, for messages alone
 
     @property
     def id(self) -> str:
-        where = self.evalset or ("each set" if self.scope == "evalset" else "pooled")
+        each = {"pooled": "pooled", "evalset": "each set", "task": "each task"}
+        where = self.evalset or each.get(self.scope, f"each {self.scope.removeprefix('tag:')}")
+        where += f", {self.where}" if self.where else ""
+        where += {"mean": "", "any": ", any repeat", "all": ", all repeats"}[self.repeats]
         bound = next(
             f"{name} {value:g}"
             for name, value in (
                 ("max_drop", self.max_drop),
+                ("max_relative_drop", self.max_relative_drop),
                 ("max", self.max),
                 ("min", self.min),
                 ("max_ratio", self.max_ratio),
@@ -396,6 +412,16 @@ class FourArms:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Quarantine:
+    """A case that does not count until a day, because someone answers for it."""
+
+    case: str  # its id; in every evalset that has it
+    owner: str
+    expires: str  # the first day on which it counts again, YYYY-MM-DD
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     rules: tuple[Rule, ...]
     alpha: float = 0.05  # one-sided
@@ -404,6 +430,8 @@ class Policy:
     prices: Prices | None = None
     feedback: str = ""  # sha256 of the feedback file that is part of the evidence; "" = none asked for
     four_arm: FourArms | None = None  # None: each variant is judged by itself
+    quarantine: tuple[Quarantine, ...] = ()
+    max_age: int | None = None  # s, of evidence that still decides; None = any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -428,6 +456,11 @@ class UnitEvidence:
     scorers: dict[str, str] = field(default_factory=dict)  # metric → scorer name and version
     kernel: str = ""  # what multiplied the packed weights; "" where none are, or before that was stored
     truncated: bool = False
+    finish_reason: str = ""  # this and the next four tell a cause; empty where they are not known
+    prompt_tokens: int | None = None
+    token_ids: bytes = b""  # of the answer, little-endian int32
+    raw: str = ""  # the answer, where no tool call could be read in it
+    misread: str = ""  # the dialect that does read calls in `raw`
     tokens: int = 0  # of the answer
     cluster: str | None = None
     kl: tuple[float, ...] = ()  # variants only: one value a position of the baseline's answer
@@ -458,6 +491,10 @@ class RunEvidence:
     baseline: ArmEvidence
     variants: tuple[ArmEvidence, ...]
     integrity: tuple[str, ...] = ()  # what was found broken (hashes, duplicates); empty = intact
+    made_at: str = ""  # UTC, ISO 8601: when the run began; "" = not known
+    labels: Mapping[tuple[str, str], tuple[str, ...]] | None = (
+        None  # (evalset, case) → "task:x", "tag:y"; None = not known
+    )
     stale: tuple[str, ...] = ()  # what changed since the run (weights, evalsets, variants): every verdict undecided
     corrected: dict[UnitKey, bool] | None = None  # by users, where known; None: no feedback was read
 
@@ -580,6 +617,6 @@ class Verdict:
     reasons: tuple[str, ...]  # most important first; the first is the one-line reason
     comparisons: tuple[Comparison, ...] = ()
     drift: dict[str, float | None] = field(default_factory=dict)  # shown, ranks and warns; decides by a rule alone
-    cause: str = ""  # of a block, where `--blame` found it: "recipe", "kernel", "kernel and recipe"
+    cause: str = ""  # recipe, kernel, KV, speculation, parser, template, truncation, infrastructure; "" = not known
     services: tuple[ArmService, ...] = ()  # of the baseline and the variant, where a rule on cost asked for it
     four_arm: FourArm | None = None  # on the verdict about the arm that does both

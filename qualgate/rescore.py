@@ -9,10 +9,10 @@ from qualgate.config import GateFile
 from qualgate.errors import Exit, IntegrityError, UsageError
 from qualgate.gate.verdict import decide, overall_exit
 from qualgate.records import ArmEvidence, Evalset, RunEvidence, Score, UnitEvidence, UnitKey, Verdict
-from qualgate.run import grounds, run_meant
+from qualgate.run import grounds, known, labels_today, run_meant
 from qualgate.scoring import score, scorer_versions
 from qualgate.scoring.registry import scorers_of
-from qualgate.store import runs, scorings
+from qualgate.store import plain, runs, scorings
 from qualgate.store.database import open_store
 
 FAULTS_SHOWN = 5
@@ -68,16 +68,17 @@ def rescore(
     """
     with open_store(store_url, create=False) as store:
         found = run_meant(store, run_id, gate)
-        evidence = runs.evidence(store, found)
+        evidence = known(store, found)
         if evidence.integrity:
             raise IntegrityError(f"run {found} cannot be scored again: {evidence.integrity[0]}")
         policy, stale = grounds(store, found, gate)
-        evidence = replace(evidence, stale=stale)
+        labels = labels_today(gate, policy) if gate is not None and not stale else None
+        evidence = replace(evidence, labels=labels, stale=stale)
         last = scorings.read(store, found)
         old = {answer.key: {one.metric: one for one in answer.scores} for answer in last.answers}
         scorers = _outdated(old)
         new = _scored(last, old, scorers, progress)
-        before, after = decide(evidence, policy), decide(_by(evidence, new), policy)
+        before, after = (decide(one, policy, plain.now()) for one in (evidence, _by(evidence, new)))
         if keep:
             if scorers:
                 scored = {answer.unit_id: tuple(new[answer.key].values()) for answer in last.answers}

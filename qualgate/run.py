@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from qualgate import evalsets
 from qualgate.config import GateFile
@@ -23,6 +24,7 @@ from qualgate.intake.feedback import Feedback, corrections, read_feedback
 from qualgate.metrics import LM_EVAL
 from qualgate.plan import artifacts_folder, load_set, make_plan, sampling_settings
 from qualgate.records import (
+    NOISE,
     TWIN,
     Case,
     Evalset,
@@ -33,15 +35,18 @@ from qualgate.records import (
     Policy,
     RunEvidence,
     Score,
+    UnitEvidence,
     UnitKey,
     Verdict,
 )
 from qualgate.scoring import score, scorer_versions
-from qualgate.store import queries, runs
+from qualgate.scoring.tools.dialects.blame import blame as read_elsewhere
+from qualgate.store import plain, queries, runs
 from qualgate.store.database import Store, open_store
 from qualgate.workers.pool import run_jobs
 from qualgate.workers.unit import WorkerSettings
 
+SCORED_DIALECT = "hermes"  # what the tool-call scorer reads
 Progress = Callable[[str, int, int], None]  # the arm, units done, units expected
 
 
@@ -74,11 +79,13 @@ def run(
     said = read_feedback(gate.feedback) if gate.feedback else None
     if said is not None:
         gate = replace(gate, policy=replace(gate.policy, feedback=said.sha256))
-    plan = make_plan(with_twins(gate) if blame else gate)
+    gate = with_twins(gate) if blame else gate
+    plan = make_plan(with_noise_arm(gate) if gate.noise_floor else gate)
     with open_store(gate.store_url) as store, _sole_coordinator(Path(plan.artifacts)), _stop_requested() as stop:
         record = runs.begin(store, plan)
         failures = generate(plan, record, store, gate, progress, stop)
-        evidence = runs.evidence(store, record.run_id, answers=_reads_answers(plan.policy))
+        evidence = known(store, record.run_id, answers=_reads_answers(plan.policy))
+        evidence = replace(evidence, labels=labels_of(plan.evalsets))
         verdicts = _verdicts(evidence, plan.policy, said)
         runs.finish(store, record.run_id, verdicts, complete=not failures)
         if not failures:
@@ -110,7 +117,8 @@ def _reads_answers(policy: Policy) -> bool:
 def _verdicts(evidence: RunEvidence, policy: Policy, said: Feedback | None) -> tuple[Verdict, ...]:
     if said is not None:
         evidence = replace(evidence, corrected=corrections(said, evidence))
-    return decide_four(evidence, policy) if policy.four_arm is not None else decide(evidence, policy)
+    judge = decide_four if policy.four_arm is not None else decide
+    return judge(evidence, policy, plain.now())
 
 
 def with_twins(gate: GateFile) -> GateFile:
@@ -120,6 +128,11 @@ def with_twins(gate: GateFile) -> GateFile:
         raise UsageError("--blame compares kernels, and no variant of this gate file has quantized weights.")
     twins = [replace(arm, name=f"{arm.name}{TWIN}", kernels="torch") for arm in packed]
     return replace(gate, variants=(*gate.variants, *twins))
+
+
+def with_noise_arm(gate: GateFile) -> GateFile:
+    """Beside the variants the baseline's own weights, which the plan lays out in other batches."""
+    return replace(gate, variants=(*gate.variants, replace(gate.baseline, name=f"{gate.baseline.name}{NOISE}")))
 
 
 def generate(
@@ -209,8 +222,9 @@ def decide_again(
         then = runs.policy(store, found).four_arm
         if gate is not None and policy.four_arm is not None and then is not None:
             policy = replace(policy, four_arm=replace(policy.four_arm, seed=then.seed, blocks=then.blocks))
-        evidence = runs.evidence(store, found, answers=_reads_answers(policy))
-        evidence = replace(evidence, stale=(*stale, *_scored_otherwise(evidence)))
+        evidence = known(store, found, answers=_reads_answers(policy))
+        labels = labels_today(gate, policy) if gate is not None and not stale else None
+        evidence = replace(evidence, labels=labels, stale=(*stale, *_scored_otherwise(evidence)))
         beside: tuple[NelSaid, ...] = ()
         if nel is not None:
             if four_arm:
@@ -227,6 +241,39 @@ def peers_of(store_url: str, run_id: str) -> tuple[PeerSaid, ...]:
     """What each peer's rule would have said about a stored run; it decides nothing."""
     with open_store(store_url, create=False) as store:
         return what_peers_say(runs.evidence(store, run_id))
+
+
+def known(store: Store, run_id: str, *, answers: bool = False) -> RunEvidence:
+    """A run's evidence; where no tool call could be read in an answer, also which other dialect reads one."""
+    evidence = runs.evidence(store, run_id, answers=answers)
+    asked = {unit.case_hash for arm in evidence.variants for unit in arm.units if unit.raw}
+    tools = {name: body.get("tools", ()) for name, body in runs.case_bodies(store, asked).items()}
+    return replace(
+        evidence,
+        variants=tuple(
+            replace(arm, units=tuple(_read_elsewhere(unit, tools) if unit.raw else unit for unit in arm.units))
+            for arm in evidence.variants
+        ),
+    )
+
+
+def _read_elsewhere(unit: UnitEvidence, tools: dict[str, Any]) -> UnitEvidence:
+    found = read_elsewhere(unit.raw, SCORED_DIALECT, tools.get(unit.case_hash, ()))
+    return replace(unit, misread=found.readers[0]) if found.culprit == "parser" else unit
+
+
+def labels_of(sets: Iterable[Evalset]) -> dict[tuple[str, str], tuple[str, ...]]:
+    return {(item.name, case.id): case.labels for item in sets for case in item.cases}
+
+
+def labels_today(gate: GateFile, policy: Policy) -> dict[tuple[str, str], tuple[str, ...]] | None:
+    """Tasks and tags of the evalsets beside the gate file, which are still those of the run; None where no rule asks.
+
+    The store keeps tags too, but a case's hash leaves them out: there they could be changed unseen.
+    """
+    if all(rule.where is None and rule.scope in ("pooled", "evalset") for rule in policy.rules):
+        return None
+    return labels_of(load_set(ref, gate.path.parent) for ref in gate.evalset_refs)
 
 
 def run_meant(store: Store, run_id: str | None, gate: GateFile | None) -> str:
@@ -275,7 +322,7 @@ def newest_run_of(store: Store, gate: GateFile) -> str:
 
 def _changes_since(run: queries.RunSummary, gate: GateFile) -> tuple[str, ...]:
     """What the gate file names today and the run did not judge, one line each."""
-    then = {arm.name: arm for arm in run.arms if not arm.name.endswith(TWIN)}
+    then = {arm.name: arm for arm in run.arms if "@" not in arm.name}
     now = {arm.name: arm for arm in (gate.baseline, *gate.variants)}
     changes = [f"{name} is in the gate file and was not in run {run.run_id}" for name in now if name not in then]
     changes += [f"{name} was in run {run.run_id} and is not in the gate file" for name in then if name not in now]

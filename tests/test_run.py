@@ -87,6 +87,19 @@ def test_blame_runs_the_torch_twin_too_and_names_the_cause_of_a_block(workspace)
     assert json.loads(again.stdout)["verdicts"] == body["verdicts"]
 
 
+def test_a_noise_floor_runs_the_baseline_again_in_other_batches(workspace):
+    file = workspace / "gate.yaml"
+    file.write_text(file.read_text().replace("gate:\n", "gate:\n  noise_floor: true\n"))
+    done = qualgate("run", "gate.yaml", "--json", cwd=workspace)
+    assert done.returncode == 10, done.stderr
+    body = json.loads(done.stdout)
+    assert [arm["name"] for arm in body["arms"]] == ["baseline", "same", "int2", "baseline@aa"]
+    assert [verdict["variant"] for verdict in body["verdicts"]] == ["same", "int2"]
+    assert all(any("noise floor, lost / gained" in why for why in v["reasons"]) for v in body["verdicts"])
+    again = qualgate("gate", "gate.yaml", "--json", cwd=workspace)
+    assert json.loads(again.stdout)["verdicts"] == body["verdicts"]
+
+
 def test_blame_without_quantized_weights_is_refused(workspace):
     file = workspace / "gate.yaml"
     file.write_text("\n".join(line for line in file.read_text().splitlines() if "int2" not in line))

@@ -19,7 +19,7 @@ from qualgate_app.text import (
 
 from qualgate.errors import UsageError
 from qualgate.numbers import bounds_text, difference_text, flips_text, ms_text, size_text, value_text
-from qualgate.records import TWIN, Verdict
+from qualgate.records import Verdict
 from qualgate.store.decisions import Action
 from qualgate.store.queries import Answer, CaseDetail, Flip, FlipCount, RunSummary, StoredVerdict
 
@@ -36,7 +36,7 @@ MEANING = {
 
 def show() -> None:
     run = data.run_summary(_asked("run") or data.latest_run())
-    names = [arm.name for arm in run.arms[1:] if not arm.name.endswith(TWIN)]
+    names = [arm.name for arm in run.arms[1:] if "@" not in arm.name]
     variant = _asked("variant") or names[0]
     if variant not in names:
         raise UsageError(f"run {run.run_id} has no variant {variant!r}. It has: {', '.join(names)}.")

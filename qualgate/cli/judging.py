@@ -106,6 +106,12 @@ def gate(
     store: StoreOption = None,
     run_id: RunOption = None,
     four_arm: FourArmOption = False,
+    baseline_scores: Annotated[
+        Path | None, typer.Option("--baseline-scores", help="score rows of the baseline, as `score` writes them")
+    ] = None,
+    variant_scores: Annotated[
+        Path | None, typer.Option("--variant-scores", help="score rows of the variant: judge these, no store")
+    ] = None,
     peers: Annotated[
         bool, typer.Option("--peers", help="also show what other projects' rules would have said; decides nothing")
     ] = False,
@@ -116,7 +122,16 @@ def gate(
     as_json: JsonOption = False,
 ) -> None:
     """Decide again from stored evidence, without generating: by the gate file's rules, refusing evidence older than the
-    files it names; or (with --store alone) by the run's own rules, about what was stored then."""
+    files it names; or (with --store alone) by the run's own rules, about what was stored then. Or decide from two
+    files of anyone's scores."""
+    if baseline_scores is not None or variant_scores is not None:
+        from qualgate.cli.scored import gate_scores
+
+        if gate_file is None or baseline_scores is None or variant_scores is None:
+            raise UsageError("scores are gated with a gate file, --baseline-scores and --variant-scores, all three.")
+        if store or run_id or peers or nel_policy:
+            raise UsageError("--store, --run, --peers and --nel-policy go with a stored run, not with files of scores.")
+        raise typer.Exit(_code(gate_scores(gate_file, baseline_scores, variant_scores, as_json=as_json), warn_only))
     from qualgate.config import load_gate_file
     from qualgate.intake.nel_policy import read_nel_policy
     from qualgate.report.peers import print_peers, with_peers

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Literal
 
 from qualgate import evalsets
 from qualgate.config.model import SHIPPED_MODEL, GateFileModel, RuleEntry, Variant, expanded
 from qualgate.config.prices import load_prices
 from qualgate.documents import Document, Fault, as_model, nearest, quote, read_yaml, refuse
 from qualgate.metrics import METRICS
-from qualgate.records import ArmSpec, FourArms, LmEvalTask, Policy, Rule, Slo
+from qualgate.records import ArmSpec, FourArms, LmEvalTask, Policy, Quarantine, Rule, Slo
 from qualgate.refmodel import PATH as SHIPPED_MODEL_FOLDER
 
 ROLES = ("quantization", "speculation", "both")
@@ -36,6 +37,9 @@ class GateFile:
     devices: str  # "auto" or "cpu"
     feedback: Path | None = None  # what users said of answers
     four_arm: FourArms | None = None  # for `--four-arm`, which puts it into the policy
+    noise_floor: bool = False  # run the baseline a second time, in other batches
+    identity: Literal["hash", "ids"] = "hash"  # what pairs the rows of two score files
+    expected: Path | None = None  # JSON lines with the `id` (and `evalset`) of every case that score files must hold
 
 
 def load_gate_file(path: Path, *, files: bool = True) -> GateFile:
@@ -68,12 +72,20 @@ def load_gate_file(path: Path, *, files: bool = True) -> GateFile:
             review=model.gate.review,
             slo=Slo(**model.slo.model_dump()) if model.slo else None,
             prices=load_prices(path.parent / expanded(model.prices)) if model.prices else None,
+            quarantine=tuple(
+                Quarantine(case=entry.case, owner=entry.owner, expires=entry.expires, reason=entry.reason)
+                for entry in model.gate.quarantine
+            ),
+            max_age=model.gate.max_age,  # type: ignore[arg-type]  # seconds, by its validator
         ),
         store_url=_absolute_store(model.store, path),
         workers=_usable_cores() if model.workers.count == "auto" else model.workers.count,
         devices=model.workers.devices,
         feedback=path.parent / expanded(model.feedback) if model.feedback else None,
         four_arm=_four_arms(model),
+        noise_floor=model.gate.noise_floor,
+        identity=model.gate.identity,
+        expected=Path(_folder(model.gate.expected, path)) if model.gate.expected else None,
     )
 
 
@@ -123,14 +135,17 @@ def _arm(name: str, variant: Variant, baseline: ArmSpec, gate_file: Path) -> Arm
 def _rule(entry: RuleEntry, line: int) -> Rule:
     return Rule(
         metric=entry.metric,
-        scope="evalset" if entry.per or entry.evalset else "pooled",
+        scope=entry.per or ("evalset" if entry.evalset else "pooled"),
         evalset=entry.evalset,
         tier=entry.tier,
         max_drop=entry.max_drop,
+        max_relative_drop=entry.max_relative_drop,
         max=entry.max,
         min=entry.min,
         max_ratio=entry.max_ratio,
         percentile=entry.percentile,
+        where=entry.label,
+        repeats=entry.repeats,
         line=line,
     )
 
@@ -165,7 +180,8 @@ def _contradictions(document: Document, model: GateFileModel) -> Iterator[Fault]
                 (*place, "evalset"), f"evalset {quote(rule.evalset)} is not one this file runs: {', '.join(names)}"
             )
         # A second tier may hold the same metric to a second bound; within one tier that says nothing or two things.
-        key = (rule.metric, rule.per, rule.evalset, rule.percentile, rule.tier)
+        relative = rule.max_relative_drop is not None
+        key = (rule.metric, rule.per, rule.evalset, rule.percentile, rule.tier, rule.label, rule.repeats, relative)
         if key in first:
             line, bound = first[key]
             word = "repeats" if bound == rule.bound else "contradicts"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -31,7 +32,7 @@ from qualgate.quant.recipes import (
 from qualgate.records import LmEvalTask, QuantizeRecipe
 
 Dtype = Literal["bfloat16", "float16", "float32"]
-BOUNDS = ("max_drop", "max", "min", "max_ratio")
+BOUNDS = ("max_drop", "max_relative_drop", "max", "min", "max_ratio")
 VARIANT_NAME = "^[A-Za-z0-9][A-Za-z0-9._+-]{0,63}$"
 SHIPPED_MODEL = "reference"
 LONGEST_PATH = 4096  # bytes; Linux takes no more
@@ -289,16 +290,42 @@ class Generation(Written):
         return value
 
 
+def _per(value: str) -> str:
+    if not re.fullmatch(PER, value):
+        raise stated(f"`per` is 'evalset', 'task' or 'tag:NAME', not {quote(value)}")
+    return value
+
+
+PER = "evalset|task|tag:.{1,100}"
+
+
+class Where(Written):
+    """Only the cases with this tag, or of this task."""
+
+    model_config = {"json_schema_extra": {"minProperties": 1, "maxProperties": 1}}
+    tag: str = Field(default=ABSENT, min_length=1)
+    task: str = Field(default=ABSENT, min_length=1)
+
+    @model_validator(mode="after")
+    def _is_one(self) -> Where:
+        if (self.tag is None) == (self.task is None):
+            raise stated("`where` has one of `tag` and `task`")
+        return self
+
+
 class RuleEntry(Written):
     metric: Annotated[str, AfterValidator(_metric), Field(json_schema_extra={"enum": list(METRICS)})]
-    per: Literal["evalset"] = ABSENT
+    per: Annotated[str, AfterValidator(_per), Field(json_schema_extra={"pattern": f"^({PER})$"})] = ABSENT
     evalset: str = ABSENT
     tier: Literal["critical", "supporting", "advisory"] = "critical"
     max_drop: float = Field(default=ABSENT, gt=0, json_schema_extra={"exclusiveMaximum": DROP_BELOW})
+    max_relative_drop: float = Field(default=ABSENT, gt=0, json_schema_extra={"exclusiveMaximum": DROP_BELOW})
     max: float = Field(default=ABSENT, gt=0)
     min: float = Field(default=ABSENT, gt=0, le=1)
     max_ratio: float = Field(default=ABSENT, gt=0)
     percentile: float = Field(default=ABSENT, gt=0, lt=100)
+    where: Where = ABSENT
+    repeats: Literal["mean", "any", "all"] = "mean"
 
     model_config = {
         "json_schema_extra": {
@@ -307,12 +334,13 @@ class RuleEntry(Written):
                 {
                     "if": {"properties": {"metric": {"const": metric.name}}, "required": ["metric"]},
                     "then": {
-                        "required": list(metric.bounds),
+                        "oneOf": [{"required": [bound]} for bound in metric.bounds],
                         "properties": {
                             key: False
                             for key in (*BOUNDS, *(() if metric.kind == "latency" else ("percentile",)))
                             if key not in metric.bounds
-                        },
+                        }
+                        | ({} if metric.kind == "quality" else {"repeats": {"const": "mean"}}),
                     },
                 }
                 for metric in METRICS.values()
@@ -320,21 +348,24 @@ class RuleEntry(Written):
         }
     }
 
-    @field_validator("max_drop")
+    @field_validator("max_drop", "max_relative_drop")
     @classmethod
-    def _can_be_proven(cls, value: float) -> float:
+    def _can_be_proven(cls, value: float, info: ValidationInfo) -> float:
         if value >= DROP_BELOW:
-            raise stated(f"`max_drop: {value:g}` {DROP_TOO_LARGE}")
+            raise stated(f"`{info.field_name}: {value:g}` {DROP_TOO_LARGE}")
         return value
 
     @model_validator(mode="after")
     def _fits_its_metric(self) -> RuleEntry:
-        metric, fitting = METRICS[self.metric], METRICS[self.metric].bounds[0]
+        metric = METRICS[self.metric]
         given = [bound for bound in BOUNDS if getattr(self, bound) is not None]
-        if given != [fitting]:
+        if len(given) != 1 or given[0] not in metric.bounds:
+            fitting = "` or `".join(metric.bounds)
             raise stated(
                 f"a rule on {self.metric} sets one bound, `{fitting}`; found {', '.join(given) if given else 'none'}"
             )
+        if self.repeats != "mean" and metric.kind != "quality":
+            raise stated(f"`repeats` goes with metrics of quality, not with {self.metric}")
         if self.percentile is not None and metric.kind != "latency":
             raise stated(f"`percentile` goes with latency metrics, not with {self.metric}")
         if self.per is not None and self.evalset is not None:
@@ -343,11 +374,44 @@ class RuleEntry(Written):
 
     @property
     def bound(self) -> float:
-        return getattr(self, METRICS[self.metric].bounds[0])
+        return next(value for bound in BOUNDS if (value := getattr(self, bound)) is not None)
+
+    @property
+    def label(self) -> str | None:
+        """What `where` asks for, as `Case.labels` names it."""
+        return None if self.where is None else f"tag:{self.where.tag}" if self.where.tag else f"task:{self.where.task}"
+
+
+def _day(value: Any) -> str:
+    text = value.isoformat() if isinstance(value, date) else value
+    try:
+        if isinstance(text, str) and re.fullmatch(r"\d{4}-\d\d-\d\d", text):
+            return date.fromisoformat(text).isoformat()
+    except ValueError:
+        pass
+    raise stated(f"`expires` is a day, YYYY-MM-DD, not {quote(value)}")
+
+
+def _age(value: str) -> int:
+    if not (found := re.fullmatch(AGE, value)) or not int(found[1]):
+        raise stated(f"`max_age` is a number of hours or days such as 36h or 7d, not {quote(value)}")
+    return int(found[1]) * {"h": 3600, "d": 86400}[found[2]]
+
+
+AGE = "([0-9]{1,5})(h|d)"
+
+
+class QuarantineEntry(Written):
+    """A case that does not count until the day on which this ends by itself."""
+
+    case: str = Field(min_length=1)
+    owner: str = Field(min_length=1)
+    expires: Annotated[Any, AfterValidator(_day), WithJsonSchema({"type": "string", "pattern": r"^\d{4}-\d\d-\d\d$"})]
+    reason: str = Field(min_length=1)
 
 
 class Gate(Written):
-    later: ClassVar = ("stop", "noise_floor", "identity", "expected")
+    later: ClassVar = ("stop",)
     alpha: float = Field(default=0.05, gt=0, lt=0.5)
     rules: list[RuleEntry] = Field(
         min_length=1,
@@ -362,6 +426,11 @@ class Gate(Written):
         },
     )
     review: Literal["never", "always"] = "never"
+    noise_floor: bool = False
+    quarantine: list[QuarantineEntry] = []
+    max_age: Annotated[str, AfterValidator(_age), WithJsonSchema({"type": "string", "pattern": f"^{AGE}$"})] = ABSENT
+    identity: Literal["hash", "ids"] = "hash"  # this and `expected`: of score files alone, a run has a closed list
+    expected: str = Field(default=ABSENT, min_length=1)
 
 
 class Workers(Written):

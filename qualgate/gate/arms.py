@@ -51,8 +51,8 @@ MEMORY_BOUND, DECODE_BOUND, PREFILL_BOUND, TOOL_BOUND = 0.90, 0.60, 0.60, 0.50  
 LEAST_OUTPUT, LEAST_SPEEDUP = 64, 1.1  # mean tokens and predicted speed-up below which drafting is not worth it
 
 
-def decide_four(evidence: RunEvidence, policy: Policy) -> tuple[Verdict, ...]:
-    """Verdicts on the three arms, in their order; the one on `both` carries the `FourArm` answer.
+def decide_four(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[Verdict, ...]:
+    """Verdicts on the three arms, in their order; the one on `both` carries the `FourArm` answer. now: as in `decide`.
 
     UsageError: the policy names no four arms, or arms that are not in the run. Evidence that is broken, incomplete or
     mismatched gives the verdicts of `decide`, and no arm is chosen.
@@ -62,7 +62,7 @@ def decide_four(evidence: RunEvidence, policy: Policy) -> tuple[Verdict, ...]:
         raise UsageError("The policy names no four arms: `four_arm: {quantization: …, speculation: …, both: …}`.")
     names = (arms.quantization, arms.speculation, arms.both)
     evidence = _only(evidence, names)
-    verdicts = {verdict.variant: verdict for verdict in decide(evidence, policy)}
+    verdicts = {verdict.variant: verdict for verdict in decide(evidence, policy, now)}
     examined = {found.variant: found for found in examine(evidence)}
     bad = [name for name in names if not examined[name].pairs]
     if bad:
@@ -76,7 +76,7 @@ def decide_four(evidence: RunEvidence, policy: Policy) -> tuple[Verdict, ...]:
         name: [pair.variant for pair in pairs[name]] for name in names
     }
     clusters = np.array([pair.cluster for pair in pairs[arms.both]])
-    slices = check_policy(policy, evidence.metrics)
+    slices = check_policy(policy, evidence.metrics, evidence.labels)
     found = _interactions(slices, evidence, units, (base, *names), clusters, policy)
     parity = {
         arms.speculation: _parity(arms.speculation, base, examined[arms.speculation].pairs, slices, policy),

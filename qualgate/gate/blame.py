@@ -1,51 +1,65 @@
-"""What causes a block: the recipe that made the weights, or the kernel that multiplies them.
+"""Which part of a variant causes a block: its kernel, KV cache or speculation, or the recipe that made the weights.
 
-The witness is a twin arm: the same packed weights through the torch twin, judged by the same rules on the same cases.
+The witness is an arm that lacks one part (packed weights through the torch twin, a plain KV cache, no draft), judged by
+the same rules on the same cases. What every witness breaks as well is the recipe's.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from qualgate.records import TWIN, Verdict
 
-NOT_SEEN = "KV cache and speculation: not available"
+# What ends the name of an arm that lacks a part, which no variant's can: the part. `run --blame` makes the first.
+WITNESSES = {TWIN: "kernel", "@kv": "KV", "@plain": "speculation"}
+SAID = {TWIN: "the torch twin", "@kv": "a KV cache that is not quantized", "@plain": "decoding without a draft"}
 
 
 def with_causes(judged: Sequence[Verdict]) -> tuple[Verdict, ...]:
-    """The verdicts on variants; a blocked one whose twin was judged too names its cause. Twins get no verdict."""
-    twins = {verdict.variant: verdict for verdict in judged if verdict.variant.endswith(TWIN)}
+    """The verdicts on variants; a blocked one with a witness names its cause. Witnesses get no verdict."""
+    witnesses = {verdict.variant: verdict for verdict in judged if verdict.variant.endswith(tuple(WITNESSES))}
     return tuple(
-        _with_cause(verdict, twins.get(verdict.variant + TWIN)) for verdict in judged if verdict.variant not in twins
+        _with_cause(verdict, {end: found for end in WITNESSES if (found := witnesses.get(verdict.variant + end))})
+        for verdict in judged
+        if verdict.variant not in witnesses
     )
 
 
-def _with_cause(verdict: Verdict, twin: Verdict | None) -> Verdict:
-    if verdict.word != "block" or twin is None:
+def _with_cause(verdict: Verdict, witnesses: Mapping[str, Verdict]) -> Verdict:
+    if verdict.word != "block" or not witnesses:
         return verdict
-    cause, why = _cause(verdict, twin)
+    causes, whys = [], []
+    for end, witness in witnesses.items():
+        found, why = _cause(verdict, witness, WITNESSES[end], SAID[end])
+        causes += [found]
+        whys += [why]
+    parts = list(dict.fromkeys(part for found in causes for part in found if part != "recipe"))
+    recipe = all("recipe" in found for found in causes)
+    cause = " and ".join(parts + (["recipe"] if recipe else []))
+    missing = [part.replace("KV", "KV cache") for end, part in WITNESSES.items() if end not in witnesses]
+    whys += [f"{' and '.join(missing)}: not available"] if missing else []
     return replace(
-        verdict, cause=cause, reasons=(*verdict.reasons, f"cause: {cause or 'not known'}; {why}; {NOT_SEEN}")
+        verdict, cause=cause, reasons=(*verdict.reasons, f"cause: {cause or 'not known'}; {'; '.join(whys)}")
     )
 
 
-def _cause(verdict: Verdict, twin: Verdict) -> tuple[str, str]:
-    """(cause, why). A rule the fused kernel breaks and the twin keeps is the kernel's; one both break, the recipe's."""
-    if not twin.comparisons:
-        return "", f"the torch twin's answers cannot be used ({twin.reasons[0]})"
-    found = {(one.rule, one.slice): one for one in twin.comparisons}
+def _cause(verdict: Verdict, witness: Verdict, part: str, said: str) -> tuple[tuple[str, ...], str]:
+    """(causes, why). A rule that the variant breaks and the witness keeps is the part's, else the recipe's."""
+    if not witness.comparisons:
+        return (), f"{said}'s answers cannot be used ({witness.reasons[0]})"
+    found = {(one.rule, one.slice): one for one in witness.comparisons}
     broken = [one for one in verdict.comparisons if one.tier == "critical" and one.status == "broken"]
-    through_twin = Counter(found[one.rule, one.slice].status for one in broken)
-    kernel, recipe, open_ = (through_twin[status] for status in ("proven", "broken", "undecided"))
-    if open_ and not (kernel or recipe):
-        return "", f"the torch twin leaves {_rules(open_)} undecided"
-    causes = (["kernel"] if kernel else []) + (["recipe"] if recipe else [])
-    says = [f"keeps {_rules(kernel)}"] if kernel else []
+    without = Counter(found[one.rule, one.slice].status for one in broken)
+    kept, recipe, open_ = (without[status] for status in ("proven", "broken", "undecided"))
+    if open_ and not (kept or recipe):
+        return (), f"{said} leaves {_rules(open_)} undecided"
+    says = [f"keeps {_rules(kept)}"] if kept else []
     says += [f"breaks {_rules(recipe)} as well"] if recipe else []
     says += [f"leaves {_rules(open_)} undecided"] if open_ else []
-    return " and ".join(causes), f"through the torch twin the same weights {', '.join(says)}"
+    causes = (*((part,) if kept else ()), *(("recipe",) if recipe else ()))
+    return causes, f"through {said} the same weights {', '.join(says)}"
 
 
 def _rules(count: int) -> str:

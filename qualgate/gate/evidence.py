@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import isfinite
 
+from qualgate.gate.cause import contradictory, relation
 from qualgate.metrics import METRICS
 from qualgate.records import ArmEvidence, RunEvidence, UnitEvidence, UnitKey
 
@@ -78,9 +79,22 @@ def _examine_complete(evidence: RunEvidence, variant: ArmEvidence) -> Examinatio
     return Examination(
         variant=variant.name,
         mismatched=mismatched,
-        notes=("A/A: same weights as the baseline",) if same else (),
+        notes=(*(("A/A: same weights as the baseline",) if same else ()), *_flaky(evidence.baseline, variant)),
         pairs={} if mismatched else {name: tuple(chosen) for name, chosen in by_set.items()},
     )
+
+
+def _flaky(*arms: ArmEvidence) -> tuple[str, ...]:
+    """Cases whose repeats one arm does not score alike: shown, and counted like all others."""
+    notes = []
+    for arm in arms:
+        said: dict[tuple[str, str], set[tuple[tuple[str, float | None], ...]]] = {}
+        for unit in arm.units:
+            scores = tuple(sorted((name, unit.values[name]) for name in unit.scorers if name in unit.values))
+            said.setdefault((unit.key.evalset, unit.key.case_id), set()).add(scores)
+        if flaky := sorted((*case, 0) for case, ways in said.items() if len(ways) > 1):
+            notes.append(f"{arm.name}: {len(flaky)} of {len(said)} cases are flaky, their repeats differ{_some(flaky)}")
+    return tuple(notes)
 
 
 def truncated_sets(pairs: dict[str, tuple[Pair, ...]]) -> dict[str, float]:
@@ -170,6 +184,12 @@ def _mismatches(evidence: RunEvidence, variant: ArmEvidence, pairs: Sequence[Pai
     }
     if other_case:
         found.append(f"{len(other_case)} cases are not the same version on both sides{_some(other_case)}")
+    relations = [relation(pair.baseline, pair.variant) for pair in pairs]
+    if contradictory(relations):
+        found.append(
+            f"{variant.name}: {relations.count('contradiction')} answers are not what its own weights say there "
+            "(an answer of other weights, or out of a stale cache)"
+        )
     kernels = {pair.variant.kernel for pair in pairs}
     if len(kernels) > 1:
         said = ", ".join(sorted(kernel or "not recorded" for kernel in kernels))

@@ -16,6 +16,8 @@ def explain(part: Slice, c: Comparison, alpha: float) -> str:
 
 
 def _quality(part: Slice, c: Comparison, alpha: float) -> str:
+    if part.rule.max_relative_drop is not None:
+        return _relative(part, c, alpha)
     allowed = 100 * (part.rule.max_drop or 0.0)
     change, low, high = 100 * (c.difference or 0.0), 100 * (c.lower or 0.0), 100 * (c.upper or 0.0)
     moved = (
@@ -36,6 +38,15 @@ def _quality(part: Slice, c: Comparison, alpha: float) -> str:
     more = f"; about {c.needed:,} would" if c.needed else ""
     claim = f"show a loss beyond {allowed:g} points" if -change > allowed else f"exclude a {allowed:g}-point loss"
     return f"{part.head}: {c.n} cases cannot {claim}{more} ({c.lost} lost, {c.gained} gained)"
+
+
+def _relative(part: Slice, c: Comparison, alpha: float) -> str:
+    low, high = (f"{100 * (bound or 0.0):+.1f} %" for bound in (c.lower, c.upper))
+    return (
+        f"{part.head} changed by {100 * (c.difference or 0.0):+.1f} % of the baseline's rate ({100 * (1 - alpha):g} % "
+        f"bounds {low} to {high}; allowed -{100 * (part.rule.max_relative_drop or 0.0):g} %), "
+        f"{c.lost} lost, {c.gained} gained of {c.n}{_outcome(c)}"
+    )
 
 
 def _drift(part: Slice, c: Comparison, alpha: float) -> str:

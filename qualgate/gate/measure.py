@@ -23,6 +23,7 @@ from qualgate.stats.intervals import (
 from qualgate.stats.latency import METHOD_PERCENTILES, METHOD_SUMS, clusters_needed, latency_ratio
 from qualgate.stats.paired import MIN_CLUSTERS, compare_clustered_pairs, compare_pairs
 from qualgate.stats.power import pairs_needed
+from qualgate.stats.relative import METHOD_RELATIVE, compare_relative
 
 SENSITIVITY_ALPHA = 0.05  # of the baseline's own lower bound, whatever the policy's alpha
 LEAST_BASELINE_RATE = 0.20
@@ -56,7 +57,14 @@ def measure(
 ) -> Measured:
     """The numbers of one slice. truncated: evalset → share of the baseline's answers that were cut off, if too many.
     terms: by which a rule on cost accepts and prices answers."""
-    mine = [pair for name in part.evalsets for pair in pairs.get(name, ())]
+    mine = [
+        pair
+        for name in part.evalsets
+        for pair in pairs.get(name, ())
+        if part.only is None or (name, pair.baseline.key.case_id) in part.only
+    ]
+    if part.obstacle:
+        return unmeasured(part, len(mine), part.obstacle)
     empty = [name for name in part.evalsets if not pairs.get(name)]
     if empty:
         return unmeasured(part, len(mine), f"no pair of {empty[0]} was compared")
@@ -84,7 +92,7 @@ def _comparison(part: Slice, n: int, **numbers) -> Comparison:
 
 
 def _measure_quality(part: Slice, pairs: list[Pair], alpha: float) -> Measured:
-    metric, margin, n = part.rule.metric, part.rule.max_drop or 0.0, len(pairs)
+    metric, n = part.rule.metric, len(pairs)
     unscored = sum(metric not in pair.baseline.values or metric not in pair.variant.values for pair in pairs)
     if unscored:  # stored before a rule asked for it
         return unmeasured(part, n, f"{unscored} of {n} cases were not scored by it: run again with this policy")
@@ -94,6 +102,12 @@ def _measure_quality(part: Slice, pairs: list[Pair], alpha: float) -> Measured:
         return unmeasured(part, n, f"the scorer could not say for {silent} of {n} cases")
     baseline, variant = np.array(values, float).T
     clusters, count = _clusters(pairs)
+    if part.rule.repeats != "mean":
+        baseline, variant, clusters = collapse(part.rule.repeats, pairs, baseline, variant, clusters)
+        n, count = len(baseline), len(np.unique(clusters))
+    if part.rule.max_relative_drop is not None:
+        return _measure_relative(part, baseline, variant, clusters, alpha)
+    margin = part.rule.max_drop or 0.0
     whole = bool(np.isin(baseline, (0, 1)).all() and np.isin(variant, (0, 1)).all())
     if whole and count == n:
         lost, gained = int(((baseline == 1) & (variant == 0)).sum()), int(((baseline == 0) & (variant == 1)).sum())
@@ -134,11 +148,68 @@ def _measure_quality(part: Slice, pairs: list[Pair], alpha: float) -> Measured:
     )
 
 
+def collapse(
+    repeats: str, pairs: list[Pair], baseline: np.ndarray, variant: np.ndarray, clusters: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """One pair a case: right when any of its answers is (pass@k) or when all are (pass^k), k the repeats there are."""
+    questions = [(pair.baseline.key.evalset, pair.baseline.key.case_id) for pair in pairs]
+    numbers = {question: number for number, question in enumerate(dict.fromkeys(questions))}
+    at = np.array([numbers[question] for question in questions])
+    start, over = (0.0, np.maximum) if repeats == "any" else (1.0, np.minimum)
+    sides = []
+    for values in (baseline, variant):
+        side = np.full(len(numbers), start)
+        over.at(side, at, values)
+        sides.append(side)
+    labels = np.zeros(len(numbers), int)
+    labels[at] = clusters
+    return sides[0], sides[1], labels
+
+
+def _measure_relative(
+    part: Slice, baseline: np.ndarray, variant: np.ndarray, clusters: np.ndarray, alpha: float
+) -> Measured:
+    """`difference`, `lower` and `upper` are shares of the baseline's rate."""
+    n, count, limit = len(baseline), len(np.unique(clusters)), part.rule.max_relative_drop or 0.0
+    binary = bool(np.isin(baseline, (0, 1)).all() and np.isin(variant, (0, 1)).all())
+    if not (binary and count == n) and count < MIN_CLUSTERS:
+        return unmeasured(part, n, f"{count} clusters of cases are too few to compare ({MIN_CLUSTERS} needed)")
+    result = compare_relative(baseline, variant, clusters, limit, alpha)
+    right = clustered_share(baseline, np.ones(n), clusters, 0.0, SENSITIVITY_ALPHA).lower
+    obstacle = ""
+    if right < LEAST_BASELINE_RATE:
+        obstacle = (
+            f"{part.head}: the baseline is right on {baseline.mean():.1%} of {n} cases (95 % bound: at least "
+            f"{right:.1%}); under {LEAST_BASELINE_RATE:.0%} a loss of {limit:.1%} of it would not show"
+        )
+    return Measured(
+        slice=part,
+        comparison=_comparison(
+            part,
+            n=n,
+            clusters=None if count == n else count,
+            baseline=float(baseline.mean()),
+            variant=float(variant.mean()),
+            difference=result.change,
+            lower=result.lower,
+            upper=result.upper,
+            lost=int(np.count_nonzero(variant < baseline)),
+            gained=int(np.count_nonzero(variant > baseline)),
+            p_broken=result.p_beyond,
+            method=METHOD_RELATIVE,
+        ),
+        p_within=result.p_within,
+        obstacle=obstacle,
+    )
+
+
 def _measure_drift(part: Slice, pairs: list[Pair], alpha: float) -> Measured:
     """Drift is a property of the variant alone: `variant`, `lower` and `upper` are the value and its bounds."""
     rule, n, at_least = part.rule, len(pairs), 0
     limit = rule.max if rule.max is not None else rule.min if rule.min is not None else 0.0
     clusters, count = _clusters(pairs)
+    if rule.metric == "parity.tokens":
+        return _measure_parity(part, pairs, limit)
     if rule.metric == "drift.length_ratio":
         before, after = (
             [u.tokens for u in units] for units in zip(*((p.baseline, p.variant) for p in pairs), strict=True)
@@ -191,6 +262,23 @@ def _measure_drift(part: Slice, pairs: list[Pair], alpha: float) -> Measured:
             method=method,
         ),
         p_within=p_within,
+    )
+
+
+def _measure_parity(part: Slice, pairs: list[Pair], limit: float) -> Measured:
+    """A fact about these answers: an exact proposer changes none, so a single one that differs is proof."""
+    n = len(pairs)
+    silent = sum(not (pair.baseline.token_ids and pair.variant.token_ids) for pair in pairs)
+    if silent:
+        return unmeasured(part, n, f"the tokens of {silent} of {n} answers were not stored")
+    share = sum(pair.baseline.token_ids == pair.variant.token_ids for pair in pairs) / n
+    kept = share >= limit
+    return Measured(
+        slice=part,
+        comparison=_comparison(
+            part, n=n, variant=share, lower=share, upper=share, p_broken=float(kept), method="parity_observed/1"
+        ),
+        p_within=float(not kept),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import isfinite
 
@@ -15,8 +16,10 @@ class Slice:
     """A rule and the evalsets it is held against together."""
 
     rule: Rule
-    name: str  # "pooled" or the evalset's name
+    name: str  # "pooled", the evalset's name, or a label: "task:add", "tag:form:direct"
     evalsets: tuple[str, ...]
+    only: frozenset[tuple[str, str]] | None = None  # (evalset, case) of a label; None = every case of the sets
+    obstacle: str = ""  # why its cases cannot be told apart
 
     @property
     def head(self) -> str:
@@ -24,14 +27,22 @@ class Slice:
         return f"{self.rule.metric}{at} [{self.name}]"
 
 
-def check_policy(policy: Policy, metrics: dict[str, tuple[str, ...]]) -> tuple[Slice, ...]:
-    """The policy's rules spread over the evalsets (evalset → metrics), in rule order, then by evalset name.
+Labels = Mapping[tuple[str, str], tuple[str, ...]]
+UNLABELLED = "tasks and tags of its cases are not known here: decide with the gate file whose evalsets lie beside it"
 
-    UsageError: no critical quality rule, a metric that is unknown or that no named set carries, an unfit bound.
+
+def check_policy(
+    policy: Policy, metrics: dict[str, tuple[str, ...]], labels: Labels | None = None
+) -> tuple[Slice, ...]:
+    """The policy's rules spread over the evalsets (evalset → metrics), in rule order, then by the slice's name.
+
+    labels: (evalset, case) → "task:x" and "tag:y" of every case; None = not known, and rules by task or tag decide
+    nothing. UsageError: no critical quality rule, a metric that is unknown or that no named set carries, a label that
+    no case has, an unfit bound.
     """
     if not 0 < policy.alpha < 0.5:
         raise UsageError(f"alpha is {policy.alpha:g}; it must be over 0 and below 0.5, for example 0.05.")
-    slices = tuple(part for rule in policy.rules for part in _spread(rule, metrics))
+    slices = tuple(part for rule in policy.rules for part in _spread(rule, metrics, labels))
     if not any(rule.tier == "critical" and METRICS[rule.metric].kind == "quality" for rule in policy.rules):
         raise UsageError(
             "The policy has no critical quality rule, so nothing could earn an approval. "
@@ -40,7 +51,7 @@ def check_policy(policy: Policy, metrics: dict[str, tuple[str, ...]]) -> tuple[S
     return slices
 
 
-def _spread(rule: Rule, metrics: dict[str, tuple[str, ...]]) -> tuple[Slice, ...]:
+def _spread(rule: Rule, metrics: dict[str, tuple[str, ...]], labels: Labels | None) -> tuple[Slice, ...]:
     at = f" (line {rule.line})" if rule.line else ""
     metric = METRICS.get(rule.metric)
     if metric is None:
@@ -55,24 +66,59 @@ def _spread(rule: Rule, metrics: dict[str, tuple[str, ...]]) -> tuple[Slice, ...
     if not carrying:
         carried = "; ".join(f"{name}: {', '.join(metrics[name]) or 'none'}" for name in named)
         raise UsageError(f"Rule {rule.id}{at}: no evalset carries {rule.metric}. The sets' metrics are {carried}")
+    if rule.where is not None or rule.scope not in ("pooled", "evalset"):
+        return _labelled(rule, carrying, labels, at)
     if rule.evalset is not None or rule.scope == "evalset":
         return tuple(Slice(rule=rule, name=name, evalsets=(name,)) for name in carrying)
     return (Slice(rule=rule, name="pooled", evalsets=carrying),)
 
 
+def _labelled(rule: Rule, carrying: tuple[str, ...], labels: Labels | None, at: str) -> tuple[Slice, ...]:
+    """One slice for each label that the rule means, in order of their names."""
+    if labels is None:
+        return (Slice(rule=rule, name=rule.where or rule.scope, evalsets=carrying, obstacle=UNLABELLED),)
+    chosen: dict[str, set[tuple[str, str]]] = {}
+    for case, marks in labels.items():
+        if case[0] in carrying and (rule.where is None or rule.where in marks):
+            for name in _names(rule, case[0], marks):
+                chosen.setdefault(name, set()).add(case)
+    if not chosen:
+        raise UsageError(f"Rule {rule.id}{at}: no case of {', '.join(carrying)} has such a label")
+    return tuple(
+        Slice(
+            rule=rule,
+            name=name if rule.where in (None, name) else f"{name}, {rule.where}",
+            evalsets=tuple(sorted({evalset for evalset, _ in cases})),
+            only=frozenset(cases),
+        )
+        for name, cases in sorted(chosen.items())
+    )
+
+
+def _names(rule: Rule, evalset: str, marks: Iterable[str]) -> list[str]:
+    if rule.scope == "task":
+        return [mark for mark in marks if mark.startswith("task:")]
+    if rule.scope.startswith("tag:"):
+        return [mark for mark in marks if mark == rule.scope or mark.startswith(f"{rule.scope}:")]
+    if rule.evalset is not None or rule.scope == "evalset":
+        return [evalset]
+    return [rule.where or "pooled"]
+
+
 def _check_bound(rule: Rule, at: str) -> None:
     metric = METRICS[rule.metric]
-    given = {
-        name: value for name in ("max_drop", "max", "min", "max_ratio") if (value := getattr(rule, name)) is not None
-    }
+    bounds = ("max_drop", "max_relative_drop", "max", "min", "max_ratio")
+    given = {name: value for name in bounds if (value := getattr(rule, name)) is not None}
     if len(given) != 1 or not given.keys() <= set(metric.bounds):
         found = ", ".join(given) or "none"
         raise UsageError(f"A rule on {rule.metric}{at} sets exactly {' or '.join(metric.bounds)}; found: {found}")
     (name, value), *_ = given.items()
-    if not isfinite(value) or value < 0 or (name == "max_drop" and not 0 < value < 1) or (name == "min" and value > 1):
+    if not isfinite(value) or value < 0 or ("drop" in name and not 0 < value < 1) or (name == "min" and value > 1):
         raise UsageError(f"{name} of {rule.metric}{at} is {value:g}, out of range")
-    if name == "max_drop" and value >= DROP_BELOW:
-        raise UsageError(f"max_drop {value:g} of {rule.metric}{at} {DROP_TOO_LARGE}.")
+    if "drop" in name and value >= DROP_BELOW:
+        raise UsageError(f"{name} {value:g} of {rule.metric}{at} {DROP_TOO_LARGE}.")
+    if rule.repeats != "mean" and metric.kind != "quality":
+        raise UsageError(f"repeats: {rule.repeats} of {rule.metric}{at}: only answers that are right or wrong")
     if rule.percentile is not None and (metric.kind != "latency" or not 0 < rule.percentile < 100):
         raise UsageError(
             f"percentile {rule.percentile:g} of {rule.metric}{at}: only latency rules, over 0 and below 100"

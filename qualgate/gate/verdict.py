@@ -7,30 +7,51 @@ from dataclasses import replace
 
 from qualgate.errors import EXIT_ORDER, Exit, UsageError
 from qualgate.gate.blame import with_causes
+from qualgate.gate.cause import name_causes
 from qualgate.gate.cost import Terms, ledger, terms_of
 from qualgate.gate.drift import summarise
 from qualgate.gate.evidence import Examination, examine, truncated_sets
 from qualgate.gate.explain import explain
 from qualgate.gate.measure import Measured, measure, unmeasured
+from qualgate.gate.noise import with_noise_floor
+from qualgate.gate.quarantine import Held, hold, too_old
 from qualgate.gate.rules import Slice, check_policy
 from qualgate.metrics import METRICS
 from qualgate.records import ArmService, Comparison, Policy, RunEvidence, Verdict, VerdictWord
 from qualgate.stats.multiplicity import holm
 
 
-def decide(evidence: RunEvidence, policy: Policy) -> tuple[Verdict, ...]:
+def decide(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[Verdict, ...]:
     """The verdict on each variant: those given, then, by name, planned ones that left no evidence at all. Twin arms of
     `run --blame` get none; they tell the cause of a block.
+
+    now: UTC, ISO 8601, for quarantines that end and evidence that grows old; "" = not told: none is in force, and a
+    `max_age` decides nothing.
 
     Same evidence in any order of units → the same verdicts, to the byte. UsageError: no variant, or a policy that
     does not fit the evalsets.
     """
-    slices = check_policy(policy, evidence.metrics)
-    examined = examine(evidence)
+    labels = evidence.labels
+    if labels is not None and not {(key.evalset, key.case_id) for key in evidence.expected} <= labels.keys():
+        labels = None  # a slice must not lose a case for want of a label
+    slices = check_policy(policy, evidence.metrics, labels)
+    held = hold(policy, evidence.expected, now[:10])
+    evidence = replace(evidence, stale=(*evidence.stale, *held.faults, *too_old(evidence, policy, now)))
+    examined = tuple(_without(found, held) for found in examine(evidence))
     if not examined:
         raise UsageError("The run has no variant, so there is nothing to judge. Name one under `variants`.")
     terms = terms_of(evidence, policy)
-    return with_causes([_judge(found, slices, policy, terms) for found in examined])
+    judged = with_causes([_judge(found, slices, policy, terms) for found in examined])
+    return with_noise_floor(name_causes(judged, evidence), evidence)
+
+
+def _without(found: Examination, held: Held) -> Examination:
+    """Quarantined cases have run and been checked like all others; only the rules do not see them."""
+    pairs = {
+        name: tuple(pair for pair in chosen if pair.baseline.key.case_id not in held.cases)
+        for name, chosen in found.pairs.items()
+    }
+    return replace(found, pairs=pairs, notes=(*found.notes, *held.notes))
 
 
 def overall_exit(verdicts: Iterable[Verdict]) -> Exit:
@@ -133,6 +154,7 @@ def _conclude(
 
 def _excess(comparison: Comparison, part: Slice) -> float:
     """How many times the allowance a quality loss is; 0 for drift and latency, which come after in rule order."""
-    if METRICS[comparison.metric].kind != "quality" or not part.rule.max_drop:
+    allowed = part.rule.max_drop or part.rule.max_relative_drop
+    if METRICS[comparison.metric].kind != "quality" or not allowed:
         return 0.0
-    return -(comparison.difference or 0.0) / part.rule.max_drop
+    return -(comparison.difference or 0.0) / allowed

@@ -7,6 +7,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
 
@@ -96,10 +97,19 @@ def _read(store: Store, run_id: str, scoring: int | None, answers: bool) -> RunE
         run_id=run_id,
         expected=tuple(UnitKey(*row[:4]) for row in found),
         metrics={row.name: tuple(json.loads(row.metrics_json)) for row in sets},
+        made_at=_began(run_id),
         baseline=seen[0],
         variants=seen[1:],
         integrity=tuple(integrity),
     )
+
+
+def _began(run_id: str) -> str:
+    """From the run's id, which is sealed: the columns of times are not."""
+    try:
+        return datetime.strptime(run_id[:15], "%Y%m%d-%H%M%S").replace(tzinfo=UTC).isoformat()
+    except ValueError:
+        return ""
 
 
 def _faults(check: Callable[[AnyRow], None], rows: Iterable[AnyRow]) -> Iterator[str]:
@@ -156,6 +166,10 @@ def _unit_evidence(key: UnitKey, row: AnyRow, said: Sequence[Sequence[Any]], ans
         scorers={score[0]: score[6] for score in said},
         kernel=row.kernel or "",
         truncated=row.finish_reason == "length",
+        finish_reason=row.finish_reason,
+        prompt_tokens=row.prompt_tokens,
+        token_ids=row.token_ids,
+        raw=row.text if any(v == 0 and name.startswith("tool_call.") for name, v in values.items()) else "",
         tokens=row.answer_tokens,
         cluster=row.cluster,
         kl=seal.floats(row.kl),

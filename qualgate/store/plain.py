@@ -24,12 +24,16 @@ from qualgate.records import (
     Policy,
     Prices,
     QuantizeRecipe,
+    Quarantine,
     Rule,
     Slo,
     Verdict,
 )
 
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
+
+
+_SINCE = (("max_relative_drop", None), ("where", None), ("repeats", "mean"))
 
 
 def to_json(value: Any) -> str:
@@ -46,6 +50,12 @@ def policy_to_json(policy: Policy) -> str:
             del body[name]
     for rule in body["rules"]:
         del rule["line"]
+        for name, default in _SINCE:
+            if rule[name] == default:  # a policy that says no more than an older version could say is the same
+                del rule[name]
+    for name, default in (("quarantine", ()), ("max_age", None)):
+        if body[name] == default:
+            del body[name]
     return to_json(body)
 
 
@@ -88,7 +98,9 @@ def policy(text: str) -> Policy:
     for name, kind in (("slo", Slo), ("prices", Prices), ("four_arm", FourArms)):
         if name in body:
             body[name] = kind(**body[name])
-    return Policy(**{**body, "rules": tuple(Rule(**rule) for rule in body["rules"])})
+    rules = tuple(Rule(**rule) for rule in body["rules"])
+    quarantine = tuple(Quarantine(**entry) for entry in body.get("quarantine", ()))
+    return Policy(**{**body, "rules": rules, "quarantine": quarantine})
 
 
 def verdict(text: str) -> Verdict:

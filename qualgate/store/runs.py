@@ -6,15 +6,17 @@ that says something else is refused.
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 from sqlalchemy import Connection, bindparam, func, insert, select, tuple_, update
 
 from qualgate.errors import IntegrityError, UsageError
-from qualgate.identity import content_hash
+from qualgate.identity import case_hash, content_hash
 from qualgate.records import (
     ArmFootprint,
     ArmIdentity,
@@ -51,6 +53,7 @@ __all__ = [
     "RunRecord",
     "add_verdicts",
     "begin",
+    "case_bodies",
     "evidence",
     "finish",
     "policy",
@@ -344,6 +347,19 @@ def _add_verdicts(connection: Connection, run_id: str, decided: Iterable[Verdict
                 "sha256": digest,
             },
         )
+
+
+def case_bodies(store: Store, hashes: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Case hash → the case's JSON object; a case that is not what its hash says is left out."""
+    wanted, found = sorted(hashes), {}
+    with store.read() as connection:
+        for start in range(0, len(wanted), 500):
+            chosen = select(cases).where(cases.c.case_hash.in_(wanted[start : start + 500]))
+            for row in connection.execute(chosen):
+                body = json.loads(row.body_json)
+                if case_hash(body) == row.case_hash:
+                    found[row.case_hash] = body
+    return found
 
 
 def verdict_digest(run_id: str, policy_json: str, body_json: str) -> str:

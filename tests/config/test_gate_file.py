@@ -259,8 +259,8 @@ ONE_LINE_CHANGES = [
     (5, "gate: {alpha: 5e-2, rules: [{metric: exact_match, max_drop: 0.02}]}", "YAML readers disagree"),
     (5, "gate: {review: sometimes, rules: [{metric: exact_match, max_drop: 0.02}]}", "'never' or 'always'"),
     (5, "gate: {stop: 1, rules: [{metric: exact_match, max_drop: 0.02}]}", "`gate.stop` is not in this version"),
-    (5, "gate: {noise_floor: 1, rules: [{metric: exact_match, max_drop: 0.02}]}", "not in this version"),
-    (5, "gate: {identity: ids, rules: [{metric: exact_match, max_drop: 0.02}]}", "not in this version"),
+    (5, "gate: {noise_floor: 1, rules: [{metric: exact_match, max_drop: 0.02}]}", "valid boolean"),
+    (5, "gate: {identity: names, rules: [{metric: exact_match, max_drop: 0.02}]}", "'hash' or 'ids'"),
     (5, "gate: {rules: []}", "at least 1 item"),
     (5, "gate: {}", "`gate.rules` is missing"),
 ]  # fmt: skip
@@ -278,9 +278,9 @@ def test_a_mistake_is_named_with_its_line(faults, line, change, message):
 
 RULES = [
     ("{metric: exact_mach, max_drop: 0.02}", "did you mean 'exact_match'?"),
-    ("{metric: exact_match}", "sets one bound, `max_drop`; found none"),
+    ("{metric: exact_match}", "sets one bound, `max_drop` or `max_relative_drop`; found none"),
     ("{metric: exact_match, max_drop: 0.1, max: 0.2}", "found max_drop, max"),
-    ("{metric: exact_match, max: 0.1}", "`max_drop`; found max"),
+    ("{metric: exact_match, max: 0.1}", "`max_relative_drop`; found max"),
     ("{metric: drift.kl_mean, max_drop: 0.1}", "`max`; found max_drop"),
     ("{metric: drift.top1_agreement, max: 0.1}", "`min`; found max"),
     ("{metric: latency.tpot, max: 0.1}", "`max_ratio`; found max"),
@@ -301,8 +301,15 @@ RULES = [
     ("{metric: latency.tpot, max_ratio: 1.1, percentile: 0}", "greater than 0"),
     ("{metric: exact_match, max_drop: 0.1, percentile: 95}", "goes with latency metrics"),
     ("{metric: exact_match, max_drop: 0.1, per: evalset, evalset: arithmetic}", "write one of the two"),
-    ("{metric: exact_match, max_drop: 0.1, per: task}", "'evalset'"),
+    ("{metric: exact_match, max_drop: 0.1, per: topic}", "'evalset', 'task' or 'tag:NAME'"),
     ("{metric: exact_match, max_drop: 0.1, evalset: arithmetics}", "is not one this file runs: arithmetic"),
+    ("{metric: exact_match, max_drop: 0.1, max_relative_drop: 0.1}", "found max_drop, max_relative_drop"),
+    ("{metric: exact_match, max_relative_drop: 0.2}", "must be below 0.2"),
+    ("{metric: exact_match, max_drop: 0.1, where: {tag: left, task: right}}", "one of `tag` and `task`"),
+    ("{metric: exact_match, max_drop: 0.1, where: {tags: x}}", "did you mean 'tag'?"),
+    ("{metric: exact_match, max_drop: 0.1, per: 'tag:'}", "'tag:NAME'"),
+    ("{metric: exact_match, max_drop: 0.1, repeats: some}", "'mean'"),
+    ("{metric: drift.kl_mean, max: 0.1, repeats: any}", "goes with metrics of quality"),
     ("{metric: exact_match, max_drop: 0.1, tier: blocking}", "'critical'"),
     ("{metric: exact_match, max_drop: 0.1, evalest: arithmetic}", "did you mean 'evalset'?"),
     ("{max_drop: 0.1}", "metric` is missing"),
@@ -382,14 +389,31 @@ def test_a_policy_that_could_never_approve_is_refused(faults, rules):
     assert "no critical rule on quality" in fault[1]
 
 
+def test_a_quarantine_has_an_owner_a_reason_and_a_last_day(load, faults):
+    def text(settings: str) -> str:
+        return "\n".join([*BEFORE_RULES, f"gate: {{rules: [{{metric: numeric, max_drop: 0.1}}], {settings}}}", ""])
+
+    whole = "{case: c-1, owner: ana, expires: '2026-12-01', reason: the reference is wrong}"
+    policy = load(text(f"quarantine: [{whole}], max_age: 36h")).policy
+    assert [(entry.case, entry.owner, entry.expires) for entry in policy.quarantine] == [("c-1", "ana", "2026-12-01")]
+    assert policy.max_age == 36 * 3600
+    for wrong, message in (
+        ("quarantine: [{case: c-1, owner: ana, reason: r}]", "expires"),
+        ("quarantine: [{case: c-1, owner: ana, expires: '2026-13-01', reason: r}]", "YYYY-MM-DD"),
+        ("quarantine: [{case: c-1, owner: '', expires: '2026-12-01', reason: r}]", "at least 1"),
+        ("max_age: soon", "36h or 7d"),
+        ("max_age: 0h", "36h or 7d"),
+    ):
+        assert any(message in said for _, said in faults(text(wrong))), wrong
+
+
 def test_two_tiers_may_hold_one_metric_to_two_bounds(load):
     rules = "{metric: exact_match, max_drop: 0.05}, {metric: exact_match, max_drop: 0.02, tier: supporting}"
     assert len(load("\n".join([*BEFORE_RULES, f"gate: {{rules: [{rules}]}}", ""])).policy.rules) == 2
 
 
-@pytest.mark.parametrize("metric", METRICS.values(), ids=list(METRICS))
-def test_every_metric_can_stand_in_a_rule(load, metric):
-    (bound,) = metric.bounds
+@pytest.mark.parametrize(("metric", "bound"), [(m, bound) for m in METRICS.values() for bound in m.bounds])
+def test_every_metric_can_stand_in_a_rule(load, metric, bound):
     rule = f"{{metric: {metric.name}, per: evalset, {bound}: 0.15}}"
     text = [*BEFORE_RULES, f"gate: {{rules: [{{metric: numeric, max_drop: 0.1}}, {rule}]}}"]
     gate = load("\n".join([*text, *(["prices: prices.yaml"] if metric.kind == "cost" else []), ""]))

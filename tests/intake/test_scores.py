@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
+from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from qualgate.cli import app
+from qualgate.config import load_gate_file
 from qualgate.errors import UsageError
-from qualgate.intake.scores import BY_IDS, ScoreRow, Scores, evidence_of, judge, read_score_rows
-from qualgate.records import Policy, Rule
+from qualgate.gate import decide, overall_exit
+from qualgate.intake.scores import BY_IDS, ScoreRow, Scores, evidence_of, judge, read_score_rows, rows_of
+from qualgate.records import Policy, Rule, RunEvidence
+from qualgate.store import runs
+from qualgate.store.database import open_store
+from tests.gate import planted
+from tests.store.made import make_plan, make_run
 
 POLICY = Policy(rules=(Rule(metric="exact_match", max_drop=0.05),))
 
@@ -95,3 +104,123 @@ def test_a_file_of_score_rows_is_read_with_every_fault_named(tmp_path):
             read_score_rows(path)
     path.write_text('{"id": "1", "metric": "m", "value": 1' + "0" * 400 + "}")
     assert read_score_rows(path).rows[0].value != read_score_rows(path).rows[0].value, "beyond a double: NaN"
+
+
+GATE_FILE = """\
+version: 1
+baseline: {{model: ./model}}
+variants: {{{variant}: {{model: ./model}}}}
+evalsets: [{sets}]
+gate:
+  rules:
+    - {{metric: exact_match, max_drop: 0.10}}
+    - {{metric: exact_match, per: evalset, max_drop: 0.15}}
+    - {{metric: latency.e2e, max_ratio: 1.5, tier: supporting}}
+{settings}
+"""
+
+
+def exported(folder: Path, evidence: RunEvidence, settings: str = "", sets: str | None = None) -> tuple[Path, ...]:
+    """A gate file, and the scores of a run's two arms as rows, in a folder without any evalset."""
+    names = sets if sets is not None else ", ".join(f"./{name}.yaml" for name in evidence.metrics)
+    files = folder / "gate.yaml", folder / "a.jsonl", folder / "b.jsonl"
+    files[0].write_text(GATE_FILE.format(variant="variant", sets=names, settings=settings))
+    for path, arm in zip(files[1:], (evidence.baseline, *evidence.variants), strict=True):
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows_of(arm)))
+    return files
+
+
+def gated(files: tuple[Path, ...], *more: str):
+    gate, baseline, variant = map(str, files)
+    return CliRunner().invoke(
+        app, ["gate", gate, "--baseline-scores", baseline, "--variant-scores", variant, "--json", *more]
+    )
+
+
+def code(files: tuple[Path, ...], *more: str) -> int:
+    done = gated(files, *more)
+    return int(getattr(done.exception, "exit", done.exit_code))
+
+
+def stored(folder: Path, wrong: float, cases: int = 100) -> RunEvidence:
+    """What a store hands the gate, without what no score row holds: drift, tokens, and what the two weights are."""
+    plan = make_plan(cases=cases, wrong={"variant": wrong})
+    with open_store(f"sqlite:///{folder}/q.db") as store:
+        evidence = runs.evidence(store, make_run(store, plan, {"variant": wrong}))
+    (variant,) = evidence.variants
+    silent = {"kl": (), "top1_agreement": None, "first_divergence": None, "token_ids": b"", "prompt_tokens": None}
+    units = tuple(replace(u, **silent) for u in variant.units)
+    return replace(evidence, variants=(replace(variant, units=units),))
+
+
+def bytes_of(verdicts) -> str:
+    return json.dumps(verdicts, ensure_ascii=True, sort_keys=True)
+
+
+@pytest.mark.parametrize("wrong", [0.0, 0.06, 0.4])
+def test_a_stored_runs_exported_scores_give_the_same_verdict_report_and_code(tmp_path, wrong):
+    evidence = stored(tmp_path, wrong)
+    files = exported(tmp_path, evidence)
+    said = decide(evidence, load_gate_file(files[0], files=False).policy)
+    done = gated(files)
+    assert done.exit_code == int(overall_exit(said)), done.output
+    (found,) = json.loads(done.stdout)["verdicts"]
+    *reasons, closed = found["reasons"]
+    assert closed.startswith("the expected cases of arithmetic, json_extract, tool_calls are those of both files")
+    assert bytes_of([{**found, "reasons": reasons}]) == bytes_of([asdict(one) for one in said])
+
+
+def test_times_and_cut_off_answers_are_evidence_in_score_rows(tmp_path):
+    whole = planted.run(n=120)
+    slow = planted.with_units(
+        whole, "int4", lambda us: (replace(u, values=u.values | {"latency.e2e": 9.0}) for u in us)
+    )
+    cut = planted.with_units(whole, "baseline", lambda us: (replace(u, truncated=i < 30) for i, u in enumerate(us)))
+    assert [code(exported(tmp_path, one)) for one in (whole, slow, cut)] == [0, 11, 12]
+
+
+def test_the_closed_list_of_score_files_fails_closed(tmp_path):
+    evidence = planted.run(n=120)
+    gate, a, b = exported(tmp_path, evidence)
+    assert code((gate, a, b)) == 0
+
+    few = [line for line in a.read_text().splitlines() if '"code-1"' not in line]
+    (tmp_path / "few.jsonl").write_text("\n".join(few))
+    assert code((gate, a, tmp_path / "few.jsonl")) == 13, "a case of one side alone"
+    both = (gate, tmp_path / "few.jsonl", tmp_path / "few.jsonl")
+    assert code(both) == 0, "nobody said that it was expected"
+    listed = "".join(json.dumps({"evalset": k.evalset, "id": k.case_id}) + "\n" for k in set(evidence.expected))
+    (tmp_path / "ids.jsonl").write_text(listed)
+    asked = exported(tmp_path, evidence, "  expected: ./ids.jsonl")[0]
+    assert code((asked, *both[1:])) == 13, "missing on both sides"
+
+    one_more = exported(tmp_path, evidence, sets="./code.yaml, ./tools.yaml, ./third.yaml")
+    assert code(one_more) == 12, "an evalset without a row"
+    assert code(exported(tmp_path, evidence, sets="./code.yaml")) == 64, "rows of a set that is not gated"
+    assert code(exported(tmp_path, evidence), "--run", "x") == 64
+    shipped = exported(tmp_path, evidence, sets="./code.yaml, tool_calls")
+    assert code(shipped) == 64, "rows that are of no shipped set"
+
+
+def test_where_the_evalset_lies_beside_the_gate_file_its_cases_are_the_closed_list(tmp_path):
+    rows = [{"id": f"c{n}", "task": "t", "prompt": f"p{n}", "max_new_tokens": 4, "answer": str(n)} for n in range(120)]
+    (tmp_path / "own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "own.yaml").write_text("name: own\nversion: '1'\nmetrics: [exact_match]\n")
+    from qualgate.evalsets import load
+
+    hashes = {case.id: case.hash for case in load("./own.yaml", tmp_path).cases}
+    gate = tmp_path / "gate.yaml"
+    rule = "gate: {rules: [{metric: exact_match, max_drop: 0.1}]}"
+    gate.write_text(
+        f"version: 1\nbaseline: {{model: ./m}}\nvariants: {{v: {{model: ./m}}}}\nevalsets: [./own.yaml]\n{rule}\n"
+    )
+
+    def said(ids, hashed) -> int:
+        side = tmp_path / "side.jsonl"
+        row = {"metric": "exact_match", "value": 1, "scorer": "s"}
+        side.write_text("".join(json.dumps({**row, "id": id, "case_hash": hashed(id)}) + "\n" for id in ids))
+        return code((gate, side, side))
+
+    assert said(hashes, hashes.get) == 0
+    assert said([*hashes][:12], hashes.get) == 13, "12 of 120 rows, the same 12 on both sides"
+    assert said(hashes, "other {}".format) == 12, "equal on both sides, and not the set that lies there"

@@ -213,10 +213,14 @@ def _answered(key: UnitKey, case: Case, wrong: float) -> tuple[Completion, Drift
     )  # fmt: skip
     if key.arm == "baseline":
         return completion, None, tuple(scores)
-    diverged = 0 if wrong == 0 or right else size // 2
+    common = random.Random(f"{case.hash} baseline")
+    before = _spoiled(case.body["answer"], common) if common.random() < 0.12 else case.body["answer"]
+    theirs = [crc32(piece.encode()) % 768 for piece in _pieces(before)]
+    parted = next((at for at, (a, b) in enumerate(zip(theirs, token_ids, strict=False)) if a != b), None)
+    diverged = parted if parted is not None or len(theirs) == size else min(len(theirs), size)
     drift = Drift(
         key=key, kl=tuple(abs(own.gauss(0, 0.002 + wrong / 2)) for _ in range(size)),
-        top1_agreement=1.0 - wrong / 4, first_divergence=diverged or None, length_ratio=1.0,
+        top1_agreement=1.0 - wrong / 4, first_divergence=diverged, length_ratio=1.0,
     )  # fmt: skip
     return completion, drift, tuple(scores)
 

@@ -8,7 +8,6 @@ from sqlalchemy import Table, and_, func, select
 from sqlalchemy.sql import ColumnElement
 
 from qualgate.errors import UsageError
-from qualgate.records import TWIN
 from qualgate.store.database import Store
 from qualgate.store.tables import arms, decisions, evalsets, runs, verdicts
 
@@ -61,7 +60,7 @@ def latest_run_of(store: Store, arm_names: Sequence[str], evalset_names: Sequenc
 def _named_exactly(table: Table, names: Sequence[str]) -> ColumnElement[bool]:
     """The run's rows of `table` have these names, no more and no fewer."""
     counted = select(func.count()).select_from(table).where(table.c.run_id == runs.c.run_id)
-    counted = counted.where(table.c.name.not_like(f"%{TWIN}"))  # of `run --blame`, not in the gate file
+    counted = counted.where(table.c.name.not_like("%@%"))  # witnesses and A/A: not in the gate file
     wanted = set(names)
     every, fitting = counted.scalar_subquery(), counted.where(table.c.name.in_(wanted)).scalar_subquery()
     return and_(every == len(wanted), fitting == len(wanted))

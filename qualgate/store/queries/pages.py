@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, and_, func, select
 from sqlalchemy.sql import ColumnElement
 
-from qualgate.records import TWIN
 from qualgate.store.database import Store
 from qualgate.store.decisions import Decision
 from qualgate.store.queries.newest import CURRENT_DECISION, CURRENT_VERDICT
@@ -117,7 +116,7 @@ _LINES = (
             CURRENT_DECISION.c.verdict_sha256 == CURRENT_VERDICT.c.sha256,
         ),
     )
-    .where(arms.c.position > 0, arms.c.name.not_like(f"%{TWIN}"))
+    .where(arms.c.position > 0, arms.c.name.not_like("%@%"))
 )
 _WAITING = and_(runs.c.status == "complete", CURRENT_VERDICT.c.word.is_not(None), CURRENT_DECISION.c.action.is_(None))
 

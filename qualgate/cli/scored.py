@@ -1,0 +1,90 @@
+"""A verdict from two files of score rows, whoever scored them: `gate --baseline-scores A --variant-scores B`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from qualgate.errors import Exit, UsageError
+
+if TYPE_CHECKING:
+    from qualgate.config import GateFile
+    from qualgate.intake.scores import Scores
+
+UNION = "the expected cases of {} are those of both files together: what neither holds is not missed"
+
+
+def gate_scores(gate_file: Path, baseline: Path, variant: Path, *, as_json: bool) -> Exit:
+    """Print the report of two score files by the gate file's rules; the exit code of a run with this evidence.
+
+    The closed list of an evalset is the gate file's `expected`, else the set itself where it lies beside the gate
+    file (then its case hashes must be the rows' as well), else the ids of both files together, which is said.
+    """
+    from dataclasses import replace
+
+    from qualgate import evalsets
+    from qualgate.config import load_gate_file
+    from qualgate.gate.verdict import overall_exit
+    from qualgate.intake.scores import judge, read_score_rows
+    from qualgate.report.terminal import print_report
+    from qualgate.report.unstored import report_of
+    from qualgate.store.plain import now
+
+    gate = load_gate_file(gate_file, files=False)
+    sides = read_score_rows(baseline), read_score_rows(variant)
+    names = [evalsets.name_of(ref) for ref in gate.evalset_refs]
+    default = names[0] if len(names) == 1 else None
+    found = {at for side in sides for row in side.rows if (at := row.evalset or default)}
+    if strange := sorted(found - set(names)):
+        raise UsageError(f"rows of {strange[0]!r:.80}, an evalset that {gate_file} does not list: {', '.join(names)}")
+    expected, stale = _closed(gate, default, sides)
+    stale += [
+        f"{name} is in the gate file and neither score file has a row of it" for name in names if name not in found
+    ]
+    evidence, verdicts = judge(
+        *sides, gate.policy, identity=gate.identity, stale=tuple(stale), now=now(), evalset=default, expected=expected
+    )
+    if open_ := sorted(found - expected.keys()):
+        verdicts = tuple(replace(one, reasons=(*one.reasons, UNION.format(", ".join(open_)))) for one in verdicts)
+    report = report_of(evidence, verdicts, gate.policy, [str(baseline), str(variant)], description="scores from files")
+    if as_json:
+        typer.echo(report.as_json(), nl=False)
+    else:
+        print_report(report)
+        for line in report.lines():
+            typer.echo(line)
+    return overall_exit(verdicts)
+
+
+def _closed(
+    gate: GateFile, default: str | None, sides: tuple[Scores, ...]
+) -> tuple[dict[str, frozenset[str]], list[str]]:
+    """(evalset → expected ids, why the rows are not of the cases that lie there now)."""
+    from qualgate import evalsets
+    from qualgate.intake.jsonl import read_objects
+    from qualgate.plan import load_set
+
+    if gate.expected is not None:
+        ids: dict[str, set[str]] = {}
+        for line, body in read_objects(gate.expected):
+            name, case = body.get("evalset", default), body.get("id")
+            if not isinstance(name, str) or not isinstance(case, str) or not case:
+                raise UsageError(
+                    f"{gate.expected}:{line}: needs an `id`, and an `evalset` where the gate file has several"
+                )
+            ids.setdefault(name, set()).add(case)
+        return {name: frozenset(found) for name, found in ids.items()}, []
+    expected, stale = {}, []
+    rows = {(row.evalset or default, row.id, row.case_hash) for side in sides for row in side.rows}
+    for ref in gate.evalset_refs:
+        if not isinstance(ref, str) or (evalsets.is_path(ref) and not (gate.path.parent / ref).exists()):
+            continue
+        item = load_set(ref, gate.path.parent)
+        hashes = {case.id: case.hash for case in item.cases}
+        expected[item.name] = frozenset(hashes)
+        other = {id for at, id, said in rows if at == item.name and said and id in hashes and said != hashes[id]}
+        if other and gate.identity == "hash":
+            stale.append(f"{item.name}: {len(other)} cases were scored in another version than the one that lies there")
+    return expected, stale

@@ -1,0 +1,88 @@
+"""The noise floor: what the baseline's own weights change in answers when nothing but the batches is another.
+
+An A/A arm is shown beside each variant and ranks what a person looks at first: a case that flips without any change of
+weights says little about a variant. No test of a margin sees it: noise that flips cases both ways alike must not
+excuse a loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from qualgate.records import NOISE, ArmEvidence, RunEvidence, Verdict
+
+Case = tuple[str, str]  # evalset, case id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flips:
+    """Of one metric over all its cases: cases with a repeat that was right and is wrong, and the other way round."""
+
+    lost: frozenset[Case]
+    gained: frozenset[Case]
+    cases: int
+
+
+def flips(baseline: ArmEvidence, arm: ArmEvidence) -> dict[str, Flips]:
+    """By metric, of what both arms have answered and scored."""
+    answers = {(u.key.evalset, u.key.case_id, u.key.repeat): u for u in arm.units if u.status == "done"}
+    lost: dict[str, set[Case]] = {}
+    gained: dict[str, set[Case]] = {}
+    seen: dict[str, set[Case]] = {}
+    for unit in baseline.units:
+        other = answers.get((unit.key.evalset, unit.key.case_id, unit.key.repeat))
+        if unit.status != "done" or other is None:
+            continue
+        case = (unit.key.evalset, unit.key.case_id)
+        for metric in unit.scorers.keys() & other.scorers.keys():
+            before, after = unit.values.get(metric), other.values.get(metric)
+            if before is None or after is None:
+                continue
+            seen.setdefault(metric, set()).add(case)
+            if after != before:
+                (lost if after < before else gained).setdefault(metric, set()).add(case)
+    empty: set[Case] = set()
+    return {
+        metric: Flips(
+            lost=frozenset(lost.get(metric, empty)), gained=frozenset(gained.get(metric, empty)), cases=len(cases)
+        )
+        for metric, cases in sorted(seen.items())
+    }
+
+
+def review_queue(evidence: RunEvidence, variant: str) -> tuple[Case, ...]:
+    """The cases that a variant lost, those that the A/A arm does not flip first; then by evalset and id."""
+    arms = {arm.name: arm for arm in evidence.variants}
+    noisy = {case for found in _floor(evidence).values() for case in found.lost | found.gained}
+    lost = {case for found in flips(evidence.baseline, arms[variant]).values() for case in found.lost}
+    return tuple(sorted(lost, key=lambda case: (case in noisy, case)))
+
+
+def with_noise_floor(judged: Sequence[Verdict], evidence: RunEvidence) -> tuple[Verdict, ...]:
+    """The verdicts on variants, each with a line that sets its flips beside the A/A arm's; that one gets no verdict."""
+    floor = [verdict for verdict in judged if verdict.variant.endswith(NOISE)]
+    if not floor:
+        return tuple(judged)
+    arms = {arm.name: arm for arm in evidence.variants}
+    unusable = next((verdict.reasons[0] for verdict in floor if verdict.exit in (13, 14)), "")
+    said = []
+    for verdict in judged:
+        if verdict.variant.endswith(NOISE):
+            continue
+        if unusable or verdict.variant not in arms or verdict.exit in (13, 14):
+            line = f"noise floor: not available ({unusable or verdict.reasons[0]})"
+        else:
+            own, noise = flips(evidence.baseline, arms[verdict.variant]), _floor(evidence)
+            line = "noise floor, lost / gained of the variant and of the baseline against itself: " + "; ".join(
+                f"{metric} {len(own[metric].lost)} / {len(own[metric].gained)} and "
+                f"{len(noise[metric].lost)} / {len(noise[metric].gained)} of {noise[metric].cases}"
+                for metric in sorted(own.keys() & noise.keys())
+            )
+        said.append(replace(verdict, reasons=(*verdict.reasons, line)))
+    return tuple(said)
+
+
+def _floor(evidence: RunEvidence) -> dict[str, Flips]:
+    found = next((arm for arm in evidence.variants if arm.name.endswith(NOISE)), None)
+    return flips(evidence.baseline, found) if found is not None else {}

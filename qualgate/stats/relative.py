@@ -1,0 +1,64 @@
+"""How large a share of the baseline's own rate is lost: an interval, and two tests by that interval alone.
+
+A loss as a share of an estimated rate has two unknowns. The rate is first bounded with a small part of alpha; the loss
+is then tested, with the rest, against the margin which that bound makes hardest to pass. The error stays within alpha
+whatever the rate is (Berger and Boos, JASA 89, 1994), and a few flips are handled as exactly as by the paired test.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from qualgate.stats.intervals import binomial_lower, binomial_upper, clustered_share
+from qualgate.stats.paired import compare_clustered_pairs, compare_pairs
+
+METHOD_RELATIVE = "relative_two_stage/1"
+RATE_PART = 0.02  # of alpha, spent on the baseline's rate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelativeResult:
+    """(variant − baseline) / baseline, against a loss of `limit`."""
+
+    change: float | None  # None: the baseline is right on nothing
+    lower: float | None  # one-sided bounds, confidence 1 − alpha each; None: no bound
+    upper: float | None
+    p_within: float  # of "the loss is at least `limit`": small = proven smaller
+    p_beyond: float  # of "the loss is at most `limit`": small = proven larger
+
+
+def compare_relative(
+    baseline: ArrayLike, variant: ArrayLike, clusters: ArrayLike, limit: float, alpha: float = 0.05
+) -> RelativeResult:
+    """Outcomes in 0..1, pairs of one cluster dependent; 0 < limit < 1. Singletons of 0 and 1: exact to 20,000 pairs."""
+    base, other, labels = np.asarray(baseline, float), np.asarray(variant, float), np.asarray(clusters)
+    n, spent = len(base), RATE_PART * alpha
+    exact = len(np.unique(labels)) == n and bool(np.isin(base, (0, 1)).all() and np.isin(other, (0, 1)).all())
+    if exact:
+        least, most = binomial_lower(int(base.sum()), n, spent), binomial_upper(int(base.sum()), n, spent)
+        lost, gained = int((other < base).sum()), int((other > base).sum())
+    else:
+        rate = clustered_share(base, np.ones(n), labels, 0.0, spent)
+        least, most, lost, gained = rate.lower, rate.upper, 0, 0
+    if least <= 0:
+        return RelativeResult(change=None, lower=None, upper=None, p_within=1.0, p_beyond=1.0)
+
+    def compared(margin: float):
+        if exact:
+            return compare_pairs(lost, gained, n, margin, alpha - spent)
+        return compare_clustered_pairs(base, other, labels, margin, alpha - spent)
+
+    hard, easy = compared(limit * least), compared(min(limit * most, 1 - 1e-9))
+    lower = hard.lower / (least if hard.lower < 0 else most)  # the rate that makes the loss the largest share
+    upper = easy.upper / (most if easy.upper < 0 else least)
+    return RelativeResult(
+        change=float(other.mean() / base.mean() - 1),
+        lower=lower if lower > -inf else None,
+        upper=upper if upper < inf else None,
+        p_within=min(1.0, hard.p_within + spent),
+        p_beyond=min(1.0, easy.p_beyond + spent),
+    )

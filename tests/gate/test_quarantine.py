@@ -1,0 +1,86 @@
+"""Cases that do not count until a day, and evidence too old to decide. The day is an input."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from qualgate.gate import decide
+from qualgate.records import Policy, Quarantine, Rule
+from qualgate.store import plain
+from tests.gate.planted import run, with_units
+
+NOW = "2026-11-21T10:00:00Z"
+RULES = (Rule(metric="exact_match", max_drop=0.1),)
+
+
+def entry(number: int, expires: str = "2026-12-01") -> Quarantine:
+    return Quarantine(case=f"code-{number}", owner="ana", expires=expires, reason="the reference is wrong")
+
+
+def judged(evidence, *entries: Quarantine, now: str = NOW, **settings):
+    (verdict,) = decide(evidence, Policy(rules=RULES, quarantine=entries, **settings), now)
+    return verdict
+
+
+def test_a_quarantined_case_does_not_count_and_every_verdict_names_it():
+    verdict = judged(run(), entry(3), entry(5))
+    assert (verdict.word, verdict.comparisons[0].n) == ("approve", 238)
+    assert "code-3 does not count until 2026-12-01: the reference is wrong (ana)" in verdict.reasons
+
+
+@pytest.mark.parametrize("now", ["2026-12-01T00:00:00Z", "2027-01-01T00:00:00Z", ""])
+def test_on_its_day_and_where_the_day_is_not_told_the_case_counts_again(now):
+    verdict = judged(run(), entry(3), now=now)
+    assert verdict.comparisons[0].n == 240
+    assert any("its quarantine ended on 2026-12-01, it counts (ana)" in reason for reason in verdict.reasons)
+
+
+def test_over_two_per_cent_the_quarantine_decides_nothing():
+    assert judged(run(), *map(entry, range(4))).exit == 0
+    verdict = judged(run(), *map(entry, range(5)))
+    assert (verdict.exit, verdict.reasons[0]) == (
+        12, "5 of 240 cases are quarantined, over 2%: mend or drop some (code-0, code-1, code-2, …)"
+    )  # fmt: skip
+    assert judged(run(), *map(entry, range(4)), entry(9, "2026-11-21")).exit == 0, "one that ended takes no place"
+
+
+def test_quarantined_cases_still_run_and_are_still_checked():
+    broken = with_units(run(), "int4", lambda us: us[1:])
+    assert judged(broken, entry(0)).exit == 13
+    assert "code-777: quarantined, and no case of this run" in judged(run(), entry(777)).reasons
+
+
+@pytest.mark.parametrize(
+    ("made", "now", "code"),
+    [
+        ("2026-11-21T09:00:00Z", NOW, 0), ("2026-11-20T09:59:00Z", NOW, 12), ("2026-11-22T09:00:00Z", NOW, 12),
+        ("", NOW, 12), ("2026-11-21T09:00:00Z", "", 12), ("yesterday", NOW, 12),
+    ],
+)  # fmt: skip
+def test_evidence_beyond_max_age_or_of_unknown_age_is_undecided(made, now, code):
+    evidence = replace(run(), made_at=made)
+    assert judged(evidence, now=now, max_age=86400).exit == code
+    assert judged(evidence, now=now).exit == 0, "without a max_age any age decides"
+
+
+def test_a_policy_with_quarantine_is_stored_whole_and_one_without_as_before():
+    policy = Policy(rules=RULES, quarantine=(entry(1),), max_age=60)
+    assert plain.policy(plain.policy_to_json(policy)) == policy
+    assert "quarantine" not in plain.policy_to_json(Policy(rules=RULES))
+
+
+def test_cases_whose_repeats_differ_are_shown():
+    evidence = run(n=120)
+
+    def twice(units):
+        for i, unit in enumerate(units):
+            yield unit
+            other = {k: 1.0 - v if i == 7 and k == "exact_match" else v for k, v in unit.values.items()}
+            yield replace(unit, key=replace(unit.key, repeat=1), values=other)
+
+    doubled = with_units(with_units(evidence, "baseline", twice), "int4", twice)
+    keys = tuple(key for key in evidence.expected for key in (key, replace(key, repeat=1)))
+    verdict = judged(replace(doubled, expected=keys))
+    assert "baseline: 1 of 240 cases are flaky, their repeats differ: code/code-7" in verdict.reasons

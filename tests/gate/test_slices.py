@@ -1,0 +1,150 @@
+"""Rules by task, tag and repeat, relative to the baseline's rate, and on token identity."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from struct import pack
+
+import numpy as np
+import pytest
+
+from qualgate.errors import UsageError
+from qualgate.gate import decide
+from qualgate.records import Policy, Rule, RunEvidence
+from qualgate.stats.relative import compare_relative
+from tests.gate.planted import arm, of, run, with_units
+
+
+def policy(**rule) -> Policy:
+    return Policy(rules=(Rule(**{"metric": "exact_match", "max_drop": 0.1} | rule),))
+
+
+def labelled(evidence: RunEvidence) -> RunEvidence:
+    """Of each set the first 60 cases are task "add" with tag "lang:de", the rest "sub" with "lang:en" and "hard"."""
+
+    def marks(case: str) -> tuple[str, ...]:
+        first = int(case.rpartition("-")[2]) < 60
+        return ("task:add", "tag:lang:de") if first else ("task:sub", "tag:lang:en", "tag:hard")
+
+    return replace(evidence, labels={(k.evalset, k.case_id): marks(k.case_id) for k in evidence.expected})
+
+
+def loses_on_sub(evidence: RunEvidence) -> RunEvidence:
+    def change(units):
+        for unit in units:
+            late = int(unit.key.case_id.rpartition("-")[2]) >= 60
+            yield replace(unit, values=unit.values | {"exact_match": 0.0}) if late else unit
+
+    return labelled(with_units(evidence, "int4", change))
+
+
+def slices(evidence: RunEvidence, **rule) -> dict[str, tuple[int, str]]:
+    return {c.slice: (c.n, c.status) for c in decide(evidence, policy(**rule))[0].comparisons}
+
+
+@pytest.mark.parametrize(
+    ("rule", "found"),
+    [
+        ({"scope": "task"}, {"task:add": (120, "proven"), "task:sub": (120, "broken")}),
+        ({"scope": "tag:lang"}, {"tag:lang:de": (120, "proven"), "tag:lang:en": (120, "broken")}),
+        ({"scope": "tag:hard"}, {"tag:hard": (120, "broken")}),
+        ({"where": "tag:hard"}, {"tag:hard": (120, "broken")}),
+        ({"where": "task:add"}, {"task:add": (120, "proven")}),
+        (
+            {"scope": "evalset", "where": "tag:hard"},
+            {"code, tag:hard": (60, "broken"), "tools, tag:hard": (60, "broken")},
+        ),
+        ({"scope": "evalset", "evalset": "code", "where": "task:add"}, {"code, task:add": (60, "proven")}),
+        ({"scope": "task", "where": "tag:lang:de"}, {"task:add, tag:lang:de": (120, "proven")}),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_rule_is_held_against_the_cases_of_its_label(rule, found):
+    assert slices(loses_on_sub(run(right=1.0)), **rule) == found
+
+
+def test_labels_that_are_not_known_decide_nothing_and_unknown_ones_are_refused():
+    evidence = labelled(run())
+    for silent in (replace(evidence, labels=None), replace(evidence, labels=dict([*evidence.labels.items()][:-1]))):
+        (verdict,) = decide(silent, policy(scope="task"))
+        assert (verdict.exit, "not known here" in verdict.reasons[0]) == (12, True)
+    with pytest.raises(UsageError, match="no case of code, tools has such a label"):
+        decide(evidence, policy(where="tag:hrad"))
+
+
+def repeated(answers: dict[str, list[list[int]]]) -> RunEvidence:
+    """arm → for each case the outcome of each of its repeats."""
+    arms = []
+    for name, cases in answers.items():
+        flat = np.array([outcome for case in cases for outcome in case], float)
+        made, k = arm(name, {("code", "exact_match"): flat}), len(cases[0])
+        units = tuple(
+            replace(u, key=replace(u.key, case_id=f"c{i // k}", repeat=i % k), case_hash=f"h{i // k}")
+            for i, u in enumerate(made.units)
+        )
+        arms.append(replace(made, units=units))
+    return of(*arms, metrics={"code": ("exact_match",)})
+
+
+def test_repeats_of_a_case_are_one_cluster_and_count_as_the_rule_says():
+    always, once, never = [1, 1, 1, 1], [0, 0, 1, 0], [0, 0, 0, 0]
+    evidence = repeated({"baseline": [always] * 90 + [never] * 10, "int4": [always] * 60 + [once] * 30 + [never] * 10})
+
+    def found(repeats: str):
+        (comparison,) = decide(evidence, policy(repeats=repeats))[0].comparisons
+        return comparison.n, comparison.clusters, round(comparison.baseline, 3), round(comparison.variant, 3)
+
+    assert found("mean") == (400, 100, 0.9, 0.675)
+    assert found("any") == (100, None, 0.9, 0.9)
+    assert found("all") == (100, None, 0.9, 0.6)
+
+
+def test_a_hundred_repeats_of_ten_cases_are_ten_cases():
+    evidence = repeated({name: [[1] * 100] * 10 for name in ("baseline", "int4")})
+    assert decide(evidence, policy())[0].exit == 12
+
+
+def test_a_relative_drop_is_told_and_decided_by_its_interval():
+    evidence = run(n=1000, right=0.5, lost=0.02, metrics={"code": ("exact_match",)})
+    for limit, word in ((0.10, "approve"), (0.04, "undecided"), (0.015, "block")):
+        (verdict,) = decide(evidence, policy(max_drop=None, max_relative_drop=limit))
+        (c,) = verdict.comparisons
+        assert c.difference == pytest.approx(-0.04)
+        assert verdict.word == word
+        assert (c.lower > -limit, c.upper < -limit) == (word == "approve", word == "block")
+
+
+@pytest.mark.parametrize(("rate", "limit", "discordant"), [(0.75, 0.15, 0.14), (0.9, 0.1, 0.1)])
+def test_at_the_limit_a_relative_loss_is_rarely_proven_absent(rate, limit, discordant):
+    """250 draws of 80 pairs at a loss of exactly the limit: at most alpha and three standard errors are proven."""
+    generator, n, draws = np.random.default_rng(7), 80, 250
+    loss = limit * rate
+    lost, gained = (discordant + loss) / 2, (discordant - loss) / 2
+    tables = generator.multinomial(n, [lost, gained, rate - lost, 1 - rate - gained], draws)
+    proven = 0
+    for table in tables:
+        base = np.repeat([1.0, 0.0, 1.0, 0.0], table)
+        other = np.repeat([0.0, 1.0, 1.0, 0.0], table)
+        proven += compare_relative(base, other, np.arange(n), limit).p_within <= 0.05
+    assert proven / draws <= 0.05 + 3 * (0.05 * 0.95 / draws) ** 0.5
+
+
+def test_a_baseline_right_on_nothing_has_no_relative_loss():
+    zero = np.zeros(100)
+    result = compare_relative(zero, zero, np.arange(100), 0.1)
+    assert (result.change, result.p_within, result.p_beyond) == (None, 1.0, 1.0)
+
+
+def test_parity_is_a_fact_of_every_token():
+    rules = (Rule(metric="exact_match", max_drop=0.1), Rule(metric="parity.tokens", min=1.0))
+    spoken = run()
+    for side in ("baseline", "int4"):
+        spoken = with_units(spoken, side, lambda us: (replace(u, token_ids=pack("<3i", 1, 2, 3)) for u in us))
+    assert decide(spoken, Policy(rules=rules))[0].word == "approve"
+    one = with_units(
+        spoken, "int4", lambda us: (replace(u, token_ids=pack("<3i", 1, 2, 3 + (i == 5))) for i, u in enumerate(us))
+    )
+    (verdict,) = decide(one, Policy(rules=rules))
+    assert verdict.word == "block"
+    assert verdict.comparisons[-1].variant == pytest.approx(239 / 240)
+    assert decide(run(), Policy(rules=rules))[0].exit == 12, "no tokens were stored"
