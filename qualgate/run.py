@@ -163,6 +163,17 @@ def newest_run_of(store: Store, gate: GateFile) -> str:
     return found
 
 
+def earlier_evidence(gate: GateFile) -> RunEvidence | None:
+    """What the newest run of this gate file found, if its store holds one: a planner may learn from it."""
+    if not Path(gate.store_url.removeprefix("sqlite:///")).is_file():
+        return None
+    try:
+        with open_store(gate.store_url, create=False) as store:
+            return runs.evidence(store, newest_run_of(store, gate))
+    except EvidenceMissing:
+        return None
+
+
 def _changes_since(run: queries.RunSummary, gate: GateFile) -> tuple[str, ...]:
     """What the gate file names today and the run did not judge, one line each."""
     then = {arm.name: arm for arm in run.arms if not arm.name.endswith(TWIN)}

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING
 from qualgate.errors import UsageError
 from qualgate.numbers import bounds_text, difference_text, flips_text, size_text, value_text
 from qualgate.records import Comparison, Plan
+from qualgate.report.planning import policy_as_body, time_text
 from qualgate.visible import visible, visible_line
 
 if TYPE_CHECKING:
+    from qualgate.gate.planner import PlannedPolicy
     from qualgate.plan import ArmForecast
     from qualgate.report.summary import Report
 
@@ -125,7 +127,7 @@ def _quoted(label: str, text: str) -> list[str]:
 # ------------------------------------------------------------------------------------------------------------ plans
 
 
-def plan_as_json(plan: Plan, rows: Sequence[ArmForecast]) -> str:
+def plan_as_json(plan: Plan, rows: Sequence[ArmForecast], policy: PlannedPolicy) -> str:
     body = {
         "key": plan.key,
         "arms": [asdict(row) for row in rows],
@@ -136,6 +138,7 @@ def plan_as_json(plan: Plan, rows: Sequence[ArmForecast]) -> str:
         "rules": [rule.id for rule in plan.policy.rules],
         "units": len(plan.expected),
         "seconds": sum(row.seconds for row in rows),
+        "policy": policy_as_body(policy),
     }  # fmt: skip
     return json.dumps(body, indent=2)
 
@@ -149,7 +152,7 @@ def plan_as_text(plan: Plan, rows: Sequence[ArmForecast], workers: int) -> str:
     ]
     lines += [
         f"  {row.name:<18} {row.weights:<14} {row.cases:>7} {row.prompt_tokens:>15,} {row.answer_tokens:>18,}   "
-        f"{_time(row.seconds)}"
+        f"{time_text(row.seconds)}"
         for row in rows
     ]
     lines += ["", "rules"]
@@ -157,16 +160,6 @@ def plan_as_text(plan: Plan, rows: Sequence[ArmForecast], workers: int) -> str:
     total = sum(row.seconds for row in rows)
     lines += [
         "",
-        f"{len(plan.expected):,} answers in all, roughly {_time(total)} (from a probe of this machine's speed).",
+        f"{len(plan.expected):,} answers in all, roughly {time_text(total)} (from a probe of this machine's speed).",
     ]
     return "\n".join(lines)
-
-
-def _time(seconds: float) -> str:
-    return (
-        f"{seconds:.0f} s"
-        if seconds < 90
-        else f"{seconds / 60:.0f} min"
-        if seconds < 5400
-        else f"{seconds / 3600:.1f} h"
-    )
