@@ -188,7 +188,7 @@ class _Model:
     def __post_init__(self) -> None:
         self.slices = check_policy(self.policy, {one.name: one.metrics for one in self.sets})
         most = sum(len(one.clusters) or one.cases for one in self.sets) if any(s.clusters for s in self.sets) else 0
-        self.used = max(min(self.draws, _CLUSTERED_CELLS // most), min(self.draws, _LEAST_DRAWS)) if most else self.draws
+        self.used = min(self.draws, max(_CLUSTERED_CELLS // most, _LEAST_DRAWS)) if most else self.draws
 
     @property
     def quality(self) -> list[Slice]:
@@ -424,15 +424,16 @@ def _pooled(model: _Model, rules: Sequence[PlannedRule]) -> Change | None:
         there = [p for p in model.quality if p.name == "pooled" and p.rule.metric == metric]
         if sum(metric in one.metrics for one in model.sets) > 1 and not any(p.rule.tier == "critical" for p in there):
             added.append(Rule(metric=metric, max_drop=margin))
-    if not any(part.name != "pooled" for part in failing):
+    if len(model.sets) < 2 or not any(part.name != "pooled" for part in failing):
         return None
     return _rewritten(model, failing, added, "pooled endpoint")
 
 
 def _wider(model: _Model, rules: Sequence[PlannedRule]) -> Change | None:
-    if any(part.name != "pooled" for part in _failing(model, rules)):
-        return None  # the pooled endpoint, or more cases
-    return _rewritten(model, _failing(model, rules), [], "wider margins")
+    failing = _failing(model, rules)
+    if not failing or (len(model.sets) > 1 and any(part.name != "pooled" for part in failing)):
+        return None  # nothing to widen, or the pooled endpoint's task
+    return _rewritten(model, failing, [], "wider margins")
 
 
 def _failing(model: _Model, rules: Sequence[PlannedRule]) -> list[Slice]:
@@ -555,9 +556,7 @@ def _grown(one: PlannedSet, cases: int) -> PlannedSet:
     return replace(one, cases=sum(sizes), clusters=sizes)
 
 
-def _tried(
-    model: _Model, policy: Policy, sets: Sequence[PlannedSet], kind: str, lines: Sequence[str]
-) -> Change | None:
+def _tried(model: _Model, policy: Policy, sets: Sequence[PlannedSet], kind: str, lines: Sequence[str]) -> Change | None:
     changed = _Model(sets=tuple(sets), policy=policy, assumed=model.assumed, draws=model.draws, seed=model.seed + 1)
     approve, block, _ = changed.rates()
     if approve < ENOUGH + 3 * sqrt(ENOUGH * (1 - ENOUGH) / changed.used):  # not by the luck of these draws

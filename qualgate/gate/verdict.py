@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from qualgate.errors import Exit, UsageError
 from qualgate.gate.blame import with_causes
 from qualgate.gate.drift import summarise
-from qualgate.gate.evidence import Examination, examine, truncated_sets
+from qualgate.gate.evidence import Examination, Pair, examine, truncated_sets
 from qualgate.gate.explain import explain
 from qualgate.gate.measure import Measured, measure, unmeasured
 from qualgate.gate.rules import Slice, check_policy
@@ -30,7 +30,7 @@ def decide(evidence: RunEvidence, policy: Policy) -> tuple[Verdict, ...]:
     examined = examine(evidence)
     if not examined:
         raise UsageError("The run has no variant, so there is nothing to judge. Name one under `variants`.")
-    return with_causes([_judge(found, slices, policy) for found in examined])
+    return with_causes([judge(found, slices, policy) for found in examined])
 
 
 def overall_exit(verdicts: Iterable[Verdict]) -> Exit:
@@ -42,7 +42,13 @@ def overall_exit(verdicts: Iterable[Verdict]) -> Exit:
     raise UsageError("There is no verdict to take an exit code from.")
 
 
-def _judge(found: Examination, slices: Sequence[Slice], policy: Policy) -> Verdict:
+def judge(
+    found: Examination,
+    slices: Sequence[Slice],
+    policy: Policy,
+    by: Callable[[Slice, dict[str, tuple[Pair, ...]]], Measured] | None = None,
+) -> Verdict:
+    """One variant's verdict. by: what measures a slice of its pairs, else the fixed tests on all of them."""
     if found.integrity:
         reasons = (*found.integrity, *found.incomplete)
         return Verdict(variant=found.variant, word="invalid", exit=int(Exit.INTEGRITY), reasons=reasons)
@@ -52,7 +58,9 @@ def _judge(found: Examination, slices: Sequence[Slice], policy: Policy) -> Verdi
         measured = [unmeasured(part, 0, "not compared: " + found.mismatched[0]) for part in slices]
     else:
         truncated = truncated_sets(found.pairs)
-        measured = [measure(part, found.pairs, truncated, policy.alpha) for part in slices]
+        measured = [
+            by(part, found.pairs) if by else measure(part, found.pairs, truncated, policy.alpha) for part in slices
+        ]
     comparisons = _settle(measured, policy.alpha)
     word, code, reasons = _conclude(comparisons, slices, found.mismatched, policy)
     return Verdict(

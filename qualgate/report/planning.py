@@ -38,8 +38,8 @@ def policy_as_lines(policy: PlannedPolicy, seconds: float) -> list[str]:
         times = sum(change.cases.values()) / before
         cost = f", about {time_text(seconds * times)} instead of {time_text(seconds)}" if times > 1 else ""
         lines += [
-            f"  {change.kind}: approves an identical variant in {_rate(change.approve).strip()}, blocks twice the margin "
-            f"in {_rate(change.block).strip()}{cost}",
+            f"  {change.kind}: approves an identical variant in {_rate(change.approve).strip()}, blocks twice the "
+            f"margin in {_rate(change.block).strip()}{cost}",
             *(f"    {line}" for line in change.lines),
         ]
     return lines

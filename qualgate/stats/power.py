@@ -97,5 +97,6 @@ def pairs_to_approve(margin: float, discordance: float, power: float, alpha: flo
     low, high = ceil(log(alpha) / log(1 - margin)) - 1, 2 * most
     while high - low > max(1, low // 100):
         middle = (low + high) // 2
-        low, high = (low, middle) if chance_to_approve(middle, margin, discordance, 0.0, alpha) >= power else (middle, high)
+        reached = chance_to_approve(middle, margin, discordance, 0.0, alpha) >= power
+        low, high = (low, middle) if reached else (middle, high)
     return high

@@ -1,11 +1,11 @@
 """Is the loss within a margin, beyond it, or not settled yet? Asked after every case, with no price for asking.
 
-**Evidence as a bet.** A case's loss x is baseline − variant, in −1..1. If the mean loss is at least the margin m, nobody
-gains in the long run by betting on "less was lost": the capital Π (1 + λ (m − x)) with any stakes λ ≥ 0 that are chosen
-before the case is seen is a non-negative supermartingale, whatever the discordance. It ever reaches 1/alpha with a
-chance of at most alpha (Ville, 1939), so a rule may be looked at after each case and generation stopped at any of them.
-The mirror image bets on "more was lost". For x in {−1, 0, 1} no other bet grows faster against every discordance at
-once: Π (1 + λ (m − x)) is the likelihood ratio of the assumed truth to the null's nearest member (Grünwald, de Heide
+**Evidence as a bet.** A case's loss x is baseline − variant, in −1..1. If the mean loss is at least the margin m,
+nobody gains in the long run by betting on "less was lost": the capital Π (1 + λ (m − x)) with any stakes λ ≥ 0 that are
+chosen before the case is seen is a non-negative supermartingale, whatever the discordance. It ever reaches 1/alpha with
+a chance of at most alpha (Ville, 1939), so a rule may be looked at after each case and generation stopped at any of
+them. The mirror image bets on "more was lost". For x in {−1, 0, 1} no other bet grows faster against every discordance
+at once: Π (1 + λ (m − x)) is the likelihood ratio of the assumed truth to the null's nearest member (Grünwald, de Heide
 and Koolen, JRSS B 86, 2024).
 
 **Stakes.** For a truth with second moment d and mean gain δ the best stakes are r / (1 − r m), r the root in (0, 1) of
@@ -70,7 +70,7 @@ def compare_in_sequence(
     x = np.asarray(loss, float)
     sizes = np.ones(len(x)) if size is None else np.asarray(size, float)
     if not 0 < margin < 1 or not 0 < alpha < 0.5 or not 0 < disagreement < 1:
-        raise ValueError(f"margin {margin}, disagreement {disagreement} (0, 1) or alpha {alpha} (0, 0.5) is out of range")
+        raise ValueError(f"margin {margin}, disagreement {disagreement} or alpha {alpha} is out of range")
     if len(x) != len(sizes) or not len(x) or np.any(np.abs(x) > sizes) or sizes.max() > largest or sizes.min() <= 0:
         raise ValueError("units must come with |loss| ≤ size ≤ largest, at least one")
     n = int(sizes.sum())
@@ -128,7 +128,8 @@ def capital(
     weight = _PRIOR_FLIPS / (disagreement * typical)
     before = np.arange(x.shape[-1]) + weight
     if beyond:  # of losses there must be more: what is noise is told by the gains
-        moment = truth * typical + 2 * (_before(np.where(x < 0, x * x, 0.0)) + weight * disagreement * typical / 2) / before
+        gains = _before(np.where(x < 0, x * x, 0.0)) + weight * disagreement * typical / 2
+        moment = truth * typical + 2 * gains / before
     else:
         moment = (_before(x * x) + weight * assumed) / before
     capitals = []
