@@ -14,6 +14,7 @@ from qualgate import evalsets
 from qualgate.config import GateFile
 from qualgate.engine.load import check_model, choose_device, identify, recognise
 from qualgate.errors import EvidenceMissing, Exit, InfrastructureError, Interrupted, UsageError
+from qualgate.gate.planner import PlannedSet, plan_policy
 from qualgate.gate.verdict import decide, overall_exit
 from qualgate.plan import artifacts_folder, make_plan, sampling_settings
 from qualgate.records import TWIN, Case, Evalset, Job, JobFailure, JobResult, Plan, RunEvidence, Score, UnitKey, Verdict
@@ -35,12 +36,23 @@ class Outcome:
     failures: tuple[str, ...]  # one line for each job the machinery could not run
 
 
-def run(gate: GateFile, progress: Progress = lambda arm, done, total: None, *, blame: bool = False) -> Outcome:
+def run(
+    gate: GateFile,
+    progress: Progress = lambda arm, done, total: None,
+    *,
+    blame: bool = False,
+    warn: Callable[[str], None] = lambda line: None,
+) -> Outcome:
     """Judge every variant of the gate file. Ctrl-C or SIGTERM stops it cleanly; called again, it resumes.
 
-    blame: run packed weights through the torch twin as well, so that a block names its cause.
+    blame: run packed weights through the torch twin as well, so that a block names its cause. warn: told in one line,
+    before anything is generated, when the policy can hardly decide.
     """
     plan = make_plan(with_twins(gate) if blame else gate)
+    rates = plan_policy([PlannedSet.of(item) for item in plan.evalsets], plan.policy, draws=2_000, search=False)
+    if not rates.decidable:
+        warn(f"this policy would approve an identical variant in about {rates.approve:.0%} of runs; "
+             "`qualgate plan` says what would change that")  # fmt: skip
     with open_store(gate.store_url) as store, _sole_coordinator(Path(plan.artifacts)), _stop_requested() as stop:
         record = runs.begin(store, plan)
         failures = generate(plan, record, store, gate, progress, stop)

@@ -22,7 +22,7 @@ from qualgate.stats.intervals import binomial_lower
 from qualgate.stats.paired import compare_clustered_pairs
 from qualgate.stats.power import chance_to_block, pairs_to_approve
 from qualgate.stats.region import Region, score
-from qualgate.stats.sequential import capital
+from qualgate.stats.sequential import ASSUMED_DISAGREEMENT, ASSUMED_WEIGHT, TOLD_WEIGHT, capital
 
 MARGINS = (0.01, 0.02, 0.05)
 DISAGREEMENTS = (0.01, 0.02, 0.05, 0.10, 0.15)  # of an identical variant; a loss adds lost answers to them
@@ -203,7 +203,7 @@ def _decided(mine: list, sizes: list, margin: float, alpha_block: float) -> tupl
     n = sum(sum(one) for one in sizes)
     enough = max(0.2, 5 * margin)
     if all(len(one) == sum(one) for one in sizes):
-        lost, gained, right = (sum(part[index] for part in mine) for index in range(3))
+        lost, gained, right = (np.sum([part[index] for part in mine], axis=0) for index in range(3))
         sure = np.array([binomial_lower(k, n) >= enough for k in range(n + 1)])
         within = lost <= _edge(gained, n, margin, ALPHA, beyond=False)
         return within & sure[right], lost >= _edge(gained, n, margin, alpha_block, beyond=True)
@@ -268,27 +268,32 @@ def early(paths: int = 2_000, margins: tuple[float, ...] = MARGINS, seed: int = 
     """`early.identical`, `early.twice`, `early.worst`: cases used, over those of the fixed exact test of equal power.
 
     A cell's variant is looked at after every case and given up at the number of cases by which 95 % have settled, so
-    both tests have power .95 at alpha .05. Truths between cost more: the worst of them is the third row.
+    both tests have power .95 at alpha .05. The fixed test is sized by the disagreement, so the sequential one is told
+    it as well ("mean"), and in a second try is not ("untold"). Truths between cost more: the third row.
     """
     rounds: list[dict[str, Any]] = []
     for margin in margins:
         for flips in DISAGREEMENTS:
             for beyond in (False, True):
                 fixed = fixed_pairs(margin, flips, beyond=beyond)
+                cell = {"margin": margin, "disagreement": flips, "beyond": beyond, "fixed": fixed, "paths": paths}
                 loss = 2 * margin if beyond else 0.0
-                settled = stopping_times(margin, flips, loss, 3 * fixed, paths, [seed, len(rounds)], beyond=beyond)
-                cap = int(np.sort(settled)[ceil(POWER * len(settled)) - 1])
-                used = np.minimum(settled, cap)
-                rounds.append({"margin": margin, "disagreement": flips, "beyond": beyond, "fixed": fixed, "cap": cap,
-                               "mean": float(used.mean()), "saved": 1 - float(used.mean()) / fixed,
-                               "error": float(used.std() / sqrt(len(used)) / fixed), "paths": len(used)})  # fmt: skip
+                for how, told in (("told", (flips, TOLD_WEIGHT)), ("untold", (ASSUMED_DISAGREEMENT, ASSUMED_WEIGHT))):
+                    settled = stopping_times(
+                        margin, flips, loss, 3 * fixed, paths, [seed, len(rounds)], beyond=beyond, told=told
+                    )
+                    cap = int(np.sort(settled)[ceil(POWER * len(settled)) - 1])
+                    used = np.minimum(settled, cap) / fixed
+                    cell[how] = {"cap": cap, "saved": 1 - float(used.mean()), "error": float(used.std() / sqrt(paths))}
+                rounds.append(cell)
     rows = []
     for id, beyond in (("early.identical", False), ("early.twice", True)):
         cells = [one for one in rounds if one["beyond"] == beyond]
-        saved = [one["saved"] for one in cells]
-        weighted = 1 - sum(one["mean"] for one in cells) / sum(one["fixed"] for one in cells)
-        measured = {"mean": float(np.mean(saved)), "of_all_cases": weighted, "least": min(saved), "most": max(saved)}
-        error = sqrt(sum(one["error"] ** 2 for one in cells)) / len(cells)
+        saved = [one["told"]["saved"] for one in cells]
+        all_cases = sum(one["told"]["saved"] * one["fixed"] for one in cells) / sum(one["fixed"] for one in cells)
+        measured = {"mean": float(np.mean(saved)), "untold": float(np.mean([one["untold"]["saved"] for one in cells])),
+                    "of_all_cases": all_cases, "least": min(saved), "most": max(saved)}  # fmt: skip
+        error = sqrt(sum(one["told"]["error"] ** 2 for one in cells)) / len(cells)
         rows.append(Row(id=id, measured=measured, spread=error, met=measured["mean"] >= 0.4, rounds=cells))
     return rows[0], rows[1], _worst(paths, margins, seed)
 
@@ -330,15 +335,24 @@ def fixed_pairs(margin: float, flips: float, *, beyond: bool) -> int:
 
 
 def stopping_times(
-    margin: float, flips: float, loss: float, most: int, paths: int, seed: list[int], *, beyond: bool
+    margin: float,
+    flips: float,
+    loss: float,
+    most: int,
+    paths: int,
+    seed: list[int],
+    *,
+    beyond: bool,
+    told: tuple[float, float] = (ASSUMED_DISAGREEMENT, ASSUMED_WEIGHT),
 ) -> NDArray:
-    """Cases after which each simulated variant was settled in this direction; most + 1: never."""
+    """Cases after which each simulated variant was settled in this direction; most + 1: never. told: disagreement of
+    an identical variant, and the changed answers that it weighs."""
     generator = np.random.default_rng(seed)
     times = []
     while sum(map(len, times)) < paths:
         count = max(1, min(paths - sum(map(len, times)), 1_000_000 // most))
         x = _losses(generator, (count, most), flips / 2 + loss, flips / 2)
-        crossed = capital(x, margin, beyond=beyond) >= -log(ALPHA)
+        crossed = capital(x, margin, beyond=beyond, disagreement=told[0], weight=told[1]) >= -log(ALPHA)
         times.append(np.where(crossed.any(axis=1), crossed.argmax(axis=1) + 1, most + 1))
     return np.concatenate(times)
 

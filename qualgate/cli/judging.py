@@ -57,7 +57,7 @@ def _run(gate_file: Path, as_json: bool, *, blame: bool = False) -> None:
 
     gate = load_gate_file(gate_file)
     with shown_progress() as progress:
-        outcome = main_path.run(gate, progress, blame=blame)
+        outcome = main_path.run(gate, progress, blame=blame, warn=lambda line: typer.echo(f"note: {line}", err=True))
     if outcome.resumed:
         typer.echo(f"resumed run {outcome.run_id}", err=True)
     for failure in outcome.failures:

@@ -24,7 +24,7 @@ from qualgate.gate.rules import Slice, check_policy
 from qualgate.gate.verdict import judge
 from qualgate.metrics import METRICS
 from qualgate.records import ArmEvidence, Case, Policy, RunEvidence, UnitKey, Verdict
-from qualgate.stats.sequential import ASSUMED_DISAGREEMENT, compare_in_sequence
+from qualgate.stats.sequential import ASSUMED_DISAGREEMENT, ASSUMED_WEIGHT, compare_in_sequence
 
 Question = tuple[str, str, int]  # evalset, case id, repeat
 
@@ -57,11 +57,13 @@ def look(
     variant: str,
     order: Sequence[Sequence[Question]],
     disagreement: float = ASSUMED_DISAGREEMENT,
+    weight: float = ASSUMED_WEIGHT,
 ) -> Look:
     """The variant's verdict on what is in, and whether it is settled.
 
-    order: as `seeded_order` made it before generation, of exactly the closed list. disagreement: assumed before
-    generation, too. UsageError: an unknown variant, another list, or a policy that does not fit the evalsets.
+    order: as `seeded_order` made it before generation, of exactly the closed list. disagreement, weight: assumed before
+    generation, too (`TOLD_WEIGHT` when an earlier run told it). UsageError: an unknown variant, another list, or a
+    policy that does not fit the evalsets.
     """
     slices = check_policy(policy, evidence.metrics)
     found = next((arm for arm in evidence.variants if arm.name == variant), None)
@@ -93,7 +95,7 @@ def look(
             return unmeasured(part, 0, "is tested once every case is in")
         largest = max(sum(name in part.evalsets for name, _, _ in cluster) for cluster in order)
         fixed = measure(part, pairs, truncated, policy.alpha)
-        return _in_sequence(fixed, pairs, seen, largest, policy.alpha, disagreement)
+        return _in_sequence(fixed, pairs, seen, largest, policy.alpha, disagreement, weight)
 
     verdict = judge(examined, slices, policy, measured)
     open_rules = any(one.tier != "advisory" and one.status == "undecided" for one in verdict.comparisons)
@@ -108,6 +110,7 @@ def _in_sequence(
     largest: int,
     alpha: float,
     disagreement: float,
+    weight: float,
 ) -> Measured:
     """The slice's numbers with the anytime-valid tests and bounds in place of the fixed ones."""
     rule = fixed.slice.rule
@@ -128,6 +131,7 @@ def _in_sequence(
         size=np.array([len(unit) for unit in units]),
         largest=largest,
         disagreement=disagreement,
+        weight=weight,
     )
     comparison = replace(
         fixed.comparison,

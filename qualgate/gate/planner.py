@@ -41,6 +41,7 @@ ASSUMED_BASELINE = 0.8  # share of a set's cases that the baseline gets right
 ASSUMED_CORRELATION = 0.1  # of the flips of two cases of one cluster
 ENOUGH = 0.8  # a policy that approves an identical variant more rarely is told to change
 DRAWS = 20_000
+_CLUSTERED_DRAWS = 4_000
 _CLUSTERED_CELLS = 1_500_000  # draws x clusters of a simulation with clusters
 _LEAST_DRAWS = 1_000
 
@@ -119,16 +120,22 @@ class PlannedPolicy:
 
 
 def plan_policy(
-    sets: Sequence[PlannedSet], policy: Policy, assumed: Assumed | None = None, *, draws: int = DRAWS, seed: int = 0
+    sets: Sequence[PlannedSet],
+    policy: Policy,
+    assumed: Assumed | None = None,
+    *,
+    draws: int = DRAWS,
+    seed: int = 0,
+    search: bool = True,
 ) -> PlannedPolicy:
     """Rates of the whole policy and of each rule, and what to change. UsageError: a policy that does not fit the sets.
 
-    Same arguments, same numbers. `draws` shrinks where clusters have to be drawn one by one.
+    Same arguments, same numbers. search: look for changes where it can hardly decide. `draws` shrinks where clusters have to be drawn one by one.
     """
     assumed = assumed or Assumed()
     model = _Model(sets=tuple(sets), policy=policy, assumed=assumed, draws=draws, seed=seed)
     approve, block, rules = model.rates()
-    changes = () if approve >= ENOUGH else tuple(_changes(model, rules))
+    changes = () if approve >= ENOUGH or not search else tuple(_changes(model, rules))
     return PlannedPolicy(
         approve=approve,
         block=block,
@@ -188,7 +195,9 @@ class _Model:
     def __post_init__(self) -> None:
         self.slices = check_policy(self.policy, {one.name: one.metrics for one in self.sets})
         most = sum(len(one.clusters) or one.cases for one in self.sets) if any(s.clusters for s in self.sets) else 0
-        self.used = min(self.draws, max(_CLUSTERED_CELLS // most, _LEAST_DRAWS)) if most else self.draws
+        self.used = self.draws
+        if most:
+            self.used = min(self.draws, _CLUSTERED_DRAWS, max(_CLUSTERED_CELLS // most, _LEAST_DRAWS))
 
     @property
     def quality(self) -> list[Slice]:

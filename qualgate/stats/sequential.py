@@ -12,7 +12,7 @@ and Koolen, JRSS B 86, 2024).
 
     m (1 − d) r² + (d + δ m) r − (δ + m) = 0.
 
-d is estimated from the cases before, starting from an assumed disagreement that weighs as much as one changed answer.
+d is estimated from the cases before, starting from an assumed disagreement, which may come from an earlier run.
 19/20 of the capital bets on the truth the test is planned for: nothing lost (within), or twice the margin (beyond). The
 rest bets on the mean seen so far, so that a loss between is settled too, later.
 
@@ -31,7 +31,8 @@ from numpy.typing import ArrayLike, NDArray
 METHOD_SEQUENTIAL = "paired_betting/1"
 ASSUMED_DISAGREEMENT = 0.05  # of an identical variant: share of answers that change from right to wrong or back
 PLANNED_SHARE = 0.95  # of the capital that bets on the planned truth
-_PRIOR_FLIPS = 1.0
+ASSUMED_WEIGHT = 1.0  # changed answers that a bare assumption of it weighs as much as
+TOLD_WEIGHT = 3.0  # likewise when an earlier run told it
 _MOST = 0.99  # of the stakes at which one case could take everything
 
 
@@ -58,6 +59,7 @@ def compare_in_sequence(
     size: ArrayLike | None = None,
     largest: int = 1,
     disagreement: float = ASSUMED_DISAGREEMENT,
+    weight: float = ASSUMED_WEIGHT,
     lost: int | None = None,
     gained: int | None = None,
 ) -> SequentialResult:
@@ -74,13 +76,12 @@ def compare_in_sequence(
     if len(x) != len(sizes) or not len(x) or np.any(np.abs(x) > sizes) or sizes.max() > largest or sizes.min() <= 0:
         raise ValueError("units must come with |loss| ≤ size ≤ largest, at least one")
     n = int(sizes.sum())
-    within = capital(x, margin, sizes=sizes, largest=largest, disagreement=disagreement).max()
-    beyond = capital(x, margin, sizes=sizes, largest=largest, disagreement=disagreement, beyond=True).max()
+    told = {"sizes": sizes, "largest": largest, "disagreement": disagreement, "weight": weight}
+    within, beyond = (capital(x, margin, beyond=side, **told).max() for side in (False, True))
     p_within, p_beyond = (float(min(1.0, np.exp(-one))) for one in (within, beyond))
 
     def excluded(limit: float, *, beyond: bool) -> bool:
-        found = capital(x, limit, sizes=sizes, largest=largest, disagreement=disagreement, beyond=beyond, planned=0.0)
-        return bool(found.max() >= -log(alpha))
+        return bool(capital(x, limit, beyond=beyond, planned=0.0, **told).max() >= -log(alpha))
 
     mean = float(x.sum()) / n
     most = _bound(lambda limit: excluded(limit, beyond=False), mean, 1.0)
@@ -108,6 +109,7 @@ def capital(
     sizes: ArrayLike = 1.0,
     largest: float = 1.0,
     disagreement: float = ASSUMED_DISAGREEMENT,
+    weight: float = ASSUMED_WEIGHT,
     planned: float = PLANNED_SHARE,
 ) -> NDArray:
     """log capital after each unit, [..., units]; it starts at 0. beyond: the bet that more than the margin is lost.
@@ -125,17 +127,17 @@ def capital(
 
     truth = 2 * margin if beyond else 0.0
     assumed = (disagreement + truth) * typical
-    weight = _PRIOR_FLIPS / (disagreement * typical)
-    before = np.arange(x.shape[-1]) + weight
+    before_any = weight / (disagreement * typical)  # cases that the assumption weighs
+    before = np.arange(x.shape[-1]) + before_any
     if beyond:  # of losses there must be more: what is noise is told by the gains
-        gains = _before(np.where(x < 0, x * x, 0.0)) + weight * disagreement * typical / 2
+        gains = _before(np.where(x < 0, x * x, 0.0)) + before_any * disagreement * typical / 2
         moment = truth * typical + 2 * gains / before
     else:
-        moment = (_before(x * x) + weight * assumed) / before
+        moment = (_before(x * x) + before_any * assumed) / before
     capitals = []
     for portion, drift in (
         (planned, np.full_like(x, -sign * truth * typical)),
-        (1 - planned, -sign * (_before(x) + weight * truth * typical) / before),
+        (1 - planned, -sign * (_before(x) + before_any * truth * typical) / before),
     ):
         if portion > 0:
             stakes = np.clip(_stakes(m, moment, drift), 0.0, edge)
