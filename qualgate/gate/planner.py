@@ -130,7 +130,8 @@ def plan_policy(
 ) -> PlannedPolicy:
     """Rates of the whole policy and of each rule, and what to change. UsageError: a policy that does not fit the sets.
 
-    Same arguments, same numbers. search: look for changes where it can hardly decide. `draws` shrinks where clusters have to be drawn one by one.
+    Same arguments, same numbers. search: look for changes where it can hardly decide. `draws` shrinks where clusters
+    have to be drawn one by one.
     """
     assumed = assumed or Assumed()
     model = _Model(sets=tuple(sets), policy=policy, assumed=assumed, draws=draws, seed=seed)
