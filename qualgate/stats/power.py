@@ -41,23 +41,18 @@ def score_threshold(n: int, margin: float, alpha: float = 0.05, *, beyond: bool 
     """
     if n > EXACT_MAX_N:
         return normal_quantile(alpha if beyond else 1 - alpha)
-    if n > EXACT_SETTLED:  # secant steps on the normal scale, where p-value and score are nearly parallel
-        aim = z = normal_quantile(alpha if beyond else 1 - alpha)
-        for _ in range(4):
-            found = _largest_error(n, margin, z, beyond=beyond)
-            step = aim - normal_quantile(found if beyond else 1 - found)
-            z += step
-            if abs(step) < 0.002:
-                break
-        return z
     low, high = (-8.0 - n, 8.0) if beyond else (-8.0, 8.0 + n)  # of these the outer one surely decides nothing wrong
+    coarse = n > EXACT_SETTLED
+    if coarse:
+        aim = normal_quantile(alpha if beyond else 1 - alpha)
+        low, high = aim - 0.8, aim + 0.8
     for _ in range(60):
         middle = (low + high) / 2
         if (_largest_error(n, margin, middle, beyond=beyond) <= alpha) == beyond:
             low = middle
         else:
             high = middle
-        if high - low < 1e-7 * max(1.0, abs(high)):
+        if high - low < (0.002 if coarse else 1e-7 * max(1.0, abs(high))):
             break
     return low if beyond else high
 
