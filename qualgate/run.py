@@ -18,6 +18,7 @@ from qualgate.errors import EvidenceMissing, Exit, InfrastructureError, Interrup
 from qualgate.gate.arms import decide_four, exit_of
 from qualgate.gate.peers.nel_policy import NelPolicy, NelSaid, decide_by
 from qualgate.gate.peers.said import PeerSaid, what_peers_say
+from qualgate.gate.planner import PlannedSet, foreseeable, plan_policy
 from qualgate.gate.verdict import decide
 from qualgate.harness import tasks
 from qualgate.intake.feedback import Feedback, corrections, read_feedback
@@ -66,11 +67,13 @@ def run(
     *,
     blame: bool = False,
     four_arm: bool = False,
+    warn: Callable[[str], None] = lambda line: None,
 ) -> Outcome:
     """Judge every variant of the gate file. Ctrl-C or SIGTERM stops it cleanly; called again, it resumes.
 
     blame: run packed weights through the torch twin as well, so that a block names its cause.
     four_arm: run the arms in randomised blocks, and decide which of the four is to be served.
+    warn: told in one line, before anything is generated, when the policy can hardly decide.
     """
     if four_arm:
         if blame:
@@ -81,6 +84,7 @@ def run(
         gate = replace(gate, policy=replace(gate.policy, feedback=said.sha256))
     gate = with_twins(gate) if blame else gate
     plan = make_plan(with_noise_arm(gate) if gate.noise_floor else gate)
+    _warn_of_undecidable(plan, warn)
     with open_store(gate.store_url) as store, _sole_coordinator(Path(plan.artifacts)), _stop_requested() as stop:
         record = runs.begin(store, plan)
         failures = generate(plan, record, store, gate, progress, stop)
@@ -97,6 +101,19 @@ def run(
         resumed=record.resumed,
         failures=failures,
     )
+
+
+def _warn_of_undecidable(plan: Plan, warn: Callable[[str], None]) -> None:
+    sets = [PlannedSet.of(item) for item in plan.evalsets]
+    policy, _ = foreseeable(sets, plan.policy)
+    if policy is None:
+        return
+    rates = plan_policy(sets, policy, draws=2_000, search=False)
+    if not rates.decidable:
+        warn(
+            f"this policy would approve an identical variant in about {rates.approve:.0%} of runs; "
+            "`qualgate plan` says what would change that"
+        )
 
 
 def as_four_arms(gate: GateFile) -> GateFile:
@@ -318,6 +335,17 @@ def newest_run_of(store: Store, gate: GateFile) -> str:
             f"({', '.join(sets)}). Run: qualgate run {gate.path.name}"
         )
     return found
+
+
+def earlier_evidence(gate: GateFile) -> RunEvidence | None:
+    """What the newest run of this gate file found, if its store holds one: a planner may learn from it."""
+    if not Path(gate.store_url.removeprefix("sqlite:///")).is_file():
+        return None
+    try:
+        with open_store(gate.store_url, create=False) as store:
+            return runs.evidence(store, newest_run_of(store, gate))
+    except EvidenceMissing:
+        return None
 
 
 def _changes_since(run: queries.RunSummary, gate: GateFile) -> tuple[str, ...]:

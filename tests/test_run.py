@@ -126,8 +126,18 @@ def test_plan_tells_what_would_run_and_touches_nothing(workspace):
     body = json.loads(shown.stdout)
     assert body["units"] == 180
     assert body["seconds"] > 0
+    assert body["policy"]["decidable"]
     assert not (workspace / "qualgate.db").exists()
     assert "60 cases" in qualgate("plan", "gate.yaml", cwd=workspace).stdout
+
+
+def test_a_plan_that_can_hardly_decide_says_what_would_and_exits_as_undecided(workspace):
+    gate_file = workspace / "gate.yaml"
+    gate_file.write_text(gate_file.read_text().replace("max_drop: 0.10", "max_drop: 0.02"))
+    shown = qualgate("plan", "gate.yaml", cwd=workspace)
+    assert shown.returncode == Exit.UNDECIDED
+    assert "cases instead of 60" in shown.stdout
+    assert "{metric: exact_match, max_drop: 0.02}:" in shown.stdout
 
 
 def test_evidence_about_other_weights_than_today_s_approves_nothing(workspace, judged):

@@ -96,9 +96,9 @@ class Renderer:
         limit = context_length(self.folder)
         try:
             return tuple(
-                (windows.continuation_window(self.tokenizer, *texts),)
+                (windows.continuation_window(self.tokenizer, texts[0], texts[1]),)
                 if len(texts) == 2
-                else windows.rolling_windows(self.tokenizer, *texts, LONGEST_WINDOW if limit is None else limit)
+                else windows.rolling_windows(self.tokenizer, texts[0], LONGEST_WINDOW if limit is None else limit)
                 for texts in case.body["requests"]
             )
         except UsageError as error:

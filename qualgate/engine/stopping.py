@@ -21,8 +21,8 @@ class Stops:
     def __init__(self, tokenizer: PreTrainedTokenizerBase, until: Sequence[tuple[str, ...] | None]) -> None:
         self._tokenizer = tokenizer
         end = tokenizer.eos_token_id
-        end_texts = (tokenizer.decode([end], skip_special_tokens=False),) if isinstance(end, int) else ()
-        self._until = [
+        end_texts = (self._decode([end], plain=False),) if isinstance(end, int) else ()
+        self._until: list[tuple[str, ...] | None] = [
             None if texts is None else tuple(dict.fromkeys(text for text in (*texts, *end_texts) if text))
             for texts in until
         ]

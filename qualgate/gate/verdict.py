@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from qualgate.errors import EXIT_ORDER, Exit, UsageError
@@ -10,7 +10,7 @@ from qualgate.gate.blame import with_causes
 from qualgate.gate.cause import name_causes
 from qualgate.gate.cost import Terms, ledger, terms_of
 from qualgate.gate.drift import summarise
-from qualgate.gate.evidence import Examination, examine, truncated_sets
+from qualgate.gate.evidence import Examination, Pair, examine, truncated_sets
 from qualgate.gate.explain import explain
 from qualgate.gate.measure import Measured, measure, unmeasured
 from qualgate.gate.noise import with_noise_floor
@@ -41,7 +41,7 @@ def decide(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[Verdic
     if not examined:
         raise UsageError("The run has no variant, so there is nothing to judge. Name one under `variants`.")
     terms = terms_of(evidence, policy)
-    judged = with_causes([_judge(found, slices, policy, terms) for found in examined])
+    judged = with_causes([judge(found, slices, policy, terms) for found in examined])
     return with_noise_floor(name_causes(judged, evidence), evidence)
 
 
@@ -63,7 +63,14 @@ def overall_exit(verdicts: Iterable[Verdict]) -> Exit:
     raise UsageError("There is no verdict to take an exit code from.")
 
 
-def _judge(found: Examination, slices: Sequence[Slice], policy: Policy, terms: Terms) -> Verdict:
+def judge(
+    found: Examination,
+    slices: Sequence[Slice],
+    policy: Policy,
+    terms: Terms,
+    by: Callable[[Slice, dict[str, tuple[Pair, ...]]], Measured] | None = None,
+) -> Verdict:
+    """One variant's verdict. by: what measures a slice of its pairs, else the fixed tests on all of them."""
     if found.integrity:
         reasons = (*found.integrity, *found.incomplete)
         return Verdict(variant=found.variant, word="invalid", exit=int(Exit.INTEGRITY), reasons=reasons)
@@ -73,7 +80,10 @@ def _judge(found: Examination, slices: Sequence[Slice], policy: Policy, terms: T
         measured = [unmeasured(part, 0, "not compared: " + found.mismatched[0]) for part in slices]
     else:
         truncated = truncated_sets(found.pairs)
-        measured = [measure(part, found.pairs, truncated, policy.alpha, terms) for part in slices]
+        measured = [
+            by(part, found.pairs) if by else measure(part, found.pairs, truncated, policy.alpha, terms)
+            for part in slices
+        ]
     comparisons = _settle(measured, policy.alpha)
     word, code, reasons = _conclude(comparisons, slices, found.mismatched, policy)
     return Verdict(

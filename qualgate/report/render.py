@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 
 from qualgate.errors import UsageError
 from qualgate.records import Plan
+from qualgate.report.planning import policy_as_body, time_text
 
 if TYPE_CHECKING:
+    from qualgate.gate.planner import PlannedPolicy
     from qualgate.plan import ArmForecast
 
 
@@ -34,7 +36,9 @@ def write_atomically(path: Path, text: str) -> None:
         raise UsageError(f"{path}: cannot be written ({error.strerror}); choose a folder you may write to.") from None
 
 
-def plan_as_json(plan: Plan, rows: Sequence[ArmForecast]) -> str:
+def plan_as_json(
+    plan: Plan, rows: Sequence[ArmForecast], policy: PlannedPolicy | None, unforeseen: Sequence[str] = ()
+) -> str:
     body = {
         "key": plan.key,
         "arms": [asdict(row) for row in rows],
@@ -45,6 +49,8 @@ def plan_as_json(plan: Plan, rows: Sequence[ArmForecast]) -> str:
         "rules": [rule.id for rule in plan.policy.rules],
         "units": len(plan.expected),
         "seconds": sum(row.seconds for row in rows),
+        "policy": None if policy is None else policy_as_body(policy),
+        "not_foretold": list(unforeseen),
     }  # fmt: skip
     return json.dumps(body, indent=2)
 
@@ -58,7 +64,7 @@ def plan_as_text(plan: Plan, rows: Sequence[ArmForecast], workers: int) -> str:
     ]
     lines += [
         f"  {row.name:<18} {row.weights:<14} {row.cases:>7} {row.prompt_tokens:>15,} {row.answer_tokens:>18,}   "
-        f"{_time(row.seconds)}"
+        f"{time_text(row.seconds)}"
         for row in rows
     ]
     lines += ["", "rules"]
@@ -66,16 +72,6 @@ def plan_as_text(plan: Plan, rows: Sequence[ArmForecast], workers: int) -> str:
     total = sum(row.seconds for row in rows)
     lines += [
         "",
-        f"{len(plan.expected):,} answers in all, roughly {_time(total)} (from a probe of this machine's speed).",
+        f"{len(plan.expected):,} answers in all, roughly {time_text(total)} (from a probe of this machine's speed).",
     ]
     return "\n".join(lines)
-
-
-def _time(seconds: float) -> str:
-    return (
-        f"{seconds:.0f} s"
-        if seconds < 90
-        else f"{seconds / 60:.0f} min"
-        if seconds < 5400
-        else f"{seconds / 3600:.1f} h"
-    )

@@ -1,0 +1,418 @@
+"""Does the planner predict what the gate does, and does stopping early save cases without lying?
+
+Rows of `qualgate bench decisions`: `planner.rates`, `planner.decidable`, `early.identical`, `early.twice`,
+`early.worst`, `peeking`. Every function is seeded and returns a `Row`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from math import ceil, log, sqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qualgate.gate.planner import Assumed, PlannedPolicy, PlannedSet, plan_policy
+from qualgate.gate.rules import check_policy
+from qualgate.records import Policy, Rule
+from qualgate.stats.intervals import binomial_lower
+from qualgate.stats.paired import compare_clustered_pairs
+from qualgate.stats.power import chance_to_block, pairs_to_approve
+from qualgate.stats.region import Region, score
+from qualgate.stats.sequential import ASSUMED_DISAGREEMENT, ASSUMED_WEIGHT, TOLD_WEIGHT, capital
+
+MARGINS = (0.01, 0.02, 0.05)
+DISAGREEMENTS = (0.01, 0.02, 0.05, 0.10, 0.15)  # of an identical variant; a loss adds lost answers to them
+ALPHA, POWER = 0.05, 0.95
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """What one row of the goal table measured. `rounds`: one entry for each cell or policy."""
+
+    id: str
+    measured: Any
+    spread: Any
+    met: bool
+    rounds: list[dict[str, Any]]
+
+
+# --------------------------------------------------------------------------------------------------- the planner
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A policy on its sets, with the truth that both the planner and the simulation are told."""
+
+    name: str
+    sets: tuple[PlannedSet, ...]
+    policy: Policy
+    assumed: Assumed
+
+
+def policies(count: int = 50, seed: int = 11) -> list[Case]:
+    """The documented ones of a peer's tutorial first (sizes and disagreement as in its benchmarks), then drawn ones."""
+    named = {"mmlu_pro": (12_032, 0.08), "gpqa": (198, 0.10), "gsm8k": (1_319, 0.05), "aime": (30, 0.15),
+             "humaneval": (164, 0.06)}  # fmt: skip
+
+    def of(name: str, chosen: tuple[str, ...], *rules: Rule) -> Case:
+        sets = tuple(PlannedSet(name=one, metrics=("exact_match",), cases=named[one][0]) for one in chosen)
+        flips = {("exact_match", one): named[one][1] for one in chosen}
+        return Case(name=name, sets=sets, policy=Policy(rules=rules), assumed=Assumed(disagreement=flips,
+                    default_baseline=0.755))  # fmt: skip
+
+    each = Rule(metric="exact_match", scope="evalset", max_drop=0.01)
+    suite = ("mmlu_pro", "gpqa", "gsm8k", "aime")
+    found = [
+        of("suite at 1 point each", suite, each),
+        of("suite, supporting small sets", suite, Rule(metric="exact_match", evalset="mmlu_pro", max_drop=0.01),
+           Rule(metric="exact_match", evalset="gpqa", max_drop=0.01, tier="supporting")),
+        of("MMLU-Pro at 1 point", ("mmlu_pro",), each),
+        of("GSM8K at 1 point", ("gsm8k",), each),
+        of("GPQA at 1 point", ("gpqa",), each),
+        of("HumanEval at 1 point", ("humaneval",), each),
+        of("suite pooled at 1 point", suite, Rule(metric="exact_match", max_drop=0.01)),
+    ]  # fmt: skip
+    generator = np.random.default_rng(seed)
+    while len(found) < count:
+        found.append(_drawn_policy(f"drawn {len(found)}", generator))
+    return found[:count]
+
+
+def _drawn_policy(name: str, generator: np.random.Generator) -> Case:
+    pick = lambda *choices: choices[generator.integers(len(choices))]  # noqa: E731
+    sets, flips = [], {}
+    for index in range(pick(1, 1, 2, 3, 5)):
+        cases = pick(60, 164, 198, 400, 400, 500, 800, 1_319, 2_500)
+        metrics = pick(("exact_match",), ("exact_match",), ("exact_match", "json.valid"))
+        clustered = generator.random() < 0.12
+        clusters = (pick(2, 4),) * (min(cases, 500) // 4) if clustered else ()
+        sets.append(PlannedSet(name=f"set{index}", metrics=metrics, cases=sum(clusters) or cases, clusters=clusters))
+        for metric in metrics:
+            flips[metric, f"set{index}"] = pick(0.01, 0.02, 0.05, 0.05, 0.08, 0.10, 0.15)
+    margin = pick(0.01, 0.02, 0.02, 0.03, 0.05)
+    rules = [Rule(metric="exact_match", max_drop=margin)]
+    if len(sets) > 1 and generator.random() < 0.7:
+        rules.append(Rule(metric="exact_match", scope="evalset", max_drop=pick(margin, 0.05, 0.08)))
+    if any("json.valid" in one.metrics for one in sets):
+        rules.append(Rule(metric="json.valid", max_drop=pick(0.02, 0.05), tier=pick("critical", "supporting")))
+    return Case(name=name, sets=tuple(sets), policy=Policy(rules=tuple(rules)),
+                assumed=Assumed(disagreement=flips, default_baseline=pick(0.6, 0.755, 0.9)))  # fmt: skip
+
+
+def planner_rates(count: int = 50, draws: int = 20_000) -> tuple[Row, Row]:
+    """`planner.rates` and `planner.decidable`: predicted against simulated, before and after the printed change."""
+    rounds = []
+    for case in policies(count):
+        planned = plan_policy(case.sets, case.policy, case.assumed)
+        approve, block, used = simulated(case.sets, case.policy, case.assumed, draws)
+        entry = {"policy": case.name, "draws": used, "approve": [planned.approve, approve],
+                 "block": [planned.block, block], "change": None, "after": None}  # fmt: skip
+        if planned.changes:
+            change = planned.changes[0]
+            after = simulated(_sets_of(case, change.cases), change.policy, case.assumed, draws)[0]
+            entry |= {"change": change.kind, "after": [change.approve, after]}
+        entry["refused"] = planned.refused
+        rounds.append(entry)
+    off = [abs(one[what][0] - one[what][1]) for one in rounds for what in ("approve", "block")]
+    off += [abs(one["after"][0] - one["after"][1]) for one in rounds if one["after"]]
+    reached = sum((one["after"] or one["approve"])[1] >= 0.8 for one in rounds)
+    refused = sum(one["refused"] for one in rounds)
+    measured = {"reach": reached / len(rounds), "refused": refused / len(rounds), "policies": len(rounds),
+                "before": sum(one["approve"][1] >= 0.8 for one in rounds) / len(rounds)}  # fmt: skip
+    return (
+        Row(id="planner.rates", measured=max(off), spread=float(np.median(off)), met=max(off) <= 0.02, rounds=rounds),
+        Row(id="planner.decidable", measured=measured, spread=None,
+            met=reached >= 0.95 * len(rounds) and reached + refused == len(rounds), rounds=[]),
+    )  # fmt: skip
+
+
+def _sets_of(case: Case, cases: dict[str, int]) -> tuple[PlannedSet, ...]:
+    """The case's sets with as many cases as the change asks for."""
+    grown = []
+    for one in case.sets:
+        clusters = (one.clusters * ceil(cases[one.name] / one.cases))[: cases[one.name] // max(one.clusters, default=1)]
+        grown.append(PlannedSet(name=one.name, metrics=one.metrics, cases=cases[one.name], clusters=clusters))
+    return tuple(grown)
+
+
+def simulated(
+    sets: tuple[PlannedSet, ...], policy: Policy, assumed: Assumed, draws: int, seed: int = 5
+) -> tuple[float, float, int]:
+    """P(approve | identical), P(block | twice the margins) by drawing cases and asking the gate's own tests."""
+    if any(one.clusters for one in sets):
+        draws = min(draws, 1_500)
+    slices = check_policy(policy, {one.name: one.metrics for one in sets})
+    by_name = {one.name: one for one in sets}
+    twice: dict[tuple[str, str], float] = {}
+    for part in slices:
+        for name in part.evalsets if part.rule.tier == "critical" else ():
+            key = (part.rule.metric, name)
+            twice[key] = min(twice.get(key, 1.0), 2 * (part.rule.max_drop or 0.0))
+    rates = []
+    for identical in (True, False):
+        generator = np.random.default_rng([seed, identical])
+        losses = {} if identical else twice
+        outcomes = {
+            (metric, one.name): _outcomes(one, assumed, metric, losses.get((metric, one.name), 0.0), draws, generator)
+            for one in sets
+            for metric in one.metrics
+        }
+        approved, blocked = np.ones(draws, bool), np.zeros(draws, bool)
+        for part in slices:
+            alpha = ALPHA / sum(other.rule.tier == part.rule.tier for other in slices)
+            mine = [outcomes[part.rule.metric, name] for name in part.evalsets]
+            sizes = [by_name[name].clusters or (1,) * by_name[name].cases for name in part.evalsets]
+            within, beyond = _decided(mine, sizes, part.rule.max_drop or 0.0, alpha)
+            if part.rule.tier == "critical":
+                approved &= within & ~beyond
+                blocked |= beyond
+            elif part.rule.tier == "supporting":
+                approved &= ~beyond
+        rates.append(float((approved if identical else blocked).mean()))
+    return rates[0], rates[1], draws
+
+
+def _outcomes(
+    one: PlannedSet, assumed: Assumed, metric: str, loss: float, draws: int, generator: np.random.Generator
+) -> tuple[NDArray, NDArray, NDArray]:
+    """(lost, gained, baseline right), [draws] each; of clustered sets [draws, clusters]."""
+    flips = assumed.disagreement.get((metric, one.name), assumed.default_disagreement)
+    right = assumed.baseline.get((metric, one.name), assumed.default_baseline)
+    gains = min(flips / 2, 1 - right)
+    given_right = min(flips / 2 + loss, right) / right
+    if not one.clusters:  # whether the baseline is right, and then whether the variant differs
+        n_right = generator.binomial(one.cases, right, draws)
+        return (generator.binomial(n_right, given_right),
+                generator.binomial(one.cases - n_right, gains / (1 - right)), n_right)  # fmt: skip
+    shape = (draws, one.cases)
+    member = np.repeat(np.arange(len(one.clusters)), one.clusters)
+    u = generator.random(shape, dtype=np.float32)
+    shared = generator.random((draws, len(one.clusters)), dtype=np.float32)[:, member]
+    u = np.where(generator.random(shape, dtype=np.float32) < sqrt(0.1), shared, u)  # two of a cluster correlate by 0.1
+    starts = np.cumsum((0, *one.clusters[:-1]))
+    was_right, lost = u < right, u < right * given_right
+    gained = u > 1 - gains
+    return tuple(np.add.reduceat(which, starts, axis=1, dtype=np.int64) for which in (lost, gained, was_right))  # type: ignore[return-value]
+
+
+def _decided(mine: list, sizes: list, margin: float, alpha_block: float) -> tuple[NDArray, NDArray]:
+    n = sum(sum(one) for one in sizes)
+    enough = max(0.2, 5 * margin)
+    if all(len(one) == sum(one) for one in sizes):
+        lost, gained, right = (np.sum([part[index] for part in mine], axis=0) for index in range(3))
+        sure = np.array([binomial_lower(k, n) >= enough for k in range(n + 1)])
+        within = lost <= _edge(gained, n, margin, ALPHA, beyond=False)
+        return within & sure[right], lost >= _edge(gained, n, margin, alpha_block, beyond=True)
+    within, beyond = [], []
+    clusters = np.repeat(np.arange(sum(map(len, sizes))), np.concatenate([np.array(one) for one in sizes]))
+    for draw in range(len(mine[0][0])):
+        pairs = [_as_pairs(part, draw, size) for part, size in zip(mine, sizes, strict=True)]
+        before, after = (np.concatenate([pair[side] for pair in pairs]) for side in (0, 1))
+        result = compare_clustered_pairs(before, after, clusters, margin, ALPHA)
+        within.append(result.p_within <= ALPHA and before.mean() >= enough + 0.05)
+        beyond.append(result.p_beyond <= alpha_block)
+    return np.array(within), np.array(beyond)
+
+
+def _as_pairs(part: tuple, draw: int, sizes: tuple[int, ...]) -> tuple[NDArray, NDArray]:
+    """Answers of both arms with these counts in each cluster."""
+    if len(sizes) == sum(sizes):
+        lost, gained, right = (int(np.ravel(one[draw])[0]) if np.ndim(one) == 1 else one[draw] for one in part)
+        if np.ndim(part[0]) == 1:  # the set alone has no clusters: any order of its cases will do
+            before = np.arange(len(sizes)) < right
+            after = before.copy()
+            after[:lost] = False
+            after[len(sizes) - gained :] = gained > 0
+            return before.astype(float), after.astype(float)
+    before, after = [], []
+    for size, lost, gained, right in zip(sizes, *(one[draw].tolist() for one in part), strict=True):
+        before += [1] * right + [0] * (size - right)
+        after += [0] * lost + [1] * (right - lost) + [1] * gained + [0] * (size - right - gained)
+    return np.array(before, float), np.array(after, float)
+
+
+def _edge(gained: NDArray, n: int, margin: float, alpha: float, *, beyond: bool) -> NDArray:
+    """Most lost answers at which the gate's p-value proves the loss within the margin (or fewest: beyond), by `gained`.
+
+    Found from the p-values themselves at each number of gained answers to 80 of them; of more, at 40, and in between
+    the edge is all but straight.
+    """
+    distinct = np.unique(gained)
+    knots = distinct if len(distinct) <= 80 else np.unique(np.linspace(distinct[0], distinct[-1], 40).astype(int))
+    found = [_edge_at(int(knot), n, margin, alpha, beyond) for knot in knots]
+    return np.rint(np.interp(gained, knots, found))
+
+
+@lru_cache(maxsize=4096)
+def _edge_at(gained: int, n: int, margin: float, alpha: float, beyond: bool) -> int:
+    def proven(lost: int) -> bool:
+        statistic = float(score(lost, gained, n, margin))
+        if beyond:
+            return Region.at_least(n, margin, statistic + 1e-9).largest_chance_outside(margin) <= alpha
+        return Region.at_least(n, margin, statistic - 1e-9).largest_chance(margin) <= alpha
+
+    low, high = -1, n - gained + 1  # low: surely on the side of few lost, high: of many
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if proven(middle) != beyond else (low, middle)
+    return high if beyond else low
+
+
+# ------------------------------------------------------------------------------------------------- stopping early
+
+
+def early(paths: int = 2_000, margins: tuple[float, ...] = MARGINS, seed: int = 3) -> tuple[Row, Row, Row]:
+    """`early.identical`, `early.twice`, `early.worst`: cases used, over those of the fixed exact test of equal power.
+
+    A cell's variant is looked at after every case and given up at the number of cases by which 95 % have settled, so
+    both tests have power .95 at alpha .05. The fixed test is sized by the disagreement, so the sequential one is told
+    it as well ("mean"), and in a second try is not ("untold"). Truths between cost more: the third row.
+    """
+    rounds: list[dict[str, Any]] = []
+    for margin in margins:
+        for flips in DISAGREEMENTS:
+            for beyond in (False, True):
+                fixed = fixed_pairs(margin, flips, beyond=beyond)
+                cell = {"margin": margin, "disagreement": flips, "beyond": beyond, "fixed": fixed, "paths": paths}
+                loss = 2 * margin if beyond else 0.0
+                for how, told in (("told", (flips, TOLD_WEIGHT)), ("untold", (ASSUMED_DISAGREEMENT, ASSUMED_WEIGHT))):
+                    settled = stopping_times(
+                        margin, flips, loss, 3 * fixed, paths, [seed, len(rounds)], beyond=beyond, told=told
+                    )
+                    cap = int(np.sort(settled)[ceil(POWER * len(settled)) - 1])
+                    used = np.minimum(settled, cap) / fixed
+                    cell[how] = {"cap": cap, "saved": 1 - float(used.mean()), "error": float(used.std() / sqrt(paths))}
+                rounds.append(cell)
+    rows = []
+    for id, beyond in (("early.identical", False), ("early.twice", True)):
+        cells = [one for one in rounds if one["beyond"] == beyond]
+        saved = [one["told"]["saved"] for one in cells]
+        all_cases = sum(one["told"]["saved"] * one["fixed"] for one in cells) / sum(one["fixed"] for one in cells)
+        measured = {"mean": float(np.mean(saved)), "untold": float(np.mean([one["untold"]["saved"] for one in cells])),
+                    "of_all_cases": all_cases, "least": min(saved), "most": max(saved)}  # fmt: skip
+        error = sqrt(sum(one["told"]["error"] ** 2 for one in cells)) / len(cells)
+        rows.append(Row(id=id, measured=measured, spread=error, met=measured["mean"] >= 0.4, rounds=cells))
+    return rows[0], rows[1], _worst(paths, margins, seed)
+
+
+def _worst(paths: int, margins: tuple[float, ...], seed: int) -> Row:
+    """Truths between: mean cases at a list three times the fixed test's, settled either way, or never."""
+    rounds = []
+    for margin in margins:
+        for flips in (0.02, 0.05, 0.10):
+            fixed = fixed_pairs(margin, flips, beyond=False)
+            for times in (0.25, 0.5, 0.75, 1.0, 1.25, 1.5):
+                drawn = [
+                    stopping_times(
+                        margin, flips, times * margin, 3 * fixed, paths // 4, [seed, 99, len(rounds)], beyond=b
+                    )
+                    for b in (False, True)
+                ]
+                first = np.minimum(*drawn)  # the same paths, so the same seed
+                rounds.append({"margin": margin, "disagreement": flips, "loss": times * margin, "fixed": fixed,
+                               "mean": float(first.mean()) / fixed,
+                               "settled": float((first <= 3 * fixed).mean())})  # fmt: skip
+    worst = max(rounds, key=lambda one: one["mean"])
+    return Row(id="early.worst", measured=worst, spread=None, met=True, rounds=rounds)
+
+
+@lru_cache(maxsize=128)
+def fixed_pairs(margin: float, flips: float, *, beyond: bool) -> int:
+    """Pairs that the fixed exact test needs for power .95: an identical variant proven, or twice the margin broken."""
+    if not beyond:
+        found = pairs_to_approve(margin, flips, POWER, ALPHA)
+        assert found is not None
+        return found
+    low, high = 1, ceil(25 * (flips + 2 * margin) / margin**2)
+    while high - low > max(1, low // 100):
+        middle = (low + high) // 2
+        reached = chance_to_block(middle, margin, flips + 2 * margin, -2 * margin, ALPHA) >= POWER
+        low, high = (low, middle) if reached else (middle, high)
+    return high
+
+
+def stopping_times(
+    margin: float,
+    flips: float,
+    loss: float,
+    most: int,
+    paths: int,
+    seed: list[int],
+    *,
+    beyond: bool,
+    told: tuple[float, float] = (ASSUMED_DISAGREEMENT, ASSUMED_WEIGHT),
+) -> NDArray:
+    """Cases after which each simulated variant was settled in this direction; most + 1: never. told: disagreement of
+    an identical variant, and the changed answers that it weighs."""
+    generator = np.random.default_rng(seed)
+    times = []
+    while sum(map(len, times)) < paths:
+        count = max(1, min(paths - sum(map(len, times)), 1_000_000 // most))
+        x = _losses(generator, (count, most), flips / 2 + loss, flips / 2)
+        crossed = capital(x, margin, beyond=beyond, disagreement=told[0], weight=told[1]) >= -log(ALPHA)
+        times.append(np.where(crossed.any(axis=1), crossed.argmax(axis=1) + 1, most + 1))
+    return np.concatenate(times)
+
+
+def _losses(generator: np.random.Generator, shape: tuple[int, int], lost: float, gained: float) -> NDArray:
+    u = generator.random(shape, dtype=np.float32)
+    return (u < lost).astype(np.int8) - (u >= 1 - gained).astype(np.int8)
+
+
+def peeking(schedules: int = 100_000, cases: int = 1_000, seed: int = 17) -> Row:
+    """Sequences at the margin itself; the adversary looks after every case and stops at the best moment.
+
+    Cells: margin, flips beside the loss, both directions; then lists drawn without replacement whose loss is the
+    margin exactly, and clusters of 4 that mostly answer alike.
+    """
+    rounds = []
+    kinds = [("cases", m, d) for m in (0.01, 0.02, 0.05, 0.15) for d in (0.0, 0.02, 0.10, 0.50)]
+    kinds += [("list", 0.02, 0.05), ("list", 0.05, 0.10), ("clusters", 0.02, 0.10), ("clusters", 0.05, 0.05)]
+    each = ceil(schedules / (2 * len(kinds)))
+    for kind, margin, flips in kinds:
+        for beyond in (False, True):
+            generator = np.random.default_rng([seed, len(rounds)])
+            crossed = 0
+            for start in range(0, each, 1_000):
+                x, options = _at_the_margin(kind, margin, flips, (min(1_000, each - start), cases), generator)
+                best = capital(x, margin, beyond=beyond, **options).max(axis=1)
+                crossed += int((best >= -log(ALPHA)).sum())
+            rounds.append({"kind": kind, "margin": margin, "flips": flips, "beyond": beyond, "schedules": each,
+                           "crossed": crossed / each})  # fmt: skip
+    total = sum(one["crossed"] * one["schedules"] for one in rounds) / sum(one["schedules"] for one in rounds)
+    worst = max(one["crossed"] for one in rounds)
+    error = sqrt(ALPHA * (1 - ALPHA) / each)
+    measured = {"crossed": total, "worst_cell": worst, "schedules": each * len(rounds)}
+    return Row(id="peeking", measured=measured, spread=error, met=worst <= ALPHA + 3 * error, rounds=rounds)
+
+
+def _at_the_margin(
+    kind: str, margin: float, flips: float, shape: tuple[int, int], generator: np.random.Generator
+) -> tuple[NDArray, dict[str, float]]:
+    if kind == "cases":
+        return _losses(generator, shape, margin + flips / 2, flips / 2), {}
+    if kind == "list":
+        lost, gained = round(shape[1] * (margin + flips / 2)), round(shape[1] * flips / 2)
+        listed = np.repeat([1, -1, 0], [lost, gained, shape[1] - lost - gained]).astype(np.int8)
+        return generator.permuted(np.tile(listed, (shape[0], 1)), axis=1), {}
+    count = shape[1] // 4
+    shared = _losses(generator, (shape[0], count), margin + flips / 2, flips / 2).astype(int)
+    own = sum(_losses(generator, (shape[0], count), margin + flips / 2, flips / 2).astype(int) for _ in range(4))
+    return np.where(generator.random((shape[0], count)) < 0.7, 4 * shared, own), {"sizes": 4.0, "largest": 4.0}
+
+
+def planning_rows(*, quick: bool) -> Iterator[Row]:
+    """Every row of this module, in the order of the goal table."""
+    yield from planner_rates(*((6, 4_000) if quick else (50, 20_000)))
+    yield from early(*((60, (0.05,)) if quick else (2_000, MARGINS)))
+    yield peeking(*((4_000, 300) if quick else (100_000, 1_000)))
+
+
+def planned_suite() -> PlannedPolicy:
+    """The peer's documented suite, for a table in the docs."""
+    case = policies(1)[0]
+    return plan_policy(case.sets, case.policy, case.assumed)

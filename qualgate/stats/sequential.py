@@ -1,0 +1,173 @@
+"""Is the loss within a margin, beyond it, or not settled yet? Asked after every case, with no price for asking.
+
+**Evidence as a bet.** A case's loss x is baseline − variant, in −1..1. If the mean loss is at least the margin m,
+nobody gains in the long run by betting on "less was lost": the capital Π (1 + λ (m − x)) with any stakes λ ≥ 0 that are
+chosen before the case is seen is a non-negative supermartingale, whatever the discordance. It ever reaches 1/alpha with
+a chance of at most alpha (Ville, 1939), so a rule may be looked at after each case and generation stopped at any of
+them. The mirror image bets on "more was lost". For x in {−1, 0, 1} no other bet grows faster against every discordance
+at once: Π (1 + λ (m − x)) is the likelihood ratio of the assumed truth to the null's nearest member (Grünwald, de Heide
+and Koolen, JRSS B 86, 2024).
+
+**Stakes.** For a truth with second moment d and mean gain δ the best stakes are r / (1 − r m), r the root in (0, 1) of
+
+    m (1 − d) r² + (d + δ m) r − (δ + m) = 0.
+
+d is estimated from the cases before, starting from an assumed disagreement, which may come from an earlier run.
+19/20 of the capital bets on the truth the test is planned for: nothing lost (within), or twice the margin (beyond). The
+rest bets on the mean seen so far, so that a loss between is settled too, later.
+
+**Clusters** are bet on whole: x is then the cluster's loss and m the margin times its size, both over the size of the
+largest, which the closed list tells. Cases, or clusters, must come in an order that knows nothing of their outcome.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import log, nextafter
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+METHOD_SEQUENTIAL = "paired_betting/1"
+ASSUMED_DISAGREEMENT = 0.05  # of an identical variant: share of answers that change from right to wrong or back
+PLANNED_SHARE = 0.95  # of the capital that bets on the planned truth
+ASSUMED_WEIGHT = 1.0  # changed answers that a bare assumption of it weighs as much as
+TOLD_WEIGHT = 3.0  # likewise when an earlier run told it
+_MOST = 0.99  # of the stakes at which one case could take everything
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SequentialResult:
+    """Variant − baseline over the cases seen so far, against a loss of `margin`. Field names as in `PairedResult`."""
+
+    n: int
+    lost: int
+    gained: int
+    difference: float
+    lower: float  # one-sided bounds of the difference, confidence 1 − alpha each, valid at any stopping time
+    upper: float
+    p_within: float  # 1 / the largest capital so far, at most 1: small = the loss is proven smaller than the margin
+    p_beyond: float
+    method: str
+
+
+def compare_in_sequence(
+    loss: ArrayLike,
+    margin: float,
+    alpha: float = 0.05,
+    *,
+    size: ArrayLike | None = None,
+    largest: int = 1,
+    disagreement: float = ASSUMED_DISAGREEMENT,
+    weight: float = ASSUMED_WEIGHT,
+    lost: int | None = None,
+    gained: int | None = None,
+) -> SequentialResult:
+    """Both anytime-valid tests after the units seen so far, in their seeded order, and the bounds that agree with them.
+
+    loss: [units] baseline − variant, summed over the cases of each unit (a case, or a cluster). size: cases of each
+    unit, 1 by default; largest: cases of the largest unit of the whole list. lost, gained: cases, where a unit's sum
+    hides them. ValueError outside 0 < margin < 1, 0 < alpha < 0.5, |loss| ≤ size ≤ largest.
+    """
+    x = np.asarray(loss, float)
+    sizes = np.ones(len(x)) if size is None else np.asarray(size, float)
+    if not 0 < margin < 1 or not 0 < alpha < 0.5 or not 0 < disagreement < 1:
+        raise ValueError(f"margin {margin}, disagreement {disagreement} or alpha {alpha} is out of range")
+    if len(x) != len(sizes) or not len(x) or np.any(np.abs(x) > sizes) or sizes.max() > largest or sizes.min() <= 0:
+        raise ValueError("units must come with |loss| ≤ size ≤ largest, at least one")
+    n = int(sizes.sum())
+    told = {"sizes": sizes, "largest": largest, "disagreement": disagreement, "weight": weight}
+    within, beyond = (capital(x, margin, beyond=side, **told).max() for side in (False, True))
+    p_within, p_beyond = (float(min(1.0, np.exp(-one))) for one in (within, beyond))
+
+    def excluded(limit: float, *, beyond: bool) -> bool:
+        return bool(capital(x, limit, beyond=beyond, planned=0.0, **told).max() >= -log(alpha))
+
+    mean = float(x.sum()) / n
+    most = _bound(lambda limit: excluded(limit, beyond=False), mean, 1.0)
+    least = _bound(lambda limit: excluded(limit, beyond=True), mean, -1.0)
+    most = min(most, margin) if p_within <= alpha else max(most, nextafter(margin, 2))
+    least = max(least, margin) if p_beyond <= alpha else min(least, nextafter(margin, -2))
+    return SequentialResult(
+        n=n,
+        lost=int(np.count_nonzero(x > 0)) if lost is None else lost,
+        gained=int(np.count_nonzero(x < 0)) if gained is None else gained,
+        difference=-mean,
+        lower=-most,
+        upper=-least,
+        p_within=p_within,
+        p_beyond=p_beyond,
+        method=METHOD_SEQUENTIAL,
+    )
+
+
+def capital(
+    loss: ArrayLike,
+    margin: float,
+    *,
+    beyond: bool = False,
+    sizes: ArrayLike = 1.0,
+    largest: float = 1.0,
+    disagreement: float = ASSUMED_DISAGREEMENT,
+    weight: float = ASSUMED_WEIGHT,
+    planned: float = PLANNED_SHARE,
+) -> NDArray:
+    """log capital after each unit, [..., units]; it starts at 0. beyond: the bet that more than the margin is lost.
+
+    loss: [..., units], any number of sequences side by side. planned: share that bets on the planned truth; the rest
+    follows the mean so far. margin: −1..1, in (0, 1) with a planned share.
+    """
+    x, share = np.asarray(loss, float) / largest, np.asarray(sizes, float) / largest
+    share = np.broadcast_to(share, x.shape)
+    sign = -1.0 if beyond else 1.0
+    typical = float(share.mean())
+    m = sign * margin * typical  # in the mirror image a gain is what was a loss
+    gain = sign * (margin * share - x)  # of one unit at stakes 1
+    edge = _MOST / (1 - sign * margin)  # stakes at which the worst case takes all but a hundredth
+
+    truth = 2 * margin if beyond else 0.0
+    assumed = (disagreement + truth) * typical
+    before_any = weight / (disagreement * typical)  # cases that the assumption weighs
+    before = np.arange(x.shape[-1]) + before_any
+    if beyond:  # of losses there must be more: what is noise is told by the gains
+        gains = _before(np.where(x < 0, x * x, 0.0)) + before_any * disagreement * typical / 2
+        moment = truth * typical + 2 * gains / before
+    else:
+        moment = (_before(x * x) + before_any * assumed) / before
+    capitals = []
+    for portion, drift in (
+        (planned, np.full_like(x, -sign * truth * typical)),
+        (1 - planned, -sign * (_before(x) + before_any * truth * typical) / before),
+    ):
+        if portion > 0:
+            stakes = np.clip(_stakes(m, moment, drift), 0.0, edge)
+            capitals.append(np.log(portion) + np.cumsum(np.log1p(stakes * gain), axis=-1))
+    return np.logaddexp(*capitals) if len(capitals) == 2 else capitals[0]
+
+
+def _before(values: NDArray) -> NDArray:
+    """Sums over the entries before each: stakes may not know the case they are laid on."""
+    sums = np.cumsum(values, axis=-1)
+    return np.concatenate([np.zeros_like(sums[..., :1]), sums[..., :-1]], axis=-1)
+
+
+def _stakes(m: float, moment: NDArray, gain: NDArray) -> NDArray:
+    """λ that grows fastest against a mean loss of m when gains have this mean and second moment; 0 when none does."""
+    gain = np.maximum(gain, -m)
+    moment = np.clip(np.maximum(moment, np.abs(gain)), 1e-9, 1.0)
+    a, b, c = m * (1 - moment), moment + gain * m, gain + m
+    # c over half of b and the root of the discriminant: no cancellation, and right for a = 0.
+    r = 2 * c / (b + np.sqrt(np.maximum(b * b + 4 * a * c, 0)) + 1e-12)
+    r = np.clip(r, 0.0, _MOST)
+    return r / (1 - r * m)
+
+
+def _bound(excluded, mean: float, end: float) -> float:
+    """The limit between the mean and the end of the range at which exclusion begins; the end when it never does."""
+    if abs(mean) >= 1 or not excluded(end * 0.999):
+        return end
+    inside, outside = mean, end * 0.999
+    for _ in range(14):
+        middle = (inside + outside) / 2
+        inside, outside = (inside, middle) if excluded(middle) else (middle, outside)
+    return outside

@@ -1,0 +1,130 @@
+"""What the planner predicts against the exact test's own rates, and against the gate deciding on drawn cases."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from qualgate.errors import UsageError
+from qualgate.gate.planner import (
+    ENOUGH,
+    Assumed,
+    PlannedSet,
+    _decide_clustered,
+    plan_policy,
+    seen_in,
+)
+from qualgate.records import Case, Evalset, Policy, Rule
+from qualgate.stats.paired import compare_clustered_pairs, compare_pairs
+from qualgate.stats.power import chance_to_approve, chance_to_block, pairs_to_approve, score_threshold
+from qualgate.stats.region import score
+from tests.gate.planted import run
+
+METRIC = ("exact_match",)
+SUITE = [PlannedSet(name=name, metrics=METRIC, cases=cases)
+         for name, cases in (("mmlu_pro", 12_032), ("gpqa", 198), ("gsm8k", 1_319), ("aime", 30))]  # fmt: skip
+FLIPS = {
+    ("exact_match", name): rate for name, rate in zip([s.name for s in SUITE], (0.08, 0.1, 0.05, 0.15), strict=True)
+}
+ASSUMED = Assumed(disagreement=FLIPS, default_baseline=0.755)
+
+
+def policy(*rules: Rule) -> Policy:
+    return Policy(rules=rules)
+
+
+def test_one_rule_has_the_exact_rates_of_its_test() -> None:
+    one = PlannedSet(name="a", metrics=METRIC, cases=600)
+    rule = plan_policy([one], policy(Rule(metric="exact_match", max_drop=0.03))).rules[0]
+    assert rule.approve == pytest.approx(chance_to_approve(600, 0.03, 0.05), abs=0.012)
+    assert rule.block == pytest.approx(chance_to_block(600, 0.03, 0.11, -0.06), abs=0.012)
+
+
+@pytest.mark.parametrize(("n", "margin", "alpha"), [(60, 0.05, 0.05), (700, 0.02, 0.01), (1_500, 0.03, 0.05)])
+def test_a_threshold_decides_as_the_p_value_does(n: int, margin: float, alpha: float) -> None:
+    rng = np.random.default_rng(0)
+    for lost, gained, _ in rng.multinomial(n, [0.03 + margin, 0.03, 0.94 - margin], 8):
+        result, z = compare_pairs(lost, gained, n, margin, alpha), float(score(lost, gained, n, margin))
+        if min(abs(result.p_within - alpha), abs(result.p_beyond - alpha)) > 1e-3:
+            assert (result.p_within <= alpha) == (z >= score_threshold(n, margin, alpha))
+            assert (result.p_beyond <= alpha) == (z <= score_threshold(n, margin, alpha, beyond=True))
+
+
+def test_the_cases_said_to_suffice_do_and_a_tenth_fewer_do_not() -> None:
+    needed = pairs_to_approve(0.03, 0.06, 0.9)
+    assert needed is not None
+    assert chance_to_approve(needed, 0.03, 0.06) >= 0.9 > chance_to_approve(int(0.9 * needed), 0.03, 0.06)
+
+
+def test_draws_with_clusters_are_decided_as_the_gate_decides_them() -> None:
+    rng = np.random.default_rng(4)
+    sizes = np.array([4] * 40 + [1] * 20 + [9] * 5)
+    lost = rng.binomial(sizes, rng.choice([0.0, 0.12, 0.6], p=[0.6, 0.3, 0.1], size=(10, 65)))
+    gained = rng.binomial(sizes - lost, 0.03)
+    within, beyond = _decide_clustered(lost, gained, sizes, 0.06, 0.05, 0.05)
+    for draw in range(10):
+        before, after = [], []
+        for size, l, g in zip(sizes, lost[draw], gained[draw], strict=True):  # noqa: E741
+            before += [1] * l + [0] * g + [1] * (size - l - g)
+            after += [0] * l + [1] * g + [1] * (size - l - g)
+        result = compare_clustered_pairs(before, after, np.repeat(np.arange(65), sizes), 0.06)
+        assert (within[draw], beyond[draw]) == (result.p_within <= 0.05, result.p_beyond <= 0.05)
+
+
+def test_a_documented_suite_that_hardly_ever_decides_is_told_what_would_decide() -> None:
+    planned = plan_policy(SUITE, policy(Rule(metric="exact_match", scope="evalset", max_drop=0.01)), ASSUMED)
+    assert planned.approve < 0.01
+    assert not planned.decidable
+    kinds = {change.kind: change for change in planned.changes}
+    assert set(kinds) == {"pooled endpoint", "more cases"}
+    for change in planned.changes:
+        assert change.approve >= ENOUGH
+        sets = [PlannedSet(name=one.name, metrics=METRIC, cases=change.cases[one.name]) for one in SUITE]
+        assert plan_policy(sets, change.policy, ASSUMED, seed=9).approve == pytest.approx(change.approve, abs=0.02)
+    assert kinds["pooled endpoint"].cases == {one.name: one.cases for one in SUITE}
+    assert "add {metric: exact_match, max_drop: 0.01}" in kinds["pooled endpoint"].lines
+    assert kinds["more cases"].cases["aime"] > 9_000
+
+
+def test_rules_that_no_change_saves_are_refused() -> None:
+    weak = Assumed(default_baseline=0.1)
+    planned = plan_policy([SUITE[2]], policy(Rule(metric="exact_match", max_drop=0.02)), weak)
+    assert (planned.approve, planned.refused) == (0.0, True)
+
+
+def test_same_arguments_same_numbers_and_rules_on_the_same_cases_are_not_independent() -> None:
+    both = policy(Rule(metric="exact_match", max_drop=0.03), Rule(metric="exact_match", scope="evalset", max_drop=0.03))
+    one = PlannedSet(name="a", metrics=METRIC, cases=500)
+    first, again = plan_policy([one], both), plan_policy([one], both)
+    assert first == again
+    assert first.approve == first.rules[0].approve == first.rules[1].approve
+
+
+def test_too_few_clusters_or_cases_for_drift_say_so() -> None:
+    few = PlannedSet(name="a", metrics=METRIC, cases=40)
+    rules = (Rule(metric="exact_match", max_drop=0.1), Rule(metric="drift.kl_mean", max=0.05))
+    planned = plan_policy([few], policy(*rules))
+    assert planned.approve == 0.0
+    assert planned.rules[1].note == "40 independent cases are too few (59 needed)"
+    clustered = PlannedSet(name="a", metrics=METRIC, cases=60, clusters=(6,) * 10)
+    assert plan_policy([clustered], policy(rules[0])).rules[0].approve == 0.0
+
+
+def test_a_policy_that_does_not_fit_the_sets_is_refused_as_the_gate_refuses_it() -> None:
+    with pytest.raises(UsageError, match=r"carries json\.valid"):
+        plan_policy([SUITE[0]], policy(Rule(metric="json.valid", max_drop=0.02)))
+
+
+def test_an_earlier_run_tells_how_often_answers_change() -> None:
+    seen = seen_in(run(n=100, right=0.9, lost=0.03, gained=0.02))
+    assert seen.disagreement["exact_match", "code"] == pytest.approx(6 / 101)  # 3 lost, 2 gained, one more
+    assert seen.baseline["exact_match", "code"] == pytest.approx(0.9)
+
+
+def test_a_set_with_shared_passages_is_seen_as_clusters() -> None:
+    cases = [Case(evalset="a", body={"id": str(i)} | ({"cluster": f"p{i // 3}"} if i < 6 else {})) for i in range(8)]
+    found = PlannedSet.of(Evalset(name="a", version="1", sha256="", metrics=METRIC, cases=tuple(cases)))
+    assert (found.cases, sorted(found.clusters)) == (8, [1, 1, 3, 3])
+    assert (
+        PlannedSet.of(Evalset(name="a", version="1", sha256="", metrics=METRIC, cases=tuple(cases[6:]))).clusters == ()
+    )
