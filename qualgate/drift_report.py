@@ -60,8 +60,8 @@ class DriftReport:
 def drift_report(store_url: str, run_id: str | None) -> DriftReport:
     """Every variant's drift in a stored run, the newest by default.
 
-    IntegrityError for evidence that is not what was recorded; UsageError for a run or a store that is not there. Without
-    the tokenizer that the run used there is no `where`.
+    IntegrityError for evidence that is not what was recorded; UsageError for a run or a store that is not there.
+    Without the tokenizer that the run used there is no `where`.
     """
     with open_store(store_url, create=False) as store:
         found = run_id or queries.latest_run(store)
@@ -99,7 +99,7 @@ def _speller(folder: Path, baseline: ArmEvidence) -> tuple[Spelled | None, str]:
         if any(not 0 <= token < len(tokenizer) for token in ids):
             return None
         tokens = tokenizer.convert_ids_to_tokens(list(ids))
-        return None if None in tokens else [token_bytes(token) for token in tokens]
+        return [token_bytes(token) for token in tokens] if all(isinstance(token, str) for token in tokens) else None
 
     return spelled, ""
 

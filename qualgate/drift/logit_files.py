@@ -55,7 +55,9 @@ def table_of_files(base: Path, variant: Path, tokens: Path, chunk: int | None = 
 def _logits(path: Path) -> NDArray[np.float32]:
     found = _mapped(path)
     if found.dtype != np.float32 or found.ndim != 2:
-        raise UsageError(f"{path} holds {found.dtype} of shape {found.shape}; logits are float32 [positions, vocabulary]")
+        raise UsageError(
+            f"{path} holds {found.dtype} of shape {found.shape}; logits are float32 [positions, vocabulary]"
+        )
     positions, vocabulary = found.shape
     if not FEWEST_TOKENS <= positions <= MOST_POSITIONS or not 2 <= vocabulary <= MOST_VOCABULARY:
         raise UsageError(

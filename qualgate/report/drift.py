@@ -22,7 +22,10 @@ def drift_lines(found: DriftReport) -> list[str]:
     lines = [f"run {visible_line(found.run_id)}" + ("" if found.complete else ", not complete: what there is so far")]
     for one in found.variants:
         silent = f", {one.silent:,} without drift" if one.silent else ""
-        lines += ["", f"{visible_line(one.variant)}: {one.answers:,} answers, {one.overall.clusters:,} clusters{silent}"]
+        lines += [
+            "",
+            f"{visible_line(one.variant)}: {one.answers:,} answers, {one.overall.clusters:,} clusters{silent}",
+        ]
         if not one.answers:
             continue
         lines += [HEAD, _line("all", one.overall), *(_line(NAMES[kind], one.where[kind]) for kind in one.where)]
