@@ -14,7 +14,7 @@ from qualgate.errors import Exit
 
 COMMANDS = (
     "demo", "run", "plan", "gate", "report", "config", "evalset", "db", "dashboard", "doctor", "bench", "inspect",
-    "quantize", "score", "rescore", "intake",
+    "quantize", "score", "rescore", "intake", "drift",
 )  # fmt: skip
 ROOT = Path(__file__).resolve().parents[1]
 

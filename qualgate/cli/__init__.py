@@ -11,7 +11,7 @@ from typing import cast
 
 import typer
 
-from qualgate.cli import config, evalsets, intake, judging, making, scoring, service
+from qualgate.cli import config, drift, evalsets, intake, judging, making, scoring, service
 from qualgate.errors import Exit, QualgateError
 
 # typer carries its own copy of click, or uses click itself: its parser's errors are known by their common base.
@@ -47,6 +47,7 @@ for command in (
     judging.report,
     scoring.score,
     scoring.rescore,
+    drift.drift,
     service.dashboard,
     making.inspect,
     service.doctor,

@@ -114,6 +114,14 @@ def kinds_of(spans: Sequence[Span], found: dict[str, tuple[Span, ...]], length: 
     return marked
 
 
+def marked_tokens(
+    tokens: Sequence[bytes], text: str, tool_names: Sequence[str] = ()
+) -> dict[str, NDArray[np.bool_]] | None:
+    """Kind of place → which tokens of the answer count for it, [tokens]. None when the tokens do not spell the text."""
+    spans = token_spans(tokens, text)
+    return None if spans is None else kinds_of(spans, places(text, tool_names), len(text))
+
+
 def drift_where(
     kl: ArrayLike, same_top: ArrayLike, tokens: Sequence[bytes], text: str, tool_names: Sequence[str] = ()
 ) -> dict[str, tuple[NDArray[np.float64], NDArray[np.bool_]]] | None:
@@ -125,11 +133,8 @@ def drift_where(
     kl, same_top = np.asarray(kl, np.float64), np.asarray(same_top, np.bool_)
     if not len(kl) == len(same_top) == len(tokens):
         raise UsageError(f"{len(kl)} KL values and {len(same_top)} agreements for {len(tokens)} tokens")
-    spans = token_spans(tokens, text)
-    if spans is None:
-        return None
-    marked = kinds_of(spans, places(text, tool_names), len(text))
-    return {kind: (kl[marked[kind]], same_top[marked[kind]]) for kind in PLACES}
+    marked = marked_tokens(tokens, text, tool_names)
+    return None if marked is None else {kind: (kl[marked[kind]], same_top[marked[kind]]) for kind in PLACES}
 
 
 def summarise(answers: Sequence[dict[str, tuple[NDArray[np.float64], NDArray[np.bool_]]]]) -> dict[str, Drifted]:

@@ -57,7 +57,7 @@ def _identity(folder: Path, spec: ArmSpec, sampling: dict[str, Any], device: Dev
             # What AutoGPTQ and AutoAWQ write beside it says how the weights are to be read.
             + [file_hash(folder / name) for name in QUANTIZE_FILES if (folder / name).is_file()]
         ),
-        tokenizer=_tokenizer(folder),
+        tokenizer=tokenizer_content(folder),
         template=sha256_text(chat_template(folder)),
         # Arms that stop at different tokens answer a different question: such a pair is not comparable.
         sampling=content_hash({**sampling, "stop_ids": stop_ids(folder)}),
@@ -165,7 +165,7 @@ def readable(folder: Path) -> Iterator[None]:
         ) from None
 
 
-def _tokenizer(folder: Path) -> str:
+def tokenizer_content(folder: Path) -> str:
     """What turns text into tokens and back, by content and not by layout or bookkeeping.
 
     Every library that saves a quantized model saves its tokenizer too, with other spacing, its own notes on padding and

@@ -1,7 +1,7 @@
 """Read models for reports and the dashboard: frozen, paged, counted in SQL."""
 
 from qualgate.store.queries.answers import Answer, CaseDetail, case_detail
-from qualgate.store.queries.drift import PositionDrift, drift_by_position
+from qualgate.store.queries.drift import PositionDrift, Said, baseline_said, drift_by_position
 from qualgate.store.queries.flipped import Direction, Flip, FlipCount, flip_counts, flips
 from qualgate.store.queries.newest import latest_run, latest_run_of
 from qualgate.store.queries.pages import (
@@ -26,8 +26,10 @@ __all__ = [
     "PositionDrift",
     "RunLine",
     "RunSummary",
+    "Said",
     "StoredVerdict",
     "VariantLine",
+    "baseline_said",
     "case_detail",
     "count_queue",
     "count_runs",

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy import select
 
 from qualgate.store import seal
 from qualgate.store.database import Store
-from qualgate.store.tables import units
+from qualgate.store.rows import check_case
+from qualgate.store.tables import cases, units
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +21,33 @@ class PositionDrift:
     position: int
     mean: float
     answers: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """What the baseline answered, and to what: the positions that every variant's KL stands at."""
+
+    text: str
+    token_ids: tuple[int, ...]
+    body: dict[str, Any]  # the case as it stands in the evalset
+
+
+def baseline_said(store: Store, run_id: str) -> dict[tuple[str, str, int], Said]:
+    """(evalset, case id, repeat) → the baseline's answer, where there is one. IntegrityError for a changed case."""
+    with store.read() as connection:
+        rows = connection.execute(
+            select(units.c.evalset, units.c.case_id, units.c.repeat, units.c.text, units.c.token_ids, cases)
+            .join(cases, cases.c.case_hash == units.c.case_hash)
+            .where(units.c.run_id == run_id, units.c.arm == "baseline", units.c.status == "done")
+        ).all()
+    for row in rows:
+        check_case(row)
+    return {
+        (row.evalset, row.case_id, row.repeat): Said(
+            text=row.text or "", token_ids=seal.ints(row.token_ids), body=json.loads(row.body_json)
+        )
+        for row in rows
+    }
 
 
 def drift_by_position(store: Store, run_id: str, variant: str, positions: int = 200) -> tuple[PositionDrift, ...]:

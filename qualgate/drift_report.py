@@ -1,0 +1,174 @@
+"""A stored run's drift: how far each variant is from its baseline, and where in the answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qualgate.drift.llama_table import clustered_error
+from qualgate.drift.where import PLACES, marked_tokens, token_bytes
+from qualgate.engine.identify import readable, tokenizer_content
+from qualgate.engine.prompts import load_tokenizer
+from qualgate.errors import IntegrityError, UsageError
+from qualgate.records import ArmEvidence, RunEvidence, UnitEvidence
+from qualgate.stats.intervals import clustered_percentile
+from qualgate.store import queries, runs
+from qualgate.store.database import open_store
+
+Question = tuple[str, str, int]  # evalset, case id, repeat
+Spelled = Callable[[tuple[int, ...]], list[bytes] | None]  # token ids → their bytes; None: one that is no token
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KlNumbers:
+    """KL(baseline || variant) in nats over some positions. Cases of one cluster may depend on each other."""
+
+    positions: int
+    clusters: int
+    mean: float | None  # None where there is no position
+    mean_error: float | None  # standard error, cases as clusters; None for fewer than two
+    p99: float | None
+    p99_lower: float | None  # 95 % bounds each side, by clusters; None where there are too few for one
+    p99_upper: float | None
+    max: float | None  # of these positions; nothing bounds the largest of others
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VariantDrift:
+    variant: str
+    answers: int  # pairs that carry drift
+    silent: int  # units without: not run, failed, or answered by the baseline with nothing
+    overall: KlNumbers
+    where: dict[str, KlNumbers]  # kind of place → its positions; {} where `DriftReport.unavailable` says why
+    unplaced: int  # answers whose tokens do not spell their text: in `overall` alone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriftReport:
+    run_id: str
+    complete: bool
+    variants: tuple[VariantDrift, ...]
+    unavailable: str  # why nothing is said about places; "" when it is
+
+
+def drift_report(store_url: str, run_id: str | None) -> DriftReport:
+    """Every variant's drift in a stored run, the newest by default.
+
+    IntegrityError for evidence that is not what was recorded; UsageError for a run or a store that is not there.
+    Without the tokenizer that the run used there is no `where`.
+    """
+    with open_store(store_url, create=False) as store:
+        found = run_id or queries.latest_run(store)
+        summary = queries.run_summary(store, found)
+        evidence = runs.evidence(store, found)
+        if evidence.integrity:
+            raise IntegrityError(f"the drift of run {found} cannot be shown: {evidence.integrity[0]}")
+        said = queries.baseline_said(store, found)
+    baseline = summary.arms[0]
+    spelled, unavailable = _speller(Path(baseline.spec.model), evidence.baseline)
+    marks = {question: _marks(answer, spelled) for question, answer in said.items()} if spelled else {}
+    return DriftReport(
+        run_id=found,
+        complete=summary.status == "complete",
+        variants=tuple(_variant(evidence, arm, marks, placed=spelled is not None) for arm in evidence.variants),
+        unavailable=unavailable,
+    )
+
+
+def _speller(folder: Path, baseline: ArmEvidence) -> tuple[Spelled | None, str]:
+    """What gives token ids their bytes, by the tokenizer that the run used; else why it cannot be had."""
+    if baseline.identity is None:
+        return None, "the baseline never ran, so its tokenizer is not known"
+    if not folder.is_dir():
+        return None, f"the baseline's folder {folder} is not there any more, and the tokens' texts with it"
+    try:
+        with readable(folder):
+            if tokenizer_content(folder) != baseline.identity.tokenizer:
+                return None, f"the tokenizer in {folder} is not the one the run used"
+        tokenizer = load_tokenizer(folder)
+    except UsageError as error:
+        return None, str(error)
+
+    def spelled(ids: tuple[int, ...]) -> list[bytes] | None:
+        if any(not 0 <= token < len(tokenizer) for token in ids):
+            return None
+        tokens = tokenizer.convert_ids_to_tokens(list(ids))
+        return [token_bytes(token) for token in tokens] if all(isinstance(token, str) for token in tokens) else None
+
+    return spelled, ""
+
+
+def _marks(answer: queries.Said, spelled: Spelled) -> dict[str, NDArray[np.bool_]] | None:
+    tokens = spelled(answer.token_ids)
+    return None if tokens is None else marked_tokens(tokens, answer.text, _tool_names(answer.body))
+
+
+def _tool_names(body: dict[str, Any]) -> list[str]:
+    """Names of the tools that a case offers, in OpenAI's shape or bare."""
+    tools = body.get("tools")
+    offered = [tool for tool in tools if isinstance(tool, dict)] if isinstance(tools, list) else []
+    named = [tool["function"] if isinstance(tool.get("function"), dict) else tool for tool in offered]
+    return [tool["name"] for tool in named if isinstance(tool.get("name"), str)]
+
+
+def _variant(
+    evidence: RunEvidence, arm: ArmEvidence, marks: dict[Question, dict[str, NDArray[np.bool_]] | None], *, placed: bool
+) -> VariantDrift:
+    expected = sum(key.arm == arm.name for key in evidence.expected)
+    measured = [unit for unit in arm.units if unit.status == "done" and unit.kl]
+    for unit in measured:
+        if not isfinite(sum(unit.kl)) or min(unit.kl) < 0:
+            raise IntegrityError(f"{arm.name}: {unit.key.evalset}/{unit.key.case_id} has a KL that none can be")
+    clusters = [_cluster(unit) for unit in measured]
+    labels = {cluster: number for number, cluster in enumerate(dict.fromkeys(clusters))}
+    kl = [np.array(unit.kl) for unit in measured]
+    of = [np.full(len(unit.kl), labels[cluster]) for unit, cluster in zip(measured, clusters, strict=True)]
+    where, unplaced = {}, 0
+    if placed:
+        found = [marks.get((u.key.evalset, u.key.case_id, u.key.repeat)) for u in measured]
+        fitting = [
+            (values, cluster, mark)
+            for values, cluster, mark in zip(kl, of, found, strict=True)
+            if mark is not None and len(mark["end"]) == len(values)
+        ]
+        unplaced = len(measured) - len(fitting)
+        where = {
+            kind: _numbers([v[m[kind]] for v, _, m in fitting], [c[m[kind]] for _, c, m in fitting]) for kind in PLACES
+        }
+    return VariantDrift(
+        variant=arm.name,
+        answers=len(measured),
+        silent=expected - len(measured),
+        overall=_numbers(kl, of),
+        where=where,
+        unplaced=unplaced,
+    )
+
+
+def _cluster(unit: UnitEvidence) -> tuple[str, str, bool]:
+    """Cases that share a cluster, and repeats of one case, may depend on each other."""
+    return unit.key.evalset, unit.cluster or unit.key.case_id, unit.cluster is None
+
+
+def _numbers(kl: list[NDArray[np.float64]], clusters: list[NDArray[np.int64]]) -> KlNumbers:
+    values, of = np.concatenate([np.zeros(0), *kl]), np.concatenate([np.zeros(0, np.int64), *clusters])
+    if not len(values):
+        return KlNumbers(positions=0, clusters=0, mean=None, mean_error=None, p99=None, p99_lower=None,
+                         p99_upper=None, max=None)  # fmt: skip
+    bounds = clustered_percentile(values, of, 99, 0.0)
+    return KlNumbers(
+        positions=len(values),
+        clusters=len(np.unique(of)),
+        mean=float(values.mean()),
+        mean_error=clustered_error(values, of),
+        p99=float(np.percentile(values, 99)),
+        p99_lower=bounds.lower if isfinite(bounds.lower) else None,
+        p99_upper=bounds.upper if isfinite(bounds.upper) else None,
+        max=float(values.max()),
+    )

@@ -1,0 +1,91 @@
+"""Drift as text and as JSON: of a stored run, and of two models' logits in llama.cpp's layout."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+from qualgate.drift.llama_table import LlamaTable, render
+from qualgate.visible import visible_line
+
+if TYPE_CHECKING:
+    from qualgate.drift_report import DriftReport, KlNumbers
+
+NAMES = {"tool_name": "tool names", "json_key": "JSON keys", "digit": "digits", "end": "end of turn",
+         "elsewhere": "elsewhere"}  # fmt: skip
+PERCENT_FROM = 18  # the table's values from here on are shares, printed in percent
+HEAD = f"  {'KL in nats':<12}{'positions':>10}  {'mean ± clustered error':>24}  {'p99 [95 % bounds]':>30}  {'max':>10}"
+
+
+def drift_lines(found: DriftReport) -> list[str]:
+    lines = [f"run {visible_line(found.run_id)}" + ("" if found.complete else ", not complete: what there is so far")]
+    for one in found.variants:
+        silent = f", {one.silent:,} without drift" if one.silent else ""
+        lines += [
+            "",
+            f"{visible_line(one.variant)}: {one.answers:,} answers, {one.overall.clusters:,} clusters{silent}",
+        ]
+        if not one.answers:
+            continue
+        lines += [HEAD, _line("all", one.overall), *(_line(NAMES[kind], one.where[kind]) for kind in one.where)]
+        if one.unplaced:
+            lines.append(f"  {one.unplaced:,} answers are in `all` alone: their tokens do not spell their text")
+    if found.unavailable:
+        lines += ["", f"where it drifts cannot be shown: {visible_line(found.unavailable)}"]
+    return lines
+
+
+def _line(name: str, kl: KlNumbers) -> str:
+    if kl.mean is None:
+        return f"  {name:<12}{0:>10}  {'–':>24}  {'–':>30}  {'–':>10}"
+    error = "–" if kl.mean_error is None else f"{kl.mean_error:.3g}"
+    low, high = ("…" if bound is None else f"{bound:.4g}" for bound in (kl.p99_lower, kl.p99_upper))
+    spread = f"{kl.p99:.4g} [{low}, {high}]"
+    return f"  {name:<12}{kl.positions:>10,}  {f'{kl.mean:.4g} ± {error}':>24}  {spread:>30}  {kl.max:>10.4g}"
+
+
+def drift_json(found: DriftReport) -> dict[str, Any]:
+    return {
+        "run": found.run_id,
+        "complete": found.complete,
+        "unavailable": found.unavailable or None,
+        "variants": [{**asdict(one), "where": None if found.unavailable else asdict(one)["where"]}
+                     for one in found.variants],
+    }  # fmt: skip
+
+
+def table_lines(table: LlamaTable) -> list[str]:
+    """The reference's lines as they are, and behind each ± the error with chunks as clusters, in the line's unit."""
+    values = iter(enumerate(table.values))
+    lines = []
+    for line in render(table).splitlines():
+        if not line or line.startswith("="):
+            lines.append(line)
+            continue
+        place, value = next(values)
+        if value.clustered is None:
+            lines.append(line)
+        elif place < PERCENT_FROM:
+            lines.append(f"{line:<62}  by chunk ± {value.clustered:10.6f}")
+        else:
+            lines.append(f"{line:<62}  by chunk ± {100 * value.clustered:5.3f} %")
+    few = "" if table.chunks > 1 else "; --chunk N gives errors for chunks whose tokens depend on each other"
+    return [*lines, "", f"{table.tokens:,} tokens, {table.chunks:,} chunk{'s' * (table.chunks > 1)}{few}"]
+
+
+def table_json(table: LlamaTable) -> dict[str, Any]:
+    """Shares as 0..1; null for what is not a number."""
+    return {
+        "tokens": table.tokens,
+        "chunks": table.chunks,
+        "values": [
+            {"name": value.name, "value": _number(value.value), "error": _number(value.error),
+             "clustered_error": _number(value.clustered)}
+            for value in table.values
+        ],
+    }  # fmt: skip
+
+
+def _number(value: float | None) -> float | None:
+    return value if value is not None and isfinite(value) else None

@@ -1,0 +1,173 @@
+"""A stored run's drift by place: the right tokens counted, clustered errors, and silence where nothing is known."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import defaultdict
+from dataclasses import replace
+from math import sqrt
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sqlalchemy import text
+from tokenizers import Tokenizer
+from typer.testing import CliRunner
+
+from qualgate.cli import app
+from qualgate.drift_report import drift_report
+from qualgate.engine.identify import tokenizer_content
+from qualgate.errors import IntegrityError, UsageError
+from qualgate.refmodel import PATH
+from qualgate.store import runs
+from qualgate.store.database import open_store
+from tests.store.made import make_identity, make_plan, make_results
+
+WRONG = {"int8": 0.0, "int2": 0.2}
+END = 2.0  # KL that a token of each place is given
+TOOL, KEY, DIGIT, ELSEWHERE = 1.0, 0.5, 0.25, 0.0625
+KINDS = ("tool_name", "json_key", "digit", "end", "elsewhere")
+
+
+def place_of(said: str, start: int, stop: int) -> float:
+    """The KL that a token of these characters gets. Made-up answers hold one call of four keys, or digits."""
+    if start >= len(said):
+        return END
+
+    def touches(before: str, what: str) -> bool:
+        at = said.find(before + what)
+        return at >= 0 and start < at + len(before + what) and stop > at + len(before)
+
+    if touches('"name": "', "send_email"):
+        return TOOL
+    if any(f'"{key}":' in said and touches('"', key) for key in ("name", "arguments", "to", "subject")):
+        return KEY
+    return DIGIT if any(c in "0123456789" for c in said[start:stop]) else ELSEWHERE
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """The shipped model's tokenizer, in a folder that a test may spoil a copy of."""
+    target = tmp_path_factory.mktemp("model") / "m"
+    target.mkdir()
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json"):
+        shutil.copy(PATH / name, target / name)
+    return target
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory, folder) -> tuple[str, str, dict]:
+    """A store and its run of 20 cases a set, and each variant's KL by case."""
+    tokenizer = Tokenizer.from_file(str(PATH / "tokenizer.json"))
+    plan = make_plan(cases=20, wrong=WRONG, families=("tool_calls", "arithmetic"))
+    plan = replace(plan, arms=tuple(replace(arm, model=str(folder)) for arm in plan.arms))
+    identities = {arm.name: replace(make_identity(arm.name), tokenizer=tokenizer_content(folder)) for arm in plan.arms}
+    plan = replace(plan, identities=identities)
+    url = f"sqlite:///{tmp_path_factory.mktemp('store') / 'q.db'}"
+    answers = {case.id: case.body["answer"] for item in plan.evalsets for case in item.cases}
+    spans, given = {}, defaultdict(dict)
+    with open_store(url) as store:
+        record = runs.begin(store, plan)
+        for result, scores in make_results(plan, WRONG):
+            completions, drifts = [], []
+            for one in result.completions:
+                said = answers[one.key.case_id]  # none spoiled: what a key is in broken JSON is no matter here
+                encoded = tokenizer.encode(said, add_special_tokens=False)
+                ids = (*encoded.ids, tokenizer.token_to_id("<|im_end|>"))
+                flat = (0.0,) * len(ids)
+                completions.append(replace(one, text=said, token_ids=ids, logprobs=flat, margins=flat))
+                if one.key.arm == "baseline":
+                    spans[one.key.case_id] = (said, [*encoded.offsets, (len(said), len(said))])
+            for drift in result.drifts:
+                said, offsets = spans[drift.key.case_id]
+                kl = tuple(place_of(said, *span) for span in offsets)
+                given[drift.key.arm][drift.key.case_id] = kl
+                drifts.append(replace(drift, kl=kl))
+            told = replace(result, identity=identities[result.arm], completions=tuple(completions),
+                           drifts=tuple(drifts))  # fmt: skip
+            runs.record(store, record.run_id, told, scores)
+    return url, record.run_id, given
+
+
+def test_the_whole_is_the_mean_with_cases_as_clusters(made):
+    url, run_id, given = made
+    found = drift_report(url, run_id)
+    assert [one.variant for one in found.variants] == ["int8", "int2"]
+    for one in found.variants:
+        every = given[one.variant].values()
+        flat = [value for kl in every for value in kl]
+        mean = sum(flat) / len(flat)
+        error = sqrt(len(every) / (len(every) - 1) * sum(sum(v - mean for v in kl) ** 2 for kl in every)) / len(flat)
+        assert (one.overall.positions, one.overall.clusters, one.answers, one.silent) == (len(flat), 40, 40, 0)
+        assert one.overall.mean == pytest.approx(mean)
+        assert one.overall.mean_error == pytest.approx(error)
+        assert one.overall.max == END
+        assert one.overall.p99 == pytest.approx(np.percentile(flat, 99))
+
+
+def test_drift_counts_at_the_places_it_was_put(made):
+    found = drift_report(*made[:2])
+    assert found.unavailable == ""
+    flat = [value for kl in made[2]["int2"].values() for value in kl]
+    where = found.variants[1].where
+    assert found.variants[1].unplaced == 0
+    assert tuple(where) == KINDS
+    assert (where["end"].positions, where["end"].mean, where["end"].max) == (40, END, END)
+    assert where["tool_name"].mean == TOOL
+    assert where["tool_name"].positions == flat.count(TOOL) > 0
+    assert where["json_key"].positions == flat.count(KEY) > 0
+    assert where["json_key"].max == KEY
+    assert where["elsewhere"].max == ELSEWHERE
+    assert where["elsewhere"].positions == flat.count(ELSEWHERE)
+
+
+def test_text_and_json_say_it(made):
+    shown = CliRunner().invoke(app, ["drift", "--store", made[0]])
+    assert shown.exit_code == 0, shown.output
+    for word in ("int2: 40 answers, 40 clusters", "tool names", "JSON keys", "digits", "end of turn", "elsewhere"):
+        assert word in shown.output
+    said = json.loads(CliRunner().invoke(app, ["drift", "--store", made[0], "--run", made[1], "--json"]).stdout)
+    assert said["unavailable"] is None
+    assert said["variants"][0]["where"]["end"]["mean"] == END
+    assert CliRunner().invoke(app, ["drift", "--store", made[0]]).stdout == shown.stdout
+
+
+def test_without_the_runs_tokenizer_it_says_why_and_keeps_the_rest(made, folder):
+    whole = drift_report(*made[:2])
+    config, other = folder / "tokenizer.json", folder.with_name("away")
+    kept = config.read_bytes()
+    spoiled = json.loads(kept)
+    spoiled["added_tokens"] = spoiled["added_tokens"][:-1]
+    try:
+        config.write_text(json.dumps(spoiled))
+        changed = drift_report(*made[:2])
+        config.write_text("{")
+        broken = drift_report(*made[:2])
+    finally:
+        config.write_bytes(kept)
+    folder.rename(other)
+    try:
+        gone = drift_report(*made[:2])
+        shown = CliRunner().invoke(app, ["drift", "--store", made[0]])
+        said = json.loads(CliRunner().invoke(app, ["drift", "--store", made[0], "--json"]).stdout)
+    finally:
+        other.rename(folder)
+    for found, why in ((changed, "is not the one the run used"), (broken, "tokenizer.json"), (gone, "not there")):
+        assert why in found.unavailable
+        assert [one.where for one in found.variants] == [{}, {}]
+        assert [one.overall for one in found.variants] == [one.overall for one in whole.variants]
+    assert "where it drifts cannot be shown" in shown.output
+    assert "tool names" not in shown.output
+    assert said["variants"][0]["where"] is None
+
+
+def test_evidence_that_was_changed_is_not_shown(made, tmp_path):
+    copy = tmp_path / "q.db"
+    shutil.copy(made[0].removeprefix("sqlite:///"), copy)
+    with open_store(f"sqlite:///{copy}") as store, store.write() as connection:
+        connection.execute(text("update units set kl = zeroblob(length(kl)) where arm = 'int2' and case_id like '%7'"))
+    with pytest.raises(IntegrityError, match="int2"):
+        drift_report(f"sqlite:///{copy}", None)
+    with pytest.raises(UsageError, match="no run"):
+        drift_report(made[0], "no-such-run")
