@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import bdtr, bdtrc, gammaln, xlogy
 
+from qualgate.bench.defects import clustered_word
 from qualgate.stats.intervals import clustered_ratio
 from qualgate.stats.multiplicity import holm
 from qualgate.stats.paired import MIN_CLUSTERS, compare_clustered_pairs, compare_pairs
@@ -243,19 +244,19 @@ def _sharing(n: int, margin: float, draws: int, generator: np.random.Generator) 
 
 
 def _both_p(lost: int, gained: int, n: int, margin: float) -> tuple[float, float]:
-    """1.0 or 0.0 for each p-value would not do: Holm compares them with alpha over 1, 2 and 3."""
+    """(p_within, p_beyond) of the gate; 1 in place of one that is over alpha anyway, for those take time."""
     if gained >= approval_region(n, margin, ALPHA).edge[lost]:
         return compare_pairs(int(lost), int(gained), n, margin, ALPHA).p_within, 1.0
     if gained >= blocking_region(n, margin, ALPHA).edge[lost]:
-        return 1.0, 1.0  # neither is at most alpha
+        return 1.0, 1.0
     return 1.0, compare_pairs(int(lost), int(gained), n, margin, ALPHA).p_beyond
 
 
 def _few_clusters() -> bool:
-    """The gate refuses what `MIN_CLUSTERS` clusters or more would decide."""
-    from qualgate.bench.defects import clustered_word
-
-    return clustered_word(MIN_CLUSTERS - 1) == "undecided" and clustered_word(MIN_CLUSTERS) == "approve"
+    """An identical variant is undecided with fewer passages than `MIN_CLUSTERS`, and approved with enough of them."""
+    return clustered_word(60) == "approve" and all(
+        clustered_word(count) == "undecided" for count in (2, 10, MIN_CLUSTERS - 1)
+    )
 
 
 # ------------------------------------------------------------------------------------------------------- power
@@ -376,5 +377,3 @@ def measure(quick: bool) -> tuple[Rounds, list[dict[str, Any]]]:
         row = {"id": id, "measured": measured, "spread": None, "met": met}
         rows.append(row | {"met": None, "reason": few} if quick and met else row)
     return rounds, rows
-
-
