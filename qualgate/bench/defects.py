@@ -83,13 +83,14 @@ def made(truth: Truth, generator: Draw, n: int = N) -> RunEvidence:
         for index in range(n):
             for arm, scores in (("baseline", right), ("variant", after)):
                 drift = arm == "variant"
+                values: dict[str, float | None] = {metric: float(scores[metric][index]) for metric in metrics}
+                values["latency.e2e"] = float((slower if drift else seconds)[index])
                 units[arm].append(
                     UnitEvidence(
                         key=UnitKey(arm, evalset, f"{index:05}"),
                         case_hash=f"{evalset} {index}",
                         status="done",
-                        values={metric: float(scores[metric][index]) for metric in metrics}
-                        | {"latency.e2e": float((slower if drift else seconds)[index])},
+                        values=values,
                         scorers={metric: f"{metric}/1" for metric in metrics},
                         tokens=int((longer if drift else tokens)[index]),
                         kl=tuple(kl[index].tolist()) if drift else (),

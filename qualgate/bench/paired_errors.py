@@ -233,23 +233,24 @@ def _sharing(n: int, margin: float, draws: int, generator: np.random.Generator) 
 
     first, second, unharmed = tables(margin), tables(margin), tables(0.0)
     for a, b, c in zip(first, second, unharmed, strict=True):
-        results = [_both_p(*a, n, margin), _both_p(*b, n, margin), _both_p(*(a + b), 2 * n, margin)]
+        results = [_both_p(a, n, margin), _both_p(b, n, margin), _both_p(a + b, 2 * n, margin)]
         blocked += min(holm([beyond for _, beyond in results])) <= ALPHA
         if results[0][0] <= ALPHA:
-            approved += max(_both_p(*c, n, margin)[0], _both_p(*(a + c), 2 * n, margin)[0]) <= ALPHA
+            approved += max(_both_p(c, n, margin)[0], _both_p(a + c, 2 * n, margin)[0]) <= ALPHA
     return {
         "rules": "pooled and one a set", "n": n, "margin": margin, "disagreement": disagreement, "draws": draws,
         "approve": approved / draws, "block": blocked / draws,
     }  # fmt: skip
 
 
-def _both_p(lost: int, gained: int, n: int, margin: float) -> tuple[float, float]:
+def _both_p(table: NDArray, n: int, margin: float) -> tuple[float, float]:
     """(p_within, p_beyond) of the gate; 1 in place of one that is over alpha anyway, for those take time."""
+    lost, gained = map(int, table)
     if gained >= approval_region(n, margin, ALPHA).edge[lost]:
-        return compare_pairs(int(lost), int(gained), n, margin, ALPHA).p_within, 1.0
+        return compare_pairs(lost, gained, n, margin, ALPHA).p_within, 1.0
     if gained >= blocking_region(n, margin, ALPHA).edge[lost]:
         return 1.0, 1.0
-    return 1.0, compare_pairs(int(lost), int(gained), n, margin, ALPHA).p_beyond
+    return 1.0, compare_pairs(lost, gained, n, margin, ALPHA).p_beyond
 
 
 def _few_clusters() -> bool:
