@@ -16,6 +16,7 @@ BENCHMARKS = {
     "generate": "our step loop against transformers.generate at its best batch size, same tokens",
     "commands": "seconds a user waits: --help, gate over 20,000 and 100,000 stored scores, the dashboard",
     "determinism-report": "the same evidence judged and reported 100 times: the same bytes in every format",
+    "decisions": "the gate's words: errors and power of its tests, peers' rules, faulted and planted evidence",
     "demo": "the demo's seconds and memory, and its verdicts over evalset seeds",
     "kernels-gpu": "fused GPU kernels: share of the memory's bandwidth, against torch bf16 and int4, gemlite, Marlin",
     "static": "every GPU kernel compiled for sm_80, sm_90, sm_100: spills, shared memory, instructions per weight",

@@ -1,0 +1,380 @@
+"""Rows `errors` and `power`: how often the paired tests are wrong, and how much a better exact test could decide.
+
+**The gate's decisions** at n pairs are two sets of tables (lost, gained): those it approves, those it blocks. Both
+p-values are monotone in the score, so each set has one threshold, found by bisection on the tests' own p-values;
+tables on both sides of the edge are put to `compare_pairs` itself to see that the set is the gate's.
+
+**Their probabilities** are summed here, not by `stats.region`: table by table of the trinomial to n = 400, above that
+row by row of two binomials, still exact, so no draw is needed. Rules on sets of their own are independent, so the
+whole policy's block rate is exact too: Holm rejects something just when the least p-value is at most alpha / rules.
+Rules that share cases (a pooled one over its sets) and clustered cases are drawn.
+
+**The best exact test** orders the tables otherwise: by the score (computed anew), the likelihood ratio, Wald's
+statistic, or the score's p-value at the estimated discordance (E + M, Lloyd 2008). Each is made exact by its largest
+p-value over a grid of discordances, which is never above the true supremum and so favours these rivals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from math import sqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import bdtr, bdtrc, gammaln, xlogy
+
+from qualgate.bench.defects import clustered_word
+from qualgate.stats.intervals import clustered_ratio
+from qualgate.stats.multiplicity import holm
+from qualgate.stats.paired import MIN_CLUSTERS, compare_clustered_pairs, compare_pairs
+from qualgate.stats.power import approval_region
+from qualgate.stats.region import Region
+
+ALPHA = 0.05
+ROUNDING = 1e-7  # of a sum of 80,000 probabilities
+EXACT_N = 400  # every n from 30 up to it
+LARGE_N = (500, 801, 1319, 2000, 4000, 8000, 12000)
+MARGINS = (0.01, 0.02, 0.03, 0.05, 0.10)
+DISAGREEMENTS = (0.01, 0.02, 0.03, 0.05, 0.07, 0.10, 0.15)
+EXTREME = (0.3, 1.0)  # nobody promised that the truth keeps to 15 %
+LOSSES = (0.0, 0.01, 0.02, 0.05, 0.10)
+RULES = (2, 4)
+SHORTFALL = 0.02  # allowed behind the best exact test
+POWER_N, QUICK_N = (50, 100, 200, 400), (50, 400)
+
+# (clusters, sizes, share of a cluster's cases that flip as its first does)
+CLUSTERED = (
+    (20, (4,), 0.0),
+    (20, (4,), 0.8),
+    (20, (1, 30), 0.5),
+    (40, (10,), 1.0),
+    (40, (1, 2, 20), 0.8),
+    (150, (5,), 0.3),
+    (150, (1, 1, 1, 12), 1.0),
+)
+
+Rounds = list[dict[str, Any]]
+
+
+# --------------------------------------------------------------------------------------------- what is decided
+
+
+@lru_cache(maxsize=64)
+def blocking_region(n: int, margin: float, alpha: float) -> Region:
+    """Every table that is *not* blocked at this alpha: "loss at most margin" is rejected outside it."""
+    low, high = -8.0 - n, 8.0
+    while high - low > 1e-7 * max(1.0, abs(low)):
+        middle = (low + high) / 2
+        if Region.at_least(n, margin, middle).largest_chance_outside(margin) <= alpha:
+            low = middle
+        else:
+            high = middle
+    return Region.at_least(n, margin, low)
+
+
+def not_the_gates(n: int, margin: float, generator: np.random.Generator, tables: int = 2) -> int:
+    """How many tables at the edges of the two regions `compare_pairs` decides otherwise."""
+    wrong = 0
+    for region, blocks in ((approval_region(n, margin, ALPHA), False), (blocking_region(n, margin, ALPHA), True)):
+        at_edge = np.flatnonzero((region.edge > 0) & (region.edge <= n - np.arange(n + 1)))
+        for lost in generator.choice(at_edge, min(tables, len(at_edge)), replace=False) if len(at_edge) else ():
+            for gained, inside in ((region.edge[lost], True), (region.edge[lost] - 1, False)):
+                result = compare_pairs(int(lost), int(gained), n, margin, ALPHA)
+                decided = result.p_beyond <= ALPHA if blocks else result.p_within <= ALPHA
+                wrong += decided != (inside != blocks)
+    return wrong
+
+
+# ------------------------------------------------------------------------------------------- how likely it is
+
+
+@lru_cache(maxsize=2)
+def _ways(n: int) -> NDArray:
+    """[n + 1, n + 1] log trinomial coefficient of (lost, gained); −inf where they are more than n."""
+    lost, gained = np.meshgrid(np.arange(n + 1), np.arange(n + 1), indexing="ij")
+    rest = n - lost - gained
+    logs = gammaln(n + 1) - gammaln(lost + 1) - gammaln(gained + 1) - gammaln(np.maximum(rest, 0) + 1)
+    return np.where(rest >= 0, logs, -np.inf)
+
+
+def chances(n: int, loss: float, disagreement: float) -> NDArray:
+    """[n + 1, n + 1] probability of each table (lost, gained)."""
+    k = np.arange(n + 1)
+    rest = np.maximum(n - k[:, None] - k[None, :], 0)
+    lost, gained = (disagreement + loss) / 2, (disagreement - loss) / 2
+    return np.exp(_ways(n) + xlogy(k, lost)[:, None] + xlogy(k, gained)[None, :] + xlogy(rest, 1 - disagreement))
+
+
+def inside(region: Region, loss: float, disagreement: float) -> float:
+    """P(table in region), summed exactly."""
+    n = region.n
+    if n <= EXACT_N:
+        chosen = np.arange(n + 1)[None, :] >= region.edge[:, None]
+        return float(chances(n, loss, disagreement)[chosen].sum())
+    # Gained first, then lost among the rest: the other order than `Region.chance`.
+    lost, gained = (disagreement + loss) / 2, (disagreement - loss) / 2
+    k = np.arange(n + 1)
+    share = bdtr(k, n, gained) - np.concatenate([[0.0], bdtr(k[:-1], n, gained)])
+    upper = bdtrc(np.maximum(k - 1, 0), n, gained)  # by the tail from above, where the sum from below has rounded off
+    share = np.where(k > n * gained, upper - np.concatenate([upper[1:], [0.0]]), share)
+    most = np.searchsorted(region.edge, k, side="right") - 1.0  # most lost beside so many gained
+    given = min(lost / (1 - gained), 1.0) if gained < 1 else 0.0
+    below = np.where(most >= n - k, 1.0, bdtr(np.clip(most, 0, n - k), n - k, given))
+    return float(np.sum(share * np.where(most < 0, 0.0, below)))
+
+
+# ------------------------------------------------------------------------------------------------------ errors
+
+
+def errors(quick: bool) -> tuple[Rounds, dict[str, Any], bool]:
+    """(rounds, measured, met). quick: a handful of n, few draws."""
+    generator = np.random.default_rng(6)
+    sizes = (30, 100, 400, 801) if quick else (*range(30, EXACT_N + 1), *LARGE_N)
+    rounds: Rounds = []
+    for margin in MARGINS:
+        for n in sizes:
+            rounds.append(_exactly(n, margin))
+            if n <= 2000 and (quick or n % 10 == 0):
+                rounds[-1]["not_the_gates"] = not_the_gates(n, margin, generator)
+    exact = len(rounds)
+    draws = 400 if quick else 20_000
+    rounds += [_clustered(*shape, margin, draws, generator) for shape in CLUSTERED for margin in (0.03, 0.10)]
+    rounds += [_sharing(n, margin, draws, generator) for n in (60, 300) for margin in (0.03, 0.10)]
+    refused = _few_clusters()
+    measured = {
+        "approve": max(one["approve"] for one in rounds[:exact]),
+        "block": max(one["block"] for one in rounds[:exact]),
+        "policy_block": max(one["policy_block"] for one in rounds[:exact]),
+        "drawn_approve": max(one["approve"] for one in rounds[exact:]),
+        "drawn_block": max(one["block"] for one in rounds[exact:]),
+        "draws": draws * (len(rounds) - exact),
+        "cells": len(rounds),
+        "not_the_gates": sum(one.get("not_the_gates", 0) for one in rounds),
+        "few_clusters_undecided": refused,
+    }
+    slack = 3 * sqrt(ALPHA * (1 - ALPHA) / draws)
+    met = (
+        max(measured["approve"], measured["block"], measured["policy_block"]) <= ALPHA + ROUNDING
+        and max(measured["drawn_approve"], measured["drawn_block"]) <= ALPHA + slack
+        and not measured["not_the_gates"]
+        and refused
+    )
+    return rounds, measured, met
+
+
+def _exactly(n: int, margin: float) -> dict[str, Any]:
+    """Largest chance of each error over disagreements and losses: false approval at losses from the margin up, false
+    block from 0 to it, and that of any block of k rules on sets of their own, each at the margin."""
+    approval, unblocked = approval_region(n, margin, ALPHA), blocking_region(n, margin, ALPHA)
+    beyond = [loss for loss in LOSSES if loss > margin]
+    within = [loss for loss in LOSSES if loss < margin]
+    policy = 0.0
+    for rules in RULES:
+        each = 1 - _smallest(blocking_region(n, margin, ALPHA / rules), [margin])
+        policy = max(policy, 1 - (1 - each) ** rules)
+    return {
+        "n": n,
+        "margin": margin,
+        "approve": max(inside(approval, loss, d) for loss, d in _truths([margin, *beyond[-1:]])),
+        "block": 1 - _smallest(unblocked, [margin, *within[-1:], 0.0]),
+        "policy_block": policy,
+    }
+
+
+def _smallest(region: Region, losses: list[float]) -> float:
+    return min(inside(region, loss, d) for loss, d in _truths(losses))
+
+
+def _truths(losses: list[float]) -> Iterator[tuple[float, float]]:
+    """(loss, disagreement): no loss is larger than the disagreement."""
+    for loss in losses:
+        for disagreement in sorted({loss, *(d for d in (*DISAGREEMENTS, *EXTREME) if d > loss)}):
+            yield loss, disagreement
+
+
+def _clustered(
+    clusters: int, sizes: tuple[int, ...], alike: float, margin: float, draws: int, generator: np.random.Generator
+) -> dict[str, Any]:
+    """Shares of draws at loss = margin that are approved and blocked. Sizes are dealt to the clusters in turn."""
+    each = np.array([sizes[index % len(sizes)] for index in range(clusters)])
+    labels, n, disagreement = np.repeat(np.arange(clusters), each), int(each.sum()), margin + 0.05
+    approved = blocked = 0
+    for _ in range(draws):
+        shared = _flips(clusters, margin, disagreement, generator)[labels]
+        moved = np.where(generator.random(n) < alike, shared, _flips(n, margin, disagreement, generator))
+        # The t of the means is one of the two answers that both must decide, and costs little: asked first.
+        mean = clustered_ratio(moved, np.ones(n), labels, -margin, ALPHA)
+        if min(mean.p_above, mean.p_below) <= ALPHA:
+            result = compare_clustered_pairs(moved < 0, moved > 0, labels, margin, ALPHA)
+            approved += result.p_within <= ALPHA
+            blocked += result.p_beyond <= ALPHA
+    return {
+        "clusters": clusters, "sizes": list(sizes), "alike": alike, "margin": margin, "disagreement": disagreement,
+        "draws": draws, "approve": approved / draws, "block": blocked / draws,
+    }  # fmt: skip
+
+
+def _flips(count: int, loss: float, disagreement: float, generator: np.random.Generator) -> NDArray:
+    u = generator.random(count)
+    return (u < disagreement).astype(float) - 2.0 * (u < (disagreement + loss) / 2)
+
+
+def _sharing(n: int, margin: float, draws: int, generator: np.random.Generator) -> dict[str, Any]:
+    """A pooled rule over two sets of n cases and one a set, every one at the margin: any block; and with the second
+    set unharmed, so that the pooled rule holds and one set's is at the margin: approval of all three."""
+    approved = blocked = 0
+    disagreement = margin + 0.05
+
+    def tables(loss: float) -> NDArray:
+        share = np.array([disagreement + loss, disagreement - loss]) / 2
+        return generator.multinomial(n, [*share, 1 - disagreement], draws)[:, :2]
+
+    first, second, unharmed = tables(margin), tables(margin), tables(0.0)
+    for a, b, c in zip(first, second, unharmed, strict=True):
+        results = [_both_p(a, n, margin), _both_p(b, n, margin), _both_p(a + b, 2 * n, margin)]
+        blocked += min(holm([beyond for _, beyond in results])) <= ALPHA
+        if results[0][0] <= ALPHA:
+            approved += max(_both_p(c, n, margin)[0], _both_p(a + c, 2 * n, margin)[0]) <= ALPHA
+    return {
+        "rules": "pooled and one a set", "n": n, "margin": margin, "disagreement": disagreement, "draws": draws,
+        "approve": approved / draws, "block": blocked / draws,
+    }  # fmt: skip
+
+
+def _both_p(table: NDArray, n: int, margin: float) -> tuple[float, float]:
+    """(p_within, p_beyond) of the gate; 1 in place of one that is over alpha anyway, for those take time."""
+    lost, gained = map(int, table)
+    if gained >= approval_region(n, margin, ALPHA).edge[lost]:
+        return compare_pairs(lost, gained, n, margin, ALPHA).p_within, 1.0
+    if gained >= blocking_region(n, margin, ALPHA).edge[lost]:
+        return 1.0, 1.0
+    return 1.0, compare_pairs(lost, gained, n, margin, ALPHA).p_beyond
+
+
+def _few_clusters() -> bool:
+    """An identical variant is undecided with fewer passages than `MIN_CLUSTERS`, and approved with enough of them."""
+    return clustered_word(60) == "approve" and all(
+        clustered_word(count) == "undecided" for count in (2, 10, MIN_CLUSTERS - 1)
+    )
+
+
+# ------------------------------------------------------------------------------------------------------- power
+
+
+def power(quick: bool) -> tuple[Rounds, dict[str, Any], bool]:
+    """(rounds, measured, met): chance to approve an identical variant and to block twice the margin."""
+    rounds: Rounds = []
+    for n in QUICK_N if quick else POWER_N:
+        for margin in (0.03, 0.10) if quick else MARGINS:
+            rivals = rival_regions(n, margin)
+            for loss, blocks in ((0.0, False), (2 * margin, True)):
+                mine = blocking_region(n, margin, ALPHA) if blocks else approval_region(n, margin, ALPHA)
+                chosen = (np.arange(n + 1)[None, :] >= mine.edge[:, None]) != blocks
+                for disagreement in (d for d in (*DISAGREEMENTS, 0.2) if d >= loss):
+                    p = chances(n, loss, disagreement)
+                    found = {name: float(p[pair[blocks]].sum()) for name, pair in rivals.items()}
+                    best = max(found, key=found.__getitem__)
+                    rounds.append(
+                        {
+                            "n": n, "margin": margin, "disagreement": disagreement,
+                            "of": "block at twice the margin" if blocks else "approve an identical variant",
+                            "ours": float(p[chosen].sum()), "best": found[best], "by": best,
+                        }
+                    )  # fmt: skip
+    behind = [one["best"] - one["ours"] for one in rounds]
+    worst = rounds[int(np.argmax(behind))]
+    measured = {
+        "worst_shortfall": max(behind),
+        "at": worst,
+        "cells": len(behind),
+        "cells_beyond_goal": sum(one > SHORTFALL for one in behind),
+        "mean_shortfall": float(np.mean(behind)),
+    }
+    return rounds, measured, max(behind) <= SHORTFALL
+
+
+def rival_regions(n: int, margin: float, grid: int = 200) -> dict[str, tuple[NDArray, NDArray]]:
+    """Ordering → (approved, blocked): [n + 1, n + 1] masks of the tables where its exact test rejects."""
+    lost, gained = np.nonzero(np.isfinite(_ways(n)))
+    # Discordances dense where probabilities change fast: even on the arcsine scale, margin..1.
+    truths = margin + (1 - margin) * np.sin(np.linspace(0, np.pi / 2, grid)) ** 2
+    p = np.stack([chances(n, margin, truth)[lost, gained].astype(np.float32) for truth in truths])
+    null = (np.abs(truths[:, None] - _null_discordance(lost, gained, n, margin)[None, :])).argmin(axis=0)
+    found = {}
+    for name, statistic in _statistics(lost, gained, n, margin).items():
+        for suffix, estimate in (("", False), (", E + M", True)):
+            if estimate and name != "score":
+                continue
+            masks = []
+            for sign in (1, -1):  # approval wants it large, block wants it small
+                order = sign * statistic
+                if estimate:
+                    order = -_tails(order, p)[null, np.arange(len(lost))]
+                rejected = _tails(order, p).max(axis=0) <= ALPHA
+                mask = np.zeros((n + 1, n + 1), bool)
+                mask[lost[rejected], gained[rejected]] = True
+                masks.append(mask)
+            found[name + suffix] = tuple(masks)
+    return found
+
+
+def _tails(order: NDArray, p: NDArray) -> NDArray:
+    """[grid, tables] P(a table at least as extreme), equal ones counted together."""
+    by = np.argsort(-order, kind="stable")
+    ranked = np.round(order[by], 9)
+    last = np.searchsorted(-ranked, -ranked, side="right") - 1
+    result = np.empty_like(p)
+    for row, chance in zip(result, p, strict=True):
+        row[by] = np.cumsum(chance[by], dtype=float)[last]
+    return result
+
+
+def _null_discordance(lost: NDArray, gained: NDArray, n: int, margin: float) -> NDArray:
+    """Maximum likelihood of lost + gained's share given loss = margin, by bisection on the likelihood's slope."""
+    low, high = np.full(len(lost), margin), np.ones(len(lost))
+    rest = n - lost - gained
+    for _ in range(40):
+        d = (low + high) / 2
+        gain = np.maximum(d - margin, 1e-12)
+        rising = lost / (d + margin) + gained / gain > rest / np.maximum(1 - d, 1e-12)
+        low, high = np.where(rising, d, low), np.where(rising, high, d)
+    return (low + high) / 2
+
+
+def _statistics(lost: NDArray, gained: NDArray, n: int, margin: float) -> dict[str, NDArray]:
+    """Name → statistic of each table, large the less was lost."""
+    d = _null_discordance(lost, gained, n, margin)
+    excess = (gained - lost) / n + margin
+    wald = excess / np.sqrt(np.maximum((lost + gained + 1) / n - ((gained - lost) / n) ** 2, 1e-9) / n)
+    rest = n - lost - gained
+
+    def log_likelihood(p_lost: NDArray, p_gained: NDArray) -> NDArray:
+        tiny = 1e-300
+        return (
+            xlogy(lost, np.maximum(p_lost, tiny))
+            + xlogy(gained, np.maximum(p_gained, tiny))
+            + xlogy(rest, np.maximum(1 - p_lost - p_gained, tiny))
+        )
+
+    ratio = log_likelihood(lost / n, gained / n) - log_likelihood((d + margin) / 2, (d - margin) / 2)
+    return {
+        "score": excess / np.sqrt(np.maximum(d - margin**2, 1e-12) / n),
+        "likelihood ratio": np.sign(excess) * np.sqrt(np.maximum(2 * ratio, 0.0)),
+        "Wald": wald,
+    }
+
+
+def measure(quick: bool) -> tuple[Rounds, list[dict[str, Any]]]:
+    """(rounds, rows `errors` and `power`)."""
+    rounds, rows = [], []
+    for id, measured_by, few in (
+        ("errors", errors, "few n and few draws"),
+        ("power", power, "few n and margins"),
+    ):
+        found, measured, met = measured_by(quick)
+        rounds += [{"row": id, **one} for one in found]
+        row = {"id": id, "measured": measured, "spread": None, "met": met}
+        rows.append(row | {"met": None, "reason": few} if quick and met else row)
+    return rounds, rows
