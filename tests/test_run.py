@@ -87,6 +87,19 @@ def test_blame_runs_the_torch_twin_too_and_names_the_cause_of_a_block(workspace)
     assert json.loads(again.stdout)["verdicts"] == body["verdicts"]
 
 
+def test_a_rule_by_task_decides_with_the_gate_file_beside_its_evalsets(workspace):
+    file = workspace / "gate.yaml"
+    file.write_text(file.read_text().replace("max_drop: 0.10}", "max_drop: 0.10, per: task}"))
+    done = qualgate("run", "gate.yaml", "--json", cwd=workspace)
+    assert done.returncode == 10, done.stderr
+    verdicts = json.loads(done.stdout)["verdicts"]
+    assert [verdict["comparisons"][0]["slice"] for verdict in verdicts] == ["task:echo"] * 2
+    again = qualgate("gate", "gate.yaml", "--json", cwd=workspace)
+    assert json.loads(again.stdout)["verdicts"] == verdicts
+    alone = qualgate("gate", "--store", "sqlite:///qualgate.db", "--json", cwd=workspace)
+    assert alone.returncode == 12, "tags and tasks are not known without the evalsets"
+
+
 def test_a_noise_floor_runs_the_baseline_again_in_other_batches(workspace):
     file = workspace / "gate.yaml"
     file.write_text(file.read_text().replace("gate:\n", "gate:\n  noise_floor: true\n"))
