@@ -23,6 +23,11 @@ def _bare_rows(module: ModuleType, quick: bool) -> Found:
     return [], module.rows(quick)
 
 
+def _noise(module: ModuleType, quick: bool) -> Found:
+    row = module.block_rate(quick)
+    return row.pop("rows"), [row]
+
+
 def _planned(module: ModuleType, quick: bool) -> Found:
     rows = list(module.planning_rows(quick=quick))
     found = [{"id": row.id, "measured": row.measured, "spread": row.spread, "met": row.met} for row in rows]
@@ -59,7 +64,7 @@ PARTS = (
     Part(("fail_closed.cases", "fail_closed.mutations"), "fail_closed"),
     Part(("defects.false_approve", "defects.false_block", "defects.cause"), "defects"),
     Part(("interaction.power", "interaction.silent"), "four_arms", _bare_rows),
-    Part(("aa.block_rate",), "noise"),
+    Part(("aa.block_rate",), "noise", _noise),
     Part(("deterministic",), "determinism_report", _benchmark),
     Part(("gate_100k",), "commands", _benchmark),
 )
