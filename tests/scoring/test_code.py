@@ -164,7 +164,7 @@ ALWAYS = "class Z:\n    __sub__ = lambda s, o: 0.0\n    __mul__ = lambda s, o: o
 def test_arithmetic_of_the_answers_own_proves_nothing(sandbox, holds):
     tests = f"for i, e in [(1, 1.5), (2, 2.5)]:\n    assert {holds}"
     assert judged(sandbox, tests, ALWAYS) == (False, "exception")
-    assert judged(sandbox, tests.replace(") * e", ") * 1"), "def f(x): return x + 0.5")[0] is ("*" not in holds)
+    assert judged(sandbox, tests.replace(") * e", ") * 1"), "def f(x): return x + 0.5") == (True, "")
 
 
 @pytest.mark.parametrize("tests", ["assert f(1).equals(2)", "r = f(1)\nassert r.equals(2)", "m = f(1).equals\nassert m(2)",
