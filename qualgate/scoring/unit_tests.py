@@ -131,8 +131,8 @@ def _uncalled(tree: ast.Module) -> list[str]:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
                 if name in used:
                     continue
-                plain = isinstance(node, ast.FunctionDef) and not node.decorator_list and name.startswith("test")
-                if not plain or ast.unparse(node.args):
+                plain = isinstance(node, ast.FunctionDef) and not node.decorator_list and not ast.unparse(node.args)
+                if not plain or not name.startswith("test"):
                     raise BadTests(f"nothing runs the tests' {name} (line {node.lineno})")
                 found.append(name)
     return found
