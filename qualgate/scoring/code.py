@@ -23,7 +23,7 @@ from qualgate.scoring import unit_tests
 from qualgate.scoring.outcome import cannot_say, right, wrong
 from qualgate.scoring.unit_tests import BadTests, Exam
 
-METRIC, SCORER = "code.pass", "code/1"
+METRIC, SCORER = "code.pass", "code/2"
 
 _FENCE = re.compile(
     r"^[ \t]*```[ \t]*(?:python3?|py)?[ \t]*\r?\n(.*?)^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE | re.IGNORECASE
@@ -108,8 +108,9 @@ def _examined(program: str, exam: Exam, sandbox: Sandbox) -> Score:
 
 
 def _sat_here(exam: Exam, candidate: Interpreter, sandbox: Sandbox) -> tuple[bool | None, str, str]:
+    far = Far(candidate.ask)
     try:
-        unit_tests.sit(exam, Far(candidate.ask))
+        unit_tests.sit(exam, far)
     except AssertionError as error:
         return False, "wrong_value", str(error)[:300] or "an assertion failed"
     except CannotCross as error:
@@ -123,7 +124,7 @@ def _sat_here(exam: Exam, candidate: Interpreter, sandbox: Sandbox) -> tuple[boo
             raise
         kind = "memory" if isinstance(error, MemoryError) else "exception"
         return False, kind, f"{type(error).__name__}: {str(error)[:300]}"
-    return True, "", ""
+    return (True, "", "") if far.questions else (None, "tests", "as they ran, the tests ask the answer nothing")
 
 
 def _witnessed(exam: Exam, candidate: Interpreter, sandbox: Sandbox) -> tuple[bool | None, str, str]:

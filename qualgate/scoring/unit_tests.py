@@ -2,8 +2,9 @@
 
 A name that the tests use is one of: the entry point (always the candidate's), bound by the tests themselves, a builtin,
 a module of the standard library (`math.isclose`), defined by the prompt (which is the evalset's, so its helpers are
-taken from there and not from the answer), else the candidate's. So an answer that defines its own `abs`, `set` or
-`math` changes nothing.
+taken from there and not from the answer). So an answer that defines its own `abs`, `set` or `math` changes nothing.
+Any other name makes the tests unusable where an entry point is declared: it would be the answer that compares. Where
+none is, unknown names are the candidate's, and must not be handed one another's results (but for objects of a class).
 
 Tests of a simple form are evaluated here: asserts over literals, the candidate's calls, comparisons, arithmetic on
 numbers and a few builtins, at the top or in HumanEval's `check(candidate)`. All others (loops, random inputs, methods,
@@ -21,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from qualgate.sandbox.inside.remote import BadReply, Far
+from qualgate.sandbox.inside.remote import BadReply, Far, names_class
 
 Scope = dict[str, Any]
 Step = Callable[[Scope], Any]
@@ -51,7 +52,7 @@ def read(tests: str, entry_point: str | None = None, prompt: str = "") -> Exam:
         tree = ast.parse(tests)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise BadTests(f"the tests are not Python: {error}") from None
-    if not any(isinstance(node, ast.Assert) and not isinstance(node.test, ast.Constant) for node in ast.walk(tree)):
+    if all(_trivial(node) for node in ast.walk(tree) if isinstance(node, ast.Assert)):
         raise BadTests("the tests assert nothing")
     check = next((node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "check"), None)
     if check and not any(_calls(node, "check") for node in tree.body):
@@ -60,6 +61,9 @@ def read(tests: str, entry_point: str | None = None, prompt: str = "") -> Exam:
         call = f"\ncheck({entry_point})\n"
         tests += call
         tree.body.append(ast.parse(call).body[0])
+    for name in _uncalled(tree):
+        tests += f"\n{name}()\n"
+        tree.body.append(ast.parse(f"{name}()").body[0])
     try:
         support = helpers(prompt, entry_point)
         remote, modules = _names(tree, entry_point, support)
@@ -110,6 +114,30 @@ def sit(exam: Exam, far: Far) -> None:
         step(scope)
 
 
+def _trivial(node: ast.Assert) -> bool:
+    return isinstance(node.test, ast.Constant) and bool(node.test.value)
+
+
+def _uncalled(tree: ast.Module) -> list[str]:
+    """The `test_…` functions that nothing calls, to be called. BadTests for other asserts that would never run."""
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    found = []
+    for node in tree.body:
+        if not any(isinstance(inner, ast.Assert) for inner in ast.walk(node)):
+            continue
+        match node:
+            case ast.If(test=ast.Compare(left=ast.Name(id="__name__"))):
+                raise BadTests(f"the tests assert in a main block, which is not run (line {node.lineno})")
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                if name in used:
+                    continue
+                plain = isinstance(node, ast.FunctionDef) and not node.decorator_list and not ast.unparse(node.args)
+                if not plain or not name.startswith("test"):
+                    raise BadTests(f"nothing runs the tests' {name} (line {node.lineno})")
+                found.append(name)
+    return found
+
+
 def _calls(node: ast.stmt, name: str) -> bool:
     match node:
         case ast.Expr(value=ast.Call(func=ast.Name(id=called))):
@@ -144,15 +172,55 @@ def _names(tree: ast.Module, entry_point: str | None, support: ast.Module) -> tu
                 helped.add(name)
             case ast.Import(names=names) | ast.ImportFrom(names=names):
                 helped |= {(alias.asname or alias.name).partition(".")[0] for alias in names}
-    modules = (used - plain - bound) & set(sys.stdlib_module_names) - {
-        entry_point
-    }  # `math`, used as `math.…` and in no other way
+    # `math`, used as `math.…` and in no other way
+    modules = (used - plain - bound) & set(sys.stdlib_module_names) - {entry_point}
     remote = used - bound - helped - modules - set(dir(builtins))
+    if entry_point is None:
+        _apart(tree, remote)
+    elif unknown := sorted(remote - {entry_point}):
+        raise BadTests(f"the tests use names that neither they nor the prompt define: {', '.join(unknown)[:200]}")
     if entry_point is not None and entry_point in used:
         remote.add(entry_point)
     if not remote and entry_point is None:  # a function that is named as a builtin is: `assert sum(10, 15) == 6`
         remote = {name for node in tree.body if (name := _first_called(node)) is not None}
     return remote, modules
+
+
+def _apart(tree: ast.Module, remote: set[str]) -> None:
+    """BadTests if one of the candidate's names is handed another's result, or compared with it: `close(f(1), 2)`."""
+    held: dict[str, set[str]] = {}  # what the tests bind → the candidate's names in its value
+
+    def owners(node: ast.AST) -> set[str]:
+        names = {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
+        return (names & remote).union(*(held.get(name, ()) for name in names))
+
+    for _ in range(2):  # a loop's end may come before its start
+        for node in ast.walk(tree):
+            match node:
+                case ast.Assign(targets=targets, value=value):
+                    pass
+                case ast.For(target=target, iter=value) | ast.comprehension(target=target, iter=value):
+                    targets = [target]
+                case (
+                    ast.AnnAssign(target=target, value=ast.expr() as value) | ast.NamedExpr(target=target, value=value)
+                ):
+                    targets = [target]
+                case _:
+                    continue
+            for inner in (inner for target in targets for inner in ast.walk(target)):
+                if isinstance(inner, ast.Name):
+                    held.setdefault(inner.id, set()).update(owners(value))
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=func, args=args, keywords=keywords) if len(caller := owners(func)) > 0:
+                given = {name for arg in (*args, *keywords) for name in owners(arg)}
+                mixed = given - caller
+            case ast.Compare(left=left, comparators=[right]):
+                mixed = owners(left) ^ owners(right) if owners(left) and owners(right) else set()
+            case _:
+                continue
+        if mixed := sorted(name for name in mixed if not names_class(name)):
+            raise BadTests(f"the answer's own {', '.join(mixed)[:200]} would compare; declare the entry_point")
 
 
 def _first_called(node: ast.stmt) -> str | None:

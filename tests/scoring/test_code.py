@@ -127,9 +127,9 @@ RIGHT = [  # tests, answer: must pass, wherever they are compared
     ("assert f(sum, [1, 2]) == 3\nassert isinstance(f(sum, [1]), int)", "def f(g, x): return g(x)"),
     ("x = [3, 1]\nf(x)\nassert x == [1, 3]", "def f(x): x.sort()"),
     ("try:\n    f(0)\n    assert False\nexcept ZeroDivisionError:\n    pass\nassert f(1) == 1", "def f(x): return 1 // x"),
-    ("s = f()\ns.push((1, 2))\ns.push('b')\nassert s.pop() == 'b' and s.pop() == (1, 2) and len(s) == 0",
-     "class f:\n    def __init__(s): s.v = []\n    def push(s, x): s.v.append(x)\n    def pop(s): return s.v.pop()\n    def __len__(s): return len(s.v)"),
-    ("root = Node(1)\nroot.left = Node(2)\nassert f(root) == 3", "class Node:\n    def __init__(s, v): s.v, s.left = v, None\ndef f(n): return n.v + n.left.v"),
+    ("a = [1]\nassert f(a) == 0\nassert a == [1, 5]", "def f(a):\n    a.append(5)\n    return 0"),
+    ("a = [1]\nassert f(a=a) == 0\nassert a == [1, 5]", "def f(a):\n    a.append(5)\n    return 0"),
+    ("def test_one():\n    assert f(1) == 2\n\ndef test_two():\n    assert f(2) == 3", "def f(x): return x + 1"),
     ("METADATA = {'author': 'jt'}\n\ndef check(candidate):\n    assert candidate(1) == 2, 'one'\n    assert True", "def f(x): return x + 1"),
 ]  # fmt: skip
 
@@ -137,8 +137,85 @@ RIGHT = [  # tests, answer: must pass, wherever they are compared
 @pytest.mark.parametrize(("tests", "answer"), RIGHT, ids=[tests[:40].replace("\n", ";") for tests, _ in RIGHT])
 def test_a_right_answer_passes_and_the_same_answer_made_wrong_fails(sandbox, tests, answer):
     assert judged(sandbox, tests, answer) == (True, "")
-    wrong = f"{answer}\n\n_f = f\ndef f(*a, **k): return ('wrong', _f(*a, **k) if k or a else 0)\n"
+    wrong = f"{answer}\n\n_f = f\ndef f(*a, **k):\n    import copy\n    a, k = copy.deepcopy((a, k))\n"
+    wrong += "    return ('wrong', _f(*a, **k) if k or a else 0)\n"
     assert judged(sandbox, tests, wrong)[0] is False
+
+
+@pytest.mark.parametrize(
+    ("tests", "answer", "wrong"),
+    [
+        ("s = Stack()\ns.push((1, 2))\ns.push('b')\nassert s.pop() == 'b' and s.pop() == (1, 2) and len(s) == 0",
+         "class Stack:\n    def __init__(s): s.v = []\n    def push(s, x): s.v.append(x)\n    def pop(s): return s.v.pop()\n    def __len__(s): return len(s.v)", "pop()"),
+        ("root = Node(1)\nroot.left = Node(2)\nassert f(root) == 3", "class Node:\n    def __init__(s, v): s.v, s.left = v, None\ndef f(n): return n.v + n.left.v", "n.v +"),
+        ("assert f([Node(1), Node(2)]) == 3", "class Node:\n    def __init__(s, v): s.v = v\ndef f(n): return n[0].v + n[1].v", "n[0].v +"),
+    ],
+)  # fmt: skip
+def test_classes_of_the_answer_are_used_where_no_entry_point_is_declared(sandbox, tests, answer, wrong):
+    assert judged(sandbox, tests, answer, entry_point=None) == (True, "")
+    worse = answer.replace(wrong, {"pop()": "pop(0)"}.get(wrong, "1 +" if wrong != "n.v +" else "n.left.v +"))
+    assert judged(sandbox, tests, worse.replace("1 + n[1].v", "9"), entry_point=None)[0] is False
+
+
+ALWAYS = "class Z:\n    __sub__ = lambda s, o: 0.0\n    __mul__ = lambda s, o: o\n    __add__ = lambda s, o: 2 * o\n    equals = lambda s, o: True\ndef f(x): return Z()"
+
+
+@pytest.mark.parametrize("holds", ["abs(f(i) - e) < 1e-6", "f(i) * e == e", "f(i) + e == 2 * e"])
+def test_arithmetic_of_the_answers_own_proves_nothing(sandbox, holds):
+    tests = f"for i, e in [(1, 1.5), (2, 2.5)]:\n    assert {holds}"
+    assert judged(sandbox, tests, ALWAYS) == (False, "exception")
+    assert judged(sandbox, tests.replace(") * e", ") * 1"), "def f(x): return x + 0.5") == (True, "")
+
+
+@pytest.mark.parametrize("tests", ["assert f(1).equals(2)", "r = f(1)\nassert r.equals(2)", "m = f(1).equals\nassert m(2)",
+                                   "try:\n    x = f(1).equals(2)\nexcept BaseException:\n    x = 1\nassert x"])  # fmt: skip
+def test_a_method_of_what_the_answer_returned_is_not_asked_for_a_verdict(sandbox, tests):
+    assert judged(sandbox, tests, ALWAYS) == (None, "tests")
+
+
+@pytest.mark.parametrize(
+    "tests",
+    [
+        'if __name__ == "__main__":\n    assert f(1) == 2',
+        "def verify():\n    assert f(1) == 2",
+        "def test_f(x):\n    assert f(x) == 2",
+        "async def test_f():\n    assert f(1) == 2",
+        "class TestF:\n    def test_f(self):\n        assert f(1) == 2",
+        "for i in []:\n    assert f(i) == 2",
+        "f(1)\nif False:\n    assert f(1) == 2",
+        "assert True or f(1) == 2",
+        "for i in [1]:\n    assert i == 1 or f(i)",
+        "f(1)\nassert True\nfor i in []:\n    assert f(i) == 2",
+        "try:\n    f(1)\n    assert False\nexcept:\n    pass",
+        "try:\n    f(1)\n    assert False\nexcept (ValueError, AssertionError):\n    pass",
+    ],
+)
+def test_tests_of_which_nothing_runs_decide_nothing(sandbox, tests):
+    assert judged(sandbox, tests, "def f(x): return 99") == (None, "tests")
+
+
+@pytest.mark.parametrize(
+    "fails",
+    ["    assert False\nexcept ZeroDivisionError:\n    pass", "except Exception:\n    pass\nelse:\n    assert 0"],
+)
+def test_tests_may_expect_an_exception_and_no_more(sandbox, fails):
+    assert judged(sandbox, f"try:\n    f(0)\n{fails}", "def f(x): return 1 // x") == (True, "")
+    assert judged(sandbox, f"try:\n    f(0)\n{fails}", "def f(x): return x") == (False, "wrong_value")
+
+
+@pytest.mark.parametrize("entry_point", ["f", None])
+@pytest.mark.parametrize(
+    ("tests", "answer"),
+    [
+        ("assert np.allclose(f(1), [1.0, 2.0])", "class np: allclose = lambda a, b: True\ndef f(x): return [9]"),
+        ("assert Counter(f(1)) == Counter([1, 2, 3])", "def Counter(x): return 0\ndef f(x): return [9]"),
+        ("r = f(1)\nassert close(r, 2.0)", "def close(a, b): return True\ndef f(x): return 9"),
+        ("for r in [f(1)]:\n    assert close(b=2.0, a=r)", "def close(a, b): return True\ndef f(x): return 9"),
+        ("assert Pair(1, 2) == f(1)", "def Pair(a, b): return 0\ndef f(x): return 0"),
+    ],
+)
+def test_the_answer_does_not_bring_what_compares_its_values(sandbox, tests, answer, entry_point):
+    assert judged(sandbox, tests, answer, entry_point=entry_point) == (None, "tests")
 
 
 def test_both_places_of_comparing_agree(sandbox):
@@ -247,7 +324,10 @@ def test_the_shipped_sets_own_answers_pass(sandbox):
 
 
 def test_names_are_the_testss_the_promptss_or_the_candidates():
-    read = unit_tests.read("import re\nx = 1\nassert re.match('a', f(helper(x))) and str(math.pi) == other", "f")
-    assert set(read.remote) == {"f", "helper", "other"}
+    tests = "import re\nx = 1\nassert re.match('a', f(helper(x))) and str(math.pi) == 'a'"
+    prompt = "def helper(x):\n    return x\n\ndef f(x):\n"
+    assert unit_tests.read(tests, "f", prompt).remote == ("f",)
+    with pytest.raises(BadTests, match="define: helper"):
+        unit_tests.read(tests, "f")
     with pytest.raises(BadTests, match="entry_point"):
         unit_tests.read("def check(candidate):\n    assert candidate(1) == 1")

@@ -32,9 +32,6 @@ _OPS: dict[str, Any] = {
     "bool": bool,
     "str": str,
     "repr": repr,
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
 }
 
 
@@ -71,18 +68,17 @@ def serve(questions: BinaryIO, replies: BinaryIO) -> None:
             program = compile(question["args"][0], "<answer>", "exec", dont_inherit=True)
             exec(program, module.__dict__)
             return {"value": [name in module.__dict__ for name in question["args"][1]]}
-        sent = question["args"]
-        args = [received(form) for form in sent]
+        args = [received(form) for form in question["args"]]
         kwargs = {key: received(form) for key, form in question.get("kwargs", {}).items()}
         head = [named(question["name"])] if "name" in question else []
         reply = {"value": encode(_OPS[question["op"]](*head, *args, **kwargs), keep)}
-        if reply["value"] is None and args:  # it may have worked in place
-            after = [
-                encode(arg, keep) if type(arg) in (list, dict, set) else form
-                for form, arg in zip(sent, args, strict=True)
-            ]
-            if after != sent:
-                reply["args"] = after
+        sent = [*question["args"], *question.get("kwargs", {}).values()]
+        after = [  # it may have worked in place
+            encode(arg, keep) if type(arg) in (list, dict, set) else form
+            for form, arg in zip(sent, [*args, *kwargs.values()], strict=True)
+        ]
+        if after != sent:
+            reply["args"] = after
         return reply
 
     for line in iter(questions.readline, b""):
