@@ -29,6 +29,7 @@ from qualgate.scoring import (
 )
 from qualgate.scoring.outcome import cannot_say, quote, wrong
 from qualgate.scoring.tools import judge, strict
+from qualgate.scoring.tools.dialects import registry as dialects
 
 GROUP = "qualgate.scorers"
 MAX_ANSWER = 2**20  # characters; a longer answer is wrong for every scorer
@@ -196,6 +197,21 @@ def filtered(scorer: Scorer, name: str) -> Scorer:
                 scores = _all(scorer, wrong, "invalid", f"the filter {name} found no answer")
             else:
                 scores = scorer.function(case, evalset, found)
+        return {metric: replace(one, scorer=version) for metric, one in scores.items()}
+
+    return replace(scorer, version=version, function=score, decoded=None)  # a filter reads text
+
+
+def in_dialect(scorer: Scorer, name: str) -> Scorer:
+    """`scorer`, reading the answers of cases without a `dialect` in `name`; "auto": in whichever reads calls."""
+    if scorer.function is not strict.score_tool_call:
+        raise UsageError(f"the scorer {scorer.name} ({scorer.mode}) reads no dialect; tool_call (strict) does.")
+    if name not in (known := (strict.AUTO, *dialects.names())):
+        raise UsageError(f"no dialect {quote(name)}; there are: {', '.join(known)}.")
+    version = f"{scorer.version} {name}"
+
+    def score(case: Case, evalset: Evalset, answer: str) -> dict[str, Score]:
+        scores = strict.score_tool_call(case, evalset, answer, name)
         return {metric: replace(one, scorer=version) for metric, one in scores.items()}
 
     return replace(scorer, version=version, function=score)

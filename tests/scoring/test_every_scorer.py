@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from qualgate.cli import app
+from qualgate.errors import UsageError
 from qualgate.records import Case, Evalset
 from qualgate.sandbox import probe
 from qualgate.scoring import registry
@@ -96,11 +97,58 @@ def test_an_answer_is_read_in_the_cases_own_dialect(tmp_path):
     assert score(tmp_path, "tool_call", {**DIALECT, "dialect": "mistral"}, MISTRAL)["verdict"] is True
 
 
-def test_a_parser_that_is_the_wrong_one_is_named(tmp_path):
-    row = score(tmp_path, "tool_call", DIALECT, MISTRAL)
+@pytest.mark.parametrize(
+    "answer",
+    ["[f(a=5)]", '<|python_tag|>{"name": "f", "parameters": {"a": 5}}', '{"name": "f", "arguments": {"a": 5}}', MISTRAL,
+     "<tool_call><function=f><parameter=a>5</parameter></function></tool_call>", HERMES],
+)  # fmt: skip
+def test_without_a_dialect_a_call_is_found_however_it_is_written(tmp_path, answer):
+    assert score(tmp_path, "tool_call", DIALECT, answer)["verdict"] is True
+    assert score(tmp_path, "tool_call", DIALECT, answer.replace("5", "6"))["error_type"] == "wrong_arguments"
+    assert score(tmp_path, "tool_call", {**DIALECT, "expected_calls": []}, answer)["error_type"] == "extra_call"
+    assert score(tmp_path, "tool_call", DIALECT, answer.replace("f", "g"))["verdict"] is False, "no tool that exists"
+
+
+def test_a_broken_hermes_call_is_no_other_dialects(tmp_path):
+    for broken in (HERMES[:-1], HERMES.replace("}}", "}"), HERMES + "</tool_call>"):
+        assert score(tmp_path, "tool_call", DIALECT, broken)["verdict"] is False
+
+
+def test_a_declared_parser_that_is_the_wrong_one_says_nothing_of_the_model(tmp_path):
+    for body, options in (({**DIALECT, "dialect": "hermes"}, ()), (DIALECT, ("--dialect", "hermes"))):
+        row = score(tmp_path, "tool_call", body, MISTRAL, *options)
+        assert (row["verdict"], row["error_type"]) == (None, "parser")
+        assert "mistral" in row["reason"]
+        for answer in ("I cannot.", HERMES[:-1], MISTRAL.replace('"f"', '"g"')):
+            assert score(tmp_path, "tool_call", body, answer, *options)["verdict"] is False
+
+
+def test_the_reference_answer_of_a_case_says_that_hermes_was_asked_for(tmp_path):
+    body = {**DIALECT, "answer": HERMES}
+    assert score(tmp_path, "tool_call", body, HERMES)["verdict"] is True
+    row = score(tmp_path, "tool_call", body, MISTRAL)
     assert row["verdict"] is False
     assert "not the model's fault if the parser is another: mistral" in row["reason"]
-    assert "parser" not in score(tmp_path, "tool_call", DIALECT, "I cannot.")["reason"]
+    assert score(tmp_path, "tool_call", body, MISTRAL, "--dialect", "auto")["verdict"] is True
+
+
+def test_a_dialect_may_be_given_for_all_cases_that_declare_none(tmp_path):
+    row = score(tmp_path, "tool_call", DIALECT, MISTRAL, "--dialect", "mistral")
+    assert row["verdict"] is True
+    assert row["scorer"].endswith(" mistral")
+    own = score(tmp_path, "tool_call", {**DIALECT, "dialect": "mistral"}, MISTRAL, "--dialect", "hermes")
+    assert own["verdict"] is True
+    for scorer, name, said in (
+        ("tool_call", "klingon", "no dialect 'klingon'"),
+        ("json", "hermes", "reads no dialect"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            registry.in_dialect(registry.find(scorer), name)
+
+
+def test_decoded_calls_cannot_be_filtered(tmp_path):
+    with pytest.raises(AssertionError, match="reads `text`, not `calls`"):
+        score(tmp_path, "tool_call", DIALECT, [{"name": "f", "arguments": {"a": 5}}], "--filter", "none")
 
 
 UNSCORABLE = {

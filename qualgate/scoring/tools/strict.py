@@ -21,12 +21,12 @@ from qualgate.records import Case, Evalset, Score
 from qualgate.scoring.outcome import cannot_say, quote, right, wrong
 from qualgate.scoring.schema import CannotValidate, first_error
 from qualgate.scoring.tools.dialects import BadCall, Call
-from qualgate.scoring.tools.dialects.blame import blame
+from qualgate.scoring.tools.dialects.blame import Blame, blame
 from qualgate.scoring.tools.dialects.registry import dialect
 from qualgate.scoring.tools.expected import REL_TOL, Expected, as_schema, fits, read_expected, same_types
 from qualgate.scoring.tools.matching import perfect
 
-SCORER = "tool_call/4"
+SCORER = "tool_call/5"
 FLAGS = (
     "tool_call.parses",
     "tool_call.valid",
@@ -35,7 +35,8 @@ FLAGS = (
     "tool_call.types",
     "tool_call.correct",
 )
-HERMES = "hermes"  # what an answer is read as unless its case has a `dialect`
+HERMES = "hermes"
+AUTO = "auto"  # no dialect: whichever reads the answer, hermes first
 MAX_BLAMED = 2**14  # characters: a longer answer is not tried in every dialect
 _SHOWN = json.JSONEncoder(ensure_ascii=False)
 MAX_COMPARED = 500_000  # values: every call is held against every value of every expected call
@@ -91,26 +92,42 @@ def judge(
     return verdict
 
 
-def score_tool_call(case: Case, evalset: Evalset, text: str) -> dict[str, Score]:
-    """All six flags of an answer in the case's `dialect` (hermes by default).
+def score_tool_call(case: Case, evalset: Evalset, text: str, written_in: str | None = None) -> dict[str, Score]:
+    """All six flags of an answer as text.
 
-    When that dialect reads no call where one is expected and another does, the reason says whose fault it is.
+    It is read in the case's `dialect`, or else in `written_in`: where only another dialect reads calls of the tools,
+    the parser is at fault, and nothing is said of the model. A case with neither is read as hermes if it has a
+    reference `answer`, for that is what it was asked for: calls of another form are wrong, and the reason says so.
+    A case without that too, or AUTO, is read by the first dialect that finds calls of the tools, hermes before others.
     """
-    name, tools = case.body.get("dialect", HERMES), case.body["tools"]
+    declared = case.body.get("dialect", written_in or (HERMES if isinstance(case.body.get("answer"), str) else AUTO))
+    name, tools = HERMES if declared == AUTO else declared, case.body["tools"]
+    calls, fault = (), None
     try:
         calls = dialect(name).parse(text, tools)
     except BadCall as error:
-        return _scores(_judged(0, error.error_type, f"{error}{_blamed(text, name, tools)}"), None)
+        fault = error
+    if not calls and len(text) <= MAX_BLAMED:
+        found = blame(text, name, tools)
+        if found.readers and declared == AUTO:
+            return _score(case, found.calls)
+        if found.readers and (written_in or "dialect" in case.body):
+            reason = f"{name} reads no call, {', '.join(found.readers[:3])} reads it: the parser is the wrong one"
+            return {flag: cannot_say(flag, SCORER, "parser", reason) for flag in FLAGS}
+    else:
+        found = None
+    if fault:
+        return _scores(_judged(0, fault.error_type, f"{fault}{_misread(found)}"), None)
     if not calls and case.body["expected_calls"]:
-        return _scores(_judged(1, "no_call", f"no call is made{_blamed(text, name, tools)}"), "[]")
+        return _scores(_judged(1, "no_call", f"no call is made{_misread(found)}"), "[]")
     return _score(case, calls)
 
 
-def _blamed(text: str, declared: str, tools: list[dict[str, Any]]) -> str:
-    """The end of a reason: nothing when no other dialect reads calls of these tools in `text`."""
-    if len(text) > MAX_BLAMED or not (readers := blame(text, declared, tools).readers):
+def _misread(found: Blame | None) -> str:
+    """The end of a reason: nothing when no other dialect reads calls of the tools."""
+    if found is None or not found.readers:
         return ""
-    return f"; not the model's fault if the parser is another: {', '.join(readers[:3])} reads it"
+    return f"; not the model's fault if the parser is another: {', '.join(found.readers[:3])} reads it"
 
 
 def score_decoded(case: Case, evalset: Evalset, calls: Any) -> dict[str, Score]:
