@@ -151,6 +151,45 @@ def test_decoded_calls_cannot_be_filtered(tmp_path):
         score(tmp_path, "tool_call", DIALECT, [{"name": "f", "arguments": {"a": 5}}], "--filter", "none")
 
 
+@pytest.mark.parametrize("mode", ["strict", "compat"])
+def test_openais_tool_calls_are_unwrapped(tmp_path, mode):
+    def row(arguments: Any, **more: Any) -> dict[str, Any]:
+        said = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": arguments}, **more}
+        return score(tmp_path, "tool_call", BFCL, [said], "--mode", mode)
+
+    assert row('{"a": 5.0}')["verdict"] is True
+    assert row({"a": 5.0})["verdict"] is True
+    assert row('{"a": 5.0}', index=0)["verdict"] is True
+    for wrong in ('{"a": 6.0}', '{"a": 5.0', "", "[5.0]", "5.0", [5.0], None):
+        assert row(wrong)["verdict"] is False, wrong
+    assert row('{"a": 5.0}', type="custom")["verdict"] is False
+
+
+@pytest.mark.parametrize(
+    ("category", "right", "wrong"),
+    [
+        ("irrelevance", ["no", ""], {HERMES: "extra_call"}),
+        ("live_irrelevance", ["no"], {HERMES: "extra_call"}),
+        ("live_relevance", [HERMES, HERMES * 2, HERMES.replace("5", "6")],
+         {"no": "no_call", HERMES.replace("5", '"x"'): "arguments", HERMES.replace('"f"', '"g"'): "unknown_tool"}),
+    ],
+)  # fmt: skip
+def test_bfcls_relevance_needs_no_expected_calls(tmp_path, category, right, wrong):
+    body = {"tools": TOOLS, "category": category}
+    for answer in right:
+        assert score(tmp_path, "tool_call", body, answer)["verdict"] is True
+    for answer, word in wrong.items():
+        row = score(tmp_path, "tool_call", body, answer)
+        assert (row["verdict"], row["error_type"]) == (False, word)
+
+
+def test_other_categories_need_expected_calls_and_given_ones_count(tmp_path):
+    assert score(tmp_path, "tool_call", {**DIALECT, "category": "live_simple"}, HERMES)["verdict"] is True
+    for body in ({"category": "simple"}, {"category": ["relevance"]}, {"category": "relevance", "expected_calls": "any call"}):
+        with pytest.raises(AssertionError, match="needs `expected_calls`"):
+            score(tmp_path, "tool_call", {"tools": TOOLS, **body}, HERMES)
+
+
 UNSCORABLE = {
     "numeric": ({"answer": 1, "tolerance": {"abs": -1}}, "`tolerance`"),
     "multiple_choice": ({"choices": ["a", "b"], "answer": "c"}, "none of 2 choices"),
