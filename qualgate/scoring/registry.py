@@ -56,11 +56,18 @@ class Scorer:
     faults: Callable[[dict[str, Any], Evalset], Iterator[str]] = _nothing_more  # beyond that, what keeps it unscored
     mode: Mode = "strict"  # compat: the reference's verdicts and error words, its surprises among them
     decoded: Callable[[Case, Evalset, Any], dict[str, Score]] | None = None  # of calls that are decoded already
+    after: Callable[[str], Callable[[Case, Evalset, str], dict[str, Score]]] | None = None  # `function` after a filter
 
     def unscorable(self, body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
         """What keeps a case from being scored, a line each."""
         missing = [f"{self.name} needs `{key}`; it is missing" for key in self.needs if key not in body]
         yield from missing or self.faults(body, evalset)
+
+
+def _lm_eval(name: str) -> Callable[[Case, Evalset, str], dict[str, Score]]:
+    """exact_match of what the filter `name` found."""
+    options = lm_eval_match.options_of(name)
+    return lambda case, evalset, text: lm_eval_match.score_exact_match(case.body, text, "none", options)
 
 
 @cache
@@ -141,7 +148,8 @@ SHIPPED = (
         mode="compat",
         version=lm_eval_match.SCORER,
         metrics=("exact_match",),
-        function=lambda case, evalset, text: lm_eval_match.score_exact_match(case.body, text, "none"),
+        function=_lm_eval("none"),
+        after=_lm_eval,
         faults=needs.compared_faults,
     ),
     Scorer(
@@ -181,7 +189,7 @@ def filtered(scorer: Scorer, name: str) -> Scorer:
         pipeline = filters.build(name)
     except filters.FilterFault as error:
         raise UsageError(f"{error}.") from None
-    version = f"{scorer.version} {name}"
+    version, function = f"{scorer.version} {name}", scorer.after(name) if scorer.after else scorer.function
 
     def score(case: Case, evalset: Evalset, answer: str) -> dict[str, Score]:
         try:
@@ -196,7 +204,7 @@ def filtered(scorer: Scorer, name: str) -> Scorer:
             if found == filters.INVALID and scorer.mode == "strict":  # lm-eval would compare that word
                 scores = _all(scorer, wrong, "invalid", f"the filter {name} found no answer")
             else:
-                scores = scorer.function(case, evalset, found)
+                scores = function(case, evalset, found)
         return {metric: replace(one, scorer=version) for metric, one in scores.items()}
 
     return replace(scorer, version=version, function=score, decoded=None)  # a filter reads text

@@ -37,7 +37,7 @@ def score(tmp_path, scorer: str, body: dict[str, Any], output: Any, *options: st
 
 RIGHT_AND_WRONG = {
     "exact_match": ({"answer": "Paris"}, "Paris", "paris", ()),
-    "exact_match, compat": ({"answer": "Paris"}, "PARIS.", "Rome", ("--mode", "compat")),
+    "exact_match, compat": ({"answer": "Paris"}, "Paris", "PARIS.", ("--mode", "compat")),
     "exact_match, compat, filter": (
         {"answer": "18"}, "so 9\n#### 18", "18", ("--mode", "compat", "--filter", "strict-match"),
     ),
@@ -146,6 +146,17 @@ def test_a_dialect_may_be_given_for_all_cases_that_declare_none(tmp_path):
             registry.in_dialect(registry.find(scorer), name)
 
 
+def test_only_gsm8ks_filters_bring_gsm8ks_ignored_texts(tmp_path):
+    for name, answer, said, verdict in (
+        ("flexible-extract", "1,000", "it is $1000", True), ("strict-match", "1,000", "#### 1000.", True),
+        ("none", "1,000", "1000", False), ("none", "a #### b", "b", False), ("none", "1,000", "1,000", True),
+        ("lowercase", "1,000", "1000", False), ("remove_whitespace", "yes", "Yes", False),
+    ):  # fmt: skip
+        row = score(tmp_path, "exact_match", {"answer": answer}, said, "--mode", "compat", "--filter", name)
+        assert row["verdict"] is verdict, (name, said)
+    assert score(tmp_path, "exact_match", {"answer": "1,000"}, "1000", "--mode", "compat")["verdict"] is False
+
+
 def test_decoded_calls_cannot_be_filtered(tmp_path):
     with pytest.raises(AssertionError, match="reads `text`, not `calls`"):
         score(tmp_path, "tool_call", DIALECT, [{"name": "f", "arguments": {"a": 5}}], "--filter", "none")
@@ -185,7 +196,11 @@ def test_bfcls_relevance_needs_no_expected_calls(tmp_path, category, right, wron
 
 def test_other_categories_need_expected_calls_and_given_ones_count(tmp_path):
     assert score(tmp_path, "tool_call", {**DIALECT, "category": "live_simple"}, HERMES)["verdict"] is True
-    for body in ({"category": "simple"}, {"category": ["relevance"]}, {"category": "relevance", "expected_calls": "any call"}):
+    for body in (
+        {"category": "simple"},
+        {"category": ["relevance"]},
+        {"category": "relevance", "expected_calls": "any call"},
+    ):
         with pytest.raises(AssertionError, match="needs `expected_calls`"):
             score(tmp_path, "tool_call", {"tools": TOOLS, **body}, HERMES)
 
