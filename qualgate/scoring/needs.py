@@ -80,6 +80,13 @@ def choice_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
             yield f"`answer`: {error}"
 
 
+def lettered_faults(body: dict[str, Any]) -> Iterator[str]:
+    """Of the filter multi_choice_regex: `choices`, a letter for each."""
+    choices = body.get("choices")
+    if not isinstance(choices, list) or not 1 <= len(choices) <= 26 or not all(isinstance(one, str) for one in choices):
+        yield f"the filter multi_choice_regex needs `choices`, a list of 1 to 26 texts; {found(body, 'choices')}"
+
+
 def code_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
     """Of code: `tests` that can be read and assert something; `entry_point` where they need one."""
     for key in ("entry_point", "prompt", "test_setup_code"):

@@ -183,13 +183,24 @@ def find(name: str, mode: Mode = "strict") -> Scorer:
     return modes[mode]
 
 
+_NO_TEXT = ("regex_pos", "take_first_k", "map")  # gives a list; needs a k; needs a mapping
+
+
 def filtered(scorer: Scorer, name: str) -> Scorer:
-    """`scorer`, judging what lm-eval's filter `name` finds in an answer. UsageError for an unknown filter."""
+    """`scorer`, judging what lm-eval's filter `name` finds in an answer. UsageError for a filter that is unknown, or
+    by its name alone never gives one text."""
+    if name not in (usable := [one for one in (*filters.PIPELINES, *filters.STEPS) if one not in _NO_TEXT]):
+        raise UsageError(f"no filter {quote(name)} that gives one text; there are {', '.join(usable)}.")
     try:
         pipeline = filters.build(name)
     except filters.FilterFault as error:
         raise UsageError(f"{error}.") from None
     version, function = f"{scorer.version} {name}", scorer.after(name) if scorer.after else scorer.function
+
+    def faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
+        yield from scorer.faults(body, evalset)
+        if name == "multi_choice_regex":
+            yield from needs.lettered_faults(body)
 
     def score(case: Case, evalset: Evalset, answer: str) -> dict[str, Score]:
         try:
@@ -207,7 +218,7 @@ def filtered(scorer: Scorer, name: str) -> Scorer:
                 scores = function(case, evalset, found)
         return {metric: replace(one, scorer=version) for metric, one in scores.items()}
 
-    return replace(scorer, version=version, function=score, decoded=None)  # a filter reads text
+    return replace(scorer, version=version, function=score, decoded=None, faults=faults)  # a filter reads text
 
 
 def in_dialect(scorer: Scorer, name: str) -> Scorer:

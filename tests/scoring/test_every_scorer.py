@@ -157,6 +157,19 @@ def test_only_gsm8ks_filters_bring_gsm8ks_ignored_texts(tmp_path):
     assert score(tmp_path, "exact_match", {"answer": "1,000"}, "1000", "--mode", "compat")["verdict"] is False
 
 
+def test_a_filter_that_can_never_give_a_text_is_refused(tmp_path):
+    for name in ("regex_pos", "take_first_k", "map"):
+        with pytest.raises(UsageError, match="that gives one text; there are none, strict-match"):
+            registry.filtered(registry.find("exact_match"), name)
+    options = ("--filter", "multi_choice_regex")
+    assert (
+        score(tmp_path, "exact_match", {"answer": "(B)", "choices": ["x", "y"]}, "it is y", *options)["verdict"] is True
+    )
+    for more in ({}, {"choices": "ab"}, {"choices": ["a"] * 27}):
+        with pytest.raises(AssertionError, match="multi_choice_regex needs `choices`"):
+            score(tmp_path, "exact_match", {"answer": "(B)", **more}, "B", *options)
+
+
 def test_decoded_calls_cannot_be_filtered(tmp_path):
     with pytest.raises(AssertionError, match="reads `text`, not `calls`"):
         score(tmp_path, "tool_call", DIALECT, [{"name": "f", "arguments": {"a": 5}}], "--filter", "none")
