@@ -23,10 +23,16 @@ def score(
     mode: Annotated[str, typer.Option("--mode", help="strict, or compat: as the reference scores")] = "strict",
     metric: Annotated[str | None, typer.Option("--metric", help="one of the scorer's; by default its last")] = None,
     filter: Annotated[str | None, typer.Option("--filter", help="lm-eval's, which extracts what is scored")] = None,
+    dialect: Annotated[
+        str | None,
+        typer.Option("--dialect", help="of tool calls, for cases that declare none: hermes, mistral, …, auto"),
+    ] = None,
     normalizer: Annotated[
         list[str] | None, typer.Option("--normalizer", help="of exact_match, in order; may be repeated")
     ] = None,
-    lenient: Annotated[list[str] | None, typer.Option("--lenient", help="mode of the JSON reader")] = None,
+    lenient: Annotated[
+        list[str] | None, typer.Option("--lenient", help="code_fence, trailing_text: of json, code, multiple_choice")
+    ] = None,
     out: Annotated[Path | None, typer.Option("--json", help="write the rows to this file")] = None,
 ) -> None:
     """Score anyone's outputs: one row an id, without a model and without a store."""
@@ -45,6 +51,8 @@ def score(
     if out is not None and out.resolve() in (cases.resolve(), outputs.resolve()):
         raise UsageError(f"--json {out} would overwrite what is to be scored; give another file.")
     chosen = registry.find(scorer, cast("registry.Mode", mode))
+    if dialect is not None:
+        chosen = registry.in_dialect(chosen, dialect)
     if filter is not None:
         chosen = registry.filtered(chosen, filter)
     with shown_progress("rows") as progress:

@@ -1,4 +1,5 @@
-r"""exact_match as lm-evaluation-harness 0.4.13 computes it, for `--mode compat`; gsm8k's rules are the default.
+r"""exact_match as lm-evaluation-harness 0.4.13 computes it, for `--mode compat`: gsm8k's rules with gsm8k's filters,
+else the metric's own defaults, under which nothing is ignored.
 
 Both sides lose what each of `regexes_to_ignore` matches, in order, then are lower-cased, then lose ASCII punctuation,
 then ASCII digits, each only where asked; the rest is compared as text. Kept where it surprises:
@@ -22,7 +23,7 @@ from qualgate.records import Score
 from qualgate.scoring import filters, killable, regexes
 from qualgate.scoring.outcome import cannot_say, quote, right, too_long, wrong
 
-SCORER = "exact_match.lm_eval/1"
+SCORER = "exact_match.lm_eval/2"
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _DIGITS = str.maketrans("", "", string.digits)
 
@@ -40,6 +41,11 @@ class Options:
 GSM8K = Options(ignore_case=True, regexes_to_ignore=(",", r"\$", "(?s).*#### ", r"\.$"))
 
 
+def options_of(pipeline: str | filters.Pipeline) -> Options:
+    """What lm-eval's task with the filter of that name compares by: gsm8k's, else the metric's defaults."""
+    return GSM8K if pipeline in ("strict-match", "flexible-extract") else Options()
+
+
 def compared(text: str, options: Options) -> str:
     """What is left of one side for the comparison."""
     for pattern in options.regexes_to_ignore:
@@ -54,12 +60,14 @@ def score_exact_match(
     body: Mapping[str, Any],
     text: str | Sequence[str],
     pipeline: str | filters.Pipeline = "strict-match",
-    options: Options = GSM8K,
+    options: Options | None = None,
 ) -> dict[str, Score]:
     """The answer that `pipeline` finds in `text` (one response, or all of a case) against the case's `answer`.
 
+    options: those of the task the pipeline is from by default, see `options_of`.
     A pattern that had to be stopped, or a pipeline that cannot be applied, gives no verdict.
     """
+    options = options_of(pipeline) if options is None else options
     metric, responses = "exact_match", [text] if isinstance(text, str) else list(text)
     if refusal := next(filter(None, (too_long(metric, SCORER, response) for response in responses)), None):
         return {metric: refusal}

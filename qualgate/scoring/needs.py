@@ -17,7 +17,7 @@ from qualgate.scoring.outcome import quote
 from qualgate.scoring.schema import CannotValidate, first_error, lint
 from qualgate.scoring.text import normalize
 from qualgate.scoring.tools.dialects import registry as dialects
-from qualgate.scoring.tools.expected import as_schema, read_call
+from qualgate.scoring.tools.expected import ANY_CALL, as_schema, read_call, wanted_calls
 
 
 def found(body: dict[str, Any], key: str) -> str:
@@ -80,6 +80,13 @@ def choice_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
             yield f"`answer`: {error}"
 
 
+def lettered_faults(body: dict[str, Any]) -> Iterator[str]:
+    """Of the filter multi_choice_regex: `choices`, a letter for each."""
+    choices = body.get("choices")
+    if not isinstance(choices, list) or not 1 <= len(choices) <= 26 or not all(isinstance(one, str) for one in choices):
+        yield f"the filter multi_choice_regex needs `choices`, a list of 1 to 26 texts; {found(body, 'choices')}"
+
+
 def code_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
     """Of code: `tests` that can be read and assert something; `entry_point` where they need one."""
     for key in ("entry_point", "prompt", "test_setup_code"):
@@ -104,8 +111,11 @@ def schema_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
 
 
 def tool_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
-    """Of tool_call: `tools` and `expected_calls`, in BFCL's shapes or JSON Schema and exact calls; `dialect`."""
-    tools, calls = body.get("tools"), body.get("expected_calls")
+    """Of tool_call: `tools` and `expected_calls`, in BFCL's shapes or JSON Schema and exact calls; `dialect`.
+
+    BFCL's categories relevance and irrelevance need no `expected_calls`.
+    """
+    tools, calls = body.get("tools"), wanted_calls(body)
     if not isinstance(tools, list) or not tools:
         yield f"tool_call needs `tools`, a list of tools; {found(body, 'tools')}"
         return
@@ -124,6 +134,8 @@ def tool_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
         for reason in reasons:
             yield f"tools[{index}].parameters: {reason}"
         schemas[function["name"]] = True if reasons else schema
+    if calls == ANY_CALL and "expected_calls" not in body:
+        return
     if not isinstance(calls, list):
         yield f"tool_call needs `expected_calls`, a list ([] = no call may be made); {found(body, 'expected_calls')}"
         return

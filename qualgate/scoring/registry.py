@@ -29,6 +29,7 @@ from qualgate.scoring import (
 )
 from qualgate.scoring.outcome import cannot_say, quote, wrong
 from qualgate.scoring.tools import judge, strict
+from qualgate.scoring.tools.dialects import registry as dialects
 
 GROUP = "qualgate.scorers"
 MAX_ANSWER = 2**20  # characters; a longer answer is wrong for every scorer
@@ -55,11 +56,18 @@ class Scorer:
     faults: Callable[[dict[str, Any], Evalset], Iterator[str]] = _nothing_more  # beyond that, what keeps it unscored
     mode: Mode = "strict"  # compat: the reference's verdicts and error words, its surprises among them
     decoded: Callable[[Case, Evalset, Any], dict[str, Score]] | None = None  # of calls that are decoded already
+    after: Callable[[str], Callable[[Case, Evalset, str], dict[str, Score]]] | None = None  # `function` after a filter
 
     def unscorable(self, body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
         """What keeps a case from being scored, a line each."""
         missing = [f"{self.name} needs `{key}`; it is missing" for key in self.needs if key not in body]
         yield from missing or self.faults(body, evalset)
+
+
+def _lm_eval(name: str) -> Callable[[Case, Evalset, str], dict[str, Score]]:
+    """exact_match of what the filter `name` found."""
+    options = lm_eval_match.options_of(name)
+    return lambda case, evalset, text: lm_eval_match.score_exact_match(case.body, text, "none", options)
 
 
 @cache
@@ -140,7 +148,8 @@ SHIPPED = (
         mode="compat",
         version=lm_eval_match.SCORER,
         metrics=("exact_match",),
-        function=lambda case, evalset, text: lm_eval_match.score_exact_match(case.body, text, "none"),
+        function=_lm_eval("none"),
+        after=_lm_eval,
         faults=needs.compared_faults,
     ),
     Scorer(
@@ -174,13 +183,24 @@ def find(name: str, mode: Mode = "strict") -> Scorer:
     return modes[mode]
 
 
+_NO_TEXT = ("regex_pos", "take_first_k", "map")  # gives a list; needs a k; needs a mapping
+
+
 def filtered(scorer: Scorer, name: str) -> Scorer:
-    """`scorer`, judging what lm-eval's filter `name` finds in an answer. UsageError for an unknown filter."""
+    """`scorer`, judging what lm-eval's filter `name` finds in an answer. UsageError for a filter that is unknown, or
+    by its name alone never gives one text."""
+    if name not in (usable := [one for one in (*filters.PIPELINES, *filters.STEPS) if one not in _NO_TEXT]):
+        raise UsageError(f"no filter {quote(name)} that gives one text; there are {', '.join(usable)}.")
     try:
         pipeline = filters.build(name)
     except filters.FilterFault as error:
         raise UsageError(f"{error}.") from None
-    version = f"{scorer.version} {name}"
+    version, function = f"{scorer.version} {name}", scorer.after(name) if scorer.after else scorer.function
+
+    def faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
+        yield from scorer.faults(body, evalset)
+        if name == "multi_choice_regex":
+            yield from needs.lettered_faults(body)
 
     def score(case: Case, evalset: Evalset, answer: str) -> dict[str, Score]:
         try:
@@ -195,7 +215,22 @@ def filtered(scorer: Scorer, name: str) -> Scorer:
             if found == filters.INVALID and scorer.mode == "strict":  # lm-eval would compare that word
                 scores = _all(scorer, wrong, "invalid", f"the filter {name} found no answer")
             else:
-                scores = scorer.function(case, evalset, found)
+                scores = function(case, evalset, found)
+        return {metric: replace(one, scorer=version) for metric, one in scores.items()}
+
+    return replace(scorer, version=version, function=score, decoded=None, faults=faults)  # a filter reads text
+
+
+def in_dialect(scorer: Scorer, name: str) -> Scorer:
+    """`scorer`, reading the answers of cases without a `dialect` in `name`; "auto": in whichever reads calls."""
+    if scorer.function is not strict.score_tool_call:
+        raise UsageError(f"the scorer {scorer.name} ({scorer.mode}) reads no dialect; tool_call (strict) does.")
+    if name not in (known := (strict.AUTO, *dialects.names())):
+        raise UsageError(f"no dialect {quote(name)}; there are: {', '.join(known)}.")
+    version = f"{scorer.version} {name}"
+
+    def score(case: Case, evalset: Evalset, answer: str) -> dict[str, Score]:
+        scores = strict.score_tool_call(case, evalset, answer, name)
         return {metric: replace(one, scorer=version) for metric, one in scores.items()}
 
     return replace(scorer, version=version, function=score)

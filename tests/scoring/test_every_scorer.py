@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from qualgate.cli import app
+from qualgate.errors import UsageError
 from qualgate.records import Case, Evalset
 from qualgate.sandbox import probe
 from qualgate.scoring import registry
@@ -36,7 +37,7 @@ def score(tmp_path, scorer: str, body: dict[str, Any], output: Any, *options: st
 
 RIGHT_AND_WRONG = {
     "exact_match": ({"answer": "Paris"}, "Paris", "paris", ()),
-    "exact_match, compat": ({"answer": "Paris"}, "PARIS.", "Rome", ("--mode", "compat")),
+    "exact_match, compat": ({"answer": "Paris"}, "Paris", "PARIS.", ("--mode", "compat")),
     "exact_match, compat, filter": (
         {"answer": "18"}, "so 9\n#### 18", "18", ("--mode", "compat", "--filter", "strict-match"),
     ),
@@ -96,11 +97,125 @@ def test_an_answer_is_read_in_the_cases_own_dialect(tmp_path):
     assert score(tmp_path, "tool_call", {**DIALECT, "dialect": "mistral"}, MISTRAL)["verdict"] is True
 
 
-def test_a_parser_that_is_the_wrong_one_is_named(tmp_path):
-    row = score(tmp_path, "tool_call", DIALECT, MISTRAL)
+@pytest.mark.parametrize(
+    "answer",
+    ["[f(a=5)]", '<|python_tag|>{"name": "f", "parameters": {"a": 5}}', '{"name": "f", "arguments": {"a": 5}}', MISTRAL,
+     "<tool_call><function=f><parameter=a>5</parameter></function></tool_call>", HERMES],
+)  # fmt: skip
+def test_without_a_dialect_a_call_is_found_however_it_is_written(tmp_path, answer):
+    assert score(tmp_path, "tool_call", DIALECT, answer)["verdict"] is True
+    assert score(tmp_path, "tool_call", DIALECT, answer.replace("5", "6"))["error_type"] == "wrong_arguments"
+    assert score(tmp_path, "tool_call", {**DIALECT, "expected_calls": []}, answer)["error_type"] == "extra_call"
+    assert score(tmp_path, "tool_call", DIALECT, answer.replace("f", "g"))["verdict"] is False, "no tool that exists"
+
+
+def test_a_broken_hermes_call_is_no_other_dialects(tmp_path):
+    for broken in (HERMES[:-1], HERMES.replace("}}", "}"), HERMES + "</tool_call>"):
+        assert score(tmp_path, "tool_call", DIALECT, broken)["verdict"] is False
+
+
+def test_a_declared_parser_that_is_the_wrong_one_says_nothing_of_the_model(tmp_path):
+    for body, options in (({**DIALECT, "dialect": "hermes"}, ()), (DIALECT, ("--dialect", "hermes"))):
+        row = score(tmp_path, "tool_call", body, MISTRAL, *options)
+        assert (row["verdict"], row["error_type"]) == (None, "parser")
+        assert "mistral" in row["reason"]
+        for answer in ("I cannot.", HERMES[:-1], MISTRAL.replace('"f"', '"g"')):
+            assert score(tmp_path, "tool_call", body, answer, *options)["verdict"] is False
+
+
+def test_the_reference_answer_of_a_case_says_that_hermes_was_asked_for(tmp_path):
+    body = {**DIALECT, "answer": HERMES}
+    assert score(tmp_path, "tool_call", body, HERMES)["verdict"] is True
+    row = score(tmp_path, "tool_call", body, MISTRAL)
     assert row["verdict"] is False
     assert "not the model's fault if the parser is another: mistral" in row["reason"]
-    assert "parser" not in score(tmp_path, "tool_call", DIALECT, "I cannot.")["reason"]
+    assert score(tmp_path, "tool_call", body, MISTRAL, "--dialect", "auto")["verdict"] is True
+
+
+def test_a_dialect_may_be_given_for_all_cases_that_declare_none(tmp_path):
+    row = score(tmp_path, "tool_call", DIALECT, MISTRAL, "--dialect", "mistral")
+    assert row["verdict"] is True
+    assert row["scorer"].endswith(" mistral")
+    own = score(tmp_path, "tool_call", {**DIALECT, "dialect": "mistral"}, MISTRAL, "--dialect", "hermes")
+    assert own["verdict"] is True
+    for scorer, name, said in (
+        ("tool_call", "klingon", "no dialect 'klingon'"),
+        ("json", "hermes", "reads no dialect"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            registry.in_dialect(registry.find(scorer), name)
+
+
+def test_only_gsm8ks_filters_bring_gsm8ks_ignored_texts(tmp_path):
+    for name, answer, said, verdict in (
+        ("flexible-extract", "1,000", "it is $1000", True), ("strict-match", "1,000", "#### 1000.", True),
+        ("none", "1,000", "1000", False), ("none", "a #### b", "b", False), ("none", "1,000", "1,000", True),
+        ("lowercase", "1,000", "1000", False), ("remove_whitespace", "yes", "Yes", False),
+    ):  # fmt: skip
+        row = score(tmp_path, "exact_match", {"answer": answer}, said, "--mode", "compat", "--filter", name)
+        assert row["verdict"] is verdict, (name, said)
+    assert score(tmp_path, "exact_match", {"answer": "1,000"}, "1000", "--mode", "compat")["verdict"] is False
+
+
+def test_a_filter_that_can_never_give_a_text_is_refused(tmp_path):
+    for name in ("regex_pos", "take_first_k", "map"):
+        with pytest.raises(UsageError, match="that gives one text; there are none, strict-match"):
+            registry.filtered(registry.find("exact_match"), name)
+    options = ("--filter", "multi_choice_regex")
+    assert (
+        score(tmp_path, "exact_match", {"answer": "(B)", "choices": ["x", "y"]}, "it is y", *options)["verdict"] is True
+    )
+    for more in ({}, {"choices": "ab"}, {"choices": ["a"] * 27}):
+        with pytest.raises(AssertionError, match="multi_choice_regex needs `choices`"):
+            score(tmp_path, "exact_match", {"answer": "(B)", **more}, "B", *options)
+
+
+def test_decoded_calls_cannot_be_filtered(tmp_path):
+    with pytest.raises(AssertionError, match="reads `text`, not `calls`"):
+        score(tmp_path, "tool_call", DIALECT, [{"name": "f", "arguments": {"a": 5}}], "--filter", "none")
+
+
+@pytest.mark.parametrize("mode", ["strict", "compat"])
+def test_openais_tool_calls_are_unwrapped(tmp_path, mode):
+    def row(arguments: Any, **more: Any) -> dict[str, Any]:
+        said = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": arguments}, **more}
+        return score(tmp_path, "tool_call", BFCL, [said], "--mode", mode)
+
+    assert row('{"a": 5.0}')["verdict"] is True
+    assert row({"a": 5.0})["verdict"] is True
+    assert row('{"a": 5.0}', index=0)["verdict"] is True
+    for wrong in ('{"a": 6.0}', '{"a": 5.0', "", "[5.0]", "5.0", [5.0], None):
+        assert row(wrong)["verdict"] is False, wrong
+    assert row('{"a": 5.0}', type="custom")["verdict"] is False
+
+
+@pytest.mark.parametrize(
+    ("category", "right", "wrong"),
+    [
+        ("irrelevance", ["no", ""], {HERMES: "extra_call"}),
+        ("live_irrelevance", ["no"], {HERMES: "extra_call"}),
+        ("live_relevance", [HERMES, HERMES * 2, HERMES.replace("5", "6")],
+         {"no": "no_call", HERMES.replace("5", '"x"'): "arguments", HERMES.replace('"f"', '"g"'): "unknown_tool"}),
+    ],
+)  # fmt: skip
+def test_bfcls_relevance_needs_no_expected_calls(tmp_path, category, right, wrong):
+    body = {"tools": TOOLS, "category": category}
+    for answer in right:
+        assert score(tmp_path, "tool_call", body, answer)["verdict"] is True
+    for answer, word in wrong.items():
+        row = score(tmp_path, "tool_call", body, answer)
+        assert (row["verdict"], row["error_type"]) == (False, word)
+
+
+def test_other_categories_need_expected_calls_and_given_ones_count(tmp_path):
+    assert score(tmp_path, "tool_call", {**DIALECT, "category": "live_simple"}, HERMES)["verdict"] is True
+    for body in (
+        {"category": "simple"},
+        {"category": ["relevance"]},
+        {"category": "relevance", "expected_calls": "any call"},
+    ):
+        with pytest.raises(AssertionError, match="needs `expected_calls`"):
+            score(tmp_path, "tool_call", {"tools": TOOLS, **body}, HERMES)
 
 
 UNSCORABLE = {

@@ -66,7 +66,7 @@ BOOK = ("book", {"n": 2})
         (call("book", n=2), [BOOK, ("cancel", {})], (2, "missing_call")),
         ("I cannot do that.", [BOOK], (1, "no_call")),
         ("", [BOOK], (1, "no_call")),
-        (call("book", n=2).replace("<tool_call>", "").replace("</tool_call>", ""), [BOOK], (1, "no_call")),
+        (call("book", n=2).replace("<tool_call>", "").replace("</tool_call>", ""), [BOOK], (6, "")),  # another dialect
         (call("book", n="2"), [BOOK], (1, "arguments")),
         (call("book"), [BOOK], (1, "arguments")),
         (call("book", n=2, x=1), [BOOK], (1, "arguments")),

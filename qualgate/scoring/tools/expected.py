@@ -9,12 +9,15 @@ values of a dict are lists of accepted values again.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from qualgate.scoring.outcome import quote
 
 REL_TOL = 1e-9  # of a number with a fraction; 0.1 + 0.2 is 0.3
+
+ANY_CALL = "any call"  # in place of expected calls: BFCL's relevance, where no particular call is the right one
 
 _JSON_TYPES = {
     "dict": "object", "HashMap": "object", "Hashtable": "object", "float": "number", "double": "number",
@@ -62,6 +65,13 @@ def read_expected(calls: Any) -> tuple[Expected, ...]:
     if not isinstance(calls, list):
         raise ValueError(f"expected_calls must be a list ([] = no call may be made); found {quote(calls)}")
     return tuple(read_call(f"expected_calls[{index}]", call) for index, call in enumerate(calls))
+
+
+def wanted_calls(body: Mapping[str, Any]) -> Any:
+    """A case's `expected_calls`; without them what its `category` says: none, or ANY_CALL. None if neither speaks."""
+    if "expected_calls" in body or not isinstance(category := body.get("category"), str):
+        return body.get("expected_calls")
+    return ([] if "irrelevance" in category else ANY_CALL) if "relevance" in category else None
 
 
 def read_call(place: str, call: Any) -> Expected:

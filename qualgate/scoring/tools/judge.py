@@ -16,7 +16,7 @@ from qualgate.scoring.tools.dialects import BadCall, Call
 from qualgate.scoring.tools.expected import REL_TOL
 from qualgate.scoring.tools.strict import FLAGS, Judged
 
-COMPAT = "tool_call.compat/1"
+COMPAT = "tool_call.compat/2"
 _OBJECTS = re.compile(r"\s*\[\s*\{")  # how function-calling mode begins and prompt mode never does
 COMPAT_FLAGS = ("tool_call.parses", "tool_call.correct")  # what every compat verdict can say
 
@@ -69,9 +69,13 @@ def score_compat(case: Case, evalset: Evalset, text: str) -> dict[str, Score]:
 
 
 def score_compat_decoded(case: Case, evalset: Evalset, calls: Any) -> dict[str, Score]:
-    """BFCL's verdict on calls that someone else decoded: `[{NAME: arguments}]`, or `{"name", "arguments"}` each."""
+    """BFCL's verdict on calls that someone else decoded: `[{NAME: arguments}]`, or `{"name", "arguments"}` or one of
+    OpenAI's `tool_calls` each. Arguments that are no JSON make the whole answer one that cannot be decoded."""
     if isinstance(calls, list):
-        calls = [_as_bfcl(call) for call in calls]
+        try:
+            calls = [_as_bfcl(call) for call in calls]
+        except CannotDecode as error:
+            return _scored(case, None, str(error))
     return _scored(case, calls, "")
 
 
@@ -125,6 +129,11 @@ def compat_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
 
 
 def _as_bfcl(call: Any) -> Any:
+    if wrapped := strict.openai_call(call):
+        name, arguments = wrapped
+        if isinstance(arguments, dict):
+            return {name: arguments}
+        return decode_function_calling(json.dumps([{name: arguments}]))[0]
     match call:
         case {"name": str() as name, "arguments": dict() as arguments} if len(call) == 2:
             return {name: arguments}

@@ -5,7 +5,8 @@ parses → valid (schema) → function → required → types → correct (value
 A flag is true only when those before it are. Parallel calls have no order: each of the later flags asks whether every
 call made can be given an expected call of its own (a maximum matching) that it agrees with so far. Values are compared
 as JSON values, nothing folded: 1 is 1.0, true is not 1, "5" is not 5; a number with a fraction within a tolerance.
-`expected_calls: []` means that no call may be made: a plain answer is right. Where a call is expected, an answer
+`expected_calls: []` means that no call may be made: a plain answer is right. So does BFCL's category irrelevance in a
+case without them; relevance there asks for any call that is valid. Where a call is expected, an answer
 without one parses and no more: a variant that forgot how to open a call must not look valid.
 """
 
@@ -20,13 +21,22 @@ from typing import Any
 from qualgate.records import Case, Evalset, Score
 from qualgate.scoring.outcome import cannot_say, quote, right, wrong
 from qualgate.scoring.schema import CannotValidate, first_error
-from qualgate.scoring.tools.dialects import BadCall, Call
-from qualgate.scoring.tools.dialects.blame import blame
+from qualgate.scoring.tools.dialects import BadCall, Call, read_json
+from qualgate.scoring.tools.dialects.blame import Blame, blame
 from qualgate.scoring.tools.dialects.registry import dialect
-from qualgate.scoring.tools.expected import REL_TOL, Expected, as_schema, fits, read_expected, same_types
+from qualgate.scoring.tools.expected import (
+    ANY_CALL,
+    REL_TOL,
+    Expected,
+    as_schema,
+    fits,
+    read_expected,
+    same_types,
+    wanted_calls,
+)
 from qualgate.scoring.tools.matching import perfect
 
-SCORER = "tool_call/4"
+SCORER = "tool_call/5"
 FLAGS = (
     "tool_call.parses",
     "tool_call.valid",
@@ -35,7 +45,8 @@ FLAGS = (
     "tool_call.types",
     "tool_call.correct",
 )
-HERMES = "hermes"  # what an answer is read as unless its case has a `dialect`
+HERMES = "hermes"
+AUTO = "auto"  # no dialect: whichever reads the answer, hermes first
 MAX_BLAMED = 2**14  # characters: a longer answer is not tried in every dialect
 _SHOWN = json.JSONEncoder(ensure_ascii=False)
 MAX_COMPARED = 500_000  # values: every call is held against every value of every expected call
@@ -62,16 +73,19 @@ def judge(
 ) -> Judged:
     """The flags of calls that were parsed. ValueError for expected calls of neither shape (see `expected`).
 
+    expected_calls: or ANY_CALL, when one call or more that the tools' schemas allow is all that is asked for
     rel_tol: of numbers with a fraction, relative; whole numbers are compared exactly.
     """
-    expected = read_expected(expected_calls)
-    if not calls and expected:
+    expected = () if expected_calls == ANY_CALL else read_expected(expected_calls)
+    if not calls and (expected or expected_calls == ANY_CALL):
         return _judged(1, "no_call", "no call is made")
     try:
         if fault := _invalid(calls, parameters(tools)):
             return _judged(1, *fault)
     except CannotValidate as failure:
         return _unknown("schema_unusable", str(failure))
+    if expected_calls == ANY_CALL:
+        return _judged(len(FLAGS), "", "")
     if fault := _other_functions(calls, expected):
         return _judged(2, *fault)
     values = sum(1 + sum(len(options.values) for options in call.arguments.values()) for call in expected)
@@ -91,30 +105,47 @@ def judge(
     return verdict
 
 
-def score_tool_call(case: Case, evalset: Evalset, text: str) -> dict[str, Score]:
-    """All six flags of an answer in the case's `dialect` (hermes by default).
+def score_tool_call(case: Case, evalset: Evalset, text: str, written_in: str | None = None) -> dict[str, Score]:
+    """All six flags of an answer as text.
 
-    When that dialect reads no call where one is expected and another does, the reason says whose fault it is.
+    It is read in the case's `dialect`, or else in `written_in`: where only another dialect reads calls of the tools,
+    the parser is at fault, and nothing is said of the model. A case with neither is read as hermes if it has a
+    reference `answer`, for that is what it was asked for: calls of another form are wrong, and the reason says so.
+    A case without that too, or AUTO, is read by the first dialect that finds calls of the tools, hermes before others.
     """
-    name, tools = case.body.get("dialect", HERMES), case.body["tools"]
+    declared = case.body.get("dialect", written_in or (HERMES if isinstance(case.body.get("answer"), str) else AUTO))
+    name, tools = HERMES if declared == AUTO else declared, case.body["tools"]
+    calls, fault = (), None
     try:
         calls = dialect(name).parse(text, tools)
     except BadCall as error:
-        return _scores(_judged(0, error.error_type, f"{error}{_blamed(text, name, tools)}"), None)
-    if not calls and case.body["expected_calls"]:
-        return _scores(_judged(1, "no_call", f"no call is made{_blamed(text, name, tools)}"), "[]")
+        fault = error
+    if not calls and len(text) <= MAX_BLAMED:
+        found = blame(text, name, tools)
+        if found.readers and declared == AUTO:
+            return _score(case, found.calls)
+        if found.readers and (written_in or "dialect" in case.body):
+            reason = f"{name} reads no call, {', '.join(found.readers[:3])} reads it: the parser is the wrong one"
+            return {flag: cannot_say(flag, SCORER, "parser", reason) for flag in FLAGS}
+    else:
+        found = None
+    if fault:
+        return _scores(_judged(0, fault.error_type, f"{fault}{_misread(found)}"), None)
+    if not calls and wanted_calls(case.body):
+        return _scores(_judged(1, "no_call", f"no call is made{_misread(found)}"), "[]")
     return _score(case, calls)
 
 
-def _blamed(text: str, declared: str, tools: list[dict[str, Any]]) -> str:
-    """The end of a reason: nothing when no other dialect reads calls of these tools in `text`."""
-    if len(text) > MAX_BLAMED or not (readers := blame(text, declared, tools).readers):
+def _misread(found: Blame | None) -> str:
+    """The end of a reason: nothing when no other dialect reads calls of the tools."""
+    if found is None or not found.readers:
         return ""
-    return f"; not the model's fault if the parser is another: {', '.join(readers[:3])} reads it"
+    return f"; not the model's fault if the parser is another: {', '.join(found.readers[:3])} reads it"
 
 
 def score_decoded(case: Case, evalset: Evalset, calls: Any) -> dict[str, Score]:
-    """All six flags of calls that someone else decoded: a list of `{"name", "arguments"}` or `{NAME: arguments}`."""
+    """All six flags of calls that someone else decoded: a list of `{"name", "arguments"}`, `{NAME: arguments}` or
+    OpenAI's `tool_calls`, whose arguments are JSON as text."""
     try:
         return _score(case, read_calls(calls))
     except BadCall as error:
@@ -122,13 +153,28 @@ def score_decoded(case: Case, evalset: Evalset, calls: Any) -> dict[str, Score]:
 
 
 def read_calls(values: Any) -> tuple[Call, ...]:
-    """Decoded calls of either shape; BadCall for anything else."""
+    """Decoded calls of any of these shapes; BadCall for anything else."""
     if not isinstance(values, list):
         raise BadCall("call_shape", f"the calls are {quote(values)}, not a list")
     return tuple(_read(number, value) for number, value in enumerate(values, start=1))
 
 
+def openai_call(value: Any) -> tuple[str, Any] | None:
+    """Name and arguments (as text, or decoded already) of one of OpenAI's `tool_calls`; None for anything else."""
+    match value:
+        case {"type": "function", "function": {"name": str() as name, "arguments": str() | dict() as arguments}}:
+            if value.keys() <= {"id", "index", "type", "function"} and len(value["function"]) == 2:
+                return name, arguments
+    return None
+
+
 def _read(number: int, value: Any) -> Call:
+    if wrapped := openai_call(value):
+        name, arguments = wrapped
+        try:
+            value = {"name": name, "arguments": read_json(arguments) if isinstance(arguments, str) else arguments}
+        except BadCall as error:
+            raise BadCall(error.error_type, f"the arguments of call {number}: {error}") from None
     match value:
         case {"name": str() as name, "arguments": dict() as arguments} if len(value) == 2:
             return Call(name, arguments)
@@ -141,7 +187,7 @@ def _read(number: int, value: Any) -> Call:
 
 def _score(case: Case, calls: tuple[Call, ...]) -> dict[str, Score]:
     shown = _SHOWN.encode([{"name": call.name, "arguments": call.arguments} for call in calls])
-    return _scores(judge(case.body["tools"], case.body["expected_calls"], calls), shown)
+    return _scores(judge(case.body["tools"], wanted_calls(case.body), calls), shown)
 
 
 def _scores(judged: Judged, shown: str | None) -> dict[str, Score]:

@@ -247,7 +247,7 @@ NO_SET = Evalset(name="s", version="1", sha256="", metrics=FLAGS)
 )
 def test_compat_scores_of_a_text(text, verdict, error):
     found = score_compat(CASE, NO_SET, text)["tool_call.correct"]
-    assert (found.verdict, found.error_type, found.scorer) == (verdict, error, "tool_call.compat/1")
+    assert (found.verdict, found.error_type, found.scorer) == (verdict, error, "tool_call.compat/2")
 
 
 def test_decoded_calls_of_either_shape_are_scored():
