@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from qualgate.metrics import METRICS
+from qualgate.metrics import LM_EVAL, METRICS
 from qualgate.records import ArmEvidence, RunEvidence, UnitEvidence, Verdict
 
 Relation = Literal["", "same", "ended", "contradiction", "content"]
@@ -162,8 +162,12 @@ def relation(baseline: UnitEvidence, variant: UnitEvidence) -> Relation:
 
 
 def _words(unit: UnitEvidence) -> list[bytes] | None:
-    """The answer's tokens without the one that ends it; None when they were not stored."""
+    """The answer's tokens without the one that ends it; None when they were not stored, or may have been given to read:
+    the texts of lm-eval's likelihood requests are the same for both arms, whatever these would say.
+    """
     if not unit.token_ids or not unit.finish_reason:
+        return None
+    if unit.finish_reason == "stop" and any(name.startswith(LM_EVAL) for name in unit.values):
         return None
     ids = [unit.token_ids[at : at + 4] for at in range(0, len(unit.token_ids), 4)]
     return ids[:-1] if unit.finish_reason == "eos" else ids
