@@ -30,7 +30,7 @@ def score(tmp_path, scorer: str, body: dict[str, Any], output: Any, *options: st
     (tmp_path / "outputs.jsonl").write_text(json.dumps({"id": "1", **said}) + "\n")
     files = [str(tmp_path / name) for name in ("cases.jsonl", "outputs.jsonl", "rows.jsonl")]
     done = CliRunner().invoke(app, ["score", "--scorer", scorer, *options, *files[:2], "--json", files[2]])
-    assert done.exit_code == 0, done.output
+    assert done.exit_code == 0, str(done.exception or done.output)
     [row] = map(json.loads, (tmp_path / "rows.jsonl").read_text().splitlines())
     return row
 
