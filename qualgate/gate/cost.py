@@ -19,7 +19,6 @@ from qualgate.records import ArmService, Attempt, Policy, Prices, RunEvidence, S
 from qualgate.stats.accepted import cost_per_accepted
 
 SECONDS = Prices(version="none: seconds of the answers themselves", currency="s", device_second=1.0)
-LEAST_FEEDBACK = 1000  # answers with feedback on each side before two correction rates may be compared
 WRONG, CUT, LATE, CORRECTED = "wrong", "not finished", "outside the SLO", "corrected"
 
 

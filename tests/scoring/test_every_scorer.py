@@ -175,6 +175,12 @@ def test_decoded_calls_cannot_be_filtered(tmp_path):
         score(tmp_path, "tool_call", DIALECT, [{"name": "f", "arguments": {"a": 5}}], "--filter", "none")
 
 
+def test_a_category_without_ast_rules_is_refused_in_compat(tmp_path):
+    body = {**BFCL, "category": "multi_turn_base"}
+    with pytest.raises(AssertionError, match="have no AST rules"):
+        score(tmp_path, "tool_call", body, [{"name": "f", "arguments": {"a": 5.0}}], "--mode", "compat")
+
+
 @pytest.mark.parametrize("mode", ["strict", "compat"])
 def test_openais_tool_calls_are_unwrapped(tmp_path, mode):
     def row(arguments: Any, **more: Any) -> dict[str, Any]:

@@ -100,11 +100,18 @@ def category_of(body: dict[str, Any]) -> str:
     return "parallel_multiple"
 
 
+AST_CATEGORIES = ("simple", "multiple", "parallel", "relevance", "java")  # javascript holds java
+
+
 def compat_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
     """What keeps a case from being judged in compat mode: what is not of BFCL's shapes, a line each."""
     category, tools, expected = body.get("category", ""), body.get("tools"), body.get("expected_calls")
     if not isinstance(category, str):
         yield f"`category` must be a text; found {quote(category)}"
+        return
+    if category and not any(kind in category for kind in AST_CATEGORIES):
+        known = ", ".join(AST_CATEGORIES)
+        yield f"`category` must hold one of {known}: others have no AST rules; found {quote(category)}"
         return
     if not isinstance(tools, list) or not tools:
         yield f"tool_call needs `tools`, a list of tools; found {quote(tools)}"
