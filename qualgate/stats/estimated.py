@@ -22,7 +22,7 @@ from qualgate.stats.region import Region, edges, evidence, grid, log_ways, null_
 
 ESTIMATED_MAX_N = 400  # above, evidence alone orders as well to about a point of power, at a tenth of the time
 _TIE = 1e-9  # ranks closer than this are equal: the same sum in another order
-_BLOCK = 16  # discordances summed together
+_BLOCK = 12  # discordances summed together
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +39,23 @@ class Band:
     @classmethod
     def between(cls, n: int, loss: float, low: float, high: float) -> Band:
         outer, inner = edges(n, loss, np.array([low - _TIE, high + _TIE]))
-        count = np.maximum(np.minimum(inner, n + 1 - np.arange(n + 1)) - outer, 0)
-        lost = np.repeat(np.arange(n + 1), count)
-        gained = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count - outer, count)
+        return cls._of(n, loss, inner, *_tables(n, outer, inner))
+
+    @classmethod
+    def around(cls, lost: int, gained: int, n: int, loss: float) -> tuple[Band, float]:
+        """The tables that may rank as this one does, and its rank."""
+        held = float(evidence(lost, gained, n, loss))
+        outer, edge, inner = edges(n, loss, held + np.array([-2 * _reach(n), 0, 2 * _reach(n)]) + [-_TIE, -_TIE, _TIE])
+        rank = _rank_at(Region.from_edge(n, edge), lost, gained, loss, held)
+        l, g = _tables(n, outer, inner)  # noqa: E741
+        off = evidence(l, g, n, loss) - rank
+        inner = inner.copy()
+        over, near = off > _reach(n) + _TIE, np.abs(off) <= _reach(n) + _TIE
+        np.minimum.at(inner, l[over], g[over])
+        return cls._of(n, loss, inner, l[near], g[near]), rank
+
+    @classmethod
+    def _of(cls, n: int, loss: float, inner: NDArray, lost: NDArray, gained: NDArray) -> Band:
         return cls(n, loss, inner, lost, gained, _ranks(Region.from_edge(n, inner), loss, lost, gained))
 
     def region(self, rank: float) -> Region:
@@ -53,18 +67,14 @@ class Band:
 
 def p_value(lost: int, gained: int, n: int, loss: float) -> float:
     """Of "the loss is at least `loss`", at most `ESTIMATED_MAX_N` pairs."""
-    rank = rank_of(lost, gained, n, loss)
-    band = Band.between(n, loss, rank - _reach(n), rank + _reach(n))
-    mine = band.rank[(band.lost == lost) & (band.gained == gained)]
-    return band.region(float(mine[0])).largest_chance(loss)
+    band, rank = Band.around(lost, gained, n, loss)
+    return band.region(rank).largest_chance(loss)
 
 
 def rank_of(lost: int, gained: int, n: int, loss: float) -> float:
     """The table's rank."""
-    held = evidence(lost, gained, n, loss)
-    discordance, _ = _estimates(n, loss)
-    chance = Region.at_least(n, loss, float(held) - _TIE).chance(loss, discordance[_nearest(lost, gained, n, loss)])
-    return float(_rank(np.asarray(chance), held, n))
+    held = float(evidence(lost, gained, n, loss))
+    return _rank_at(Region.at_least(n, loss, held - _TIE), lost, gained, loss, held)
 
 
 @lru_cache(maxsize=1024)
@@ -99,14 +109,29 @@ def _reach(n: int) -> float:
 
 
 def _rank(chance: NDArray, held: NDArray, n: int) -> NDArray:
-    return np.clip(-ndtri(np.clip(chance, 0.0, 1.0)), held - _reach(n), held + _reach(n))
+    normal = -ndtri(np.minimum(np.maximum(chance, 0.0), 1.0))
+    return np.minimum(np.maximum(normal, held - _reach(n)), held + _reach(n))
+
+
+def _rank_at(as_much: Region, lost: int, gained: int, loss: float, held: float) -> float:
+    """as_much: every table of no less evidence."""
+    discordance, _ = _estimates(as_much.n, loss)
+    chance = as_much.chance(loss, float(discordance[_nearest(lost, gained, as_much.n, loss)]))
+    return float(_rank(np.asarray(chance), np.asarray(held), as_much.n))
+
+
+def _tables(n: int, outer: NDArray, inner: NDArray) -> tuple[NDArray, NDArray]:
+    """(lost, gained) of every table between two edges."""
+    count = np.maximum(np.minimum(inner, n + 1 - np.arange(n + 1)) - outer, 0)
+    lost = np.repeat(np.arange(n + 1), count)
+    return lost, np.arange(count.sum()) - np.repeat(np.cumsum(count) - count - outer, count)
 
 
 @lru_cache(maxsize=256)
 def _estimates(n: int, loss: float) -> tuple[NDArray, int]:
     """The discordances at which chances are estimated, inside |loss|..1, and their stride in the region's grid."""
     points = grid(n)
-    stride = max(1, len(points) // 200)
+    stride = max(1, len(points) // 96)
     return abs(loss) + (1 - abs(loss)) * points[stride:-1:stride], stride
 
 
@@ -122,8 +147,8 @@ def _nearest(lost, gained, n: int, loss: float) -> NDArray:
 def _ranks(inner: Region, loss: float, lost: NDArray, gained: NDArray) -> NDArray:
     """Ranks of these tables; `inner` holds every table with more evidence than any of them.
 
-    Chances add up along the evidence: at a block of discordances those tables count that have 8 standard deviations
-    of flips or less.
+    Chances add up along the evidence: at a block of discordances those tables count within 6.5 standard deviations
+    of the flips expected.
     """
     n, held = inner.n, evidence(lost, gained, inner.n, loss)
     discordance, stride = _estimates(n, loss)
@@ -134,7 +159,7 @@ def _ranks(inner: Region, loss: float, lost: NDArray, gained: NDArray) -> NDArra
     flips = l + g
     counts = np.stack([l, g, n - flips, log_ways(n, l, g)]).astype(float)
     logs = np.log(np.stack([(discordance + loss) / 2, (discordance - loss) / 2, 1 - discordance]))
-    spread = 8 * np.sqrt(n * discordance * (1 - discordance)) + 8
+    spread = 6.5 * np.sqrt(n * discordance * (1 - discordance)) + 8
     chance = np.zeros(len(l))
     for start in range(0, len(discordance), _BLOCK):
         block = slice(start, start + _BLOCK)
@@ -143,9 +168,8 @@ def _ranks(inner: Region, loss: float, lost: NDArray, gained: NDArray) -> NDArra
             continue
         low, high = (n * discordance - spread)[block].min(), (n * discordance + spread)[block].max()
         near = np.flatnonzero((flips >= low) & (flips <= high))
-        mass = np.exp(counts[:3, near].T @ logs[:, block] + counts[3, near, None])
-        total = np.cumsum(mass, axis=0)
-        chance[mine] = above[at[mine]] + total[np.searchsorted(near, last[mine]) - 1, at[mine] - start]
+        total = np.cumsum(np.exp(logs[:, block].T @ counts[:3, near] + counts[3, near]), axis=1)
+        chance[mine] = above[at[mine]] + total[at[mine] - start, np.searchsorted(near, last[mine]) - 1]
     result = np.empty(len(l))
     result[order] = _rank(chance, held[order], n)
     return result

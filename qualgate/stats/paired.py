@@ -92,9 +92,7 @@ def _exact_bound(lost: int, gained: int, n: int, alpha: float, start: float) -> 
     """The smallest loss that the exact test excludes, from below; what costs little is asked first."""
     step = -max(sqrt(null_variance(lost, gained, n, min(max(start, -0.999), 0.999))), 1.0) / n
     if n <= ESTIMATED_MAX_N:
-        start = _crossing(
-            lambda loss: ndtr(-rank_of(lost, gained, n, loss)), start, alpha, step, tolerance=0.05
-        )
+        start = _crossing(lambda loss: ndtr(-rank_of(lost, gained, n, loss)), start, alpha, step, tolerance=0.05)
     return _crossing(lambda loss: proof(lost, gained, n, loss), start, alpha, step, tolerance=0.05)
 
 

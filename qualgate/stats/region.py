@@ -50,12 +50,14 @@ def evidence(lost: NDArray | float, gained: NDArray | float, n: int, margin: flo
     is too strict elsewhere. The cubic is the second-order correction made monotone (Hall, JRSS B 54, 1992).
     """
     lost, gained = np.asarray(lost, float), np.asarray(gained, float)
-    variance = null_variance(lost, gained, n, margin) / n
-    z = np.clip(score(lost, gained, n, margin), -1e3, 1e3)
-    # −skewness / (6 √n) of one pair's gain − loss, whose third central moment is margin · (3 variance + margin² − 1)
-    third = margin * np.maximum(1 - margin * margin - 3 * variance, 0)
-    bend = np.clip(third / (6 * sqrt(n) * np.maximum(variance, 1e-9) ** 1.5), -_MOST_BEND, _MOST_BEND)
-    return z + bend * (z * z - 1) + (bend * bend / 3) * z**3
+    variance = null_variance(lost, gained, n, margin)
+    spread = np.sqrt(np.maximum(variance, 1e-12))
+    z = np.minimum(np.maximum((gained - lost + n * margin) / spread, -1e3), 1e3)
+    # −skewness / (6 √n) of one pair's gain − loss: its third central moment is margin (3 variance + margin² − 1). Of a
+    # margin over one half the sign could turn; no correction is made there.
+    third = margin * np.maximum(n * (1 - margin * margin) - 3 * variance, 0)
+    bend = np.minimum(np.maximum(third / (6 * spread * spread * spread), -_MOST_BEND), _MOST_BEND)
+    return z + bend * (z * z - 1) + (bend * bend / 3) * z * z * z
 
 
 @dataclass(frozen=True, slots=True)
