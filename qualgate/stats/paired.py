@@ -64,50 +64,55 @@ def compare_pairs(lost: int, gained: int, n: int, margin: float, alpha: float = 
     return _compare_pairs(int(lost), int(gained), int(n), float(margin), float(alpha))
 
 
-@lru_cache(maxsize=4096)
 def _compare_pairs(lost: int, gained: int, n: int, margin: float, alpha: float) -> PairedResult:
-    if n > EXACT_MAX_N:
-        return _score_test(lost, gained, n, margin, alpha)
-    p_within, p_beyond = proof(lost, gained, n, margin), proof(gained, lost, n, -margin)
-    most, least = _score_bounds(lost, gained, n, alpha)
-    if lost < n:
+    within = _excluded(lost, gained, n, margin, alpha)
+    beyond = _excluded(gained, lost, n, -margin, alpha)  # at most the margin lost is at least −margin gained
+    return PairedResult(
+        n=n,
+        lost=lost,
+        gained=gained,
+        difference=(gained - lost) / n,
+        lower=-within.most,
+        upper=beyond.most,
+        p_within=within.p,
+        p_beyond=beyond.p,
+        method=METHOD_EXACT if n <= EXACT_MAX_N else METHOD_SCORE,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Excluded:
+    """One side of the test."""
+
+    p: float  # of "the loss is at least `loss`"
+    most: float  # upper bound of the loss, confidence 1 − alpha; at most `loss` just when p is at most alpha
+
+
+@lru_cache(maxsize=8192)
+def _excluded(lost: int, gained: int, n: int, loss: float, alpha: float) -> _Excluded:
+    p = proof(lost, gained, n, loss)
+    most = _score_bound(lost, gained, n, alpha)
+    if n <= EXACT_MAX_N and lost < n:
         most = _exact_bound(lost, gained, n, alpha, most)
-    if gained < n:
-        least = -_exact_bound(gained, lost, n, alpha, -least)
     # The search stops within a twentieth of a standard error: keep its answer on the p-value's side.
-    most = min(most, margin) if p_within <= alpha else max(most, nextafter(margin, 2))
-    least = max(least, margin) if p_beyond <= alpha else min(least, nextafter(margin, -2))
-    return _result(lost, gained, n, most, least, p_within, p_beyond, METHOD_EXACT)
+    return _Excluded(p, min(most, loss) if p <= alpha else max(most, nextafter(loss, 2)))
 
 
 def proof(lost: int, gained: int, n: int, loss: float) -> float:
-    """Exact p-value of "the loss is at least `loss`", −1..1; with the arms swapped and −loss, of "at most". To
-    `EXACT_MAX_N` pairs."""
+    """P-value of "the loss is at least `loss`", −1..1; with the arms swapped and −loss, of "at most"."""
+    if n > EXACT_MAX_N:
+        return float(ndtr(-score(lost + 0.5, gained, n, loss)))  # Tango's, with half a pair of continuity correction
     if n <= ESTIMATED_MAX_N:
         return p_value(lost, gained, n, loss)
     return Region.at_least(n, loss, float(evidence(lost, gained, n, loss)) - _TIE).largest_chance(loss)
 
 
 def _exact_bound(lost: int, gained: int, n: int, alpha: float, start: float) -> float:
-    """The smallest loss that the exact test excludes, from below; what costs little is asked first."""
+    """The largest loss that the exact test does not exclude; what costs little is asked first."""
     step = -max(sqrt(null_variance(lost, gained, n, min(max(start, -0.999), 0.999))), 1.0) / n
     if n <= ESTIMATED_MAX_N:
         start = _crossing(lambda loss: ndtr(-rank_of(lost, gained, n, loss)), start, alpha, step, tolerance=0.05)
     return _crossing(lambda loss: proof(lost, gained, n, loss), start, alpha, step, tolerance=0.05)
-
-
-def _result(lost, gained, n, most, least, p_within, p_beyond, method) -> PairedResult:
-    return PairedResult(
-        n=n,
-        lost=lost,
-        gained=gained,
-        difference=(gained - lost) / n,
-        lower=-most,
-        upper=-least,
-        p_within=p_within,
-        p_beyond=p_beyond,
-        method=method,
-    )
 
 
 def _crossing(chance: Callable[[float], float], start: float, alpha: float, step: float, tolerance: float) -> float:
@@ -137,27 +142,13 @@ def _crossing(chance: Callable[[float], float], start: float, alpha: float, step
     return loss
 
 
-def _score_bounds(lost: int, gained: int, n: int, alpha: float) -> tuple[float, float]:
-    """Largest and smallest loss that Tango's test with continuity correction does not exclude."""
-    step = max(sqrt(null_variance(lost, gained, n, (lost - gained) / n * 0.999)), 1.0) / n
-    most = _crossing(lambda loss: _score_p_within(lost, gained, n, loss), (lost - gained) / n, alpha, -step, 1e-3)
-    least = _crossing(lambda loss: _score_p_beyond(lost, gained, n, loss), (lost - gained) / n, alpha, step, 1e-3)
-    return (1.0 if lost == n else most), (-1.0 if gained == n else least)
-
-
-def _score_p_within(lost: int, gained: int, n: int, loss: float) -> float:
-    return float(ndtr(-score(lost + 0.5, gained, n, loss)))
-
-
-def _score_p_beyond(lost: int, gained: int, n: int, loss: float) -> float:
-    return float(ndtr(score(lost, gained + 0.5, n, loss)))
-
-
-def _score_test(lost: int, gained: int, n: int, margin: float, alpha: float) -> PairedResult:
-    """Tango's test with half a pair of continuity correction against the claim, for n beyond the exact test."""
-    most, least = _score_bounds(lost, gained, n, alpha)
-    p_within, p_beyond = _score_p_within(lost, gained, n, margin), _score_p_beyond(lost, gained, n, margin)
-    return _result(lost, gained, n, most, least, p_within, p_beyond, METHOD_SCORE)
+def _score_bound(lost: int, gained: int, n: int, alpha: float) -> float:
+    """The largest loss that Tango's test with continuity correction does not exclude."""
+    if lost == n:
+        return 1.0
+    start = (lost - gained) / n
+    step = -max(sqrt(null_variance(lost, gained, n, start * 0.999)), 1.0) / n
+    return _crossing(lambda loss: float(ndtr(-score(lost + 0.5, gained, n, loss))), start, alpha, step, 1e-3)
 
 
 def compare_clustered_pairs(
@@ -186,14 +177,12 @@ def compare_clustered_pairs(
             design_effect = min(max((width / plain) ** 2, 1.0), design_effect) if plain > 0 else design_effect
         size = max(int(n / design_effect), 1)
         share = size / n
-        worst = compare_pairs(
-            min(ceil(lost * share), size - int(gained * share)), int(gained * share), size, margin, alpha
-        )
-        best = compare_pairs(
-            int(lost * share), min(ceil(gained * share), size - int(lost * share)), size, margin, alpha
-        )
-        lower, upper = min(lower, worst.lower), max(upper, best.upper)
-        p_within, p_beyond = max(p_within, worst.p_within), max(p_beyond, best.p_beyond)
+        worst = min(ceil(lost * share), size - int(gained * share)), int(gained * share)
+        best = int(lost * share), min(ceil(gained * share), size - int(lost * share))
+        within = _excluded(*worst, size, float(margin), float(alpha))
+        beyond = _excluded(*reversed(best), size, -float(margin), float(alpha))
+        lower, upper = min(lower, -within.most), max(upper, beyond.most)
+        p_within, p_beyond = max(p_within, within.p), max(p_beyond, beyond.p)
     return PairedResult(
         n=n,
         lost=lost,
