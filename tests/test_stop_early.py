@@ -126,7 +126,7 @@ def copied(stopped, tmp_path) -> tuple[str, str]:
 
 
 def test_an_equal_variant_and_a_collapse_are_settled_before_the_end_and_cost_no_more_answers(stopped):
-    url, run_id, verdicts = stopped
+    url, _, verdicts = stopped
     words = said(verdicts)
     assert words["int2-g32"][0] == "block"
     assert words["int8"][0] == "approve"
@@ -210,7 +210,12 @@ def test_another_policy_decides_nothing_about_cases_chosen_by_looking(stopped):
     looser = replace(PLAN.policy, rules=(Rule(metric="exact_match", max_drop=0.19),))
     with open_store(url) as store:
         evidence = runs.evidence(store, run_id)
-    for policy in (looser, replace(looser, stop=None), replace(PLAN.policy, stop=None), replace(PLAN.policy, alpha=0.1)):
+    for policy in (
+        looser,
+        replace(looser, stop=None),
+        replace(PLAN.policy, stop=None),
+        replace(PLAN.policy, alpha=0.1),
+    ):
         found = {v.variant: v for v in decide_early(evidence, policy)}
         assert found["int8"].exit == found["int2-g32"].exit == Exit.UNDECIDED
         assert "another policy" in found["int8"].reasons[0]
@@ -302,7 +307,9 @@ def test_stopping_by_another_policy_than_the_run_s_is_refused(url):
             from qualgate.records import Stopped
 
             with pytest.raises(UsageError, match="another policy"):
-                stoppings.stop(store, record.run_id, "int8", Stopped(look=1, seen=32, word="approve", order="", policy=told))
+                stoppings.stop(
+                    store, record.run_id, "int8", Stopped(look=1, seen=32, word="approve", order="", policy=told)
+                )
         real = Stopped(look=1, seen=32, word="approve", order="", policy=plan.policy)
         stoppings.stop(store, record.run_id, "int8", real)
         with pytest.raises(IntegrityError):
