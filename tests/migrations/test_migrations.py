@@ -108,6 +108,26 @@ def test_scores_of_revision_0002_are_kept_as_the_recorded_ones(url, tmp_path):
         assert connection.execute("pragma foreign_key_check").fetchall() == []
 
 
+def test_a_run_of_revision_0003_stopped_no_variant_and_keeps_its_verdicts(url):
+    config = Config()
+    config.set_main_option("script_location", str(migrations_folder()))
+    with open_store(url) as store:
+        run_id = make_run(store, make_plan(cases=3))
+        before = runs.evidence(store, run_id), queries.run_summary(store, run_id)
+    with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:  # as 0003 held it
+        connection.execute("drop table stoppings")
+        connection.execute("update alembic_version set version_num = '0003'")
+    assert "from revision 0003 to 0004" in upgrade(url)
+    with open_store(url) as store:
+        assert (runs.evidence(store, run_id), queries.run_summary(store, run_id)) == before
+        assert all(arm.stopped is None for arm in runs.evidence(store, run_id).variants)
+    with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
+        connection.execute("insert into stoppings values (?, 'int8', 1, 2, 'block', '', '', '', '')", (run_id,))
+        for change in ("update stoppings set look = 2", "delete from stoppings"):
+            with pytest.raises(sqlite3.IntegrityError, match="append-only"):
+                connection.execute(change)
+
+
 def test_a_step_that_fails_leaves_the_store_as_it_was(url, next_version, tmp_path):
     versions = tmp_path / "migrations" / "versions"
     head = versions / "0005_next.py"
