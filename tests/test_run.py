@@ -115,11 +115,10 @@ def test_a_noise_floor_runs_the_baseline_again_in_other_batches(workspace):
 
 @pytest.fixture(scope="module")
 def early(made, tmp_path_factory) -> tuple[Path, subprocess.CompletedProcess[str]]:
-    """A workspace with the cases twice, run with `stop: early`."""
+    """A workspace with each case twice, run with `stop: early`."""
     folder = tmp_path_factory.mktemp("early")
     shutil.copytree(made.parent, folder, dirs_exist_ok=True)
-    cases = [json.loads(line) for line in (folder / "echo.jsonl").read_text().splitlines()]
-    write_evalset(folder, [{**case, "id": f"{case['id']}-{copy}"} for copy in range(2) for case in cases])
+    grow(folder, copies=2)
     file = folder / "gate.yaml"
     file.write_text(file.read_text().replace("gate:\n", "gate:\n  stop: early\n"))
     return folder, qualgate("run", "gate.yaml", "--json", cwd=folder)
@@ -130,14 +129,14 @@ def test_a_run_that_may_stop_early_generates_no_more_than_settles_each_variant(e
     assert done.returncode == Exit.BLOCK, done.stderr
     body = json.loads(done.stdout)
     seen = {v["variant"]: (v["word"], v["seen"]["questions"], v["seen"]["of"]) for v in body["verdicts"]}
-    assert seen == {"same": ("approve", 64, 120), "int2": ("block", 32, 120)}
+    assert seen == {"same": ("approve", 96, 120), "int2": ("block", 64, 120)}
     assert body["status"] == "complete"
     answered = dict(rows(folder, "select arm, count(*) from units where status = 'done' group by arm"))
     assert answered["int2"] < 120
     assert rows(folder, "select count(*) from units where status not in ('done', 'settled')") == [(0,)]
     assert rows(folder, "select variant, look, seen, word from stoppings order by variant") == [
-        ("int2", 1, 32, "block"),
-        ("same", 2, 64, "approve"),
+        ("int2", 2, 64, "block"),
+        ("same", 3, 96, "approve"),
     ]
     assert not list(folder.glob("qualgate.db.artifacts/*/*.safetensors"))
 
@@ -153,7 +152,7 @@ def test_an_early_verdict_is_the_same_from_the_store_and_is_its_own_policy_s_alo
         assert other.returncode == Exit.UNDECIDED
         assert "cannot judge cases chosen by looking" in other.stdout
     shown = qualgate("gate", "gate.yaml", cwd=folder)
-    assert "64 of 120 cases seen" in shown.stdout
+    assert "96 of 120 cases seen" in shown.stdout
 
 
 def test_a_plan_says_what_stopping_early_would_take(early):

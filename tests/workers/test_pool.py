@@ -89,19 +89,19 @@ def test_a_stop_request_ends_the_run_between_jobs_and_keeps_what_is_finished(tmp
 
 
 def test_jobs_that_are_needed_no_more_are_dropped_and_the_others_still_run(tmp_path):
-    settled, outcomes = set(), []
+    settled, outcomes, late = set(), [], 0
     settings = WorkerSettings(cache_dir=str(tmp_path), sampling={}, threads=1, device="cpu")
     every = [replace(job, stage=job.index) for job in jobs(tmp_path)]
     for outcome in run_jobs(
         every, settings, 2, body=fake_worker.answering, needed=lambda job: job.arm.name not in settled
     ):
         outcomes.append(outcome)
+        late += outcome.arm in settled
         if (outcome.arm, outcome.index) == ("a", 1):
             settled.add("a")
     done = Counter(outcome.arm for outcome in outcomes)
     assert (done["baseline"], done["b"]) == (5, 5)
-    assert 2 <= done["a"] <= 3  # one may have been under way
-    settled |= {"a", "b", "baseline"}
+    assert late <= 1, "what was under way with the other worker"
     assert list(run_jobs(every, settings, 2, body=fake_worker.answering, needed=lambda job: False)) == []
 
 
