@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 import sqlite3
@@ -10,23 +11,25 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from qualgate import run as main_path
 from qualgate.errors import Exit, IntegrityError, UsageError
 from qualgate.gate.early import decide_early, lay_out
 from qualgate.gate.verdict import decide
 from qualgate.identity import content_hash
-from qualgate.records import EarlyStop, Job, JobFailure, Plan, Policy, Rule, Verdict
+from qualgate.records import EarlyStop, Job, JobFailure, Plan, Policy, Rule, Stopped, Verdict
+from qualgate.report.formats import FORMATS, rendered
+from qualgate.report.formats.body import report_schema
 from qualgate.report.summary import load_report
 from qualgate.rescore import rescore
-from qualgate.store import runs, stoppings
+from qualgate.store import queries, runs, stoppings
 from qualgate.store.database import open_store
 from qualgate.workers.pool import Queue
 from tests.store.made import make_plan, make_result
 
 WRONG = {"int8": 0.0, "mxfp4": 0.05, "int2-g32": 0.4}
 POLICY = Policy(rules=(Rule(metric="exact_match", max_drop=0.05),), stop=EarlyStop(seed=3))
-NEVER = "a worker that is never in the way"
 
 
 def staged(plan: Plan) -> Plan:
@@ -139,7 +142,7 @@ def test_an_equal_variant_and_a_collapse_are_settled_before_the_end_and_cost_no_
     assert any(f"stopped early: {early.seen.questions} of 300 cases seen" in why for why in early.reasons)
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [2, 3])
 def test_the_same_answers_give_the_same_verdicts_whichever_came_first(monkeypatch, url, stopped, seed):
     workers(monkeypatch, seed, greedy=seed == 3)
     assert run(url)[1] == stopped[2]
@@ -153,7 +156,7 @@ def test_the_stored_run_gives_the_same_verdicts_and_the_same_report_again(stoppe
     assert load_report(url, run_id).as_json() == before
 
 
-@pytest.mark.parametrize("after", [2, 6, 12])
+@pytest.mark.parametrize("after", [2, 12])
 def test_a_crash_loses_no_look_and_resuming_ends_where_an_unbroken_run_does(monkeypatch, url, stopped, after):
     workers(monkeypatch, dies_after=after)
     with pytest.raises(Broken):
@@ -222,7 +225,7 @@ def test_another_policy_decides_nothing_about_cases_chosen_by_looking(stopped):
     assert {v.exit for v in decide(evidence, PLAN.policy) if v.variant != "mxfp4"} == {Exit.UNDECIDED}
 
 
-def forge(url: str, statement: str, variant: str = "int8") -> None:
+def forge(url: str, statement: str) -> None:
     """Change the stopping record, and seal it again as one who knows how."""
     with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
         for verb in ("update", "delete"):
@@ -303,14 +306,37 @@ def test_stopping_by_another_policy_than_the_run_s_is_refused(url):
     plan = staged(make_plan(cases=40, wrong={"int8": 0.0}, families=("arithmetic",), policy=POLICY))
     with open_store(url) as store:
         record = runs.begin(store, plan)
-        for told in (replace(plan.policy, alpha=0.2),):
-            from qualgate.records import Stopped
-
-            with pytest.raises(UsageError, match="another policy"):
-                stoppings.stop(
-                    store, record.run_id, "int8", Stopped(look=1, seen=32, word="approve", order="", policy=told)
-                )
         real = Stopped(look=1, seen=32, word="approve", order="", policy=plan.policy)
+        with pytest.raises(UsageError, match="another policy"):
+            stoppings.stop(store, record.run_id, "int8", replace(real, policy=replace(plan.policy, alpha=0.2)))
         stoppings.stop(store, record.run_id, "int8", real)
         with pytest.raises(IntegrityError):
             stoppings.stop(store, record.run_id, "int8", real)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_every_report_says_how_many_cases_its_verdicts_saw(stopped, form):
+    url, run_id, verdicts = stopped
+    (block,) = [v.seen for v in verdicts if v.variant == "int2-g32"]
+    (approve,) = [v.seen for v in verdicts if v.variant == "int8"]
+    report = load_report(url, run_id)
+    text = rendered(report, form)
+    if form == "json":
+        body = json.loads(text)
+        Draft202012Validator(report_schema()).validate(body)
+        assert {v["variant"]: v["seen"]["questions"] for v in body["verdicts"]} == {
+            v.variant: v.seen.questions for v in verdicts if v.seen
+        }
+        return
+    assert f"{block.questions} of 300 cases seen" in text
+    if form not in ("annotations", "gitlab", "sarif"):  # which speak of what was not kept alone
+        assert f"{approve.questions} of 300 cases seen" in text
+    assert any(f"{approve.questions} of 300 cases seen, look {approve.look} of" in line for line in report.lines())
+
+
+def test_lists_of_runs_tell_what_was_not_asked_from_what_is_missing(stopped):
+    url, run_id, _ = stopped
+    with open_store(url, create=False) as store:
+        (line,) = queries.list_runs(store)
+    assert (line.run_id, line.done + line.settled, line.errors) == (run_id, line.expected, 0)
+    assert line.settled > 0
