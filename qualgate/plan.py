@@ -83,7 +83,9 @@ def make_plan(gate: GateFile) -> Plan:
             "evalsets": [item.content for item in sets],
             "identities": {name: _as_dict(identity) for name, identity in identities.items()},
             "scorers": {
-                metric: versions.get(metric, "") for item in sets for metric in (*item.metrics, *also[item.name])
+                metric: versions.get(metric) or tasks.library()
+                for item in sets
+                for metric in (*item.metrics, *also[item.name])
             },
             "drafted": _drafted(gate),
             "job": [JOB_ROWS, JOB_TOKENS],

@@ -42,9 +42,7 @@ def load(ref: LmEvalTask) -> Evalset:
     return Evalset(
         name=ref.task,
         version=str(getattr(loaded.task, "VERSION", 0)),
-        sha256=content_hash(
-            [library(), _config(loaded.task), loaded.filter, loaded.metrics, [case.hash for case in cases]]
-        ),
+        sha256=content_hash([_config(loaded.task), loaded.filter, loaded.metrics, [case.hash for case in cases]]),
         metrics=tuple(loaded.metrics.values()),
         description=f"lm-eval's task {ref.task}, filter {loaded.filter}",
         path=ref.include_path,
