@@ -10,6 +10,7 @@ from qualgate.errors import Exit, IntegrityError, UsageError
 from qualgate.gate.arms import exit_of
 from qualgate.harness import tasks
 from qualgate.metrics import LM_EVAL
+from qualgate.plan import set_refs
 from qualgate.records import (
     ArmEvidence,
     Evalset,
@@ -89,7 +90,7 @@ def rescore(
         last = scorings.read(store, found)
         old = {answer.key: {one.metric: one for one in answer.scores} for answer in last.answers}
         scorers = _outdated(old)
-        refs = gate.evalset_refs if gate is not None else ()
+        refs = set_refs(gate) if gate is not None else ()
         new = _scored(last, old, scorers, {ref.task: ref for ref in refs if isinstance(ref, LmEvalTask)}, progress)
         texts = {answer.key: answer.text for answer in last.answers}
         evidence = with_readers(store, _by(stands.evidence, new, texts)) if scorers else stands.evidence

@@ -23,7 +23,7 @@ from qualgate.gate.verdict import decide
 from qualgate.harness import tasks
 from qualgate.intake.feedback import Feedback, corrections, read_feedback
 from qualgate.metrics import LM_EVAL
-from qualgate.plan import artifacts_folder, load_set, make_plan, sampling_settings
+from qualgate.plan import artifacts_folder, load_set, make_plan, sampling_settings, set_refs
 from qualgate.records import (
     NOISE,
     TWIN,
@@ -315,7 +315,7 @@ def labels_today(gate: GateFile, policy: Policy) -> dict[tuple[str, str], tuple[
     """
     if all(rule.where is None and rule.scope in ("pooled", "evalset") for rule in policy.rules):
         return None
-    return labels_of(load_set(ref, gate.path.parent) for ref in gate.evalset_refs)
+    return labels_of(load_set(ref, gate.path.parent) for ref in set_refs(gate))
 
 
 def run_meant(store: Store, run_id: str | None, gate: GateFile | None) -> str:
@@ -356,7 +356,7 @@ def of_today(metric: str, scorer: str, versions: Mapping[str, str]) -> str:
 def newest_run_of(store: Store, gate: GateFile) -> str:
     """The newest run of this gate file's variants and evalsets: several gate files may share a store."""
     arms = [arm.name for arm in (gate.baseline, *gate.variants)]
-    sets = [evalsets.name_of(ref) for ref in gate.evalset_refs]
+    sets = [evalsets.name_of(ref) for ref in set_refs(gate)]
     found = queries.latest_run_of(store, arms, sets)
     if found is None:
         raise EvidenceMissing(
@@ -395,11 +395,11 @@ def _changes_since(run: queries.RunSummary, gate: GateFile) -> tuple[str, ...]:
         if differing:
             changes.append(f"{name}: {', '.join(differing)} changed since run {run.run_id}")
     sets = {item.name: item.content for item in run.evalsets}
-    for ref in gate.evalset_refs:
+    for ref in set_refs(gate):
         try:
             item = load_set(ref, gate.path.parent)
         except UsageError as error:
-            changes.append(f"evalset {ref} cannot be held against run {run.run_id}: {error}")
+            changes.append(f"evalset {evalsets.name_of(ref)} cannot be held against run {run.run_id}: {error}")
             continue
         if sets.pop(item.name, None) != item.content:
             changes.append(f"evalset {item.name} is not the one of run {run.run_id}")

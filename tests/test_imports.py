@@ -55,7 +55,7 @@ ALLOWED = {
     "doctor": FLOOR | {"engine", "evalsets", "refmodel", "sandbox"},
     "intake": FLOOR | {"documents", "gate"},
     "drift_report": FLOOR | {"drift", "engine", "stats", "store"},
-    "rescore": FLOOR | {"config", "gate", "harness", "run", "scoring", "store"},
+    "rescore": FLOOR | {"config", "gate", "harness", "plan", "run", "scoring", "store"},
     "outputs": FLOOR | {"documents", "evalsets", "scoring", "stats"},
 }
 LEAVES = {
