@@ -68,6 +68,7 @@ class LmEvalTask:
     metric: str = ""  # of the task's own, gated as `lm_eval.score`
     num_fewshot: int | None = None
     limit: int | None = None  # documents, the first ones
+    group: str = ""  # the group or tag of lm-eval's that the gate file names, of which this is a task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
