@@ -101,7 +101,7 @@ def serve(questions: BinaryIO, replies: BinaryIO) -> None:
     def raised(error: BaseException) -> dict[str, Any]:
         mro = type.__dict__["__mro__"].__get__(type(error))
         own = [kind.__name__ for kind in mro[: mro.index(_builtin(type(error)))]]
-        said = {"raised": [_builtin(type(error)).__name__, _message(error)]}
+        said: dict[str, Any] = {"raised": [_builtin(type(error)).__name__, _message(error)]}
         try:
             args = [encode(arg, keep, True) for arg in error.args]
         except NotPlain:

@@ -200,7 +200,7 @@ class Remote:
         return hash(Remote)
 
     @property
-    def __class__(self) -> type:
+    def __class__(self) -> type:  # pyright: ignore[reportIncompatibleMethodOverride]
         """For isinstance: the builtin type that it is or adds to."""
         base = _do(self, "base")
         return base if isinstance(base, type) else object

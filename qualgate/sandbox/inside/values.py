@@ -53,7 +53,7 @@ KEPT: set[type] = set()  # the classes that stand here for values of ["k", …]
 _ITS_OWN = frozenset(
     "__new__ __init__ __doc__ __dict__ __hash__ __repr__ __str__ __format__ __dir__ __reduce__ __reduce_ex__ __sizeof__"
     " __getnewargs__ __getnewargs_ex__ __getstate__ __init_subclass__ __subclasshook__ __class__ __class_getitem__"
-    " __eq__ __ne__".split()
+    " __eq__ __ne__".split()  # noqa: SIM905  (a list of them fills a page)
 )
 
 
@@ -101,7 +101,9 @@ def encode(value: Any, opaque: Callable[[Any], list[Any]], keep: bool = False) -
         if standard is not None:
             parts, kinds = STANDARD[standard][0](x), STANDARD[standard][1]
             forms = [walk(part, depth + 1) for part in parts or ()]
-            said = parts is not None and not any(_opaque(form) for form, kind in zip(forms, kinds, strict=False) if kind)
+            said = parts is not None and not any(
+                _opaque(form) for form, kind in zip(forms, kinds, strict=False) if kind
+            )
             return ["v", standard, *forms] if said else opaque(x)
         base = _base(kind)
         if base is None:
@@ -346,7 +348,7 @@ STANDARD: dict[str, Any] = {
     "ipaddress.IPv4Address": (_number_of, (_INT,), None),
     "ipaddress.IPv6Address": (_number_of, (_INT,), None),
 }
-_UNNAMED: dict[type, str] = {  # standard types that no module's attribute names, or builtins
+_UNNAMED: dict[str, type] = {  # standard types that no module's attribute names, or builtins
     kind.__name__: kind
     for kind in (
         range, slice, type(...), type(NotImplemented), memoryview, type(type.__dict__), type(sys.implementation),
