@@ -89,17 +89,21 @@ def ground() -> Iterator[tuple[Ground, list[str]]]:
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp,
         socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as path,
         socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as abstract,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as datagrams,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as abstract_datagrams,
     ):
         tcp.bind(("127.0.0.1", 0))
         udp.bind(("127.0.0.1", tcp.getsockname()[1]))
         marker = f"{os.getpid()}-{uuid.uuid4().hex}-{tcp.getsockname()[1]}"
         path.bind(f"{folder}/socket")
         abstract.bind(f"\0{marker}")
+        datagrams.bind(f"{folder}/datagrams")
+        abstract_datagrams.bind(f"\0{marker}-datagrams")
         for listener in (tcp, path, abstract):
             listener.listen()
         canary = Path(folder, "canary")
         canary.write_text(SECRET)
-        for changeable in (folder, canary, f"{folder}/socket"):
+        for changeable in (folder, canary, f"{folder}/socket", f"{folder}/datagrams"):
             os.chmod(changeable, 0o777)
         before = _tree(folder)
         os.environ["QUALGATE_CANARY"] = SECRET
@@ -108,10 +112,11 @@ def ground() -> Iterator[tuple[Ground, list[str]]]:
         finally:
             del os.environ["QUALGATE_CANARY"]
             changed += ["S3: the host's files changed"] if _tree(folder) != before else []
-            for name, listener in (("tcp", tcp), ("udp", udp), ("unix", path), ("abstract", abstract)):
+            listeners = {"tcp": tcp, "udp": udp, "unix": path, "abstract": abstract}
+            for name, listener in (listeners | {"datagrams": datagrams, "abstract 2": abstract_datagrams}).items():
                 listener.setblocking(False)
                 try:
-                    listener.recv(1) if listener is udp else listener.accept()
+                    listener.recv(1) if listener.type == socket.SOCK_DGRAM else listener.accept()
                     changed.append(f"S5: {name} was reached")
                 except BlockingIOError:
                     pass
@@ -262,13 +267,13 @@ def broken(row: dict[str, Any], sandbox: Sandbox, rng: random.Random, mutants: i
     verdict must be that of running program and tests together, inside a sandbox, by plain Python."""
     program = row["prompt"] + row["canonical_solution"]
     name = row["entry_point"]
-    case = {"tests": row["test"], "entry_point": name}
+    case = {"tests": row["test"], "entry_point": name, "prompt": row["prompt"]}  # tests may use the prompt's helpers
     other = f"{program}\n\n_right = {name}\n\n\ndef {name}(*args):\n    return ['wrong', _right(*args)]\n"
     faults = []
     if score_code(case, other, sandbox=sandbox)[METRIC].verdict is not False:
         faults.append(f"{row['task_id']}: a wrapped value passes")
     for _ in range(mutants):
-        mutant = mutate(program, rng)
+        mutant = mutate(program, name, rng)
         got = score_code(case, mutant, sandbox=sandbox)[METRIC].verdict
         if got is not beside(f"{mutant}\n{row['test']}\ncheck({name})\n", sandbox):
             faults.append(f"{row['task_id']}: verdict {got} on a mutant")
@@ -284,12 +289,13 @@ def beside(text: str, sandbox: Sandbox) -> bool:
         return False
 
 
-def mutate(program: str, rng: random.Random) -> str:
-    """`program` with one constant, comparison or operator changed."""
+def mutate(program: str, name: str, rng: random.Random) -> str:
+    """`program` with one constant, comparison or operator changed in its function `name`."""
     tree = ast.parse(program)
+    function = next(node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name)
     places = [
         node
-        for node in ast.walk(tree)
+        for node in ast.walk(function)
         if isinstance(node, ast.Compare | ast.BinOp)
         or (isinstance(node, ast.Constant) and type(node.value) in (int, bool))
     ]

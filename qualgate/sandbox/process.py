@@ -12,6 +12,7 @@ import secrets
 import select
 import shutil
 import signal
+import stat
 import subprocess
 import tempfile
 import time
@@ -38,7 +39,7 @@ class Limits:
     cpu_seconds: int = 5  # of each process
     wall_seconds: int = 30
     memory_bytes: int = 2**30  # of each process, and of all together
-    processes: int = 32  # tier B: 1
+    processes: int = 32  # and threads; tier B: one process, twice as many threads
     file_bytes: int = 16 * 2**20  # of each file; tier A: of all in /tmp
     open_files: int = 64
     output_bytes: int = 2**20  # of standard output and error together
@@ -63,6 +64,7 @@ class Interpreter:
         """SandboxFailed when it does not start."""
         self._tier, self._limits = tier, limits
         self._left, self._clock = _START_SECONDS, time.monotonic()
+        self._watched = self._clock
         self.paused = 0.0  # seconds in which this very process stood still: they count for nobody
         self._output, self._output_size = bytearray(), 0
         self._lines = bytearray()
@@ -179,8 +181,9 @@ class Interpreter:
         self._clock += passed
         self.paused += max(0.0, passed - _STILL)
         self._left -= min(passed, _STILL)
-        if not ready:
+        if self._clock - self._watched >= _WATCH:  # also while it talks: a trickle of output would hide the rest
             self._watch()
+            self._watched = time.monotonic()
         if self._left < 0:
             raise Ended("timeout", f"no end within {self._limits.wall_seconds} s of wall time")
         if self._printed in ready:
@@ -213,7 +216,12 @@ class Interpreter:
         if self._tier.name == "A":
             if _resident(self._process.pid) > self._limits.memory_bytes:
                 raise Ended("memory", f"more than {self._limits.memory_bytes} bytes of memory in all processes")
-        elif _too_full(self._scratch, self._limits.file_bytes):
+            return
+        pid, threads = self._process.pid, 2 * self._limits.processes
+        tasks = _tasks(pid)
+        if len(tasks) > threads:
+            raise Ended("memory", f"more than {threads} threads")
+        if _in_files(self._scratch, pid, tasks, self._limits.file_bytes) > self._limits.file_bytes:
             raise Ended("files", f"more than {_MAX_FILES} files or {self._limits.file_bytes} bytes")
 
     def _gone(self) -> Ended:
@@ -321,14 +329,40 @@ def _kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def _too_full(folder: str, most: int) -> bool:
-    held = 0
-    with os.scandir(folder) as entries:
-        for count, entry in enumerate(entries):
-            try:
-                held += entry.stat(follow_symlinks=False).st_blocks * 512
-            except FileNotFoundError:
-                continue
-            if held > most or count >= _MAX_FILES:
-                return True
-    return False
+def _tasks(pid: int) -> list[str]:
+    try:
+        return os.listdir(f"/proc/{pid}/task")
+    except OSError:  # it has just ended
+        return []
+
+
+def _in_files(folder: str, pid: int, tasks: list[str], most: int) -> float:
+    """Bytes on disk in tier B's scratch folder, with what was removed from it and is still open or mapped.
+
+    Infinite beyond _MAX_FILES files, or where they cannot be seen; a removed file that is mapped counts `most`, for its
+    size cannot be seen.
+    """
+    found: dict[int, float] = {}
+    removed = f" {folder}/".encode()
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):
+                    found[entry.inode()] = entry.stat(follow_symlinks=False).st_blocks * 512
+                if len(found) > _MAX_FILES:
+                    return float("inf")
+        for task in tasks:  # each may have a table of its own
+            for fd in os.listdir(f"/proc/{pid}/task/{task}/fd"):
+                with contextlib.suppress(FileNotFoundError):
+                    held = os.stat(f"/proc/{pid}/task/{task}/fd/{fd}")
+                    if stat.S_ISREG(held.st_mode) and held.st_nlink == 0:
+                        found[held.st_ino] = held.st_blocks * 512
+        with open(f"/proc/{pid}/maps", "rb") as file:
+            for line in file:
+                if line.endswith(b" (deleted)\n") and removed in line:
+                    found.setdefault(int(line.split()[4]), most)
+    except PermissionError:
+        return float("inf")
+    except OSError:  # it has just ended
+        pass
+    return sum(found.values())

@@ -14,6 +14,7 @@ the class adds is asked for. A coroutine is one here, too, and runs to its end o
 from __future__ import annotations
 
 import builtins
+import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -114,7 +115,8 @@ class Far:
         args: list[Any] = [message]
         match error:
             case [list(forms), list(own), form] if len(own) < 20:
-                args = [decode(form, self._object, self._kept) for form in forms]
+                with contextlib.suppress(NotPlain):  # an exception that holds an object would ask it what it looks like
+                    args = [decode(form, _refused) for form in forms]
                 if own:
                     names = dict.fromkeys(name for name in own if isinstance(name, str) and name in self.errors)
                     bases = [self.errors[name] for name in names]
@@ -149,6 +151,10 @@ def _handle(x: Any) -> list[Any]:
     if getattr(builtins, getattr(x, "__name__", ""), None) is x:
         return ["N", x.__name__]  # sum, sorted …: the far side has its own
     raise NotPlain(f"a {type(x).__name__}")
+
+
+def _refused(*_: Any) -> Any:
+    raise NotPlain("an object")
 
 
 def _only_values(x: Any) -> list[Any]:

@@ -50,11 +50,11 @@ CHANGEABLE = {list, dict, set, deque, bytearray, OrderedDict, Counter, defaultdi
 CONSTANT = {int, float, complex, str, bytes, tuple, frozenset}
 KEPT: set[type] = set()  # the classes that stand here for values of ["k", …]
 # What a class may say for itself and still behave as the builtin it adds to.
-_ITS_OWN = frozenset(
-    "__new__ __init__ __doc__ __dict__ __hash__ __repr__ __str__ __format__ __dir__ __reduce__ __reduce_ex__ __sizeof__"
-    " __getnewargs__ __getnewargs_ex__ __getstate__ __init_subclass__ __subclasshook__ __class__ __class_getitem__"
-    " __eq__ __ne__".split()  # noqa: SIM905  (a list of them fills a page)
-)
+_ITS_OWN = {
+    "__new__", "__init__", "__module__", "__doc__", "__dict__", "__hash__", "__repr__", "__str__", "__format__",
+    "__eq__", "__ne__", "__dir__", "__reduce__", "__reduce_ex__", "__sizeof__", "__getnewargs__", "__getnewargs_ex__",
+    "__getstate__", "__init_subclass__", "__subclasshook__", "__class__", "__class_getitem__",
+}  # fmt: skip
 
 
 class NotPlain(ValueError):
@@ -152,7 +152,7 @@ def _overrides(kind: type, base: type) -> bool:
     """Whether a class on the way to `base` does otherwise what `base` does."""
     mro = _mro(kind)
     own = {name for one in mro[: mro.index(base)] if one.__module__ != "enum" for name in one.__dict__}
-    return any(name not in _ITS_OWN and hasattr(base, name) for name in own if name != "__module__")
+    return any(name not in _ITS_OWN and hasattr(base, name) for name in own)
 
 
 def _opaque(form: Any) -> bool:

@@ -55,7 +55,7 @@ def _run(task: dict[str, Any], far: Far) -> dict[str, Any]:
         own = f"; a {far.unequal} of the answer's own equals no value of the tests" if far.unequal else ""
         outcome = wrong("wrong_value", f"an assertion failed{_line(error)}{own}")
     except BaseException as error:
-        outcome = wrong(_kind(error), f"{type(error).__name__}: {str(error)[:300]}{_line(error)}")
+        outcome = wrong(_kind(error), f"{type(error).__name__}: {_text(error)}{_line(error)}")
         if type(error) is getattr(sys.modules.get("unittest"), "SkipTest", None):
             outcome = {"verdict": None, "error_type": "tests", "reason": "the tests skip themselves"}
     if isinstance(far.fault, CannotCross):
@@ -132,6 +132,13 @@ def wrong(error_type: str, reason: str) -> dict[str, Any]:
 
 def _kind(error: BaseException) -> str:
     return "memory" if isinstance(error, MemoryError) else "exception"
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)[:300]
+    except BaseException:  # the tests raise what the answer returned, and that has a word in it
+        return ""
 
 
 def _line(error: BaseException) -> str:
