@@ -177,7 +177,7 @@ def attempt(name: str, sandbox: Sandbox, place: Ground) -> list[str]:
 
 def _attacked(name: str, text: str, may_end_by: tuple[str, ...] | None, sandbox: Sandbox, place: Ground) -> list[str]:
     """may_end_by None: anything but a changed host, a secret or an overrun will do."""
-    start, paused, ended, out = time.monotonic(), 0.0, "", ""
+    start, excused, ended, out = time.monotonic(), 0.0, "", ""
     try:
         with sandbox.interpreter() as inside:
             start = time.monotonic()
@@ -192,17 +192,23 @@ def _attacked(name: str, text: str, may_end_by: tuple[str, ...] | None, sandbox:
             except Ended as error:
                 ended = error.error_type
             out += inside.output
-            paused = inside.paused
+            excused = inside.paused + inside.starved
             if len(inside.output) > 4 * sandbox.limits.output_bytes:
                 return [f"{name}: {len(inside.output)} characters of output kept"]
     except SandboxFailed as error:
         return [f"{name}: {error}"]
-    over = time.monotonic() - start - paused - sandbox.limits.wall_seconds
-    faults = [f"{name}: {over:.1f} s over its wall time"] if over > 1 else []
+    over = time.monotonic() - start - excused - sandbox.limits.wall_seconds
+    faults = [f"{name}: {over:.1f} s over its wall time"] if over > _crowd() else []
     faults += [f"{name}: a secret came out"] if SECRET in out else []
     if may_end_by is not None and ended and ended not in may_end_by:
         faults.append(f"{name}: {ended[:200]}")
     return faults
+
+
+def _crowd() -> float:
+    """How many threads of this machine want each of its CPUs, at least 1: what takes a second alone takes as many."""
+    running = Path("/proc/loadavg").read_text().split()[3].partition("/")[0]
+    return max(1.0, int(running) / (os.cpu_count() or 1), os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 def _honest(name: str, text: str, sandbox: Sandbox) -> list[str]:
