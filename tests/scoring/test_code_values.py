@@ -216,6 +216,43 @@ CASES = {  # what it is: tests, answer, verdict as Python's own, None where only
         True,
     ),
     "with non": ("assert f(1) == 10", "class L(list):\n    def __eq__(s,o): return True\ndef f(x): return L()", False),
+    "operators of what the tests make": (
+        "v = V(1) + V(2) + 3\nv -= 1\nassert v.x == 5 and abs(V(-2)) == 2 and (2 * V(3)).x == 6\n"
+        "assert V(1) < V(2) and not V(2) < V(1) and sorted([V(3), V(1)])[0].x == 1",
+        "class V:\n    def __init__(s, x): s.x = x\n    def __add__(s, o): return V(s.x + getattr(o, 'x', o))\n"
+        "    def __sub__(s, o): return V(s.x - o)\n    def __abs__(s): return abs(s.x)\n"
+        "    def __rmul__(s, o): return V(o * s.x)\n    def __lt__(s, o): return s.x < o.x",
+        True,
+        None,
+    ),
+    "members of what the tests make": (
+        "b = Bag()\nb[1] = 2\nassert 1 in b and 3 not in b\ndel b[1]\nassert 1 not in b",
+        "class Bag:\n    def __init__(s): s.h = {}\n    def __setitem__(s, k, v): s.h[k] = v\n"
+        "    def __delitem__(s, k): del s.h[k]\n    def __contains__(s, k): return k in s.h",
+        True,
+        None,
+    ),
+    "equality of what the tests make": ("assert V() == V()", "class V:\n    __eq__ = lambda s, o: True", None, None),
+    "order of what the answer returned": (
+        "for i in [1]:\n    assert f(i) < 5",
+        "class V:\n    __lt__ = __gt__ = lambda s, o: True\ndef f(x): return V()",
+        False,
+    ),
+    "the absolute value of what the answer returned": (
+        "for i in [1]:\n    assert abs(f(i))",
+        "class V:\n    __abs__ = lambda s: 1\ndef f(x): return V()",
+        False,
+    ),
+    "a with block": (
+        "with f(3) as held:\n    assert held == 3\nassert f.left",
+        "from contextlib import contextmanager\n@contextmanager\ndef f(x):\n    yield x\n    f.left = True",
+        True,
+    ),
+    "a with block that an exception leaves": (
+        "with f(3) as held:\n    assert held == 3\n    raise KeyError",
+        "from contextlib import contextmanager\n@contextmanager\ndef f(x):\n    yield x",
+        None,
+    ),
 }
 
 

@@ -14,7 +14,7 @@ import operator
 import sys
 from types import ModuleType
 
-from .values import CHANGEABLE, NotPlain, builtin_base, decode, encode, plain
+from .values import ARITHMETIC, CHANGEABLE, ORDER, UNARY, NotPlain, builtin_base, decode, encode, plain
 
 TYPE_CHECKING = False  # typing takes as long to import as all the rest
 if TYPE_CHECKING:
@@ -39,7 +39,12 @@ _OPS: dict[str, Any] = {
     "await": lambda x: _loop().run_until_complete(x),
     "aiter": aiter,
     "anext": lambda x: _loop().run_until_complete(anext(x)),
-}
+    "delitem": operator.delitem,
+    "contains": operator.contains,
+    "enter": lambda x: type(x).__enter__(x),
+    "exit": lambda x: type(x).__exit__(x, None, None, None),
+} | {name: getattr(operator, name) for name in (*ARITHMETIC, *ORDER, *UNARY)}
+_OPS |= {"i" + name.rstrip("_"): getattr(operator, "i" + name.rstrip("_")) for name in ARITHMETIC}
 _loops: list[Any] = []
 
 

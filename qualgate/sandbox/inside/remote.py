@@ -2,10 +2,10 @@
 
 An object that cannot cross stays where it is; a `Remote` stands for it. What a stranger's `__eq__` or `__contains__`
 says is never asked: it equals a plain value if the plain value below it does (of a list's subclass that compares as
-lists do), and holds, in the sense of `in`, what iterating it yields. Two such objects cannot be compared: tests that
-try it decide nothing. It takes no part in arithmetic, and an object that a function returned has no methods with
-arguments: what the tests expect would go over with them (`f(x) - e`, `f(x).equals(e)`). An object that the tests make
-themselves, by calling a class (`Stack()`, told by its capital), has.
+lists do), and holds, in the sense of `in`, what iterating it yields. Whether two such objects are equal is not to be
+known: tests that ask it decide nothing. An object that a function returned takes no part in arithmetic and order and
+has no methods with arguments: what the tests expect would go over with them (`f(x) - e`, `f(x).equals(e)`). An object
+that the tests make themselves, by calling a class (`Stack()`, told by its capital), does and has.
 
 A constant of a class that adds to a builtin (a named tuple, a member of an IntEnum) is that builtin's value here; what
 the class adds is asked for. A coroutine is one here, too, and runs to its end over there when it is awaited.
@@ -18,7 +18,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from .values import CHANGEABLE, CONSTANT, KEPT, NotPlain, decode, encode
+from .values import ARITHMETIC, CHANGEABLE, CONSTANT, KEPT, ORDER, UNARY, NotPlain, decode, encode
 
 Ask = Callable[[dict[str, Any]], dict[str, Any]]
 MAX_QUESTIONS = 100_000
@@ -236,6 +236,22 @@ class Remote:
     def __next__(self) -> Any:
         return _do(self, "next")
 
+    def __delitem__(self, key: Any) -> None:
+        _do(self, "delitem", key)
+
+    def __contains__(self, item: Any) -> bool:
+        if _get(self, "_made"):
+            return _do(self, "contains", item) is True
+        return any(one is item or one == item for one in self)
+
+    def __enter__(self) -> Any:
+        return _do(self, "enter")
+
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        if kind is not None and not issubclass(kind, AssertionError):
+            raise _get(self, "_far").undecided("the answer's own with block is left by an exception")
+        _do(self, "exit")
+
     def __aiter__(self) -> Any:
         return _do(self, "aiter")
 
@@ -253,6 +269,28 @@ class Remote:
 
     def __repr__(self) -> str:
         return _do(self, "repr")
+
+
+def _operator(op: str, swapped: bool) -> Callable[..., Any]:
+    def apply(self: Remote, *others: Any) -> Any:
+        if not _get(self, "_made"):
+            if op in UNARY:
+                raise TypeError(f"bad operand type for {op}: {_get(self, '_place')[1][:100]}")
+            return NotImplemented
+        operands = (*others, self) if swapped else (self, *others)
+        value = _get(self, "_far").do(op, *operands)
+        if type(value) is Remote:
+            _set(value, _made=True)
+        return value
+
+    return apply
+
+
+for _name in (*ARITHMETIC, *ORDER, *UNARY):
+    setattr(Remote, f"__{_name.rstrip('_')}__", _operator(_name, swapped=False))
+for _name in ARITHMETIC:
+    setattr(Remote, f"__r{_name.rstrip('_')}__", _operator(_name, swapped=True))
+    setattr(Remote, f"__i{_name.rstrip('_')}__", _operator("i" + _name.rstrip("_"), swapped=False))
 
 
 def _get(remote: Remote | Named, slot: str) -> Any:

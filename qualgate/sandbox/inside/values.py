@@ -48,6 +48,11 @@ _PLAIN: dict[type, Callable[[Any], Any]] = {
 }
 CHANGEABLE = {list, dict, set, deque, bytearray, OrderedDict, Counter, defaultdict}  # in place
 CONSTANT = {int, float, complex, str, bytes, tuple, frozenset}
+# Of the operator module: what the tests' own objects of the answer's classes may be asked.
+ARITHMETIC = (
+    "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and_", "or_", "xor", "lshift", "rshift",
+)  # fmt: skip
+ORDER, UNARY = ("lt", "le", "gt", "ge"), ("neg", "pos", "abs", "invert")
 KEPT: set[type] = set()  # the classes that stand here for values of ["k", …]
 # What a class may say for itself and still behave as the builtin it adds to.
 _ITS_OWN = {
