@@ -28,7 +28,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from qualgate.sandbox.inside.asserting import asserts, exception_names, isinstance_names
+from qualgate.sandbox.inside.asserting import asserts, exception_names, foreign_words, isinstance_names
 from qualgate.sandbox.inside.remote import BadReply, Far, names_class, same
 
 Scope = dict[str, Any]
@@ -62,7 +62,7 @@ def read(tests: str, entry_point: str | None = None, prompt: str = "") -> Exam:
         raise BadTests(f"the tests are not Python: {error}") from None
     if not any(map(asserts, ast.walk(tree))):
         raise BadTests("the tests assert nothing")
-    if missing := sorted(_imported(tree) - set(sys.stdlib_module_names) - {"pytest"}):
+    if missing := sorted(foreign_words(tree)):
         raise BadTests(f"the tests import what is in no sandbox: {', '.join(missing)[:200]}")
     check = next((node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "check"), None)
     if check and not any(_calls(node, "check") for node in tree.body):
@@ -126,12 +126,6 @@ def sit(exam: Exam, far: Far) -> None:
     scope: Scope = {name: far.named(name) for name in exam.remote}
     for step in exam.steps:
         step(scope)
-
-
-def _imported(tree: ast.Module) -> set[str]:
-    names = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
-    names += [node.module or "." for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-    return {name.partition(".")[0] for name in names}
 
 
 def _errors(tree: ast.Module) -> set[str]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from qualgate.sandbox import Limits, Sandbox, probe
+from qualgate.sandbox.inside.asserting import all_close
 from qualgate.scoring.code import METRIC, score_code
 
 
@@ -267,6 +268,50 @@ def test_the_verdict_is_what_python_says_of_the_values(sandbox, name):
         assert score.reason
 
 
+PLUS = """import numpy as np
+
+def is_floats(x):
+    if isinstance(x, float): return True
+    if isinstance(x, (list, tuple)): return all(isinstance(i, float) for i in x)
+    if isinstance(x, np.ndarray): return x.dtype == np.float64 or x.dtype == np.float32
+    return False
+
+def assertion(out, exp, atol):
+    exact_match = out == exp
+    if atol == 0 and is_floats(exp):
+        atol = 1e-6
+    if not exact_match and atol != 0:
+        assert np.allclose(out, exp, rtol=1e-07, atol=atol)
+    else:
+        assert exact_match
+
+def check(candidate):
+    inputs = [[1], [3]]
+    results = [[0.1, 0.2], [0.3, 0.6]]
+    for i, (inp, exp) in enumerate(zip(inputs, results)):
+        assertion(candidate(*inp), exp, 0)
+"""  # the form of EvalPlus's sets
+
+
+@pytest.mark.parametrize(
+    ("answer", "verdict"),
+    [
+        ("def f(x): return [x * 0.1, x * 0.2]", True),
+        ("def f(x): return (x * 0.1, x * 0.2)", True),
+        ("def f(x): return [x * 0.1, x * 0.2001]", False),
+        ("def f(x): return [x * 0.1] * 3", False),
+        ("def f(x): return None", False),
+        ("class Z:\n    __eq__ = lambda s, o: True\ndef f(x): return Z()", False),
+        (
+            "class Z(float):\n    __eq__ = lambda s, o: True\n    __sub__ = lambda s, o: 0.0\ndef f(x): return [Z(), Z()]",
+            False,
+        ),
+    ],
+)
+def test_tests_as_evalplus_writes_them_are_run(sandbox, answer, verdict):
+    assert score_code({"test": PLUS, "entry_point": "f"}, answer, sandbox=sandbox)[METRIC].verdict is verdict
+
+
 def test_an_object_that_equals_no_value_is_named_in_the_reason(sandbox):
     for tests in ("assert f(1) == 2", "for i in [1]:\n    assert f(i) == 2"):
         score = score_code(
@@ -276,3 +321,20 @@ def test_an_object_that_equals_no_value_is_named_in_the_reason(sandbox):
         )[METRIC]
         assert score.verdict is False
         assert "a Yes of the answer's own" in score.reason
+
+
+@pytest.mark.parametrize(
+    ("actual", "expected"),
+    [(1.0, 1.0 + 1e-9), (1.0, 1.1), ([1, 2], [1, 2.00001]), ([1, 2], (1, 3)), ([1], [1, 1]), (2, [2, 2]), ([], []), ([], [1, 2]), ([], [1]), ([[]], [1]),
+     ([[1, 2], [3, 4]], [[1, 2], [3, 4.00001]]), ([[1, 2]], [[1], [2]]), (float("inf"), float("inf")), (float("nan"), float("nan")),
+     (float("inf"), 1), ([1, 2, 3], [1, 2]), (-1e-9, 0), (1e10, 1.00001e10)],
+)  # fmt: skip
+def test_the_stand_in_for_numpys_allclose_says_what_numpy_says(actual, expected):
+    numpy = pytest.importorskip("numpy")
+    try:
+        wanted = bool(numpy.allclose(actual, expected))
+    except ValueError:
+        with pytest.raises(ValueError, match="broadcast"):
+            all_close(actual, expected)
+    else:
+        assert all_close(actual, expected) is wanted

@@ -1,6 +1,7 @@
-"""The ways of asserting that are no `assert`: unittest's methods, pytest's `raises` and `approx`.
+"""The ways of asserting that are no `assert`: unittest's methods, pytest's `raises` and `approx`, numpy's `allclose`.
 
-pytest itself is not inside; tests that import it get these two words of it and no others.
+pytest and numpy themselves are not inside; tests that import them (HumanEval+'s and MBPP+'s do) get WORDS of them and
+no others.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import Any
 
+WORDS = {"pytest": {"raises", "approx", "fail"}, "numpy": {"allclose", "ndarray", "float32", "float64"}}
 RAISES = ("raises", "assertRaises", "assertRaisesRegex")
 
 
@@ -67,11 +69,58 @@ def _called(node: ast.AST) -> str:
     return ""
 
 
+def foreign_words(tree: ast.AST) -> set[str]:
+    """What the tests use of modules that are in no sandbox, without WORDS."""
+    found, known = set(), dict.fromkeys(sys.stdlib_module_names, "")
+    named: dict[str, str] = {}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                for alias in names:
+                    if alias.name in WORDS:
+                        named[alias.asname or alias.name] = alias.name
+                    elif alias.name.partition(".")[0] not in known:
+                        found.add(alias.name)
+            case ast.ImportFrom(module=module, names=names, level=level):
+                top = "." if level or module is None else module.partition(".")[0]
+                if top not in known:
+                    found |= {
+                        f"{module or '.'}.{alias.name}" for alias in names if alias.name not in WORDS.get(top, ())
+                    }
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(value=ast.Name(id=name), attr=word) if name in named and word not in WORDS[named[name]]:
+                found.add(f"{named[name]}.{word}")
+    return found
+
+
 def stand_in() -> None:
-    """Have `import pytest` find this module's words."""
-    module = ModuleType("pytest")
-    module.__dict__.update(raises=raises, approx=Approx, fail=_fail)
-    sys.modules["pytest"] = module
+    """Have `import pytest` and `import numpy` find WORDS."""
+    words = {
+        "pytest": {"raises": raises, "approx": Approx, "fail": _fail},
+        "numpy": {"allclose": all_close, "ndarray": type("ndarray", (), {}), "float32": float, "float64": float},
+    }
+    for name, held in words.items():
+        module = ModuleType(name)
+        module.__dict__.update(held)
+        sys.modules[name] = module
+
+
+def all_close(actual: Any, expected: Any, rtol: float = 1e-5, atol: float = 1e-8) -> bool:
+    """As numpy's, of numbers, lists and tuples: each within atol + rtol * |expected|. ValueError for unequal shapes."""
+    lengths = {len(x) for x in (actual, expected) if type(x) in (list, tuple)}
+    if lengths:
+        if len(lengths - {1}) > 1:
+            raise ValueError("operands could not be broadcast together")
+        length = max(lengths - {1}, default=1)
+        return all(all_close(_at(actual, i), _at(expected, i), rtol, atol) for i in range(length))
+    if actual == expected or not (math.isfinite(actual) and math.isfinite(expected)):
+        return actual == expected
+    return abs(actual - expected) <= atol + rtol * abs(expected)
+
+
+def _at(x: Any, i: int) -> Any:
+    return x if type(x) not in (list, tuple) else x[i] if len(x) > 1 else x[0]
 
 
 def _fail(reason: str = "") -> None:
