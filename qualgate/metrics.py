@@ -73,6 +73,7 @@ METRICS: dict[str, Metric] = {
         _quality("code.pass", "the answer's program passes the case's unit tests, run in a sandbox"),
         _quality("multiple_choice", "the answer names the right choice, by its letter or its text"),
         _quality("f1", "the tokens that answer and reference share, as SQuAD counts them", binary=False),
+        _quality("f1.drop", "the same of one or several spans, with numbers compared, as DROP counts it", binary=False),
         _quality("ifeval.prompt_strict", "the answer follows every instruction that a program can verify"),
         _quality("ifeval.prompt_loose", "so, or without its asterisks, its first line or its last"),
         _quality("ifeval.inst_strict", "the share of these instructions that the answer follows", binary=False),

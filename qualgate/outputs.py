@@ -16,7 +16,7 @@ from qualgate.errors import UsageError
 from qualgate.evalsets import identity_faults
 from qualgate.records import Case, Evalset, Score
 from qualgate.scoring.json_lines import JsonLines
-from qualgate.scoring.registry import Scorer, apply
+from qualgate.scoring.registry import Scorer, apply, refuse_without_effect
 from qualgate.stats.intervals import binomial_lower, binomial_upper, clustered_share
 
 MAX_LINE = 128 * 2**20  # bytes; ten megabytes of answer take six times as much when each character is an escape
@@ -101,8 +101,10 @@ def score_files(
 ) -> Scored:
     """Score every answer of `outputs` against its case. `metric`: which of the scorer's; its last one by default.
 
-    UsageError lists every fault of either file: the first 20, and how many more.
+    UsageError for options that the scorer does not read, and for every fault of either file: the first 20, and how
+    many more.
     """
+    refuse_without_effect(scorer, normalizers, lenient)
     metric = metric or scorer.metrics[-1]
     if metric not in scorer.metrics:
         raise UsageError(f"the scorer {scorer.name} has no metric {quote(metric)}{nearest(metric, scorer.metrics)}")

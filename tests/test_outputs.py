@@ -89,6 +89,59 @@ def test_normalizers_and_lenient_modes_are_those_of_an_evalset(scored):
     assert verdicts(scored("json", [(SCHEMA, '```json\n{"a": 1}\n```')], lenient=("code_fence",))) == [True]
 
 
+def test_drops_f1_takes_spans_and_numbers_where_squads_takes_tokens(scored):
+    """The values are those of lm-eval's own process_results (tests/scoring/test_overlap.py holds them together)."""
+    spans = {"answer": [["Smith", "Jones"], ["3.0 yards"]]}
+    pairs = [(spans, "Smith"), (spans, "3 yards"), (spans, "4 yards"), ({"answer": "non-stop"}, "non stop")]
+    found = scored("f1.drop", pairs)
+    assert [row.score.value for row in found.rows] == [0.5, 1.0, 0.0, 1.0]
+    assert {row.score.scorer for row in found.rows} == {"f1.drop/1"}
+    assert scored("f1", pairs[3:]).rows[0].score.value == 0.0
+    for answer in ([], [[]], [["a", ""]], [["a", 3]], 3):
+        with pytest.raises(UsageError, match=r"cases.jsonl:1: f1.drop needs `answer`"):
+            scored("f1.drop", [({"answer": answer}, "a")])
+
+
+WITHOUT_EFFECT = [
+    (("numeric",), {"normalizers": ("casefold",)}, "--normalizer casefold: the scorer numeric (strict) reads no"),
+    (
+        ("exact_match", "compat"),
+        {"normalizers": ("strip",)},
+        "exact_match (compat) reads no normalizer; exact_match (s",
+    ),
+    (("tool_call",), {"lenient": ("code_fence",)}, "no lenient mode code_fence; json (strict), code (strict) does"),
+    (("code",), {"lenient": ("trailing_text",)}, "json (strict), multiple_choice (strict) does"),
+    (("multiple_choice",), {"lenient": ("code_fence",)}, "Leave the option out, or choose such a scorer."),
+]
+
+
+@pytest.mark.parametrize(("scorer", "options", "said"), WITHOUT_EFFECT)
+def test_an_option_that_would_change_no_score_is_refused(tmp_path, scorer, options, said):
+    with pytest.raises(UsageError) as error:  # before any file is read
+        score_files(tmp_path / "no cases", tmp_path / "no outputs", registry.find(*scorer), **options)
+    assert said in str(error.value)
+
+
+def test_every_scorer_reads_exactly_the_options_it_declares():
+    """Each text below scores otherwise with the option than without it, where the scorer declares the option."""
+    body = {"id": "1", "answer": "1E0", "choices": ["1E0", "2"], "schema": {}}
+    texts = ("1e0", "```json\n1\n```", "1\nand so on", "The answer is (A), I think.")
+    options = [("normalizers", ("casefold",)), ("lenient", ("code_fence",)), ("lenient", ("trailing_text",))]
+
+    def values(scorer: registry.Scorer, **given) -> list[float | None]:
+        evalset = Evalset(name="set", version="1", sha256="", metrics=scorer.metrics, **given)
+        return [
+            s.value for text in texts for s in scorer.function(Case(evalset="s", body=body), evalset, text).values()
+        ]
+
+    for scorer in registry.SHIPPED:
+        if scorer.name in ("tool_call", "ifeval", "code"):  # the first two read the case alone; code: test_code.py
+            continue
+        for option, given in options:
+            declared = scorer.normalizes if option == "normalizers" else given[0] in scorer.lenient
+            assert (values(scorer) != values(scorer, **{option: given})) is declared, (scorer.name, scorer.mode, given)
+
+
 FAULTS = {
     "a missing id": ([{"id": "a", "text": "1"}], "cases.jsonl:2: no output for the id 'b'"),
     "an extra id": ([{"id": i, "text": "1"} for i in "abz"], "outputs.jsonl:3: no case has the id 'z'"),

@@ -65,6 +65,19 @@ def references_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
         yield f"f1 needs `answer`, a text or a list of texts, none of them empty; {found(body, 'answer')}"
 
 
+def spans_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
+    """Of f1.drop: `answer`, a text or a list of texts; or of lists of texts, the spans of one reference each."""
+    answer = body.get("answer")
+    references = [
+        each if isinstance(each, list) else [each] for each in (answer if isinstance(answer, list) else [answer])
+    ]
+    if not references or not all(
+        spans and all(isinstance(span, str) and span.strip() for span in spans) for spans in references
+    ):
+        wanted = "a text, or a list of texts and of lists of texts, none of them empty"
+        yield f"f1.drop needs `answer`, {wanted}; {found(body, 'answer')}"
+
+
 def choice_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
     """Of multiple_choice: `choices`, and `answer` among them."""
     choices = body["choices"]

@@ -51,6 +51,7 @@ RIGHT_AND_WRONG = {
     "tool_call, compat, category": ({**BFCL, "category": "irrelevance"}, "no", "[f(a=5)]", ("--mode", "compat")),
     "multiple_choice": ({"choices": ["red", "blue"], "answer": "blue"}, "(B)", "A", ()),
     "f1": ({"answer": ["the red house", "a home"]}, "red house", "red car", ()),
+    "f1.drop": ({"answer": [["Jones", "Smith"], "3.0"]}, "3", "Smith", ()),
     "ifeval": (
         {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}, "no comma here", "one, two", (),
     ),
