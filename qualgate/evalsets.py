@@ -59,6 +59,7 @@ class EvalsetFile(_SetFile):
     metrics: list[str] = Field(min_length=1)
     lenient: list[str] = []  # modes of the JSON reader
     normalizers: list[str] = []  # of exact_match, in order
+    dialect: str = ABSENT  # of the tool calls of every case that declares none; "auto": of any that reads calls
 
     @field_validator("metrics")
     @classmethod
@@ -84,6 +85,14 @@ class EvalsetFile(_SetFile):
         from qualgate.scoring.text import known
 
         return _known("normalizer", names, known())
+
+    @field_validator("dialect")
+    @classmethod
+    def _dialect_is_known(cls, name: str) -> str:
+        from qualgate.scoring.tools.dialects.registry import names
+        from qualgate.scoring.tools.strict import AUTO
+
+        return _known("dialect", [name], (AUTO, *names()))[0]
 
 
 def _known(kind: str, names: list[str], known: Any) -> list[str]:
@@ -211,10 +220,12 @@ def _read(path: Path) -> tuple[Evalset | CalibrationSet | None, list[Fault]]:
     if not reader.lines.line:
         faults.append(Fault(data, 1, "no cases"))
     faults += _hash_faults(document, header, reader.lines.sha256, path)
+    if reader.added and not any(metric.startswith("tool_call.") for metric in reader.metrics):
+        faults.append(document.fault(("dialect",), "`dialect` is of tool calls, and the set has no metric of them"))
     common: dict[str, Any] = {
         "name": header.name,
         "version": header.version,
-        "sha256": reader.lines.sha256,
+        "sha256": reader.sha256,
         "description": header.description,
         "path": str(path),
         "cases": cases,
@@ -243,7 +254,10 @@ def _hash_faults(document: Document, header: _SetFile, sha256: str, path: Path) 
 
 
 class _CaseReader:
-    """Cases of one JSONL file, read line by line. Once `cases()` is spent, `sha256` and `faults` are whole."""
+    """Cases of one JSONL file, read line by line. Once `cases()` is spent, `sha256` and `faults` are whole.
+
+    added: what the YAML says in place of every case that does not say it itself; it is part of the case from here on.
+    """
 
     def __init__(self, path: Path, header: _SetFile) -> None:
         from qualgate.scoring.json_lines import JsonLines
@@ -252,17 +266,24 @@ class _CaseReader:
         self.lines = JsonLines(path, MAX_LINE)
         self.name = header.name
         self._set = _as_evalset(header) if isinstance(header, EvalsetFile) else None  # None: nothing scores its cases
-        self._scorers = scorers_of(self._set.metrics) if self._set else ()
+        self.metrics = self._set.metrics if self._set else ()
+        self.added = {"dialect": header.dialect} if isinstance(header, EvalsetFile) and header.dialect else {}
+        self._scorers = scorers_of(self.metrics)
         self._first_line: dict[str, int] = {}
         self._asked: dict[str, tuple[int, Any]] = {}  # what was asked → its first line and that case's cluster
+
+    @property
+    def sha256(self) -> str:
+        """Of what is asked and how it is scored: the file's bytes, and what the YAML adds to them if it does."""
+        return content_hash([self.lines.sha256, self.added]) if self.added else self.lines.sha256
 
     @property
     def faults(self) -> Iterator[Fault]:
         return (Fault(self.lines.path, line, message) for line, message in self.lines.faults)
 
     def cases(self) -> Iterator[Case]:
-        for body in self.lines:
-            before = len(self.lines.faults)
+        for line in self.lines:
+            body, before = {**self.added, **line}, len(self.lines.faults)
             for message in self._faults_of(body):
                 self.lines.fault(message)
             if self._set and len(self.lines.faults) == before:

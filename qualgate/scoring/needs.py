@@ -18,6 +18,7 @@ from qualgate.scoring.schema import CannotValidate, first_error, lint
 from qualgate.scoring.text import normalize
 from qualgate.scoring.tools.dialects import registry as dialects
 from qualgate.scoring.tools.expected import ANY_CALL, as_schema, read_call, wanted_calls
+from qualgate.scoring.tools.strict import AUTO
 
 
 def found(body: dict[str, Any], key: str) -> str:
@@ -132,8 +133,8 @@ def tool_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
     if not isinstance(tools, list) or not tools:
         yield f"tool_call needs `tools`, a list of tools; {found(body, 'tools')}"
         return
-    if "dialect" in body and body["dialect"] not in dialects.names():
-        yield f"`dialect` must be one of {', '.join(dialects.names())}; {found(body, 'dialect')}"
+    if "dialect" in body and body["dialect"] not in (known := (*dialects.names(), AUTO)):
+        yield f"`dialect` must be one of {', '.join(known)}; {found(body, 'dialect')}"
     schemas: dict[str, Any] = {}
     for index, tool in enumerate(tools):
         function = tool.get("function", tool) if isinstance(tool, dict) else None

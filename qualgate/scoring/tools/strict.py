@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,15 +105,20 @@ def judge(
     return verdict
 
 
+def dialect_of(body: Mapping[str, Any], written_in: str | None = None) -> str:
+    """The dialect in which a case's answers are read: its own `dialect`, else `written_in`, else hermes if it has a
+    reference `answer`, for that is what it was asked for; else AUTO."""
+    return body.get("dialect", written_in or (HERMES if isinstance(body.get("answer"), str) else AUTO))
+
+
 def score_tool_call(case: Case, evalset: Evalset, text: str, written_in: str | None = None) -> dict[str, Score]:
     """All six flags of an answer as text.
 
-    It is read in the case's `dialect`, or else in `written_in`: where only another dialect reads calls of the tools,
-    the parser is at fault, and nothing is said of the model. A case with neither is read as hermes if it has a
-    reference `answer`, for that is what it was asked for: calls of another form are wrong, and the reason says so.
-    A case without that too, or AUTO, is read by the first dialect that finds calls of the tools, hermes before others.
+    It is read as `dialect_of` says. Where the dialect was declared and only another one reads calls of the tools, the
+    parser is at fault, and nothing is said of the model; where it follows from the reference answer, calls of another
+    form are wrong, and the reason says so. AUTO: the first dialect that finds calls of the tools, hermes before others.
     """
-    declared = case.body.get("dialect", written_in or (HERMES if isinstance(case.body.get("answer"), str) else AUTO))
+    declared = dialect_of(case.body, written_in)
     name, tools = HERMES if declared == AUTO else declared, case.body["tools"]
     calls, fault = (), None
     try:
