@@ -257,7 +257,9 @@ def _scores(judged: Judged, shown: str | None) -> dict[str, Score]:
     return scores
 
 
-_HELD = [{flag: place < passed for place, flag in enumerate(FLAGS)} for passed in range(len(FLAGS) + 1)]
+_HELD: list[dict[str, bool | None]] = [
+    {flag: place < passed for place, flag in enumerate(FLAGS)} for passed in range(len(FLAGS) + 1)
+]
 
 
 def _judged(passed: int, error_type: str, reason: str) -> Judged:
