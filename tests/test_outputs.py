@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import random
 from dataclasses import replace
+from functools import reduce
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import pytest
 from scipy.stats import binomtest
@@ -364,3 +367,72 @@ def test_the_command_shows_a_summary_and_refuses_to_overwrite_its_input(tmp_path
     for options in (["--mode", "loose"], ["--normalizer", "upper"], ["--lenient", "all"]):
         refused = CliRunner().invoke(app, ["score", "--scorer", "numeric", *files, *options])
         assert isinstance(refused.exception, UsageError), options
+
+
+# --------------------------------------------------------------------------------------------- hostile files
+
+HELD = {  # a case and an output that each scorer takes
+    "exact_match": ({"answer": "Paris"}, "Paris"),
+    "numeric": ({"answer": 3.5, "tolerance": {"abs": 0.1, "rel": 0}}, "3.5"),
+    "json": (
+        {"schema": {"properties": {"a": {"$ref": "#/$defs/x"}}, "$defs": {"x": {"pattern": "^a+$"}}}},
+        '{"a": "a"}',
+    ),
+    "tool_call": ({**CALL, "dialect": "hermes"}, '<tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>'),
+    "multiple_choice": ({"choices": ["red", "blue"], "answer": "blue"}, "B"),
+    "f1": ({"answer": ["the house", "home"]}, "house"),
+    "f1.drop": ({"answer": [["a b", "3"], "x"]}, "3"),
+    "ifeval": ({"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}, "one two"),
+    "code": ({"prompt": "def f(a):\n", "entry_point": "f", "tests": "assert f(1) == 2"}, "    return 2"),
+}
+ODD = [None, True, 0, -1, 1e308, 10**400, "", "x", "\0", "\ud800", "\u202e", [], {}, [[]], [None], {"": None}, [{}],
+       ["x"] * 50, {"$ref": "#"}, "auto", "irrelevance", "(a+)+$", "9" * 5000, {"abs": -1}, {"abs": "x"}]  # fmt: skip
+BROKEN = ['"', "{", "]", "\\", "NaN", "\0", "[" * 5000, '{"a":' * 5000, "9" * 100_000, "1e99999"]
+
+
+def places(value: Any, at: tuple = ()) -> list[tuple]:
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [at, *(place for key, item in inner for place in places(item, (*at, key)))]
+
+
+def altered(draw: random.Random, row: dict) -> str:
+    """A row's line with one or two values replaced, removed or nested beyond sense, or with its text broken."""
+    row = json.loads(json.dumps(row))
+    for _ in range(draw.randint(1, 2)):
+        *way, last = draw.choice(places(row)[1:])
+        holder = reduce(lambda value, key: value[key], way, row)
+        if draw.random() < 0.2:
+            del holder[last]
+        else:
+            deep = reduce(lambda value, _: [value], range(draw.choice([30, 200])), 1)
+            holder[last] = draw.choice([*ODD, deep])
+        if draw.random() < 0.2:
+            row[draw.choice(["id", "text", "calls", "repeat", "cluster", "tags", "category"])] = draw.choice(ODD)
+        if len(places(row)) == 1:
+            break
+    line = json.dumps(row)
+    cut = draw.randrange(len(line))
+    return line if draw.random() < 0.9 else line[:cut] + draw.choice(BROKEN) + line[cut:]
+
+
+def test_no_line_of_either_file_gives_anything_but_scores_or_a_usage_error(tmp_path, monkeypatch):
+    """A slice of 4,000 such files, of which 8 found a reference to what is no schema."""
+    monkeypatch.setattr(registry, "_sandbox", lambda: None)
+    draw, outcomes = random.Random(8), {"scored": 0, "refused": 0}
+    for turn in range(180):
+        name = list(HELD)[turn % len(HELD)]
+        body, said = HELD[name]
+        files = {"cases": {"id": "a", **body}, "outputs": {"id": "a", "text": said}}
+        hit = draw.choice(list(files))
+        for file, row in files.items():
+            write(tmp_path / file, [altered(draw, row) if file == hit else row])
+        try:
+            found = score_files(tmp_path / "cases", tmp_path / "outputs", registry.find(name))
+            told = json.dumps([row.as_json() for row in found.rows], allow_nan=False)
+            outcomes["scored"] += 1
+        except UsageError as error:
+            told = str(error)
+            outcomes["refused"] += 1
+        told.encode()
+        assert all(line.isprintable() for line in told.splitlines())
+    assert min(outcomes.values()) > 10

@@ -330,7 +330,7 @@ class _Lint:
                     yield from self._inside(item, resolver, f"{place}.{key}[{index}]")
         for key in draft.named:
             for name, item in part.get(key, {}).items():
-                if not isinstance(item, list):  # draft 7's `dependencies` may name keys
+                if key != "dependencies" or not isinstance(item, list):  # these may name keys, in draft 7
                     yield from self._inside(item, resolver, f"{place}.{key}.{name[:40]}")
 
     def _inside(self, part: Any, resolver: Any, place: str) -> Iterator[str]:
@@ -360,6 +360,8 @@ class _Lint:
                 referencing.exceptions.InvalidAnchor,
             ):
                 yield f"{key} {quote(target)} leads nowhere"
+            except (AttributeError, TypeError):  # the library takes whatever stands on the way for a schema
+                yield f"{key} {quote(target)} leads to what is no schema"
             except (referencing.exceptions.Unresolvable, ValueError):
                 yield f"{key} {quote(target)} leaves the schema; nothing is fetched"
             else:

@@ -218,6 +218,20 @@ def test_unevaluated_properties_see_patterns_and_are_read_by_re2():
     assert first_error({**schema, "unevaluatedProperties": False}, {"b": 1}) == "$: the key 'b' is not allowed"
 
 
+@pytest.mark.parametrize("target", [None, 3, "text", ["x"], [[1]], True])
+def test_a_reference_to_what_is_no_schema_is_refused(target):
+    for pointer in ("#/$defs/x", "#/$defs/x/0", "#/$defs/x/y"):
+        reasons = lint({"$ref": pointer, "$defs": {"x": target}})
+        assert (reasons == ()) is (target is True and pointer == "#/$defs/x"), (pointer, reasons)
+        assert reasons == () or "$ref" in reasons[0] or "not a 2020-12 schema" in reasons[0]
+
+
+@pytest.mark.parametrize("word", ["properties", "patternProperties", "$defs", "dependentSchemas"])
+def test_a_list_is_no_schema_of_a_named_part(word):
+    assert "neither object nor boolean" in lint({word: {"a": ["x"]}})[0]
+    assert lint({"$schema": DRAFTS["draft7"], "dependencies": {"a": ["x"]}}) == ()
+
+
 # The quick check may only accept, and only what the validator accepts. --------------------------------------------
 
 
