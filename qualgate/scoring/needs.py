@@ -94,6 +94,13 @@ def choice_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
             yield f"`answer`: {error}"
 
 
+def weighed_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
+    """Of multiple_choice.likelihood: `choices`, `answer` among them, and `delimiter`, what stands before a choice."""
+    yield from choice_faults(body, evalset)
+    if not isinstance(body.get("delimiter", ""), str):
+        yield f"`delimiter` must be a text, which may be empty; {found(body, 'delimiter')}"
+
+
 def lettered_faults(body: dict[str, Any]) -> Iterator[str]:
     """Of the filter multi_choice_regex: `choices`, a letter for each."""
     choices = body.get("choices")

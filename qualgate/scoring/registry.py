@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any, Literal
 
 from qualgate.errors import UsageError
+from qualgate.metrics import BY_LIKELIHOOD
 from qualgate.records import Case, Evalset, Score
 from qualgate.sandbox import Sandbox
 from qualgate.scoring import (
@@ -142,6 +143,14 @@ SHIPPED = (
         needs=("choices", "answer"),
         faults=needs.choice_faults,
         lenient=("trailing_text",),
+    ),
+    Scorer(
+        name="multiple_choice.likelihood",
+        version=multiple_choice.LIKELIHOOD,
+        metrics=BY_LIKELIHOOD,
+        function=lambda case, evalset, text: multiple_choice.score_weighed(case.body, text),
+        needs=("choices", "answer"),
+        faults=needs.weighed_faults,
     ),
     Scorer(
         name="f1",
