@@ -77,7 +77,7 @@ class Evalset:
 
     name: str
     version: str
-    sha256: str  # of the JSONL file's bytes
+    sha256: str  # of the JSONL file's bytes; where the YAML adds to its cases, of that too
     metrics: tuple[str, ...]
     lenient: tuple[str, ...] = ()  # declared lenient modes of the JSON reader, e.g. "code_fence"
     normalizers: tuple[str, ...] = ()  # applied to both sides by exact_match, in order
