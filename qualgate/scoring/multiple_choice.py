@@ -92,7 +92,7 @@ def score_weighed(body: Mapping[str, Any], text: str) -> dict[str, Score]:
 
 def _nats(one: Any) -> float:
     number = one[0] if isinstance(one, list) and one else one
-    if type(number) not in (int, float):
+    if isinstance(number, bool) or not isinstance(number, int | float):
         raise ValueError(f"{quote(one)} is no number, nor a pair that begins with one")
     return number
 
