@@ -61,12 +61,24 @@ def load_set(ref: str | LmEvalTask, relative_to: Path) -> Evalset:
     return tasks.load(ref) if isinstance(ref, LmEvalTask) else evalsets.load(ref, relative_to)
 
 
+def set_refs(gate: GateFile) -> tuple[str | LmEvalTask, ...]:
+    """What the gate file names as evalsets, groups of lm-eval's as their tasks. UsageError for one named twice."""
+    refs: dict[str, str | LmEvalTask] = {}
+    for named in gate.evalset_refs:
+        for ref in tasks.members(named) if isinstance(named, LmEvalTask) else (named,):
+            name = evalsets.name_of(ref)
+            if name in refs:
+                raise UsageError(f"{gate.path}: the evalset {name!r} is named twice, once as a task of a group")
+            refs[name] = ref
+    return tuple(refs.values())
+
+
 def make_plan(gate: GateFile) -> Plan:
     """Check every model and evalset the gate file names and lay out the run.
 
     Raises UsageError for a model, evalset or prompt that cannot be run as it stands.
     """
-    sets = tuple(load_set(ref, gate.path.parent) for ref in gate.evalset_refs)
+    sets = tuple(load_set(ref, gate.path.parent) for ref in set_refs(gate))
     _refuse_unknown_metrics(gate, sets)
     arms = (gate.baseline, *gate.variants)
     for folder in dict.fromkeys(arm.model for arm in arms):
@@ -88,7 +100,9 @@ def make_plan(gate: GateFile) -> Plan:
             "evalsets": [item.content for item in sets],
             "identities": {name: _as_dict(identity) for name, identity in identities.items()},
             "scorers": {
-                metric: versions.get(metric, "") for item in sets for metric in (*item.metrics, *also[item.name])
+                metric: versions.get(metric) or tasks.library()
+                for item in sets
+                for metric in (*item.metrics, *also[item.name])
             },
             "drafted": _drafted(gate),
             "job": [JOB_ROWS, JOB_TOKENS],

@@ -68,6 +68,7 @@ class LmEvalTask:
     metric: str = ""  # of the task's own, gated as `lm_eval.score`
     num_fewshot: int | None = None
     limit: int | None = None  # documents, the first ones
+    group: str = ""  # the group or tag of lm-eval's that the gate file names, of which this is a task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +77,7 @@ class Evalset:
 
     name: str
     version: str
-    sha256: str  # of the JSONL file's bytes
+    sha256: str  # of the JSONL file's bytes; where the YAML adds to its cases, of that too
     metrics: tuple[str, ...]
     lenient: tuple[str, ...] = ()  # declared lenient modes of the JSON reader, e.g. "code_fence"
     normalizers: tuple[str, ...] = ()  # applied to both sides by exact_match, in order

@@ -176,7 +176,8 @@ def _contradictions(document: Document, model: GateFileModel) -> Iterator[Fault]
     first: dict[tuple[object, ...], tuple[int, float]] = {}
     for index, rule in enumerate(model.gate.rules):
         place = ("gate", "rules", index)
-        if rule.evalset is not None and rule.evalset not in names:
+        groups = any(isinstance(ref, LmEvalTask) for ref in model.evalsets)  # what they hold the plan will know
+        if rule.evalset is not None and rule.evalset not in names and not groups:
             yield document.fault(
                 (*place, "evalset"), f"evalset {quote(rule.evalset)} is not one this file runs: {', '.join(names)}"
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -177,7 +177,7 @@ def _unit_evidence(key: UnitKey, row: AnyRow, said: Sequence[Sequence[Any]], ans
         finish_reason=row.finish_reason,
         prompt_tokens=row.prompt_tokens,
         token_ids=row.token_ids,
-        raw=row.text if any(v == 0 and name.startswith("tool_call.") for name, v in values.items()) else "",
+        raw=row.text if no_call_read(values) else "",
         tokens=row.answer_tokens,
         cluster=row.cluster,
         kl=seal.floats(row.kl),
@@ -189,6 +189,11 @@ def _unit_evidence(key: UnitKey, row: AnyRow, said: Sequence[Sequence[Any]], ans
         margins=row.margins if answers else None,
         text_sha256=sha256(row.text.encode("utf-8")).hexdigest() if answers else "",
     )
+
+
+def no_call_read(values: Mapping[str, float | None]) -> bool:
+    """Whether another dialect may read what the scorer of tool calls did not: then the answer's text is evidence."""
+    return any(value == 0 and name.startswith("tool_call.") for name, value in values.items())
 
 
 # What a job took that the machinery lost is not known; one constant for the many units without such a job.
