@@ -6,8 +6,8 @@ Torch is loaded only to check the weights of quantized folders.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from qualgate.engine.load import (
 )
 from qualgate.engine.prompts import Renderer, context_length
 from qualgate.errors import UsageError
+from qualgate.gate.early import Question, lay_out
 from qualgate.harness import tasks
 from qualgate.identity import content_hash
 from qualgate.metrics import METRICS
@@ -87,6 +88,10 @@ def make_plan(gate: GateFile) -> Plan:
         if arm.quantize:
             check_fits(Path(arm.model), arm.quantize)
             check_leaks(arm.quantize, sets)
+    policy, stages = gate.policy, None
+    if policy.stop is not None:
+        stop, stages = lay_out(policy.stop, (case for item in sets for case in item.cases))
+        policy = replace(policy, stop=stop)
     sampling, device = sampling_settings(gate), choose_device(gate.devices)
     identities = {arm.name: identify(arm, sampling, device) for arm in arms}
     versions, also = scorer_versions(), _asked_by_rules(gate, sets)
@@ -102,6 +107,8 @@ def make_plan(gate: GateFile) -> Plan:
             "drafted": _drafted(gate),
             "job": [JOB_ROWS, JOB_TOKENS],
             **({"four_arm": gate.policy.four_arm.seed} if gate.policy.four_arm else {}),
+            # The policy decides what is generated, so another one is another run.
+            **({"stop": _as_plain(policy)} if policy.stop else {}),
         }
     )
     artifacts = artifacts_folder(gate.store_url) / key[:16]
@@ -120,7 +127,9 @@ def make_plan(gate: GateFile) -> Plan:
             _refuse_other_vocabulary(arm, gate.baseline)
         else:
             prompts = _prompts(arm, rendered[arm.model], sets)
-        for index, batch in enumerate(_regrouped(baseline) if again else _batches(baseline, most)):
+        staged = _staged(baseline, stages) if stages else None
+        batches = staged or [(0, batch) for batch in (_regrouped(baseline) if again else _batches(baseline, most))]
+        for index, (stage, batch) in enumerate(batches):
             jobs.append(
                 Job(
                     index=index,
@@ -128,9 +137,9 @@ def make_plan(gate: GateFile) -> Plan:
                     prompts=tuple(_of_arm(prompts[position], arm) for position in batch),
                     artifact=str(artifacts / f"job-{index:05d}.safetensors") if comparable and recorded else "",
                     drafted=comparable and not arm.is_baseline and _drafted(gate),
+                    stage=stage,
                 )
             )
-    policy = gate.policy
     if policy.four_arm is not None:
         jobs, policy = in_blocks(jobs, policy, gate.baseline.name)
     return Plan(
@@ -383,10 +392,31 @@ def _batches(prompts: list[Prompt], most: int = JOB_ROWS) -> Iterator[list[int]]
         yield batch
 
 
+def _staged(prompts: list[Prompt], stages: Sequence[frozenset[Question]]) -> list[tuple[int, list[int]]]:
+    """The stage of each batch, and its positions: none holds questions of two looks."""
+    found = []
+    for stage, questions in enumerate(stages):
+        mine = [i for i, prompt in enumerate(prompts) if _question(prompt.key) in questions]
+        found += [(stage, [mine[i] for i in batch]) for batch in _batches([prompts[i] for i in mine])]
+    return found
+
+
+def _question(key: UnitKey) -> Question:
+    return key.evalset, key.case_id, key.repeat
+
+
 def _regrouped(prompts: list[Prompt]) -> Iterator[list[int]]:
     """Each of the baseline's batches in two, every second row in the other: no row keeps its neighbours."""
     for batch in _batches(prompts):
         yield from filter(None, (batch[0::2], batch[1::2]))
+
+
+def _as_plain(policy: Policy) -> dict[str, Any]:
+    """Without the rules' lines: a comment in the gate file is not another policy."""
+    plain = asdict(policy)
+    for rule in plain["rules"]:
+        del rule["line"]
+    return plain
 
 
 def _as_dict(identity: ArmIdentity) -> dict[str, str]:

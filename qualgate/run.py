@@ -16,10 +16,10 @@ from qualgate.config import GateFile
 from qualgate.engine.load import check_model, choose_device, identify, recognise
 from qualgate.errors import EvidenceMissing, Exit, InfrastructureError, Interrupted, UsageError
 from qualgate.gate.arms import decide_four, exit_of
+from qualgate.gate.early import decide_early
 from qualgate.gate.peers.nel_policy import NelPolicy, NelSaid, decide_by
 from qualgate.gate.peers.said import PeerSaid, what_peers_say
 from qualgate.gate.planner import PlannedSet, foreseeable, plan_policy
-from qualgate.gate.verdict import decide
 from qualgate.harness import tasks
 from qualgate.intake.feedback import Feedback, corrections, read_feedback
 from qualgate.metrics import LM_EVAL
@@ -42,6 +42,7 @@ from qualgate.records import (
 )
 from qualgate.scoring import score, scorer_versions
 from qualgate.scoring.tools.dialects.blame import blame as read_elsewhere
+from qualgate.settling import Settling
 from qualgate.store import plain, queries, runs
 from qualgate.store.database import Store, open_store
 from qualgate.workers.pool import run_jobs
@@ -79,6 +80,8 @@ def run(
         if blame:
             raise UsageError("--blame adds arms, and --four-arm compares four: run one of them after the other.")
         gate = as_four_arms(gate)
+    if blame and gate.policy.stop is not None:
+        raise UsageError("--blame needs every case of a blocked variant, and `stop: early` ends before: choose one.")
     said = read_feedback(gate.feedback) if gate.feedback else None
     if said is not None:
         gate = replace(gate, policy=replace(gate.policy, feedback=said.sha256))
@@ -88,8 +91,7 @@ def run(
     with open_store(gate.store_url) as store, _sole_coordinator(Path(plan.artifacts)), _stop_requested() as stop:
         record = runs.begin(store, plan)
         failures = generate(plan, record, store, gate, progress, stop)
-        evidence = known(store, record.run_id, answers=_reads_answers(plan.policy))
-        evidence = replace(evidence, labels=labels_of(plan.evalsets))
+        evidence = with_labels(known(store, record.run_id, answers=_reads_answers(plan.policy)), plan)
         verdicts = _verdicts(evidence, plan.policy, said)
         runs.finish(store, record.run_id, verdicts, complete=not failures)
         if not failures:
@@ -123,6 +125,8 @@ def as_four_arms(gate: GateFile) -> GateFile:
             f"{gate.path.name} names no four arms. Add for example: "
             "four_arm: {quantization: int4, speculation: drafted, both: int4+drafted}"
         )
+    if gate.policy.stop is not None:
+        raise UsageError("--four-arm judges all of its traffic sample: take `stop: early` out of the gate file.")
     return replace(gate, policy=replace(gate.policy, four_arm=gate.four_arm))
 
 
@@ -134,7 +138,7 @@ def _reads_answers(policy: Policy) -> bool:
 def _verdicts(evidence: RunEvidence, policy: Policy, said: Feedback | None) -> tuple[Verdict, ...]:
     if said is not None:
         evidence = replace(evidence, corrected=corrections(said, evidence))
-    judge = decide_four if policy.four_arm is not None else decide
+    judge = decide_four if policy.four_arm is not None else decide_early
     return judge(evidence, policy, plain.now())
 
 
@@ -169,25 +173,35 @@ def generate(
         device=choose_device(gate.devices),
         threads=max(1, len(os.sched_getaffinity(0)) // gate.workers),
     )
-    in_blocks = plan.policy.four_arm is not None
-    failures = []
+    settling = Settling(plan, record, store, lambda store, run: with_labels(runs.evidence(store, run), plan))
+    failures: list[tuple[str, str]] = []  # arm, and what happened
     progress("", done, total)
     for outcome in run_jobs(
-        _remaining(plan, record.done), settings, gate.workers, lambda: stop() is not None, in_order=in_blocks
+        _remaining([job for job in plan.jobs if settling.wants(job)], record.done),
+        settings,
+        gate.workers,
+        lambda: stop() is not None,
+        in_order=plan.policy.four_arm is not None,
+        needed=settling.wants,
     ):
         if isinstance(outcome, JobFailure):
             runs.record_failure(store, record.run_id, outcome)
-            failures.append(f"{outcome.arm}, job {outcome.index}: {outcome.error}")
+            failures.append((outcome.arm, f"{outcome.arm}, job {outcome.index}: {outcome.error}"))
             continue
-        new = sum(completion.key not in record.done for completion in outcome.completions)
+        new = [completion.key for completion in outcome.completions if completion.key not in record.done]
         runs.record(store, record.run_id, outcome, scores_of(outcome, cases, plan.also))
-        progress(outcome.arm, done := done + new, total)
+        progress(outcome.arm, done := done + len(new), total)
+        settling.answered(new)
     if (received := stop()) is not None:
         raise Interrupted(
             f"stopped with {done} of {total} units done and stored; run the same command again to resume",
             Exit.TERMINATED if received == signal.SIGTERM else Exit.INTERRUPTED,
         )
-    return tuple(failures)
+    return tuple(failure for arm, failure in failures if settling.needed(arm))
+
+
+def with_labels(evidence: RunEvidence, plan: Plan) -> RunEvidence:
+    return replace(evidence, labels=labels_of(plan.evalsets))
 
 
 def scores_of(
@@ -324,10 +338,15 @@ def run_meant(store: Store, run_id: str | None, gate: GateFile | None) -> str:
 
 
 def grounds(store: Store, run_id: str, gate: GateFile | None) -> tuple[Policy, tuple[str, ...]]:
-    """By which policy a stored run is judged, and what makes every verdict on it undecided: see `decide_again`."""
+    """By which policy a stored run is judged, and what makes every verdict on it undecided: see `decide_again`.
+
+    How a run stopped was settled when it was made: a gate file that says `stop: early` today says it of the next run.
+    """
+    then = runs.policy(store, run_id)
     if gate is None:
-        return runs.policy(store, run_id), ()
-    return gate.policy, _changes_since(queries.run_summary(store, run_id), gate)
+        return then, ()
+    stop = then.stop if gate.policy.stop is not None else None
+    return replace(gate.policy, stop=stop), _changes_since(queries.run_summary(store, run_id), gate)
 
 
 def _scored_otherwise(evidence: RunEvidence) -> tuple[str, ...]:
@@ -407,13 +426,13 @@ def _changes_since(run: queries.RunSummary, gate: GateFile) -> tuple[str, ...]:
     return tuple(sorted(changes))
 
 
-def _remaining(plan: Plan, done: frozenset[UnitKey]) -> list[Job]:
+def _remaining(jobs: list[Job], done: frozenset[UnitKey]) -> list[Job]:
     """Jobs with a unit that is not done, and baseline jobs whose artifact such a variant's job still needs."""
-    open_jobs = [job for job in plan.jobs if any(prompt.key not in done for prompt in job.prompts)]
+    open_jobs = [job for job in jobs if any(prompt.key not in done for prompt in job.prompts)]
     needed = {job.index for job in open_jobs if not job.arm.is_baseline and job.artifact}
     return [
         job
-        for job in plan.jobs
+        for job in jobs
         if job in open_jobs or (job.arm.is_baseline and job.index in needed and not Path(job.artifact).is_file())
     ]
 

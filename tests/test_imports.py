@@ -46,9 +46,11 @@ ALLOWED = {
     "qualgate_evalsets": {"identity", "refmodel"},
     "__main__": {"cli"},
     "harness": FLOOR | {"engine", "quant", "refmodel"},
-    "plan": FLOOR | {"harness", "calibration", "config", "evalsets", "engine", "scoring"},
+    "plan": FLOOR | {"harness", "calibration", "config", "evalsets", "engine", "gate", "scoring"},
+    "settling": FLOOR | {"gate", "store"},
     "report": FLOOR | {"drift", "store", "plan"},
-    "run": FLOOR | {"intake", "harness", "config", "engine", "evalsets", "plan", "scoring", "gate", "store", "workers"},
+    "run": FLOOR
+    | {"config", "engine", "evalsets", "gate", "harness", "intake", "plan", "scoring", "settling", "store", "workers"},
     "provenance": FLOOR | {"calibration", "engine", "evalsets", "quant"},
     "quantize": FLOOR | {"calibration", "engine", "provenance", "quant"},
     "outsource": FLOOR | {"calibration", "engine", "provenance", "quant", "quantize"},

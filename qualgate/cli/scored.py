@@ -45,12 +45,13 @@ def gate_scores(gate_file: Path, baseline: Path, variant: Path, *, as_json: bool
     stale += [
         f"{name} is in the gate file and neither score file has a row of it" for name in names if name not in found
     ]
+    policy = replace(gate.policy, stop=None)  # of generation: files are whole, and judged once
     evidence, verdicts = judge(
-        *sides, gate.policy, identity=gate.identity, stale=tuple(stale), now=now(), evalset=default, expected=expected
+        *sides, policy, identity=gate.identity, stale=tuple(stale), now=now(), evalset=default, expected=expected
     )
     if open_ := sorted(found - expected.keys()):
         verdicts = tuple(replace(one, reasons=(*one.reasons, UNION.format(", ".join(open_)))) for one in verdicts)
-    report = report_of(evidence, verdicts, gate.policy, [str(baseline), str(variant)], description="scores from files")
+    report = report_of(evidence, verdicts, policy, [str(baseline), str(variant)], description="scores from files")
     if as_json:
         typer.echo(report.as_json(), nl=False)
     else:

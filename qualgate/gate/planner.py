@@ -308,15 +308,12 @@ class _Model:
         drawn = {}
         for index, key in enumerate(pairs):
             generator = np.random.default_rng([self.seed, stream, index])
-            flips, right = self.disagreement(*key), self.baseline(*key)
-            gained = min(flips / 2, 1 - right)
-            lost = min(flips / 2 + losses.get(key, 0.0), right)
-            cells = np.array([lost, gained, right - lost, 1 - right - gained]).clip(0)
+            cells = outcome_chances(*key, losses.get(key, 0.0), self.assumed)
             one = sizes[key[1]]
             if key in by_cluster:
-                drawn[key] = _draw_clusters(one, cells / cells.sum(), self.used, generator)
+                drawn[key] = draw_clusters(one, cells, self.used, generator)
             else:
-                counts = generator.multinomial(one.cases, cells / cells.sum(), self.used)
+                counts = generator.multinomial(one.cases, cells, self.used)
                 drawn[key] = _Draw(counts[:, 0], counts[:, 1], counts[:, 0] + counts[:, 2])
         return drawn
 
@@ -352,7 +349,16 @@ def _by_draw(counts: NDArray) -> NDArray:
     return counts if counts.ndim == 1 else counts.sum(axis=1)  # a set drawn case by case for another rule's clusters
 
 
-def _draw_clusters(one: PlannedSet, cells: NDArray, draws: int, generator: np.random.Generator) -> _Draw:
+def outcome_chances(metric: str, name: str, loss: float, assumed: Assumed) -> NDArray:
+    """P(lost, gained, both right, both wrong) of one case. loss: what P(lost) has beyond an identical variant's."""
+    flips = assumed.disagreement.get((metric, name), assumed.default_disagreement)
+    right = assumed.baseline.get((metric, name), assumed.default_baseline)
+    gained, lost = min(flips / 2, 1 - right), min(flips / 2 + loss, right)
+    cells = np.array([lost, gained, right - lost, 1 - right - gained]).clip(0)
+    return cells / cells.sum()
+
+
+def draw_clusters(one: PlannedSet, cells: NDArray, draws: int, generator: np.random.Generator) -> _Draw:
     """A share of a cluster's cases repeats one outcome, so that two of them correlate by `ASSUMED_CORRELATION`."""
     sizes = np.array(one.clusters or (1,) * one.cases)
     shape = (draws, len(sizes))

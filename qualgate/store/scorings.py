@@ -61,7 +61,7 @@ def read(store: Store, run_id: str) -> Scoring:
             said.setdefault(unit_id, []).append(Score(**dict(zip((c.name for c in SCORE), columns, strict=True))))
         rows = connection.execute(
             select(units.c.unit_id, *KEY, units.c.text, units.c.finish_reason)
-            .where(units.c.run_id == run_id)
+            .where(units.c.run_id == run_id, units.c.status == "done")
             .order_by(units.c.unit_id)
         )
         answers = tuple(
@@ -78,7 +78,7 @@ def read(store: Store, run_id: str) -> Scoring:
 
 
 def add(store: Store, run_id: str, after: int, scored: Mapping[int, Sequence[Score]]) -> int:
-    """Write a new scoring, whole or not at all, and return its number. `scored`: unit_id → scores, of every unit.
+    """Write a new scoring, whole or not at all, and return its number. `scored`: unit_id → scores, of every answer.
 
     after: the newest scoring when the answers were read. UsageError when there is another by now, or a unit without
     its scores.
@@ -88,7 +88,7 @@ def add(store: Store, run_id: str, after: int, scored: Mapping[int, Sequence[Sco
             raise UsageError(f"run {run_id} was scored again by another process meanwhile; look at what it found first")
         rows = connection.execute(_sealed_units(run_id)).all()
         if {row.unit_id for row in rows} != set(scored):
-            raise UsageError(f"run {run_id}: a scoring must hold every unit of the run; nothing was stored")
+            raise UsageError(f"run {run_id}: a scoring must hold every answer of the run; nothing was stored")
         said = {row.unit_id: score_rows(_key(row), scored[row.unit_id]) for row in rows}
         head: dict[str, Any] = {
             "run_id": run_id,
@@ -131,7 +131,9 @@ def _scores_of(run_id: str, number: int) -> Any:
 
 
 def _sealed_units(run_id: str) -> Any:
-    return select(units.c.unit_id, *KEY, units.c.sha256).where(units.c.run_id == run_id).order_by(units.c.unit_id)
+    """All of a complete run's, but for those that a settled verdict made needless: nothing was said there."""
+    done = (units.c.run_id == run_id, units.c.status == "done")
+    return select(units.c.unit_id, *KEY, units.c.sha256).where(*done).order_by(units.c.unit_id)
 
 
 def _key(row: Any) -> UnitKey:
