@@ -62,7 +62,7 @@ def test_another_process_that_was_faster_is_not_overwritten(store):
     assert scorings.add(store, run_id, 0, scored) == 1
     with pytest.raises(UsageError, match="another process"):
         scorings.add(store, run_id, 0, scored)
-    with pytest.raises(UsageError, match="every unit"):
+    with pytest.raises(UsageError, match="every answer"):
         scorings.add(store, run_id, 1, dict(list(scored.items())[:-1]))
     assert scorings.read(store, run_id).number == 1
 
