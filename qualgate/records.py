@@ -77,7 +77,7 @@ class Evalset:
 
     name: str
     version: str
-    sha256: str  # of the JSONL file's bytes
+    sha256: str  # of the JSONL file's bytes; where the YAML adds to its cases, of that too
     metrics: tuple[str, ...]
     lenient: tuple[str, ...] = ()  # declared lenient modes of the JSON reader, e.g. "code_fence"
     normalizers: tuple[str, ...] = ()  # applied to both sides by exact_match, in order
@@ -572,7 +572,7 @@ class Comparison:
     gained: int | None = None
     p_broken: float | None = None  # one-sided p-value of "the loss exceeds the margin", before Holm
     needed: int | None = None  # pairs at which this rule would probably decide; None = decided or unknowable
-    method: str = ""  # formula id, e.g. "paired_exact_unconditional/1"
+    method: str = ""  # formula id, e.g. "paired_exact_unconditional/2"
     reason: str = ""
 
 

@@ -42,13 +42,13 @@ from qualgate.records import (
 )
 from qualgate.scoring import score, scorer_versions
 from qualgate.scoring.tools.dialects.blame import blame as read_elsewhere
+from qualgate.scoring.tools.strict import AUTO, dialect_of
 from qualgate.settling import Settling
 from qualgate.store import plain, queries, runs
 from qualgate.store.database import Store, open_store
 from qualgate.workers.pool import run_jobs
 from qualgate.workers.unit import WorkerSettings
 
-SCORED_DIALECT = "hermes"  # what the tool-call scorer reads
 Progress = Callable[[str, int, int], None]  # the arm, units done, units expected
 
 
@@ -303,18 +303,21 @@ def known(store: Store, run_id: str, *, answers: bool = False) -> RunEvidence:
 def with_readers(store: Store, evidence: RunEvidence) -> RunEvidence:
     """The same, saying of each answer whose call could not be read which other dialect reads one."""
     asked = {unit.case_hash for arm in evidence.variants for unit in arm.units if unit.raw}
-    tools = {name: body.get("tools", ()) for name, body in runs.case_bodies(store, asked).items()}
+    bodies = runs.case_bodies(store, asked)
     return replace(
         evidence,
         variants=tuple(
-            replace(arm, units=tuple(_read_elsewhere(unit, tools) if unit.raw else unit for unit in arm.units))
+            replace(arm, units=tuple(_read_elsewhere(unit, bodies) if unit.raw else unit for unit in arm.units))
             for arm in evidence.variants
         ),
     )
 
 
-def _read_elsewhere(unit: UnitEvidence, tools: dict[str, Any]) -> UnitEvidence:
-    found = read_elsewhere(unit.raw, SCORED_DIALECT, tools.get(unit.case_hash, ()))
+def _read_elsewhere(unit: UnitEvidence, bodies: dict[str, dict[str, Any]]) -> UnitEvidence:
+    body = bodies.get(unit.case_hash, {})
+    if (declared := dialect_of(body)) == AUTO:  # every dialect was tried when it was scored
+        return unit
+    found = read_elsewhere(unit.raw, declared, body.get("tools", ()))
     return replace(unit, misread=found.readers[0]) if found.culprit == "parser" else unit
 
 

@@ -41,7 +41,7 @@ def test_an_equal_variant_is_approved_long_before_the_end_and_stays_so() -> None
     assert not look(first(evidence, order, 40), POLICY, "int4", order).settled
     found = look(first(evidence, order, 150), POLICY, "int4", order)
     assert (found.verdict.word, found.settled, found.seen) == ("approve", True, 150)
-    assert found.verdict.comparisons[0].method == "paired_betting/1"
+    assert found.verdict.comparisons[0].method == "paired_betting/2"
     assert look(evidence, POLICY, "int4", order).verdict.word == "approve"
 
 
