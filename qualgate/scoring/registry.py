@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal
 
+from qualgate import plugins
 from qualgate.errors import UsageError
 from qualgate.metrics import BY_LIKELIHOOD
 from qualgate.records import Case, Evalset, Score
@@ -25,7 +26,6 @@ from qualgate.scoring import (
     multiple_choice,
     needs,
     overlap,
-    plugins,
     strict_json,
     structure,
 )
@@ -204,7 +204,7 @@ def names() -> tuple[str, ...]:
 def find(name: str, mode: Mode = "strict") -> Scorer:
     """The scorer of this name and mode, shipped or not. UsageError without one, and for a package that is broken."""
     others = plugins.offered(GROUP, _NAMES)
-    known = SHIPPED if name not in others else (_checked(plugins.load(others[name], Scorer), name),)
+    known = SHIPPED if name not in others else (_checked(plugins.load(others[name], Scorer)),)
     modes = {scorer.mode: scorer for scorer in known if scorer.name == name}
     if not modes:
         raise UsageError(f"no scorer {quote(name)}; there are: {', '.join((*_NAMES, *sorted(others)))}.")
@@ -303,13 +303,13 @@ def apply(scorer: Scorer, case: Case, evalset: Evalset, answer: str) -> dict[str
     return scorer.function(case, evalset, answer)
 
 
-def _checked(scorer: Scorer, name: str) -> Scorer:
-    """Another package's scorer, under its own name, and made to keep the promises of ours: it never raises, it says
-    something of each of its metrics, in 0..1, under its own version."""
-    if scorer.name != name or not scorer.metrics or not scorer.version:
+def _checked(scorer: Scorer) -> Scorer:
+    """Another package's scorer, made to keep the promises of ours: it never raises, it says something of each of its
+    metrics, in 0..1, under its own version."""
+    if not scorer.metrics or not scorer.version:
         raise UsageError(
-            f"the entry point {quote(name)} ({GROUP}) leads to a scorer called {quote(scorer.name)}, version "
-            f"{quote(scorer.version)}, metrics {quote(scorer.metrics)}; it must have that name, and one of each."
+            f"the scorer {quote(scorer.name)} ({GROUP}) has the version {quote(scorer.version)} and the metrics "
+            f"{quote(scorer.metrics)}; it must have one of each."
         )
 
     def written_in(dialect: str) -> Any:
