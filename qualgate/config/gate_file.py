@@ -189,6 +189,11 @@ def _contradictions(document: Document, model: GateFileModel) -> Iterator[Fault]
         first.setdefault(key, (document.line(place), rule.bound))
         if METRICS[rule.metric].kind == "cost" and model.prices is None:
             yield document.fault(place, f"a rule on {rule.metric} needs a price table; add `prices: FILE`")
+        if rule.metric == "goodput" and model.slo is None:
+            yield document.fault(place, "a rule on goodput needs limits; add for example `slo: {ttft: 0.5, e2e: 10}`")
+        if rule.metric == "stability.rerun" and not model.gate.noise_floor:
+            yield document.fault(place, "a rule on stability.rerun needs a second run of the baseline; add "
+                                 "`noise_floor: true` under `gate`")  # fmt: skip
     yield from _contradictory_arms(document, model)
     if not any(rule.tier == "critical" and METRICS[rule.metric].kind == "quality" for rule in model.gate.rules):
         yield document.fault(

@@ -321,7 +321,7 @@ class RuleEntry(Written):
     max_drop: float = Field(default=ABSENT, gt=0, json_schema_extra={"exclusiveMaximum": DROP_BELOW})
     max_relative_drop: float = Field(default=ABSENT, gt=0, json_schema_extra={"exclusiveMaximum": DROP_BELOW})
     max: float = Field(default=ABSENT, gt=0)
-    min: float = Field(default=ABSENT, gt=0, le=1)
+    min: float = Field(default=ABSENT, gt=0)
     max_ratio: float = Field(default=ABSENT, gt=0)
     percentile: float = Field(default=ABSENT, gt=0, lt=100)
     where: Where = ABSENT
@@ -340,7 +340,9 @@ class RuleEntry(Written):
                             for key in (*BOUNDS, *(() if metric.kind == "latency" else ("percentile",)))
                             if key not in metric.bounds
                         }
-                        | ({} if metric.kind == "quality" else {"repeats": {"const": "mean"}}),
+                        | ({} if metric.kind == "quality" else {"repeats": {"const": "mean"}})
+                        | ({} if metric.kind != "arm" else dict.fromkeys(("per", "evalset", "where"), False))
+                        | ({} if "min" not in metric.bounds or metric.unit == "dB" else {"min": {"maximum": 1}}),
                     },
                 }
                 for metric in METRICS.values()
@@ -363,6 +365,12 @@ class RuleEntry(Written):
             fitting = "` or `".join(metric.bounds)
             raise stated(
                 f"a rule on {self.metric} sets one bound, `{fitting}`; found {', '.join(given) if given else 'none'}"
+            )
+        if self.min is not None and self.min > 1 and metric.unit != "dB":
+            raise stated(f"`min: {self.min:g}` of {self.metric} should be less than or equal to 1")
+        if metric.kind == "arm" and not self.per is self.evalset is self.where is None:
+            raise stated(
+                f"{self.metric} is a number of the variant as a whole: `per`, `evalset` and `where` do not go with it"
             )
         if self.repeats != "mean" and metric.kind != "quality":
             raise stated(f"`repeats` goes with metrics of quality, not with {self.metric}")

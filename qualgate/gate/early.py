@@ -20,7 +20,8 @@ import numpy as np
 from qualgate.errors import UsageError
 from qualgate.gate.cost import terms_of
 from qualgate.gate.evidence import Pair, examine, truncated_sets
-from qualgate.gate.measure import Measured, measure, unmeasured
+from qualgate.gate.measure import measure
+from qualgate.gate.measured import Measured, unmeasured
 from qualgate.gate.rules import Slice, check_policy
 from qualgate.gate.verdict import judge
 from qualgate.metrics import METRICS

@@ -90,7 +90,12 @@ def _read(store: Store, run_id: str, scoring: int | None, answers: bool) -> RunE
             continue
         by_arm[key.arm].append(_unit_evidence(key, row, scored.get(row.unit_id, ()), answers))
     seen = tuple(
-        ArmEvidence(name=arm.name, identity=plain.identity(arm.observed_json), units=tuple(by_arm[arm.name]))
+        ArmEvidence(
+            name=arm.name,
+            identity=plain.identity(arm.observed_json),
+            units=tuple(by_arm[arm.name]),
+            facts=size.facts if (size := plain.footprint(arm.footprint_json)) else {},
+        )
         for arm in arm_rows
     )
     return RunEvidence(
