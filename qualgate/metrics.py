@@ -130,7 +130,7 @@ METRICS: dict[str, Metric] = {
             binary=True,
             better="higher",
             unit="rate",
-            meaning="share of answers within every limit of `slo`; an answer of one token has no time per further token",
+            meaning="share of answers within every limit of `slo`; one of a single token has no time per further token",
             bounds=("min", "max_drop"),
         ),
         _arm(

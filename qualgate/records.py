@@ -435,6 +435,7 @@ class Policy:
     four_arm: FourArms | None = None  # None: each variant is judged by itself
     quarantine: tuple[Quarantine, ...] = ()
     max_age: int | None = None  # s, of evidence that still decides; None = any
+    nel: str = ""  # a NeMo Evaluator policy, as JSON: `rules` and `alpha` are then what became of it, or not yet there
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -482,7 +483,7 @@ class ArmEvidence:
     name: str
     identity: ArmIdentity | None  # None: no job of this arm ever finished
     units: tuple[UnitEvidence, ...]  # one for each terminal row found, in any order
-    # What was measured of the arm as a whole: metrics of kind "arm", and CACHE_TOKEN. What is not here was not measured.
+    # What was measured of the arm as a whole: metrics of kind "arm", and CACHE_TOKEN; what is missing was not.
     facts: Mapping[str, float] = field(default_factory=dict)
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from qualgate.config import GateFile
 from qualgate.errors import Exit, IntegrityError, UsageError
-from qualgate.gate.verdict import decide, overall_exit
+from qualgate.gate.peers.nel_policy import decide_as_asked
+from qualgate.gate.verdict import overall_exit
 from qualgate.records import ArmEvidence, Evalset, RunEvidence, Score, UnitEvidence, UnitKey, Verdict
 from qualgate.run import grounds, known, labels_today, run_meant
 from qualgate.scoring import score, scorer_versions
@@ -78,7 +79,9 @@ def rescore(
         old = {answer.key: {one.metric: one for one in answer.scores} for answer in last.answers}
         scorers = _outdated(old)
         new = _scored(last, old, scorers, progress)
-        before, after = (decide(one, policy, plain.now()) for one in (evidence, _by(evidence, new)))
+        (before, _, _), (after, policy, _) = (
+            decide_as_asked(one, policy, plain.now()) for one in (evidence, _by(evidence, new))
+        )
         if keep:
             if scorers:
                 scored = {answer.unit_id: tuple(new[answer.key].values()) for answer in last.answers}

@@ -16,12 +16,12 @@ from qualgate.config import GateFile
 from qualgate.engine.load import check_model, choose_device, identify, recognise
 from qualgate.errors import EvidenceMissing, Exit, InfrastructureError, Interrupted, UsageError
 from qualgate.gate.arms import decide_four, exit_of
-from qualgate.gate.peers.nel_policy import NelPolicy, NelSaid, decide_by
+from qualgate.gate.peers.nel_policy import Decided, NelPolicy, NelSaid, as_rules, as_text, decide_as_asked
 from qualgate.gate.peers.said import PeerSaid, what_peers_say
 from qualgate.gate.planner import PlannedSet, foreseeable, plan_policy
-from qualgate.gate.verdict import decide
 from qualgate.harness import tasks
 from qualgate.intake.feedback import Feedback, corrections, read_feedback
+from qualgate.intake.nel_policy import read_nel_policy
 from qualgate.metrics import LM_EVAL
 from qualgate.plan import artifacts_folder, load_set, make_plan, sampling_settings
 from qualgate.records import (
@@ -79,6 +79,7 @@ def run(
         if blame:
             raise UsageError("--blame adds arms, and --four-arm compares four: run one of them after the other.")
         gate = as_four_arms(gate)
+    gate = with_nel_policy(gate)
     said = read_feedback(gate.feedback) if gate.feedback else None
     if said is not None:
         gate = replace(gate, policy=replace(gate.policy, feedback=said.sha256))
@@ -90,8 +91,8 @@ def run(
         failures = generate(plan, record, store, gate, progress, stop)
         evidence = known(store, record.run_id, answers=_reads_answers(plan.policy))
         evidence = replace(evidence, labels=labels_of(plan.evalsets))
-        verdicts = _verdicts(evidence, plan.policy, said)
-        runs.finish(store, record.run_id, verdicts, complete=not failures)
+        verdicts, policy, beside = _verdicts(evidence, plan.policy, said)
+        runs.finish(store, record.run_id, verdicts, complete=not failures, policy=policy)
         if not failures:
             shutil.rmtree(plan.artifacts, ignore_errors=True)
     return Outcome(
@@ -100,12 +101,13 @@ def run(
         exit=exit_of(verdicts),
         resumed=record.resumed,
         failures=failures,
+        nel=beside,
     )
 
 
 def _warn_of_undecidable(plan: Plan, warn: Callable[[str], None]) -> None:
     sets = [PlannedSet.of(item) for item in plan.evalsets]
-    policy, _ = foreseeable(sets, plan.policy)
+    policy, _ = foreseeable(sets, as_rules(plan.policy, {item.name: item.metrics for item in plan.evalsets}))
     if policy is None:
         return
     rates = plan_policy(sets, policy, draws=2_000, search=False)
@@ -123,7 +125,16 @@ def as_four_arms(gate: GateFile) -> GateFile:
             f"{gate.path.name} names no four arms. Add for example: "
             "four_arm: {quantization: int4, speculation: drafted, both: int4+drafted}"
         )
+    if gate.nel_policy is not None:
+        raise UsageError(f"{gate.path.name} decides by an nel policy, which knows no four arms: leave --four-arm out.")
     return replace(gate, policy=replace(gate.policy, four_arm=gate.four_arm))
+
+
+def with_nel_policy(gate: GateFile) -> GateFile:
+    """The gate file with the nel policy that it names in its own."""
+    if gate.nel_policy is None:
+        return gate
+    return replace(gate, policy=replace(gate.policy, nel=as_text(read_nel_policy(gate.nel_policy))))
 
 
 def _reads_answers(policy: Policy) -> bool:
@@ -131,11 +142,12 @@ def _reads_answers(policy: Policy) -> bool:
     return policy.four_arm is not None or bool(policy.feedback)
 
 
-def _verdicts(evidence: RunEvidence, policy: Policy, said: Feedback | None) -> tuple[Verdict, ...]:
+def _verdicts(evidence: RunEvidence, policy: Policy, said: Feedback | None) -> Decided:
     if said is not None:
         evidence = replace(evidence, corrected=corrections(said, evidence))
-    judge = decide_four if policy.four_arm is not None else decide
-    return judge(evidence, policy, plain.now())
+    if policy.four_arm is not None:
+        return decide_four(evidence, policy, plain.now()), policy, ()
+    return decide_as_asked(evidence, policy, plain.now())
 
 
 def with_twins(gate: GateFile) -> GateFile:
@@ -242,13 +254,11 @@ def decide_again(
         evidence = known(store, found, answers=_reads_answers(policy))
         labels = labels_today(gate, policy) if gate is not None and not stale else None
         evidence = replace(evidence, labels=labels, stale=(*stale, *_scored_otherwise(evidence)))
-        beside: tuple[NelSaid, ...] = ()
         if nel is not None:
             if four_arm:
                 raise UsageError("--nel-policy and --four-arm are two ways to decide: give one of them.")
-            verdicts, policy, beside = decide_by(nel, evidence, policy.review)
-        else:
-            verdicts = _verdicts(evidence, policy, said)
+            policy = replace(policy, nel=as_text(nel), four_arm=None)
+        verdicts, policy, beside = _verdicts(evidence, policy, said)
         runs.add_verdicts(store, found, verdicts, policy)
     exit = exit_of(verdicts)
     return Outcome(run_id=found, verdicts=verdicts, exit=exit, resumed=False, failures=(), nel=beside)
@@ -302,7 +312,7 @@ def grounds(store: Store, run_id: str, gate: GateFile | None) -> tuple[Policy, t
     """By which policy a stored run is judged, and what makes every verdict on it undecided: see `decide_again`."""
     if gate is None:
         return runs.policy(store, run_id), ()
-    return gate.policy, _changes_since(queries.run_summary(store, run_id), gate)
+    return with_nel_policy(gate).policy, _changes_since(queries.run_summary(store, run_id), gate)
 
 
 def _scored_otherwise(evidence: RunEvidence) -> tuple[str, ...]:

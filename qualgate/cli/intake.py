@@ -46,7 +46,7 @@ def lm_eval(
         policy = load_gate_file(gate_file, files=False).policy
     else:
         policy = default_policy(before, 0.02 if max_drop is None else max_drop)
-    evidence, verdicts = judge(before.scores, after.scores, policy, evalset=before.task)
+    evidence, verdicts, _ = judge(before.scores, after.scores, policy, evalset=before.task)
     sources = [before.scores.source, after.scores.source]
     report = report_of(evidence, verdicts, policy, sources, description=f"lm-eval, filter {before.filter}")
     if as_json:

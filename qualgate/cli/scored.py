@@ -30,9 +30,10 @@ def gate_scores(gate_file: Path, baseline: Path, variant: Path, *, as_json: bool
     from qualgate.intake.scores import judge, read_score_rows
     from qualgate.report.terminal import print_report
     from qualgate.report.unstored import report_of
+    from qualgate.run import with_nel_policy
     from qualgate.store.plain import now
 
-    gate = load_gate_file(gate_file, files=False)
+    gate = with_nel_policy(load_gate_file(gate_file, files=False))
     sides = read_score_rows(baseline), read_score_rows(variant)
     names = [evalsets.name_of(ref) for ref in gate.evalset_refs]
     default = names[0] if len(names) == 1 else None
@@ -43,12 +44,12 @@ def gate_scores(gate_file: Path, baseline: Path, variant: Path, *, as_json: bool
     stale += [
         f"{name} is in the gate file and neither score file has a row of it" for name in names if name not in found
     ]
-    evidence, verdicts = judge(
+    evidence, verdicts, policy = judge(
         *sides, gate.policy, identity=gate.identity, stale=tuple(stale), now=now(), evalset=default, expected=expected
     )
     if open_ := sorted(found - expected.keys()):
         verdicts = tuple(replace(one, reasons=(*one.reasons, UNION.format(", ".join(open_)))) for one in verdicts)
-    report = report_of(evidence, verdicts, gate.policy, [str(baseline), str(variant)], description="scores from files")
+    report = report_of(evidence, verdicts, policy, [str(baseline), str(variant)], description="scores from files")
     if as_json:
         typer.echo(report.as_json(), nl=False)
     else:

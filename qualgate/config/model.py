@@ -409,6 +409,17 @@ def _age(value: str) -> int:
 AGE = "([0-9]{1,5})(h|d)"
 
 
+def _plain_file(path: str, info: ValidationInfo) -> str:
+    if not path:
+        raise stated("a file's name is empty")
+    if "://" in path:
+        raise planned(f"a file at an address ({quote(path)})")
+    expanded(path)
+    if info.context and info.context["files"] and not os.path.isfile(info.context["folder"] / expanded(path)):
+        raise stated(f"no file {quote(str(info.context['folder'] / expanded(path)), 200)}")
+    return path
+
+
 class QuarantineEntry(Written):
     """A case that does not count until the day on which this ends by itself."""
 
@@ -422,6 +433,7 @@ class Gate(Written):
     later: ClassVar = ("stop",)
     alpha: float = Field(default=0.05, gt=0, lt=0.5)
     rules: list[RuleEntry] = Field(
+        default=ABSENT,
         min_length=1,
         json_schema_extra={  # one that is critical, by word or by default, and on quality
             "contains": {
@@ -433,12 +445,31 @@ class Gate(Written):
             }
         },
     )
+    nel_policy: Annotated[str, AfterValidator(_plain_file), NOT_AN_ADDRESS] = ABSENT
     review: Literal["never", "always"] = "never"
     noise_floor: bool = False
     quarantine: list[QuarantineEntry] = []
     max_age: Annotated[str, AfterValidator(_age), WithJsonSchema({"type": "string", "pattern": f"^{AGE}$"})] = ABSENT
+    model_config = {
+        "json_schema_extra": {
+            "oneOf": [
+                {"required": ["rules"], "properties": {"nel_policy": False}},
+                {"required": ["nel_policy"], "properties": {"rules": False, "alpha": False}},
+            ]
+        }
+    }
     identity: Literal["hash", "ids"] = "hash"  # this and `expected`: of score files alone, a run has a closed list
     expected: str = Field(default=ABSENT, min_length=1)
+
+    @model_validator(mode="after")
+    def _has_one_policy(self) -> Gate:
+        if self.rules is None and self.nel_policy is None:
+            raise stated("`gate.rules` is missing; or bring a NeMo Evaluator policy with `nel_policy: FILE`")
+        if self.nel_policy is not None and self.rules is not None:
+            raise stated("`rules` and `nel_policy` are two ways to decide; write one of them")
+        if self.nel_policy is not None and "alpha" in self.model_fields_set:
+            raise stated("an nel policy has a level of its own (95 %, two-sided); leave `alpha` out")
+        return self
 
 
 class Workers(Written):
@@ -495,17 +526,6 @@ class FourArmEntry(Written):
     min_saving: float = Field(default=0.05, ge=0, lt=1)
     memory_share: float = Field(default=ABSENT, ge=0, le=1)
     tool_share: float = Field(default=ABSENT, ge=0, le=1)
-
-
-def _plain_file(path: str, info: ValidationInfo) -> str:
-    if not path:
-        raise stated("a file's name is empty")
-    if "://" in path:
-        raise planned(f"a file at an address ({quote(path)})")
-    expanded(path)
-    if info.context and info.context["files"] and not os.path.isfile(info.context["folder"] / expanded(path)):
-        raise stated(f"no file {quote(str(info.context['folder'] / expanded(path)), 200)}")
-    return path
 
 
 class GateFileModel(Written):

@@ -238,9 +238,7 @@ def _load_model(folder: Path, dtype: Any) -> PreTrainedModel:
     return model.eval().requires_grad_(False)
 
 
-def _quantize(
-    model: PreTrainedModel, folder: Path, packed: Path
-) -> tuple[int, int, tuple[WeightStability, ...]]:
+def _quantize(model: PreTrainedModel, folder: Path, packed: Path) -> tuple[int, int, tuple[WeightStability, ...]]:
     """Put the packed weights in place of the float ones; returns (source bytes they replace on disk, packed bytes,
     what packing did to each layer)."""
     from qualgate.quant.calibrate import install

@@ -352,7 +352,8 @@ def _finite(value: float) -> float | None:
 
 
 def _quality(verdict: Verdict, same: bool, of_quantization: Sequence[ArmStep], arms: FourArms) -> ArmStep:
-    """By the critical rules on quality, drift, coverage and stability. same: every answer is the target's, and so is the quality."""
+    """By the critical rules on quality, drift, coverage and stability. same: every answer is the
+    target's, and so is the quality."""
     name = verdict.variant
     if same and name == arms.speculation:
         return ArmStep(arm=name, step="quality", status="proven", reason="the baseline's, by parity")

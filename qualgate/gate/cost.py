@@ -150,7 +150,8 @@ def _refusal(unit: UnitEvidence, terms: Terms) -> tuple[str | None, str]:
 
 
 def late(unit: UnitEvidence, slo: Slo) -> bool | None:
-    """Whether it missed a limit; None where a time that is asked for was not recorded. An answer of one token has no time per further token."""
+    """Whether a limit was missed; None where a time that is asked for was not recorded. An answer of one token has
+    no time per further token."""
     unknown = False
     for metric, limit in (("latency.ttft", slo.ttft), ("latency.tpot", slo.tpot), ("latency.e2e", slo.e2e)):
         if limit is None or (metric == "latency.tpot" and unit.tokens < 2):

@@ -29,6 +29,7 @@ from qualgate.stats.paired import MIN_CLUSTERS, compare_clustered_pairs, compare
 from qualgate.stats.power import pairs_needed
 from qualgate.stats.relative import METHOD_RELATIVE, compare_relative
 
+NOTHING_KNOWN = About()
 SENSITIVITY_ALPHA = 0.05  # of the baseline's own lower bound, whatever the policy's alpha
 LEAST_BASELINE_RATE = 0.20
 
@@ -48,7 +49,7 @@ def measure(
     truncated: dict[str, float],
     alpha: float,
     terms: Terms | None = None,
-    about: About = About(),
+    about: About = NOTHING_KNOWN,
 ) -> Measured:
     """The numbers of one slice. truncated: evalset → share of the baseline's answers that were cut off, if too many.
     terms: by which a rule on cost accepts and prices answers, and one on goodput calls them late. about: of both arms.
@@ -301,8 +302,9 @@ def _measure_goodput(part: Slice, pairs: list[Pair], alpha: float, slo: Slo) -> 
     if untimed:
         return unmeasured(part, n, f"no time was recorded for {untimed} of {n} cases")
     if part.rule.max_drop is not None:
-        return _measure_quality(part, [_in_time(pair, *pair_missed) for pair, pair_missed in zip(pairs, missed, strict=True)],
-                                alpha)
+        return _measure_quality(
+            part, [_in_time(pair, *pair_missed) for pair, pair_missed in zip(pairs, missed, strict=True)], alpha
+        )
     return share_of_cases(part, np.array([not variant for _, variant in missed], float), _clusters(pairs)[0], alpha)
 
 

@@ -113,7 +113,12 @@ def _check_bound(rule: Rule, at: str) -> None:
         found = ", ".join(given) or "none"
         raise UsageError(f"A rule on {rule.metric}{at} sets exactly {' or '.join(metric.bounds)}; found: {found}")
     (name, value), *_ = given.items()
-    if not isfinite(value) or value < 0 or ("drop" in name and not 0 < value < 1) or (name == "min" and value > 1 and metric.unit != "dB"):
+    if (
+        not isfinite(value)
+        or value < 0
+        or ("drop" in name and not 0 < value < 1)
+        or (name == "min" and value > 1 and metric.unit != "dB")
+    ):
         raise UsageError(f"{name} of {rule.metric}{at} is {value:g}, out of range")
     if "drop" in name and value >= DROP_BELOW:
         raise UsageError(f"{name} {value:g} of {rule.metric}{at} {DROP_TOO_LARGE}.")

@@ -84,9 +84,7 @@ def _scores(unit: UnitEvidence) -> tuple[tuple[str, float | None], ...]:
 
 def _at_least(part: Slice, same: np.ndarray, clusters: np.ndarray, alpha: float) -> Measured:
     if part.rule.min == 1:  # no sample proves that nothing ever differs
-        return observed(
-            part, len(same), float(same.mean()), kept=bool(same.all()), method="same_answers_observed/1"
-        )
+        return observed(part, len(same), float(same.mean()), kept=bool(same.all()), method="same_answers_observed/1")
     return share_of_cases(part, same, clusters, alpha)
 
 

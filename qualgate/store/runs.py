@@ -287,8 +287,9 @@ def _units(connection: Connection, run_id: str, arm: str, keys: Iterable[UnitKey
 # ------------------------------------------------------------------------------------------------------- finishing
 
 
-def finish(store: Store, run_id: str, decided: Iterable[Verdict], complete: bool) -> None:
-    """Close the run with its verdicts. `complete`: every job ran; a run with a unit left undone is never complete."""
+def finish(store: Store, run_id: str, decided: Iterable[Verdict], complete: bool, policy: Policy | None = None) -> None:
+    """Close the run with its verdicts. `complete`: every job ran; a run with a unit left undone is never complete.
+    policy: by which was decided; None: the one the run was made with."""
     with store.write() as connection:
         undone = connection.execute(
             select(func.count()).where(units.c.run_id == run_id, units.c.status != "done")
@@ -297,7 +298,8 @@ def finish(store: Store, run_id: str, decided: Iterable[Verdict], complete: bool
         connection.execute(
             update(tables.runs).where(tables.runs.c.run_id == run_id).values(status=status, finished_at=plain.now())
         )
-        _add_verdicts(connection, run_id, decided, _run(connection, run_id).policy_json)
+        by = _run(connection, run_id).policy_json if policy is None else plain.policy_to_json(policy)
+        _add_verdicts(connection, run_id, decided, by)
 
 
 def add_verdicts(store: Store, run_id: str, decided: Iterable[Verdict], policy: Policy) -> None:

@@ -144,8 +144,10 @@ def test_one_answer_without_a_time_leaves_goodput_undecided():
 def again(differing: int) -> RunEvidence:
     """A variant, and the A/A arm, which says another thing for so many of 240 answers."""
     base = run()
+
     def spoken(units, other):
         return tuple(replace(u, token_ids=pack("<2i", 1, 2 + (i < other))) for i, u in enumerate(units))  # fmt: skip
+
     baseline = replace(base.baseline, units=spoken(base.baseline.units, 0))
     variant = replace(base.variants[0], units=spoken(base.variants[0].units, 0))
     name = f"baseline{NOISE}"
@@ -198,8 +200,11 @@ def test_a_common_prefix_is_counted_in_tokens():
 def test_no_critical_rule_is_left_out_of_the_steps_of_four_arms():
     """Each arm's steps look at rules by kind: one of no step's kind would be passed over."""
     base = run()
-    arms = [replace(base.variants[0], name=name, units=tuple(
-        replace(u, key=replace(u.key, arm=name)) for u in base.variants[0].units)) for name in ("q", "s", "qs")]  # fmt: skip
+    units = base.variants[0].units
+    arms = [
+        replace(base.variants[0], name=name, units=tuple(replace(u, key=replace(u.key, arm=name)) for u in units))
+        for name in ("q", "s", "qs")
+    ]
     four = FourArms(quantization="q", speculation="s", both="qs", parity="lossy")
     for rule in (
         Rule(metric="memory.weights", max=1e9), Rule(metric="coverage.range", min=0.9), Rule(metric="goodput", min=0.5),
