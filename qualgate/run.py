@@ -27,6 +27,7 @@ from qualgate.plan import artifacts_folder, load_set, make_plan, sampling_settin
 from qualgate.records import (
     NOISE,
     TWIN,
+    CalibrationSet,
     Case,
     Evalset,
     Job,
@@ -89,6 +90,8 @@ def run(
     with open_store(gate.store_url) as store, _sole_coordinator(Path(plan.artifacts)), _stop_requested() as stop:
         record = runs.begin(store, plan)
         failures = generate(plan, record, store, gate, progress, stop)
+        if not failures:
+            measure_coverage(plan, record.run_id, store, gate)
         evidence = known(store, record.run_id, answers=_reads_answers(plan.policy))
         evidence = replace(evidence, labels=labels_of(plan.evalsets))
         verdicts, policy, beside = _verdicts(evidence, plan.policy, said)
@@ -200,6 +203,41 @@ def generate(
             Exit.TERMINATED if received == signal.SIGTERM else Exit.INTERRUPTED,
         )
     return tuple(failures)
+
+
+def measure_coverage(plan: Plan, run_id: str, store: Store, gate: GateFile) -> None:
+    """How far each variant's calibration covers the run's evalsets, stored with its arm, where a rule asks for it.
+
+    Whole texts are counted, and the baseline reads the calibration and a part of the evalsets. A variant that learned
+    from no data has no such number, and neither has a run whose cases are texts to read instead of to answer.
+    """
+    asked = {rule.metric for rule in plan.policy.rules if rule.metric.startswith("coverage.")}
+    if not asked or any("requests" in case.body for item in plan.evalsets for case in item.cases):
+        return
+    from qualgate.engine.coverage import coverage
+
+    seen = runs.evidence(store, run_id)
+    known = {arm.name: arm.facts.keys() for arm in seen.variants}
+    found: dict[str, dict[str, float]] = {}
+    for arm in gate.variants:
+        recipe = arm.quantize
+        if recipe is None or not recipe.calibration_sha256 or asked <= known[arm.name]:
+            continue
+        if recipe.calibration_sha256 not in found:
+            learned = evalsets.read(Path(recipe.calibration).with_suffix(".yaml"))
+            if not isinstance(learned, CalibrationSet) or learned.sha256 != recipe.calibration_sha256:
+                raise UsageError(
+                    f"{recipe.calibration} is no longer the calibration set that {arm.name} was made with."
+                )
+            measured = coverage(
+                Path(gate.baseline.model),
+                learned,
+                plan.evalsets,
+                dtype=gate.baseline.dtype,
+                device=choose_device(gate.devices),
+            )
+            found[recipe.calibration_sha256] = measured.facts
+        runs.add_facts(store, run_id, arm.name, found[recipe.calibration_sha256])
 
 
 def scores_of(

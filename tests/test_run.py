@@ -15,6 +15,7 @@ import pytest
 
 from qualgate.errors import Exit
 from tests.gated_model import make_workspace, write_evalset
+from tests.tiny_sets import CALIBRATION, write_set
 
 
 @pytest.fixture(scope="module")
@@ -109,6 +110,35 @@ def test_a_noise_floor_runs_the_baseline_again_in_other_batches(workspace):
     assert [arm["name"] for arm in body["arms"]] == ["baseline", "same", "int2", "baseline@aa"]
     assert [verdict["variant"] for verdict in body["verdicts"]] == ["same", "int2"]
     assert all(any("noise floor, lost / gained" in why for why in v["reasons"]) for v in body["verdicts"])
+    again = qualgate("gate", "gate.yaml", "--json", cwd=workspace)
+    assert json.loads(again.stdout)["verdicts"] == body["verdicts"]
+
+
+def test_a_runs_own_calibration_is_held_against_its_evalsets_where_a_rule_asks(workspace):
+    lines = [f"learn {word} by heart" for word in ("a poem", "the map", "two rules", "no more")]
+    write_set(workspace, "learned", lines, CALIBRATION)
+    file = workspace / "gate.yaml"
+    made = "gptq: {quantize: {method: gptq, bits: 8, group_size: 32, calibration: ./learned.yaml}}"
+    rules = (
+        "    - {metric: coverage.range, min: 0.01, tier: supporting}\n"
+        "    - {metric: coverage.unigrams, min: 1, tier: supporting}\n"
+    )
+    text = file.read_text().replace("int2: {quantize: {method: int2, group_size: 32}}", made)
+    file.write_text(text.replace("store:", f"{rules}store:"))
+    done = qualgate("run", "gate.yaml", "--json", cwd=workspace)
+    assert done.returncode in (10, 11, 12), done.stderr
+    body = json.loads(done.stdout)
+    held = {
+        verdict["variant"]: {one["metric"]: (one["status"], one["variant"]) for one in verdict["comparisons"]}
+        for verdict in body["verdicts"]
+    }
+    assert {held["same"][name] for name in ("coverage.range", "coverage.unigrams")} == {("undecided", None)}
+    shown = qualgate(
+        "evalset", "coverage", "./learned.yaml", "./echo.yaml", "--model", "./model", "--json", cwd=workspace
+    )
+    own = json.loads(shown.stdout)
+    assert held["gptq"]["coverage.range"][1] == pytest.approx(own["range"]["min"], rel=1e-3)
+    assert held["gptq"]["coverage.unigrams"] == ("broken", own["ngrams"]["1"]["share"])
     again = qualgate("gate", "gate.yaml", "--json", cwd=workspace)
     assert json.loads(again.stdout)["verdicts"] == body["verdicts"]
 

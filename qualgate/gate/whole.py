@@ -17,8 +17,8 @@ METHOD_COUNTED = "bytes_counted/1"
 METHOD_MEASURED = "arm_measured/1"
 WHY = {
     "memory": "sizes were not measured: they come from a run of this version, not from files of scores",
-    "coverage": "no calibration of this variant was measured by this run: only a `quantize:` recipe with `calibration` "
-    "has one, and a direct cast reads no data; let the rule be `tier: supporting` where that is as it should be",
+    "coverage": "no calibration of the variant was measured: only a `quantize:` recipe with `calibration` has one, and "
+    "only where a rule asks when it runs (a direct cast reads no data: `tier: supporting` lets it pass by this rule)",
     "stability": "the weights were not packed by this run, so what packing did to them was not measured; let the rule "
     "be `tier: supporting` for a variant that comes as a folder",
 }

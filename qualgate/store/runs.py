@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -51,6 +51,7 @@ from qualgate.store.tables import arms, cases, evalsets, scores, units, verdicts
 
 __all__ = [
     "RunRecord",
+    "add_facts",
     "add_verdicts",
     "begin",
     "case_bodies",
@@ -259,6 +260,16 @@ def _see_arm(connection: Connection, run_id: str, name: str, identity: ArmIdenti
     if arm.observed_json is None:
         observed, measured = plain.to_json(identity), plain.to_json(footprint)
         _update_arm(connection, run_id, name, observed_json=observed, footprint_json=measured)
+
+
+def add_facts(store: Store, run_id: str, arm: str, facts: dict[str, float]) -> None:
+    """What was measured of an arm beside its answers, once a job of it has finished; what is known already stays."""
+    with store.write() as connection:
+        row = connection.execute(select(arms).where(arms.c.run_id == run_id, arms.c.name == arm)).one()
+        size = plain.footprint(row.footprint_json)
+        if size is None:
+            raise IntegrityError(f"no job of arm {arm!r} in run {run_id} has finished; nothing was stored.")
+        _update_arm(connection, run_id, arm, footprint_json=plain.to_json(replace(size, facts=facts | size.facts)))
 
 
 def _update_arm(connection: Connection, run_id: str, name: str, **values: str) -> None:

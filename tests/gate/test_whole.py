@@ -8,13 +8,17 @@ from struct import pack
 
 import numpy as np
 import pytest
+from sqlalchemy import text
 
 from qualgate.errors import Exit, UsageError
 from qualgate.gate import decide
 from qualgate.gate.arms import decide_four
 from qualgate.metrics import METRICS
 from qualgate.records import CACHE_TOKEN, NOISE, FourArms, Policy, Rule, RunEvidence, Slo
+from qualgate.store import runs
+from qualgate.store.database import open_store
 from tests.gate.planted import arm, of, run, with_unit, with_units, with_variant
+from tests.store.made import make_plan, make_results, make_run
 
 QUALITY = Rule(metric="exact_match", max_drop=0.1)
 FULL = {"memory.weights": 1000.0, CACHE_TOKEN: 10.0}
@@ -214,3 +218,43 @@ def test_no_critical_rule_is_left_out_of_the_steps_of_four_arms():
         last = decide_four(of(base.baseline, *arms), policy)[-1]
         steps = [step for step in last.four_arm.steps if step.arm == "q" and step.reason.startswith(rule.metric)]
         assert [step.status for step in steps] == ["undecided"], rule.metric
+
+
+# ------------------------------------------------------------------------------------------------------ from a store
+
+
+def test_parity_of_a_stored_run_is_counted_from_its_tokens(tmp_path):
+    wrong = {"int8": 0.0, "mxfp4": 0.2}
+    plan = make_plan(cases=30, wrong=wrong)
+    with open_store(f"sqlite:///{tmp_path}/q.db") as store:
+        evidence = runs.evidence(store, make_run(store, plan, wrong))
+    said: dict[str, dict[str, tuple[int, ...]]] = {}
+    for result, _ in make_results(plan, wrong):
+        said.setdefault(result.arm, {}).update({c.key.case_id: c.token_ids for c in result.completions})
+
+    def prefix(one: tuple[int, ...], other: tuple[int, ...]) -> int:
+        return next(
+            (at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
+        )
+
+    policy = Policy(rules=(Rule(metric="exact_match", max_drop=0.1), *(
+        Rule(metric=f"parity.{name}", min=0.5, tier="advisory") for name in ("tokens", "prefix"))))  # fmt: skip
+    for verdict in decide(evidence, policy):
+        pairs = [(said["baseline"][case], answer) for case, answer in said[verdict.variant].items()]
+        _, tokens, common = (one.variant for one in verdict.comparisons)
+        assert tokens == sum(ours == theirs for ours, theirs in pairs) / len(pairs)
+        assert common == sum(prefix(*pair) for pair in pairs) / sum(len(ours) for ours, _ in pairs)
+        assert tokens < common < 1
+
+
+def test_facts_that_are_stored_are_read_back_and_sealed(tmp_path):
+    with open_store(f"sqlite:///{tmp_path}/q.db") as store:
+        found = make_run(store, make_plan(cases=4))
+        runs.add_facts(store, found, "int8", {"coverage.range": 0.5})
+        runs.add_facts(store, found, "int8", {"coverage.range": 0.9, "coverage.unigrams": 0.25})
+        facts = {arm.name: dict(arm.facts) for arm in runs.evidence(store, found).variants}
+        assert facts["int8"] == {"coverage.range": 0.5, "coverage.unigrams": 0.25}, "what was measured first stays"
+        assert facts["mxfp4"] == {}
+        with store.write() as connection:
+            connection.execute(text("update arms set footprint_json = replace(footprint_json, '0.25', '0.99')"))
+        assert any("sizes of arm 'int8'" in line for line in runs.evidence(store, found).integrity)
