@@ -67,8 +67,8 @@ def test_one_critical_rule_at_its_margin_among_others_without_loss_is_rarely_app
 
 
 def test_only_rules_of_the_same_tier_share_its_correction():
-    alone = verdicts(["critical"], [0.15], seed=3)
-    beside = verdicts(["critical"] + ["supporting"] * 4, [0.15] + [0.0] * 4, seed=3)
-    among = verdicts(["critical"] * RULES, [0.15] + [0.0] * 4, seed=3)
+    alone = verdicts(["critical"], [0.12], seed=3)
+    beside = verdicts(["critical"] + ["supporting"] * 4, [0.12] + [0.0] * 4, seed=3)
+    among = verdicts(["critical"] * RULES, [0.12] + [0.0] * 4, seed=3)
     blocked = [sum(verdict.word == "block" for verdict in judged) for judged in (alone, beside, among)]
     assert blocked[0] == blocked[1] > blocked[2] > 0
