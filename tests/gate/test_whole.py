@@ -244,7 +244,7 @@ def test_parity_of_a_stored_run_is_counted_from_its_tokens(tmp_path):
         _, tokens, common = (one.variant for one in verdict.comparisons)
         assert tokens == sum(ours == theirs for ours, theirs in pairs) / len(pairs)
         assert common == sum(prefix(*pair) for pair in pairs) / sum(len(ours) for ours, _ in pairs)
-        assert tokens < common < 1
+        assert (tokens < common < 1) == (verdict.variant == "mxfp4")
 
 
 def test_facts_that_are_stored_are_read_back_and_sealed(tmp_path):
