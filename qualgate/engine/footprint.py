@@ -67,8 +67,8 @@ def _cached_numbers(model: PreTrainedModel) -> int | None:
             return None
         one = torch.zeros(1, 1, dtype=torch.long, device=decoder.device)
         decoder.forward(one, torch.ones(1, dtype=torch.long, device=decoder.device), cache, keep=1)
-    kept = [layer for layer in cache.layers if isinstance(layer, KVLayer) and layer.keys is not None]
-    return sum(layer.keys.numel() + layer.values.numel() for layer in kept)
+    kept = [side for layer in cache.layers if isinstance(layer, KVLayer) for side in (layer.keys, layer.values)]
+    return sum(side.numel() for side in kept if side is not None)
 
 
 def _steadiness(layers: Collection[WeightStability]) -> dict[str, float]:

@@ -11,6 +11,7 @@ out exactly, so there is no seed.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf, pi
 
 import numpy as np
@@ -92,7 +93,7 @@ def _chance_not_positive(a: NDArray, k: NDArray) -> float:
     def slope(s: float) -> float:
         return float(np.sum(k * a / (1 - a * s))) - 1 / s
 
-    at = brentq(slope, left * (1 - 1e-12), left * 1e-12, xtol=abs(left) * 1e-14, rtol=1e-10)
+    at = _root(slope, left * (1 - 1e-12), left * 1e-12, abs(left) * 1e-14)
     width = 1 / float(np.sum(k * (a / (1 - a * at)) ** 2) + 1 / at**2) ** 0.5
     total = 0.0
     for u in _STEPS:  # the integrand falls off: most of the steps are rarely needed
@@ -102,6 +103,10 @@ def _chance_not_positive(a: NDArray, k: NDArray) -> float:
         if np.abs(heights).max() < 1e-15 * total:
             break
     return min(max(total * _STEP / pi, 0.0), 1.0)
+
+
+def _root(f: Callable[[float], float], low: float, high: float, tolerance: float) -> float:
+    return float(brentq(f, low, high, xtol=tolerance))  # type: ignore[arg-type]  # without full_output it is a number
 
 
 def _bound(p_value, limit: float, low: float, mean: float, alpha: float) -> float:
@@ -115,6 +120,6 @@ def _bound(p_value, limit: float, low: float, mean: float, alpha: float) -> floa
     if mean - low <= span or gap(low + span) >= 0:
         found = low
     else:
-        found = brentq(gap, low + span, mean, xtol=1e-7) if gap(mean) > 0 else mean
+        found = _root(gap, low + span, mean, 1e-7) if gap(mean) > 0 else mean
     kept = p_value(limit) <= alpha
     return max(found, limit) if kept else min(found, float(np.nextafter(limit, -inf)))
