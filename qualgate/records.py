@@ -18,6 +18,8 @@ Tier = Literal["critical", "supporting", "advisory"]
 NOISE = "@aa"  # ends the name of the A/A arm: the baseline's own weights in other batches
 TWIN = "@torch"  # ends the name of the arm that runs a variant's weights through the torch twin; no variant's can
 
+CACHE_TOKEN = "memory.cache_token"  # the fact: bytes of one token's keys and values, in the arm's dtype
+
 # ------------------------------------------------------------------------------------------------ evalsets
 
 
@@ -208,6 +210,7 @@ class ArmFootprint:
     bytes_in_memory: int  # parameters and packed buffers after loading
     quantized_bytes: int  # packed codes and scales alone, 0 for the baseline
     effective_bits: float  # 8 * bytes_in_memory / number of weights
+    facts: dict[str, float] = field(default_factory=dict)  # see `ArmEvidence.facts`
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -448,6 +451,7 @@ class Policy:
     quarantine: tuple[Quarantine, ...] = ()
     max_age: int | None = None  # s, of evidence that still decides; None = any
     stop: EarlyStop | None = None  # None: generation ends when every unit is done
+    nel: str = ""  # a NeMo Evaluator policy, as JSON: `rules` and `alpha` are then what became of it, or not yet there
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -507,6 +511,8 @@ class ArmEvidence:
     identity: ArmIdentity | None  # None: no job of this arm ever finished
     units: tuple[UnitEvidence, ...]  # one for each terminal row found, in any order
     stopped: Stopped | None = None  # variants only
+    # What was measured of the arm as a whole: metrics of kind "arm", and CACHE_TOKEN; what is missing was not.
+    facts: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -94,13 +94,13 @@ def rescore(
         new = _scored(last, old, scorers, {ref.task: ref for ref in refs if isinstance(ref, LmEvalTask)}, progress)
         texts = {answer.key: answer.text for answer in last.answers}
         evidence = with_readers(store, _by(stands.evidence, new, texts)) if scorers else stands.evidence
-        before, after = stands.verdicts(stands.evidence), stands.verdicts(evidence)
+        (before, _, _), (after, policy, _) = (stands.decided(one) for one in (stands.evidence, evidence))
         if keep:
             if scorers:
                 scored = {answer.unit_id: tuple(new[answer.key].values()) for answer in last.answers}
                 scorings.add(store, found, last.number, scored)
             # Also when an earlier rescoring was stopped just before.
-            runs.add_verdicts(store, found, after, stands.policy)
+            runs.add_verdicts(store, found, after, policy)
     return Rescored(
         run_id=found,
         scorers=scorers,

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from math import isfinite
 
 import numpy as np
 
-from qualgate.gate.cost import Terms, ledger
-from qualgate.gate.evidence import MOST_TRUNCATED, Pair
+from qualgate.gate.cost import Terms, late, ledger
+from qualgate.gate.evidence import MOST_TRUNCATED, About, Pair
+from qualgate.gate.measured import Measured, unmeasured
+from qualgate.gate.measured import comparison as _comparison
 from qualgate.gate.rules import Slice
+from qualgate.gate.sameness import measure_parity, measure_stability, share_of_cases
+from qualgate.gate.whole import measure_whole
 from qualgate.metrics import MARGINS_OF_BASELINE, METRICS
-from qualgate.records import Comparison
+from qualgate.records import Slo
 from qualgate.stats.accepted import METHOD_RATIO, accepted_cost_ratio
 from qualgate.stats.intervals import (
     Bounds,
@@ -25,6 +29,7 @@ from qualgate.stats.paired import MIN_CLUSTERS, compare_clustered_pairs, compare
 from qualgate.stats.power import pairs_needed
 from qualgate.stats.relative import METHOD_RELATIVE, compare_relative
 
+NOTHING_KNOWN = About()
 SENSITIVITY_ALPHA = 0.05  # of the baseline's own lower bound, whatever the policy's alpha
 LEAST_BASELINE_RATE = 0.20
 
@@ -38,38 +43,36 @@ UNSEEN_KL = {"of_limit": 20.0, "of_largest": 3.0}
 UNSEEN_LENGTH = {"of_limit": 3.0}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """A comparison before its status: the numbers, both tests, and what forbids proving it."""
-
-    slice: Slice
-    comparison: Comparison
-    p_within: float = 1.0  # of "the limit is breached"; small = proven to be kept
-    obstacle: str = ""  # a reason why this slice can prove nothing, in words for the user
-
-
 def measure(
     part: Slice,
     pairs: dict[str, tuple[Pair, ...]],
     truncated: dict[str, float],
     alpha: float,
     terms: Terms | None = None,
+    about: About = NOTHING_KNOWN,
 ) -> Measured:
     """The numbers of one slice. truncated: evalset → share of the baseline's answers that were cut off, if too many.
-    terms: by which a rule on cost accepts and prices answers."""
+    terms: by which a rule on cost accepts and prices answers, and one on goodput calls them late. about: of both arms.
+    """
     mine = pairs_of(part, pairs)
     if part.obstacle:
         return unmeasured(part, len(mine), part.obstacle)
     empty = [name for name in part.evalsets if not pairs.get(name)]
     if empty:
         return unmeasured(part, len(mine), f"no pair of {empty[0]} was compared")
+    kind = METRICS[part.rule.metric].kind
+    if kind == "arm":
+        return measure_whole(part, mine, about)
     for name in part.evalsets:
         if name in truncated:
             cut = f"the baseline was cut off on {truncated[name]:.1%} of {name} (at most {MOST_TRUNCATED:.0%})"
             return unmeasured(part, len(mine), f"{cut}: raise max_new_tokens")
-    kind = METRICS[part.rule.metric].kind
     if kind == "cost":
         return _measure_cost(part, mine, alpha, terms)
+    if kind == "service":
+        return _measure_goodput(part, mine, alpha, terms.slo if terms else Slo())
+    if kind == "stability":
+        return measure_stability(part, mine, about.rerun, alpha)
     by_kind = {"quality": _measure_quality, "drift": _measure_drift, "latency": _measure_latency}
     return by_kind[kind](part, mine, alpha)
 
@@ -82,18 +85,6 @@ def pairs_of(part: Slice, pairs: dict[str, tuple[Pair, ...]]) -> list[Pair]:
         for pair in pairs.get(name, ())
         if part.only is None or (name, pair.baseline.key.case_id) in part.only
     ]
-
-
-def unmeasured(part: Slice, n: int, why: str, needed: int | None = None) -> Measured:
-    """A slice about which nothing can be said."""
-    return Measured(slice=part, comparison=_comparison(part, n=n, needed=needed), obstacle=f"{part.head}: {why}")
-
-
-def _comparison(part: Slice, n: int, **numbers) -> Comparison:
-    rule = part.rule
-    return Comparison(
-        rule=rule.id, metric=rule.metric, slice=part.name, tier=rule.tier, status="undecided", n=n, **numbers
-    )
 
 
 def _measure_quality(part: Slice, pairs: list[Pair], alpha: float) -> Measured:
@@ -213,8 +204,8 @@ def _measure_drift(part: Slice, pairs: list[Pair], alpha: float) -> Measured:
     rule, n, at_least = part.rule, len(pairs), 0
     limit = rule.max if rule.max is not None else rule.min if rule.min is not None else 0.0
     clusters, count = _clusters(pairs)
-    if rule.metric == "parity.tokens":
-        return _measure_parity(part, pairs, limit)
+    if rule.metric.startswith("parity."):
+        return measure_parity(part, pairs)
     if rule.metric == "drift.length_ratio":
         before, after = (
             [u.tokens for u in units] for units in zip(*((p.baseline, p.variant) for p in pairs), strict=True)
@@ -270,23 +261,6 @@ def _measure_drift(part: Slice, pairs: list[Pair], alpha: float) -> Measured:
     )
 
 
-def _measure_parity(part: Slice, pairs: list[Pair], limit: float) -> Measured:
-    """A fact about these answers: an exact proposer changes none, so a single one that differs is proof."""
-    n = len(pairs)
-    silent = sum(not (pair.baseline.token_ids and pair.variant.token_ids) for pair in pairs)
-    if silent:
-        return unmeasured(part, n, f"the tokens of {silent} of {n} answers were not stored")
-    share = sum(pair.baseline.token_ids == pair.variant.token_ids for pair in pairs) / n
-    kept = share >= limit
-    return Measured(
-        slice=part,
-        comparison=_comparison(
-            part, n=n, variant=share, lower=share, upper=share, p_broken=float(kept), method="parity_observed/1"
-        ),
-        p_within=float(not kept),
-    )
-
-
 def _measure_latency(part: Slice, pairs: list[Pair], alpha: float) -> Measured:
     """`baseline` and `variant` are seconds, `lower` and `upper` bounds of their ratio."""
     rule, n = part.rule, len(pairs)
@@ -319,6 +293,31 @@ def _measure_latency(part: Slice, pairs: list[Pair], alpha: float) -> Measured:
             method=METHOD_SUMS if rule.percentile is None else METHOD_PERCENTILES,
         ),
         p_within=bounds.p_below,
+    )
+
+
+def _measure_goodput(part: Slice, pairs: list[Pair], alpha: float, slo: Slo) -> Measured:
+    """Each answer is in time or late; by `max_drop` compared as quality is, by `min` the variant's own share."""
+    n = len(pairs)
+    if slo == Slo():
+        return unmeasured(part, n, "no `slo` says how slow an answer may be")
+    missed = [(late(pair.baseline, slo), late(pair.variant, slo)) for pair in pairs]
+    asked = missed if part.rule.max_drop is not None else [(False, variant) for _, variant in missed]
+    untimed = sum(None in pair for pair in asked)
+    if untimed:
+        return unmeasured(part, n, f"no time was recorded for {untimed} of {n} cases")
+    if part.rule.max_drop is not None:
+        return _measure_quality(
+            part, [_in_time(pair, *pair_missed) for pair, pair_missed in zip(pairs, missed, strict=True)], alpha
+        )
+    return share_of_cases(part, np.array([not variant for _, variant in missed], float), _clusters(pairs)[0], alpha)
+
+
+def _in_time(pair: Pair, baseline: bool | None, variant: bool | None) -> Pair:
+    return replace(
+        pair,
+        baseline=replace(pair.baseline, values={"goodput": float(not baseline)}),
+        variant=replace(pair.variant, values={"goodput": float(not variant)}),
     )
 
 

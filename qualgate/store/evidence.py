@@ -97,6 +97,7 @@ def _read(store: Store, run_id: str, scoring: int | None, answers: bool) -> RunE
             identity=plain.identity(arm.observed_json),
             units=tuple(by_arm[arm.name]),
             stopped=stopped.get(arm.name),
+            facts=size.facts if (size := plain.footprint(arm.footprint_json)) else {},
         )
         for arm in arm_rows
     )
