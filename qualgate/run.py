@@ -41,6 +41,7 @@ from qualgate.records import (
     Verdict,
 )
 from qualgate.scoring import score, scorer_versions
+from qualgate.scoring.structure import json_scores
 from qualgate.scoring.tools.dialects.blame import blame as read_elsewhere
 from qualgate.store import plain, queries, runs
 from qualgate.store.database import Store, open_store
@@ -261,22 +262,27 @@ def peers_of(store_url: str, run_id: str) -> tuple[PeerSaid, ...]:
 
 
 def known(store: Store, run_id: str, *, answers: bool = False) -> RunEvidence:
-    """A run's evidence; where no tool call could be read in an answer, also which other dialect reads one."""
+    """A run's evidence; where no tool call or JSON could be read in an answer, also how else one can be."""
     evidence = runs.evidence(store, run_id, answers=answers)
     asked = {unit.case_hash for arm in evidence.variants for unit in arm.units if unit.raw}
-    tools = {name: body.get("tools", ()) for name, body in runs.case_bodies(store, asked).items()}
+    bodies = runs.case_bodies(store, asked)
     return replace(
         evidence,
         variants=tuple(
-            replace(arm, units=tuple(_read_elsewhere(unit, tools) if unit.raw else unit for unit in arm.units))
+            replace(arm, units=tuple(_read_elsewhere(unit, bodies) if unit.raw else unit for unit in arm.units))
             for arm in evidence.variants
         ),
     )
 
 
-def _read_elsewhere(unit: UnitEvidence, tools: dict[str, Any]) -> UnitEvidence:
-    found = read_elsewhere(unit.raw, SCORED_DIALECT, tools.get(unit.case_hash, ()))
-    return replace(unit, misread=found.readers[0]) if found.culprit == "parser" else unit
+def _read_elsewhere(unit: UnitEvidence, bodies: dict[str, dict[str, Any]]) -> UnitEvidence:
+    """Calls in another dialect; or JSON in a code fence, where it is all that the case asks of it."""
+    body = bodies.get(unit.case_hash, {})
+    if any(name.startswith("tool_call.") for name in unit.values):
+        found = read_elsewhere(unit.raw, SCORED_DIALECT, body.get("tools", ()))
+        return replace(unit, misread=found.readers[0]) if found.culprit == "parser" else unit
+    fenced = json_scores(body, unit.raw, ("code_fence",)).values()
+    return replace(unit, misread="JSON in a code fence") if all(score.verdict for score in fenced) else unit
 
 
 def labels_of(sets: Iterable[Evalset]) -> dict[tuple[str, str], tuple[str, ...]]:

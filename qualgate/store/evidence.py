@@ -32,6 +32,8 @@ from qualgate.store.rows import (
 )
 from qualgate.store.tables import arms, cases, evalsets, runs, units
 
+PARSED = ("tool_call.", "json.valid")  # metrics that are 0 where an answer could not be read
+
 
 def evidence(store: Store, run_id: str, scoring: int | None = None, *, answers: bool = False) -> RunEvidence:
     """Everything a verdict may rest on, each digest recomputed from the columns it covers.
@@ -169,7 +171,7 @@ def _unit_evidence(key: UnitKey, row: AnyRow, said: Sequence[Sequence[Any]], ans
         finish_reason=row.finish_reason,
         prompt_tokens=row.prompt_tokens,
         token_ids=row.token_ids,
-        raw=row.text if any(v == 0 and name.startswith("tool_call.") for name, v in values.items()) else "",
+        raw=row.text if any(v == 0 and name.startswith(PARSED) for name, v in values.items()) else "",
         tokens=row.answer_tokens,
         cluster=row.cluster,
         kl=seal.floats(row.kl),
