@@ -21,7 +21,7 @@ from typing import Any
 from unittest.mock import patch
 
 from qualgate.errors import InfrastructureError, UsageError
-from qualgate.records import TWIN, ArmSpec, Drift, Job, JobFailure, JobResult, QuantizeRecipe
+from qualgate.records import TWIN, ArmSpec, Job, JobFailure, JobResult, QuantizeRecipe
 from qualgate.refmodel import PATH
 from qualgate.workers.pool import run_jobs
 from qualgate.workers.unit import WorkerSettings

@@ -1,7 +1,7 @@
 """Rows `planted.*`: defects and sound arms in real runs of the reference model, judged by what their store holds.
 
-A run is a user's: gate file, plan, engine, scores, store. Only the pool is in this process, so that a worker can be made
-to do one thing wrong (`mutants`). Afterwards the verdicts are taken from the store alone, under names that tell nothing.
+A run is a user's: gate file, plan, engine, scores, store. Only the pool is in this process, so that a worker can be
+made to do one thing wrong (`mutants`). The verdicts are then taken from the store alone, where names tell nothing.
 
 Whether a mutant is a defect is known for certain where an invariant is broken. Else the truth comes from the other
 evalset seeds, never from the run that is judged: a defect where for some rule the loss there exceeds `max_drop` by two
@@ -156,7 +156,7 @@ def planted_run(batch: Batch, store: Path, cases: int) -> None:
 
 
 def judged(batch: Batch, store: Path) -> list[dict[str, Any]]:
-    """From the store alone, a line for each mutant: what was planted, what the gate says, what each rule's metric lost."""
+    """From the store alone, a line a mutant: what was planted, what the gate says, what each rule's metric lost."""
     found = main_path.decide_again(url := f"sqlite:///{store}", None, None)
     with open_store(url, create=False) as opened:
         evidence, policy = runs.evidence(opened, found.run_id), runs.policy(opened, found.run_id)
@@ -233,6 +233,7 @@ def rates(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
         o for o in defects if o["word"] in ("block", "invalid") or (o["word"] == "undecided" and not o["compared"])
     ]
     right = [line for line in found if line["cause"] == line["planted"]]
+    wrong = [f"{o['what']}: {o['cause'] or 'none'}, not {o['planted']}" for o in found if o["cause"] != o["planted"]]
     words = [line["word"] for line in sound]
     return {
         "defects": len(defects),
@@ -244,7 +245,7 @@ def rates(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "left_out": len(lines) - len(defects) - len(sound),
         "found": len(found),
         "cause_right": len(right),
-        "wrong_causes": sorted({f"{o['what']}: {o['cause'] or 'none'}, not {o['planted']}" for o in found if o not in right}),
+        "wrong_causes": sorted(set(wrong)),
     }  # fmt: skip
 
 
