@@ -272,8 +272,8 @@ def _cache_update(change: Callable[[Any, Any], tuple[Any, Any]]) -> Iterator[Non
 
 @contextmanager
 def _cache_off_by_one() -> Iterator[None]:
-    """Rows that go on after the prompt find their keys and values one slot too early. Keys bear their place, so the order
-    of slots means nothing: what is lost is the first of them, at most.
+    """Rows that go on after the prompt find their keys and values one slot too early. Keys bear their place, so the
+    order of slots means nothing: what is lost is the first of them, at most.
     """
     from qualgate.engine import cache
 
@@ -316,7 +316,7 @@ def _one_too_many(logits: Any, draft: Any, offered: Any) -> Any:
 
 
 def _all(logits: Any, draft: Any, offered: Any) -> Any:
-    return logits.scatter(-1, draft[..., None], logits.max() + 1)
+    return logits.scatter(-1, draft[..., None], float(logits.max()) + 1)
 
 
 def _among_two(logits: Any, draft: Any, offered: Any) -> Any:

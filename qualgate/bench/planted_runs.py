@@ -27,7 +27,7 @@ from typing import Any
 from unittest.mock import patch
 
 from qualgate import run as main_path
-from qualgate.bench.mutants import ANSWERS, CALLS, DEFECTS, PATH, SOUND, Mutant, Outcome, Worker, folder_of
+from qualgate.bench.mutants import ANSWERS, CALLS, DEFECTS, KV, PATH, PLAIN, SOUND, Mutant, Outcome, Worker, folder_of
 from qualgate.config import GateFile, load_gate_file
 from qualgate.gate.planner import Assumed, PlannedSet, plan_policy
 from qualgate.metrics import METRICS
@@ -55,7 +55,7 @@ gate:
 store: sqlite:///STORE
 workers: {backend: local, count: 1, devices: cpu}
 """
-FORM = {ANSWERS: "json.valid", CALLS: "tool_call.valid"}
+FORM: dict[tuple[str, ...], str] = {ANSWERS: "json.valid", CALLS: "tool_call.valid"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,13 +124,13 @@ def made_gate(batch: Batch, folder: Path, store: Path, cases: int) -> GateFile:
 def _pool_of(mutants: dict[str, Mutant]) -> Iterator[None]:
     """The pool's place is taken by one worker in this process, which serves each arm as its mutant says."""
 
-    def run_jobs(jobs: Sequence[Job], settings: WorkerSettings, *_: Any, **__: Any) -> Iterator[Outcome]:
+    def run_jobs(jobs: Sequence[Job], settings: WorkerSettings, *other: Any, **options: Any) -> Iterator[Outcome]:
         worker = Worker(settings)
         for job in jobs:
-            name, at, _ = job.arm.name.partition("@")
+            name, at, part = job.arm.name.partition("@")
             mutant = mutants.get(name)
             serve = Worker.run if mutant is None else mutant.serve
-            if mutant is not None and at and mutant.witness != TWIN:
+            if mutant is not None and at + part in (KV, PLAIN):
                 serve = mutant.serve_witness or Worker.run
             if worker.arm is not None and worker.arm.spec != job.arm:
                 worker.arm = None
