@@ -13,6 +13,7 @@ SANDBOX = {
     "escape.1": "every outcome of S1-S17 as required, one sandbox at a time",
     "escape.8": "every outcome of S1-S17 as required, 8 sandboxes at once",
     "escape.32": "every outcome of S1-S17 as required, 32 sandboxes at once",
+    "escape.mutants": "10,000 mutants of hostile programs change nothing outside, learn no secret, stop nothing (S16)",
     "sandbox.overhead": "<= 40 ms a sample over a plain Python that runs the same program and its test",
     "forgeries": "0 of >= 30 forgeries pass, against every kind of test",
     "humaneval.reference": "every reference solution passes",
@@ -80,6 +81,8 @@ GOALS: dict[str, dict[str, str]] = {
     "static": {
         "compiles": "every kernel in every configuration, for sm_80, sm_90 and sm_100",
         "no_spills": "0 instructions that move a register to local memory or back",
+        "products": "matrix products in every loop that is there for them",
+        "tensor_memory": "within the 512 columns of sm_100",
         "shared_memory": "within what the target's blocks may ask for, in bytes",
         "int4_instructions": "<= 3.6 instructions per int4 weight in the main loop, sm_90, 16 tokens",
     },
