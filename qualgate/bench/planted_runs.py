@@ -38,7 +38,7 @@ from qualgate.store.database import open_store
 from qualgate.workers.unit import WorkerSettings
 
 SEEDS = (7101, 7102)  # of the evalsets; the shipped ones are made with another
-CASES = 40  # a set: the declared n, see `declared`
+CASES = 40  # a set; what the planner makes of it: `declared`
 TOGETHER = 18  # mutants that share a run, at most
 AT_MOST, AT_LEAST = 0.05, 0.90
 GATE_FILE = """\
@@ -249,12 +249,17 @@ def rates(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def declared(cases: int) -> float:
-    """P(approve | identical) that the planner foretells at so many cases, where two cases of a hundred disagree."""
+def declared(cases: int) -> dict[str, float]:
+    """P(approve | identical) that the planner foretells at so many cases: by what it assumes of a model not yet seen, and
+    where two cases of a hundred disagree and the baseline is right on 97 %, an assumption of this benchmark's.
+    """
     sets = [PlannedSet(name=ANSWERS[0], metrics=("exact_match", FORM[ANSWERS]), cases=cases)]
     policy = Policy(rules=tuple(Rule(metric=metric, max_drop=0.15) for metric in sets[0].metrics))
-    seen = Assumed(default_disagreement=0.02, default_baseline=0.97, source="the sound arms of earlier runs")
-    return plan_policy(sets, policy, seen, search=False).approve
+    chosen = Assumed(default_disagreement=0.02, default_baseline=0.97, source="chosen here")
+    return {
+        "planner's own assumptions": plan_policy(sets, policy, search=False).approve,
+        "chosen here": plan_policy(sets, policy, chosen, search=False).approve,
+    }
 
 
 # ------------------------------------------------------------------------------------------------------------- rows

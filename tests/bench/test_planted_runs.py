@@ -56,7 +56,7 @@ def test_approved_defects_blocked_sound_arms_and_wrong_causes_are_counted():
 
 
 def test_a_rate_beyond_the_goal_fails_its_row_and_a_few_arms_meet_none(monkeypatch):
-    monkeypatch.setattr(planted_runs, "declared", lambda cases: 1.0)
+    monkeypatch.setattr(planted_runs, "declared", lambda cases: {})
     few = {row["id"]: row for row in rows([line(1, 60, "block", cause="recipe"), line(2, 60, "block", cause="recipe")])}
     assert all(row["met"] is None and "too few" in row["reason"] for row in few.values())
     bad = {row["id"]: row["met"] for row in rows([line(1, 60), line(2, 60, "block", cause="kernel")])}
