@@ -250,7 +250,7 @@ def rates(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def declared(cases: int) -> dict[str, float]:
-    """P(approve | identical) that the planner foretells at so many cases: by what it assumes of a model not yet seen, and
+    """P(approve | identical) that the planner foretells at so many cases: by its own assumptions, and
     where two cases of a hundred disagree and the baseline is right on 97 %, an assumption of this benchmark's.
     """
     sets = [PlannedSet(name=ANSWERS[0], metrics=("exact_match", FORM[ANSWERS]), cases=cases)]
