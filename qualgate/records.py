@@ -479,8 +479,8 @@ class UnitEvidence:
     finish_reason: str = ""  # this and the next four tell a cause; empty where they are not known
     prompt_tokens: int | None = None
     token_ids: bytes = b""  # of the answer, little-endian int32
-    raw: str = ""  # the answer, where no tool call could be read in it
-    misread: str = ""  # the dialect that does read calls in `raw`
+    raw: str = ""  # the answer, where no tool call or no JSON could be read in it
+    misread: str = ""  # how else it can be read: the dialect of the calls in `raw`, or "JSON in a code fence"
     tokens: int = 0  # of the answer
     cluster: str | None = None
     kl: tuple[float, ...] = ()  # variants only: one value a position of the baseline's answer

@@ -27,7 +27,7 @@ from qualgate.scoring.registry import scorers_of
 from qualgate.scoring.text import known
 from qualgate.store import runs, scorings
 from qualgate.store.database import open_store
-from qualgate.store.evidence import no_call_read
+from qualgate.store.evidence import nothing_read
 
 FAULTS_SHOWN = 5
 PROGRESS_EVERY = 500  # answers
@@ -211,7 +211,7 @@ def _by(evidence: RunEvidence, new: Scores, texts: Mapping[UnitKey, str]) -> Run
             one,
             values=values,
             scorers={name: score.scorer for name, score in scores.items()},
-            raw=texts[one.key] if no_call_read(values) else "",
+            raw=texts[one.key] if nothing_read(values) else "",
             misread="",
         )
 

@@ -42,6 +42,7 @@ from qualgate.records import (
     Verdict,
 )
 from qualgate.scoring import score, scorer_versions
+from qualgate.scoring.structure import json_scores
 from qualgate.scoring.tools.dialects.blame import blame as read_elsewhere
 from qualgate.scoring.tools.strict import AUTO, dialect_of
 from qualgate.settling import Settling
@@ -344,12 +345,12 @@ def peers_of(store_url: str, run_id: str) -> tuple[PeerSaid, ...]:
 
 
 def known(store: Store, run_id: str, *, answers: bool = False) -> RunEvidence:
-    """A run's evidence; where no tool call could be read in an answer, also which other dialect reads one."""
+    """A run's evidence; where no tool call or JSON could be read in an answer, also how else one can be."""
     return with_readers(store, runs.evidence(store, run_id, answers=answers))
 
 
 def with_readers(store: Store, evidence: RunEvidence) -> RunEvidence:
-    """The same, saying of each answer whose call could not be read which other dialect reads one."""
+    """The same, saying of each answer in which no call or JSON could be read how else one can be."""
     asked = {unit.case_hash for arm in evidence.variants for unit in arm.units if unit.raw}
     bodies = runs.case_bodies(store, asked)
     return replace(
@@ -362,7 +363,11 @@ def with_readers(store: Store, evidence: RunEvidence) -> RunEvidence:
 
 
 def _read_elsewhere(unit: UnitEvidence, bodies: dict[str, dict[str, Any]]) -> UnitEvidence:
+    """Calls in another dialect; or JSON in a code fence, where it is all that the case asks of it."""
     body = bodies.get(unit.case_hash, {})
+    if not any(name.startswith("tool_call.") for name in unit.values):
+        fenced = json_scores(body, unit.raw, ("code_fence",)).values()
+        return replace(unit, misread="JSON in a code fence") if all(score.verdict for score in fenced) else unit
     if (declared := dialect_of(body)) == AUTO:  # every dialect was tried when it was scored
         return unit
     found = read_elsewhere(unit.raw, declared, body.get("tools", ()))

@@ -32,6 +32,8 @@ from qualgate.store.rows import (
 )
 from qualgate.store.tables import arms, cases, evalsets, runs, units
 
+PARSED = ("tool_call.", "json.valid")  # metrics that are 0 where an answer could not be read
+
 
 def evidence(store: Store, run_id: str, scoring: int | None = None, *, answers: bool = False) -> RunEvidence:
     """Everything a verdict may rest on, each digest recomputed from the columns it covers.
@@ -178,7 +180,7 @@ def _unit_evidence(key: UnitKey, row: AnyRow, said: Sequence[Sequence[Any]], ans
         finish_reason=row.finish_reason,
         prompt_tokens=row.prompt_tokens,
         token_ids=row.token_ids,
-        raw=row.text if no_call_read(values) else "",
+        raw=row.text if nothing_read(values) else "",
         tokens=row.answer_tokens,
         cluster=row.cluster,
         kl=seal.floats(row.kl),
@@ -192,9 +194,9 @@ def _unit_evidence(key: UnitKey, row: AnyRow, said: Sequence[Sequence[Any]], ans
     )
 
 
-def no_call_read(values: Mapping[str, float | None]) -> bool:
-    """Whether another dialect may read what the scorer of tool calls did not: then the answer's text is evidence."""
-    return any(value == 0 and name.startswith("tool_call.") for name, value in values.items())
+def nothing_read(values: Mapping[str, float | None]) -> bool:
+    """Whether an answer may be readable otherwise than its scorers read it: then its text is evidence."""
+    return any(value == 0 and name.startswith(PARSED) for name, value in values.items())
 
 
 # What a job took that the machinery lost is not known; one constant for the many units without such a job.
