@@ -21,7 +21,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
-from qualgate.engine.forward import Decoder, Step
+from qualgate.engine.forward import Decoder, Step, finished
 from qualgate.errors import InfrastructureError, UsageError
 from qualgate.records import ArmIdentity, Job, UnitKey
 
@@ -36,42 +36,28 @@ class BaselineAnswers:
     starts: tuple[int, ...]  # of each row in `states`
     states: torch.Tensor  # [all tokens, width] hidden states, or [all tokens, vocabulary] logits
     head: dict[str, torch.Tensor] | None  # weight, and bias if there is one; None: states are the logits
-    after: dict[str, float] = field(default_factory=dict)  # see `finished`
+    after: dict[str, float] = field(default_factory=dict)  # see forward.finished
+
+    @property
+    def vocabulary(self) -> int:
+        return self.states.shape[1] if self.head is None else self.head["weight"].shape[0]
 
     def logits(self, row: int, start: int, stop: int) -> torch.Tensor:
         """The baseline's float32 logits [stop - start, vocabulary] at these positions of a row's answer."""
-        states = self.states[self.starts[row] + start : self.starts[row] + stop]
+        return self.logits_of(self.states[self.starts[row] + start : self.starts[row] + stop])
+
+    def logits_of(self, states: torch.Tensor) -> torch.Tensor:
+        """float32 [positions, vocabulary], of some of `states`."""
         if self.head is None:
             return states
         return finished(torch.nn.functional.linear(states, self.head["weight"], self.head.get("bias")), self.after)
-
-
-def finished(logits: torch.Tensor, after: dict[str, float]) -> torch.Tensor:
-    """What a model does to the head's output, by the names its config has for it (Cohere, Granite, Gemma)."""
-    if "logit_scale" in after:
-        logits = logits * after["logit_scale"]
-    if "logits_scaling" in after:
-        logits = logits / after["logits_scaling"]
-    if cap := after.get("final_logit_softcapping"):
-        logits = torch.tanh(logits / cap) * cap
-    return logits
-
-
-def _after_head(decoder: Decoder) -> dict[str, float]:
-    """What the config says is done to the head's output; whether it says it rightly, the Recorder looks."""
-    values = {
-        name: getattr(decoder.config, name, None)
-        for name in ("logit_scale", "logits_scaling", "final_logit_softcapping")
-    }
-    return {name: float(value) for name, value in values.items() if isinstance(value, int | float) and value}
 
 
 class Recorder:
     """Watches the baseline generate and keeps what its logits can be recomputed from."""
 
     def __init__(self, decoder: Decoder) -> None:
-        self._head = decoder.head
-        self.after = _after_head(decoder)
+        self._decoder = decoder
         self.keeps_hidden: bool | None = None
         self._bytes = 0
         self._rows: list[torch.Tensor] = []
@@ -82,8 +68,8 @@ class Recorder:
 
     def keep(self, rows: torch.Tensor, step: Step, lengths: torch.Tensor) -> None:
         """Of each row [rows] its first `lengths` positions of `step`, behind those it has already."""
-        if self.keeps_hidden is None:  # same input, same shape: equal to the bit, or something unknown is done
-            self.keeps_hidden = torch.equal(finished(self._head(step.hidden), self.after).float(), step.logits)
+        if self.keeps_hidden is None:
+            self.keeps_hidden = self._decoder.knows(step)
         states = step.hidden if self.keeps_hidden else step.logits
         states = states[torch.arange(states.shape[1], device=states.device) < lengths[:, None]]  # [positions, ...]
         self._bytes += 0 if self.keeps_hidden else 4 * states.numel()
@@ -112,7 +98,7 @@ def write_artifact(
     if recorder.keeps_hidden:
         head = f"head-{identity.weights[:16]}.safetensors"
         if not (path.parent / head).exists():
-            tensors = dict(recorder._head.named_parameters())
+            tensors = dict(recorder._decoder.head.named_parameters())
             # Its numbers are rounded to `dtype` already: half the bytes, the same bits.
             _save(path.parent / head, {name: tensor.to(dtype).contiguous() for name, tensor in tensors.items()}, {})
     tensors = {
@@ -122,7 +108,7 @@ def write_artifact(
     }
     metadata = {
         "head": head,
-        "after": json.dumps(recorder.after),
+        "after": json.dumps(recorder._decoder.after),
         "cases": json.dumps([_case(prompt.key) for prompt in job.prompts]),
     }
     _save(path, tensors, metadata)
