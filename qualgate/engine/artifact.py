@@ -1,10 +1,14 @@
 """What a baseline job leaves for the variants: its answers, and what its logits are recomputed from.
 
-`job.artifact` is a safetensors file: `lengths` int32 [rows], `tokens` int32 [all tokens], and `hidden` float32
+`job.artifact` is a safetensors file: `lengths` int32 [rows], `tokens` int32 [all tokens], and `states` float32
 [all tokens, width], what entered the output head at each token, rows one after the other. The head itself is
 written once beside it. What a model does to its logits after the head (soft cap, scale) is done again from its
 config, once the first batch showed that this gives the same bits. Where it does not, `states` are the float32 logits
 [all tokens, vocabulary]: always right, but as much memory as they take, so more than LOGITS_BYTES are refused.
+
+From a vocabulary of LARGE on, and where the head is all there is, states are kept in codes (`high`, `low`, `exponent`;
+see kept.py) with `eta`, float32 [all tokens]: how far each position's log-probs may have moved. A position with eta 0
+is in `states`, as it was. Small vocabularies belong to small models, whose artifacts are small: they stay exact.
 """
 
 from __future__ import annotations
@@ -22,10 +26,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
 from qualgate.engine.forward import Decoder, Step, finished
+from qualgate.engine.kept import ETA, Kept, keep, moved, read
 from qualgate.errors import InfrastructureError, UsageError
 from qualgate.records import ArmIdentity, Job, UnitKey
 
 LOGITS_BYTES = 2**29  # of kept logits in one job
+LARGE = 4096  # tokens of a vocabulary
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +43,14 @@ class BaselineAnswers:
     states: torch.Tensor  # [all tokens, width] hidden states, or [all tokens, vocabulary] logits
     head: dict[str, torch.Tensor] | None  # weight, and bias if there is one; None: states are the logits
     after: dict[str, float] = field(default_factory=dict)  # see forward.finished
+    etas: tuple[float, ...] = ()  # of each row: the log-probs of `states` are within this of the baseline's; (): exact
 
     @property
     def vocabulary(self) -> int:
         return self.states.shape[1] if self.head is None else self.head["weight"].shape[0]
+
+    def eta(self, row: int) -> float:
+        return self.etas[row] if self.etas else 0.0
 
     def logits(self, row: int, start: int, stop: int) -> torch.Tensor:
         """The baseline's float32 logits [stop - start, vocabulary] at these positions of a row's answer."""
@@ -82,6 +92,10 @@ class Recorder:
         self._rows.append(rows.repeat_interleave(lengths).cpu())
         self._states.append(states.float().cpu())
 
+    @property
+    def width(self) -> int:
+        return self._states[0].shape[1] if self._states else 0
+
     def states(self) -> torch.Tensor:
         """[all tokens, ...], row after row, each in the order it was said."""
         order = torch.sort(torch.cat(self._rows), stable=True).indices
@@ -104,9 +118,10 @@ def write_artifact(
     tensors = {
         "lengths": torch.tensor([len(answer) for answer in answers], dtype=torch.int32),
         "tokens": torch.tensor([token for answer in answers for token in answer], dtype=torch.int32),
-        "states": recorder.states(),
+        **_columns(recorder),
     }
     metadata = {
+        "width": str(recorder.width),
         "head": head,
         "after": json.dumps(recorder._decoder.after),
         "cases": json.dumps([_case(prompt.key) for prompt in job.prompts]),
@@ -125,11 +140,11 @@ def read_artifact(job: Job, device: torch.device) -> BaselineAnswers:
         with safe_open(path, framework="pt", device=str(device)) as file:
             metadata = file.metadata()
             lengths, tokens = file.get_tensor("lengths").tolist(), file.get_tensor("tokens").tolist()
-            states = file.get_tensor("states")
+            states, eta = _states({name: file.get_tensor(name) for name in file.keys()}, metadata)  # noqa: SIM118
         cases, after = json.loads(metadata["cases"]), json.loads(metadata["after"])
         head_file = path.parent / metadata["head"] if metadata["head"] else None
         head = _head(str(head_file), str(device)) if head_file else None
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
         # Also when the head alone is broken: it is made again together with an artifact.
         for broken in (path, head_file):
             if broken is not None:
@@ -139,7 +154,34 @@ def read_artifact(job: Job, device: torch.device) -> BaselineAnswers:
         raise InfrastructureError(f"The baseline's artifact {path} is of other cases. Delete it and run again.")
     starts = [sum(lengths[:row]) for row in range(len(lengths))]
     answers = [tuple(tokens[start : start + length]) for start, length in zip(starts, lengths, strict=True)]
-    return BaselineAnswers(tuple(answers), tuple(starts), states, head, after)
+    etas = tuple(float(row.max()) if len(row) else 0.0 for row in eta.split(lengths)) if eta.any() else ()
+    return BaselineAnswers(tuple(answers), tuple(starts), states, head, after, etas)
+
+
+def _columns(recorder: Recorder) -> dict[str, torch.Tensor]:
+    """What of the states goes into the file."""
+    states, decoder = recorder.states(), recorder._decoder
+    if decoder.vocabulary < LARGE or not recorder.keeps_hidden or decoder.after:
+        return {"states": states}
+    kept = keep(states)
+    eta = moved(states, kept, dict(decoder.head.named_parameters())["weight"])
+    coded = (eta > 0) & (eta <= ETA)
+    return {
+        "eta": torch.where(coded, eta, 0), "states": states[~coded],
+        "high": kept.high[coded], "low": kept.low[coded], "exponent": kept.exponent[coded],
+    }  # fmt: skip
+
+
+def _states(columns: dict[str, torch.Tensor], metadata: dict[str, str]) -> tuple[torch.Tensor, torch.Tensor]:
+    """All of them, float32, and their eta, [all tokens]."""
+    whole = columns["states"]
+    if "eta" not in columns:
+        return whole, torch.zeros(len(whole))
+    eta, width = columns["eta"], int(metadata["width"])
+    states = whole.new_empty(len(eta), width)
+    states[eta > 0] = read(Kept(columns["high"], columns["low"], columns["exponent"], width))
+    states[eta == 0] = whole
+    return states, eta
 
 
 @lru_cache(maxsize=1)  # every job of a run has the same

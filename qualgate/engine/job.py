@@ -117,9 +117,10 @@ class _Agreement:
                 top1_agreement=sum(agrees) / len(agrees),
                 first_divergence=agrees.index(False) if False in agrees else None,
                 length_ratio=len(answer) / len(reference),
+                kl_eta=baseline.eta(row),
             )
-            for prompt, kl, agrees, answer, reference in zip(
-                job.prompts, self.kl, self.agrees, answers, baseline.answers, strict=True
+            for row, (prompt, kl, agrees, answer, reference) in enumerate(
+                zip(job.prompts, self.kl, self.agrees, answers, baseline.answers, strict=True)
             )
         )
 

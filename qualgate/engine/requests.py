@@ -34,6 +34,7 @@ class Read:
     agrees: list[bool]  # the token is the most likely one
     seconds: float  # from the start of the reading
     kl: list[float] = field(default_factory=list)  # variants: KL(baseline || variant), nats
+    eta: float = 0.0  # variants: certifies `kl`, see records.Drift
     same_top: list[bool] = field(default_factory=list)  # variants: both have the same most likely token
 
 
@@ -53,7 +54,9 @@ def read_windows(
             recorder.keep(reading.rows, Step(reading.logits, reading.hidden), reading.offered)
         weighed = None if baseline is None else weigh(reading, decoder, baseline)
         for index, (row, length) in enumerate(zip(reading.rows.tolist(), reading.offered.tolist(), strict=True)):
-            found[row] = _read(reading, index, length, started, weighed)
+            found[row] = read = _read(reading, index, length, started, weighed)
+            if read is not None and baseline is not None:
+                read.eta = baseline.eta(row)
     return found
 
 
@@ -147,4 +150,5 @@ def _drift(prompt: Prompt, requests: list[list[Read]]) -> Drift:
         top1_agreement=sum(same) / len(same),
         first_divergence=same.index(False) if False in same else None,
         length_ratio=1.0,
+        kl_eta=max(read.eta for read in reads),
     )

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import torch
 
-from qualgate.engine.artifact import BaselineAnswers
+from qualgate.engine.artifact import LARGE, BaselineAnswers
 from qualgate.engine.forward import Decoder
 from qualgate.engine.likelihood import LOGITS_AT_ONCE, Reading, kl_divergence
 from qualgate.engine.transcript import Said, greedy
@@ -23,7 +23,7 @@ from qualgate.errors import UsageError
 from qualgate_kernels.dispatch import drift
 from qualgate_kernels.drift import Head
 
-KERNEL_FROM = 4096  # tokens of a vocabulary; below, logits take a twentieth of a small model's time, and KL is exact
+KERNEL_FROM = LARGE  # below, logits take a twentieth of a small model's time, and KL is exact
 POSITIONS = 64  # met at a time, fewer where the vocabulary is large: padded, so that every product has the same shape
 
 
