@@ -16,7 +16,7 @@ from typing import Literal
 import torch
 
 Format = Literal["int8", "fp8", "int4"]
-FORMATS: dict[str, tuple[torch.dtype, float]] = {  # how codes are kept, and the largest of them
+FORMATS: dict[Format, tuple[torch.dtype, float]] = {  # how codes are kept, and the largest of them
     "int8": (torch.int8, 127.0),
     "fp8": (torch.float8_e4m3fn, 448.0),
     "int4": (torch.uint8, 7.0),  # -7 to 7, plus 8; two in a byte

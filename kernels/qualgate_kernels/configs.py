@@ -39,10 +39,22 @@ def splits(out_features: int, in_features: int, code: str, bits: int, blocks: in
     return -(-blocks // -(-blocks // found))  # no empty part
 
 
-def tile(tokens: int, block_k: int, bits: int, terms: int = 1) -> Tile:
+def tile(tokens: int, block_k: int, bits: int, terms: int, capability: int) -> Tile:
     """The tile for `tokens` rows of x, each of `terms` terms, and K-blocks of `block_k` codes: as many stages, up to
-    four, as leave room in shared memory for two blocks an SM where the tile is small."""
+    four, as leave room in shared memory for two blocks an SM where the tile is small.
+
+    Where registers or tensor memory would not do, tiles are smaller: three terms triple the operands; Ampere (80)
+    holds in registers what Hopper's tensor cores read from shared memory; Blackwell (100) keeps every plane's weights
+    in tensor memory, and int3 and int2 have many planes.
+    """
     rows, width = 128, 64 if tokens > SIDE_BY_SIDE else 32 if tokens > 16 else 16
+    if terms > 1:
+        width = min(width, 16 if capability < 90 else 32)
+    if capability >= 100 and bits < 4:
+        rows, width = 64 if terms > 1 else 128, 16
+    warps = 8 if width == 64 or (width == 32 and terms > 1) else 4
     stage = rows * block_k * bits // 8 + width * block_k * 2 * terms
     stages = 1 + max(1, min(3, (SHARED_WIDE if width == 64 else SHARED) // stage))
-    return Tile(rows, width, 8 if width == 64 else 4, stages)
+    if (capability < 90 and (width == 32 or terms > 1)) or (capability >= 100 and width == 64 and bits == 8):
+        stages = 2
+    return Tile(rows, width, warps, stages)

@@ -38,7 +38,7 @@ class Tile:
 
 TILES = {
     2: Tile(rows=128, tokens=128, width=32, slice=32, group=16, warps=8, stages=4),  # bytes of an operand
-    4: Tile(rows=64, tokens=64, width=32, slice=32, group=16, warps=4, stages=2),
+    4: Tile(rows=64, tokens=64, width=16, slice=32, group=16, warps=8, stages=2),
 }
 
 
@@ -234,7 +234,7 @@ def drift_triton(
               (noise.cases[rows], noise.positions[rows], noise.seed, 1 / noise.temperature)),
             scratch, numbers, count, vocabulary, p.hidden.shape[1], q.hidden.shape[1],
             row_blocks, parts, per_part, **constants(p, q, labels, noise, tile),
-            num_warps=tile.warps, num_stages=tile.stages,
+            **options(tile),
         )  # fmt: skip
         sums = (
             Sums(**{
@@ -255,6 +255,10 @@ def constants(p: Head, q: Head, labels: torch.Tensor | None, noise: Noise | None
         "EVEN": p.hidden.shape[1] % tile.width == 0 and q.hidden.shape[1] % tile.width == 0,
         "ROWS": tile.rows, "TOKENS": tile.tokens, "WIDTH": tile.width, "SLICE": tile.slice, "GROUP": tile.group,
     }  # fmt: skip
+
+
+def options(tile: Tile) -> dict[str, int]:
+    return {"num_warps": tile.warps, "num_stages": tile.stages}
 
 
 def _one_dtype(head: Head) -> Head:

@@ -35,7 +35,7 @@ def product(x: torch.Tensor, prepared: Prepared, bias: torch.Tensor | None) -> t
         x, parts = terms(x), 3
     else:
         parts = 1
-    tile = configs.tile(tokens, prepared.block_k, prepared.like.bits, parts)
+    tile = configs.tile(tokens, prepared.block_k, prepared.like.bits, parts, _capability(x.device))
     partial = prepared.splits > 1 and tokens <= configs.SIDE_BY_SIDE
     assert prepared.words is not None
     padded_n = prepared.words.shape[0] * prepared.words.shape[3]
@@ -183,6 +183,8 @@ def options(tile: configs.Tile | None, capability: int) -> dict[str, Any]:
 def _launch(kernel: Any, grid: tuple[int, ...], tile: configs.Tile | None, *arguments: Any, **constants: Any) -> None:
     for seen in LAUNCHES:
         seen(kernel.fn.__name__)
-    device = arguments[0].device
-    capability = availability.capability(device.index or 0) if device.type == "cuda" else 0
-    kernel[grid](*arguments, **constants, **options(tile, capability))
+    kernel[grid](*arguments, **constants, **options(tile, _capability(arguments[0].device)))
+
+
+def _capability(device: torch.device) -> int:
+    return availability.capability(device.index or 0) if device.type == "cuda" else 0

@@ -1,8 +1,9 @@
 """The static gate: compile every kernel as it is shipped, for GPUs that are not there, and read the machine code.
 
-Triton's own compiler, assembler and disassembler need no GPU. What is read: registers, spills, shared memory, and the
-instructions a thread spends on a weight in the loop that holds the matrix products. At 4.3 TB/s int4 weights arrive
-so fast that an SM has 3.6 to 4.0 instructions for each: more, and bandwidth is lost whatever else is done.
+Triton's own compiler, assembler and disassembler need no GPU. What is read: registers, spills, shared and tensor memory
+(where the latter runs out, Triton writes a kernel that stops at once and says nothing), and the instructions a thread
+spends on a weight in the loop that holds the matrix products. At 4.3 TB/s int4 weights arrive so fast that an SM has
+3.6 to 4.0 instructions for each: more, and bandwidth is lost whatever else is done.
 
 Run it in a process without TRITON_INTERPRET: the two do not mix.
 """
@@ -16,6 +17,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +26,14 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from qualgate_kernels import configs, gemm, launch
+from qualgate_kernels import attention_gpu, configs, drift_gpu, gemm, launch
+from qualgate_kernels.attention import FORMATS, new_cache
 from qualgate_kernels.planes import Prepared, lay_out
 from qualgate_kernels.samples import weight
 
 TARGETS = (80, 90, 100)
 SHARED_LIMIT = {80: 166_912, 90: 232_448, 100: 232_448}  # bytes a block may ask for
+TENSOR_MEMORY = 512  # columns a block may ask for, from sm_100 on
 INT4_BUDGET = 3.6  # instructions per weight on sm_90, at one token tile of 16
 PRODUCT = re.compile(r"\b(HGMMA|QGMMA|IGMMA|HMMA|IMMA|QMMA|UTC[A-Z]*MMA)\b")
 IN_FEATURES, OUT_FEATURES = 4096, 128  # of the compiled weights: rows are a launch argument, K's divisors are not
@@ -46,6 +50,8 @@ class Entry:
     tile: configs.Tile | None = None
     weights_a_block: int = 0  # of one thread block in one turn of the loop
     int4: bool = False
+    options: dict[str, Any] | None = None  # what the compiler is told; None: what `launch` says for the tile
+    multiplies: bool = True  # whether a loop with matrix products is expected; tensor cores have none of float32
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +63,7 @@ class Reading:
     registers: int
     spills: int  # instructions that move a register to local memory or back
     shared: int  # bytes
+    tensor_memory: int  # columns, from sm_100 on
     loop: int  # instructions of the loop with the matrix products, a thread; 0 = no such loop
     per_weight: float | None
     products: str  # the instruction that multiplies
@@ -73,30 +80,90 @@ DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32"}
 TOKENS = (16, 32, 64)  # one of each tile
 
 
-def entries(*, quick: bool = False) -> Iterator[Entry]:
-    """Every kernel in every configuration that is shipped; quick: one or two of each kernel."""
+def entries(target: int, *, quick: bool = False) -> Iterator[Entry]:
+    """Every kernel in every configuration that is shipped for sm_`target`; quick: one or two of each kernel."""
+    found = [*_products(target, quick), *_drifts(quick), *_attentions(quick)]
+    return (entry for entry in found if target >= 89 or "*fp8e4nv" not in entry.signature.values())
+
+
+def _products(target: int, quick: bool) -> Iterator[Entry]:
     for form in ("int4 g128", "mxfp4") if quick else WEIGHT_ONLY:
         prepared = lay_out(weight(form, OUT_FEATURES, IN_FEATURES), splits=4)
         for dtype in (torch.bfloat16,) if quick else DTYPES:
             for tokens in TOKENS[:1] if quick else TOKENS:
-                yield _weight_only(f"{form}, x {DTYPES[dtype]}, {tokens} tokens", prepared, dtype, tokens)
+                yield _weight_only(f"{form}, x {DTYPES[dtype]}, {tokens} tokens", prepared, dtype, tokens, target)
     for form, activations in EIGHT_BIT[:2] if quick else EIGHT_BIT:
         prepared = lay_out(weight(form, OUT_FEATURES, IN_FEATURES), activations, splits=4)
         for tokens in TOKENS[:1] if quick else TOKENS:
-            yield _eight_bit(f"{form}, {activations} activations, {tokens} tokens", prepared, tokens)
+            yield _eight_bit(f"{form}, {activations} activations, {tokens} tokens", prepared, tokens, target)
         yield _round(f"round tokens to {activations}", prepared)
         yield _reduce(f"reduce {form}, {activations} activations", prepared, "i32" if form == "int8" else "fp32")
     yield _reduce("reduce", lay_out(weight("int4 g128", OUT_FEATURES, IN_FEATURES), splits=4), "fp32")
     yield Entry(
         "three terms of float32", gemm.terms_kernel,
         {"x": "*fp32", "out": "*bf16", "M": "i32", "K": "i32", "x_stride": "i32"},
-        {"BLOCK": launch.ROUND_BLOCK},
+        {"BLOCK": launch.ROUND_BLOCK}, multiplies=False,
     )  # fmt: skip
 
 
-def _weight_only(name: str, prepared: Prepared, dtype: torch.dtype, tokens: int) -> Entry:
+def _drifts(quick: bool) -> Iterator[Entry]:
+    for dtype in (torch.bfloat16,) if quick else DTYPES:
+        tile = drift_gpu.TILES[dtype.itemsize]
+        for noise in (True,) if quick else (False, True):
+            signature = {
+                **dict.fromkeys(("p_hidden", "p_weight", "q_hidden", "q_weight"), f"*{DTYPES[dtype]}"),
+                **dict.fromkeys(("p_bias", "q_bias", "scratch"), "*fp32"),
+                **dict.fromkeys(("labels", "cases", "positions"), "*i64"), "numbers": "*fp64",
+                "seed": "i64", "inverse_temperature": "fp32",
+                **dict.fromkeys(("N", "V", "PD", "QD", "row_blocks", "parts", "per_part"), "i32"),
+            }  # fmt: skip
+            constants = {
+                "P_BIAS": True, "Q_BIAS": True, "LABELS": True, "NOISE": noise, "EVEN": True,
+                "ROWS": tile.rows, "TOKENS": tile.tokens, "WIDTH": tile.width, "SLICE": tile.slice,
+                "GROUP": tile.group,
+            }  # fmt: skip
+            yield Entry(
+                f"drift, {DTYPES[dtype]}{', Gumbel noise' * noise}", drift_gpu.drift_kernel, signature, constants,
+                options=drift_gpu.options(tile), multiplies=dtype != torch.float32,
+            )  # fmt: skip
+
+
+def _attentions(quick: bool) -> Iterator[Entry]:
+    """Heads of 64 and 128 dimensions, every format of the cache; K per channel where the format may have it so."""
+    codes = {"int8": "*i8", "fp8": "*fp8e4nv", "int4": "*u8"}
+    pointers = ("key_scales", "channel_scales", "value_scales", "partial", "totals")
+    for dim in (128,) if quick else (64, 128):
+        for dtype in (torch.bfloat16,) if quick else DTYPES:
+            said = f"{DTYPES[dtype]}, {dim} dimensions"
+            for format in FORMATS:
+                every = product((False, True), repeat=2)
+                for split, channels in ((format == "int4",) * 2,) if quick else every:
+                    signature = {
+                        **dict.fromkeys(("query", "out"), f"*{DTYPES[dtype]}"),
+                        **dict.fromkeys(("keys", "values"), codes[format]), **dict.fromkeys(pointers, "*fp32"),
+                        "start": "*i64", "scale": "fp32",
+                        **dict.fromkeys(("heads", "group", "rows", "capacity", "packs", "spans"), "i32"),
+                    }  # fmt: skip
+                    scales = torch.ones(1, dim) if channels else None
+                    yield Entry(
+                        f"attention, {format} cache, {said}{', K per channel' * channels}{', split' * split}",
+                        attention_gpu.attend_kernel, signature,
+                        attention_gpu.constants(new_cache(format, 1, 1, 64, dim, key_channel_scales=scales), split),
+                        options=attention_gpu.OPTIONS, multiplies=dtype != torch.float32,
+                    )  # fmt: skip
+            signature = {
+                **dict.fromkeys(("partial", "totals"), "*fp32"), "out": f"*{DTYPES[dtype]}",
+                **dict.fromkeys(("group", "rows", "packs", "spans"), "i32"),
+            }  # fmt: skip
+            yield Entry(
+                f"attention, combine, {said}", attention_gpu.combine_kernel, signature,
+                {"DIM": dim, "PACK": attention_gpu.PACK}, options=attention_gpu.OPTIONS, multiplies=False,
+            )  # fmt: skip
+
+
+def _weight_only(name: str, prepared: Prepared, dtype: torch.dtype, tokens: int, target: int) -> Entry:
     terms = 3 if dtype == torch.float32 else 1
-    tile = configs.tile(tokens, prepared.block_k, prepared.like.bits, terms)
+    tile = configs.tile(tokens, prepared.block_k, prepared.like.bits, terms, target)
     operand = torch.bfloat16 if terms == 3 else dtype
     partial = prepared.splits > 1 and tokens <= configs.SIDE_BY_SIDE
     constants = launch.weight_only_constants(prepared, operand, terms, tile, partial=partial, bias=not partial)
@@ -114,8 +181,8 @@ def _weight_only(name: str, prepared: Prepared, dtype: torch.dtype, tokens: int)
     )  # fmt: skip
 
 
-def _eight_bit(name: str, prepared: Prepared, tokens: int) -> Entry:
-    tile = configs.tile(tokens, prepared.block_k, prepared.like.bits)
+def _eight_bit(name: str, prepared: Prepared, tokens: int, target: int) -> Entry:
+    tile = configs.tile(tokens, prepared.block_k, prepared.like.bits, 1, target)
     partial = prepared.splits > 1 and tokens <= configs.SIDE_BY_SIDE
     codes = "i8" if prepared.activations == "int8" else "fp8e4nv"
     constants = launch.eight_bit_constants(prepared, tile, partial=partial, bias=not partial)
@@ -134,7 +201,7 @@ def _round(name: str, prepared: Prepared) -> Entry:
         "x": "*bf16", "codes": f"*{codes}", "scales": "*fp32",
         **dict.fromkeys(("K", "padded_k", "x_stride", "groups"), "i32"),
     }  # fmt: skip
-    return Entry(name, gemm.round_tokens_kernel, signature, launch.round_constants(prepared))
+    return Entry(name, gemm.round_tokens_kernel, signature, launch.round_constants(prepared), multiplies=False)
 
 
 def _reduce(name: str, prepared: Prepared, partials: str) -> Entry:
@@ -143,15 +210,20 @@ def _reduce(name: str, prepared: Prepared, partials: str) -> Entry:
         "M": "i32", "N": "i32", "padded_n": "i32",
     }  # fmt: skip
     constants = launch.reduce_constants(prepared, bias=True)
-    return Entry(name, gemm.reduce_kernel, signature, constants)
+    return Entry(name, gemm.reduce_kernel, signature, constants, multiplies=False)
 
 
-def covered(entry: Entry, target: int) -> bool:
-    """float8 products and conversions need sm_89."""
-    return target >= 89 or "*fp8e4nv" not in entry.signature.values()
-
-
-DIVISIBLE = ("K", "x_stride", "x_part", "padded_n", "padded_k", "N")  # by 16, as they are in models
+DIVISIBLE = (
+    "K",
+    "x_stride",
+    "x_part",
+    "padded_n",
+    "padded_k",
+    "N",
+    "PD",
+    "QD",
+    "capacity",
+)  # by 16, as they are in models
 
 
 def compiled(entry: Entry, target: int) -> Any:
@@ -166,7 +238,8 @@ def compiled(entry: Entry, target: int) -> Any:
         if kind.startswith("*") or name in DIVISIBLE
     }
     source = ASTSource(entry.kernel, signature, constexprs=entry.constants, attrs=attributes)
-    return triton.compile(source, target=GPUTarget("cuda", target, 32), options=launch.options(entry.tile, target))
+    options = entry.options or launch.options(entry.tile, target)
+    return triton.compile(source, target=GPUTarget("cuda", target, 32), options=options)
 
 
 def read(entry: Entry, target: int) -> Reading:
@@ -183,16 +256,19 @@ def read(entry: Entry, target: int) -> Reading:
     faults = []
     if spills:
         faults.append(f"{spills} spills, expected 0")
+    tensor_memory = getattr(made.metadata, "tmem_size", None) or 0
+    if tensor_memory > TENSOR_MEMORY:  # a launch would be refused
+        faults.append(f"{tensor_memory} columns of tensor memory, there are {TENSOR_MEMORY}")
     if shared > SHARED_LIMIT[target]:
         faults.append(f"{shared} bytes of shared memory, sm_{target} has {SHARED_LIMIT[target]}")
-    if entry.tile and not loop:
+    if entry.multiplies and not loop:
         faults.append("no loop with matrix products")
     counts = target == 90 and entry.int4
     if counts and (per_weight is None or per_weight > INT4_BUDGET):
         faults.append(f"{per_weight} instructions per weight, expected at most {INT4_BUDGET}")
     return Reading(
-        entry.name, target, registers, spills, shared, len(loop), per_weight and round(per_weight, 2), found,
-        tuple(faults), counts,
+        entry.name, target, registers, spills, shared, tensor_memory, len(loop),
+        per_weight and round(per_weight, 2), found, tuple(faults), counts,
     )  # fmt: skip
 
 
@@ -238,18 +314,16 @@ def hot_loop(listing: str) -> tuple[list[str], list[str]]:
     return instructions, min(loops, default=(0, 0, []))[2]
 
 
-def read_numbered(job: tuple[bool, int, int]) -> Reading | None:
-    """The reading of entry number `job[1]` of the quick or the whole table for target `job[2]`, None if it is not
-    shipped there; a compiler's failure is a fault."""
+def read_numbered(job: tuple[bool, int, int]) -> Reading:
+    """The reading of entry number `job[1]` of the quick or the whole table for target `job[2]`; a compiler's failure is
+    a fault."""
     quick, number, target = job
-    entry = next(entry for place, entry in enumerate(entries(quick=quick)) if place == number)
-    if not covered(entry, target):
-        return None
+    entry = next(entry for place, entry in enumerate(entries(target, quick=quick)) if place == number)
     try:
         return read(entry, target)
     except Exception as error:  # the compiler's own exceptions have no common base
         fault = f"does not compile: {type(error).__name__}: {error}"[:500]
-        return Reading(entry.name, target, 0, 0, 0, 0, None, "", (fault,))
+        return Reading(entry.name, target, 0, 0, 0, 0, 0, None, "", (fault,))
 
 
 def as_row(reading: Reading) -> dict[str, Any]:

@@ -78,6 +78,8 @@ GOALS: dict[str, dict[str, str]] = {
     "static": {
         "compiles": "every kernel in every configuration, for sm_80, sm_90 and sm_100",
         "no_spills": "0 instructions that move a register to local memory or back",
+        "products": "matrix products in every loop that is there for them",
+        "tensor_memory": "within the 512 columns of sm_100",
         "shared_memory": "within what the target's blocks may ask for, in bytes",
         "int4_instructions": "<= 3.6 instructions per int4 weight in the main loop, sm_90, 16 tokens",
     },

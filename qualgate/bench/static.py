@@ -26,9 +26,12 @@ def run(quick: bool) -> dict[str, Any]:
 
     cores = len(os.sched_getaffinity(0))
     with ProcessPoolExecutor(cores, multiprocessing.get_context("spawn")) as pool:
-        count = sum(1 for _ in static_gate.entries(quick=quick))
-        jobs = [(quick, number, target) for number in range(count) for target in static_gate.TARGETS]
-        readings = [reading for reading in pool.map(static_gate.read_numbered, jobs) if reading is not None]
+        jobs = [
+            (quick, number, target)
+            for target in static_gate.TARGETS
+            for number, _ in enumerate(static_gate.entries(target, quick=quick))
+        ]
+        readings = list(pool.map(static_gate.read_numbered, jobs))
     rounds = [static_gate.as_row(reading) for reading in readings]
     int4 = [row["per_weight"] for row in rounds if row["counts"]]
 
@@ -43,6 +46,8 @@ def run(quick: bool) -> dict[str, Any]:
         goals=[
             row("compiles", sum(not r["failed"] for r in rounds), "does not compile"),
             row("no_spills", max((r["spills"] for r in rounds), default=None), "spills"),
+            row("products", sum(r["loop"] > 0 for r in rounds), "matrix products"),
+            row("tensor_memory", max((r["tensor_memory"] for r in rounds), default=None), "tensor memory"),
             row("shared_memory", max((r["shared"] for r in rounds), default=None), "shared memory"),
             row("int4_instructions", max(int4), "instructions per weight", [min(int4), max(int4)]),
         ],

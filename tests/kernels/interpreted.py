@@ -122,7 +122,7 @@ def test_a_rows_bits_do_not_depend_on_the_rows_beside_it(form, to):
     assert prepared.splits == 2
     x = activations(64, 512, torch.float16)
     alone = matmul(x[:1], prepared)
-    assert len({configs.tile(rows, 256, 4) for rows in (1, 3, 16, 17, 64)}) == 3
+    assert len({configs.tile(rows, 256, 4, 1, 90) for rows in (1, 3, 16, 17, 64)}) == 3
     for rows in (3, 16, 17, 64):
         beside = activations(rows, 512, torch.float16) * 100
         beside[0] = x[0]

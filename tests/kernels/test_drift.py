@@ -20,7 +20,7 @@ from qualgate_kernels.drift import Drift, Head, drift_torch
 from qualgate_kernels.gumbel import Noise, gumbel_torch, philox_torch
 
 SOURCE = Path(drift_cpu.__file__).parent / "cpu" / "drift.c"
-SHAPES = [(1, 8, 2), (3, 33, 257), (65, 48, 1025), (9, 1, 31), (130, 17, 700)]  # rows, width, vocabulary
+SHAPES = [(1, 8, 2), (3, 33, 257), (65, 48, 1025), (9, 1, 31), (130, 17, 700), (2061, 9, 40)]  # rows, width, vocabulary
 # Sums of e in float32 lanes of 16 products: 16 * 2**-24 = 1e-6, relative to sums of order 1 to 10.
 CLOSE = 3e-6
 

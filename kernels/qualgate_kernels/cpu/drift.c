@@ -1,8 +1,9 @@
 /* How far two models' next-token distributions are apart, from hidden states and heads, on one AVX-512 core.
  *
- * A tile of TILE tokens is laid out once, then met by ROWS rows at a time: their logits (float32) live in the L2 cache
- * only, are reduced in float32 lanes, and added to double sums. A logit is one chain of fused multiply-adds over the
- * width, in order, and sums go by tiles from token 0 on: a row's bits depend on nothing but the row.
+ * Hidden states are laid out HELD rows at a time, for them each tile of TILE tokens once. ROWS rows meet a tile: their
+ * logits (float32) live in the L2 cache only, are reduced in float32 lanes, and added to double sums. A logit is one
+ * chain of fused multiply-adds over the width, in order, and sums go by tiles from token 0 on: a row's bits depend on
+ * nothing but the row.
  * The specification is `drift_torch` in drift.py. */
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -15,7 +16,7 @@
 #define AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,fma")))
 #define INLINE static inline __attribute__((always_inline, target("avx512f,avx512bw,avx512vl,avx512dq,fma")))
 #define BF16 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,fma")))
-enum { TILE = 256, PANEL = 32, ROWS = 64, BLOCK = 8, LANES = 16 };
+enum { TILE = 256, PANEL = 32, ROWS = 64, BLOCK = 8, LANES = 16, HELD = 2048 };
 enum { FLOAT32, BFLOAT16, FLOAT16 }; /* of hidden states and heads */
 enum { DONE, BAD_ARGUMENT, NO_MEMORY, NO_PATH };
 #define PAD (-1e30f) /* the logit of a token behind the last: its exp is 0 and its difference to any other finite */
@@ -45,29 +46,41 @@ INLINE __m512 widen(const void *from, int type, int64_t place, __mmask16 mask) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
 }
 
-/* `steps` words of 32 bits a row: one float32, or two bfloat16 neighbours when `pairs`. */
-INLINE void row_words(uint32_t *to, int64_t stride, const side_t *s, const void *from, int type, int64_t row, int pairs,
-                      int64_t steps) {
-    int64_t numbers = s->width, start = row * numbers;
-    for (int64_t k = 0; k < steps; k += LANES) {
-        int64_t left = steps - k;
-        __m512i words;
-        if (pairs) {
-            int64_t have = numbers - 2 * k;
-            __mmask32 mask = have >= 32 ? ~0u : (1u << have) - 1;
-            words = _mm512_maskz_loadu_epi16(mask, (const uint16_t *)from + start + 2 * k);
-        } else {
-            __mmask16 mask = left >= LANES ? 0xFFFF : (1u << left) - 1;
-            words = _mm512_castps_si512(widen(from, type, start + k, mask));
+/* Words k to k + 15 of a row of `steps`: a word of 32 bits is one float32, or two bfloat16 neighbours when `pairs`. */
+INLINE __m512i row_words(const side_t *s, const void *from, int type, int64_t row, int pairs, int64_t k,
+                         __mmask16 mask) {
+    int64_t start = row * s->width;
+    if (!pairs) return _mm512_castps_si512(widen(from, type, start + k, mask));
+    int64_t have = s->width - 2 * k;
+    return _mm512_maskz_loadu_epi16(have >= 32 ? ~0u : (1u << have) - 1, (const uint16_t *)from + start + 2 * k);
+}
+
+INLINE __mmask16 of_row(int64_t steps, int64_t k) { return steps - k >= LANES ? 0xFFFF : (1u << (steps - k)) - 1; }
+
+/* Hidden states of `count` rows from `row` on, and zeros up to a whole BLOCK: x [rows][stride] words. */
+static AVX512 void lay_rows(uint32_t *x, int64_t stride, const side_t *s, int64_t row, int64_t count, int pairs,
+                            int64_t steps) {
+    for (int64_t r = 0; r < count; r++)
+        for (int64_t k = 0; k < steps; k += LANES)
+            _mm512_mask_storeu_epi32(x + r * stride + k, of_row(steps, k),
+                                     row_words(s, s->hidden, s->hidden_type, row + r, pairs, k, of_row(steps, k)));
+    for (int64_t r = count; r % BLOCK; r++) memset(x + r * stride, 0, (size_t)steps * 4);
+}
+
+/* Weights of `tokens` tokens from `first` on, and zeros up to TILE: tile [TILE / PANEL][steps][PANEL] words. */
+static AVX512 void lay_tile(uint32_t *tile, const side_t *s, int64_t first, int64_t tokens, int pairs, int64_t steps) {
+    for (int64_t panel = 0; panel < TILE; panel += PANEL)
+        for (int64_t k = 0; k < steps; k += LANES) { /* 16 words of 32 tokens at a time: what is written stays in L1 */
+            __mmask16 mask = of_row(steps, k);
+            int64_t here = steps - k < LANES ? steps - k : LANES;
+            uint32_t *to = tile + panel * steps + k * PANEL;
+            for (int t = 0; t < PANEL; t++) {
+                uint32_t each[LANES] = {0};
+                if (panel + t < tokens)
+                    _mm512_storeu_si512(each, row_words(s, s->head, s->head_type, first + panel + t, pairs, k, mask));
+                for (int i = 0; i < here; i++) to[i * PANEL + t] = each[i];
+            }
         }
-        if (stride == 1)
-            _mm512_mask_storeu_epi32(to + k, left >= LANES ? 0xFFFF : (1u << left) - 1, words);
-        else {
-            uint32_t each[LANES];
-            _mm512_storeu_si512(each, words);
-            for (int i = 0; i < LANES && i < left; i++) to[(k + i) * stride] = each[i];
-        }
-    }
 }
 
 /* logits[BLOCK][TILE], PANEL of them: x [BLOCK][stride] words, panel [steps][PANEL] words. */
@@ -298,48 +311,37 @@ EXPORT AVX512 int qualgate_drift(const side_t *sides, int64_t rows, int64_t voca
     int failed = !run;
     for (int s = 0; s < 2; s++) {
         tile[s] = s && shared ? tile[0] : aligned_alloc(64, (size_t)TILE * steps[s] * 4);
-        x[s] = aligned_alloc(64, (size_t)ROWS * stride[s] * 4);
+        x[s] = aligned_alloc(64, (size_t)(rows < HELD ? (rows + BLOCK - 1) / BLOCK * BLOCK : HELD) * stride[s] * 4);
         logits[s] = aligned_alloc(64, (size_t)ROWS * TILE * 4);
         failed |= !tile[s] || !x[s] || !logits[s];
     }
     for (int64_t row = 0; !failed && row < rows; row++)
         for (int s = 0; s < 2; s++) run[row][s] = (running_t){0, 0, 0, PAD, PAD, 0, PAD, -1, -1};
-    for (int64_t first = 0; !failed && first < vocabulary; first += TILE) {
-        int64_t tokens = vocabulary - first < TILE ? vocabulary - first : TILE;
-        for (int s = 0; s < (shared ? 1 : 2); s++)
-            for (int64_t t = 0; t < TILE; t++) {
-                uint32_t *to = tile[s] + t / PANEL * PANEL * steps[s] + t % PANEL;
-                if (t < tokens)
-                    row_words(to, PANEL, &sides[s], sides[s].head, sides[s].head_type, first + t, pairs[s], steps[s]);
-                else
-                    for (int64_t k = 0; k < steps[s]; k++) to[k * PANEL] = 0;
-            }
-        for (int64_t start = 0; start < rows; start += ROWS) {
-            int64_t here = rows - start < ROWS ? rows - start : ROWS, blocks = (here + BLOCK - 1) / BLOCK;
-            for (int s = 0; s < 2; s++) {
-                for (int64_t r = 0; r < blocks * BLOCK; r++)
-                    if (r < here)
-                        row_words(x[s] + r * stride[s], 1, &sides[s], sides[s].hidden, sides[s].hidden_type, start + r,
-                                  pairs[s], steps[s]);
-                    else
-                        memset(x[s] + r * stride[s], 0, (size_t)steps[s] * 4);
-                for (int64_t t = 0; t < TILE; t += PANEL)
-                    for (int64_t b = 0; b < blocks; b++)
-                        (pairs[s] ? product_pairs : product_float)(x[s] + b * BLOCK * stride[s], stride[s],
-                                                                   tile[s] + t * steps[s], steps[s],
-                                                                   logits[s] + b * BLOCK * TILE + t);
-            }
-            for (int64_t r = 0; r < here; r++) {
-                float *both[2] = {logits[0] + r * TILE, logits[1] + r * TILE};
-                for (int s = 0; s < 2; s++) {
-                    if (sides[s].bias)
-                        for (int64_t t = 0; t < tokens; t++) both[s][t] += sides[s].bias[first + t];
-                    for (int64_t t = tokens; t < TILE; t++) both[s][t] = PAD;
+    for (int64_t held = 0; !failed && held < rows; held += HELD) {
+        int64_t end = rows - held < HELD ? rows : held + HELD;
+        for (int s = 0; s < 2; s++) lay_rows(x[s], stride[s], &sides[s], held, end - held, pairs[s], steps[s]);
+        for (int64_t first = 0; first < vocabulary; first += TILE) {
+            int64_t tokens = vocabulary - first < TILE ? vocabulary - first : TILE;
+            for (int s = 0; s < (shared ? 1 : 2); s++) lay_tile(tile[s], &sides[s], first, tokens, pairs[s], steps[s]);
+            for (int64_t start = held; start < end; start += ROWS) {
+                int64_t here = end - start < ROWS ? end - start : ROWS;
+                for (int s = 0; s < 2; s++)
+                    for (int64_t t = 0; t < TILE; t += PANEL)
+                        for (int64_t b = 0; b < here; b += BLOCK)
+                            (pairs[s] ? product_pairs : product_float)(
+                                x[s] + (start - held + b) * stride[s], stride[s], tile[s] + t * steps[s], steps[s],
+                                logits[s] + b * TILE + t);
+                for (int64_t row = start; row < start + here; row++) {
+                    float *both[2] = {logits[0] + (row - start) * TILE, logits[1] + (row - start) * TILE};
+                    for (int s = 0; s < 2; s++) {
+                        if (sides[s].bias)
+                            for (int64_t t = 0; t < tokens; t++) both[s][t] += sides[s].bias[first + t];
+                        for (int64_t t = tokens; t < TILE; t++) both[s][t] = PAD;
+                    }
+                    noise_t noise = {seed, numbers ? (uint64_t)numbers[row] : 0,
+                                     positions ? (uint32_t)positions[row] : 0, inverse_temperature};
+                    reduce(run[row], both, first, labels ? labels[row] : -1, numbers ? &noise : NULL);
                 }
-                int64_t row = start + r;
-                noise_t noise = {seed, numbers ? (uint64_t)numbers[row] : 0, positions ? (uint32_t)positions[row] : 0,
-                                 inverse_temperature};
-                reduce(run[row], both, first, labels ? labels[row] : -1, numbers ? &noise : NULL);
             }
         }
     }
