@@ -144,7 +144,7 @@ def read_artifact(job: Job, device: torch.device) -> BaselineAnswers:
         cases, after = json.loads(metadata["cases"]), json.loads(metadata["after"])
         head_file = path.parent / metadata["head"] if metadata["head"] else None
         head = _head(str(head_file), str(device)) if head_file else None
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
         # Also when the head alone is broken: it is made again together with an artifact.
         for broken in (path, head_file):
             if broken is not None:
@@ -177,10 +177,12 @@ def _states(columns: dict[str, torch.Tensor], metadata: dict[str, str]) -> tuple
     whole = columns["states"]
     if "eta" not in columns:
         return whole, torch.zeros(len(whole))
-    eta, width = columns["eta"], int(metadata["width"])
-    states = whole.new_empty(len(eta), width)
-    states[eta > 0] = read(Kept(columns["high"], columns["low"], columns["exponent"], width))
-    states[eta == 0] = whole
+    eta = columns["eta"]
+    coded = read(Kept(columns["high"], columns["low"], columns["exponent"], int(metadata["width"])))
+    if (len(coded), len(whole)) != (int((eta > 0).sum()), int((eta == 0).sum())) or coded.shape[1] != whole.shape[1]:
+        raise ValueError("positions are missing")
+    states = whole.new_empty(len(eta), whole.shape[1])
+    states[eta > 0], states[eta == 0] = coded, whole
     return states, eta
 
 

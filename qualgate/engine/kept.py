@@ -37,12 +37,16 @@ class Kept:
 
 def keep(states: torch.Tensor) -> Kept:
     """states: float32 [n, width]."""
-    width = states.shape[1]
-    blocks = torch.nn.functional.pad(states, (0, -width % BLOCK)).double().unflatten(1, (-1, BLOCK))
+    parts = zip(*map(_codes, _few(states)), strict=True)
+    return Kept(*(torch.cat(part) for part in parts), width=states.shape[1])
+
+
+def _codes(states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    blocks = torch.nn.functional.pad(states, (0, -states.shape[1] % BLOCK)).double().unflatten(1, (-1, BLOCK))
     exponent = (torch.frexp(blocks.abs().amax(-1)).exponent - (BITS - 1)).clamp(-128, 127)
     codes = torch.ldexp(blocks, -exponent[..., None]).nan_to_num().round().clamp(-LARGEST, LARGEST).int().flatten(1)
     quarters = (codes & 3).unflatten(1, (-1, 4)) << torch.tensor([0, 2, 4, 6])
-    return Kept((codes >> 2).short(), quarters.sum(-1).to(torch.uint8), exponent.to(torch.int8), width)
+    return (codes >> 2).short(), quarters.sum(-1).to(torch.uint8), exponent.to(torch.int8)
 
 
 def read(kept: Kept) -> torch.Tensor:
@@ -51,10 +55,17 @@ def read(kept: Kept) -> torch.Tensor:
     fits = padded % BLOCK == 0 and 0 <= padded - kept.width < BLOCK
     if not fits or kept.low.shape != (count, padded // 4) or kept.exponent.shape != (count, padded // BLOCK):
         raise ValueError("columns that do not fit each other")
-    low = (kept.low[..., None] >> torch.tensor([0, 2, 4, 6], device=kept.low.device)) & 3
-    codes = kept.high.int() * 4 + low.flatten(1)
-    values = torch.ldexp(codes.double().unflatten(1, (-1, BLOCK)), kept.exponent.int()[..., None])
-    return values.float().flatten(1)[:, : kept.width].contiguous()
+    states = torch.empty(count, kept.width, device=kept.high.device)
+    shifts = torch.tensor([0, 2, 4, 6], device=kept.high.device)
+    for into, high, low, exponent in zip(*map(_few, (states, kept.high, kept.low, kept.exponent)), strict=True):
+        codes = high.int() * 4 + ((low[..., None] >> shifts) & 3).flatten(1)
+        blocks = torch.ldexp(codes.double().unflatten(1, (-1, BLOCK)), exponent.int()[..., None])
+        into.copy_(blocks.flatten(1)[:, : kept.width])
+    return states
+
+
+def _few(positions: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return positions.split(256)  # so that what is wide for a while is not wide for all
 
 
 def moved(states: torch.Tensor, kept: Kept, weight: torch.Tensor) -> torch.Tensor:
