@@ -97,11 +97,17 @@ def _speller(folder: Path, baseline: ArmEvidence) -> tuple[Spelled | None, str]:
     except UsageError as error:
         return None, str(error)
 
+    spaced = "▁" in tokenizer.get_vocab()
+
     def spelled(ids: tuple[int, ...]) -> list[bytes] | None:
         if any(not 0 <= token < len(tokenizer) for token in ids):
             return None
         tokens = tokenizer.convert_ids_to_tokens(list(ids))
-        return [token_bytes(token) for token in tokens] if all(isinstance(token, str) for token in tokens) else None
+        return (
+            [token_bytes(token, spaced=spaced) for token in tokens]
+            if all(isinstance(token, str) for token in tokens)
+            else None
+        )
 
     return spelled, ""
 

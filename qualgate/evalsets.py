@@ -19,11 +19,12 @@ from pydantic import Field, field_validator
 from qualgate.documents import ABSENT, Document, Fault, Written, as_model, nearest, quote, read_yaml, refuse, stated
 from qualgate.errors import UsageError
 from qualgate.identity import content_hash
-from qualgate.metrics import LM_EVAL, METRICS, PLANNED
+from qualgate.metrics import BY_LIKELIHOOD, LM_EVAL, METRICS, PLANNED
 from qualgate.records import CalibrationSet, Case, Evalset, LmEvalTask
 
 MAX_LINE = 8 * 2**20  # bytes
 ROLES = ("system", "user", "assistant", "tool")
+OURS_TO_MAKE = ("requests", "until")  # of a case: what the engine is to read or to stop at, as lm-eval's tasks have it
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 SCORED = tuple(  # by our own scorers
     name for name, metric in METRICS.items() if metric.kind == "quality" and not name.startswith(LM_EVAL)
@@ -59,6 +60,7 @@ class EvalsetFile(_SetFile):
     metrics: list[str] = Field(min_length=1)
     lenient: list[str] = []  # modes of the JSON reader
     normalizers: list[str] = []  # of exact_match, in order
+    dialect: str = ABSENT  # of the tool calls of every case that declares none; "auto": of any that reads calls
 
     @field_validator("metrics")
     @classmethod
@@ -69,6 +71,9 @@ class EvalsetFile(_SetFile):
                 raise stated(f"the metric {name!r} is not in this version")
             if name not in SCORED:
                 raise stated(f"unknown metric {quote(name)}{nearest(name, SCORED)}")
+        if (others := [name for name in names if name not in BY_LIKELIHOOD]) and len(others) < len(names):
+            weighed = next(name for name in names if name in BY_LIKELIHOOD)
+            raise stated(f"{weighed!r} is of choices that are read, {others[0]!r} of an answer: make two sets of them")
         return names
 
     @field_validator("lenient")
@@ -84,6 +89,14 @@ class EvalsetFile(_SetFile):
         from qualgate.scoring.text import known
 
         return _known("normalizer", names, known())
+
+    @field_validator("dialect")
+    @classmethod
+    def _dialect_is_known(cls, name: str) -> str:
+        from qualgate.scoring.tools.dialects.registry import names
+        from qualgate.scoring.tools.strict import AUTO
+
+        return _known("dialect", [name], (AUTO, *names()))[0]
 
 
 def _known(kind: str, names: list[str], known: Any) -> list[str]:
@@ -211,10 +224,12 @@ def _read(path: Path) -> tuple[Evalset | CalibrationSet | None, list[Fault]]:
     if not reader.lines.line:
         faults.append(Fault(data, 1, "no cases"))
     faults += _hash_faults(document, header, reader.lines.sha256, path)
+    if reader.added and not any(metric.startswith("tool_call.") for metric in reader.metrics):
+        faults.append(document.fault(("dialect",), "`dialect` is of tool calls, and the set has no metric of them"))
     common: dict[str, Any] = {
         "name": header.name,
         "version": header.version,
-        "sha256": reader.lines.sha256,
+        "sha256": reader.sha256,
         "description": header.description,
         "path": str(path),
         "cases": cases,
@@ -243,7 +258,10 @@ def _hash_faults(document: Document, header: _SetFile, sha256: str, path: Path) 
 
 
 class _CaseReader:
-    """Cases of one JSONL file, read line by line. Once `cases()` is spent, `sha256` and `faults` are whole."""
+    """Cases of one JSONL file, read line by line. Once `cases()` is spent, `sha256` and `faults` are whole.
+
+    added: what the YAML says in place of every case that does not say it itself; it is part of the case from here on.
+    """
 
     def __init__(self, path: Path, header: _SetFile) -> None:
         from qualgate.scoring.json_lines import JsonLines
@@ -252,19 +270,33 @@ class _CaseReader:
         self.lines = JsonLines(path, MAX_LINE)
         self.name = header.name
         self._set = _as_evalset(header) if isinstance(header, EvalsetFile) else None  # None: nothing scores its cases
-        self._scorers = scorers_of(self._set.metrics) if self._set else ()
+        self.metrics = self._set.metrics if self._set else ()
+        self.added = {"dialect": header.dialect} if isinstance(header, EvalsetFile) and header.dialect else {}
+        self._scorers = scorers_of(self.metrics)
+        self._weighed = any(
+            metric in BY_LIKELIHOOD for metric in self.metrics
+        )  # its choices are read, nothing is written
         self._first_line: dict[str, int] = {}
         self._asked: dict[str, tuple[int, Any]] = {}  # what was asked → its first line and that case's cluster
+
+    @property
+    def sha256(self) -> str:
+        """Of what is asked and how it is scored: the file's bytes, and what the YAML adds to them if it does."""
+        return content_hash([self.lines.sha256, self.added]) if self.added else self.lines.sha256
 
     @property
     def faults(self) -> Iterator[Fault]:
         return (Fault(self.lines.path, line, message) for line, message in self.lines.faults)
 
     def cases(self) -> Iterator[Case]:
-        for body in self.lines:
-            before = len(self.lines.faults)
+        from qualgate.scoring.multiple_choice import requests_of
+
+        for line in self.lines:
+            body, before = {**self.added, **line}, len(self.lines.faults)
             for message in self._faults_of(body):
                 self.lines.fault(message)
+            if self._weighed and len(self.lines.faults) == before:
+                body |= {"requests": requests_of(body), "max_new_tokens": 0}
             if self._set and len(self.lines.faults) == before:
                 self._fault_copies(body)
             if len(self.lines.faults) == before:
@@ -273,8 +305,16 @@ class _CaseReader:
     def _faults_of(self, body: dict[str, Any]) -> Iterator[str]:
         yield from self._identity_faults(body)
         yield from _prompt_faults(body)
+        for key in OURS_TO_MAKE:
+            if key in body:
+                yield f"`{key}` is of lm-eval's tasks; a case of a file says what it asks in `messages` or `prompt`"
         tokens = body.get("max_new_tokens")
-        if (self._set or "max_new_tokens" in body) and (type(tokens) is not int or tokens < 1):
+        if self._weighed:
+            if "prompt" not in body or tokens is not None:
+                yield "a case judged by likelihood has `prompt`, `choices` and `answer`, and no `max_new_tokens`: " + (
+                    "nothing is written" if tokens is not None else "the choices are read after the plain prompt"
+                )
+        elif (self._set or "max_new_tokens" in body) and (type(tokens) is not int or tokens < 1):
             yield f"`max_new_tokens` must be a whole number from 1, {_found(body, 'max_new_tokens')}"
         if self._set is None:
             if not isinstance(body.get("answer", ""), str):
@@ -292,7 +332,7 @@ class _CaseReader:
 
     def _fault_copies(self, body: dict[str, Any]) -> None:
         """The same prompt under two ids is one observation, and two would prove twice what was seen once."""
-        asked = content_hash({key: body.get(key) for key in ("messages", "prompt", "tools")})
+        asked = content_hash({key: body.get(key) for key in ("messages", "prompt", "tools", "requests")})
         line, cluster = self._asked.setdefault(asked, (self.lines.line, body.get("cluster")))
         if line != self.lines.line and (cluster is None or cluster != body.get("cluster")):
             self.lines.fault(f"asks what line {line} asks; drop one of them, or give both the same `cluster`")

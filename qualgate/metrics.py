@@ -55,6 +55,9 @@ _OF_LM_EVAL = {
     "f1": "lm-eval's f1 of one sample",
 }
 
+# Of choices that a model reads: it writes nothing, so no other metric of ours can judge the same case.
+BY_LIKELIHOOD = ("multiple_choice.acc_bytes", "multiple_choice.acc_norm", "multiple_choice.acc")
+
 METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (
@@ -72,7 +75,11 @@ METRICS: dict[str, Metric] = {
         _quality("tool_call.correct", "types, and exactly the expected arguments: a right call for every expected one"),
         _quality("code.pass", "the answer's program passes the case's unit tests, run in a sandbox"),
         _quality("multiple_choice", "the answer names the right choice, by its letter or its text"),
+        _quality("multiple_choice.acc", "the choice that the model finds likeliest is the right one"),
+        _quality("multiple_choice.acc_norm", "the likeliest choice for its length in characters is the right one"),
+        _quality("multiple_choice.acc_bytes", "the likeliest choice for its length in UTF-8 bytes is the right one"),
         _quality("f1", "the tokens that answer and reference share, as SQuAD counts them", binary=False),
+        _quality("f1.drop", "the same of one or several spans, with numbers compared, as DROP counts it", binary=False),
         _quality("ifeval.prompt_strict", "the answer follows every instruction that a program can verify"),
         _quality("ifeval.prompt_loose", "so, or without its asterisks, its first line or its last"),
         _quality("ifeval.inst_strict", "the share of these instructions that the answer follows", binary=False),

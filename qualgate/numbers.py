@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from qualgate.metrics import METRICS
-from qualgate.records import Comparison
+from qualgate.records import Comparison, Seen
 
 
 def value_text(metric: str, value: float | None) -> str:
@@ -68,6 +68,13 @@ def _kind(metric: str) -> str:
 def flips_text(comparison: Comparison) -> str:
     """Right → wrong and wrong → right."""
     return "–" if comparison.lost is None else f"{comparison.lost} / {comparison.gained}"
+
+
+def seen_text(seen: Seen | None) -> str:
+    """What an early verdict rests on, in a few words to put behind its reason; nothing where it is not one."""
+    if seen is None:
+        return ""
+    return f" ({seen.questions:,} of {seen.of:,} cases seen, look {seen.look} of {seen.looks})"
 
 
 def ms_text(seconds: float | None) -> str:

@@ -1,6 +1,8 @@
-"""Anyone's outputs scored: a file of cases and a file of answers in, one row an id out. No model and no store.
+"""Anyone's outputs scored: a file of cases and a file of answers in, one row an answer out. No model and no store.
 
-Fails closed: a missing, extra or duplicate id, and any line that cannot be read, is an error that names file and line.
+A case has one answer, or as many as every other: then each carries its `repeat`, 0, 1, …, and pass@k is told.
+Fails closed: a missing, extra or duplicate answer, and any line that cannot be read, is an error that names file and
+line.
 """
 
 from __future__ import annotations
@@ -15,8 +17,9 @@ from qualgate.documents import Fault, nearest, quote, refuse
 from qualgate.errors import UsageError
 from qualgate.evalsets import identity_faults
 from qualgate.records import Case, Evalset, Score
+from qualgate.scoring.code import pass_at_k
 from qualgate.scoring.json_lines import JsonLines
-from qualgate.scoring.registry import Scorer, apply
+from qualgate.scoring.registry import Scorer, apply, refuse_without_effect
 from qualgate.stats.intervals import binomial_lower, binomial_upper, clustered_share
 
 MAX_LINE = 128 * 2**20  # bytes; ten megabytes of answer take six times as much when each character is an escape
@@ -28,10 +31,11 @@ Progress = Callable[[str, int, int], None]  # what is done, rows done, rows in a
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One case's score: what `qualgate score` writes and the gate reads."""
+    """One answer's score: what `qualgate score` writes and the gate reads."""
 
     case: Case
     score: Score
+    repeat: int | None = None  # None: the output did not say, as where each case has one answer
 
     def as_json(self) -> dict[str, Any]:
         kept = {key: self.case.body[key] for key in ("cluster", "tags") if key in self.case.body}
@@ -45,6 +49,7 @@ class Row:
             "reason": self.score.reason,
             "case_hash": self.case.hash,
             "scorer": self.score.scorer,
+            **({} if self.repeat is None else {"repeat": self.repeat}),
             **kept,
         }
 
@@ -53,10 +58,40 @@ class Row:
 class Rate:
     """The mean of the values that there are, with its 95 % interval: exact, and never of zero width."""
 
-    n: int  # rows with a value
+    n: int  # values
     mean: float
     lower: float
     upper: float
+
+    @classmethod
+    def of(cls, values: Sequence[tuple[float, Case]]) -> Rate | None:
+        """None without a value. Answers to one case, and cases that share a `cluster`, count as what they surely are:
+        one."""
+        n, total = len(values), sum(value for value, _ in values)
+        if not n:
+            return None
+        labels: dict[tuple[str, str], int] = {}
+        places = [
+            labels.setdefault((c, "") if (c := case.cluster) else ("", case.id), len(labels)) for _, case in values
+        ]
+        if len(labels) == n and total == int(total):
+            lower, upper = binomial_lower(int(total), n, ALPHA), binomial_upper(int(total), n, ALPHA)
+        else:
+            found = clustered_share([value for value, _ in values], [1] * n, places, 0.5, ALPHA)
+            lower, upper = max(0.0, found.lower), min(1.0, found.upper)
+        return cls(n=n, mean=total / n, lower=lower, upper=upper)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassAt:
+    """The chance that at least one of `k` answers to a case is right, the mean over cases: unbiased (Chen et al. 2021).
+
+    A case with an answer that could not be judged is left out, for what that answer hides may be a pass.
+    """
+
+    k: int
+    rate: Rate | None  # of cases
+    unavailable: str = ""  # why there is no rate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,23 +99,24 @@ class Scored:
     metric: str
     scorer: str  # name and version
     mode: str
-    rows: tuple[Row, ...]  # in the cases' order
+    rows: tuple[Row, ...]  # in the cases' order, a case's answers by `repeat`
+    repeats: int = 1  # answers to each case
 
     @property
     def rate(self) -> Rate | None:
-        """None when no row has a value. Cases that share a `cluster` count as what they surely are: one."""
-        valued = [(row.score.value, row.case.cluster) for row in self.rows if row.score.value is not None]
-        n, total = len(valued), sum(value for value, _ in valued)
-        if not n:
-            return None
-        labels: dict[tuple[str, int], int] = {}
-        places = [labels.setdefault((c or "", -1 if c else i), len(labels)) for i, (_, c) in enumerate(valued)]
-        if len(labels) == n and total == int(total):
-            lower, upper = binomial_lower(int(total), n, ALPHA), binomial_upper(int(total), n, ALPHA)
-        else:
-            found = clustered_share([value for value, _ in valued], [1] * n, places, 0.5, ALPHA)
-            lower, upper = max(0.0, found.lower), min(1.0, found.upper)
-        return Rate(n=n, mean=total / n, lower=lower, upper=upper)
+        """None when no row has a value."""
+        return Rate.of([(row.score.value, row.case) for row in self.rows if row.score.value is not None])
+
+    def pass_at(self, k: int) -> PassAt:
+        if k > self.repeats:
+            return PassAt(k=k, rate=None, unavailable=f"needs {k:,} answers to each case, there are {self.repeats:,}")
+        values = []
+        for start in range(0, len(self.rows), self.repeats):
+            verdicts = [row.score.verdict for row in self.rows[start : start + self.repeats]]
+            if None not in verdicts:
+                values.append((pass_at_k(self.repeats, sum(map(bool, verdicts)), k), self.rows[start].case))
+        rate = Rate.of(values)
+        return PassAt(k=k, rate=rate, unavailable="" if rate else "there is no case whose answers could all be judged")
 
     @property
     def error_counts(self) -> dict[str, int]:
@@ -101,8 +137,10 @@ def score_files(
 ) -> Scored:
     """Score every answer of `outputs` against its case. `metric`: which of the scorer's; its last one by default.
 
-    UsageError lists every fault of either file: the first 20, and how many more.
+    UsageError for options that the scorer does not read, and for every fault of either file: the first 20, and how
+    many more.
     """
+    refuse_without_effect(scorer, normalizers, lenient)
     metric = metric or scorer.metrics[-1]
     if metric not in scorer.metrics:
         raise UsageError(f"the scorer {scorer.name} has no metric {quote(metric)}{nearest(metric, scorer.metrics)}")
@@ -121,13 +159,17 @@ def score_files(
         faults += _unpaired(asked, answered)
     if faults:
         refuse(faults)
-    rows = []
-    for id, (_, body) in asked.rows.items():
-        case, (_, answer) = Case(evalset=judged_by.name, body=body), answered.rows[id]
-        rows.append(Row(case=case, score=_score(scorer, case, judged_by, answer)[metric]))
-        if len(rows) % PROGRESS_EVERY == 0 or len(rows) == len(asked.rows):
-            progress(scorer.name, len(rows), len(asked.rows))
-    return Scored(metric=metric, scorer=scorer.version, mode=scorer.mode, rows=tuple(rows))
+    repeats, rows = len(answered.rows) // len(asked.rows), []
+    for id, _ in asked.rows:
+        _, body = asked.rows[id, 0]
+        case = Case(evalset=judged_by.name, body=body)
+        for repeat in range(repeats):
+            _, answer = answered.rows[id, repeat]
+            score = _score(scorer, case, judged_by, answer)[metric]
+            rows.append(Row(case=case, score=score, repeat=answer.get("repeat")))
+            if len(rows) % PROGRESS_EVERY == 0 or len(rows) == len(answered.rows):
+                progress(scorer.name, len(rows), len(answered.rows))
+    return Scored(metric=metric, scorer=scorer.version, mode=scorer.mode, rows=tuple(rows), repeats=repeats)
 
 
 def _score(scorer: Scorer, case: Case, evalset: Evalset, answer: dict[str, Any]) -> dict[str, Score]:
@@ -139,7 +181,7 @@ def _score(scorer: Scorer, case: Case, evalset: Evalset, answer: dict[str, Any])
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _File:
     path: Path
-    rows: dict[str, tuple[int, dict[str, Any]]]  # id → its line, and what stands there
+    rows: dict[tuple[str, int], tuple[int, dict[str, Any]]]  # id and repeat → its line, and what stands there
     faults: tuple[Fault, ...]
 
 
@@ -152,11 +194,13 @@ def _read(
             before = len(lines.faults)
             for message in faults_of(body):
                 lines.fault(message)
-            id = body.get("id")
-            if isinstance(id, str) and id in rows:
-                lines.fault(f"duplicate id {quote(id)}; first on line {rows[id][0]}")
+            id, repeat = body.get("id"), body.get("repeat", 0) if said_by_model else 0
+            if isinstance(id, str) and type(repeat) is int and (id, repeat) in rows:
+                numbered = f" with `repeat` {repeat}" if "repeat" in body else ""
+                hint = "; several outputs of one case carry `repeat`, 0, 1, …" if said_by_model and not numbered else ""
+                lines.fault(f"duplicate id {quote(id)}{numbered}; first on line {rows[id, repeat][0]}{hint}")
             elif len(lines.faults) == before:
-                rows[id] = (lines.line, body)
+                rows[id, repeat] = (lines.line, body)
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror})") from None
     if not lines.line:
@@ -167,6 +211,8 @@ def _read(
 def _answer_faults(body: dict[str, Any], scorer: Scorer) -> Iterator[str]:
     if not isinstance(body.get("id"), str):
         yield f"`id` must be a text; {_found(body, 'id')}"
+    if type(repeat := body.get("repeat", 0)) is not int or repeat < 0:
+        yield f"`repeat` must be a whole number from 0; found {quote(repeat)}"
     if "calls" in body and "text" in body:
         yield "an output has `text` or `calls`, not both"
     elif "calls" in body:
@@ -182,9 +228,24 @@ def _found(body: dict[str, Any], key: str) -> str:
 
 
 def _unpaired(asked: _File, answered: _File) -> Iterator[Fault]:
-    for id, (line, _) in asked.rows.items():
-        if id not in answered.rows:
-            yield Fault(asked.path, line, f"no output for the id {quote(id)} in {answered.path}")
-    for id, (line, _) in answered.rows.items():
-        if id not in asked.rows:
+    """Every case has one answer of each repeat that any case has, and repeats are counted from 0."""
+    repeats: dict[int, int] = {}  # → the first line with it
+    given: dict[str, set[int]] = {}
+    for (id, repeat), (line, _) in answered.rows.items():
+        repeats.setdefault(repeat, line)
+        given.setdefault(id, set()).add(repeat)
+        if (id, 0) not in asked.rows and len(given[id]) == 1:
             yield Fault(answered.path, line, f"no case has the id {quote(id)} in {asked.path}")
+    wanted = set(range(len(repeats)))
+    for repeat in sorted(repeats.keys() - wanted)[:1]:
+        first = min(wanted - repeats.keys())
+        message = f"`repeat` {repeat}, but no output has {first}: they are counted 0, 1, … without a gap"
+        yield Fault(answered.path, repeats[repeat], message)
+    for (id, _), (line, _) in asked.rows.items():
+        missing = repeats.keys() - given.get(id, set())
+        if id not in given:
+            yield Fault(asked.path, line, f"no output for the id {quote(id)} in {answered.path}")
+        elif missing:
+            message = f"no output with `repeat` {min(missing)} for the id {quote(id)} in {answered.path}"
+            more = f" ({len(missing):,} of {len(repeats):,} are missing)" if len(missing) > 1 else ""
+            yield Fault(asked.path, line, message + more)

@@ -6,8 +6,8 @@ Torch is loaded only to check the weights of quantized folders.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from qualgate.engine.load import (
 )
 from qualgate.engine.prompts import Renderer, context_length
 from qualgate.errors import UsageError
+from qualgate.gate.early import Question, lay_out
 from qualgate.harness import tasks
 from qualgate.identity import content_hash
 from qualgate.metrics import METRICS
@@ -60,12 +61,24 @@ def load_set(ref: str | LmEvalTask, relative_to: Path) -> Evalset:
     return tasks.load(ref) if isinstance(ref, LmEvalTask) else evalsets.load(ref, relative_to)
 
 
+def set_refs(gate: GateFile) -> tuple[str | LmEvalTask, ...]:
+    """What the gate file names as evalsets, groups of lm-eval's as their tasks. UsageError for one named twice."""
+    refs: dict[str, str | LmEvalTask] = {}
+    for named in gate.evalset_refs:
+        for ref in tasks.members(named) if isinstance(named, LmEvalTask) else (named,):
+            name = evalsets.name_of(ref)
+            if name in refs:
+                raise UsageError(f"{gate.path}: the evalset {name!r} is named twice, once as a task of a group")
+            refs[name] = ref
+    return tuple(refs.values())
+
+
 def make_plan(gate: GateFile) -> Plan:
     """Check every model and evalset the gate file names and lay out the run.
 
     Raises UsageError for a model, evalset or prompt that cannot be run as it stands.
     """
-    sets = tuple(load_set(ref, gate.path.parent) for ref in gate.evalset_refs)
+    sets = tuple(load_set(ref, gate.path.parent) for ref in set_refs(gate))
     _refuse_unknown_metrics(gate, sets)
     arms = (gate.baseline, *gate.variants)
     for folder in dict.fromkeys(arm.model for arm in arms):
@@ -75,6 +88,10 @@ def make_plan(gate: GateFile) -> Plan:
         if arm.quantize:
             check_fits(Path(arm.model), arm.quantize)
             check_leaks(arm.quantize, sets)
+    policy, stages = gate.policy, None
+    if policy.stop is not None:
+        stop, stages = lay_out(policy.stop, (case for item in sets for case in item.cases))
+        policy = replace(policy, stop=stop)
     sampling, device = sampling_settings(gate), choose_device(gate.devices)
     identities = {arm.name: identify(arm, sampling, device) for arm in arms}
     versions, also = scorer_versions(), _asked_by_rules(gate, sets)
@@ -83,11 +100,15 @@ def make_plan(gate: GateFile) -> Plan:
             "evalsets": [item.content for item in sets],
             "identities": {name: _as_dict(identity) for name, identity in identities.items()},
             "scorers": {
-                metric: versions.get(metric, "") for item in sets for metric in (*item.metrics, *also[item.name])
+                metric: versions.get(metric) or tasks.library()
+                for item in sets
+                for metric in (*item.metrics, *also[item.name])
             },
             "drafted": _drafted(gate),
             "job": [JOB_ROWS, JOB_TOKENS],
             **({"four_arm": gate.policy.four_arm.seed} if gate.policy.four_arm else {}),
+            # The policy decides what is generated, so another one is another run.
+            **({"stop": _as_plain(policy)} if policy.stop else {}),
         }
     )
     artifacts = artifacts_folder(gate.store_url) / key[:16]
@@ -106,7 +127,9 @@ def make_plan(gate: GateFile) -> Plan:
             _refuse_other_vocabulary(arm, gate.baseline)
         else:
             prompts = _prompts(arm, rendered[arm.model], sets)
-        for index, batch in enumerate(_regrouped(baseline) if again else _batches(baseline, most)):
+        staged = _staged(baseline, stages) if stages else None
+        batches = staged or [(0, batch) for batch in (_regrouped(baseline) if again else _batches(baseline, most))]
+        for index, (stage, batch) in enumerate(batches):
             jobs.append(
                 Job(
                     index=index,
@@ -114,9 +137,9 @@ def make_plan(gate: GateFile) -> Plan:
                     prompts=tuple(_of_arm(prompts[position], arm) for position in batch),
                     artifact=str(artifacts / f"job-{index:05d}.safetensors") if comparable and recorded else "",
                     drafted=comparable and not arm.is_baseline and _drafted(gate),
+                    stage=stage,
                 )
             )
-    policy = gate.policy
     if policy.four_arm is not None:
         jobs, policy = in_blocks(jobs, policy, gate.baseline.name)
     return Plan(
@@ -369,10 +392,31 @@ def _batches(prompts: list[Prompt], most: int = JOB_ROWS) -> Iterator[list[int]]
         yield batch
 
 
+def _staged(prompts: list[Prompt], stages: Sequence[frozenset[Question]]) -> list[tuple[int, list[int]]]:
+    """The stage of each batch, and its positions: none holds questions of two looks."""
+    found = []
+    for stage, questions in enumerate(stages):
+        mine = [i for i, prompt in enumerate(prompts) if _question(prompt.key) in questions]
+        found += [(stage, [mine[i] for i in batch]) for batch in _batches([prompts[i] for i in mine])]
+    return found
+
+
+def _question(key: UnitKey) -> Question:
+    return key.evalset, key.case_id, key.repeat
+
+
 def _regrouped(prompts: list[Prompt]) -> Iterator[list[int]]:
     """Each of the baseline's batches in two, every second row in the other: no row keeps its neighbours."""
     for batch in _batches(prompts):
         yield from filter(None, (batch[0::2], batch[1::2]))
+
+
+def _as_plain(policy: Policy) -> dict[str, Any]:
+    """Without the rules' lines: a comment in the gate file is not another policy."""
+    plain = asdict(policy)
+    for rule in plain["rules"]:
+        del rule["line"]
+    return plain
 
 
 def _as_dict(identity: ArmIdentity) -> dict[str, str]:

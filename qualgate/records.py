@@ -68,6 +68,7 @@ class LmEvalTask:
     metric: str = ""  # of the task's own, gated as `lm_eval.score`
     num_fewshot: int | None = None
     limit: int | None = None  # documents, the first ones
+    group: str = ""  # the group or tag of lm-eval's that the gate file names, of which this is a task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +77,7 @@ class Evalset:
 
     name: str
     version: str
-    sha256: str  # of the JSONL file's bytes
+    sha256: str  # of the JSONL file's bytes; where the YAML adds to its cases, of that too
     metrics: tuple[str, ...]
     lenient: tuple[str, ...] = ()  # declared lenient modes of the JSON reader, e.g. "code_fence"
     normalizers: tuple[str, ...] = ()  # applied to both sides by exact_match, in order
@@ -251,6 +252,7 @@ class Job:
     prompts: tuple[Prompt, ...]
     artifact: str  # the baseline writes it (token ids, hidden states before the head); variants read it
     drafted: bool  # a variant starts from the baseline's answer instead of decoding every token
+    stage: int = 0  # jobs of an earlier one come first; where generation may stop early, the look they are for
 
 
 # ------------------------------------------------------------------------------------------------ evidence
@@ -423,6 +425,19 @@ class Quarantine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EarlyStop:
+    """Generation ends for a variant once its verdict is settled. What the looks rest on is fixed before the first."""
+
+    seed: int  # of the order of cases
+    looks: tuple[int, ...] = ()  # questions that are in at each look, as it was planned; the last: all of them
+    disagreement: float | None = None  # this and the next: assumed by the test's stakes, as it was planned
+    weight: float | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "looks", tuple(self.looks))  # JSON gives a list
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     rules: tuple[Rule, ...]
     alpha: float = 0.05  # one-sided
@@ -433,6 +448,7 @@ class Policy:
     four_arm: FourArms | None = None  # None: each variant is judged by itself
     quarantine: tuple[Quarantine, ...] = ()
     max_age: int | None = None  # s, of evidence that still decides; None = any
+    stop: EarlyStop | None = None  # None: generation ends when every unit is done
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -477,10 +493,22 @@ class UnitEvidence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Stopped:
+    """Why a variant's list was not finished: at a planned look its verdict was settled."""
+
+    look: int  # from 1
+    seen: int  # questions that were in, the first of the order
+    word: VerdictWord
+    order: str  # sha256 of the order of cases
+    policy: Policy  # by which it was settled
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ArmEvidence:
     name: str
     identity: ArmIdentity | None  # None: no job of this arm ever finished
     units: tuple[UnitEvidence, ...]  # one for each terminal row found, in any order
+    stopped: Stopped | None = None  # variants only
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -499,6 +527,7 @@ class RunEvidence:
     )
     stale: tuple[str, ...] = ()  # what changed since the run (weights, evalsets, variants): every verdict undecided
     corrected: dict[UnitKey, bool] | None = None  # by users, where known; None: no feedback was read
+    clusters: Mapping[tuple[str, str], str] = field(default_factory=dict)  # (evalset, case) → cluster, where it has one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -545,7 +574,7 @@ class Comparison:
     gained: int | None = None
     p_broken: float | None = None  # one-sided p-value of "the loss exceeds the margin", before Holm
     needed: int | None = None  # pairs at which this rule would probably decide; None = decided or unknowable
-    method: str = ""  # formula id, e.g. "paired_exact_unconditional/1"
+    method: str = ""  # formula id, e.g. "paired_exact_unconditional/2"
     reason: str = ""
 
 
@@ -610,6 +639,17 @@ class FourArm:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """How much of the run an early verdict rests on. It is an anytime-valid test's, so looking has no price."""
+
+    look: int  # from 1
+    looks: int  # that were planned
+    questions: int  # a case, or one repeat of it
+    of: int
+    settled: bool  # False: every case is in, and not every rule is decided
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """The gate's answer for one variant."""
 
@@ -622,3 +662,4 @@ class Verdict:
     cause: str = ""  # recipe, kernel, KV, speculation, parser, template, truncation, infrastructure; "" = not known
     services: tuple[ArmService, ...] = ()  # of the baseline and the variant, where a rule on cost asked for it
     four_arm: FourArm | None = None  # on the verdict about the arm that does both
+    seen: Seen | None = None  # where generation may stop early

@@ -7,13 +7,27 @@ from dataclasses import dataclass, replace
 
 from qualgate.config import GateFile
 from qualgate.errors import Exit, IntegrityError, UsageError
-from qualgate.gate.verdict import decide, overall_exit
-from qualgate.records import ArmEvidence, Evalset, RunEvidence, Score, UnitEvidence, UnitKey, Verdict
-from qualgate.run import grounds, known, labels_today, run_meant
-from qualgate.scoring import score, scorer_versions
+from qualgate.gate.arms import exit_of
+from qualgate.harness import tasks
+from qualgate.metrics import LM_EVAL
+from qualgate.plan import set_refs
+from qualgate.records import (
+    ArmEvidence,
+    Evalset,
+    LmEvalTask,
+    RunEvidence,
+    Score,
+    UnitEvidence,
+    UnitKey,
+    Verdict,
+)
+from qualgate.run import as_four_arms, of_today, run_meant, standing, with_readers
+from qualgate.scoring import damage, score, scorer_versions
 from qualgate.scoring.registry import scorers_of
-from qualgate.store import plain, runs, scorings
+from qualgate.scoring.text import known
+from qualgate.store import runs, scorings
 from qualgate.store.database import open_store
+from qualgate.store.evidence import no_call_read
 
 FAULTS_SHOWN = 5
 PROGRESS_EVERY = 500  # answers
@@ -68,22 +82,25 @@ def rescore(
     """
     with open_store(store_url, create=False) as store:
         found = run_meant(store, run_id, gate)
-        evidence = known(store, found)
-        if evidence.integrity:
-            raise IntegrityError(f"run {found} cannot be scored again: {evidence.integrity[0]}")
-        policy, stale = grounds(store, found, gate)
-        labels = labels_today(gate, policy) if gate is not None and not stale else None
-        evidence = replace(evidence, labels=labels, stale=stale)
+        if gate is not None and gate.four_arm is not None and runs.policy(store, found).four_arm is not None:
+            gate = as_four_arms(gate)
+        stands = standing(store, found, gate)
+        if stands.evidence.integrity:
+            raise IntegrityError(f"run {found} cannot be scored again: {stands.evidence.integrity[0]}")
         last = scorings.read(store, found)
         old = {answer.key: {one.metric: one for one in answer.scores} for answer in last.answers}
         scorers = _outdated(old)
-        new = _scored(last, old, scorers, progress)
-        before, after = (decide(one, policy, plain.now()) for one in (evidence, _by(evidence, new)))
+        refs = set_refs(gate) if gate is not None else ()
+        new = _scored(last, old, scorers, {ref.task: ref for ref in refs if isinstance(ref, LmEvalTask)}, progress)
+        texts = {answer.key: answer.text for answer in last.answers}
+        evidence = with_readers(store, _by(stands.evidence, new, texts)) if scorers else stands.evidence
+        before, after = stands.verdicts(stands.evidence), stands.verdicts(evidence)
         if keep:
             if scorers:
                 scored = {answer.unit_id: tuple(new[answer.key].values()) for answer in last.answers}
                 scorings.add(store, found, last.number, scored)
-            runs.add_verdicts(store, found, after, policy)  # also when an earlier rescoring was stopped just before
+            # Also when an earlier rescoring was stopped just before.
+            runs.add_verdicts(store, found, after, stands.policy)
     return Rescored(
         run_id=found,
         scorers=scorers,
@@ -96,7 +113,7 @@ def rescore(
         ),
         verdicts=tuple(VerdictChange(before=was, after=now) for was, now in zip(before, after, strict=True)),
         stored=keep and bool(scorers),
-        exit=overall_exit(after),
+        exit=exit_of(after),
     )
 
 
@@ -106,27 +123,43 @@ def _outdated(old: Scores) -> dict[str, tuple[str, str]]:
         for metric, given in scores.items():
             then.setdefault(metric, set()).add(given.scorer)
     now = scorer_versions()
-    if gone := sorted(then.keys() - now.keys()):
+    today = {metric: {of_today(metric, scorer, now) for scorer in scorers} for metric, scorers in then.items()}
+    if gone := sorted(metric for metric, scorers in today.items() if "" in scorers):
         raise UsageError(f"this version has no scorer of {', '.join(gone)}, which the run was scored by: run again.")
     return {
-        metric: (", ".join(sorted(versions)), now[metric])
+        metric: (", ".join(sorted(versions)), ", ".join(sorted(today[metric])))
         for metric, versions in sorted(then.items())
-        if versions != {now[metric]}
+        if versions != today[metric]
     }
 
 
-def _scored(last: scorings.Scoring, old: Scores, scorers: Mapping[str, object], progress: Progress) -> Scores:
-    """Every unit's scores: new ones of `scorers`, the old ones of the others."""
+def _scored(
+    last: scorings.Scoring,
+    old: Scores,
+    scorers: Mapping[str, object],
+    theirs: Mapping[str, LmEvalTask],
+    progress: Progress,
+) -> Scores:
+    """Every unit's scores: new ones of `scorers`, the old ones of the others. theirs: evalset → lm-eval's task."""
     if not scorers:
         return old
-    asked = {item.name: replace(item, metrics=tuple(m for m in item.metrics if m in scorers)) for item in last.evalsets}
-    _refuse_unscorable(tuple(asked.values()))
+    sets = {item.name: item for item in last.evalsets}
+    asked: dict[str, dict[str, None]] = {name: {} for name in sets}  # a rule may ask for more than the set declares
+    for key, scores in old.items():
+        asked[key.evalset] |= dict.fromkeys(metric for metric in scores if metric in scorers)
+    ours = {name: tuple(m for m in metrics if not m.startswith(LM_EVAL)) for name, metrics in asked.items()}
+    _refuse_unscorable(tuple(replace(sets[name], metrics=metrics) for name, metrics in ours.items()))
+    by_theirs = {name for name, metrics in asked.items() if len(ours[name]) < len(metrics)}
+    _refuse_other_questions([sets[name] for name in sorted(by_theirs)], theirs)
     cases = {(item.name, case.id): case for item in last.evalsets for case in item.cases}
     new: Scores = {}
     for answer in last.answers:
         key = answer.key
-        said = score(cases[key.evalset, key.case_id], asked[key.evalset], answer.text, answer.finish_reason)
-        new[key] = old[key] | {one.metric: one for one in said}
+        case, item = cases[key.evalset, key.case_id], sets[key.evalset]
+        said = score(case, replace(item, metrics=()), answer.text, answer.finish_reason, ours[item.name])
+        if item.name in by_theirs:
+            said = (*said, *tasks.score(case, theirs[item.name], answer.text))
+        new[key] = old[key] | {one.metric: one for one in said if one.metric in old[key]}
         if len(new) % PROGRESS_EVERY == 0 or len(new) == len(last.answers):
             progress(key.arm, len(new), len(last.answers))
     return new
@@ -134,10 +167,16 @@ def _scored(last: scorings.Scoring, old: Scores, scorers: Mapping[str, object], 
 
 def _refuse_unscorable(sets: tuple[Evalset, ...]) -> None:
     """A case that an earlier version took may lack what this one needs."""
+    for item in sets:
+        if "exact_match" in item.metrics and (gone := [name for name in item.normalizers if name not in known()]):
+            raise UsageError(
+                f"{item.name} was scored with the normalizer {', '.join(gone)}, which no installed package offers; "
+                "install the package that the run had"
+            )
     faults = [
         f"{item.name}/{case.id}: {fault}"
         for item in sets
-        for scorer in scorers_of(item.metrics)
+        for scorer in scorers_of(tuple(metric for metric in item.metrics if metric not in damage.METRICS))
         for case in item.cases
         for fault in scorer.unscorable(case.body, item)
     ]
@@ -146,15 +185,34 @@ def _refuse_unscorable(sets: tuple[Evalset, ...]) -> None:
         raise UsageError("this version cannot score cases of the run:\n" + "\n".join(faults[:FAULTS_SHOWN]) + more)
 
 
-def _by(evidence: RunEvidence, new: Scores) -> RunEvidence:
+def _refuse_other_questions(sets: list[Evalset], theirs: Mapping[str, LmEvalTask]) -> None:
+    """What lm-eval is to score again it must ask as it did: its task is found by the gate file, not in the store."""
+    for item in sets:
+        if item.name not in theirs:
+            raise UsageError(
+                f"{item.name} was scored by another version of lm-eval; to score it again, give the gate file that "
+                "names its task: qualgate rescore GATE.yaml"
+            )
+        today = {case.id: case.hash for case in tasks.load(theirs[item.name]).cases}
+        if other := [case.id for case in item.cases if today.get(case.id) != case.hash]:
+            raise UsageError(
+                f"{tasks.library()} asks otherwise in {len(other):,} of {len(item.cases):,} documents of {item.name} "
+                f"than the run did, first in {other[0]}: run again"
+            )
+
+
+def _by(evidence: RunEvidence, new: Scores, texts: Mapping[UnitKey, str]) -> RunEvidence:
     """The same evidence with these scores, in every arm."""
 
     def unit(one: UnitEvidence) -> UnitEvidence:
         scores = new[one.key]
+        values = one.values | {name: score.value for name, score in scores.items()}
         return replace(
             one,
-            values=one.values | {name: score.value for name, score in scores.items()},
+            values=values,
             scorers={name: score.scorer for name, score in scores.items()},
+            raw=texts[one.key] if no_call_read(values) else "",
+            misread="",
         )
 
     def arm(one: ArmEvidence) -> ArmEvidence:

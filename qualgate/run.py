@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,14 +16,14 @@ from qualgate.config import GateFile
 from qualgate.engine.load import check_model, choose_device, identify, recognise
 from qualgate.errors import EvidenceMissing, Exit, InfrastructureError, Interrupted, UsageError
 from qualgate.gate.arms import decide_four, exit_of
+from qualgate.gate.early import decide_early
 from qualgate.gate.peers.nel_policy import NelPolicy, NelSaid, decide_by
 from qualgate.gate.peers.said import PeerSaid, what_peers_say
 from qualgate.gate.planner import PlannedSet, foreseeable, plan_policy
-from qualgate.gate.verdict import decide
 from qualgate.harness import tasks
 from qualgate.intake.feedback import Feedback, corrections, read_feedback
 from qualgate.metrics import LM_EVAL
-from qualgate.plan import artifacts_folder, load_set, make_plan, sampling_settings
+from qualgate.plan import artifacts_folder, load_set, make_plan, sampling_settings, set_refs
 from qualgate.records import (
     NOISE,
     TWIN,
@@ -42,12 +42,13 @@ from qualgate.records import (
 )
 from qualgate.scoring import score, scorer_versions
 from qualgate.scoring.tools.dialects.blame import blame as read_elsewhere
+from qualgate.scoring.tools.strict import AUTO, dialect_of
+from qualgate.settling import Settling
 from qualgate.store import plain, queries, runs
 from qualgate.store.database import Store, open_store
 from qualgate.workers.pool import run_jobs
 from qualgate.workers.unit import WorkerSettings
 
-SCORED_DIALECT = "hermes"  # what the tool-call scorer reads
 Progress = Callable[[str, int, int], None]  # the arm, units done, units expected
 
 
@@ -79,6 +80,8 @@ def run(
         if blame:
             raise UsageError("--blame adds arms, and --four-arm compares four: run one of them after the other.")
         gate = as_four_arms(gate)
+    if blame and gate.policy.stop is not None:
+        raise UsageError("--blame needs every case of a blocked variant, and `stop: early` ends before: choose one.")
     said = read_feedback(gate.feedback) if gate.feedback else None
     if said is not None:
         gate = replace(gate, policy=replace(gate.policy, feedback=said.sha256))
@@ -88,8 +91,7 @@ def run(
     with open_store(gate.store_url) as store, _sole_coordinator(Path(plan.artifacts)), _stop_requested() as stop:
         record = runs.begin(store, plan)
         failures = generate(plan, record, store, gate, progress, stop)
-        evidence = known(store, record.run_id, answers=_reads_answers(plan.policy))
-        evidence = replace(evidence, labels=labels_of(plan.evalsets))
+        evidence = with_labels(known(store, record.run_id, answers=_reads_answers(plan.policy)), plan)
         verdicts = _verdicts(evidence, plan.policy, said)
         runs.finish(store, record.run_id, verdicts, complete=not failures)
         if not failures:
@@ -123,6 +125,8 @@ def as_four_arms(gate: GateFile) -> GateFile:
             f"{gate.path.name} names no four arms. Add for example: "
             "four_arm: {quantization: int4, speculation: drafted, both: int4+drafted}"
         )
+    if gate.policy.stop is not None:
+        raise UsageError("--four-arm judges all of its traffic sample: take `stop: early` out of the gate file.")
     return replace(gate, policy=replace(gate.policy, four_arm=gate.four_arm))
 
 
@@ -134,7 +138,7 @@ def _reads_answers(policy: Policy) -> bool:
 def _verdicts(evidence: RunEvidence, policy: Policy, said: Feedback | None) -> tuple[Verdict, ...]:
     if said is not None:
         evidence = replace(evidence, corrected=corrections(said, evidence))
-    judge = decide_four if policy.four_arm is not None else decide
+    judge = decide_four if policy.four_arm is not None else decide_early
     return judge(evidence, policy, plain.now())
 
 
@@ -169,25 +173,35 @@ def generate(
         device=choose_device(gate.devices),
         threads=max(1, len(os.sched_getaffinity(0)) // gate.workers),
     )
-    in_blocks = plan.policy.four_arm is not None
-    failures = []
+    settling = Settling(plan, record, store, lambda store, run: with_labels(runs.evidence(store, run), plan))
+    failures: list[tuple[str, str]] = []  # arm, and what happened
     progress("", done, total)
     for outcome in run_jobs(
-        _remaining(plan, record.done), settings, gate.workers, lambda: stop() is not None, in_order=in_blocks
+        _remaining([job for job in plan.jobs if settling.wants(job)], record.done),
+        settings,
+        gate.workers,
+        lambda: stop() is not None,
+        in_order=plan.policy.four_arm is not None,
+        needed=settling.wants,
     ):
         if isinstance(outcome, JobFailure):
             runs.record_failure(store, record.run_id, outcome)
-            failures.append(f"{outcome.arm}, job {outcome.index}: {outcome.error}")
+            failures.append((outcome.arm, f"{outcome.arm}, job {outcome.index}: {outcome.error}"))
             continue
-        new = sum(completion.key not in record.done for completion in outcome.completions)
+        new = [completion.key for completion in outcome.completions if completion.key not in record.done]
         runs.record(store, record.run_id, outcome, scores_of(outcome, cases, plan.also))
-        progress(outcome.arm, done := done + new, total)
+        progress(outcome.arm, done := done + len(new), total)
+        settling.answered(new)
     if (received := stop()) is not None:
         raise Interrupted(
             f"stopped with {done} of {total} units done and stored; run the same command again to resume",
             Exit.TERMINATED if received == signal.SIGTERM else Exit.INTERRUPTED,
         )
-    return tuple(failures)
+    return tuple(failure for arm, failure in failures if settling.needed(arm))
+
+
+def with_labels(evidence: RunEvidence, plan: Plan) -> RunEvidence:
+    return replace(evidence, labels=labels_of(plan.evalsets))
 
 
 def scores_of(
@@ -230,28 +244,49 @@ def decide_again(
         if gate is None:
             raise UsageError("--four-arm needs the gate file that says which variants the arms are.")
         gate = as_four_arms(gate)
-    said = read_feedback(gate.feedback) if gate is not None and gate.feedback else None
     with open_store(store_url, create=False) as store:
-        found = run_meant(store, run_id, gate)
-        policy, stale = grounds(store, found, gate)
-        if said is not None:
-            policy = replace(policy, feedback=said.sha256)
-        then = runs.policy(store, found).four_arm
-        if gate is not None and policy.four_arm is not None and then is not None:
-            policy = replace(policy, four_arm=replace(policy.four_arm, seed=then.seed, blocks=then.blocks))
-        evidence = known(store, found, answers=_reads_answers(policy))
-        labels = labels_today(gate, policy) if gate is not None and not stale else None
-        evidence = replace(evidence, labels=labels, stale=(*stale, *_scored_otherwise(evidence)))
+        stands = standing(store, run_id, gate)
+        found, policy = stands.run_id, stands.policy
+        evidence = replace(stands.evidence, stale=(*stands.evidence.stale, *_scored_otherwise(stands.evidence)))
         beside: tuple[NelSaid, ...] = ()
         if nel is not None:
             if four_arm:
                 raise UsageError("--nel-policy and --four-arm are two ways to decide: give one of them.")
             verdicts, policy, beside = decide_by(nel, evidence, policy.review)
         else:
-            verdicts = _verdicts(evidence, policy, said)
+            verdicts = stands.verdicts(evidence)
         runs.add_verdicts(store, found, verdicts, policy)
     exit = exit_of(verdicts)
     return Outcome(run_id=found, verdicts=verdicts, exit=exit, resumed=False, failures=(), nel=beside)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """A stored run, and what it is to be judged by today."""
+
+    run_id: str
+    evidence: RunEvidence
+    policy: Policy
+    said: Feedback | None
+
+    def verdicts(self, evidence: RunEvidence) -> tuple[Verdict, ...]:
+        """On this evidence: the run's own, or the same with other scores."""
+        return _verdicts(evidence, self.policy, self.said)
+
+
+def standing(store: Store, run_id: str | None, gate: GateFile | None) -> Standing:
+    """The run that is meant, its evidence, and the policy of the gate file or, without one, of the run."""
+    said = read_feedback(gate.feedback) if gate is not None and gate.feedback else None
+    found = run_meant(store, run_id, gate)
+    policy, stale = grounds(store, found, gate)
+    if said is not None:
+        policy = replace(policy, feedback=said.sha256)
+    then = runs.policy(store, found).four_arm
+    if gate is not None and policy.four_arm is not None and then is not None:
+        policy = replace(policy, four_arm=replace(policy.four_arm, seed=then.seed, blocks=then.blocks))
+    evidence = known(store, found, answers=_reads_answers(policy))
+    labels = labels_today(gate, policy) if gate is not None and not stale else None
+    return Standing(run_id=found, evidence=replace(evidence, labels=labels, stale=stale), policy=policy, said=said)
 
 
 def peers_of(store_url: str, run_id: str) -> tuple[PeerSaid, ...]:
@@ -262,20 +297,27 @@ def peers_of(store_url: str, run_id: str) -> tuple[PeerSaid, ...]:
 
 def known(store: Store, run_id: str, *, answers: bool = False) -> RunEvidence:
     """A run's evidence; where no tool call could be read in an answer, also which other dialect reads one."""
-    evidence = runs.evidence(store, run_id, answers=answers)
+    return with_readers(store, runs.evidence(store, run_id, answers=answers))
+
+
+def with_readers(store: Store, evidence: RunEvidence) -> RunEvidence:
+    """The same, saying of each answer whose call could not be read which other dialect reads one."""
     asked = {unit.case_hash for arm in evidence.variants for unit in arm.units if unit.raw}
-    tools = {name: body.get("tools", ()) for name, body in runs.case_bodies(store, asked).items()}
+    bodies = runs.case_bodies(store, asked)
     return replace(
         evidence,
         variants=tuple(
-            replace(arm, units=tuple(_read_elsewhere(unit, tools) if unit.raw else unit for unit in arm.units))
+            replace(arm, units=tuple(_read_elsewhere(unit, bodies) if unit.raw else unit for unit in arm.units))
             for arm in evidence.variants
         ),
     )
 
 
-def _read_elsewhere(unit: UnitEvidence, tools: dict[str, Any]) -> UnitEvidence:
-    found = read_elsewhere(unit.raw, SCORED_DIALECT, tools.get(unit.case_hash, ()))
+def _read_elsewhere(unit: UnitEvidence, bodies: dict[str, dict[str, Any]]) -> UnitEvidence:
+    body = bodies.get(unit.case_hash, {})
+    if (declared := dialect_of(body)) == AUTO:  # every dialect was tried when it was scored
+        return unit
+    found = read_elsewhere(unit.raw, declared, body.get("tools", ()))
     return replace(unit, misread=found.readers[0]) if found.culprit == "parser" else unit
 
 
@@ -290,7 +332,7 @@ def labels_today(gate: GateFile, policy: Policy) -> dict[tuple[str, str], tuple[
     """
     if all(rule.where is None and rule.scope in ("pooled", "evalset") for rule in policy.rules):
         return None
-    return labels_of(load_set(ref, gate.path.parent) for ref in gate.evalset_refs)
+    return labels_of(load_set(ref, gate.path.parent) for ref in set_refs(gate))
 
 
 def run_meant(store: Store, run_id: str | None, gate: GateFile | None) -> str:
@@ -299,35 +341,44 @@ def run_meant(store: Store, run_id: str | None, gate: GateFile | None) -> str:
 
 
 def grounds(store: Store, run_id: str, gate: GateFile | None) -> tuple[Policy, tuple[str, ...]]:
-    """By which policy a stored run is judged, and what makes every verdict on it undecided: see `decide_again`."""
+    """By which policy a stored run is judged, and what makes every verdict on it undecided: see `decide_again`.
+
+    How a run stopped was settled when it was made: a gate file that says `stop: early` today says it of the next run.
+    """
+    then = runs.policy(store, run_id)
     if gate is None:
-        return runs.policy(store, run_id), ()
-    return gate.policy, _changes_since(queries.run_summary(store, run_id), gate)
+        return then, ()
+    stop = then.stop if gate.policy.stop is not None else None
+    return replace(gate.policy, stop=stop), _changes_since(queries.run_summary(store, run_id), gate)
 
 
 def _scored_otherwise(evidence: RunEvidence) -> tuple[str, ...]:
     """Scorers that have another version today than when they scored this run, one line each."""
     then = {
-        metric: scorer
+        (metric, scorer)
         for arm in (evidence.baseline, *evidence.variants)
         for unit in arm.units
         for metric, scorer in unit.scorers.items()
     }
     now = scorer_versions()
     return tuple(
-        f"{metric} was scored by {then[metric]}, which this version has no more: run again"
+        f"{metric} was scored by {scorer}, which this version has no more: run again"
         if not today
-        else f"{metric} was scored by {then[metric]}, which is {today} in this version: "
-        + ("run again" if metric.startswith(LM_EVAL) else "qualgate rescore")
-        for metric in sorted(then)
-        if then[metric] != (today := tasks.today(then[metric]) if metric.startswith(LM_EVAL) else now.get(metric))
+        else f"{metric} was scored by {scorer}, which is {today} in this version: qualgate rescore"
+        for metric, scorer in sorted(then)
+        if scorer != (today := of_today(metric, scorer, now))
     )
+
+
+def of_today(metric: str, scorer: str, versions: Mapping[str, str]) -> str:
+    """Name and version today of the scorer that gave a stored score; "" where there is none. versions: of ours."""
+    return tasks.today(scorer) if metric.startswith(LM_EVAL) else versions.get(metric, "")
 
 
 def newest_run_of(store: Store, gate: GateFile) -> str:
     """The newest run of this gate file's variants and evalsets: several gate files may share a store."""
     arms = [arm.name for arm in (gate.baseline, *gate.variants)]
-    sets = [evalsets.name_of(ref) for ref in gate.evalset_refs]
+    sets = [evalsets.name_of(ref) for ref in set_refs(gate)]
     found = queries.latest_run_of(store, arms, sets)
     if found is None:
         raise EvidenceMissing(
@@ -366,11 +417,11 @@ def _changes_since(run: queries.RunSummary, gate: GateFile) -> tuple[str, ...]:
         if differing:
             changes.append(f"{name}: {', '.join(differing)} changed since run {run.run_id}")
     sets = {item.name: item.content for item in run.evalsets}
-    for ref in gate.evalset_refs:
+    for ref in set_refs(gate):
         try:
             item = load_set(ref, gate.path.parent)
         except UsageError as error:
-            changes.append(f"evalset {ref} cannot be held against run {run.run_id}: {error}")
+            changes.append(f"evalset {evalsets.name_of(ref)} cannot be held against run {run.run_id}: {error}")
             continue
         if sets.pop(item.name, None) != item.content:
             changes.append(f"evalset {item.name} is not the one of run {run.run_id}")
@@ -378,13 +429,13 @@ def _changes_since(run: queries.RunSummary, gate: GateFile) -> tuple[str, ...]:
     return tuple(sorted(changes))
 
 
-def _remaining(plan: Plan, done: frozenset[UnitKey]) -> list[Job]:
+def _remaining(jobs: list[Job], done: frozenset[UnitKey]) -> list[Job]:
     """Jobs with a unit that is not done, and baseline jobs whose artifact such a variant's job still needs."""
-    open_jobs = [job for job in plan.jobs if any(prompt.key not in done for prompt in job.prompts)]
+    open_jobs = [job for job in jobs if any(prompt.key not in done for prompt in job.prompts)]
     needed = {job.index for job in open_jobs if not job.arm.is_baseline and job.artifact}
     return [
         job
-        for job in plan.jobs
+        for job in jobs
         if job in open_jobs or (job.arm.is_baseline and job.index in needed and not Path(job.artifact).is_file())
     ]
 

@@ -20,7 +20,7 @@ SOURCES = {
 }
 
 # A room may import the rooms named after it (and itself); `run`, `bench` and `cli` stand on top.
-FLOOR = {"errors", "identity", "records", "metrics", "visible", "numbers"}
+FLOOR = {"errors", "identity", "records", "metrics", "visible", "numbers", "plugins"}
 ALLOWED = {
     "errors": set(),
     "identity": set(),
@@ -28,6 +28,7 @@ ALLOWED = {
     "metrics": set(),
     "visible": set(),
     "numbers": {"metrics", "records"},
+    "plugins": {"errors", "visible"},
     "documents": {"errors"},
     "evalsets": FLOOR | {"documents", "scoring"},
     "calibration": FLOOR | {"evalsets", "quant"},
@@ -45,16 +46,18 @@ ALLOWED = {
     "qualgate_evalsets": {"identity", "refmodel"},
     "__main__": {"cli"},
     "harness": FLOOR | {"engine", "quant", "refmodel"},
-    "plan": FLOOR | {"harness", "calibration", "config", "evalsets", "engine", "scoring"},
+    "plan": FLOOR | {"harness", "calibration", "config", "evalsets", "engine", "gate", "scoring"},
+    "settling": FLOOR | {"gate", "store"},
     "report": FLOOR | {"drift", "store", "plan"},
-    "run": FLOOR | {"intake", "harness", "config", "engine", "evalsets", "plan", "scoring", "gate", "store", "workers"},
+    "run": FLOOR
+    | {"config", "engine", "evalsets", "gate", "harness", "intake", "plan", "scoring", "settling", "store", "workers"},
     "provenance": FLOOR | {"calibration", "engine", "evalsets", "quant"},
     "quantize": FLOOR | {"calibration", "engine", "provenance", "quant"},
     "outsource": FLOOR | {"calibration", "engine", "provenance", "quant", "quantize"},
     "doctor": FLOOR | {"engine", "evalsets", "refmodel", "sandbox"},
     "intake": FLOOR | {"documents", "gate"},
     "drift_report": FLOOR | {"drift", "engine", "stats", "store"},
-    "rescore": FLOOR | {"config", "gate", "run", "scoring", "store"},
+    "rescore": FLOOR | {"config", "gate", "harness", "plan", "run", "scoring", "store"},
     "outputs": FLOOR | {"documents", "evalsets", "scoring", "stats"},
 }
 LEAVES = {

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import random
+from dataclasses import replace
+from functools import reduce
+from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import pytest
 from scipy.stats import binomtest
@@ -12,6 +17,7 @@ from typer.testing import CliRunner
 from qualgate.cli import app
 from qualgate.errors import UsageError
 from qualgate.identity import case_hash
+from qualgate.intake.scores import read_score_rows
 from qualgate.outputs import Scored, score_files
 from qualgate.records import Case, Evalset
 from qualgate.scoring import registry, score
@@ -87,6 +93,167 @@ def test_another_metric_of_the_scorer_may_be_asked_for(scored):
 def test_normalizers_and_lenient_modes_are_those_of_an_evalset(scored):
     assert verdicts(scored("exact_match", [({"answer": "Yes"}, " yes")], normalizers=("casefold", "strip"))) == [True]
     assert verdicts(scored("json", [(SCHEMA, '```json\n{"a": 1}\n```')], lenient=("code_fence",))) == [True]
+
+
+def test_drops_f1_takes_spans_and_numbers_where_squads_takes_tokens(scored):
+    """The values are those of lm-eval's own process_results (tests/scoring/test_overlap.py holds them together)."""
+    spans = {"answer": [["Smith", "Jones"], ["3.0 yards"]]}
+    pairs = [(spans, "Smith"), (spans, "3 yards"), (spans, "4 yards"), ({"answer": "non-stop"}, "non stop")]
+    found = scored("f1.drop", pairs)
+    assert [row.score.value for row in found.rows] == [0.5, 1.0, 0.0, 1.0]
+    assert {row.score.scorer for row in found.rows} == {"f1.drop/1"}
+    assert scored("f1", pairs[3:]).rows[0].score.value == 0.0
+    for answer in ([], [[]], [["a", ""]], [["a", 3]], 3):
+        with pytest.raises(UsageError, match=r"cases.jsonl:1: f1.drop needs `answer`"):
+            scored("f1.drop", [({"answer": answer}, "a")])
+
+
+# ------------------------------------------------------------------------------- several answers to each case
+
+SEVERAL = {"a": "1101", "b": "0000", "c": "0100", "d": "1111"}  # which answers of each case are right
+
+
+def several(tmp_path, said: dict[str, str] = SEVERAL, **body) -> tuple[Path, Path]:
+    cases, outputs = tmp_path / "cases.jsonl", tmp_path / "outputs.jsonl"
+    write(cases, [{"id": id, "answer": "1", **body} for id in said])
+    rows = [{"id": id, "repeat": n, "text": mark} for id, marks in said.items() for n, mark in enumerate(marks)]
+    write(outputs, rows[::-1])
+    return cases, outputs
+
+
+def test_each_answer_has_a_row_and_pass_at_k_is_the_mean_of_all_draws(tmp_path):
+    found = score_files(*several(tmp_path), registry.find("numeric"))
+    assert [(row.as_json()["id"], row.as_json()["repeat"]) for row in found.rows] == [
+        (i, n) for i in "abcd" for n in range(4)
+    ]
+    assert "".join(str(int(row.score.value or 0)) for row in found.rows) == "".join(SEVERAL.values())
+    for k in (1, 2, 3, 4):
+        drawn = [[any(map(int, draw)) for draw in combinations(marks, k)] for marks in SEVERAL.values()]
+        at = found.pass_at(k)
+        assert at.rate is not None
+        assert (at.rate.n, at.rate.mean) == (4, pytest.approx(sum(sum(one) / len(one) for one in drawn) / 4))
+        assert 0 <= at.rate.lower < at.rate.mean < at.rate.upper <= 1
+    assert (found.pass_at(5).rate, found.pass_at(5).unavailable) == (None, "needs 5 answers to each case, there are 4")
+
+
+def test_answers_to_one_case_do_not_narrow_the_interval(tmp_path):
+    """One answer a case, and the same answer four times, say as much."""
+    marks = {f"c{n}": "1" if n % 3 else "0" for n in range(12)}
+    once = score_files(*several(tmp_path, marks), registry.find("numeric"))
+    often = score_files(*several(tmp_path, {id: mark * 4 for id, mark in marks.items()}), registry.find("numeric"))
+    for rates in ((once.rate, often.rate), (once.rate, often.pass_at(1).rate), (once.rate, often.pass_at(3).rate)):
+        one, other = rates
+        assert one is not None
+        assert other is not None
+        assert (one.lower, one.mean, one.upper) == pytest.approx((other.lower, other.mean, other.upper), rel=1e-9)
+    alone = score_files(*several(tmp_path, {"a": "11"}), registry.find("numeric")).rate
+    assert alone is not None
+    assert alone.lower < 0.2  # nothing is known of other cases
+    grouped = score_files(*several(tmp_path, SEVERAL, cluster="g"), registry.find("numeric")).pass_at(2).rate
+    assert grouped is not None
+    assert (grouped.lower, grouped.upper) == (0, 1)
+
+
+def test_a_case_with_an_answer_that_nobody_could_judge_is_left_out_of_pass_at_k(tmp_path):
+    found = score_files(*several(tmp_path, {"a": "11", "b": "10"}), registry.find("numeric"))
+    rows = list(found.rows)
+    rows[1] = replace(rows[1], score=replace(rows[1].score, value=None, verdict=None))
+    at = replace(found, rows=tuple(rows)).pass_at(1)
+    assert at.rate is not None
+    assert (at.rate.n, at.rate.mean) == (1, 0.5)
+    rows[2] = replace(rows[2], score=rows[1].score)
+    assert "no case whose answers could all be judged" in replace(found, rows=tuple(rows)).pass_at(1).unavailable
+
+
+REPEATED = {
+    "one is missing": ([("a", 0), ("a", 1), ("b", 0)], "cases.jsonl:2: no output with `repeat` 1 for the id 'b'"),
+    "all of a case": ([("a", 0), ("a", 1)], "cases.jsonl:2: no output for the id 'b'"),
+    "one is extra": ([("a", 0), ("b", 0), ("b", 1)], "cases.jsonl:1: no output with `repeat` 1 for the id 'a'"),
+    "a gap": ([("a", 0), ("b", 0), ("a", 2), ("b", 2)], "outputs.jsonl:3: `repeat` 2, but no output has 1"),
+    "a huge one": ([("a", 0), ("b", 10**18)], "outputs.jsonl:2: `repeat` 1000000000000000000, but no output has 1"),
+    "twice": ([("a", 0), ("b", 0), ("b", 0)], "outputs.jsonl:3: duplicate id 'b' with `repeat` 0; first on line 2"),
+    "not counted": ([("a", None), ("b", 0), ("a", None)], "duplicate id 'a'; first on line 1; several outputs of one"),
+    "below 0": ([("a", -1), ("b", 0)], "outputs.jsonl:1: `repeat` must be a whole number from 0; found -1"),
+    "a truth value": ([("a", True), ("b", 0)], "outputs.jsonl:1: `repeat` must be a whole number from 0; found True"),
+    "an unknown id": ([("a", 0), ("b", 0), ("z", 0), ("z", 1)], "outputs.jsonl:3: no case has the id 'z'"),
+}
+
+
+@pytest.mark.parametrize("what", REPEATED)
+def test_a_missing_or_extra_answer_is_an_error(tmp_path, what):
+    keys, said = REPEATED[what]
+    write(tmp_path / "cases.jsonl", [{"id": i, "answer": "1"} for i in "ab"])
+    rows = [{"id": id, "text": "1", **({} if repeat is None else {"repeat": repeat})} for id, repeat in keys]
+    write(tmp_path / "outputs.jsonl", rows)
+    with pytest.raises(UsageError) as error:
+        score_files(tmp_path / "cases.jsonl", tmp_path / "outputs.jsonl", registry.find("numeric"))
+    assert said in str(error.value)
+
+
+def test_the_command_tells_pass_at_k_and_its_rows_are_read_by_the_gate(tmp_path):
+    files = list(map(str, several(tmp_path)))
+    out, summary = tmp_path / "rows.jsonl", tmp_path / "summary.json"
+    written = ["--json", str(out), "--summary", str(summary)]
+    done = CliRunner().invoke(app, ["score", "--scorer", "numeric", *files, "--k", "10, 2", *written])
+    assert done.exit_code == 0, done.output
+    assert "16 rows, 4 answers to each of 4 cases" in done.stdout
+    assert "pass@2   62.50%   95 % interval" in done.stdout
+    assert "pass@10   unavailable: needs 10 answers to each case, there are 4" in done.stdout
+    told = json.loads(summary.read_text())
+    assert (told["cases"], told["repeats"], told["right"], told["wrong"]) == (4, 4, 8, 8)
+    assert told["pass_at"]["2"]["mean"] == pytest.approx(0.625)
+    assert told["pass_at"]["10"] == {"unavailable": "needs 10 answers to each case, there are 4"}
+    assert [(row.id, row.repeat) for row in read_score_rows(out).rows] == [(i, n) for i in "abcd" for n in range(4)]
+    assert "pass@1" in CliRunner().invoke(app, ["score", "--scorer", "numeric", *files]).stdout
+    for options in (
+        ["--k", "0"],
+        ["--k", "1,"],
+        ["--k", "x"],
+        ["--k", "9" * 10],
+        ["--json", str(out), "--summary", str(out)],
+    ):
+        refused = CliRunner().invoke(app, ["score", "--scorer", "numeric", *files, *options])
+        assert isinstance(refused.exception, UsageError), options
+
+
+WITHOUT_EFFECT = [
+    (("numeric",), {"normalizers": ("casefold",)}, "--normalizer casefold: the scorer numeric (strict) reads no"),
+    (
+        ("exact_match", "compat"),
+        {"normalizers": ("strip",)},
+        "exact_match (compat) reads no normalizer; exact_match (s",
+    ),
+    (("tool_call",), {"lenient": ("code_fence",)}, "no lenient mode code_fence; json (strict), code (strict) does"),
+    (("code",), {"lenient": ("trailing_text",)}, "json (strict), multiple_choice (strict) does"),
+    (("multiple_choice",), {"lenient": ("code_fence",)}, "Leave the option out, or choose such a scorer."),
+]
+
+
+@pytest.mark.parametrize(("scorer", "options", "said"), WITHOUT_EFFECT)
+def test_an_option_that_would_change_no_score_is_refused(tmp_path, scorer, options, said):
+    with pytest.raises(UsageError) as error:  # before any file is read
+        score_files(tmp_path / "no cases", tmp_path / "no outputs", registry.find(*scorer), **options)
+    assert said in str(error.value)
+
+
+def test_every_scorer_reads_exactly_the_options_it_declares():
+    """Each text below scores otherwise with the option than without it, where the scorer declares the option."""
+    body = {"id": "1", "answer": "1E0", "choices": ["1E0", "2"], "schema": {}}
+    texts = ("1e0", "```json\n1\n```", "1\nand so on", "The answer is (A), I think.")
+    options = [("normalizers", ("casefold",)), ("lenient", ("code_fence",)), ("lenient", ("trailing_text",))]
+
+    def values(scorer: registry.Scorer, **given) -> list[float | None]:
+        evalset = Evalset(name="set", version="1", sha256="", metrics=scorer.metrics, **given)
+        return [
+            s.value for text in texts for s in scorer.function(Case(evalset="s", body=body), evalset, text).values()
+        ]
+
+    for scorer in registry.SHIPPED:
+        if scorer.name in ("tool_call", "ifeval", "code"):  # the first two read the case alone; code: test_code.py
+            continue
+        for option, given in options:
+            declared = scorer.normalizes if option == "normalizers" else given[0] in scorer.lenient
+            assert (values(scorer) != values(scorer, **{option: given})) is declared, (scorer.name, scorer.mode, given)
 
 
 FAULTS = {
@@ -200,3 +367,72 @@ def test_the_command_shows_a_summary_and_refuses_to_overwrite_its_input(tmp_path
     for options in (["--mode", "loose"], ["--normalizer", "upper"], ["--lenient", "all"]):
         refused = CliRunner().invoke(app, ["score", "--scorer", "numeric", *files, *options])
         assert isinstance(refused.exception, UsageError), options
+
+
+# --------------------------------------------------------------------------------------------- hostile files
+
+HELD = {  # a case and an output that each scorer takes
+    "exact_match": ({"answer": "Paris"}, "Paris"),
+    "numeric": ({"answer": 3.5, "tolerance": {"abs": 0.1, "rel": 0}}, "3.5"),
+    "json": (
+        {"schema": {"properties": {"a": {"$ref": "#/$defs/x"}}, "$defs": {"x": {"pattern": "^a+$"}}}},
+        '{"a": "a"}',
+    ),
+    "tool_call": ({**CALL, "dialect": "hermes"}, '<tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>'),
+    "multiple_choice": ({"choices": ["red", "blue"], "answer": "blue"}, "B"),
+    "f1": ({"answer": ["the house", "home"]}, "house"),
+    "f1.drop": ({"answer": [["a b", "3"], "x"]}, "3"),
+    "ifeval": ({"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}, "one two"),
+    "code": ({"prompt": "def f(a):\n", "entry_point": "f", "tests": "assert f(1) == 2"}, "    return 2"),
+}
+ODD = [None, True, 0, -1, 1e308, 10**400, "", "x", "\0", "\ud800", "\u202e", [], {}, [[]], [None], {"": None}, [{}],
+       ["x"] * 50, {"$ref": "#"}, "auto", "irrelevance", "(a+)+$", "9" * 5000, {"abs": -1}, {"abs": "x"}]  # fmt: skip
+BROKEN = ['"', "{", "]", "\\", "NaN", "\0", "[" * 5000, '{"a":' * 5000, "9" * 100_000, "1e99999"]
+
+
+def places(value: Any, at: tuple = ()) -> list[tuple]:
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [at, *(place for key, item in inner for place in places(item, (*at, key)))]
+
+
+def altered(draw: random.Random, row: dict) -> str:
+    """A row's line with one or two values replaced, removed or nested beyond sense, or with its text broken."""
+    row = json.loads(json.dumps(row))
+    for _ in range(draw.randint(1, 2)):
+        *way, last = draw.choice(places(row)[1:])
+        holder = reduce(lambda value, key: value[key], way, row)
+        if draw.random() < 0.2:
+            del holder[last]
+        else:
+            deep = reduce(lambda value, _: [value], range(draw.choice([30, 200])), 1)
+            holder[last] = draw.choice([*ODD, deep])
+        if draw.random() < 0.2:
+            row[draw.choice(["id", "text", "calls", "repeat", "cluster", "tags", "category"])] = draw.choice(ODD)
+        if len(places(row)) == 1:
+            break
+    line = json.dumps(row)
+    cut = draw.randrange(len(line))
+    return line if draw.random() < 0.9 else line[:cut] + draw.choice(BROKEN) + line[cut:]
+
+
+def test_no_line_of_either_file_gives_anything_but_scores_or_a_usage_error(tmp_path, monkeypatch):
+    """A slice of 4,000 such files, of which 8 found a reference to what is no schema."""
+    monkeypatch.setattr(registry, "_sandbox", lambda: None)
+    draw, outcomes = random.Random(8), {"scored": 0, "refused": 0}
+    for turn in range(180):
+        name = list(HELD)[turn % len(HELD)]
+        body, said = HELD[name]
+        files = {"cases": {"id": "a", **body}, "outputs": {"id": "a", "text": said}}
+        hit = draw.choice(list(files))
+        for file, row in files.items():
+            write(tmp_path / file, [altered(draw, row) if file == hit else row])
+        try:
+            found = score_files(tmp_path / "cases", tmp_path / "outputs", registry.find(name))
+            told = json.dumps([row.as_json() for row in found.rows], allow_nan=False)
+            outcomes["scored"] += 1
+        except UsageError as error:
+            told = str(error)
+            outcomes["refused"] += 1
+        told.encode()
+        assert all(line.isprintable() for line in told.splitlines())
+    assert min(outcomes.values()) > 10

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from qualgate import plan as planning
-from qualgate.config import load_gate_file
+from qualgate.config import GateFile, load_gate_file
 from qualgate.errors import UsageError
 from qualgate.plan import forecast, make_plan
-from qualgate.records import Prompt, UnitKey
+from qualgate.records import Plan, Prompt, UnitKey
 from tests.gated_model import GATE_FILE, write_evalset
 from tests.tiny_models import save_tiny_model
 
@@ -178,3 +178,37 @@ def test_a_format_rule_has_every_set_scored_by_it_and_leaves_the_sets_as_they_ar
     assert after.key != before.key  # finished runs of the other policy hold no such scores
     gate_file.write_text(gate_file.read_text().replace("no_loop, max_drop: 0.05", "no_loop, max_drop: 0.06"))
     assert make_plan(load_gate_file(gate_file)).key == after.key
+
+
+def early(gate_file: Path, more: str = "") -> Plan:
+    gate_file.write_text(GATE_FILE.replace("gate:\n", f"gate:\n  stop: early\n{more}"))
+    return make_plan(load_gate_file(gate_file))
+
+
+def test_a_run_that_may_stop_early_has_no_job_with_cases_of_two_looks(gate_file):
+    plan = early(gate_file)
+    assert plan.policy.stop is not None
+    assert (plan.policy.stop.looks[-1], len(plan.policy.stop.looks)) == (150, 5)
+    assert Counter(plan.expected) == Counter(make_plan(plain(gate_file)).expected)
+    ends = {}
+    for arm in ("baseline", "same", "int2"):
+        jobs = [job for job in plan.jobs if job.arm.name == arm]
+        assert [job.stage for job in jobs] == sorted(job.stage for job in jobs)
+        ends[arm] = [(job.index, job.stage, {prompt.key.case_id for prompt in job.prompts}) for job in jobs]
+    assert ends["baseline"] == ends["same"] == ends["int2"]
+    clusters = [{int(case[1:]) % 40 for case in cases} for _, _, cases in ends["same"]]
+    assert sum(map(len, clusters)) == 40, "a cluster is looked at whole"
+
+
+def test_what_is_generated_early_depends_on_the_policy_so_its_run_does_too(gate_file):
+    key = make_plan(plain(gate_file)).key
+    first = early(gate_file)
+    assert key != first.key == early(gate_file, "  # a comment\n").key
+    assert early(gate_file, "  alpha: 0.1\n").key != first.key
+    gate_file.write_text(GATE_FILE.replace("gate:\n", "gate:\n  stop: end\n  alpha: 0.1\n"))
+    assert make_plan(load_gate_file(gate_file)).key == key
+
+
+def plain(gate_file: Path) -> GateFile:
+    gate_file.write_text(GATE_FILE)
+    return load_gate_file(gate_file)

@@ -13,15 +13,16 @@ from typer.testing import CliRunner
 
 from qualgate.cli import app
 from qualgate.errors import Exit, IntegrityError, UsageError
+from qualgate.gate.arms import decide_four
 from qualgate.gate.verdict import decide
-from qualgate.records import Evalset, Policy, Rule
+from qualgate.records import Evalset, FourArms, Policy, Rule
 from qualgate.rescore import rescore
 from qualgate.run import decide_again
-from qualgate.scoring import registry, scorer_versions
+from qualgate.scoring import damage, registry, score, scorer_versions
 from qualgate.scoring.match import exact_match
 from qualgate.store import decisions, queries, runs, scorings
 from qualgate.store.database import open_store
-from tests.store.made import make_plan, make_run
+from tests.store.made import make_identity, make_plan, make_results, make_run
 
 WRONG = {"int8": 0.0, "int2-g32": 0.22}
 EXACT = Policy(rules=(Rule(metric="exact_match", max_drop=0.1),))
@@ -247,6 +248,70 @@ def test_a_case_that_the_new_version_cannot_score_is_named(url, run_id, next_ver
     with pytest.raises(UsageError, match="arithmetic/arithmetic-0000: exact_match needs `unit`") as error:
         rescore(url, run_id, None)
     assert "and 55 more" in str(error.value)
+
+
+def test_four_arms_are_judged_as_four_arms(url, next_version, monkeypatch):
+    wrong = {"int4": 0.2, "drafted": 0.0, "both": 0.2}
+    arms = FourArms(quantization="int4", speculation="drafted", both="both", seed=3, blocks=("BQSX",))
+    with open_store(url) as store:
+        plan = make_plan(cases=60, wrong=wrong, families=("arithmetic",), policy=replace(EXACT, four_arm=arms))
+        same = {"drafted": "baseline", "both": "int4"}
+        weights = {name: make_identity(same.get(name, name)) for name in plan.identities}
+        record = runs.begin(store, replace(plan, identities=weights))
+        for result, scores in make_results(plan, wrong):
+            runs.record(store, record.run_id, replace(result, identity=weights[result.arm]), scores)
+        runs.finish(store, record.run_id, (), complete=True)
+    was = decide_four(_all_of(url), plan.policy)
+    found = rescore(url, None, None)
+    assert [one.before for one in found.verdicts] == list(was)
+    assert [one.after.variant for one in found.verdicts] == ["int4", "drafted", "both"]
+    last = found.verdicts[-1].after
+    assert last.four_arm is not None
+    assert found.exit == last.four_arm.exit
+    quality = {(step.arm, step.step): step.status for step in last.four_arm.steps}["int4", "quality"]
+    assert quality == "proven", "by the last character, int4 loses nothing"
+    assert {(step.arm, step.step): step.status for step in was[-1].four_arm.steps}["int4", "quality"] == "broken"
+    assert decide_again(url, None, None).verdicts == tuple(one.after for one in found.verdicts)
+    shown = CliRunner().invoke(app, ["rescore", "--store", url])
+    assert shown.stdout.splitlines()[-1].startswith("to be served of the four arms: ")
+    assert shown.exit_code == found.exit
+
+
+def _all_of(url):
+    with open_store(url) as store:
+        return runs.evidence(store, queries.latest_run(store), answers=True)
+
+
+def test_a_metric_that_only_a_rule_asked_for_is_scored_again_too(url, monkeypatch):
+    """format.* is of no evalset: a rule asks for it."""
+    with open_store(url) as store:
+        plan = make_plan(cases=20, wrong=WRONG, families=("arithmetic",), policy=EXACT)
+        cases = {(item.name, case.id): (case, item) for item in plan.evalsets for case in item.cases}
+        record = runs.begin(store, plan)
+        for result, scores in make_results(plan, WRONG):
+            said = {
+                one.key: (*scores[one.key], *score(cases[one.key.evalset, one.key.case_id][0], Evalset(
+                    name="x", version="1", sha256="", metrics=()), one.text, one.finish_reason, ("format.nonempty",)))
+                for one in result.completions
+            }  # fmt: skip
+            runs.record(store, record.run_id, result, said)
+        runs.finish(store, record.run_id, decide(runs.evidence(store, record.run_id), plan.policy), complete=True)
+    monkeypatch.setattr(damage, "SCORER", "format/99")
+    found = rescore(url, None, None)
+    assert found.scorers == {"format.nonempty": ("format/1", "format/99")}
+    assert rescore(url, None, None).scorers == {}
+    assert rows(url, "select distinct metric, scorer from scores where scoring = 1 order by metric") == [
+        ("exact_match", "exact_match/1"), ("format.nonempty", "format/99")
+    ]  # fmt: skip
+
+
+def test_a_normalizer_that_is_not_installed_any_more_is_named(url, next_version):
+    with open_store(url) as store:
+        plan = make_plan(cases=4, wrong=WRONG, families=("arithmetic",), policy=EXACT)
+        sets = tuple(replace(item, normalizers=("strip", "digits_only")) for item in plan.evalsets)
+        make_run(store, replace(plan, evalsets=sets), WRONG)
+    with pytest.raises(UsageError, match="the normalizer digits_only, which no installed package offers"):
+        rescore(url, None, None)
 
 
 def test_a_metric_that_this_version_does_not_score_is_refused(url, run_id, monkeypatch):

@@ -20,7 +20,8 @@ lines, page, total = data.list_runs(PAGE, st.session_state.get("runs_page", 0))
 
 def progress(line: RunLine) -> str:
     errors = f", {line.errors} could not be run" if line.errors else ""
-    return f"{line.done:,} of {line.expected:,} answers{errors}"
+    settled = f", {line.settled:,} not asked because a verdict was settled" if line.settled else ""
+    return f"{line.done:,} of {line.expected:,} answers{settled}{errors}"
 
 
 st.header("Runs")

@@ -296,7 +296,11 @@ def _case(flip: Flip, detail: CaseDetail) -> None:
 
 def _measured(answer: Answer) -> str:
     if answer.status != "done":
-        return f"could not be run: {escape(answer.error)}" if answer.status == "error" else "not run yet"
+        why = {
+            "error": f"could not be run: {escape(answer.error)}",
+            "settled": "not asked: the verdict was settled before",
+        }
+        return why.get(answer.status, "not run yet")
     return f"{len(answer.token_ids)} tokens · {escape(answer.finish_reason or '')} · {ms_text(answer.e2e)}"
 
 

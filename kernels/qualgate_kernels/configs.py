@@ -55,6 +55,8 @@ def tile(tokens: int, block_k: int, bits: int, terms: int, capability: int) -> T
     warps = 8 if width == 64 or (width == 32 and terms > 1) else 4
     stage = rows * block_k * bits // 8 + width * block_k * 2 * terms
     stages = 1 + max(1, min(3, (SHARED_WIDE if width == 64 else SHARED) // stage))
-    if (capability < 90 and (width == 32 or terms > 1)) or (capability >= 100 and width == 64 and bits == 8):
+    if capability < 90 and (width == 32 or terms > 1):
+        warps, stages = 8, 3 if bits == 2 and terms == 1 else 2
+    elif capability >= 100 and width == 64 and bits == 8:
         stages = 2
     return Tile(rows, width, warps, stages)

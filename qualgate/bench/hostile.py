@@ -12,6 +12,12 @@ FORGERY_TESTS = {
     "a list": "assert f(3) == [10]\nassert sorted(f(3)) == [10]\nassert len(f(0)) == 1 and f(0)[0] == 1",
     "a text": "assert f(3) == 'ten'\nassert f(3).upper() == 'TEN'",
     "a truth": "assert f(3) is True\nassert not f(4)",
+    "unittest's words": "import unittest\nclass T(unittest.TestCase):\n    def test(self):\n        self.assertEqual(f(3), 10)\n"
+    "        self.assertAlmostEqual(f(2), 5)\n        self.assertIn(f(1), [2])",
+    "pytest's words": "import pytest\nassert f(3) == pytest.approx(10)\nwith pytest.raises(Odd):\n    f('odd')",
+    "a Decimal": "from decimal import Decimal\nassert Decimal('10.0') == f(3)\nassert f(0) + 0 == Decimal(1)",
+    "a mapping": "from collections import Counter, OrderedDict\nassert f(3) == OrderedDict(a=10)\nassert dict(f(0))['a'] == 1",
+    "awaited": "import asyncio\nassert asyncio.run(f(3)) == 10\nasync def test_more():\n    assert await f(0) == 1",
 }
 
 FORGERIES: dict[str, str] = {
@@ -338,6 +344,194 @@ class f:
     def __eq__(self, other): return True
     __hash__ = None
 """,
+    "a Decimal's subclass": """
+from decimal import Decimal
+class D(Decimal):
+    def __eq__(self, other): return True
+    def __sub__(self, other): return Decimal(0)
+    def __add__(self, other): return self
+    __hash__ = Decimal.__hash__
+def f(x): return D(7)
+""",
+    "a Fraction's subclass": """
+from fractions import Fraction
+class F(Fraction):
+    def __eq__(self, other): return True
+    def _richcmp(self, other, op): return True
+    def __rsub__(self, other): return 0
+    __hash__ = None
+def f(x): return F(1, 3)
+""",
+    "a date's subclass": """
+import datetime
+class D(datetime.datetime):
+    def __eq__(self, other): return True
+    __sub__ = lambda self, other: datetime.timedelta(0)
+    __hash__ = datetime.datetime.__hash__
+def f(x): return D(2020, 1, 1)
+""",
+    "mock.ANY": "from unittest.mock import ANY\ndef f(x): return ANY\n",
+    "a mock": """
+from unittest.mock import MagicMock
+def f(x):
+    held = MagicMock()
+    held.__eq__.return_value = True
+    held.__await__ = lambda self: iter(())
+    return held
+""",
+    "a named tuple that equals": """
+from typing import NamedTuple
+class P(NamedTuple):
+    a: int
+    def __eq__(self, other): return True
+    def __len__(self): return 1
+def f(x): return P(x)
+""",
+    "a member of an enumeration": """
+from enum import IntEnum
+class E(IntEnum):
+    one = 7
+    def __eq__(self, other): return True
+    def __hash__(self): return 10
+    __sub__ = lambda self, other: 0
+def f(x): return E.one
+""",
+    "a text that says otherwise": """
+class S(str):
+    def __str__(self): return 'ten'
+    def __repr__(self): return "'ten'"
+    def upper(self): return 'TEN'
+    def __format__(self, spec): return 'ten'
+def f(x): return S('no')
+""",
+    "mappings that equal": """
+from collections import UserDict, OrderedDict, Counter
+class O(OrderedDict):
+    def __eq__(self, other): return True
+class U(UserDict):
+    def __eq__(self, other): return True
+def f(x):
+    held = U()
+    held.data = O(a=0)
+    return held if x else O(a=0)
+""",
+    "what is in a namespace": """
+from types import SimpleNamespace
+class Yes:
+    def __eq__(self, other): return True
+    def __hash__(self): return 0
+def f(x): return SimpleNamespace(a=Yes(), keys=lambda: ['a'])
+""",
+    "a factory of yes": """
+from collections import defaultdict
+class Yes:
+    def __eq__(self, other): return True
+def f(x): return defaultdict(Yes)
+""",
+    "a weak proxy": """
+import weakref
+class Yes:
+    def __eq__(self, other): return True
+held = Yes()
+def f(x): return weakref.proxy(held)
+""",
+    "patched operations": """
+import sys
+ops = sys.modules['inside.answer']._OPS
+for name in ops: ops[name] = lambda *a, **k: True
+ops['plain'] = ops['base'] = ops['isinstance'] = lambda *a: int
+def f(x): return object()
+""",
+    "a plain value that changes": """
+import sys
+class Yes:
+    count = 0
+    def __eq__(self, other): return True
+def guess(x):
+    Yes.count += 1
+    return Yes.count
+sys.modules['inside.answer']._OPS['plain'] = guess
+def f(x): return Yes()
+""",
+    "forms of its own": """
+import sys
+forms = iter([['k', 1, 0, 'int'], ['k', True, 0, 'x'], ['T', 'object'], ['v', 'decimal.Decimal', 'NaN'], ['v', 'decimal.Decimal', '1e999999999'],
+              ['v', 'collections.defaultdict', ['o', 0, 'x'], ['d']], ['v', 'ellipsis'], ['s', ['o', 0, 'x']]] * 1000)
+sys.modules['inside.answer'].encode = lambda *a: next(forms)
+def f(x): return 0
+""",
+    "handles of its own": """
+import sys
+class str(str): pass
+sys.modules['inside.answer'].encode = lambda x, keep, *a: ['o', 10**9, 'coroutine']
+def f(x): return 0
+""",
+    "a class called coroutine": """
+class coroutine:
+    def __eq__(self, other): return True
+    def __await__(self): return iter([])
+def f(x): return coroutine()
+""",
+    "a coroutine of yes": """
+class Yes:
+    def __eq__(self, other): return True
+    def __await__(self):
+        yield
+        return self
+async def f(x): return Yes()
+""",
+    "an awaited exit": "import os, asyncio\nasync def f(x):\n    asyncio.get_running_loop().call_soon(os._exit, 0)\n    await asyncio.sleep(1)\n",
+    "a patched loop": """
+import asyncio, sys
+sys.modules['inside.answer']._loops.append(type('L', (), {'run_until_complete': lambda self, x: type('Y', (), {'__eq__': lambda s, o: True})()})())
+async def f(x): return 0
+""",
+    "exceptions of other names": """
+class Odd(Exception): pass
+class AssertionError(BaseException): pass
+class Ended(BaseException): pass
+class SkipTest(Exception): pass
+for kind in (SkipTest, Odd): kind.__module__ = 'unittest.case'
+def f(x): raise [Odd, AssertionError, Ended, SkipTest][x % 4 if isinstance(x, int) else 0](10)
+""",
+    "an exception that is its value": """
+class Odd(Exception):
+    def __eq__(self, other): return True
+    def __str__(self): return 'ten'
+def f(x):
+    if x == 'odd': raise Odd
+    return Odd(10)
+""",
+    "an exception whose class replies": """
+class M(type):
+    def mro(cls): return [cls, Exception, BaseException, object]
+    __module__ = property(lambda cls: 1 / 0)
+    def __subclasscheck__(cls, other): return True
+class Odd(Exception, metaclass=M):
+    args = property(lambda self: 1 / 0)
+def f(x): raise Odd
+""",
+    "patched test frameworks": """
+import sys, types, unittest
+unittest.TestCase.assertEqual = unittest.TestCase.assertAlmostEqual = unittest.TestCase.assertIn = lambda *a: None
+pytest = types.ModuleType('pytest')
+pytest.approx = pytest.raises = lambda *a: None
+sys.modules['pytest'] = pytest
+def f(x): return 0
+""",
+    "views of a mapping that lies": """
+class D(dict):
+    def __iter__(self): return iter([10])
+    def keys(self): return [10]
+    def __eq__(self, other): return True
+def f(x): return dict.keys(D(no=0)) if x else D(a=0).values()
+""",
+    "numbers without an end": """
+from decimal import Decimal
+def f(x): return [Decimal('1e999999999'), range(10**18), 1 << 2**25, Decimal('sNaN')][x % 4 if isinstance(x, int) else 0]
+""",
+    "types as values": "from decimal import Decimal\ndef f(x): return [int, object, Decimal, bool][x % 4 if isinstance(x, int) else 0]\n",
+    "constants that are not": "def f(x): return [NotImplemented, ..., slice(None), float('nan')][x % 4 if isinstance(x, int) else 0]\n",
     "operators of a class": """
 class Sub:
     def __rsub__(self, other): return 0
@@ -419,6 +613,42 @@ def attack(outside, marker):
         except (RuntimeError, MemoryError): return [] if count < 200 else [f'{count} threads']
     return ['10000 threads']
 """, ("MemoryError", "memory")),
+    "S1 small threads": ("""
+def attack(outside, marker):
+    threading.stack_size(2**15)
+    for count in range(10000):
+        try: threading.Thread(target=time.sleep, args=(20,), daemon=True).start()
+        except (RuntimeError, MemoryError): return [] if count < 200 else [f'{count} threads']
+    return ['10000 threads']
+""", ("MemoryError", "memory")),
+    "S2 behind a trickle": ("""
+def trickle():
+    while True: os.write(1, b'.'); time.sleep(0.004)
+def attack(outside, marker):
+    for _ in range(12):
+        try: pid = os.fork()
+        except OSError: return []
+        if pid == 0:
+            held = b'x' * (3 * 2**26)
+            time.sleep(30)
+    threading.Thread(target=trickle, daemon=True).start()
+    time.sleep(15)
+    return ['nobody looked']
+""", ("memory",)),
+    "S3 links and locks": ("""
+import fcntl
+def attack(outside, marker):
+    here, canary, parent = os.getcwd(), outside + '/canary', os.getppid()
+    return done(('hard link', lambda: os.link(canary, 'h')), ('rename in', lambda: os.rename(canary, 'c')),
+                ('rename out', lambda: (open('mine', 'w').close(), os.rename('mine', outside + '/mine'))),
+                ('read through a link', lambda: (os.symlink(canary, 's'), open('s').read())),
+                ('attribute', lambda: os.setxattr(canary, 'user.a', b'b')), ('lease', lambda: fcntl.fcntl(os.open(os.__file__, 0), 1024, 0)),
+                ('notes', lambda: fcntl.fcntl(os.open('.', 0), 1026, 1)), ('watch', lambda: libc.inotify_add_watch(libc.inotify_init(), outside.encode(), 0xfff)),
+                ('watch 1', lambda: libc.inotify_add_watch(libc.inotify_init1(0), outside.encode(), 0xfff)),
+                ("the parent's program", lambda: os.readlink(f'/proc/{parent}/exe') if parent > 1 else -1),
+                ("the parent's folder", lambda: os.readlink(f'/proc/{parent}/cwd') if parent > 1 else -1),
+                ("the parent's files", lambda: os.listdir(f'/proc/{parent}/fd') if parent > 1 else -1))
+""", ()),
     "S3 write outside": ("""
 def write(path):
     with open(path, 'w') as file: file.write('changed')
@@ -462,6 +692,61 @@ def attack(outside, marker):
         with open('sparse', 'wb') as file: file.truncate(2**40)
     return done(('sparse', sparse))
 """, ("exit",)),
+    "S4 removed files": ("""
+def attack(outside, marker):
+    held, size = [], 0
+    for _ in range(50):
+        try:
+            held.append(open('x', 'wb')); os.unlink('x')
+            size += held[-1].write(b'x' * 2**22); held[-1].flush()
+        except OSError: break
+        time.sleep(0.01)
+    time.sleep(0.3)
+    return [] if size <= 2**25 else [f'{size} bytes']
+""", ("files", "OSError")),
+    "S4 removed and mapped files": ("""
+import mmap
+def attack(outside, marker):
+    held, size = [], 0
+    for _ in range(50):
+        try:
+            with open('x', 'wb+') as file:
+                size += file.write(b'x' * 2**22); file.flush(); os.unlink('x')
+                held.append(mmap.mmap(file.fileno(), 4096))
+        except OSError: break
+        time.sleep(0.01)
+    time.sleep(0.3)
+    return [] if size <= 2**25 else [f'{size} bytes']
+""", ("files", "OSError")),
+    "S4 behind a trickle": ("""
+def trickle():
+    while True: os.write(1, b'.'); time.sleep(0.004)
+def attack(outside, marker):
+    threading.Thread(target=trickle, daemon=True).start()
+    held = 0
+    for count in range(200):
+        try:
+            with open(f'{count}', 'wb') as file: held += file.write(b'x' * 2**20)
+        except OSError: break
+        time.sleep(0.005)
+    return [] if held <= 2**25 else [f'{held} bytes']
+""", ("files",)),
+    "S4 reserved space": ("""
+def attack(outside, marker):
+    with open('big', 'wb') as file:
+        libc.fallocate(file.fileno(), 1, ctypes.c_long(0), ctypes.c_long(2**30))
+        held = os.fstat(file.fileno()).st_blocks * 512
+    return [] if held <= 2**25 else [f'{held} bytes']
+""", ("files",)),
+    "S5 addresses for a pair": ("""
+def attack(outside, marker):
+    a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    places = [chr(0) + marker + '-datagrams', outside + '/datagrams']
+    return done(*[('send', lambda at=at: a.sendto(b'x', at)) for at in places], *[('message', lambda at=at: a.sendmsg([b'x'], [], 0, at)) for at in places],
+                *[('connect', lambda at=at: (a.connect(at), a.send(b'x'))) for at in places],
+                ('name', lambda: b.bind(chr(0) + marker + '-mine')), ('listen', lambda: socket.socketpair()[0].listen()),
+                ('stream', lambda: socket.socketpair()[0].connect(chr(0) + marker)))
+""", ()),
     "S5 network": ("""
 def attack(outside, marker):
     port = int(marker.split('-')[-1])
@@ -512,6 +797,54 @@ def attack(outside, marker):
     tries += [('pidfd', lambda: os.pidfd_open(1)), ('traceme', lambda: libc.ptrace(0, 0, 0, 0))]
     return done(*tries)
 """, ("exit",)),
+    "S7 signals by ownership": ("""
+import fcntl, struct
+def attack(outside, marker):
+    a, b = socket.socketpair()
+    pids = [pid for pid in (os.getppid(), int(marker.split('-')[0])) if pid > 1]
+    tries = [('owner', lambda pid=pid: fcntl.fcntl(a.fileno(), 8, pid)) for pid in pids]
+    tries += [('owner 2', lambda pid=pid: fcntl.fcntl(a.fileno(), 15, struct.pack('ii', 1, pid))) for pid in pids]
+    tries += [('owner 3', lambda pid=pid, what=what: fcntl.ioctl(a.fileno(), what, struct.pack('i', pid))) for pid in pids for what in (0x8901, 0x8902)]
+    tries += [('signal', lambda: fcntl.fcntl(a.fileno(), 10, int(signal.SIGKILL)))]
+    worked = done(*tries)
+    try: fcntl.fcntl(a.fileno(), 4, os.O_ASYNC | os.O_NONBLOCK)
+    except OSError: pass
+    b.send(b'x')
+    return worked
+""", ()),
+    "S7 queues of the host": ("""
+def attack(outside, marker):
+    def refused(number, *args):
+        return -1 if libc.syscall(number, *args) < 0 and ctypes.get_errno() == 1 else 0
+    if os.uname().machine != 'x86_64': return []
+    calls = {'semctl': (66, 1, 0, 0), 'msgctl': (71, 1, 0), 'shmctl': (31, 1, 0), 'semget': (64, 1, 1, 512), 'msgget': (68, 1, 512),
+             'shmget': (29, 1, 1, 512), 'mq_open': (240, b'a', 66, 384, 0), 'mq_unlink': (241, b'a'), 'io_setup': (206, 9, b'0' * 8), 'sync': (162,), 'syncfs': (306, 1)}
+    return done(*[(name, lambda call=call: refused(*call)) for name, call in calls.items()])
+""", ()),
+    "S8 another table of calls": ("""
+import mmap
+def attack(outside, marker):
+    code = mmap.mmap(-1, 4096, prot=7)
+    code.write(bytes.fromhex('b814000000cd80c3' if os.uname().machine == 'x86_64' else '00000000'))  # getpid by int 0x80
+    return [f'{ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(code)))()} by 32-bit calls']
+""", ("exit",)),
+    "S8 limits": ("""
+import resource
+def attack(outside, marker):
+    def raised(what):
+        soft, hard = resource.getrlimit(what)
+        resource.setrlimit(what, (soft * 2 if soft > 0 else 1, hard * 2 if hard > 0 else 1))
+    names = ('AS', 'FSIZE', 'NOFILE', 'CORE', 'MEMLOCK', 'CPU') + (('NPROC',) if os.getppid() == 1 else ())
+    return done(*[(name, lambda name=name: raised(getattr(resource, 'RLIMIT_' + name))) for name in names])
+""", ()),
+    "S8 a program in memory": ("""
+def attack(outside, marker):
+    number = 319 if os.uname().machine == 'x86_64' else 279
+    def run(fd):
+        os.write(fd, open(sys.executable, 'rb').read(2**20))
+        os.execve(fd, ['x'], {})
+    return done(('memory file', lambda: run(libc.syscall(number, b'a', 0))), ('secret memory', lambda: run(libc.syscall(447, 0))))
+""", ()),
     "S8 more rights": ("""
 import stat
 def attack(outside, marker):

@@ -1,8 +1,8 @@
 """Rows `errors` and `power`: how often the paired tests are wrong, and how much a better exact test could decide.
 
-**The gate's decisions** at n pairs are two sets of tables (lost, gained): those it approves, those it blocks. Both
-p-values are monotone in the score, so each set has one threshold, found by bisection on the tests' own p-values;
-tables on both sides of the edge are put to `compare_pairs` itself to see that the set is the gate's.
+**The gate's decisions** at n pairs are two sets of tables (lost, gained): those it approves, those it blocks, as
+`stats.power` finds them; tables on both sides of the edge are put to `compare_pairs` itself to see that the set is the
+gate's.
 
 **Their probabilities** are summed here, not by `stats.region`: table by table of the trinomial to n = 400, above that
 row by row of two binomials, still exact, so no draw is needed. Rules on sets of their own are independent, so the
@@ -29,7 +29,7 @@ from qualgate.bench.defects import clustered_word
 from qualgate.stats.intervals import clustered_ratio
 from qualgate.stats.multiplicity import holm
 from qualgate.stats.paired import MIN_CLUSTERS, compare_clustered_pairs, compare_pairs
-from qualgate.stats.power import approval_region
+from qualgate.stats.power import approval_region, blocking_region
 from qualgate.stats.region import Region
 
 ALPHA = 0.05
@@ -62,22 +62,17 @@ Rounds = list[dict[str, Any]]
 
 
 @lru_cache(maxsize=64)
-def blocking_region(n: int, margin: float, alpha: float) -> Region:
-    """Every table that is *not* blocked at this alpha: "loss at most margin" is rejected outside it."""
-    low, high = -8.0 - n, 8.0
-    while high - low > 1e-7 * max(1.0, abs(low)):
-        middle = (low + high) / 2
-        if Region.at_least(n, margin, middle).largest_chance_outside(margin) <= alpha:
-            low = middle
-        else:
-            high = middle
-    return Region.at_least(n, margin, low)
+def unblocked_region(n: int, margin: float, alpha: float) -> Region:
+    """Every table that is *not* blocked at this alpha. The gate tells the fewest lost beside so many gained that block;
+    here it is turned into the fewest gained beside so many lost that do not."""
+    blocks = blocking_region(n, margin, alpha).edge  # by gained; never falls
+    return Region.from_edge(n, np.searchsorted(blocks, np.arange(n + 1), side="right"))
 
 
 def not_the_gates(n: int, margin: float, generator: np.random.Generator, tables: int = 2) -> int:
     """How many tables at the edges of the two regions `compare_pairs` decides otherwise."""
     wrong = 0
-    for region, blocks in ((approval_region(n, margin, ALPHA), False), (blocking_region(n, margin, ALPHA), True)):
+    for region, blocks in ((approval_region(n, margin, ALPHA), False), (unblocked_region(n, margin, ALPHA), True)):
         at_edge = np.flatnonzero((region.edge > 0) & (region.edge <= n - np.arange(n + 1)))
         for lost in generator.choice(at_edge, min(tables, len(at_edge)), replace=False) if len(at_edge) else ():
             for gained, inside in ((region.edge[lost], True), (region.edge[lost] - 1, False)):
@@ -167,12 +162,12 @@ def errors(quick: bool) -> tuple[Rounds, dict[str, Any], bool]:
 def _exactly(n: int, margin: float) -> dict[str, Any]:
     """Largest chance of each error over disagreements and losses: false approval at losses from the margin up, false
     block from 0 to it, and that of any block of k rules on sets of their own, each at the margin."""
-    approval, unblocked = approval_region(n, margin, ALPHA), blocking_region(n, margin, ALPHA)
+    approval, unblocked = approval_region(n, margin, ALPHA), unblocked_region(n, margin, ALPHA)
     beyond = [loss for loss in LOSSES if loss > margin]
     within = [loss for loss in LOSSES if loss < margin]
     policy = 0.0
     for rules in RULES:
-        each = 1 - _smallest(blocking_region(n, margin, ALPHA / rules), [margin])
+        each = 1 - _smallest(unblocked_region(n, margin, ALPHA / rules), [margin])
         policy = max(policy, 1 - (1 - each) ** rules)
     return {
         "n": n,
@@ -248,7 +243,7 @@ def _both_p(table: NDArray, n: int, margin: float) -> tuple[float, float]:
     lost, gained = map(int, table)
     if gained >= approval_region(n, margin, ALPHA).edge[lost]:
         return compare_pairs(lost, gained, n, margin, ALPHA).p_within, 1.0
-    if gained >= blocking_region(n, margin, ALPHA).edge[lost]:
+    if gained >= unblocked_region(n, margin, ALPHA).edge[lost]:
         return 1.0, 1.0
     return 1.0, compare_pairs(lost, gained, n, margin, ALPHA).p_beyond
 
@@ -270,7 +265,7 @@ def power(quick: bool) -> tuple[Rounds, dict[str, Any], bool]:
         for margin in (0.03, 0.10) if quick else MARGINS:
             rivals = rival_regions(n, margin)
             for loss, blocks in ((0.0, False), (2 * margin, True)):
-                mine = blocking_region(n, margin, ALPHA) if blocks else approval_region(n, margin, ALPHA)
+                mine = unblocked_region(n, margin, ALPHA) if blocks else approval_region(n, margin, ALPHA)
                 chosen = (np.arange(n + 1)[None, :] >= mine.edge[:, None]) != blocks
                 for disagreement in (d for d in (*DISAGREEMENTS, 0.2) if d >= loss):
                     p = chances(n, loss, disagreement)

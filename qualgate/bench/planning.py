@@ -19,9 +19,8 @@ from qualgate.gate.planner import Assumed, PlannedPolicy, PlannedSet, plan_polic
 from qualgate.gate.rules import check_policy
 from qualgate.records import Policy, Rule
 from qualgate.stats.intervals import binomial_lower
-from qualgate.stats.paired import compare_clustered_pairs
+from qualgate.stats.paired import compare_clustered_pairs, proof
 from qualgate.stats.power import chance_to_block, pairs_to_approve
-from qualgate.stats.region import Region, score
 from qualgate.stats.sequential import ASSUMED_DISAGREEMENT, ASSUMED_WEIGHT, TOLD_WEIGHT, capital
 
 MARGINS = (0.01, 0.02, 0.05)
@@ -250,10 +249,7 @@ def _edge(gained: NDArray, n: int, margin: float, alpha: float, *, beyond: bool)
 @lru_cache(maxsize=4096)
 def _edge_at(gained: int, n: int, margin: float, alpha: float, beyond: bool) -> int:
     def proven(lost: int) -> bool:
-        statistic = float(score(lost, gained, n, margin))
-        if beyond:
-            return Region.at_least(n, margin, statistic + 1e-9).largest_chance_outside(margin) <= alpha
-        return Region.at_least(n, margin, statistic - 1e-9).largest_chance(margin) <= alpha
+        return (proof(gained, lost, n, -margin) if beyond else proof(lost, gained, n, margin)) <= alpha
 
     low, high = -1, n - gained + 1  # low: surely on the side of few lost, high: of many
     while high - low > 1:

@@ -6,6 +6,7 @@ import ast
 import json
 import os
 import random
+import re
 import socket
 import statistics
 import subprocess
@@ -35,6 +36,7 @@ def rows(quick: bool, data: Path) -> list[dict[str, Any]]:
     part = "a slice only" if quick else None
     found = [_escape_row(sandbox, count, part) for count in (1, 8, 32)]
     found.append(_overhead_row(sandbox, 5 if quick else 40, part))
+    found.append(_mutants_row(sandbox, 100 if quick else 10_000, part))
     tried = tuple(FORGERIES)[:: 8 if quick else 1]
     forged = forgeries(sandbox, tried)
     found.append(_row("forgeries", f"{len(forged)} of {len(tried)} accepted", met=not forged, reason=part))
@@ -67,6 +69,20 @@ def _escape_row(sandbox: Sandbox, at_once: int, part: str | None) -> dict[str, A
     return _row(f"escape.{at_once}", f"{len(faults)} faults: {faults[:3]}", met=not faults, reason=part)
 
 
+def _mutants_row(sandbox: Sandbox, count: int, part: str | None) -> dict[str, Any]:
+    if sandbox.tier.name != "A":
+        return _row(
+            "escape.mutants", None, reason="in tier B, which starts no processes, each takes a sandbox: escape.8"
+        )
+    tight = replace(sandbox, limits=replace(sandbox.limits, memory_bytes=2**28))
+    faults: list[str] = []
+    with ground() as (place, changed):
+        for at in range(0, count, 50):
+            faults += mutants(range(at, at + 50), tight, place)[1]
+    faults += changed
+    return _row("escape.mutants", f"{len(faults)} faults: {faults[:3]}", met=not faults, reason=part)
+
+
 # -------------------------------------------------------------------------------------------- the escape suite
 
 
@@ -89,17 +105,21 @@ def ground() -> Iterator[tuple[Ground, list[str]]]:
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp,
         socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as path,
         socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as abstract,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as datagrams,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as abstract_datagrams,
     ):
         tcp.bind(("127.0.0.1", 0))
         udp.bind(("127.0.0.1", tcp.getsockname()[1]))
         marker = f"{os.getpid()}-{uuid.uuid4().hex}-{tcp.getsockname()[1]}"
         path.bind(f"{folder}/socket")
         abstract.bind(f"\0{marker}")
+        datagrams.bind(f"{folder}/datagrams")
+        abstract_datagrams.bind(f"\0{marker}-datagrams")
         for listener in (tcp, path, abstract):
             listener.listen()
         canary = Path(folder, "canary")
         canary.write_text(SECRET)
-        for changeable in (folder, canary, f"{folder}/socket"):
+        for changeable in (folder, canary, f"{folder}/socket", f"{folder}/datagrams"):
             os.chmod(changeable, 0o777)
         before = _tree(folder)
         os.environ["QUALGATE_CANARY"] = SECRET
@@ -108,10 +128,11 @@ def ground() -> Iterator[tuple[Ground, list[str]]]:
         finally:
             del os.environ["QUALGATE_CANARY"]
             changed += ["S3: the host's files changed"] if _tree(folder) != before else []
-            for name, listener in (("tcp", tcp), ("udp", udp), ("unix", path), ("abstract", abstract)):
+            listeners = {"tcp": tcp, "udp": udp, "unix": path, "abstract": abstract}
+            for name, listener in (listeners | {"datagrams": datagrams, "abstract 2": abstract_datagrams}).items():
                 listener.setblocking(False)
                 try:
-                    listener.recv(1) if listener is udp else listener.accept()
+                    listener.recv(1) if listener.type == socket.SOCK_DGRAM else listener.accept()
                     changed.append(f"S5: {name} was reached")
                 except BlockingIOError:
                     pass
@@ -172,7 +193,7 @@ def attempt(name: str, sandbox: Sandbox, place: Ground) -> list[str]:
 
 def _attacked(name: str, text: str, may_end_by: tuple[str, ...] | None, sandbox: Sandbox, place: Ground) -> list[str]:
     """may_end_by None: anything but a changed host, a secret or an overrun will do."""
-    start, paused, ended, out = time.monotonic(), 0.0, "", ""
+    start, excused, ended, out = time.monotonic(), 0.0, "", ""
     try:
         with sandbox.interpreter() as inside:
             start = time.monotonic()
@@ -187,17 +208,23 @@ def _attacked(name: str, text: str, may_end_by: tuple[str, ...] | None, sandbox:
             except Ended as error:
                 ended = error.error_type
             out += inside.output
-            paused = inside.paused
+            excused = inside.paused + inside.starved
             if len(inside.output) > 4 * sandbox.limits.output_bytes:
                 return [f"{name}: {len(inside.output)} characters of output kept"]
     except SandboxFailed as error:
         return [f"{name}: {error}"]
-    over = time.monotonic() - start - paused - sandbox.limits.wall_seconds
-    faults = [f"{name}: {over:.1f} s over its wall time"] if over > 1 else []
+    over = time.monotonic() - start - excused - sandbox.limits.wall_seconds
+    faults = [f"{name}: {over:.1f} s over its wall time"] if over > _crowd() else []
     faults += [f"{name}: a secret came out"] if SECRET in out else []
     if may_end_by is not None and ended and ended not in may_end_by:
         faults.append(f"{name}: {ended[:200]}")
     return faults
+
+
+def _crowd() -> float:
+    """How many threads of this machine want each of its CPUs, at least 1: what takes a second alone takes as many."""
+    running = Path("/proc/loadavg").read_text().split()[3].partition("/")[0]
+    return max(1.0, int(running) / (os.cpu_count() or 1), os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 def _honest(name: str, text: str, sandbox: Sandbox) -> list[str]:
@@ -220,22 +247,82 @@ def _secret_test(sandbox: Sandbox) -> list[str]:
 
 
 def _mutant(seed: int, sandbox: Sandbox, place: Ground) -> list[str]:
-    """S16: lines of hostile programs, shuffled together."""
+    return _attacked(f"S16 seed {seed}", _mutated(seed), None, sandbox, place)
+
+
+# Each in a process of its own, then everything it left is killed (tier A: kill(-1) reaches this namespace alone).
+_BATCH = """
+def batch(texts, outside, marker, seconds):
+    for number, text in enumerate(texts):
+        os.write(1, b'\\nbegun %d\\n' % number)
+        pid = os.fork()
+        if pid == 0:
+            try:
+                scope = dict(globals())
+                exec(text, scope)
+                print(scope['attack'](outside, marker), flush=True)
+            finally:
+                os._exit(0)
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and os.waitpid(pid, os.WNOHANG) == (0, 0):
+            time.sleep(0.002)
+        try: os.kill(-1, 9)
+        except OSError: pass
+        try:
+            while True: os.waitpid(-1, 0)
+        except OSError: pass
+    return len(texts)
+"""
+
+
+def mutants(seeds: Sequence[int], sandbox: Sandbox, place: Ground, seconds: float = 0.25) -> tuple[int, list[str]]:
+    """S16 with many mutants to a sandbox (tier A): how many sandboxes it took, and the faults.
+
+    seconds: what a mutant may take. One that ends the sandbox itself is judged as ever; those after it get another.
+    """
+    started, faults, left = 0, [], list(seeds)
+    wall = replace(sandbox, limits=replace(sandbox.limits, wall_seconds=10 + 2 * len(seeds), cpu_seconds=60))
+    while left:
+        started, out, done = started + 1, "", len(left)
+        try:
+            with wall.interpreter() as inside:
+                try:
+                    inside.ask({"op": "load", "args": [TRIES + _BATCH, []]})
+                    args = [["l", *map(_mutated, left)], place.folder, place.marker, ["f", seconds.hex()]]
+                    out = json.dumps(inside.ask({"op": "call", "name": "batch", "args": args}))
+                except Ended:
+                    begun = [int(word) for word in re.findall(r"\nbegun (\d+)\n", inside.output)]
+                    done = min(max(begun, default=0) + 1, len(left))
+                out += inside.output
+        except SandboxFailed as error:
+            faults.append(f"S16 seed {left[0]}: {error}")
+        faults += [f"S16 seeds {left[0]} to {left[done - 1]}: a secret came out"] if SECRET in out else []
+        left = left[done:]
+    return started, faults
+
+
+def _mutated(seed: int) -> str:
+    """Statements of three hostile programs in one, repeated, reordered, each caught, with other numbers; of one in
+    five, lines torn and shuffled, most of which is no Python."""
     rng = random.Random(seed)
-    texts = [text for name, (text, _) in ESCAPES.items() if not name.startswith(("S9", "S10"))]
-    lines = [line for text in rng.sample(texts, 3) for line in text.splitlines() if line.strip()]
-    for _ in range(rng.randint(1, 12)):
-        at = rng.randrange(len(lines))
-        match rng.randrange(4):
-            case 0:
-                del lines[at]
-            case 1:
-                lines.insert(at, rng.choice(lines))
-            case 2:
-                lines[at] = lines[at].replace(str(rng.randrange(10)), str(rng.randrange(1000)))
-            case _:
-                lines[at] = "".join(rng.sample(lines[at], len(lines[at]))) if rng.random() < 0.2 else lines[at].strip()
-    return _attacked(f"S16 seed {seed}", "\n".join(lines), None, sandbox, place)
+    texts = rng.sample([text for name, (text, _) in ESCAPES.items() if not name.startswith(("S9", "S10"))], 3)
+    if rng.random() < 0.2:
+        lines = [line for text in texts for line in text.splitlines() if line.strip()]
+        for _ in range(rng.randint(1, 12)):
+            at = rng.randrange(len(lines))
+            lines[at] = "".join(rng.sample(lines[at], len(lines[at]))) if rng.random() < 0.2 else rng.choice(lines)
+        return "\n".join(lines)
+    nodes = [node for text in texts for node in ast.parse(text).body]
+    attacks = [node for node in nodes if isinstance(node, ast.FunctionDef) and node.name == "attack"]
+    body = rng.choices([node for attack in attacks for node in attack.body], k=rng.randint(3, 12))
+    caught = ast.parse("try: pass\nexcept BaseException: pass").body[0]
+    assert isinstance(caught, ast.Try)
+    attacks[0].body = [ast.Try([node], caught.handlers, [], []) for node in body]
+    tree = ast.Module([*(node for node in nodes if node not in attacks), attacks[0]], [])
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and type(node.value) is int and rng.random() < 0.2:
+            node.value = rng.choice([0, 1, -1, node.value + 1, node.value * 1000, 2**31, rng.randrange(1000)])
+    return ast.unparse(ast.fix_missing_locations(tree))
 
 
 # -------------------------------------------------------------------------------------- forgeries and real rows
@@ -262,13 +349,13 @@ def broken(row: dict[str, Any], sandbox: Sandbox, rng: random.Random, mutants: i
     verdict must be that of running program and tests together, inside a sandbox, by plain Python."""
     program = row["prompt"] + row["canonical_solution"]
     name = row["entry_point"]
-    case = {"tests": row["test"], "entry_point": name}
+    case = {"tests": row["test"], "entry_point": name, "prompt": row["prompt"]}  # tests may use the prompt's helpers
     other = f"{program}\n\n_right = {name}\n\n\ndef {name}(*args):\n    return ['wrong', _right(*args)]\n"
     faults = []
     if score_code(case, other, sandbox=sandbox)[METRIC].verdict is not False:
         faults.append(f"{row['task_id']}: a wrapped value passes")
     for _ in range(mutants):
-        mutant = mutate(program, rng)
+        mutant = mutate(program, name, rng)
         got = score_code(case, mutant, sandbox=sandbox)[METRIC].verdict
         if got is not beside(f"{mutant}\n{row['test']}\ncheck({name})\n", sandbox):
             faults.append(f"{row['task_id']}: verdict {got} on a mutant")
@@ -284,12 +371,13 @@ def beside(text: str, sandbox: Sandbox) -> bool:
         return False
 
 
-def mutate(program: str, rng: random.Random) -> str:
-    """`program` with one constant, comparison or operator changed."""
+def mutate(program: str, name: str, rng: random.Random) -> str:
+    """`program` with one constant, comparison or operator changed in its function `name`."""
     tree = ast.parse(program)
+    function = next(node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name)
     places = [
         node
-        for node in ast.walk(tree)
+        for node in ast.walk(function)
         if isinstance(node, ast.Compare | ast.BinOp)
         or (isinstance(node, ast.Constant) and type(node.value) in (int, bool))
     ]
@@ -308,29 +396,50 @@ def mutate(program: str, rng: random.Random) -> str:
 # -------------------------------------------------------------------------------------------------- overhead
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """One sample, sandboxed less plain."""
+
+    wall: float  # seconds
+    busy: float  # CPUs of this machine at work meanwhile, ours among them
+
+    @property
+    def quiet(self) -> bool:
+        """Whether there was a CPU for us: what is measured runs one process after the other."""
+        return self.busy <= max(1.05, (os.cpu_count() or 1) - 0.7)
+
+
 def _overhead_row(sandbox: Sandbox, count: int, part: str | None) -> dict[str, Any]:
-    milliseconds = sorted(1000 * one for one in overhead(sandbox, count))
-    median = statistics.median(milliseconds)
-    spread = [round(milliseconds[count // 10]), round(milliseconds[-1 - count // 10])]
+    """The median wall time of `count` pairs taken while the machine was quiet, which may not come."""
+    pairs: list[Pair] = []
+    while sum(pair.quiet for pair in pairs) < count and len(pairs) < 10 * count:
+        pairs.append(overhead(sandbox))
+    walls = sorted(1000 * pair.wall for pair in pairs if pair.quiet)
+    if len(walls) < count:
+        reason = f"{len(walls)} of {len(pairs)} pairs found the machine quiet, {count} are needed"
+        return _row("sandbox.overhead", None, reason=part or reason)
+    median = statistics.median(walls)
+    spread = [round(walls[count // 10]), round(walls[-1 - count // 10])]
     return _row("sandbox.overhead", round(median, 1), met=median <= 40, spread=spread, reason=part)
 
 
-def overhead(sandbox: Sandbox, count: int) -> list[float]:
-    """Seconds of wall time, sandboxed less plain, in `count` interleaved pairs.
-
-    Sandboxed: score_code of a one-line function against one assert, to its verdict and clean-up. Plain: the same Python
-    (same options) started as a process with function and assert as its program. An idle machine is needed.
-    """
+def overhead(sandbox: Sandbox) -> Pair:
+    """Sandboxed: score_code of a one-line function against one assert, to its verdict and clean-up. Plain: the same
+    Python (same options) started as a process with function and assert as its program."""
     text, tests = "def f(x):\n    return x + 1\n", "assert f(1) == 2"
     command = [*tiers.program(), text + tests]
-    differences = []
-    for _ in range(count):
-        start = time.perf_counter()
-        subprocess.run(command, env={}, check=True, stdin=subprocess.DEVNULL)
-        middle = time.perf_counter()
-        assert score_code({"tests": tests, "entry_point": "f"}, text, sandbox=sandbox)[METRIC].verdict
-        differences.append(time.perf_counter() - middle - (middle - start))
-    return differences
+    start, busy = time.perf_counter(), _busy()
+    subprocess.run(command, env={}, check=True, stdin=subprocess.DEVNULL)
+    middle = time.perf_counter()
+    assert score_code({"tests": tests, "entry_point": "f"}, text, sandbox=sandbox)[METRIC].verdict
+    end = time.perf_counter()
+    return Pair(wall=(end - middle) - (middle - start), busy=(_busy() - busy) / (end - start))
 
 
-__all__ = ["GOALS", "Limits", "attempt", "broken", "escapes", "forgeries", "ground", "overhead", "rows"]
+def _busy() -> float:
+    """CPU seconds that this machine has spent on anything, in user and kernel mode."""
+    user, nice, system, _, _, irq, softirq, *_ = map(int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:])
+    return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
+
+
+__all__ = ["GOALS", "Limits", "attempt", "broken", "escapes", "forgeries", "ground", "mutants", "overhead", "rows"]

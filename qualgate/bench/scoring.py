@@ -22,6 +22,7 @@ from qualgate.bench.shape import GOALS, described, goal
 from qualgate.records import Case, Evalset
 from qualgate.scoring import registry
 from qualgate.scoring.schema import DIALECT, CannotValidate, first_error
+from qualgate.scoring.tools import strict
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"  # beside the checkout; its rows need it
 MUTANTS, SEED = 10_000, 20_251
@@ -296,12 +297,13 @@ def _remotes() -> dict[str, Any]:
 
 
 def checks() -> dict[str, Callable[[], Any]]:
-    """One check of each: calls in strict mode with all their scores, and a schema."""
+    """One check of each: calls in strict mode, judged alone and with all their scores, and a schema."""
     scorer = registry.find("tool_call")
     case = Case(evalset="speed", body=BODY)
     evalset = Evalset(name="speed", version="1", sha256="", metrics=scorer.metrics)
     assert scorer.decoded is not None
     return {
+        "tool_call_judged": partial(strict.judge, BODY["tools"], BODY["expected_calls"], strict.read_calls([CALL])),
         "tool_call_strict": partial(scorer.decoded, case, evalset, [CALL]),
         "schema_speed": partial(first_error, TOOL["parameters"], CALL["arguments"]),
     }

@@ -103,9 +103,10 @@ def plan(gate_file: GateFileArgument, as_json: JsonOption = False) -> None:
     """
     from qualgate.config import load_gate_file
     from qualgate.errors import Exit
+    from qualgate.gate.early_plan import early_rates
     from qualgate.gate.planner import PlannedSet, foreseeable, plan_policy, seen_in
     from qualgate.plan import forecast, make_plan
-    from qualgate.report.planning import policy_as_lines
+    from qualgate.report.planning import early_as_lines, policy_as_lines
     from qualgate.report.render import plan_as_json, plan_as_text
     from qualgate.run import earlier_evidence
 
@@ -115,17 +116,25 @@ def plan(gate_file: GateFileArgument, as_json: JsonOption = False) -> None:
     earlier = earlier_evidence(gate)
     sets = [PlannedSet.of(item) for item in planned.evalsets]
     policy, unforeseen = foreseeable(sets, planned.policy)
-    rates = None if policy is None else plan_policy(sets, policy, seen_in(earlier) if earlier else None)
+    assumed = seen_in(earlier) if earlier else None
+    rates = None if policy is None else plan_policy(sets, policy, assumed)
+    early = None
+    if policy is not None and policy.stop is not None:
+        waiting = [rule.id for rule in planned.policy.rules if rule.tier != "advisory" and rule.id in unforeseen]
+        early = early_rates(sets, policy, assumed, waiting=waiting)
     if as_json:
-        typer.echo(plan_as_json(planned, rows, rates, unforeseen))
+        typer.echo(plan_as_json(planned, rows, rates, unforeseen, early))
     else:
         typer.echo(plan_as_text(planned, rows, gate.workers))
         if rates is not None:
             typer.echo("\n".join(["", *policy_as_lines(rates, sum(row.seconds for row in rows))]))
+        if early is not None:
+            typer.echo("\n".join(early_as_lines(early)))
         if unforeseen:
             typer.echo("\nNot foretold: " + "; ".join(unforeseen))
     if rates is not None:
-        raise typer.Exit(Exit.USAGE if rates.refused else Exit.APPROVE if rates.decidable else Exit.UNDECIDED)
+        decidable = rates.decidable and (early is None or early.decidable)
+        raise typer.Exit(Exit.USAGE if rates.refused else Exit.APPROVE if decidable else Exit.UNDECIDED)
 
 
 def gate(

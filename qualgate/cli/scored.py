@@ -27,14 +27,16 @@ def gate_scores(gate_file: Path, baseline: Path, variant: Path, *, as_json: bool
     from qualgate import evalsets
     from qualgate.config import load_gate_file
     from qualgate.gate.verdict import overall_exit
-    from qualgate.intake.scores import judge, read_score_rows
+    from qualgate.intake.scores import judge, read_score_rows, refuse_one_file_twice
+    from qualgate.plan import set_refs
     from qualgate.report.terminal import print_report
     from qualgate.report.unstored import report_of
     from qualgate.store.plain import now
 
     gate = load_gate_file(gate_file, files=False)
+    refuse_one_file_twice(baseline, variant)
     sides = read_score_rows(baseline), read_score_rows(variant)
-    names = [evalsets.name_of(ref) for ref in gate.evalset_refs]
+    names = [evalsets.name_of(ref) for ref in set_refs(gate)]
     default = names[0] if len(names) == 1 else None
     found = {at for side in sides for row in side.rows if (at := row.evalset or default)}
     if strange := sorted(found - set(names)):
@@ -43,12 +45,13 @@ def gate_scores(gate_file: Path, baseline: Path, variant: Path, *, as_json: bool
     stale += [
         f"{name} is in the gate file and neither score file has a row of it" for name in names if name not in found
     ]
+    policy = replace(gate.policy, stop=None)  # of generation: files are whole, and judged once
     evidence, verdicts = judge(
-        *sides, gate.policy, identity=gate.identity, stale=tuple(stale), now=now(), evalset=default, expected=expected
+        *sides, policy, identity=gate.identity, stale=tuple(stale), now=now(), evalset=default, expected=expected
     )
     if open_ := sorted(found - expected.keys()):
         verdicts = tuple(replace(one, reasons=(*one.reasons, UNION.format(", ".join(open_)))) for one in verdicts)
-    report = report_of(evidence, verdicts, gate.policy, [str(baseline), str(variant)], description="scores from files")
+    report = report_of(evidence, verdicts, policy, [str(baseline), str(variant)], description="scores from files")
     if as_json:
         typer.echo(report.as_json(), nl=False)
     else:
@@ -64,7 +67,7 @@ def _closed(
     """(evalset → expected ids, why the rows are not of the cases that lie there now)."""
     from qualgate import evalsets
     from qualgate.intake.jsonl import read_objects
-    from qualgate.plan import load_set
+    from qualgate.plan import load_set, set_refs
 
     if gate.expected is not None:
         ids: dict[str, set[str]] = {}
@@ -78,7 +81,7 @@ def _closed(
         return {name: frozenset(found) for name, found in ids.items()}, []
     expected, stale = {}, []
     rows = {(row.evalset or default, row.id, row.case_hash) for side in sides for row in side.rows}
-    for ref in gate.evalset_refs:
+    for ref in set_refs(gate):
         if not isinstance(ref, str) or (evalsets.is_path(ref) and not (gate.path.parent / ref).exists()):
             continue
         item = load_set(ref, gate.path.parent)

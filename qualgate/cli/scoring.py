@@ -33,13 +33,20 @@ def score(
     lenient: Annotated[
         list[str] | None, typer.Option("--lenient", help="code_fence, trailing_text: of json, code, multiple_choice")
     ] = None,
+    k: Annotated[
+        str | None,
+        typer.Option("--k", help="pass@k for these, as 1,10: of several outputs to each id, which carry `repeat`"),
+    ] = None,
     out: Annotated[Path | None, typer.Option("--json", help="write the rows to this file")] = None,
+    summary: Annotated[
+        Path | None, typer.Option("--summary", help="write rate and pass@k to this file, as JSON")
+    ] = None,
 ) -> None:
-    """Score anyone's outputs: one row an id, without a model and without a store."""
+    """Score anyone's outputs: one row an output, without a model and without a store."""
     from qualgate.outputs import score_files
     from qualgate.report.progress import shown_progress
     from qualgate.report.render import write_atomically
-    from qualgate.report.scored import scored_lines
+    from qualgate.report.scored import scored_json, scored_lines
     from qualgate.scoring import registry
     from qualgate.scoring.strict_json import LENIENT
     from qualgate.scoring.text import known
@@ -48,8 +55,12 @@ def score(
         raise UsageError(f"--mode {mode}: not one of strict, compat.")
     _known("--normalizer", normalizer or [], known())
     _known("--lenient", lenient or [], LENIENT)
-    if out is not None and out.resolve() in (cases.resolve(), outputs.resolve()):
-        raise UsageError(f"--json {out} would overwrite what is to be scored; give another file.")
+    ks = _numbers("--k", k) if k is not None else ()
+    taken = {cases.resolve(), outputs.resolve()}
+    for option, file in (("--json", out), ("--summary", summary)):
+        if file is not None and file.resolve() in taken:
+            raise UsageError(f"{option} {file} would overwrite what is read or written beside it; give another file.")
+        taken |= {file.resolve()} if file is not None else set()
     chosen = registry.find(scorer, cast("registry.Mode", mode))
     if dialect is not None:
         chosen = registry.in_dialect(chosen, dialect)
@@ -62,7 +73,10 @@ def score(
         )  # fmt: skip
     if out is not None:
         write_atomically(out, "\n".join(json.dumps(row.as_json(), allow_nan=False) for row in found.rows))
-    typer.echo("\n".join(scored_lines(found)))
+    ks = ks or ((1,) if found.repeats > 1 else ())
+    if summary is not None:
+        write_atomically(summary, json.dumps(scored_json(found, ks), indent=2, allow_nan=False))
+    typer.echo("\n".join(scored_lines(found, ks)))
 
 
 def rescore(
@@ -90,3 +104,10 @@ def _known(option: str, given: list[str], known: Collection[str]) -> None:
     for name in given:
         if name not in known:
             raise UsageError(f"{option} {name}: not one of {', '.join(known)}.")
+
+
+def _numbers(option: str, given: str) -> tuple[int, ...]:
+    parts = [part.strip() for part in given.split(",")]
+    if not all(part.isascii() and part.isdigit() and len(part) <= 9 and int(part) > 0 for part in parts):
+        raise UsageError(f"{option} {given}: expected whole numbers from 1, with commas between them, as 1,10.")
+    return tuple(sorted({int(part) for part in parts}))

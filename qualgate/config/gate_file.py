@@ -14,7 +14,7 @@ from qualgate.config.model import SHIPPED_MODEL, GateFileModel, RuleEntry, Varia
 from qualgate.config.prices import load_prices
 from qualgate.documents import Document, Fault, as_model, nearest, quote, read_yaml, refuse
 from qualgate.metrics import METRICS
-from qualgate.records import ArmSpec, FourArms, LmEvalTask, Policy, Quarantine, Rule, Slo
+from qualgate.records import ArmSpec, EarlyStop, FourArms, LmEvalTask, Policy, Quarantine, Rule, Slo
 from qualgate.refmodel import PATH as SHIPPED_MODEL_FOLDER
 
 ROLES = ("quantization", "speculation", "both")
@@ -77,6 +77,7 @@ def load_gate_file(path: Path, *, files: bool = True) -> GateFile:
                 for entry in model.gate.quarantine
             ),
             max_age=model.gate.max_age,  # type: ignore[arg-type]  # seconds, by its validator
+            stop=EarlyStop(seed=model.generation.seed) if model.gate.stop == "early" else None,
         ),
         store_url=_absolute_store(model.store, path),
         workers=_usable_cores() if model.workers.count == "auto" else model.workers.count,
@@ -175,7 +176,8 @@ def _contradictions(document: Document, model: GateFileModel) -> Iterator[Fault]
     first: dict[tuple[object, ...], tuple[int, float]] = {}
     for index, rule in enumerate(model.gate.rules):
         place = ("gate", "rules", index)
-        if rule.evalset is not None and rule.evalset not in names:
+        groups = any(isinstance(ref, LmEvalTask) for ref in model.evalsets)  # what they hold the plan will know
+        if rule.evalset is not None and rule.evalset not in names and not groups:
             yield document.fault(
                 (*place, "evalset"), f"evalset {quote(rule.evalset)} is not one this file runs: {', '.join(names)}"
             )
@@ -189,6 +191,10 @@ def _contradictions(document: Document, model: GateFileModel) -> Iterator[Fault]
         first.setdefault(key, (document.line(place), rule.bound))
         if METRICS[rule.metric].kind == "cost" and model.prices is None:
             yield document.fault(place, f"a rule on {rule.metric} needs a price table; add `prices: FILE`")
+    if model.gate.stop == "early" and model.gate.noise_floor:
+        yield document.fault(
+            ("gate", "stop"), "`stop: early` ends at other cases for each arm, and a noise floor needs them all"
+        )
     yield from _contradictory_arms(document, model)
     if not any(rule.tier == "critical" and METRICS[rule.metric].kind == "quality" for rule in model.gate.rules):
         yield document.fault(

@@ -411,7 +411,6 @@ class QuarantineEntry(Written):
 
 
 class Gate(Written):
-    later: ClassVar = ("stop",)
     alpha: float = Field(default=0.05, gt=0, lt=0.5)
     rules: list[RuleEntry] = Field(
         min_length=1,
@@ -426,6 +425,7 @@ class Gate(Written):
         },
     )
     review: Literal["never", "always"] = "never"
+    stop: Literal["end", "early"] = "end"
     noise_floor: bool = False
     quarantine: list[QuarantineEntry] = []
     max_age: Annotated[str, AfterValidator(_age), WithJsonSchema({"type": "string", "pattern": f"^{AGE}$"})] = ABSENT

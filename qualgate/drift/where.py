@@ -26,6 +26,7 @@ _STRING = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\Z)', re.DOTALL)  # an open one rea
 _COLON = re.compile(r"\s*+:")
 _NAME = re.compile(r'"(?:name|function)"\s*+:\s*+"((?:[^"\\]|\\.)*+)"', re.DOTALL)
 _TAGGED = re.compile(r"(?:<function=|\[TOOL_CALLS\]\s*+)([\w.-]++)")
+_BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 _DIGITS = re.compile(r"[0-9]++")
 
 
@@ -58,11 +59,15 @@ def places(text: str, tool_names: Sequence[str] = ()) -> dict[str, tuple[Span, .
     }
 
 
-def token_bytes(token: str) -> bytes:
+def token_bytes(token: str, *, spaced: bool = False) -> bytes:
     """The bytes of a token of a byte-level vocabulary (GPT-2, Llama 3, Qwen), where each character stands for a byte.
 
-    A token with any other character, as special ones may have, is taken for its own text.
+    A token with any other character, as special ones may have, is taken for its own text. spaced: of a SentencePiece
+    vocabulary (Llama 2, Mistral, Gemma), where `▁` stands for a space, `<0x0A>` for a byte, and the rest for itself.
     """
+    if spaced:
+        byte = _BYTE.fullmatch(token)
+        return bytes([int(byte[1], 16)]) if byte else token.replace("▁", " ").encode("utf-8", "surrogatepass")
     try:
         return bytes(_BYTES[character] for character in token)
     except KeyError:
@@ -82,9 +87,12 @@ _BYTES = _byte_alphabet()
 def token_spans(tokens: Sequence[bytes], text: str) -> tuple[Span, ...] | None:
     """The characters of `text` that each token covers, by the tokens' bytes. None when they do not spell the text.
 
-    Tokens behind the text's last byte (the end of turn) cover nothing. A token of a part of a character covers it.
+    Tokens behind the text's last byte (the end of turn) cover nothing. A token of a part of a character covers it. The
+    space that begins the first token may be missing in the text: SentencePiece's decoders leave it out.
     """
     whole = text.encode("utf-8", "surrogatepass")
+    if tokens and tokens[0][:1] == b" " != whole[:1]:
+        tokens = (tokens[0][1:], *tokens[1:])
     stops = np.cumsum([0, *map(len, tokens)], dtype=np.int64)
     spoken = int(np.searchsorted(stops, len(whole), side="right")) - 1
     if b"".join(tokens[:spoken]) != whole:
@@ -93,7 +101,9 @@ def token_spans(tokens: Sequence[bytes], text: str) -> tuple[Span, ...] | None:
     character = np.cumsum(first_bytes) - 1  # of each byte
     nothing = (len(text), len(text))
     return tuple(
-        (int(character[start]), int(character[stop - 1]) + 1) if index < spoken and stop > start else nothing
+        (int(character[start]), int(character[stop - 1]) + 1 if stop > start else int(character[start]))
+        if index < spoken and start < len(whole)
+        else nothing
         for index, (start, stop) in enumerate(zip(stops[:-1].tolist(), stops[1:].tolist(), strict=True))
     )
 

@@ -160,14 +160,16 @@ def _only(evidence: RunEvidence, names: Sequence[str]) -> RunEvidence:
 
 
 def _held_against(evidence: RunEvidence, arms: FourArms) -> RunEvidence:
-    """`both` as the variant of `quantization`."""
+    """`both` as the variant of `quantization`. Its drift was measured from the baseline, and says nothing here."""
     by_name = {arm.name: arm for arm in evidence.variants}
+    both = by_name[arms.both]
+    silent = tuple(replace(unit, kl=(), top1_agreement=None, first_divergence=None) for unit in both.units)
     kept = (arms.quantization, arms.both)
     return replace(
         evidence,
         expected=tuple(key for key in evidence.expected if key.arm in kept),
         baseline=by_name[arms.quantization],
-        variants=(by_name[arms.both],),
+        variants=(replace(both, units=silent),),
     )
 
 

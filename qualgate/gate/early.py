@@ -1,12 +1,17 @@
 """May generation stop for a variant? The policy, decided from the cases that are in, by tests that may be asked often.
 
-Cases are taken in a seeded order that knows nothing of their outcome, whole clusters together; what counts is the
-longest beginning of it that both arms have answered, so that neither workers nor answer lengths choose the cases. A
-failed unit ends that beginning: nothing after it is looked at. Quality rules are judged by `stats.sequential`. Rules on
-drift and latency have tests for one look only: they wait until every case is in, and so does an approval that needs
-them. Blocking needs no more than the rule that is broken.
+Cases are taken in a seeded order that knows nothing of their outcome, whole clusters together, and looked at after
+numbers of them that are planned before the first answer. At a look only the beginning of the order counts, whatever
+else is in already, so that neither workers nor answer lengths choose the cases, and a verdict is the same whoever was
+first. A failed unit ends that beginning: nothing after it is looked at.
 
-A verdict that rests on a look must be this one, not the fixed test on the same cases: those were chosen by looking.
+A quality rule with a `max_drop` is judged by `stats.sequential`. Every other rule (drift, latency, cost, a relative
+drop, pass@k) has a test for one look only: it waits until every case is in, and so does an approval that needs it. Such
+a test is asked once, of the whole list, so it stays below alpha whatever the looks before decided. Blocking needs no
+more than the rule that is broken.
+
+A verdict on a stopped variant is this module's at the look that stopped it, never a fixed test's on the same cases:
+those were chosen by looking. So it is its own policy's, too.
 """
 
 from __future__ import annotations
@@ -14,20 +19,39 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
+from itertools import accumulate
+from math import ceil
 
 import numpy as np
 
-from qualgate.errors import UsageError
+from qualgate.errors import Exit, UsageError
+from qualgate.gate.cause import name_causes
 from qualgate.gate.cost import terms_of
 from qualgate.gate.evidence import Pair, examine, truncated_sets
-from qualgate.gate.measure import Measured, measure, unmeasured
-from qualgate.gate.rules import Slice, check_policy
-from qualgate.gate.verdict import judge
+from qualgate.gate.measure import Measured, measure, pairs_of, unmeasured
+from qualgate.gate.rules import Slice
+from qualgate.gate.verdict import decide, judge, prepare, without
+from qualgate.identity import content_hash
 from qualgate.metrics import METRICS
-from qualgate.records import ArmEvidence, Case, Policy, RunEvidence, UnitKey, Verdict
+from qualgate.records import (
+    ArmEvidence,
+    Case,
+    EarlyStop,
+    Policy,
+    Rule,
+    RunEvidence,
+    Seen,
+    Stopped,
+    UnitKey,
+    Verdict,
+)
 from qualgate.stats.sequential import ASSUMED_DISAGREEMENT, ASSUMED_WEIGHT, compare_in_sequence
 
 Question = tuple[str, str, int]  # evalset, case id, repeat
+Order = tuple[tuple[Question, ...], ...]  # clusters, each with its questions
+
+LOOKS = 20  # of a run, at most
+LEAST_BETWEEN = 32  # questions between two looks: a job of fewer rows wastes most of a decode step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +63,10 @@ class Look:
     settled: bool  # more cases would not change the word; generation may stop
 
 
-def seeded_order(cases: Iterable[Case], seed: int, repeats: int = 1) -> tuple[tuple[Question, ...], ...]:
+# ------------------------------------------------------------------------------------------------------- the order
+
+
+def seeded_order(cases: Iterable[Case], seed: int, repeats: int = 1) -> Order:
     """Clusters in random order, each with its questions. The same cases and seed give the same order."""
     clusters: dict[tuple[str, str, bool], list[Question]] = {}
     for case in sorted(cases, key=lambda case: (case.evalset, case.id)):
@@ -52,87 +79,215 @@ def seeded_order(cases: Iterable[Case], seed: int, repeats: int = 1) -> tuple[tu
     return tuple(tuple(clusters[label]) for label in sorted(clusters, key=drawn))
 
 
+def order_of(evidence: RunEvidence, seed: int) -> Order:
+    """The order in which a run's closed list was looked at."""
+    repeats: dict[tuple[str, str], int] = {}
+    for key in evidence.expected:
+        case = (key.evalset, key.case_id)
+        repeats[case] = max(repeats.get(case, 0), key.repeat + 1)
+    cases = []
+    for evalset, name in repeats:
+        cluster = evidence.clusters.get((evalset, name))
+        cases.append(Case(evalset=evalset, body={"id": name} | ({} if cluster is None else {"cluster": cluster})))
+    return seeded_order(cases, seed, max(repeats.values(), default=1))
+
+
+def order_digest(order: Order) -> str:
+    return content_hash([list(map(list, cluster)) for cluster in order])
+
+
+def planned_looks(order: Order) -> tuple[int, ...]:
+    """Questions that are in at each look: about a twentieth of the order more each time; the last has all."""
+    total = sum(map(len, order))
+    apart = max(LEAST_BETWEEN, ceil(total / LOOKS))
+    looks: list[int] = []
+    for seen in accumulate(map(len, order)):
+        if seen - (looks[-1] if looks else 0) >= apart:
+            looks.append(seen)
+    if not looks or looks[-1] != total:
+        looks.append(total)
+    return tuple(looks)
+
+
+def lay_out(stop: EarlyStop, cases: Iterable[Case]) -> tuple[EarlyStop, tuple[frozenset[Question], ...]]:
+    """Before generation: what the looks rest on, and the questions that each look adds."""
+    order = seeded_order(cases, stop.seed)
+    stop = replace(stop, looks=planned_looks(order), disagreement=ASSUMED_DISAGREEMENT, weight=ASSUMED_WEIGHT)
+    return stop, stages(order, stop.looks)
+
+
+def stages(order: Order, looks: Sequence[int]) -> tuple[frozenset[Question], ...]:
+    """The questions that each look adds to those of the look before."""
+    questions = [question for cluster in order for question in cluster]
+    return tuple(frozenset(questions[start:end]) for start, end in zip((0, *looks), looks, strict=False))
+
+
+# ----------------------------------------------------------------------------------------------------- the verdict
+
+
+def decide_early(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[Verdict, ...]:
+    """As `verdict.decide`, for a run whose generation may have stopped early: each variant at the look that stopped it.
+
+    A variant that was never settled is judged on all its cases; where some are missing, its run is not complete. What a
+    stopping record says must be what the same look says now, else nothing is decided.
+    """
+    names = [arm.name for arm in evidence.variants]
+    if policy.stop is None or not policy.stop.looks or len(set(names)) < len(names):
+        return decide(evidence, policy, now)
+    order = order_of(evidence, policy.stop.seed)
+    looks, total, digest = policy.stop.looks, sum(map(len, order)), order_digest(order)
+    verdicts: dict[str, Verdict] = {}
+    for arm in evidence.variants:
+        stopped = arm.stopped
+        if stopped is None:
+            found, number = look(evidence, policy, arm.name, order, now=now), len(looks)
+            if found.seen < total:
+                continue
+        elif (stopped.policy, stopped.order) == (policy, digest) and stopped.seen in looks[:-1]:
+            found, number = look(evidence, policy, arm.name, order, at=stopped.seen, now=now), stopped.look
+            if looks.index(stopped.seen) + 1 != number or found.seen != stopped.seen:
+                verdicts[arm.name] = _refused(found.verdict, "its stopping record is not what its answers are")
+                continue
+            if found.verdict.exit not in (Exit.INTEGRITY, Exit.INFRASTRUCTURE) and (
+                not found.settled or found.verdict.word != stopped.word
+            ):
+                why = (
+                    f"generation stopped at {stopped.seen} cases as {stopped.word}, and by today's scores and tests "
+                    f"the same cases say {found.verdict.word if found.settled else 'nothing yet'}: run again"
+                )
+                verdicts[arm.name] = _refused(found.verdict, why, Exit.UNDECIDED)
+                continue
+        else:
+            continue
+        seen = Seen(look=number, looks=len(looks), questions=found.seen, of=total, settled=found.settled)
+        verdicts[arm.name] = replace(
+            found.verdict, seen=seen, reasons=(*found.verdict.reasons, *_said(seen, found.verdict))
+        )
+    # What could not be looked at: incomplete, stopped by another policy, or planned and left nothing.
+    left = replace(evidence, variants=tuple(arm for arm in evidence.variants if arm.name not in verdicts))
+    planned = {key.arm for key in evidence.expected} - {evidence.baseline.name}
+    if left.variants or planned - verdicts.keys() or not verdicts:
+        left = replace(left, expected=tuple(key for key in left.expected if key.arm not in verdicts))
+        verdicts |= {verdict.variant: verdict for verdict in decide(left, policy, now)}
+    return tuple(verdicts[name] for name in (*names, *sorted(verdicts.keys() - set(names))))
+
+
+def _refused(verdict: Verdict, why: str, code: Exit = Exit.INTEGRITY) -> Verdict:
+    word = "undecided" if code == Exit.UNDECIDED else "invalid"
+    return replace(verdict, word=word, exit=int(code), reasons=(f"{verdict.variant}: {why}", *verdict.reasons))
+
+
+def _said(seen: Seen, verdict: Verdict) -> tuple[str, ...]:
+    if verdict.word == "invalid":
+        return ()
+    if seen.questions < seen.of:
+        return (
+            f"stopped early: {seen.questions:,} of {seen.of:,} cases seen, settled at look {seen.look} of "
+            f"{seen.looks} by tests that may be asked at any time",
+        )
+    how = "settled at the last" if seen.settled else "not settled after the last"
+    return (f"all {seen.of:,} cases seen: {how} of {seen.looks} looks, by tests that may be asked at any time",)
+
+
+def first_settled(
+    evidence: RunEvidence, policy: Policy, variant: str, order: Order, numbers: Iterable[int], now: str = ""
+) -> Stopped | None:
+    """The first of these looks (from 1, in order) that settles the variant; what is stored of it."""
+    assert policy.stop is not None, "a policy that stops early"
+    for number in numbers:
+        at = policy.stop.looks[number - 1]
+        found = look(evidence, policy, variant, order, at=at, now=now)
+        if found.settled and found.seen == at:
+            return Stopped(look=number, seen=at, word=found.verdict.word, order=order_digest(order), policy=policy)
+    return None
+
+
 def look(
-    evidence: RunEvidence,
-    policy: Policy,
-    variant: str,
-    order: Sequence[Sequence[Question]],
-    disagreement: float = ASSUMED_DISAGREEMENT,
-    weight: float = ASSUMED_WEIGHT,
+    evidence: RunEvidence, policy: Policy, variant: str, order: Order, *, at: int | None = None, now: str = ""
 ) -> Look:
     """The variant's verdict on what is in, and whether it is settled.
 
-    order: as `seeded_order` made it before generation, of exactly the closed list. disagreement, weight: assumed before
-    generation, too (`TOLD_WEIGHT` when an earlier run told it). UsageError: an unknown variant, another list, or a
-    policy that does not fit the evalsets.
+    order: as `seeded_order` made it before generation, of exactly the closed list. at: look at no more than so many of
+    its questions. now: see `verdict.decide`. UsageError: an unknown variant, another list, or a policy that does not
+    fit the evalsets.
     """
-    slices = check_policy(policy, evidence.metrics)
+    slices, held, evidence = prepare(evidence, policy, now)
     found = next((arm for arm in evidence.variants if arm.name == variant), None)
     if found is None:
         raise UsageError(f"The run has no variant {variant!r}: {', '.join(arm.name for arm in evidence.variants)}.")
     planned = {key for key in evidence.expected if key.arm in (variant, evidence.baseline.name)}
-    listed = [question for cluster in order for question in cluster]
+    listed = {question for cluster in order for question in cluster}
     if {UnitKey(arm, *question) for question in listed for arm in (variant, evidence.baseline.name)} != planned:
         raise UsageError("The order of cases is not that of the run's closed list; make it anew from the plan.")
     answered = _answered(evidence.baseline) & _answered(found)
-    prefix = 0
-    while prefix < len(order) and answered.issuperset(order[prefix]):
-        prefix += 1
-    seen = {question: place for place, cluster in enumerate(order[:prefix]) for question in cluster}
+    seen: dict[Question, int] = {}
+    for place, cluster in enumerate(order):
+        if not answered.issuperset(cluster) or (at is not None and len(seen) + len(cluster) > at):
+            break
+        seen.update((question, place) for question in cluster)
+    unseen = listed - seen.keys()
     partial = replace(
         evidence,
         expected=tuple(key for key in evidence.expected if key in planned and _question(key) in seen),
-        baseline=_only(evidence.baseline, seen),
-        variants=(_only(found, seen),),
+        baseline=_but(evidence.baseline, unseen),
+        variants=(_but(found, unseen),),
     )
-    examined = next(one for one in examine(partial) if one.variant == variant)
-    whole = prefix == len(order)
+    examined = without(next(one for one in examine(partial) if one.variant == variant), held)
+    whole, terms = not unseen, terms_of(partial, policy)
 
     def measured(part: Slice, pairs: dict[str, tuple[Pair, ...]]) -> Measured:
         truncated = truncated_sets(pairs)
-        if METRICS[part.rule.metric].kind != "quality":
+        if not in_sequence(part.rule):
             if whole:
-                return measure(part, pairs, truncated, policy.alpha)
+                return measure(part, pairs, truncated, policy.alpha, terms)
             return unmeasured(part, 0, "is tested once every case is in")
-        largest = max(sum(name in part.evalsets for name, _, _ in cluster) for cluster in order)
-        fixed = measure(part, pairs, truncated, policy.alpha)
-        return _in_sequence(fixed, pairs, seen, largest, policy.alpha, disagreement, weight)
+        fixed = measure(part, pairs, truncated, policy.alpha, terms)
+        return _in_sequence(fixed, pairs_of(part, pairs), seen, _largest(part, order), policy)
 
-    verdict = judge(examined, slices, policy, terms_of(evidence, policy), measured)
+    verdict = judge(examined, slices, policy, terms, measured)
+    (verdict,) = name_causes([verdict], partial)
     open_rules = any(one.tier != "advisory" and one.status == "undecided" for one in verdict.comparisons)
     settled = verdict.word == "block" or (verdict.word in ("approve", "review") and not open_rules)
     return Look(verdict=verdict, seen=len(seen), settled=settled)
 
 
+def in_sequence(rule: Rule) -> bool:
+    """Can the rule be asked at every look? The others have a test for one look alone."""
+    return METRICS[rule.metric].kind == "quality" and rule.max_drop is not None and rule.repeats == "mean"
+
+
+def _largest(part: Slice, order: Order) -> int:
+    """Questions of the slice in its largest cluster, of the whole list."""
+
+    def mine(name: str, case: str) -> bool:
+        return name in part.evalsets and (part.only is None or (name, case) in part.only)
+
+    return max(sum(mine(name, case) for name, case, _ in cluster) for cluster in order)
+
+
 def _in_sequence(
-    fixed: Measured,
-    pairs: dict[str, tuple[Pair, ...]],
-    seen: dict[Question, int],
-    largest: int,
-    alpha: float,
-    disagreement: float,
-    weight: float,
+    fixed: Measured, pairs: Sequence[Pair], seen: dict[Question, int], largest: int, policy: Policy
 ) -> Measured:
     """The slice's numbers with the anytime-valid tests and bounds in place of the fixed ones."""
     rule = fixed.slice.rule
     if fixed.comparison.difference is None or rule.max_drop is None:
         return fixed  # what could not be measured at all
     losses: dict[int, list[float]] = {}
-    for name in fixed.slice.evalsets:
-        for pair in pairs[name]:
-            before, after = pair.baseline.values[rule.metric], pair.variant.values[rule.metric]
-            assert before is not None, "a silent scorer is not measured"
-            assert after is not None, "a silent scorer is not measured"
-            losses.setdefault(seen[_question(pair.baseline.key)], []).append(before - after)
+    for pair in pairs:
+        before, after = pair.baseline.values[rule.metric], pair.variant.values[rule.metric]
+        assert before is not None, "a silent scorer is not measured"
+        assert after is not None, "a silent scorer is not measured"
+        losses.setdefault(seen[_question(pair.baseline.key)], []).append(before - after)
     units = [losses[place] for place in sorted(losses)]
+    stop = policy.stop
     result = compare_in_sequence(
         [sum(unit) for unit in units],
         rule.max_drop,
-        alpha,
+        policy.alpha,
         size=np.array([len(unit) for unit in units]),
         largest=largest,
-        disagreement=disagreement,
-        weight=weight,
+        disagreement=ASSUMED_DISAGREEMENT if stop is None or stop.disagreement is None else stop.disagreement,
+        weight=ASSUMED_WEIGHT if stop is None or stop.weight is None else stop.weight,
     )
     comparison = replace(
         fixed.comparison,
@@ -148,8 +303,8 @@ def _answered(arm: ArmEvidence) -> set[Question]:
     return {_question(unit.key) for unit in arm.units if unit.status == "done"}
 
 
-def _only(arm: ArmEvidence, seen: dict[Question, int]) -> ArmEvidence:
-    return replace(arm, units=tuple(unit for unit in arm.units if _question(unit.key) in seen))
+def _but(arm: ArmEvidence, unseen: set[Question]) -> ArmEvidence:
+    return replace(arm, units=tuple(unit for unit in arm.units if _question(unit.key) not in unseen), stopped=None)
 
 
 def _question(key: UnitKey) -> Question:

@@ -6,7 +6,7 @@ Nothing here is a statistic. A unit that the machinery lost, failed or doubled i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 
@@ -60,7 +60,9 @@ def examine(evidence: RunEvidence) -> tuple[Examination, ...]:
         }
         if unpaired:
             incomplete.append(f"{len(unpaired)} units were planned for one of the two arms only{_some(unpaired)}")
-        if broken or incomplete:
+        if variant.stopped is not None and not broken:
+            found.append(Examination(variant=variant.name, mismatched=(_stopped_line(variant, planned),), pairs={}))
+        elif broken or incomplete:
             found.append(
                 Examination(variant=variant.name, integrity=tuple(broken), incomplete=tuple(incomplete), pairs={})
             )
@@ -81,6 +83,17 @@ def _examine_complete(evidence: RunEvidence, variant: ArmEvidence) -> Examinatio
         mismatched=mismatched,
         notes=(*(("A/A: same weights as the baseline",) if same else ()), *_flaky(evidence.baseline, variant)),
         pairs={} if mismatched else {name: tuple(chosen) for name, chosen in by_set.items()},
+    )
+
+
+def _stopped_line(variant: ArmEvidence, planned: Mapping[str, Sequence[UnitKey]]) -> str:
+    """Why none but the policy that looked may judge: a test for one look is not made for cases chosen by looking."""
+    stopped = variant.stopped
+    assert stopped is not None, "asked of stopped variants alone"
+    return (
+        f"{variant.name}: generation ended at {stopped.seen} of {len(planned.get(variant.name, ()))} cases, when the "
+        "run's own policy was settled; another policy, or another way to decide, cannot judge cases chosen by looking: "
+        "run again with it"
     )
 
 

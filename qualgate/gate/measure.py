@@ -60,12 +60,7 @@ def measure(
 ) -> Measured:
     """The numbers of one slice. truncated: evalset → share of the baseline's answers that were cut off, if too many.
     terms: by which a rule on cost accepts and prices answers."""
-    mine = [
-        pair
-        for name in part.evalsets
-        for pair in pairs.get(name, ())
-        if part.only is None or (name, pair.baseline.key.case_id) in part.only
-    ]
+    mine = pairs_of(part, pairs)
     if part.obstacle:
         return unmeasured(part, len(mine), part.obstacle)
     empty = [name for name in part.evalsets if not pairs.get(name)]
@@ -80,6 +75,16 @@ def measure(
         return _measure_cost(part, mine, alpha, terms)
     by_kind = {"quality": _measure_quality, "drift": _measure_drift, "latency": _measure_latency}
     return by_kind[kind](part, mine, alpha)
+
+
+def pairs_of(part: Slice, pairs: dict[str, tuple[Pair, ...]]) -> list[Pair]:
+    """Those that the slice is about."""
+    return [
+        pair
+        for name in part.evalsets
+        for pair in pairs.get(name, ())
+        if part.only is None or (name, pair.baseline.key.case_id) in part.only
+    ]
 
 
 def unmeasured(part: Slice, n: int, why: str, needed: int | None = None) -> Measured:

@@ -33,8 +33,8 @@ from qualgate.records import Evalset, Policy, Rule, RunEvidence
 from qualgate.stats.intervals import binomial_lower, independent_trials, normal_quantile
 from qualgate.stats.latency import clusters_needed
 from qualgate.stats.paired import MIN_CLUSTERS
-from qualgate.stats.power import MOST_PAIRS, chance_to_approve, pairs_to_approve, score_threshold
-from qualgate.stats.region import score
+from qualgate.stats.power import MOST_PAIRS, approved, blocked, chance_to_approve, evidence_threshold, pairs_to_approve
+from qualgate.stats.region import evidence
 from qualgate.stats.sequential import ASSUMED_DISAGREEMENT
 
 ASSUMED_BASELINE = 0.8  # share of a set's cases that the baseline gets right
@@ -308,15 +308,12 @@ class _Model:
         drawn = {}
         for index, key in enumerate(pairs):
             generator = np.random.default_rng([self.seed, stream, index])
-            flips, right = self.disagreement(*key), self.baseline(*key)
-            gained = min(flips / 2, 1 - right)
-            lost = min(flips / 2 + losses.get(key, 0.0), right)
-            cells = np.array([lost, gained, right - lost, 1 - right - gained]).clip(0)
+            cells = outcome_chances(*key, losses.get(key, 0.0), self.assumed)
             one = sizes[key[1]]
             if key in by_cluster:
-                drawn[key] = _draw_clusters(one, cells / cells.sum(), self.used, generator)
+                drawn[key] = draw_clusters(one, cells, self.used, generator)
             else:
-                counts = generator.multinomial(one.cases, cells / cells.sum(), self.used)
+                counts = generator.multinomial(one.cases, cells, self.used)
                 drawn[key] = _Draw(counts[:, 0], counts[:, 1], counts[:, 0] + counts[:, 2])
         return drawn
 
@@ -329,9 +326,8 @@ class _Model:
         cases = sum(one.cases for one in self.among(part))
         if not self.clustered(part):
             lost, gained = (sum(_by_draw(getattr(one, name)) for one in mine) for name in ("lost", "gained"))
-            z = score(lost, gained, cases, margin)
-            within = z >= score_threshold(cases, margin, alpha)
-            beyond = z <= score_threshold(cases, margin, strict, beyond=True)
+            within = approved(lost, gained, cases, margin, alpha)
+            beyond = blocked(lost, gained, cases, margin, strict)
             trials = float(cases)
         else:
             sizes = np.concatenate([np.array(one.clusters or (1,) * one.cases) for one in self._in_order(part)])
@@ -352,7 +348,16 @@ def _by_draw(counts: NDArray) -> NDArray:
     return counts if counts.ndim == 1 else counts.sum(axis=1)  # a set drawn case by case for another rule's clusters
 
 
-def _draw_clusters(one: PlannedSet, cells: NDArray, draws: int, generator: np.random.Generator) -> _Draw:
+def outcome_chances(metric: str, name: str, loss: float, assumed: Assumed) -> NDArray:
+    """P(lost, gained, both right, both wrong) of one case. loss: what P(lost) has beyond an identical variant's."""
+    flips = assumed.disagreement.get((metric, name), assumed.default_disagreement)
+    right = assumed.baseline.get((metric, name), assumed.default_baseline)
+    gained, lost = min(flips / 2, 1 - right), min(flips / 2 + loss, right)
+    cells = np.array([lost, gained, right - lost, 1 - right - gained]).clip(0)
+    return cells / cells.sum()
+
+
+def draw_clusters(one: PlannedSet, cells: NDArray, draws: int, generator: np.random.Generator) -> _Draw:
     """A share of a cluster's cases repeats one outcome, so that two of them correlate by `ASSUMED_CORRELATION`."""
     sizes = np.array(one.clusters or (1,) * one.cases)
     shape = (draws, len(sizes))
@@ -387,23 +392,26 @@ def _decide_clustered(
     best = np.floor(down * share), np.minimum(np.ceil(up * share), size - np.floor(down * share))
     passes = stdtr(count - 1, -t) <= alpha, stdtr(count - 1, t) <= strict
     return (
-        passes[0] & (_score_each(*worst, size, margin) >= _threshold_each(size, margin, alpha, beyond=False)),
-        passes[1] & (_score_each(*best, size, margin) <= _threshold_each(size, margin, strict, beyond=True)),
+        passes[0] & _proven_each(*worst, size, margin, alpha),
+        passes[1] & _proven_each(*reversed(best), size, -margin, strict),
     )
 
 
-def _score_each(lost: NDArray, gained: NDArray, n: NDArray, margin: float) -> NDArray:
-    result = np.empty(len(n))
-    for size in np.unique(n):
+def _proven_each(lost: NDArray, gained: NDArray, n: NDArray, loss: float, alpha: float) -> NDArray:
+    """`approved`, each draw with its own number of pairs. Of many numbers a dozen have their threshold found: it drifts
+    slowly, and the others' lie between."""
+    sizes = np.unique(n)
+    result = np.empty(len(n), bool)
+    knots = np.unique(np.geomspace(sizes[0], sizes[-1], 12).astype(int)) if len(sizes) > 12 else sizes
+    thresholds = [evidence_threshold(int(knot), loss, alpha) for knot in knots] if len(sizes) > 12 else []
+    for size in map(int, sizes):
         mine = n == size
-        result[mine] = score(lost[mine], gained[mine], int(size), margin)
+        if thresholds:
+            least = np.interp(size, knots, thresholds)
+            result[mine] = evidence(lost[mine], gained[mine], size, loss) >= least
+        else:
+            result[mine] = approved(lost[mine], gained[mine], size, loss, alpha)
     return result
-
-
-def _threshold_each(n: NDArray, margin: float, alpha: float, *, beyond: bool) -> NDArray:
-    """Thresholds drift slowly with n: a dozen are found, the others lie between."""
-    knots = np.unique(np.geomspace(max(n.min(), 1), n.max(), 12).astype(int))
-    return np.interp(n, knots, [score_threshold(int(knot), margin, alpha, beyond=beyond) for knot in knots])
 
 
 def _least_share(trials: float, enough: float) -> float:

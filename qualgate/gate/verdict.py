@@ -31,13 +31,8 @@ def decide(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[Verdic
     Same evidence in any order of units → the same verdicts, to the byte. UsageError: no variant, or a policy that
     does not fit the evalsets.
     """
-    labels = evidence.labels
-    if labels is not None and not {(key.evalset, key.case_id) for key in evidence.expected} <= labels.keys():
-        labels = None  # a slice must not lose a case for want of a label
-    slices = check_policy(policy, evidence.metrics, labels)
-    held = hold(policy, evidence.expected, now[:10])
-    evidence = replace(evidence, stale=(*evidence.stale, *held.faults, *too_old(evidence, policy, now)))
-    examined = tuple(_without(found, held) for found in examine(evidence))
+    slices, held, evidence = prepare(evidence, policy, now)
+    examined = tuple(without(found, held) for found in examine(evidence))
     if not examined:
         raise UsageError("The run has no variant, so there is nothing to judge. Name one under `variants`.")
     terms = terms_of(evidence, policy)
@@ -45,7 +40,17 @@ def decide(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[Verdic
     return with_noise_floor(name_causes(judged, evidence), evidence)
 
 
-def _without(found: Examination, held: Held) -> Examination:
+def prepare(evidence: RunEvidence, policy: Policy, now: str) -> tuple[tuple[Slice, ...], Held, RunEvidence]:
+    """The policy's slices, what its quarantine holds, and the evidence with what is too old in it."""
+    labels = evidence.labels
+    if labels is not None and not {(key.evalset, key.case_id) for key in evidence.expected} <= labels.keys():
+        labels = None  # a slice must not lose a case for want of a label
+    slices = check_policy(policy, evidence.metrics, labels)
+    held = hold(policy, evidence.expected, now[:10])
+    return slices, held, replace(evidence, stale=(*evidence.stale, *held.faults, *too_old(evidence, policy, now)))
+
+
+def without(found: Examination, held: Held) -> Examination:
     """Quarantined cases have run and been checked like all others; only the rules do not see them."""
     pairs = {
         name: tuple(pair for pair in chosen if pair.baseline.key.case_id not in held.cases)

@@ -21,6 +21,7 @@ from qualgate.errors import InfrastructureError, UsageError
 from qualgate.harness.generation import generation_settings
 from qualgate.records import ArmSpec, Window
 
+DTYPES = ("bfloat16", "float16", "float32")
 BATCH = 64  # rows generated or read together
 SAMPLING = {"temperature": 0, "seed": 0, "repeats": 1}
 
@@ -33,7 +34,7 @@ class QualgateLM(LM):
         self,
         pretrained: str = "reference",
         quantize: str | dict[str, Any] | None = None,
-        dtype: str = "bfloat16",
+        dtype: str = "auto",
         kernels: str = "fused",
         cache_dir: str | None = None,
         batch_size: int | str | None = None,
@@ -41,16 +42,17 @@ class QualgateLM(LM):
         device: str | None = None,
     ) -> None:
         """pretrained: a model folder, quantized or not, or `reference`. quantize: a recipe as in a gate file, by name
-        or as JSON. dtype: of the weights that are not quantized. kernels: fused or torch. cache_dir: where packed
-        weights are kept. batch_size: rows at a time, 64 where it is not said or `auto`.
+        or as JSON. dtype: of the weights that are not quantized; auto: what the folder's config says, as for lm-eval's
+        hf model, and float32 where it says nothing. kernels: fused or torch. cache_dir: where packed weights are kept.
+        batch_size: rows at a time, 64 where it is not said or `auto`.
         """
         from qualgate import refmodel
         from qualgate.engine.load import choose_device, load_arm
         from qualgate.quant.recipes import parse_recipe
 
         super().__init__()
-        if dtype not in ("bfloat16", "float16", "float32"):
-            raise UsageError(f"dtype {dtype!r}: not one of bfloat16, float16, float32.")
+        if dtype not in ("auto", *DTYPES):
+            raise UsageError(f"dtype {dtype!r}: not one of auto, {', '.join(DTYPES)}.")
         if kernels not in ("fused", "torch"):
             raise UsageError(f"kernels {kernels!r}: not one of fused, torch.")
         if device is not None and device.partition(":")[0] not in ("cpu", "cuda", "auto"):
@@ -62,7 +64,7 @@ class QualgateLM(LM):
         spec = ArmSpec(
             name="lm_eval",
             model=str(folder),
-            dtype=cast("Any", dtype),
+            dtype=cast("Any", _stated_dtype(folder) if dtype == "auto" else dtype),
             quantize=parse_recipe(recipe) if recipe else None,
             kernels=cast("Any", kernels),
         )
@@ -179,6 +181,17 @@ def _batches(sizes: Sequence[Any], rows: int) -> list[list[int]]:
     """Indices, the largest together first."""
     order = sorted(range(len(sizes)), key=lambda index: sizes[index], reverse=True)
     return [order[start : start + rows] for start in range(0, len(order), rows)]
+
+
+def _stated_dtype(folder: Path) -> str:
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        stated = config.get("dtype") or config.get("torch_dtype") or "float32"
+    except (OSError, ValueError, AttributeError):
+        return "float32"  # what is wrong with the folder is said where it is loaded
+    if stated not in DTYPES:
+        raise UsageError(f"{folder}/config.json says dtype {stated!r:.60}; give dtype={', '.join(DTYPES)} yourself")
+    return stated
 
 
 def _cache() -> Path:

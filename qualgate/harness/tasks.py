@@ -15,7 +15,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import isfinite
 from typing import TYPE_CHECKING, Any
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 Task = Any  # lm_eval.api.task.Task, whose own annotations are looser than what it returns
 
 SEEDS = (0, 1234)  # lm-eval's own: of Python's and numpy's generators while a task is loaded, and of few-shot examples
+SCORE = f"{LM_EVAL}score"
 LIKELIHOODS = ("loglikelihood", "multiple_choice", "loglikelihood_rolling")
 
 
@@ -42,9 +43,7 @@ def load(ref: LmEvalTask) -> Evalset:
     return Evalset(
         name=ref.task,
         version=str(getattr(loaded.task, "VERSION", 0)),
-        sha256=content_hash(
-            [library(), _config(loaded.task), loaded.filter, loaded.metrics, [case.hash for case in cases]]
-        ),
+        sha256=content_hash([_config(loaded.task), loaded.filter, loaded.metrics, [case.hash for case in cases]]),
         metrics=tuple(loaded.metrics.values()),
         description=f"lm-eval's task {ref.task}, filter {loaded.filter}",
         path=ref.include_path,
@@ -58,7 +57,8 @@ def score(case: Case, ref: LmEvalTask, text: str) -> tuple[Score, ...]:
     filter as `lm_eval.METRIC,FILTER`. A metric that fails on an answer, or is no number, has no value."""
     loaded = _loaded(ref)
     try:
-        said = _judge(loaded.task, loaded.asked[case.id], _answers(loaded.task, text))
+        with _as_lm_eval_runs(ref, int(case.hash[:8], 16)):  # a metric that draws at random says the same each time
+            said = _judge(loaded.task, loaded.asked[case.id], _answers(loaded.task, text))
     except Exception as error:  # a task's own code, on whatever a model can say
         reason = " ".join(f"lm-eval's metric fails on this answer: {type(error).__name__}: {error}".split())[:400]
         return tuple(
@@ -73,7 +73,7 @@ def score(case: Case, ref: LmEvalTask, text: str) -> tuple[Score, ...]:
             number = _number(loaded.task, metric, value)
             scores.append(
                 Score(
-                    metric=gated or f"{LM_EVAL}{metric},{filter}"[:64],
+                    metric=gated or _other(metric, filter),
                     value=number,
                     verdict=bool(number) if number in (0.0, 1.0) else None,
                     error_type="" if number is not None else "not_a_number",
@@ -83,6 +83,12 @@ def score(case: Case, ref: LmEvalTask, text: str) -> tuple[Score, ...]:
                 )
             )
     return tuple(scores)
+
+
+def _other(metric: str, filter: str) -> str:
+    """The name of a metric that no rule can name, in the 64 characters that a score has for it."""
+    name = f"{LM_EVAL}{metric},{filter}"
+    return name if len(name) <= 64 else f"{name[:55]}~{sha256_text(name)[:8]}"
 
 
 def library() -> str:
@@ -117,18 +123,8 @@ class _Loaded:
 @lru_cache(maxsize=64)
 def _loaded(ref: LmEvalTask) -> _Loaded:
     where = f"lm-eval's task {ref.task}"
-    try:
-        with _as_lm_eval_runs(ref):
-            task = _task(ref)
-    except ImportError as error:
-        if error.name is not None and error.name.partition(".")[0] == "lm_eval":
-            raise UsageError(f"{where} needs lm-eval: pip install 'qualgate[harness]'") from None
-        raise UsageError(f"{where} needs a package that is not installed: {error}") from None
-    except UsageError:
-        raise
-    except Exception as error:  # its data, its YAML, its own code
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:600]
-        raise UsageError(f"{where} cannot be loaded: {reason}") from error
+    with _faults_named(ref):
+        task = _task(ref)
     asked: dict[str, list[Instance]] = {}
     for instance in task.instances:
         asked.setdefault(str(instance.doc_id), []).append(instance)
@@ -145,18 +141,53 @@ def _loaded(ref: LmEvalTask) -> _Loaded:
     return _Loaded(task=task, asked=asked, bodies=bodies, filter=filter, metrics=metrics)
 
 
-def _task(ref: LmEvalTask) -> Task:
-    """The task with its requests built: from the folder alone, else one of lm-eval's own, whose index takes 5 s."""
+def members(ref: LmEvalTask) -> tuple[LmEvalTask, ...]:
+    """The tasks of the group or tag that `ref` names, in lm-eval's order, each as the group has it; else `ref` alone.
+
+    Where lm-eval is not installed, or knows no such name, that is for `load` to say. UsageError for a group that cannot
+    be loaded.
+    """
+    try:
+        with _faults_named(ref):
+            manager = _manager(ref.include_path)
+    except UsageError:
+        return (ref,)
+    if ref.group or ref.task not in (*manager.all_groups, *manager.all_tags):
+        return (ref,)
+    with _faults_named(ref):
+        found = _group(replace(ref, task="", group=ref.task))
+    if not found:
+        raise UsageError(f"lm-eval's group {ref.task} has no task")
+    return tuple(replace(ref, task=name, group=ref.task) for name in found)
+
+
+@lru_cache(maxsize=8)
+def _manager(include_path: str) -> Any:
+    """Of the folder alone, else of lm-eval's own tasks, whose index takes 5 s."""
     from lm_eval.tasks import TaskManager
 
-    manager = TaskManager(include_path=ref.include_path or None, include_defaults=not ref.include_path)
-    if ref.task not in manager.all_tasks:
-        where = f"{ref.include_path} has" if ref.include_path else "lm-eval knows"
-        raise UsageError(f"{where} no task {ref.task!r}; one of your own is found in the folder `include_path` names")
-    found = manager.load([ref.task])["tasks"]
-    if list(found) != [ref.task]:
-        raise UsageError(f"{ref.task!r} is a group of lm-eval's; name its tasks one by one: {', '.join(found)}")
-    task = found[ref.task]
+    return TaskManager(include_path=include_path or None, include_defaults=not include_path)
+
+
+@lru_cache(maxsize=8)
+def _group(ref: LmEvalTask) -> dict[str, Task]:
+    """All tasks of a group, made at once as lm-eval makes them. A member's settings are changed by how it is asked for,
+    so groups that are asked for otherwise share none."""
+    return _manager(ref.include_path).load([ref.group])["tasks"]
+
+
+def _task(ref: LmEvalTask) -> Task:
+    """The task with its requests built."""
+    if ref.group:
+        task = _group(replace(ref, task=""))[ref.task]
+    else:
+        manager = _manager(ref.include_path)
+        if ref.task not in manager.all_tasks:
+            where = f"{ref.include_path} has" if ref.include_path else "lm-eval knows"
+            raise UsageError(
+                f"{where} no task {ref.task!r}; one of your own is found in the folder `include_path` names"
+            )
+        task = manager.load([ref.task])["tasks"][ref.task]
     if getattr(task, "UNSAFE_CODE", False):
         raise NotInThisVersion(f"{ref.task}: lm-eval would run model-written code in this process: not in this version")
     # As lm-eval does: a number asked for replaces the task's own, unless that is 0.
@@ -169,16 +200,38 @@ def _task(ref: LmEvalTask) -> Task:
 
 
 @contextlib.contextmanager
-def _as_lm_eval_runs(ref: LmEvalTask) -> Iterator[None]:
-    """Its seeds, and quiet; files that a local task names are relative to the folder it is in."""
+def _faults_named(ref: LmEvalTask) -> Iterator[None]:
+    """Around whatever a task's YAML, data and code can do while it is loaded: UsageError says of which task."""
+    where = f"lm-eval's task {ref.task}"
+    try:
+        with _as_lm_eval_runs(ref):
+            yield
+    except ImportError as error:
+        if error.name is not None and error.name.partition(".")[0] == "lm_eval":
+            raise UsageError(f"{where} needs lm-eval: pip install 'qualgate[harness]'") from None
+        raise UsageError(f"{where} needs a package that is not installed: {error}") from None
+    except UsageError:
+        raise
+    except Exception as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:600]
+        raise UsageError(f"{where} cannot be loaded: {reason}") from error
+
+
+@contextlib.contextmanager
+def _as_lm_eval_runs(ref: LmEvalTask, seed: int | None = None) -> Iterator[None]:
+    """Its seeds or another, and quiet; files that a local task names are relative to the folder it is in."""
     import numpy
 
     here, before = random.getstate(), numpy.random.get_state()
     silence = io.StringIO()
     try:
-        random.seed(SEEDS[0])
-        numpy.random.seed(SEEDS[1])
-        with contextlib.chdir(ref.include_path or "."), contextlib.redirect_stderr(silence):
+        random.seed(SEEDS[0] if seed is None else seed)
+        numpy.random.seed(SEEDS[1] if seed is None else seed)
+        with (
+            contextlib.chdir(ref.include_path or "."),
+            contextlib.redirect_stderr(silence),
+            contextlib.redirect_stdout(silence),
+        ):
             yield
     finally:
         random.setstate(here)
@@ -224,20 +277,39 @@ def _settings(where: str, settings: dict[str, Any]) -> tuple[tuple[str, ...], in
 
 
 def _metrics(where: str, ref: LmEvalTask, task: Task, instances: list[Instance], filter: str) -> dict[str, str]:
-    """Those of the task's per-document metrics that a rule may name. What they are is known once one was scored."""
-    kind = instances[0].request_type
-    silent = [[""] if kind == "generate_until" else [-1.0, False] for _ in instances]
-    try:
-        found = _judge(task, instances, _answers(task, "" if kind == "generate_until" else json.dumps(silent)))
-    except Exception as error:
-        raise UsageError(f"{where}: its metrics fail on an empty answer: {type(error).__name__}: {error}") from error
-    values = found[filter][1]
+    """Those of the task's per-document metrics that a rule may name. What they are is known once one was scored.
+
+    Not among them, unless `ref` names it: what only makes sense over all documents (a pair for F1, say), and what is
+    worse the more there is of it.
+    """
+    values = _probed(where, task, instances)[filter][1]
+    better = task.higher_is_better()
     if ref.metric and ref.metric not in values:
         raise UsageError(f"{where} has no metric {ref.metric!r} for a document; it has {', '.join(sorted(values))}")
-    if ref.metric and not task.higher_is_better().get(ref.metric, True):
+    if ref.metric and not better.get(ref.metric, True):
         raise UsageError(f"{where}: more of {ref.metric} is worse, and a rule bounds a drop; use a rule on drift")
-    names = {metric: f"{LM_EVAL}{metric}" for metric in values if f"{LM_EVAL}{metric}" in METRICS}
-    return {**names, **({ref.metric: f"{LM_EVAL}score"} if ref.metric else {})}
+    names = {
+        metric: name
+        for metric, value in values.items()
+        if (name := f"{LM_EVAL}{metric}") in METRICS and name != SCORE
+        if not isinstance(value, tuple | list) and better.get(metric, True)
+    }
+    return {**names, **({ref.metric: SCORE} if ref.metric else {})}
+
+
+def _probed(where: str, task: Task, instances: list[Instance]) -> dict[str, tuple[str, dict[str, Any]]]:
+    """What the task says of an answer made up: nothing said, or where its own code cannot take that, the reference."""
+    if instances[0].request_type == "generate_until":
+        answers = ["", str(task.doc_to_target(instances[0].doc))]
+    else:
+        answers = [json.dumps([[-1.0, False] for _ in instances])]
+    failure: Exception | None = None
+    for answer in answers:
+        try:
+            return _judge(task, instances, _answers(task, answer))
+        except Exception as error:
+            failure = error
+    raise UsageError(f"{where}: its metrics fail on any answer: {type(failure).__name__}: {failure}") from failure
 
 
 # ----------------------------------------------------------------------------------------------- scoring

@@ -15,11 +15,12 @@ from typing import Any
 from qualgate.errors import UsageError
 from qualgate.identity import content_hash
 from qualgate.intake.jsonl import read_objects
-from qualgate.intake.scores import ScoreRow, Scores, as_value
+from qualgate.intake.scores import ScoreRow, Scores, as_value, refuse_one_file_twice
 from qualgate.metrics import LM_EVAL, METRICS
 from qualgate.records import Policy, Rule
 
 HASHES = ("doc_hash", "prompt_hash", "target_hash")
+OTHER_FIELDS = {*HASHES, "doc_id", "doc", "target", "arguments", "resps", "filtered_resps", "filter", "metrics"}
 _LOG_NAME = re.compile(r"samples_(?P<task>.+)_\d{4}-\d\d-\d\dT[\d.:-]+")
 SCORE = f"{LM_EVAL}score"
 
@@ -39,10 +40,7 @@ def read_samples(path: Path, *, filter: str | None = None, metric: str | None = 
     metric: a metric of lm-eval's that is not in the closed list; its value becomes `lm_eval.score`.
     UsageError names file and line of what is no sample, and lists the metrics when none of them can be judged.
     """
-    samples = [(f"{path}:{line}", body) for line, body in read_objects(path)]
-    for where, body in samples:
-        if type(body.get("doc_id")) is not int or not isinstance(body.get("metrics"), list):
-            raise UsageError(f"{where}: not a sample of lm-eval's (`doc_id` and `metrics`); log with --log_samples")
+    samples = [(f"{path}:{line}", _sample(f"{path}:{line}", body)) for line, body in read_objects(path)]
     filters = sorted({str(body.get("filter", "none")) for _, body in samples})
     if filter is None and len(filters) > 1:
         raise UsageError(f"{path}: scored under the filters {', '.join(filters)}; say which counts: --filter NAME")
@@ -50,10 +48,13 @@ def read_samples(path: Path, *, filter: str | None = None, metric: str | None = 
     if chosen not in filters:
         raise UsageError(f"{path}: no sample under the filter {chosen!r}; it has {', '.join(filters)}")
     mine = [(where, body) for where, body in samples if str(body.get("filter", "none")) == chosen]
-    names = {name: _our_name(name, metric) for _, body in mine for name in body["metrics"] if isinstance(name, str)}
+    every = dict.fromkeys(name for _, body in mine for name in body["metrics"] if isinstance(name, str))
+    # A pair for a score of the whole set (F1 of a choice, a Brier score) is no sample's own, unless it is named.
+    pairs = {name for name in every if any(isinstance(body.get(name), list | dict) for _, body in mine)}
+    names = {name: _our_name(name, metric) for name in every if name == metric or name not in pairs}
     if not any(names.values()):
         raise UsageError(
-            f"{path}: has no metric that a rule may name, only {', '.join(sorted(names)) or 'none at all'}. For one "
+            f"{path}: has no metric that a rule may name, only {', '.join(sorted(every)) or 'none at all'}. For one "
             "with a value from 0 to 1 for each sample, name it: --metric NAME"
         )
     hashes = {where: _case_hash(body) for where, body in mine}
@@ -80,10 +81,20 @@ def read_samples(path: Path, *, filter: str | None = None, metric: str | None = 
     return SampleLog(task=named["task"] if named else path.stem, filter=chosen, scores=scores)
 
 
+def _sample(where: str, body: dict[str, Any]) -> dict[str, Any]:
+    """The sample, with its metrics' names: versions of lm-eval before 0.4.6 put no list of them beside the values."""
+    if "metrics" not in body and isinstance(body.get("filtered_resps"), list):
+        body = {**body, "metrics": [name for name in body if name not in OTHER_FIELDS]}
+    if type(body.get("doc_id")) is not int or not isinstance(body.get("metrics"), list):
+        raise UsageError(f"{where}: not a sample of lm-eval's (`doc_id` and `metrics`); log with --log_samples")
+    return body
+
+
 def read_pair(
     baseline: Path, variant: Path, *, filter: str | None = None, metric: str | None = None
 ) -> tuple[SampleLog, SampleLog]:
-    """Both sides of a comparison. UsageError for the logs of two tasks."""
+    """Both sides of a comparison. UsageError for the logs of two tasks, and for one log twice."""
+    refuse_one_file_twice(baseline, variant)
     before, after = (read_samples(path, filter=filter, metric=metric) for path in (baseline, variant))
     if before.task != after.task and all(_LOG_NAME.fullmatch(path.stem) for path in (baseline, variant)):
         raise UsageError(f"{baseline} logs the task {before.task}, {variant} logs {after.task}: not the same questions")

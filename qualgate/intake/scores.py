@@ -57,6 +57,12 @@ def read_score_rows(path: Path) -> Scores:
     return Scores(source=str(path), rows=tuple(_row(f"{path}:{line}", body) for line, body in read_objects(path)))
 
 
+def refuse_one_file_twice(baseline: Path, variant: Path) -> None:
+    """A file is not worse than itself, and that says nothing of any variant."""
+    if baseline.exists() and variant.exists() and baseline.samefile(variant):
+        raise UsageError(f"{baseline} is given as the baseline's file and as the variant's; give the variant's own")
+
+
 def _row(where: str, body: dict[str, Any]) -> ScoreRow:
     def text(key: str, default: str | None = None) -> Any:
         value = body.get(key, default)

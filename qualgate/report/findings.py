@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from qualgate.identity import content_hash
+from qualgate.numbers import seen_text
 from qualgate.records import Comparison, Verdict
 from qualgate.visible import visible_line
 
@@ -57,7 +58,8 @@ def _of(verdict: Verdict, report: Report) -> Iterator[Finding]:
     rules = [found for one in verdict.comparisons if (found := _of_rule(verdict, one, report)) is not None]
     if verdict.exit and all(found.level == "note" for found in rules):
         level: Level = "error" if verdict.word in ("block", "invalid") else "warning"
-        yield _finding(level, verdict.variant, VERDICT, "", f"{verdict.word}: {verdict.reasons[0]}", 1)
+        why = f"{verdict.word}: {verdict.reasons[0]}{seen_text(verdict.seen)}"
+        yield _finding(level, verdict.variant, VERDICT, "", why, 1)
     yield from rules
 
 
@@ -65,7 +67,7 @@ def _of_rule(verdict: Verdict, one: Comparison, report: Report) -> Finding | Non
     level = _LEVELS.get((one.tier, one.status))
     if level is None:
         return None
-    message = f"{one.status} ({one.tier}): {one.reason}"
+    message = f"{one.status} ({one.tier}): {one.reason}{seen_text(verdict.seen)}"
     return _finding(level, verdict.variant, one.rule, one.slice, message, report.source.line(one.rule))
 
 

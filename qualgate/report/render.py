@@ -15,6 +15,7 @@ from qualgate.records import Plan
 from qualgate.report.planning import policy_as_body, time_text
 
 if TYPE_CHECKING:
+    from qualgate.gate.early_plan import EarlyRates
     from qualgate.gate.planner import PlannedPolicy
     from qualgate.plan import ArmForecast
 
@@ -37,7 +38,11 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 def plan_as_json(
-    plan: Plan, rows: Sequence[ArmForecast], policy: PlannedPolicy | None, unforeseen: Sequence[str] = ()
+    plan: Plan,
+    rows: Sequence[ArmForecast],
+    policy: PlannedPolicy | None,
+    unforeseen: Sequence[str] = (),
+    early: EarlyRates | None = None,
 ) -> str:
     body = {
         "key": plan.key,
@@ -51,6 +56,7 @@ def plan_as_json(
         "seconds": sum(row.seconds for row in rows),
         "policy": None if policy is None else policy_as_body(policy),
         "not_foretold": list(unforeseen),
+        "stop": None if early is None else asdict(early),
     }  # fmt: skip
     return json.dumps(body, indent=2)
 

@@ -29,7 +29,19 @@ def rescored_lines(found: Rescored) -> list[str]:
         name, before, after = visible_line(one.after.variant), one.before.word.upper(), one.after.word.upper()
         words = after if before == after else f"{before} -> {after}"
         lines.append(f"{name:<{width}}  {words}  {visible_line(one.after.reasons[0])}")
+    if (choices := _choices(found)) is not None:
+        before, after = (visible_line(choice) or "not known" for choice in choices)
+        lines.append(f"to be served of the four arms: {after if before == after else f'{before} -> {after}'}")
     return lines
+
+
+def _choices(found: Rescored) -> tuple[str, str] | None:
+    """Which of four arms is to be served, by the old scores and by the new ones; None where none is chosen from."""
+    for one in found.verdicts:
+        if one.before.four_arm is not None or one.after.four_arm is not None:
+            before, after = (said.four_arm.choice if said.four_arm else "" for said in (one.before, one.after))
+            return before, after
+    return None
 
 
 def _flip_lines(changes: tuple[ScoreChange, ...]) -> list[str]:
@@ -65,5 +77,6 @@ def rescored_json(found: Rescored) -> dict[str, Any]:
             {**asdict(one.key), "metric": one.after.metric, "before": asdict(one.before), "after": asdict(one.after)}
             for one in found.changes
         ],
+        **({"four_arm": {"before": choices[0], "after": choices[1]}} if (choices := _choices(found)) else {}),
         "exit": int(found.exit),
     }

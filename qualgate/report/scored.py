@@ -1,8 +1,10 @@
-"""A file of scores, in a few lines for people."""
+"""A file of scores, in a few lines for people, and as one JSON object."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 from qualgate.visible import visible_line
 
@@ -10,13 +12,38 @@ if TYPE_CHECKING:
     from qualgate.outputs import Scored
 
 
-def scored_lines(found: Scored) -> list[str]:
-    """The rate with its interval, and what was wrong how often."""
+def scored_lines(found: Scored, ks: Sequence[int] = ()) -> list[str]:
+    """The rate with its interval, pass@k for each of `ks`, and what was wrong how often."""
     rate, rows = found.rate, len(found.rows)
-    lines = [f"{found.metric}: {rows:,} rows, scorer {found.scorer}, {found.mode} mode"]
+    several = f", {found.repeats:,} answers to each of {rows // found.repeats:,} cases" if found.repeats > 1 else ""
+    lines = [f"{found.metric}: {rows:,} rows{several}, scorer {found.scorer}, {found.mode} mode"]
     if rate is not None:
         lines.append(f"  rate   {rate.mean:.2%}   95 % interval {rate.lower:.2%} to {rate.upper:.2%}, exact")
-    counts = {verdict: sum(row.score.verdict is verdict for row in found.rows) for verdict in (True, False, None)}
+    for at in map(found.pass_at, ks):
+        told = f"unavailable: {at.unavailable}"
+        if at.rate is not None:
+            bounds = f"95 % interval {at.rate.lower:.2%} to {at.rate.upper:.2%}"
+            told = f"{at.rate.mean:.2%}   {bounds}, {at.rate.n:,} of {rows // found.repeats:,} cases"
+        lines.append(f"  pass@{at.k}   {told}")
+    counts = _counts(found)
     lines.append(f"  right  {counts[True]:,}   wrong {counts[False]:,}   could not be judged {counts[None]:,}")
     lines += [f"  {count:>7,}  {visible_line(word)}" for word, count in found.error_counts.items()]
     return lines
+
+
+def scored_json(found: Scored, ks: Sequence[int] = ()) -> dict[str, Any]:
+    """The same for machines; pass@k by k, each with its rate over cases, or with the reason why there is none."""
+    counts = _counts(found)
+    return {
+        "metric": found.metric, "scorer": found.scorer, "mode": found.mode, "rows": len(found.rows),
+        "cases": len(found.rows) // found.repeats, "repeats": found.repeats, "right": counts[True],
+        "wrong": counts[False], "could_not_be_judged": counts[None], "error_counts": found.error_counts,
+        "rate": found.rate and asdict(found.rate),
+        "pass_at": {
+            str(at.k): asdict(at.rate) if at.rate else {"unavailable": at.unavailable} for at in map(found.pass_at, ks)
+        },
+    }  # fmt: skip
+
+
+def _counts(found: Scored) -> dict[bool | None, int]:
+    return {verdict: sum(row.score.verdict is verdict for row in found.rows) for verdict in (True, False, None)}

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from qualgate.errors import EXIT_ORDER, Exit
+from qualgate.numbers import seen_text
 from qualgate.records import Policy, Verdict
 from qualgate.report.formats import rendered
 from qualgate.report.render import write_atomically
@@ -50,7 +51,7 @@ class Report:
         names = [visible_line(verdict.variant) for verdict in self.verdicts]
         width = max(map(len, names), default=0)
         return [
-            f"{name:<{width}}  {v.word.upper():<9}  {visible_line(v.reasons[0])}"
+            f"{name:<{width}}  {v.word.upper():<9}  {visible_line(v.reasons[0])}{seen_text(v.seen)}"
             for name, v in zip(names, self.verdicts, strict=True)
         ]
 

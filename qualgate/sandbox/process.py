@@ -12,6 +12,7 @@ import secrets
 import select
 import shutil
 import signal
+import stat
 import subprocess
 import tempfile
 import time
@@ -26,6 +27,7 @@ MAX_LINE = 8 * 2**20  # bytes of one reply
 _CHUNK = 2**16
 _WATCH = 0.02  # seconds between looks at memory and files
 _START_SECONDS = 60.0
+_PATIENCE = 10
 _STILL = 1.0  # seconds: a longer step of the clock means that this process was stopped
 _MAX_FILES = 256  # in tier B's scratch folder, which no file system caps
 
@@ -33,12 +35,12 @@ _MAX_FILES = 256  # in tier B's scratch folder, which no file system caps
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """What one sandbox may use. CPU time is what counts, so that a busy machine changes no verdict; wall time ends what
-    waits."""
+    waits for anything but a CPU."""
 
     cpu_seconds: int = 5  # of each process
     wall_seconds: int = 30
     memory_bytes: int = 2**30  # of each process, and of all together
-    processes: int = 32  # tier B: 1
+    processes: int = 32  # and threads; tier B: one process, twice as many threads
     file_bytes: int = 16 * 2**20  # of each file; tier A: of all in /tmp
     open_files: int = 64
     output_bytes: int = 2**20  # of standard output and error together
@@ -63,7 +65,9 @@ class Interpreter:
         """SandboxFailed when it does not start."""
         self._tier, self._limits = tier, limits
         self._left, self._clock = _START_SECONDS, time.monotonic()
+        self._watched = self._clock
         self.paused = 0.0  # seconds in which this very process stood still: they count for nobody
+        self.starved = 0.0  # seconds in which the interpreter could have run and no CPU was free: nor do they
         self._output, self._output_size = bytearray(), 0
         self._lines = bytearray()
         self._scratch = tempfile.mkdtemp(prefix="qualgate-") if tier.name == "B" else ""
@@ -179,9 +183,10 @@ class Interpreter:
         self._clock += passed
         self.paused += max(0.0, passed - _STILL)
         self._left -= min(passed, _STILL)
-        if not ready:
+        if self._clock - self._watched >= _WATCH:  # also while it talks: a trickle of output would hide the rest
             self._watch()
-        if self._left < 0:
+            self._watched = time.monotonic()
+        if self._left < 0 and not self._was_starved():
             raise Ended("timeout", f"no end within {self._limits.wall_seconds} s of wall time")
         if self._printed in ready:
             self._drain()
@@ -199,6 +204,18 @@ class Interpreter:
                 raise Ended("reply", f"a reply of more than {MAX_LINE} bytes")
         return unsent
 
+    def _was_starved(self) -> bool:
+        """Whether wall time is left once the time spent queueing for a CPU is taken off (to _PATIENCE times the limit,
+        lest a crowd of its own processes keep it alive)."""
+        pids = [self._process.pid]
+        for _ in "ab" if self._tier.name == "A" else "":  # bubblewrap, and the first process of its namespace
+            pids = _children(pids[0])[:1] or pids
+        waited = max((_queued(f"/proc/{pids[0]}/task/{task}") for task in _tasks(pids[0])), default=0.0)
+        more = min(waited, _PATIENCE * self._limits.wall_seconds) - self.starved
+        self._left += max(0.0, more)
+        self.starved += max(0.0, more)
+        return self._left >= 0
+
     def _drain(self) -> None:
         read = os.read(self._printed, _CHUNK)
         if not read:
@@ -213,7 +230,12 @@ class Interpreter:
         if self._tier.name == "A":
             if _resident(self._process.pid) > self._limits.memory_bytes:
                 raise Ended("memory", f"more than {self._limits.memory_bytes} bytes of memory in all processes")
-        elif _too_full(self._scratch, self._limits.file_bytes):
+            return
+        pid, threads = self._process.pid, 2 * self._limits.processes
+        tasks = _tasks(pid)
+        if len(tasks) > threads:
+            raise Ended("memory", f"more than {threads} threads")
+        if _in_files(self._scratch, pid, tasks, self._limits.file_bytes) > self._limits.file_bytes:
             raise Ended("files", f"more than {_MAX_FILES} files or {self._limits.file_bytes} bytes")
 
     def _gone(self) -> Ended:
@@ -321,14 +343,49 @@ def _kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def _too_full(folder: str, most: int) -> bool:
-    held = 0
-    with os.scandir(folder) as entries:
-        for count, entry in enumerate(entries):
-            try:
-                held += entry.stat(follow_symlinks=False).st_blocks * 512
-            except FileNotFoundError:
-                continue
-            if held > most or count >= _MAX_FILES:
-                return True
-    return False
+def _queued(task: str) -> float:
+    """Seconds that this thread has been ready to run without running; 0 where the kernel does not say."""
+    try:
+        with open(f"{task}/schedstat", "rb") as file:
+            return int(file.read().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
+
+
+def _tasks(pid: int) -> list[str]:
+    try:
+        return os.listdir(f"/proc/{pid}/task")
+    except OSError:  # it has just ended
+        return []
+
+
+def _in_files(folder: str, pid: int, tasks: list[str], most: int) -> float:
+    """Bytes on disk in tier B's scratch folder, with what was removed from it and is still open or mapped.
+
+    Infinite beyond _MAX_FILES files, or where they cannot be seen; a removed file that is mapped counts `most`, for its
+    size cannot be seen.
+    """
+    found: dict[int, float] = {}
+    removed = f" {folder}/".encode()
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):
+                    found[entry.inode()] = entry.stat(follow_symlinks=False).st_blocks * 512
+                if len(found) > _MAX_FILES:
+                    return float("inf")
+        for task in tasks:  # each may have a table of its own
+            for fd in os.listdir(f"/proc/{pid}/task/{task}/fd"):
+                with contextlib.suppress(FileNotFoundError):
+                    held = os.stat(f"/proc/{pid}/task/{task}/fd/{fd}")
+                    if stat.S_ISREG(held.st_mode) and held.st_nlink == 0:
+                        found[held.st_ino] = held.st_blocks * 512
+        with open(f"/proc/{pid}/maps", "rb") as file:
+            for line in file:
+                if line.endswith(b" (deleted)\n") and removed in line:
+                    found.setdefault(int(line.split()[4]), most)
+    except PermissionError:
+        return float("inf")
+    except OSError:  # it has just ended
+        pass
+    return sum(found.values())

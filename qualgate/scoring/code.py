@@ -23,7 +23,7 @@ from qualgate.scoring import unit_tests
 from qualgate.scoring.outcome import cannot_say, right, wrong
 from qualgate.scoring.unit_tests import BadTests, Exam
 
-METRIC, SCORER = "code.pass", "code/2"
+METRIC, SCORER = "code.pass", "code/3"
 
 _FENCE = re.compile(
     r"^[ \t]*```[ \t]*(?:python3?|py)?[ \t]*\r?\n(.*?)^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE | re.IGNORECASE
@@ -112,7 +112,8 @@ def _sat_here(exam: Exam, candidate: Interpreter, sandbox: Sandbox) -> tuple[boo
     try:
         unit_tests.sit(exam, far)
     except AssertionError as error:
-        return False, "wrong_value", str(error)[:300] or "an assertion failed"
+        own = f"; a {far.unequal} of the answer's own equals no value of the tests" if far.unequal else ""
+        return False, "wrong_value", (str(error)[:300] or "an assertion failed") + own
     except CannotCross as error:
         return None, "tests", str(error)
     except BadReply as error:
@@ -120,7 +121,7 @@ def _sat_here(exam: Exam, candidate: Interpreter, sandbox: Sandbox) -> tuple[boo
     except Ended:
         raise
     except BaseException as error:  # the candidate's own exception, or a value that does not fit the test
-        if isinstance(error, KeyboardInterrupt) and not error.args:
+        if isinstance(error, KeyboardInterrupt) and error is not far.raised:
             raise
         kind = "memory" if isinstance(error, MemoryError) else "exception"
         return False, kind, f"{type(error).__name__}: {str(error)[:300]}"
@@ -129,7 +130,7 @@ def _sat_here(exam: Exam, candidate: Interpreter, sandbox: Sandbox) -> tuple[boo
 
 def _witnessed(exam: Exam, candidate: Interpreter, sandbox: Sandbox) -> tuple[bool | None, str, str]:
     """The tests run in a second sandbox; what they ask the candidate passes through here, and its answers back."""
-    task = {"tests": exam.source, "support": exam.support, "remote": exam.remote}
+    task = {"tests": exam.source, "support": exam.support, "remote": exam.remote, "errors": exam.errors}
     with sandbox.interpreter("witness") as witness:
         message = witness.exchange(task)
         while "ask" in message:

@@ -1,5 +1,9 @@
 """Multiple choice: by the likelihood of each choice as lm-evaluation-harness 0.4.13 does it, or by a letter in a text.
 
+By likelihood nothing is written: the model reads `prompt`, a delimiter (the case's `delimiter`, by default one space)
+and each choice, as lm-eval's multiple_choice tasks with that `target_delimiter` do, and its answer is JSON: a pair
+[log-likelihood in nats, said greedily] for each choice in order, or the number alone.
+
 By likelihood, the choice with the largest sum of log-probabilities is taken (`acc`), or the largest after division by
 its length in characters (`acc_norm`) or UTF-8 bytes (`acc_bytes`). The length is of the choice as written, without the
 space before it, whatever the tokenizer made of it. Of equal ones the first is taken. An empty choice is divided by 0:
@@ -14,7 +18,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from qualgate.metrics import BY_LIKELIHOOD
 from qualgate.records import Score
+from qualgate.scoring import strict_json
 from qualgate.scoring.outcome import cannot_say, quote, right, too_long, wrong
 
 LIKELIHOOD = "multiple_choice.likelihood/1"
@@ -66,6 +72,29 @@ def _place(answer: Any, choices: Sequence[str]) -> int:
     if isinstance(answer, str) and len(answer) == 1 and answer in LETTERS[: len(choices)]:
         return LETTERS.index(answer)
     raise ValueError(f"the answer {quote(answer)} is none of {len(choices)} choices")
+
+
+def requests_of(body: Mapping[str, Any]) -> list[list[str]]:
+    """What the model is to read of a case: [context, continuation] for each choice."""
+    return [[body["prompt"], body.get("delimiter", " ") + choice] for choice in body["choices"]]
+
+
+def score_weighed(body: Mapping[str, Any], text: str) -> dict[str, Score]:
+    """`score_likelihoods` of an answer as the engine gives it. No verdict on a text that is none."""
+    try:
+        read = strict_json.read(text)
+        numbers = [float(_nats(one)) for one in (read if isinstance(read, list) else [read])]
+    except (ValueError, OverflowError) as error:
+        reason = f"the answer is no list of log-likelihoods: {error}"
+        return {metric: cannot_say(metric, LIKELIHOOD, "likelihoods", reason[:200]) for metric in BY_LIKELIHOOD}
+    return score_likelihoods(body, numbers)
+
+
+def _nats(one: Any) -> float:
+    number = one[0] if isinstance(one, list) and one else one
+    if type(number) not in (int, float):
+        raise ValueError(f"{quote(one)} is no number, nor a pair that begins with one")
+    return number
 
 
 def score_likelihoods(body: Mapping[str, Any], log_likelihoods: Sequence[float]) -> dict[str, Score]:

@@ -18,6 +18,7 @@ from qualgate.scoring.schema import CannotValidate, first_error, lint
 from qualgate.scoring.text import normalize
 from qualgate.scoring.tools.dialects import registry as dialects
 from qualgate.scoring.tools.expected import ANY_CALL, as_schema, read_call, wanted_calls
+from qualgate.scoring.tools.strict import AUTO
 
 
 def found(body: dict[str, Any], key: str) -> str:
@@ -65,6 +66,19 @@ def references_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
         yield f"f1 needs `answer`, a text or a list of texts, none of them empty; {found(body, 'answer')}"
 
 
+def spans_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
+    """Of f1.drop: `answer`, a text or a list of texts; or of lists of texts, the spans of one reference each."""
+    answer = body.get("answer")
+    references = [
+        each if isinstance(each, list) else [each] for each in (answer if isinstance(answer, list) else [answer])
+    ]
+    if not references or not all(
+        spans and all(isinstance(span, str) and span.strip() for span in spans) for spans in references
+    ):
+        wanted = "a text, or a list of texts and of lists of texts, none of them empty"
+        yield f"f1.drop needs `answer`, {wanted}; {found(body, 'answer')}"
+
+
 def choice_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
     """Of multiple_choice: `choices`, and `answer` among them."""
     choices = body["choices"]
@@ -78,6 +92,13 @@ def choice_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
                 yield "multiple_choice needs `answer`, one of the choices; found []"
         except ValueError as error:
             yield f"`answer`: {error}"
+
+
+def weighed_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
+    """Of multiple_choice.likelihood: `choices`, `answer` among them, and `delimiter`, what stands before a choice."""
+    yield from choice_faults(body, evalset)
+    if not isinstance(body.get("delimiter", ""), str):
+        yield f"`delimiter` must be a text, which may be empty; {found(body, 'delimiter')}"
 
 
 def lettered_faults(body: dict[str, Any]) -> Iterator[str]:
@@ -119,8 +140,8 @@ def tool_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
     if not isinstance(tools, list) or not tools:
         yield f"tool_call needs `tools`, a list of tools; {found(body, 'tools')}"
         return
-    if "dialect" in body and body["dialect"] not in dialects.names():
-        yield f"`dialect` must be one of {', '.join(dialects.names())}; {found(body, 'dialect')}"
+    if "dialect" in body and body["dialect"] not in (known := (*dialects.names(), AUTO)):
+        yield f"`dialect` must be one of {', '.join(known)}; {found(body, 'dialect')}"
     schemas: dict[str, Any] = {}
     for index, tool in enumerate(tools):
         function = tool.get("function", tool) if isinstance(tool, dict) else None

@@ -12,6 +12,15 @@ def right(metric: str, scorer: str, extracted: str | None = None) -> Score:
     return Score(metric=metric, value=1.0, verdict=True, extracted=_storable(extracted), scorer=scorer)
 
 
+def all_right(metrics: tuple[str, ...], scorer: str, extracted: str | None) -> dict[str, Score]:
+    """`right` for each of the metrics; what was extracted is looked at once."""
+    kept = _storable(extracted)
+    return {
+        name: Score(metric=name, value=1.0, verdict=True, extracted=kept, scorer=scorer)
+        for name in metrics
+    }  # fmt: skip
+
+
 def wrong(metric: str, scorer: str, error_type: str, reason: str, extracted: str | None = None) -> Score:
     return Score(
         metric=metric,

@@ -4,8 +4,7 @@ SQuAD (Rajpurkar et al. 2016): lower case, ASCII punctuation and then the words 
 space, counted. The best of several references counts. Where a side has no token left, 1 if neither has, else 0.
 DROP (Dua et al. 2019): tokens also part at hyphens, are sets, and numbers are compared as numbers (`3` and `3.0`); a
 reference that holds a number gives nothing without one of its numbers; of a reference of several spans the answer,
-being
-one span, meets the best, and the sum is divided by their count; rounded to two decimals.
+being one span, meets the best, and the sum is divided by their count; rounded to two decimals.
 
 Kept where it surprises: `non-stop` is `nonstop` in SQuAD; `1,000` is 1000; `5%` is 5; `nan` and `inf` are numbers in
 DROP.
@@ -17,6 +16,7 @@ import re
 import string
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from qualgate.records import Score
@@ -80,13 +80,13 @@ def _drop_span_f1(said: set[str], expected: set[str]) -> float:
 
 
 def score_f1(body: Mapping[str, Any], text: str, rules: str = "squad") -> dict[str, Score]:
-    """The value is F1, the verdict whether it is 1.
+    """The metric `f1` by SQuAD's rules or `f1.drop` by DROP's: the value is F1, the verdict whether it is 1.
 
     body `answer`: a reference or a list of them, of which the best counts; under `drop` each may be a list of spans.
     """
-    scorer = {"squad": SQUAD, "drop": DROP}[rules]
-    if refusal := too_long("f1", scorer, text):
-        return {"f1": refusal}
+    metric, scorer = {"squad": ("f1", SQUAD), "drop": ("f1.drop", DROP)}[rules]
+    if refusal := too_long(metric, scorer, text):
+        return {metric: refusal}
     answers = body["answer"] if isinstance(body["answer"], list) else [body["answer"]]
     if rules == "squad":
         value = max((squad_f1(text, str(answer)) for answer in answers), default=0.0)
@@ -94,8 +94,6 @@ def score_f1(body: Mapping[str, Any], text: str, rules: str = "squad") -> dict[s
         spans = [tuple(map(str, each)) if isinstance(each, list) else (str(each),) for each in answers]
         value = max((drop_f1(text, each) for each in spans if each and each[0].strip()), default=0.0)
     if value == 1:
-        return {"f1": right("f1", scorer, text)}
+        return {metric: right(metric, scorer, text)}
     word, reason = ("empty", "the answer is empty") if not text.strip() else ("different", f"F1 is {value:.3f}")
-    missed = wrong("f1", scorer, word, reason, text)
-    return {"f1": Score(metric="f1", value=value, verdict=False, error_type=word, reason=missed.reason,
-                        extracted=missed.extracted, scorer=scorer)}  # fmt: skip
+    return {metric: replace(wrong(metric, scorer, word, reason, text), value=value)}

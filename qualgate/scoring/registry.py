@@ -6,12 +6,14 @@ A package adds one by an entry point in the group `qualgate.scorers`, named as t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal
 
+from qualgate import plugins
 from qualgate.errors import UsageError
+from qualgate.metrics import BY_LIKELIHOOD
 from qualgate.records import Case, Evalset, Score
 from qualgate.sandbox import Sandbox
 from qualgate.scoring import (
@@ -24,7 +26,7 @@ from qualgate.scoring import (
     multiple_choice,
     needs,
     overlap,
-    plugins,
+    strict_json,
     structure,
 )
 from qualgate.scoring.outcome import cannot_say, quote, wrong
@@ -57,6 +59,10 @@ class Scorer:
     mode: Mode = "strict"  # compat: the reference's verdicts and error words, its surprises among them
     decoded: Callable[[Case, Evalset, Any], dict[str, Score]] | None = None  # of calls that are decoded already
     after: Callable[[str], Callable[[Case, Evalset, str], dict[str, Score]]] | None = None  # `function` after a filter
+    normalizes: bool = False  # reads the evalset's `normalizers`
+    lenient: tuple[str, ...] = ()  # of the evalset's `lenient` modes, those that it reads
+    # `function` where a dialect is named for the cases that declare none; None: reads no dialects
+    written_in: Callable[[str], Callable[[Case, Evalset, str], dict[str, Score]]] | None = None
 
     def unscorable(self, body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
         """What keeps a case from being scored, a line each."""
@@ -84,6 +90,10 @@ def _multiple_choice(case: Case, evalset: Evalset, text: str) -> dict[str, Score
     return multiple_choice.score_multiple_choice(case.body, text, lenient="trailing_text" in evalset.lenient)
 
 
+def _written_in(dialect: str) -> Callable[[Case, Evalset, str], dict[str, Score]]:
+    return lambda case, evalset, text: strict.score_tool_call(case, evalset, text, dialect)
+
+
 SHIPPED = (
     Scorer(
         name="exact_match",
@@ -91,6 +101,7 @@ SHIPPED = (
         metrics=("exact_match",),
         function=match.exact_match,
         faults=needs.reference_faults,
+        normalizes=True,
     ),
     Scorer(
         name="numeric",
@@ -105,6 +116,7 @@ SHIPPED = (
         metrics=("json.valid", "json.schema"),
         function=structure.score_json,
         faults=needs.schema_faults,
+        lenient=tuple(strict_json.LENIENT),
     ),
     Scorer(
         name="tool_call",
@@ -113,6 +125,7 @@ SHIPPED = (
         function=strict.score_tool_call,
         faults=needs.tool_faults,
         decoded=strict.score_decoded,
+        written_in=_written_in,
     ),
     Scorer(
         name="code",
@@ -120,6 +133,7 @@ SHIPPED = (
         metrics=(code.METRIC,),
         function=_code,
         faults=needs.code_faults,
+        lenient=("code_fence",),
     ),
     Scorer(
         name="multiple_choice",
@@ -128,6 +142,15 @@ SHIPPED = (
         function=_multiple_choice,
         needs=("choices", "answer"),
         faults=needs.choice_faults,
+        lenient=("trailing_text",),
+    ),
+    Scorer(
+        name="multiple_choice.likelihood",
+        version=multiple_choice.LIKELIHOOD,
+        metrics=BY_LIKELIHOOD,
+        function=lambda case, evalset, text: multiple_choice.score_weighed(case.body, text),
+        needs=("choices", "answer"),
+        faults=needs.weighed_faults,
     ),
     Scorer(
         name="f1",
@@ -135,6 +158,13 @@ SHIPPED = (
         metrics=("f1",),
         function=lambda case, evalset, text: overlap.score_f1(case.body, text),
         faults=needs.references_faults,
+    ),
+    Scorer(
+        name="f1.drop",
+        version=overlap.DROP,
+        metrics=("f1.drop",),
+        function=lambda case, evalset, text: overlap.score_f1(case.body, text, "drop"),
+        faults=needs.spans_faults,
     ),
     Scorer(
         name="ifeval",
@@ -174,7 +204,7 @@ def names() -> tuple[str, ...]:
 def find(name: str, mode: Mode = "strict") -> Scorer:
     """The scorer of this name and mode, shipped or not. UsageError without one, and for a package that is broken."""
     others = plugins.offered(GROUP, _NAMES)
-    known = SHIPPED if name not in others else (_checked(plugins.load(others[name], Scorer), name),)
+    known = SHIPPED if name not in others else (_checked(plugins.load(others[name], Scorer)),)
     modes = {scorer.mode: scorer for scorer in known if scorer.name == name}
     if not modes:
         raise UsageError(f"no scorer {quote(name)}; there are: {', '.join((*_NAMES, *sorted(others)))}.")
@@ -223,17 +253,36 @@ def filtered(scorer: Scorer, name: str) -> Scorer:
 
 def in_dialect(scorer: Scorer, name: str) -> Scorer:
     """`scorer`, reading the answers of cases without a `dialect` in `name`; "auto": in whichever reads calls."""
-    if scorer.function is not strict.score_tool_call:
-        raise UsageError(f"the scorer {scorer.name} ({scorer.mode}) reads no dialect; tool_call (strict) does.")
+    if scorer.written_in is None:
+        raise UsageError(
+            _without_effect(scorer, f"--dialect {name}", "dialect", lambda one: one.written_in is not None)
+        )
     if name not in (known := (strict.AUTO, *dialects.names())):
         raise UsageError(f"no dialect {quote(name)}; there are: {', '.join(known)}.")
-    version = f"{scorer.version} {name}"
+    version, function = f"{scorer.version} {name}", scorer.written_in(name)
 
     def score(case: Case, evalset: Evalset, answer: str) -> dict[str, Score]:
-        scores = strict.score_tool_call(case, evalset, answer, name)
-        return {metric: replace(one, scorer=version) for metric, one in scores.items()}
+        return {metric: replace(one, scorer=version) for metric, one in function(case, evalset, answer).items()}
 
     return replace(scorer, version=version, function=score)
+
+
+def refuse_without_effect(scorer: Scorer, normalizers: Sequence[str], lenient: Sequence[str]) -> None:
+    """UsageError for a normalizer or a lenient mode that `scorer` never reads: it would change no score, silently."""
+    if normalizers and not scorer.normalizes:
+        given = f"--normalizer {normalizers[0]}"
+        raise UsageError(_without_effect(scorer, given, "normalizer", lambda one: one.normalizes))
+    if (unread := next((mode for mode in lenient if mode not in scorer.lenient), None)) is not None:
+        given, what = f"--lenient {unread}", f"lenient mode {unread}"
+        raise UsageError(_without_effect(scorer, given, what, lambda one: unread in one.lenient))
+
+
+def _without_effect(scorer: Scorer, given: str, what: str, reads: Callable[[Scorer], bool]) -> str:
+    readers = ", ".join(f"{one.name} ({one.mode})" for one in SHIPPED if reads(one))
+    return (
+        f"{given}: the scorer {scorer.name} ({scorer.mode}) reads no {what}; {readers} does. Leave the option out"
+        f"{', or choose such a scorer' if readers else ''}."
+    )
 
 
 def _all(scorer: Scorer, say: Callable[[str, str, str, str], Score], error_type: str, reason: str) -> dict[str, Score]:
@@ -254,17 +303,25 @@ def apply(scorer: Scorer, case: Case, evalset: Evalset, answer: str) -> dict[str
     return scorer.function(case, evalset, answer)
 
 
-def _checked(scorer: Scorer, name: str) -> Scorer:
-    """Another package's scorer, under its own name, and made to keep the promises of ours: it never raises, it says
-    something of each of its metrics, in 0..1, under its own version."""
-    if scorer.name != name or not scorer.metrics or not scorer.version:
+def _checked(scorer: Scorer) -> Scorer:
+    """Another package's scorer, made to keep the promises of ours: it never raises, it says something of each of its
+    metrics, in 0..1, under its own version."""
+    if not scorer.metrics or not scorer.version:
         raise UsageError(
-            f"the entry point {quote(name)} ({GROUP}) leads to a scorer called {quote(scorer.name)}, version "
-            f"{quote(scorer.version)}, metrics {quote(scorer.metrics)}; it must have that name, and one of each."
+            f"the scorer {quote(scorer.name)} ({GROUP}) has the version {quote(scorer.version)} and the metrics "
+            f"{quote(scorer.metrics)}; it must have one of each."
         )
 
-    decoded = scorer.decoded and _guarded(scorer, scorer.decoded)
-    return replace(scorer, function=_guarded(scorer, scorer.function), decoded=decoded)
+    def written_in(dialect: str) -> Any:
+        assert scorer.written_in is not None
+        return _guarded(scorer, scorer.written_in(dialect))
+
+    return replace(
+        scorer,
+        function=_guarded(scorer, scorer.function),
+        decoded=scorer.decoded and _guarded(scorer, scorer.decoded),
+        written_in=scorer.written_in and written_in,
+    )
 
 
 def _guarded(scorer: Scorer, function: Callable[[Case, Evalset, Any], dict[str, Score]]) -> Any:

@@ -13,9 +13,10 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable
 from functools import lru_cache
-from importlib.metadata import entry_points
-from typing import Any
+from importlib.metadata import EntryPoint
+from typing import cast
 
+from qualgate import plugins
 from qualgate.errors import UsageError
 
 GROUP = "qualgate.normalizers"
@@ -65,9 +66,8 @@ class NormalizerFault(UsageError):
 
 
 @lru_cache(maxsize=1)
-def _declared() -> dict[str, Any]:
-    """Entry points by name. Ours cannot be replaced."""
-    return {point.name: point for point in entry_points(group=GROUP) if point.name not in NORMALIZERS}
+def _declared() -> dict[str, EntryPoint]:
+    return plugins.offered(GROUP, NORMALIZERS)
 
 
 def known() -> tuple[str, ...]:
@@ -79,11 +79,10 @@ def known() -> tuple[str, ...]:
 def _named(name: str) -> Callable[[str], str]:
     if name in NORMALIZERS:
         return NORMALIZERS[name]
-    point = _declared()[name]
     try:
-        return point.load()
-    except Exception as error:
-        raise NormalizerFault(f"the normalizer {name} ({point.value}) cannot be loaded: {error}") from error
+        return cast("Callable[[str], str]", plugins.load(_declared()[name], object))
+    except UsageError as error:
+        raise NormalizerFault(str(error)) from error
 
 
 def normalize(text: str, names: Iterable[str]) -> str:

@@ -6,9 +6,12 @@ taken from there and not from the answer). So an answer that defines its own `ab
 Any other name makes the tests unusable where an entry point is declared: it would be the answer that compares. Where
 none is, unknown names are the candidate's, and must not be handed one another's results (but for objects of a class).
 
+Names that stand only where a class of exceptions does (`except ParseError`, `pytest.raises(ParseError)`) may be the
+answer's own: that it raises its own exception is what such tests ask.
+
 Tests of a simple form are evaluated here: asserts over literals, the candidate's calls, comparisons, arithmetic on
 numbers and a few builtins, at the top or in HumanEval's `check(candidate)`. All others (loops, random inputs, methods,
-classes) run in a second sandbox: `read` says which by leaving `steps` None.
+classes, unittest's cases, `await`) run in a second sandbox: `read` says which by leaving `steps` None.
 """
 
 from __future__ import annotations
@@ -20,9 +23,13 @@ import operator
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import date, timedelta
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
-from qualgate.sandbox.inside.remote import BadReply, Far, names_class
+from qualgate.sandbox.inside.asserting import asserts, exception_names, foreign_words, isinstance_names
+from qualgate.sandbox.inside.remote import BadReply, Far, names_class, same
 
 Scope = dict[str, Any]
 Step = Callable[[Scope], Any]
@@ -41,6 +48,7 @@ class Exam:
     source: str
     support: str  # the prompt's own helpers and imports
     remote: tuple[str, ...]  # names that are the candidate's
+    errors: tuple[str, ...]  # those of its exceptions that the tests expect
     steps: tuple[Step, ...] | None
 
 
@@ -52,8 +60,10 @@ def read(tests: str, entry_point: str | None = None, prompt: str = "") -> Exam:
         tree = ast.parse(tests)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise BadTests(f"the tests are not Python: {error}") from None
-    if all(_trivial(node) for node in ast.walk(tree) if isinstance(node, ast.Assert)):
+    if not any(map(asserts, ast.walk(tree))):
         raise BadTests("the tests assert nothing")
+    if missing := sorted(foreign_words(tree)):
+        raise BadTests(f"the tests import what is in no sandbox: {', '.join(missing)[:200]}")
     check = next((node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "check"), None)
     if check and not any(_calls(node, "check") for node in tree.body):
         if entry_point is None:
@@ -61,12 +71,15 @@ def read(tests: str, entry_point: str | None = None, prompt: str = "") -> Exam:
         call = f"\ncheck({entry_point})\n"
         tests += call
         tree.body.append(ast.parse(call).body[0])
-    for name in _uncalled(tree):
-        tests += f"\n{name}()\n"
-        tree.body.append(ast.parse(f"{name}()").body[0])
+    for call in _uncalled(tree):
+        tests += f"\n{call}\n"
+        tree.body.append(ast.parse(call).body[0])
     try:
         support = helpers(prompt, entry_point)
-        remote, modules = _names(tree, entry_point, support)
+        errors = _errors(tree)
+        remote, modules = _names(tree, entry_point, support, errors)
+        errors &= remote
+        remote -= errors
         if not remote:
             raise BadTests("the tests call nothing of the answer")
         steps = _steps(tree, remote) if _imports_only(support) else None
@@ -82,6 +95,7 @@ def read(tests: str, entry_point: str | None = None, prompt: str = "") -> Exam:
         source=source,
         support=ast.unparse(ast.fix_missing_locations(support)),
         remote=tuple(sorted(remote)),
+        errors=tuple(sorted(errors)),
         steps=steps,
     )
 
@@ -114,16 +128,20 @@ def sit(exam: Exam, far: Far) -> None:
         step(scope)
 
 
-def _trivial(node: ast.Assert) -> bool:
-    return isinstance(node.test, ast.Constant) and bool(node.test.value)
+def _errors(tree: ast.Module) -> set[str]:
+    """Names that stand for exceptions and for nothing else."""
+    placed = exception_names(tree)
+    ids = set(map(id, [*placed, *isinstance_names(tree)]))
+    other = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and id(node) not in ids}
+    return {node.id for node in placed} - other
 
 
 def _uncalled(tree: ast.Module) -> list[str]:
-    """The `test_…` functions that nothing calls, to be called. BadTests for other asserts that would never run."""
+    """Calls of the tests that nothing calls. BadTests for other asserts that would never run."""
     used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
     found = []
     for node in tree.body:
-        if not any(isinstance(inner, ast.Assert) for inner in ast.walk(node)):
+        if not any(map(asserts, ast.walk(node))):
             continue
         match node:
             case ast.If(test=ast.Compare(left=ast.Name(id="__name__"))):
@@ -131,10 +149,14 @@ def _uncalled(tree: ast.Module) -> list[str]:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
                 if name in used:
                     continue
-                plain = isinstance(node, ast.FunctionDef) and not node.decorator_list and not ast.unparse(node.args)
-                if not plain or not name.startswith("test"):
+                if isinstance(node, ast.ClassDef):
+                    runs = any(ast.unparse(base).endswith("TestCase") for base in node.bases)
+                else:
+                    runs = name.startswith("test") and not ast.unparse(node.args)
+                if not runs or node.decorator_list:
                     raise BadTests(f"nothing runs the tests' {name} (line {node.lineno})")
-                found.append(name)
+                calls = {ast.ClassDef: "__unittest__({})", ast.AsyncFunctionDef: "__await__({}())"}
+                found.append(calls.get(type(node), "{}()").format(name))
     return found
 
 
@@ -149,7 +171,9 @@ def _imports_only(support: ast.Module) -> bool:
     return all(isinstance(node, ast.Import | ast.ImportFrom) for node in support.body)
 
 
-def _names(tree: ast.Module, entry_point: str | None, support: ast.Module) -> tuple[set[str], set[str]]:
+def _names(
+    tree: ast.Module, entry_point: str | None, support: ast.Module, errors: set[str]
+) -> tuple[set[str], set[str]]:
     """The names in `tree` that are the candidate's, and those of the standard library's modules."""
     used, bound, bases, plain = set(), set(), set(), set()
     for node in ast.walk(tree):
@@ -161,7 +185,7 @@ def _names(tree: ast.Module, entry_point: str | None, support: ast.Module) -> tu
                 plain |= set() if id(node) in bases else {name}
             case ast.Name(id=name) | ast.arg(arg=name) | ast.ExceptHandler(name=str(name)):
                 bound.add(name)
-            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
                 bound.add(name)
             case ast.alias(name=name, asname=other):
                 bound.add((other or name).partition(".")[0])
@@ -174,10 +198,10 @@ def _names(tree: ast.Module, entry_point: str | None, support: ast.Module) -> tu
                 helped |= {(alias.asname or alias.name).partition(".")[0] for alias in names}
     # `math`, used as `math.…` and in no other way
     modules = (used - plain - bound) & set(sys.stdlib_module_names) - {entry_point}
-    remote = used - bound - helped - modules - set(dir(builtins))
+    remote = used - bound - helped - modules - set(dir(builtins)) - {"__unittest__", "__await__"}
     if entry_point is None:
         _apart(tree, remote)
-    elif unknown := sorted(remote - {entry_point}):
+    elif unknown := sorted(remote - errors - {entry_point}):
         raise BadTests(f"the tests use names that neither they nor the prompt define: {', '.join(unknown)[:200]}")
     if entry_point is not None and entry_point in used:
         remote.add(entry_point)
@@ -267,7 +291,7 @@ class _NotSimple(Exception):
 
 _COMPARE: dict[type, Callable[[Any, Any], Any]] = {
     ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
-    ast.GtE: operator.ge, ast.Is: operator.is_, ast.IsNot: operator.is_not,
+    ast.GtE: operator.ge, ast.Is: same, ast.IsNot: lambda a, b: not same(a, b),
     ast.In: lambda a, b: a in b, ast.NotIn: lambda a, b: a not in b,
 }  # fmt: skip
 _ARITHMETIC: dict[type, Callable[[Any, Any], Any]] = {
@@ -395,13 +419,20 @@ def _compare(tests: list[Callable[[Any, Any], Any]], operands: list[Step], scope
     return True
 
 
+_NUMBERS = (int, float, complex, Decimal, Fraction, date, timedelta)
+
+
+def _large(x: Any) -> bool:
+    parts = (x.numerator, x.denominator) if issubclass(type(x), (int, Fraction)) else ()
+    return any(abs(part) > _LARGE for part in parts)
+
+
 def _numbers(apply: Callable[[Any, Any], Any], one: Any, other: Any) -> Any:
-    """Arithmetic on numbers; Python's on lists and texts, too, if nothing is repeated."""
-    numeric = (int, float, complex)
+    """Arithmetic on numbers and dates; Python's on lists and texts, too, if nothing is repeated."""
     if apply is operator.add and type(one) is type(other) and type(one) in (str, list, tuple, bytes):
         return one + other
-    if not isinstance(one, numeric) or not isinstance(other, numeric):
+    if not issubclass(type(one), _NUMBERS) or not issubclass(type(other), _NUMBERS):
         raise TypeError(f"unsupported operands: {type(one).__name__} and {type(other).__name__}")
-    if any(isinstance(x, int) and abs(x) > _LARGE for x in (one, other)):
+    if any(_large(x) for x in (one, other)):
         raise BadReply("a number too large to calculate with")
     return apply(one, other)

@@ -7,16 +7,15 @@ other alone, below 0 where together they lose what neither loses by itself.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from qualgate.stats.intervals import clustered_ratio
 from qualgate.stats.paired import MIN_CLUSTERS, compare_clustered_pairs, compare_pairs
-from qualgate.stats.region import Region
+from qualgate.stats.power import chance_to_block
 
-METHOD_EXACT = "interaction_exact_unconditional/1"
+METHOD_EXACT = "interaction_exact_unconditional/2"
 METHOD_CLUSTERED = "interaction_clustered/1"
 NO_LOSS = 1e-9  # the margin of "any loss at all": `compare_pairs` wants one over 0
 
@@ -76,21 +75,6 @@ def interaction(outcomes: ArrayLike, clusters: ArrayLike, alpha: float = 0.05) -
     )
 
 
-@lru_cache(maxsize=16)
-def silent_region(n: int, alpha: float = 0.05) -> Region:
-    """Every table (d = −1, d = +1 of n) at which the exact test does not say "worse"."""
-    low, high = -8.0 - n, 8.0  # thresholds of the score: below all tables, above all
-    for _ in range(60):
-        middle = (low + high) / 2
-        if Region.at_least(n, NO_LOSS, middle).largest_chance_outside(NO_LOSS) <= alpha:
-            low = middle
-        else:
-            high = middle
-        if high - low < 1e-7 * max(1.0, abs(low)):
-            break
-    return Region.at_least(n, NO_LOSS, low)
-
-
 def chance_to_find(n: int, changed: float, loss: float, alpha: float = 0.05) -> float:
     """Exact P("worse" | a mean of d of −loss and a share `changed` of cases with d ≠ 0), 0 ≤ loss ≤ changed ≤ 1."""
-    return 1.0 - silent_region(n, alpha).chance(loss, changed)
+    return chance_to_block(n, NO_LOSS, changed, -loss, alpha)

@@ -5,9 +5,13 @@ from __future__ import annotations
 from functools import lru_cache
 from math import ceil, log
 
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from qualgate.stats.estimated import ESTIMATED_MAX_N, largest_region
 from qualgate.stats.intervals import normal_quantile
 from qualgate.stats.paired import EXACT_MAX_N
-from qualgate.stats.region import Region
+from qualgate.stats.region import Region, evidence
 
 METHOD_NEEDED = "paired_normal/1"
 MOST_PAIRS = 1_000_000
@@ -34,39 +38,56 @@ def pairs_needed(lost: int, gained: int, n: int, margin: float, alpha: float = 0
 
 
 @lru_cache(maxsize=1024)
-def score_threshold(n: int, margin: float, alpha: float = 0.05, *, beyond: bool = False) -> float:
-    """The score beyond which the exact test decides: "within" at it or above, "beyond" at it or below.
+def evidence_threshold(n: int, loss: float, alpha: float = 0.05) -> float:
+    """The evidence from which on "the loss is at least `loss`" is rejected, were evidence alone the order at any n.
 
     Above `EXACT_SETTLED` pairs it is found to 0.002 standard errors, which moves a rate of decisions by 0.1 point.
     """
     if n > EXACT_MAX_N:
-        return normal_quantile(alpha if beyond else 1 - alpha)
-    low, high = (-8.0 - n, 8.0) if beyond else (-8.0, 8.0 + n)  # of these the outer one surely decides nothing wrong
-    coarse = n > EXACT_SETTLED
-    if coarse:
-        aim = normal_quantile(alpha if beyond else 1 - alpha)
-        low, high = aim - 0.8, aim + 0.8
-    for _ in range(60):
+        return normal_quantile(1 - alpha)
+    coarse, aim = n > EXACT_SETTLED, normal_quantile(1 - alpha)
+    low, high = (aim - 0.8, aim + 0.8) if coarse else (-8.0, 8.0 + n)  # of the latter the upper surely errs nowhere
+    while high - low > (0.002 if coarse else 1e-7 * max(1.0, abs(high))):
         middle = (low + high) / 2
-        if (_largest_error(n, margin, middle, beyond=beyond) <= alpha) == beyond:
-            low = middle
-        else:
+        if Region.at_least(n, loss, middle).largest_chance(loss) <= alpha:
             high = middle
-        if high - low < (0.002 if coarse else 1e-7 * max(1.0, abs(high))):
-            break
-    return low if beyond else high
-
-
-def _largest_error(n: int, margin: float, threshold: float, *, beyond: bool) -> float:
-    if beyond:
-        return Region.at_least(n, margin, threshold + 1e-12).largest_chance_outside(margin)
-    return Region.at_least(n, margin, threshold).largest_chance(margin)
+        else:
+            low = middle
+    return high
 
 
 @lru_cache(maxsize=256)
+def rejection_region(n: int, loss: float, alpha: float = 0.05) -> Region:
+    """Every table of n pairs at which "the loss is at least `loss`" is rejected, −1 < loss < 1."""
+    if n <= ESTIMATED_MAX_N:
+        return largest_region(n, loss, alpha)
+    return Region.at_least(n, loss, evidence_threshold(n, loss, alpha))
+
+
 def approval_region(n: int, margin: float, alpha: float = 0.05) -> Region:
-    """Every table of n pairs at which "loss ≥ margin" is rejected by the exact test."""
-    return Region.at_least(n, margin, score_threshold(n, margin, alpha))
+    """Every table at which a loss of the margin or more is rejected."""
+    return rejection_region(n, margin, alpha)
+
+
+def blocking_region(n: int, margin: float, alpha: float = 0.05) -> Region:
+    """Every table (gained, lost), in this order, at which a loss of the margin or less is rejected."""
+    return rejection_region(n, -margin, alpha)
+
+
+def approved(lost: ArrayLike, gained: ArrayLike, n: int, margin: float, alpha: float = 0.05) -> NDArray:
+    """Of many tables of n pairs those at which a loss within the margin is proven."""
+    return _rejected(np.asarray(lost, int), np.asarray(gained, int), n, margin, alpha)
+
+
+def blocked(lost: ArrayLike, gained: ArrayLike, n: int, margin: float, alpha: float = 0.05) -> NDArray:
+    """Of many tables of n pairs those at which a loss beyond the margin is proven."""
+    return _rejected(np.asarray(gained, int), np.asarray(lost, int), n, -margin, alpha)
+
+
+def _rejected(lost: NDArray, gained: NDArray, n: int, loss: float, alpha: float) -> NDArray:
+    if n <= EXACT_MAX_N:
+        return gained >= rejection_region(n, loss, alpha).edge[lost]
+    return evidence(lost, gained, n, loss) >= evidence_threshold(n, loss, alpha)
 
 
 def chance_to_approve(n: int, margin: float, discordance: float, difference: float = 0.0, alpha: float = 0.05) -> float:
@@ -76,8 +97,7 @@ def chance_to_approve(n: int, margin: float, discordance: float, difference: flo
 
 def chance_to_block(n: int, margin: float, discordance: float, difference: float, alpha: float = 0.05) -> float:
     """P(a loss beyond the margin is proven) at n pairs, likewise. difference: gained − lost, below 0 for a loss."""
-    threshold = score_threshold(n, margin, alpha, beyond=True)
-    return 1 - Region.at_least(n, margin, threshold + 1e-12).chance(-difference, discordance)
+    return blocking_region(n, margin, alpha).chance(difference, discordance)
 
 
 def pairs_to_approve(margin: float, discordance: float, power: float, alpha: float = 0.05) -> int | None:

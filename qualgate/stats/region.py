@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from scipy.special import bdtr, bdtrc, gammaln
 
 _OVERSAMPLING = 16
+_MOST_BEND = 1.0  # of the correction for skewness, where less than one loss is expected
 _SMALLEST_P = 1e-9  # below it rounding and truncation of the series would show
 
 
@@ -42,6 +43,23 @@ def null_variance(lost, gained, n: int, margin: float):
     return n * np.maximum(2 * np.maximum(p_gained, max(0.0, -margin)) + margin - margin * margin, 0)
 
 
+def evidence(lost: NDArray | float, gained: NDArray | float, n: int, margin: float) -> NDArray:
+    """The score freed of its skewness, by which tables are ordered: of an even error over the discordances.
+
+    Few flips are skewed (their mean is a loss), so that the score alone errs most where hardly anything is gained and
+    is too strict elsewhere. The cubic is the second-order correction made monotone (Hall, JRSS B 54, 1992).
+    """
+    lost, gained = np.asarray(lost, float), np.asarray(gained, float)
+    variance = null_variance(lost, gained, n, margin)
+    spread = np.sqrt(np.maximum(variance, 1e-12))
+    z = np.minimum(np.maximum((gained - lost + n * margin) / spread, -1e3), 1e3)
+    # −skewness / (6 √n) of one pair's gain − loss: its third central moment is margin (3 variance + margin² − 1). Of a
+    # margin over one half the sign could turn; no correction is made there.
+    third = margin * np.maximum(n * (1 - margin * margin) - 3 * variance, 0)
+    bend = np.minimum(np.maximum(third / (6 * spread * spread * spread), -_MOST_BEND), _MOST_BEND)
+    return z + bend * (z * z - 1) + (bend * bend / 3) * z * z * z
+
+
 @dataclass(frozen=True, slots=True)
 class Region:
     """The tables (l lost, g gained) with g ≥ edge[l], edge never falling: closed under fewer lost and more gained."""
@@ -55,17 +73,8 @@ class Region:
 
     @classmethod
     def at_least(cls, n: int, margin: float, threshold: float) -> Region:
-        """Every table whose score against `margin` is at least `threshold`."""
-        lost = np.arange(n + 1)
-        # The edge by bisection, for the score rises with gained. Its variance is at most n, so it lies near a line.
-        line, reach = lost - n * margin, min(abs(threshold) * sqrt(n), 2 * n) + 2
-        low, high = (np.clip(line + side, 0, n - lost + 1).astype(int) for side in (-reach, reach))
-        while np.any(low < high):
-            middle = (low + high) // 2
-            inside = (score(lost, np.minimum(middle, n - lost), n, margin) >= threshold) & (middle <= n - lost)
-            high = np.where(inside, middle, high)
-            low = np.where(inside, low, np.minimum(middle + 1, high))
-        return cls.from_edge(n, np.maximum.accumulate(low))
+        """Every table with evidence of at least `threshold` against a loss of `margin`."""
+        return cls.from_edge(n, edges(n, margin, np.array([threshold]))[0])
 
     @classmethod
     def from_edge(cls, n: int, edge: NDArray) -> Region:
@@ -79,9 +88,8 @@ class Region:
         weight = np.concatenate([np.full(into.sum(), 0.5), np.full(out.sum(), -0.5)])
         order = np.argsort(l + g, kind="stable")
         l, g, weight = l[order], g[order], weight[order]  # noqa: E741
-        log_factorial = _log_factorials(n)
-        ways = log_factorial[n] - log_factorial[l] - log_factorial[g] - log_factorial[n - 1 - l - g]
-        return cls(n, edge, l, g, weight, ways)
+        # n times the trinomial coefficient of n − 1 pairs
+        return cls(n, edge, l, g, weight, log_ways(n, l, g) + np.log(np.maximum(n - l - g, 1)))
 
     def chance(self, loss: float, discordance: float) -> float:
         """P(table in region), summed table row by table row. 0 ≤ |loss| ≤ discordance ≤ 1."""
@@ -96,14 +104,14 @@ class Region:
 
     def largest_chance(self, loss: float) -> float:
         """Supremum of P(table in region | loss) over the discordance, from above."""
-        return _from_above(self._chances(loss).max())
+        return _from_above(self.chances(loss).max())
 
     def largest_chance_outside(self, loss: float) -> float:
         """Supremum of P(table outside region | loss) over the discordance, from above."""
-        return _from_above(1.0 - self._chances(loss).min())
+        return _from_above(1.0 - self.chances(loss).min())
 
-    def _chances(self, loss: float) -> NDArray:
-        """P(table in region) over discordances |loss| + (1 − |loss|) sin²θ, θ evenly spaced over 0..π/2."""
+    def chances(self, loss: float) -> NDArray:
+        """P(table in region) over discordances |loss| + (1 − |loss|) · `grid`."""
         n, floor = self.n, abs(loss)
         sine2, slope, terms = _nodes(n)
         discordance = floor + (1 - floor) * sine2
@@ -139,8 +147,35 @@ class Region:
         return result
 
 
+def edges(n: int, margin: float, thresholds: NDArray) -> NDArray:
+    """[thresholds, n + 1] fewest gained at which the evidence beside so many lost reaches each threshold."""
+    lost = np.arange(n + 1)
+    # By bisection, for the evidence rises with gained. The variance is at most n, so the edge lies near a line.
+    line, reach = lost - n * margin, np.minimum((3 * np.abs(thresholds) + 3) * sqrt(n), 2 * n)[:, None] + 2
+    low, high = (np.clip(line + side, 0, n - lost + 1).astype(int) for side in (-reach, reach))
+    while np.any(low < high):
+        middle = (low + high) // 2
+        reached = evidence(lost, np.minimum(middle, n - lost), n, margin) >= thresholds[:, None]
+        inside = reached & (middle <= n - lost)
+        high = np.where(inside, middle, high)
+        low = np.where(inside, low, np.minimum(middle + 1, high))
+    return np.maximum.accumulate(low, axis=1)
+
+
 def _from_above(chance: float) -> float:
     return min(1.0, max(float(chance) / cos(pi / 2 / _OVERSAMPLING), _SMALLEST_P))
+
+
+def log_ways(n: int, lost: NDArray, gained: NDArray) -> NDArray:
+    """Log of the number of ways in which n pairs give each table."""
+    log_factorial = _log_factorials(n)
+    return log_factorial[n] - log_factorial[lost] - log_factorial[gained] - log_factorial[n - lost - gained]
+
+
+@lru_cache(maxsize=64)
+def grid(n: int) -> NDArray:
+    """sin²θ at the points where `Region.chances` answers: θ evenly spaced over 0..π/2."""
+    return np.sin(np.linspace(0, pi / 2, _OVERSAMPLING * _nodes(n)[2] + 1)) ** 2
 
 
 @lru_cache(maxsize=64)

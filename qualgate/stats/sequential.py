@@ -12,8 +12,9 @@ and Koolen, JRSS B 86, 2024).
 
     m (1 − d) r² + (d + δ m) r − (δ + m) = 0.
 
-d is estimated from the cases before, starting from an assumed disagreement, which may come from an earlier run.
-19/20 of the capital bets on the truth the test is planned for: nothing lost (within), or twice the margin (beyond). The
+d is estimated from the cases before, starting from an assumed disagreement, which may come from an earlier run. Where
+twice the margin is lost by plan, what was gained and what was lost beyond it tell of the same noise: the likeliest one.
+49/50 of the capital bet on the truth the test is planned for: nothing lost (within), or twice the margin (beyond). The
 rest bets on the mean seen so far, so that a loss between is settled too, later.
 
 **Clusters** are bet on whole: x is then the cluster's loss and m the margin times its size, both over the size of the
@@ -28,9 +29,9 @@ from math import log, nextafter
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-METHOD_SEQUENTIAL = "paired_betting/1"
+METHOD_SEQUENTIAL = "paired_betting/2"
 ASSUMED_DISAGREEMENT = 0.05  # of an identical variant: share of answers that change from right to wrong or back
-PLANNED_SHARE = 0.95  # of the capital that bets on the planned truth
+PLANNED_SHARE = 0.98  # of the capital that bets on the planned truth
 ASSUMED_WEIGHT = 1.0  # changed answers that a bare assumption of it weighs as much as
 TOLD_WEIGHT = 3.0  # likewise when an earlier run told it
 _MOST = 0.99  # of the stakes at which one case could take everything
@@ -129,9 +130,11 @@ def capital(
     assumed = (disagreement + truth) * typical
     before_any = weight / (disagreement * typical)  # cases that the assumption weighs
     before = np.arange(x.shape[-1]) + before_any
-    if beyond:  # of losses there must be more: what is noise is told by the gains
-        gains = _before(np.where(x < 0, x * x, 0.0)) + before_any * disagreement * typical / 2
-        moment = truth * typical + 2 * gains / before
+    if beyond:  # planned: twice the margin is lost beside a noise that loses as much as it gains
+        noise = before_any * disagreement * typical / 2
+        gains = (_before(np.where(x < 0, x * x, 0.0)) + noise) / before
+        losses = (_before(np.where(x > 0, x * x, 0.0)) + noise + before_any * truth * typical) / before
+        moment = truth * typical + 2 * _noise(losses, gains, truth * typical)
     else:
         moment = (_before(x * x) + before_any * assumed) / before
     capitals = []
@@ -149,6 +152,12 @@ def _before(values: NDArray) -> NDArray:
     """Sums over the entries before each: stakes may not know the case they are laid on."""
     sums = np.cumsum(values, axis=-1)
     return np.concatenate([np.zeros_like(sums[..., :1]), sums[..., :-1]], axis=-1)
+
+
+def _noise(losses: NDArray, gains: NDArray, truth: float) -> NDArray:
+    """The likeliest rate g of gains beside one of losses of truth + g: losses / (truth + g) + gains / g = 2."""
+    half = (losses + gains - 2 * truth) / 4
+    return half + np.sqrt(half * half + truth * gains / 2)
 
 
 def _stakes(m: float, moment: NDArray, gain: NDArray) -> NDArray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -15,7 +15,7 @@ from sqlalchemy import select
 
 from qualgate.errors import IntegrityError, UsageError
 from qualgate.records import ArmEvidence, Attempt, RunEvidence, UnitEvidence, UnitKey
-from qualgate.store import plain, scorings, seal
+from qualgate.store import plain, scorings, seal, stoppings
 from qualgate.store.database import Store
 from qualgate.store.rows import (
     ARRAYS,
@@ -75,14 +75,16 @@ def _read(store: Store, run_id: str, scoring: int | None, answers: bool) -> RunE
         asked = select(units.c.case_hash).where(units.c.run_id == run_id)
         bodies = connection.execute(select(cases).where(cases.c.case_hash.in_(asked))).all()
         fault = scorings.fault(connection, run_id, number, scored) if number else None
-    integrity = [*_faults(check_run, [run]), *_faults(check_arm, arm_rows), *_faults(check_case, bodies)]
+        run_faults = list(_faults(check_run, [run]))
+        stopped, stop_faults = ({}, []) if run_faults else stoppings.read(connection, run)
+    integrity = [*run_faults, *stop_faults, *_faults(check_arm, arm_rows), *_faults(check_case, bodies)]
     if fault:
         integrity.append(fault)
     if run.expected_sha256 != expected_digest(sets, [(*row[:4], row.case_hash, row.cluster) for row in found]):
         integrity.append("the list of expected units or evalsets is not the one written before generation")
     by_arm: dict[str, list[UnitEvidence]] = defaultdict(list)
     for row in found:
-        if row.status == "pending":
+        if row.status in ("pending", "settled"):  # not there; whether that is excused, its arm's record says
             continue
         key = UnitKey(*row[:4])
         if row.status == "done" and not _intact(row, recorded.get(row.unit_id, ())):
@@ -90,7 +92,12 @@ def _read(store: Store, run_id: str, scoring: int | None, answers: bool) -> RunE
             continue
         by_arm[key.arm].append(_unit_evidence(key, row, scored.get(row.unit_id, ()), answers))
     seen = tuple(
-        ArmEvidence(name=arm.name, identity=plain.identity(arm.observed_json), units=tuple(by_arm[arm.name]))
+        ArmEvidence(
+            name=arm.name,
+            identity=plain.identity(arm.observed_json),
+            units=tuple(by_arm[arm.name]),
+            stopped=stopped.get(arm.name),
+        )
         for arm in arm_rows
     )
     return RunEvidence(
@@ -101,6 +108,7 @@ def _read(store: Store, run_id: str, scoring: int | None, answers: bool) -> RunE
         baseline=seen[0],
         variants=seen[1:],
         integrity=tuple(integrity),
+        clusters={(row.evalset, row.case_id): row.cluster for row in found if row.cluster is not None},
     )
 
 
@@ -175,7 +183,7 @@ def _unit_evidence(key: UnitKey, row: AnyRow, said: Sequence[Sequence[Any]], ans
         finish_reason=row.finish_reason,
         prompt_tokens=row.prompt_tokens,
         token_ids=row.token_ids,
-        raw=row.text if any(v == 0 and name.startswith("tool_call.") for name, v in values.items()) else "",
+        raw=row.text if no_call_read(values) else "",
         tokens=row.answer_tokens,
         cluster=row.cluster,
         kl=seal.floats(row.kl),
@@ -188,6 +196,11 @@ def _unit_evidence(key: UnitKey, row: AnyRow, said: Sequence[Sequence[Any]], ans
         margins=row.margins if answers else None,
         text_sha256=sha256(row.text.encode("utf-8")).hexdigest() if answers else "",
     )
+
+
+def no_call_read(values: Mapping[str, float | None]) -> bool:
+    """Whether another dialect may read what the scorer of tool calls did not: then the answer's text is evidence."""
+    return any(value == 0 and name.startswith("tool_call.") for name, value in values.items())
 
 
 # What a job took that the machinery lost is not known; one constant for the many units without such a job.

@@ -17,6 +17,7 @@ from qualgate.records import (
     ArmSpec,
     ArmStep,
     Comparison,
+    EarlyStop,
     Evalset,
     FourArm,
     FourArms,
@@ -26,6 +27,7 @@ from qualgate.records import (
     QuantizeRecipe,
     Quarantine,
     Rule,
+    Seen,
     Slo,
     Verdict,
 )
@@ -45,7 +47,7 @@ def policy_to_json(policy: Policy) -> str:
     """Without the rules' lines: a comment added to the gate file is not another policy, nor a new verdict. What it does
     not ask for is left out, so a policy that says no more than an older version could say keeps its text."""
     body = asdict(policy)
-    for name in ("slo", "prices", "feedback", "four_arm"):
+    for name in ("slo", "prices", "feedback", "four_arm", "stop"):
         if not body[name]:
             del body[name]
     for rule in body["rules"]:
@@ -60,9 +62,9 @@ def policy_to_json(policy: Policy) -> str:
 
 
 def verdict_to_json(verdict: Verdict) -> str:
-    """Without what it does not say (cause, services, four arms): saying again what an earlier version said is not
-    another verdict."""
-    later = ("cause", "services", "four_arm")
+    """Without what it does not say (cause, services, four arms, what was seen): saying again what an earlier version
+    said is not another verdict."""
+    later = ("cause", "services", "four_arm", "seen")
     return to_json({name: value for name, value in asdict(verdict).items() if value or name not in later})
 
 
@@ -95,7 +97,7 @@ def footprint(text: str | None) -> ArmFootprint | None:
 
 def policy(text: str) -> Policy:
     body = json.loads(text)
-    for name, kind in (("slo", Slo), ("prices", Prices), ("four_arm", FourArms)):
+    for name, kind in (("slo", Slo), ("prices", Prices), ("four_arm", FourArms), ("stop", EarlyStop)):
         if name in body:
             body[name] = kind(**body[name])
     rules = tuple(Rule(**rule) for rule in body["rules"])
@@ -108,6 +110,8 @@ def verdict(text: str) -> Verdict:
     body["services"] = tuple(_service(one) for one in body.get("services", ()))
     if "four_arm" in body:
         body["four_arm"] = _four_arm(body["four_arm"])
+    if "seen" in body:
+        body["seen"] = Seen(**body["seen"])
     comparisons = tuple(Comparison(**comparison) for comparison in body["comparisons"])
     return Verdict(**{**body, "reasons": tuple(body["reasons"]), "comparisons": comparisons})
 

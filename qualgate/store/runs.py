@@ -47,6 +47,7 @@ from qualgate.store.rows import (
     unit_name,
     unit_row,
 )
+from qualgate.store.stoppings import stopped_variants
 from qualgate.store.tables import arms, cases, evalsets, scores, units, verdicts
 
 __all__ = [
@@ -62,11 +63,15 @@ __all__ = [
 ]
 
 
+ENDED = ("done", "settled")  # a unit's terminal states, see `stoppings.py`
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
     run_id: str
     done: frozenset[UnitKey]
     resumed: bool
+    stopped: frozenset[str] = frozenset()  # variants whose verdict is settled: nothing more is generated for them
 
 
 # ------------------------------------------------------------------------------------------------------- beginning
@@ -85,7 +90,8 @@ def begin(store: Store, plan: Plan) -> RunRecord:
         ).scalar()
         if found is None:
             return RunRecord(run_id=_begin_new(connection, plan), done=frozenset(), resumed=False)
-        return RunRecord(run_id=found, done=_resume(connection, found, plan), resumed=True)
+        done = _resume(connection, found, plan)
+        return RunRecord(run_id=found, done=done, resumed=True, stopped=stopped_variants(connection, found))
 
 
 def _begin_new(connection: Connection, plan: Plan) -> str:
@@ -226,13 +232,14 @@ def record(store: Store, run_id: str, result: JobResult, scored: dict[UnitKey, t
 
 
 def record_failure(store: Store, run_id: str, failure: JobFailure) -> None:
-    """Mark the job's units as errors. They are tried again when the run is resumed; done units stay done."""
+    """Mark the job's units as errors. They are tried again when the run is resumed; done units stay done, and what a
+    settled verdict no longer asks for stays ended."""
     with store.write() as connection:
         planned = _units(connection, run_id, failure.arm, failure.keys)
         for key in failure.keys:
             if key not in planned:
                 raise IntegrityError(f"{unit_name(key)} is not in the plan of run {run_id}; nothing was stored.")
-        failed = [{"id": unit.unit_id} for unit in planned.values() if unit.status != "done"]
+        failed = [{"id": unit.unit_id} for unit in planned.values() if unit.status not in ENDED]
         if failed:
             connection.execute(
                 update(units)
@@ -291,7 +298,7 @@ def finish(store: Store, run_id: str, decided: Iterable[Verdict], complete: bool
     """Close the run with its verdicts. `complete`: every job ran; a run with a unit left undone is never complete."""
     with store.write() as connection:
         undone = connection.execute(
-            select(func.count()).where(units.c.run_id == run_id, units.c.status != "done")
+            select(func.count()).where(units.c.run_id == run_id, units.c.status.not_in(ENDED))
         ).scalar_one()
         status = "complete" if complete and not undone else "incomplete"
         connection.execute(

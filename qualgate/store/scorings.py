@@ -61,7 +61,7 @@ def read(store: Store, run_id: str) -> Scoring:
             said.setdefault(unit_id, []).append(Score(**dict(zip((c.name for c in SCORE), columns, strict=True))))
         rows = connection.execute(
             select(units.c.unit_id, *KEY, units.c.text, units.c.finish_reason)
-            .where(units.c.run_id == run_id)
+            .where(units.c.run_id == run_id, units.c.status == "done")
             .order_by(units.c.unit_id)
         )
         answers = tuple(
@@ -131,7 +131,9 @@ def _scores_of(run_id: str, number: int) -> Any:
 
 
 def _sealed_units(run_id: str) -> Any:
-    return select(units.c.unit_id, *KEY, units.c.sha256).where(units.c.run_id == run_id).order_by(units.c.unit_id)
+    """All of a complete run's, but for those that a settled verdict made needless: nothing was said there."""
+    done = (units.c.run_id == run_id, units.c.status == "done")
+    return select(units.c.unit_id, *KEY, units.c.sha256).where(*done).order_by(units.c.unit_id)
 
 
 def _key(row: Any) -> UnitKey:

@@ -93,7 +93,7 @@ units = Table(
     Column("repeat", Integer, nullable=False),
     Column("case_hash", String(64), ForeignKey("cases.case_hash"), nullable=False),
     Column("cluster", String(400)),
-    Column("status", String(8), nullable=False),  # pending, done, error
+    Column("status", String(8), nullable=False),  # pending, done, error, settled (see `stoppings.py`)
     Column("attempts", Integer, nullable=False),
     Column("error", Text, nullable=False),
     Column("text", Text),  # from here on NULL unless done
@@ -143,6 +143,21 @@ scorings = Table(  # append-only: a whole run scored again; the newest counts, i
     Column("created_at", String(32), nullable=False),
     Column("scorers_json", Text, nullable=False),  # metric → name and version
     Column("sha256", String(64), nullable=False),  # of this row, the run's units and their scores in this scoring
+)
+
+stoppings = Table(  # append-only: a variant whose verdict was settled before its list was done
+    "stoppings",
+    metadata,
+    Column("run_id", String(64), primary_key=True),
+    Column("variant", String(200), primary_key=True),
+    Column("look", Integer, nullable=False),  # from 1
+    Column("seen", Integer, nullable=False),  # units of the variant's that the look rests on, the first of the order
+    Column("word", String(16), nullable=False),
+    Column("order_sha256", String(64), nullable=False),  # of the order of cases, which the policy's seed gives
+    Column("policy_sha256", String(64), nullable=False),  # of the run's
+    Column("created_at", String(32), nullable=False),
+    Column("sha256", String(64), nullable=False),  # of this row
+    ForeignKeyConstraint(["run_id", "variant"], ["arms.run_id", "arms.name"]),
 )
 
 verdicts = Table(  # append-only

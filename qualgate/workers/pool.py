@@ -34,7 +34,8 @@ class _Worker:
 
 @dataclass(slots=True)
 class Queue:
-    """Jobs that wait. A variant's job is ready once the baseline's job of the same index has left its artifact."""
+    """Jobs that wait. A variant's job is ready once the baseline's job of the same index has left its artifact; of what
+    is ready, an earlier stage comes first."""
 
     waiting: list[Job]
     in_order: bool = False  # the first ready job, whatever a worker has loaded
@@ -56,10 +57,18 @@ class Queue:
             self.waiting.remove(ready[0])
             return ready[0]
         job = min(
-            ready, key=lambda job: (job.arm.name != loaded, not job.arm.is_baseline and job.arm.name in elsewhere)
+            ready,
+            key=lambda job: (
+                job.stage,
+                job.arm.name != loaded,
+                not job.arm.is_baseline and job.arm.name in elsewhere,
+            ),
         )
         self.waiting.remove(job)
         return job
+
+    def keep(self, needed: Callable[[Job], bool]) -> None:
+        self.waiting = [job for job in self.waiting if needed(job)]
 
     def give_back(self, job: Job) -> None:
         self.waiting.insert(0, job)
@@ -82,11 +91,14 @@ def run_jobs(
     stop: Callable[[], bool] = lambda: False,
     body: Body = serve,
     in_order: bool = False,
+    needed: Callable[[Job], bool] = lambda job: True,
 ) -> Iterator[JobResult | JobFailure]:
     """Run `jobs` on `count` workers; yields each outcome as it arrives and ends early, cleanly, once `stop()` is true.
 
     body: what a worker process runs; it must be importable by name in a fresh interpreter.
     in_order: hand jobs out as they stand, though workers then load their arms again and again.
+    needed: asked again after each outcome; a job that is not is dropped, unless a worker has it already. Once none that
+    is under way is needed either, the run ends.
     Raises UsageError when a worker finds that the user's model cannot be run at all.
     """
     queue = Queue(list(jobs), in_order)
@@ -95,11 +107,12 @@ def run_jobs(
     try:
         workers.extend(_spawn(body, settings) for _ in range(min(count, len(jobs))))
         while not stop():
+            queue.keep(needed)
             for worker in workers:
                 if worker.job is None:
                     _hand_out(worker, queue, workers)
             busy = [worker for worker in workers if worker.job is not None]
-            if not busy:
+            if not busy or not (queue.waiting or any(needed(worker.job) for worker in busy if worker.job)):
                 return
             for pipe in wait([worker.pipe for worker in busy], timeout=POLL_SECONDS):
                 worker = next(worker for worker in busy if worker.pipe is pipe)

@@ -10,7 +10,7 @@ import pytest
 
 from qualgate.bench import defects, paired_errors
 from qualgate.bench.decisions import PARTS, Part, assembled
-from qualgate.bench.paired_errors import blocking_region, chances, inside, rival_regions
+from qualgate.bench.paired_errors import chances, inside, rival_regions, unblocked_region
 from qualgate.bench.shape import GOALS
 from qualgate.stats.paired import compare_pairs
 from qualgate.stats.power import approval_region
@@ -36,7 +36,7 @@ def test_a_part_that_is_not_there_or_leaves_a_row_out_gives_no_verdict():
 
 def test_the_enumerated_regions_are_the_gates_decisions_on_every_table():
     n, margin = 30, 0.10
-    approved, kept = approval_region(n, margin, 0.05), blocking_region(n, margin, 0.05)
+    approved, kept = approval_region(n, margin, 0.05), unblocked_region(n, margin, 0.05)
     for lost in range(n + 1):
         for gained in range(n + 1 - lost):
             result = compare_pairs(lost, gained, n, margin)
@@ -54,7 +54,7 @@ def test_chances_are_those_of_the_trinomial_drawn_case_by_case():
 
 def test_the_sum_row_by_row_is_the_sum_table_by_table(monkeypatch):
     truths = [(0.03, 0.03), (0.03, 0.1), (0.05, 1.0), (0.0, 0.0), (0.1, 0.3)]
-    for region in (approval_region(150, 0.03), blocking_region(150, 0.05, 0.05)):
+    for region in (approval_region(150, 0.03), unblocked_region(150, 0.05, 0.05)):
         by_table = [inside(region, *truth) for truth in truths]
         monkeypatch.setattr(paired_errors, "EXACT_N", 10)
         assert [inside(region, *truth) for truth in truths] == pytest.approx(by_table, abs=1e-10)

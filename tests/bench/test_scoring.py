@@ -9,6 +9,7 @@ import pytest
 from qualgate.bench import lm_eval_log, scoring
 from qualgate.bench.shape import GOALS, SANDBOX, STORED, goal
 from qualgate.scoring import registry
+from qualgate.scoring.tools.strict import Judged
 
 
 def test_mutants_are_seeded_and_differ():
@@ -57,7 +58,10 @@ def test_every_row_is_measured_or_says_what_it_waits_for(monkeypatch):
         assert (row["met"] is None) == ("reason" in row)
 
 
-@pytest.mark.parametrize("name", ["tool_call_strict", "schema_speed"])
+@pytest.mark.parametrize("name", ["tool_call_judged", "tool_call_strict", "schema_speed"])
 def test_what_is_timed_is_a_right_answer(name):
     said = scoring.checks()[name]()
-    assert said is None or all(score.verdict for score in said.values())
+    if isinstance(said, Judged):
+        assert all(said.flags.values())
+    else:
+        assert said is None or all(score.verdict for score in said.values())

@@ -84,7 +84,7 @@ def test_tokens_cover_the_characters_they_hold_a_byte_of(text, data):
     assert spans[-1] == (len(text), len(text))
 
 
-@pytest.mark.parametrize("tokens", [[b"ab"], [b"a", b"b", b"x"], [b" ab", b"c"], [b"<s>", b"abc"], []])
+@pytest.mark.parametrize("tokens", [[b"ab"], [b"a", b"b", b"x"], [b"  ab", b"c"], [b"<s>", b"abc"], []])
 def test_tokens_that_do_not_spell_the_text_say_nothing(tokens):
     assert token_spans(tokens, "abc") is None
     values = np.zeros(len(tokens))
@@ -145,3 +145,21 @@ def test_hostile_text_takes_linear_time(text):
     start = time.process_time()
     places(text, ("f", "g"))
     assert time.process_time() - start < 2
+
+
+def test_tokens_of_a_sentencepiece_vocabulary_spell_their_text():
+    """As Llama 2 and Mistral decode: the space before the first word is left out, a byte token is a byte."""
+    text = 'Größe: {"n": 12}\n'
+    tokens = ["▁", "Größe", ":", "▁{", '"', "n", '":', "▁", "1", "2", "}", "<0x0A>", "</s>"]
+    spelled = [token_bytes(token, spaced=True) for token in tokens]
+    spans = token_spans(spelled, text)
+    assert spans is not None
+    assert [text[start:stop] for start, stop in spans] == [
+        "", "Größe", ":", " {", '"', "n", '":', " ", "1", "2", "}", "\n", ""
+    ]  # fmt: skip
+    drifted = drift_where(np.arange(13.0), np.ones(13), spelled, text)
+    assert drifted is not None
+    assert {kind: kl.tolist() for kind, (kl, _) in drifted.items() if kind != "elsewhere"} == {
+        "tool_name": [], "json_key": [5.0], "digit": [8.0, 9.0], "end": [12.0]
+    }  # fmt: skip
+    assert token_spans([token_bytes(token) for token in tokens], text) is None

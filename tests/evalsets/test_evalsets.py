@@ -15,6 +15,8 @@ from qualgate import evalsets
 from qualgate.errors import UsageError
 from qualgate.identity import case_hash
 from qualgate.scoring import score
+from qualgate.scoring.tools.dialects.registry import dialect
+from tests.scoring.tools.test_dialects import PING, PUBLISHED, TOOLS, WEATHER
 
 GOOD = {"id": "a", "prompt": "2 + 2 =", "answer": "4", "max_new_tokens": 8}
 TOOL = {"name": "book", "parameters": {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}}
@@ -308,3 +310,84 @@ def test_the_shipped_calibration_set_is_found_by_its_name_and_is_no_evalset(tmp_
     assert evalsets.shipped("calibration") == ("calibration",)
     assert "calibration" not in evalsets.shipped()
     assert len(evalsets.load_calibration("calibration", tmp_path).cases) == 266
+
+
+TOOL_CALLS = "metrics: [tool_call.parses, tool_call.correct]"
+MISTRAL = '[TOOL_CALLS][{"name": "book", "arguments": {"n": 2}}]'
+HERMES = '<tool_call>{"name": "book", "arguments": {"n": 2}}</tool_call>'
+
+
+def test_a_set_declares_the_dialect_of_the_cases_that_declare_none(write, tmp_path):
+    own = {**CALLS, "id": "u", "messages": [{"role": "user", "content": "Book two."}], "dialect": "hermes"}
+    cases = [{**CALLS, "answer": "a call"}, own]
+    write(cases, TOOL_CALLS)
+    bare = evalsets.load("./mine.yaml", tmp_path)
+    write(cases, f"{TOOL_CALLS}\ndialect: mistral")
+    found = evalsets.load("./mine.yaml", tmp_path)
+    assert [case.body["dialect"] for case in found.cases] == ["mistral", "hermes"]
+    assert [score(case, found, MISTRAL, "eos")[1].verdict for case in found.cases] == [True, None]
+    assert [score(case, found, HERMES, "eos")[1].error_type for case in found.cases] == ["parser", ""]
+    # What decides a score is part of what the set and its cases are known by.
+    assert found.content != bare.content
+    assert [a.hash == b.hash for a, b in zip(found.cases, bare.cases, strict=True)] == [False, True]
+
+
+def test_a_dialect_that_nobody_knows_or_nothing_reads_is_refused(write):
+    assert any(
+        "unknown dialect 'mistrol'; did you mean 'mistral'?" in m
+        for m in messages(write([CALLS], f"{TOOL_CALLS}\ndialect: mistrol"))
+    )
+    assert messages(write([CALLS], f"{TOOL_CALLS}\ndialect: auto")) == []
+    assert messages(write([GOOD], "metrics: [exact_match]\ndialect: hermes")) == [
+        "mine.yaml:4: `dialect` is of tool calls, and the set has no metric of them"
+    ]
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_declared_dialects_published_answer_scores_and_streams_as_a_whole(write, tmp_path, name):
+    expected = [{"name": call.name, "arguments": call.arguments} for call in (WEATHER, PING)]
+    tools = [TOOLS[0], {"name": "ping", "parameters": {"type": "object"}}]
+    write([{**CALLS, "tools": tools, "expected_calls": expected}], f"{TOOL_CALLS}\ndialect: {name}")
+    found, text = evalsets.load("./mine.yaml", tmp_path), PUBLISHED[name][2]
+    assert score(found.cases[0], found, text, "eos")[1].verdict is True
+    stream = dialect(found.cases[0].body["dialect"]).stream(tools)
+    pieces = [text[place : place + 7] for place in range(0, len(text), 7)]
+    calls = [call for piece in pieces for call in stream.feed(piece)]
+    assert [*calls, *stream.close()] == [WEATHER, PING]
+
+
+CHOICE = {"id": "c", "prompt": "2 + 2 =", "choices": ["3", "4"], "answer": "4"}
+BY_LIKELIHOOD = "metrics: [multiple_choice.acc, multiple_choice.acc_norm]"
+
+
+def test_a_set_by_likelihood_has_its_choices_read_and_nothing_written(write, tmp_path):
+    write([CHOICE, {**CHOICE, "id": "d", "choices": ["3", "4", "5"], "delimiter": "\n"}], BY_LIKELIHOOD)
+    one, two = evalsets.load("./mine.yaml", tmp_path).cases
+    assert (one.body["requests"], one.max_new_tokens) == ([["2 + 2 =", " 3"], ["2 + 2 =", " 4"]], 0)
+    assert two.body["requests"][2] == ["2 + 2 =", "\n5"]
+    found = score(one, evalsets.load("./mine.yaml", tmp_path), "[[-3.0, false], [-1.0, true]]", "stop")
+    assert [(s.metric, s.verdict) for s in found] == [("multiple_choice.acc", True), ("multiple_choice.acc_norm", True)]
+
+
+LIKELIHOOD_FAULTS = {
+    "an answer to write": ({**CHOICE, "max_new_tokens": 4}, "no `max_new_tokens`: nothing is written"),
+    "messages": ({**CALLS, "choices": ["a", "b"], "answer": "a"}, "has `prompt`, `choices` and `answer`"),
+    "no choices": ({"id": "c", "prompt": "x", "answer": "4"}, "multiple_choice.likelihood needs `choices`"),
+    "an answer that is no choice": ({**CHOICE, "answer": "7"}, "`answer`: the answer '7' is none of 2 choices"),
+    "a delimiter of another type": ({**CHOICE, "delimiter": 3}, "`delimiter` must be a text"),
+    "requests of its own": ({**CHOICE, "requests": "x"}, "`requests` is of lm-eval's tasks"),
+}
+
+
+@pytest.mark.parametrize("what", LIKELIHOOD_FAULTS)
+def test_a_case_that_cannot_be_judged_by_likelihood_is_named(write, what):
+    body, said = LIKELIHOOD_FAULTS[what]
+    assert any(said in message for message in messages(write([body], BY_LIKELIHOOD)))
+
+
+def test_likelihoods_and_answers_are_sets_of_their_own(write):
+    [fault] = messages(write([CHOICE], "metrics: [exact_match, multiple_choice.acc]"))
+    assert "'multiple_choice.acc' is of choices that are read, 'exact_match' of an answer: make two sets" in fault
+    assert messages(write([{**GOOD, "until": 5}])) == [
+        "mine.jsonl:1: `until` is of lm-eval's tasks; a case of a file says what it asks in `messages` or `prompt`"
+    ]

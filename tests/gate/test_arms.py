@@ -218,3 +218,17 @@ def test_a_prefill_bound_traffic_is_pointed_to_what_helps_it():
     verdicts = decide_four(evidence(alike(60), CHEAPER, ttft=0.9), POLICY)
     assert answer(verdicts).first == "neither"
     assert "prefix caching" in answer(verdicts).first_why
+
+
+def test_drift_measured_from_the_baseline_contradicts_no_answer_of_the_quantized_arm():
+    """`both` parts from the baseline at the last token, as its drift says, and never from `int4`, its own target."""
+    given = evidence(alike(), CHEAPER)
+
+    def measured(unit):
+        said = replace(unit, token_ids=unit.answer, finish_reason="length")
+        return replace(said, kl=(0.0,) * 20, top1_agreement=0.95, first_divergence=19)
+
+    for arm in ("int4", "int4+drafted"):
+        given = with_units(given, arm, measured)
+    given = with_units(given, "baseline", lambda unit: replace(unit, token_ids=unit.answer, finish_reason="length"))
+    assert answer(decide_four(given, POLICY)).choice == "int4+drafted"

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from qualgate.errors import Exit, UsageError
-from qualgate.gate.early import look, seeded_order
-from qualgate.records import Case, Policy, Rule, RunEvidence
+from qualgate.gate.early import lay_out, look, seeded_order
+from qualgate.gate.early import order_of as order_of_run
+from qualgate.gate.early_plan import early_rates
+from qualgate.gate.planner import PlannedSet
+from qualgate.records import Case, EarlyStop, Policy, Quarantine, Rule, RunEvidence, UnitKey
+from qualgate.stats.sequential import compare_in_sequence
 from tests.gate.planted import run
 
 METRICS = {"code": ("exact_match",)}
@@ -34,7 +41,7 @@ def test_an_equal_variant_is_approved_long_before_the_end_and_stays_so() -> None
     assert not look(first(evidence, order, 40), POLICY, "int4", order).settled
     found = look(first(evidence, order, 150), POLICY, "int4", order)
     assert (found.verdict.word, found.settled, found.seen) == ("approve", True, 150)
-    assert found.verdict.comparisons[0].method == "paired_betting/1"
+    assert found.verdict.comparisons[0].method == "paired_betting/2"
     assert look(evidence, POLICY, "int4", order).verdict.word == "approve"
 
 
@@ -103,3 +110,130 @@ def test_the_order_keeps_clusters_whole_and_depends_on_the_seed_alone() -> None:
     order = seeded_order(cases, 1)
     assert {len(cluster) for cluster in order} == {3}
     assert order == seeded_order(reversed(cases), 1) != seeded_order(cases, 2)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        Rule(metric="exact_match", max_relative_drop=0.1),
+        Rule(metric="exact_match", max_drop=0.05, repeats="all"),
+        Rule(metric="latency.e2e", max_ratio=1.5),
+    ],
+)
+def test_a_rule_without_a_test_for_many_looks_waits_for_every_case_and_is_asked_then(rule) -> None:
+    policy = replace(POLICY, rules=(*POLICY.rules, rule))
+    equal = run(n=400, metrics=METRICS)
+    order = order_of(equal)
+    waiting = look(first(equal, order, 300), policy, "int4", order)
+    assert [one.status for one in waiting.verdict.comparisons] == ["proven", "undecided"]
+    assert not waiting.settled
+    assert look(equal, policy, "int4", order).verdict.word == "approve"
+
+
+def test_a_rule_by_task_sees_its_own_cases_alone() -> None:
+    evidence = run(n=300, lost=0.3, metrics=METRICS)
+    fallen = {
+        pair.key.case_id
+        for pair, other in zip(evidence.baseline.units, evidence.variants[0].units, strict=True)
+        if pair.values["exact_match"] != other.values["exact_match"]
+    }
+    labels = {
+        ("code", unit.key.case_id): ("task:bad" if unit.key.case_id in fallen else "task:good",)
+        for unit in evidence.baseline.units
+    }
+    policy = Policy(rules=(Rule(metric="exact_match", scope="task", max_drop=0.1),))
+    order = order_of(evidence)
+    found = look(replace(evidence, labels=labels), policy, "int4", order).verdict
+    assert {one.slice: (one.n, one.status) for one in found.comparisons} == {
+        "task:bad": (90, "broken"),
+        "task:good": (210, "proven"),
+    }
+
+
+def test_looks_are_planned_on_whole_clusters_and_end_with_all() -> None:
+    cases = [Case(evalset="a", body={"id": f"c{i}", "cluster": f"p{i // 7}"}) for i in range(2000)]
+    stop, added = lay_out(EarlyStop(seed=1), reversed(cases))
+    assert stop.looks[-1] == 2000
+    assert len(stop.looks) <= 20
+    assert sum(map(len, added)) == 2000
+    assert [len(questions) for questions in added] == [
+        b - a for a, b in zip((0, *stop.looks), stop.looks, strict=False)
+    ]
+    homes = [{int(case[1:]) // 7 for _, case, _ in questions} for questions in added]
+    assert sum(map(len, homes)) == len(set().union(*homes)), "a cluster is in one look only"
+    assert lay_out(EarlyStop(seed=1), [])[0].looks == (0,)
+
+
+def test_the_order_is_told_by_what_a_run_keeps() -> None:
+    cases = [
+        Case(evalset="a", body={"id": f"c{i}", "cluster": f"p{i // 3}"} if i % 2 else {"id": f"c{i}"})
+        for i in range(50)
+    ]
+    keys = tuple(UnitKey(arm, "a", case.id, repeat) for arm in ("baseline", "v") for case in cases for repeat in (0, 1))
+    evidence = replace(
+        run(n=1, metrics=METRICS),
+        expected=keys[::-1],
+        clusters={("a", case.id): case.cluster for case in cases if case.cluster is not None},
+    )
+    assert order_of_run(evidence, 5) == seeded_order(cases, 5, repeats=2)
+
+
+def test_cases_in_quarantine_are_run_and_do_not_count() -> None:
+    evidence = run(n=300, lost=0.02, metrics=METRICS)
+    lost = [
+        unit.key.case_id
+        for unit, other in zip(evidence.baseline.units, evidence.variants[0].units, strict=True)
+        if unit.values["exact_match"] > other.values["exact_match"]
+    ]
+    held = tuple(Quarantine(case=name, owner="Ada", expires="2030-01-01", reason="flaky") for name in lost)
+    order = order_of(evidence)
+    found = look(evidence, replace(POLICY, quarantine=held), "int4", order, now="2026-01-01T00:00:00Z")
+    assert (found.seen, found.verdict.comparisons[0].n, found.verdict.comparisons[0].lost) == (300, 294, 0)
+    ended = look(evidence, replace(POLICY, quarantine=held), "int4", order, now="2031-01-01T00:00:00Z")
+    assert (ended.verdict.comparisons[0].n, ended.verdict.comparisons[0].lost) == (300, 6)
+
+
+@given(st.integers(0, 10**6), st.floats(0, 0.3), st.data())
+@settings(max_examples=15)
+def test_a_look_depends_on_the_beginning_of_the_order_alone(seed, lost, data) -> None:
+    """Whatever else has been answered, and in whatever order it came."""
+    evidence = run(n=120, lost=lost, seed=seed, metrics=METRICS)
+    order = order_of(evidence, seed)
+    at = data.draw(st.integers(40, 120))
+    expected = look(evidence, POLICY, "int4", order, at=at)
+    seen = {question for cluster in order[:at] for question in cluster}
+    variant = evidence.variants[0]
+    some = [
+        u for u in variant.units if (u.key.evalset, u.key.case_id, u.key.repeat) in seen or data.draw(st.booleans())
+    ]
+    units = tuple(data.draw(st.permutations(some)))
+    found = look(replace(evidence, variants=(replace(variant, units=units),)), POLICY, "int4", order, at=at)
+    assert found == expected
+
+
+def test_foretold_cases_are_those_that_simulated_runs_take() -> None:
+    """Against runs drawn here, looked at one by one."""
+    n, margin, draws = 320, 0.08, 40
+    stop, _ = lay_out(EarlyStop(seed=0), [Case(evalset="code", body={"id": f"code-{i}"}) for i in range(n)])
+    policy = Policy(rules=(Rule(metric="exact_match", max_drop=margin),), stop=stop)
+    foretold = early_rates([PlannedSet(name="code", metrics=("exact_match",), cases=n)], policy, draws=400)
+    rng = np.random.default_rng(1)
+
+    def cases(loss: float, proven) -> float:
+        drawn = rng.choice([1, -1, 0], p=[0.025 + loss, 0.025, 0.95 - loss], size=(draws, n))
+        taken = [next((at for at in stop.looks if proven(compare_in_sequence(one[:at], margin))), n) for one in drawn]
+        return float(np.mean(taken))
+
+    # A fifth of a standard deviation of 100 cases or so, three times, and half a look.
+    assert abs(foretold.identical - cases(0.0, lambda found: found.p_within <= 0.05)) <= 40
+    assert abs(foretold.twice - cases(2 * margin, lambda found: found.p_beyond <= 0.05)) <= 60
+    assert foretold.looks == len(stop.looks)
+
+
+def test_rules_that_wait_are_named_and_cost_an_identical_variant_every_case() -> None:
+    cases = [Case(evalset="code", body={"id": f"code-{i}"}) for i in range(400)]
+    stop, _ = lay_out(EarlyStop(seed=0), cases)
+    policy = replace(POLICY, stop=stop, rules=(*POLICY.rules, Rule(metric="drift.kl_mean", max=0.05)))
+    found = early_rates([PlannedSet(name="code", metrics=("exact_match",), cases=400)], policy)
+    assert (found.identical, found.waiting) == (400, ("drift.kl_mean [pooled] max 0.05",))
+    assert found.twice < found.of

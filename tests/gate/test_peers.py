@@ -179,10 +179,10 @@ def test_another_distribution_adds_a_rule_in_few_lines(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "source", "said"),
     [
-        ("vllm_rtol", THIRD_PARTY, "there already"),
-        ("other", THIRD_PARTY, "a rule called 'acme'"),
+        ("vllm_rtol", THIRD_PARTY, "shipped under that name"),
+        ("other", THIRD_PARTY, "a PeerRule called 'acme'"),
         ("acme", "RULE = 7", "is a int"),
-        ("acme", "raise ValueError('no')", "cannot be loaded"),
+        ("acme", "raise ValueError('no')", "raises ValueError: no"),
     ],
 )
 def test_a_broken_distribution_is_named(tmp_path, monkeypatch, name, source, said):

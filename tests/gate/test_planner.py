@@ -16,8 +16,7 @@ from qualgate.gate.planner import (
 )
 from qualgate.records import Case, Evalset, Policy, Rule
 from qualgate.stats.paired import compare_clustered_pairs, compare_pairs
-from qualgate.stats.power import chance_to_approve, chance_to_block, pairs_to_approve, score_threshold
-from qualgate.stats.region import score
+from qualgate.stats.power import approved, blocked, chance_to_approve, chance_to_block, pairs_to_approve
 from tests.gate.planted import run
 
 METRIC = ("exact_match",)
@@ -41,13 +40,15 @@ def test_one_rule_has_the_exact_rates_of_its_test() -> None:
 
 
 @pytest.mark.parametrize(("n", "margin", "alpha"), [(60, 0.05, 0.05), (700, 0.02, 0.01), (1_500, 0.03, 0.05)])
-def test_a_threshold_decides_as_the_p_value_does(n: int, margin: float, alpha: float) -> None:
+def test_tables_are_decided_as_their_p_values_decide(n: int, margin: float, alpha: float) -> None:
     rng = np.random.default_rng(0)
-    for lost, gained, _ in rng.multinomial(n, [0.03 + margin, 0.03, 0.94 - margin], 8):
-        result, z = compare_pairs(lost, gained, n, margin, alpha), float(score(lost, gained, n, margin))
+    lost, gained, _ = rng.multinomial(n, [0.03 + margin, 0.03, 0.94 - margin], 8).T
+    within, beyond = approved(lost, gained, n, margin, alpha), blocked(lost, gained, n, margin, alpha)
+    for index in range(8):
+        result = compare_pairs(int(lost[index]), int(gained[index]), n, margin, alpha)
         if min(abs(result.p_within - alpha), abs(result.p_beyond - alpha)) > 1e-3:
-            assert (result.p_within <= alpha) == (z >= score_threshold(n, margin, alpha))
-            assert (result.p_beyond <= alpha) == (z <= score_threshold(n, margin, alpha, beyond=True))
+            assert (result.p_within <= alpha) == within[index]
+            assert (result.p_beyond <= alpha) == beyond[index]
 
 
 def test_the_cases_said_to_suffice_do_and_a_tenth_fewer_do_not() -> None:

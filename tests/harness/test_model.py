@@ -87,6 +87,31 @@ def test_the_plain_command_finds_the_model(tmp_path):
     assert all(row.case_hash for row in read.scores.rows)
 
 
+@pytest.mark.parametrize(
+    ("config", "dtype"),
+    [
+        ('{"dtype": "float16"}', "float16"),
+        ('{"torch_dtype": "bfloat16"}', "bfloat16"),
+        ("{}", "float32"),
+        ("[", "float32"),
+    ],
+)
+def test_weights_are_of_the_type_that_the_folder_states(tmp_path, config, dtype):
+    from qualgate.harness.model import _stated_dtype
+
+    (tmp_path / "config.json").write_text(config)
+    assert _stated_dtype(tmp_path) == dtype
+
+
+def test_a_type_that_the_engine_does_not_hold_is_refused(tmp_path):
+    from qualgate.errors import UsageError
+    from qualgate.harness.model import _stated_dtype
+
+    (tmp_path / "config.json").write_text('{"dtype": "float8_e4m3fn"}')
+    with pytest.raises(UsageError, match="float8_e4m3fn"):
+        _stated_dtype(tmp_path)
+
+
 def test_a_task_that_samples_is_refused():
     from qualgate.errors import UsageError
     from qualgate.harness.generation import generation_settings

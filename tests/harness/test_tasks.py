@@ -41,7 +41,7 @@ def gate(folder: Path, tasks: Path):
 
 @pytest.fixture(scope="module")
 def ran(folder, tmp_path_factory):
-    """(outcome, evidence) of a run over lm-eval's tasks."""
+    """(outcome, evidence, gate file) of a run over lm-eval's tasks."""
     pytest.importorskip("lm_eval")
     from qualgate.run import run
     from qualgate.store import runs
@@ -50,18 +50,18 @@ def ran(folder, tmp_path_factory):
     loaded = gate(tmp_path_factory.mktemp("run"), folder)
     outcome = run(loaded)
     with open_store(loaded.store_url) as store:
-        return outcome, runs.evidence(store, outcome.run_id)
+        return outcome, runs.evidence(store, outcome.run_id), loaded
 
 
 def test_a_run_approves_eight_bits_and_blocks_two(ran):
-    outcome, _ = ran
+    outcome, _, _ = ran
     assert outcome.failures == ()
     assert {verdict.variant: verdict.word for verdict in outcome.verdicts} == {"same": "approve", "int2": "block"}
 
 
 def test_every_sample_is_stored_with_the_scores_lm_eval_gives_it(ran, theirs):
     """The baseline's float32 weights in our engine and in lm-eval's own model class: the same values everywhere."""
-    _, evidence = ran
+    _, evidence, _ = ran
     ours = {(unit.key.evalset, unit.key.case_id): unit.values for unit in evidence.baseline.units}
     compared = 0
     for task, rows in theirs["samples"].items():
@@ -80,8 +80,35 @@ def test_every_sample_is_stored_with_the_scores_lm_eval_gives_it(ran, theirs):
     assert bits == pytest.approx([-nats / bytes_ / 0.6931471805599453 for nats, bytes_ in whole], rel=1e-5)
 
 
+def test_a_run_is_scored_again_by_another_version_of_lm_eval_without_a_model(ran, monkeypatch):
+    from qualgate.harness import tasks
+    from qualgate.rescore import rescore
+    from qualgate.run import decide_again
+
+    outcome, _, loaded = ran
+    url = loaded.store_url
+    same = rescore(url, None, None)
+    assert (same.scorers, same.stored) == ({}, False)
+    monkeypatch.setattr(tasks, "library", lambda: "lm_eval/99")
+    stale = decide_again(url, None, loaded)
+    assert {verdict.word for verdict in stale.verdicts} == {"undecided"}
+    assert any(
+        "lm_eval/99 strict-match in this version: qualgate rescore" in line for line in stale.verdicts[0].reasons
+    )
+    with pytest.raises(UsageError, match=r"qualgate rescore GATE\.yaml"):
+        rescore(url, None, None)
+    with monkeypatch.context() as loading:
+        loading.setattr("qualgate.engine.load.load_arm", lambda *_: pytest.fail("no model is needed"))
+        found = rescore(url, None, loaded, keep=False)
+    assert found.changes == ()
+    version = next(iter(found.scorers["lm_eval.acc"][0].split()))
+    assert found.scorers["lm_eval.acc"] == (f"{version} none", "lm_eval/99 none")
+    words = {verdict.variant: verdict.word for verdict in outcome.verdicts}
+    assert {one.after.variant: one.after.word for one in found.verdicts} == words
+
+
 def test_likelihoods_drift_at_every_token_that_was_read(ran):
-    _, evidence = ran
+    _, evidence, _ = ran
     by_arm = {arm.name: arm for arm in evidence.variants}
     means = {}
     for name, arm in by_arm.items():

@@ -138,3 +138,45 @@ def test_a_metric_of_the_tasks_own_is_judged_when_it_is_named(tmp_path):
     paths = [log(tmp_path, name, 0, **own) for name in ("base", "variant")]
     assert judged(*paths)[0] == 64
     assert judged(*paths, "--metric", "prompt_level_strict_acc")[0] == 0
+
+
+def test_a_pair_for_a_score_of_the_whole_set_hinders_no_other_metric(tmp_path):
+    """As lm-eval logs `acc` with `f1` and `brier_score` of a multiple choice."""
+    own = {"metrics": ["acc", "f1", "brier_score"], "acc": 1.0, "f1": [0, 1], "brier_score": [0, [0.2, 0.8]]}
+    paths = [log(tmp_path, name, 0, **own) for name in ("base", "variant")]
+    code, text = judged(*paths, "--json")
+    compared = json.loads(text)["verdicts"][0]["comparisons"]
+    assert (code, [one["metric"] for one in compared]) == (0, ["lm_eval.acc"])
+    assert judged(*paths, "--metric", "f1")[0] == 64
+
+
+def test_logs_of_lm_eval_before_it_listed_its_metrics_are_read(tmp_path):
+    paths = [log(tmp_path, name, right) for name, right in (("base", 180), ("variant", 120))]
+    for path in paths:
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        path.write_text("".join(json.dumps({k: v for k, v in row.items() if k not in ("metrics", "filter")}) + "\n"
+                                for row in rows))  # fmt: skip
+    code, text = judged(*paths, "--json")
+    assert (code, json.loads(text)["verdicts"][0]["comparisons"][0]["lost"]) == (10, 60)
+
+
+def test_logs_without_hashes_are_paired_by_ids_where_the_gate_file_says_so(tmp_path):
+    paths = [log(tmp_path, name, 180, doc_hash=None) for name in ("base", "variant")]
+    gate = tmp_path / "gate.yaml"
+    gate.write_text(
+        "version: 1\nbaseline: {model: ./m}\nvariants: {v: {model: ./v}}\nevalsets: [arithmetic]\n"
+        "gate: {identity: ids, rules: [{metric: lm_eval.exact_match, max_drop: 0.15}]}\n"
+    )
+    assert judged(*paths)[0] == 12
+    code, text = judged(*paths, gate)
+    assert code == 0
+    assert "paired by ids alone" in text
+
+
+def test_one_log_given_twice_is_refused(tmp_path):
+    base = log(tmp_path, "base", 180)
+    (tmp_path / "link.jsonl").symlink_to(base)
+    for other in (base, tmp_path / "link.jsonl"):
+        code, text = judged(base, other)
+        assert code == 64
+        assert "the variant's own" in text

@@ -187,7 +187,8 @@ def test_the_closed_list_of_score_files_fails_closed(tmp_path):
     few = [line for line in a.read_text().splitlines() if '"code-1"' not in line]
     (tmp_path / "few.jsonl").write_text("\n".join(few))
     assert code((gate, a, tmp_path / "few.jsonl")) == 13, "a case of one side alone"
-    both = (gate, tmp_path / "few.jsonl", tmp_path / "few.jsonl")
+    (tmp_path / "as few.jsonl").write_text("\n".join(few))
+    both = (gate, tmp_path / "few.jsonl", tmp_path / "as few.jsonl")
     assert code(both) == 0, "nobody said that it was expected"
     listed = "".join(json.dumps({"evalset": k.evalset, "id": k.case_id}) + "\n" for k in set(evidence.expected))
     (tmp_path / "ids.jsonl").write_text(listed)
@@ -216,10 +217,11 @@ def test_where_the_evalset_lies_beside_the_gate_file_its_cases_are_the_closed_li
     )
 
     def said(ids, hashed) -> int:
-        side = tmp_path / "side.jsonl"
+        sides = tmp_path / "base.jsonl", tmp_path / "variant.jsonl"
         row = {"metric": "exact_match", "value": 1, "scorer": "s"}
-        side.write_text("".join(json.dumps({**row, "id": id, "case_hash": hashed(id)}) + "\n" for id in ids))
-        return code((gate, side, side))
+        for side in sides:
+            side.write_text("".join(json.dumps({**row, "id": id, "case_hash": hashed(id)}) + "\n" for id in ids))
+        return code((gate, *sides))
 
     assert said(hashes, hashes.get) == 0
     assert said([*hashes][:12], hashes.get) == 13, "12 of 120 rows, the same 12 on both sides"

@@ -36,6 +36,43 @@ def test_a_limit_on_cpu_time_ends_a_loop_and_one_on_wall_time_a_sleep(sandbox):
         assert ended.value.error_type == "timeout"
 
 
+def test_time_spent_queueing_for_a_cpu_is_not_wall_time(sandbox, monkeypatch):
+    waited = iter([0.0, 0.7, 0.7])
+    monkeypatch.setattr("qualgate.sandbox.process._queued", lambda task: next(waited))
+    limited = replace(sandbox, limits=Limits(wall_seconds=1))
+    with limited.interpreter() as inside:
+        assert inside._was_starved()
+        with pytest.raises(Ended, match="wall time"):
+            inside.ask({"op": "load", "args": ["import time\ntime.sleep(60)", []]})
+        assert inside.starved == 0.7
+
+
+def test_a_crowd_of_its_own_does_not_keep_a_sandbox_alive(sandbox, monkeypatch):
+    monkeypatch.setattr("qualgate.sandbox.process._queued", lambda task: 1000.0)
+    with replace(sandbox, limits=Limits(wall_seconds=1)).interpreter() as inside:
+        inside._left = -5.0
+        assert inside._was_starved()
+        inside._left = -5.0
+        assert not inside._was_starved()
+        assert inside.starved == 10.0
+
+
+def test_output_does_not_keep_the_watch_away(sandbox):
+    program = "import os, time\nfor _ in range(5000):\n    os.write(1, b'.')\n    time.sleep(0.004)"
+    looks = []
+
+    def look() -> None:
+        looks.append(len(inside.output))
+        if len(looks) == 5:
+            raise Ended("memory", "seen")
+
+    with sandbox.interpreter() as inside:
+        inside._watch = look
+        with pytest.raises(Ended, match="seen"):
+            inside.ask({"op": "load", "args": [program, []]})
+    assert looks[-1] > looks[0]
+
+
 def test_a_sandbox_leaves_no_descriptor_no_child_and_no_folder(sandbox, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     before, children = sorted(os.listdir("/proc/self/fd")), _children(os.getpid())

@@ -55,6 +55,29 @@ def test_what_leads_out_is_refused(machine):
         assert verdict(program, ARCH[machine], numbers(machine, x86, arm)) == EPERM
 
 
+def test_a_pair_of_sockets_has_neither_address_nor_owner(machine):
+    program, arch = seccomp.program(machine), ARCH[machine]
+    # connect, bind, listen, accept, accept4, sendmsg, sendmmsg
+    for x86, arm in ((42, 203), (49, 200), (50, 201), (43, 202), (288, 242), (46, 211), (307, 269)):
+        assert verdict(program, arch, numbers(machine, x86, arm)) == EPERM
+    sendto, fcntl, ioctl = numbers(machine, 44, 206), numbers(machine, 72, 25), numbers(machine, 16, 29)
+    assert [verdict(program, arch, sendto, 3, 0, 1, 0, 0, size) for size in (0, 2, 110)] == [ALLOW, EPERM, EPERM]
+    assert {verdict(program, arch, fcntl, 3, what) for what in (8, 10, 15, 1024, 1026)} == {EPERM}
+    assert {verdict(program, arch, fcntl, 3, what) for what in (1, 2, 3, 4, 6, 1030, 1031)} == {ALLOW}
+    assert {verdict(program, arch, ioctl, 3, what) for what in (0x5452, 0x8901, 0x8902)} == {EPERM}
+
+
+def test_what_all_users_of_the_host_share_is_left_alone(machine):
+    program = seccomp.program(machine)
+    # semctl, msgctl, io_setup, inotify_init1, sync, syncfs
+    for x86, arm in ((66, 191), (71, 187), (206, 0), (294, 26), (162, 81), (306, 267)):
+        assert verdict(program, ARCH[machine], numbers(machine, x86, arm)) == EPERM
+    fallocate, prctl = numbers(machine, 285, 47), numbers(machine, 157, 167)
+    alone = seccomp.program(machine, alone=77)
+    assert [verdict(one, ARCH[machine], fallocate) for one in (program, alone)] == [ALLOW, EPERM]  # tier A has a cap
+    assert [verdict(alone, ARCH[machine], prctl, what) for what in (1, 4, 15)] == [EPERM, EPERM, ALLOW]
+
+
 def test_another_architecture_or_the_x32_table_kills_and_unknown_calls_do_not_exist(machine):
     program = seccomp.program(machine)
     assert verdict(program, 0x40000003, 1) == KILL  # 32-bit x86, whose numbers mean other calls

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
+from array import array
+from collections import ChainMap, Counter, OrderedDict, UserDict, UserList, UserString, defaultdict, deque, namedtuple
+from datetime import UTC, datetime
+from decimal import Decimal
 from enum import IntEnum
+from pathlib import PurePosixPath
+from types import MappingProxyType, SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qualgate.sandbox.inside.values import MAX_DEPTH, NotPlain, decode, encode
+from qualgate.sandbox.inside.values import MAX_DEPTH, NotPlain, decode, encode, plain
 
 scalars = st.one_of(
     st.none(), st.booleans(), st.integers(), st.integers(-(10**50), 10**50), st.floats(allow_nan=False),
@@ -64,13 +69,48 @@ def test_not_a_number_stays_one():
 
 def test_subclasses_that_keep_the_builtin_equality_cross_as_plain_values():
     point = namedtuple("Point", "x y")(1, 2)
-    counts = defaultdict(int, a=1)
     number = IntEnum("Number", "one two").two
-    for x, plain in ((point, (1, 2)), (counts, {"a": 1}), (number, 2), (Counter("aab"), {"a": 2, "b": 1}),
-                     (OrderedDict(b=1, a=2), {"b": 1, "a": 2})):  # fmt: skip
+    price = type("Price", (Decimal,), {})("1.50")
+    for x, below in ((point, (1, 2)), (number, 2), (price, Decimal("1.50")), ({point}, {(1, 2)})):
         back = decode(encode(x, refused), refused)
-        assert back == plain
-        assert type(back) is type(plain)
+        assert back == below == plain(x)
+        assert type(back) is type(below)
+
+
+standard = st.one_of(
+    st.decimals(allow_nan=False), st.fractions(), st.dates(), st.times(), st.datetimes(), st.timedeltas(), st.uuids(),
+    st.datetimes(timezones=st.timezones(), allow_imaginary=False), st.times(timezones=st.just(UTC)),
+    st.ip_addresses(), st.integers(0, 900).map(range), st.integers(0, 9).map(lambda n: array("q", range(n))),
+    st.dictionaries(st.text(), st.integers()).flatmap(lambda d: st.sampled_from(
+        [OrderedDict(d), Counter(d), defaultdict(int, d), UserDict(d), ChainMap(d), MappingProxyType(d), d.keys(),
+         d.items(), OrderedDict(d).keys(), deque(d, 5), UserList(d), SimpleNamespace(held=d)])),
+    st.sampled_from([..., NotImplemented, PurePosixPath("a/b"), UserString("x"), memoryview(b"xy"), slice(1, None, 2),
+                     Decimal, ValueError, OrderedDict, datetime, range]),
+)  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None)
+@given(standard)
+def test_a_value_of_the_standard_library_comes_back_as_itself(value):
+    back = decode(json.loads(json.dumps(encode([value], refused, True))), refused)[0]
+    assert back == value
+    assert type(back) is type(value)
+    if isinstance(value, (Decimal, OrderedDict)):
+        assert repr(back) == repr(value)  # 1.0 and 1.00; the order
+    if isinstance(value, datetime):
+        assert back.utcoffset() == value.utcoffset()
+
+
+def test_what_a_class_adds_to_a_constant_stays_with_it_and_what_it_changes_makes_it_an_object():
+    point = namedtuple("Point", "x y")(1, 2)
+    assert encode([point], lambda x: ["o", 7, "Point"], True) == ["l", ["k", ["t", 1, 2], 7, "Point"]]
+    kept = []
+    assert decode(["k", ["t", 1, 2], 7, "Point"], refused, lambda *held: kept.append(held)) is None
+    assert kept == [((1, 2), 7, "Point")]
+    loud = type("Loud", (str,), {"upper": lambda self: "x"})("a")
+    counted = namedtuple("Counted", "count")(1)
+    for x in (loud, counted, type("Own", (list,), {})([1]), {object()}, {object(): 1}, {(1, object())}):
+        assert encode(x, lambda _: ["o", 0, "Own"], True) == ["o", 0, "Own"]
 
 
 @pytest.mark.parametrize("base", [int, float, complex, str, bytes, list, tuple, set, frozenset, dict])
@@ -82,7 +122,18 @@ def test_a_subclass_with_an_equality_of_its_own_is_opaque(base):
 @pytest.mark.parametrize(
     "form",
     [1.5, 2**53, ["i", "1g"], ["i", 5], ["f", "one"], ["l", ["nothing"]], ["d", [1]], ["d", [["l"], 1]], ["s", ["l"]],
-     ["o", -1, "x"], ["o", True, "x"], ["T", "eval"], {"a": 1}, [], [[]], ["b", "0"]],
+     ["o", -1, "x"], ["o", True, "x"], ["T", "eval"], {"a": 1}, [], [[]], ["b", "0"], ["T", "os"], ["k", ["l"], 0, "x"],
+     ["v"], ["v", "os.system", "ls"], ["v", "decimal.Decimal", "1e999999999"], ["v", "decimal.Decimal", "x"],
+     ["v", "decimal.Decimal", "9" * 20_000], ["v", "decimal.Decimal", 5], ["v", "fractions.Fraction", 1, 0],
+     ["v", "fractions.Fraction", 1, ["i", "1" * 50_000]], ["v", "range", 0, 10**9, 1], ["v", "range", 0, 1, 0],
+     ["v", "range", ["i", "f" * 90], ["i", "f" * 90], 1], ["v", "datetime.date", ["b", "07d00101"]],
+     ["v", "datetime.timedelta", 10**10, 0, 0], ["v", "datetime.timezone", 5], ["v", "collections.ChainMap", ["l", 5]],
+     ["v", "collections.ChainMap", ["l", *[["d"]] * 200]], ["v", "array.array", "u", ["l", 1]], ["v", "uuid.UUID", -1],
+     ["v", "collections.defaultdict", 5, ["d"]], ["v", "dict_keys", ["t", ["l"]]],
+     ["v", "SimpleNamespace", ["d", [1, 2]]],
+     ["v", "collections.Counter", ["d"], 3], ["s", ["o", 0, "x"]], ["d", [["t", ["o", 0, "x"]], 1]],
+     ["v", "dict_keys", ["t", ["o", 0, "x"]]]],
+    ids=lambda form: str(form)[:40],
 )  # fmt: skip
 def test_a_form_that_no_value_has_is_refused(form):
     with pytest.raises(NotPlain):
@@ -102,4 +153,6 @@ def test_depth_size_and_colliding_hashes_are_capped():
     collisions = ["s", *[["i", format(n * modulus, "x")] for n in range(1, 500)]]
     with pytest.raises(NotPlain, match="one hash"):
         decode(collisions, refused)
+    with pytest.raises(NotPlain, match="one hash"):
+        decode(["v", "dict_keys", ["t", *collisions[1:]]], refused)
     assert len(decode(["s", *range(5000)], refused)) == 5000

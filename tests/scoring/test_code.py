@@ -179,7 +179,6 @@ def test_a_method_of_what_the_answer_returned_is_not_asked_for_a_verdict(sandbox
         'if __name__ == "__main__":\n    assert f(1) == 2',
         "def verify():\n    assert f(1) == 2",
         "def test_f(x):\n    assert f(x) == 2",
-        "async def test_f():\n    assert f(1) == 2",
         "class TestF:\n    def test_f(self):\n        assert f(1) == 2",
         "for i in []:\n    assert f(i) == 2",
         "f(1)\nif False:\n    assert f(1) == 2",

@@ -50,7 +50,11 @@ RIGHT_AND_WRONG = {
     "tool_call, compat": (BFCL, "[f(a=5.0)]", "[f(a=6.0)]", ("--mode", "compat")),
     "tool_call, compat, category": ({**BFCL, "category": "irrelevance"}, "no", "[f(a=5)]", ("--mode", "compat")),
     "multiple_choice": ({"choices": ["red", "blue"], "answer": "blue"}, "(B)", "A", ()),
+    "multiple_choice.likelihood": (
+        {"choices": ["red", "blue"], "answer": "blue"}, "[[-2.5, false], [-2.0, true]]", "[-2.0, -2.5]", (),
+    ),
     "f1": ({"answer": ["the red house", "a home"]}, "red house", "red car", ()),
+    "f1.drop": ({"answer": [["Jones", "Smith"], "3.0"]}, "3", "Smith", ()),
     "ifeval": (
         {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}, "no comma here", "one, two", (),
     ),

@@ -6,7 +6,15 @@ import time
 
 import pytest
 
-from qualgate.scoring.multiple_choice import chosen, picks, score_likelihoods, score_multiple_choice
+from qualgate.metrics import BY_LIKELIHOOD
+from qualgate.scoring.multiple_choice import (
+    chosen,
+    picks,
+    requests_of,
+    score_likelihoods,
+    score_multiple_choice,
+    score_weighed,
+)
 
 CHOICES = ["London", "Paris", "Rome"]
 
@@ -81,3 +89,21 @@ def test_no_answer_makes_it_fail_or_hang(text):
     found = score_multiple_choice({"choices": CHOICES, "answer": 0}, text, lenient=True)["multiple_choice"]
     assert found.verdict is False
     assert time.process_time() - start < 2
+
+
+NO_LIKELIHOODS = ["", "B", "[-1]", "[-1, -2, -3]", "[NaN, -1]", "[true, -1]", '["-1", -1]', '[["-1"], -1]', "[[], -1]",
+                  "[[true], -1]", "{}", "[null, -1]", "[-1, -2", "[" * 100_000, f"[-1, {'9' * 400}]", "3"]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", NO_LIKELIHOODS)
+def test_what_is_no_list_of_likelihoods_gets_no_verdict(text):
+    found = score_weighed({"choices": ["a", "b"], "answer": "a"}, text)
+    assert {(s.value, s.verdict, s.error_type) for s in found.values()} == {(None, None, "likelihoods")}
+    assert set(found) == set(BY_LIKELIHOOD)
+    assert all(s.reason.isprintable() for s in found.values())
+
+
+def test_a_choice_is_read_behind_the_prompt_and_a_delimiter():
+    body = {"prompt": "2 + 2 =", "choices": ["4", "five"]}
+    assert requests_of(body) == [["2 + 2 =", " 4"], ["2 + 2 =", " five"]]
+    assert requests_of({**body, "delimiter": ""}) == [["2 + 2 =", "4"], ["2 + 2 =", "five"]]

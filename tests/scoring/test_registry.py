@@ -129,6 +129,28 @@ def test_a_case_without_what_a_plug_in_needs_is_named(tmp_path, monkeypatch):
     ]
 
 
+def test_a_plug_in_reads_the_options_that_it_declares_and_no_others(altered):
+    altered()
+    plain = registry.find("word_limit")
+    for given in ({"normalizers": ["strip"], "lenient": []}, {"normalizers": [], "lenient": ["code_fence"]}):
+        with pytest.raises(UsageError, match=r"word_limit \(strict\) reads no"):
+            registry.refuse_without_effect(plain, **given)
+    with pytest.raises(
+        UsageError, match=r"--dialect hermes: the scorer word_limit \(strict\) reads no dialect; tool_call"
+    ):
+        registry.in_dialect(plain, "hermes")
+
+
+def test_a_plug_in_may_read_every_option(altered):
+    altered(
+        module=(("needs=(", 'normalizes=True, lenient=("code_fence",), written_in=lambda name: word_limit, needs=('),)
+    )
+    eager = registry.find("word_limit")
+    registry.refuse_without_effect(eager, ["strip"], ["code_fence"])
+    [found] = registry.in_dialect(eager, "hermes").function(CASE, EVALSET, "two words").values()
+    assert (found.verdict, found.scorer) == (True, "word_limit/1 hermes")
+
+
 def test_a_shipped_scorer_cannot_be_replaced(altered):
     altered(project=(("word_limit =", "numeric ="),))
     for name in ("numeric", "json"):  # the user believes that theirs is at work: said at once
@@ -147,8 +169,8 @@ def test_two_packages_of_one_name_are_both_named(altered):
 BROKEN = {
     "its module raises": (("VERSION =", "1 / 0\nVERSION ="), "raises ZeroDivisionError"),
     "its module is not there": (("qualgate_word_limit:", "qualgate_not_there:"), "raises ModuleNotFoundError"),
-    "it is no Scorer": (("SCORER = Scorer(", "SCORER = dict("), "is a dict, not a Scorer"),
-    "it has another name": (('name="word_limit"', 'name="words"'), "leads to a scorer called 'words'"),
+    "it is no Scorer": (("SCORER = Scorer(", "SCORER = dict("), "is a dict, not a qualgate.scoring.registry.Scorer"),
+    "it has another name": (('name="word_limit"', 'name="words"'), "is a Scorer called 'words'"),
     "it has no version": (('VERSION = "word_limit/1"', 'VERSION = ""'), "version ''"),
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import socket
 import time
 from functools import cache
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from qualgate.scoring.schema import CannotValidate, first_error, lint
+from qualgate.scoring.schema import CannotValidate, first_error, lint, quick
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data" / "json_schema_test_suite"
 DATA = Path(os.environ.get("JSON_SCHEMA_TEST_SUITE", SHARED))
@@ -215,3 +216,128 @@ def test_unevaluated_properties_see_patterns_and_are_read_by_re2():
     assert first_error(schema, {"aaa": "x", "b": 1}) is None
     assert first_error(schema, {"a" * 30_000 + "!": "x"}) is not None
     assert first_error({**schema, "unevaluatedProperties": False}, {"b": 1}) == "$: the key 'b' is not allowed"
+
+
+@pytest.mark.parametrize("target", [None, 3, "text", ["x"], [[1]], True])
+def test_a_reference_to_what_is_no_schema_is_refused(target):
+    for pointer in ("#/$defs/x", "#/$defs/x/0", "#/$defs/x/y"):
+        reasons = lint({"$ref": pointer, "$defs": {"x": target}})
+        assert (reasons == ()) is (target is True and pointer == "#/$defs/x"), (pointer, reasons)
+        assert reasons == () or "$ref" in reasons[0] or "not a 2020-12 schema" in reasons[0]
+
+
+@pytest.mark.parametrize("word", ["properties", "patternProperties", "$defs", "dependentSchemas"])
+def test_a_list_is_no_schema_of_a_named_part(word):
+    assert "neither object nor boolean" in lint({word: {"a": ["x"]}})[0]
+    assert lint({"$schema": DRAFTS["draft7"], "dependencies": {"a": ["x"]}}) == ()
+
+
+# The quick check may only accept, and only what the validator accepts. --------------------------------------------
+
+
+@pytest.mark.skipif(not FILES, reason="the JSON-Schema-Test-Suite is not here")
+def test_the_quick_check_accepts_nothing_that_the_official_suite_refuses():
+    asked = accepted = 0
+    for path in FILES:
+        for group in json.loads(path.read_text(encoding="utf-8")):
+            schema = group["schema"]
+            if isinstance(schema, dict):
+                schema = {key: value for key, value in schema.items() if key != "$schema"}
+            if (check := quick(schema)) is not None:
+                for case in group["tests"]:
+                    asked, accepted = asked + 1, accepted + check(case["data"])
+                    assert case["valid"] or not check(case["data"]), (group["description"], case["description"])
+    assert asked > 100
+    assert accepted > 30
+
+
+def drawn_schema(draw: random.Random, levels: int = 3) -> object:
+    """Mostly of the quick form, now and then with a keyword beyond it."""
+    if draw.random() < 0.05:
+        return draw.choice([True, False, {"minimum": 2}, {"const": 1}, {"type": ["string", "array"]}, {"not": {}}])
+    kind = draw.choice(
+        ["string", "integer", "number", "boolean", "null", "enum", "mixed", "any"]
+        + ["object"] * 4 * (levels > 0)
+        + ["array"] * 2 * (levels > 0)
+    )
+    schema: dict[str, object] = {"description": "d", "default": 3} if draw.random() < 0.3 else {}
+    match kind:
+        case "object":
+            schema |= {"type": "object"}
+            schema |= {
+                "properties": {n: drawn_schema(draw, levels - 1) for n in draw.sample("abc", draw.randint(0, 3))}
+            }
+            schema |= {"required": draw.sample("abcd", draw.randint(0, 2))} if draw.random() < 0.6 else {}
+            schema |= (
+                {"additionalProperties": draw.choice([True, False, False, {"type": "string"}])}
+                if draw.random() < 0.6
+                else {}
+            )
+        case "array":
+            schema |= {"type": "array", **({"items": drawn_schema(draw, levels - 1)} if draw.random() < 0.7 else {})}
+            schema |= {"minItems": 1} if draw.random() < 0.1 else {}
+        case "enum":
+            schema |= {"enum": draw.choice([["x", "y"], ["1", 1, None], [True, "x"], [0]])}
+            schema |= {"type": draw.choice(["string", "integer"])} if draw.random() < 0.4 else {}
+        case "mixed":
+            schema |= {"type": draw.sample(["string", "integer", "number", "boolean", "null"], draw.randint(1, 3))}
+        case "any":
+            pass
+        case _:
+            schema |= {"type": kind}
+    return schema
+
+
+def drawn_value(draw: random.Random, schema: object, levels: int = 3) -> object:
+    """A value that often fits."""
+    if not isinstance(schema, dict) or draw.random() < 0.1 or levels < 0:
+        return draw.choice(["x", "", 1, 1.0, 1.5, 0, True, False, None, [], {}, [1], {"a": 1}, "1", -0.0, 10**30])
+    kinds = schema.get("type", "any")
+    match draw.choice(kinds) if isinstance(kinds, list) else kinds:
+        case "object":
+            named = schema.get("properties", {})
+            names = {
+                *(n for n in named if draw.random() < 0.8),
+                *(n for n in schema.get("required", ()) if draw.random() < 0.9),
+            }
+            names |= {"z"} if draw.random() < 0.15 else set()
+            return {name: drawn_value(draw, named.get(name, True), levels - 1) for name in sorted(names)}
+        case "array":
+            return [
+                drawn_value(draw, schema.get("items", True), levels - 1)
+                for _ in range(draw.choice([0, 1, 2, 3, 300] if draw.random() < 0.02 else [0, 1, 2, 3]))
+            ]
+        case "string":
+            return draw.choice(schema.get("enum", ["x", "long text"]))
+        case "integer":
+            return draw.choice([3, 3.0, -1, True])
+        case "number":
+            return draw.choice([3, 3.5, float(2**60)])
+        case "boolean":
+            return draw.choice([True, False, 1])
+        case "any" if "enum" in schema:
+            return draw.choice([*schema["enum"], "q", 1.0, True])
+    return None
+
+
+def test_the_quick_check_accepts_only_what_the_validator_accepts():
+    draw, quickly, both = random.Random(5), 0, 0
+    for _ in range(700):
+        schema = drawn_schema(draw)
+        if lint(schema) or (check := quick(schema)) is None:
+            continue
+        for _ in range(4):
+            value = drawn_value(draw, schema)
+            accepted = first_error(schema, value) is None
+            assert accepted or not check(value), (schema, value)
+            quickly, both = quickly + check(value), both + accepted
+    assert quickly > 0.8 * both > 500, "the quick check is of use: it sees most of what is right"
+
+
+def test_the_quick_check_leaves_every_other_keyword_to_the_validator():
+    objects = ({"minProperties": 1}, {"properties": {"a": {"const": 1}}}, {"properties": {"a": False}},
+               {"additionalProperties": {}}, {"$schema": DRAFTS["draft7"]}, {"patternProperties": {}})  # fmt: skip
+    others = ({"minimum": 1}, {"type": "string", "pattern": "a"}, {"$ref": "#"}, {"anyOf": [{}]}, False,
+              {"type": "array", "prefixItems": [{}]}, {"type": "nonsense"}, [])  # fmt: skip
+    for schema in (*({"type": "object", **part} for part in objects), *others):
+        assert quick(schema) is None

@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qualgate.metrics import LM_EVAL, METRICS
+from qualgate.metrics import BY_LIKELIHOOD, LM_EVAL, METRICS
 from qualgate.scoring import MAX_ANSWER, scorer_versions
 from qualgate.scoring.outcome import SHOWN
 from tests.scoring.cases import scored
 
-QUALITY = tuple(n for n, m in METRICS.items() if m.kind == "quality" and not n.startswith((LM_EVAL, "code.")))
+# Not by likelihood: what is no list of likelihoods gets no verdict there.
+OTHERS = (LM_EVAL, "code.", "multiple_choice.")
+QUALITY = tuple(n for n, m in METRICS.items() if m.kind == "quality" and not n.startswith(OTHERS))
 BODY = {
     "answer": "4",
     "schema": {
@@ -36,7 +38,7 @@ BODY = {
 
 
 def test_every_quality_metric_has_a_versioned_scorer():
-    every = (*QUALITY, "code.pass")
+    every = (*QUALITY, "code.pass", *BY_LIKELIHOOD)
     assert set(scorer_versions()) == set(every)
     found = scored(BODY, every, "4")
     assert {name: item.scorer for name, item in found.items()} == scorer_versions()

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from qualgate.stats.accepted import accepted_cost_ratio, cost_interaction
-from qualgate.stats.interaction import chance_to_find, interaction, silent_region
+from qualgate.stats.interaction import NO_LOSS, chance_to_find, interaction
+from qualgate.stats.power import blocking_region
 
 
 def table(lost: int, gained: int, n: int) -> np.ndarray:
@@ -32,7 +33,7 @@ def test_the_chance_is_the_sum_over_every_table_that_the_test_calls_worse(n):
     p = ((changed + loss) / 2, (changed - loss) / 2, 1 - changed)
     total = 0.0
     for lost, gained in product(range(n + 1), repeat=2):
-        if lost + gained <= n and gained < silent_region(n).edge[lost]:
+        if lost + gained <= n and lost >= blocking_region(n, NO_LOSS).edge[gained]:
             ways = comb(n, lost) * comb(n - lost, gained)
             total += ways * p[0] ** lost * p[1] ** gained * p[2] ** (n - lost - gained)
     assert chance_to_find(n, changed, loss) == pytest.approx(total, rel=1e-9)
@@ -43,7 +44,7 @@ def test_the_test_and_the_region_agree_and_the_bound_says_the_same(lost, gained)
     n = 200
     found = interaction(table(lost, gained, n), np.arange(n))
     worse = found.p_worse <= 0.05
-    assert worse == (gained < silent_region(n).edge[lost])
+    assert worse == (lost >= blocking_region(n, NO_LOSS).edge[gained])
     assert worse == (found.upper < 0)
     assert found.estimate == pytest.approx((gained - lost) / n)
 

@@ -21,7 +21,13 @@ def bet_case_by_case(x: np.ndarray, margin: float, beyond: bool, flips: float = 
     for seen, case in enumerate(x):
         before = x[:seen]
         if beyond:
-            gained = (np.count_nonzero(before < 0) + worth * flips / 2) / (seen + worth)
+            gains = (np.count_nonzero(before < 0) + worth * flips / 2) / (seen + worth)
+            losses = (np.count_nonzero(before > 0) + worth * (flips / 2 + 2 * margin)) / (seen + worth)
+
+            def unlikely(gained: float, gains=gains, losses=losses) -> float:  # Poisson counts of both
+                return 2 * gained - gains * log(gained) - losses * log(2 * margin + gained)
+
+            gained = float(fminbound(unlikely, 1e-9, 1, xtol=1e-10))
             truth = (gained + 2 * margin, gained)
         else:
             rate = (np.count_nonzero(before) + worth * flips) / (seen + worth)

@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import signal
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from qualgate.errors import UsageError
 from qualgate.records import ArmSpec, Job, JobFailure, JobResult, Prompt, QuantizeRecipe, UnitKey
-from qualgate.workers.pool import MAX_ATTEMPTS, run_jobs
+from qualgate.workers.pool import MAX_ATTEMPTS, Queue, run_jobs
 from qualgate.workers.unit import WorkerSettings
 from tests.workers import fake_worker
 
@@ -85,6 +86,33 @@ def test_a_stop_request_ends_the_run_between_jobs_and_keeps_what_is_finished(tmp
     for outcome in run_jobs(jobs(tmp_path), settings, 2, stop=lambda: len(finished) >= 4, body=fake_worker.answering):
         finished.append(outcome)
     assert 4 <= len(finished) < 15
+
+
+def test_jobs_that_are_needed_no_more_are_dropped_and_the_others_still_run(tmp_path):
+    settled, outcomes, late = set(), [], 0
+    settings = WorkerSettings(cache_dir=str(tmp_path), sampling={}, threads=1, device="cpu")
+    every = [replace(job, stage=job.index) for job in jobs(tmp_path)]
+    for outcome in run_jobs(
+        every, settings, 2, body=fake_worker.answering, needed=lambda job: job.arm.name not in settled
+    ):
+        outcomes.append(outcome)
+        late += outcome.arm in settled
+        if (outcome.arm, outcome.index) == ("a", 1):
+            settled.add("a")
+    done = Counter(outcome.arm for outcome in outcomes)
+    assert (done["baseline"], done["b"]) == (5, 5)
+    assert late <= 1, "what was under way with the other worker"
+    assert list(run_jobs(every, settings, 2, body=fake_worker.answering, needed=lambda job: False)) == []
+
+
+def test_a_stage_is_handed_out_before_the_next_whatever_a_worker_has_loaded(tmp_path):
+    queue = Queue([replace(job, stage=job.index) for job in jobs(tmp_path, 3)])
+    taken, loaded = [], None
+    while (job := queue.take(loaded, set())) is not None:
+        queue.finished(job)
+        taken.append((job.stage, job.arm.name))
+        loaded = job.arm.name
+    assert [stage for stage, _ in taken] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
 
 
 def test_one_worker_and_no_jobs_are_fine(tmp_path):

@@ -11,9 +11,7 @@ A peer's rule decides nothing, so a broken plug-in is an error for the one who a
 
 from __future__ import annotations
 
-from importlib.metadata import EntryPoint, entry_points
-
-from qualgate.errors import UsageError
+from qualgate import plugins
 from qualgate.gate.peers import (
     llm_compressor_recovery,
     lm_eval_z,
@@ -33,29 +31,5 @@ SHIPPED: dict[str, PeerRule] = {
 
 def rules() -> tuple[PeerRule, ...]:
     """The shipped rules, then those of other distributions by name. UsageError names a distribution that is broken."""
-    points = sorted(entry_points(group=GROUP), key=lambda point: point.name)
-    for point, name in zip(points, [None, *(point.name for point in points)], strict=False):
-        if point.name in SHIPPED or point.name == name:
-            raise UsageError(f"{_distribution(point)} declares the peer rule {point.name!r}, which is there already")
-    return (*SHIPPED.values(), *map(_loaded, points))
-
-
-def _loaded(point: EntryPoint) -> PeerRule:
-    try:
-        value = point.load()
-    except Exception as error:
-        raise UsageError(
-            f"{_distribution(point)} declares the peer rule {point.name!r}, but {point.value} cannot be loaded "
-            f"({type(error).__name__}: {error}); update or uninstall that distribution"
-        ) from error
-    if not isinstance(value, PeerRule) or value.name != point.name:
-        what = f"a rule called {value.name!r}" if isinstance(value, PeerRule) else f"a {type(value).__name__}"
-        raise UsageError(
-            f"{_distribution(point)} declares the peer rule {point.name!r}, but {point.value} is {what}; "
-            "it must be a qualgate.gate.peers.rule.PeerRule of that name"
-        )
-    return value
-
-
-def _distribution(point: EntryPoint) -> str:
-    return f"the distribution {point.dist.name} {point.dist.version}" if point.dist else "an unknown distribution"
+    others = plugins.offered(GROUP, SHIPPED)
+    return (*SHIPPED.values(), *(plugins.load(others[name], PeerRule) for name in sorted(others)))

@@ -95,7 +95,8 @@ def _setting(report: Report) -> str:
     failures = f"<h3>What could not be run</h3>{_list(run.failures)}" if run.failures and report.verdicts else ""
     return (
         f"<section><h2>What was judged</h2><p>Evalsets: {sets}.<br>Policy: {len(policy.rules)} rules, "
-        f"alpha {policy.alpha:g}, one-sided; review {_text(policy.review)}.</p>"
+        f"alpha {policy.alpha:g}, one-sided; review {_text(policy.review)}"
+        f"{'; generation stops early' if policy.stop else ''}.</p>"
         f"{_table(heads, ([_text(cell) for cell in row] for row in rows), numbers=(2, 3, 4, 6, 7))}{failures}</section>"
     )
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
+from qualgate.numbers import seen_text
 from qualgate.records import Comparison, Verdict
 from qualgate.report.limits import fitting
 from qualgate.visible import visible, visible_line
@@ -37,12 +38,15 @@ def report_as_junit(report: Report) -> str:
     if not suites:
         undecided = _case("run", "verdict", "error", "nothing is decided", "the run is not complete")
         suites = [("run", [undecided])]
+    seen = {v.variant: seen_text(v.seen).strip(" ()") for v in report.verdicts if v.seen is not None}
     budget = LARGEST - _HEAD
     for variant, cases in suites:
         name = visible_line(variant)[:LONGEST]
         # Each suite may take an equal part of what is left, so that none is crowded out.
         room = budget // (len(suites) - len(root)) - _HEAD - len(name.encode("utf-8"))
         suite = _suite(name, cases, room)
+        if variant in seen:
+            ElementTree.SubElement(suite, "system-out").text = seen[variant]
         ElementTree.indent(suite, level=1)
         root.append(suite)
         budget -= len(_bytes(suite))

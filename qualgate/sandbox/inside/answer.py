@@ -1,8 +1,9 @@
 """Runs the candidate's program and answers questions about it. Nothing here is trusted: what leaves is only values.
 
 A question is {"nonce", "op", "args", "name"?, "kwargs"?} on one line, a reply {"nonce", "value", "args"?} or
-{"nonce", "raised": [nearest builtin exception, message]}. The candidate runs in this very interpreter and may take it
-apart; whoever asks knows the right values, and they never come in here.
+{"nonce", "raised": [nearest builtin exception, message], "error"?: [its arguments, its own classes, itself]}. The
+candidate runs in this very interpreter and may take it apart; whoever asks knows the right values, and they never come
+in here.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import operator
 import sys
 from types import ModuleType
 
-from .values import NotPlain, decode, encode
+from .values import ARITHMETIC, CHANGEABLE, ORDER, UNARY, NotPlain, builtin_base, decode, encode, plain
 
 TYPE_CHECKING = False  # typing takes as long to import as all the rest
 if TYPE_CHECKING:
@@ -32,7 +33,28 @@ _OPS: dict[str, Any] = {
     "bool": bool,
     "str": str,
     "repr": repr,
-}
+    "isinstance": isinstance,
+    "base": lambda x: builtin_base(type(x)),
+    "plain": plain,
+    "await": lambda x: _loop().run_until_complete(x),
+    "aiter": aiter,
+    "anext": lambda x: _loop().run_until_complete(anext(x)),
+    "delitem": operator.delitem,
+    "contains": operator.contains,
+    "enter": lambda x: type(x).__enter__(x),
+    "exit": lambda x: type(x).__exit__(x, None, None, None),
+} | {name: getattr(operator, name) for name in (*ARITHMETIC, *ORDER, *UNARY)}
+_OPS |= {"i" + name.rstrip("_"): getattr(operator, "i" + name.rstrip("_")) for name in ARITHMETIC}
+_loops: list[Any] = []
+
+
+def _loop() -> Any:
+    """One event loop for all that is awaited."""
+    if not _loops:
+        import asyncio
+
+        _loops.append(asyncio.new_event_loop())
+    return _loops[0]
 
 
 def serve(questions: BinaryIO, replies: BinaryIO) -> None:
@@ -71,15 +93,27 @@ def serve(questions: BinaryIO, replies: BinaryIO) -> None:
         args = [received(form) for form in question["args"]]
         kwargs = {key: received(form) for key, form in question.get("kwargs", {}).items()}
         head = [named(question["name"])] if "name" in question else []
-        reply = {"value": encode(_OPS[question["op"]](*head, *args, **kwargs), keep)}
+        reply = {"value": encode(_OPS[question["op"]](*head, *args, **kwargs), keep, True)}
         sent = [*question["args"], *question.get("kwargs", {}).values()]
         after = [  # it may have worked in place
-            encode(arg, keep) if type(arg) in (list, dict, set) else form
+            encode(arg, keep, True) if type(arg) in CHANGEABLE else form
             for form, arg in zip(sent, [*args, *kwargs.values()], strict=True)
         ]
         if after != sent:
             reply["args"] = after
         return reply
+
+    def raised(error: BaseException) -> dict[str, Any]:
+        mro = type.__dict__["__mro__"].__get__(type(error))
+        own = [kind.__name__ for kind in mro[: mro.index(_builtin(type(error)))]]
+        said: dict[str, Any] = {"raised": [_builtin(type(error)).__name__, _message(error)]}
+        try:
+            args = [encode(arg, keep, True) for arg in error.args]
+        except NotPlain:
+            args = said["raised"][1:]
+        if own or args != said["raised"][1:]:
+            said["error"] = [args, own, keep(error.with_traceback(None))]
+        return said
 
     for line in iter(questions.readline, b""):
         question = loads(line)
@@ -88,13 +122,17 @@ def serve(questions: BinaryIO, replies: BinaryIO) -> None:
         except NotPlain as error:
             reply = {"large": str(error)[:MAX_MESSAGE]}
         except BaseException as error:
-            reply = {"raised": [_builtin(type(error)), _message(error)]}
+            try:
+                reply = raised(error)
+            except BaseException:  # its class takes part in this
+                reply = {"raised": ["Exception", ""]}
         replies.write(dumps({"nonce": question["nonce"]} | reply).encode("ascii") + b"\n")
         replies.flush()
 
 
-def _builtin(kind: type) -> str:
-    return next(base.__name__ for base in kind.__mro__ if getattr(builtins, base.__name__, None) is base)
+def _builtin(kind: type) -> type:
+    mro = type.__dict__["__mro__"].__get__(kind)
+    return next(base for base in mro if getattr(builtins, base.__name__, None) is base)
 
 
 def _message(error: BaseException) -> str:

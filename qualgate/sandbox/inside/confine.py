@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 LANDLOCK_ABI = 3  # Linux 6.2: the first in which a refused path cannot be truncated either
+_SCOPES = 6  # Linux 6.12: signals and abstract sockets, a second wall behind seccomp's
 # landlock(7): the numbers of linux/landlock.h. The three system calls have one number on every architecture.
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _EXECUTE, _WRITE, _READ, _READ_DIR, _REMOVE, _MAKE_REG, _TRUNCATE = 1, 2, 4, 8, 1 << 5, 1 << 8, 1 << 14
@@ -39,6 +40,7 @@ def limit(limits: dict[str, int], *, processes: bool) -> None:
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_MEMLOCK: 0,
         resource.RLIMIT_MSGQUEUE: 0,
+        resource.RLIMIT_SIGPENDING: 256,  # they count for the user, in tier B for all of the host's that are theirs
     }
     if processes:
         wanted[resource.RLIMIT_NPROC] = limits["processes"]
@@ -79,7 +81,8 @@ def wall(readable: list[str], scratch: str, machine: str) -> None:
     must(libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no new privileges")
     header, nothing = struct.pack("=Ii", 0x20080522, 0), bytes(24)
     must(libc.capset(header, nothing), "drop capabilities")
-    ruleset = must(libc.syscall(_CREATE_RULESET, struct.pack("=Q", _ALL_OF_ABI_3), 8, 0), "Landlock")
+    asked = struct.pack("=QQQ", _ALL_OF_ABI_3, 3, 3) if landlock_abi() >= _SCOPES else struct.pack("=Q", _ALL_OF_ABI_3)
+    ruleset = must(libc.syscall(_CREATE_RULESET, asked, len(asked), 0), "Landlock")
     rules = [(path, _EXECUTE | _READ | _READ_DIR) for path in readable]
     rules += [(scratch, _WRITE | _READ | _READ_DIR | _REMOVE | _MAKE_REG | _TRUNCATE)]
     rules += [(f"/dev/{name}", _READ | _WRITE) for name in ("null", "zero", "random", "urandom")]

@@ -1,19 +1,24 @@
 """The near end of what lives behind the wall: each use of it is a question, each answer a plain value.
 
-An object that cannot cross stays where it is; a `Remote` stands for it. It equals nothing, not even itself, and holds
-nothing in the sense of `in` but what iterating it yields: what a stranger's `__eq__` or `__contains__` says is never
-asked. It takes no part in arithmetic, and an object that a function returned has no methods with arguments: what the
-tests expect would go over with them (`f(x) - e`, `f(x).equals(e)`). An object that the tests make themselves, by
-calling a class (`Stack()`, told by its capital), has.
+An object that cannot cross stays where it is; a `Remote` stands for it. What a stranger's `__eq__` or `__contains__`
+says is never asked: it equals a plain value if the plain value below it does (of a list's subclass that compares as
+lists do), and holds, in the sense of `in`, what iterating it yields. Whether two such objects are equal is not to be
+known: tests that ask it decide nothing. An object that a function returned takes no part in arithmetic and order and
+has no methods with arguments: what the tests expect would go over with them (`f(x) - e`, `f(x).equals(e)`). An object
+that the tests make themselves, by calling a class (`Stack()`, told by its capital), does and has.
+
+A constant of a class that adds to a builtin (a named tuple, a member of an IntEnum) is that builtin's value here; what
+the class adds is asked for. A coroutine is one here, too, and runs to its end over there when it is awaited.
 """
 
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Iterator
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from .values import NotPlain, decode, encode
+from .values import ARITHMETIC, CHANGEABLE, CONSTANT, KEPT, ORDER, UNARY, NotPlain, decode, encode
 
 Ask = Callable[[dict[str, Any]], dict[str, Any]]
 MAX_QUESTIONS = 100_000
@@ -37,10 +42,14 @@ class Source:
 class Far:
     """The candidate, as tests see it. `ask` carries a question's form over and brings the reply's form back."""
 
-    def __init__(self, ask: Ask) -> None:
-        self._ask = ask
+    def __init__(self, ask: Ask, errors: Iterable[str] = (), *, awaits: bool = False) -> None:
+        """errors: names that the tests use for exceptions of the answer's own; awaits: coroutines may be awaited."""
+        self._ask, self._awaits = ask, awaits
+        self.errors = {name: type(name, (BaseException,), {}) for name in errors}
         self.questions = 0
         self.fault: CannotCross | BadReply | None = None  # the first; tests may have swallowed it
+        self.raised: BaseException | None = None  # the last that came from the far side
+        self.unequal = ""  # the class of an object that was found unequal to a value
 
     def named(self, name: str) -> Callable[..., Any]:
         """The candidate's global `name`, to be called or looked into."""
@@ -72,11 +81,11 @@ class Far:
         try:
             match reply:
                 case {"raised": [str(kind), str(message)]}:
-                    raise _exception(kind, message)
+                    raise self._exception(kind, message, reply.get("error"))
                 case {"large": str(reason)}:
                     raise BadReply(f"a value that cannot cross: {reason}")
                 case {"value": form, **rest}:
-                    value = decode(form, lambda number, kind: Remote(self, number, kind))
+                    value = decode(form, self._object, self._kept)
                     if type(rest.get("args")) is list:
                         self._take_changes((*args, *kwargs.values()), rest["args"])
                     return value
@@ -84,25 +93,55 @@ class Far:
             raise BadReply(str(error)) from None
         raise BadReply("not a reply")
 
-    def no_method(self) -> CannotCross:
-        """The fault of tests that hand a value to a method of what a function returned."""
-        self.fault = self.fault or CannotCross(
-            "a method of an object that the answer returned is called with arguments"
-        )
-        return CannotCross(str(self.fault))
+    def _object(self, number: int, kind: str) -> Any:
+        remote = Remote(self, number, kind)
+        return _awaited(remote) if kind == "coroutine" and self._awaits else remote
+
+    def _kept(self, value: Any, number: int, kind: str) -> Any:
+        held = _KEPT[type(value)](value)
+        held.__dict__[_REMOTE] = Remote(self, number, kind)
+        return held
+
+    def undecided(self, reason: str) -> CannotCross:
+        """The fault of tests that leave a verdict to the answer."""
+        self.fault = self.fault or CannotCross(reason)
+        return CannotCross(reason)
+
+    def _exception(self, kind: str, message: str, error: Any) -> BaseException:
+        """What the far side raised: a builtin exception, which is also one of `errors` if it was."""
+        found = getattr(builtins, kind, None)
+        if not (isinstance(found, type) and issubclass(found, BaseException)):
+            found = Exception
+        args: list[Any] = [message]
+        match error:
+            case [list(forms), list(own), form] if len(own) < 20:
+                with contextlib.suppress(NotPlain):  # an exception that holds an object would ask it what it looks like
+                    args = [decode(form, _refused) for form in forms]
+                if own:
+                    names = dict.fromkeys(name for name in own if isinstance(name, str) and name in self.errors)
+                    bases = [self.errors[name] for name in names]
+                    asked = {"__str__": lambda _: message, "__getattr__": _error_attribute(decode(form, self._object))}
+                    found = type(str(own[0]), (*bases, found), asked)
+        try:
+            self.raised = found(*args)
+        except TypeError:  # UnicodeDecodeError takes five arguments
+            self.raised = ValueError(message)
+        return self.raised
 
     def _take_changes(self, args: tuple[Any, ...], forms: list[Any]) -> None:
         """Functions that work in place change their arguments: so do ours."""
         for arg, form in zip(args, forms, strict=False):
-            if type(arg) not in (list, dict, set):
+            if type(arg) not in CHANGEABLE:
                 continue
-            after = decode(form, lambda number, kind: Remote(self, number, kind))
+            after = decode(form, self._object, self._kept)
             if type(after) is type(arg):
                 arg.clear()
-                arg.extend(after) if type(arg) is list else arg.update(after)
+                arg.extend(after) if hasattr(arg, "extend") else arg.update(after)
 
 
 def _handle(x: Any) -> list[Any]:
+    if type(x) in KEPT:
+        x = x.__dict__[_REMOTE]
     if type(x) is Remote:
         return ["o", *object.__getattribute__(x, "_place")]
     if type(x) is Named:
@@ -114,14 +153,25 @@ def _handle(x: Any) -> list[Any]:
     raise NotPlain(f"a {type(x).__name__}")
 
 
-def _exception(kind: str, message: str) -> BaseException:
-    found = getattr(builtins, kind, None)
-    if not (isinstance(found, type) and issubclass(found, BaseException)):
-        found = Exception
-    try:
-        return found(message)
-    except TypeError:  # UnicodeDecodeError takes five arguments
-        return ValueError(message)
+def _refused(*_: Any) -> Any:
+    raise NotPlain("an object")
+
+
+def _only_values(x: Any) -> list[Any]:
+    if type(x) is Remote or type(x) is Named:
+        raise _Object
+    raise NotPlain(f"a {type(x).__name__}")
+
+
+class _Object(Exception):
+    """One of the answer's own is in a value of the tests."""
+
+
+def same(one: Any, other: Any) -> bool:
+    """`one is other`, also for what is behind the wall: the answer itself says which object that is."""
+    if type(one) is Remote and type(other) is Remote:
+        return _get(one, "_place") == _get(other, "_place")
+    return one is other
 
 
 class Remote:
@@ -133,16 +183,39 @@ class Remote:
         _set(self, _far=far, _place=(number, kind), _made=False, _method=False)
 
     def __eq__(self, other: object) -> bool:
+        if other is self:
+            return True
+        far, kind = _get(self, "_far"), _get(self, "_place")[1]
+        try:
+            encode(other, _only_values)
+        except _Object:
+            raise far.undecided(f"two objects of the answer's own are compared (one is a {kind[:100]})") from None
+        except NotPlain:  # an object of the tests' own: they say
+            return NotImplemented
+        value = _do(self, "plain")
+        if type(value) is not Remote:
+            return value == other
+        far.unequal = far.unequal or kind[:100]
         return False
 
     def __ne__(self, other: object) -> bool:
-        return True
+        equal = self.__eq__(other)
+        return equal if equal is NotImplemented else not equal
 
-    __hash__ = object.__hash__
+    def __hash__(self) -> int:  # the same for all: whether two are equal must be asked
+        return hash(Remote)
+
+    @property
+    def __class__(self) -> type:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """For isinstance: the builtin type that it is or adds to."""
+        base = _do(self, "base")
+        return base if isinstance(base, type) else object
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if (args or kwargs) and _get(self, "_method") and not _get(self, "_made"):
-            raise _get(self, "_far").no_method()
+            raise _get(self, "_far").undecided(
+                "a method of an object that the answer returned is called with arguments"
+            )
         return _do(self, "call", *args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
@@ -163,6 +236,28 @@ class Remote:
     def __next__(self) -> Any:
         return _do(self, "next")
 
+    def __delitem__(self, key: Any) -> None:
+        _do(self, "delitem", key)
+
+    def __contains__(self, item: Any) -> bool:
+        if _get(self, "_made"):
+            return _do(self, "contains", item) is True
+        return any(one is item or one == item for one in self)
+
+    def __enter__(self) -> Any:
+        return _do(self, "enter")
+
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        if kind is not None and not issubclass(kind, AssertionError):
+            raise _get(self, "_far").undecided("the answer's own with block is left by an exception")
+        _do(self, "exit")
+
+    def __aiter__(self) -> Any:
+        return _do(self, "aiter")
+
+    async def __anext__(self) -> Any:
+        return _do(self, "anext")
+
     def __len__(self) -> int:
         return _do(self, "len")
 
@@ -176,6 +271,28 @@ class Remote:
         return _do(self, "repr")
 
 
+def _operator(op: str, swapped: bool) -> Callable[..., Any]:
+    def apply(self: Remote, *others: Any) -> Any:
+        if not _get(self, "_made"):
+            if op in UNARY:
+                raise TypeError(f"bad operand type for {op}: {_get(self, '_place')[1][:100]}")
+            return NotImplemented
+        operands = (*others, self) if swapped else (self, *others)
+        value = _get(self, "_far").do(op, *operands)
+        if type(value) is Remote:
+            _set(value, _made=True)
+        return value
+
+    return apply
+
+
+for _name in (*ARITHMETIC, *ORDER, *UNARY):
+    setattr(Remote, f"__{_name.rstrip('_')}__", _operator(_name, swapped=False))
+for _name in ARITHMETIC:
+    setattr(Remote, f"__r{_name.rstrip('_')}__", _operator(_name, swapped=True))
+    setattr(Remote, f"__i{_name.rstrip('_')}__", _operator("i" + _name.rstrip("_"), swapped=False))
+
+
 def _get(remote: Remote | Named, slot: str) -> Any:
     return object.__getattribute__(remote, slot)
 
@@ -187,6 +304,40 @@ def _set(remote: Remote, **slots: Any) -> None:
 
 def _do(remote: Remote, op: str, *args: Any, **kwargs: Any) -> Any:
     return _get(remote, "_far").do(op, remote, *args, **kwargs)
+
+
+async def _awaited(remote: Remote) -> Any:
+    return _do(remote, "await")
+
+
+_REMOTE = "_qualgate_remote"
+
+
+def _kept_class(base: type) -> type:
+    """Values of `base` that know more: what `base` has not is asked for, and what they look like."""
+
+    def attribute(self: Any, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _attribute(_do(self.__dict__[_REMOTE], "getattr", name), False)
+
+    kind: Any = type(base.__name__, (base,), {"__getattr__": attribute})
+    kind.__repr__ = lambda self: repr(self.__dict__[_REMOTE])
+    kind.__str__ = lambda self: str(self.__dict__[_REMOTE])
+    return kind
+
+
+_KEPT = {base: _kept_class(base) for base in CONSTANT}
+KEPT.update(_KEPT.values())
+
+
+def _error_attribute(remote: Any) -> Callable[[Any, str], Any]:
+    def attribute(_: Any, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _attribute(_do(remote, "getattr", name), False)
+
+    return attribute
 
 
 def _attribute(value: Any, made: bool) -> Any:
@@ -215,3 +366,8 @@ class Named:
 
     def __getattr__(self, name: str) -> Any:
         return _attribute(_get(self, "_far").do("getattr", self, name), names_class(_get(self, "_name")))
+
+    def __instancecheck__(self, x: Any) -> bool:
+        if type(x) is not Remote and type(x) not in KEPT:
+            return False
+        return _get(self, "_far").do("isinstance", x, self) is True

@@ -2,7 +2,9 @@
 
 A deny list: computing, threads, files and pipes stay possible, whatever Python makes of them. Refused are other
 processes' memory, namespaces and mounts, sockets, kernel keys, modules and tracing, memory outside the limits (memfd,
-System V), and every call newer than this list. Numbers: Linux 6.12's tables.
+System V), and every call newer than this list. A pair of sockets is allowed (event loops wake themselves with one), as
+long as it is given no address and no owner: a datagram would go to any socket of the host's, a signal to any process of
+the same user. Numbers: Linux 6.12's tables.
 """
 
 from __future__ import annotations
@@ -34,8 +36,11 @@ _ALWAYS: dict[str, tuple[int | None, int | None]] = {
     "iopl": (172, None), "ioperm": (173, None), "modify_ldt": (154, None), "lookup_dcookie": (212, 18),
     "fanotify_init": (300, 262), "fanotify_mark": (301, 263), "vhangup": (153, 58), "personality": (135, 92),
     "socket": (41, 198), "shmget": (29, 194), "shmat": (30, 196), "shmctl": (31, 195),
-    "msgget": (68, 186), "msgsnd": (69, 189), "msgrcv": (70, 188),
-    "semget": (64, 190), "semop": (65, 193), "semtimedop": (220, 192),
+    "connect": (42, 203), "bind": (49, 200), "listen": (50, 201), "accept": (43, 202), "accept4": (288, 242),
+    "sendmsg": (46, 211), "sendmmsg": (307, 269), "inotify_init": (253, None), "inotify_init1": (294, 26),
+    "io_setup": (206, 0), "sync": (162, 81), "syncfs": (306, 267),
+    "msgget": (68, 186), "msgsnd": (69, 189), "msgrcv": (70, 188), "msgctl": (71, 187),
+    "semget": (64, 190), "semop": (65, 193), "semtimedop": (220, 192), "semctl": (66, 191),
     "mq_open": (240, 180), "mq_unlink": (241, 181), "memfd_create": (319, 279), "memfd_secret": (447, 447),
     "mbind": (237, 235), "set_mempolicy": (238, 237), "migrate_pages": (256, 238), "move_pages": (279, 239),
     "uselib": (134, None), "ustat": (136, None), "sysfs": (139, None), "nfsservctl": (180, 42),
@@ -52,14 +57,16 @@ _ALONE: dict[str, tuple[int | None, int | None]] = {
     "setpriority": (141, 140), "sched_setaffinity": (203, 122), "sched_setattr": (314, 274),
     "sched_setparam": (142, 118), "sched_setscheduler": (144, 119), "ioprio_set": (251, 30),
     "link": (86, None), "linkat": (265, 37), "symlink": (88, None), "symlinkat": (266, 36),
-    "landlock_create_ruleset": (444, 444),
+    "landlock_create_ruleset": (444, 444), "fallocate": (285, 47),
 }  # fmt: skip
 _CLONE, _CLONE3, _IOCTL, _PRCTL = (56, 220), (435, 435), (16, 29), (157, 167)
+_SENDTO, _FCNTL = (44, 206), (72, 25)
 _KILL, _TGKILL, _PRLIMIT = (62, 129), (234, 131), (302, 261)
 _NEW_NAMESPACES = 0x7E020000  # CLONE_NEW{NS,CGROUP,UTS,IPC,USER,PID,NET}
 _CLONE_THREAD = 0x10000
-_TIOCSTI, _TIOCLINUX = 0x5412, 0x541C  # put characters into a terminal
-_PR_SET_PDEATHSIG = 1
+_IOCTLS = (0x5412, 0x541C, 0x5452, 0x8901, 0x8902)  # TIOCSTI, TIOCLINUX; FIOASYNC, FIOSETOWN, SIOCSPGRP
+_FCNTLS = (8, 10, 15, 1024, 1026)  # F_SETOWN, F_SETSIG, F_SETOWN_EX, F_SETLEASE, F_NOTIFY
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4  # undumpable, its open files could not be looked at
 
 _EPERM, _ENOSYS = 1, 38
 _LOAD, _EQUAL, _ABOVE, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06  # ABOVE: greater or equal
@@ -105,9 +112,11 @@ def program(machine: str, alone: int = 0) -> bytes:
     refuse(_CLONE3[column], _ENOSYS)  # its flags lie in memory; the C library then takes clone
     tests = [(_ANY_BIT, 0, 1, _NEW_NAMESPACES), denied]
     look(_CLONE, 0, [*tests, (_ANY_BIT, 1, 0, _CLONE_THREAD), denied] if alone else tests)
-    look(_IOCTL, 1, [(_EQUAL, 0, 1, _TIOCSTI), denied, (_EQUAL, 0, 1, _TIOCLINUX), denied])
+    look(_IOCTL, 1, [line for what in _IOCTLS for line in ((_EQUAL, 0, 1, what), denied)])
+    look(_FCNTL, 1, [line for what in _FCNTLS for line in ((_EQUAL, 0, 1, what), denied)])
+    look(_SENDTO, 5, [(_EQUAL, 1, 0, 0), denied])  # the address's length
     if alone:
-        look(_PRCTL, 0, [(_EQUAL, 0, 1, _PR_SET_PDEATHSIG), denied])
+        look(_PRCTL, 0, [(_EQUAL, 1, 0, _PR_SET_PDEATHSIG), (_EQUAL, 0, 1, _PR_SET_DUMPABLE), denied])
         look(_KILL, 0, [(_EQUAL, 1, 0, alone), denied])
         look(_TGKILL, 0, [(_EQUAL, 1, 0, alone), denied])
         look(_PRLIMIT, 0, [(_EQUAL, 2, 0, alone), (_EQUAL, 1, 0, 0), denied])

@@ -6,8 +6,7 @@ Prompt mode: `[f(a=1), g.h(b="x")]`, read as a Python expression and never run. 
 As in the reference: a fence or brackets may be missing; positional arguments are dropped; a name stands for its own
 text, as does a call without keywords; every unary operator negates (`+5` is -5, `not True` is -1).
 Its one `eval`, for `2 * 3` and the like, is arithmetic on constants here: an operand that is a name or a call, and a
-result beyond the caps (a format with a width, too), cannot be decoded. Its Java and JavaScript decoders are
-tree-sitter grammars and not reproduced: such calls come decoded, each argument as source text.
+result beyond the caps (a format with a width, too), cannot be decoded. Java and JavaScript: `compat_source`.
 """
 
 from __future__ import annotations

@@ -116,10 +116,18 @@ def _accepted(value: Any) -> Any:
 def fits(options: Options, value: Any, rel_tol: float = REL_TOL) -> bool:
     """Whether `value` is one of the options: texts exactly, true is not 1, whole numbers exactly, others within
     `rel_tol`; lists in order; objects without order, no key too many and none missing but the optional ones."""
-    return any(_fits(option, value, rel_tol) for option in options.values)
+    for option in options.values:  # noqa: SIM110 - a generator costs more than most of these comparisons
+        if _fits(option, value, rel_tol):
+            return True
+    return False
+
+
+_EXACT = (str, int, bool, type(None))
 
 
 def _fits(option: Any, value: Any, rel_tol: float) -> bool:
+    if type(option) is type(value) and type(option) in _EXACT:
+        return option == value
     if kind(option) != kind(value):
         return False
     match option:

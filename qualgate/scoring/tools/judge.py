@@ -12,11 +12,13 @@ from qualgate.scoring.outcome import cannot_say, quote, right, wrong
 from qualgate.scoring.tools import strict
 from qualgate.scoring.tools.compat import Checked, check
 from qualgate.scoring.tools.compat_decode import CannotDecode, decode, decode_function_calling
+from qualgate.scoring.tools.compat_java import TooLong
+from qualgate.scoring.tools.compat_source import NoGrammar, decode_source
 from qualgate.scoring.tools.dialects import BadCall, Call
 from qualgate.scoring.tools.expected import REL_TOL
 from qualgate.scoring.tools.strict import FLAGS, Judged
 
-COMPAT = "tool_call.compat/2"
+COMPAT = "tool_call.compat/3"
 _OBJECTS = re.compile(r"\s*\[\s*\{")  # how function-calling mode begins and prompt mode never does
 COMPAT_FLAGS = ("tool_call.parses", "tool_call.correct")  # what every compat verdict can say
 
@@ -53,18 +55,23 @@ def judge(
 
 
 def score_compat(case: Case, evalset: Evalset, text: str) -> dict[str, Score]:
-    """BFCL's verdict on an answer as text: its prompt mode's Python list of calls, or its function-calling mode's JSON.
+    """BFCL's verdict on an answer as text: its prompt mode's calls in the language of the case's category (a Python
+    list, Java or JavaScript source), or its function-calling mode's JSON.
 
-    A case has `tools` and `expected_calls` in BFCL's shapes, and may have `category` (see `category_of`), which says
-    Java and JavaScript, too. Their text is not decoded here: `score_compat_decoded` takes such calls.
+    A case has `tools` and `expected_calls` in BFCL's shapes, and may have `category` (see `category_of`). Without the
+    extra `bfcl` there is no verdict on Java and JavaScript source, nor on more of it than is read.
     """
-    if language_of(category_of(case.body)) != "python":
-        reason = "BFCL decodes Java and JavaScript by grammars that are not reproduced; give the decoded `calls`"
-        return {flag: cannot_say(flag, COMPAT, "not_decodable_here", reason) for flag in COMPAT_FLAGS}
+    language = language_of(category_of(case.body))
     try:
-        calls = decode_function_calling(text) if _OBJECTS.match(text) else decode(text)
+        if _OBJECTS.match(text):
+            calls = decode_function_calling(text)
+        else:
+            calls = decode(text) if language == "python" else decode_source(text, language)
     except CannotDecode as error:
         return _scored(case, None, str(error))
+    except (NoGrammar, TooLong) as failure:
+        word = "too_long" if isinstance(failure, TooLong) else "not_decodable_here"
+        return {flag: cannot_say(flag, COMPAT, word, str(failure)) for flag in COMPAT_FLAGS}
     return _scored(case, calls, "")
 
 

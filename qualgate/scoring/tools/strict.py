@@ -13,14 +13,16 @@ without one parses and no more: a variant that forgot how to open a call must no
 from __future__ import annotations
 
 import json
+import marshal
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from typing import Any
 
 from qualgate.records import Case, Evalset, Score
-from qualgate.scoring.outcome import cannot_say, quote, right, wrong
-from qualgate.scoring.schema import CannotValidate, first_error
+from qualgate.scoring.outcome import all_right, cannot_say, quote, right, wrong
+from qualgate.scoring.schema import CannotValidate, first_error, quick
 from qualgate.scoring.tools.dialects import BadCall, Call, read_json
 from qualgate.scoring.tools.dialects.blame import Blame, blame
 from qualgate.scoring.tools.dialects.registry import dialect
@@ -49,6 +51,7 @@ HERMES = "hermes"
 AUTO = "auto"  # no dialect: whichever reads the answer, hermes first
 MAX_BLAMED = 2**14  # characters: a longer answer is not tried in every dialect
 _SHOWN = json.JSONEncoder(ensure_ascii=False)
+MAX_REMEMBERED = 2**16  # bytes of what a case documents or expects; more is read anew for each answer
 MAX_COMPARED = 500_000  # values: every call is held against every value of every expected call
 
 
@@ -57,6 +60,14 @@ class Judged:
     flags: dict[str, bool | None]  # by metric, in order; None: cannot be said
     error_type: str = ""  # why the first flag that is not true is not
     reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Schema:
+    """Of one tool's arguments."""
+
+    schema: Any
+    quick: Callable[[Any], bool] | None  # see `schema.quick`
 
 
 def parameters(tools: list[dict[str, Any]]) -> dict[str, Any]:
@@ -76,11 +87,11 @@ def judge(
     expected_calls: or ANY_CALL, when one call or more that the tools' schemas allow is all that is asked for
     rel_tol: of numbers with a fraction, relative; whole numbers are compared exactly.
     """
-    expected = () if expected_calls == ANY_CALL else read_expected(expected_calls)
+    expected, values = ((), 0) if expected_calls == ANY_CALL else _expected(expected_calls)
     if not calls and (expected or expected_calls == ANY_CALL):
         return _judged(1, "no_call", "no call is made")
     try:
-        if fault := _invalid(calls, parameters(tools)):
+        if fault := _invalid(calls, _offered(tools)):
             return _judged(1, *fault)
     except CannotValidate as failure:
         return _unknown("schema_unusable", str(failure))
@@ -88,32 +99,74 @@ def judge(
         return _judged(len(FLAGS), "", "")
     if fault := _other_functions(calls, expected):
         return _judged(2, *fault)
-    values = sum(1 + sum(len(options.values) for options in call.arguments.values()) for call in expected)
     if len(calls) * values > MAX_COMPARED:
         return _unknown("too_many_calls", f"{len(calls)} calls and {values} expected values are too many to match")
-    steps = (
-        ("missing_argument", _against_required),
-        ("wrong_type", _against_types),
-        ("wrong_arguments", lambda call, wanted: _against_values(call, wanted, rel_tol)),
-    )
-    verdict = _judged(len(FLAGS), "", "")
-    for passed in (5, 4, 3):  # a right answer needs the last step alone
-        error_type, against = steps[passed - 3]
+    by_value = partial(_against_values, rel_tol=rel_tol)
+    if (reason := _unmatched(calls, expected, by_value)) is None:  # a right answer needs this step alone
+        return _judged(len(FLAGS), "", "")
+    verdict = _judged(5, "wrong_arguments", reason)
+    for passed, error_type, against in ((4, "wrong_type", _against_types), (3, "missing_argument", _against_required)):
         if (reason := _unmatched(calls, expected, against)) is None:
             break
         verdict = _judged(passed, error_type, reason)
     return verdict
 
 
+# What a case documents and expects is read once and not once an answer. Known by its bytes: it is a plain value, and
+# whoever changes it gets another reading.
+
+
+def _offered(tools: list[dict[str, Any]]) -> dict[str, _Schema]:
+    return _offered_by(key) if (key := _bytes_of(tools)) is not None else _read_offered(tools)
+
+
+@lru_cache(maxsize=2048)
+def _offered_by(key: bytes) -> dict[str, _Schema]:
+    return _read_offered(marshal.loads(key))
+
+
+def _read_offered(tools: list[dict[str, Any]]) -> dict[str, _Schema]:
+    return {name: _Schema(schema, quick(schema)) for name, schema in parameters(tools).items()}
+
+
+def _expected(calls: Any) -> tuple[tuple[Expected, ...], int]:
+    """The expected calls, and how many values they hold, for MAX_COMPARED."""
+    return _expected_by(key) if (key := _bytes_of(calls)) is not None else _read_expected(calls)
+
+
+@lru_cache(maxsize=2048)
+def _expected_by(key: bytes) -> tuple[tuple[Expected, ...], int]:
+    return _read_expected(marshal.loads(key))
+
+
+def _read_expected(calls: Any) -> tuple[tuple[Expected, ...], int]:
+    expected = read_expected(calls)
+    return expected, sum(1 + sum(len(options.values) for options in call.arguments.values()) for call in expected)
+
+
+def _bytes_of(value: Any) -> bytes | None:
+    """Equal for equal plain values alone (True is not 1, nor 1 1.0). None for what is not plain, or is too much."""
+    try:
+        key = marshal.dumps(value, 2)  # 2: without references, which would make equal values differ
+    except ValueError:
+        return None
+    return key if len(key) <= MAX_REMEMBERED else None
+
+
+def dialect_of(body: Mapping[str, Any], written_in: str | None = None) -> str:
+    """The dialect in which a case's answers are read: its own `dialect`, else `written_in`, else hermes if it has a
+    reference `answer`, for that is what it was asked for; else AUTO."""
+    return body.get("dialect", written_in or (HERMES if isinstance(body.get("answer"), str) else AUTO))
+
+
 def score_tool_call(case: Case, evalset: Evalset, text: str, written_in: str | None = None) -> dict[str, Score]:
     """All six flags of an answer as text.
 
-    It is read in the case's `dialect`, or else in `written_in`: where only another dialect reads calls of the tools,
-    the parser is at fault, and nothing is said of the model. A case with neither is read as hermes if it has a
-    reference `answer`, for that is what it was asked for: calls of another form are wrong, and the reason says so.
-    A case without that too, or AUTO, is read by the first dialect that finds calls of the tools, hermes before others.
+    It is read as `dialect_of` says. Where the dialect was declared and only another one reads calls of the tools, the
+    parser is at fault, and nothing is said of the model; where it follows from the reference answer, calls of another
+    form are wrong, and the reason says so. AUTO: the first dialect that finds calls of the tools, hermes before others.
     """
-    declared = case.body.get("dialect", written_in or (HERMES if isinstance(case.body.get("answer"), str) else AUTO))
+    declared = dialect_of(case.body, written_in)
     name, tools = HERMES if declared == AUTO else declared, case.body["tools"]
     calls, fault = (), None
     try:
@@ -191,6 +244,8 @@ def _score(case: Case, calls: tuple[Call, ...]) -> dict[str, Score]:
 
 
 def _scores(judged: Judged, shown: str | None) -> dict[str, Score]:
+    if all(judged.flags.values()):
+        return all_right(FLAGS, SCORER, shown)
     scores = {}
     for flag, holds in judged.flags.items():
         if holds:
@@ -202,8 +257,13 @@ def _scores(judged: Judged, shown: str | None) -> dict[str, Score]:
     return scores
 
 
+_HELD: list[dict[str, bool | None]] = [
+    {flag: place < passed for place, flag in enumerate(FLAGS)} for passed in range(len(FLAGS) + 1)
+]
+
+
 def _judged(passed: int, error_type: str, reason: str) -> Judged:
-    return Judged({flag: place < passed for place, flag in enumerate(FLAGS)}, error_type, reason)
+    return Judged(_HELD[passed].copy(), error_type, reason)
 
 
 def _unknown(error_type: str, reason: str) -> Judged:
@@ -211,12 +271,14 @@ def _unknown(error_type: str, reason: str) -> Judged:
     return Judged({parses: True, **dict.fromkeys(others)}, error_type, reason)
 
 
-def _invalid(calls: tuple[Call, ...], schemas: dict[str, Any]) -> tuple[str, str] | None:
+def _invalid(calls: tuple[Call, ...], schemas: dict[str, _Schema]) -> tuple[str, str] | None:
     for call in calls:
-        if call.name not in schemas:
+        if (schema := schemas.get(call.name)) is None:
             return "unknown_tool", f"no tool is called {quote(call.name)}"
+        if schema.quick and schema.quick(call.arguments):
+            continue
         try:
-            error = first_error(schemas[call.name], call.arguments)
+            error = first_error(schema.schema, call.arguments)
         except CannotValidate as failure:
             raise CannotValidate(f"the schema of {quote(call.name)}: {failure}") from None
         if error:
@@ -225,10 +287,9 @@ def _invalid(calls: tuple[Call, ...], schemas: dict[str, Any]) -> tuple[str, str
 
 
 def _other_functions(calls: tuple[Call, ...], expected: tuple[Expected, ...]) -> tuple[str, str] | None:
-    made, wanted = [call.name for call in calls], [call.name for call in expected]
-    if made == wanted:
+    if len(calls) == 1 == len(expected) and calls[0].name == expected[0].name:
         return None
-    made, wanted = Counter(made), Counter(wanted)
+    made, wanted = Counter(call.name for call in calls), Counter(call.name for call in expected)
     missing, extra = list((wanted - made).elements()), list((made - wanted).elements())
     if missing and extra:
         return "wrong_function", f"called {', '.join(extra)[:100]} instead of {', '.join(missing)[:100]}"
@@ -267,6 +328,9 @@ def _unmatched(
     calls: tuple[Call, ...], expected: tuple[Expected, ...], against: Callable[[Call, Expected], str | None]
 ) -> str | None:
     """None when every call can be given an expected call of its own that nothing stands against, else why not."""
+    if len(calls) == 1 == len(expected):  # of one name, as it was seen before: the usual case, and nothing to match
+        key = against(calls[0], expected[0])
+        return None if key is None else f"{calls[0].name}: {_difference(calls[0], expected[0], key)}"
     edges = []
     for call in calls:
         places = [place for place, wanted in enumerate(expected) if wanted.name == call.name]

@@ -41,6 +41,7 @@ class RunLine:
     expected: int  # units
     done: int
     errors: int
+    settled: int  # ended without an answer, see `store.stoppings`
     variants: tuple[VariantLine, ...]
 
 
@@ -64,6 +65,7 @@ def list_runs(store: Store, limit: int = PAGE, offset: int = 0) -> tuple[RunLine
             expected=sum(number for (run_id, _, _), number in counts.items() if run_id == row.run_id),
             done=sum(n for (run_id, _, status), n in counts.items() if (run_id, status) == (row.run_id, "done")),
             errors=sum(n for (run_id, _, status), n in counts.items() if (run_id, status) == (row.run_id, "error")),
+            settled=sum(n for (run_id, _, status), n in counts.items() if (run_id, status) == (row.run_id, "settled")),
             variants=tuple(lines[row.run_id]),
         )
         for row in found

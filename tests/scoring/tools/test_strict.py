@@ -10,6 +10,7 @@ import pytest
 
 from qualgate.bench import bfcl_rules
 from qualgate.records import Case, Evalset
+from qualgate.scoring.tools import strict as strict_module
 from qualgate.scoring.tools.dialects import Call
 from qualgate.scoring.tools.expected import as_schema, fits, read_expected
 from qualgate.scoring.tools.judge import category_of, compat_faults, judge, score_compat, score_compat_decoded
@@ -247,7 +248,7 @@ NO_SET = Evalset(name="s", version="1", sha256="", metrics=FLAGS)
 )
 def test_compat_scores_of_a_text(text, verdict, error):
     found = score_compat(CASE, NO_SET, text)["tool_call.correct"]
-    assert (found.verdict, found.error_type, found.scorer) == (verdict, error, "tool_call.compat/2")
+    assert (found.verdict, found.error_type, found.scorer) == (verdict, error, "tool_call.compat/3")
 
 
 def test_decoded_calls_of_either_shape_are_scored():
@@ -291,13 +292,42 @@ def test_what_compat_cannot_judge_is_said_beforehand():
         assert len(faults(**{"tools": TOOLS[:1], **fault})) == 1, fault
 
 
-def test_java_text_gets_no_verdict_rather_than_a_wrong_one():
-    case = Case(evalset="s", body={**CASE.body, "category": "simple_java"})
-    found = score_compat(case, NO_SET, "[f(i=1, s='a')]")["tool_call.correct"]
-    assert (found.verdict, found.error_type) == (None, "not_decodable_here")
-
-
 def test_the_category_says_the_language():
     body = {"id": "1", "category": "simple_java", "tools": [{"name": "f", "parameters": {
         "properties": {"a": {"type": "long"}}, "required": []}}], "expected_calls": [{"f": {"a": [5]}}]}  # fmt: skip
     assert score_compat_decoded(Case(evalset="s", body=body), NO_SET, [{"f": {"a": "5L"}}])["tool_call.correct"].verdict
+
+
+def test_what_is_remembered_of_a_case_and_checked_quickly_changes_no_verdict(monkeypatch):
+    """Against judging with nothing remembered and every call through the validator."""
+    rng, pairs = random.Random(11), []
+    for _ in range(250):
+        row = bfcl_rules.made_row(rng)
+        output = bfcl_rules.right_output(rng, row)
+        pairs += [(row, said) for said in (output, bfcl_rules.mutated(rng, row, output)) if isinstance(said, list)]
+    quickly = [judge(row["functions"], row["answers"], output) for row, output in pairs]
+    again = [judge(row["functions"], row["answers"], output) for row, output in pairs]
+    monkeypatch.setattr(strict_module, "_bytes_of", lambda value: None)
+    monkeypatch.setattr(strict_module, "quick", lambda schema: None)
+    assert quickly == again == [judge(row["functions"], row["answers"], output) for row, output in pairs]
+    assert {found.flags["tool_call.correct"] for found in quickly} == {True, False}
+
+
+def test_a_case_that_is_changed_in_place_is_read_anew():
+    tools = [{"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}}}]
+    expected = [{"name": "f", "arguments": {"a": 1}}]
+    assert judge(tools, expected, [{"f": {"a": 1}}]).flags["tool_call.correct"] is True
+    expected[0]["arguments"]["a"] = True  # marshalled apart from 1
+    assert judge(tools, expected, [{"f": {"a": 1}}]).error_type == "wrong_type"
+    tools[0]["parameters"]["properties"]["a"]["type"] = "boolean"
+    assert judge(tools, expected, [{"f": {"a": 1}}]).error_type == "arguments"
+    assert judge(tools, expected, [{"f": {"a": True}}]).flags["tool_call.correct"] is True
+
+
+def test_what_is_no_plain_value_or_too_much_is_judged_without_being_remembered():
+    many = [{"name": f"f{n}", "parameters": {"type": "object", "description": "d" * 200}} for n in range(400)]
+    before = strict_module._offered_by.cache_info().currsize
+    assert judge(many, [{"name": "f7", "arguments": {}}], [{"f7": {}}]).flags["tool_call.correct"] is True
+    odd = [{"name": "f", "parameters": {"type": "object"}, "also": object()}]
+    assert judge(odd, [{"name": "f", "arguments": {}}], [{"f": {}}]).flags["tool_call.correct"] is True
+    assert strict_module._offered_by.cache_info().currsize == before

@@ -1,0 +1,68 @@
+"""While a run is under way: which variants are settled, and so which jobs are still worth their time.
+
+Whenever a variant's beginning of the order has grown past a planned look, the store's evidence is judged as `qualgate
+gate` will judge it; a settled verdict is recorded before anything is cancelled. A crash in between loses nothing: the
+looks are the same ones when the run is resumed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from qualgate.gate.early import first_settled, seeded_order, stages
+from qualgate.records import Job, Plan, RunEvidence, UnitKey
+from qualgate.store import plain, runs, stoppings
+from qualgate.store.database import Store
+
+
+class Settling:
+    """Of one run. With a policy that does not stop early every job is needed and nothing is looked at."""
+
+    def __init__(
+        self, plan: Plan, record: runs.RunRecord, store: Store, read: Callable[[Store, str], RunEvidence]
+    ) -> None:
+        """read: the run's evidence, with all that a verdict takes into account."""
+        self._plan, self._run_id, self._store, self._read = plan, record.run_id, store, read
+        self._variants = {arm.name for arm in plan.arms if not arm.is_baseline}
+        self.stopped = set(record.stopped)
+        self._answered = {arm.name: set[tuple[str, str, int]]() for arm in plan.arms}
+        self._looked = dict.fromkeys(self._variants, 0)
+        if plan.policy.stop is not None:
+            cases = (case for item in plan.evalsets for case in item.cases)
+            self._order = seeded_order(cases, plan.policy.stop.seed)
+            self._stages = stages(self._order, plan.policy.stop.looks)
+            self.answered(record.done)
+
+    def needed(self, arm: str) -> bool:
+        """The baseline is until no variant is."""
+        return bool(self._variants - self.stopped) if arm not in self._variants else arm not in self.stopped
+
+    def wants(self, job: Job) -> bool:
+        return self.needed(job.arm.name)
+
+    def answered(self, keys: Iterable[UnitKey]) -> None:
+        """Told after what was answered is in the store: looks, where there is something new to look at."""
+        if self._plan.policy.stop is None:
+            return
+        for key in keys:
+            self._answered[key.arm].add((key.evalset, key.case_id, key.repeat))
+        due = {}
+        for variant in sorted(self._variants - self.stopped):
+            first, reached = self._looked[variant], self._looked[variant]
+            # The last look has every case: there is nothing left to stop.
+            while reached < len(self._stages) - 1 and self._has(variant, reached):
+                reached += 1
+            if reached > first:
+                due[variant], self._looked[variant] = range(first + 1, reached + 1), reached
+        if not due:
+            return
+        evidence, now = self._read(self._store, self._run_id), plain.now()
+        for variant, numbers in due.items():
+            found = first_settled(evidence, self._plan.policy, variant, self._order, numbers, now)
+            if found is not None:
+                stoppings.stop(self._store, self._run_id, variant, found)
+                self.stopped.add(variant)
+
+    def _has(self, variant: str, stage: int) -> bool:
+        questions = self._stages[stage]
+        return questions <= self._answered[variant] and questions <= self._answered["baseline"]

@@ -1,0 +1,276 @@
+"""Java and JavaScript answers read as BFCL reads them: what its own parsers gave on these texts stands in the tables
+(commit 6ea57973, tree-sitter 0.21), and where the package is at hand its parsers are asked again."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import random
+import sys
+import time
+import types
+from pathlib import Path
+
+import pytest
+
+from qualgate.records import Case, Evalset
+from qualgate.scoring.tools import compat_source
+from qualgate.scoring.tools.compat_decode import CannotDecode
+from qualgate.scoring.tools.compat_source import NO_CALL, decode_source
+from qualgate.scoring.tools.judge import score_compat
+
+CHECKER = os.environ.get("QUALGATE_BFCL_CHECKER", "")  # the folder that holds the package bfcl_eval
+NO_SET = Evalset(name="s", version="1", sha256="", metrics=())
+
+
+def grammars() -> bool:
+    try:
+        return all(compat_source._grammar(language) for language in ("java", "javascript"))
+    except compat_source.NoGrammar:
+        return False
+
+
+needs_grammars = pytest.mark.skipif(not grammars(), reason="the extra bfcl is not installed")
+FAILS = "cannot be decoded"
+
+
+def said(text: str, language: str):
+    """The one call's name and arguments, NO_CALL, or FAILS."""
+    try:
+        found = decode_source(text, language)
+    except CannotDecode:
+        return FAILS
+    if found is NO_CALL:
+        return NO_CALL
+    [call] = found
+    [pair] = call.items()
+    return pair
+
+
+JAVA = [
+    ('[f(a=1, b="x y", c=true)]', ("f", {"a": "1", "b": "x y", "c": "true"})),
+    ("[a.b.c.f(k = g(1, \"q\"))]", ("a.b.c.f", {"k": 'g(1, "q")'})),
+    ("f(c='x', d=5L, e=1.5f, n=null, m=-1)", ("f", {"c": "x", "d": "5L", "e": "1.5f", "n": "null", "m": "-1"})),
+    ('f(a=new ArrayList<>(Arrays.asList("a b", "c")))', ("f", {"a": 'new ArrayList<>(Arrays.asList("a b", "c"))'})),
+    ('f(a=new Foo("a", 1 + 2), b=x -> x + 1)', ("f", {"a": 'new Foo("a", 1+2)', "b": "x->x+1"})),
+    # What stands in a class body is lost, blanks go with the tokens.
+    ('[Foo.bar(xs=new int[]{1, 2}, m=new HashMap<String, Object>() {{ put("k v", 1); }})]',
+     ("Foo.bar", {"xs": "new int[]{1,2}", "m": "new HashMap<String,Object>()"})),
+    ("int y = f(a=1);", ("f", {"a": "1"})),  # the first call, wherever it stands
+    ('f("x", 5, true)', ("f", {})),
+    ("f(Foo.class)", ("f", {None: "Foo.class"})),
+    ('f(é=1, b="ü", c=2)', ("f", {"é=": ",", "=": '",', "2": ""})),  # bytes taken for characters
+    ("f(a=1)", FAILS),  # without a second argument the grammar takes it for a declaration
+    ("f()", FAILS),
+    ("[f(a=1), g(b=2)]", FAILS),
+    ("f(x, y)", FAILS),
+    ("f(a=1, a=2)", FAILS),
+    ("f(a=new int[5])", FAILS),  # no values
+    ("f(a=1", FAILS),
+    ("I cannot do this.", FAILS),
+    ("x = 1", FAILS),
+    ("[]", NO_CALL),
+    ("", NO_CALL),
+]  # fmt: skip
+JAVASCRIPT = [
+    ('[f(a=1, b="x y", c=true)]', ("f", {"a": "1", "b": "x y", "c": "true"})),
+    ("Foo.bar(xs=[1, 'a b'], o={a: 1})", ("Foo.bar", {"xs": "[1, 'a b']", "o": "{a: 1}"})),
+    ("f(a='x', b=`t ${u}`, c=10n, d=-1)", ("f", {"a": "x", "b": "`t ${u}`", "c": "10n", "d": "-1"})),
+    ("f(a=() => 1 + 1)", ("f", {"a": "() => 1 + 1"})),
+    ('f(é=1, b="ü", c=2)', ("f", {"é": "1", "b": "ü", "c": "2"})),
+    ('f(a="x" + "y")', ("f", {"a": 'x" + "y'})),  # the quotes at both ends are not of one text
+    ("f(/* c */ a /* d */ = 1)", ("f", {"a": "="})),  # a comment counts as a part
+    ("f(x, a=1)", ("f", {None: "x", "a": "1"})),
+    ("f(true, a=1)", ("f", {None: "true", "a": "1"})),
+    ("f(false, a=1)", ("f", {"a": "1"})),
+    ("f(a += 1)", ("f", {})),
+    ("f?.(a=1)", ("f", {})),
+    ("f()", ("f", {})),
+    ("[f(a=1); g(b=2)]", ("f", {"a": "1"})),
+    ("f(a=1)(b=2)", ("f(a=1)", {"b": "2"})),
+    ("// f(a=1)\ng(b=2)", ("g", {"b": "2"})),
+    ("[f(a=1), g(b=2)]", NO_CALL),  # a sequence is no call
+    ("let y = f(a=1)", NO_CALL),
+    ("await f(a=1)", NO_CALL),
+    ("new Foo(a=1)", NO_CALL),
+    ("x = 1", NO_CALL),
+    ("", NO_CALL),
+    ("f(x, true)", FAILS),
+    ("f(a=1, a=2)", FAILS),
+    ("f(a=1", FAILS),
+    ("f`x`", FAILS),
+    ("I cannot do this.", FAILS),
+]
+
+
+@needs_grammars
+@pytest.mark.parametrize(
+    ("language", "text", "call"),
+    [("java", *row) for row in JAVA] + [("javascript", *row) for row in JAVASCRIPT],
+)
+def test_what_the_references_parsers_gave(language, text, call):
+    assert said(text, language) == call
+
+
+@needs_grammars
+@pytest.mark.parametrize("language", ["java", "javascript"])
+def test_what_was_written_as_source_is_read_by_the_rules(language):
+    """Calls of simple values in whatever brackets and blanks: the writer knows what must come out."""
+    draw = random.Random(9)
+    values = {
+        "5": "5",
+        "-3": "-3",
+        "true": "true",
+        '"a, b = c"': "a, b = c",
+        '"it\'s"': "it's",
+        "x.y": "x.y",
+        "g(1, 2)": "g(1, 2)",
+    }
+    if language == "java":
+        values |= {"5L": "5L", "'c'": "c", "1 + 2": "1+2", "a ? b : c": "a?b:c", "new int[]{ 1, 2 }": "new int[]{1,2}"}
+    else:
+        values |= {"10n": "10n", "'c d'": "c d", "1 + 2": "1 + 2", "[ 1, 2 ]": "[ 1, 2 ]", "{k: 1}": "{k: 1}"}
+    for _ in range(400):
+        name = draw.choice(["f", "Foo.bar", "a.b.c"])
+        names = draw.sample(["a", "b", "cd", "e_f"], draw.randint(2, 4))
+        given = {parameter: draw.choice(list(values)) for parameter in names}
+        equals, comma = draw.choice([("=", ","), (" = ", ", "), ("=", " ,\n ")])
+        text = f"{name}({comma.join(parameter + equals + source for parameter, source in given.items())})"
+        text = draw.choice(["{}", "[{}]", "```\n[{}]\n```", " [{}", "{};"]).replace("{}", text, 1)
+        assert said(text, language) == (name, {parameter: values[source] for parameter, source in given.items()}), text
+
+
+def case(category: str, expected: str = "f", **accepted) -> Case:
+    """One function whose parameters are integers, or texts where a text is accepted."""
+    kinds = {"java": ("integer", "String"), "javascript": ("integer", "String")}[category.rpartition("_")[2]]
+    properties = {name: {"type": kinds[type(values[0]) is str]} for name, values in accepted.items()}
+    tools = [{"name": expected, "parameters": {"type": "dict", "properties": properties, "required": list(accepted)}}]
+    body = {"id": "1", "category": category, "tools": tools, "expected_calls": [{expected: accepted}]}
+    return Case(evalset="s", body=body)
+
+
+@needs_grammars
+@pytest.mark.parametrize(
+    ("category", "text", "verdict", "word"),
+    [
+        ("simple_java", '[f(a=1, b="x y")]', True, ""),
+        ("simple_java", '[f(a=2, b="x y")]', False, "value_error:others"),
+        ("simple_java", '[f(a="1", b="x y")]', True, ""),  # quotes go, and the type is the text's
+        ("simple_java", '[f(b="x y", b="x y")]', False, "ast_decoder:decoder_failed"),
+        ("simple_java", "I cannot do this.", False, "ast_decoder:decoder_failed"),
+        ("simple_java", "[]", False, "ast_decoder:decoder_wrong_output_format"),
+        ("simple_javascript", "f(a=1, b='xY')", True, ""),
+        ("simple_javascript", "f(a=1, b='q')", False, "value_error:string"),
+        ("simple_javascript", "f(x, a=1, b='x y')", False, "simple_function_checker:unexpected_param"),
+        ("simple_javascript", "f(a=1)", False, "simple_function_checker:missing_required"),
+        ("simple_javascript", "g(a=1, b='x')", False, "simple_function_checker:wrong_func_name"),
+        ("simple_javascript", "let y = f(a=1, b='x y')", False, "ast_decoder:decoder_wrong_output_format"),
+        ("simple_javascript", '[{"f": {"a": "1", "b": "x y"}}]', True, ""),  # function-calling mode
+    ],
+)
+def test_a_text_gets_the_references_verdict_and_word(category, text, verdict, word):
+    found = score_compat(case(category, a=[1], b=["x y"]), NO_SET, text)["tool_call.correct"]
+    assert (found.verdict, found.error_type) == (verdict, word)
+    assert found.scorer == "tool_call.compat/3"
+
+
+@pytest.mark.parametrize("language", ["java", "javascript"])
+def test_without_the_grammars_there_is_no_verdict_rather_than_a_wrong_one(monkeypatch, language):
+    monkeypatch.setitem(sys.modules, "tree_sitter", None)
+    compat_source._grammar.cache_clear()
+    try:
+        found = score_compat(case(f"simple_{language}", a=[1]), NO_SET, "[f(a=1)]")["tool_call.correct"]
+    finally:
+        compat_source._grammar.cache_clear()
+    assert (found.verdict, found.error_type) == (None, "not_decodable_here")
+    assert "tree_sitter is not installed: pip install 'qualgate[bfcl]', or give the decoded `calls`" in found.reason
+
+
+@needs_grammars
+@pytest.mark.parametrize("language", ["java", "javascript"])
+def test_no_source_breaks_or_stalls_the_decoder(language):
+    units = ["(", "[", "{", "f(", "a=", '"', "/*", "<", "new int[]{", "`", "${", "=>", "\ud800", "é", "f(a=f("]
+    for unit in units:
+        start = time.process_time()
+        assert said(f"[f(a={unit * (compat_source.MAX_SOURCE // len(unit) - 9)}", language) == FAILS
+        assert time.process_time() - start < 5  # a hang, not a speed
+    beyond = score_compat(case(f"simple_{language}", a=[1]), NO_SET, "f(a=" + "1" * 10_000_000)["tool_call.correct"]
+    assert (beyond.verdict, beyond.error_type) == (None, "too_long")
+    assert said("f(a=" + "f(b=" * 400 + "1" + ")" * 401, language) in (
+        FAILS,
+        ("f", {"a": "f(b=" * 400 + "1" + ")" * 400}),
+    )
+
+
+# The parsers themselves. -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def reference(monkeypatch):
+    """BFCL's own parsers, over today's tree-sitter: in 0.21 a language has a name, and a parser is told of it later."""
+    tree_sitter = importlib.import_module("tree_sitter")
+
+    class Root:
+        def __init__(self, node):
+            self.node = node
+
+        def __getattr__(self, name):
+            return getattr(self.node, name)
+
+        def sexp(self):
+            return str(self.node)
+
+    class Parser:
+        def set_language(self, language):
+            self.parser = tree_sitter.Parser(language)
+
+        def parse(self, source):
+            return types.SimpleNamespace(root_node=Root(self.parser.parse(source).root_node))
+
+    old = types.ModuleType("tree_sitter")
+    vars(old).update(Parser=Parser, Language=lambda address, name: tree_sitter.Language(address))
+    monkeypatch.setitem(sys.modules, "tree_sitter", old)
+    found = {}
+    for language, file in (("java", "java_parser"), ("javascript", "js_parser")):
+        path = Path(CHECKER, "bfcl_eval", "model_handler", "parser", f"{file}.py")
+        spec = importlib.util.spec_from_file_location(f"bfcl_{file}", path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        found[language] = getattr(module, f"parse_{language}_function_call")
+    monkeypatch.undo()
+
+    def asked(text: str, language: str):
+        text = text.strip("`\n ")
+        text = ("" if text.startswith("[") else "[") + text + ("" if text.endswith("]") else "]")
+        try:
+            calls = found[language](text[1:-1])
+        except Exception:
+            return FAILS
+        return next(iter(calls[0].items())) if isinstance(calls, list) else NO_CALL
+
+    return asked
+
+
+@needs_grammars
+@pytest.mark.filterwarnings("ignore:int argument support is deprecated")
+@pytest.mark.skipif(not CHECKER, reason="QUALGATE_BFCL_CHECKER names no folder with the package bfcl_eval")
+@pytest.mark.parametrize(("language", "rows"), [("java", JAVA), ("javascript", JAVASCRIPT)])
+def test_decoder_and_reference_agree_on_mutated_source(reference, language, rows):
+    draw, texts = random.Random(4), [text for text, _ in rows]
+    for text in texts:
+        assert reference(text, language) == said(text, language), text
+    for _ in range(3000):
+        text = draw.choice(texts)
+        for _ in range(draw.randint(1, 3)):
+            cut, end = draw.randint(0, len(text)), draw.randint(0, 3)
+            part = draw.choice(texts)
+            start = draw.randint(0, len(part))
+            text = (
+                text[:cut]
+                + draw.choice(["", part[start : start + 6], draw.choice("()[]{},=.\"'` \n;1aé🙂")])
+                + text[cut + end :]
+            )
+        assert reference(text, language) == said(text, language), text
