@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
 from itertools import combinations
@@ -40,7 +41,7 @@ def scored(tmp_path):
     return run
 
 
-def write(path: Path, rows: list[dict | str]) -> None:
+def write(path: Path, rows: Sequence[dict | str]) -> None:
     path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows))
 
 

@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from qualgate import run as run_module
 from qualgate.errors import Exit
+from qualgate.records import UnitEvidence, UnitKey
 from tests.gated_model import make_workspace, write_evalset
 
 
@@ -305,3 +307,20 @@ def test_a_format_rule_works_on_a_set_that_does_not_declare_it(workspace):
     later = qualgate("gate", "gate.yaml", "--json", cwd=workspace)
     assert later.returncode == Exit.UNDECIDED
     assert "run again with this policy" in later.stdout
+
+
+def test_the_parser_is_blamed_by_the_dialect_that_the_case_declares():
+    """A call in the declared dialect is not misread; in another one it is; where any would do, nothing is to blame."""
+    call = '[TOOL_CALLS][{"name": "f", "arguments": {"a": 1}}]'
+    unit = UnitEvidence(
+        key=UnitKey("int4", "set", "a"), case_hash="h", status="done", values={}, scorers={}, truncated=False, raw=call
+    )
+    tools = [{"name": "f", "parameters": {"type": "object"}}]
+
+    def misread(**body) -> str:
+        return run_module._read_elsewhere(unit, {"h": {"tools": tools, **body}}).misread
+
+    assert misread(dialect="mistral") == ""
+    assert misread(dialect="pythonic").startswith("mistral")
+    assert misread(answer="a call").startswith("mistral")  # asked for in hermes
+    assert misread(dialect="auto") == misread() == ""

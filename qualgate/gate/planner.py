@@ -393,7 +393,7 @@ def _decide_clustered(
     passes = stdtr(count - 1, -t) <= alpha, stdtr(count - 1, t) <= strict
     return (
         passes[0] & _proven_each(*worst, size, margin, alpha),
-        passes[1] & _proven_each(*reversed(best), size, -margin, strict),
+        passes[1] & _proven_each(best[1], best[0], size, -margin, strict),
     )
 
 

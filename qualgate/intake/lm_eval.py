@@ -22,6 +22,7 @@ from qualgate.records import Policy, Rule
 HASHES = ("doc_hash", "prompt_hash", "target_hash")
 OTHER_FIELDS = {*HASHES, "doc_id", "doc", "target", "arguments", "resps", "filtered_resps", "filter", "metrics"}
 _LOG_NAME = re.compile(r"samples_(?P<task>.+)_\d{4}-\d\d-\d\dT[\d.:-]+")
+_NUMBER = re.compile(r"-?\d{1,20}(\.\d{1,20})?(e[+-]\d{1,3})?", re.ASCII)
 SCORE = f"{LM_EVAL}score"
 
 
@@ -70,7 +71,7 @@ def read_samples(path: Path, *, filter: str | None = None, metric: str | None = 
                     ScoreRow(
                         id=str(body["doc_id"]),
                         metric=ours,
-                        value=as_value(body[name], where),
+                        value=as_value(_as_logged(body[name]), where),
                         case_hash=hashes[where],
                         scorer=f"lm_eval {name},{chosen}",
                         cluster=same,
@@ -105,6 +106,13 @@ def default_policy(log: SampleLog, max_drop: float = 0.02) -> Policy:
     """Where no gate file says more: every metric of the log that can be judged, each held to the same margin."""
     carried = dict.fromkeys(row.metric for row in log.scores.rows)
     return Policy(rules=tuple(Rule(metric=name, scope="pooled", max_drop=max_drop) for name in carried))
+
+
+def _as_logged(value: Any) -> Any:
+    """numpy's own booleans and numbers, which a task's code often returns, lm-eval writes as texts."""
+    if value in ("True", "False"):
+        return value == "True"
+    return float(value) if isinstance(value, str) and _NUMBER.fullmatch(value) else value
 
 
 def _our_name(metric: str, chosen: str | None) -> str | None:

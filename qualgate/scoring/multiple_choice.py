@@ -91,10 +91,12 @@ def score_weighed(body: Mapping[str, Any], text: str) -> dict[str, Score]:
 
 
 def _nats(one: Any) -> float:
-    number = one[0] if isinstance(one, list) and one else one
-    if type(number) not in (int, float):
-        raise ValueError(f"{quote(one)} is no number, nor a pair that begins with one")
-    return number
+    match one[0] if isinstance(one, list) and one else one:
+        case bool():
+            pass
+        case int() | float() as number:
+            return number
+    raise ValueError(f"{quote(one)} is no number, nor a pair that begins with one")
 
 
 def score_likelihoods(body: Mapping[str, Any], log_likelihoods: Sequence[float]) -> dict[str, Score]:

@@ -131,10 +131,10 @@ def capital(
     before_any = weight / (disagreement * typical)  # cases that the assumption weighs
     before = np.arange(x.shape[-1]) + before_any
     if beyond:  # planned: twice the margin is lost beside a noise that loses as much as it gains
-        noise = before_any * disagreement * typical / 2
+        noise, planned_loss = before_any * disagreement * typical / 2, max(truth, 0.0) * typical
         gains = (_before(np.where(x < 0, x * x, 0.0)) + noise) / before
-        losses = (_before(np.where(x > 0, x * x, 0.0)) + noise + before_any * truth * typical) / before
-        moment = truth * typical + 2 * _noise(losses, gains, truth * typical)
+        losses = (_before(np.where(x > 0, x * x, 0.0)) + noise + before_any * planned_loss) / before
+        moment = planned_loss + 2 * _noise(losses, gains, planned_loss)
     else:
         moment = (_before(x * x) + before_any * assumed) / before
     capitals = []

@@ -78,7 +78,7 @@ def read(store: Store, run_id: str) -> Scoring:
 
 
 def add(store: Store, run_id: str, after: int, scored: Mapping[int, Sequence[Score]]) -> int:
-    """Write a new scoring, whole or not at all, and return its number. `scored`: unit_id → scores, of every unit.
+    """Write a new scoring, whole or not at all, and return its number. `scored`: unit_id → scores, of every answer.
 
     after: the newest scoring when the answers were read. UsageError when there is another by now, or a unit without
     its scores.
@@ -88,7 +88,7 @@ def add(store: Store, run_id: str, after: int, scored: Mapping[int, Sequence[Sco
             raise UsageError(f"run {run_id} was scored again by another process meanwhile; look at what it found first")
         rows = connection.execute(_sealed_units(run_id)).all()
         if {row.unit_id for row in rows} != set(scored):
-            raise UsageError(f"run {run_id}: a scoring must hold every unit of the run; nothing was stored")
+            raise UsageError(f"run {run_id}: a scoring must hold every answer of the run; nothing was stored")
         said = {row.unit_id: score_rows(_key(row), scored[row.unit_id]) for row in rows}
         head: dict[str, Any] = {
             "run_id": run_id,

@@ -84,6 +84,7 @@ def test_a_gate_files_rules_decide(tmp_path):
         ({"exact_match": 3}, 13),
         ({"exact_match": None}, 12),
         ({"exact_match": [0, 1]}, 64),
+        ({"exact_match": "right"}, 64),
         ({"metrics": ["bypass"], "bypass": 999}, 64),
         ({"metrics": 3}, 64),
     ],
@@ -180,3 +181,10 @@ def test_one_log_given_twice_is_refused(tmp_path):
         code, text = judged(base, other)
         assert code == 64
         assert "the variant's own" in text
+
+
+def test_what_numpy_says_is_read_as_the_number_it_is(tmp_path):
+    """lm-eval writes `np.bool_(True)` and `np.float32(1)` as texts."""
+    base = log(tmp_path, "base", 200)
+    assert [judged(base, log(tmp_path, value, 0, exact_match=value))[0] for value in ("True", "1.0", "0.5", "False")] \
+        == [0, 0, 10, 10]  # fmt: skip

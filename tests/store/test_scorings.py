@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from sqlalchemy import delete, select, update
 
 from qualgate.errors import UsageError
 from qualgate.store import queries, runs, scorings
+from qualgate.store.tables import scores, units
 from tests.store.made import make_plan, make_run
 
 SMALL = make_plan(cases=4)
@@ -60,7 +62,7 @@ def test_another_process_that_was_faster_is_not_overwritten(store):
     assert scorings.add(store, run_id, 0, scored) == 1
     with pytest.raises(UsageError, match="another process"):
         scorings.add(store, run_id, 0, scored)
-    with pytest.raises(UsageError, match="every unit"):
+    with pytest.raises(UsageError, match="every answer"):
         scorings.add(store, run_id, 1, dict(list(scored.items())[:-1]))
     assert scorings.read(store, run_id).number == 1
 
@@ -69,3 +71,15 @@ def test_an_unfinished_run_is_refused(store):
     run_id = make_run(store, SMALL, jobs=2)
     with pytest.raises(UsageError, match=r"is not complete \(running\)"):
         scorings.read(store, run_id)
+
+
+def test_units_that_a_settled_verdict_made_needless_are_not_scored_again(store):
+    run_id = make_run(store, SMALL)
+    with store.write() as connection:
+        last = connection.execute(select(units.c.unit_id).order_by(units.c.unit_id.desc()).limit(1)).scalar()
+        connection.execute(delete(scores).where(scores.c.unit_id == last))
+        settled = dict.fromkeys(("text", "finish_reason", "token_ids", "sha256"))
+        connection.execute(update(units).where(units.c.unit_id == last).values(status="settled", **settled))
+    found = scorings.read(store, run_id)
+    assert len(found.answers) == len(SMALL.expected) - 1
+    assert scorings.add(store, run_id, 0, turned(found, "exact_match/2")) == 1
