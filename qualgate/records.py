@@ -294,6 +294,7 @@ class Drift:
     top1_agreement: float  # share of positions where both would say the same token
     first_divergence: int | None  # first position at which the variant would say another token; None = never
     length_ratio: float | None  # variant tokens / baseline tokens
+    kl_eta: float = 0.0  # nats the baseline's log-probs may be off by: certifies `kl` (stats/certificate.py); 0 = exact
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -485,6 +486,7 @@ class UnitEvidence:
     cluster: str | None = None
     kl: tuple[float, ...] = ()  # variants only: one value a position of the baseline's answer
     top1_agreement: float | None = None
+    kl_eta: float = 0.0  # certifies `kl`: see Drift
     first_divergence: int | None = None  # None with kl: the variant never would say another token
     error: str = ""
     finished: bool | None = None  # the answer ended by itself; None: not recorded

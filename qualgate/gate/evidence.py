@@ -181,7 +181,7 @@ def _sound(unit: UnitEvidence) -> bool:
     agreement = unit.top1_agreement
     if agreement is not None and not 0 <= agreement <= 1:
         return False
-    return unit.tokens >= 0 and (not unit.kl or (isfinite(sum(unit.kl)) and min(unit.kl) >= 0))
+    return unit.tokens >= 0 and (not unit.kl or (isfinite(sum(unit.kl)) and min(unit.kl) >= 0 and 0 <= unit.kl_eta < 1))
 
 
 def _pair(baseline: ArmEvidence, variant: ArmEvidence) -> list[Pair]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from math import isfinite
 
 import numpy as np
+from numpy.typing import NDArray
 
 from qualgate.gate.cost import Terms, late, ledger
 from qualgate.gate.evidence import MOST_TRUNCATED, About, Pair
@@ -17,6 +19,7 @@ from qualgate.gate.whole import measure_whole
 from qualgate.metrics import MARGINS_OF_BASELINE, METRICS
 from qualgate.records import Slo
 from qualgate.stats.accepted import METHOD_RATIO, accepted_cost_ratio
+from qualgate.stats.certificate import kl_error
 from qualgate.stats.intervals import (
     Bounds,
     binomial_lower,
@@ -199,6 +202,22 @@ def _measure_relative(
     )
 
 
+def _observed(value: float, limit: float, clusters: int) -> Bounds:
+    kept, broken = (0.0, 1.0) if value <= limit else (1.0, 0.0)
+    return Bounds(estimate=value, lower=value, upper=value, p_below=kept, p_above=broken, clusters=clusters)
+
+
+def _certified(pairs: list[Pair], bounds_of: Callable[[NDArray[np.float64]], Bounds]) -> Bounds:
+    """Bounds from every position's KL; where that is known to within an error, whatever the truth inside it is."""
+    kl = np.concatenate([pair.variant.kl for pair in pairs])
+    error = kl_error(kl, np.repeat([pair.variant.kl_eta for pair in pairs], [len(pair.variant.kl) for pair in pairs]))
+    found = bounds_of(kl)
+    if not error.any():
+        return found
+    least, most = bounds_of(np.maximum(kl - error, 0.0)), bounds_of(kl + error)
+    return replace(found, lower=least.lower, upper=most.upper, p_below=most.p_below, p_above=least.p_above)
+
+
 def _measure_drift(part: Slice, pairs: list[Pair], alpha: float) -> Measured:
     """Drift is a property of the variant alone: `variant`, `lower` and `upper` are the value and its bounds."""
     rule, n, at_least = part.rule, len(pairs), 0
@@ -224,20 +243,21 @@ def _measure_drift(part: Slice, pairs: list[Pair], alpha: float) -> Measured:
                 agreed = positions * np.array([pair.variant.top1_agreement for pair in pairs], float)
                 bounds, method = clustered_share(agreed, positions, clusters, limit, alpha), "top1_binomial/1"
             case "drift.kl_mean":
-                total = [sum(pair.variant.kl) for pair in pairs]
-                bounds = nonnegative_ratio(total, positions, clusters, limit, alpha, **UNSEEN_KL)
+                bounds = _certified(
+                    pairs,
+                    lambda kl: nonnegative_ratio(
+                        np.add.reduceat(kl, np.cumsum(positions) - positions), positions, clusters, limit, alpha,
+                        **UNSEEN_KL,
+                    ),
+                )  # fmt: skip
                 method = "kl_mean_clustered_t/3"
                 at_least = clusters_needed(100 - 100 / UNSEEN_KL["of_limit"], alpha)
             case "drift.kl_p99":
-                every = np.concatenate([pair.variant.kl for pair in pairs])
-                bounds = clustered_percentile(every, np.repeat(clusters, positions), 99, limit, alpha)
+                of_each = np.repeat(clusters, positions)
+                bounds = _certified(pairs, lambda kl: clustered_percentile(kl, of_each, 99, limit, alpha))
                 method = "kl_percentile_binomial/1"
             case _:  # drift.kl_max: a fact about these answers; nothing bounds the largest KL of answers not seen
-                largest = max(max(pair.variant.kl) for pair in pairs)
-                kept, broken = (0.0, 1.0) if largest <= limit else (1.0, 0.0)
-                bounds = Bounds(
-                    estimate=largest, lower=largest, upper=largest, p_below=kept, p_above=broken, clusters=count
-                )
+                bounds = _certified(pairs, lambda kl: _observed(float(kl.max()), limit, count))
                 method = "kl_max_observed/1"
     p_within, p_broken = bounds.p_below, bounds.p_above
     if rule.min is not None:

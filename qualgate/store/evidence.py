@@ -27,7 +27,7 @@ from qualgate.store.rows import (
     check_case,
     check_run,
     expected_digest,
-    sealed_kernel,
+    sealed_later,
     unit_name,
 )
 from qualgate.store.tables import arms, cases, evalsets, runs, units
@@ -142,6 +142,7 @@ _EVIDENCE = select(
     units.c.finish_reason,
     *(units.c[name] for name in MEASURED),
     units.c.kernel,
+    units.c.kl_eta,
     units.c.text,
     units.c.token_ids,
     *(units.c[name] for name in ARRAYS),
@@ -151,11 +152,16 @@ _HEAD = list(_EVIDENCE.selected_columns).index(units.c.case_hash)
 
 
 def _intact(row: AnyRow, said: Sequence[Sequence[Any]]) -> bool:
-    *head, kernel, text, token_ids, logprobs, margins, kl = row[_HEAD:-1]
+    *head, kernel, kl_eta, text, token_ids, logprobs, margins, kl = row[_HEAD:-1]
     if None in (text, token_ids, logprobs, margins, kl):
         return False
     return row.sha256 == seal.digest(
-        (*row[:4], *head, *sealed_kernel(kernel), *said), text.encode("utf-8"), token_ids, logprobs, margins, kl
+        (*row[:4], *head, *sealed_later(kernel, kl_eta), *said),
+        text.encode("utf-8"),
+        token_ids,
+        logprobs,
+        margins,
+        kl,
     )
 
 
@@ -184,6 +190,7 @@ def _unit_evidence(key: UnitKey, row: AnyRow, said: Sequence[Sequence[Any]], ans
         tokens=row.answer_tokens,
         cluster=row.cluster,
         kl=seal.floats(row.kl),
+        kl_eta=row.kl_eta or 0.0,
         top1_agreement=row.top1_agreement,
         first_divergence=row.first_divergence,
         finished=row.finish_reason in ("eos", "stop"),
