@@ -396,7 +396,13 @@ def test_the_parser_is_blamed_by_the_dialect_that_the_case_declares():
     """A call in the declared dialect is not misread; in another one it is; where any would do, nothing is to blame."""
     call = '[TOOL_CALLS][{"name": "f", "arguments": {"a": 1}}]'
     unit = UnitEvidence(
-        key=UnitKey("int4", "set", "a"), case_hash="h", status="done", values={}, scorers={}, truncated=False, raw=call
+        key=UnitKey("int4", "set", "a"),
+        case_hash="h",
+        status="done",
+        values={"tool_call.valid": 0.0},
+        scorers={},
+        truncated=False,
+        raw=call,
     )
     tools = [{"name": "f", "parameters": {"type": "object"}}]
 
