@@ -18,6 +18,7 @@ from qualgate.visible import visible_line
 
 ROW = 30  # px, the height of one interval or bar
 FAR = 4.0  # limits: an axis that reached further would squeeze everything else
+LEFT = 7  # per cent of a curve's width, for the numbers beside it
 FEW = 10  # answers that changed: fewer do not fill the picture
 SIGNS = {"proven": "✓", "broken": "✗", "undecided": "?"}
 
@@ -161,13 +162,15 @@ def drift(points: Sequence[PositionDrift]) -> str:
     grid, labels, value = [], [], 0.0
     while value <= ceiling:
         y = top + (height - top) * (1 - value / ceiling)
-        grid.append(f'<line class="grid" x1="0" x2="100%" y1="{y:.1f}" y2="{y:.1f}"/>')
+        grid.append(f'<line class="grid" x1="{LEFT}%" x2="100%" y1="{y:.1f}" y2="{y:.1f}"/>')
         if value:
-            labels.append(f'<text x="2" y="{y - 3:.1f}">{_number(value)}</text>')
+            labels.append(f'<text x="{LEFT - 1:g}%" y="{y + 4:.1f}" text-anchor="end">{_number(value)}</text>')
         value += step
-    box = f'x="0" y="{top}" width="100%" height="{height - top}" viewBox="0 0 100 100" preserveAspectRatio="none"'
+    wide = 100 - LEFT
+    box = f'x="{LEFT}%" y="{top}" width="{wide}%" height="{height - top}" viewBox="0 0 100 100"'
+    box += ' preserveAspectRatio="none"'
     ticks = "".join(
-        f'<text x="{100 * share:g}%" y="{height + 16}" text-anchor="{anchor}">{round(last * share)}</text>'
+        f'<text x="{LEFT + wide * share:g}%" y="{height + 16}" text-anchor="{anchor}">{round(last * share)}</text>'
         for share, anchor in ((0.0, "start"), (0.5, "middle"), (1.0, "end"))
     )
     peak = max(points, key=lambda point: (point.mean, -point.position))

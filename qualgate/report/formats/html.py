@@ -113,7 +113,7 @@ STEPS = {"parity": "parity", "quality": "quality", "slo": "SLO", "value": "value
 
 def _step(status: str, reason: str) -> str:
     sign = f'<span class="sign {_text(status)}">{plots.SIGNS.get(status, "")}</span>'
-    return f"{sign} {_text(status)}<br><span class=quiet>{_text(reason)}</span>"
+    return f"{sign}&nbsp;{_text(status)}<br><span class=quiet>{_text(reason)}</span>"
 
 
 def _services(services: Sequence[ArmService]) -> str:
@@ -197,7 +197,7 @@ def _rule(one: Comparison) -> tuple[str, ...]:
         value_text(one.metric, one.variant),
         _text(difference_and_bounds(one)),
         flips_text(one),
-        f"{sign} {_text(one.status)}{tier}",
+        f"{sign}&nbsp;{_text(one.status)}{tier}",
     )
 
 
