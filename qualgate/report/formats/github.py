@@ -37,8 +37,8 @@ def report_as_step_summary(report: Report, limit: int = SUMMARY_LIMIT) -> str:
     names = [verdict.variant for verdict in report.verdicts for _ in report.flips.get(verdict.variant, ())]
     quoted = [
         "\n".join(["", f"{escaped(name)}: {line}", *rest])
-        for name, (line, *rest) in zip(names, map(flip_lines, flips), strict=True)
-    ][:FLIPS]
+        for name, (line, *rest) in zip(names[:FLIPS], map(flip_lines, flips[:FLIPS]), strict=True)
+    ]
     if quoted:
         head = "\n<details><summary>Answers that were right and are wrong now, the first ones</summary>\n"
         quoted[0] = head + quoted[0]
