@@ -105,6 +105,7 @@ def test_steps_interactions_costs_and_advice_are_there_to_be_read(form: str, sin
         assert f"{one.per_accepted:.4g}" in shown
     for one in said.interactions:
         assert plain(one.metric) in shown
+        assert one.lower is not None
         assert f"[{100 * one.lower:+.2f}" in shown.replace("\\", "") or one.metric == "cost_per_accepted_answer"
     assert "BQSX XSQB" in shown
     assert plain(said.first_why) in shown
