@@ -17,9 +17,10 @@ from qualgate.engine.load import check_model, choose_device, identify, recognise
 from qualgate.errors import EvidenceMissing, Exit, InfrastructureError, Interrupted, UsageError
 from qualgate.gate.arms import decide_four, exit_of
 from qualgate.gate.early import decide_early
+from qualgate.gate.outcomes import PlannedSet
 from qualgate.gate.peers.nel_policy import NelPolicy, NelSaid, decide_by
 from qualgate.gate.peers.said import PeerSaid, what_peers_say
-from qualgate.gate.planner import PlannedSet, foreseeable, plan_policy
+from qualgate.gate.planner import foreseeable, plan_policy
 from qualgate.harness import tasks
 from qualgate.intake.feedback import Feedback, corrections, read_feedback
 from qualgate.metrics import LM_EVAL
