@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, sqrt
@@ -192,7 +193,8 @@ def as_line(rule: Rule) -> str:
     """The rule as an entry of a gate file's list of rules."""
     parts = [f"metric: {rule.metric}"]
     if rule.evalset is not None:
-        parts.append(f"evalset: {rule.evalset}")
+        plain = rule.evalset.replace("_", "").replace("-", "").isalnum() and rule.evalset[0].isalpha()
+        parts.append(f"evalset: {rule.evalset if plain else json.dumps(rule.evalset)}")
     elif rule.scope == "evalset":
         parts.append("per: evalset")
     parts += [

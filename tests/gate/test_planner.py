@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
+import yaml
 
 from qualgate.errors import UsageError
+from qualgate.gate.changes import as_line
 from qualgate.gate.outcomes import Assumed, Drawn, PlannedSet, decide_clusters, draw, draw_clusters, seen_in
 from qualgate.gate.planner import plan_policy
 from qualgate.gate.prediction import ENOUGH
@@ -98,7 +101,16 @@ def test_a_documented_suite_that_hardly_ever_decides_is_told_what_would_decide()
         assert plan_policy(sets, change.policy, ASSUMED, seed=9).approve == pytest.approx(change.approve, abs=0.02)
     assert kinds["pooled endpoint"].cases == {one.name: one.cases for one in SUITE}
     assert "- {metric: exact_match, max_drop: 0.01}  # new" in kinds["pooled endpoint"].lines
+    pasted = yaml.safe_load("\n".join(kinds["pooled endpoint"].lines))
+    assert [Rule(**entry) for entry in pasted] == [
+        replace(rule, scope="pooled") for rule in kinds["pooled endpoint"].policy.rules
+    ]
     assert kinds["more cases"].cases["aime"] > 9_000
+
+
+def test_a_set_with_an_odd_name_is_still_an_entry_one_can_paste() -> None:
+    rule = Rule(metric="exact_match", evalset='a: "b" # c', max_drop=0.05, tier="advisory")
+    assert Rule(**yaml.safe_load(as_line(rule))) == rule
 
 
 def test_rules_that_no_change_saves_are_refused() -> None:
