@@ -17,6 +17,7 @@ from qualgate.engine.identify import readable, tokenizer_content
 from qualgate.engine.prompts import load_tokenizer
 from qualgate.errors import IntegrityError, UsageError
 from qualgate.records import ArmEvidence, RunEvidence, UnitEvidence
+from qualgate.stats.certificate import kl_error
 from qualgate.stats.intervals import clustered_percentile
 from qualgate.store import queries, runs
 from qualgate.store.database import open_store
@@ -44,6 +45,7 @@ class VariantDrift:
     variant: str
     answers: int  # pairs that carry drift
     silent: int  # units without: not run, failed, or answered by the baseline with nothing
+    certified: float | None  # the mean of `overall` is proven to be within this of the true one; None: it is exact
     overall: KlNumbers
     where: dict[str, KlNumbers]  # kind of place → its positions; {} where `DriftReport.unavailable` says why
     unplaced: int  # answers whose tokens do not spell their text: in `overall` alone
@@ -151,10 +153,17 @@ def _variant(
         variant=arm.name,
         answers=len(measured),
         silent=expected - len(measured),
+        certified=_certified(measured),
         overall=_numbers(kl, of),
         where=where,
         unplaced=unplaced,
     )
+
+
+def _certified(units: list[UnitEvidence]) -> float | None:
+    if not any(unit.kl_eta for unit in units):
+        return None
+    return float(np.concatenate([kl_error(unit.kl, unit.kl_eta) for unit in units]).mean())
 
 
 def _cluster(unit: UnitEvidence) -> tuple[str, str, bool]:

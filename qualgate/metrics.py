@@ -9,7 +9,7 @@ from typing import Literal
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
     name: str
-    kind: Literal["quality", "drift", "latency", "cost"]
+    kind: Literal["quality", "drift", "latency", "cost", "service", "arm", "stability"]
     binary: bool  # every value is 0 or 1
     better: Literal["higher", "lower"]
     unit: str
@@ -42,6 +42,11 @@ def _latency(name: str, meaning: str) -> Metric:
         meaning=meaning,
         bounds=("max_ratio",),
     )
+
+
+def _arm(name: str, better: Literal["higher", "lower"], unit: str, meaning: str, *bounds: str) -> Metric:
+    """One number of the variant as a whole, measured while it was made or loaded; no case has a share in it."""
+    return Metric(name=name, kind="arm", binary=False, better=better, unit=unit, meaning=meaning, bounds=bounds)
 
 
 # lm-eval's metrics have one name and one value a filter. A set says which filter counts, so these names stay closed.
@@ -107,6 +112,13 @@ METRICS: dict[str, Metric] = {
             "share of answers that are the baseline's token for token: what exact speculation keeps at 1",
             "min",
         ),
+        _drift(
+            "parity.prefix",
+            "higher",
+            "rate",
+            "tokens that both say before the first that differs / the baseline's tokens, sums",
+            "min",
+        ),
         _latency("latency.ttft", "time to the first token"),
         _latency("latency.tpot", "time per output token after the first"),
         _latency("latency.e2e", "time of the whole answer"),
@@ -119,8 +131,68 @@ METRICS: dict[str, Metric] = {
             meaning="cost of every attempt / answers that finished, are right, within `slo` and not known as corrected",
             bounds=("max_ratio",),
         ),
+        Metric(
+            name="goodput",
+            kind="service",
+            binary=True,
+            better="higher",
+            unit="rate",
+            meaning="share of answers within every limit of `slo`; one of a single token has no time per further token",
+            bounds=("min", "max_drop"),
+        ),
+        _arm(
+            "memory.weights",
+            "lower",
+            "bytes",
+            "weights as they are stored: packed ones as packed, all others in the arm's dtype (the engine computes in "
+            "float32, whatever that is)",
+            "max_ratio",
+            "max",
+        ),
+        _arm(
+            "memory.peak",
+            "lower",
+            "bytes",
+            "memory.weights and, in the same dtype, the keys and values of the longest prompt with its answer, one at "
+            "a time; the workspace of a forward pass is not counted",
+            "max_ratio",
+            "max",
+        ),
+        _arm("coverage.range", "higher", "rate", "share of the traffic's activations that stay within what the "
+             "calibration showed, at the worst layer", "min"),
+        _arm("coverage.outliers", "higher", "rate", "share of the outlier channels, by their excess, that the "
+             "calibration reaches, at the worst layer", "min"),
+        _arm("coverage.clipped_energy", "lower", "share", "energy of the traffic's activations beyond what the "
+             "calibration showed / all of it, at the worst layer", "max"),
+        _arm("coverage.unigrams", "higher", "rate", "share of the traffic's tokens that occur in the calibration",
+             "min"),
+        _arm("coverage.strata", "higher", "ratio", "smallest ratio of a stratum's share in the calibration to that in "
+             "the traffic (task, language, length, tool schema)", "min"),
+        _arm("stability.steady", "higher", "rate", "share of the quantized layers without NaN, infinities, clamped "
+             "exponents, zero scales or saturation, and with their noise above the format's floor", "min"),
+        _arm("stability.saturated", "lower", "share", "quantized weights beyond the ends of their format / all", "max"),
+        _arm("stability.sqnr", "higher", "dB", "signal to quantization noise of the weights, at the worst layer",
+             "min"),
+        Metric(
+            name="stability.rerun",
+            kind="stability",
+            binary=True,
+            better="higher",
+            unit="rate",
+            meaning="share of answers that the baseline gives again, token for token, in other batches (`noise_floor`)",
+            bounds=("min",),
+        ),
+        Metric(
+            name="stability.repeats",
+            kind="stability",
+            binary=True,
+            better="higher",
+            unit="rate",
+            meaning="share of cases whose repeats the variant's answers score alike",
+            bounds=("min",),
+        ),
     )
-}
+}  # fmt: skip
 
 # A baseline that is right on little cannot show a loss: it must be right, with confidence, on so many times `max_drop`.
 MARGINS_OF_BASELINE = 5
@@ -131,4 +203,4 @@ DROP_TOO_LARGE = (
 )
 
 # Named by the design, not built yet: a rule on one is refused as "not in this version".
-PLANNED = ("memory.peak", "acceptance_rate", "goodput")
+PLANNED = ("acceptance_rate",)

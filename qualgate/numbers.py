@@ -7,11 +7,19 @@ from qualgate.records import Comparison, Seen
 
 
 def value_text(metric: str, value: float | None) -> str:
-    """A rate in per cent, a time in ms, anything else with four digits."""
+    """A rate in per cent, a time in ms, a size in MiB or GiB, decibels, anything else with four digits."""
     if value is None:
         return "–"
-    unit = METRICS[metric].unit if metric in METRICS else ""
-    return f"{100 * value:.1f} %" if unit == "rate" else ms_text(value) if unit == "seconds" else f"{value:.4g}"
+    match METRICS[metric].unit if metric in METRICS else "":
+        case "rate":
+            return f"{100 * value:.1f} %"
+        case "seconds":
+            return ms_text(value)
+        case "bytes":
+            return size_text(round(value))
+        case "dB":
+            return f"{value:.1f} dB"
+    return f"{value:.4g}"
 
 
 def difference_text(comparison: Comparison) -> str:
@@ -22,13 +30,15 @@ def difference_text(comparison: Comparison) -> str:
 
 
 def bounds_text(comparison: Comparison) -> str:
-    """Quality: of the difference, in points. Drift: of the variant's value. Latency: of the ratio."""
+    """Of the difference, in points, where there is one; by a rule on a ratio, of that; else of the variant's value."""
     if comparison.lower is None and comparison.upper is None:
         return "–"
-    low, high = (
-        "…" if bound is None else _bound(comparison.metric, bound) for bound in (comparison.lower, comparison.upper)
-    )
-    return f"[{low}, {high}]" + (" x" if _kind(comparison.metric) in ("latency", "cost") else _share(comparison))
+    low, high = ("…" if bound is None else _bound(comparison, bound) for bound in (comparison.lower, comparison.upper))
+    return f"[{low}, {high}]" + (" x" if _by_ratio(comparison) else _share(comparison))
+
+
+def _by_ratio(comparison: Comparison) -> bool:
+    return _kind(comparison.metric) in ("latency", "cost") or "max_ratio" in comparison.rule
 
 
 def _share(comparison: Comparison) -> str:
@@ -48,17 +58,14 @@ def drift_texts(drift: dict[str, float | None]) -> list[str]:
     ]
 
 
-def _bound(metric: str, bound: float) -> str:
-    match _kind(metric):
-        case "quality":
-            return _difference(metric, bound)
-        case "latency" | "cost":
-            return f"{bound:.4g}"
-    return value_text(metric, bound)
+def _bound(comparison: Comparison, bound: float) -> str:
+    if _kind(comparison.metric) == "quality" or comparison.difference is not None:
+        return _difference(comparison.metric, bound)
+    return f"{bound:.4g}" if _by_ratio(comparison) else value_text(comparison.metric, bound)
 
 
 def _difference(metric: str, difference: float) -> str:
-    return f"{100 * difference:+.1f}" if _kind(metric) == "quality" else f"{difference:+.4g}"
+    return f"{100 * difference:+.1f}" if _kind(metric) in ("quality", "service") else f"{difference:+.4g}"
 
 
 def _kind(metric: str) -> str:

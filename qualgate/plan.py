@@ -297,10 +297,10 @@ def _asked_by_rules(gate: GateFile, sets: tuple[Evalset, ...]) -> dict[str, tupl
 
 def _drafted(gate: GateFile) -> bool:
     """A variant's answer may start from the baseline's, unless something asked for needs every token decoded: a rule on
-    latency or cost, a service level objective, or four arms, which are served side by side."""
+    latency, cost or goodput, a service level objective, or four arms, which are served side by side."""
     if gate.policy.slo is not None or gate.policy.four_arm is not None:
         return False
-    return not any(METRICS[rule.metric].kind in ("latency", "cost") for rule in gate.policy.rules)
+    return not any(METRICS[rule.metric].kind in ("latency", "cost", "service") for rule in gate.policy.rules)
 
 
 def _same_tokens(one: ArmIdentity, other: ArmIdentity) -> bool:

@@ -18,6 +18,8 @@ Tier = Literal["critical", "supporting", "advisory"]
 NOISE = "@aa"  # ends the name of the A/A arm: the baseline's own weights in other batches
 TWIN = "@torch"  # ends the name of the arm that runs a variant's weights through the torch twin; no variant's can
 
+CACHE_TOKEN = "memory.cache_token"  # the fact: bytes of one token's keys and values, in the arm's dtype
+
 # ------------------------------------------------------------------------------------------------ evalsets
 
 
@@ -208,6 +210,7 @@ class ArmFootprint:
     bytes_in_memory: int  # parameters and packed buffers after loading
     quantized_bytes: int  # packed codes and scales alone, 0 for the baseline
     effective_bits: float  # 8 * bytes_in_memory / number of weights
+    facts: dict[str, float] = field(default_factory=dict)  # see `ArmEvidence.facts`
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -291,6 +294,7 @@ class Drift:
     top1_agreement: float  # share of positions where both would say the same token
     first_divergence: int | None  # first position at which the variant would say another token; None = never
     length_ratio: float | None  # variant tokens / baseline tokens
+    kl_eta: float = 0.0  # nats the baseline's log-probs may be off by: certifies `kl` (stats/certificate.py); 0 = exact
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -448,6 +452,7 @@ class Policy:
     quarantine: tuple[Quarantine, ...] = ()
     max_age: int | None = None  # s, of evidence that still decides; None = any
     stop: EarlyStop | None = None  # None: generation ends when every unit is done
+    nel: str = ""  # a NeMo Evaluator policy, as JSON: `rules` and `alpha` are then what became of it, or not yet there
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -475,12 +480,13 @@ class UnitEvidence:
     finish_reason: str = ""  # this and the next four tell a cause; empty where they are not known
     prompt_tokens: int | None = None
     token_ids: bytes = b""  # of the answer, little-endian int32
-    raw: str = ""  # the answer, where no tool call could be read in it
-    misread: str = ""  # the dialect that does read calls in `raw`
+    raw: str = ""  # the answer, where no tool call or no JSON could be read in it
+    misread: str = ""  # how else it can be read: the dialect of the calls in `raw`, or "JSON in a code fence"
     tokens: int = 0  # of the answer
     cluster: str | None = None
     kl: tuple[float, ...] = ()  # variants only: one value a position of the baseline's answer
     top1_agreement: float | None = None
+    kl_eta: float = 0.0  # certifies `kl`: see Drift
     first_divergence: int | None = None  # None with kl: the variant never would say another token
     error: str = ""
     finished: bool | None = None  # the answer ended by itself; None: not recorded
@@ -507,6 +513,8 @@ class ArmEvidence:
     identity: ArmIdentity | None  # None: no job of this arm ever finished
     units: tuple[UnitEvidence, ...]  # one for each terminal row found, in any order
     stopped: Stopped | None = None  # variants only
+    # What was measured of the arm as a whole: metrics of kind "arm", and CACHE_TOKEN; what is missing was not.
+    facts: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,7 +27,7 @@ from qualgate.scoring.registry import scorers_of
 from qualgate.scoring.text import known
 from qualgate.store import runs, scorings
 from qualgate.store.database import open_store
-from qualgate.store.evidence import no_call_read
+from qualgate.store.evidence import nothing_read
 
 FAULTS_SHOWN = 5
 PROGRESS_EVERY = 500  # answers
@@ -94,13 +94,13 @@ def rescore(
         new = _scored(last, old, scorers, {ref.task: ref for ref in refs if isinstance(ref, LmEvalTask)}, progress)
         texts = {answer.key: answer.text for answer in last.answers}
         evidence = with_readers(store, _by(stands.evidence, new, texts)) if scorers else stands.evidence
-        before, after = stands.verdicts(stands.evidence), stands.verdicts(evidence)
+        (before, _, _), (after, policy, _) = (stands.decided(one) for one in (stands.evidence, evidence))
         if keep:
             if scorers:
                 scored = {answer.unit_id: tuple(new[answer.key].values()) for answer in last.answers}
                 scorings.add(store, found, last.number, scored)
             # Also when an earlier rescoring was stopped just before.
-            runs.add_verdicts(store, found, after, stands.policy)
+            runs.add_verdicts(store, found, after, policy)
     return Rescored(
         run_id=found,
         scorers=scorers,
@@ -211,7 +211,7 @@ def _by(evidence: RunEvidence, new: Scores, texts: Mapping[UnitKey, str]) -> Run
             one,
             values=values,
             scorers={name: score.scorer for name, score in scores.items()},
-            raw=texts[one.key] if no_call_read(values) else "",
+            raw=texts[one.key] if nothing_read(values) else "",
             misread="",
         )
 

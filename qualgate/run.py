@@ -16,18 +16,19 @@ from qualgate.config import GateFile
 from qualgate.engine.load import check_model, choose_device, identify, recognise
 from qualgate.errors import EvidenceMissing, Exit, InfrastructureError, Interrupted, UsageError
 from qualgate.gate.arms import decide_four, exit_of
-from qualgate.gate.early import decide_early
 from qualgate.gate.outcomes import PlannedSet
-from qualgate.gate.peers.nel_policy import NelPolicy, NelSaid, decide_by
+from qualgate.gate.peers.nel_policy import Decided, NelPolicy, NelSaid, as_rules, as_text, decide_as_asked
 from qualgate.gate.peers.said import PeerSaid, what_peers_say
 from qualgate.gate.planner import foreseeable, plan_policy
 from qualgate.harness import tasks
 from qualgate.intake.feedback import Feedback, corrections, read_feedback
+from qualgate.intake.nel_policy import read_nel_policy
 from qualgate.metrics import LM_EVAL
 from qualgate.plan import artifacts_folder, load_set, make_plan, sampling_settings, set_refs
 from qualgate.records import (
     NOISE,
     TWIN,
+    CalibrationSet,
     Case,
     Evalset,
     Job,
@@ -42,6 +43,7 @@ from qualgate.records import (
     Verdict,
 )
 from qualgate.scoring import score, scorer_versions
+from qualgate.scoring.structure import json_scores
 from qualgate.scoring.tools.dialects.blame import blame as read_elsewhere
 from qualgate.scoring.tools.strict import AUTO, dialect_of
 from qualgate.settling import Settling
@@ -81,6 +83,7 @@ def run(
         if blame:
             raise UsageError("--blame adds arms, and --four-arm compares four: run one of them after the other.")
         gate = as_four_arms(gate)
+    gate = with_nel_policy(gate)
     if blame and gate.policy.stop is not None:
         raise UsageError("--blame needs every case of a blocked variant, and `stop: early` ends before: choose one.")
     said = read_feedback(gate.feedback) if gate.feedback else None
@@ -92,9 +95,11 @@ def run(
     with open_store(gate.store_url) as store, _sole_coordinator(Path(plan.artifacts)), _stop_requested() as stop:
         record = runs.begin(store, plan)
         failures = generate(plan, record, store, gate, progress, stop)
+        if not failures:
+            measure_coverage(plan, record.run_id, store, gate)
         evidence = with_labels(known(store, record.run_id, answers=_reads_answers(plan.policy)), plan)
-        verdicts = _verdicts(evidence, plan.policy, said)
-        runs.finish(store, record.run_id, verdicts, complete=not failures)
+        verdicts, policy, beside = _verdicts(evidence, plan.policy, said)
+        runs.finish(store, record.run_id, verdicts, complete=not failures, policy=policy)
         if not failures:
             shutil.rmtree(plan.artifacts, ignore_errors=True)
     return Outcome(
@@ -103,12 +108,13 @@ def run(
         exit=exit_of(verdicts),
         resumed=record.resumed,
         failures=failures,
+        nel=beside,
     )
 
 
 def _warn_of_undecidable(plan: Plan, warn: Callable[[str], None]) -> None:
     sets = [PlannedSet.of(item) for item in plan.evalsets]
-    policy, _ = foreseeable(sets, plan.policy)
+    policy, _ = foreseeable(sets, as_rules(plan.policy, {item.name: item.metrics for item in plan.evalsets}))
     if policy is None:
         return
     rates = plan_policy(sets, policy, draws=2_000, search=False)
@@ -128,7 +134,16 @@ def as_four_arms(gate: GateFile) -> GateFile:
         )
     if gate.policy.stop is not None:
         raise UsageError("--four-arm judges all of its traffic sample: take `stop: early` out of the gate file.")
+    if gate.nel_policy is not None:
+        raise UsageError(f"{gate.path.name} decides by an nel policy, which knows no four arms: leave --four-arm out.")
     return replace(gate, policy=replace(gate.policy, four_arm=gate.four_arm))
+
+
+def with_nel_policy(gate: GateFile) -> GateFile:
+    """The gate file with the nel policy that it names in its own."""
+    if gate.nel_policy is None:
+        return gate
+    return replace(gate, policy=replace(gate.policy, nel=as_text(read_nel_policy(gate.nel_policy))))
 
 
 def _reads_answers(policy: Policy) -> bool:
@@ -136,11 +151,12 @@ def _reads_answers(policy: Policy) -> bool:
     return policy.four_arm is not None or bool(policy.feedback)
 
 
-def _verdicts(evidence: RunEvidence, policy: Policy, said: Feedback | None) -> tuple[Verdict, ...]:
+def _verdicts(evidence: RunEvidence, policy: Policy, said: Feedback | None) -> Decided:
     if said is not None:
         evidence = replace(evidence, corrected=corrections(said, evidence))
-    judge = decide_four if policy.four_arm is not None else decide_early
-    return judge(evidence, policy, plain.now())
+    if policy.four_arm is not None:
+        return decide_four(evidence, policy, plain.now()), policy, ()
+    return decide_as_asked(evidence, policy, plain.now())
 
 
 def with_twins(gate: GateFile) -> GateFile:
@@ -205,6 +221,41 @@ def with_labels(evidence: RunEvidence, plan: Plan) -> RunEvidence:
     return replace(evidence, labels=labels_of(plan.evalsets))
 
 
+def measure_coverage(plan: Plan, run_id: str, store: Store, gate: GateFile) -> None:
+    """How far each variant's calibration covers the run's evalsets, stored with its arm, where a rule asks for it.
+
+    Whole texts are counted, and the baseline reads the calibration and a part of the evalsets. A variant that learned
+    from no data has no such number, and neither has a run whose cases are texts to read instead of to answer.
+    """
+    asked = {rule.metric for rule in plan.policy.rules if rule.metric.startswith("coverage.")}
+    if not asked or any("requests" in case.body for item in plan.evalsets for case in item.cases):
+        return
+    from qualgate.engine.coverage import coverage
+
+    seen = runs.evidence(store, run_id)
+    known = {arm.name: arm.facts.keys() for arm in seen.variants}
+    found: dict[str, dict[str, float]] = {}
+    for arm in gate.variants:
+        recipe = arm.quantize
+        if recipe is None or not recipe.calibration_sha256 or asked <= known[arm.name]:
+            continue
+        if recipe.calibration_sha256 not in found:
+            learned = evalsets.read(Path(recipe.calibration).with_suffix(".yaml"))
+            if not isinstance(learned, CalibrationSet) or learned.sha256 != recipe.calibration_sha256:
+                raise UsageError(
+                    f"{recipe.calibration} is no longer the calibration set that {arm.name} was made with."
+                )
+            measured = coverage(
+                Path(gate.baseline.model),
+                learned,
+                plan.evalsets,
+                dtype=gate.baseline.dtype,
+                device=choose_device(gate.devices),
+            )
+            found[recipe.calibration_sha256] = measured.facts
+        runs.add_facts(store, run_id, arm.name, found[recipe.calibration_sha256])
+
+
 def scores_of(
     result: JobResult, cases: dict[tuple[str, str], tuple[Case, Evalset]], also: dict[str, tuple[str, ...]]
 ) -> dict[UnitKey, tuple[Score, ...]]:
@@ -247,15 +298,13 @@ def decide_again(
         gate = as_four_arms(gate)
     with open_store(store_url, create=False) as store:
         stands = standing(store, run_id, gate)
-        found, policy = stands.run_id, stands.policy
-        evidence = replace(stands.evidence, stale=(*stands.evidence.stale, *_scored_otherwise(stands.evidence)))
-        beside: tuple[NelSaid, ...] = ()
         if nel is not None:
             if four_arm:
                 raise UsageError("--nel-policy and --four-arm are two ways to decide: give one of them.")
-            verdicts, policy, beside = decide_by(nel, evidence, policy.review)
-        else:
-            verdicts = stands.verdicts(evidence)
+            stands = replace(stands, policy=replace(stands.policy, nel=as_text(nel), four_arm=None))
+        found = stands.run_id
+        evidence = replace(stands.evidence, stale=(*stands.evidence.stale, *_scored_otherwise(stands.evidence)))
+        verdicts, policy, beside = stands.decided(evidence)
         runs.add_verdicts(store, found, verdicts, policy)
     exit = exit_of(verdicts)
     return Outcome(run_id=found, verdicts=verdicts, exit=exit, resumed=False, failures=(), nel=beside)
@@ -270,7 +319,7 @@ class Standing:
     policy: Policy
     said: Feedback | None
 
-    def verdicts(self, evidence: RunEvidence) -> tuple[Verdict, ...]:
+    def decided(self, evidence: RunEvidence) -> Decided:
         """On this evidence: the run's own, or the same with other scores."""
         return _verdicts(evidence, self.policy, self.said)
 
@@ -297,12 +346,12 @@ def peers_of(store_url: str, run_id: str) -> tuple[PeerSaid, ...]:
 
 
 def known(store: Store, run_id: str, *, answers: bool = False) -> RunEvidence:
-    """A run's evidence; where no tool call could be read in an answer, also which other dialect reads one."""
+    """A run's evidence; where no tool call or JSON could be read in an answer, also how else one can be."""
     return with_readers(store, runs.evidence(store, run_id, answers=answers))
 
 
 def with_readers(store: Store, evidence: RunEvidence) -> RunEvidence:
-    """The same, saying of each answer whose call could not be read which other dialect reads one."""
+    """The same, saying of each answer in which no call or JSON could be read how else one can be."""
     asked = {unit.case_hash for arm in evidence.variants for unit in arm.units if unit.raw}
     bodies = runs.case_bodies(store, asked)
     return replace(
@@ -315,7 +364,11 @@ def with_readers(store: Store, evidence: RunEvidence) -> RunEvidence:
 
 
 def _read_elsewhere(unit: UnitEvidence, bodies: dict[str, dict[str, Any]]) -> UnitEvidence:
+    """Calls in another dialect; or JSON in a code fence, where it is all that the case asks of it."""
     body = bodies.get(unit.case_hash, {})
+    if not any(name.startswith("tool_call.") for name in unit.values):
+        fenced = json_scores(body, unit.raw, ("code_fence",)).values()
+        return replace(unit, misread="JSON in a code fence") if all(score.verdict for score in fenced) else unit
     if (declared := dialect_of(body)) == AUTO:  # every dialect was tried when it was scored
         return unit
     found = read_elsewhere(unit.raw, declared, body.get("tools", ()))
@@ -350,7 +403,8 @@ def grounds(store: Store, run_id: str, gate: GateFile | None) -> tuple[Policy, t
     if gate is None:
         return then, ()
     stop = then.stop if gate.policy.stop is not None else None
-    return replace(gate.policy, stop=stop), _changes_since(queries.run_summary(store, run_id), gate)
+    changes = _changes_since(queries.run_summary(store, run_id), gate)
+    return replace(with_nel_policy(gate).policy, stop=stop), changes
 
 
 def _scored_otherwise(evidence: RunEvidence) -> tuple[str, ...]:

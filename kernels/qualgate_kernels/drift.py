@@ -74,6 +74,7 @@ class Drift:
 
     kl: [2, rows], >= 0, and exactly 0 for equal logits
     entropy: [2, rows]; top: [2, rows], the likeliest token; margin: [2, rows], its lead over the runner-up in logits
+    best: [2, rows], the log-prob of the likeliest token, <= 0
     logprob: [2, rows] of the labels, <= 0; None without labels
     sample: [2, rows], argmax of logits / temperature + Gumbel noise; None without noise
     """
@@ -82,6 +83,7 @@ class Drift:
     entropy: torch.Tensor
     top: torch.Tensor
     margin: torch.Tensor
+    best: torch.Tensor
     logprob: torch.Tensor | None
     sample: torch.Tensor | None
 
@@ -100,9 +102,9 @@ def drift_torch(p: Head, q: Head, *, labels: torch.Tensor | None = None, noise: 
 
 def gathered(parts: Sequence[tuple[torch.Tensor, ...]], labels: torch.Tensor | None, noise: Noise | None) -> Drift:
     """From the `results` of blocks of rows."""
-    kl, entropy, top, margin, logprob, sample = (torch.cat(found, dim=1) for found in zip(*parts, strict=True))
+    kl, entropy, top, margin, best, logprob, sample = (torch.cat(found, dim=1) for found in zip(*parts, strict=True))
     return Drift(
-        kl=kl, entropy=entropy, top=top, margin=margin,
+        kl=kl, entropy=entropy, top=top, margin=margin, best=best,
         logprob=None if labels is None else logprob,
         sample=None if noise is None else sample,
     )  # fmt: skip
@@ -150,7 +152,7 @@ class Sums:
         )
 
     def results(self) -> tuple[torch.Tensor, ...]:
-        """kl, entropy, top, margin, logprob, sample of a Drift."""
+        """kl, entropy, top, margin, best, logprob, sample of a Drift."""
         broken = ~((self.total > 0) & self.own.isfinite() & (self.best > FLOOR / 10))
         log_total = self.total.log()
         kl = (self.other / self.total - (log_total - log_total.flip(0))).clamp(min=0)
@@ -159,6 +161,7 @@ class Sums:
             (log_total - self.own / self.total).clamp(min=0).masked_fill(broken, torch.nan),
             self.top.masked_fill(broken, -1),
             (self.best - self.second).masked_fill(broken, torch.nan),
+            (-log_total).clamp(max=0).masked_fill(broken, torch.nan),
             (self.said - self.best - log_total).clamp(max=0).masked_fill(broken, torch.nan),
             self.sample.masked_fill(broken, -1),
         )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 ERRORS = {1: "an argument is out of range", 2: "out of memory", 3: "the processor lacks AVX-512"}
-FLOATS = ("kl", "logprob", "entropy", "margin")  # of found_t, then the token ids
+FLOATS = ("kl", "logprob", "entropy", "margin", "best")  # of found_t, then the token ids
 TOKENS = ("top", "sample")
 
 
@@ -89,11 +89,13 @@ def load() -> Library | str:
 def open_library(file: Path) -> Library | str:
     try:
         handle = ctypes.CDLL(str(file))
-        path = handle.qualgate_drift_path()
+        path, size = handle.qualgate_drift_path(), handle.qualgate_drift_bytes()
     except (OSError, AttributeError) as error:
         return f"not loaded: {error}"
     if not path:
         return "the processor lacks AVX-512"
+    if size != 16 * len(FLOATS + TOKENS):
+        return "of another version: install qualgate again"
     pointer, int64 = ctypes.c_void_p, ctypes.c_int64
     handle.qualgate_drift.argtypes = [
         pointer, int64, int64, pointer, pointer, pointer, ctypes.c_uint64, ctypes.c_float, pointer

@@ -2,8 +2,7 @@
 
 Here is the half planted into evidence records: a true loss beyond a rule's limit, or an invariant that is broken. Each
 planting draws its outcomes anew; what is judged is the word of `decide` alone. Every variant, faulty or sound, also
-disagrees with the baseline at random. The other half, planted into runs of a real model, is not built yet, so the
-rows of the goal table have no verdict.
+disagrees with the baseline at random. The other half, planted into runs of a real model, is `planted_runs`.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ POLICY = Policy(
 )
 NOISE = 0.02  # disagreement beside any loss, in both directions alike
 AT_MOST = 0.05  # false approvals, false blocks
-REAL_HALF = "the half planted in real runs is not built yet"
+ENOUGH = 100  # plantings that a rate is held to the goal on
 
 Draw = np.random.Generator
 
@@ -202,10 +201,9 @@ def clustered_word(clusters: int, size: int = 10) -> str:
 
 
 def measure(quick: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """(rounds: how often each word fell on each kind, rows `defects.*`). met: False when the half that exists already
-    fails, else None."""
+    """(rounds: how often each word fell on each kind, rows `defects.*`)."""
     words: dict[str, list[str]] = {}
-    for planted in (*defects(1 if quick else 8), *sound(3 if quick else 60)):
+    for planted in (*defects(1 if quick else 8), *sound(3 if quick else 120)):
         words.setdefault(planted.kind, []).append(word(planted))
     rounds = [
         {"kind": kind or "sound", "words": {one: found.count(one) for one in sorted(set(found))}}
@@ -215,22 +213,17 @@ def measure(quick: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     planted = [one for found in words.values() for one in found]
     passed, blocked = planted.count("approve"), clean.count("block")
     return rounds, [
-        _row(
-            "defects.false_approve",
-            {"in_records": passed / len(planted), "planted": len(planted), "approved": passed, "in_runs": None},
-            passed / len(planted),
-        ),
+        _row("defects.false_approve", {"planted": len(planted), "approved": passed}, passed, len(planted)),
         _row(
             "defects.false_block",
-            {"in_records": blocked / len(clean), "sound": len(clean), "blocked": blocked,
-             "approved": clean.count("approve"), "in_runs": None},
-            blocked / len(clean),
+            {"sound": len(clean), "blocked": blocked, "approved": clean.count("approve")},
+            blocked,
+            len(clean),
         ),
-        {"id": "defects.cause", "measured": None, "spread": None, "met": None,
-         "reason": f"the classifier of causes is not asked yet; {REAL_HALF}"},
-    ]  # fmt: skip
+    ]
 
 
-def _row(id: str, measured: dict[str, Any], rate: float) -> dict[str, Any]:
-    row = {"id": id, "measured": measured, "spread": None, "met": False}
-    return row if rate > AT_MOST else row | {"met": None, "reason": REAL_HALF}
+def _row(id: str, measured: dict[str, Any], count: int, of: int) -> dict[str, Any]:
+    met = count <= AT_MOST * of
+    row = {"id": id, "measured": {"rate": count / of, **measured}, "spread": None, "met": met}
+    return row if of >= ENOUGH or not met else row | {"met": None, "reason": "a slice of the plantings"}

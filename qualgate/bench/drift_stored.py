@@ -111,6 +111,7 @@ def _reference_model(per_set: int) -> dict[str, Any]:
             with open_decoder(load_arm(spec, room, sampling, device="cpu").model) as decoder:
                 token_ids = [prompt.token_ids for prompt in prompts]
                 for reading in read_answers(decoder, token_ids, baseline.answers, keep_cache=False):
+                    assert reading.logits is not None
                     for place, row in enumerate(reading.rows.tolist()):
                         said[row] = reading.logits[place, : lengths[row]].numpy()
             variants[name] = np.concatenate([said[row] for row in range(len(lengths))])

@@ -38,17 +38,20 @@ def lm_eval(
     from qualgate.intake.scores import judge
     from qualgate.report.terminal import print_report
     from qualgate.report.unstored import report_of
+    from qualgate.run import with_nel_policy
     from qualgate.store.plain import now
 
     if gate_file is not None and max_drop is not None:
         raise UsageError("give either a gate file or --max-drop: two margins would contradict each other.")
     before, after = read_pair(baseline, variant, filter=filter, metric=metric)
     if gate_file is not None:
-        gate = load_gate_file(gate_file, files=False)
+        gate = with_nel_policy(load_gate_file(gate_file, files=False))
         policy, identity = gate.policy, gate.identity
     else:
         policy, identity = default_policy(before, 0.02 if max_drop is None else max_drop), "hash"
-    evidence, verdicts = judge(before.scores, after.scores, policy, identity=identity, now=now(), evalset=before.task)
+    evidence, verdicts, policy = judge(
+        before.scores, after.scores, policy, identity=identity, now=now(), evalset=before.task
+    )
     sources = [before.scores.source, after.scores.source]
     report = report_of(evidence, verdicts, policy, sources, description=f"lm-eval, filter {before.filter}")
     if as_json:

@@ -67,6 +67,7 @@ def _run(
 ) -> None:
     from qualgate import run as main_path
     from qualgate.config import load_gate_file
+    from qualgate.report.peers import print_peers
     from qualgate.report.progress import shown_progress
 
     gate = load_gate_file(gate_file)
@@ -84,6 +85,8 @@ def _run(
         typer.echo(f"could not run: {failure}", err=True)
     report = _report(gate.store_url, outcome.run_id, gate, warn_only)
     _show(report, as_json)
+    if outcome.nel and not as_json:
+        print_peers((), outcome.nel, outcome.verdicts)
     _tell_host(report)
     written = report.write(gate_file.parent / "qualgate-reports")  # after it is shown: a full disk must not hide it
     if not as_json:
@@ -105,18 +108,20 @@ def plan(gate_file: GateFileArgument, as_json: JsonOption = False) -> None:
     from qualgate.errors import Exit
     from qualgate.gate.early_plan import early_rates
     from qualgate.gate.outcomes import PlannedSet, seen_in
+    from qualgate.gate.peers.nel_policy import as_rules
     from qualgate.gate.planner import foreseeable, plan_policy
     from qualgate.plan import forecast, make_plan
     from qualgate.report.planning import early_as_lines, policy_as_lines
     from qualgate.report.render import plan_as_json, plan_as_text
-    from qualgate.run import earlier_evidence
+    from qualgate.run import earlier_evidence, with_nel_policy
 
-    gate = load_gate_file(gate_file)
+    gate = with_nel_policy(load_gate_file(gate_file))
     planned = make_plan(gate)
     rows = forecast(planned, gate.workers)
     earlier = earlier_evidence(gate)
     sets = [PlannedSet.of(item) for item in planned.evalsets]
-    policy, unforeseen = foreseeable(sets, planned.policy)
+    metrics = {item.name: item.metrics for item in planned.evalsets}
+    policy, unforeseen = foreseeable(sets, as_rules(planned.policy, metrics))
     assumed = seen_in(earlier) if earlier else None
     rates = None if policy is None else plan_policy(sets, policy, assumed)
     early = None

@@ -31,9 +31,10 @@ def gate_scores(gate_file: Path, baseline: Path, variant: Path, *, as_json: bool
     from qualgate.plan import set_refs
     from qualgate.report.terminal import print_report
     from qualgate.report.unstored import report_of
+    from qualgate.run import with_nel_policy
     from qualgate.store.plain import now
 
-    gate = load_gate_file(gate_file, files=False)
+    gate = with_nel_policy(load_gate_file(gate_file, files=False))
     refuse_one_file_twice(baseline, variant)
     sides = read_score_rows(baseline), read_score_rows(variant)
     names = [evalsets.name_of(ref) for ref in set_refs(gate)]
@@ -46,7 +47,7 @@ def gate_scores(gate_file: Path, baseline: Path, variant: Path, *, as_json: bool
         f"{name} is in the gate file and neither score file has a row of it" for name in names if name not in found
     ]
     policy = replace(gate.policy, stop=None)  # of generation: files are whole, and judged once
-    evidence, verdicts = judge(
+    evidence, verdicts, policy = judge(
         *sides, policy, identity=gate.identity, stale=tuple(stale), now=now(), evalset=default, expected=expected
     )
     if open_ := sorted(found - expected.keys()):

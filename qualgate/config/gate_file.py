@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from qualgate import evalsets
-from qualgate.config.model import SHIPPED_MODEL, GateFileModel, RuleEntry, Variant, expanded
+from qualgate.config.model import BOUNDS, SHIPPED_MODEL, GateFileModel, RuleEntry, Variant, expanded
 from qualgate.config.prices import load_prices
 from qualgate.documents import Document, Fault, as_model, nearest, quote, read_yaml, refuse
 from qualgate.metrics import METRICS
@@ -36,6 +36,7 @@ class GateFile:
     workers: int
     devices: str  # "auto" or "cpu"
     feedback: Path | None = None  # what users said of answers
+    nel_policy: Path | None = None  # a NeMo Evaluator policy that decides in place of `policy.rules`, which is empty
     four_arm: FourArms | None = None  # for `--four-arm`, which puts it into the policy
     noise_floor: bool = False  # run the baseline a second time, in other batches
     identity: Literal["hash", "ids"] = "hash"  # what pairs the rows of two score files
@@ -66,7 +67,8 @@ def load_gate_file(path: Path, *, files: bool = True) -> GateFile:
         seed=model.generation.seed,
         policy=Policy(
             rules=tuple(
-                _rule(entry, document.line(("gate", "rules", index))) for index, entry in enumerate(model.gate.rules)
+                _rule(entry, document.line(("gate", "rules", index)))
+                for index, entry in enumerate(model.gate.rules or ())
             ),
             alpha=model.gate.alpha,
             review=model.gate.review,
@@ -83,6 +85,7 @@ def load_gate_file(path: Path, *, files: bool = True) -> GateFile:
         workers=_usable_cores() if model.workers.count == "auto" else model.workers.count,
         devices=model.workers.devices,
         feedback=path.parent / expanded(model.feedback) if model.feedback else None,
+        nel_policy=path.parent / expanded(model.gate.nel_policy) if model.gate.nel_policy else None,
         four_arm=_four_arms(model),
         noise_floor=model.gate.noise_floor,
         identity=model.gate.identity,
@@ -174,7 +177,7 @@ def _contradictions(document: Document, model: GateFileModel) -> Iterator[Fault]
             )
         names.setdefault(name, ref)
     first: dict[tuple[object, ...], tuple[int, float]] = {}
-    for index, rule in enumerate(model.gate.rules):
+    for index, rule in enumerate(model.gate.rules or ()):
         place = ("gate", "rules", index)
         groups = any(isinstance(ref, LmEvalTask) for ref in model.evalsets)  # what they hold the plan will know
         if rule.evalset is not None and rule.evalset not in names and not groups:
@@ -182,8 +185,8 @@ def _contradictions(document: Document, model: GateFileModel) -> Iterator[Fault]
                 (*place, "evalset"), f"evalset {quote(rule.evalset)} is not one this file runs: {', '.join(names)}"
             )
         # A second tier may hold the same metric to a second bound; within one tier that says nothing or two things.
-        relative = rule.max_relative_drop is not None
-        key = (rule.metric, rule.per, rule.evalset, rule.percentile, rule.tier, rule.label, rule.repeats, relative)
+        limit = next(name for name in BOUNDS if getattr(rule, name) is not None)
+        key = (rule.metric, rule.per, rule.evalset, rule.percentile, rule.tier, rule.label, rule.repeats, limit)
         if key in first:
             line, bound = first[key]
             word = "repeats" if bound == rule.bound else "contradicts"
@@ -191,12 +194,20 @@ def _contradictions(document: Document, model: GateFileModel) -> Iterator[Fault]
         first.setdefault(key, (document.line(place), rule.bound))
         if METRICS[rule.metric].kind == "cost" and model.prices is None:
             yield document.fault(place, f"a rule on {rule.metric} needs a price table; add `prices: FILE`")
+        if rule.metric == "goodput" and model.slo is None:
+            yield document.fault(place, "a rule on goodput needs limits; add for example `slo: {ttft: 0.5, e2e: 10}`")
+        if rule.metric == "stability.rerun" and not model.gate.noise_floor:
+            yield document.fault(place, "a rule on stability.rerun needs a second run of the baseline; add "
+                                 "`noise_floor: true` under `gate`")  # fmt: skip
     if model.gate.stop == "early" and model.gate.noise_floor:
         yield document.fault(
             ("gate", "stop"), "`stop: early` ends at other cases for each arm, and a noise floor needs them all"
         )
     yield from _contradictory_arms(document, model)
-    if not any(rule.tier == "critical" and METRICS[rule.metric].kind == "quality" for rule in model.gate.rules):
+    critical = any(
+        rule.tier == "critical" and METRICS[rule.metric].kind == "quality" for rule in model.gate.rules or ()
+    )
+    if not critical and model.gate.nel_policy is None:
         yield document.fault(
             ("gate", "rules"),
             "no critical rule on quality, so nothing could be approved; add one such as "

@@ -321,7 +321,7 @@ class RuleEntry(Written):
     max_drop: float = Field(default=ABSENT, gt=0, json_schema_extra={"exclusiveMaximum": DROP_BELOW})
     max_relative_drop: float = Field(default=ABSENT, gt=0, json_schema_extra={"exclusiveMaximum": DROP_BELOW})
     max: float = Field(default=ABSENT, gt=0)
-    min: float = Field(default=ABSENT, gt=0, le=1)
+    min: float = Field(default=ABSENT, gt=0)
     max_ratio: float = Field(default=ABSENT, gt=0)
     percentile: float = Field(default=ABSENT, gt=0, lt=100)
     where: Where = ABSENT
@@ -340,7 +340,9 @@ class RuleEntry(Written):
                             for key in (*BOUNDS, *(() if metric.kind == "latency" else ("percentile",)))
                             if key not in metric.bounds
                         }
-                        | ({} if metric.kind == "quality" else {"repeats": {"const": "mean"}}),
+                        | ({} if metric.kind == "quality" else {"repeats": {"const": "mean"}})
+                        | ({} if metric.kind != "arm" else dict.fromkeys(("per", "evalset", "where"), False))
+                        | ({} if "min" not in metric.bounds or metric.unit == "dB" else {"min": {"maximum": 1}}),
                     },
                 }
                 for metric in METRICS.values()
@@ -363,6 +365,12 @@ class RuleEntry(Written):
             fitting = "` or `".join(metric.bounds)
             raise stated(
                 f"a rule on {self.metric} sets one bound, `{fitting}`; found {', '.join(given) if given else 'none'}"
+            )
+        if self.min is not None and self.min > 1 and metric.unit != "dB":
+            raise stated(f"`min: {self.min:g}` of {self.metric} should be less than or equal to 1")
+        if metric.kind == "arm" and not self.per is self.evalset is self.where is None:
+            raise stated(
+                f"{self.metric} is a number of the variant as a whole: `per`, `evalset` and `where` do not go with it"
             )
         if self.repeats != "mean" and metric.kind != "quality":
             raise stated(f"`repeats` goes with metrics of quality, not with {self.metric}")
@@ -401,6 +409,17 @@ def _age(value: str) -> int:
 AGE = "([0-9]{1,5})(h|d)"
 
 
+def _plain_file(path: str, info: ValidationInfo) -> str:
+    if not path:
+        raise stated("a file's name is empty")
+    if "://" in path:
+        raise planned(f"a file at an address ({quote(path)})")
+    expanded(path)
+    if info.context and info.context["files"] and not os.path.isfile(info.context["folder"] / expanded(path)):
+        raise stated(f"no file {quote(str(info.context['folder'] / expanded(path)), 200)}")
+    return path
+
+
 class QuarantineEntry(Written):
     """A case that does not count until the day on which this ends by itself."""
 
@@ -413,6 +432,7 @@ class QuarantineEntry(Written):
 class Gate(Written):
     alpha: float = Field(default=0.05, gt=0, lt=0.5)
     rules: list[RuleEntry] = Field(
+        default=ABSENT,
         min_length=1,
         json_schema_extra={  # one that is critical, by word or by default, and on quality
             "contains": {
@@ -424,13 +444,41 @@ class Gate(Written):
             }
         },
     )
+    nel_policy: Annotated[str, AfterValidator(_plain_file), NOT_AN_ADDRESS] = ABSENT
     review: Literal["never", "always"] = "never"
     stop: Literal["end", "early"] = "end"
     noise_floor: bool = False
     quarantine: list[QuarantineEntry] = []
     max_age: Annotated[str, AfterValidator(_age), WithJsonSchema({"type": "string", "pattern": f"^{AGE}$"})] = ABSENT
+    model_config = {
+        "json_schema_extra": {
+            "oneOf": [
+                {"required": ["rules"], "properties": {"nel_policy": False}},
+                {
+                    "required": ["nel_policy"],
+                    "properties": {"rules": False, "alpha": False, "stop": {"const": "end"}},
+                },
+            ],
+            "not": {
+                "required": ["stop", "noise_floor"],
+                "properties": {"stop": {"const": "early"}, "noise_floor": {"const": True}},
+            },
+        }
+    }
     identity: Literal["hash", "ids"] = "hash"  # this and `expected`: of score files alone, a run has a closed list
     expected: str = Field(default=ABSENT, min_length=1)
+
+    @model_validator(mode="after")
+    def _has_one_policy(self) -> Gate:
+        if self.rules is None and self.nel_policy is None:
+            raise stated("`gate.rules` is missing; or bring a NeMo Evaluator policy with `nel_policy: FILE`")
+        if self.nel_policy is not None and self.rules is not None:
+            raise stated("`rules` and `nel_policy` are two ways to decide; write one of them")
+        if self.nel_policy is not None and self.stop == "early":
+            raise stated("an nel policy is asked once, of every case; leave `stop: early` out")
+        if self.nel_policy is not None and "alpha" in self.model_fields_set:
+            raise stated("an nel policy has a level of its own (95 %, two-sided); leave `alpha` out")
+        return self
 
 
 class Workers(Written):
@@ -487,17 +535,6 @@ class FourArmEntry(Written):
     min_saving: float = Field(default=0.05, ge=0, lt=1)
     memory_share: float = Field(default=ABSENT, ge=0, le=1)
     tool_share: float = Field(default=ABSENT, ge=0, le=1)
-
-
-def _plain_file(path: str, info: ValidationInfo) -> str:
-    if not path:
-        raise stated("a file's name is empty")
-    if "://" in path:
-        raise planned(f"a file at an address ({quote(path)})")
-    expanded(path)
-    if info.context and info.context["files"] and not os.path.isfile(info.context["folder"] / expanded(path)):
-        raise stated(f"no file {quote(str(info.context['folder'] / expanded(path)), 200)}")
-    return path
 
 
 class GateFileModel(Written):

@@ -1,10 +1,14 @@
 """What a baseline job leaves for the variants: its answers, and what its logits are recomputed from.
 
-`job.artifact` is a safetensors file: `lengths` int32 [rows], `tokens` int32 [all tokens], and `hidden` float32
+`job.artifact` is a safetensors file: `lengths` int32 [rows], `tokens` int32 [all tokens], and `states` float32
 [all tokens, width], what entered the output head at each token, rows one after the other. The head itself is
 written once beside it. What a model does to its logits after the head (soft cap, scale) is done again from its
 config, once the first batch showed that this gives the same bits. Where it does not, `states` are the float32 logits
 [all tokens, vocabulary]: always right, but as much memory as they take, so more than LOGITS_BYTES are refused.
+
+From a vocabulary of LARGE on, and where the head is all there is, states are kept in codes (`high`, `low`, `exponent`;
+see kept.py) with `eta`, float32 [all tokens]: how far each position's log-probs may have moved. A position with eta 0
+is in `states`, as it was. Small vocabularies belong to small models, whose artifacts are small: they stay exact.
 """
 
 from __future__ import annotations
@@ -21,11 +25,13 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
-from qualgate.engine.forward import Decoder, Step
+from qualgate.engine.forward import Decoder, Step, finished
+from qualgate.engine.kept import ETA, Kept, keep, moved, read
 from qualgate.errors import InfrastructureError, UsageError
 from qualgate.records import ArmIdentity, Job, UnitKey
 
 LOGITS_BYTES = 2**29  # of kept logits in one job
+LARGE = 4096  # tokens of a vocabulary
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,42 +42,32 @@ class BaselineAnswers:
     starts: tuple[int, ...]  # of each row in `states`
     states: torch.Tensor  # [all tokens, width] hidden states, or [all tokens, vocabulary] logits
     head: dict[str, torch.Tensor] | None  # weight, and bias if there is one; None: states are the logits
-    after: dict[str, float] = field(default_factory=dict)  # see `finished`
+    after: dict[str, float] = field(default_factory=dict)  # see forward.finished
+    etas: tuple[float, ...] = ()  # of each row: the log-probs of `states` are within this of the baseline's; (): exact
+
+    @property
+    def vocabulary(self) -> int:
+        return self.states.shape[1] if self.head is None else self.head["weight"].shape[0]
+
+    def eta(self, row: int) -> float:
+        return self.etas[row] if self.etas else 0.0
 
     def logits(self, row: int, start: int, stop: int) -> torch.Tensor:
         """The baseline's float32 logits [stop - start, vocabulary] at these positions of a row's answer."""
-        states = self.states[self.starts[row] + start : self.starts[row] + stop]
+        return self.logits_of(self.states[self.starts[row] + start : self.starts[row] + stop])
+
+    def logits_of(self, states: torch.Tensor) -> torch.Tensor:
+        """float32 [positions, vocabulary], of some of `states`."""
         if self.head is None:
             return states
         return finished(torch.nn.functional.linear(states, self.head["weight"], self.head.get("bias")), self.after)
-
-
-def finished(logits: torch.Tensor, after: dict[str, float]) -> torch.Tensor:
-    """What a model does to the head's output, by the names its config has for it (Cohere, Granite, Gemma)."""
-    if "logit_scale" in after:
-        logits = logits * after["logit_scale"]
-    if "logits_scaling" in after:
-        logits = logits / after["logits_scaling"]
-    if cap := after.get("final_logit_softcapping"):
-        logits = torch.tanh(logits / cap) * cap
-    return logits
-
-
-def _after_head(decoder: Decoder) -> dict[str, float]:
-    """What the config says is done to the head's output; whether it says it rightly, the Recorder looks."""
-    values = {
-        name: getattr(decoder.config, name, None)
-        for name in ("logit_scale", "logits_scaling", "final_logit_softcapping")
-    }
-    return {name: float(value) for name, value in values.items() if isinstance(value, int | float) and value}
 
 
 class Recorder:
     """Watches the baseline generate and keeps what its logits can be recomputed from."""
 
     def __init__(self, decoder: Decoder) -> None:
-        self._head = decoder.head
-        self.after = _after_head(decoder)
+        self._decoder = decoder
         self.keeps_hidden: bool | None = None
         self._bytes = 0
         self._rows: list[torch.Tensor] = []
@@ -82,8 +78,8 @@ class Recorder:
 
     def keep(self, rows: torch.Tensor, step: Step, lengths: torch.Tensor) -> None:
         """Of each row [rows] its first `lengths` positions of `step`, behind those it has already."""
-        if self.keeps_hidden is None:  # same input, same shape: equal to the bit, or something unknown is done
-            self.keeps_hidden = torch.equal(finished(self._head(step.hidden), self.after).float(), step.logits)
+        if self.keeps_hidden is None:
+            self.keeps_hidden = self._decoder.knows(step)
         states = step.hidden if self.keeps_hidden else step.logits
         states = states[torch.arange(states.shape[1], device=states.device) < lengths[:, None]]  # [positions, ...]
         self._bytes += 0 if self.keeps_hidden else 4 * states.numel()
@@ -95,6 +91,10 @@ class Recorder:
             )
         self._rows.append(rows.repeat_interleave(lengths).cpu())
         self._states.append(states.float().cpu())
+
+    @property
+    def width(self) -> int:
+        return self._states[0].shape[1] if self._states else 0
 
     def states(self) -> torch.Tensor:
         """[all tokens, ...], row after row, each in the order it was said."""
@@ -112,17 +112,18 @@ def write_artifact(
     if recorder.keeps_hidden:
         head = f"head-{identity.weights[:16]}.safetensors"
         if not (path.parent / head).exists():
-            tensors = dict(recorder._head.named_parameters())
+            tensors = dict(recorder._decoder.head.named_parameters())
             # Its numbers are rounded to `dtype` already: half the bytes, the same bits.
             _save(path.parent / head, {name: tensor.to(dtype).contiguous() for name, tensor in tensors.items()}, {})
     tensors = {
         "lengths": torch.tensor([len(answer) for answer in answers], dtype=torch.int32),
         "tokens": torch.tensor([token for answer in answers for token in answer], dtype=torch.int32),
-        "states": recorder.states(),
+        **_columns(recorder),
     }
     metadata = {
+        "width": str(recorder.width),
         "head": head,
-        "after": json.dumps(recorder.after),
+        "after": json.dumps(recorder._decoder.after),
         "cases": json.dumps([_case(prompt.key) for prompt in job.prompts]),
     }
     _save(path, tensors, metadata)
@@ -139,7 +140,7 @@ def read_artifact(job: Job, device: torch.device) -> BaselineAnswers:
         with safe_open(path, framework="pt", device=str(device)) as file:
             metadata = file.metadata()
             lengths, tokens = file.get_tensor("lengths").tolist(), file.get_tensor("tokens").tolist()
-            states = file.get_tensor("states")
+            states, eta = _states({name: file.get_tensor(name) for name in file.keys()}, metadata)  # noqa: SIM118
         cases, after = json.loads(metadata["cases"]), json.loads(metadata["after"])
         head_file = path.parent / metadata["head"] if metadata["head"] else None
         head = _head(str(head_file), str(device)) if head_file else None
@@ -153,7 +154,36 @@ def read_artifact(job: Job, device: torch.device) -> BaselineAnswers:
         raise InfrastructureError(f"The baseline's artifact {path} is of other cases. Delete it and run again.")
     starts = [sum(lengths[:row]) for row in range(len(lengths))]
     answers = [tuple(tokens[start : start + length]) for start, length in zip(starts, lengths, strict=True)]
-    return BaselineAnswers(tuple(answers), tuple(starts), states, head, after)
+    etas = tuple(float(row.max()) if len(row) else 0.0 for row in eta.split(lengths)) if eta.any() else ()
+    return BaselineAnswers(tuple(answers), tuple(starts), states, head, after, etas)
+
+
+def _columns(recorder: Recorder) -> dict[str, torch.Tensor]:
+    """What of the states goes into the file."""
+    states, decoder = recorder.states(), recorder._decoder
+    if decoder.vocabulary < LARGE or not recorder.keeps_hidden or decoder.after:
+        return {"states": states}
+    kept = keep(states)
+    eta = moved(states, kept, dict(decoder.head.named_parameters())["weight"])
+    coded = (eta > 0) & (eta <= ETA)
+    return {
+        "eta": torch.where(coded, eta, 0), "states": states[~coded],
+        "high": kept.high[coded], "low": kept.low[coded], "exponent": kept.exponent[coded],
+    }  # fmt: skip
+
+
+def _states(columns: dict[str, torch.Tensor], metadata: dict[str, str]) -> tuple[torch.Tensor, torch.Tensor]:
+    """All of them, float32, and their eta, [all tokens]."""
+    whole = columns["states"]
+    if "eta" not in columns:
+        return whole, torch.zeros(len(whole))
+    eta = columns["eta"]
+    coded = read(Kept(columns["high"], columns["low"], columns["exponent"], int(metadata["width"])))
+    if (len(coded), len(whole)) != (int((eta > 0).sum()), int((eta == 0).sum())) or coded.shape[1] != whole.shape[1]:
+        raise ValueError("positions are missing")
+    states = whole.new_empty(len(eta), whole.shape[1])
+    states[eta > 0], states[eta == 0] = coded, whole
+    return states, eta
 
 
 @lru_cache(maxsize=1)  # every job of a run has the same

@@ -51,7 +51,7 @@ class Reference:
         after = _logits(model, self.pairs)
         for (_, answer), one, other in zip(self.pairs, self._before, after, strict=True):
             said = torch.tensor(list(answer), device=one.device)
-            total += float(kl_divergence(lambda start, stop, one=one: one[start:stop], other).sum())
+            total += float(kl_divergence(one, other).sum())
             loss += float(_surprise(other, said) - _surprise(one, said))
             same += int((one.argmax(-1) == other.argmax(-1)).sum())
             positions += len(said)
@@ -72,6 +72,7 @@ def _logits(model: PreTrainedModel, pairs: Sequence[Pair]) -> list[torch.Tensor]
     found: dict[int, torch.Tensor] = {}
     with open_decoder(model) as decoder:
         for reading in read_answers(decoder, *zip(*pairs, strict=True), keep_cache=False):
+            assert reading.logits is not None
             for place, row in enumerate(reading.rows.tolist()):
                 found[row] = reading.logits[place, : int(reading.offered[place])].clone()
     return [found[row] for row in range(len(pairs))]

@@ -15,12 +15,12 @@ from transformers.cache_utils import Cache
 from qualgate.errors import NotInThisVersion
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from transformers import PreTrainedConfig, PreTrainedModel
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """logits: float32 [rows, kept, vocabulary]; hidden: what entered the output head, [rows, kept, width]."""
+    """hidden: what entered the output head, [rows, kept, width]; logits: float32, of the last of these slots."""
 
     logits: torch.Tensor
     hidden: torch.Tensor
@@ -36,6 +36,7 @@ class Decoder:
         self._takes_positions = "position_ids" in accepted
         self._takes_keep = "logits_to_keep" in accepted
         self._hidden: torch.Tensor | None = None
+        self._lean = False
 
         head = model.get_output_embeddings()
         if head is None:
@@ -43,6 +44,8 @@ class Decoder:
         self.head: torch.nn.Module = head
         # [vocabulary, ...]; a packed head holds codes instead of a parameter.
         self._weight = next(chain(head.parameters(), head.buffers()))
+
+        self.after = _after_head(self.config)
 
     @property
     def device(self) -> torch.device:
@@ -63,8 +66,13 @@ class Decoder:
         slots = torch.arange(width, device=token_ids.device)
         return self.step(token_ids, slots >= (width - lengths)[:, None], cache, keep)
 
-    def step(self, token_ids: torch.Tensor, mask: torch.Tensor, cache: Cache | None, keep: int) -> Step:
-        """As `forward`, with the mask [rows, width] given: True where a slot holds a token of the row."""
+    def step(
+        self, token_ids: torch.Tensor, mask: torch.Tensor, cache: Cache | None, keep: int, *, lean: bool = False
+    ) -> Step:
+        """As `forward`, with the mask [rows, width] given: True where a slot holds a token of the row.
+
+        lean: only the last slot gets logits; those of the others can be had from `logits(step.hidden)`, if `knows`.
+        """
         inputs: dict[str, Any] = {"input_ids": token_ids, "attention_mask": mask, "use_cache": cache is not None}
         if cache is not None:
             inputs["past_key_values"] = cache
@@ -72,13 +80,43 @@ class Decoder:
             inputs["position_ids"] = (mask.cumsum(-1)[:, -token_ids.shape[1] :] - 1).clamp_(min=0)
         if self._takes_keep:
             inputs["logits_to_keep"] = keep
+        self._lean = lean
         logits = self.model(**inputs).logits[:, -keep:].float()
+        self._lean = False
         assert self._hidden is not None, "the output head was not called"
         hidden, self._hidden = self._hidden[:, -keep:], None
         return Step(logits, hidden)
 
-    def _keep_hidden(self, head: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """float32 logits [..., vocabulary] of what enters the head, [..., width]: right where `knows` says so."""
+        return finished(self.head(hidden), self.after).float()
+
+    def knows(self, step: Step) -> bool:
+        """Whether all that is done to get a step's logits is known: same input, same shape, equal to the bit."""
+        return torch.equal(self.logits(step.hidden[:, -step.logits.shape[1] :]), step.logits)
+
+    def _keep_hidden(self, head: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor] | None:
         self._hidden = inputs[0]
+        return (inputs[0][:, -1:],) if self._lean else None
+
+
+def finished(logits: torch.Tensor, after: dict[str, float]) -> torch.Tensor:
+    """What a model does to the head's output, by the names its config has for it (Cohere, Granite, Gemma)."""
+    if "logit_scale" in after:
+        logits = logits * after["logit_scale"]
+    if "logits_scaling" in after:
+        logits = logits / after["logits_scaling"]
+    if cap := after.get("final_logit_softcapping"):
+        logits = torch.tanh(logits / cap) * cap
+    return logits
+
+
+def _after_head(config: PreTrainedConfig) -> dict[str, float]:
+    """What the config says is done to the head's output; whether it says it rightly, `knows` looks."""
+    values = {
+        name: getattr(config, name, None) for name in ("logit_scale", "logits_scaling", "final_logit_softcapping")
+    }
+    return {name: float(value) for name, value in values.items() if isinstance(value, int | float) and value}
 
 
 @contextmanager

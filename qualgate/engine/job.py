@@ -9,12 +9,13 @@ from qualgate.engine.artifact import BaselineAnswers, Recorder, read_artifact, w
 from qualgate.engine.cache import CachedRow, compacted
 from qualgate.engine.forward import open_decoder
 from qualgate.engine.generate import Pending, decode, generate
-from qualgate.engine.likelihood import Reading, kl_divergence, read_answers
+from qualgate.engine.likelihood import Reading, read_answers
 from qualgate.engine.load import LoadedArm
 from qualgate.engine.requests import read_requests
 from qualgate.engine.stopping import Stops
-from qualgate.engine.transcript import Transcript
-from qualgate.errors import InfrastructureError, UsageError
+from qualgate.engine.transcript import Said, Transcript
+from qualgate.engine.weighing import Weighed, weigh
+from qualgate.errors import InfrastructureError
 from qualgate.records import Completion, Drift, Job, JobResult
 
 
@@ -48,10 +49,11 @@ def run_job(arm: LoadedArm, job: Job) -> JobResult:
                 generate(decoder, prompts, transcript)
             agreement = _Agreement(len(prompts))
             pending: list[Pending] = []
-            for reading in read_answers(decoder, prompts, baseline.answers, keep_cache=job.drafted):
-                agreement.measure(reading, baseline)
+            for reading in read_answers(decoder, prompts, baseline.answers, keep_cache=job.drafted, lean=True):
+                weighed = weigh(reading, decoder, baseline)
+                agreement.measure(reading, weighed)
                 if job.drafted:
-                    pending += _offer(reading, transcript, decoder.config)
+                    pending += _offer(reading, weighed.said, transcript, decoder.config)
             decode(decoder, pending, transcript)
             answers = _answers(arm, job, transcript)
             drifts = agreement.drifts(job, baseline, answers)
@@ -69,14 +71,14 @@ def run_job(arm: LoadedArm, job: Job) -> JobResult:
     )
 
 
-def _offer(reading: Reading, transcript: Transcript, config: PreTrainedConfig) -> list[Pending]:
+def _offer(reading: Reading, would: Said, transcript: Transcript, config: PreTrainedConfig) -> list[Pending]:
     """Offer the baseline's answers as drafts; returns the rows that disagreed and go on by themselves.
 
     Each keeps the slots of its prompt and of all it said but the last token, which the next step reads; the rest of
     the draft is left behind.
     """
     assert reading.cache is not None
-    open_ = transcript.accept(reading.rows, reading.logits, reading.answer, reading.offered)
+    open_ = transcript.accept(reading.rows, would, reading.answer, reading.offered)
     rows = reading.rows[open_].tolist()
     lengths = transcript.length[reading.rows]
     said = transcript.tokens[rows, transcript.length[rows] - 1].tolist()
@@ -101,20 +103,10 @@ class _Agreement:
     def accepted(self) -> list[int]:
         return [agrees.index(False) if False in agrees else len(agrees) for agrees in self.agrees]
 
-    def measure(self, reading: Reading, baseline: BaselineAnswers) -> None:
-        agrees = (reading.logits.argmax(-1) == reading.answer).tolist()
+    def measure(self, reading: Reading, weighed: Weighed) -> None:
+        agrees, kl = (weighed.said.tokens == reading.answer).tolist(), weighed.kl.tolist()
         for index, (row, length) in enumerate(zip(reading.rows.tolist(), reading.offered.tolist(), strict=True)):
-            logits = reading.logits[index, :length]
-            if logits.shape[-1] != (width := baseline.logits(row, 0, 1).shape[-1]):
-                raise UsageError(
-                    f"The variant's vocabulary has {logits.shape[-1]} entries, the baseline's {width}: their "
-                    "distributions cannot be compared. Use checkpoints with the same output head."
-                )
-
-            def of_baseline(start: int, stop: int, row: int = row) -> torch.Tensor:
-                return baseline.logits(row, start, stop)
-
-            self.kl[row] = tuple(kl_divergence(of_baseline, logits).tolist())
+            self.kl[row] = tuple(kl[index][:length])
             self.agrees[row] = agrees[index][:length]
 
     def drifts(self, job: Job, baseline: BaselineAnswers, answers: list[tuple[int, ...]]) -> tuple[Drift, ...]:
@@ -125,9 +117,10 @@ class _Agreement:
                 top1_agreement=sum(agrees) / len(agrees),
                 first_divergence=agrees.index(False) if False in agrees else None,
                 length_ratio=len(answer) / len(reference),
+                kl_eta=baseline.eta(row),
             )
-            for prompt, kl, agrees, answer, reference in zip(
-                job.prompts, self.kl, self.agrees, answers, baseline.answers, strict=True
+            for row, (prompt, kl, agrees, answer, reference) in enumerate(
+                zip(job.prompts, self.kl, self.agrees, answers, baseline.answers, strict=True)
             )
         )
 

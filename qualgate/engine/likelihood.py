@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -12,7 +12,7 @@ from qualgate.engine.cache import new_cache
 from qualgate.engine.forward import Decoder, pad, split
 from qualgate.engine.generate import PREFILL_TOKENS
 
-LOGITS_AT_ONCE = 2**22  # numbers: 16 MB of float32, and a few temporaries as large
+LOGITS_AT_ONCE = 2**22  # numbers: 16 MB of float32
 FLOAT64_AT_ONCE = 2**20  # numbers: 8 MB in each of a few float64 tensors
 
 
@@ -21,15 +21,15 @@ class Reading:
     """Rows that have read prompt + answer[:-1] in one pass.
 
     rows: [R] indices into the prompts; answer: [R, longest] token ids; offered: [R] their lengths;
-    logits: [R, longest, vocabulary], at position t having read answer[:t]; hidden: [R, longest, width], what entered
-    the output head there; stop: [R] slot after the prompt; start: [R] first slot of the prompt; cache: None unless
-    asked for.
+    logits: [R, longest, vocabulary], at position t having read answer[:t], or None of a lean reading; hidden:
+    [R, longest, width], what entered the output head there; stop: [R] slot after the prompt; start: [R] first slot of
+    the prompt; cache: None unless asked for.
     """
 
     rows: torch.Tensor
     answer: torch.Tensor
     offered: torch.Tensor
-    logits: torch.Tensor
+    logits: torch.Tensor | None
     hidden: torch.Tensor
     start: torch.Tensor
     stop: int
@@ -42,14 +42,19 @@ def read_answers(
     answers: Sequence[Sequence[int]],
     *,
     keep_cache: bool,
+    lean: bool = False,
 ) -> Iterator[Reading]:
     """Read every prompt with its answer, in parts that fit in memory.
+
+    lean: without logits, which the hidden states give, unless this model does something unknown to get its own.
 
     Prompts are padded on the left and answers on the right, so that all answers start in the same slot. No token of
     a row ever attends to the padding behind it.
     """
     device = decoder.device
-    for part in _parts([len(prompt) for prompt in prompts], [len(answer) for answer in answers], decoder.vocabulary):
+    known = False
+    lengths_of = [len(prompt) for prompt in prompts], [len(answer) for answer in answers]
+    for part in _parts(*lengths_of, 1 if lean else decoder.vocabulary):
         prompt_ids, lengths = pad([prompts[row] for row in part], device)
         width, longest = prompt_ids.shape[1], max(len(answers[row]) for row in part)
         answer = torch.tensor(
@@ -62,8 +67,14 @@ def read_answers(
         start = width - lengths
         mask = (slots >= start[:, None]) & (slots < (width + offered)[:, None])
         cache = new_cache(decoder.config) if keep_cache else None
-        step = decoder.step(token_ids, mask, cache, keep=longest)
-        yield Reading(torch.tensor(part, device=device), answer, offered, step.logits, step.hidden, start, width, cache)
+        step = decoder.step(token_ids, mask, cache, keep=longest, lean=lean)
+        if lean and not known:
+            known = decoder.knows(step)
+            if not known:
+                yield from read_answers(decoder, prompts, answers, keep_cache=keep_cache)
+                return
+        logits = None if lean else step.logits
+        yield Reading(torch.tensor(part, device=device), answer, offered, logits, step.hidden, start, width, cache)
 
 
 def _parts(prompts: list[int], answers: list[int], vocabulary: int) -> Iterator[list[int]]:
@@ -73,18 +84,17 @@ def _parts(prompts: list[int], answers: list[int], vocabulary: int) -> Iterator[
             yield [part[index] for index in within]
 
 
-def kl_divergence(baseline_logits: Callable[[int, int], torch.Tensor], variant_logits: torch.Tensor) -> torch.Tensor:
+def kl_divergence(baseline_logits: torch.Tensor, variant_logits: torch.Tensor) -> torch.Tensor:
     """KL(p_baseline || p_variant) at each position, in nats, float64 [positions], over the full vocabulary.
 
-    variant_logits: [positions, vocabulary]; baseline_logits(start, stop) gives those rows of the baseline's, so
-    that they never all exist at once. Zero where the logits are equal; never negative.
+    Both: [positions, vocabulary]; a few at a time are widened. Zero where the logits are equal; never negative.
     """
     positions, vocabulary = variant_logits.shape
     chunk = max(1, FLOAT64_AT_ONCE // vocabulary)
     parts = []
     for start in range(0, positions, chunk):
         stop = min(start + chunk, positions)
-        log_p = baseline_logits(start, stop).double().log_softmax(-1)
+        log_p = baseline_logits[start:stop].double().log_softmax(-1)
         log_q = variant_logits[start:stop].double().log_softmax(-1)
         parts.append((log_p.exp() * (log_p - log_q)).sum(-1).clamp_(min=0.0))
     return torch.cat(parts) if parts else variant_logits.new_zeros(0, dtype=torch.float64)

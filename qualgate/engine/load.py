@@ -22,6 +22,8 @@ from qualgate.records import ArmFootprint, ArmIdentity, ArmSpec
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+    from qualgate.quant.stability import WeightStability
+
 __all__ = [
     "LoadedArm",
     "check_fits",
@@ -151,6 +153,7 @@ def load_arm(spec: ArmSpec, cache_dir: str | Path, sampling: dict[str, Any], *, 
     """
     import torch
 
+    from qualgate.engine.footprint import footprint
     from qualgate.engine.kernels import choose_kernels
     from qualgate.engine.prompts import load_tokenizer
 
@@ -163,7 +166,7 @@ def load_arm(spec: ArmSpec, cache_dir: str | Path, sampling: dict[str, Any], *, 
         )
     identity = identify(spec, sampling, device)
     on_disk = sum(file.stat().st_size for file in weight_files(folder))
-    quantized, weights = 0, parameter_count(folder)
+    quantized, weights, stability = 0, parameter_count(folder), ()
     if recognise(folder) is not None:
         from qualgate.engine.quantized import load_quantized
 
@@ -179,21 +182,22 @@ def load_arm(spec: ArmSpec, cache_dir: str | Path, sampling: dict[str, Any], *, 
         recipe = spec.quantize
         packed = Path(cache_dir) / checkpoint_name(weights_hash(folder), recipe, spec.dtype)
         pack(folder, recipe, packed, spec.dtype, prompts=lambda: calibration_prompts(folder, recipe), device=device)
-        replaced, quantized = _quantize(model, folder, packed)
+        replaced, quantized, stability = _quantize(model, folder, packed)
         on_disk += (packed / "packed.safetensors").stat().st_size - replaced
     torch.nn.Module.to(model, torch.device(device))
     kernel = choose_kernels(model, spec.kernels)
-    held = {tensor.data_ptr(): tensor.nbytes for tensor in (*model.parameters(), *model.buffers())}
     return LoadedArm(
         spec=spec,
         model=model,
         tokenizer=load_tokenizer(folder),
         identity=identity,
-        footprint=ArmFootprint(
-            bytes_on_disk=on_disk,
-            bytes_in_memory=sum(held.values()),
-            quantized_bytes=quantized,
-            effective_bits=8 * sum(held.values()) / weights,
+        footprint=footprint(
+            model,
+            getattr(torch, spec.dtype),
+            on_disk=on_disk,
+            quantized=quantized,
+            weights=weights,
+            stability=stability,
         ),
         kernel=kernel,
         stop_ids=stop_ids(folder),  # from the files alone, so that they are those of the identity
@@ -234,8 +238,9 @@ def _load_model(folder: Path, dtype: Any) -> PreTrainedModel:
     return model.eval().requires_grad_(False)
 
 
-def _quantize(model: PreTrainedModel, folder: Path, packed: Path) -> tuple[int, int]:
-    """Put the packed weights in place of the float ones; returns (source bytes they replace on disk, packed bytes)."""
+def _quantize(model: PreTrainedModel, folder: Path, packed: Path) -> tuple[int, int, tuple[WeightStability, ...]]:
+    """Put the packed weights in place of the float ones; returns (source bytes they replace on disk, packed bytes,
+    what packing did to each layer)."""
     from qualgate.quant.calibrate import install
     from qualgate.quant.checkpoint import read_packed
 
@@ -243,4 +248,4 @@ def _quantize(model: PreTrainedModel, folder: Path, packed: Path) -> tuple[int, 
     found = read_packed(packed)
     install(model, found.recipe, found.weights, found.folded)
     replaced = sum(entries[f"{name}.weight"].nbytes for name in found.weights)
-    return replaced, sum(weight.nbytes for weight in found.weights.values())
+    return replaced, sum(weight.nbytes for weight in found.weights.values()), tuple(found.stability.values())

@@ -15,9 +15,10 @@ import torch
 
 from qualgate.engine.artifact import BaselineAnswers, Recorder, read_artifact, write_artifact
 from qualgate.engine.forward import Decoder, Step, open_decoder
-from qualgate.engine.likelihood import Reading, kl_divergence, read_answers
-from qualgate.engine.transcript import greedy
-from qualgate.errors import InfrastructureError, UsageError
+from qualgate.engine.likelihood import Reading, read_answers
+from qualgate.engine.transcript import Said, greedy
+from qualgate.engine.weighing import Weighed, weigh
+from qualgate.errors import InfrastructureError
 from qualgate.records import Completion, Drift, Job, JobResult, Prompt, Window
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class Read:
     agrees: list[bool]  # the token is the most likely one
     seconds: float  # from the start of the reading
     kl: list[float] = field(default_factory=list)  # variants: KL(baseline || variant), nats
+    eta: float = 0.0  # variants: certifies `kl`, see records.Drift
     same_top: list[bool] = field(default_factory=list)  # variants: both have the same most likely token
 
 
@@ -47,36 +49,37 @@ def read_windows(
     found: list[Read | None] = [None] * len(windows)
     started = perf_counter()
     contexts, answers = [window[0] for window in windows], [window[1] for window in windows]
-    for reading in read_answers(decoder, contexts, answers, keep_cache=False):
-        if recorder is not None:
+    for reading in read_answers(decoder, contexts, answers, keep_cache=False, lean=baseline is not None):
+        if recorder is not None and reading.logits is not None:
             recorder.keep(reading.rows, Step(reading.logits, reading.hidden), reading.offered)
+        weighed = None if baseline is None else weigh(reading, decoder, baseline)
         for index, (row, length) in enumerate(zip(reading.rows.tolist(), reading.offered.tolist(), strict=True)):
-            found[row] = _weigh(reading, index, length, started, baseline)
+            found[row] = read = _read(reading, index, length, started, weighed)
+            if read is not None and baseline is not None:
+                read.eta = baseline.eta(row)
     return found
 
 
-def _weigh(reading: Reading, index: int, length: int, started: float, baseline: BaselineAnswers | None) -> Read | None:
-    logits, said = reading.logits[index, :length], reading.answer[index, :length]
-    top, _, margins, finite = greedy(logits)
-    if not finite.all():
+def _read(reading: Reading, index: int, length: int, started: float, weighed: Weighed | None) -> Read | None:
+    here = index, slice(0, length)
+    answer = reading.answer[here]
+    if weighed is None:
+        assert reading.logits is not None
+        logits = reading.logits[here]
+        said, given = greedy(logits), logits.double().log_softmax(-1).gather(-1, answer[:, None])[:, 0]
+    else:
+        said, given = Said(*(column[here] for column in weighed.said)), weighed.given[here]
+    if not said.finite.all():
         return None
-    logprobs = logits.double().log_softmax(-1).gather(-1, said[:, None])[:, 0]
     read = Read(
-        logprobs=logprobs.clamp_(max=0.0).tolist(),
-        margins=margins.tolist(),
-        agrees=(top == said).tolist(),
+        logprobs=given.clamp(max=0.0).tolist(),
+        margins=said.margins.tolist(),
+        agrees=(said.tokens == answer).tolist(),
         seconds=perf_counter() - started,
     )
-    if baseline is not None:
-        row = int(reading.rows[index])
-        theirs = baseline.logits(row, 0, length)
-        if theirs.shape[-1] != logits.shape[-1]:
-            raise UsageError(
-                f"The variant's vocabulary has {logits.shape[-1]} entries, the baseline's {theirs.shape[-1]}: their "
-                "distributions cannot be compared. Use checkpoints with the same output head."
-            )
-        read.kl = kl_divergence(lambda start, stop: theirs[start:stop], logits).tolist()
-        read.same_top = (theirs.argmax(-1) == top).tolist()
+    if weighed is not None:
+        read.kl = weighed.kl[here].tolist()
+        read.same_top = (weighed.top[here] == said.tokens).tolist()
     return read
 
 
@@ -147,4 +150,5 @@ def _drift(prompt: Prompt, requests: list[list[Read]]) -> Drift:
         top1_agreement=sum(same) / len(same),
         first_divergence=same.index(False) if False in same else None,
         length_ratio=1.0,
+        kl_eta=max(read.eta for read in reads),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from time import perf_counter
+from typing import NamedTuple
 
 import torch
 
@@ -55,16 +56,14 @@ class Transcript:
             if self.stops.watches(row):
                 self.stopped[row] = self.stops.reached(row, self.tokens[row, : self.length[row]].tolist())
 
-    def accept(
-        self, rows: torch.Tensor, logits: torch.Tensor, draft: torch.Tensor, offered: torch.Tensor
-    ) -> torch.Tensor:
+    def accept(self, rows: torch.Tensor, would: Said, draft: torch.Tensor, offered: torch.Tensor) -> torch.Tensor:
         """Each of `rows`, silent so far, is offered the first `offered` tokens of `draft` [rows, longest].
 
-        logits: [rows, longest, vocabulary], at position t having read the draft before t. A row says what it would
+        would: [rows, longest], what it would say at position t having read the draft before t. A row says what it would
         have said alone: the draft up to the first token it disagrees with, then its own; or up to its own stop token,
         which need not be one of the draft's model. Returns which rows go on.
         """
-        tokens, logprobs, margins, finite = greedy(logits)
+        tokens, logprobs, margins, finite = would
         place = torch.arange(draft.shape[1], device=draft.device)
         inside = place < offered[:, None]
         accepted = ((tokens == draft) & inside).long().cumprod(-1).sum(-1)
@@ -88,9 +87,18 @@ class Transcript:
         return "eos" if self.ended[row] else "stop" if self.stopped[row] else "length"
 
 
-def greedy(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """[..., vocabulary] → argmax, its log-prob in nats, its lead over the runner-up in logits, all logits finite."""
+class Said(NamedTuple):
+    """What greedy decoding says: each [...]."""
+
+    tokens: torch.Tensor
+    logprobs: torch.Tensor  # of these tokens, nats
+    margins: torch.Tensor  # their lead over the runner-up, in logits
+    finite: torch.Tensor  # no logit is NaN or infinite
+
+
+def greedy(logits: torch.Tensor) -> Said:
+    """Of logits [..., vocabulary]."""
     tokens = logits.argmax(-1)
     best, second = logits.topk(2, dim=-1).values.unbind(-1)
     logprobs = (best - logits.logsumexp(-1)).clamp_(max=0.0)
-    return tokens, logprobs, best - second, logits.isfinite().all(-1)
+    return Said(tokens, logprobs, best - second, logits.isfinite().all(-1))

@@ -354,7 +354,8 @@ def _finite(value: float) -> float | None:
 
 
 def _quality(verdict: Verdict, same: bool, of_quantization: Sequence[ArmStep], arms: FourArms) -> ArmStep:
-    """By the critical rules on quality and drift. same: every answer is the target's, and so is the quality."""
+    """By the critical rules on quality, drift, coverage and stability. same: every answer is the
+    target's, and so is the quality."""
     name = verdict.variant
     if same and name == arms.speculation:
         return ArmStep(arm=name, step="quality", status="proven", reason="the baseline's, by parity")
@@ -363,11 +364,16 @@ def _quality(verdict: Verdict, same: bool, of_quantization: Sequence[ArmStep], a
         but = "" if target.status == "proven" else f": {target.reason}"
         reason = f"{arms.quantization}'s, by parity{but}"
         return ArmStep(arm=name, step="quality", status=target.status, reason=reason)
-    return _by_rules(name, "quality", _of_kind(verdict, "quality", "drift"))
+    return _by_rules(name, "quality", _of_step(verdict, "quality"))
 
 
-def _of_kind(verdict: Verdict, *kinds: str) -> list[Comparison]:
-    return [one for one in verdict.comparisons if one.tier == "critical" and METRICS[one.metric].kind in kinds]
+def _of_step(verdict: Verdict, step: str) -> list[Comparison]:
+    """The critical rules that a step asks for: what serving takes and gives is `slo`, all else is quality."""
+
+    def serves(metric: str) -> bool:
+        return METRICS[metric].kind in ("latency", "cost", "service") or metric.startswith("memory.")
+
+    return [one for one in verdict.comparisons if one.tier == "critical" and serves(one.metric) == (step == "slo")]
 
 
 def _by_rules(name: str, step, rules: Sequence[Comparison]) -> ArmStep:
@@ -379,9 +385,9 @@ def _by_rules(name: str, step, rules: Sequence[Comparison]) -> ArmStep:
 
 
 def _slo(verdict: Verdict, units: Sequence[UnitEvidence], clusters: NDArray, policy: Policy) -> ArmStep:
-    """Critical rules on latency and cost, then the 95th percentile of every time that `slo` limits."""
+    """Critical rules on latency, cost, goodput and memory, then the 95th percentile of every time that `slo` limits."""
     name, slo = verdict.variant, policy.slo or Slo()
-    found = [_by_rules(name, "slo", _of_kind(verdict, "latency", "cost"))]
+    found = [_by_rules(name, "slo", _of_step(verdict, "slo"))]
     for metric, limit in (("latency.ttft", slo.ttft), ("latency.tpot", slo.tpot), ("latency.e2e", slo.e2e)):
         if limit is not None:
             status, reason = _within_limit(metric, limit, units, clusters, policy.alpha)
@@ -488,7 +494,7 @@ def _choose(
             return "", f"{open_[0]}: {reason}"
         return base, "none of the three may and should replace the baseline"
     # Speculation changes no answer: where quantization is proven to lose something, speculation is the simpler change.
-    loses = any((one.upper or 0) < 0 for one in _of_kind(quantized, "quality"))
+    loses = any((one.upper or 0) < 0 for one in _of_step(quantized, "quality") if METRICS[one.metric].kind == "quality")
     quantization, speculation, both = names
     order = (speculation, quantization, both) if loses else (quantization, speculation, both)
     simplest_first = [name for name in order if name in passed]

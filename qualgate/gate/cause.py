@@ -3,10 +3,12 @@
 Facts that no loss of quality can fake come first, each read off the stored units alone:
 
 - infrastructure: units failed or are missing; the engines differ; answers that contradict their own teacher forcing
-  (the weights would have said something else there: another model's answer, or one out of a cache)
+  (the weights would have said something else there: another model's answer, or one out of a cache), unless the arm
+  that lacks one part says what its weights say: then it is that part's
 - template: template or tokenizer differ, or the same case became a prompt of another length
-- truncation: most lost answers are the baseline's own up to where the machine, not the model, ended them
-- parser: in most lost answers the declared dialect reads no call and another one does (`UnitEvidence.misread`)
+- truncation: most lost answers are the baseline's own up to where the machine, not the model, ended them; or the
+  sampling settings differ (stop tokens are among them) and that is how most answers differ
+- parser: most lost answers cannot be read as declared and can be in another way (`UnitEvidence.misread`)
 
 What is left is in the answers' content. Then a witness tells: an arm that lacks one part (`gate/blame`). Without one a
 single suspect is enough: other weights, and nothing packed, cached or drafted in between. Two suspects are none.
@@ -14,10 +16,11 @@ single suspect is enough: other weights, and nothing packed, cached or drafted i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from qualgate.gate.blame import WITNESSES
 from qualgate.metrics import LM_EVAL, METRICS
 from qualgate.records import ArmEvidence, RunEvidence, UnitEvidence, Verdict
 
@@ -35,18 +38,23 @@ class Cause:
 def name_causes(judged: Sequence[Verdict], evidence: RunEvidence) -> tuple[Verdict, ...]:
     """The verdicts; one that is invalid, mismatched or a block on quality or drift names its cause where it shows."""
     arms = {arm.name: arm for arm in evidence.variants}
-    return tuple(_named(verdict, evidence, arms.get(verdict.variant)) for verdict in judged)
+    return tuple(_named(verdict, evidence, arms) for verdict in judged)
 
 
-def _named(verdict: Verdict, evidence: RunEvidence, arm: ArmEvidence | None) -> Verdict:
+def _named(verdict: Verdict, evidence: RunEvidence, arms: Mapping[str, ArmEvidence]) -> Verdict:
+    arm = arms.get(verdict.variant)
     if verdict.exit == 13:
         return replace(verdict, cause="infrastructure")
     if arm is None or verdict.word not in ("block", "undecided"):
         return verdict
-    found = _of_identity(evidence.baseline, arm)
+    without = {part: arms[arm.name + end] for end, part in WITNESSES.items() if arm.name + end in arms}
+    found = _of_identity(evidence.baseline, arm, without)
     if verdict.word == "undecided":
         mismatched = bool(verdict.comparisons) and not any(one.n for one in verdict.comparisons)
-        return replace(verdict, cause=found.word) if mismatched else verdict
+        if not mismatched or not found.word:
+            return verdict
+        reasons = (*verdict.reasons, f"cause: {found.word}; {found.why}") if found.word in without else verdict.reasons
+        return replace(verdict, cause=found.word, reasons=reasons)
     if not found.word and verdict.cause in ("", "recipe"):  # else a witness that keeps a rule has shown it already
         found = _of_answers(verdict, evidence.baseline, arm) or found
     if not found.word or found.word == verdict.cause:
@@ -54,8 +62,8 @@ def _named(verdict: Verdict, evidence: RunEvidence, arm: ArmEvidence | None) -> 
     return replace(verdict, cause=found.word, reasons=(*verdict.reasons, f"cause: {found.word}; {found.why}"))
 
 
-def _of_identity(baseline: ArmEvidence, arm: ArmEvidence) -> Cause:
-    """What was asked, and by what: before any answer is looked at."""
+def _of_identity(baseline: ArmEvidence, arm: ArmEvidence, without: Mapping[str, ArmEvidence]) -> Cause:
+    """What was asked, and by what: before any answer is scored. without: part → the arm that lacks it."""
     ours, theirs = baseline.identity, arm.identity
     pairs = _pairs(baseline, arm)
     if ours and theirs:
@@ -70,9 +78,22 @@ def _of_identity(baseline: ArmEvidence, arm: ArmEvidence) -> Cause:
         return Cause(word="template", why=f"{longer} of {len(told)} cases became prompts of another length")
     relations = [relation(b, v) for b, v in pairs]
     if contradictory(relations):
-        said = relations.count("contradiction")
-        return Cause(word="infrastructure", why=f"{said} answers are not what its own weights say there")
+        why = f"{relations.count('contradiction')} answers are not what its own weights say there"
+        for part, witness in without.items():
+            if _says_its_own(baseline, witness):
+                return Cause(word=part, why=f"{why}; without that part they are")
+        return Cause(word="infrastructure", why=why)
+    differ = [one for one in relations if one not in ("", "same")]
+    if ours and theirs and ours.sampling != theirs.sampling and differ.count("ended") > MOST * len(differ):
+        ended = f"{differ.count('ended')} of {len(differ)} answers that differ are the baseline's, ended elsewhere"
+        return Cause(word="truncation", why=f"its sampling settings, stop tokens among them, are others, and {ended}")
     return Cause(word="", why="")
+
+
+def _says_its_own(baseline: ArmEvidence, witness: ArmEvidence) -> bool:
+    """Is every answer of the witness known, and what its weights say, near ties aside?"""
+    relations = [relation(b, v) for b, v in _pairs(baseline, witness)]
+    return len(relations) == len(baseline.units) and "" not in relations and not contradictory(relations)
 
 
 def contradictory(relations: Sequence[str]) -> bool:
@@ -100,9 +121,7 @@ def _of_answers(verdict: Verdict, baseline: ArmEvidence, arm: ArmEvidence) -> Ca
             )
         if len(misread) > MOST * len(lost):
             read = max(sorted(set(misread)), key=misread.count)
-            return Cause(
-                word="parser", why=f"{len(misread)} of {len(lost)} lost answers are calls as {read} reads them"
-            )
+            return Cause(word="parser", why=f"{len(misread)} of {len(lost)} lost answers can be read as {read}")
     if verdict.cause or not (wanted or any(METRICS[c.metric].kind == "drift" for c in broken)):
         return None
     return _by_elimination(baseline, arm, pairs)

@@ -92,7 +92,7 @@ def _service(arm, units, terms, total, accepted, judged, unknown, unjudged, unav
     again = Counter(attempt.cause or "not said" for unit in units for attempt in unit.attempts[:-1])
     heard = [said for unit in units if (said := (terms.corrected or {}).get(unit.key)) is not None]
     priced, known = bool(terms.prices) and not unknown, not unjudged
-    timed = [_late(unit, terms.slo) for unit in units] if terms.slo != Slo() else []
+    timed = [late(unit, terms.slo) for unit in units] if terms.slo != Slo() else []
     per = cost_per_accepted(total, accepted) if not unavailable and units else None
     return ArmService(
         arm=arm,
@@ -104,7 +104,7 @@ def _service(arm, units, terms, total, accepted, judged, unknown, unjudged, unav
         per_accepted=per if per is not None and np.isfinite(per) else None,
         prices=f"{terms.prices.currency}, version {terms.prices.version}" if terms.prices else "",
         retries={cause: count / len(units) for cause, count in sorted(again.items())} if recorded and units else None,
-        within_slo=sum(late is False for late in timed) / len(timed) if timed and None not in timed else None,
+        within_slo=sum(one is False for one in timed) / len(timed) if timed and None not in timed else None,
         correction_rate=sum(heard) / len(heard) if heard else None,
         feedback=len(heard) if terms.corrected is not None else None,
         unavailable=unavailable,
@@ -131,12 +131,12 @@ def _cost(attempts: Sequence[Attempt], prices: Prices) -> float | None:
 def _refusal(unit: UnitEvidence, terms: Terms) -> tuple[str | None, str]:
     """("", "") where the answer is accepted, (reason, "") where not, (None, why) where it cannot be said."""
     scores = [unit.values.get(metric) for metric in terms.metrics.get(unit.key.evalset, ())]
-    late = _late(unit, terms.slo)
+    is_late = late(unit, terms.slo)
     if unit.finished is False or unit.truncated:
         return CUT, ""
     if any(score is not None and score < 1 for score in scores):
         return WRONG, ""
-    if late:
+    if is_late:
         return LATE, ""
     if (terms.corrected or {}).get(unit.key):
         return CORRECTED, ""
@@ -144,13 +144,14 @@ def _refusal(unit: UnitEvidence, terms: Terms) -> tuple[str | None, str]:
         return None, "whether they finished was not recorded"
     if not scores or None in scores:
         return None, "no scorer could say whether they are right"
-    if late is None:
+    if is_late is None:
         return None, "no time was recorded, and `slo` asks for one"
     return "", ""
 
 
-def _late(unit: UnitEvidence, slo: Slo) -> bool | None:
-    """None where a time that is asked for was not recorded. An answer of one token has no time per further token."""
+def late(unit: UnitEvidence, slo: Slo) -> bool | None:
+    """Whether a limit was missed; None where a time that is asked for was not recorded. An answer of one token has
+    no time per further token."""
     unknown = False
     for metric, limit in (("latency.ttft", slo.ttft), ("latency.tpot", slo.tpot), ("latency.e2e", slo.e2e)):
         if limit is None or (metric == "latency.tpot" and unit.tokens < 2):

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from qualgate.gate.evidence import Pair
+from qualgate.stats.certificate import kl_error
 
 
 def summarise(pairs: Iterable[Pair]) -> dict[str, float | None]:
@@ -15,6 +16,7 @@ def summarise(pairs: Iterable[Pair]) -> dict[str, float | None]:
     drift.kl_*: nats. drift.top1_agreement: share of positions. drift.length_ratio: sum of variant tokens / sum of
     baseline tokens, None when the baseline said nothing. drift.identical: share of answers that never diverge.
     drift.first_divergence: median position of the first divergence among those that do, None when none does.
+    drift.kl_error: the mean KL is proven to be within this of the true one; absent where it is exact.
     """
     measured = [pair for pair in pairs if pair.variant.kl]
     if not measured:
@@ -24,8 +26,10 @@ def summarise(pairs: Iterable[Pair]) -> dict[str, float | None]:
     agreement = np.array([pair.variant.top1_agreement or 0.0 for pair in measured])
     diverged = [pair.variant.first_divergence for pair in measured if pair.variant.first_divergence is not None]
     said = sum(pair.baseline.tokens for pair in measured)
+    error = kl_error(kl, np.repeat([pair.variant.kl_eta for pair in measured], positions)).mean()
     return {
         "drift.kl_mean": float(kl.mean()),
+        **({"drift.kl_error": float(error)} if error else {}),
         "drift.kl_p99": float(np.percentile(kl, 99)),
         "drift.kl_max": float(kl.max()),
         "drift.top1_agreement": float((agreement * positions).sum() / positions.sum()),

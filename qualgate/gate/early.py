@@ -28,7 +28,8 @@ from qualgate.errors import Exit, UsageError
 from qualgate.gate.cause import name_causes
 from qualgate.gate.cost import terms_of
 from qualgate.gate.evidence import Pair, examine, truncated_sets
-from qualgate.gate.measure import Measured, measure, pairs_of, unmeasured
+from qualgate.gate.measure import measure, pairs_of
+from qualgate.gate.measured import Measured, unmeasured
 from qualgate.gate.rules import Slice
 from qualgate.gate.verdict import decide, judge, prepare, without
 from qualgate.identity import content_hash

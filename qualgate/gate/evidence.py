@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isfinite
 
 from qualgate.gate.cause import contradictory, relation
@@ -28,6 +28,15 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class About:
+    """What is known of two arms beside their pairs."""
+
+    baseline: Mapping[str, float] = field(default_factory=dict)  # `ArmEvidence.facts`
+    variant: Mapping[str, float] = field(default_factory=dict)
+    rerun: Mapping[str, tuple[Pair, ...]] = field(default_factory=dict)  # the A/A arm's pairs, where there is one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Examination:
     """What was found about one variant and the baseline. Each entry is a line for the user; empty = nothing wrong."""
 
@@ -37,6 +46,7 @@ class Examination:
     mismatched: tuple[str, ...] = ()  # not the same question to both sides, or no longer the one to judge: undecided
     notes: tuple[str, ...] = ()
     pairs: dict[str, tuple[Pair, ...]]  # evalset → pairs in order of case and repeat; only when nothing is wrong
+    about: About = About()
 
 
 def examine(evidence: RunEvidence) -> tuple[Examination, ...]:
@@ -83,6 +93,7 @@ def _examine_complete(evidence: RunEvidence, variant: ArmEvidence) -> Examinatio
         mismatched=mismatched,
         notes=(*(("A/A: same weights as the baseline",) if same else ()), *_flaky(evidence.baseline, variant)),
         pairs={} if mismatched else {name: tuple(chosen) for name, chosen in by_set.items()},
+        about=About(baseline=evidence.baseline.facts, variant=variant.facts),
     )
 
 
@@ -150,6 +161,8 @@ def _arm_faults(
     unscored = [unit.key for unit in done if not unit.values.keys() >= set(metrics.get(unit.key.evalset, ()))]
     report(incomplete, "without a score of their set's metrics", unscored)
     report(incomplete, "with a value that is no number of its range (NaN?)", [u.key for u in done if not _sound(u)])
+    if not all(isfinite(value) and value >= 0 for name, value in arm.facts.items() if name != "stability.sqnr"):
+        incomplete.append(f"{arm.name}: a size or share that was measured of it is no number of its range (NaN?)")
     if arm.identity is None:
         incomplete.append(f"{arm.name}: no job ever finished, so what it was is not known")
     return integrity, incomplete
@@ -168,7 +181,7 @@ def _sound(unit: UnitEvidence) -> bool:
     agreement = unit.top1_agreement
     if agreement is not None and not 0 <= agreement <= 1:
         return False
-    return unit.tokens >= 0 and (not unit.kl or (isfinite(sum(unit.kl)) and min(unit.kl) >= 0))
+    return unit.tokens >= 0 and (not unit.kl or (isfinite(sum(unit.kl)) and min(unit.kl) >= 0 and 0 <= unit.kl_eta < 1))
 
 
 def _pair(baseline: ArmEvidence, variant: ArmEvidence) -> list[Pair]:

@@ -6,13 +6,16 @@ from math import ceil, floor
 
 from qualgate.gate.rules import Slice
 from qualgate.metrics import METRICS
+from qualgate.numbers import value_text
 from qualgate.records import Comparison
 
 
 def explain(part: Slice, c: Comparison, alpha: float) -> str:
     """The reason of a comparison that was measured and has its status."""
-    by_kind = {"quality": _quality, "drift": _drift, "latency": _ratio, "cost": _cost}
-    return by_kind[METRICS[c.metric].kind](part, c, alpha)
+    if part.rule.max_drop is not None or part.rule.max_relative_drop is not None:
+        return _quality(part, c, alpha)
+    by_kind = {"latency": _ratio, "cost": _cost, "arm": _whole}
+    return by_kind.get(METRICS[c.metric].kind, _level)(part, c, alpha)
 
 
 def _quality(part: Slice, c: Comparison, alpha: float) -> str:
@@ -49,10 +52,22 @@ def _relative(part: Slice, c: Comparison, alpha: float) -> str:
     )
 
 
-def _drift(part: Slice, c: Comparison, alpha: float) -> str:
+def _level(part: Slice, c: Comparison, alpha: float) -> str:
     limit = f"at most {part.rule.max:g}" if part.rule.max is not None else f"at least {part.rule.min:g}"
     unit = {"nats": " nats"}.get(METRICS[c.metric].unit, "")
     return f"{part.head} is {c.variant:.4g}{unit} ({_between(c, alpha)}; allowed {limit}) over {c.n} cases{_outcome(c)}"
+
+
+def _whole(part: Slice, c: Comparison, alpha: float) -> str:
+    rule = part.rule
+    if rule.max_ratio is not None:
+        sizes = f"{value_text(c.metric, c.variant)} and {value_text(c.metric, c.baseline)}"
+        said = f"{c.lower:.3g} times the baseline's ({sizes}; allowed {rule.max_ratio:g})"
+    else:
+        limit = value_text(c.metric, rule.max if rule.max is not None else rule.min)
+        bound = "at most" if rule.max is not None else "at least"
+        said = f"{value_text(c.metric, c.variant)} (allowed {bound} {limit})"
+    return f"{part.head} is {said}{_outcome(c)}"
 
 
 def _ratio(part: Slice, c: Comparison, alpha: float) -> str:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import replace
 from math import isfinite
 
 import numpy as np
+from numpy.typing import NDArray
 
-from qualgate.gate.cost import Terms, ledger
-from qualgate.gate.evidence import MOST_TRUNCATED, Pair
+from qualgate.gate.cost import Terms, late, ledger
+from qualgate.gate.evidence import MOST_TRUNCATED, About, Pair
+from qualgate.gate.measured import Measured, unmeasured
+from qualgate.gate.measured import comparison as _comparison
 from qualgate.gate.rules import Slice
+from qualgate.gate.sameness import measure_parity, measure_stability, share_of_cases
+from qualgate.gate.whole import measure_whole
 from qualgate.metrics import MARGINS_OF_BASELINE, METRICS
-from qualgate.records import Comparison
+from qualgate.records import Slo
 from qualgate.stats.accepted import METHOD_RATIO, accepted_cost_ratio
+from qualgate.stats.certificate import kl_error
 from qualgate.stats.intervals import (
     Bounds,
     binomial_lower,
@@ -25,6 +32,7 @@ from qualgate.stats.paired import MIN_CLUSTERS, compare_clustered_pairs, compare
 from qualgate.stats.power import pairs_needed
 from qualgate.stats.relative import METHOD_RELATIVE, compare_relative
 
+NOTHING_KNOWN = About()
 SENSITIVITY_ALPHA = 0.05  # of the baseline's own lower bound, whatever the policy's alpha
 LEAST_BASELINE_RATE = 0.20
 
@@ -38,38 +46,36 @@ UNSEEN_KL = {"of_limit": 20.0, "of_largest": 3.0}
 UNSEEN_LENGTH = {"of_limit": 3.0}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """A comparison before its status: the numbers, both tests, and what forbids proving it."""
-
-    slice: Slice
-    comparison: Comparison
-    p_within: float = 1.0  # of "the limit is breached"; small = proven to be kept
-    obstacle: str = ""  # a reason why this slice can prove nothing, in words for the user
-
-
 def measure(
     part: Slice,
     pairs: dict[str, tuple[Pair, ...]],
     truncated: dict[str, float],
     alpha: float,
     terms: Terms | None = None,
+    about: About = NOTHING_KNOWN,
 ) -> Measured:
     """The numbers of one slice. truncated: evalset → share of the baseline's answers that were cut off, if too many.
-    terms: by which a rule on cost accepts and prices answers."""
+    terms: by which a rule on cost accepts and prices answers, and one on goodput calls them late. about: of both arms.
+    """
     mine = pairs_of(part, pairs)
     if part.obstacle:
         return unmeasured(part, len(mine), part.obstacle)
     empty = [name for name in part.evalsets if not pairs.get(name)]
     if empty:
         return unmeasured(part, len(mine), f"no pair of {empty[0]} was compared")
+    kind = METRICS[part.rule.metric].kind
+    if kind == "arm":
+        return measure_whole(part, mine, about)
     for name in part.evalsets:
         if name in truncated:
             cut = f"the baseline was cut off on {truncated[name]:.1%} of {name} (at most {MOST_TRUNCATED:.0%})"
             return unmeasured(part, len(mine), f"{cut}: raise max_new_tokens")
-    kind = METRICS[part.rule.metric].kind
     if kind == "cost":
         return _measure_cost(part, mine, alpha, terms)
+    if kind == "service":
+        return _measure_goodput(part, mine, alpha, terms.slo if terms else Slo())
+    if kind == "stability":
+        return measure_stability(part, mine, about.rerun, alpha)
     by_kind = {"quality": _measure_quality, "drift": _measure_drift, "latency": _measure_latency}
     return by_kind[kind](part, mine, alpha)
 
@@ -82,18 +88,6 @@ def pairs_of(part: Slice, pairs: dict[str, tuple[Pair, ...]]) -> list[Pair]:
         for pair in pairs.get(name, ())
         if part.only is None or (name, pair.baseline.key.case_id) in part.only
     ]
-
-
-def unmeasured(part: Slice, n: int, why: str, needed: int | None = None) -> Measured:
-    """A slice about which nothing can be said."""
-    return Measured(slice=part, comparison=_comparison(part, n=n, needed=needed), obstacle=f"{part.head}: {why}")
-
-
-def _comparison(part: Slice, n: int, **numbers) -> Comparison:
-    rule = part.rule
-    return Comparison(
-        rule=rule.id, metric=rule.metric, slice=part.name, tier=rule.tier, status="undecided", n=n, **numbers
-    )
 
 
 def _measure_quality(part: Slice, pairs: list[Pair], alpha: float) -> Measured:
@@ -208,13 +202,29 @@ def _measure_relative(
     )
 
 
+def _observed(value: float, limit: float, clusters: int) -> Bounds:
+    kept, broken = (0.0, 1.0) if value <= limit else (1.0, 0.0)
+    return Bounds(estimate=value, lower=value, upper=value, p_below=kept, p_above=broken, clusters=clusters)
+
+
+def _certified(pairs: list[Pair], bounds_of: Callable[[NDArray[np.float64]], Bounds]) -> Bounds:
+    """Bounds from every position's KL; where that is known to within an error, whatever the truth inside it is."""
+    kl = np.concatenate([pair.variant.kl for pair in pairs])
+    error = kl_error(kl, np.repeat([pair.variant.kl_eta for pair in pairs], [len(pair.variant.kl) for pair in pairs]))
+    found = bounds_of(kl)
+    if not error.any():
+        return found
+    least, most = bounds_of(np.maximum(kl - error, 0.0)), bounds_of(kl + error)
+    return replace(found, lower=least.lower, upper=most.upper, p_below=most.p_below, p_above=least.p_above)
+
+
 def _measure_drift(part: Slice, pairs: list[Pair], alpha: float) -> Measured:
     """Drift is a property of the variant alone: `variant`, `lower` and `upper` are the value and its bounds."""
     rule, n, at_least = part.rule, len(pairs), 0
     limit = rule.max if rule.max is not None else rule.min if rule.min is not None else 0.0
     clusters, count = _clusters(pairs)
-    if rule.metric == "parity.tokens":
-        return _measure_parity(part, pairs, limit)
+    if rule.metric.startswith("parity."):
+        return measure_parity(part, pairs)
     if rule.metric == "drift.length_ratio":
         before, after = (
             [u.tokens for u in units] for units in zip(*((p.baseline, p.variant) for p in pairs), strict=True)
@@ -233,20 +243,21 @@ def _measure_drift(part: Slice, pairs: list[Pair], alpha: float) -> Measured:
                 agreed = positions * np.array([pair.variant.top1_agreement for pair in pairs], float)
                 bounds, method = clustered_share(agreed, positions, clusters, limit, alpha), "top1_binomial/1"
             case "drift.kl_mean":
-                total = [sum(pair.variant.kl) for pair in pairs]
-                bounds = nonnegative_ratio(total, positions, clusters, limit, alpha, **UNSEEN_KL)
+                bounds = _certified(
+                    pairs,
+                    lambda kl: nonnegative_ratio(
+                        np.add.reduceat(kl, np.cumsum(positions) - positions), positions, clusters, limit, alpha,
+                        **UNSEEN_KL,
+                    ),
+                )  # fmt: skip
                 method = "kl_mean_clustered_t/3"
                 at_least = clusters_needed(100 - 100 / UNSEEN_KL["of_limit"], alpha)
             case "drift.kl_p99":
-                every = np.concatenate([pair.variant.kl for pair in pairs])
-                bounds = clustered_percentile(every, np.repeat(clusters, positions), 99, limit, alpha)
+                of_each = np.repeat(clusters, positions)
+                bounds = _certified(pairs, lambda kl: clustered_percentile(kl, of_each, 99, limit, alpha))
                 method = "kl_percentile_binomial/1"
             case _:  # drift.kl_max: a fact about these answers; nothing bounds the largest KL of answers not seen
-                largest = max(max(pair.variant.kl) for pair in pairs)
-                kept, broken = (0.0, 1.0) if largest <= limit else (1.0, 0.0)
-                bounds = Bounds(
-                    estimate=largest, lower=largest, upper=largest, p_below=kept, p_above=broken, clusters=count
-                )
+                bounds = _certified(pairs, lambda kl: _observed(float(kl.max()), limit, count))
                 method = "kl_max_observed/1"
     p_within, p_broken = bounds.p_below, bounds.p_above
     if rule.min is not None:
@@ -267,23 +278,6 @@ def _measure_drift(part: Slice, pairs: list[Pair], alpha: float) -> Measured:
             method=method,
         ),
         p_within=p_within,
-    )
-
-
-def _measure_parity(part: Slice, pairs: list[Pair], limit: float) -> Measured:
-    """A fact about these answers: an exact proposer changes none, so a single one that differs is proof."""
-    n = len(pairs)
-    silent = sum(not (pair.baseline.token_ids and pair.variant.token_ids) for pair in pairs)
-    if silent:
-        return unmeasured(part, n, f"the tokens of {silent} of {n} answers were not stored")
-    share = sum(pair.baseline.token_ids == pair.variant.token_ids for pair in pairs) / n
-    kept = share >= limit
-    return Measured(
-        slice=part,
-        comparison=_comparison(
-            part, n=n, variant=share, lower=share, upper=share, p_broken=float(kept), method="parity_observed/1"
-        ),
-        p_within=float(not kept),
     )
 
 
@@ -319,6 +313,31 @@ def _measure_latency(part: Slice, pairs: list[Pair], alpha: float) -> Measured:
             method=METHOD_SUMS if rule.percentile is None else METHOD_PERCENTILES,
         ),
         p_within=bounds.p_below,
+    )
+
+
+def _measure_goodput(part: Slice, pairs: list[Pair], alpha: float, slo: Slo) -> Measured:
+    """Each answer is in time or late; by `max_drop` compared as quality is, by `min` the variant's own share."""
+    n = len(pairs)
+    if slo == Slo():
+        return unmeasured(part, n, "no `slo` says how slow an answer may be")
+    missed = [(late(pair.baseline, slo), late(pair.variant, slo)) for pair in pairs]
+    asked = missed if part.rule.max_drop is not None else [(False, variant) for _, variant in missed]
+    untimed = sum(None in pair for pair in asked)
+    if untimed:
+        return unmeasured(part, n, f"no time was recorded for {untimed} of {n} cases")
+    if part.rule.max_drop is not None:
+        return _measure_quality(
+            part, [_in_time(pair, *pair_missed) for pair, pair_missed in zip(pairs, missed, strict=True)], alpha
+        )
+    return share_of_cases(part, np.array([not variant for _, variant in missed], float), _clusters(pairs)[0], alpha)
+
+
+def _in_time(pair: Pair, baseline: bool | None, variant: bool | None) -> Pair:
+    return replace(
+        pair,
+        baseline=replace(pair.baseline, values={"goodput": float(not baseline)}),
+        variant=replace(pair.variant, values={"goodput": float(not variant)}),
     )
 
 

@@ -113,12 +113,20 @@ def _check_bound(rule: Rule, at: str) -> None:
         found = ", ".join(given) or "none"
         raise UsageError(f"A rule on {rule.metric}{at} sets exactly {' or '.join(metric.bounds)}; found: {found}")
     (name, value), *_ = given.items()
-    if not isfinite(value) or value < 0 or ("drop" in name and not 0 < value < 1) or (name == "min" and value > 1):
+    if (
+        not isfinite(value)
+        or value < 0
+        or ("drop" in name and not 0 < value < 1)
+        or (name == "min" and value > 1 and metric.unit != "dB")
+    ):
         raise UsageError(f"{name} of {rule.metric}{at} is {value:g}, out of range")
     if "drop" in name and value >= DROP_BELOW:
         raise UsageError(f"{name} {value:g} of {rule.metric}{at} {DROP_TOO_LARGE}.")
     if rule.repeats != "mean" and metric.kind != "quality":
         raise UsageError(f"repeats: {rule.repeats} of {rule.metric}{at}: only answers that are right or wrong")
+    if metric.kind == "arm" and (rule.evalset or rule.where or rule.scope != "pooled"):
+        raise UsageError(f"{rule.metric}{at} is a number of the variant as a whole: it has no part for an evalset, a "
+                         "task or a tag.")  # fmt: skip
     if rule.percentile is not None and (metric.kind != "latency" or not 0 < rule.percentile < 100):
         raise UsageError(
             f"percentile {rule.percentile:g} of {rule.metric}{at}: only latency rules, over 0 and below 100"

@@ -12,12 +12,13 @@ from qualgate.gate.cost import Terms, ledger, terms_of
 from qualgate.gate.drift import summarise
 from qualgate.gate.evidence import Examination, Pair, examine, truncated_sets
 from qualgate.gate.explain import explain
-from qualgate.gate.measure import Measured, measure, unmeasured
+from qualgate.gate.measure import measure
+from qualgate.gate.measured import Measured, unmeasured
 from qualgate.gate.noise import with_noise_floor
 from qualgate.gate.quarantine import Held, hold, too_old
 from qualgate.gate.rules import Slice, check_policy
 from qualgate.metrics import METRICS
-from qualgate.records import ArmService, Comparison, Policy, RunEvidence, Verdict, VerdictWord
+from qualgate.records import NOISE, ArmService, Comparison, Policy, RunEvidence, Verdict, VerdictWord
 from qualgate.stats.multiplicity import holm
 
 
@@ -35,6 +36,8 @@ def decide(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[Verdic
     examined = tuple(without(found, held) for found in examine(evidence))
     if not examined:
         raise UsageError("The run has no variant, so there is nothing to judge. Name one under `variants`.")
+    rerun = next((found.pairs for found in examined if found.variant.endswith(NOISE)), {})
+    examined = tuple(replace(found, about=replace(found.about, rerun=rerun)) for found in examined)
     terms = terms_of(evidence, policy)
     judged = with_causes([judge(found, slices, policy, terms) for found in examined])
     return with_noise_floor(name_causes(judged, evidence), evidence)
@@ -86,7 +89,7 @@ def judge(
     else:
         truncated = truncated_sets(found.pairs)
         measured = [
-            by(part, found.pairs) if by else measure(part, found.pairs, truncated, policy.alpha, terms)
+            by(part, found.pairs) if by else measure(part, found.pairs, truncated, policy.alpha, terms, found.about)
             for part in slices
         ]
     comparisons = _settle(measured, policy.alpha)

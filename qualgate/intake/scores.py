@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from qualgate.errors import UsageError
-from qualgate.gate.verdict import decide
+from qualgate.gate.peers.nel_policy import decide_as_asked
 from qualgate.identity import content_hash
 from qualgate.intake.jsonl import read_objects
 from qualgate.metrics import METRICS
@@ -199,17 +199,18 @@ def judge(
     stale: tuple[str, ...] = (),
     now: str = "",
     **named: Any,
-) -> tuple[RunEvidence, tuple[Verdict, ...]]:
-    """`evidence_of` (which takes `named`), decided by `policy`. UsageError for a policy that does not fit.
+) -> tuple[RunEvidence, tuple[Verdict, ...], Policy]:
+    """`evidence_of` (which takes `named`), decided by `policy`, and by which rules in the end. UsageError for a policy
+    that does not fit.
 
     now: as `decide` takes it. stale: why these scores do not speak of what is to be judged; any makes the verdict
     undecided.
     """
     evidence = replace(evidence_of(baseline, variant, identity=identity, **named), stale=stale)
-    verdicts = decide(evidence, policy, now)
+    verdicts, policy, _ = decide_as_asked(evidence, policy, now)
     if identity == "ids":
         verdicts = tuple(replace(verdict, reasons=(*verdict.reasons, BY_IDS)) for verdict in verdicts)
-    return evidence, verdicts
+    return evidence, verdicts, policy
 
 
 def _identity(arm: str, side: Scores) -> ArmIdentity:

@@ -86,6 +86,18 @@ class Coverage:
             _flag("leaked_13_grams", self.leakage.grams + self.leakage.same, most=0),
         )
 
+    @property
+    def facts(self) -> dict[str, float]:
+        """The numbers that a rule may name, by the metric's name; those that have a value."""
+        found = {
+            "coverage.range": self.range,
+            "coverage.outliers": self.outliers,
+            "coverage.clipped_energy": self.clipped_energy,
+            "coverage.unigrams": self.ngrams.share[0],
+            "coverage.strata": self.strata.min_ratio,
+        }
+        return {name: float(value) for name, value in found.items() if value is not None}
+
     def as_json(self) -> dict[str, Any]:
         """Plain JSON: the five numbers, the flags, then every site."""
         return {

@@ -29,6 +29,8 @@ def drift_lines(found: DriftReport) -> list[str]:
         if not one.answers:
             continue
         lines += [HEAD, _line("all", one.overall), *(_line(NAMES[kind], one.where[kind]) for kind in one.where)]
+        if one.certified is not None:
+            lines.append(f"  the mean over all is within {one.certified:.2g} of the true one: the baseline was rounded")
         if one.unplaced:
             lines.append(f"  {one.unplaced:,} answers are in `all` alone: their tokens do not spell their text")
     if found.unavailable:

@@ -29,10 +29,10 @@ def margins(comparisons: Sequence[Comparison], policy: Policy) -> list[tuple[str
         rule = rules.get(one.rule)
         if rule is None or (_kind(one) == "quality" and one.difference is None):
             continue
-        if _kind(one) == "quality" and rule.max_drop is not None:
+        if rule.max_drop is not None and one.difference is not None:
             scaled = _scaled(one.difference, one.lower, one.upper, 100)
             quality.append(_Row(one, *scaled, limit=-100 * rule.max_drop, good_above=True))
-        elif (limit := _limit(rule)) and (value := _value(one)) is not None:
+        elif (limit := _limit(rule)) and (value := _value(one, rule)) is not None:
             scaled = _scaled(value, one.lower, one.upper, 1 / limit)
             others.append(_Row(one, *scaled, limit=1.0, good_above=rule.min is not None))
     drawn = []
@@ -224,9 +224,9 @@ def _limit(rule: Rule) -> float | None:
     return next((bound for bound in (rule.max, rule.min, rule.max_ratio) if bound), None)
 
 
-def _value(one: Comparison) -> float | None:
-    """What the limit is put to: a ratio to the baseline for latency, else the variant's own value."""
-    if _kind(one) != "latency":
+def _value(one: Comparison, rule: Rule) -> float | None:
+    """What the limit is put to: the ratio to the baseline where the rule asks for one, else the variant's own value."""
+    if rule.max_ratio is None:
         return one.variant
     return one.variant / one.baseline if one.variant is not None and one.baseline else None
 

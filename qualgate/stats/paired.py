@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr, ndtri
 
+from qualgate.stats.bounded import bounded_mean
 from qualgate.stats.estimated import ESTIMATED_MAX_N, p_value, rank_of
 from qualgate.stats.intervals import clustered_ratio, independent_trials
 from qualgate.stats.region import Region, evidence, null_variance, score
@@ -30,6 +31,7 @@ from qualgate.stats.region import Region, evidence, null_variance, score
 METHOD_EXACT = "paired_exact_unconditional/2"
 METHOD_SCORE = "paired_score_tango/1"
 METHOD_CLUSTERED = "paired_clustered/1"
+METHOD_BOUNDED = "paired_t_and_gaffke/1"  # of scores that are not right or wrong
 MIN_CLUSTERS = 20  # fewer say too little about the spread between clusters
 EXACT_MAX_N = 20_000  # a p-value takes about 0.1 s there; above, the score test with continuity correction
 
@@ -157,8 +159,9 @@ def compare_clustered_pairs(
     """The tests of `compare_pairs` when pairs of one cluster depend on each other; outcomes in 0..1.
 
     The weaker of two answers on each side: the cluster-robust t of the mean difference (right when many clusters
-    flip), and for binary outcomes the exact test at the effective sample size (right when few or none flip; Korn and
-    Graubard, Survey Methodology 24, 1998). Flips in fewer than `MIN_CLUSTERS` clusters tell too little about the
+    flip), and for scores that are not right or wrong Gaffke's bound, which holds where they are few or skewed (see
+    `bounded_mean`), for binary outcomes the exact test at the effective sample size (right when few or none flip; Korn
+    and Graubard, Survey Methodology 24, 1998). Flips in fewer than `MIN_CLUSTERS` clusters tell too little about the
     clustering: the effective size is then the number of clusters, less where they are of unequal size. Callers refuse
     fewer clusters than that altogether.
     """
@@ -183,6 +186,12 @@ def compare_clustered_pairs(
         beyond = _excluded(*reversed(best), size, -float(margin), float(alpha))
         lower, upper = min(lower, -within.most), max(upper, beyond.most)
         p_within, p_beyond = max(p_within, within.p), max(p_beyond, beyond.p)
+        method = METHOD_CLUSTERED
+    else:
+        bounded = bounded_mean(difference, clusters, -margin, alpha)
+        lower, upper = min(lower, bounded.lower), max(upper, bounded.upper)
+        p_within, p_beyond = max(p_within, bounded.p_above), max(p_beyond, bounded.p_below)
+        method = METHOD_BOUNDED
     return PairedResult(
         n=n,
         lost=lost,
@@ -192,5 +201,5 @@ def compare_clustered_pairs(
         upper=upper,
         p_within=p_within,
         p_beyond=p_beyond,
-        method=METHOD_CLUSTERED,
+        method=method,
     )

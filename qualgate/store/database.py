@@ -24,12 +24,8 @@ from qualgate.errors import (
     UsageError,
 )
 
-REVISIONS = (
-    "0001",
-    "0002",
-    "0003",
-    "0004",
-)  # the migrations there are, oldest first; a test compares them with the files
+# The migrations there are, oldest first; a test compares them with the files.
+REVISIONS = ("0001", "0002", "0003", "0004", "0005")
 BUSY_SECONDS = 30.0  # how long a write waits for another process's transaction
 
 

@@ -27,10 +27,12 @@ from qualgate.store.rows import (
     check_case,
     check_run,
     expected_digest,
-    sealed_kernel,
+    sealed_later,
     unit_name,
 )
 from qualgate.store.tables import arms, cases, evalsets, runs, units
+
+PARSED = ("tool_call.", "json.valid")  # metrics that are 0 where an answer could not be read
 
 
 def evidence(store: Store, run_id: str, scoring: int | None = None, *, answers: bool = False) -> RunEvidence:
@@ -97,6 +99,7 @@ def _read(store: Store, run_id: str, scoring: int | None, answers: bool) -> RunE
             identity=plain.identity(arm.observed_json),
             units=tuple(by_arm[arm.name]),
             stopped=stopped.get(arm.name),
+            facts=size.facts if (size := plain.footprint(arm.footprint_json)) else {},
         )
         for arm in arm_rows
     )
@@ -139,6 +142,7 @@ _EVIDENCE = select(
     units.c.finish_reason,
     *(units.c[name] for name in MEASURED),
     units.c.kernel,
+    units.c.kl_eta,
     units.c.text,
     units.c.token_ids,
     *(units.c[name] for name in ARRAYS),
@@ -148,11 +152,16 @@ _HEAD = list(_EVIDENCE.selected_columns).index(units.c.case_hash)
 
 
 def _intact(row: AnyRow, said: Sequence[Sequence[Any]]) -> bool:
-    *head, kernel, text, token_ids, logprobs, margins, kl = row[_HEAD:-1]
+    *head, kernel, kl_eta, text, token_ids, logprobs, margins, kl = row[_HEAD:-1]
     if None in (text, token_ids, logprobs, margins, kl):
         return False
     return row.sha256 == seal.digest(
-        (*row[:4], *head, *sealed_kernel(kernel), *said), text.encode("utf-8"), token_ids, logprobs, margins, kl
+        (*row[:4], *head, *sealed_later(kernel, kl_eta), *said),
+        text.encode("utf-8"),
+        token_ids,
+        logprobs,
+        margins,
+        kl,
     )
 
 
@@ -177,10 +186,11 @@ def _unit_evidence(key: UnitKey, row: AnyRow, said: Sequence[Sequence[Any]], ans
         finish_reason=row.finish_reason,
         prompt_tokens=row.prompt_tokens,
         token_ids=row.token_ids,
-        raw=row.text if no_call_read(values) else "",
+        raw=row.text if nothing_read(values) else "",
         tokens=row.answer_tokens,
         cluster=row.cluster,
         kl=seal.floats(row.kl),
+        kl_eta=row.kl_eta or 0.0,
         top1_agreement=row.top1_agreement,
         first_divergence=row.first_divergence,
         finished=row.finish_reason in ("eos", "stop"),
@@ -191,9 +201,9 @@ def _unit_evidence(key: UnitKey, row: AnyRow, said: Sequence[Sequence[Any]], ans
     )
 
 
-def no_call_read(values: Mapping[str, float | None]) -> bool:
-    """Whether another dialect may read what the scorer of tool calls did not: then the answer's text is evidence."""
-    return any(value == 0 and name.startswith("tool_call.") for name, value in values.items())
+def nothing_read(values: Mapping[str, float | None]) -> bool:
+    """Whether an answer may be readable otherwise than its scorers read it: then its text is evidence."""
+    return any(value == 0 and name.startswith(PARSED) for name, value in values.items())
 
 
 # What a job took that the machinery lost is not known; one constant for the many units without such a job.

@@ -107,19 +107,20 @@ def unit_row(completion: Completion, drift: Drift | None, said: Sequence[Sequenc
         "logprobs": seal.pack_floats(completion.logprobs),
         "margins": seal.pack_floats(completion.margins),
         "kl": seal.pack_floats(drift.kl if drift is not None else ()),
+        "kl_eta": float(drift.kl_eta) if drift is not None and drift.kl_eta else None,
     }
     key = completion.key
     head = (key.arm, key.evalset, key.case_id, key.repeat, completion.case_hash, completion.finish_reason)
     text = row["text"].encode("utf-8")
     row["answer_sha256"] = seal.digest((*head, *said), text, row["token_ids"])
-    measured = (*(row[name] for name in MEASURED), *sealed_kernel(row["kernel"]))
+    measured = (*(row[name] for name in MEASURED), *sealed_later(row["kernel"], row["kl_eta"]))
     row["sha256"] = seal.digest((*head, *measured, *said), text, row["token_ids"], *(row[name] for name in ARRAYS))
     return row
 
 
-def sealed_kernel(kernel: str | None) -> tuple[str, ...]:
-    """What the digest takes of `kernel`: nothing where revision 0001 stored the unit."""
-    return () if kernel is None else (kernel,)
+def sealed_later(kernel: str | None, kl_eta: float | None) -> tuple[str | float, ...]:
+    """What the digest takes of columns that later revisions added: nothing where they are NULL."""
+    return (*(() if kernel is None else (kernel,)), *(() if kl_eta is None else (kl_eta,)))
 
 
 def score_rows(key: UnitKey, given: Iterable[Score]) -> list[tuple[Any, ...]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -52,6 +52,7 @@ from qualgate.store.tables import arms, cases, evalsets, scores, units, verdicts
 
 __all__ = [
     "RunRecord",
+    "add_facts",
     "add_verdicts",
     "begin",
     "case_bodies",
@@ -268,6 +269,16 @@ def _see_arm(connection: Connection, run_id: str, name: str, identity: ArmIdenti
         _update_arm(connection, run_id, name, observed_json=observed, footprint_json=measured)
 
 
+def add_facts(store: Store, run_id: str, arm: str, facts: dict[str, float]) -> None:
+    """What was measured of an arm beside its answers, once a job of it has finished; what is known already stays."""
+    with store.write() as connection:
+        row = connection.execute(select(arms).where(arms.c.run_id == run_id, arms.c.name == arm)).one()
+        size = plain.footprint(row.footprint_json)
+        if size is None:
+            raise IntegrityError(f"no job of arm {arm!r} in run {run_id} has finished; nothing was stored.")
+        _update_arm(connection, run_id, arm, footprint_json=plain.to_json(replace(size, facts=facts | size.facts)))
+
+
 def _update_arm(connection: Connection, run_id: str, name: str, **values: str) -> None:
     here = (arms.c.run_id == run_id, arms.c.name == name)
     row = connection.execute(select(arms).where(*here)).one()
@@ -294,8 +305,9 @@ def _units(connection: Connection, run_id: str, arm: str, keys: Iterable[UnitKey
 # ------------------------------------------------------------------------------------------------------- finishing
 
 
-def finish(store: Store, run_id: str, decided: Iterable[Verdict], complete: bool) -> None:
-    """Close the run with its verdicts. `complete`: every job ran; a run with a unit left undone is never complete."""
+def finish(store: Store, run_id: str, decided: Iterable[Verdict], complete: bool, policy: Policy | None = None) -> None:
+    """Close the run with its verdicts. `complete`: every job ran; a run with a unit left undone is never complete.
+    policy: by which was decided; None: the one the run was made with."""
     with store.write() as connection:
         undone = connection.execute(
             select(func.count()).where(units.c.run_id == run_id, units.c.status.not_in(ENDED))
@@ -304,7 +316,8 @@ def finish(store: Store, run_id: str, decided: Iterable[Verdict], complete: bool
         connection.execute(
             update(tables.runs).where(tables.runs.c.run_id == run_id).values(status=status, finished_at=plain.now())
         )
-        _add_verdicts(connection, run_id, decided, _run(connection, run_id).policy_json)
+        by = _run(connection, run_id).policy_json if policy is None else plain.policy_to_json(policy)
+        _add_verdicts(connection, run_id, decided, by)
 
 
 def add_verdicts(store: Store, run_id: str, decided: Iterable[Verdict], policy: Policy) -> None:

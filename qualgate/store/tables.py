@@ -112,6 +112,7 @@ units = Table(
     Column("logprobs", LargeBinary),  # this and the next two: little-endian float64
     Column("margins", LargeBinary),
     Column("kl", LargeBinary),
+    Column("kl_eta", Float),  # certifies `kl`; NULL where that is exact
     Column("answer_sha256", String(64)),  # what was said and how it was scored
     Column("sha256", String(64)),  # that and everything measured
     UniqueConstraint("run_id", "arm", "evalset", "case_id", "repeat"),

@@ -313,6 +313,10 @@ RULES = [
     ("{metric: drift.kl_mean, max: 0.1, repeats: any}", "goes with metrics of quality"),
     ("{metric: exact_match, max_drop: 0.1, tier: blocking}", "'critical'"),
     ("{metric: exact_match, max_drop: 0.1, evalest: arithmetic}", "did you mean 'evalset'?"),
+    ("{metric: memory.peak, max_ratio: 0.8, per: evalset}", "a number of the variant as a whole"),
+    ("{metric: coverage.range, min: 0.9, where: {tag: x}}", "a number of the variant as a whole"),
+    ("{metric: stability.sqnr, max: 3}", "`min`; found max"),
+    ("{metric: goodput, min: 2}", "less than or equal to 1"),
     ("{max_drop: 0.1}", "metric` is missing"),
     ("exact_match", "should be a mapping"),
     ("{metric: exact_match, max_drop: 0.02}", "repeats the one on line 6"),
@@ -415,10 +419,50 @@ def test_two_tiers_may_hold_one_metric_to_two_bounds(load):
 
 @pytest.mark.parametrize(("metric", "bound"), [(m, bound) for m in METRICS.values() for bound in m.bounds])
 def test_every_metric_can_stand_in_a_rule(load, metric, bound):
-    rule = f"{{metric: {metric.name}, per: evalset, {bound}: 0.15}}"
-    text = [*BEFORE_RULES, f"gate: {{rules: [{{metric: numeric, max_drop: 0.1}}, {rule}]}}"]
-    gate = load("\n".join([*text, *(["prices: prices.yaml"] if metric.kind == "cost" else []), ""]))
+    rule = f"{{metric: {metric.name}, {'' if metric.kind == 'arm' else 'per: evalset, '}{bound}: 0.15}}"
+    text = [*BEFORE_RULES, f"gate: {{rules: [{{metric: numeric, max_drop: 0.1}}, {rule}], noise_floor: true}}"]
+    gate = load("\n".join([*text, "prices: prices.yaml", "slo: {e2e: 10}", ""]))
     assert getattr(gate.policy.rules[1], bound) == 0.15
+
+
+@pytest.mark.parametrize(
+    ("rule", "missing"),
+    [
+        ("{metric: goodput, min: 0.9}", "needs limits"),
+        ("{metric: stability.rerun, min: 1}", "needs a second run of the baseline"),
+        ("{metric: cost_per_accepted_answer, max_ratio: 1}", "needs a price table"),
+    ],
+)
+def test_a_rule_that_nothing_could_measure_is_refused(faults, rule, missing):
+    (fault,) = faults("\n".join([*BEFORE_RULES, f"gate: {{rules: [{{metric: numeric, max_drop: 0.1}}, {rule}]}}", ""]))
+    assert missing in fault[1]
+
+
+def test_decibels_go_beyond_one_and_a_size_may_have_two_limits(load):
+    sizes = "{metric: memory.peak, max: 8000000000}, {metric: memory.peak, max_ratio: 0.6}"
+    rules = f"{{metric: stability.sqnr, min: 20}}, {sizes}"
+    gate = load("\n".join([*BEFORE_RULES, f"gate: {{rules: [{{metric: numeric, max_drop: 0.1}}, {rules}]}}", ""]))
+    assert [rule.min or rule.max or rule.max_ratio for rule in gate.policy.rules[1:]] == [20, 8e9, 0.6]
+
+
+NEL = "version: 1\ndefaults: {tier: critical, metric: mean_reward, max_drop: 0.02}\n"
+
+
+def test_an_nel_policy_takes_the_place_of_the_rules(load, faults, tmp_path):
+    (tmp_path / "nel.yaml").write_text(NEL)
+    text = "\n".join([*BEFORE_RULES, "gate: {nel_policy: nel.yaml, review: always, max_age: 2d}", ""])
+    gate = load(text)
+    assert (gate.nel_policy, gate.policy.rules) == (tmp_path / "nel.yaml", ())
+    assert (gate.policy.review, gate.policy.max_age) == ("always", 172_800)
+    for other, message in (
+        ("nel_policy: gone.yaml", "no file"),
+        ("nel_policy: ''", "a file's name is empty"),
+        ("nel_policy: 'https://x/p.yaml'", "not in this version"),
+        ("nel_policy: nel.yaml, rules: [{metric: numeric, max_drop: 0.1}]", "`rules` and `nel_policy` are two ways"),
+        ("nel_policy: nel.yaml, alpha: 0.1", "has a level of its own"),
+        ("review: always", "`gate.rules` is missing"),
+    ):
+        assert any(message in said for _, said in faults("\n".join([*BEFORE_RULES, f"gate: {{{other}}}", ""]))), other
 
 
 def test_a_stored_run_needs_no_model_folder(write):

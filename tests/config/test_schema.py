@@ -35,7 +35,18 @@ def corpus() -> list[str]:
         "store: sqlite:///a/", "store: 'sqlite:///:memory:'", "workers: {backend: ray}", "workers: {count: 0}",
         "workers: {count: auto}", "workers: {count: some}", "workers: {devices: cuda}", "workers: {}", "gates: {}",
     ]  # fmt: skip
-    return [SMALL, WHOLE, *changed, *ruled, *(f"{SMALL}{section}\n" for section in sections)]
+    gates = [
+        "{nel_policy: nel.yaml}", "{nel_policy: nel.yaml, alpha: 0.1}", "{}", "{alpha: 0.1}",
+        "{nel_policy: nel.yaml, rules: [{metric: numeric, max_drop: 0.1}]}", "{nel_policy: 'http://x/y'}",
+    ]  # fmt: skip
+    return [
+        *("\n".join([*BEFORE_RULES, f"gate: {one}", ""]) for one in gates),
+        SMALL,
+        WHOLE,
+        *changed,
+        *ruled,
+        *(f"{SMALL}{section}\n" for section in sections),
+    ]
 
 
 def test_the_schema_is_draft_7_and_plain_json():
@@ -56,6 +67,7 @@ def test_schema_and_loader_agree(text, tmp_path: Path):
     (tmp_path / "models" / "prod").mkdir(parents=True)
     (tmp_path / "ours").mkdir()
     (tmp_path / "ours" / "support.yaml").touch()
+    (tmp_path / "nel.yaml").touch()
     path = tmp_path / "gate.yaml"
     path.write_text(text)
     document = read_yaml(path)

@@ -18,6 +18,7 @@ from qualgate.engine.load import check_model, choose_device, identify, load_arm,
 from qualgate.errors import UsageError
 from qualgate.identity import file_hash
 from qualgate.quant import shards
+from qualgate.quant.checkpoint import read_packed
 from qualgate.quant.linear import QuantizedLinear
 from qualgate.quant.shards import weights_hash
 from qualgate.records import ArmSpec, QuantizeRecipe
@@ -148,6 +149,25 @@ def test_a_variants_footprint_is_what_it_holds(shipped, tmp_path, method):
     assert baseline.footprint.effective_bits == pytest.approx(32, abs=0.1)
     assert not any(isinstance(module, QuantizedLinear) for module in baseline.model.modules())
     assert type(arm.model.get_output_embeddings()) is torch.nn.Linear
+
+
+def test_what_a_rule_may_ask_of_a_loaded_arm_is_measured(shipped, tmp_path):
+    baseline, int4 = loaded(shipped, tmp_path), loaded(shipped, tmp_path, "v", INT4)
+    config, stored = baseline.model.config, baseline.footprint.bytes_on_disk
+    heads = config.num_key_value_heads * (config.hidden_size // config.num_attention_heads)
+    for arm in (baseline, int4):
+        assert arm.footprint.facts["memory.cache_token"] == 2 * 2 * config.num_hidden_layers * heads
+    assert baseline.footprint.facts["memory.weights"] == pytest.approx(stored, rel=0.02)  # as bfloat16, not as held
+    assert baseline.footprint.bytes_in_memory == pytest.approx(2 * stored, rel=0.02)
+    numbers = sum(m.in_features * m.out_features for m in int4.model.modules() if isinstance(m, QuantizedLinear))
+    saved = 2 * numbers - int4.footprint.quantized_bytes
+    assert baseline.footprint.facts["memory.weights"] - int4.footprint.facts["memory.weights"] == saved
+    assert baseline.footprint.facts.keys() == {"memory.weights", "memory.cache_token"}
+    steady = read_packed(next(tmp_path.glob("int4*"))).stability.values()
+    assert int4.footprint.facts["stability.steady"] == sum(one.steady for one in steady) / len(steady)
+    assert int4.footprint.facts["stability.sqnr"] == min(one.sqnr for one in steady)
+    saturated = sum(one.saturated for one in steady) / sum(one.elements for one in steady)
+    assert int4.footprint.facts["stability.saturated"] == saturated > 0
 
 
 def test_an_identity_follows_content_not_names(folder, tmp_path):

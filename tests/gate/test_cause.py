@@ -173,3 +173,26 @@ def test_an_arm_without_one_part_tells_whether_that_part_did_it(suffix, part):
 
     assert judged(with_witness(run())).cause == part
     assert judged(with_witness(run(lost=0.3))).cause == "recipe"
+
+
+def test_answers_that_only_the_whole_variant_contradicts_are_the_part_s_that_its_witness_lacks():
+    evidence = answered(run(), lambda unit, before: ([*before[:12], 7], 4, "eos"))
+    assert judged(evidence).cause == "infrastructure"
+
+    def beside(suffix: str, said) -> RunEvidence:
+        arm = answered(run(), said).variants[0]
+        units = tuple(replace(u, key=replace(u.key, arm="int4" + suffix)) for u in arm.units)
+        return of(evidence.baseline, evidence.variants[0], replace(arm, name="int4" + suffix, units=units))
+
+    for suffix, part in WITNESSES.items():
+        verdict = judged(beside(suffix, lambda unit, before: (before, None, "eos")))
+        assert (verdict.exit, verdict.cause) == (12, part)
+        assert "without that part they are" in verdict.reasons[-1]
+    same = judged(beside("@plain", lambda unit, before: ([*before[:12], 7], 4, "eos")))
+    assert same.cause == "infrastructure", "the witness contradicts itself as well"
+
+
+def test_other_stop_tokens_are_truncation_where_answers_end_elsewhere():
+    other = identity("int4", sampling="other")
+    assert judged(answered(run(lost=0.3), cut, identity=other)).cause == "truncation"
+    assert judged(answered(run(lost=0.3), other_words, identity=other)).cause == "", "other words: something else"

@@ -14,12 +14,13 @@ import pytest
 from qualgate import cli
 from qualgate.errors import UsageError
 from qualgate.gate.peers import llm_compressor_recovery, lm_eval_z, nel_v1, sglang_minus5, trt_hypothesis, vllm_rtol
-from qualgate.gate.peers.nel_policy import NelBenchmark, NelPolicy, decide_by
+from qualgate.gate.peers.nel_policy import NelBenchmark, NelPolicy, as_rules, as_text, decide_as_asked, decide_by
 from qualgate.gate.peers.registry import SHIPPED, rules
 from qualgate.gate.peers.rule import Outcomes, PeerRule, PeerVerdict
 from qualgate.gate.peers.said import what_peers_say
 from qualgate.gate.verdict import decide
 from qualgate.intake.nel_policy import read_nel_policy
+from qualgate.records import Policy
 from qualgate.store.database import open_store
 from tests.gate.planted import POLICY, of, run, with_units, with_variant
 from tests.store.made import make_run
@@ -279,8 +280,32 @@ def test_a_required_benchmark_that_was_not_run_is_never_approved(tmp_path):
 
 
 def test_a_person_who_was_asked_for_is_still_asked_for():
-    (verdict,), policy, _ = decide_by(everything(), run(n=300), review="always")
+    (verdict,), policy, _ = decide_by(everything(), run(n=300), Policy(rules=(), review="always"))
     assert (verdict.word, policy.review) == ("review", "always")
+
+
+def test_evidence_that_is_too_old_stays_too_old_under_an_nel_policy():
+    kept = Policy(rules=(), max_age=3600)
+    evidence = replace(run(n=300), made_at="2026-11-01T00:00:00+00:00")
+    for now, word in (("2026-11-01T00:30:00+00:00", "approve"), ("2026-11-01T02:00:00+00:00", "undecided")):
+        assert decide_by(everything(), evidence, kept, now)[0][0].word == word
+
+
+def test_a_stored_nel_policy_decides_again_as_it_did():
+    first, policy, _ = decide_by(everything(max_relative_drop=0.02), run(n=300, lost=0.02))
+    again, same, said = decide_as_asked(run(n=300, lost=0.02), replace(policy, rules=(), alpha=0.05))
+    assert (again, same, bool(said)) == (first, policy, True)
+    assert decide_as_asked(run(), POLICY) == (decide(run(), POLICY), POLICY, ())
+
+
+def test_before_a_run_an_nel_policy_is_known_but_for_its_guards():
+    nel = replace(Policy(rules=()), nel=as_text(everything(max_relative_drop=0.02)))
+    known = as_rules(nel, {"code": ("exact_match",), "tools": ("tool_call.valid", "exact_match")})
+    assert [(r.evalset, r.metric, r.max_drop) for r in known.rules] == [
+        ("code", "exact_match", 0.05),
+        ("tools", "tool_call.valid", 0.05),
+    ]
+    assert as_rules(POLICY, {}) is POLICY
 
 
 def test_a_policy_that_gates_nothing_is_refused():

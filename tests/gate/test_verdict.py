@@ -152,6 +152,30 @@ def test_drift_and_latency_rules_block_when_critical_and_never_approve_alone(met
         decide(run(), rules(Rule(metric=metric, **kept)))
 
 
+@pytest.mark.parametrize("metric", ["drift.kl_mean", "drift.kl_p99", "drift.kl_max"])
+def test_a_limit_inside_a_kl_s_certified_error_decides_nothing(metric) -> None:
+    quality = Rule(metric="exact_match", max_drop=0.05)
+
+    def said(kl: float, eta: float, limit: float) -> str:
+        evidence = with_units(run(n=400), "variant", lambda us: (replace(u, kl=(kl,) * 9, kl_eta=eta) for u in us))
+        return word(evidence, rules(quality, Rule(metric=metric, max=limit)))
+
+    # eta 0.1 at a KL of 0.02: 0.005 + 0.105 x (0.02 + 0.2) = 0.028
+    assert said(0.02, 0.0, 0.03) == "approve"
+    assert said(0.02, 0.1, 0.03) == "undecided"
+    assert said(0.02, 0.1, 0.06) == "approve"
+    assert said(0.02, 0.0, 0.01) == "block"
+    assert said(0.02, 0.1, 0.01) == "undecided"
+
+
+def test_a_certified_error_is_shown_where_there_is_one() -> None:
+    evidence = run(n=60)
+    (exact,) = decide(evidence, POLICY)
+    assert "drift.kl_error" not in exact.drift
+    (kept,) = decide(with_units(evidence, "variant", lambda us: (replace(u, kl_eta=1e-4) for u in us)), POLICY)
+    assert 1e-6 < kept.drift["drift.kl_error"] < 1e-4
+
+
 def test_agreement_everywhere_in_few_answers_proves_no_high_agreement() -> None:
     same = with_units(run(n=20), "variant", lambda us: (replace(u, kl=(0.0,) * 9, top1_agreement=1.0) for u in us))
     policy = rules(

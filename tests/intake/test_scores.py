@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -201,6 +202,65 @@ def test_the_closed_list_of_score_files_fails_closed(tmp_path):
     assert code(exported(tmp_path, evidence), "--run", "x") == 64
     shipped = exported(tmp_path, evidence, sets="./code.yaml, tool_calls")
     assert code(shipped) == 64, "rows that are of no shipped set"
+
+
+def test_score_files_are_decided_by_the_nel_policy_that_a_gate_file_brings(tmp_path):
+    (tmp_path / "nel.yaml").write_text("defaults: {metric: mean_reward, max_drop: 0.1, tier: critical}\n")
+
+    def by_nel(evidence: RunEvidence) -> tuple[Path, ...]:
+        files = exported(tmp_path, evidence)
+        head, _, _ = files[0].read_text().partition("  rules:\n")
+        files[0].write_text(f"{head}  nel_policy: nel.yaml\n")
+        return files
+
+    assert code(by_nel(planted.run(n=120))) == 0
+    done = gated(by_nel(planted.run(n=120, lost=0.3)))
+    assert done.exit_code == 10
+    rules = json.loads(done.stdout)["policy"]["rules"]
+    assert [(rule["evalset"], rule["metric"]) for rule in rules] == [("code", "exact_match"), ("tools", "exact_match")]
+
+
+def repeats(flaky: int) -> RunEvidence:
+    """100 cases with 4 repeats; the variant gets only one of four right in so many of them, the rest is right."""
+    arms = []
+    for name, spoiled in (("baseline", 0), ("int4", flaky)):
+        right = np.array([[c >= spoiled or r == 2 for r in range(4)] for c in range(100)], float)
+        made = planted.arm(name, {("code", "exact_match"): right.ravel()})
+        arms.append(
+            replace(
+                made,
+                units=tuple(
+                    replace(u, key=replace(u.key, case_id=f"c{i // 4}", repeat=i % 4), case_hash=f"h{i // 4}", kl=(),
+                            top1_agreement=None)
+                    for i, u in enumerate(made.units)
+                ),
+            )
+        )  # fmt: skip
+    return planted.of(*arms, metrics={"code": ("exact_match",)})
+
+
+@pytest.mark.parametrize(
+    ("rule", "exit", "n", "variant"),
+    [
+        ("{metric: exact_match, max_drop: 0.10}", 10, 400, 0.775),
+        ("{metric: exact_match, max_drop: 0.10, repeats: any}", 0, 100, 1.0),
+        ("{metric: exact_match, max_drop: 0.10, repeats: all}", 10, 100, 0.7),
+    ],
+)
+def test_repeats_in_score_files_count_as_the_rule_says(tmp_path, rule, exit, n, variant):
+    """The mean, pass@k and pass^k, with the repeats of a case as one cluster: from rows to the exit code."""
+    files = exported(tmp_path, repeats(flaky=30))
+    head, _, _ = files[0].read_text().partition("    - ")
+    files[0].write_text(f"{head}    - {rule}\n    - {{metric: stability.repeats, min: 0.9, tier: advisory}}\n")
+    done = gated(files)
+    assert done.exit_code == exit, done.output
+    one, alike = json.loads(done.stdout)["verdicts"][0]["comparisons"]
+    assert (one["n"], one["variant"], one["clusters"]) == (n, variant, 100 if n == 400 else None)
+    assert (alike["status"], alike["variant"]) == ("broken", 0.7)
+    assert "30 of 100 cases are flaky" in done.stdout
+    rows = files[2].read_text().splitlines(keepends=True)
+    files[2].write_text("".join(line for line in rows if '"c5", "repeat": 3' not in line))
+    assert code(files) == 13, "a repeat that one side lacks"
 
 
 def test_where_the_evalset_lies_beside_the_gate_file_its_cases_are_the_closed_list(tmp_path):

@@ -77,6 +77,7 @@ def oracle(p: Head, q: Head) -> dict[str, np.ndarray]:
         "entropy": np.stack([-(np.exp(one) * one).sum(-1) for one in logs]),
         "top": np.stack([one.argmax(-1) for one in logits]),
         "margin": np.stack([one[:, -1] - one[:, -2] for one in ordered]),
+        "best": np.stack([one.max(-1) for one in logs]),
         "logs": np.stack(logs),
     }
 
@@ -87,7 +88,7 @@ def test_every_number_is_that_of_the_full_logits(measure, rows, width, vocabular
     p, q = pair(rows, width, vocabulary, dtype)
     labels = torch.arange(rows) * 7 % vocabulary
     found, expected = measure(p, q, labels=labels), oracle(p, q)
-    for name in ("kl", "entropy"):
+    for name in ("kl", "entropy", "best"):
         np.testing.assert_allclose(getattr(found, name), expected[name], rtol=CLOSE, atol=CLOSE)
     said = expected["logs"][:, np.arange(rows), labels]
     np.testing.assert_allclose(found.logprob, said, rtol=CLOSE, atol=CLOSE)
@@ -173,7 +174,7 @@ def test_a_broken_row_is_nan_alone(measure, bad):
     hidden[3, 5] = bad
     found = measure(replace(p, hidden=hidden), q, labels=torch.arange(7))
     others = torch.tensor([0, 1, 2, 4, 5, 6])
-    for name in ("kl", "entropy", "top", "margin", "logprob"):
+    for name in ("kl", "entropy", "top", "margin", "best", "logprob"):
         one, all_ = getattr(found, name), getattr(whole, name)
         assert torch.equal(one[:, others], all_[:, others]), name
     assert found.kl[:, 3].isnan().all()
@@ -291,7 +292,7 @@ for _ in range(16):
         side.hidden, side.head, side.bias = map(ctypes.addressof, arrays)
         kept.append(arrays)
     ids = (int64 * rows)(*(random.randrange(vocabulary) for _ in range(rows)))
-    found = (ctypes.c_double * (rows * 12))()
+    found = (ctypes.c_char * (rows * handle.qualgate_drift_bytes()))()
     assert handle.qualgate_drift(sides, rows, vocabulary, ids, ids, ids, 7, 1.0, found) == 0
 print("clean")
 """

@@ -23,8 +23,8 @@ NEXT = '''"""A step that a later version might bring."""
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0005"
-down_revision = "0004"
+revision = "0006"
+down_revision = "0005"
 
 
 def upgrade():
@@ -41,9 +41,9 @@ def url(tmp_path):
 def next_version(tmp_path, monkeypatch):
     """The program one migration later."""
     folder = shutil.copytree(migrations_folder(), tmp_path / "migrations")
-    (folder / "versions" / "0005_next.py").write_text(NEXT)
+    (folder / "versions" / "0006_next.py").write_text(NEXT)
     monkeypatch.setattr(database, "migrations_folder", lambda: folder)
-    monkeypatch.setattr(database, "REVISIONS", ("0001", "0002", "0003", "0004", "0005"))
+    monkeypatch.setattr(database, "REVISIONS", ("0001", "0002", "0003", "0004", "0005", "0006"))
 
 
 def test_the_program_knows_exactly_the_migrations_there_are():
@@ -66,19 +66,19 @@ def test_the_migrations_make_the_tables_of_the_program(url):
 
 def test_upgrading_keeps_the_evidence_and_a_backup_of_the_old_store(url, next_version, monkeypatch, tmp_path):
     with monkeypatch.context() as old:
-        old.setattr(database, "REVISIONS", ("0001", "0002", "0003", "0004"))
+        old.setattr(database, "REVISIONS", ("0001", "0002", "0003", "0004", "0005"))
         old.setattr(database, "migrations_folder", lambda: Path(__file__).resolve().parents[2] / "migrations")
         with open_store(url) as store:
             run_id = make_run(store, make_plan(cases=3))
             before = runs.evidence(store, run_id)
     said = upgrade(url)
-    assert "from revision 0004 to 0005" in said
+    assert "from revision 0005 to 0006" in said
     with open_store(url) as store:
         assert runs.evidence(store, run_id) == before
     [backup] = tmp_path.glob("*.backup")
     assert str(backup) in said
     with sqlite3.connect(backup) as connection:
-        assert connection.execute("select version_num from alembic_version").fetchall() == [("0004",)]
+        assert connection.execute("select version_num from alembic_version").fetchall() == [("0005",)]
         assert connection.execute("select count(*) from units").fetchone() == (45,)
 
 
@@ -99,7 +99,7 @@ def test_scores_of_revision_0002_are_kept_as_the_recorded_ones(url, tmp_path):
             connection.execute(f"insert into main.{table} ({columns}) select {columns} from new.{table}")
         counted = connection.execute("select count(*) from main.scores").fetchone()
         assert "scoring" not in {row[1] for row in connection.execute("pragma main.table_info(scores)")}
-    assert "from revision 0002 to 0004" in upgrade(url)
+    assert "from revision 0002 to 0005" in upgrade(url)
     with open_store(url) as store:
         assert runs.evidence(store, run_id) == before
         assert queries.run_summary(store, run_id) == summary
@@ -116,8 +116,9 @@ def test_a_run_of_revision_0003_stopped_no_variant_and_keeps_its_verdicts(url):
         before = runs.evidence(store, run_id), queries.run_summary(store, run_id)
     with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:  # as 0003 held it
         connection.execute("drop table stoppings")
+        connection.execute("alter table units drop column kl_eta")
         connection.execute("update alembic_version set version_num = '0003'")
-    assert "from revision 0003 to 0004" in upgrade(url)
+    assert "from revision 0003 to 0005" in upgrade(url)
     with open_store(url) as store:
         assert (runs.evidence(store, run_id), queries.run_summary(store, run_id)) == before
         assert all(arm.stopped is None for arm in runs.evidence(store, run_id).variants)
@@ -130,10 +131,10 @@ def test_a_run_of_revision_0003_stopped_no_variant_and_keeps_its_verdicts(url):
 
 def test_a_step_that_fails_leaves_the_store_as_it_was(url, next_version, tmp_path):
     versions = tmp_path / "migrations" / "versions"
-    head = versions / "0005_next.py"
+    head = versions / "0006_next.py"
     head.unlink()
     monkey = pytest.MonkeyPatch()
-    monkey.setattr(database, "REVISIONS", ("0001", "0002", "0003", "0004"))
+    monkey.setattr(database, "REVISIONS", ("0001", "0002", "0003", "0004", "0005"))
     with open_store(url) as store:
         run_id = make_run(store, make_plan(cases=3))
     monkey.undo()
@@ -141,9 +142,9 @@ def test_a_step_that_fails_leaves_the_store_as_it_was(url, next_version, tmp_pat
     with pytest.raises(RuntimeError):
         upgrade(url)
     with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
-        assert connection.execute("select version_num from alembic_version").fetchall() == [("0004",)]
+        assert connection.execute("select version_num from alembic_version").fetchall() == [("0005",)]
         assert "note" not in {row[1] for row in connection.execute("pragma table_info(runs)")}
-    monkey.setattr(database, "REVISIONS", ("0001", "0002", "0003", "0004"))
+    monkey.setattr(database, "REVISIONS", ("0001", "0002", "0003", "0004", "0005"))
     with open_store(url) as store:
         assert queries.latest_run(store) == run_id
     monkey.undo()

@@ -248,6 +248,19 @@ def test_evidence_that_was_changed_is_found(store, tampering):
     assert len(runs.evidence(store, run_id).integrity) >= 1
 
 
+def test_what_certifies_a_kl_is_kept_and_sealed(store, begun):
+    for result, scores in make_results(SMALL):
+        drifts = tuple(replace(drift, kl_eta=1e-4 if result.arm == "int8" else 0.0) for drift in result.drifts)
+        runs.record(store, begun, replace(result, drifts=drifts), scores)
+    evidence = runs.evidence(store, begun)
+    assert {(arm.name, unit.kl_eta) for arm in evidence.variants for unit in arm.units} == {
+        (arm.name, 1e-4 if arm.name == "int8" else 0.0) for arm in evidence.variants
+    }
+    assert evidence.integrity == ()
+    execute(store, "update units set kl_eta = null where kl_eta is not null")
+    assert len(runs.evidence(store, begun).integrity) == len(evidence.variants[0].units)
+
+
 @pytest.mark.parametrize(
     "tampering",
     [

@@ -29,7 +29,7 @@ typedef struct {
 } side_t;
 
 typedef struct { /* float64 and int64, one a row; `side`: P then Q. The order is that of drift.py. */
-    double kl[2], logprob[2], entropy[2], margin[2];
+    double kl[2], logprob[2], entropy[2], margin[2], best[2];
     int64_t top[2], sample[2];
 } found_t;
 
@@ -268,6 +268,7 @@ static void finish(const running_t run[2], found_t *found, int64_t label) {
         found->logprob[side] = broken || label < 0 ? NAN : fmin(0, (double)own->label - own->best - log_sum[side]);
         found->entropy[side] = broken ? NAN : fmax(0, log_sum[side] - own->self / own->sum);
         found->margin[side] = broken ? NAN : (double)own->best - own->second;
+        found->best[side] = broken ? NAN : fmin(0, -log_sum[side]);
         found->top[side] = broken ? -1 : own->top;
         found->sample[side] = broken ? -1 : own->sample;
     }
@@ -281,6 +282,9 @@ EXPORT int qualgate_drift_path(void) {
         return 0;
     return __builtin_cpu_supports("avx512bf16") ? 2 : 1;
 }
+
+/* Of one row's results: a caller that expects other columns was made for another version. */
+EXPORT int qualgate_drift_bytes(void) { return (int)sizeof(found_t); }
 
 /* labels [rows] or NULL; numbers, positions [rows]: of the noise, or NULL; found [rows]. Everything is read where the
  * caller says it is: only extents can be checked here. */
@@ -353,4 +357,5 @@ EXPORT AVX512 int qualgate_drift(const side_t *sides, int64_t rows, int64_t voca
 }
 #else
 int qualgate_drift_path(void) { return 0; }
+int qualgate_drift_bytes(void) { return 0; }
 #endif

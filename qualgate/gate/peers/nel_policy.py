@@ -8,19 +8,22 @@ policy by which nothing is gated approves nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+import json
+from dataclasses import asdict, dataclass, field, replace
 from typing import Literal
 
 from qualgate.errors import Exit, UsageError
+from qualgate.gate.early import decide_early
 from qualgate.gate.peers.nel_v1 import CONFIDENCE, judge
 from qualgate.gate.peers.rule import Outcomes, PeerVerdict
 from qualgate.gate.peers.said import outcomes
 from qualgate.gate.verdict import decide
 from qualgate.metrics import METRICS
-from qualgate.records import Comparison, Policy, Rule, RunEvidence, Tier, Verdict
+from qualgate.records import ArmEvidence, Comparison, Policy, Rule, RunEvidence, Tier, Verdict
 
 METRICS_GATED = ("mean_reward", "pass@1")
 LEAST_MARGIN = 1e-6  # for a tolerance of 0, which no sample can keep: then only a proven gain approves
+NOTHING_ELSE = Policy(rules=())
 Word = Literal["GO", "NO-GO", "INCONCLUSIVE"]
 Status = Literal["PASS", "BREACH", "INSUFFICIENT_EVIDENCE", "MISSING"]
 _SAME = {"GO": {"approve"}, "NO-GO": {"block"}, "INCONCLUSIVE": {"undecided"}}
@@ -71,16 +74,48 @@ class NelSaid:
     differences: tuple[str, ...] = ()
 
 
-def decide_by(
-    nel: NelPolicy, evidence: RunEvidence, review: Literal["never", "always"] = "never"
-) -> tuple[tuple[Verdict, ...], Policy, tuple[NelSaid, ...]]:
+Decided = tuple[tuple[Verdict, ...], Policy, tuple[NelSaid, ...]]
+
+
+def as_text(nel: NelPolicy) -> str:
+    """For `Policy.nel`: equal policies have equal texts."""
+    return json.dumps(asdict(nel), sort_keys=True)
+
+
+def _of_text(text: str) -> NelPolicy:
+    body = json.loads(text)
+    benchmarks = {name: NelBenchmark(**one) for name, one in body["benchmarks"].items()}
+    return NelPolicy(defaults=NelBenchmark(**body["defaults"]), benchmarks=benchmarks)
+
+
+def decide_as_asked(evidence: RunEvidence, policy: Policy, now: str = "") -> Decided:
+    """By the policy's nel policy where it has one, else by its rules; as `decide_by` returns it."""
+    if not policy.nel:
+        return decide_early(evidence, policy, now), policy, ()
+    return decide_by(_of_text(policy.nel), evidence, policy, now)
+
+
+def as_rules(policy: Policy, metrics: dict[str, tuple[str, ...]]) -> Policy:
+    """The rules that will decide, as far as they are known before a run (evalset → metrics): an nel policy's relative
+    guards wait for the baseline's level. A policy of our own stays as it is."""
+    if not policy.nel:
+        return policy
+    nobody = ArmEvidence(name="baseline", identity=None, units=())
+    adopted, _, _ = adopt(
+        _of_text(policy.nel), RunEvidence(run_id="", expected=(), metrics=metrics, baseline=nobody, variants=())
+    )
+    return replace(policy, rules=adopted.rules, alpha=adopted.alpha)
+
+
+def decide_by(nel: NelPolicy, evidence: RunEvidence, policy: Policy = NOTHING_ELSE, now: str = "") -> Decided:
     """(our verdicts by nel's policy, the policy as ours, what nel would say beside each). UsageError: unfit policy.
 
-    review: of the policy that nel's takes the place of; nel has no word for it, and a person asked for stays asked for.
+    policy: what nel's takes the rules' and the level's place of. nel has no word for a person who is asked, a case in
+    quarantine or evidence that grows old: that stays as it is.
     """
-    policy, notes, missing = adopt(nel, evidence)
-    policy = replace(policy, review=review)
-    verdicts = tuple(_barred(verdict, missing, notes) for verdict in decide(evidence, policy))
+    adopted, notes, missing = adopt(nel, evidence)
+    policy = replace(policy, rules=adopted.rules, alpha=adopted.alpha, nel=as_text(nel))
+    verdicts = tuple(_barred(verdict, missing, notes) for verdict in decide(evidence, policy, now))
     said = {one.variant: one for one in nel_says(nel, evidence)}
     beside = tuple(_compared(verdict, said[verdict.variant]) for verdict in verdicts if verdict.variant in said)
     return verdicts, policy, beside

@@ -1,0 +1,83 @@
+"""What a loaded arm is in numbers: its sizes, and what packing did to its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+import torch
+
+from qualgate.engine.cache import KVLayer, new_cache
+from qualgate.engine.forward import open_decoder
+from qualgate.errors import NotInThisVersion
+from qualgate.quant.linear import QuantizedLinear
+from qualgate.quant.stability import WeightStability
+from qualgate.records import CACHE_TOKEN, ArmFootprint
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+
+def footprint(
+    model: PreTrainedModel,
+    dtype: torch.dtype,
+    *,
+    on_disk: int,
+    quantized: int,
+    weights: int,
+    stability: Collection[WeightStability] = (),
+) -> ArmFootprint:
+    """Sizes of `model`, on its device and fused, with floats of `dtype` (held as float32).
+
+    on_disk, quantized: bytes of its files, and of its packed weights as their format has them. weights: numbers that
+    it stands for. stability: of every layer that this process packed.
+    """
+    held = {tensor.data_ptr(): tensor for tensor in (*model.parameters(), *model.buffers())}
+    packed = {
+        buffer.data_ptr()
+        for layer in model.modules()
+        if isinstance(layer, QuantizedLinear)
+        for buffer in layer.buffers(recurse=False)
+    }
+    floats = sum(
+        tensor.numel() * (dtype.itemsize if tensor.is_floating_point() else tensor.element_size())
+        for place, tensor in held.items()
+        if place not in packed
+    )
+    facts = {"memory.weights": float(quantized + floats)}
+    token = _cached_numbers(model)
+    if token is not None:
+        facts[CACHE_TOKEN] = float(token * dtype.itemsize)
+    in_memory = sum(tensor.nbytes for tensor in held.values())
+    return ArmFootprint(
+        bytes_on_disk=on_disk,
+        bytes_in_memory=in_memory,
+        quantized_bytes=quantized,
+        effective_bits=8 * in_memory / weights,
+        facts=facts | _steadiness(stability),
+    )
+
+
+def _cached_numbers(model: PreTrainedModel) -> int | None:
+    """Numbers that one token leaves in the KV cache, as one token shows; None for models whose state is another."""
+    with open_decoder(model) as decoder:
+        try:
+            cache = new_cache(decoder.config)
+        except NotInThisVersion:
+            return None
+        one = torch.zeros(1, 1, dtype=torch.long, device=decoder.device)
+        decoder.forward(one, torch.ones(1, dtype=torch.long, device=decoder.device), cache, keep=1)
+    kept = [side for layer in cache.layers if isinstance(layer, KVLayer) for side in (layer.keys, layer.values)]
+    return sum(side.numel() for side in kept if side is not None)
+
+
+def _steadiness(layers: Collection[WeightStability]) -> dict[str, float]:
+    """The facts `stability.*`; none without a packed layer. A layer without noise has no ratio to it."""
+    if not layers:
+        return {}
+    noisy = [layer.sqnr for layer in layers if layer.sqnr is not None]
+    return {
+        "stability.steady": sum(layer.steady for layer in layers) / len(layers),
+        "stability.saturated": sum(layer.saturated for layer in layers) / sum(layer.elements for layer in layers),
+        **({"stability.sqnr": min(noisy)} if noisy else {}),
+    }

@@ -1,0 +1,110 @@
+"""How far answers are the same: the variant's and the baseline's token for token, the baseline's own in other batches,
+and a variant's repeats of one case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from qualgate.gate.evidence import Pair
+from qualgate.gate.measured import Measured, comparison, observed, unmeasured
+from qualgate.gate.rules import Slice
+from qualgate.records import UnitEvidence
+from qualgate.stats.intervals import clustered_share
+from qualgate.stats.paired import MIN_CLUSTERS
+
+METHOD_SHARE = "share_of_cases_binomial/1"
+
+
+def measure_parity(part: Slice, pairs: Sequence[Pair]) -> Measured:
+    """A fact about these answers: an exact proposer changes none, so a single one that differs is proof."""
+    n, limit = len(pairs), part.rule.min or 0.0
+    silent = sum(not (pair.baseline.token_ids and pair.variant.token_ids) for pair in pairs)
+    if silent:
+        return unmeasured(part, n, f"the tokens of {silent} of {n} answers were not stored")
+    if part.rule.metric == "parity.prefix":
+        share = sum(map(_common_tokens, pairs)) / sum(len(pair.baseline.token_ids) // 4 for pair in pairs)
+    else:
+        share = sum(pair.baseline.token_ids == pair.variant.token_ids for pair in pairs) / n
+    return observed(part, n, share, kept=share >= limit, method="parity_observed/1")
+
+
+def _common_tokens(pair: Pair) -> int:
+    """Tokens (int32 each) before the first that differs."""
+    ours, theirs = (np.frombuffer(unit.token_ids, "<i4") for unit in (pair.baseline, pair.variant))
+    shared = min(len(ours), len(theirs))
+    differs = np.flatnonzero(ours[:shared] != theirs[:shared])
+    return int(differs[0]) if len(differs) else shared
+
+
+def measure_stability(
+    part: Slice, pairs: Sequence[Pair], rerun: Mapping[str, Sequence[Pair]], alpha: float
+) -> Measured:
+    """rerun: the pairs of the A/A arm. `min: 1` asks that none of these answers differs; a smaller share is tested."""
+    if part.rule.metric == "stability.repeats":
+        return _repeats(part, pairs, alpha)
+    mine = [
+        pair
+        for name in part.evalsets
+        for pair in rerun.get(name, ())
+        if part.only is None or (name, pair.baseline.key.case_id) in part.only
+    ]
+    if not mine:
+        return unmeasured(part, 0, "the baseline was not run against itself: write `noise_floor: true` and run again")
+    silent = sum(not (pair.baseline.token_ids and pair.variant.token_ids) for pair in mine)
+    if silent:
+        return unmeasured(part, len(mine), f"the tokens of {silent} of {len(mine)} answers were not stored")
+    same = np.array([pair.baseline.token_ids == pair.variant.token_ids for pair in mine], float)
+    return _at_least(part, same, np.array([pair.cluster for pair in mine]), alpha)
+
+
+def _repeats(part: Slice, pairs: Sequence[Pair], alpha: float) -> Measured:
+    """By case: whether all its repeats have the same scores. Cases of one cluster depend on each other."""
+    ways: dict[tuple[str, str], list[tuple[tuple[str, float | None], ...]]] = {}
+    clusters: dict[tuple[str, str], int] = {}
+    for pair in pairs:
+        case = pair.variant.key.evalset, pair.variant.key.case_id
+        ways.setdefault(case, []).append(_scores(pair.variant))
+        clusters[case] = pair.cluster
+    once = sum(len(scores) < 2 for scores in ways.values())
+    if once:
+        return unmeasured(part, len(ways), f"{once} of {len(ways)} cases were answered once: nothing shows whether "
+                          "they would be answered alike again")  # fmt: skip
+    if not all(all(scores) for scores in ways.values()):
+        return unmeasured(part, len(ways), "an answer has no score")
+    alike = np.array([len(set(scores)) == 1 for scores in ways.values()], float)
+    return _at_least(part, alike, np.array([*clusters.values()]), alpha)
+
+
+def _scores(unit: UnitEvidence) -> tuple[tuple[str, float | None], ...]:
+    return tuple(sorted((name, unit.values[name]) for name in unit.scorers if name in unit.values))
+
+
+def _at_least(part: Slice, same: np.ndarray, clusters: np.ndarray, alpha: float) -> Measured:
+    if part.rule.min == 1:  # no sample proves that nothing ever differs
+        return observed(part, len(same), float(same.mean()), kept=bool(same.all()), method="same_answers_observed/1")
+    return share_of_cases(part, same, clusters, alpha)
+
+
+def share_of_cases(part: Slice, hits: np.ndarray, clusters: np.ndarray, alpha: float) -> Measured:
+    """The share of cases with a hit (0 or 1 each) against the rule's `min`, exact, by clusters."""
+    n, limit, count = len(hits), part.rule.min or 0.0, len(np.unique(clusters))
+    if count < MIN_CLUSTERS:
+        return unmeasured(part, n, f"{count} independent cases are too few ({MIN_CLUSTERS} needed)")
+    found = clustered_share(hits, np.ones(n), clusters, limit, alpha)
+    return Measured(
+        slice=part,
+        comparison=comparison(
+            part,
+            n=n,
+            clusters=None if count == n else count,
+            variant=found.estimate,
+            lower=found.lower,
+            upper=found.upper,
+            p_broken=found.p_below,
+            method=METHOD_SHARE,
+        ),
+        p_within=found.p_above,
+    )

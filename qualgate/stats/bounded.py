@@ -1,0 +1,125 @@
+"""Bounds of the mean of numbers that lie between two known ends, from few of them and however skewed.
+
+Student's t knows only the spread that it sees. Where a few large losses make up the mean, a sample often holds none of
+them, looks even, and t proves what is not so: a loss of 1 on 2 % of cases is proven to be less than 2 points by 100
+cases in 13 % of draws. Gaffke's bound (Bulletin of the Polish Academy of Sciences 2005; Learned-Miller and Thomas,
+arXiv 1905.06208, 2019) adds one case at the worst end and weights all cases by a Dirichlet distribution: of zeros and
+ones it is Clopper and Pearson's bound to the last digit, of many even values it is as narrow as t's. That it holds for
+every distribution is conjectured; no counterexample is known, and our tests look for one. The weights are integrated
+out exactly, so there is no seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf, pi
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import brentq
+from scipy.special import ndtri
+
+from qualgate.stats.intervals import Bounds
+
+MOST_DISTINCT = 4096  # more distinct values are put on a grid, towards the worse end, which costs less than 1/4096
+_STEP = 0.1  # of the integral, sinh-spaced: its error is far below 1e-12
+_STEPS = np.arange(0, 18, _STEP).reshape(-1, 20)
+
+
+def bounded_mean(
+    values: ArrayLike, clusters: ArrayLike, limit: float, alpha: float = 0.05, ends: tuple[float, float] = (-1.0, 1.0)
+) -> Bounds:
+    """The mean of `values` (in `ends`) with one-sided bounds, and both tests against `limit`, strictly between them.
+
+    clusters: integer label of each value; values of one cluster may depend on each other in any way. A cluster that was
+    not drawn is taken to be at an end as a whole, and as large as the largest that was. ValueError for values or a
+    limit beyond the ends.
+    """
+    x, (low, high) = np.asarray(values, float), ends
+    if not low < limit < high or not len(x) or x.min() < low or x.max() > high:
+        raise ValueError(f"values and the limit {limit} must lie between {low} and {high}")
+    mean = float(x.sum() / len(x))
+    above, below = _kinds(x, clusters), _kinds(-x, clusters)
+
+    def p_above(truth: float) -> float:
+        return _p_at_most(above, truth, low)
+
+    def p_below(truth: float) -> float:
+        return _p_at_most(below, -truth, -high)
+
+    return Bounds(
+        estimate=mean,
+        lower=_bound(p_above, limit, low, mean, alpha),
+        upper=-_bound(lambda truth: p_below(-truth), -limit, -high, -mean, alpha),
+        p_below=p_below(limit),
+        p_above=p_above(limit),
+        clusters=len(np.unique(np.asarray(clusters))),
+    )
+
+
+def p_at_most(values: ArrayLike, clusters: ArrayLike, truth: float, low: float = -1.0) -> float:
+    """P-value of "the mean is at most `truth`": the Dirichlet mean of the clusters and one more at `low` is so."""
+    return _p_at_most(_kinds(np.asarray(values, float), clusters), truth, low)
+
+
+def _kinds(values: NDArray, clusters: ArrayLike) -> NDArray:
+    """[3, kinds]: sum and size of a cluster, and how many clusters are such. Many sums are rounded down to a grid."""
+    _, members = np.unique(np.asarray(clusters), return_inverse=True)
+    sizes, sums = np.bincount(members), np.bincount(members, values)
+    if len(np.unique(sums)) > MOST_DISTINCT:
+        step = (sums.max() - sums.min()) / MOST_DISTINCT
+        sums = np.floor(sums / step) * step
+    kinds, counts = np.unique(np.stack([sums, sizes]), axis=1, return_counts=True)
+    return np.vstack([kinds, counts])
+
+
+def _p_at_most(kinds: NDArray, truth: float, low: float) -> float:
+    sums, sizes, counts = kinds
+    worst = (low - truth) * float(sizes.max())
+    return _chance_not_positive(np.append(sums - truth * sizes, worst), np.append(counts, 1.0))
+
+
+def _chance_not_positive(a: NDArray, k: NDArray) -> float:
+    """P(Σ a_j G_j ≤ 0), G_j ~ Gamma(k_j) independent; at least one a is negative.
+
+    The moment generating function is known, Π (1 − a s)^−k, so the probability is an integral along a vertical line in
+    the complex plane, left of 0 and right of 1 / min a. It is taken where the integrand is smallest on the real line,
+    so that nothing cancels.
+    """
+    if a.max() <= 0:
+        return 1.0
+    left = 1 / float(a.min())
+
+    def slope(s: float) -> float:
+        return float(np.sum(k * a / (1 - a * s))) - 1 / s
+
+    at = _root(slope, left * (1 - 1e-12), left * 1e-12, abs(left) * 1e-14)
+    width = 1 / float(np.sum(k * (a / (1 - a * at)) ** 2) + 1 / at**2) ** 0.5
+    total = 0.0
+    for u in _STEPS:  # the integrand falls off: most of the steps are rarely needed
+        s = at + 1j * width * np.sinh(u)
+        heights = np.exp(-(np.log(1 - s[:, None] * a) @ k) - np.log(-s)).real * width * np.cosh(u)
+        total += float(heights.sum() - (heights[0] / 2 if u[0] == 0 else 0.0))
+        if np.abs(heights).max() < 1e-15 * total:
+            break
+    return min(max(total * _STEP / pi, 0.0), 1.0)
+
+
+def _root(f: Callable[[float], float], low: float, high: float, tolerance: float) -> float:
+    return float(brentq(f, low, high, xtol=tolerance))  # type: ignore[arg-type]  # without full_output it is a number
+
+
+def _bound(p_value, limit: float, low: float, mean: float, alpha: float) -> float:
+    """The truth at which the test passes, kept on the p-value's side of the limit. p_value rises with the truth."""
+    aim = float(ndtri(alpha))
+
+    def gap(truth: float) -> float:
+        return float(ndtri(min(max(p_value(truth), 1e-300), 1 - 1e-16))) - aim
+
+    span = 1e-9 * max(1.0, abs(low))
+    if mean - low <= span or gap(low + span) >= 0:
+        found = low
+    else:
+        found = _root(gap, low + span, mean, 1e-7) if gap(mean) > 0 else mean
+    kept = p_value(limit) <= alpha
+    return max(found, limit) if kept else min(found, float(np.nextafter(limit, -inf)))
