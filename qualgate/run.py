@@ -16,9 +16,10 @@ from qualgate.config import GateFile
 from qualgate.engine.load import check_model, choose_device, identify, recognise
 from qualgate.errors import EvidenceMissing, Exit, InfrastructureError, Interrupted, UsageError
 from qualgate.gate.arms import decide_four, exit_of
+from qualgate.gate.outcomes import PlannedSet
 from qualgate.gate.peers.nel_policy import Decided, NelPolicy, NelSaid, as_rules, as_text, decide_as_asked
 from qualgate.gate.peers.said import PeerSaid, what_peers_say
-from qualgate.gate.planner import PlannedSet, foreseeable, plan_policy
+from qualgate.gate.planner import foreseeable, plan_policy
 from qualgate.harness import tasks
 from qualgate.intake.feedback import Feedback, corrections, read_feedback
 from qualgate.intake.nel_policy import read_nel_policy

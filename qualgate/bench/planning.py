@@ -6,19 +6,25 @@ Rows of `qualgate bench decisions`: `planner.rates`, `planner.decidable`, `early
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, log, sqrt
+from pathlib import Path
+from time import process_time
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import betaincinv
+from scipy.stats import t as student
 
-from qualgate.gate.planner import Assumed, PlannedPolicy, PlannedSet, plan_policy
+from qualgate.gate.outcomes import Assumed, PlannedSet
+from qualgate.gate.planner import PlannedPolicy, plan_policy
 from qualgate.gate.rules import check_policy
 from qualgate.records import Policy, Rule
-from qualgate.stats.intervals import binomial_lower
+from qualgate.stats.intervals import clustered_share
 from qualgate.stats.paired import compare_clustered_pairs, proof
 from qualgate.stats.power import chance_to_block, pairs_to_approve
 from qualgate.stats.sequential import ASSUMED_DISAGREEMENT, ASSUMED_WEIGHT, TOLD_WEIGHT, capital
@@ -26,6 +32,7 @@ from qualgate.stats.sequential import ASSUMED_DISAGREEMENT, ASSUMED_WEIGHT, TOLD
 MARGINS = (0.01, 0.02, 0.05)
 DISAGREEMENTS = (0.01, 0.02, 0.05, 0.10, 0.15)  # of an identical variant; a loss adds lost answers to them
 ALPHA, POWER = 0.05, 0.95
+CHECKED = 8  # draws of each rule with clusters that the gate's own function decides as well
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,31 +109,50 @@ def _drawn_policy(name: str, generator: np.random.Generator) -> Case:
                 assumed=Assumed(disagreement=flips, default_baseline=pick(0.6, 0.755, 0.9)))  # fmt: skip
 
 
-def planner_rates(count: int = 50, draws: int = 20_000) -> tuple[Row, Row]:
-    """`planner.rates` and `planner.decidable`: predicted against simulated, before and after the printed change."""
-    rounds = []
+def planner_rates(count: int = 50, draws: int = 22_500, kept: Path | None = None) -> tuple[Row, Row]:
+    """`planner.rates` and `planner.decidable`: predicted against simulated, before and after the printed change.
+
+    kept: a file of JSON lines, one for each policy as it is done; what it holds already is not measured again.
+    """
+    done = (
+        {one["policy"]: one for one in map(json.loads, kept.read_text().splitlines())} if kept and kept.exists() else {}
+    )
     for case in policies(count):
-        planned = plan_policy(case.sets, case.policy, case.assumed)
-        approve, block, used = simulated(case.sets, case.policy, case.assumed, draws)
-        entry = {"policy": case.name, "draws": used, "approve": [planned.approve, approve],
-                 "block": [planned.block, block], "change": None, "after": None}  # fmt: skip
-        if planned.changes:
-            change = planned.changes[0]
-            after = simulated(_sets_of(case, change.cases), change.policy, case.assumed, draws)[0]
-            entry |= {"change": change.kind, "after": [change.approve, after]}
-        entry["refused"] = planned.refused
-        rounds.append(entry)
-    off = [abs(one[what][0] - one[what][1]) for one in rounds for what in ("approve", "block")]
-    off += [abs(one["after"][0] - one["after"][1]) for one in rounds if one["after"]]
+        if case.name not in done:
+            done[case.name] = _round(case, draws)
+            if kept:
+                with kept.open("a") as file:
+                    file.write(json.dumps(done[case.name]) + "\n")
+    rounds = [done[case.name] for case in policies(count)]
+    off = [abs(one[what][0] - one[what][1]) for one in rounds for what in ("approve", "block", "after") if one[what]]
     reached = sum((one["after"] or one["approve"])[1] >= 0.8 for one in rounds)
     refused = sum(one["refused"] for one in rounds)
+    told = sum(one["checked"] for one in rounds), sum(one["differing"] for one in rounds)
     measured = {"reach": reached / len(rounds), "refused": refused / len(rounds), "policies": len(rounds),
-                "before": sum(one["approve"][1] >= 0.8 for one in rounds) / len(rounds)}  # fmt: skip
+                "before": sum(one["approve"][1] >= 0.8 for one in rounds) / len(rounds),
+                "checked": told[0], "differing": told[1]}  # fmt: skip
     return (
-        Row(id="planner.rates", measured=max(off), spread=float(np.median(off)), met=max(off) <= 0.02, rounds=rounds),
+        Row(id="planner.rates", measured=max(off), spread=float(np.median(off)),
+            met=max(off) <= 0.02 and told[1] <= 0.01 * told[0], rounds=rounds),
         Row(id="planner.decidable", measured=measured, spread=None,
             met=reached >= 0.95 * len(rounds) and reached + refused == len(rounds), rounds=[]),
     )  # fmt: skip
+
+
+def _round(case: Case, draws: int) -> dict[str, Any]:
+    started = process_time()
+    planned = plan_policy(case.sets, case.policy, case.assumed)
+    seconds = process_time() - started
+    found = simulated(case.sets, case.policy, case.assumed, draws)
+    entry = {"policy": case.name, "draws": found.draws, "approve": [planned.approve, found.approve],
+             "block": [planned.block, found.block], "change": None, "after": None, "refused": planned.refused,
+             "seconds": seconds, "checked": found.checked, "differing": found.differing}  # fmt: skip
+    if planned.changes:
+        change = planned.changes[0]
+        after = simulated(_sets_of(case, change.cases), change.policy, case.assumed, draws, block=False)
+        entry |= {"change": change.kind, "after": [change.approve, after.approve],
+                  "checked": found.checked + after.checked, "differing": found.differing + after.differing}  # fmt: skip
+    return entry
 
 
 def _sets_of(case: Case, cases: dict[str, int]) -> tuple[PlannedSet, ...]:
@@ -138,12 +164,19 @@ def _sets_of(case: Case, cases: dict[str, int]) -> tuple[PlannedSet, ...]:
     return tuple(grown)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Simulated:
+    approve: float  # P(approve | identical)
+    block: float  # P(block | twice the margins)
+    draws: int
+    checked: int  # rules with clusters decided by the gate's own function as well
+    differing: int  # of these, decided otherwise
+
+
 def simulated(
-    sets: tuple[PlannedSet, ...], policy: Policy, assumed: Assumed, draws: int, seed: int = 5
-) -> tuple[float, float, int]:
-    """P(approve | identical), P(block | twice the margins) by drawing cases and asking the gate's own tests."""
-    if any(one.clusters for one in sets):
-        draws = min(draws, 1_500)
+    sets: tuple[PlannedSet, ...], policy: Policy, assumed: Assumed, draws: int, seed: int = 5, *, block: bool = True
+) -> Simulated:
+    """Rates by drawing every case and asking the gate's own tests. block: else only the identical variant."""
     slices = check_policy(policy, {one.name: one.metrics for one in sets})
     by_name = {one.name: one for one in sets}
     twice: dict[tuple[str, str], float] = {}
@@ -151,8 +184,8 @@ def simulated(
         for name in part.evalsets if part.rule.tier == "critical" else ():
             key = (part.rule.metric, name)
             twice[key] = min(twice.get(key, 1.0), 2 * (part.rule.max_drop or 0.0))
-    rates = []
-    for identical in (True, False):
+    rates, checks = [], np.zeros(2, int)
+    for identical in (True, False) if block else (True,):
         generator = np.random.default_rng([seed, identical])
         losses = {} if identical else twice
         outcomes = {
@@ -165,14 +198,19 @@ def simulated(
             alpha = ALPHA / sum(other.rule.tier == part.rule.tier for other in slices)
             mine = [outcomes[part.rule.metric, name] for name in part.evalsets]
             sizes = [by_name[name].clusters or (1,) * by_name[name].cases for name in part.evalsets]
-            within, beyond = _decided(mine, sizes, part.rule.max_drop or 0.0, alpha)
+            margin = part.rule.max_drop or 0.0
+            if all(len(one) == sum(one) for one in sizes):
+                within, beyond = _decided(mine, sum(map(len, sizes)), margin, alpha)
+            else:
+                within, beyond, check = _decided_clusters(mine, sizes, margin, alpha)
+                checks += check
             if part.rule.tier == "critical":
                 approved &= within & ~beyond
                 blocked |= beyond
             elif part.rule.tier == "supporting":
                 approved &= ~beyond
         rates.append(float((approved if identical else blocked).mean()))
-    return rates[0], rates[1], draws
+    return Simulated(approve=rates[0], block=rates[-1], draws=draws, checked=int(checks[0]), differing=int(checks[1]))
 
 
 def _outcomes(
@@ -187,34 +225,86 @@ def _outcomes(
         n_right = generator.binomial(one.cases, right, draws)
         return (generator.binomial(n_right, given_right),
                 generator.binomial(one.cases - n_right, gains / (1 - right)), n_right)  # fmt: skip
-    shape = (draws, one.cases)
     member = np.repeat(np.arange(len(one.clusters)), one.clusters)
-    u = generator.random(shape, dtype=np.float32)
-    shared = generator.random((draws, len(one.clusters)), dtype=np.float32)[:, member]
-    u = np.where(generator.random(shape, dtype=np.float32) < sqrt(0.1), shared, u)  # two of a cluster correlate by 0.1
     starts = np.cumsum((0, *one.clusters[:-1]))
-    was_right, lost = u < right, u < right * given_right
-    gained = u > 1 - gains
-    return tuple(np.add.reduceat(which, starts, axis=1, dtype=np.int64) for which in (lost, gained, was_right))  # type: ignore[return-value]
+    found = []
+    for start in range(0, draws, step := max(1, 4_000_000 // one.cases)):
+        shape = (min(step, draws - start), one.cases)
+        u = generator.random(shape, dtype=np.float32)
+        shared = generator.random((shape[0], len(one.clusters)), dtype=np.float32)[:, member]
+        alike = generator.random(shape, dtype=np.float32) < sqrt(0.1)  # two of a cluster correlate by 0.1
+        u = np.where(alike, shared, u)
+        each = u < right * given_right, u > 1 - gains, u < right
+        found.append([np.add.reduceat(which, starts, axis=1, dtype=np.int16) for which in each])
+    return tuple(np.concatenate(column) for column in zip(*found, strict=True))  # type: ignore[return-value]
 
 
-def _decided(mine: list, sizes: list, margin: float, alpha_block: float) -> tuple[NDArray, NDArray]:
-    n = sum(sum(one) for one in sizes)
-    enough = max(0.2, 5 * margin)
-    if all(len(one) == sum(one) for one in sizes):
-        lost, gained, right = (np.sum([part[index] for part in mine], axis=0) for index in range(3))
-        sure = np.array([binomial_lower(k, n) >= enough for k in range(n + 1)])
-        within = lost <= _edge(gained, n, margin, ALPHA, beyond=False)
-        return within & sure[right], lost >= _edge(gained, n, margin, alpha_block, beyond=True)
-    within, beyond = [], []
-    clusters = np.repeat(np.arange(sum(map(len, sizes))), np.concatenate([np.array(one) for one in sizes]))
-    for draw in range(len(mine[0][0])):
-        pairs = [_as_pairs(part, draw, size) for part, size in zip(mine, sizes, strict=True)]
+def _decided(mine: list, n: int, margin: float, alpha_block: float) -> tuple[NDArray, NDArray]:
+    lost, gained, right = (np.sum([part[index] for part in mine], axis=0) for index in range(3))
+    sure = betaincinv(np.maximum(right, 1e-9), n - right + 1, ALPHA) >= max(0.2, 5 * margin)
+    within = lost <= _edge(gained, n, margin, ALPHA, beyond=False)
+    return within & sure, lost >= _edge(gained, n, margin, alpha_block, beyond=True)
+
+
+def _decided_clusters(
+    mine: list, sizes: list, margin: float, alpha_block: float
+) -> tuple[NDArray, NDArray, tuple[int, int]]:
+    """The gate's test of clusters on every draw; a few draws are handed to `compare_clustered_pairs` itself as well.
+
+    Last: decisions checked so, and those that came out otherwise.
+    """
+    s = np.concatenate([np.array(one) for one in sizes])
+    n, k, draws = int(s.sum()), len(s), len(mine[0][0])
+    within, beyond = np.zeros(draws, bool), np.zeros(draws, bool)
+    if k < 20:
+        return within, beyond, (0, 0)
+    lost, gained, right = (
+        np.sum([part[index] if np.ndim(part[index]) == 1 else part[index].sum(axis=1, dtype=int) for part in mine], 0)
+        for index in range(3)
+    )
+    mean = (gained - lost) / n
+    residual, flipped = np.zeros(draws), np.zeros(draws)
+    for part, own in zip(mine, sizes, strict=True):
+        if np.ndim(part[0]) == 1:  # single cases: +1, −1 or 0
+            residual += part[1] * (1 - mean) ** 2 + part[0] * (1 + mean) ** 2
+            residual += (len(own) - part[0] - part[1]) * mean**2
+            flipped += part[0] + part[1]
+            continue
+        for rows in np.array_split(np.arange(draws), max(1, draws * len(own) // 4_000_000)):
+            off = (part[1][rows] - part[0][rows]) - mean[rows, None] * np.array(own)
+            residual[rows] += np.einsum("ij,ij->i", off, off)
+            flipped[rows] += np.count_nonzero(part[0][rows] + part[1][rows], axis=1)
+    robust = np.sqrt(residual * k / (k - 1)) / n
+    simple = np.sqrt(np.maximum(lost + gained - n * mean**2, 0) / (n * (n - 1.0)))
+    kish = float(s @ s) / n
+    with np.errstate(divide="ignore", invalid="ignore"):
+        seen = (robust * student.ppf(1 - ALPHA, k - 1) / (simple * student.ppf(1 - ALPHA, n - 1))) ** 2
+        t = np.where(robust > 0, (mean + margin) / robust, np.sign(mean + margin) * np.inf)
+    effect = np.where((flipped >= 20) & (simple > 0), np.clip(np.nan_to_num(seen, nan=1.0), 1.0, kish), kish)
+    size = np.maximum((n / effect).astype(int), 1)
+    less, more = np.floor, np.ceil
+    worst = np.minimum(more(lost * (size / n)), size - less(gained * (size / n))), less(gained * (size / n))
+    best = less(lost * (size / n)), np.minimum(more(gained * (size / n)), size - less(lost * (size / n)))
+    for one in np.unique(size):
+        at = np.flatnonzero(size == one)
+        one = int(one)
+        ask = at[student.sf(t[at], k - 1) <= ALPHA]
+        within[ask] = worst[0][ask] <= _edge(worst[1][ask], one, margin, ALPHA, beyond=False) if len(ask) else False
+        ask = at[student.cdf(t[at], k - 1) <= alpha_block]
+        beyond[ask] = best[0][ask] >= _edge(best[1][ask], one, margin, alpha_block, beyond=True) if len(ask) else False
+    sure = betaincinv(np.maximum(right / kish, 1e-9), (n - right) / kish + 1, ALPHA) >= max(0.2, 5 * margin)
+    clusters, differing = np.repeat(np.arange(k), s), 0
+    asked = np.arange(0, draws, max(1, draws // CHECKED))[:CHECKED]
+    for draw in asked:
+        pairs = [_as_pairs(part, draw, own) for part, own in zip(mine, sizes, strict=True)]
         before, after = (np.concatenate([pair[side] for pair in pairs]) for side in (0, 1))
         result = compare_clustered_pairs(before, after, clusters, margin, ALPHA)
-        within.append(result.p_within <= ALPHA and before.mean() >= enough + 0.05)
-        beyond.append(result.p_beyond <= alpha_block)
-    return np.array(within), np.array(beyond)
+        enough = clustered_share(before, np.ones(n), clusters, 0.0, ALPHA).lower >= max(0.2, 5 * margin)
+        said = result.p_within <= ALPHA, result.p_beyond <= alpha_block, enough
+        differing += sum(
+            bool(a) != bool(b) for a, b in zip(said, (within[draw], beyond[draw], sure[draw]), strict=True)
+        )
+    return within & sure, beyond, (3 * len(asked), differing)
 
 
 def _as_pairs(part: tuple, draw: int, sizes: tuple[int, ...]) -> tuple[NDArray, NDArray]:
@@ -237,25 +327,46 @@ def _as_pairs(part: tuple, draw: int, sizes: tuple[int, ...]) -> tuple[NDArray, 
 def _edge(gained: NDArray, n: int, margin: float, alpha: float, *, beyond: bool) -> NDArray:
     """Most lost answers at which the gate's p-value proves the loss within the margin (or fewest: beyond), by `gained`.
 
-    Found from the p-values themselves at each number of gained answers to 80 of them; of more, at 40, and in between
+    Found from the p-values themselves at each number of gained answers to 60 of them; of more, at 40, and in between
     the edge is all but straight.
     """
-    distinct = np.unique(gained)
-    knots = distinct if len(distinct) <= 80 else np.unique(np.linspace(distinct[0], distinct[-1], 40).astype(int))
-    found = [_edge_at(int(knot), n, margin, alpha, beyond) for knot in knots]
+    distinct = np.unique(gained.astype(int))
+    knots = distinct if len(distinct) <= 60 else np.unique(np.linspace(distinct[0], distinct[-1], 40).astype(int))
+    found: list[int] = []
+    for index, knot in enumerate(map(int, knots)):
+        near = found[-1] + knot - int(knots[index - 1]) if found else round(knot + n * margin)
+        found.append(_edge_at(knot, n, margin, alpha, beyond, near))
     return np.rint(np.interp(gained, knots, found))
 
 
-@lru_cache(maxsize=4096)
-def _edge_at(gained: int, n: int, margin: float, alpha: float, beyond: bool) -> int:
-    def proven(lost: int) -> bool:
-        return (proof(gained, lost, n, -margin) if beyond else proof(lost, gained, n, margin)) <= alpha
+_EDGES: dict[tuple[int, int, float, float, bool], int] = {}
 
-    low, high = -1, n - gained + 1  # low: surely on the side of few lost, high: of many
+
+def _edge_at(gained: int, n: int, margin: float, alpha: float, beyond: bool, near: int) -> int:
+    """near: where to look first; what is found does not depend on it."""
+    key = (gained, n, margin, alpha, beyond)
+    if key in _EDGES:
+        return _EDGES[key]
+
+    def few(lost: int) -> bool:  # on the side of few lost
+        return ((proof(gained, lost, n, -margin) if beyond else proof(lost, gained, n, margin)) <= alpha) != beyond
+
+    near = min(max(near, 0), n - gained)
+    low, high, step = -1, n - gained + 1, 1
+    if few(near):
+        low = near
+        while low + step < high and few(low + step):
+            low, step = low + step, 2 * step
+        high = min(high, low + step)
+    else:
+        high = near
+        while high - step > low and not few(high - step):
+            high, step = high - step, 2 * step
+        low = max(low, high - step)
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if proven(middle) != beyond else (low, middle)
-    return high if beyond else low
+        low, high = (middle, high) if few(middle) else (low, middle)
+    return _EDGES.setdefault(key, high if beyond else low)
 
 
 # ------------------------------------------------------------------------------------------------- stopping early
@@ -403,7 +514,7 @@ def _at_the_margin(
 
 def planning_rows(*, quick: bool) -> Iterator[Row]:
     """Every row of this module, in the order of the goal table."""
-    yield from planner_rates(*((6, 4_000) if quick else (50, 20_000)))
+    yield from planner_rates(*((6, 4_000) if quick else (50, 22_500)))
     yield from early(*((60, (0.05,)) if quick else (2_000, MARGINS)))
     yield peeking(*((4_000, 300) if quick else (100_000, 1_000)))
 

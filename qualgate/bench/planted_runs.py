@@ -29,7 +29,8 @@ from unittest.mock import patch
 from qualgate import run as main_path
 from qualgate.bench.mutants import ANSWERS, CALLS, DEFECTS, KV, PATH, PLAIN, SOUND, Mutant, Outcome, Worker, folder_of
 from qualgate.config import GateFile, load_gate_file
-from qualgate.gate.planner import Assumed, PlannedSet, plan_policy
+from qualgate.gate.outcomes import Assumed, PlannedSet
+from qualgate.gate.planner import plan_policy
 from qualgate.metrics import METRICS
 from qualgate.plan import artifacts_folder
 from qualgate.records import TWIN, ArmEvidence, ArmSpec, Job, Policy, Rule, RunEvidence, Verdict

@@ -107,8 +107,9 @@ def plan(gate_file: GateFileArgument, as_json: JsonOption = False) -> None:
     from qualgate.config import load_gate_file
     from qualgate.errors import Exit
     from qualgate.gate.early_plan import early_rates
+    from qualgate.gate.outcomes import PlannedSet, seen_in
     from qualgate.gate.peers.nel_policy import as_rules
-    from qualgate.gate.planner import PlannedSet, foreseeable, plan_policy, seen_in
+    from qualgate.gate.planner import foreseeable, plan_policy
     from qualgate.plan import forecast, make_plan
     from qualgate.report.planning import early_as_lines, policy_as_lines
     from qualgate.report.render import plan_as_json, plan_as_text

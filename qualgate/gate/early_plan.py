@@ -1,8 +1,9 @@
 """What stopping early is worth, told before anything is generated: cases until an identical variant is settled, and
 until one that loses twice the margin is.
 
-Outcomes are drawn as `gate.planner` draws them, in one seeded order of cases; each rule's capital is followed along it.
-Left out: whether the baseline is right often enough, and that a rule may be broken by chance on the way to an approval.
+Outcomes are drawn as `gate.outcomes` draws them, in one seeded order of cases; each rule's capital is followed along
+it. Left out: whether the baseline is right often enough, and that a rule may be broken by chance on the way to an
+approval.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qualgate.gate.early import in_sequence
-from qualgate.gate.planner import ENOUGH, Assumed, PlannedSet, draw_clusters, outcome_chances
+from qualgate.gate.outcomes import Assumed, PlannedSet, draw_clusters, outcome_chances
+from qualgate.gate.prediction import ENOUGH
 from qualgate.gate.rules import Slice, check_policy
 from qualgate.records import Policy
 from qualgate.stats.sequential import capital
@@ -139,5 +141,6 @@ class _Order:
         """[draws, clusters of the set] lost − gained; the same for every rule on this metric and set."""
         generator = np.random.default_rng([*stream, *(metric + "\0" + name).encode("utf-8", "surrogatepass")])
         cells = outcome_chances(metric, name, losses.get((metric, name), 0.0), assumed)
-        found = draw_clusters(self.sets[name], cells, draws, generator)
-        return found.lost - found.gained
+        sizes = np.array(self.sets[name].clusters or (1,) * self.sets[name].cases)
+        lost, gained, _ = draw_clusters(sizes, cells, draws, generator)
+        return lost - gained

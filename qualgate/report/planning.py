@@ -26,7 +26,8 @@ def policy_as_lines(policy: PlannedPolicy, seconds: float) -> list[str]:
         "",
         f"The whole policy approves an identical variant in {_rate(policy.approve).strip()} of runs, and blocks in "
         f"{_rate(policy.block).strip()} one that loses twice the smallest margin everywhere.",
-        f"Disagreement {_range(policy)} ({policy.source}).",
+        f"Disagreement {_range(policy)} ({policy.source}). Rates are drawn: {policy.draws:,} times, so within "
+        f"{300 * policy.error:.1f} points (3 standard errors).",
     ]
     if policy.decidable:
         return lines
@@ -41,8 +42,10 @@ def policy_as_lines(policy: PlannedPolicy, seconds: float) -> list[str]:
         lines += [
             f"  {change.kind}: approves an identical variant in {_rate(change.approve).strip()}, blocks twice the "
             f"margin in {_rate(change.block).strip()}{cost}",
-            *(f"    {line}" for line in change.lines),
         ]
+        if change.kind != "more cases":
+            lines.append("    in the gate file, under `gate:`, `rules:`")
+        lines += [f"    {line}" for line in change.lines]
     return lines
 
 
@@ -72,6 +75,7 @@ def policy_as_body(policy: PlannedPolicy) -> dict[str, Any]:
         "decidable": policy.decidable,
         "refused": policy.refused,
         "draws": policy.draws,
+        "standard_error": policy.error,
         "assumed": policy.source,
         "rules": [asdict(rule) for rule in policy.rules],
         "changes": [

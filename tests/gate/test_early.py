@@ -13,7 +13,7 @@ from qualgate.errors import Exit, UsageError
 from qualgate.gate.early import lay_out, look, seeded_order
 from qualgate.gate.early import order_of as order_of_run
 from qualgate.gate.early_plan import early_rates
-from qualgate.gate.planner import PlannedSet
+from qualgate.gate.outcomes import PlannedSet
 from qualgate.records import Case, EarlyStop, Policy, Quarantine, Rule, RunEvidence, UnitKey
 from qualgate.stats.sequential import compare_in_sequence
 from tests.gate.planted import run

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import yaml
 
 from qualgate.errors import UsageError
-from qualgate.gate.planner import (
-    ENOUGH,
-    Assumed,
-    PlannedSet,
-    _decide_clustered,
-    plan_policy,
-    seen_in,
-)
+from qualgate.gate.changes import as_line
+from qualgate.gate.outcomes import Assumed, Drawn, PlannedSet, decide_clusters, draw, draw_clusters, seen_in
+from qualgate.gate.planner import plan_policy
+from qualgate.gate.prediction import ENOUGH
 from qualgate.records import Case, Evalset, Policy, Rule
 from qualgate.stats.paired import compare_clustered_pairs, compare_pairs
 from qualgate.stats.power import approved, blocked, chance_to_approve, chance_to_block, pairs_to_approve
@@ -62,14 +62,31 @@ def test_draws_with_clusters_are_decided_as_the_gate_decides_them() -> None:
     sizes = np.array([4] * 40 + [1] * 20 + [9] * 5)
     lost = rng.binomial(sizes, rng.choice([0.0, 0.12, 0.6], p=[0.6, 0.3, 0.1], size=(10, 65)))
     gained = rng.binomial(sizes - lost, 0.03)
-    within, beyond = _decide_clustered(lost, gained, sizes, 0.06, 0.05, 0.05)
-    for draw in range(10):
+    d = gained - lost
+    sums = Drawn(*(x.sum(axis=1) for x in (lost, gained, sizes - gained, d * d, d * sizes, lost + gained > 0)))
+    within, beyond = decide_clusters(sums, Counter(sizes.tolist()), 0.06, 0.05, 0.05)
+    for row in range(10):
         before, after = [], []
-        for size, l, g in zip(sizes, lost[draw], gained[draw], strict=True):  # noqa: E741
+        for size, l, g in zip(sizes, lost[row], gained[row], strict=True):  # noqa: E741
             before += [1] * l + [0] * g + [1] * (size - l - g)
             after += [0] * l + [1] * g + [1] * (size - l - g)
         result = compare_clustered_pairs(before, after, np.repeat(np.arange(65), sizes), 0.06)
-        assert (within[draw], beyond[draw]) == (result.p_within <= 0.05, result.p_beyond <= 0.05)
+        assert (within[row], beyond[row]) == (result.p_within <= 0.05, result.p_beyond <= 0.05)
+
+
+def test_clusters_drawn_by_kind_are_spread_as_those_drawn_one_by_one() -> None:
+    one = PlannedSet(name="a", metrics=METRIC, cases=400, clusters=(4,) * 100)
+    cells = np.array([0.08, 0.04, 0.68, 0.2])
+    assert one.drawn_singly == 0
+    kinds = draw(one, cells, 20_000, np.random.default_rng(1))
+    lost, gained, right = draw_clusters(np.array(one.clusters), cells, 20_000, np.random.default_rng(2))
+    d = gained - lost
+    singly = [x.sum(axis=1) for x in (lost, gained, right, d * d, 4 * d, lost + gained > 0)]
+    for a, b in zip((kinds.lost, kinds.gained, kinds.right, kinds.squares, kinds.weighted, kinds.flipped), singly,
+                    strict=True):  # fmt: skip
+        error = b.std() * (2 / 20_000) ** 0.5
+        assert a.mean() == pytest.approx(b.mean(), abs=4 * error)
+        assert a.std() == pytest.approx(b.std(), rel=0.03)
 
 
 def test_a_documented_suite_that_hardly_ever_decides_is_told_what_would_decide() -> None:
@@ -83,8 +100,17 @@ def test_a_documented_suite_that_hardly_ever_decides_is_told_what_would_decide()
         sets = [PlannedSet(name=one.name, metrics=METRIC, cases=change.cases[one.name]) for one in SUITE]
         assert plan_policy(sets, change.policy, ASSUMED, seed=9).approve == pytest.approx(change.approve, abs=0.02)
     assert kinds["pooled endpoint"].cases == {one.name: one.cases for one in SUITE}
-    assert "add {metric: exact_match, max_drop: 0.01}" in kinds["pooled endpoint"].lines
+    assert "- {metric: exact_match, max_drop: 0.01}  # new" in kinds["pooled endpoint"].lines
+    pasted = yaml.safe_load("\n".join(kinds["pooled endpoint"].lines))
+    assert [Rule(**entry) for entry in pasted] == [
+        replace(rule, scope="pooled") for rule in kinds["pooled endpoint"].policy.rules
+    ]
     assert kinds["more cases"].cases["aime"] > 9_000
+
+
+def test_a_set_with_an_odd_name_is_still_an_entry_one_can_paste() -> None:
+    rule = Rule(metric="exact_match", evalset='a: "b" # c', max_drop=0.05, tier="advisory")
+    assert Rule(**yaml.safe_load(as_line(rule))) == rule
 
 
 def test_rules_that_no_change_saves_are_refused() -> None:
