@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qualgate.errors import Exit, UsageError
-from qualgate.gate.early import lay_out, look, seeded_order
+from qualgate.gate.early import decide_early, lay_out, look, seeded_order
 from qualgate.gate.early import order_of as order_of_run
 from qualgate.gate.early_plan import early_rates
 from qualgate.gate.planner import PlannedSet
@@ -237,3 +237,23 @@ def test_rules_that_wait_are_named_and_cost_an_identical_variant_every_case() ->
     found = early_rates([PlannedSet(name="code", metrics=("exact_match",), cases=400)], policy)
     assert (found.identical, found.waiting) == (400, ("drift.kl_mean [pooled] max 0.05",))
     assert found.twice < found.of
+
+
+def test_a_rule_on_the_variant_as_a_whole_is_answered_by_what_was_measured_of_both_arms() -> None:
+    evidence = run(n=300, metrics=METRICS)
+    light = replace(evidence.variants[0], facts={"memory.weights": 300.0})
+    evidence = replace(
+        evidence, variants=(light,), baseline=replace(evidence.baseline, facts={"memory.weights": 1000.0})
+    )
+    for ratio, word in ((0.5, "approve"), (0.2, "block")):
+        policy = replace(POLICY, rules=(*POLICY.rules, Rule(metric="memory.weights", max_ratio=ratio)))
+        assert look(evidence, policy, "int4", order_of(evidence)).verdict.word == word
+
+
+@pytest.mark.parametrize("arm", ["baseline", "int4"])
+def test_an_arm_that_was_planned_in_part_is_invalid_and_no_mistake_of_the_users(arm) -> None:
+    evidence = run(n=100, metrics=METRICS)
+    stop, _ = lay_out(EarlyStop(seed=0), [Case(evalset="code", body={"id": f"code-{i}"}) for i in range(100)])
+    dropped = tuple(key for key in evidence.expected if key != UnitKey(arm, "code", "code-3"))
+    (verdict,) = decide_early(replace(evidence, expected=dropped), replace(POLICY, stop=stop))
+    assert (verdict.word, verdict.exit) == ("invalid", Exit.INTEGRITY)
