@@ -197,6 +197,9 @@ def test_repeats_of_a_case_are_to_be_scored_alike():
     assert (word, comparison.variant, comparison.n) == ("approve", 0.97, 100)
     assert found(repeated(30), "stability.repeats", min=0.9)[1].status == "broken"
     assert found(repeated(0, repeats=1), "stability.repeats", min=0.5)[0] == "undecided", "asked once"
+    silent = with_units(repeated(0), "int4", lambda units: (
+        replace(u, values={"exact_match": None}) if u.key.case_id == "c7" else u for u in units))  # fmt: skip
+    assert found(silent, "stability.repeats", min=0.9)[1].status == "undecided", "scored by nobody is not scored alike"
 
 
 def test_a_common_prefix_is_counted_in_tokens():
