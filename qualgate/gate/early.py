@@ -307,6 +307,7 @@ def _in_sequence(
         lower=result.lower,
         upper=result.upper,
         p_broken=result.p_beyond,
+        needed=None,  # it is told for a test of one look
         method=result.method,
     )
     return replace(fixed, comparison=comparison, p_within=result.p_within)

@@ -38,7 +38,9 @@ def first(evidence: RunEvidence, order, n: int) -> RunEvidence:
 def test_an_equal_variant_is_approved_long_before_the_end_and_stays_so() -> None:
     evidence = run(n=600, metrics=METRICS)
     order = order_of(evidence)
-    assert not look(first(evidence, order, 40), POLICY, "int4", order).settled
+    open_ = look(first(evidence, order, 40), POLICY, "int4", order)
+    assert not open_.settled
+    assert open_.verdict.comparisons[0].needed is None, "no other test's number of cases"
     found = look(first(evidence, order, 150), POLICY, "int4", order)
     assert (found.verdict.word, found.settled, found.seen) == ("approve", True, 150)
     assert found.verdict.comparisons[0].method == "paired_betting/2"
