@@ -247,7 +247,7 @@ def look(
                 return measure(part, pairs, truncated, policy.alpha, terms, examined.about)
             return unmeasured(part, 0, "is tested once every case is in")
         fixed = measure(part, pairs, truncated, policy.alpha, terms)
-        return _in_sequence(fixed, pairs_of(part, pairs), seen, _largest(part, order), policy)
+        return _in_sequence(fixed, pairs_of(part, pairs), seen, _sizes(part, order), policy)
 
     verdict = judge(examined, slices, policy, terms, measured)
     (verdict,) = name_causes([verdict], partial)
@@ -269,19 +269,19 @@ def in_sequence(rule: Rule) -> bool:
     return METRICS[rule.metric].kind == "quality" and rule.max_drop is not None and rule.repeats == "mean"
 
 
-def _largest(part: Slice, order: Order) -> int:
-    """Questions of the slice in its largest cluster, of the whole list."""
+def _sizes(part: Slice, order: Order) -> list[int]:
+    """Questions of the slice in each cluster that has any, of the whole list."""
 
     def mine(name: str, case: str) -> bool:
         return name in part.evalsets and (part.only is None or (name, case) in part.only)
 
-    return max(sum(mine(name, case) for name, case, _ in cluster) for cluster in order)
+    return [size for cluster in order if (size := sum(mine(name, case) for name, case, _ in cluster))]
 
 
 def _in_sequence(
-    fixed: Measured, pairs: Sequence[Pair], seen: dict[Question, int], largest: int, policy: Policy
+    fixed: Measured, pairs: Sequence[Pair], seen: dict[Question, int], sizes: Sequence[int], policy: Policy
 ) -> Measured:
-    """The slice's numbers with the anytime-valid tests and bounds in place of the fixed ones."""
+    """The slice's numbers with the anytime-valid tests and bounds in place of the fixed ones. sizes: see `_sizes`."""
     rule = fixed.slice.rule
     if fixed.comparison.difference is None or rule.max_drop is None:
         return fixed  # what could not be measured at all
@@ -298,7 +298,8 @@ def _in_sequence(
         rule.max_drop,
         policy.alpha,
         size=np.array([len(unit) for unit in units]),
-        largest=largest,
+        largest=max(sizes),
+        typical=sum(sizes) / len(sizes),
         disagreement=ASSUMED_DISAGREEMENT if stop is None or stop.disagreement is None else stop.disagreement,
         weight=ASSUMED_WEIGHT if stop is None or stop.weight is None else stop.weight,
     )

@@ -16,7 +16,7 @@ from qualgate.gate.early_plan import early_rates
 from qualgate.gate.planner import PlannedSet
 from qualgate.records import Case, EarlyStop, Policy, Quarantine, Rule, RunEvidence, UnitKey
 from qualgate.stats.sequential import compare_in_sequence
-from tests.gate.planted import run
+from tests.gate.planted import run, with_units
 
 METRICS = {"code": ("exact_match",)}
 POLICY = Policy(rules=(Rule(metric="exact_match", max_drop=0.05),))
@@ -259,3 +259,17 @@ def test_an_arm_that_was_planned_in_part_is_invalid_and_no_mistake_of_the_users(
     dropped = tuple(key for key in evidence.expected if key != UnitKey(arm, "code", "code-3"))
     (verdict,) = decide_early(replace(evidence, expected=dropped), replace(POLICY, stop=stop))
     assert (verdict.word, verdict.exit) == ("invalid", Exit.INTEGRITY)
+
+
+def test_stakes_of_unequal_clusters_are_those_of_the_whole_list_at_every_look() -> None:
+    """The evidence against a loss never shrinks: each look goes on with the bets of the one before."""
+    evidence = run(n=300, lost=0.04, metrics=METRICS)
+    home = {f"code-{i}": f"p{i % 20}" for i in range(200)}  # 20 of ten cases, 100 of one
+    for side in ("baseline", "int4"):
+        evidence = with_units(evidence, side, lambda units: (
+            replace(unit, cluster=home.get(unit.key.case_id)) for unit in units))  # fmt: skip
+    evidence = replace(evidence, clusters={("code", case): cluster for case, cluster in home.items()})
+    order = order_of_run(evidence, 2)
+    found = [look(evidence, POLICY, "int4", order, at=at).verdict.comparisons[0] for at in range(100, 301, 20)]
+    chances = [one.p_broken for one in found]
+    assert chances == sorted(chances, reverse=True)
