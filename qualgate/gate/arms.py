@@ -20,8 +20,8 @@ from qualgate.errors import Exit, UsageError
 from qualgate.gate.cost import SECONDS, Ledger, ledger, terms_of
 from qualgate.gate.evidence import Pair, examine, truncated_sets
 from qualgate.gate.measure import measure
-from qualgate.gate.rules import Slice, check_policy
-from qualgate.gate.verdict import decide, overall_exit
+from qualgate.gate.rules import Slice
+from qualgate.gate.verdict import decide, overall_exit, prepare
 from qualgate.metrics import METRICS
 from qualgate.records import (
     ArmStep,
@@ -63,6 +63,7 @@ def decide_four(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[V
     names = (arms.quantization, arms.speculation, arms.both)
     evidence = _only(evidence, names)
     verdicts = {verdict.variant: verdict for verdict in decide(evidence, policy, now)}
+    slices, _, evidence = prepare(evidence, policy, now)  # what is too old to decide is so for parity and value, too
     examined = {found.variant: found for found in examine(evidence)}
     bad = [name for name in names if not examined[name].pairs]
     if bad:
@@ -76,7 +77,6 @@ def decide_four(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[V
         name: [pair.variant for pair in pairs[name]] for name in names
     }
     clusters = np.array([pair.cluster for pair in pairs[arms.both]])
-    slices = check_policy(policy, evidence.metrics, evidence.labels)
     found = _interactions(slices, evidence, units, (base, *names), clusters, policy)
     parity = {
         arms.speculation: _parity(arms.speculation, base, examined[arms.speculation].pairs, slices, policy),

@@ -138,8 +138,11 @@ def decide_early(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[
     order = order_of(evidence, policy.stop.seed)
     looks, total, digest = policy.stop.looks, sum(map(len, order)), order_digest(order)
     verdicts: dict[str, Verdict] = {}
+    listed = {question for cluster in order for question in cluster}
     for arm in evidence.variants:
         stopped = arm.stopped
+        if not _planned_alike(evidence, arm.name, listed):
+            continue
         if stopped is None:
             found, number = look(evidence, policy, arm.name, order, now=now), len(looks)
             if found.seen < total:
@@ -164,7 +167,7 @@ def decide_early(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[
         verdicts[arm.name] = replace(
             found.verdict, seen=seen, reasons=(*found.verdict.reasons, *_said(seen, found.verdict))
         )
-    # What could not be looked at: incomplete, stopped by another policy, or planned and left nothing.
+    # What could not be looked at: incomplete, stopped by another policy, planned in part, or planned and left nothing.
     left = replace(evidence, variants=tuple(arm for arm in evidence.variants if arm.name not in verdicts))
     planned = {key.arm for key in evidence.expected} - {evidence.baseline.name}
     if left.variants or planned - verdicts.keys() or not verdicts:
@@ -216,9 +219,8 @@ def look(
     found = next((arm for arm in evidence.variants if arm.name == variant), None)
     if found is None:
         raise UsageError(f"The run has no variant {variant!r}: {', '.join(arm.name for arm in evidence.variants)}.")
-    planned = {key for key in evidence.expected if key.arm in (variant, evidence.baseline.name)}
     listed = {question for cluster in order for question in cluster}
-    if {UnitKey(arm, *question) for question in listed for arm in (variant, evidence.baseline.name)} != planned:
+    if not _planned_alike(evidence, variant, listed):
         raise UsageError("The order of cases is not that of the run's closed list; make it anew from the plan.")
     answered = _answered(evidence.baseline) & _answered(found)
     seen: dict[Question, int] = {}
@@ -229,7 +231,9 @@ def look(
     unseen = listed - seen.keys()
     partial = replace(
         evidence,
-        expected=tuple(key for key in evidence.expected if key in planned and _question(key) in seen),
+        expected=tuple(
+            key for key in evidence.expected if key.arm in (variant, evidence.baseline.name) and _question(key) in seen
+        ),
         baseline=_but(evidence.baseline, unseen),
         variants=(_but(found, unseen),),
     )
@@ -240,10 +244,10 @@ def look(
         truncated = truncated_sets(pairs)
         if not in_sequence(part.rule):
             if whole:
-                return measure(part, pairs, truncated, policy.alpha, terms)
+                return measure(part, pairs, truncated, policy.alpha, terms, examined.about)
             return unmeasured(part, 0, "is tested once every case is in")
         fixed = measure(part, pairs, truncated, policy.alpha, terms)
-        return _in_sequence(fixed, pairs_of(part, pairs), seen, _largest(part, order), policy)
+        return _in_sequence(fixed, pairs_of(part, pairs), seen, _sizes(part, order), policy)
 
     verdict = judge(examined, slices, policy, terms, measured)
     (verdict,) = name_causes([verdict], partial)
@@ -252,24 +256,32 @@ def look(
     return Look(verdict=verdict, seen=len(seen), settled=settled)
 
 
+def _planned_alike(evidence: RunEvidence, variant: str, listed: set[Question]) -> bool:
+    """Were both arms to answer each question of the order?"""
+    arms = (evidence.baseline.name, variant)
+    return {UnitKey(arm, *question) for question in listed for arm in arms} == {
+        key for key in evidence.expected if key.arm in arms
+    }
+
+
 def in_sequence(rule: Rule) -> bool:
     """Can the rule be asked at every look? The others have a test for one look alone."""
     return METRICS[rule.metric].kind == "quality" and rule.max_drop is not None and rule.repeats == "mean"
 
 
-def _largest(part: Slice, order: Order) -> int:
-    """Questions of the slice in its largest cluster, of the whole list."""
+def _sizes(part: Slice, order: Order) -> list[int]:
+    """Questions of the slice in each cluster that has any, of the whole list."""
 
     def mine(name: str, case: str) -> bool:
         return name in part.evalsets and (part.only is None or (name, case) in part.only)
 
-    return max(sum(mine(name, case) for name, case, _ in cluster) for cluster in order)
+    return [size for cluster in order if (size := sum(mine(name, case) for name, case, _ in cluster))]
 
 
 def _in_sequence(
-    fixed: Measured, pairs: Sequence[Pair], seen: dict[Question, int], largest: int, policy: Policy
+    fixed: Measured, pairs: Sequence[Pair], seen: dict[Question, int], sizes: Sequence[int], policy: Policy
 ) -> Measured:
-    """The slice's numbers with the anytime-valid tests and bounds in place of the fixed ones."""
+    """The slice's numbers with the anytime-valid tests and bounds in place of the fixed ones. sizes: see `_sizes`."""
     rule = fixed.slice.rule
     if fixed.comparison.difference is None or rule.max_drop is None:
         return fixed  # what could not be measured at all
@@ -286,7 +298,8 @@ def _in_sequence(
         rule.max_drop,
         policy.alpha,
         size=np.array([len(unit) for unit in units]),
-        largest=largest,
+        largest=max(sizes),
+        typical=sum(sizes) / len(sizes),
         disagreement=ASSUMED_DISAGREEMENT if stop is None or stop.disagreement is None else stop.disagreement,
         weight=ASSUMED_WEIGHT if stop is None or stop.weight is None else stop.weight,
     )
@@ -295,6 +308,7 @@ def _in_sequence(
         lower=result.lower,
         upper=result.upper,
         p_broken=result.p_beyond,
+        needed=None,  # it is told for a test of one look
         method=result.method,
     )
     return replace(fixed, comparison=comparison, p_within=result.p_within)

@@ -161,7 +161,7 @@ def _arm_faults(
     unscored = [unit.key for unit in done if not unit.values.keys() >= set(metrics.get(unit.key.evalset, ()))]
     report(incomplete, "without a score of their set's metrics", unscored)
     report(incomplete, "with a value that is no number of its range (NaN?)", [u.key for u in done if not _sound(u)])
-    if not all(isfinite(value) and value >= 0 for name, value in arm.facts.items() if name != "stability.sqnr"):
+    if not all(isfinite(value) and (value >= 0 or name == "stability.sqnr") for name, value in arm.facts.items()):
         incomplete.append(f"{arm.name}: a size or share that was measured of it is no number of its range (NaN?)")
     if arm.identity is None:
         incomplete.append(f"{arm.name}: no job ever finished, so what it was is not known")

@@ -72,7 +72,8 @@ def _repeats(part: Slice, pairs: Sequence[Pair], alpha: float) -> Measured:
     if once:
         return unmeasured(part, len(ways), f"{once} of {len(ways)} cases were answered once: nothing shows whether "
                           "they would be answered alike again")  # fmt: skip
-    if not all(all(scores) for scores in ways.values()):
+    said = [scores for repeats in ways.values() for scores in repeats]
+    if not all(said) or any(value is None for scores in said for _, value in scores):
         return unmeasured(part, len(ways), "an answer has no score")
     alike = np.array([len(set(scores)) == 1 for scores in ways.values()], float)
     return _at_least(part, alike, np.array([*clusters.values()]), alpha)

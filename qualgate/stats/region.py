@@ -106,10 +106,6 @@ class Region:
         """Supremum of P(table in region | loss) over the discordance, from above."""
         return _from_above(self.chances(loss).max())
 
-    def largest_chance_outside(self, loss: float) -> float:
-        """Supremum of P(table outside region | loss) over the discordance, from above."""
-        return _from_above(1.0 - self.chances(loss).min())
-
     def chances(self, loss: float) -> NDArray:
         """P(table in region) over discordances |loss| + (1 − |loss|) · `grid`."""
         n, floor = self.n, abs(loss)

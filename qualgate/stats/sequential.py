@@ -59,6 +59,7 @@ def compare_in_sequence(
     *,
     size: ArrayLike | None = None,
     largest: int = 1,
+    typical: float | None = None,
     disagreement: float = ASSUMED_DISAGREEMENT,
     weight: float = ASSUMED_WEIGHT,
     lost: int | None = None,
@@ -67,8 +68,10 @@ def compare_in_sequence(
     """Both anytime-valid tests after the units seen so far, in their seeded order, and the bounds that agree with them.
 
     loss: [units] baseline − variant, summed over the cases of each unit (a case, or a cluster). size: cases of each
-    unit, 1 by default; largest: cases of the largest unit of the whole list. lost, gained: cases, where a unit's sum
-    hides them. ValueError outside 0 < margin < 1, 0 < alpha < 0.5, |loss| ≤ size ≤ largest.
+    unit, 1 by default; largest, typical: cases of the largest unit of the whole list, and on average. The stakes rest
+    on typical, so at every look it must be the same (None: of the units given, right for one look and for units of one
+    size). lost, gained: cases, where a unit's sum hides them. ValueError outside 0 < margin < 1, 0 < alpha < 0.5,
+    |loss| ≤ size ≤ largest.
     """
     x = np.asarray(loss, float)
     sizes = np.ones(len(x)) if size is None else np.asarray(size, float)
@@ -77,7 +80,7 @@ def compare_in_sequence(
     if len(x) != len(sizes) or not len(x) or np.any(np.abs(x) > sizes) or sizes.max() > largest or sizes.min() <= 0:
         raise ValueError("units must come with |loss| ≤ size ≤ largest, at least one")
     n = int(sizes.sum())
-    told = {"sizes": sizes, "largest": largest, "disagreement": disagreement, "weight": weight}
+    told = {"sizes": sizes, "largest": largest, "typical": typical, "disagreement": disagreement, "weight": weight}
     within, beyond = (capital(x, margin, beyond=side, **told).max() for side in (False, True))
     p_within, p_beyond = (float(min(1.0, np.exp(-one))) for one in (within, beyond))
 
@@ -109,6 +112,7 @@ def capital(
     beyond: bool = False,
     sizes: ArrayLike = 1.0,
     largest: float = 1.0,
+    typical: float | None = None,
     disagreement: float = ASSUMED_DISAGREEMENT,
     weight: float = ASSUMED_WEIGHT,
     planned: float = PLANNED_SHARE,
@@ -121,7 +125,7 @@ def capital(
     x, share = np.asarray(loss, float) / largest, np.asarray(sizes, float) / largest
     share = np.broadcast_to(share, x.shape)
     sign = -1.0 if beyond else 1.0
-    typical = float(share.mean())
+    typical = float(share.mean()) if typical is None else typical / largest
     m = sign * margin * typical  # in the mirror image a gain is what was a loss
     gain = sign * (margin * share - x)  # of one unit at stakes 1
     edge = _MOST / (1 - sign * margin)  # stakes at which the worst case takes all but a hundredth

@@ -9,7 +9,7 @@ import pytest
 
 from qualgate.errors import Exit, UsageError
 from qualgate.gate.arms import Traffic, advise, decide_four, exit_of
-from qualgate.records import Slo
+from qualgate.records import Quarantine, Slo
 from qualgate.store import plain
 from tests.gate.four import ARMS, NAMES, POLICY, alike, evidence, with_units
 
@@ -232,3 +232,17 @@ def test_drift_measured_from_the_baseline_contradicts_no_answer_of_the_quantized
         given = with_units(given, arm, measured)
     given = with_units(given, "baseline", lambda unit: replace(unit, token_ids=unit.answer, finish_reason="length"))
     assert answer(decide_four(given, POLICY)).choice == "int4+drafted"
+
+
+@pytest.mark.parametrize("fault", ["old", "quarantined"])
+def test_what_may_not_be_decided_chooses_no_arm_by_parity_either(fault):
+    given = replace(evidence(alike(), CHEAPER), made_at="2026-01-01T00:00:00+00:00")
+    held = tuple(
+        Quarantine(case=f"c-{index:04d}", owner="Ada", expires="2030-01-01", reason="flaky") for index in range(100)
+    )
+    policy = replace(POLICY, max_age=3600) if fault == "old" else replace(POLICY, quarantine=held)
+    assert exit_of(decide_four(given, policy, "2026-01-01T00:30:00+00:00")) == (
+        Exit.APPROVE if fault == "old" else Exit.UNDECIDED
+    )
+    late = decide_four(given, policy, "2026-01-02T00:00:00+00:00")
+    assert (exit_of(late), answer(late).choice, set(words(late).values())) == (Exit.UNDECIDED, "", {"undecided"})

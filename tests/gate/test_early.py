@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qualgate.errors import Exit, UsageError
-from qualgate.gate.early import lay_out, look, seeded_order
+from qualgate.gate.early import decide_early, lay_out, look, seeded_order
 from qualgate.gate.early import order_of as order_of_run
 from qualgate.gate.early_plan import early_rates
 from qualgate.gate.outcomes import PlannedSet
 from qualgate.records import Case, EarlyStop, Policy, Quarantine, Rule, RunEvidence, UnitKey
 from qualgate.stats.sequential import compare_in_sequence
-from tests.gate.planted import run
+from tests.gate.planted import run, with_units
 
 METRICS = {"code": ("exact_match",)}
 POLICY = Policy(rules=(Rule(metric="exact_match", max_drop=0.05),))
@@ -38,7 +38,9 @@ def first(evidence: RunEvidence, order, n: int) -> RunEvidence:
 def test_an_equal_variant_is_approved_long_before_the_end_and_stays_so() -> None:
     evidence = run(n=600, metrics=METRICS)
     order = order_of(evidence)
-    assert not look(first(evidence, order, 40), POLICY, "int4", order).settled
+    open_ = look(first(evidence, order, 40), POLICY, "int4", order)
+    assert not open_.settled
+    assert open_.verdict.comparisons[0].needed is None, "no other test's number of cases"
     found = look(first(evidence, order, 150), POLICY, "int4", order)
     assert (found.verdict.word, found.settled, found.seen) == ("approve", True, 150)
     assert found.verdict.comparisons[0].method == "paired_betting/2"
@@ -237,3 +239,37 @@ def test_rules_that_wait_are_named_and_cost_an_identical_variant_every_case() ->
     found = early_rates([PlannedSet(name="code", metrics=("exact_match",), cases=400)], policy)
     assert (found.identical, found.waiting) == (400, ("drift.kl_mean [pooled] max 0.05",))
     assert found.twice < found.of
+
+
+def test_a_rule_on_the_variant_as_a_whole_is_answered_by_what_was_measured_of_both_arms() -> None:
+    evidence = run(n=300, metrics=METRICS)
+    light = replace(evidence.variants[0], facts={"memory.weights": 300.0})
+    evidence = replace(
+        evidence, variants=(light,), baseline=replace(evidence.baseline, facts={"memory.weights": 1000.0})
+    )
+    for ratio, word in ((0.5, "approve"), (0.2, "block")):
+        policy = replace(POLICY, rules=(*POLICY.rules, Rule(metric="memory.weights", max_ratio=ratio)))
+        assert look(evidence, policy, "int4", order_of(evidence)).verdict.word == word
+
+
+@pytest.mark.parametrize("arm", ["baseline", "int4"])
+def test_an_arm_that_was_planned_in_part_is_invalid_and_no_mistake_of_the_users(arm) -> None:
+    evidence = run(n=100, metrics=METRICS)
+    stop, _ = lay_out(EarlyStop(seed=0), [Case(evalset="code", body={"id": f"code-{i}"}) for i in range(100)])
+    dropped = tuple(key for key in evidence.expected if key != UnitKey(arm, "code", "code-3"))
+    (verdict,) = decide_early(replace(evidence, expected=dropped), replace(POLICY, stop=stop))
+    assert (verdict.word, verdict.exit) == ("invalid", Exit.INTEGRITY)
+
+
+def test_stakes_of_unequal_clusters_are_those_of_the_whole_list_at_every_look() -> None:
+    """The evidence against a loss never shrinks: each look goes on with the bets of the one before."""
+    evidence = run(n=300, lost=0.04, metrics=METRICS)
+    home = {f"code-{i}": f"p{i % 20}" for i in range(200)}  # 20 of ten cases, 100 of one
+    for side in ("baseline", "int4"):
+        evidence = with_units(evidence, side, lambda units: (
+            replace(unit, cluster=home.get(unit.key.case_id)) for unit in units))  # fmt: skip
+    evidence = replace(evidence, clusters={("code", case): cluster for case, cluster in home.items()})
+    order = order_of_run(evidence, 2)
+    found = [look(evidence, POLICY, "int4", order, at=at).verdict.comparisons[0] for at in range(100, 301, 20)]
+    chances = [one.p_broken for one in found]
+    assert chances == sorted(chances, reverse=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import nan
+from math import inf, nan
 from struct import pack
 
 import numpy as np
@@ -88,6 +88,15 @@ def test_what_nobody_measured_is_undecided_and_never_a_pass():
 def test_a_size_that_is_no_number_is_no_evidence():
     (verdict,) = decide(with_variant(run(), facts={"memory.weights": nan}), Policy(rules=(QUALITY,)))
     assert verdict.exit == Exit.INFRASTRUCTURE
+
+
+@pytest.mark.parametrize("value", [nan, inf, -inf])
+def test_a_noise_ratio_that_is_no_number_is_neither_kept_nor_broken(value):
+    policy = Policy(rules=(QUALITY, Rule(metric="stability.sqnr", min=20)))
+    (verdict,) = decide(with_variant(run(), facts={"stability.sqnr": value}), policy)
+    assert verdict.exit == Exit.INFRASTRUCTURE
+    (verdict,) = decide(with_variant(run(), facts={"stability.sqnr": -3.0}), policy)
+    assert verdict.exit == Exit.BLOCK
 
 
 def test_a_number_of_the_whole_has_no_part_for_a_slice():
@@ -188,6 +197,9 @@ def test_repeats_of_a_case_are_to_be_scored_alike():
     assert (word, comparison.variant, comparison.n) == ("approve", 0.97, 100)
     assert found(repeated(30), "stability.repeats", min=0.9)[1].status == "broken"
     assert found(repeated(0, repeats=1), "stability.repeats", min=0.5)[0] == "undecided", "asked once"
+    silent = with_units(repeated(0), "int4", lambda units: (
+        replace(u, values={"exact_match": None}) if u.key.case_id == "c7" else u for u in units))  # fmt: skip
+    assert found(silent, "stability.repeats", min=0.9)[1].status == "undecided", "scored by nobody is not scored alike"
 
 
 def test_a_common_prefix_is_counted_in_tokens():

