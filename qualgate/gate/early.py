@@ -240,7 +240,7 @@ def look(
         truncated = truncated_sets(pairs)
         if not in_sequence(part.rule):
             if whole:
-                return measure(part, pairs, truncated, policy.alpha, terms)
+                return measure(part, pairs, truncated, policy.alpha, terms, examined.about)
             return unmeasured(part, 0, "is tested once every case is in")
         fixed = measure(part, pairs, truncated, policy.alpha, terms)
         return _in_sequence(fixed, pairs_of(part, pairs), seen, _largest(part, order), policy)

@@ -130,6 +130,18 @@ def test_a_rule_without_a_test_for_many_looks_waits_for_every_case_and_is_asked_
     assert look(equal, policy, "int4", order).verdict.word == "approve"
 
 
+def test_what_was_measured_of_the_whole_variant_is_asked_at_the_end() -> None:
+    policy = replace(POLICY, rules=(*POLICY.rules, Rule(metric="memory.weights", max_ratio=0.5)))
+    equal = run(n=400, metrics=METRICS)
+    (variant,) = equal.variants
+    baseline = replace(equal.baseline, facts={"memory.weights": 1000.0})
+    words = []
+    for size in (400.0, 600.0):
+        evidence = replace(equal, baseline=baseline, variants=(replace(variant, facts={"memory.weights": size}),))
+        words.append(look(evidence, policy, "int4", order_of(evidence)).verdict.word)
+    assert words == ["approve", "block"]
+
+
 def test_a_rule_by_task_sees_its_own_cases_alone() -> None:
     evidence = run(n=300, lost=0.3, metrics=METRICS)
     fallen = {
