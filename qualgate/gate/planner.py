@@ -336,8 +336,7 @@ class _Model:
             lost, gained = (np.concatenate([getattr(one, name) for one in mine], axis=1) for name in ("lost", "gained"))
             within, beyond = _decide_clustered(lost, gained, sizes, margin, alpha, strict)
             trials = independent_trials(sizes, np.arange(len(sizes)))
-        enough = max(LEAST_BASELINE_RATE, MARGINS_OF_BASELINE * margin)
-        return within & (right / cases >= _least_share(trials, enough)), beyond
+        return within & surely_right(right / cases, trials, margin), beyond
 
     def _in_order(self, part: Slice) -> list[PlannedSet]:
         by_name = {one.name: one for one in self.sets}
@@ -412,6 +411,11 @@ def _proven_each(lost: NDArray, gained: NDArray, n: NDArray, loss: float, alpha:
         else:
             result[mine] = approved(lost[mine], gained[mine], size, loss, alpha)
     return result
+
+
+def surely_right(share: NDArray, trials: float, margin: float) -> NDArray:
+    """Is the baseline right often enough to lose `margin`? share: of its cases, [draws]."""
+    return share >= _least_share(trials, max(LEAST_BASELINE_RATE, MARGINS_OF_BASELINE * margin))
 
 
 def _least_share(trials: float, enough: float) -> float:
