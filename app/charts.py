@@ -12,6 +12,7 @@ from qualgate.store.queries import FlipCount, PositionDrift
 
 SYMBOLS = {"proven": "circle", "broken": "square", "undecided": "diamond-open"}
 CONFIG = {"displayModeBar": False}
+FEW = 10  # answers that changed: fewer do not fill the picture
 
 
 def intervals(comparisons: Sequence[Comparison], policy: Policy) -> go.Figure | None:
@@ -78,7 +79,10 @@ def flips_by_set(counts: Sequence[FlipCount]) -> go.Figure | None:
         hovertemplate="%{y}: %{text} wrong → right<extra></extra>",
     )
     figure.update_layout(barmode="relative", bargap=0.35)
-    figure.update_xaxes(showticklabels=False, zeroline=True, zerolinecolor="#8c959f", gridcolor="#eaeef2")
+    most = max(FEW, *(max(one.lost, one.gained) for one in counts)) * 1.05
+    figure.update_xaxes(
+        range=[-most, most], showticklabels=False, zeroline=True, zerolinecolor="#8c959f", gridcolor="#eaeef2"
+    )
     figure.update_yaxes(categoryorder="array", categoryarray=names[::-1], automargin=True)
     return _framed(figure, 80 + 30 * len(counts))
 

@@ -7,6 +7,7 @@ noticed at once. Cached are only the reads that grow with the number of cases.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 import streamlit as st
 
@@ -88,6 +89,12 @@ def case_detail(run_id: str, variant: str, flip: queries.Flip) -> queries.CaseDe
 def list_decisions(limit: int, offset: int) -> tuple[Decision, ...]:
     with _open() as store:
         return queries.list_decisions(store, limit, offset)
+
+
+def verdict_words(made: Sequence[Decision]) -> dict[str, str]:
+    """By the verdicts' sha256: what the gate had said when each decision was made."""
+    with _open() as store:
+        return queries.verdict_words(store, sorted({one.verdict_sha256 for one in made}))
 
 
 def check_chain() -> str:

@@ -44,6 +44,11 @@ def chip(word: str | None) -> str:
     return f'<span class="qg-chip" style="background:{COLOURS.get(word, "#57708a")}">{escape(word)}</span>'
 
 
+def overrules(action: str, word: str | None) -> bool:
+    """Whether a person passed what the gate did not, or stopped what it passed; `review` asks for a person."""
+    return word in ("block", "undecided", "invalid") if action == "approve" else word == "approve"
+
+
 def table(headers: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterable[int] = ()) -> str:
     """Cells are HTML already: pass stored text through `escape`. `numbers`: columns set to the right."""
     marks = dict.fromkeys(numbers, ' class="qg-number"')

@@ -90,3 +90,8 @@ def ms_text(seconds: float | None) -> str:
 
 def size_text(size: int) -> str:
     return f"{size / 2**20:.2f} MiB" if size < 2**30 else f"{size / 2**30:.2f} GiB"
+
+
+def version_text(version: str) -> str:
+    """`v1.2.0`; words stay as they are."""
+    return f"v{version}" if version[:1].isdigit() else version

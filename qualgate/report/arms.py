@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from qualgate.records import ArmService, FourArm, Interaction, Verdict
+from qualgate.records import ArmService, ArmStep, FourArm, Interaction, Verdict
 from qualgate.visible import visible_line
 
 UNAVAILABLE = "unavailable"
@@ -30,13 +30,51 @@ def service_lines(services: Sequence[ArmService]) -> list[str]:
 
 def four_arm_lines(answer: FourArm) -> list[str]:
     """The choice, each arm step by step, the interactions, and what to try first."""
-    lines = [f"four arms: {answer.choice or 'not known yet'}: {answer.why}"]
-    lines += [f"  {step.arm}: {step.step} {step.status}: {step.reason}" for step in answer.steps]
-    lines += [f"  interaction  {_interaction(one)}" for one in answer.interactions]
-    lines.append(f"  try first: {answer.first} ({answer.first_why})")
+    lines = [f"{step.arm}: {step.step} {step.status}: {step.reason}" for step in answer.steps]
+    lines += [f"interaction  {interaction_text(one)}" for one in answer.interactions]
+    lines.append(f"try first: {answer.first} ({answer.first_why})")
     if answer.blocks:
-        lines.append(f"  blocks (seed {answer.seed}): {' '.join(answer.blocks)}")
-    return [visible_line(line) for line in lines] + [f"  {line}" for line in service_lines(answer.services)]
+        lines.append(f"blocks (seed {answer.seed}): {' '.join(answer.blocks)}")
+    below = [*map(visible_line, lines), *service_lines(answer.services)]
+    return [choice_line(answer), *(f"  {line}" for line in below)]
+
+
+def choice_line(answer: FourArm) -> str:
+    """Which arm to serve, on one line."""
+    return visible_line(f"four arms: {answer.choice or 'not known yet'}: {answer.why}")
+
+
+def step_rows(answer: FourArm) -> list[tuple[str, dict[str, ArmStep]]]:
+    """Each arm with its steps by name, in the order of the rule; a step that was not reached is not there."""
+    return [
+        (arm, {step.step: step for step in answer.steps if step.arm == arm})
+        for arm in dict.fromkeys(step.arm for step in answer.steps)
+    ]
+
+
+SERVICE_HEADS = ("arm", "cost per accepted answer", "accepted", "attempts", "retries", "within SLO", "corrected")
+
+
+def service_row(one: ArmService) -> tuple[str, ...]:
+    """What SERVICE_HEADS names; what is not known is `unavailable`."""
+    fed = "" if one.feedback is None or one.correction_rate is None else f" of {one.feedback}"
+    return (
+        one.arm,
+        _number(one.per_accepted),
+        f"{_count(one.accepted)} of {one.units}{_refused(one)}",
+        _count(one.attempts),
+        _retries(one),
+        _share(one.within_slo),
+        f"{_share(one.correction_rate)}{fed}",
+    )
+
+
+def service_notes(services: Sequence[ArmService]) -> list[str]:
+    """By which prices, and why something is unavailable: each said once."""
+    prices = dict.fromkeys(one.prices or "no prices: a cost is in seconds" for one in services)
+    return [f"prices: {said}" for said in prices] + [
+        f"{one.arm}: {UNAVAILABLE}: {why}" for one in services for why in one.unavailable
+    ]
 
 
 def arm_lines(verdict: Verdict) -> list[str]:
@@ -46,14 +84,20 @@ def arm_lines(verdict: Verdict) -> list[str]:
     return service_lines(verdict.services)
 
 
-def _interaction(one: Interaction) -> str:
+def interaction_text(one: Interaction) -> str:
+    """Which one it is, with its bounds and unit."""
+    return f"{one.metric} [{one.slice}] {interaction_numbers(one)}"
+
+
+def interaction_numbers(one: Interaction) -> str:
+    """Its estimate and bounds, with their unit, and whether it was found."""
     if one.metric == "cost_per_accepted_answer":
         scale, unit = 1.0, "log ratio of costs, over 0 = worse together"
     else:
         scale, unit = 100.0, "points, below 0 = worse together"
     low, high = ("…" if bound is None else f"{scale * bound:+.2f}" for bound in (one.lower, one.upper))
     found = "FOUND" if one.found else "not shown"
-    return f"{one.metric} [{one.slice}] {scale * one.estimate:+.2f} [{low}, {high}] ({unit}; n {one.n}): {found}"
+    return f"{scale * one.estimate:+.2f} [{low}, {high}] ({unit}; n {one.n}): {found}"
 
 
 def _refused(one: ArmService) -> str:

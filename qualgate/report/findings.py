@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from qualgate.identity import content_hash
 from qualgate.numbers import seen_text
-from qualgate.records import Comparison, Verdict
+from qualgate.records import Comparison, FourArm, Verdict
+from qualgate.report.arms import interaction_text
 from qualgate.visible import visible_line
 
 if TYPE_CHECKING:
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 Level = Literal["error", "warning", "note"]
 VERDICT = "verdict"  # stands for a rule where no rule explains the verdict
+FOUR_ARM = "four_arm"  # and for the choice among four arms
+_ARMS = "four arms"
 LONGEST = 1000  # characters of a message
 _LEVELS: dict[tuple[str, str], Level] = {  # (tier, status)
     ("critical", "broken"): "error",
@@ -50,6 +53,10 @@ def findings(report: Report) -> tuple[Finding, ...]:
     found = [finding for verdict in report.verdicts for finding in _of(verdict, report)]
     if not report.verdicts:
         found = [_finding("error", "run", VERDICT, "", "the run is not complete: nothing is decided", 1)]
+    if report.settled_by_choice:  # what the other arms did not pass fails nothing
+        found = [replace(one, level="note") for one in found]
+    if report.four_arm is not None:
+        found = [*_of_choice(report.four_arm), *found]
     order = ("error", "warning", "note")
     return tuple(sorted(found, key=lambda finding: order.index(finding.level)))
 
@@ -61,6 +68,17 @@ def _of(verdict: Verdict, report: Report) -> Iterator[Finding]:
         why = f"{verdict.word}: {verdict.reasons[0]}{seen_text(verdict.seen)}"
         yield _finding(level, verdict.variant, VERDICT, "", why, 1)
     yield from rules
+
+
+def _of_choice(answer: FourArm) -> Iterator[Finding]:
+    """The choice, whichever it is, and each interaction that was found."""
+    level: Level = "note" if answer.exit == 0 else "error" if answer.exit in (10, 13, 14) else "warning"
+    yield _finding(level, _ARMS, FOUR_ARM, "", f"{answer.choice or 'not known yet'}: {answer.why}", 1)
+    level = "warning" if answer.exit else "note"
+    for one in answer.interactions:
+        if one.found:
+            said = f"quantization and speculation are worse together than apart: {interaction_text(one)}"
+            yield _finding(level, _ARMS, FOUR_ARM, f"{one.metric} {one.slice}", said, 1)
 
 
 def _of_rule(verdict: Verdict, one: Comparison, report: Report) -> Finding | None:

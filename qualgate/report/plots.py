@@ -11,12 +11,14 @@ from math import floor, log10
 
 from qualgate.metrics import METRICS
 from qualgate.numbers import difference_and_bounds
-from qualgate.records import Comparison, Policy, Rule
+from qualgate.records import Comparison, Interaction, Policy, Rule
+from qualgate.report.arms import interaction_numbers
 from qualgate.store.queries import FlipCount, PositionDrift
 from qualgate.visible import visible_line
 
 ROW = 30  # px, the height of one interval or bar
 FAR = 4.0  # limits: an axis that reached further would squeeze everything else
+LEFT = 7  # per cent of a curve's width, for the numbers beside it
 FEW = 10  # answers that changed: fewer do not fill the picture
 SIGNS = {"proven": "✓", "broken": "✗", "undecided": "?"}
 
@@ -93,6 +95,27 @@ def _interval(row: _Row, axis: _Axis, zero: float | None) -> str:
     return f'<div class="label">{label}</div>{_svg(ROW, said, "".join(parts))}'
 
 
+def interactions(found: Sequence[Interaction]) -> str:
+    """What two changes do together beyond what each does alone; each interval on an axis of its own around 0."""
+    rows = []
+    for one in found:
+        known = [abs(value) for value in (one.estimate, one.lower, one.upper) if value is not None]
+        most = 1.15 * max(known) or 1.0
+        axis, status, middle = _Axis(-most, most), "broken" if one.found else "undecided", ROW / 2
+        ends = (-most if one.lower is None else one.lower), (most if one.upper is None else one.upper)
+        parts = [
+            _line(50, 0, 50, ROW, "zero"),
+            _line(axis.at(ends[0]), middle, axis.at(ends[1]), middle, f"bar {status}"),
+            *(_line(axis.at(end), middle - 5, axis.at(end), middle + 5, f"bar {status}") for end in ends),
+            _mark(axis.at(one.estimate), middle, status),
+        ]
+        sign = f'<span class="sign {status}">{SIGNS["broken"] if one.found else ""}</span>'
+        numbers = f"<span class=quiet>{_text(interaction_numbers(one))}</span>"
+        label = f'<div class="label">{sign} {_text(one.metric)} · {_text(one.slice)}{numbers}</div>'
+        rows.append(label + _svg(ROW, f"{one.metric} {interaction_numbers(one)}", "".join(parts)))
+    return f'<div class="plot">{"".join(rows)}</div>' if rows else ""
+
+
 def flips(counts: Sequence[FlipCount]) -> str:
     """Right → wrong to the left, wrong → right to the right. "" when no answer moved."""
     moved = [one for one in counts if one.lost or one.gained]
@@ -139,18 +162,20 @@ def drift(points: Sequence[PositionDrift]) -> str:
     grid, labels, value = [], [], 0.0
     while value <= ceiling:
         y = top + (height - top) * (1 - value / ceiling)
-        grid.append(f'<line class="grid" x1="0" x2="100%" y1="{y:.1f}" y2="{y:.1f}"/>')
+        grid.append(f'<line class="grid" x1="{LEFT}%" x2="100%" y1="{y:.1f}" y2="{y:.1f}"/>')
         if value:
-            labels.append(f'<text x="2" y="{y - 3:.1f}">{_number(value)}</text>')
+            labels.append(f'<text x="{LEFT - 1:g}%" y="{y + 4:.1f}" text-anchor="end">{_number(value)}</text>')
         value += step
-    box = f'x="0" y="{top}" width="100%" height="{height - top}" viewBox="0 0 100 100" preserveAspectRatio="none"'
+    wide = 100 - LEFT
+    box = f'x="{LEFT}%" y="{top}" width="{wide}%" height="{height - top}" viewBox="0 0 100 100"'
+    box += ' preserveAspectRatio="none"'
     ticks = "".join(
-        f'<text x="{100 * share:g}%" y="{height + 16}" text-anchor="{anchor}">{round(last * share)}</text>'
+        f'<text x="{LEFT + wide * share:g}%" y="{height + 16}" text-anchor="{anchor}">{round(last * share)}</text>'
         for share, anchor in ((0.0, "start"), (0.5, "middle"), (1.0, "end"))
     )
     peak = max(points, key=lambda point: (point.mean, -point.position))
     said = f"mean KL by token, largest {peak.mean:.4g} nats at token {peak.position} of {last}"
-    return _svg(height + 22, said, f"{''.join(grid)}<svg {box}>{lines}</svg>{ticks}", "line")
+    return _svg(height + 22, said, f"{''.join(grid)}<svg {box}>{lines}</svg>{''.join(labels)}{ticks}", "line")
 
 
 # --------------------------------------------------------------------------------------------------------- pieces

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from qualgate.errors import EXIT_ORDER, Exit
 from qualgate.numbers import seen_text
-from qualgate.records import Policy, Verdict
+from qualgate.records import FourArm, Policy, Verdict
+from qualgate.report.arms import choice_line
 from qualgate.report.formats import rendered
 from qualgate.report.render import write_atomically
 from qualgate.report.source import Source, stored_source
@@ -19,7 +20,7 @@ from qualgate.store import queries
 from qualgate.store.database import open_store
 from qualgate.visible import visible_line
 
-FLIPS_SHOWN = 5  # right → wrong answers quoted for each variant
+FLIPS_SHOWN = 20  # right → wrong answers quoted for each variant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,19 +42,30 @@ class Report:
         return self.run.verdicts[0].policy if self.run.verdicts else self.run.policy
 
     @property
+    def four_arm(self) -> FourArm | None:
+        """Which arm to serve, where that was asked."""
+        return next((verdict.four_arm for verdict in self.verdicts if verdict.four_arm is not None), None)
+
+    @property
+    def settled_by_choice(self) -> bool:
+        """An arm was chosen to replace the baseline: what the other arms did not pass fails nothing."""
+        return self.four_arm is not None and self.exit == Exit.APPROVE
+
+    @property
     def exit(self) -> Exit:
-        """The true code of all verdicts; 13 for a run that is not complete."""
-        codes = {verdict.exit for verdict in self.verdicts}
+        """The true code of all verdicts, of four arms that of the choice; 13 for a run that is not complete."""
+        codes = {verdict.exit for verdict in self.verdicts} if self.four_arm is None else {self.four_arm.exit}
         return next((code for code in EXIT_ORDER if code in codes), Exit.INFRASTRUCTURE)
 
     def lines(self) -> list[str]:
-        """One plain line a variant: name, verdict, reason."""
+        """One plain line a variant: name, verdict, reason; and one for the choice among four arms."""
         names = [visible_line(verdict.variant) for verdict in self.verdicts]
         width = max(map(len, names), default=0)
-        return [
+        lines = [
             f"{name:<{width}}  {v.word.upper():<9}  {visible_line(v.reasons[0])}{seen_text(v.seen)}"
             for name, v in zip(names, self.verdicts, strict=True)
         ]
+        return lines if self.four_arm is None else [*lines, choice_line(self.four_arm)]
 
     def as_json(self) -> str:
         return rendered(self, "json")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import html
 import re
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from qualgate_app.text import chip, diff, escape, table, visible
+from qualgate_app.text import chip, diff, escape, overrules, table, visible
 
 TAGS = re.compile(r"</?(del|ins)>")
 words = st.lists(st.sampled_from(["a", "b", " ", "\n", "<b>", "&amp;", "\u202e", "x" * 9, "é", "{", '"']), max_size=12)
@@ -47,3 +48,9 @@ def test_a_looping_answer_is_compared_quickly():
 def test_the_pieces_of_a_page_escape_what_they_are_given():
     assert "<b>" not in chip("<b>")
     assert table(["a", "b"], [("1", escape("<i>"))], numbers=[1]).count('class="qg-number"') == 2
+
+
+@pytest.mark.parametrize(("action", "words"), [("approve", {"block", "undecided", "invalid"}), ("block", {"approve"})])
+def test_a_decision_overrules_a_gate_that_said_otherwise(action, words):
+    every = ("approve", "block", "review", "undecided", "invalid", None)
+    assert {word for word in every if overrules(action, word)} == words

@@ -5,15 +5,20 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from sqlalchemy import text
 
+from qualgate.gate.arms import decide_four
 from qualgate.gate.verdict import decide
 from qualgate.records import Policy, Rule, Verdict
 from qualgate.store import decisions, queries, runs
 from qualgate.store.database import open_store
+from tests.gate.four import POLICY, alike, evidence
+from tests.gate.test_arms import CHEAPER
+from tests.store.made import make_plan, make_results, make_run
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -21,7 +26,20 @@ ROOT = Path(__file__).resolve().parents[2]
 def shown(app) -> str:
     """All that a page says, as one text."""
     assert not app.exception, [one.value for one in app.exception]
-    kinds = ("header", "subheader", "markdown", "caption", "text", "code", "info", "success", "error", "html", "button")
+    kinds = (
+        "header",
+        "subheader",
+        "markdown",
+        "caption",
+        "text",
+        "code",
+        "info",
+        "success",
+        "warning",
+        "error",
+        "html",
+        "button",
+    )
     return "\n".join(str(getattr(one, "value", "") or one.proto) for kind in kinds for one in app.get(kind))
 
 
@@ -231,3 +249,66 @@ def test_the_dashboard_starts_without_torch_or_the_engine():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "[]"
+
+
+def four_armed(store) -> str:
+    """A run whose stored verdicts are those of a four-arm comparison: speculation alone is chosen."""
+    names = dict.fromkeys(("int4", "drafted", "int4+drafted"), 0.0)
+    plan = make_plan(cases=4, seed=4, wrong=names)
+    run = runs.begin(store, plan)
+    for result, scored in make_results(plan, names):
+        runs.record(store, run.run_id, result, scored)
+    judged = decide_four(evidence(alike(), CHEAPER | {"int4+drafted": 7.5}), POLICY)
+    runs.finish(store, run.run_id, judged, complete=True)
+    return run.run_id
+
+
+@pytest.mark.parametrize("variant", ["int4", "int4+drafted"])
+def test_each_arm_of_a_four_arm_run_shows_which_one_to_serve(made, open_page, variant):
+    with open_store(made.url) as store:
+        run_id = four_armed(store)
+    page = shown(open_page("verdict", run=run_id, variant=variant))
+    assert "Which arm to serve" in page
+    assert "<b>drafted</b>" in page
+    assert "1.07 times drafted&#x27;s cost per accepted answer" in page
+    assert "interaction · cost_per_accepted_answer [pooled] +0.29" in page
+    assert "Try first: neither" in page
+
+
+def test_a_flip_that_the_baseline_makes_against_itself_is_named(made, open_page):
+    wrong = {"int2-g32": 0.5, "baseline@aa": 0.9}
+    with open_store(made.url) as store:
+        run_id = make_run(store, make_plan(cases=6, seed=5, wrong=wrong), wrong)
+        flips = queries.flips(store, run_id, "int2-g32", direction="lost")
+    assert flips[-1].noisy
+    page = shown(open_page("verdict", run=run_id, variant="int2-g32", flip=str(len(flips))))
+    assert "changes in the A/A arm too" in page
+    assert "comes last in each direction" in page
+
+
+def test_decisions_that_overrule_the_gate_are_marked_and_counted(made, open_page):
+    with open_store(made.url) as store:
+        for variant, action in (("int8", "approve"), ("int4-g32", "approve"), ("int2-g32", "block")):
+            seen = queries.run_summary(store, made.complete).verdict(variant)
+            decisions.append(
+                store, made.complete, variant, action, name="Ada", reason="because", verdict_sha256=seen.sha256
+            )
+    page = shown(open_page("decisions"))
+    assert "1 of these 3 overrules the gate" in page
+    assert page.count("<b>overruled</b>") == 1
+    assert "overrules the gate" in shown(open_page("verdict", run=made.complete, variant="int4-g32"))
+
+
+def test_the_pages_of_invalid_evidence_draw_nothing_of_it(made, open_page):
+    with open_store(made.url) as store:
+        plan = make_plan(cases=4, seed=6)
+        run = runs.begin(store, plan)
+        for result, scored in make_results(plan):
+            runs.record(store, run.run_id, result, scored)
+        judged = decide(runs.evidence(store, run.run_id), plan.policy)
+        bad = [replace(one, word="invalid", exit=14, comparisons=(), drift={}) for one in judged]
+        runs.finish(store, run.run_id, tuple(bad), complete=True)
+    page = shown(open_page("verdict", run=run.run_id, variant="int2-g32"))
+    assert "says nothing about the variant" in page
+    assert "Flips" not in page
+    assert "Drift by position" not in page

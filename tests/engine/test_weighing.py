@@ -56,8 +56,16 @@ def test_the_kernel_and_full_logits_say_the_same(pair, monkeypatch):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=0 if name in ("token", "top") else 3e-6, err_msg=name)
 
 
+@pytest.fixture
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.mark.parametrize("kernel_from", [0, 2**30], ids=["kernel", "logits"])
-def test_a_position_does_not_notice_the_others(pair, monkeypatch, kernel_from):
+def test_a_position_does_not_notice_the_others(pair, monkeypatch, kernel_from, one_thread):
     work, variant = pair
     monkeypatch.setattr(weighing, "KERNEL_FROM", kernel_from)
     baseline = read_artifact(work, torch.device("cpu"))

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import typer
 import yaml
+from typer.testing import CliRunner
 
 from qualgate.cli import app
 from qualgate.report.formats import FORMATS
@@ -27,7 +28,7 @@ SCRIPTS = {"github": STEP["run"], "gitlab": "\n".join(JOB["script"])}
 FAKE = """#!/bin/sh
 echo "$@" >> calls.txt
 case "$1" in
-  report) mkdir -p "$(dirname "$6")"; echo '{"exit": 10}' > "$6"; exit "${REPORT_CODE:-0}" ;;
+  report) mkdir -p "$(dirname "$5")"; echo '{"exit": 10}' > "$5"; exit "${REPORT_CODE:-0}" ;;
   *) for word in "$@"; do if [ "$word" = --warn-only ]; then exit 0; fi; done; exit "$CODE" ;;
 esac
 """
@@ -105,14 +106,14 @@ def ended(host: str, folder: Path, code: int, **settings: str) -> tuple[int, lis
 def test_the_job_ends_with_the_verdicts_code_whatever_the_reports_did(host, code, report_code, tmp_path):
     found, calls = ended(host, tmp_path, code, REPORT_CODE=report_code)
     assert found == code
-    assert calls[0] == "run my gate.yaml"
+    assert calls[0] == "run -- my gate.yaml"
     assert len(calls) == (5 if code in (0, 10, 13) else 1), "reports are made of verdicts, not of mistakes"
 
 
 @pytest.mark.parametrize("host", SCRIPTS)
 def test_warn_only_is_handed_to_the_command_and_lets_a_block_pass(host, tmp_path):
     found, calls = ended(host, tmp_path, 10, WARN_ONLY="true")
-    assert (found, calls[0]) == (0, "run my gate.yaml --warn-only")
+    assert (found, calls[0]) == (0, "run --warn-only -- my gate.yaml")
     if host == "github":
         assert (tmp_path / "output.txt").read_text() == "exit-code=10\n", "the true code, from the JSON report"
 
@@ -120,3 +121,42 @@ def test_warn_only_is_handed_to_the_command_and_lets_a_block_pass(host, tmp_path
 @pytest.mark.parametrize("host", SCRIPTS)
 def test_a_command_that_is_neither_run_nor_gate_is_refused(host, tmp_path):
     assert ended(host, tmp_path, 0, COMMAND="dashboard; true") == (64, [])
+
+
+@pytest.mark.parametrize("host", SCRIPTS)
+@pytest.mark.parametrize(
+    "name", ["--help", "$(touch owned)", "`touch owned`", "a; touch owned #", '"; touch owned; "', "*"]
+)
+def test_a_gate_files_name_is_only_ever_a_name(host, name, tmp_path):
+    found, calls = ended(host, tmp_path, 10, GATE_FILE=name)
+    assert found == 10
+    assert calls[0] == f"run -- {name}"
+    assert len(calls) == 5
+    assert all(call.endswith(f" -- {name}") for call in calls)
+    assert not (tmp_path / "owned").exists()
+
+
+@pytest.mark.parametrize("command", ["run", "gate", "report"])
+def test_a_gate_file_named_like_an_option_is_a_file_to_every_command(command):
+    done = CliRunner().invoke(app, [command, "--", "--help"])
+    assert done.exit_code != 0
+
+
+def test_the_action_keeps_to_the_keys_that_github_reads():
+    assert set(ACTION) == {"name", "description", "inputs", "outputs", "runs"}
+    assert set(ACTION["runs"]) == {"using", "steps"}
+    for one in ACTION["inputs"].values():
+        assert set(one) <= {"description", "required", "default", "deprecationMessage"}
+        assert isinstance(one.get("default", ""), str), "GitHub hands every input over as text"
+    for one in ACTION["outputs"].values():
+        assert set(one) == {"description", "value"}
+    for step in ACTION["runs"]["steps"]:
+        assert set(step) <= {"name", "id", "if", "shell", "env", "run", "uses", "with", "working-directory"}
+        assert all(isinstance(value, str) for value in step.get("env", {}).values())
+
+
+def test_the_template_keeps_to_the_keys_that_gitlab_reads():
+    assert set(JOB) <= {"image", "variables", "before_script", "script", "artifacts"}
+    assert set(JOB["artifacts"]) <= {"when", "expose_as", "paths", "reports", "expire_in", "name"}
+    assert all(isinstance(line, str) for line in (*JOB["before_script"], *JOB["script"]))
+    assert all(isinstance(value, str) for value in JOB["variables"].values()), "GitLab refuses a boolean"

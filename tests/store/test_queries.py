@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from qualgate.errors import UsageError
+from qualgate.gate.noise import review_queue
 from qualgate.records import Policy
 from qualgate.store import queries, runs
 from tests.store.conftest import JUDGED
@@ -33,6 +34,27 @@ def test_flips_are_every_changed_answer_right_to_wrong_first(judged):
     directions = [flip.direction for flip in found]
     assert directions == sorted(directions, key=["lost", "gained"].index)
     assert all(flip.reason for flip in found)
+
+
+def test_what_the_noise_arm_changes_too_is_looked_at_last(store):
+    run_id = make_run(store, make_plan(cases=40, wrong=(wrong := {"int2-g32": 0.4, "baseline@aa": 0.4})), wrong)
+    flips = queries.flips(store, run_id, "int2-g32", direction="lost", limit=1000)
+    by_case = {}
+    for flip in flips:
+        by_case.setdefault((flip.evalset, flip.case_id), set()).add(flip.noisy)
+    queue = review_queue(runs.evidence(store, run_id), "int2-g32")
+    assert set(by_case) == set(queue)
+    clean = [case for case in queue if by_case[case] == {False}]
+    assert list(queue[: len(clean)]) == clean, "the two call the same cases noise"
+    assert 0 < len(clean) < len(queue)
+    assert [flip.noisy for flip in flips] == sorted(flip.noisy for flip in flips)
+    every = [queries.flips(store, run_id, "int2-g32", direction="lost", limit=7, offset=at) for at in range(0, 1000, 7)]
+    assert [flip for page in every for flip in page] == list(flips)
+
+
+def test_a_run_without_a_noise_arm_calls_nothing_noise(judged):
+    store, run_id = judged
+    assert {flip.noisy for flip in queries.flips(store, run_id, "int2-g32")} == {None}
 
 
 def test_flips_are_filtered_and_paged(judged):

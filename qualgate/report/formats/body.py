@@ -38,6 +38,7 @@ class Body:
     policy: Policy
     evalsets: tuple[EvalsetLine, ...]
     arms: tuple[ArmBody, ...]
+    choice: str | None  # among four arms, "" where it is not known yet; null where it was not asked
     verdicts: tuple[Verdict, ...]
     flips: dict[str, tuple[Flip, ...]]
     flip_counts: dict[str, tuple[FlipCount, ...]]
@@ -67,6 +68,7 @@ def report_as_json(report: Report) -> str:
             )
             for arm in run.arms
         ),
+        choice=None if report.four_arm is None else report.four_arm.choice,
         verdicts=report.verdicts,
         flips=report.flips,
         flip_counts=report.flip_counts,

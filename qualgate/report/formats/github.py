@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qualgate.records import Verdict
+from qualgate.report.arms import choice_line
 from qualgate.report.findings import Finding, findings
-from qualgate.report.formats.markdown import COMPARISONS_HEAD, comparison_row, escaped, flip_lines, row
+from qualgate.report.formats.markdown import COMPARISONS_HEAD, comparison_row, escaped, flip_lines, four_arm_lines, row
 from qualgate.report.limits import fitting
 
 if TYPE_CHECKING:
@@ -30,13 +31,14 @@ _NOTE = 400  # bytes kept for saying what was left out
 
 def report_as_step_summary(report: Report, limit: int = SUMMARY_LIMIT) -> str:
     """What matters most first: verdicts, reasons and rules of each variant, then answers that are wrong now."""
-    pieces = [_verdicts(report), *(_rules(verdict) for verdict in report.verdicts)]
+    chosen = [] if report.four_arm is None else ["\n".join([*four_arm_lines(report.four_arm), ""])]
+    pieces = [_verdicts(report), *chosen, *(_rules(verdict) for verdict in report.verdicts)]
     flips = [flip for verdict in report.verdicts for flip in report.flips.get(verdict.variant, ())]
     names = [verdict.variant for verdict in report.verdicts for _ in report.flips.get(verdict.variant, ())]
     quoted = [
         "\n".join(["", f"{escaped(name)}: {line}", *rest])
-        for name, (line, *rest) in zip(names, map(flip_lines, flips), strict=True)
-    ][:FLIPS]
+        for name, (line, *rest) in zip(names[:FLIPS], map(flip_lines, flips[:FLIPS]), strict=True)
+    ]
     if quoted:
         head = "\n<details><summary>Answers that were right and are wrong now, the first ones</summary>\n"
         quoted[0] = head + quoted[0]
@@ -44,7 +46,7 @@ def report_as_step_summary(report: Report, limit: int = SUMMARY_LIMIT) -> str:
     text = "\n".join([*pieces, *quoted][:kept])
     if kept > len(pieces):
         text += "\n</details>\n"
-    left_out = max(0, len(pieces) - max(kept, 1)), len(flips) - max(0, kept - len(pieces))
+    left_out = max(0, len(pieces) - max(kept, 1 + len(chosen))), len(flips) - max(0, kept - len(pieces))
     if kept == 0:  # not even the table of verdicts: the one line that a reader needs
         text = f"# qualgate: exit {int(report.exit)}\n"
     if any(left_out):
@@ -88,6 +90,8 @@ def _verdicts(report: Report) -> str:
         return "\n".join([*lines, "This run is not complete: nothing is decided (exit 13).", ""])
     lines += ["| variant | verdict | reason |", "|---|---|---|"]
     lines += [row(v.variant, f"{SIGNS.get(v.word, '')} {v.word}", v.reasons[0][:500]) for v in report.verdicts]
+    if report.four_arm is not None:
+        lines += ["", f"**{escaped(choice_line(report.four_arm)[:500])}**"]
     return "\n".join([*lines, "", f"Exit code {int(report.exit)}.", ""])
 
 

@@ -6,6 +6,7 @@ scripts, pictures, frames, forms and every address, should anything slip through
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
@@ -19,9 +20,11 @@ from qualgate.numbers import (
     flips_text,
     size_text,
     value_text,
+    version_text,
 )
-from qualgate.records import Comparison
+from qualgate.records import ArmService, Comparison, FourArm
 from qualgate.report import plots
+from qualgate.report.arms import SERVICE_HEADS, service_notes, service_row, step_rows
 from qualgate.visible import visible, visible_line
 
 if TYPE_CHECKING:
@@ -48,6 +51,7 @@ def report_as_html(report: Report) -> str:
         f" · exit code {int(report.exit)}</p></header>",
         *([_WARN_ONLY.format(code=int(report.exit))] if report.warn_only else []),
         _overview(report),
+        *([_four_arm(report.four_arm)] if report.four_arm else []),
         _setting(report),
         *(_variant(stored, report, index) for index, stored in enumerate(run.verdicts)),
         _FOOTER,
@@ -79,9 +83,52 @@ def _overview(report: Report) -> str:
     return f'<div class="cards">{"".join(cards)}</div>'
 
 
+def _four_arm(answer: FourArm) -> str:
+    """Which arm to serve, the steps that each arm passed or did not, interactions, costs, and what to try first."""
+    word = "approve" if answer.exit == 0 else "undecided" if not answer.choice else "block"
+    serve = f"serve {answer.choice}" if answer.choice else "not known yet"
+    parts = [
+        f'<section id="arms"><h2>Which arm to serve <span class="chip name {word}">{_text(serve)}</span></h2>',
+        f"<p>{_text(answer.why)}</p>",
+    ]
+    if rows := step_rows(answer):
+        heads = ("arm", *STEPS.values())
+        cells = (
+            (_text(arm), *(_step(steps[name].status, steps[name].reason) if name in steps else "–" for name in STEPS))
+            for arm, steps in rows
+        )
+        parts.append(_table(heads, cells, numbers=()))
+    if drawn := plots.interactions(answer.interactions):
+        caption = "Quantization and speculation together beyond what each does alone; dotted: nothing"
+        parts.append(f"<h3>Interaction</h3><figure><figcaption>{caption}</figcaption>{drawn}</figure>")
+    parts.append(_services(answer.services))
+    parts.append(f"<h3>What to try first</h3><p><b>{_text(answer.first)}</b>: {_text(answer.first_why)}</p>")
+    if answer.blocks:
+        parts.append(f"<p class=quiet>Blocks (seed {answer.seed}): {_text(' '.join(answer.blocks))}</p>")
+    return "\n".join([*parts, "</section>"])
+
+
+STEPS = {"parity": "parity", "quality": "quality", "slo": "SLO", "value": "value"}  # in the order of the rule
+
+
+def _step(status: str, reason: str) -> str:
+    sign = f'<span class="sign {_text(status)}">{plots.SIGNS.get(status, "")}</span>'
+    return f"{sign}&nbsp;{_text(status)}<br><span class=quiet>{_text(reason)}</span>"
+
+
+def _services(services: Sequence[ArmService]) -> str:
+    if not services:
+        return ""
+    rows = ([_text(cell) for cell in service_row(one)] for one in services)
+    notes = f"<p class=quiet>{'<br>'.join(map(_text, service_notes(services)))}</p>"
+    return f"<h3>What serving took and gave</h3>{_table(SERVICE_HEADS, rows, numbers=(1, 3))}{notes}"
+
+
 def _setting(report: Report) -> str:
     run = report.run
-    sets = ", ".join(f"{_text(one.name)} v{_text(one.version)} ({one.cases:,} cases)" for one in run.evalsets)
+    sets = ", ".join(
+        f"{_text(one.name)} {_text(version_text(one.version))} ({one.cases:,} cases)" for one in run.evalsets
+    )
     policy = report.policy
     rows = []
     for arm in run.arms:
@@ -94,7 +141,7 @@ def _setting(report: Report) -> str:
     heads = ("arm", "weights", "on disk", "in memory", "bits a weight", "kernel", "answers", "errors")
     failures = f"<h3>What could not be run</h3>{_list(run.failures)}" if run.failures and report.verdicts else ""
     return (
-        f"<section><h2>What was judged</h2><p>Evalsets: {sets}.<br>Policy: {len(policy.rules)} rules, "
+        f"<section><h2>What was judged</h2><p>Evalsets: {sets}.<br>Policy: {_counted(len(policy.rules), 'rule')}, "
         f"alpha {policy.alpha:g}, one-sided; review {_text(policy.review)}"
         f"{'; generation stops early' if policy.stop else ''}.</p>"
         f"{_table(heads, ([_text(cell) for cell in row] for row in rows), numbers=(2, 3, 4, 6, 7))}{failures}</section>"
@@ -112,6 +159,8 @@ def _variant(stored: StoredVerdict, report: Report, index: int) -> str:
         ]
         heads = ("rule", "slice", "n", "baseline", "variant", "difference [bounds]", "lost / gained", "result")
         parts.append(_table(heads, map(_rule, verdict.comparisons), numbers=(2, 3, 4, 5, 6)))
+    if verdict.four_arm is None:  # else they stand beside the choice
+        parts.append(_services(verdict.services))
     if verdict.word == "invalid":  # then its evidence is nothing to draw
         return "\n".join([*parts, "</section>"])
     if drawn := plots.flips(report.flip_counts.get(name, ())):
@@ -125,9 +174,16 @@ def _variant(stored: StoredVerdict, report: Report, index: int) -> str:
     if verdict.drift:
         parts.append(f"<p class=quiet>{_text('; '.join(drift_texts(verdict.drift)))}</p>")
     if quoted := report.flips.get(name, ()):
-        parts.append("<h3>Right before, wrong now: the first ones</h3>")
+        more = sum(one.lost for one in report.flip_counts.get(name, ())) - len(quoted)
+        first = f": the first {len(quoted)}, {more:,} more are in the dashboard" if more > 0 else ""
+        parts.append(f"<h3>Right before, wrong now{first}</h3>")
+        if any(flip.noisy is not None for flip in quoted):
+            parts.append(f"<p class=quiet>{RANKED}</p>")
         parts += map(_flip, quoted)
     return "\n".join([*parts, "</section>"])
+
+
+RANKED = "What changes when the baseline answers again without any change of weights (A/A) says little and is last."
 
 
 def _rule(one: Comparison) -> tuple[str, ...]:
@@ -141,7 +197,7 @@ def _rule(one: Comparison) -> tuple[str, ...]:
         value_text(one.metric, one.variant),
         _text(difference_and_bounds(one)),
         flips_text(one),
-        f"{sign} {_text(one.status)}{tier}",
+        f"{sign}&nbsp;{_text(one.status)}{tier}",
     )
 
 
@@ -149,6 +205,7 @@ def _flip(flip: Flip) -> str:
     before, after = _answers(flip.baseline, flip.variant)
     head = f"<b>{_text(f'{flip.evalset}/{flip.case_id}')}</b> ({_text(flip.metric)})"
     at = "" if flip.first_divergence is None else f" · first other token: {flip.first_divergence}"
+    at += " · changes in the A/A arm too" if flip.noisy else ""
     return (
         f'<article class="flip"><p>{head}: {_text(flip.reason)}<span class=quiet>{at}</span></p>'
         f'<div class="pair"><div><p class=quiet>baseline</p><pre>{before}</pre></div>'
@@ -182,6 +239,9 @@ def _marked(text: str, start: int, end: int) -> str:
     return f"{escape(text[:start])}{middle}{escape(text[stop:])}"
 
 
+_LONG_WORD = re.compile(r"[^\s<>\"=]{31,}")  # only such a one may break in its middle
+
+
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[int]) -> str:
     """Cells are HTML already. On a phone each row is a card, so a cell carries its column's name."""
     kinds = ["number" if index in numbers else "" for index in range(len(heads))]
@@ -189,7 +249,8 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequenc
     body = "".join(
         "<tr>"
         + "".join(
-            f'<td class="{kind}" data-name="{name}"><span>{cell}</span></td>'
+            f'<td class="{f"{kind} long".strip() if _LONG_WORD.search(cell) else kind}" data-name="{name}">'
+            f"<span>{cell}</span></td>"
             for name, kind, cell in zip(heads, kinds, row, strict=True)
         )
         + "</tr>"
@@ -208,6 +269,10 @@ def _chip(word: str) -> str:
 
 def _bits(arm: ArmLine) -> str:
     return f", {arm.footprint.effective_bits:.2f} bits a weight" if arm.footprint else ""
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 
 def _text(text: str) -> str:

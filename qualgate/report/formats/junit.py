@@ -1,7 +1,8 @@
 """JUnit XML: a suite for each variant, a case for its verdict and for each rule and slice; never one for a sample.
 
 A suite is green exactly when the verdict is approve. Failure: proven broken. Error: not shown to be kept. A rule that
-could not change the verdict is skipped, with its reason.
+could not change the verdict is skipped, with its reason; so is all that the other arms did not pass once one of four
+is chosen, as the choice decides then.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
+from qualgate.errors import Exit
 from qualgate.numbers import seen_text
-from qualgate.records import Comparison, Verdict
+from qualgate.records import Comparison, FourArm, Verdict
+from qualgate.report.arms import choice_line, interaction_text
 from qualgate.report.limits import fitting
 from qualgate.visible import visible, visible_line
 
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from qualgate.report.summary import Report
 
 LARGEST = 1_000_000  # bytes of the whole file
+ARMS = "four arms"  # the suite of their choice
 LONGEST = 2000  # characters of a message
 _HEAD = 400  # bytes that a suite takes besides its cases and its name; the file's frame takes as many
 _OUTCOMES = {  # (tier, status) → element
@@ -35,18 +39,23 @@ _WORST_FIRST = ("error", "failure", "skipped", "")
 def report_as_junit(report: Report) -> str:
     root = ElementTree.Element("testsuites", name=f"qualgate run {visible_line(report.run.run_id)}")
     suites = [(verdict.variant, _cases(verdict, report)) for verdict in report.verdicts]
+    if report.four_arm is not None:
+        suites.insert(0, (ARMS, _choice_cases(report.four_arm)))
     if not suites:
         undecided = _case("run", "verdict", "error", "nothing is decided", "the run is not complete")
         suites = [("run", [undecided])]
-    seen = {v.variant: seen_text(v.seen).strip(" ()") for v in report.verdicts if v.seen is not None}
+    said = {v.variant: seen_text(v.seen).strip(" ()") for v in report.verdicts if v.seen is not None}
+    if report.four_arm is not None:
+        first = f"try first: {report.four_arm.first} ({report.four_arm.first_why})"
+        said[ARMS] = f"{choice_line(report.four_arm)}; {visible_line(first)}"
     budget = LARGEST - _HEAD
     for variant, cases in suites:
         name = visible_line(variant)[:LONGEST]
         # Each suite may take an equal part of what is left, so that none is crowded out.
         room = budget // (len(suites) - len(root)) - _HEAD - len(name.encode("utf-8"))
         suite = _suite(name, cases, room)
-        if variant in seen:
-            ElementTree.SubElement(suite, "system-out").text = seen[variant]
+        if variant in said:
+            ElementTree.SubElement(suite, "system-out").text = _cut(said[variant])
         ElementTree.indent(suite, level=1)
         root.append(suite)
         budget -= len(_bytes(suite))
@@ -81,15 +90,35 @@ def _suite(name: str, cases: Sequence[ElementTree.Element], room: int) -> Elemen
 
 def _cases(verdict: Verdict, report: Report) -> list[ElementTree.Element]:
     outcome = "" if verdict.exit == 0 else "failure" if verdict.word == "block" else "error"
+    forgiven = report.settled_by_choice
+    outcome = "skipped" if outcome and forgiven else outcome
     first = _case(
         verdict.variant, "verdict", outcome, f"{verdict.word}: {verdict.reasons[0]}", "\n".join(verdict.reasons)
     )
     several = {one.rule for one in verdict.comparisons if one.slice not in one.rule}
-    return [first, *(_rule_case(verdict, one, named=one.rule in several) for one in verdict.comparisons)]
+    return [
+        first,
+        *(_rule_case(verdict, one, named=one.rule in several, forgiven=forgiven) for one in verdict.comparisons),
+    ]
 
 
-def _rule_case(verdict: Verdict, one: Comparison, *, named: bool) -> ElementTree.Element:
+def _choice_cases(answer: FourArm) -> list[ElementTree.Element]:
+    """The choice decides the suite; steps and interactions are there to be read."""
+    name = ARMS
+    outcome = "" if answer.exit == 0 else "failure" if answer.exit == Exit.BLOCK else "error"
+    cases = [_case(name, "choice", outcome, choice_line(answer), "")]
+    for step in answer.steps:
+        said = f"{step.status}: {step.reason}"
+        cases.append(_case(name, f"{step.arm}: {step.step}", "" if step.status == "proven" else "skipped", said, ""))
+    for one in answer.interactions:
+        said = interaction_text(one)
+        cases.append(_case(name, f"interaction: {one.metric} ({one.slice})", "skipped" if one.found else "", said, ""))
+    return cases
+
+
+def _rule_case(verdict: Verdict, one: Comparison, *, named: bool, forgiven: bool) -> ElementTree.Element:
     outcome = _OUTCOMES.get((one.tier, one.status), "")
+    outcome = "skipped" if outcome and forgiven else outcome
     name = f"{one.rule} ({one.slice})" if named else one.rule
     return _case(verdict.variant, name, outcome, f"{one.status} ({one.tier}): {one.reason}", "")
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from qualgate.numbers import difference_and_bounds, drift_texts, flips_text, size_text, value_text
-from qualgate.records import Comparison
-from qualgate.report.arms import arm_lines
+from qualgate.numbers import difference_and_bounds, drift_texts, flips_text, size_text, value_text, version_text
+from qualgate.records import ArmService, Comparison, FourArm
+from qualgate.report.arms import SERVICE_HEADS, interaction_text, service_notes, service_row, step_rows
 from qualgate.visible import visible, visible_line
 
 if TYPE_CHECKING:
@@ -29,7 +30,9 @@ def report_as_markdown(report: Report) -> str:
     lines = [f"# qualgate report: run {escaped(report.run.run_id)}", ""]
     lines += ["| variant | verdict | reason |", "|---|---|---|"]
     lines += [row(v.variant, v.word, v.reasons[0]) for v in report.verdicts]
-    sets = ", ".join(f"{escaped(s.name)} v{escaped(s.version)} ({s.cases})" for s in report.run.evalsets)
+    if report.four_arm is not None:
+        lines += ["", *four_arm_lines(report.four_arm)]
+    sets = ", ".join(f"{escaped(s.name)} {escaped(version_text(s.version))} ({s.cases})" for s in report.run.evalsets)
     lines += ["", f"Evalsets: {sets}.", "", "## Arms", ""]
     lines += [
         "| arm | weights | on disk | in memory | bits a weight | kernel | done | errors |",
@@ -51,14 +54,42 @@ def report_as_markdown(report: Report) -> str:
         lines += [comparison_row(comparison) for comparison in verdict.comparisons]
         if verdict.drift:
             lines += ["", f"Drift (ranks and warns): {escaped('; '.join(drift_texts(verdict.drift)))}."]
-        if said := arm_lines(verdict):
-            lines += ["", *(f"- {escaped(line.strip())}" for line in said)]
+        if verdict.four_arm is None and verdict.services:
+            lines += _services(verdict.services)
         flips = report.flips.get(verdict.variant, ())
         if flips:
             lines += ["", "Answers that were right and are wrong now, the first ones:"]
+        if any(flip.noisy is not None for flip in flips):
+            lines[-1] += " those that the A/A arm changes too are last."
         for flip in flips:
             lines += ["", *flip_lines(flip)]
     return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def four_arm_lines(answer: FourArm) -> list[str]:
+    """A section: the choice, each arm's steps, interactions, costs, what to try first, and the order of blocks."""
+    lines = [f"## Which arm to serve: {escaped(answer.choice or 'not known yet')}", "", escaped(answer.why)]
+    if rows := step_rows(answer):
+        lines += ["", "| arm | parity | quality | SLO | value |", "|---|---|---|---|---|"]
+    for arm, steps in rows:
+        cells = (steps.get(name) for name in ("parity", "quality", "slo", "value"))
+        lines.append(row(arm, *(f"{one.status}: {one.reason}" if one else "–" for one in cells)))
+    if answer.interactions:
+        lines += ["", "Interaction of quantization and speculation:", ""]
+        lines += [f"- {escaped(interaction_text(one))}" for one in answer.interactions]
+    lines += _services(answer.services)
+    lines += ["", f"Try first: **{escaped(answer.first)}** ({escaped(answer.first_why)})"]
+    if answer.blocks:
+        lines += ["", f"Blocks (seed {answer.seed}): {escaped(' '.join(answer.blocks))}"]
+    return lines
+
+
+def _services(services: Sequence[ArmService]) -> list[str]:
+    if not services:
+        return []
+    rule = f"|{'---|' * len(SERVICE_HEADS)}"
+    rows = [row(*service_row(one)) for one in services]
+    return ["", row(*SERVICE_HEADS), rule, *rows, "", *(f"- {escaped(line)}" for line in service_notes(services))]
 
 
 def comparison_row(c: Comparison) -> str:
@@ -84,7 +115,8 @@ def row(*cells: str) -> str:
 def flip_lines(flip: Flip) -> list[str]:
     """Which case, why it is wrong, and both answers."""
     case = escaped(f"{flip.evalset}/{flip.case_id}")
-    head = f"**{case}** ({escaped(flip.metric)}): {escaped(flip.reason)}"
+    also = " (changes in the A/A arm too)" if flip.noisy else ""
+    head = f"**{case}** ({escaped(flip.metric)}): {escaped(flip.reason)}{also}"
     return [head, "", *_quoted("baseline", flip.baseline), *_quoted("variant", flip.variant)]
 
 

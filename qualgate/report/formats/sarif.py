@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from qualgate.report.findings import VERDICT, Finding, findings
+from qualgate.report.findings import FOUR_ARM, VERDICT, Finding, findings
 from qualgate.visible import visible_line
 
 if TYPE_CHECKING:
@@ -40,8 +40,15 @@ def report_as_sarif(report: Report) -> str:
     return json.dumps(body, indent=2, ensure_ascii=True) + "\n"
 
 
+_SAID = {
+    VERDICT: "The verdict on a variant",
+    FOUR_ARM: "The choice among the baseline, quantization, speculation and both",
+    CUT: "Findings that were left out",
+}
+
+
 def _rule(name: str) -> dict[str, Any]:
-    said = {VERDICT: "The verdict on a variant", CUT: "Findings that were left out"}.get(name, f"Gate rule {name}")
+    said = _SAID.get(name, f"Gate rule {name}")
     return {"id": name, "shortDescription": {"text": said}}
 
 

@@ -12,6 +12,7 @@ from qualgate.store.queries.pages import (
     list_decisions,
     list_runs,
     queue,
+    verdict_words,
 )
 from qualgate.store.queries.summary import ArmLine, EvalsetLine, RunSummary, StoredVerdict, run_summary
 
@@ -42,4 +43,5 @@ __all__ = [
     "list_runs",
     "queue",
     "run_summary",
+    "verdict_words",
 ]

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from sqlalchemy import and_, case, func, select
+from sqlalchemy import Boolean, ColumnElement, Connection, and_, case, cast, func, literal, null, select, tuple_
 
+from qualgate.records import NOISE
 from qualgate.store.database import Store
 from qualgate.store.queries.pages import PAGE
 from qualgate.store.scorings import newest_scoring
-from qualgate.store.tables import scores, units
+from qualgate.store.tables import arms, scores, units
 
 Direction = Literal["lost", "gained"]  # right → wrong, wrong → right
 
@@ -39,6 +40,7 @@ class Flip:
     variant: str
     reason: str  # the scorer's, about the side that is wrong
     first_divergence: int | None
+    noisy: bool | None = None  # the A/A arm changes a score of this case too; None: the run has no such arm
 
 
 _baseline, _variant = units.alias("baseline"), units.alias("variant")
@@ -103,7 +105,7 @@ def flips(
     limit: int = PAGE,
     offset: int = 0,
 ) -> tuple[Flip, ...]:
-    """Right → wrong first, then by metric, set and case."""
+    """Right → wrong first; of each, what the A/A arm changes too is last; then by metric, set and case."""
     where = [_variant.c.run_id == run_id, _variant.c.arm == variant]
     where.append({"lost": _LOST, "gained": _GAINED, None: _LOST | _GAINED}[direction])
     if metric is not None:
@@ -111,24 +113,39 @@ def flips(
     if evalset is not None:
         where.append(_variant.c.evalset == evalset)
     gained = case((_GAINED, 1), else_=0)
-    statement = (
-        select(
-            _after.c.metric,
-            _variant.c.evalset,
-            _variant.c.case_id,
-            _variant.c.repeat,
-            case((_LOST, "lost"), else_="gained").label("direction"),
-            _baseline.c.text.label("baseline"),
-            _variant.c.text.label("variant"),
-            case((_LOST, _after.c.reason), else_=_before.c.reason).label("reason"),
-            _variant.c.first_divergence,
-        )
-        .select_from(_SCORE_PAIRS)
-        .where(*where)
-        .order_by(gained, _after.c.metric, _variant.c.evalset, _variant.c.case_id, _variant.c.repeat)
-        .limit(limit)
-        .offset(offset)
-    )
     with store.read() as connection:
         newest = _after.c.scoring == newest_scoring(connection, run_id)
-        return tuple(Flip(**row._mapping) for row in connection.execute(statement.where(newest)))
+        noisy = _noisy(connection, run_id, newest)
+        statement = (
+            select(
+                _after.c.metric,
+                _variant.c.evalset,
+                _variant.c.case_id,
+                _variant.c.repeat,
+                case((_LOST, "lost"), else_="gained").label("direction"),
+                _baseline.c.text.label("baseline"),
+                _variant.c.text.label("variant"),
+                case((_LOST, _after.c.reason), else_=_before.c.reason).label("reason"),
+                _variant.c.first_divergence,
+                noisy.label("noisy"),
+            )
+            .select_from(_SCORE_PAIRS)
+            .where(*where, newest)
+            .order_by(gained, "noisy", _after.c.metric, _variant.c.evalset, _variant.c.case_id, _variant.c.repeat)
+            .limit(limit)
+            .offset(offset)
+        )
+        return tuple(Flip(**row._mapping) for row in connection.execute(statement))
+
+
+def _noisy(connection: Connection, run_id: str, newest: ColumnElement[bool]) -> ColumnElement[bool | None]:
+    """Whether any score of the case changes in the A/A arm too; NULL where the run has none."""
+    floor = connection.scalar(select(arms.c.name).where(arms.c.run_id == run_id, arms.c.name.endswith(NOISE)))
+    if floor is None:
+        return cast(null(), Boolean)
+    changed = select(_variant.c.evalset, _variant.c.case_id).select_from(_SCORE_PAIRS)
+    changed = changed.where(
+        _variant.c.run_id == run_id, _variant.c.arm == floor, _before.c.value != _after.c.value, newest
+    )
+    case_of = tuple_(_variant.c.evalset, _variant.c.case_id)
+    return case((case_of.in_(changed.correlate(None)), literal(True)), else_=literal(False))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import Connection, and_, func, select
@@ -14,7 +14,7 @@ from qualgate.store.database import Store
 from qualgate.store.decisions import Decision
 from qualgate.store.queries.newest import CURRENT_DECISION, CURRENT_VERDICT
 from qualgate.store.queries.progress import unit_counts
-from qualgate.store.tables import arms, decisions, runs
+from qualgate.store.tables import arms, decisions, runs, verdicts
 
 PAGE = 50
 
@@ -94,6 +94,13 @@ def list_decisions(store: Store, limit: int = PAGE, offset: int = 0) -> tuple[De
     with store.read() as connection:
         rows = connection.execute(select(*columns).order_by(decisions.c.decision_id.desc()).limit(limit).offset(offset))
         return tuple(Decision(**row._mapping) for row in rows)
+
+
+def verdict_words(store: Store, sha256s: Sequence[str]) -> dict[str, str]:
+    """sha256 of a verdict → its word, of those that the store has: what the gate had said when a person decided."""
+    with store.read() as connection:
+        rows = connection.execute(select(verdicts.c.sha256, verdicts.c.word).where(verdicts.c.sha256.in_(sha256s)))
+        return {row.sha256: row.word for row in rows}
 
 
 _LINES = (

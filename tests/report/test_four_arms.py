@@ -1,0 +1,179 @@
+"""A four-arm answer in every format: which arm to serve, each step, interactions, costs, and the code of the choice."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from qualgate.errors import Exit
+from qualgate.gate.arms import decide_four, exit_of
+from qualgate.records import FourArm
+from qualgate.report.findings import FOUR_ARM, findings
+from qualgate.report.formats import FORMATS, rendered
+from qualgate.report.formats.body import report_schema
+from qualgate.report.formats.markdown import escaped
+from qualgate.report.summary import Report
+from qualgate.report.unstored import report_of
+from tests.gate.four import ARMS, POLICY, alike, evidence
+from tests.gate.test_arms import CHEAPER, interacting
+from tests.report.test_formats import ATTACK, Page, strict
+
+
+def judged(cost: float = 4.0, n: int = 400, **changes: object) -> Report:
+    """cost: of one answer by both, whose parts cost 8 and 7."""
+    right = interacting(n) if "parity" in changes else alike(n)
+    policy = replace(POLICY, four_arm=replace(ARMS, blocks=("BQSX", "XSQB"), **changes))
+    given = evidence(right, CHEAPER | {"int4+drafted": cost})
+    verdicts = decide_four(given, policy)
+    made = report_of(given, verdicts, policy, ["b.jsonl", "q.jsonl", "s.jsonl", "both.jsonl"])
+    assert made.exit == exit_of(verdicts)
+    return made
+
+
+@pytest.fixture(scope="module")
+def both() -> Report:
+    return judged()
+
+
+@pytest.fixture(scope="module")
+def single() -> Report:
+    """Speculation alone is chosen; both is blocked, as it costs more."""
+    return judged(7.5)
+
+
+@pytest.fixture(scope="module")
+def interaction() -> Report:
+    return judged(parity="sampled", n=2500)
+
+
+@pytest.fixture(scope="module")
+def unknown() -> Report:
+    """Fifteen cases choose nothing."""
+    return judged(n=15)
+
+
+def answer(report: Report) -> FourArm:
+    assert report.four_arm is not None
+    return report.four_arm
+
+
+def with_answer(report: Report, changed: FourArm) -> Report:
+    *others, last = report.run.verdicts
+    verdicts = (*others, replace(last, verdict=replace(last.verdict, four_arm=changed)))
+    return replace(report, run=replace(report.run, verdicts=verdicts))
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("case", ["both", "single", "interaction", "unknown"])
+def test_every_format_names_the_choice_and_why(form: str, case: str, request: pytest.FixtureRequest) -> None:
+    report = request.getfixturevalue(case)
+    text = rendered(report, form)
+    shown = "".join(Page(text).text) if form == "html" else text
+    said = answer(report)
+    assert said.why in shown.replace("\\", "").replace("%25", "%")
+    assert (said.choice or "not known yet") in shown or form == "json"
+
+
+def test_the_code_of_the_report_is_that_of_the_choice(both: Report, single: Report, unknown: Report) -> None:
+    assert (both.exit, single.exit) == (Exit.APPROVE, Exit.APPROVE)
+    assert [one.word for one in single.verdicts] == ["approve", "approve", "block"]
+    assert unknown.exit == Exit.UNDECIDED
+    assert json.loads(rendered(single, "json"))["exit"] == 0
+    assert json.loads(rendered(single, "json"))["choice"] == "drafted"
+    assert json.loads(rendered(unknown, "json"))["choice"] == ""
+
+
+def test_the_json_with_four_arms_keeps_the_schema(both: Report, interaction: Report, unknown: Report) -> None:
+    check = Draft202012Validator(strict(report_schema()))
+    for one in (both, interaction, unknown):
+        check.validate(json.loads(rendered(one, "json")))
+
+
+@pytest.mark.parametrize("form", ["html", "markdown", "github"])
+def test_steps_interactions_costs_and_advice_are_there_to_be_read(form: str, single: Report) -> None:
+    text = rendered(single, form)
+    shown = "".join(Page(text).text) if form == "html" else text
+    said = answer(single)
+    plain = (lambda words: words) if form == "html" else escaped
+    for step in said.steps:
+        assert plain(step.reason) in shown
+    for one in said.services:
+        assert f"{one.per_accepted:.4g}" in shown
+    for one in said.interactions:
+        assert plain(one.metric) in shown
+        assert one.lower is not None
+        assert f"[{100 * one.lower:+.2f}" in shown.replace("\\", "") or one.metric == "cost_per_accepted_answer"
+    assert "BQSX XSQB" in shown
+    assert plain(said.first_why) in shown
+
+
+def test_a_page_draws_an_interval_for_each_interaction(interaction: Report) -> None:
+    text = rendered(interaction, "html")
+    drawn = text[text.index("<h3>Interaction") : text.index("<h3>What serving")]
+    assert drawn.count('<svg class="row"') == len(answer(interaction).interactions) == 2
+    assert 'class="mark broken"' in drawn, "the one that was found"
+
+
+def test_what_the_other_arms_did_not_pass_fails_no_suite_once_one_is_chosen(
+    single: Report, unknown: Report, interaction: Report
+) -> None:
+    for report, bad in ((single, False), (interaction, False), (unknown, True)):
+        root = ElementTree.fromstring(rendered(report, "junit"))
+        assert (int(root.get("failures", "")) + int(root.get("errors", "")) > 0) is bad
+        suite = root[0]
+        assert suite.get("name") == "four arms"
+        assert len(suite.findall("testcase")) == 1 + len(answer(report).steps) + len(answer(report).interactions)
+    assert {one.level for one in findings(single)} == {"note"}
+    assert "error" not in {one.level for one in findings(interaction)}
+    assert findings(unknown)[0].level == "warning"
+
+
+def test_a_choice_of_the_baseline_fails_the_job(both: Report) -> None:
+    none = with_answer(both, replace(answer(both), choice="baseline", exit=int(Exit.BLOCK), why="none is worth it"))
+    assert none.exit == Exit.BLOCK
+    assert ElementTree.fromstring(rendered(none, "junit"))[0].get("failures") == "1"
+    (first, *_) = findings(none)
+    assert (first.level, first.rule) == ("error", FOUR_ARM)
+
+
+def test_the_choice_has_one_fingerprint_whatever_it_is(both: Report, single: Report) -> None:
+    marks = [[one.fingerprint for one in findings(report) if not one.slice and one.rule == FOUR_ARM]
+             for report in (both, single)]  # fmt: skip
+    assert marks[0] == marks[1]
+    assert len(marks[0]) == 1
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_an_attack_in_an_arms_name_or_a_reason_is_only_text(form: str, both: Report) -> None:
+    said = answer(both)
+    bad = replace(
+        said,
+        choice=ATTACK,
+        why=ATTACK,
+        first_why=ATTACK,
+        steps=tuple(replace(step, arm=ATTACK, reason=ATTACK) for step in said.steps),
+        interactions=tuple(replace(one, metric=ATTACK, slice=ATTACK, found=True) for one in said.interactions),
+        services=tuple(replace(one, arm=ATTACK, prices=ATTACK, unavailable=(ATTACK,)) for one in said.services),
+        blocks=(ATTACK,),
+    )
+    text = rendered(with_answer(both, bad), form)
+    assert "\x00" not in text
+    assert "\u202e" not in text
+    if form == "html":
+        page = Page(text)
+        assert page.open == []
+        assert not {tag for tag, _ in page.tags} & {"script", "img"}
+    if form == "annotations":
+        assert "\n::error::fake" not in text
+    if form in ("markdown", "github"):
+        assert "<script" not in text
+    if form == "junit":
+        ElementTree.fromstring(text)
+
+
+def test_the_lines_at_the_end_of_a_run_say_which_arm_to_serve(single: Report) -> None:
+    assert single.lines()[-1].startswith("four arms: drafted: ")

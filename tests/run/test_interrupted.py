@@ -1,0 +1,56 @@
+"""Runs that are interrupted, and workers that are killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from qualgate.errors import Exit
+from tests.run.commands import grow, qualgate, rows, spawned_workers
+
+
+@pytest.mark.parametrize(("wanted", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_run_stops_cleanly_and_running_again_resumes(workspace, wanted, code):
+    grow(workspace, copies=8)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "qualgate", "run", "gate.yaml"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=workspace, start_new_session=True,
+    )  # fmt: skip
+    assert process.stderr is not None
+    for line in process.stderr:
+        if " answers " in line and not line.lstrip().startswith("0 of"):
+            os.killpg(process.pid, wanted) if wanted == signal.SIGINT else process.send_signal(wanted)
+            break
+    said = process.stderr.read()
+    process.wait()
+    assert process.returncode == code, said
+    assert "resume" in said
+    [(stored,)] = rows(workspace, "select count(*) from units where status = 'done'")
+    assert 0 < stored < 720 * 3
+    done = qualgate("run", "gate.yaml", cwd=workspace)
+    assert done.returncode == Exit.BLOCK, done.stderr
+    assert rows(workspace, "select count(*), count(distinct run_id) from units where status = 'done'") == [(720 * 3, 1)]
+
+
+def test_a_worker_killed_in_the_middle_loses_and_doubles_nothing(workspace):
+    grow(workspace, copies=8)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "qualgate", "run", "gate.yaml", "--json"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=workspace,
+    )  # fmt: skip
+    assert process.stderr is not None
+    assert process.stdout is not None
+    for line in process.stderr:
+        if " answers " in line and not line.lstrip().startswith("0 of"):
+            os.kill(spawned_workers(process.pid)[0], signal.SIGKILL)
+            break
+    process.stderr.read()
+    body = json.loads(process.stdout.read())
+    assert process.wait() == Exit.BLOCK
+    assert {v["variant"]: v["word"] for v in body["verdicts"]} == {"same": "approve", "int2": "block"}
+    assert rows(workspace, "select count(*) from units where status = 'done'") == [(720 * 3,)]

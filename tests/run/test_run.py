@@ -1,0 +1,136 @@
+"""The main path, end to end, through the command line: a user's own model, evalset and gate file."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+from qualgate import run as run_module
+from qualgate.errors import Exit
+from qualgate.records import UnitEvidence, UnitKey
+from tests.run.commands import qualgate, rows
+
+
+def test_a_run_approves_the_same_weights_and_blocks_two_bits(judged):
+    folder, done = judged
+    assert done.returncode == Exit.BLOCK, done.stderr
+    last = done.stdout.strip().splitlines()[-2:]
+    assert [line.split()[:2] for line in last] == [["same", "APPROVE"], ["int2", "BLOCK"]]
+    assert "qualgate dashboard" in done.stdout
+    assert "Traceback" not in done.stderr
+    reports = sorted(path.suffix for path in (folder / "qualgate-reports").iterdir())
+    assert reports == [".html", ".json", ".md"]
+
+
+def test_the_report_is_the_same_bytes_each_time_and_json_for_machines(judged):
+    folder, _ = judged
+    first = qualgate("report", "gate.yaml", "--json", cwd=folder)
+    second = qualgate(
+        "report", "--store", "sqlite:///qualgate.db", "--json", cwd=folder, PYTHONHASHSEED="7", TZ="Asia/Tokyo"
+    )
+    assert first.returncode == 0
+    assert first.stdout == second.stdout
+    body = json.loads(first.stdout)
+    words = {verdict["variant"]: verdict["word"] for verdict in body["verdicts"]}
+    assert words == {"same": "approve", "int2": "block"}
+    written = next((folder / "qualgate-reports").glob("*.json")).read_text(encoding="utf-8")
+    assert json.loads(written) == body
+
+
+def test_blame_runs_the_torch_twin_too_and_names_the_cause_of_a_block(workspace):
+    done = qualgate("run", "gate.yaml", "--blame", "--json", cwd=workspace)
+    assert done.returncode == Exit.BLOCK, done.stderr
+    body = json.loads(done.stdout)
+    causes = {verdict["variant"]: verdict["cause"] for verdict in body["verdicts"]}
+    assert causes == {"same": "", "int2": "recipe"}
+    kernels = {arm["name"]: arm["kernels"] for arm in body["arms"]}
+    assert kernels["int2@torch"] == ["torch twin: asked for"]
+    assert kernels["int2"] != kernels["int2@torch"]
+    again = qualgate("gate", "gate.yaml", "--json", cwd=workspace)  # the gate file does not name the twin
+    assert json.loads(again.stdout)["verdicts"] == body["verdicts"]
+
+
+def test_blame_without_quantized_weights_is_refused(workspace):
+    file = workspace / "gate.yaml"
+    file.write_text("\n".join(line for line in file.read_text().splitlines() if "int2" not in line))
+    done = qualgate("run", "gate.yaml", "--blame", cwd=workspace)
+    assert (done.returncode, "no variant of this gate file has quantized weights" in done.stderr) == (Exit.USAGE, True)
+
+
+def test_gate_decides_again_from_the_store_without_generating(judged):
+    folder, _ = judged
+    before = rows(folder, "select count(*) from units")
+    again = qualgate("gate", "gate.yaml", "--json", cwd=folder)
+    assert again.returncode == Exit.BLOCK
+    assert rows(folder, "select count(*) from units") == before
+    stricter = (folder / "gate.yaml").read_text().replace("max_drop: 0.10", "max_drop: 0.01")
+    (folder / "strict.yaml").write_text(stricter)
+    strict = qualgate("gate", "strict.yaml", "--json", cwd=folder)
+    words = {verdict["variant"]: verdict["word"] for verdict in json.loads(strict.stdout)["verdicts"]}
+    assert words["same"] == "undecided", "60 cases cannot exclude a loss of one point"
+
+
+def test_plan_tells_what_would_run_and_touches_nothing(workspace):
+    shown = qualgate("plan", "gate.yaml", "--json", cwd=workspace)
+    assert shown.returncode == 0, shown.stderr
+    body = json.loads(shown.stdout)
+    assert body["units"] == 180
+    assert body["seconds"] > 0
+    assert body["policy"]["decidable"]
+    assert not (workspace / "qualgate.db").exists()
+    assert "60 cases" in qualgate("plan", "gate.yaml", cwd=workspace).stdout
+
+
+def test_a_plan_that_can_hardly_decide_says_what_would_and_exits_as_undecided(workspace):
+    gate_file = workspace / "gate.yaml"
+    gate_file.write_text(gate_file.read_text().replace("max_drop: 0.10", "max_drop: 0.02"))
+    shown = qualgate("plan", "gate.yaml", cwd=workspace)
+    assert shown.returncode == Exit.UNDECIDED
+    assert "cases instead of 60" in shown.stdout
+    assert "{metric: exact_match, max_drop: 0.02}:" in shown.stdout
+
+
+def test_evidence_about_other_weights_than_today_s_approves_nothing(workspace, judged):
+    folder, _ = judged
+    shutil.copytree(folder, workspace, dirs_exist_ok=True)
+    weights = workspace / "model" / "model.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[-1] ^= 1
+    weights.write_bytes(data)
+    done = qualgate("gate", "gate.yaml", cwd=workspace)
+    assert done.returncode == Exit.UNDECIDED
+    assert "weights changed since run" in done.stdout
+
+
+def test_scores_of_an_older_scorer_decide_nothing(judged, monkeypatch):
+    from qualgate import run as main_path
+
+    folder, _ = judged
+    newer = {**main_path.scorer_versions(), "exact_match": "exact_match/99"}
+    monkeypatch.setattr(main_path, "scorer_versions", lambda: newer)
+    outcome = main_path.decide_again(f"sqlite:///{folder / 'qualgate.db'}", None, None)
+    assert {verdict.word for verdict in outcome.verdicts} == {"undecided"}
+    assert "exact_match/99" in " ".join(outcome.verdicts[0].reasons)
+
+
+def test_the_parser_is_blamed_by_the_dialect_that_the_case_declares():
+    """A call in the declared dialect is not misread; in another one it is; where any would do, nothing is to blame."""
+    call = '[TOOL_CALLS][{"name": "f", "arguments": {"a": 1}}]'
+    unit = UnitEvidence(
+        key=UnitKey("int4", "set", "a"),
+        case_hash="h",
+        status="done",
+        values={"tool_call.valid": 0.0},
+        scorers={},
+        truncated=False,
+        raw=call,
+    )
+    tools = [{"name": "f", "parameters": {"type": "object"}}]
+
+    def misread(**body) -> str:
+        return run_module._read_elsewhere(unit, {"h": {"tools": tools, **body}}).misread
+
+    assert misread(dialect="mistral") == ""
+    assert misread(dialect="pythonic").startswith("mistral")
+    assert misread(answer="a call").startswith("mistral")  # asked for in hermes
+    assert misread(dialect="auto") == misread() == ""
