@@ -336,7 +336,7 @@ class _Model:
             lost, gained = (np.concatenate([getattr(one, name) for one in mine], axis=1) for name in ("lost", "gained"))
             within, beyond = _decide_clustered(lost, gained, sizes, margin, alpha, strict)
             trials = independent_trials(sizes, np.arange(len(sizes)))
-        return within & surely_right(right / cases, trials, margin), beyond
+        return within & surely_right(np.asarray(right) / cases, trials, margin), beyond
 
     def _in_order(self, part: Slice) -> list[PlannedSet]:
         by_name = {one.name: one for one in self.sets}
