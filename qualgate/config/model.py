@@ -141,8 +141,8 @@ def _lm_eval_task(ref: dict[Any, Any], info: ValidationInfo) -> LmEvalTask:
             raise stated(f"`{key}` must be {wanted}, found {quote(value)}")
     if not re.fullmatch(evalsets.NAME, ref["lm_eval"]):
         raise stated(
-            f"{quote(ref['lm_eval'])} cannot be the name of a task of lm-eval's; for one of your own write what its file "
-            "says after `task:`, and the file's folder as `include_path`"
+            f"{quote(ref['lm_eval'])} cannot be the name of a task of lm-eval's; for one of your own write what its "
+            "file says after `task:`, and the file's folder as `include_path`"
         )
     folder = expanded(ref.get("include_path", ""))
     if "include_path" in ref and info.context is not None:
