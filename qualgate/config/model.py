@@ -140,7 +140,10 @@ def _lm_eval_task(ref: dict[Any, Any], info: ValidationInfo) -> LmEvalTask:
             wanted = "a text" if kind is str else f"a whole number from {int(key == 'limit')}"
             raise stated(f"`{key}` must be {wanted}, found {quote(value)}")
     if not re.fullmatch(evalsets.NAME, ref["lm_eval"]):
-        raise stated(f"{quote(ref['lm_eval'])} cannot be the name of a task of lm-eval's")
+        raise stated(
+            f"{quote(ref['lm_eval'])} cannot be the name of a task of lm-eval's; for one of your own write what its "
+            "file says after `task:`, and the file's folder as `include_path`"
+        )
     folder = expanded(ref.get("include_path", ""))
     if "include_path" in ref and info.context is not None:
         folder = info.context["folder"] / folder

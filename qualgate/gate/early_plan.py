@@ -2,8 +2,8 @@
 until one that loses twice the margin is.
 
 Outcomes are drawn as `gate.outcomes` draws them, in one seeded order of cases; each rule's capital is followed along
-it. Left out: whether the baseline is right often enough, and that a rule may be broken by chance on the way to an
-approval.
+it. Whether the baseline is right often enough is asked of all cases, though a look has fewer of them. Left out: that a
+rule may be broken by chance on the way to an approval.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from qualgate.gate.early import in_sequence
 from qualgate.gate.outcomes import Assumed, PlannedSet, draw_clusters, outcome_chances
-from qualgate.gate.prediction import ENOUGH
+from qualgate.gate.prediction import ENOUGH, surely_right
 from qualgate.gate.rules import Slice, check_policy
 from qualgate.records import Policy
+from qualgate.stats.intervals import independent_trials
 from qualgate.stats.sequential import capital
 
 DRAWS = 200
@@ -66,12 +67,16 @@ def early_rates(
             name: order.drawn(name, part.rule.metric, losses, assumed, draws, [seed, int(beyond)])
             for name in part.evalsets
         }
-        loss = np.stack([drawn[str(order.names[at])][:, order.numbers[at]] for at in mine], axis=1)
+        loss = np.stack([drawn[str(order.names[at])].net[:, order.numbers[at]] for at in mine], axis=1)
+        margin, sizes = part.rule.max_drop or 0.0, order.sizes[mine]
         path = capital(
-            loss, part.rule.max_drop or 0.0, beyond=beyond, sizes=order.sizes[mine],
-            largest=float(order.sizes[mine].max()), **told,  # type: ignore[arg-type]  # planned, so both are known
+            loss, margin, beyond=beyond, sizes=sizes, largest=float(sizes.max()),
+            **told,  # type: ignore[arg-type]  # planned, so both are known
         )  # fmt: skip
         crossed = path >= -np.log(alpha)
+        if not beyond:
+            right = sum(one.right for one in drawn.values()) / sizes.sum()
+            crossed &= surely_right(right, independent_trials(sizes, np.arange(len(sizes))), margin)[:, None]
         seen = order.questions[mine][np.argmax(crossed, axis=1)]
         return np.where(crossed.any(axis=1), seen, order.total + 1)
 
@@ -99,6 +104,12 @@ def early_rates(
         looks=len(looks),
         waiting=tuple(dict.fromkeys(waits)),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Drawn:
+    net: NDArray  # [draws, clusters of the set] lost − gained
+    right: NDArray  # [draws] cases that the baseline got right
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,10 +148,10 @@ class _Order:
         assumed: Assumed,
         draws: int,
         stream: Sequence[int],
-    ) -> NDArray:
-        """[draws, clusters of the set] lost − gained; the same for every rule on this metric and set."""
+    ) -> _Drawn:
+        """The same for every rule on this metric and set."""
         generator = np.random.default_rng([*stream, *(metric + "\0" + name).encode("utf-8", "surrogatepass")])
         cells = outcome_chances(metric, name, losses.get((metric, name), 0.0), assumed)
         sizes = np.array(self.sets[name].clusters or (1,) * self.sets[name].cases)
-        lost, gained, _ = draw_clusters(sizes, cells, draws, generator)
-        return lost - gained
+        lost, gained, right = draw_clusters(sizes, cells, draws, generator)
+        return _Drawn(net=lost - gained, right=right.sum(axis=1))

@@ -185,8 +185,12 @@ class Prediction:
         else:
             within, beyond = decide_clusters(sums, sizes, margin, alpha, strict)
         trials = cases**2 / sum(size * size * many for size, many in sizes.items())  # surely independent ones (Kish)
-        enough = max(LEAST_BASELINE_RATE, MARGINS_OF_BASELINE * margin)
-        return within & (sums.right / cases >= _least_share(trials, enough)), beyond
+        return within & surely_right(sums.right / cases, trials, margin), beyond
+
+
+def surely_right(share: NDArray, trials: float, margin: float) -> NDArray:
+    """Is the baseline right often enough to lose `margin`? share: of its cases, [draws]."""
+    return share >= _least_share(trials, max(LEAST_BASELINE_RATE, MARGINS_OF_BASELINE * margin))
 
 
 def _least_share(trials: float, enough: float) -> float:

@@ -119,7 +119,9 @@ def _check_bound(rule: Rule, at: str) -> None:
         or ("drop" in name and not 0 < value < 1)
         or (name == "min" and value > 1 and metric.unit != "dB")
     ):
-        raise UsageError(f"{name} of {rule.metric}{at} is {value:g}, out of range")
+        share = name == "min" and metric.unit != "dB"
+        wanted = "between 0 and 1, both excluded" if "drop" in name else "from 0 to 1" if share else "0 or more"
+        raise UsageError(f"{name} of {rule.metric}{at} is {value:g}; it must be {wanted}")
     if "drop" in name and value >= DROP_BELOW:
         raise UsageError(f"{name} {value:g} of {rule.metric}{at} {DROP_TOO_LARGE}.")
     if rule.repeats != "mean" and metric.kind != "quality":

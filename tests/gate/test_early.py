@@ -13,7 +13,7 @@ from qualgate.errors import Exit, UsageError
 from qualgate.gate.early import decide_early, lay_out, look, seeded_order
 from qualgate.gate.early import order_of as order_of_run
 from qualgate.gate.early_plan import early_rates
-from qualgate.gate.outcomes import PlannedSet
+from qualgate.gate.outcomes import Assumed, PlannedSet
 from qualgate.records import Case, EarlyStop, Policy, Quarantine, Rule, RunEvidence, UnitKey
 from qualgate.stats.sequential import compare_in_sequence
 from tests.gate.planted import run, with_units
@@ -132,6 +132,18 @@ def test_a_rule_without_a_test_for_many_looks_waits_for_every_case_and_is_asked_
     assert look(equal, policy, "int4", order).verdict.word == "approve"
 
 
+def test_what_was_measured_of_the_whole_variant_is_asked_at_the_end() -> None:
+    policy = replace(POLICY, rules=(*POLICY.rules, Rule(metric="memory.weights", max_ratio=0.5)))
+    equal = run(n=400, metrics=METRICS)
+    (variant,) = equal.variants
+    baseline = replace(equal.baseline, facts={"memory.weights": 1000.0})
+    words = []
+    for size in (400.0, 600.0):
+        evidence = replace(equal, baseline=baseline, variants=(replace(variant, facts={"memory.weights": size}),))
+        words.append(look(evidence, policy, "int4", order_of(evidence)).verdict.word)
+    assert words == ["approve", "block"]
+
+
 def test_a_rule_by_task_sees_its_own_cases_alone() -> None:
     evidence = run(n=300, lost=0.3, metrics=METRICS)
     fallen = {
@@ -230,6 +242,17 @@ def test_foretold_cases_are_those_that_simulated_runs_take() -> None:
     assert abs(foretold.identical - cases(0.0, lambda found: found.p_within <= 0.05)) <= 40
     assert abs(foretold.twice - cases(2 * margin, lambda found: found.p_beyond <= 0.05)) <= 60
     assert foretold.looks == len(stop.looks)
+
+
+@pytest.mark.parametrize("sizes", [(), (1,) * 20 + (2,) * 10])
+def test_a_baseline_that_is_hardly_right_often_enough_is_foretold_no_approval(sizes) -> None:
+    """A loss of 15 points needs a baseline that is surely right on 75 %; 32 of 40 are not sure of it."""
+    cases = [Case(evalset="code", body={"id": f"code-{i}"}) for i in range(40)]
+    stop, _ = lay_out(EarlyStop(seed=0), cases)
+    policy = Policy(rules=(Rule(metric="exact_match", max_drop=0.15),), stop=stop)
+    planned = PlannedSet(name="code", metrics=("exact_match",), cases=40, clusters=sizes)
+    often = Assumed(baseline={("exact_match", "code"): 0.99}, source="told")
+    assert early_rates([planned], policy).approve < 0.5 * early_rates([planned], policy, often).approve
 
 
 def test_rules_that_wait_are_named_and_cost_an_identical_variant_every_case() -> None:

@@ -166,7 +166,7 @@ def test_a_gate_files_entry_is_checked_key_by_key(tmp_path):
         ("{lm_eval: sums, limit: 0}", "from 1"),
         ("{lm_eval: sums, num_fewshot: -1}", "from 0"),
         ("{lm_eval: sums, include_path: ./nowhere}", "no folder"),
-        ("{lm_eval: ../sums}", "name of a task"),
+        ("{lm_eval: ../sums}", "`include_path`"),
         ("{task: sums}", "an evalset is"),
     ):
         path = tmp_path / "gate.yaml"
