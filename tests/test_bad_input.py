@@ -11,7 +11,7 @@ import pytest
 
 from qualgate.errors import Exit
 from tests.gated_model import make_workspace, write_evalset
-from tests.test_run import qualgate, rows
+from tests.run.commands import qualgate, rows
 
 
 @pytest.fixture(scope="module")

@@ -31,10 +31,10 @@ def test_an_interrupted_run_stops_cleanly_and_running_again_resumes(workspace, w
     assert process.returncode == code, said
     assert "resume" in said
     [(stored,)] = rows(workspace, "select count(*) from units where status = 'done'")
-    assert 0 < stored < 720 * 3
+    assert 0 < stored < 480 * 3
     done = qualgate("run", "gate.yaml", cwd=workspace)
     assert done.returncode == Exit.BLOCK, done.stderr
-    assert rows(workspace, "select count(*), count(distinct run_id) from units where status = 'done'") == [(720 * 3, 1)]
+    assert rows(workspace, "select count(*), count(distinct run_id) from units where status = 'done'") == [(480 * 3, 1)]
 
 
 def test_a_worker_killed_in_the_middle_loses_and_doubles_nothing(workspace):
@@ -53,4 +53,4 @@ def test_a_worker_killed_in_the_middle_loses_and_doubles_nothing(workspace):
     body = json.loads(process.stdout.read())
     assert process.wait() == Exit.BLOCK
     assert {v["variant"]: v["word"] for v in body["verdicts"]} == {"same": "approve", "int2": "block"}
-    assert rows(workspace, "select count(*) from units where status = 'done'") == [(720 * 3,)]
+    assert rows(workspace, "select count(*) from units where status = 'done'") == [(480 * 3,)]
