@@ -233,11 +233,11 @@ def measure_coverage(plan: Plan, run_id: str, store: Store, gate: GateFile) -> N
     from qualgate.engine.coverage import coverage
 
     seen = runs.evidence(store, run_id)
-    known = {arm.name: arm.facts.keys() for arm in seen.variants}
+    measured_before = {arm.name: arm.facts.keys() for arm in seen.variants}
     found: dict[str, dict[str, float]] = {}
     for arm in gate.variants:
         recipe = arm.quantize
-        if recipe is None or not recipe.calibration_sha256 or asked <= known[arm.name]:
+        if recipe is None or not recipe.calibration_sha256 or asked <= measured_before[arm.name]:
             continue
         if recipe.calibration_sha256 not in found:
             learned = evalsets.read(Path(recipe.calibration).with_suffix(".yaml"))

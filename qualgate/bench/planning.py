@@ -21,7 +21,7 @@ from scipy.special import betaincinv
 from scipy.stats import t as student
 
 from qualgate.gate.outcomes import Assumed, PlannedSet
-from qualgate.gate.planner import PlannedPolicy, plan_policy
+from qualgate.gate.planner import plan_policy
 from qualgate.gate.rules import check_policy
 from qualgate.records import Policy, Rule
 from qualgate.stats.intervals import clustered_share
@@ -517,9 +517,3 @@ def planning_rows(*, quick: bool) -> Iterator[Row]:
     yield from planner_rates(*((6, 4_000) if quick else (50, 22_500)))
     yield from early(*((60, (0.05,)) if quick else (2_000, MARGINS)))
     yield peeking(*((4_000, 300) if quick else (100_000, 1_000)))
-
-
-def planned_suite() -> PlannedPolicy:
-    """The peer's documented suite, for a table in the docs."""
-    case = policies(1)[0]
-    return plan_policy(case.sets, case.policy, case.assumed)

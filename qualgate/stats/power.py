@@ -13,7 +13,6 @@ from qualgate.stats.intervals import normal_quantile
 from qualgate.stats.paired import EXACT_MAX_N
 from qualgate.stats.region import Region, evidence
 
-METHOD_NEEDED = "paired_normal/1"
 MOST_PAIRS = 1_000_000
 EXACT_SETTLED = 800  # pairs to which thresholds are found to the last digit
 
