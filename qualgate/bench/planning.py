@@ -420,10 +420,10 @@ def early(paths: int = 2_000, margins: tuple[float, ...] = MARGINS, seed: int = 
     """`early.identical`, `early.twice`, `early.worst`: cases used, over those of the fixed exact test of equal power.
 
     A cell's variant is looked at after every case and given up at the number of cases by which 95 % have settled, so
-    both tests have power .95 at alpha .05. Nobody tells the disagreement; the list is as long as this power takes, about
-    `LIST` times the fixed test's for an identical variant, and of that the stakes make what they can ("mean"). Beside
-    it: a list ten times as long, that tells nothing ("long"), and an oracle that tells the true disagreement ("told").
-    Truths between cost more: the third row.
+    both tests have power .95 at alpha .05. Nobody tells the disagreement; the list is as long as this power takes,
+    about `LIST` times the fixed test's for an identical variant, and of that the stakes make what they can ("mean").
+    Beside it: a list ten times as long, which tells little ("long"), and an oracle that tells the true disagreement
+    ("told"). Truths between cost more: the third row.
     """
     rounds: list[dict[str, Any]] = []
     for margin in margins:
@@ -470,20 +470,16 @@ def _worst(paths: int, margins: tuple[float, ...], seed: int) -> Row:
         for flips in (0.02, 0.05, 0.10):
             fixed = fixed_pairs(margin, flips, beyond=False)
             for times in (0.25, 0.5, 0.75, 1.0, 1.25, 1.5):
-                drawn = [
-                    stopping_times(
-                        margin,
-                        flips,
-                        times * margin,
-                        3 * fixed,
-                        paths // 4,
-                        [seed, 99, len(rounds)],
-                        beyond=b,
-                        presumed=presume(margin, 3 * fixed, ALPHA),
-                    )  # fmt: skip
-                    for b in (False, True)
-                ]
-                first = np.minimum(*drawn)  # the same paths, so the same seed
+                presumed = presume(margin, 3 * fixed, ALPHA)
+                stream = [seed, 99, len(rounds)]  # the same for both, so the same paths
+                first = np.minimum(
+                    *(
+                        stopping_times(
+                            margin, flips, times * margin, 3 * fixed, paths // 4, stream, beyond=b, presumed=presumed
+                        )
+                        for b in (False, True)
+                    )
+                )
                 rounds.append({"margin": margin, "disagreement": flips, "loss": times * margin, "fixed": fixed,
                                "mean": float(first.mean()) / fixed,
                                "settled": float((first <= 3 * fixed).mean())})  # fmt: skip
@@ -548,8 +544,9 @@ def peeking(schedules: int = 100_000, cases: int = 1_000, seed: int = 17) -> Row
             generator = np.random.default_rng([seed, len(rounds)])
             crossed = 0
             for start in range(0, each, 1_000):
-                x, options = _at_the_margin(kind, margin, flips, (min(1_000, each - start), cases), generator)
-                best = capital(x, margin, beyond=beyond, **options).max(axis=1)
+                x, size = _at_the_margin(kind, margin, flips, (min(1_000, each - start), cases), generator)
+                presumed = presume(margin, x.shape[1])
+                best = capital(x, margin, beyond=beyond, presumed=presumed, sizes=size, largest=size).max(axis=1)
                 crossed += int((best >= -log(ALPHA)).sum())
             rounds.append({"kind": kind, "margin": margin, "flips": flips, "beyond": beyond, "schedules": each,
                            "crossed": crossed / each})  # fmt: skip
@@ -562,17 +559,18 @@ def peeking(schedules: int = 100_000, cases: int = 1_000, seed: int = 17) -> Row
 
 def _at_the_margin(
     kind: str, margin: float, flips: float, shape: tuple[int, int], generator: np.random.Generator
-) -> tuple[NDArray, dict[str, float]]:
+) -> tuple[NDArray, float]:
+    """Losses, and the cases of each unit."""
     if kind == "cases":
-        return _losses(generator, shape, margin + flips / 2, flips / 2), {}
+        return _losses(generator, shape, margin + flips / 2, flips / 2), 1.0
     if kind == "list":
         lost, gained = round(shape[1] * (margin + flips / 2)), round(shape[1] * flips / 2)
         listed = np.repeat([1, -1, 0], [lost, gained, shape[1] - lost - gained]).astype(np.int8)
-        return generator.permuted(np.tile(listed, (shape[0], 1)), axis=1), {}
+        return generator.permuted(np.tile(listed, (shape[0], 1)), axis=1), 1.0
     count = shape[1] // 4
     shared = _losses(generator, (shape[0], count), margin + flips / 2, flips / 2).astype(int)
     own = sum(_losses(generator, (shape[0], count), margin + flips / 2, flips / 2).astype(int) for _ in range(4))
-    return np.where(generator.random((shape[0], count)) < 0.7, 4 * shared, own), {"sizes": 4.0, "largest": 4.0}
+    return np.where(generator.random((shape[0], count)) < 0.7, 4 * shared, own), 4.0
 
 
 def planning_rows(*, quick: bool) -> Iterator[Row]:

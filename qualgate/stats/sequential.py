@@ -13,8 +13,9 @@ and Koolen, JRSS B 86, 2024).
     m (1 − d) r² + (d + δ m) r − (δ + m) = 0.
 
 d is estimated from the cases before, starting from what the length of the list presumes (`presume`). Where twice the
-margin is lost by plan, what was gained and what was lost beyond it tell of the same noise: the likeliest one. 49/50 of the capital bet on the truth the test is planned for: nothing lost (within), or twice the margin (beyond). The
-rest bets on the mean seen so far, so that a loss between is settled too, later.
+margin is lost by plan, what was gained and what was lost beyond it tell of the same noise: the likeliest one. 49/50 of
+the capital bet on the truth the test is planned for: nothing lost (within), or twice the margin (beyond). The rest bets
+on the mean seen so far, so that a loss between is settled too, later.
 
 **Clusters** are bet on whole: x is then the cluster's loss and m the margin times its size, both over the size of the
 largest, which the closed list tells. Cases, or clusters, must come in an order that knows nothing of their outcome.
@@ -80,8 +81,8 @@ def compare_in_sequence(
     loss: [units] baseline − variant, summed over the cases of each unit (a case, or a cluster). size: cases of each
     unit, 1 by default; largest, typical: cases of the largest unit of the whole list, and on average. The stakes rest
     on typical, so at every look it must be the same (None: of the units given, right for one look and for units of one
-    size). presumed: of the whole list, by `presume`, at every look the same. lost, gained: cases, where a unit's sum hides them. ValueError outside 0 < margin < 1, 0 < alpha < 0.5,
-    |loss| ≤ size ≤ largest.
+    size). presumed: of the whole list, by `presume`, at every look the same. lost, gained: cases, where a unit's sum
+    hides them. ValueError outside 0 < margin < 1, 0 < alpha < 0.5, |loss| ≤ size ≤ largest.
     """
     x = np.asarray(loss, float)
     sizes = np.ones(len(x)) if size is None else np.asarray(size, float)
@@ -134,7 +135,7 @@ def presume(margin: float, units: int, alpha: float = 0.05, typical: float = 1.0
 
 def _growth(m: float, moment: float) -> float:
     """Of the log capital with each unit of an identical variant, by the best stakes on it."""
-    stakes = float(_stakes(m, np.float64(moment), np.float64(0.0)))
+    stakes = float(_stakes(m, np.array(moment), np.array(0.0)))
     still = 1 + stakes * m
     return moment / 2 * log(still * still - stakes * stakes) + (1 - moment) * log(still)
 

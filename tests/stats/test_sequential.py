@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
-from math import exp, log
+from math import ceil, exp, log
 
 import numpy as np
 import pytest
@@ -89,6 +89,39 @@ def test_every_sequence_of_ten_cases_together_crosses_in_at_most_alpha(beyond, p
         for g in np.linspace(0, 0.35, 71)
     ]
     assert 0.01 < max(chances) <= alpha
+
+
+def chance_of_ever_crossing(margin: float, gained: float, n: int, planned: float, *, beyond: bool) -> float:
+    """Of one bet alone in n cases at the margin, by forward recursion over cases lost, gained and the capital.
+
+    Stakes depend on the counts alone. Log capitals are rounded up to a grid of 0.002 and up to −6, so at most too high.
+    """
+    step, floor, p = 0.002, -6.0, (gained + margin, gained, 1 - 2 * gained - margin)
+    goal, presumed, crossed = ceil((log(20) - floor) / step), presume(margin, n), 0.0
+    chances = {(0, 0): np.eye(1, goal, ceil(-floor / step))[0]}
+    for seen in range(n):
+        counts, after = list(chances), {}
+        past = np.array([[1] * lost + [-1] * won + [0] * (seen - lost - won) for lost, won in counts], float)
+        for case, chance, (more_lost, more_won) in zip((1, -1, 0), p, ((1, 0), (0, 1), (0, 0)), strict=True):
+            path = capital(
+                np.c_[past, np.full(len(counts), case)], margin, beyond=beyond, presumed=presumed, planned=planned
+            )
+            grown = path[:, -1] - (path[:, -2] if seen else 0.0)
+            for (lost, won), by in zip(counts, np.ceil(grown / step - 1e-9).astype(int), strict=True):
+                into = after.setdefault((lost + more_lost, won + more_won), np.zeros(goal))
+                end = np.maximum(np.arange(goal) + by, 0)
+                crossed += chance * chances[lost, won][end >= goal].sum()
+                np.add.at(into, end[end < goal], chance * chances[lost, won][end < goal])
+        chances = {count: held for count, held in after.items() if held.sum() > 1e-9}
+        crossed += sum(held.sum() for held in after.values() if held.sum() <= 1e-9)
+    return float(crossed)
+
+
+@pytest.mark.parametrize("planned", [1.0, 0.0])
+@pytest.mark.parametrize("beyond", [False, True])
+def test_sixty_cases_at_the_margin_cross_in_at_most_alpha_counted_exactly(beyond, planned) -> None:
+    found = [chance_of_ever_crossing(0.1, gained, 60, planned, beyond=beyond) for gained in (0.0, 0.02)]
+    assert 0.005 < max(found) <= 0.05
 
 
 @pytest.mark.parametrize("beyond", [False, True])
