@@ -6,6 +6,11 @@ from qualgate.metrics import METRICS
 from qualgate.records import Comparison, Seen
 
 
+def counted(count: int, one: str, many: str = "") -> str:
+    """`1 case`, `2,800 cases`. many: where it is not `one` with an s, as in ("case is", "cases are")."""
+    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
+
+
 def value_text(metric: str, value: float | None) -> str:
     """A rate in per cent, a time in ms, a size in MiB or GiB, decibels, anything else with four digits."""
     if value is None:

@@ -94,7 +94,7 @@ class Prediction:
 
     def mean(self, part: Slice, rate: Callable[[str, str], float]) -> float:
         """Of a rate by (metric, evalset), over the slice's cases."""
-        return sum(rate(part.rule.metric, one.name) * one.cases for one in self.among(part)) / self.cases(part)
+        return sum(rate(part.rule.metric, one.name) * one.cases for one in self.among(part)) / max(1, self.cases(part))
 
     def family(self, tier: str) -> int:
         return sum(part.rule.tier == tier for part in self.slices)
@@ -178,6 +178,8 @@ class Prediction:
         strict = alpha / self.family(part.rule.tier)
         sums = reduce(add, (drawn[part.rule.metric, name] for name in part.evalsets))
         cases, sizes = self.cases(part), self.sizes(part)
+        if not cases:
+            return np.zeros(self.used, bool), np.zeros(self.used, bool)
         if not self.clustered(part):
             within, beyond = decide_cases(sums, cases, margin, alpha, strict)
         elif sizes.total() < MIN_CLUSTERS:
