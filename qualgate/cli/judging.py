@@ -70,6 +70,7 @@ def _run(
     from qualgate.config import load_gate_file
     from qualgate.report.peers import print_peers
     from qualgate.report.progress import shown_progress
+    from qualgate.report.screen import fit
 
     gate = load_gate_file(gate_file)
     with shown_progress() as progress:
@@ -94,8 +95,7 @@ def _run(
         for path in written:
             typer.echo(f"report: {path}")
         typer.echo(f"open the dashboard: {_own_name()} dashboard --store {_relative_url(gate.store_url)}\n")
-        for line in report.lines():
-            typer.echo(line)
+        typer.echo(fit("\n".join(report.lines())))
     raise typer.Exit(_code(outcome.exit, warn_only))
 
 
@@ -190,6 +190,7 @@ def gate(
     from qualgate.config import load_gate_file
     from qualgate.intake.nel_policy import read_nel_policy
     from qualgate.report.peers import print_peers, with_peers
+    from qualgate.report.screen import fit
     from qualgate.run import decide_again
 
     loaded = load_gate_file(gate_file, files=False) if gate_file is not None else None
@@ -205,8 +206,7 @@ def gate(
     else:
         _show(report, as_json)
         print_peers(said or (), outcome.nel, outcome.verdicts)
-        for line in report.lines():
-            typer.echo(line)
+        typer.echo(fit("\n".join(report.lines())))
     raise typer.Exit(_code(outcome.exit, warn_only))
 
 
@@ -238,6 +238,7 @@ def report(
     """Show a stored run's verdicts with their numbers. The same stored evidence gives the same bytes."""
     from qualgate.report.formats import FORMATS, rendered
     from qualgate.report.render import write_atomically
+    from qualgate.report.screen import fit
 
     if schema:
         from qualgate.report.formats.body import report_schema
@@ -252,8 +253,7 @@ def report(
         found = _report(url, run_id, _loaded(gate_file))
         if form == "terminal":
             _show(found, as_json=False)
-            for line in found.lines():
-                typer.echo(line)
+            typer.echo(fit("\n".join(found.lines())))
             return
         text = rendered(found, form)
     if out is not None:

@@ -29,6 +29,7 @@ def gate_scores(gate_file: Path, baseline: Path, variant: Path, *, as_json: bool
     from qualgate.gate.verdict import overall_exit
     from qualgate.intake.scores import judge, read_score_rows, refuse_one_file_twice
     from qualgate.plan import set_refs
+    from qualgate.report.screen import fit
     from qualgate.report.terminal import print_report
     from qualgate.report.unstored import report_of
     from qualgate.run import with_nel_policy
@@ -57,8 +58,7 @@ def gate_scores(gate_file: Path, baseline: Path, variant: Path, *, as_json: bool
         typer.echo(report.as_json(), nl=False)
     else:
         print_report(report)
-        for line in report.lines():
-            typer.echo(line)
+        typer.echo(fit("\n".join(report.lines())))
     return overall_exit(verdicts)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import shutil
 import sys
 import textwrap
@@ -26,7 +27,7 @@ def width() -> int | None:
 
 
 def fit(text: str) -> str:
-    """`text` with its lines wrapped between words; what continues a line is indented below its beginning."""
+    """`text` with its lines wrapped between words; what continues a line stands below its last column."""
     columns = width()
     return text if columns is None else "\n".join(row for line in text.split("\n") for row in _rows(line, columns))
 
@@ -34,7 +35,8 @@ def fit(text: str) -> str:
 def _rows(line: str, columns: int) -> list[str]:
     if len(line) <= columns:
         return [line]
-    indent = " " * (len(line) - len(line.lstrip()) + 4)
+    begun = [gap.end() for gap in re.finditer(r"(?<=\S)  +", line) if gap.end() <= columns // 2]
+    indent = " " * (begun[-1] if begun else len(line) - len(line.lstrip()) + 2)
     return textwrap.wrap(
         line, columns, subsequent_indent=indent, replace_whitespace=False, break_long_words=False,
         break_on_hyphens=False,
