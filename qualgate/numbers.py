@@ -86,7 +86,7 @@ def seen_text(seen: Seen | None) -> str:
     """What an early verdict rests on, in a few words to put behind its reason; nothing where it is not one."""
     if seen is None:
         return ""
-    return f" ({seen.questions:,} of {seen.of:,} cases seen, look {seen.look} of {seen.looks})"
+    return f" ({seen.questions:,} of {counted(seen.of, 'case')} seen, look {seen.look} of {seen.looks})"
 
 
 def ms_text(seconds: float | None) -> str:

@@ -28,6 +28,7 @@ from qualgate.gate.early import Question, lay_out
 from qualgate.harness import tasks
 from qualgate.identity import content_hash
 from qualgate.metrics import METRICS
+from qualgate.numbers import counted
 from qualgate.records import (
     NOISE,
     ArmIdentity,
@@ -277,7 +278,8 @@ def _refuse_too_long(arm: ArmSpec, prompts: list[Prompt]) -> None:
     if too_long:
         more = f" and {len(too_long) - 10} more" if len(too_long) > 10 else ""
         raise UsageError(
-            f"{len(too_long)} prompts with their max_new_tokens do not fit the {limit} tokens of context of "
+            f"{counted(len(too_long), 'prompt with its max_new_tokens does', 'prompts with their max_new_tokens do')} "
+            f"not fit the {limit} tokens of context of "
             f"{arm.model}: {', '.join(too_long[:10])}{more}. Shorten or remove these cases, or use a model with "
             "a longer context."
         )

@@ -26,6 +26,7 @@ from qualgate.harness import tasks
 from qualgate.intake.feedback import Feedback, corrections, read_feedback
 from qualgate.intake.nel_policy import read_nel_policy
 from qualgate.metrics import LM_EVAL
+from qualgate.numbers import counted
 from qualgate.plan import artifacts_folder, load_set, make_plan, sampling_settings, set_refs
 from qualgate.records import (
     NOISE,
@@ -225,7 +226,7 @@ def generate(
         settling.answered(new)
     if (received := stop()) is not None:
         raise Interrupted(
-            f"stopped with {done} of {total} units done and stored; run the same command again to resume",
+            f"stopped with {done} of {counted(total, 'unit')} done and stored; run the same command again to resume",
             Exit.TERMINATED if received == signal.SIGTERM else Exit.INTERRUPTED,
         )
     return tuple(failure for arm, failure in failures if settling.needed(arm))

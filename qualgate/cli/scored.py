@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from qualgate.errors import Exit, UsageError
+from qualgate.numbers import counted
 
 if TYPE_CHECKING:
     from qualgate.config import GateFile
@@ -90,5 +91,8 @@ def _closed(
         expected[item.name] = frozenset(hashes)
         other = {id for at, id, said in rows if at == item.name and said and id in hashes and said != hashes[id]}
         if other and gate.identity == "hash":
-            stale.append(f"{item.name}: {len(other)} cases were scored in another version than the one that lies there")
+            stale.append(
+                f"{item.name}: {counted(len(other), 'case was scored', 'cases were scored')} in another version than "
+                "the one that lies there"
+            )
     return expected, stale

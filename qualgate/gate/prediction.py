@@ -20,6 +20,7 @@ from qualgate.gate.measure import LEAST_BASELINE_RATE, SENSITIVITY_ALPHA, UNSEEN
 from qualgate.gate.outcomes import Assumed, Drawn, PlannedSet, decide_cases, decide_clusters, draw, outcome_chances
 from qualgate.gate.rules import Slice, check_policy
 from qualgate.metrics import MARGINS_OF_BASELINE, METRICS
+from qualgate.numbers import counted
 from qualgate.records import Policy
 from qualgate.stats.intervals import binomial_lower
 from qualgate.stats.latency import clusters_needed
@@ -209,7 +210,11 @@ def _least_share(trials: float, enough: float) -> float:
 def too_few(part: Slice, chosen: Sequence[PlannedSet]) -> str:
     """Why a slice could say nothing at all, in words; empty when it could."""
     units, least = sum(len(one.clusters) or one.cases for one in chosen), units_needed(part, chosen)
-    return f"{units} independent cases are too few ({least} needed)" if units < least else ""
+    return (
+        f"{counted(units, 'independent case is', 'independent cases are')} too few ({least} needed)"
+        if units < least
+        else ""
+    )
 
 
 def units_needed(part: Slice, chosen: Sequence[PlannedSet]) -> int:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
+from qualgate.numbers import counted
 from qualgate.report import screen
 from qualgate.report.screen import fit
 from qualgate.report.terminal import STYLE
@@ -60,7 +61,7 @@ def _table(lines: Sequence[PeerSaid]) -> Table:
         table.add_column(name)
     shown = ""
     for line in lines:
-        head = f"  {visible_line(line.metric)} [{visible_line(line.evalset)}], {line.n} pairs"
+        head = f"  {visible_line(line.metric)} [{visible_line(line.evalset)}], {counted(line.n, 'pair')}"
         table.add_row(
             Text("" if head == shown else head),
             Text(visible_line(line.verdict.name)),
