@@ -15,6 +15,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from qualgate.numbers import (
+    counted,
     difference_and_bounds,
     drift_texts,
     flips_text,
@@ -128,7 +129,7 @@ def _services(services: Sequence[ArmService]) -> str:
 def _setting(report: Report) -> str:
     run = report.run
     sets = ", ".join(
-        f"{_text(one.name)} {_text(version_text(one.version))} ({one.cases:,} cases)" for one in run.evalsets
+        f"{_text(one.name)} {_text(version_text(one.version))} ({counted(one.cases, 'case')})" for one in run.evalsets
     )
     policy = report.policy
     rows = []
