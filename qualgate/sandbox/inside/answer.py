@@ -2,9 +2,9 @@
 
 A question is {"nonce", "op", "args", "name"?, "kwargs"?} on one line, with "loop" and "running" where the tests have
 an event loop: its number, and whether it runs now. A reply is {"nonce", "value", "args"?} or
-{"nonce", "raised": [nearest builtin exception, message], "error"?: [its arguments, its own classes, itself]}. The
-candidate runs in this very interpreter and may take it apart; whoever asks knows the right values, and they never come
-in here.
+{"nonce", "raised": [nearest builtin exception, message], "error"?: [its arguments, its own classes, itself, their
+modules]}. The candidate runs in this very interpreter and may take it apart; whoever asks knows the right values, and
+they never come in here.
 """
 
 from __future__ import annotations
@@ -178,13 +178,14 @@ def serve(questions: BinaryIO, replies: BinaryIO) -> None:
     def raised(error: BaseException) -> dict[str, Any]:
         mro = type.__dict__["__mro__"].__get__(type(error))
         own = [kind.__name__ for kind in mro[: mro.index(_builtin(type(error)))]]
+        modules = [str(kind.__module__) for kind in mro[: len(own)]]
         said: dict[str, Any] = {"raised": [_builtin(type(error)).__name__, _message(error)]}
         try:
             args = [encode(arg, keep, True) for arg in error.args]
         except NotPlain:
             args = said["raised"][1:]
         if own or args != said["raised"][1:]:
-            said["error"] = [args, own, keep(error.with_traceback(None))]
+            said["error"] = [args, own, keep(error.with_traceback(None)), modules]
         return said
 
     for line in iter(questions.readline, b""):

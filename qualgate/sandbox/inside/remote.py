@@ -152,19 +152,22 @@ class Far:
         return CannotCross(reason)
 
     def _exception(self, kind: str, message: str, error: Any) -> BaseException:
-        """What the far side raised: a builtin exception, which is also one of `errors` if it was."""
+        """What the far side raised: a builtin exception, or one of the standard library's if the tests have imported
+        it, which is also one of `errors` if it was."""
         found = getattr(builtins, kind, None)
         if not (isinstance(found, type) and issubclass(found, BaseException)):
             found = Exception
         args: list[Any] = [message]
         match error:
-            case [list(forms), list(own), form] if len(own) < 20:
+            case [list(forms), list(own), form, list(modules)] if len(own) < 20:
                 with contextlib.suppress(NotPlain):  # an exception that holds an object would ask it what it looks like
                     args = [decode(form, _refused) for form in forms]
                 if own:
                     names = dict.fromkeys(name for name in own if isinstance(name, str) and name in self.errors)
                     bases = [self.errors[name] for name in names]
                     asked = {"__str__": lambda _: message, "__getattr__": _error_attribute(decode(form, self._object))}
+                    if (standard := _standard_error(modules, own)) is not None and issubclass(standard, found):
+                        found, asked["__init__"] = standard, lambda *_: None  # what it is made of is asked for
                     found = type(str(own[0]), (*bases, found), asked)
         try:
             self.raised = found(*args)
@@ -375,7 +378,7 @@ async def _coroutine(remote: Remote) -> Any:
 async def _awaited(remote: Remote, op: str) -> Any:
     from asyncio import CancelledError
 
-    far, cancelled = _get(remote, "_far"), CancelledError()
+    far, cancelled = _get(remote, "_far"), None
     task, state = _do(remote, op)
     while not state:
         try:
@@ -384,6 +387,8 @@ async def _awaited(remote: Remote, op: str) -> Any:
             cancelled = error
             _do(task, "cancel")
     if state == "cancelled":
+        if cancelled is None:  # a group of tasks takes that for no failure
+            raise far.undecided("a coroutine of the answer's own was cancelled, and not by the tests")
         raise cancelled
     return _do(task, "result")
 
@@ -407,6 +412,16 @@ def _kept_class(base: type) -> type:
 
 _KEPT = {base: _kept_class(base) for base in CONSTANT}
 KEPT.update(_KEPT.values())
+
+
+def _standard_error(modules: list[Any], names: list[Any]) -> type[Exception] | None:
+    """The nearest class that is the standard library's own. Those that steer a run of tests are none."""
+    for module, name in zip(modules, names, strict=False):
+        if isinstance(module, str) and isinstance(name, str) and module.partition(".")[0] in sys.stdlib_module_names:
+            kind = getattr(sys.modules.get(module), name, None)
+            if isinstance(kind, type) and issubclass(kind, Exception) and not module.startswith("unittest"):
+                return kind
+    return None
 
 
 def _error_attribute(remote: Any) -> Callable[[Any, str], Any]:
