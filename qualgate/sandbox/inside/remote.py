@@ -132,7 +132,8 @@ class Far:
                 future.set_result(state) if state else self._waits.append((task, future))
         except BaseException as error:
             for _, future in waits:
-                future.done() or future.set_exception(error)
+                if not future.done():
+                    future.set_exception(error)
             self._waits = []
         if self._waits:
             self._loop.call_soon(self._turn)
