@@ -28,7 +28,13 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from qualgate.sandbox.inside.asserting import asserts, exception_names, foreign_words, isinstance_names
+from qualgate.sandbox.inside.asserting import (
+    asserts,
+    exception_names,
+    foreign_words,
+    isinstance_names,
+    marks_coroutine,
+)
 from qualgate.sandbox.inside.remote import BadReply, Far, names_class, same
 
 Scope = dict[str, Any]
@@ -157,7 +163,7 @@ def _uncalled(tree: ast.Module) -> list[str]:
                     runs = any(ast.unparse(base).endswith("TestCase") for base in node.bases)
                 else:
                     runs = name.startswith("test") and not ast.unparse(node.args)
-                if not runs or node.decorator_list:
+                if not runs or not all(map(marks_coroutine, node.decorator_list)):
                     raise BadTests(
                         f"nothing runs the tests' {name} (line {node.lineno}): call it, or make it a function test_… "
                         "without parameters and decorators"

@@ -414,6 +414,16 @@ TOGETHER = {  # coroutines that wait for each other: tests, answer, verdict, ent
         "import asyncio\nasync def f(x): return asyncio.Queue().get_nowait()",
         True,
     ),
+    "a test that is marked as asyncio's": (
+        "import asyncio, pytest\n@pytest.mark.asyncio\nasync def test_f():\n    assert await f(2) == 3",
+        "async def f(x): return x + 1",
+        True,
+    ),
+    "a test that is marked otherwise": (
+        "import pytest\n@pytest.mark.skip\nasync def test_f():\n    assert await f(2) == 3",
+        "async def f(x): return x + 1",
+        None,
+    ),
     "a lock that many wait for": (
         "import asyncio\nasync def main():\n    c = Counter()\n    await asyncio.gather(*[c.add() for _ in range(40)])\n"
         "    assert c.n == 40\nasyncio.run(main())",

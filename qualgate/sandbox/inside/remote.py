@@ -52,7 +52,8 @@ class Far:
         self.errors = {name: type(name, (BaseException,), {}) for name in errors}
         self._loop: Any = None  # the tests' newest event loop
         self._loops = 0  # of the tests, so far
-        self._waits: list[tuple[Remote, Any]] = []  # a task over there, and what is told when it is done
+        self._waits: dict[int, Any] = {}  # the number of a task over there → a future of its state when it is done
+        self._states: dict[int, str] = {}  # of those that ended as nobody waited
         self._quiet, self._asked = 0, 0  # turns in which nothing else was asked; questions up to the last one
         self.questions = 0
         self.fault: CannotCross | BadReply | None = None  # the first; tests may have swallowed it
@@ -107,34 +108,39 @@ class Far:
         asyncio = sys.modules.get("asyncio")
         running = asyncio and asyncio._get_running_loop()
         if running is not None and running is not self._loop:
-            self._loop, self._loops, self._waits = running, self._loops + 1, []
+            self._loop, self._loops, self._waits, self._states = running, self._loops + 1, {}, {}
         if self._loop is None or self._loop.is_closed():
             return {}
         return {"loop": self._loops, "running": running is not None}
 
-    def ended(self, task: Remote) -> Any:
-        """A future of the task's state when it is done. Each turn of the tests' loop is one of the candidate's."""
+    def ended(self, number: int) -> Any:
+        """A future of a task's state when it is done. Each turn of the tests' loop is one of the candidate's."""
         future = self._loop.create_future()
+        if number in self._states:
+            future.set_result(self._states.pop(number))
+            return future
         if not self._waits:
             self._loop.call_soon(self._turn)
-        self._waits.append((task, future))
+        self._waits[number] = future
         return future
 
     def _turn(self) -> None:
-        waits = [(task, future) for task, future in self._waits if not future.done()]  # some were cancelled
-        self._waits, self._quiet = [], self._quiet + 1 if self.questions == self._asked else 0
-        if not waits:
+        self._waits = {number: future for number, future in self._waits.items() if not future.done()}  # or cancelled
+        self._quiet = self._quiet + 1 if self.questions == self._asked else 0
+        if not self._waits:
             return
         try:
-            states = self.do("turn", PAUSES[min(self._quiet, len(PAUSES) - 1)], *(task for task, _ in waits))
-            self._asked = self.questions
-            for (task, future), state in zip(waits, states, strict=True):
-                future.set_result(state) if state else self._waits.append((task, future))
+            for number, state in self.do("turn", PAUSES[min(self._quiet, len(PAUSES) - 1)]):
+                future = self._waits.pop(number, None)
+                if future is None:
+                    self._states[number] = state
+                else:
+                    future.set_result(state)
         except BaseException as error:
-            for _, future in waits:
-                if not future.done():
-                    future.set_exception(error)
-            self._waits = []
+            for future in self._waits.values():
+                future.set_exception(error)
+            self._waits = {}
+        self._asked = self.questions
         if self._waits:
             self._loop.call_soon(self._turn)
 
@@ -380,18 +386,18 @@ async def _awaited(remote: Remote, op: str) -> Any:
     from asyncio import CancelledError
 
     far, cancelled = _get(remote, "_far"), None
-    task, state = _do(remote, op)
+    number, state = _do(remote, op)
     while not state:
         try:
-            state = await far.ended(task)
+            state = await far.ended(number)
         except CancelledError as error:
             cancelled = error
-            _do(task, "cancel")
+            far.do("cancel", number)
     if state == "cancelled":
         if cancelled is None:  # a group of tasks takes that for no failure
             raise far.undecided("a coroutine of the answer's own was cancelled, and not by the tests")
         raise cancelled
-    return _do(task, "result")
+    return far.do("result", number)
 
 
 _REMOTE = "_qualgate_remote"
