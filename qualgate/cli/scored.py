@@ -20,7 +20,8 @@ def gate_scores(gate_file: Path, baseline: Path, variant: Path, *, as_json: bool
     """Print the report of two score files by the gate file's rules; the exit code of a run with this evidence.
 
     The closed list of an evalset is the gate file's `expected`, else the set itself where it lies beside the gate
-    file (then its case hashes must be the rows' as well), else the ids of both files together, which is said.
+    file (then its case hashes must be the rows' as well, and each case has what a rule asks of the set), else the ids
+    of both files together, which is said.
     """
     from dataclasses import replace
 
@@ -42,13 +43,19 @@ def gate_scores(gate_file: Path, baseline: Path, variant: Path, *, as_json: bool
     found = {at for side in sides for row in side.rows if (at := row.evalset or default)}
     if strange := sorted(found - set(names)):
         raise UsageError(f"rows of {strange[0]!r:.80}, an evalset that {gate_file} does not list: {', '.join(names)}")
-    expected, stale = _closed(gate, default, sides)
+    expected, asked, stale = _closed(gate, default, sides)
     stale += [
         f"{name} is in the gate file and neither score file has a row of it" for name in names if name not in found
     ]
-    policy = replace(gate.policy, stop=None)  # of generation: files are whole, and judged once
     evidence, verdicts, policy = judge(
-        *sides, policy, identity=gate.identity, stale=tuple(stale), now=now(), evalset=default, expected=expected
+        *sides,
+        gate.policy,
+        identity=gate.identity,
+        stale=tuple(stale),
+        now=now(),
+        evalset=default,
+        expected=expected,
+        asked=asked,
     )
     if open_ := sorted(found - expected.keys()):
         verdicts = tuple(replace(one, reasons=(*one.reasons, UNION.format(", ".join(open_)))) for one in verdicts)
@@ -64,8 +71,9 @@ def gate_scores(gate_file: Path, baseline: Path, variant: Path, *, as_json: bool
 
 def _closed(
     gate: GateFile, default: str | None, sides: tuple[Scores, ...]
-) -> tuple[dict[str, frozenset[str]], list[str]]:
-    """(evalset → expected ids, why the rows are not of the cases that lie there now)."""
+) -> tuple[dict[str, frozenset[str]], dict[str, list[str]], list[str]]:
+    """(evalset → expected ids, evalset → its metrics that a rule asks for, why the rows are not of the cases that lie
+    there now)."""
     from qualgate import evalsets
     from qualgate.intake.jsonl import read_objects
     from qualgate.plan import load_set, set_refs
@@ -79,8 +87,8 @@ def _closed(
                     f"{gate.expected}:{line}: needs an `id`, and an `evalset` where the gate file has several"
                 )
             ids.setdefault(name, set()).add(case)
-        return {name: frozenset(found) for name, found in ids.items()}, []
-    expected, stale = {}, []
+        return {name: frozenset(found) for name, found in ids.items()}, {}, []
+    expected, asked, stale = {}, {}, []
     rows = {(row.evalset or default, row.id, row.case_hash) for side in sides for row in side.rows}
     for ref in set_refs(gate):
         if not isinstance(ref, str) or (evalsets.is_path(ref) and not (gate.path.parent / ref).exists()):
@@ -88,7 +96,11 @@ def _closed(
         item = load_set(ref, gate.path.parent)
         hashes = {case.id: case.hash for case in item.cases}
         expected[item.name] = frozenset(hashes)
+        rules = [rule for rule in gate.policy.rules if rule.evalset in (None, item.name)]
+        asked[item.name] = [rule.metric for rule in rules if rule.metric in item.metrics]
+        if gate.policy.nel:
+            asked[item.name] = list(item.metrics[:1])  # what stands for nel's reward, whichever a file has first
         other = {id for at, id, said in rows if at == item.name and said and id in hashes and said != hashes[id]}
         if other and gate.identity == "hash":
             stale.append(f"{item.name}: {len(other)} cases were scored in another version than the one that lies there")
-    return expected, stale
+    return expected, asked, stale

@@ -15,7 +15,7 @@ from qualgate.config import load_gate_file
 from qualgate.errors import UsageError
 from qualgate.gate import decide, overall_exit
 from qualgate.intake.scores import BY_IDS, ScoreRow, Scores, evidence_of, judge, read_score_rows, rows_of
-from qualgate.records import Policy, Rule, RunEvidence
+from qualgate.records import EarlyStop, Policy, Rule, RunEvidence
 from qualgate.store import runs
 from qualgate.store.database import open_store
 from tests.gate import planted
@@ -60,6 +60,49 @@ def test_ids_alone_make_a_pair_only_when_asked_and_the_verdict_says_so():
     (verdict,) = judge(*nameless, POLICY, evalset="set", identity="ids")[1]
     assert verdict.word == "approve"
     assert BY_IDS in verdict.reasons
+
+
+def test_hashes_that_differ_are_two_cases_though_ids_alone_were_asked_for():
+    other = side("b", 180, case_hash="g")
+    assert word(side("a", 180), other, identity="ids")[1] == 12
+    assert word(side("a", 180), side("b", 180, case_hash=""), identity="ids")[1] == 0, "one side never said"
+    one = Scores(source="b", rows=(other.rows[0], *side("b", 180).rows[1:]))
+    assert word(side("a", 180), one, identity="ids")[1] == 12
+
+
+def test_a_case_under_many_names_is_one_case():
+    """12 cases, each under 20 ids, with clusters or evalsets that would make several of them."""
+
+    def copied(name: str, **changes) -> Scores:
+        rows = side(name, 12, n=12).rows
+        return Scores(source=name, rows=tuple(
+            replace(row, id=f"{row.id}-{copy}", **{key: value.format(copy) for key, value in changes.items()})
+            for row in rows for copy in range(20)
+        ))  # fmt: skip
+
+    for changes in ({}, {"cluster": "c{}"}, {"evalset": "set {}"}, {"evalset": "set {}", "cluster": "c{}"}):
+        evidence, (verdict,), _ = judge(copied("a", **changes), copied("b", **changes), POLICY, evalset="set")
+        assert verdict.word == "undecided", changes
+        assert len(evidence.baseline.units) == 240
+    assert word(side("a", 240, n=240), side("b", 240, n=240)) == ("approve", 0), "as many cases by content"
+
+
+def test_an_evalset_without_a_score_is_not_passed_over():
+    def with_times(name: str) -> Scores:
+        times = [
+            ScoreRow(id=f"t{n}", metric="latency.e2e", value=1.0, case_hash=f"t{n}", evalset="b") for n in range(50)
+        ]
+        return Scores(source=name, rows=(*side(name, 200).rows, *times))
+
+    assert word(with_times("a"), with_times("b"))[1] == 12
+    asked = {"b": ["exact_match"]}
+    assert word(with_times("a"), with_times("b"), asked=asked)[1] == 13, "a metric that the set is known to have"
+
+
+def test_what_a_policy_says_of_generation_is_not_asked_of_files():
+    early = replace(POLICY, stop=EarlyStop(seed=1, looks=(32, 64)))
+    _, (verdict,), policy = judge(side("a", 180), side("b", 180), early, evalset="set")
+    assert (verdict.word, verdict.seen, policy.stop) == ("approve", None, None)
 
 
 def test_what_fails_closed():
