@@ -37,7 +37,7 @@ class Defaults(Written):
 
 
 class PolicyFile(Written):
-    version: Literal[1] = 1
+    version: Annotated[Literal[1], Field(strict=True)] = 1
     defaults: Defaults = Defaults()
     benchmarks: dict[str, Entry] = {}
 
