@@ -1,10 +1,10 @@
 """Rows `fail_closed.*`: inputs of the gate with a fault in them. None may exit with 0, and none may crash.
 
-Every fault starts from evidence that approves, so what stops the approval is the fault. What is faulted: the evidence of
-a run (cases, numbers of an arm as a whole, the record of an early stop, four arms), the policy, nel's policy files, and
-the score files that others bring. A mutation is a fault with drawn parameters
-(which side, which row, how much); a paired one is two of them, one after the other. Values drawn for a mutation are
-never drawn twice, so that no second fault undoes a first.
+Every fault starts from evidence that approves, so what stops the approval is the fault. What is faulted: the evidence
+of a run (cases, numbers of an arm as a whole, the record of an early stop, four arms), the policy, nel's policy files,
+and the score files that others bring. A mutation is a fault with drawn parameters (which side, which row, how much); a
+paired one is two of them, one after the other. Values drawn for a mutation are never drawn twice, so that no second
+fault undoes a first.
 """
 
 from __future__ import annotations
@@ -491,7 +491,7 @@ ROLES = ("int4", "drafted", "both")
 
 
 def four(n: int = 100) -> Asked:
-    """Speculation changes no answer, quantization no score, and each is cheaper than the baseline; both are cheapest."""
+    """Speculation changes no answer, quantization no score; each is cheaper than the baseline, and both are cheapest."""
     found = sound(n).evidence.baseline
     arms = []
     for name, seconds in zip(("baseline", *ROLES), (10.0, 8.0, 7.0, 4.0), strict=True):
