@@ -491,7 +491,7 @@ ROLES = ("int4", "drafted", "both")
 
 
 def four(n: int = 100) -> Asked:
-    """Speculation changes no answer, quantization no score; each is cheaper than the baseline, and both are cheapest."""
+    """Speculation changes no answer, quantization no score; each costs less than the baseline, and both least."""
     found = sound(n).evidence.baseline
     arms = []
     for name, seconds in zip(("baseline", *ROLES), (10.0, 8.0, 7.0, 4.0), strict=True):

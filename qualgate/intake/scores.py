@@ -19,6 +19,7 @@ from qualgate.gate.peers.nel_policy import decide_as_asked
 from qualgate.identity import content_hash
 from qualgate.intake.jsonl import read_objects
 from qualgate.metrics import METRICS
+from qualgate.numbers import counted
 from qualgate.records import ArmEvidence, ArmIdentity, Policy, RunEvidence, UnitEvidence, UnitKey, Verdict
 
 BASELINE = "baseline"
@@ -243,14 +244,13 @@ def _units(arm: str, rows: Sequence[ScoreRow], told: Collection[tuple[str, str]]
         for copy in copies:
             hashes = {row.case_hash for row in copy}
             clusters = {row.cluster for row in copy}
+            by_hash = told is None or (key.evalset, key.case_id) in told
             if len(hashes) > 1 or len(clusters) > 1:
                 raise UsageError(f"the score rows of {key.case_id!r:.80} name different cases: {len(hashes)} hashes, "
-                                 f"{len(clusters)} clusters")  # fmt: skip
+                                 f"{counted(len(clusters), 'cluster')}")  # fmt: skip
             yield UnitEvidence(
                 key=key,
-                case_hash=hashes.pop()
-                if told is None or (key.evalset, key.case_id) in told
-                else f"id {key.evalset}/{key.case_id}",
+                case_hash=hashes.pop() if by_hash else f"id {key.evalset}/{key.case_id}",
                 status="done",
                 values={row.metric: row.value for row in copy},
                 scorers={row.metric: row.scorer or "not said" for row in copy if _scored(row)},
