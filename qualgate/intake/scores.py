@@ -206,16 +206,19 @@ def judge(
     identity: Literal["hash", "ids"] = "hash",
     stale: tuple[str, ...] = (),
     now: str = "",
+    labels: Mapping[tuple[str, str], tuple[str, ...]] | None = None,
     **named: Any,
 ) -> tuple[RunEvidence, tuple[Verdict, ...], Policy]:
     """`evidence_of` (which takes `named`), decided by `policy`, and by which rules in the end. UsageError for a policy
     that does not fit. Files are whole and judged once, so what a policy says of generation (`stop`) is left out.
 
     now: as `decide` takes it. stale: why these scores do not speak of what is to be judged; any makes the verdict
-    undecided, and so does an evalset without a single score.
+    undecided, and so does an evalset without a single score. labels: of cases that are known, whatever their rows say.
     """
     evidence = evidence_of(baseline, variant, identity=identity, **named)
     silent = tuple(f"{at}: no row of either file is a score" for at, metrics in evidence.metrics.items() if not metrics)
+    if labels:
+        evidence = replace(evidence, labels={**(evidence.labels or {}), **labels})
     evidence = replace(evidence, stale=(*stale, *silent))
     verdicts, policy, _ = decide_as_asked(evidence, replace(policy, stop=None), now)
     if identity == "ids":

@@ -244,6 +244,7 @@ def test_the_closed_list_of_score_files_fails_closed(tmp_path):
     assert code(one_more) == 12, "an evalset without a row"
     assert code(exported(tmp_path, evidence, sets="./code.yaml")) == 64, "rows of a set that is not gated"
     assert code(exported(tmp_path, evidence), "--run", "x") == 64
+    assert code(exported(tmp_path, evidence), "--four-arm") == 64, "not asked for and left out"
     shipped = exported(tmp_path, evidence, sets="./code.yaml, tool_calls")
     assert code(shipped) == 64, "rows that are of no shipped set"
 
@@ -330,3 +331,35 @@ def test_where_the_evalset_lies_beside_the_gate_file_its_cases_are_the_closed_li
     assert said(hashes, hashes.get) == 0
     assert said([*hashes][:12], hashes.get) == 13, "12 of 120 rows, the same 12 on both sides"
     assert said(hashes, "other {}".format) == 12, "equal on both sides, and not the set that lies there"
+
+
+def test_what_an_evalset_says_of_its_cases_is_not_left_to_the_rows(tmp_path):
+    """Its tags, and which metrics its cases have. Rows of another evalset, which nobody has here, are fine."""
+    bodies = [{"id": f"c{n}", "task": "t", "prompt": f"p{n}", "max_new_tokens": 4, "answer": str(n),
+               "tags": ["hard"] if n < 120 else []} for n in range(240)]  # fmt: skip
+    (tmp_path / "own.jsonl").write_text("".join(json.dumps(body) + "\n" for body in bodies))
+    (tmp_path / "own.yaml").write_text("name: own\nversion: '1'\nmetrics: [exact_match]\n")
+    from qualgate.evalsets import load
+
+    hashes = {case.id: case.hash for case in load("./own.yaml", tmp_path).cases}
+    gate = tmp_path / "gate.yaml"
+
+    def said(rule: str, metric: str = "exact_match", wrong: int = 0, hard=lambda n: n < 120) -> int:
+        gate.write_text(
+            "version: 1\nbaseline: {model: ./m}\nvariants: {v: {model: ./m}}\nevalsets: [./own.yaml, ./far.yaml]\n"
+            f"gate: {{rules: [{{metric: exact_match, max_drop: 0.15{rule}}}]}}\n"
+        )
+        sides = tmp_path / "base.jsonl", tmp_path / "variant.jsonl"
+        for side, lost in zip(sides, (0, wrong), strict=True):
+            own = [{"evalset": "own", "id": f"c{n}", "metric": metric, "value": int(n >= lost),
+                    "case_hash": hashes[f"c{n}"], "tags": ["hard"] if hard(n) else []} for n in range(240)]  # fmt: skip
+            far = [{"evalset": "far", "id": f"f{n}", "metric": "exact_match", "value": 1, "case_hash": f"f{n}",
+                    "tags": []} for n in range(240)]  # fmt: skip
+            side.write_text("".join(json.dumps({"scorer": "s", **row}) + "\n" for row in own + far))
+        return code((gate, *sides))
+
+    tagged = ", where: {tag: hard}"
+    assert (said(""), said(tagged)) == (0, 0)
+    assert said("", metric="latency.e2e") == 13, "not passed over for want of the score"
+    assert said(tagged, wrong=60) == 10
+    assert said(tagged, wrong=60, hard=lambda n: n >= 120) == 10, "whatever its rows call hard"
