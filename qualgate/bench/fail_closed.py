@@ -36,6 +36,7 @@ from qualgate.records import (
     EarlyStop,
     FourArms,
     Policy,
+    Prices,
     Rule,
     RunEvidence,
     Slo,
@@ -379,6 +380,7 @@ WEIGHED: dict[str, Callable[[Asked], Asked]] = {
     ),
     "no limit to be late by": lambda a: _with_policy(a, slo=None),
     "every answer late": lambda a: _with_policy(a, slo=Slo(e2e=1e-3)),
+    **{f"a limit of {limit} s": lambda a, limit=limit: _with_policy(a, slo=Slo(e2e=limit)) for limit in (nan, inf, -1)},
     **{
         f"an answer after {seconds} s, {side}": lambda a, side=side, seconds=seconds: _some(
             a, side, [3], values={"latency.e2e": seconds}
@@ -539,7 +541,7 @@ def _without_arm(asked: Asked, name: str, *, planned: bool) -> Asked:
     return _with_run(asked, variants=tuple(arm for arm in e.variants if arm.name != name), expected=expected)
 
 
-def _arms_are(asked: Asked, **changes: str) -> Asked:
+def _arms_are(asked: Asked, **changes: Any) -> Asked:
     assert asked.policy.four_arm is not None, "a policy of four arms"
     return _with_policy(asked, four_arm=replace(asked.policy.four_arm, **changes))
 
@@ -595,7 +597,26 @@ FOUR: dict[str, Callable[[Asked], Asked]] = {
         a, rules=(*a.policy.rules, Rule(metric="memory.weights", max=1e12))
     ),
     "no arm within the SLO": lambda a: _with_policy(a, slo=Slo(e2e=1e-3)),
-    "a saving that no arm has": lambda a: _arms_are(a, min_saving=0.9),  # type: ignore[arg-type]
+    **{
+        f"a limit of {limit} s": lambda a, limit=limit: _with_policy(a, slo=Slo(e2e=limit))
+        for limit in (nan, inf, -1.0)
+    },
+    **{
+        f"a price of {price}": lambda a, price=price: _with_policy(
+            a, prices=Prices(version="1", currency="EUR", device_second=price)
+        )
+        for price in (nan, inf, -1.0)
+    },
+    "as many answers at a time as none": lambda a: _with_policy(
+        a, prices=Prices(version="1", currency="EUR", device_second=1.0, concurrency=0)
+    ),
+    **{
+        f"a saving of {saving}": lambda a, saving=saving: _arms_are(a, min_saving=saving)
+        for saving in (nan, inf, -1.0, 1.0)
+    },
+    "half a token": lambda a: _fourth(a, "drafted", answer=b"\x01"),
+    "half a margin": lambda a: _fourth(a, "baseline", margins=b"\x01"),
+    "a saving that no arm has": lambda a: _arms_are(a, min_saving=0.9),
     "what the baseline cost is not known": lambda a: _named(
         a, "baseline", lambda arm: replace(arm, units=tuple(replace(unit, attempts=()) for unit in arm.units))
     ),

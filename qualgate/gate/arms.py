@@ -90,7 +90,7 @@ def decide_four(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[V
     same = {
         name
         for name, against in ((arms.speculation, pairs[arms.speculation]), (arms.both, _flat(against_target.pairs)))
-        if parity[name].status == "proven" and all(_equal(pair) for pair in against)
+        if parity[name].status == "proven" and all(_equal(pair) and _scored_alike(pair) for pair in against)
     }
     terms = terms_of(evidence, policy, SECONDS)
     books = {name: ledger(name, units[name], terms) for name in (base, *names)}
@@ -259,6 +259,12 @@ def _identical(name: str, target: str, pairs: Sequence[Pair]) -> tuple[RuleStatu
 
 def _equal(pair: Pair) -> bool:
     return pair.baseline.answer is not None and pair.baseline.answer == pair.variant.answer
+
+
+def _scored_alike(pair: Pair) -> bool:
+    """Equal answers are: where they are not, no parity stands for the scores that were recorded."""
+    scored = pair.baseline.scorers.keys() | pair.variant.scorers.keys()
+    return all(pair.baseline.values.get(metric) == pair.variant.values.get(metric) for metric in scored)
 
 
 def _first_difference(pair: Pair) -> tuple[int, float | None]:

@@ -204,6 +204,8 @@ def _sound(unit: UnitEvidence) -> bool:
         return False
     if any(not 0 <= taken < inf for taken in _taken(unit)):
         return False
+    if len(unit.token_ids) % 4 or len(unit.answer or b"") % 4 or len(unit.margins or b"") % 8:
+        return False  # not whole int32 and float64 numbers
     return not unit.kl or (isfinite(sum(unit.kl)) and min(unit.kl) >= 0 and 0 <= unit.kl_eta < 1)
 
 

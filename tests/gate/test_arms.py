@@ -330,6 +330,19 @@ def test_a_person_is_asked_before_an_arm_is_served_as_before_any_variant():
     assert exit_of(decide_four(evidence(alike(), CHEAPER), policy)) == Exit.APPROVE, "the chosen arm keeps the rule"
 
 
+@pytest.mark.parametrize("parity", ["identical", "lossy"])
+@pytest.mark.parametrize("arm", ["drafted", "int4+drafted"])
+def test_answers_said_to_be_equal_prove_nothing_against_their_own_scores(arm, parity):
+    right = alike(1000)
+    worse = right["baseline"].copy()
+    worse[-300:] = 0
+    free = {name: 1e-3 if name == arm else seconds for name, seconds in CHEAPER.items()}  # so that value is kept
+    policy = replace(POLICY, four_arm=replace(ARMS, parity=parity))
+    verdicts = decide_four(evidence(right | {arm: worse}, free), policy)
+    assert step(verdicts, arm, "quality").status == "broken"
+    assert words(verdicts)[arm] == "block"
+
+
 @pytest.mark.parametrize("seconds", [nan, -1e9, float("inf")])
 def test_a_time_that_is_no_number_pays_for_nothing(seconds):
     def odd(unit):
