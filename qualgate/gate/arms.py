@@ -4,8 +4,8 @@ In order, where the first broken step blocks an arm and else the first open one 
 (speculation gives its own target's answers: speculation only the baseline's, both those of quantization only),
 **quality**, **SLO**, **value** (an arm must surely save `min_saving` of the baseline's cost per accepted answer, and
 both must surely beat the better single arm). Between arms that pass, the cheapest; where costs cannot be told apart,
-the one with fewer moving parts. A broken supporting rule, or `review: always`, asks a person before it is served, as for
-any variant; a quarantined case is evidence in no step; an A/A arm beside the four decides by a rule on it alone.
+the one with fewer moving parts. A broken supporting rule, or `review: always`, asks a person before it is served, as
+for any variant; a quarantined case is evidence in no step; an A/A arm beside the four decides by a rule on it alone.
 """
 
 from __future__ import annotations
