@@ -551,7 +551,7 @@ def _asks_a_person(verdict: Verdict, policy: Policy) -> tuple[str, ...]:
     return broken or (("the policy asks for a person",) if policy.review == "always" else ())
 
 
-def _of_tier(verdict: Verdict, tier: str, status: RuleStatus) -> tuple[str, ...]:
+def _of_tier(verdict: Verdict, tier: str, status: str) -> tuple[str, ...]:
     return tuple(one.reason for one in verdict.comparisons if (one.tier, one.status) == (tier, status))
 
 
