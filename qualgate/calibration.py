@@ -9,25 +9,32 @@ from pathlib import Path
 from qualgate import evalsets
 from qualgate.errors import UsageError
 from qualgate.quant.text_coverage import leakage, reading_of
-from qualgate.records import Evalset, QuantizeRecipe
+from qualgate.records import ArmSpec, Evalset, QuantizeRecipe
 
 
 def with_calibration(recipe: QuantizeRecipe, relative_to: Path) -> QuantizeRecipe:
     """The recipe with its calibration set found and named by content. Raises UsageError for a set with faults."""
     if not recipe.calibration:
         return recipe
-    found = evalsets.load_calibration(recipe.calibration, relative_to)
-    cases = Path(found.path).with_suffix(".jsonl").absolute()
-    return replace(recipe, calibration=str(cases), calibration_sha256=found.sha256)
+    cases, digest = located(recipe.calibration, relative_to)
+    return replace(recipe, calibration=cases, calibration_sha256=digest)
 
 
-def check_leaks(recipe: QuantizeRecipe, sets: Sequence[Evalset]) -> None:
-    """Raise UsageError when the calibration set of `recipe`, as `with_calibration` found it, shares cases with `sets`.
+def located(ref: str, relative_to: Path) -> tuple[str, str]:
+    """The file of the cases of the calibration set that `ref` names, and their sha256. UsageError for a set with
+    faults."""
+    found = evalsets.load_calibration(ref, relative_to)
+    return str(Path(found.path).with_suffix(".jsonl").absolute()), found.sha256
+
+
+def check_leaks(learned_by: QuantizeRecipe | ArmSpec, sets: Sequence[Evalset]) -> None:
+    """Raise UsageError when the calibration set of a recipe or of a folder, as `located` found it, shares cases with
+    `sets`.
 
     Reads texts alone, without a model: the other coverage numbers need one.
     """
-    if recipe.calibration:
-        learned = evalsets.read(Path(recipe.calibration).with_suffix(".yaml")).cases
+    if learned_by.calibration:
+        learned = evalsets.read(Path(learned_by.calibration).with_suffix(".yaml")).cases
         exam = [reading_of(case) for item in sets for case in item.cases]
         refuse_leaks(leakage([reading_of(case) for case in learned], exam).cases)
 

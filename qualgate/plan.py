@@ -85,7 +85,7 @@ def make_plan(gate: GateFile) -> Plan:
         check_weights(arm, quantized_baseline=gate.quantized_baseline)
         if arm.quantize:
             check_fits(Path(arm.model), arm.quantize)
-            check_leaks(arm.quantize, sets)
+        check_leaks(arm.quantize or arm, sets)
     policy, stages = gate.policy, None
     if policy.stop is not None:
         stop, stages = lay_out(policy.stop, (case for item in sets for case in item.cases))
@@ -93,6 +93,7 @@ def make_plan(gate: GateFile) -> Plan:
     sampling, device = sampling_settings(gate), choose_device(gate.devices)
     identities = {arm.name: identify(arm, sampling, device) for arm in arms}
     versions, also = scorer_versions(), _asked_by_rules(gate, sets)
+    learned = {arm.name: arm.calibration_sha256 for arm in arms if arm.calibration_sha256}
     key = content_hash(
         {
             "evalsets": [item.content for item in sets],
@@ -105,6 +106,7 @@ def make_plan(gate: GateFile) -> Plan:
             "drafted": _drafted(gate),
             "job": [JOB_ROWS, JOB_TOKENS],
             **({"four_arm": gate.policy.four_arm.seed} if gate.policy.four_arm else {}),
+            **({"calibrations": learned} if learned else {}),
             # The policy decides what is generated, so another one is another run.
             **({"stop": _as_plain(policy)} if policy.stop else {}),
         }

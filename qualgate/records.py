@@ -179,6 +179,8 @@ class ArmSpec:
     dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"  # of the weights that are not quantized
     quantize: QuantizeRecipe | None = None
     kernels: Literal["fused", "torch"] = "fused"  # "torch": packed weights through the torch twin, for `--blame`
+    calibration: str = ""  # of a folder: the cases that it was calibrated with, as the gate file says; "" = not told
+    calibration_sha256: str = ""
 
     @property
     def is_baseline(self) -> bool:
@@ -211,6 +213,7 @@ class ArmFootprint:
     quantized_bytes: int  # packed codes and scales alone, 0 for the baseline
     effective_bits: float  # 8 * bytes_in_memory / number of weights
     facts: dict[str, float] = field(default_factory=dict)  # see `ArmEvidence.facts`
+    unmeasured: dict[str, str] = field(default_factory=dict)  # likewise
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -517,6 +520,7 @@ class ArmEvidence:
     stopped: Stopped | None = None  # variants only
     # What was measured of the arm as a whole: metrics of kind "arm", and CACHE_TOKEN; what is missing was not.
     facts: Mapping[str, float] = field(default_factory=dict)
+    unmeasured: Mapping[str, str] = field(default_factory=dict)  # metric → why it has no number, where that is known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -239,8 +239,9 @@ def with_labels(evidence: RunEvidence, plan: Plan) -> RunEvidence:
 def measure_coverage(plan: Plan, run_id: str, store: Store, gate: GateFile) -> None:
     """How far each variant's calibration covers the run's evalsets, stored with its arm, where a rule asks for it.
 
-    Whole texts are counted, and the baseline reads the calibration and a part of the evalsets. A variant that learned
-    from no data has no such number, and neither has a run whose cases are texts to read instead of to answer.
+    Whole texts are counted, and the baseline reads the calibration and a part of the evalsets. Of a folder that was
+    made elsewhere the gate file says what it was calibrated with. A variant that learned from no data, or nobody says
+    from which, has no such number, and neither has a run whose cases are texts to read instead of to answer.
     """
     asked = {rule.metric for rule in plan.policy.rules if rule.metric.startswith("coverage.")}
     if not asked or any("requests" in case.body for item in plan.evalsets for case in item.cases):
@@ -251,15 +252,13 @@ def measure_coverage(plan: Plan, run_id: str, store: Store, gate: GateFile) -> N
     measured_before = {arm.name: arm.facts.keys() for arm in seen.variants}
     found: dict[str, dict[str, float]] = {}
     for arm in gate.variants:
-        recipe = arm.quantize
-        if recipe is None or not recipe.calibration_sha256 or asked <= measured_before[arm.name]:
+        told = arm.quantize or arm
+        if not told.calibration_sha256 or asked <= measured_before[arm.name]:
             continue
-        if recipe.calibration_sha256 not in found:
-            learned = evalsets.read(Path(recipe.calibration).with_suffix(".yaml"))
-            if not isinstance(learned, CalibrationSet) or learned.sha256 != recipe.calibration_sha256:
-                raise UsageError(
-                    f"{recipe.calibration} is no longer the calibration set that {arm.name} was made with."
-                )
+        if told.calibration_sha256 not in found:
+            learned = evalsets.read(Path(told.calibration).with_suffix(".yaml"))
+            if not isinstance(learned, CalibrationSet) or learned.sha256 != told.calibration_sha256:
+                raise UsageError(f"{told.calibration} is no longer the calibration set that {arm.name} was made with.")
             measured = coverage(
                 Path(gate.baseline.model),
                 learned,
@@ -267,8 +266,8 @@ def measure_coverage(plan: Plan, run_id: str, store: Store, gate: GateFile) -> N
                 dtype=gate.baseline.dtype,
                 device=choose_device(gate.devices),
             )
-            found[recipe.calibration_sha256] = measured.facts
-        runs.add_facts(store, run_id, arm.name, found[recipe.calibration_sha256])
+            found[told.calibration_sha256] = measured.facts
+        runs.add_facts(store, run_id, arm.name, found[told.calibration_sha256])
 
 
 def scores_of(

@@ -184,8 +184,10 @@ def gate(
 
         if gate_file is None or baseline_scores is None or variant_scores is None:
             raise UsageError("scores are gated with a gate file, --baseline-scores and --variant-scores, all three.")
-        if store or run_id or peers or nel_policy:
-            raise UsageError("--store, --run, --peers and --nel-policy go with a stored run, not with files of scores.")
+        if store or run_id or peers or nel_policy or four_arm:
+            raise UsageError(
+                "--store, --run, --peers, --nel-policy and --four-arm go with a stored run, not with files of scores."
+            )
         raise typer.Exit(_code(gate_scores(gate_file, baseline_scores, variant_scores, as_json=as_json), warn_only))
     from qualgate.config import load_gate_file
     from qualgate.intake.nel_policy import read_nel_policy

@@ -132,7 +132,14 @@ def _folder(model: str, gate_file: Path) -> str:
 def _arm(name: str, variant: Variant, baseline: ArmSpec, gate_file: Path) -> ArmSpec:
     if variant.quantize is not None:
         return ArmSpec(name=name, model=baseline.model, dtype=baseline.dtype, quantize=variant.quantize)
-    return ArmSpec(name=name, model=_folder(variant.model, gate_file), dtype=variant.dtype or baseline.dtype)
+    calibration, digest = variant.calibration or ("", "")
+    return ArmSpec(
+        name=name,
+        model=_folder(variant.model, gate_file),
+        dtype=variant.dtype or baseline.dtype,
+        calibration=calibration,
+        calibration_sha256=digest,
+    )
 
 
 def _rule(entry: RuleEntry, line: int) -> Rule:

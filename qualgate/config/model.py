@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, Field, ValidationInfo, WithJsonSchema, field_validator, model_validator
 
 from qualgate import evalsets
-from qualgate.calibration import with_calibration
+from qualgate.calibration import located, with_calibration
 from qualgate.documents import ABSENT, Written, nearest, planned, quote, stated
 from qualgate.errors import NotInThisVersion, UsageError
 from qualgate.metrics import DROP_BELOW, DROP_TOO_LARGE, METRICS, PLANNED
@@ -81,6 +81,20 @@ def _recipe(value: Any, info: ValidationInfo) -> QuantizeRecipe:
         raise planned(str(error).removesuffix(".").partition(" is not in this version")[0]) from None
     except UsageError as error:
         raise stated(str(error)) from None
+
+
+def _calibration_set(ref: Any, info: ValidationInfo) -> Any:
+    """Its cases' file and their sha256, "" where a stored run is decided again without it."""
+    if not isinstance(ref, str) or not ref:
+        raise stated(f"`calibration` names a calibration set, not {quote(ref)}")
+    if info.context is None:
+        return ref
+    try:
+        return located(ref, info.context["folder"])
+    except UsageError as error:
+        if info.context["files"]:
+            raise stated(str(error)) from None
+        return ref, ""
 
 
 def _recipe_schema(method: str) -> dict[str, Any]:
@@ -237,7 +251,7 @@ class Variant(Written):
         "json_schema_extra": {
             "oneOf": [
                 {"required": ["model"], "properties": {"quantize": False}},
-                {"required": ["quantize"], "properties": {"model": False, "dtype": False}},
+                {"required": ["quantize"], "properties": {"model": False, "dtype": False, "calibration": False}},
             ]
         }
     }
@@ -248,6 +262,9 @@ class Variant(Written):
         AfterValidator(_recipe),
         WithJsonSchema({"oneOf": [{"enum": list(DATA_FREE)}, *map(_recipe_schema, BITS)]}),
     ] = ABSENT
+    calibration: Annotated[
+        Any, AfterValidator(_calibration_set), WithJsonSchema({"type": "string", "minLength": 1})
+    ] = ABSENT  # what a folder was calibrated with, as whoever made it knows: rules on coverage are measured by it
 
     @model_validator(mode="before")
     @classmethod
@@ -266,6 +283,8 @@ class Variant(Written):
             raise stated("a variant has `model` (a folder) or `quantize` (made from the baseline), one of the two")
         if self.quantize is not None and self.dtype is not None:
             raise stated("`dtype` does not go with `quantize`: what is not quantized keeps the baseline's")
+        if self.quantize is not None and self.calibration is not None:
+            raise stated("`calibration` goes with `model`; a recipe names its own: quantize: {calibration: …}")
         return self
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import torch
@@ -25,12 +25,12 @@ def footprint(
     on_disk: int,
     quantized: int,
     weights: int,
-    stability: Collection[WeightStability] = (),
+    stability: Mapping[str, WeightStability],
 ) -> ArmFootprint:
     """Sizes of `model`, on its device and fused, with floats of `dtype` (held as float32).
 
     on_disk, quantized: bytes of its files, and of its packed weights as their format has them. weights: numbers that
-    it stands for. stability: of every layer that this process packed.
+    it stands for. stability: of every layer that was packed here, by name.
     """
     held = {tensor.data_ptr(): tensor for tensor in (*model.parameters(), *model.buffers())}
     packed = {
@@ -49,12 +49,14 @@ def footprint(
     if token is not None:
         facts[CACHE_TOKEN] = float(token * dtype.itemsize)
     in_memory = sum(tensor.nbytes for tensor in held.values())
+    steadiness, unmeasured = steadiness_of(stability)
     return ArmFootprint(
         bytes_on_disk=on_disk,
         bytes_in_memory=in_memory,
         quantized_bytes=quantized,
         effective_bits=8 * in_memory / weights,
-        facts=facts | _steadiness(stability),
+        facts=facts | steadiness,
+        unmeasured=unmeasured,
     )
 
 
@@ -71,13 +73,21 @@ def _cached_numbers(model: PreTrainedModel) -> int | None:
     return sum(side.numel() for side in kept if side is not None)
 
 
-def _steadiness(layers: Collection[WeightStability]) -> dict[str, float]:
-    """The facts `stability.*`; none without a packed layer. A layer without noise has no ratio to it."""
+def steadiness_of(layers: Mapping[str, WeightStability]) -> tuple[dict[str, float], dict[str, str]]:
+    """The facts `stability.*`, none without a packed layer, and why one has no number.
+
+    A layer without noise has no ratio to it, and is left out of the worst. One with NaN or infinities is not: the
+    others' worst would not be the variant's.
+    """
     if not layers:
-        return {}
-    noisy = [layer.sqnr for layer in layers if layer.sqnr is not None]
-    return {
-        "stability.steady": sum(layer.steady for layer in layers) / len(layers),
-        "stability.saturated": sum(layer.saturated for layer in layers) / sum(layer.elements for layer in layers),
-        **({"stability.sqnr": min(noisy)} if noisy else {}),
-    }
+        return {}, {}
+    facts = {"stability.steady": sum(layer.steady for layer in layers.values()) / len(layers)}
+    if broken := [name for name, layer in layers.items() if not layer.counted]:
+        why = f"{len(broken)} of {len(layers)} packed layers hold NaN or infinities, {broken[0]} among them"
+        return facts, dict.fromkeys(("stability.saturated", "stability.sqnr"), why)
+    elements = sum(layer.elements for layer in layers.values())
+    facts["stability.saturated"] = sum(layer.saturated for layer in layers.values()) / elements
+    noisy = [layer.sqnr for layer in layers.values() if layer.sqnr is not None]
+    if not noisy:
+        return facts, {"stability.sqnr": "packing changed no weight, so there is no noise to take a ratio to"}
+    return facts | {"stability.sqnr": min(noisy)}, {}

@@ -167,7 +167,7 @@ def load_arm(spec: ArmSpec, cache_dir: str | Path, sampling: dict[str, Any], *, 
         )
     identity = identify(spec, sampling, device)
     on_disk = sum(file.stat().st_size for file in weight_files(folder))
-    quantized, weights, stability = 0, parameter_count(folder), ()
+    quantized, weights, stability = 0, parameter_count(folder), {}
     if recognise(folder) is not None:
         from qualgate.engine.quantized import load_quantized
 
@@ -239,7 +239,7 @@ def _load_model(folder: Path, dtype: Any) -> PreTrainedModel:
     return model.eval().requires_grad_(False)
 
 
-def _quantize(model: PreTrainedModel, folder: Path, packed: Path) -> tuple[int, int, tuple[WeightStability, ...]]:
+def _quantize(model: PreTrainedModel, folder: Path, packed: Path) -> tuple[int, int, dict[str, WeightStability]]:
     """Put the packed weights in place of the float ones; returns (source bytes they replace on disk, packed bytes,
     what packing did to each layer)."""
     from qualgate.quant.calibrate import install
@@ -249,4 +249,4 @@ def _quantize(model: PreTrainedModel, folder: Path, packed: Path) -> tuple[int, 
     found = read_packed(packed)
     install(model, found.recipe, found.weights, found.folded)
     replaced = sum(entries[f"{name}.weight"].nbytes for name in found.weights)
-    return replaced, sum(weight.nbytes for weight in found.weights.values()), tuple(found.stability.values())
+    return replaced, sum(weight.nbytes for weight in found.weights.values()), found.stability

@@ -4,7 +4,8 @@ In order, where the first broken step blocks an arm and else the first open one 
 (speculation gives its own target's answers: speculation only the baseline's, both those of quantization only),
 **quality**, **SLO**, **value** (an arm must surely save `min_saving` of the baseline's cost per accepted answer, and
 both must surely beat the better single arm). Between arms that pass, the cheapest; where costs cannot be told apart,
-the one with fewer moving parts.
+the one with fewer moving parts. A broken supporting rule, or `review: always`, asks a person before it is served, as
+for any variant; a quarantined case is evidence in no step; an A/A arm beside the four decides by a rule on it alone.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ def decide_four(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[V
     same = {
         name
         for name, against in ((arms.speculation, pairs[arms.speculation]), (arms.both, _flat(against_target.pairs)))
-        if parity[name].status == "proven" and all(_equal(pair) for pair in against)
+        if parity[name].status == "proven" and all(_equal(pair) and _scored_alike(pair) for pair in against)
     }
     terms = terms_of(evidence, policy, SECONDS)
     books = {name: ledger(name, units[name], terms) for name in (base, *names)}
@@ -259,6 +260,12 @@ def _identical(name: str, target: str, pairs: Sequence[Pair]) -> tuple[RuleStatu
 
 def _equal(pair: Pair) -> bool:
     return pair.baseline.answer is not None and pair.baseline.answer == pair.variant.answer
+
+
+def _scored_alike(pair: Pair) -> bool:
+    """Equal answers are: where they are not, no parity stands for the scores that were recorded."""
+    scored = pair.baseline.scorers.keys() | pair.variant.scorers.keys()
+    return all(pair.baseline.values.get(metric) == pair.variant.values.get(metric) for metric in scored)
 
 
 def _first_difference(pair: Pair) -> tuple[int, float | None]:
@@ -544,7 +551,7 @@ def _asks_a_person(verdict: Verdict, policy: Policy) -> tuple[str, ...]:
     return broken or (("the policy asks for a person",) if policy.review == "always" else ())
 
 
-def _of_tier(verdict: Verdict, tier: str, status: RuleStatus) -> tuple[str, ...]:
+def _of_tier(verdict: Verdict, tier: str, status: str) -> tuple[str, ...]:
     return tuple(one.reason for one in verdict.comparisons if (one.tier, one.status) == (tier, status))
 
 

@@ -301,6 +301,9 @@ def _in_sequence(
         places.append(seen[_question(pair.baseline.key)])
         losses.setdefault(places[-1], []).append(before - after)
     units = [losses[place] for place in sorted(losses)]
+    if len({pair.cluster for pair in pairs}) < len(units):
+        return unmeasured(fixed.slice, len(pairs), "holds the same case more than once, which the order of cases took "
+                          "for several: leave it out of all evalsets but one, or `stop: early` out")  # fmt: skip
     result = compare_in_sequence(
         [sum(unit) for unit in units],
         rule.max_drop,

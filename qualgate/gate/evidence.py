@@ -6,9 +6,9 @@ Nothing here is a statistic. A unit that the machinery lost, failed or doubled i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import isfinite
+from math import inf, isfinite
 
 from qualgate.gate.cause import contradictory, relation
 from qualgate.metrics import METRICS
@@ -34,6 +34,7 @@ class About:
 
     baseline: Mapping[str, float] = field(default_factory=dict)  # `ArmEvidence.facts`
     variant: Mapping[str, float] = field(default_factory=dict)
+    unmeasured: Mapping[str, str] = field(default_factory=dict)  # of the variant: metric → why it has no number
     rerun: Mapping[str, tuple[Pair, ...]] = field(default_factory=dict)  # the A/A arm's pairs, where there is one
 
 
@@ -97,7 +98,7 @@ def _examine_complete(evidence: RunEvidence, variant: ArmEvidence) -> Examinatio
         mismatched=mismatched,
         notes=(*(("A/A: same weights as the baseline",) if same else ()), *_flaky(evidence.baseline, variant)),
         pairs={} if mismatched else {name: tuple(chosen) for name, chosen in by_set.items()},
-        about=About(baseline=evidence.baseline.facts, variant=variant.facts),
+        about=About(baseline=evidence.baseline.facts, variant=variant.facts, unmeasured=variant.unmeasured),
     )
 
 
@@ -169,16 +170,28 @@ def _arm_faults(
     unscored = [unit.key for unit in done if not unit.values.keys() >= set(metrics.get(unit.key.evalset, ()))]
     report(incomplete, "without a score of their set's metrics", unscored)
     report(incomplete, "with a value that is no number of its range (NaN?)", [u.key for u in done if not _sound(u)])
-    if not all(isfinite(value) and (value >= 0 or name == "stability.sqnr") for name, value in arm.facts.items()):
-        incomplete.append(f"{arm.name}: a size or share that was measured of it is no number of its range (NaN?)")
+    if strange := sorted(name for name, value in arm.facts.items() if not _sound_fact(name, value)):
+        incomplete.append(f"{arm.name}: {', '.join(strange)}, measured of it, is no number of its range (NaN?)")
     if arm.identity is None:
         incomplete.append(f"{arm.name}: no job ever finished, so what it was is not known")
     return integrity, incomplete
 
 
+def _sound_fact(name: str, value: float) -> bool:
+    """Sizes are over 0, shares and rates within 0..1 (sums of floats leave them by some ulp), decibels any number."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+        return False
+    unit = METRICS[name].unit if name in METRICS else "bytes"
+    if unit == "dB":
+        return True
+    if unit == "bytes":
+        return value > 0 or (value == 0 and name != "memory.weights")
+    return 0 <= value <= 1 + 1e-9
+
+
 def _sound(unit: UnitEvidence) -> bool:
-    """Scores are within 0..1, times and divergences finite and not negative, agreement within 0..1; what no rule can
-    name is finite."""
+    """Scores are within 0..1, times, counts and divergences finite and not negative, agreement within 0..1; what no
+    rule can name is finite."""
     for name, value in unit.values.items():
         if value is None:
             continue
@@ -189,18 +202,64 @@ def _sound(unit: UnitEvidence) -> bool:
     agreement = unit.top1_agreement
     if agreement is not None and not 0 <= agreement <= 1:
         return False
-    return unit.tokens >= 0 and (not unit.kl or (isfinite(sum(unit.kl)) and min(unit.kl) >= 0 and 0 <= unit.kl_eta < 1))
+    if any(not 0 <= taken < inf for taken in _taken(unit)):
+        return False
+    if len(unit.token_ids) % 4 or len(unit.answer or b"") % 4 or len(unit.margins or b"") % 8:
+        return False  # not whole int32 and float64 numbers
+    return not unit.kl or (isfinite(sum(unit.kl)) and min(unit.kl) >= 0 and 0 <= unit.kl_eta < 1)
+
+
+def _taken(unit: UnitEvidence) -> Iterator[float]:
+    """What the unit and each of its attempts took, as far as it was recorded: a negative one would pay for others."""
+    for one in (unit.tokens, unit.prompt_tokens):
+        if one is not None:
+            yield one
+    for attempt in unit.attempts:
+        for one in (attempt.prompt_tokens, attempt.output_tokens, attempt.seconds):
+            if one is not None:
+                yield one
+
+
+Label = tuple[str, str, bool]  # evalset, the cluster's or else the case's own id, whether it is the case's own
 
 
 def _pair(baseline: ArmEvidence, variant: ArmEvidence) -> list[Pair]:
     answers = {_question(unit.key): unit for unit in variant.units}
-    numbers: dict[tuple[str, str, bool], int] = {}
-    pairs = []
-    for unit in sorted(baseline.units, key=lambda unit: _question(unit.key)):
-        label = (unit.key.evalset, unit.cluster or unit.key.case_id, unit.cluster is None)
-        cluster = numbers.setdefault(label, len(numbers))
-        pairs.append(Pair(baseline=unit, variant=answers[_question(unit.key)], cluster=cluster))
-    return pairs
+    units = sorted(baseline.units, key=lambda unit: _question(unit.key))
+    first = _same_cases(units)
+    numbers: dict[Label, int] = {}
+    return [
+        Pair(
+            baseline=unit,
+            variant=answers[_question(unit.key)],
+            cluster=numbers.setdefault(first(_label(unit)), len(numbers)),
+        )
+        for unit in units
+    ]
+
+
+def _label(unit: UnitEvidence) -> Label:
+    return unit.key.evalset, unit.cluster or unit.key.case_id, unit.cluster is None
+
+
+def _same_cases(units: Iterable[UnitEvidence]) -> Callable[[Label], Label]:
+    """Clusters that share a case by content are one, whatever ids and evalsets it is given under: who copies his cases
+    has no more of them. Returns what names the one that a cluster belongs to."""
+    joined: dict[Label, Label] = {}
+    by_hash: dict[str, Label] = {}
+
+    def first(label: Label) -> Label:
+        while (above := joined.get(label)) is not None:
+            joined[label] = joined.get(above, above)  # shorter the next time
+            label = above
+        return label
+
+    for unit in units:
+        label = _label(unit)
+        other = by_hash.setdefault(unit.case_hash, label) if unit.case_hash else label
+        if other != label and (one := first(other)) != (two := first(label)):
+            joined[two] = one
+    return first
 
 
 def _mismatches(evidence: RunEvidence, variant: ArmEvidence, pairs: Sequence[Pair]) -> tuple[str, ...]:

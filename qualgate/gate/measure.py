@@ -67,6 +67,8 @@ def measure(
     kind = METRICS[part.rule.metric].kind
     if kind == "arm":
         return measure_whole(part, mine, about)
+    if not mine:  # of a label whose few cases are all in quarantine
+        return unmeasured(part, 0, "none of its cases counts")
     for name in part.evalsets:
         if name in truncated:
             cut = f"the baseline was cut off on {truncated[name]:.1%} of {name} (at most {MOST_TRUNCATED:.0%})"

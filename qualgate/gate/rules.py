@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from math import isfinite
+from math import inf, isfinite
 
 from qualgate.errors import UsageError
 from qualgate.metrics import DROP_BELOW, DROP_TOO_LARGE, METRICS
@@ -42,6 +42,7 @@ def check_policy(
     """
     if not 0 < policy.alpha < 0.5:
         raise UsageError(f"alpha is {policy.alpha:g}; it must be over 0 and below 0.5, for example 0.05.")
+    _check_terms(policy)
     slices = tuple(part for rule in policy.rules for part in _spread(rule, metrics, labels))
     if not any(rule.tier == "critical" and METRICS[rule.metric].kind == "quality" for rule in policy.rules):
         raise UsageError(
@@ -49,6 +50,21 @@ def check_policy(
             "Add one, for example: {metric: exact_match, max_drop: 0.02}"
         )
     return slices
+
+
+def _check_terms(policy: Policy) -> None:
+    """What the loader of gate files refuses, for a policy that comes from elsewhere: NaN is kept by every answer."""
+    slo, prices, arms = policy.slo, policy.prices, policy.four_arm
+    limits = [slo.ttft, slo.tpot, slo.e2e] if slo else []
+    if not all(limit is None or 0 < limit < inf for limit in limits):
+        raise UsageError(f"slo is {slo}; each limit is a number of seconds over 0.")
+    if prices and not (
+        all(0 <= price < inf for price in (prices.prompt_token, prices.output_token, prices.device_second))
+        and 1 <= prices.concurrency < inf
+    ):
+        raise UsageError(f"prices are {prices}; each is a number from 0, and concurrency one from 1.")
+    if arms and not 0 <= arms.min_saving < 1:
+        raise UsageError(f"min_saving is {arms.min_saving:g}; it must be from 0 to below 1.")
 
 
 def _spread(rule: Rule, metrics: dict[str, tuple[str, ...]], labels: Labels | None) -> tuple[Slice, ...]:

@@ -157,7 +157,8 @@ def _conclude(
         return tuple(reason for _, _, reason in ordered)
 
     broken, undecided = reasons("critical", "broken"), reasons("critical", "undecided")
-    lesser = (*reasons("supporting", "broken"), *reasons("supporting", "undecided"), *reasons("advisory", "broken"))
+    lesser = (*reasons("supporting", "broken"), *reasons("supporting", "undecided"))
+    lesser = (*lesser, *reasons("advisory", "broken"), *reasons("advisory", "undecided"))
     critical = sum(one.tier == "critical" for one in comparisons)
     proven = f"all {critical} critical rules proven" if critical > 1 else "the critical rule is proven"
     if mismatched:

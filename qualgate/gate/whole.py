@@ -2,6 +2,10 @@
 
 Each is one number that was measured while the variant was made or loaded, so no chance enters: a rule is kept or
 broken by it, and undecided where nobody measured it. What a model folder says of itself is no measurement.
+
+Memory takes a variant that was loaded here, whoever made it. Coverage takes the baseline and the calibration set: of a
+recipe its own, of a folder the one that the gate file names beside it. Stability takes the weights before and after
+packing, so only what is packed here has it.
 """
 
 from __future__ import annotations
@@ -17,10 +21,12 @@ METHOD_COUNTED = "bytes_counted/1"
 METHOD_MEASURED = "arm_measured/1"
 WHY = {
     "memory": "sizes were not measured: they come from a run of this version, not from files of scores",
-    "coverage": "no calibration of the variant was measured: only a `quantize:` recipe with `calibration` has one, and "
-    "only where a rule asks when it runs (a direct cast reads no data: `tier: supporting` lets it pass by this rule)",
-    "stability": "the weights were not packed by this run, so what packing did to them was not measured; let the rule "
-    "be `tier: supporting` for a variant that comes as a folder",
+    "coverage": "no calibration of the variant was measured. Name the set that it was made with, in its recipe or, for "
+    "a folder, beside it (`{model: FOLDER, calibration: SET}`), and run again; a direct cast reads no data: `tier: "
+    "supporting` lets it pass by this rule",
+    "stability": "the weights were not packed by this run, so what packing did to them was not measured. Make them "
+    "here (`quantize:`), or let the rule be `tier: supporting` for a variant that comes as a folder: `qualgate inspect "
+    "FOLDER --compare BASELINE` shows how far its weights are from the baseline's",
 }
 
 
@@ -29,7 +35,7 @@ def measure_whole(part: Slice, pairs: Sequence[Pair], about: About) -> Measured:
     rule, n = part.rule, len(pairs)
     value = _value(rule.metric, about.variant, [pair.variant for pair in pairs])
     if value is None:
-        return unmeasured(part, n, WHY[rule.metric.partition(".")[0]])
+        return unmeasured(part, n, about.unmeasured.get(rule.metric) or WHY[rule.metric.partition(".")[0]])
     if rule.max_ratio is not None:
         base = _value(rule.metric, about.baseline, [pair.baseline for pair in pairs])
         if not base:

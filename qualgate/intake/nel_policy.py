@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
-from qualgate.documents import Written, as_model, read_yaml, refuse
+from qualgate.documents import Written, as_model, quote, read_yaml, refuse, stated
 from qualgate.gate.peers.nel_policy import NelBenchmark, NelPolicy, check
 
 Tier = Literal["critical", "supporting", "advisory"]
 Direction = Literal["higher_is_better", "lower_is_better"]
 Drop = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, bool):  # which equals 1
+        raise stated(f"`version` must be 1, found {quote(value)}")
+    return value
 
 
 class Entry(Written):
@@ -37,7 +43,7 @@ class Defaults(Written):
 
 
 class PolicyFile(Written):
-    version: Literal[1] = 1
+    version: Annotated[Literal[1], BeforeValidator(_number)] = 1
     defaults: Defaults = Defaults()
     benchmarks: dict[str, Entry] = {}
 

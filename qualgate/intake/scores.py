@@ -2,7 +2,8 @@
 
 A row is one metric's value for one case and repeat. What must be equal on both sides for two rows to be a pair is in
 `case_hash`: where it is on one side only, or different, or on neither, nothing is compared (undecided), unless the
-caller says `identity="ids"`: then ids alone make a pair, and every verdict says so.
+caller says `identity="ids"`: then ids alone make a pair where a side has no hash, and every verdict says so. Two hashes
+that differ name two cases, whatever the caller says.
 """
 
 from __future__ import annotations
@@ -135,12 +136,14 @@ def evidence_of(
     name: str = "variant",
     expected: Sequence[str] | Mapping[str, Collection[str]] | None = None,
     identity: Literal["hash", "ids"] = "hash",
+    asked: Mapping[str, Collection[str]] | None = None,
 ) -> RunEvidence:
     """The evidence of what both sides answered; every quality metric that rows of a set carry is one of the set's.
 
     evalset: of the rows that name none; None refuses such rows. expected: the ids that must be there, of each evalset
     (a plain list: of `evalset`); sets not named take the ids of both files together, so that what only one side has
-    is missing on the other. The same id, metric and repeat twice on one side is a duplicate, which breaks integrity.
+    is missing on the other. asked: metrics that every case of an evalset must have, though no row carries them. The
+    same id, metric and repeat twice on one side is a duplicate, which breaks integrity.
     """
     baseline, variant = _placed(baseline, evalset), _placed(variant, evalset)
     rows = [row for side in (baseline, variant) for row in side.rows]
@@ -148,15 +151,19 @@ def evidence_of(
     if expected is not None:
         closed = dict(expected) if isinstance(expected, Mapping) else {evalset or "": expected}
     sets = {row.evalset for row in rows} | closed.keys()
-    metrics = {
-        at: tuple(dict.fromkeys(r.metric for r in rows if r.evalset == at and _scored(r))) for at in sorted(sets)
-    }
+    carried: dict[str, dict[str, None]] = {at: {} for at in sorted(sets)}
+    for row in rows:
+        if _scored(row):
+            carried[row.evalset].setdefault(row.metric)
+    metrics = {at: tuple(dict.fromkeys((*(asked or {}).get(at, ()), *found))) for at, found in carried.items()}
     questions = {(row.evalset, row.id, row.repeat) for row in rows if row.evalset not in closed}
     for at, ids in closed.items():
         repeats = {row.repeat for row in rows if row.evalset == at} or {0}
         questions |= {(at, case, repeat) for case in ids for repeat in repeats}
+    hashed = [{(row.evalset, row.id) for row in side.rows if row.case_hash} for side in (baseline, variant)]
+    told = hashed[0] & hashed[1] if identity == "ids" else None
     arms = [
-        ArmEvidence(name=arm, identity=_identity(arm, side), units=tuple(_units(arm, side.rows, identity)))
+        ArmEvidence(name=arm, identity=_identity(arm, side), units=tuple(_units(arm, side.rows, told)))
         for arm, side in ((BASELINE, baseline), (name, variant))
     ]
     return RunEvidence(
@@ -199,16 +206,21 @@ def judge(
     identity: Literal["hash", "ids"] = "hash",
     stale: tuple[str, ...] = (),
     now: str = "",
+    labels: Mapping[tuple[str, str], tuple[str, ...]] | None = None,
     **named: Any,
 ) -> tuple[RunEvidence, tuple[Verdict, ...], Policy]:
     """`evidence_of` (which takes `named`), decided by `policy`, and by which rules in the end. UsageError for a policy
-    that does not fit.
+    that does not fit. Files are whole and judged once, so what a policy says of generation (`stop`) is left out.
 
     now: as `decide` takes it. stale: why these scores do not speak of what is to be judged; any makes the verdict
-    undecided.
+    undecided, and so does an evalset without a single score. labels: of cases that are known, whatever their rows say.
     """
-    evidence = replace(evidence_of(baseline, variant, identity=identity, **named), stale=stale)
-    verdicts, policy, _ = decide_as_asked(evidence, policy, now)
+    evidence = evidence_of(baseline, variant, identity=identity, **named)
+    silent = tuple(f"{at}: no row of either file is a score" for at, metrics in evidence.metrics.items() if not metrics)
+    if labels:
+        evidence = replace(evidence, labels={**(evidence.labels or {}), **labels})
+    evidence = replace(evidence, stale=(*stale, *silent))
+    verdicts, policy, _ = decide_as_asked(evidence, replace(policy, stop=None), now)
     if identity == "ids":
         verdicts = tuple(replace(verdict, reasons=(*verdict.reasons, BY_IDS)) for verdict in verdicts)
     return evidence, verdicts, policy
@@ -221,8 +233,9 @@ def _identity(arm: str, side: Scores) -> ArmIdentity:
     )
 
 
-def _units(arm: str, rows: Sequence[ScoreRow], identity: str) -> Iterator[UnitEvidence]:
-    """One unit a question, with all its metrics; a metric given again begins a second unit of the same key."""
+def _units(arm: str, rows: Sequence[ScoreRow], told: Collection[tuple[str, str]] | None) -> Iterator[UnitEvidence]:
+    """One unit a question, with all its metrics; a metric given again begins a second unit of the same key. told: cases
+    that hashes pair, all others are paired by their ids; None = hashes pair all."""
     found: dict[UnitKey, list[list[ScoreRow]]] = {}
     for row in rows:
         copies = found.setdefault(UnitKey(arm, row.evalset, row.id, row.repeat), [[]])
@@ -234,12 +247,13 @@ def _units(arm: str, rows: Sequence[ScoreRow], identity: str) -> Iterator[UnitEv
         for copy in copies:
             hashes = {row.case_hash for row in copy}
             clusters = {row.cluster for row in copy}
+            by_hash = told is None or (key.evalset, key.case_id) in told
             if len(hashes) > 1 or len(clusters) > 1:
                 raise UsageError(f"the score rows of {key.case_id!r:.80} name different cases: {len(hashes)} hashes, "
                                  f"{counted(len(clusters), 'cluster')}")  # fmt: skip
             yield UnitEvidence(
                 key=key,
-                case_hash=f"id {key.case_id}" if identity == "ids" else hashes.pop(),
+                case_hash=hashes.pop() if by_hash else f"id {key.evalset}/{key.case_id}",
                 status="done",
                 values={row.metric: row.value for row in copy},
                 scorers={row.metric: row.scorer or "not said" for row in copy if _scored(row)},

@@ -7,8 +7,9 @@ calibration data (round-to-nearest, MXFP4) is `not_applicable`: that is shown, a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from math import isfinite, isnan, nan
 from typing import Any, Literal
 
 from torch import nn
@@ -88,7 +89,7 @@ class Coverage:
 
     @property
     def facts(self) -> dict[str, float]:
-        """The numbers that a rule may name, by the metric's name; those that have a value."""
+        """The numbers that a rule may name, by the metric's name; those that have a value, and one that is a number."""
         found = {
             "coverage.range": self.range,
             "coverage.outliers": self.outliers,
@@ -96,7 +97,7 @@ class Coverage:
             "coverage.unigrams": self.ngrams.share[0],
             "coverage.strata": self.strata.min_ratio,
         }
-        return {name: float(value) for name, value in found.items() if value is not None}
+        return {name: float(value) for name, value in found.items() if value is not None and isfinite(value)}
 
     def as_json(self) -> dict[str, Any]:
         """Plain JSON: the five numbers, the flags, then every site."""
@@ -173,9 +174,12 @@ def _flag(name: str, value: float | None, *, least: float | None = None, most: f
     return Flag(name=name, value=value, bound=f"{sign} {bound:g}", met=met)
 
 
-def _smallest(values: Any) -> float | None:
-    return min((value for value in values if value is not None), default=None)
+def _smallest(values: Iterable[float | None]) -> float | None:
+    """NaN where any is: `min` would pass it over or not, as their order has it."""
+    known = [value for value in values if value is not None]
+    return nan if any(map(isnan, known)) else min(known, default=None)
 
 
-def _largest(values: Any) -> float | None:
-    return max((value for value in values if value is not None), default=None)
+def _largest(values: Iterable[float | None]) -> float | None:
+    least = _smallest(None if value is None else -value for value in values)
+    return None if least is None else -least

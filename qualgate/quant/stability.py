@@ -30,7 +30,7 @@ class WeightStability:
 
     format: str
     elements: int
-    nan: int  # in the weight the codes and scales spell
+    nan: int  # in the weight the codes and scales spell, or in the one that was quantized
     inf: int
     at_limit: int  # codes at either end of the format; with a scale from the largest weight, some always are
     saturated: int  # weights more than half a step beyond the ends: rounding to the nearest found no code
@@ -41,9 +41,14 @@ class WeightStability:
     sqnr_floor: float
 
     @property
+    def counted(self) -> bool:
+        """Whether saturation and noise were: of NaN and infinities neither is."""
+        return not (self.nan or self.inf)
+
+    @property
     def steady(self) -> bool:
         """Whether every suggested bound holds: no NaN or infinity, hardly any saturation, noise above the floor."""
-        clean = not (self.nan or self.inf or self.zero_scales or self.exponent_clamps)
+        clean = self.counted and not (self.zero_scales or self.exponent_clamps)
         return (
             clean
             and self.saturated <= SATURATED * self.elements
@@ -64,8 +69,8 @@ def weight_stability(weight: torch.Tensor, packed: PackedWeight) -> WeightStabil
     return WeightStability(
         format=packed.format,
         elements=weight.numel(),
-        nan=int(made.isnan().sum()),
-        inf=int(made.isinf().sum()),
+        nan=int((made.isnan() | weight.isnan()).sum()),
+        inf=int((made.isinf() | weight.isinf()).sum()),
         at_limit=int((finite & (lowest != highest) & ((made == lowest) | (made == highest))).sum()),
         saturated=int(((weight > highest + half) | (weight < lowest - half)).sum()),
         exponent_clamps=_exponent_clamps(weight, packed),

@@ -56,7 +56,7 @@ def findings(report: Report) -> tuple[Finding, ...]:
     if report.settled_by_choice:  # what the other arms did not pass fails nothing
         found = [replace(one, level="note") for one in found]
     if report.four_arm is not None:
-        found = [*_of_choice(report.four_arm), *found]
+        found = [*_of_choice(report.four_arm, report.source.arms), *found]
     order = ("error", "warning", "note")
     return tuple(sorted(found, key=lambda finding: order.index(finding.level)))
 
@@ -66,19 +66,19 @@ def _of(verdict: Verdict, report: Report) -> Iterator[Finding]:
     if verdict.exit and all(found.level == "note" for found in rules):
         level: Level = "error" if verdict.word in ("block", "invalid") else "warning"
         why = f"{verdict.word}: {verdict.reasons[0]}{seen_text(verdict.seen)}"
-        yield _finding(level, verdict.variant, VERDICT, "", why, 1)
+        yield _finding(level, verdict.variant, VERDICT, "", why, report.source.variant(verdict.variant))
     yield from rules
 
 
-def _of_choice(answer: FourArm) -> Iterator[Finding]:
-    """The choice, whichever it is, and each interaction that was found."""
+def _of_choice(answer: FourArm, line: int) -> Iterator[Finding]:
+    """The choice, whichever it is, and each interaction that was found. line: where the gate file names the arms."""
     level: Level = "note" if answer.exit == 0 else "error" if answer.exit in (10, 13, 14) else "warning"
-    yield _finding(level, _ARMS, FOUR_ARM, "", f"{answer.choice or 'not known yet'}: {answer.why}", 1)
+    yield _finding(level, _ARMS, FOUR_ARM, "", f"{answer.choice or 'not known yet'}: {answer.why}", line)
     level = "warning" if answer.exit else "note"
     for one in answer.interactions:
         if one.found:
             said = f"quantization and speculation are worse together than apart: {interaction_text(one)}"
-            yield _finding(level, _ARMS, FOUR_ARM, f"{one.metric} {one.slice}", said, 1)
+            yield _finding(level, _ARMS, FOUR_ARM, f"{one.metric} {one.slice}", said, line)
 
 
 def _of_rule(verdict: Verdict, one: Comparison, report: Report) -> Finding | None:

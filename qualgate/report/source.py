@@ -1,9 +1,9 @@
-"""Where in the gate file a rule stands: hosts show a finding beside a line of a file."""
+"""Where in the gate file a rule, a variant, the four arms stand: hosts show a finding beside a line of a file."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import yaml
@@ -15,27 +15,50 @@ from qualgate.records import Policy
 class Source:
     path: str = "gate.yaml"  # relative to the checkout
     lines: dict[str, int] = field(default_factory=dict)  # Rule.id → line, from 1
+    variants: dict[str, int] = field(default_factory=dict)  # name → line
+    arms: int = 1  # of the four arms
 
     def line(self, rule: str) -> int:
         return self.lines.get(rule, 1)
+
+    def variant(self, name: str) -> int:
+        return self.variants.get(name, 1)
 
 
 def stored_source(gate_file: str, policy: Policy) -> Source:
     """From the gate file's text as the run kept it: its rules stand there in the policy's order."""
     try:
         found = yaml.compose(gate_file, yaml.SafeLoader)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, RecursionError):
         return Source()
     rules = _value(_value(found, "gate"), "rules")
     places = rules.value if isinstance(rules, yaml.SequenceNode) else []
     if len(places) != len(policy.rules):
-        return Source()
-    return Source(lines={rule.id: place.start_mark.line + 1 for rule, place in zip(policy.rules, places, strict=True)})
+        places = []
+    variants = _lines(_value(found, "variants"))
+    # Where no section names the arms, each variant says its own: what concerns them all is said beside `both`.
+    both = variants.get(policy.four_arm.both, 1) if policy.four_arm else 1
+    return Source(
+        lines={rule.id: place.start_mark.line + 1 for rule, place in zip(policy.rules, places, strict=False)},
+        variants=variants,
+        arms=_lines(found).get("four_arm", both),
+    )
 
 
 def source_of(path: Path, policy: Policy) -> Source:
-    """From a gate file as it lies there, loaded with its lines."""
-    return Source(path=_in_checkout(path), lines={rule.id: max(1, rule.line) for rule in policy.rules})
+    """From a gate file as it lies there, whose rules were loaded with their lines."""
+    try:
+        found = stored_source(path.read_text(encoding="utf-8"), policy)
+    except (OSError, UnicodeError):  # gone since it was loaded
+        found = Source()
+    return replace(found, path=_in_checkout(path), lines={rule.id: max(1, rule.line) for rule in policy.rules})
+
+
+def _lines(node: yaml.Node | None) -> dict[str, int]:
+    """Key → line of a mapping's keys."""
+    if not isinstance(node, yaml.MappingNode):
+        return {}
+    return {str(key.value): key.start_mark.line + 1 for key, _ in node.value}
 
 
 def _value(node: yaml.Node | None, name: str) -> yaml.Node | None:

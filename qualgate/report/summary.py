@@ -48,8 +48,8 @@ class Report:
 
     @property
     def settled_by_choice(self) -> bool:
-        """An arm was chosen to replace the baseline: what the other arms did not pass fails nothing."""
-        return self.four_arm is not None and self.exit == Exit.APPROVE
+        """An arm was chosen to replace the baseline, if a person agrees: what the others did not pass fails nothing."""
+        return self.four_arm is not None and self.exit in (Exit.APPROVE, Exit.REVIEW)
 
     @property
     def exit(self) -> Exit:

@@ -100,6 +100,7 @@ def _read(store: Store, run_id: str, scoring: int | None, answers: bool) -> RunE
             units=tuple(by_arm[arm.name]),
             stopped=stopped.get(arm.name),
             facts=size.facts if (size := plain.footprint(arm.footprint_json)) else {},
+            unmeasured=size.unmeasured if size else {},
         )
         for arm in arm_rows
     )

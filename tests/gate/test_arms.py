@@ -305,7 +305,9 @@ def test_the_baseline_against_itself_is_judged_beside_four_arms(differing, choic
     assert answer(verdicts).choice == choice, "equal answers to one question do not show that they repeat"
     assert all(verdict.reasons[-1].startswith("noise floor, lost / gained") for verdict in verdicts)
     without = replace(policy, rules=POLICY.rules)
-    assert answer(decide_four(against_itself(differing), without)).choice == "int4+drafted", "it decides by a rule alone"
+    assert answer(decide_four(against_itself(differing), without)).choice == "int4+drafted", (
+        "it decides by a rule alone"
+    )
 
 
 def test_without_the_baseline_against_itself_a_rule_on_it_chooses_nothing():
@@ -326,6 +328,19 @@ def test_a_person_is_asked_before_an_arm_is_served_as_before_any_variant():
     assert (exit_of(verdicts), answer(verdicts).choice) == (Exit.REVIEW, "drafted")
     assert verdicts[1].reasons[0].startswith("latency.e2e [pooled] is 0.7 times")
     assert exit_of(decide_four(evidence(alike(), CHEAPER), policy)) == Exit.APPROVE, "the chosen arm keeps the rule"
+
+
+@pytest.mark.parametrize("parity", ["identical", "lossy"])
+@pytest.mark.parametrize("arm", ["drafted", "int4+drafted"])
+def test_answers_said_to_be_equal_prove_nothing_against_their_own_scores(arm, parity):
+    right = alike(1000)
+    worse = right["baseline"].copy()
+    worse[-300:] = 0
+    free = {name: 1e-3 if name == arm else seconds for name, seconds in CHEAPER.items()}  # so that value is kept
+    policy = replace(POLICY, four_arm=replace(ARMS, parity=parity))
+    verdicts = decide_four(evidence(right | {arm: worse}, free), policy)
+    assert step(verdicts, arm, "quality").status == "broken"
+    assert words(verdicts)[arm] == "block"
 
 
 @pytest.mark.parametrize("seconds", [nan, -1e9, float("inf")])

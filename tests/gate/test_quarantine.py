@@ -46,6 +46,15 @@ def test_over_two_per_cent_the_quarantine_decides_nothing():
     assert judged(run(), *map(entry, range(4)), entry(9, "2026-11-21")).exit == 0, "one that ended takes no place"
 
 
+def test_a_label_whose_cases_are_all_in_quarantine_decides_nothing():
+    evidence = run()
+    labels = {(key.evalset, key.case_id): ("tag:rare",) * (key.case_id == "code-3") for key in evidence.expected}
+    rare = Rule(metric="exact_match", max_drop=0.1, where="tag:rare")
+    policy = Policy(rules=(*RULES, rare), quarantine=(entry(3),))
+    (verdict,) = decide(replace(evidence, labels=labels), policy, NOW)
+    assert (verdict.exit, verdict.reasons[0]) == (12, "exact_match [tag:rare]: none of its cases counts")
+
+
 def test_quarantined_cases_still_run_and_are_still_checked():
     broken = with_units(run(), "int4", lambda us: us[1:])
     assert judged(broken, entry(0)).exit == 13

@@ -73,6 +73,8 @@ def test_tiers() -> None:
     (verdict,) = decide(small, undecided)
     assert verdict.word == "approve"
     assert any("tool_call.valid" in reason for reason in verdict.reasons)  # shown all the same
+    (verdict,) = decide(small, rules(critical, Rule(metric="tool_call.valid", max_drop=0.05, tier="advisory")))
+    assert (verdict.word, verdict.reasons[1:]) == ("approve", (verdict.comparisons[1].reason,))
 
 
 def test_review_always_asks_a_person_instead_of_approving_and_excuses_nothing() -> None:

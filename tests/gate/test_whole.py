@@ -14,8 +14,8 @@ from qualgate.errors import Exit, UsageError
 from qualgate.gate import decide
 from qualgate.gate.arms import decide_four
 from qualgate.metrics import METRICS
-from qualgate.records import CACHE_TOKEN, NOISE, FourArms, Policy, Rule, RunEvidence, Slo
-from qualgate.store import runs
+from qualgate.records import CACHE_TOKEN, NOISE, ArmFootprint, FourArms, Policy, Rule, RunEvidence, Slo
+from qualgate.store import plain, runs
 from qualgate.store.database import open_store
 from tests.gate.planted import arm, of, run, with_unit, with_units, with_variant
 from tests.store.made import make_plan, make_results, make_run
@@ -88,6 +88,64 @@ def test_what_nobody_measured_is_undecided_and_never_a_pass():
 def test_a_size_that_is_no_number_is_no_evidence():
     (verdict,) = decide(with_variant(run(), facts={"memory.weights": nan}), Policy(rules=(QUALITY,)))
     assert verdict.exit == Exit.INFRASTRUCTURE
+
+
+@pytest.mark.parametrize("side", ["baseline", "int4"])
+@pytest.mark.parametrize("value", [nan, inf, -inf, -0.5, "beyond", None, True])
+@pytest.mark.parametrize("metric", [name for name, metric in METRICS.items() if metric.kind == "arm"])
+def test_a_number_out_of_its_range_is_no_evidence_whether_or_not_a_rule_asks(metric, value, side):
+    unit = METRICS[metric].unit
+    if unit == "dB" and value == -0.5:
+        return
+    value = (
+        {"bytes": 0 if metric == "memory.weights" else -1, "dB": inf}.get(unit, 1.01) if value == "beyond" else value
+    )
+    evidence = run()
+    if side == "baseline":
+        evidence = replace(evidence, baseline=replace(evidence.baseline, facts={metric: value}))
+    else:
+        evidence = with_variant(evidence, facts={metric: value})
+    for rules in ((QUALITY,), (QUALITY, Rule(metric=metric, **{METRICS[metric].bounds[-1]: 0.5}))):
+        (verdict,) = decide(evidence, Policy(rules=rules))
+        assert (verdict.exit, metric in verdict.reasons[0]) == (Exit.INFRASTRUCTURE, True)
+
+
+def test_what_was_looked_at_and_has_no_number_says_why():
+    why = "1 of 9 packed layers hold NaN or infinities, model.layers.3.mlp.up_proj among them"
+    evidence = with_variant(run(), unmeasured={"stability.sqnr": why})
+    for tier, word in (("critical", "undecided"), ("advisory", "approve")):
+        said, comparison = found(evidence, "stability.sqnr", min=20.0, tier=tier)
+        assert (said, comparison.status) == (word, "undecided")
+        assert comparison.reason == f"stability.sqnr [pooled]: {why}"
+    size = ArmFootprint(
+        bytes_on_disk=1, bytes_in_memory=1, quantized_bytes=1, effective_bits=4.0, unmeasured={"a": why}
+    )
+    assert plain.footprint(plain.to_json(size)) == size
+
+
+@pytest.mark.parametrize("seconds", [nan, inf, -1.0])
+@pytest.mark.parametrize("metric", ["latency.ttft", "latency.tpot", "latency.e2e"])
+@pytest.mark.parametrize("side", ["baseline", "int4"])
+def test_a_time_that_is_no_number_is_no_evidence_of_goodput(side, metric, seconds):
+    evidence = timed({"baseline": 0, "int4": 0})
+    values = evidence.baseline.units[5].values | {metric: seconds}
+    odd = with_unit(evidence, side, 5, values=values)
+    for rule in ({"min": 0.5}, {"max_drop": 0.1}):
+        (verdict,) = decide(odd, Policy(rules=(QUALITY, Rule(metric="goodput", **rule)), slo=SLO))
+        assert verdict.exit == Exit.INFRASTRUCTURE
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [{"kl": (0.1, nan)}, {"kl": (0.1, inf)}, {"kl": (0.1, -0.1)}, {"kl_eta": nan}, {"kl_eta": 1.0}, {"kl_eta": -0.1},
+     {"top1_agreement": nan}, {"top1_agreement": 1.1}, {"top1_agreement": -0.1}, {"tokens": -1}, {"prompt_tokens": -1}],
+    ids=str,
+)  # fmt: skip
+def test_drift_that_is_no_number_is_no_evidence(odd):
+    (verdict,) = decide(with_unit(run(), "int4", 5, **odd), Policy(rules=(QUALITY,)))
+    assert verdict.exit == Exit.INFRASTRUCTURE
+    for missing in ({"kl": ()}, {"top1_agreement": None}):
+        assert found(with_unit(run(), "int4", 5, **missing), "drift.kl_mean", max=1.0)[1].status == "undecided"
 
 
 @pytest.mark.parametrize("value", [nan, inf, -inf])

@@ -15,7 +15,7 @@ from qualgate.config import load_gate_file
 from qualgate.errors import UsageError
 from qualgate.gate import decide, overall_exit
 from qualgate.intake.scores import BY_IDS, ScoreRow, Scores, evidence_of, judge, read_score_rows, rows_of
-from qualgate.records import Policy, Rule, RunEvidence
+from qualgate.records import EarlyStop, Policy, Rule, RunEvidence
 from qualgate.store import runs
 from qualgate.store.database import open_store
 from tests.gate import planted
@@ -60,6 +60,49 @@ def test_ids_alone_make_a_pair_only_when_asked_and_the_verdict_says_so():
     (verdict,) = judge(*nameless, POLICY, evalset="set", identity="ids")[1]
     assert verdict.word == "approve"
     assert BY_IDS in verdict.reasons
+
+
+def test_hashes_that_differ_are_two_cases_though_ids_alone_were_asked_for():
+    other = side("b", 180, case_hash="g")
+    assert word(side("a", 180), other, identity="ids")[1] == 12
+    assert word(side("a", 180), side("b", 180, case_hash=""), identity="ids")[1] == 0, "one side never said"
+    one = Scores(source="b", rows=(other.rows[0], *side("b", 180).rows[1:]))
+    assert word(side("a", 180), one, identity="ids")[1] == 12
+
+
+def test_a_case_under_many_names_is_one_case():
+    """12 cases, each under 20 ids, with clusters or evalsets that would make several of them."""
+
+    def copied(name: str, **changes) -> Scores:
+        rows = side(name, 12, n=12).rows
+        return Scores(source=name, rows=tuple(
+            replace(row, id=f"{row.id}-{copy}", **{key: value.format(copy) for key, value in changes.items()})
+            for row in rows for copy in range(20)
+        ))  # fmt: skip
+
+    for changes in ({}, {"cluster": "c{}"}, {"evalset": "set {}"}, {"evalset": "set {}", "cluster": "c{}"}):
+        evidence, (verdict,), _ = judge(copied("a", **changes), copied("b", **changes), POLICY, evalset="set")
+        assert verdict.word == "undecided", changes
+        assert len(evidence.baseline.units) == 240
+    assert word(side("a", 240, n=240), side("b", 240, n=240)) == ("approve", 0), "as many cases by content"
+
+
+def test_an_evalset_without_a_score_is_not_passed_over():
+    def with_times(name: str) -> Scores:
+        times = [
+            ScoreRow(id=f"t{n}", metric="latency.e2e", value=1.0, case_hash=f"t{n}", evalset="b") for n in range(50)
+        ]
+        return Scores(source=name, rows=(*side(name, 200).rows, *times))
+
+    assert word(with_times("a"), with_times("b"))[1] == 12
+    asked = {"b": ["exact_match"]}
+    assert word(with_times("a"), with_times("b"), asked=asked)[1] == 13, "a metric that the set is known to have"
+
+
+def test_what_a_policy_says_of_generation_is_not_asked_of_files():
+    early = replace(POLICY, stop=EarlyStop(seed=1, looks=(32, 64)))
+    _, (verdict,), policy = judge(side("a", 180), side("b", 180), early, evalset="set")
+    assert (verdict.word, verdict.seen, policy.stop) == ("approve", None, None)
 
 
 def test_what_fails_closed():
@@ -201,6 +244,7 @@ def test_the_closed_list_of_score_files_fails_closed(tmp_path):
     assert code(one_more) == 12, "an evalset without a row"
     assert code(exported(tmp_path, evidence, sets="./code.yaml")) == 64, "rows of a set that is not gated"
     assert code(exported(tmp_path, evidence), "--run", "x") == 64
+    assert code(exported(tmp_path, evidence), "--four-arm") == 64, "not asked for and left out"
     shipped = exported(tmp_path, evidence, sets="./code.yaml, tool_calls")
     assert code(shipped) == 64, "rows that are of no shipped set"
 
@@ -287,3 +331,35 @@ def test_where_the_evalset_lies_beside_the_gate_file_its_cases_are_the_closed_li
     assert said(hashes, hashes.get) == 0
     assert said([*hashes][:12], hashes.get) == 13, "12 of 120 rows, the same 12 on both sides"
     assert said(hashes, "other {}".format) == 12, "equal on both sides, and not the set that lies there"
+
+
+def test_what_an_evalset_says_of_its_cases_is_not_left_to_the_rows(tmp_path):
+    """Its tags, and which metrics its cases have. Rows of another evalset, which nobody has here, are fine."""
+    bodies = [{"id": f"c{n}", "task": "t", "prompt": f"p{n}", "max_new_tokens": 4, "answer": str(n),
+               "tags": ["hard"] if n < 120 else []} for n in range(240)]  # fmt: skip
+    (tmp_path / "own.jsonl").write_text("".join(json.dumps(body) + "\n" for body in bodies))
+    (tmp_path / "own.yaml").write_text("name: own\nversion: '1'\nmetrics: [exact_match]\n")
+    from qualgate.evalsets import load
+
+    hashes = {case.id: case.hash for case in load("./own.yaml", tmp_path).cases}
+    gate = tmp_path / "gate.yaml"
+
+    def said(rule: str, metric: str = "exact_match", wrong: int = 0, hard=lambda n: n < 120) -> int:
+        gate.write_text(
+            "version: 1\nbaseline: {model: ./m}\nvariants: {v: {model: ./m}}\nevalsets: [./own.yaml, ./far.yaml]\n"
+            f"gate: {{rules: [{{metric: exact_match, max_drop: 0.15{rule}}}]}}\n"
+        )
+        sides = tmp_path / "base.jsonl", tmp_path / "variant.jsonl"
+        for side, lost in zip(sides, (0, wrong), strict=True):
+            own = [{"evalset": "own", "id": f"c{n}", "metric": metric, "value": int(n >= lost),
+                    "case_hash": hashes[f"c{n}"], "tags": ["hard"] if hard(n) else []} for n in range(240)]  # fmt: skip
+            far = [{"evalset": "far", "id": f"f{n}", "metric": "exact_match", "value": 1, "case_hash": f"f{n}",
+                    "tags": []} for n in range(240)]  # fmt: skip
+            side.write_text("".join(json.dumps({"scorer": "s", **row}) + "\n" for row in own + far))
+        return code((gate, *sides))
+
+    tagged = ", where: {tag: hard}"
+    assert (said(""), said(tagged)) == (0, 0)
+    assert said("", metric="latency.e2e") == 13, "not passed over for want of the score"
+    assert said(tagged, wrong=60) == 10
+    assert said(tagged, wrong=60, hard=lambda n: n >= 120) == 10, "whatever its rows call hard"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -237,6 +238,19 @@ def test_a_whole_measurement_is_json_with_a_flag_for_every_suggested_bound():
     assert plain["centroid_distance"]["max"] == max(site["centroid_distance"] for site in plain["sites"])
     empty = measure_coverage(Toy(), ["first"], [], [], activation_cases=5, about_calibration={}, about_traffic={})
     assert {flag.met for flag in empty.flags if flag.value is None} == {None}
+
+
+@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize("name", ["range", "outliers", "clipped_energy"])
+def test_a_site_whose_number_is_none_is_not_passed_over_for_the_others(name, place):
+    k, t = ([reading(text) for text in texts(seed, 10)] for seed in (1, 2))
+    found = measure_coverage(
+        Toy(), ["first", "second"], k, t, activation_cases=10, about_calibration={}, about_traffic={}
+    )
+    sites = list(found.sites)
+    sites[place] = replace(sites[place], **{name: math.nan})
+    odd = replace(found, sites=tuple(sites))
+    assert found.facts.keys() - odd.facts.keys() == {f"coverage.{name}"}
 
 
 def test_a_direct_cast_has_no_coverage_and_does_not_pass_for_it():

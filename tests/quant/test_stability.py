@@ -12,7 +12,9 @@ import pytest
 import torch
 from torch import nn
 
+from qualgate.engine.footprint import steadiness_of
 from qualgate.quant.stability import (
+    WeightStability,
     near_tie_share,
     output_counters,
     softmax_sum_error,
@@ -95,6 +97,40 @@ def test_planted_nan_and_infinite_scales_are_counted_by_element():
     codes = fp8(weight).codes.clone()
     codes[0, 0] = 0x7F  # e4m3's NaN
     assert weight_stability(weight, replace(fp8(weight), codes=codes)).nan == 1
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf, -math.inf])
+def test_a_weight_that_is_no_number_is_counted_whatever_its_codes_spell(wrong):
+    weight = normal()
+    packed = int8(weight)
+    weight[0, 3] = wrong
+    found = weight_stability(weight, packed)
+    assert found.nan + found.inf == 1
+    assert not found.counted
+    assert not found.steady
+
+
+def layer(weight: torch.Tensor, scale: float = 1.0) -> WeightStability:
+    packed = int8(weight)
+    return weight_stability(weight, replace(packed, scales=packed.scales * scale))
+
+
+def test_a_layer_of_nan_leaves_the_worst_of_all_layers_unknown_and_is_named():
+    sound, lost = layer(normal()), layer(normal(), math.nan)
+    facts, unmeasured = steadiness_of({"a": sound, "b": sound})
+    assert (facts["stability.sqnr"], facts["stability.steady"], unmeasured) == (sound.sqnr, 1.0, {})
+    facts, unmeasured = steadiness_of({"a": sound, "b": lost, "c": sound})
+    assert facts == {"stability.steady": 2 / 3}
+    assert unmeasured.keys() == {"stability.sqnr", "stability.saturated"}
+    assert set(unmeasured.values()) == {"1 of 3 packed layers hold NaN or infinities, b among them"}
+
+
+def test_layers_without_any_noise_have_no_ratio_and_say_so():
+    exact = weight_stability(torch.tensor([[0.5, -0.25]]), fp8(torch.tensor([[0.5, -0.25]])))
+    facts, unmeasured = steadiness_of({"a": exact})
+    assert "stability.sqnr" not in facts
+    assert "no noise" in unmeasured["stability.sqnr"]
+    assert steadiness_of({}) == ({}, {})
 
 
 def test_weights_that_vanish_are_an_underflow_share_of_those_that_were_not_zero():

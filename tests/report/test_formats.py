@@ -14,14 +14,17 @@ from xml.etree import ElementTree
 import pytest
 from jsonschema import Draft202012Validator
 
-from qualgate.records import Comparison, Rule, Verdict
+from qualgate.gate import decide
+from qualgate.records import Comparison, Policy, Rule, Verdict
 from qualgate.report.findings import VERDICT, findings
 from qualgate.report.formats import FORMATS, rendered
 from qualgate.report.formats.body import report_schema
 from qualgate.report.formats.github import append_step_summary, report_as_step_summary
 from qualgate.report.source import Source, stored_source
 from qualgate.report.summary import Report, load_report
+from qualgate.report.unstored import report_of
 from qualgate.store.database import open_store
+from tests.gate.planted import run as planted
 from tests.report.test_report import HOSTILE, hostile
 from tests.store.made import make_plan, make_run
 
@@ -252,6 +255,18 @@ def test_findings_stand_on_the_rules_lines_of_the_stored_gate_file(report: Repor
     assert [stored_source(text, policy).line(rule.id) for rule in rules] == [4, 6]
     for other in ("", "gate: {rules: []}", "[1", "gate: 3", "- gate"):
         assert stored_source(other, policy) == Source()
+
+
+@pytest.mark.parametrize("form", ["html", "markdown", "junit", "github"])
+def test_a_rule_that_could_not_be_told_says_why_though_it_is_advisory(form: str) -> None:
+    policy = Policy(rules=(Rule(metric="exact_match", max_drop=0.1),
+                           Rule(metric="stability.sqnr", min=20.0, tier="advisory")))  # fmt: skip
+    evidence = planted()
+    made = report_of(evidence, decide(evidence, policy), policy, ["b.jsonl", "v.jsonl"])
+    assert made.exit == 0
+    text = rendered(made, form)
+    shown = "".join(Page(text).text) if form == "html" else text.replace("\\", "")
+    assert "the weights were not packed by this run" in shown
 
 
 # ---------------------------------------------------------------------------------------------------------- GitHub

@@ -12,10 +12,11 @@ from jsonschema import Draft202012Validator
 from qualgate.errors import Exit
 from qualgate.gate.arms import decide_four, exit_of
 from qualgate.records import FourArm
-from qualgate.report.findings import FOUR_ARM, findings
+from qualgate.report.findings import FOUR_ARM, VERDICT, findings
 from qualgate.report.formats import FORMATS, rendered
 from qualgate.report.formats.body import report_schema
 from qualgate.report.formats.markdown import escaped
+from qualgate.report.source import source_of, stored_source
 from qualgate.report.summary import Report
 from qualgate.report.unstored import report_of
 from tests.gate.four import ARMS, POLICY, alike, evidence
@@ -145,6 +146,62 @@ def test_the_choice_has_one_fingerprint_whatever_it_is(both: Report, single: Rep
              for report in (both, single)]  # fmt: skip
     assert marks[0] == marks[1]
     assert len(marks[0]) == 1
+
+
+SECTION = """\
+version: 1
+variants:
+  int4:
+    quantize: int4
+  drafted: {model: ./m}
+  int4+drafted: {quantize: int4}
+four_arm: {quantization: int4, speculation: drafted, both: int4+drafted}
+gate:
+  rules:
+    - {metric: exact_match, max_drop: 0.05}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "arms", "blocked"),
+    [
+        (SECTION, 7, 6),
+        (SECTION.replace("four_arm:", "# four_arm:"), 6, 6),  # each variant says its own
+        ("a: [", 1, 1), ("- 1", 1, 1), ("variants: [int4]", 1, 1), ("", 1, 1),
+    ],
+)  # fmt: skip
+def test_findings_of_four_arms_stand_where_the_gate_file_names_them(text, arms, blocked, single: Report) -> None:
+    source = replace(stored_source(text, single.policy), path="gates/gate.yaml")
+    report = replace(single, source=source)
+    lines = {(one.rule, one.title.partition(":")[0]): one.line for one in findings(report)}
+    assert lines == {(FOUR_ARM, "four arms"): arms, (VERDICT, "int4+drafted"): blocked}
+    entries = json.loads(rendered(report, "gitlab"))
+    assert {entry["check_name"]: entry["location"]["lines"]["begin"] for entry in entries} == {
+        FOUR_ARM: arms, VERDICT: blocked,
+    }  # fmt: skip
+    results = json.loads(rendered(report, "sarif"))["runs"][0]["results"]
+    assert {one["ruleId"]: one["locations"][0]["physicalLocation"]["region"]["startLine"] for one in results} == {
+        FOUR_ARM: arms, VERDICT: blocked,
+    }  # fmt: skip
+    assert f"::notice file=gates/gate.yaml,line={arms},title=four arms" in rendered(report, "annotations")
+
+
+def test_a_gate_file_on_the_disk_gives_the_same_lines(tmp_path, single: Report) -> None:
+    (tmp_path / "gate.yaml").write_text(SECTION)
+    found, stored = source_of(tmp_path / "gate.yaml", single.policy), stored_source(SECTION, single.policy)
+    assert (found.variants, found.arms, found.path) == (stored.variants, 7, "gate.yaml")
+    gone = source_of(tmp_path / "gone.yaml", single.policy)
+    assert (gone.arms, gone.variant("int4"), gone.path) == (1, 1, "gone.yaml")
+
+
+def test_a_choice_that_is_for_a_person_to_see_is_green_nowhere() -> None:
+    given = evidence(alike(), CHEAPER)
+    verdicts = decide_four(given, replace(POLICY, review="always"))
+    report = report_of(given, verdicts, POLICY, list("bqsx"))
+    assert report.exit == exit_of(verdicts) == Exit.REVIEW
+    assert ElementTree.fromstring(rendered(report, "junit"))[0].get("errors") == "1"
+    assert findings(report)[0].level == "warning"
+    assert '<span class="chip name review">' in rendered(report, "html")
 
 
 @pytest.mark.parametrize("form", FORMATS)

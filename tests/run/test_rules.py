@@ -47,6 +47,8 @@ def test_a_runs_own_calibration_is_held_against_its_evalsets_where_a_rule_asks(w
         "    - {metric: coverage.unigrams, min: 1, tier: supporting}\n"
     )
     text = file.read_text().replace("int2: {quantize: {method: int2, group_size: 32}}", made)
+    folder = "{model: ./model, dtype: float32"
+    text = text.replace(f"same: {folder}}}", f"same: {folder}}}\n  told: {folder}, calibration: ./learned.yaml}}")
     file.write_text(text.replace("store:", f"{rules}store:"))
     done = qualgate("run", "gate.yaml", "--json", cwd=workspace)
     assert done.returncode in (10, 11, 12), done.stderr
@@ -62,6 +64,8 @@ def test_a_runs_own_calibration_is_held_against_its_evalsets_where_a_rule_asks(w
     own = json.loads(shown.stdout)
     assert held["gptq"]["coverage.range"][1] == pytest.approx(own["range"]["min"], rel=1e-3)
     assert held["gptq"]["coverage.unigrams"] == ("broken", own["ngrams"]["1"]["share"])
+    for name in ("coverage.range", "coverage.unigrams"):
+        assert held["told"][name] == held["gptq"][name], "of a folder the gate file says what it was calibrated with"
     again = qualgate("gate", "gate.yaml", "--json", cwd=workspace)
     assert json.loads(again.stdout)["verdicts"] == body["verdicts"]
 

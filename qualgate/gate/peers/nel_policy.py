@@ -131,6 +131,10 @@ def adopt(nel: NelPolicy, evidence: RunEvidence) -> tuple[Policy, tuple[str, ...
     rules, notes = [], []
     for name, reward in _rewards(evidence).items():
         wanted = nel.of(name)
+        if wanted.gated and wanted.metric not in (None, *METRICS_GATED):
+            raise UsageError(
+                f"the nel policy gates {name} by {wanted.metric!r:.60}, which is neither {' nor '.join(METRICS_GATED)}"
+            )
         if wanted.direction == "lower_is_better":
             raise UsageError(
                 f"the nel policy has {name} as lower_is_better; all our scores are better when higher. Leave it out."

@@ -87,7 +87,7 @@ def _overview(report: Report) -> str:
 
 def _four_arm(answer: FourArm) -> str:
     """Which arm to serve, the steps that each arm passed or did not, interactions, costs, and what to try first."""
-    word = "approve" if answer.exit == 0 else "undecided" if not answer.choice else "block"
+    word = {0: "approve", 11: "review"}.get(answer.exit, "block" if answer.choice else "undecided")
     serve = f"serve {answer.choice}" if answer.choice else "not known yet"
     parts = [
         f'<section id="arms"><h2>Which arm to serve <span class="chip name {word}">{_text(serve)}</span></h2>',
