@@ -6,7 +6,10 @@ from dataclasses import asdict
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
+from qualgate.drift.kept_files import KeptBytes
 from qualgate.drift.llama_table import LlamaTable, render
+from qualgate.drift.stored import Certified
+from qualgate.numbers import counted
 from qualgate.visible import visible_line
 
 if TYPE_CHECKING:
@@ -24,7 +27,8 @@ def drift_lines(found: DriftReport) -> list[str]:
         silent = f", {one.silent:,} without drift" if one.silent else ""
         lines += [
             "",
-            f"{visible_line(one.variant)}: {one.answers:,} answers, {one.overall.clusters:,} clusters{silent}",
+            f"{visible_line(one.variant)}: {counted(one.answers, 'answer')}, "
+            f"{counted(one.overall.clusters, 'cluster')}{silent}",
         ]
         if not one.answers:
             continue
@@ -32,7 +36,9 @@ def drift_lines(found: DriftReport) -> list[str]:
         if one.certified is not None:
             lines.append(f"  the mean over all is within {one.certified:.2g} of the true one: the baseline was rounded")
         if one.unplaced:
-            lines.append(f"  {one.unplaced:,} answers are in `all` alone: their tokens do not spell their text")
+            lines.append(
+                f"  {counted(one.unplaced, 'answer is', 'answers are')} in `all` alone: the tokens do not spell the text"
+            )
     if found.unavailable:
         lines += ["", f"where it drifts cannot be shown: {visible_line(found.unavailable)}"]
     return lines
@@ -73,7 +79,7 @@ def table_lines(table: LlamaTable) -> list[str]:
         else:
             lines.append(f"{line:<62}  by chunk ± {100 * value.clustered:5.3f} %")
     few = "" if table.chunks > 1 else "; --chunk N gives errors for chunks whose tokens depend on each other"
-    return [*lines, "", f"{table.tokens:,} tokens, {table.chunks:,} chunk{'s' * (table.chunks > 1)}{few}"]
+    return [*lines, "", f"{counted(table.tokens, 'token')}, {counted(table.chunks, 'chunk')}{few}"]
 
 
 def table_json(table: LlamaTable) -> dict[str, Any]:
@@ -87,6 +93,29 @@ def table_json(table: LlamaTable) -> dict[str, Any]:
             for value in table.values
         ],
     }  # fmt: skip
+
+
+def kept_lines(kept: KeptBytes) -> list[str]:
+    return [
+        f"{kept.positions:,} positions over {kept.vocabulary:,} tokens kept in {kept.bytes:,} bytes, "
+        f"{kept.llama_bytes / kept.bytes:.3g} times less than llama.cpp's logits file takes"
+    ]
+
+
+def certified_lines(found: Certified) -> list[str]:
+    mean, error = found.mean
+    worst = int(found.kl.argmax())
+    return [
+        f"KL in nats over {len(found.kl):,} positions, each within a certified error of the true one",
+        f"  mean  {mean:.6g} ± {error:.2g}",
+        f"  max   {found.kl[worst]:.6g} ± {found.error[worst]:.2g}, at position {worst:,}",
+    ]
+
+
+def certified_json(found: Certified) -> dict[str, Any]:
+    mean, error = found.mean
+    return {"positions": len(found.kl), "mean": mean, "error": error, "kl": found.kl.tolist(),
+            "errors": found.error.tolist()}  # fmt: skip
 
 
 def _number(value: float | None) -> float | None:

@@ -8,7 +8,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from qualgate.numbers import difference_and_bounds, drift_texts, flips_text, size_text, value_text
+from qualgate.numbers import difference_and_bounds, drift_texts, flips_text, size_text, stop_texts, value_text
 from qualgate.report import screen
 from qualgate.report.arms import arm_lines
 from qualgate.report.screen import fit, indented
@@ -58,6 +58,8 @@ def print_report(report: Report) -> None:
             console.print(Text(fit(f"  • {visible_line(reason)}")))
         if verdict.drift:
             console.print(Text(fit("  drift: " + "; ".join(drift_texts(verdict.drift))), style="dim"))
+        if verdict.stop_reasons:
+            console.print(Text(fit("  ended by: " + "; ".join(stop_texts(verdict.stop_reasons))), style="dim"))
         for line in arm_lines(verdict):
             console.print(Text(fit(f"  {line}")))
     console.print()
