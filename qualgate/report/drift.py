@@ -36,9 +36,8 @@ def drift_lines(found: DriftReport) -> list[str]:
         if one.certified is not None:
             lines.append(f"  the mean over all is within {one.certified:.2g} of the true one: the baseline was rounded")
         if one.unplaced:
-            lines.append(
-                f"  {counted(one.unplaced, 'answer is', 'answers are')} in `all` alone: the tokens do not spell the text"
-            )
+            said = counted(one.unplaced, "answer is", "answers are")
+            lines.append(f"  {said} in `all` alone: the tokens do not spell the text")
     if found.unavailable:
         lines += ["", f"where it drifts cannot be shown: {visible_line(found.unavailable)}"]
     return lines
