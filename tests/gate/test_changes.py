@@ -96,7 +96,7 @@ def planned(gate_file: Path) -> tuple[PlannedPolicy, dict[int, float], float]:
 
 def pasted(text: str, change: Change, *, early: bool) -> str:
     """The gate file with the printed lines in it, as its reader would put them."""
-    rules = text.split("\n")
+    rules, place = text.split("\n"), 0
     for line in change.lines:
         if line.startswith("evalset "):
             continue
