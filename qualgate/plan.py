@@ -156,8 +156,11 @@ def make_plan(gate: GateFile) -> Plan:
 def in_blocks(jobs: list[Job], policy: Policy, baseline: str) -> tuple[list[Job], Policy]:
     """The jobs in blocks of one job an arm, each block in an order of its own, and the policy that tells the orders.
 
+    An A/A arm is no part of the traffic that is compared: its jobs, in batches of their own, come after all blocks.
     UsageError when the four arms are not what the run has.
     """
+    again = [job for job in jobs if job.arm.name.endswith(NOISE)]
+    jobs = [job for job in jobs if not job.arm.name.endswith(NOISE)]
     arms = policy.four_arm
     assert arms is not None
     letters = {baseline: "B", arms.quantization: "Q", arms.speculation: "S", arms.both: "X"}
@@ -169,7 +172,7 @@ def in_blocks(jobs: list[Job], policy: Policy, baseline: str) -> tuple[list[Job]
     orders = williams_blocks(1 + max(job.index for job in jobs), arms.seed)
     place = {(letter, index): order.index(letter) for index, order in enumerate(orders) for letter in order}
     ordered = sorted(jobs, key=lambda job: (job.index, place[letters[job.arm.name], job.index]))
-    return ordered, replace(policy, four_arm=replace(arms, blocks=orders))
+    return [*ordered, *again], replace(policy, four_arm=replace(arms, blocks=orders))
 
 
 def williams_blocks(count: int, seed: int) -> tuple[str, ...]:
