@@ -248,12 +248,13 @@ def _identical(name: str, target: str, pairs: Sequence[Pair]) -> tuple[RuleStatu
         key = pair.variant.key
         seen = "no top-2 gap was recorded that could excuse it" if gap is None else f"top-2 gap {gap:.3g}, no near tie"
         return "broken", (
-            f"{name} is defective: {len(defects)} of {counted(len(pairs), 'answer')} are not {target}'s, first at token {place} "
-            f"of {key.evalset}/{key.case_id} ({seen})"
+            f"{name} is defective: {len(defects)} of {counted(len(pairs), 'answer')} are not {target}'s, first at token "
+            f"{place} of {key.evalset}/{key.case_id} ({seen})"
         )
     if len(differing) > MOST_TIES * tokens:
         return "broken", (
-            f"{counted(len(differing), 'answer leaves', 'answers leave')} {target}'s at near ties, over {MOST_TIES:g} of {tokens:,} tokens"
+            f"{counted(len(differing), 'answer leaves', 'answers leave')} {target}'s at near ties, over {MOST_TIES:g} of "
+            f"{tokens:,} tokens"
         )
     return "proven", f"{len(differing)} of {counted(len(pairs), 'answer')} differ from {target}'s, each from a near tie"
 
