@@ -253,8 +253,8 @@ def _identical(name: str, target: str, pairs: Sequence[Pair]) -> tuple[RuleStatu
         )
     if len(differing) > MOST_TIES * tokens:
         return "broken", (
-            f"{counted(len(differing), 'answer leaves', 'answers leave')} {target}'s at near ties, over {MOST_TIES:g} of "
-            f"{tokens:,} tokens"
+            f"{counted(len(differing), 'answer leaves', 'answers leave')} {target}'s at near ties, over "
+            f"{MOST_TIES:g} of {tokens:,} tokens"
         )
     return "proven", f"{len(differing)} of {counted(len(pairs), 'answer')} differ from {target}'s, each from a near tie"
 

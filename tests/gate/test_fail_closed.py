@@ -153,7 +153,7 @@ CASES: dict[str, tuple[Callable[[RunEvidence], RunEvidence], int, str]] = {
     "both truncated": (lambda e: truncated(truncated(e, "baseline", 1), "variant", 1), 12, "cut off on 100.0%"),
     "baseline truncated on 7 %": (lambda e: truncated(e, "baseline", 0.07), 12, "cut off on"),
     "zero flips at n = 10": (lambda e: run(n=10, right=1.0), 12, "cannot exclude"),
-    "one case": (lambda e: run(n=1, right=1.0), 12, "right on 100.0% of 1 case"),
+    "one case": (lambda e: run(n=1, right=1.0), 12, "right on 100.0% of 1 case "),
     "19 clusters": (
         lambda e: both(e, lambda us: (replace(u, cluster=f"c{i % 19}") for i, u in enumerate(us))),
         12,
