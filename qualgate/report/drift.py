@@ -123,7 +123,7 @@ def certified_lines(found: Certified) -> list[str]:
     mean, error = found.mean
     worst = int(found.kl.argmax())
     return [
-        f"KL in nats over {len(found.kl):,} positions, each within a certified error of the true one",
+        f"KL in nats over {counted(len(found.kl), 'position')}, each within a certified error of the true one",
         f"  mean  {mean:.6g} ± {error:.2g}",
         f"  max   {found.kl[worst]:.6g} ± {found.error[worst]:.2g}, at position {worst:,}",
     ]
