@@ -37,6 +37,6 @@ def refuse_leaks(cases: Sequence[str]) -> None:
     """Raise UsageError when there are evaluation cases that stand in the calibration set."""
     if cases:
         raise UsageError(
-            f"{counted(len(cases), 'evaluation case stands', 'evaluation cases stand')} in the calibration set, {cases[0]} among them: a variant made with "
-            "it has seen its exam. Take them out of the calibration set."
+            f"{counted(len(cases), 'evaluation case stands', 'evaluation cases stand')} in the calibration set, "
+            f"{cases[0]} among them: a variant made with it has seen its exam. Take them out of the calibration set."
         )
