@@ -8,6 +8,7 @@ from pathlib import Path
 
 from qualgate import evalsets
 from qualgate.errors import UsageError
+from qualgate.numbers import counted
 from qualgate.quant.text_coverage import leakage, reading_of
 from qualgate.records import ArmSpec, Evalset, QuantizeRecipe
 
@@ -43,6 +44,6 @@ def refuse_leaks(cases: Sequence[str]) -> None:
     """Raise UsageError when there are evaluation cases that stand in the calibration set."""
     if cases:
         raise UsageError(
-            f"{len(cases)} evaluation cases stand in the calibration set, {cases[0]} among them: a variant made with "
-            "it has seen its exam. Take them out of the calibration set."
+            f"{counted(len(cases), 'evaluation case stands', 'evaluation cases stand')} in the calibration set, "
+            f"{cases[0]} among them: a variant made with it has seen its exam. Take them out of the calibration set."
         )

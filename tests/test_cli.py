@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,12 @@ def test_help_lists_the_commands_and_the_exit_codes():
     for code in Exit:
         assert f"{code.value}" in shown.stdout
     assert set(commands()) == set(COMMANDS)
+
+
+def test_the_version_is_that_of_the_project():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    shown = qualgate("--version")
+    assert (shown.returncode, shown.stdout) == (0, f"qualgate {project['version']}\n")
 
 
 @pytest.mark.parametrize("command", COMMANDS)

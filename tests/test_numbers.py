@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from qualgate.numbers import bounds_text, difference_text, flips_text, ms_text, size_text, value_text
+from qualgate.numbers import bounds_text, counted, difference_text, flips_text, ms_text, size_text, value_text
 from qualgate.records import Comparison
 
 DROP = Comparison(rule="r", metric="exact_match", slice="s", tier="critical", status="broken", n=9)
@@ -34,3 +34,9 @@ def test_drift_is_bounded_in_its_unit_and_latency_as_a_ratio_of_times() -> None:
     share = replace(DROP, metric="drift.top1_agreement", lower=0.97, upper=0.99)
     ratio = replace(DROP, metric="latency.tpot", lower=0.98, upper=1.0412)
     assert [bounds_text(one) for one in (nats, share, ratio)] == ["[0.001, …]", "[97.0 %, 99.0 %]", "[0.98, 1.041] x"]
+
+
+def test_one_is_one_and_everything_else_is_many() -> None:
+    assert [counted(n, "case") for n in (0, 1, 2, 2_800)] == ["0 cases", "1 case", "2 cases", "2,800 cases"]
+    assert [counted(n, "entry", "entries") for n in (1, 3)] == ["1 entry", "3 entries"]
+    assert counted(1, "case is", "cases are") == "1 case is"

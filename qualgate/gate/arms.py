@@ -24,6 +24,7 @@ from qualgate.gate.measure import measure
 from qualgate.gate.rules import Slice
 from qualgate.gate.verdict import decide, overall_exit, prepare, without
 from qualgate.metrics import METRICS
+from qualgate.numbers import counted
 from qualgate.records import (
     NOISE,
     ArmStep,
@@ -236,7 +237,7 @@ def _identical(name: str, target: str, pairs: Sequence[Pair]) -> tuple[RuleStatu
     """Token by token. A difference is excused only at a near tie of the target's own logits, and only rarely."""
     unread = sum(pair.baseline.answer is None or pair.variant.answer is None for pair in pairs)
     if unread:
-        return "undecided", f"the tokens of {unread} of {len(pairs)} answers were not recorded"
+        return "undecided", f"the tokens of {unread} of {counted(len(pairs), 'answer')} were not recorded"
     differing = [pair for pair in pairs if not _equal(pair)]
     if not differing:
         return "proven", f"all {len(pairs)} answers are {target}'s, token for token"
@@ -248,14 +249,15 @@ def _identical(name: str, target: str, pairs: Sequence[Pair]) -> tuple[RuleStatu
         key = pair.variant.key
         seen = "no top-2 gap was recorded that could excuse it" if gap is None else f"top-2 gap {gap:.3g}, no near tie"
         return "broken", (
-            f"{name} is defective: {len(defects)} of {len(pairs)} answers are not {target}'s, first at token {place} "
-            f"of {key.evalset}/{key.case_id} ({seen})"
+            f"{name} is defective: {len(defects)} of {counted(len(pairs), 'answer')} are not {target}'s, first at "
+            f"token {place} of {key.evalset}/{key.case_id} ({seen})"
         )
     if len(differing) > MOST_TIES * tokens:
         return "broken", (
-            f"{len(differing)} answers leave {target}'s at near ties, over {MOST_TIES:g} of {tokens:,} tokens"
+            f"{counted(len(differing), 'answer leaves', 'answers leave')} {target}'s at near ties, over "
+            f"{MOST_TIES:g} of {tokens:,} tokens"
         )
-    return "proven", f"{len(differing)} of {len(pairs)} answers differ from {target}'s, each from a near tie"
+    return "proven", f"{len(differing)} of {counted(len(pairs), 'answer')} differ from {target}'s, each from a near tie"
 
 
 def _equal(pair: Pair) -> bool:
@@ -296,7 +298,9 @@ def _same_within_margins(
             if broken is not None and broken <= alpha / (2 * len(mine)):
                 return "broken", f"{name} is defective: {part.head} is surely {way} than {target}'s, beyond its margin"
             if one.obstacle or not one.p_within <= alpha:
-                open_.append(one.obstacle or f"{part.head}: {one.comparison.n} cases cannot tell it from {target}'s")
+                open_.append(
+                    one.obstacle or f"{part.head}: {counted(one.comparison.n, 'case')} cannot tell it from {target}'s"
+                )
     if open_:
         return "undecided", open_[0]
     return "proven", f"scores as {target} does, within every critical margin, in both directions"
@@ -427,7 +431,10 @@ def _within_limit(
     asked = [index for index, unit in enumerate(units) if metric != "latency.tpot" or unit.tokens > 1]
     seconds = [units[index].values.get(metric) for index in asked]
     if not seconds or None in seconds:
-        return "undecided", f"{metric}: no time was recorded for {sum(one is None for one in seconds)} answers"
+        return (
+            "undecided",
+            f"{metric}: no time was recorded for {counted(sum(one is None for one in seconds), 'answer')}",
+        )
     found = clustered_percentile(np.array(seconds, float), clusters[asked], SLO_PERCENTILE, limit, alpha)
     told = f"{metric} p{SLO_PERCENTILE:g} is {found.estimate:.3g} s, and at most {limit:g} s is asked"
     if found.p_above <= alpha:

@@ -81,7 +81,9 @@ def _ratio(part: Slice, c: Comparison, alpha: float) -> str:
 
 def _cost(part: Slice, c: Comparison, alpha: float) -> str:
     if c.variant is None and c.baseline is not None:
-        return f"{part.head}: none of {c.n} answers was accepted, so there is no cost at which one could be had"
+        return (
+            f"{part.head}: none of {counted(c.n, 'answer')} was accepted, so there is no cost at which one could be had"
+        )
     return _ratio(part, c, alpha)
 
 

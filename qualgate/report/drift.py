@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from qualgate.drift.kept_files import KeptBytes
 from qualgate.drift.llama_table import LlamaTable, render
 from qualgate.drift.stored import Certified
+from qualgate.numbers import counted
 from qualgate.visible import visible_line
 
 if TYPE_CHECKING:
@@ -28,7 +29,8 @@ def drift_lines(found: DriftReport) -> list[str]:
         silent = f", {one.silent:,} without drift" if one.silent else ""
         lines += [
             "",
-            f"{visible_line(one.variant)}: {one.answers:,} answers, {one.overall.clusters:,} clusters{silent}",
+            f"{visible_line(one.variant)}: {counted(one.answers, 'answer')}, "
+            f"{counted(one.overall.clusters, 'cluster')}{silent}",
         ]
         if not one.answers:
             continue
@@ -42,7 +44,8 @@ def drift_lines(found: DriftReport) -> list[str]:
         if any(numbers.positions and numbers.same_top is None for numbers in one.where.values()):
             lines.append("  same top-1 was not stored by place when this ran: run again to see it")
         if one.unplaced:
-            lines.append(f"  {one.unplaced:,} answers are in `all` alone: their tokens do not spell their text")
+            said = counted(one.unplaced, "answer is", "answers are")
+            lines.append(f"  {said} in `all` alone: the tokens do not spell the text")
     if found.unavailable:
         lines += ["", f"where it drifts cannot be shown: {visible_line(found.unavailable)}"]
     return lines
@@ -93,7 +96,7 @@ def table_lines(table: LlamaTable) -> list[str]:
         else:
             lines.append(f"{line:<62}  by chunk ± {100 * value.clustered:5.3f} %")
     few = "" if table.chunks > 1 else "; --chunk N gives errors for chunks whose tokens depend on each other"
-    return [*lines, "", f"{table.tokens:,} tokens, {table.chunks:,} chunk{'s' * (table.chunks > 1)}{few}"]
+    return [*lines, "", f"{counted(table.tokens, 'token')}, {counted(table.chunks, 'chunk')}{few}"]
 
 
 def table_json(table: LlamaTable) -> dict[str, Any]:
@@ -120,7 +123,7 @@ def certified_lines(found: Certified) -> list[str]:
     mean, error = found.mean
     worst = int(found.kl.argmax())
     return [
-        f"KL in nats over {len(found.kl):,} positions, each within a certified error of the true one",
+        f"KL in nats over {counted(len(found.kl), 'position')}, each within a certified error of the true one",
         f"  mean  {mean:.6g} ± {error:.2g}",
         f"  max   {found.kl[worst]:.6g} ± {found.error[worst]:.2g}, at position {worst:,}",
     ]

@@ -197,7 +197,7 @@ def test_weights_that_do_not_fit_the_architecture_are_refused_before_a_run(folde
     refused_alike(folder, tmp_path, UsageError, "transformers cannot build")
     (folder / "config.json").write_text(json.dumps(config))
     spoil(folder, lambda tensors: tensors.pop("model.norm.weight"))
-    refused_alike(folder, tmp_path, UsageError, r"lacks 1 tensors .* model\.norm\.weight")
+    refused_alike(folder, tmp_path, UsageError, r"lacks 1 tensor .* model\.norm\.weight")
 
 
 def w8a8(model: Path, out: Path, inputs: dict | None) -> Path:

@@ -18,7 +18,7 @@ def test_each_condition_has_a_row_and_a_model_that_never_repeats_is_called_so():
     )
     lines = determinism_lines(fine)
     assert lines[1].split() == ["repeat", "5", "yes", "0", "0", "0"]
-    assert lines[2].split() == ["batch", "5", "no", "1,200", "1e-05", "2", "(1", "near", "ties)"]
+    assert lines[2].split() == ["batch", "5", "no", "1,200", "1e-05", "2", "(1", "near", "tie)"]
     assert lines[3] == "1,000 positions; near ties of the best two logits within 1 ulp: 0.100%, 4 ulp: none"
     assert lines[4:] == ["the probabilities of a position sum to 1 within 3e-08"]
     broken = DeterminismMatrix(

@@ -81,6 +81,42 @@ def test_plan_tells_what_would_run_and_touches_nothing(workspace):
     assert "60 cases" in qualgate("plan", "gate.yaml", cwd=workspace).stdout
 
 
+def test_a_plan_counts_the_noise_floor_the_quarantine_and_the_price_table(workspace):
+    gate_file = workspace / "gate.yaml"
+    held = "[{case: echo-003, owner: ana, expires: 2999-01-01, reason: wrong}]"
+    under = f"gate:\n  noise_floor: true\n  quarantine: {held}\n"
+    text = gate_file.read_text().replace("gate:\n", f"prices: p.yaml\n{under}")
+    gate_file.write_text(text)
+    (workspace / "p.yaml").write_text("{version: '1', currency: EUR, output_token: 0.5}")
+    body = json.loads(qualgate("plan", "gate.yaml", "--json", cwd=workspace).stdout)
+    assert [arm["name"] for arm in body["arms"]] == ["baseline", "same", "int2", "baseline@aa"]
+    assert body["units"] == 240
+    assert body["policy"]["rules"][0]["n"] == 59
+    assert body["evalsets"][0]["quarantined"] == 1
+    assert body["cost"]["expected"] == 0.5 * sum(arm["expected_tokens"] for arm in body["arms"]) > 0
+    gate_file.write_text(text.replace("[{", "[{case: echo-004, owner: ana, expires: 2999-01-01, reason: wrong}, {"))
+    over = qualgate("plan", "gate.yaml", cwd=workspace)
+    assert over.returncode == Exit.UNDECIDED
+    assert "2 of 60 cases are quarantined, over 2%" in over.stdout
+
+
+def test_a_plan_takes_its_times_from_the_run_before_and_knows_the_four_arms(judged):
+    folder, _ = judged
+    (run_id,) = rows(folder, "select run_id from runs")[0]
+    body = json.loads(qualgate("plan", "gate.yaml", "--json", cwd=folder).stdout)
+    assert body["measured_in"] == run_id
+    assert {arm["measured_in"] for arm in body["arms"]} == {run_id}
+    answered = dict(rows(folder, "select arm, sum(answer_tokens) from units group by arm"))
+    assert {arm["name"]: arm["expected_tokens"] for arm in body["arms"]} == answered
+    text = (folder / "gate.yaml").read_text().replace("evalsets", "  third: {quantize: int8}\nevalsets")
+    roles = "four_arm: {quantization: int2, speculation: same, both: third}\n"
+    (folder / "four.yaml").write_text(text + roles)
+    four = qualgate("plan", "four.yaml", "--four-arm", COLUMNS="80", cwd=folder)
+    assert "240 answers in all" in four.stdout, four.stderr
+    assert "parity, service level and value of the four arms" in four.stdout
+    assert max(map(len, four.stdout.splitlines())) <= 80
+
+
 def test_a_plan_that_can_hardly_decide_says_what_would_and_exits_as_undecided(workspace):
     gate_file = workspace / "gate.yaml"
     gate_file.write_text(gate_file.read_text().replace("max_drop: 0.10", "max_drop: 0.02"))

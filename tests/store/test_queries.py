@@ -149,3 +149,18 @@ def test_an_empty_store_has_no_latest_run(store):
     assert queries.list_runs(store) == queries.queue(store) == ()
     with pytest.raises(UsageError, match="no run yet"):
         queries.latest_run(store)
+
+
+def test_answer_times_are_those_of_every_unit_that_is_done(judged):
+    store, run_id = judged
+    evidence, found = runs.evidence(store, run_id), queries.answer_times(store, run_id)
+    done = {unit.key: unit for arm in (evidence.baseline, *evidence.variants) for unit in arm.units}
+    assert found.keys() == done.keys()
+    for key, unit in done.items():
+        assert (found[key].tokens, found[key].case_hash) == (unit.tokens, unit.case_hash)
+        assert found[key].seconds > 0
+        timed = unit.values["latency.e2e"]
+        assert found[key].drafted if timed is None else timed == found[key].seconds
+    engines = {arm.name: arm.identity.engine for arm in (evidence.baseline, *evidence.variants) if arm.identity}
+    assert {(key.arm, one.engine) for key, one in found.items()} == set(engines.items())
+    assert queries.answer_times(store, "no such run") == {}

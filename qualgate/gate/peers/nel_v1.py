@@ -64,7 +64,7 @@ def judge(
     if not paired and advisory:
         return says("fail" if loss > max_drop else "pass", loss, max_drop, f"loss {loss:.4f} against {max_drop:g}")
     if not paired:
-        return cannot(NAME, SOURCE, f"only {d.n} paired cases (it asks for {LEAST_PAIRS})")
+        return cannot(NAME, SOURCE, f"only {counted(d.n, 'paired case')} (it asks for {LEAST_PAIRS})")
     low, high = interval(outcomes)
     shown = f"95 % interval of the loss {low:.4f} to {high:.4f}"
     if low > max_drop:
