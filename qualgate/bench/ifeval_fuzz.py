@@ -8,6 +8,7 @@ model for, is given the abbreviations and sentence starters that ours has in the
 from __future__ import annotations
 
 import json
+import logging
 import random
 import string
 import tempfile
@@ -53,11 +54,12 @@ def checkers() -> Iterator[Any]:
         import nltk
     except ImportError as error:
         raise NoReference(f"lm-eval's IFEval needs {error.name}") from None
-    seed, folders = langdetect.DetectorFactory.seed, list(nltk.data.path)
+    seed, folders, silent = langdetect.DetectorFactory.seed, list(nltk.data.path), logging.root.manager.disable
     with tempfile.TemporaryDirectory() as folder:
         _write_punkt(Path(folder) / "tokenizers" / "punkt_tab" / "english")
         nltk.data.path.insert(0, folder)
         langdetect.DetectorFactory.seed = 0
+        logging.disable(logging.ERROR)  # they log every answer whose language cannot be told
         try:
             from lm_eval.tasks.ifeval import instructions_util, utils
 
@@ -68,6 +70,7 @@ def checkers() -> Iterator[Any]:
             raise NoReference(f"lm-eval's IFEval cannot be imported: {error}") from None
         finally:
             langdetect.DetectorFactory.seed, nltk.data.path[:] = seed, folders
+            logging.disable(silent)
 
 
 def _write_punkt(folder: Path) -> None:
