@@ -73,7 +73,7 @@ class Theirs:
 
     def found(self, name: str, pipeline: filters.Pipeline, rows: Sequence[Row]) -> list[Any]:
         """What the pipeline ends with for each row; RAISES where it raises."""
-        steps = [
+        steps: Any = [
             (step["function"], {key: value for key, value in step.items() if key != "function"})
             for step in self._of_gsm8k.get(name, pipeline)
         ]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import logging
 import random
-import string
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,7 +18,7 @@ from typing import Any
 
 from qualgate.bench.agreement import PIECES, WORDS, NoReference, Tally, made
 from qualgate.scoring.ifeval import INSTRUCTIONS, faults, score_ifeval
-from qualgate.scoring.ifeval.words import ABBREVIATIONS, STARTERS
+from qualgate.scoring.ifeval.words import ABBREVIATIONS, LOWERED, STARTERS
 
 FORMS = ("My answer is yes.", "My answer is No.", "* a\n", "- b\n", "\n* c", "\t*x", "*\n", "** c **\n", "*hi*",
          "**bold**", "* *", "<<T>>", "<<", ">>", "<< >>", "[x]", "[", "]", "***", "******", "\n***\n", "P.S. bye",
@@ -74,11 +73,11 @@ def checkers() -> Iterator[Any]:
 
 
 def _write_punkt(folder: Path) -> None:
-    """Our lists as a model: starters were seen in lower case, letters in both cases, and nothing else ever."""
+    """Our lists as a model: starters were seen in lower case, other words in both cases, and nothing else ever."""
     from nltk.tokenize import punkt
 
     small, large = punkt._ORTHO_MID_LC, punkt._ORTHO_MID_UC
-    seen = dict.fromkeys(string.ascii_lowercase, small | large) | dict.fromkeys(STARTERS, small)
+    seen = {word: small if word in STARTERS else small | large for word in LOWERED}
     folder.mkdir(parents=True)
     for name, lines in (
         ("abbrev_types.txt", ABBREVIATIONS), ("sent_starters.txt", STARTERS), ("collocations.tab", ()),

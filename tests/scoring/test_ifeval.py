@@ -147,9 +147,10 @@ def test_arguments_without_a_value_are_not_given():
     ("text", "count"),
     [
         ("", 0), ("One", 1), ("One. Two", 2), ("Mr. Smith is here. He is.", 2), ("He said \"Go.\" Then left.", 2),
-        ("Really?! Yes.", 2), ("Wait... what", 1), ("Wait... The end", 2), ("1. First\n2. Second", 3), ("3. items", 1),
-        ("J. Smith", 1), ("e.g. this", 2), ("in the U.S. The end", 2), ("(A.) B", 2), ("a\n\nb", 1), ("a.b.c", 1),
-        ("\"Go.\"", 1),
+        ("Really?! Yes.", 2), ("Wait... what", 1), ("Wait... The end", 2), ("Wait... What end", 1),
+        ("Plan A. What end", 2), ("Plan A. Smith", 1), ("Plan A. I", 1), ("(A.)\nSo! (B) end.Then Mr. X", 3),
+        ("1. First\n2. Second", 3), ("3. items", 1), ("J. Smith", 1), ("e.g. this", 2), ("in the U.S. The end", 2),
+        ("(A.) B", 2), ("a\n\nb", 1), ("a.b.c", 1), ("\"Go.\"", 1),
     ],
 )  # fmt: skip
 def test_sentences(text, count):
@@ -230,7 +231,7 @@ def test_no_answer_makes_an_instruction_fail_or_hang(text):
         assert time.process_time() - start < 2, name
         assert found.verdict in (True, False, None)
         assert re.search("[\ud800-\udfff]", found.reason) is None
-    assert isinstance(instruction, Instruction)
+        assert isinstance(instruction, Instruction)
 
 
 def test_a_keyword_that_takes_forever_gives_no_verdict():

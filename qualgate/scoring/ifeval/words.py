@@ -26,13 +26,38 @@ jan feb aug sep sept oct nov dec tues wed fri a.m p.m u.s u.k u.n u.s.a u.s.s.r 
 ala ariz calif colo conn fla ga ill kan ky mich minn nev okla ore pa tenn va vt wash wis c d e f g h k l m n p r s t w
 """
 ABBREVIATIONS = frozenset(_ABBREVIATIONS.split())
-# Capitalized after an abbreviation, an initial or dots, these start a sentence; another capital may start a name.
+# Capitalized after an abbreviation or dots, these start a sentence; another word may be part of a name.
 _STARTERS = """
-the this these those that he she it they we you i his her its their our my there here when where while if as but and so
-then however although though yet since in on at for from with after before what who why how some many most both even
-despite instead meanwhile moreover indeed thus under among according
+able above according almost along although always among anything ask available behind being beneath besides better
+between beyond body both but car certainly conclusion consider despite different difficult does door early eight
+either enough especially even example except eye fact finally friend furthermore girl given going guy he hence her
+here hers him hour however i idea if imagine important in indeed inside instead into it lets likewise list looking lot
+many meanwhile member mine minute moment moreover morning most mother myself neither nevertheless nonetheless nor note
+nothing number onto otherwise ours overall person please plenty program question recent regards remember result right
+same section seeing seven similar similarly simple simply since sincerely single so some someone soon step still such
+taking teacher team ten thank thanks the them there therefore these they think this though through throughout thus tip
+tips title tomorrow true truly try under unless upon us using very were when whenever wherever whether which while
+whole whom within without yes yesterday yet
 """
 STARTERS = frozenset(_STARTERS.split())
+# Capitalized after an initial, these and single letters start one, too: in lower case they are words.
+_OTHERS = """
+about across actually after again against air all also an and another answer any are area around art as at back bad
+based be because been before below best big black blue book business by can case certain change chapter child city
+clear clearly come common community company could day did do due during each education end every everyone everything
+face father few find first five for force four free from full game generally get give go goal good government great
+green had half hand hard has have having head health help high his history home house how information introduction is
+issue its job just keep key kind know large last later law less let letter level life like line little long look low
+main make making man may maybe me might money month more much must my name near nearly never new next night nine no
+nobody none not now off office often old on once one only open or other others our out outside over own parent part
+party past people perhaps place plan point possible power president quite rather real really reason red report
+research review room rule said say saying second see service several she short should side six small something song
+special start stop story strong study summary sure system take tell that their then those three time to today too top
+toward two until up use usually war was water way we week well what whatever where white who whose why will with woman
+word work world would year you young
+"""
+LOWERED = STARTERS - {"i"} | frozenset(_OTHERS.split()) | frozenset("abcdefghjklmnopqrstuvwxyz")
+
 # Python's \s but for the ASCII separators, which are no white space to the `regex` package, by which NLTK matches.
 _BLANK, _INK = r"[^\S\x1c-\x1f]", r"[\S\x1c-\x1f]"
 _NO_WORD = "[)\";}\\]*:@'({\\[‘’“”«»?!]"
@@ -107,12 +132,11 @@ def _is_end(token: str, following: str) -> bool:
     capital, next_word = following[0].isupper(), following.lower()
     if following.endswith(".") and len(following) > 1 and not _abbreviates(following):
         next_word = next_word[:-1]
-    starts = capital and next_word in STARTERS
     if initial := len(token) == 2 and _LETTER.match(token) is not None:
-        if _abbreviates(token) or (capital and not starts and not (len(next_word) == 1 and next_word.isascii())):
+        if _abbreviates(token) or (capital and next_word not in LOWERED):
             return False
     elif _abbreviates(token) or (token.endswith("..") and not token.strip(".")):
-        return starts
+        return capital and next_word in STARTERS
     if initial or _NUMBER.fullmatch(token):
         return not (following[0].islower() or following in tuple(";:,.!?"))
     return not token.endswith("..")
