@@ -49,7 +49,8 @@ def test_the_list_of_benchmarks_is_shown():
     shown = subprocess.run(
         [sys.executable, "-m", "qualgate", "bench", "--list"], capture_output=True, text=True, check=True
     )
-    assert [line.split()[0] for line in shown.stdout.splitlines()] == list(BENCHMARKS)
+    begun = [line for line in shown.stdout.splitlines() if not line.startswith(" ")]  # the others go on with one
+    assert [line.split()[0] for line in begun] == list(BENCHMARKS)
 
 
 def test_each_part_is_told_on_stderr_alone(capsys):

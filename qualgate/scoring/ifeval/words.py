@@ -1,10 +1,11 @@
 """Words, sentences and capital words, counted as NLTK 3.10 counts them for IFEval, without NLTK and its trained data.
 
-Sentences: Punkt (Kiss & Strunk 2006) as NLTK applies it, with a list of abbreviations and of words that start sentences
-in place of the trained model. So counts can differ from NLTK's English model after an abbreviation or an initial that
-one of the two does not know. Kept where it surprises: `e.g.` and `etc.` end a sentence, `vitamin C.` does not, and in a
-numbered list each number does when a capital follows; a line break alone ends none; of all points in a run of
-characters without white space, one that ends a sentence lets the whole run end it.
+Sentences: Punkt (Kiss & Strunk 2006) as NLTK applies it, with lists of abbreviations and of words in place of the
+trained model: common words, each put where NLTK's English model puts it when asked. So counts can differ from that
+model where one of the two does not know a word after an abbreviation, dots or an initial. Kept where it surprises:
+`e.g.` and `etc.` end a sentence, `vitamin C.` does not, and in a numbered list each number does when a capital follows;
+a line break alone ends none; of all points in a run of characters without white space, one that ends a sentence lets
+the whole run end it.
 
 Capital words: the Penn Treebank's rules for parting words, sentence by sentence (`CAN'T` is CA and N'T, `I'M` is I and
 'M), of which only those that make more or fewer capital words are applied. Kept where it surprises: `IT'S'` parts into
