@@ -33,6 +33,11 @@ class Tally:
         if theirs != ours and len(self.differences) < SHOWN:
             self.differences.append(f"{name}: theirs {theirs!r:.200}, ours {ours!r:.200}: {about!r:.1000}")
 
+    def as_row(self) -> dict[str, Any]:
+        """As JSON; `asdict` would count a Counter's items."""
+        counts = {"asked": self.asked, "same": self.same, "true": self.true}
+        return {name: dict(each) for name, each in counts.items()} | {"differences": self.differences}
+
     @property
     def share(self) -> float:
         return self.same.total() / max(1, self.asked.total())

@@ -140,7 +140,7 @@ def _fuzzed(quick: bool) -> Part:
         except NoReference as why:
             found.append(goal("scoring", id, None, met=None, unmet_because=str(why)))
             continue
-        rounds.append({id: asdict(tally), "answers": asked, "seconds": time.process_time() - start})
+        rounds.append({id: tally.as_row(), "answers": asked, "seconds": time.process_time() - start})
         part = f"{asked:,} answers only (--quick)" if quick and tally.agree else None
         found.append(goal("scoring", id, tally.share, met=tally.agree, unmet_because=part))
     return rounds, found

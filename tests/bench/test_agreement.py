@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import sys
 
@@ -28,6 +29,7 @@ def test_a_tally_agrees_only_when_everything_asked_is_the_same():
     tally.take("x", "1", "2", "the text")
     assert (tally.agree, tally.share) == (False, 0.5)
     assert tally.differences == ["x: theirs '1', ours '2': ('the text',)"]
+    assert json.loads(json.dumps(tally.as_row()))["asked"] == {"x": 2}
 
 
 def test_made_answers_are_seeded_and_of_every_kind():
