@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from qualgate.bench.shape import described, goal
+from qualgate.bench.shape import described, goal, told
 from qualgate.records import (
     ArmFootprint,
     ArmIdentity,
@@ -46,7 +46,7 @@ def run(quick: bool) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         url, large = (f"sqlite:///{Path(name) / file}" for file in ("bench.db", "large.db"))
         scores, many = fill(url), fill(large, MANY_CASES)
-        for _ in range(2 if quick else 5):
+        for _ in told("commands", range(2 if quick else 5), lambda done: f"round {done + 1}"):
             rounds.append(
                 {
                     "help": _seconds("--help"),

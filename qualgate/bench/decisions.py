@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
-from qualgate.bench.shape import GOALS, described, goal
+from qualgate.bench.shape import GOALS, described, goal, told
 
 Rounds = list[dict[str, Any]]
 Found = tuple[Rounds, list[dict[str, Any]]]
@@ -79,7 +79,7 @@ def run(quick: bool) -> dict[str, Any]:
 def assembled(parts: tuple[Part, ...], quick: bool) -> dict[str, Any]:
     """The rows of these parts; those of no part, of a module that is not there or that it left out have no verdict."""
     rounds, found = [], {}
-    for part in parts:
+    for part in told("decisions", parts, lambda part: part.module):
         name = f"qualgate.bench.{part.module}"
         if find_spec(name) is None:
             found |= {id: _not_run(id, f"{part.module} is not part of this version") for id in part.ids}

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from qualgate.bench.memory import measure
-from qualgate.bench.shape import described, goal
+from qualgate.bench.shape import described, goal, told
 from qualgate.errors import UsageError
 
 SEEDS = 20
@@ -24,7 +24,7 @@ def run(quick: bool) -> dict[str, Any]:
         whole = measure([sys.executable, "-m", "qualgate", "demo", "--out", str(Path(folder) / "demo"), "--json"])
     decided = whole.exit in DECIDED  # a demo that failed early is neither quick nor small
     seeds = range(FIRST_SEED, FIRST_SEED + (2 if quick else SEEDS))
-    rounds = [_judge(seed) for seed in seeds]
+    rounds = [_judge(seed) for seed in told("demo", seeds, lambda seed: f"evalset seed {seed}")]
     approved = sum(r["verdicts"]["int8"] == "approve" for r in rounds)
     blocked = sum(r["verdicts"]["int2-g32"] == "block" for r in rounds)
     short = f"{len(rounds)} seeds only (--quick)" if quick else None

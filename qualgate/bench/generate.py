@@ -16,7 +16,7 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
-from qualgate.bench.shape import described, goal
+from qualgate.bench.shape import described, goal, told
 from qualgate.engine.load import LoadedArm, choose_device, load_arm
 from qualgate.engine.prompts import Renderer
 from qualgate.records import ArmSpec, Case
@@ -43,7 +43,7 @@ def run(quick: bool, model: str | None = None) -> dict[str, Any]:
         for name, answer in (("ours", _ours), ("transformers", _transformers))
     }
     rounds, different = [], 0
-    for _ in range(2 if quick else 5):
+    for _ in told("generate", range(2 if quick else 5), lambda done: f"round {done + 1}"):
         ours, said = _timed(_ours, arm, questions, best["ours"])
         theirs, expected = _timed(_transformers, arm, questions, best["transformers"])
         tokens = sum(map(len, said))

@@ -17,8 +17,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from qualgate.bench import bfcl_rules, drift_stored, lm_eval_log, sandbox
-from qualgate.bench.shape import GOALS, described, goal
+from qualgate.bench import bfcl_rules, drift_stored, filters_fuzz, ifeval_fuzz, lm_eval_log, match_rules, sandbox
+from qualgate.bench.agreement import NoReference
+from qualgate.bench.shape import GOALS, described, goal, told
 from qualgate.records import Case, Evalset
 from qualgate.scoring import registry
 from qualgate.scoring.schema import DIALECT, CannotValidate, first_error
@@ -76,7 +77,8 @@ def run(quick: bool) -> dict[str, Any]:
     """Every part's rows. quick: slices, which are named as such and meet no goal."""
     rounds: list[dict[str, Any]] = []
     rows: dict[str, dict[str, Any]] = {}
-    for part in (_bfcl, _suite, _lm_eval, _hostile, _speeds, _sandboxed, _stored):
+    parts = (_bfcl, _suite, _lm_eval, _fuzzed, _hostile, _speeds, _sandboxed, _stored)
+    for part in told("scoring", parts, lambda part: part.__name__.strip("_")):
         taken, found = part(quick)
         rounds += taken
         rows |= {row["id"]: row for row in found}
@@ -121,6 +123,27 @@ def _lm_eval(quick: bool) -> Part:
         goal("scoring", "gsm8k_filters", share, met=share == 1),
         goal("scoring", "lm_eval_speed", middle, spread=[ratios[0], ratios[-1]], met=middle >= 5),
     ]
+
+
+def _fuzzed(quick: bool) -> Part:
+    """Made answers, scored by lm-eval or by rules written independently, and by us."""
+    rounds, found = [], []
+    for id, compare, count in (
+        ("filters_fuzz", filters_fuzz.differential, FUZZED),
+        ("match_fuzz", match_rules.differential, FUZZED),
+        ("ifeval_fuzz", ifeval_fuzz.differential, FUZZED // 4),
+    ):
+        asked = count // 50 if quick else count
+        start = time.process_time()
+        try:
+            tally = compare(asked, SEED)
+        except NoReference as why:
+            found.append(goal("scoring", id, None, met=None, unmet_because=str(why)))
+            continue
+        rounds.append({id: tally.as_row(), "answers": asked, "seconds": time.process_time() - start})
+        part = f"{asked:,} answers only (--quick)" if quick and tally.agree else None
+        found.append(goal("scoring", id, tally.share, met=tally.agree, unmet_because=part))
+    return rounds, found
 
 
 def _hostile(quick: bool) -> Part:

@@ -1,4 +1,4 @@
-"""The one shape of a benchmark's result."""
+"""The one shape of a benchmark's result, and of what it says while it runs."""
 
 from __future__ import annotations
 
@@ -6,8 +6,13 @@ import importlib.metadata
 import os
 import platform
 import re
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 SANDBOX = {
     "escape.1": "every outcome of S1-S17 as required, one sandbox at a time",
@@ -115,6 +120,10 @@ GOALS: dict[str, dict[str, str]] = {
         "bfcl_fuzz": "100 % same verdict and error type, 100,000 made calls against rules written independently",
         "schema_suite": "100 % of the JSON-Schema-Test-Suite's required part, draft 2020-12",
         "gsm8k_filters": "100 % same extraction and verdict as lm-eval's two filters, GSM8K rows and real completions",
+        "filters_fuzz": "100 % same extraction and verdict as lm-eval's filters and exact_match, 100,000 made answers",
+        "match_fuzz": "100 % same numbers, F1, verdicts, 100,000 made answers: numeric and SQuAD's F1 against rules "
+        "written independently, DROP's F1 against lm-eval's",
+        "ifeval_fuzz": "100 % same verdicts as lm-eval's own checkers, strict and loose, 25,000 made answers",
         "hostile_outputs": "0 crashes, 0 hangs over 1 s, 10,000 seeded mutants to every scorer",
         "tool_call_speed": ">= 100,000 simple tool-call checks/s on one core, compat mode, calls already decoded",
         "schema_speed": ">= 20,000 schema checks/s on one core",
@@ -156,6 +165,20 @@ def goal(
     """One row of the goal table. `unmet_because` (not run, too few rounds) makes `met` null."""
     row = {"id": id, "goal": GOALS[bench][id], "measured": measured, "spread": spread, "met": met}
     return row if unmet_because is None else row | {"met": None, "reason": unmet_because}
+
+
+def told(bench: str, parts: Sequence[T], name: Callable[[T], object] = str) -> Iterator[T]:
+    """The parts, one by one; a line on stderr says how many are done, after how many seconds, and which runs now."""
+    start = time.monotonic()
+
+    def say(done: int, more: str = "") -> None:
+        seconds = time.monotonic() - start
+        print(f"{bench}: {done} of {len(parts)} done, {seconds:,.0f} s{more}", file=sys.stderr, flush=True)
+
+    for done, part in enumerate(parts):
+        say(done, f"; now {name(part)}")
+        yield part
+    say(len(parts))
 
 
 def device() -> str:

@@ -9,7 +9,8 @@ then ASCII digits, each only where asked; the rest is compared as text. Kept whe
 - everything up to the last `#### ` falls, on the answer's side too; `#### 18/1` is right under `strict-match`, since
   the filter has taken its 18 before
 - NUL characters at the end are dropped after every step, because lm-eval keeps the texts in numpy arrays
-- lower-casing is Python's, so `İ` becomes two characters
+- lower-casing is Python's, so `İ` becomes two characters; for the same reason what then is longer than the text was
+  before is cut: `xİ` is `xi`, and is not equal to its own lower case
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from qualgate.records import Score
 from qualgate.scoring import filters, killable, regexes
 from qualgate.scoring.outcome import cannot_say, quote, right, too_long, wrong
 
-SCORER = "exact_match.lm_eval/2"
+SCORER = "exact_match.lm_eval/3"
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _DIGITS = str.maketrans("", "", string.digits)
 
@@ -48,10 +49,12 @@ def options_of(pipeline: str | filters.Pipeline) -> Options:
 
 def compared(text: str, options: Options) -> str:
     """What is left of one side for the comparison."""
+    width = len(text)
     for pattern in options.regexes_to_ignore:
-        text = regexes.remove(pattern, text).rstrip("\0")
+        text = regexes.remove(pattern, text)
+        width, text = len(text), text.rstrip("\0")
     text = text.rstrip("\0")
-    text = text.lower() if options.ignore_case else text
+    text = text.lower()[:width].rstrip("\0") if options.ignore_case else text
     text = text.translate(_PUNCTUATION).rstrip("\0") if options.ignore_punctuation else text
     return text.translate(_DIGITS).rstrip("\0") if options.ignore_numbers else text
 

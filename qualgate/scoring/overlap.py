@@ -1,7 +1,8 @@
 """Token F1 of an answer with a reference: SQuAD's, and DROP's as lm-evaluation-harness 0.4.13 has it.
 
 SQuAD (Rajpurkar et al. 2016): lower case, ASCII punctuation and then the words a, an, the removed; tokens between white
-space, counted. The best of several references counts. Where a side has no token left, 1 if neither has, else 0.
+space, counted. The best of several references counts; those without a token are left out where another has one, as
+SQuAD 2.0 has it. Where a side has no token left, 1 if neither has, else 0.
 DROP (Dua et al. 2019): tokens also part at hyphens, are sets, and numbers are compared as numbers (`3` and `3.0`); a
 reference that holds a number gives nothing without one of its numbers; of a reference of several spans the answer,
 being one span, meets the best, and the sum is divided by their count; rounded to two decimals.
@@ -22,7 +23,7 @@ from typing import Any
 from qualgate.records import Score
 from qualgate.scoring.outcome import right, too_long, wrong
 
-SQUAD = "f1.squad/1"
+SQUAD = "f1.squad/2"
 DROP = "f1.drop/1"
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLE = re.compile(r"\b(?:a|an|the)\b")
@@ -89,7 +90,8 @@ def score_f1(body: Mapping[str, Any], text: str, rules: str = "squad") -> dict[s
         return {metric: refusal}
     answers = body["answer"] if isinstance(body["answer"], list) else [body["answer"]]
     if rules == "squad":
-        value = max((squad_f1(text, str(answer)) for answer in answers), default=0.0)
+        spoken = [answer for answer in map(str, answers) if squad_tokens(answer)] or [""]
+        value = max(squad_f1(text, answer) for answer in spoken)
     else:
         spans = [tuple(map(str, each)) if isinstance(each, list) else (str(each),) for each in answers]
         value = max((drop_f1(text, each) for each in spans if each and each[0].strip()), default=0.0)

@@ -11,6 +11,8 @@ from qualgate.bench.shape import GOALS, SANDBOX, STORED, goal
 from qualgate.scoring import registry
 from qualgate.scoring.tools.strict import Judged
 
+FUZZ = ("filters_fuzz", "match_fuzz", "ifeval_fuzz")
+
 
 def test_mutants_are_seeded_and_differ():
     first = list(scoring.mutants(300, 1))
@@ -49,6 +51,7 @@ def test_every_row_is_measured_or_says_what_it_waits_for(monkeypatch):
     monkeypatch.setattr(scoring, "hostile", lambda count: {"crashes": [], "hangs": [], "slowest": 0.1})
     monkeypatch.setattr(scoring, "CHECKS", 50)
     monkeypatch.setattr(scoring, "FUZZED", 2000)
+    monkeypatch.setattr(scoring, "_fuzzed", lambda quick: ([], [goal("scoring", i, 1, met=True) for i in FUZZ]))
     monkeypatch.setattr(scoring.lm_eval_log, "samples", lambda data: cannot_run())
     monkeypatch.setattr(scoring.sandbox, "rows", lambda quick, data: [goal("scoring", i, 1, met=True) for i in SANDBOX])
     monkeypatch.setattr(scoring.drift_stored, "rows", lambda q: ([], [goal("scoring", i, 1, met=True) for i in STORED]))

@@ -7,7 +7,7 @@ import pytest
 
 from qualgate.bench import BENCHMARKS, run_benchmark
 from qualgate.bench.memory import measure
-from qualgate.bench.shape import GOALS, described, goal
+from qualgate.bench.shape import GOALS, described, goal, told
 from qualgate.errors import UsageError
 
 
@@ -49,4 +49,14 @@ def test_the_list_of_benchmarks_is_shown():
     shown = subprocess.run(
         [sys.executable, "-m", "qualgate", "bench", "--list"], capture_output=True, text=True, check=True
     )
-    assert [line.split()[0] for line in shown.stdout.splitlines()] == list(BENCHMARKS)
+    begun = [line for line in shown.stdout.splitlines() if not line.startswith(" ")]  # the others go on with one
+    assert [line.split()[0] for line in begun] == list(BENCHMARKS)
+
+
+def test_each_part_is_told_on_stderr_alone(capsys):
+    assert list(told("scoring", ("bfcl", "suite"))) == ["bfcl", "suite"]
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.splitlines() == [
+        "scoring: 0 of 2 done, 0 s; now bfcl", "scoring: 1 of 2 done, 0 s; now suite", "scoring: 2 of 2 done, 0 s"
+    ]  # fmt: skip

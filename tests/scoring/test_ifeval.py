@@ -147,19 +147,21 @@ def test_arguments_without_a_value_are_not_given():
     ("text", "count"),
     [
         ("", 0), ("One", 1), ("One. Two", 2), ("Mr. Smith is here. He is.", 2), ("He said \"Go.\" Then left.", 2),
-        ("Really?! Yes.", 2), ("Wait... what", 1), ("Wait... The end", 2), ("1. First\n2. Second", 3), ("3. items", 1),
-        ("J. Smith", 1), ("e.g. this", 2), ("in the U.S. The end", 2), ("(A.) B", 2), ("a\n\nb", 1), ("a.b.c", 1),
-        ("\"Go.\"", 1),
+        ("Really?! Yes.", 2), ("Wait... what", 1), ("Wait... The end", 2), ("Wait... What end", 1),
+        ("Plan A. What end", 2), ("Plan A. Smith", 1), ("Plan A. I", 1), ("(A.)\nSo! (B) end.Then Mr. X", 3),
+        ("1. First\n2. Second", 3), ("3. items", 1), ("J. Smith", 1), ("e.g. this", 2), ("in the U.S. The end", 2),
+        ("(A.) B", 2), ("a\n\nb", 1), ("a.b.c", 1), ("\"Go.\"", 1),
     ],
 )  # fmt: skip
 def test_sentences(text, count):
-    assert sentences(text) == count
+    assert sum(1 for _ in sentences(text)) == count
 
 
 @pytest.mark.parametrize(
     ("text", "count"),
     [("I'M HERE", 3), ("CAN'T", 2), ("CANNOT", 2), ("NASA's", 1), ("A-B c-D", 1), ("A/B (C)", 2), ("10PM 42", 1),
-     ("USA. EU, UN: X", 4), ("\"OK\"", 1), ("'TIS", 2)],
+     ("USA. EU, UN: X", 4), ("\"OK\"", 1), ("'TIS", 1), ("I CAN'T. DON'T.", 5), ("IT'S' A", 3),
+     ("IT'S'\n", 1), ("TU\u2014V", 2)],
 )  # fmt: skip
 def test_capital_words(text, count):
     assert capital_words(text) == count
@@ -229,7 +231,7 @@ def test_no_answer_makes_an_instruction_fail_or_hang(text):
         assert time.process_time() - start < 2, name
         assert found.verdict in (True, False, None)
         assert re.search("[\ud800-\udfff]", found.reason) is None
-    assert isinstance(instruction, Instruction)
+        assert isinstance(instruction, Instruction)
 
 
 def test_a_keyword_that_takes_forever_gives_no_verdict():

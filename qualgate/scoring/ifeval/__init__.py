@@ -20,7 +20,7 @@ from qualgate.scoring.outcome import cannot_say, found, right, too_long, wrong
 
 __all__ = ["INSTRUCTIONS", "faults", "score_ifeval"]
 
-SCORER = "ifeval/1"
+SCORER = "ifeval/2"
 MAX_TEXT = 2**18  # characters, read up to eight times for each instruction; a longer answer follows none
 METRICS = {(level, way): f"ifeval.{level}_{way}" for level in ("prompt", "inst") for way in ("strict", "loose")}
 
