@@ -71,10 +71,10 @@ def test_p_values_equal_brute_force_enumeration(n: int, margin: float) -> None:
 def test_a_rank_is_the_p_value_at_the_likeliest_discordance(n: int, loss: float) -> None:
     """Likeliest among 2,000; against sums of the trinomial over the tables of no less evidence. The rank's grid is
     coarser than that and it keeps to a band around the evidence, hence a tolerance for most and none for a few."""
-    tables = np.array(all_tables(n))
+    lost, gained = np.array(all_tables(n)).T
     points = abs(loss) + (1 - abs(loss)) * np.linspace(1e-6, 1 - 1e-6, 2_000)
     pmf = trinomial(n, (points + loss) / 2, (points - loss) / 2)
-    held, index_of = evidence(*tables.T, n, loss), {table: index for index, table in enumerate(all_tables(n))}
+    held, index_of = evidence(lost, gained, n, loss), {table: index for index, table in enumerate(all_tables(n))}
     band, off = Band.between(n, loss, 0.5, 3.0), []
     for lost, gained, rank in zip(band.lost[::7], band.gained[::7], band.rank[::7], strict=True):
         index = index_of[int(lost), int(gained)]
