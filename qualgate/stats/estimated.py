@@ -42,19 +42,6 @@ class Band:
         return cls._of(n, loss, inner, *_tables(n, outer, inner))
 
     @classmethod
-    def around(cls, lost: int, gained: int, n: int, loss: float) -> tuple[Band, float]:
-        """The tables that may rank as this one does, and its rank."""
-        held = float(evidence(lost, gained, n, loss))
-        outer, edge, inner = edges(n, loss, held + np.array([-2 * _reach(n), 0, 2 * _reach(n)]) + [-_TIE, -_TIE, _TIE])
-        rank = _rank_at(Region.from_edge(n, edge), lost, gained, loss, held)
-        l, g = _tables(n, outer, inner)  # noqa: E741
-        off = evidence(l, g, n, loss) - rank
-        inner = inner.copy()
-        over, near = off > _reach(n) + _TIE, np.abs(off) <= _reach(n) + _TIE
-        np.minimum.at(inner, l[over], g[over])
-        return cls._of(n, loss, inner, l[near], g[near]), rank
-
-    @classmethod
     def _of(cls, n: int, loss: float, inner: NDArray, lost: NDArray, gained: NDArray) -> Band:
         return cls(n, loss, inner, lost, gained, _ranks(Region.from_edge(n, inner), loss, lost, gained))
 
@@ -65,59 +52,42 @@ class Band:
         return Region.from_edge(self.n, np.minimum.accumulate(edge[::-1])[::-1])
 
 
-def p_value(lost: int, gained: int, n: int, loss: float) -> float:
-    """Of "the loss is at least `loss`", at most `ESTIMATED_MAX_N` pairs."""
-    band, rank = Band.around(lost, gained, n, loss)
-    return band.region(rank).largest_chance(loss)
-
-
-def rank_of(lost: int, gained: int, n: int, loss: float) -> float:
-    """The table's rank."""
-    held = float(evidence(lost, gained, n, loss))
-    return _rank_at(Region.at_least(n, loss, held - _TIE), lost, gained, loss, held)
-
-
 @lru_cache(maxsize=1024)
 def largest_region(n: int, loss: float, alpha: float) -> Region:
-    """The tables at which `p_value` is at most alpha."""
+    """The tables of the lowest rank that keeps alpha, and of all above it."""
     reach, aim = _reach(n), -float(ndtri(alpha))
-    low, high, most = aim - 0.25, aim + 0.75, float(evidence(0, n, n, loss)) + reach
+    low, high, most = aim - 0.1, aim + 0.2, float(evidence(0, n, n, loss)) + reach
     while True:
         band = Band.between(n, loss, low - reach, high + reach)
-        if band.region(high).largest_chance(loss) > alpha:
+        over, under = band.region(high).largest_chance(loss), band.region(low).largest_chance(loss)
+        if over > alpha:
             if high > most:
                 return Region.from_edge(n, np.full(n + 1, n + 1))  # not even the best table keeps alpha
             high += 2 * (high - low)
-        elif band.region(low).largest_chance(loss) <= alpha:
+        elif under <= alpha:
             low -= 2 * (high - low)
         else:
             break
     ranks = np.unique(band.rank[(band.rank >= low) & (band.rank <= high)])
     first, last = 0, len(ranks)  # the lowest rank that keeps alpha is among these; `last`: none but what is above
+    middle = int(np.searchsorted(ranks, high + aim + ndtri(max(over, 1e-300))))  # ranks are about calibrated
     while first < last:
-        middle = (first + last) // 2
-        if band.region(ranks[middle]).largest_chance(loss) <= alpha:
-            last = middle
-        else:
-            first = middle + 1
+        middle = min(max(middle, first), last - 1)
+        chance = band.region(float(ranks[middle])).largest_chance(loss)
+        rank = ranks[middle] + aim + ndtri(chance)
+        first, last = (first, middle) if chance <= alpha else (middle + 1, last)
+        middle = int(np.searchsorted(ranks, rank)) if last - first > 8 else (first + last) // 2
     return band.region(float(ranks[last]) if last < len(ranks) else high)
 
 
 def _reach(n: int) -> float:
     """How far a rank may lie from the evidence, in standard errors: the fewer pairs, the more one table weighs."""
-    return min(1.0, 6 / sqrt(n))
+    return min(1.0, 6 / sqrt(n), 60 / n)
 
 
 def _rank(chance: NDArray, held: NDArray, n: int) -> NDArray:
     normal = -ndtri(np.minimum(np.maximum(chance, 0.0), 1.0))
     return np.minimum(np.maximum(normal, held - _reach(n)), held + _reach(n))
-
-
-def _rank_at(as_much: Region, lost: int, gained: int, loss: float, held: float) -> float:
-    """as_much: every table of no less evidence."""
-    discordance, _ = _estimates(as_much.n, loss)
-    chance = as_much.chance(loss, float(discordance[_nearest(lost, gained, as_much.n, loss)]))
-    return float(_rank(np.asarray(chance), np.asarray(held), as_much.n))
 
 
 def _tables(n: int, outer: NDArray, inner: NDArray) -> tuple[NDArray, NDArray]:

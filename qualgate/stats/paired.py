@@ -2,14 +2,16 @@
 
 **Exact unconditional test.** Tables are ordered by their evidence: the score statistic (Tango, Statistics in Medicine
 17, 1998: the difference from the margin over its standard error at the restricted maximum likelihood) freed of its
-skewness, and to 400 pairs by the p-value estimated from it (`stats.estimated`). The p-value of a table is the largest
-probability, over every discordance, of a table at least as extreme: the error is at most alpha whatever the truth. It
-serves to n = 20,000, for Tango's normal limit alone lets through 6.1 % instead of 5 % at n = 801 and a margin of 0.35
-points, and still 5.2 % at n = 12,000 and 1 point. "The loss is at most the margin" is the same test of the arms
-swapped.
+skewness. To 400 pairs the tables of a region chosen from n and the margin come first (`stats.chosen`): the test at the
+usual alpha. The p-value of a table is the largest probability, over every discordance, of a table at least as extreme:
+the error is at most alpha whatever the truth. It serves to n = 20,000, for Tango's normal limit alone lets through 6.1
+% instead of 5 % at n = 801 and a margin of 0.35 points, and still 5.2 % at n = 12,000 and 1 point. "The loss is at
+most the margin" is the same test of the arms swapped.
 
 **Bounds** invert the test (Chan and Zhang, Biometrics 55, 1999): the losses that it does not exclude, found to a
-twentieth of a standard error and kept on the p-value's side of the margin. They are never of zero width.
+twentieth of a standard error and kept on the p-value's side of the margin. At every loss the tables chosen for the
+margin come first: any fixed order is exact, and this one excludes the margin with all beyond it. They are never of zero
+width.
 """
 
 from __future__ import annotations
@@ -24,18 +26,17 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtr, ndtri
 
 from qualgate.stats.bounded import bounded_mean
-from qualgate.stats.estimated import ESTIMATED_MAX_N, p_value, rank_of
+from qualgate.stats.chosen import chosen_region
+from qualgate.stats.estimated import ESTIMATED_MAX_N
 from qualgate.stats.intervals import clustered_ratio, independent_trials
-from qualgate.stats.region import Region, evidence, null_variance, score
+from qualgate.stats.region import Region, null_variance, score
 
-METHOD_EXACT = "paired_exact_unconditional/2"
+METHOD_EXACT = "paired_exact_unconditional/3"
 METHOD_SCORE = "paired_score_tango/1"
 METHOD_CLUSTERED = "paired_clustered/1"
 METHOD_BOUNDED = "paired_t_and_gaffke/1"  # of scores that are not right or wrong
 MIN_CLUSTERS = 20  # fewer say too little about the spread between clusters
 EXACT_MAX_N = 20_000  # a p-value takes about 0.1 s there; above, the score test with continuity correction
-
-_TIE = 1e-9  # statistics closer than this are equal: the same fraction reached in another order of operations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,30 +92,25 @@ class _Excluded:
 
 
 @lru_cache(maxsize=8192)
-def _excluded(lost: int, gained: int, n: int, loss: float, alpha: float) -> _Excluded:
-    p = proof(lost, gained, n, loss)
+def _excluded(lost: int, gained: int, n: int, margin: float, alpha: float) -> _Excluded:
+    p = proof(lost, gained, n, margin)
     most = _score_bound(lost, gained, n, alpha)
     if n <= EXACT_MAX_N and lost < n:
-        most = _exact_bound(lost, gained, n, alpha, most)
+        step = -max(sqrt(null_variance(lost, gained, n, min(max(most, -0.999), 0.999))), 1.0) / n
+        most = _crossing(lambda loss: proof(lost, gained, n, loss, margin), most, alpha, step, tolerance=0.05)
     # The search stops within a twentieth of a standard error: keep its answer on the p-value's side.
-    return _Excluded(p, min(most, loss) if p <= alpha else max(most, nextafter(loss, 2)))
+    return _Excluded(p, min(most, margin) if p <= alpha else max(most, nextafter(margin, 2)))
 
 
-def proof(lost: int, gained: int, n: int, loss: float) -> float:
-    """P-value of "the loss is at least `loss`", −1..1; with the arms swapped and −loss, of "at most"."""
+def proof(lost: int, gained: int, n: int, loss: float, margin: float | None = None) -> float:
+    """P-value of "the loss is at least `loss`", −1..1; with the arms swapped and −loss, of "at most".
+
+    margin: the loss that is decided about, for which tables are chosen; `loss` when not given.
+    """
     if n > EXACT_MAX_N:
         return float(ndtr(-score(lost + 0.5, gained, n, loss)))  # Tango's, with half a pair of continuity correction
-    if n <= ESTIMATED_MAX_N:
-        return p_value(lost, gained, n, loss)
-    return Region.at_least(n, loss, float(evidence(lost, gained, n, loss)) - _TIE).largest_chance(loss)
-
-
-def _exact_bound(lost: int, gained: int, n: int, alpha: float, start: float) -> float:
-    """The largest loss that the exact test does not exclude; what costs little is asked first."""
-    step = -max(sqrt(null_variance(lost, gained, n, min(max(start, -0.999), 0.999))), 1.0) / n
-    if n <= ESTIMATED_MAX_N:
-        start = _crossing(lambda loss: ndtr(-rank_of(lost, gained, n, loss)), start, alpha, step, tolerance=0.05)
-    return _crossing(lambda loss: proof(lost, gained, n, loss), start, alpha, step, tolerance=0.05)
+    first = chosen_region(n, loss if margin is None else margin) if n <= ESTIMATED_MAX_N else None
+    return Region.around(lost, gained, n, loss, first).largest_chance(loss)
 
 
 def _crossing(chance: Callable[[float], float], start: float, alpha: float, step: float, tolerance: float) -> float:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from math import ceil, log
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from qualgate.stats.estimated import ESTIMATED_MAX_N, largest_region
+from qualgate.stats.chosen import chosen_region
+from qualgate.stats.estimated import ESTIMATED_MAX_N
 from qualgate.stats.intervals import normal_quantile
 from qualgate.stats.paired import EXACT_MAX_N
-from qualgate.stats.region import Region, evidence
+from qualgate.stats.region import Region, edges, evidence
 
 MOST_PAIRS = 1_000_000
 EXACT_SETTLED = 800  # pairs to which thresholds are found to the last digit
@@ -44,23 +46,36 @@ def evidence_threshold(n: int, loss: float, alpha: float = 0.05) -> float:
     """
     if n > EXACT_MAX_N:
         return normal_quantile(1 - alpha)
-    coarse, aim = n > EXACT_SETTLED, normal_quantile(1 - alpha)
-    low, high = (aim - 0.8, aim + 0.8) if coarse else (-8.0, 8.0 + n)  # of the latter the upper surely errs nowhere
-    while high - low > (0.002 if coarse else 1e-7 * max(1.0, abs(high))):
+    return _least(lambda least: Region.at_least(n, loss, least).largest_chance(loss) <= alpha, n, alpha)
+
+
+def _least(keeps: Callable[[float], bool], n: int, alpha: float) -> float:
+    """The least threshold of evidence that keeps alpha."""
+    aim, reach = normal_quantile(1 - alpha), 0.8
+    if n > EXACT_SETTLED:
+        low, high, precision = aim - reach, aim + reach, 0.002
+    else:
+        while not keeps(aim + reach) and reach < n + 8:  # at so much surely none is left
+            reach *= 2
+        low, high, precision = aim - max(reach, 8.0 if keeps(aim - reach) else 0.0), aim + reach, 1e-7
+    while high - low > precision * max(1.0, abs(high)):
         middle = (low + high) / 2
-        if Region.at_least(n, loss, middle).largest_chance(loss) <= alpha:
-            high = middle
-        else:
-            low = middle
+        low, high = (low, middle) if keeps(middle) else (middle, high)
     return high
 
 
 @lru_cache(maxsize=256)
 def rejection_region(n: int, loss: float, alpha: float = 0.05) -> Region:
     """Every table of n pairs at which "the loss is at least `loss`" is rejected, −1 < loss < 1."""
-    if n <= ESTIMATED_MAX_N:
-        return largest_region(n, loss, alpha)
-    return Region.at_least(n, loss, evidence_threshold(n, loss, alpha))
+    if n > ESTIMATED_MAX_N:
+        return Region.at_least(n, loss, evidence_threshold(n, loss, alpha))
+    first = chosen_region(n, loss)  # these before all others, among them and among the others by evidence
+    joined = np.minimum if first.largest_chance(loss) <= alpha else np.maximum
+
+    def region(least: float) -> Region:
+        return Region.from_edge(n, joined(edges(n, loss, np.array([least]))[0], first.edge))
+
+    return region(_least(lambda least: region(least).largest_chance(loss) <= alpha, n, alpha))
 
 
 def approval_region(n: int, margin: float, alpha: float = 0.05) -> Region:

@@ -13,7 +13,8 @@ from qualgate.bench.decisions import PARTS, Part, assembled
 from qualgate.bench.paired_errors import chances, inside, rival_regions, unblocked_region
 from qualgate.bench.shape import GOALS
 from qualgate.stats.paired import compare_pairs
-from qualgate.stats.power import approval_region
+from qualgate.stats.power import approval_region, evidence_threshold
+from qualgate.stats.region import Region
 
 
 def test_every_row_of_the_table_belongs_to_one_part():
@@ -76,7 +77,8 @@ def test_rival_tests_keep_their_error_and_the_score_computed_anew_is_ours():
         for truth in np.linspace(margin, 1, 37):
             p = chances(n, margin, truth)
             assert max(p[approved].sum(), p[blocked].sum()) <= 0.0505  # between two points of the rivals' grid
-    ours = np.arange(n + 1)[None, :] >= approval_region(n, margin).edge[:, None]
+    by_evidence = Region.at_least(n, margin, evidence_threshold(n, margin))
+    ours = np.arange(n + 1)[None, :] >= by_evidence.edge[:, None]
     tables = np.add.outer(np.arange(n + 1), np.arange(n + 1)) <= n
     assert (rivals["score"][0] == (ours & tables)).mean() > 0.999
 

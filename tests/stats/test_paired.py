@@ -11,7 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.special import gammaln, ndtr
 
-from qualgate.stats.estimated import ESTIMATED_MAX_N, rank_of
+from qualgate.stats.chosen import USUAL_ALPHA, chosen_region
+from qualgate.stats.estimated import ESTIMATED_MAX_N, Band
 from qualgate.stats.paired import (
     EXACT_MAX_N,
     METHOD_EXACT,
@@ -52,8 +53,10 @@ def closed(n: int, chosen: np.ndarray) -> np.ndarray:
 def test_p_values_equal_brute_force_enumeration(n: int, margin: float) -> None:
     nuisance = np.linspace(0, (1 - margin) / 2, 400)
     pmf = trinomial(n, nuisance + margin, nuisance)
-    better = np.array([rank_of(lost, gained, n, margin) for lost, gained in all_tables(n)])
-    worse = np.array([rank_of(gained, lost, n, -margin) for lost, gained in all_tables(n)])
+    lost, gained = np.array(all_tables(n)).T
+    # The tables chosen come first, then all others; among each, more evidence before less.
+    better = evidence(lost, gained, n, margin) + 1e6 * (gained >= chosen_region(n, margin).edge[lost])
+    worse = evidence(gained, lost, n, -margin) + 1e6 * (lost >= chosen_region(n, -margin).edge[gained])
     for index in range(0, len(better), max(1, n // 3)):
         result = compare_pairs(*all_tables(n)[index], n, margin)
         not_worse = closed(n, better >= better[index] - 1e-9)
@@ -68,19 +71,33 @@ def test_p_values_equal_brute_force_enumeration(n: int, margin: float) -> None:
 def test_a_rank_is_the_p_value_at_the_likeliest_discordance(n: int, loss: float) -> None:
     """Likeliest among 2,000; against sums of the trinomial over the tables of no less evidence. The rank's grid is
     coarser than that and it keeps to a band around the evidence, hence a tolerance for most and none for a few."""
-    tables = np.array(all_tables(n))
-    lost, gained = tables.T
+    lost, gained = np.array(all_tables(n)).T
     points = abs(loss) + (1 - abs(loss)) * np.linspace(1e-6, 1 - 1e-6, 2_000)
     pmf = trinomial(n, (points + loss) / 2, (points - loss) / 2)
-    held = evidence(lost, gained, n, loss)
-    off = []
-    for index in range(0, len(tables), 7):
-        if 0.5 < held[index] < 3:
-            chance = pmf[pmf[:, index].argmax(), held >= held[index] - 1e-9].sum()
-            off.append(abs(ndtr(-rank_of(*map(int, tables[index]), n, loss)) - chance) / chance)
+    held, index_of = evidence(lost, gained, n, loss), {table: index for index, table in enumerate(all_tables(n))}
+    band, off = Band.between(n, loss, 0.5, 3.0), []
+    for lost, gained, rank in zip(band.lost[::7], band.gained[::7], band.rank[::7], strict=True):
+        index = index_of[int(lost), int(gained)]
+        chance = pmf[pmf[:, index].argmax(), held >= held[index] - 1e-9].sum()
+        off.append(abs(ndtr(-rank) - chance) / chance)
     assert len(off) > 5
     assert np.median(off) < 0.02
     assert np.mean(np.array(off) < 0.1) > 0.8
+
+
+@pytest.mark.parametrize(("n", "margin"), [(30, 0.1), (100, 0.05), (120, 0.03), (300, 0.02)])
+def test_the_chosen_tables_err_at_most_alpha_and_are_closed(n: int, margin: float) -> None:
+    for loss in (margin, -margin):
+        region = chosen_region(n, loss)
+        nuisance = margin + (1 - margin) * np.sin(np.linspace(0, np.pi / 2, 1_000)) ** 2
+        assert 0.03 < max(region.chance(loss, d) for d in nuisance) <= USUAL_ALPHA
+        assert (np.diff(region.edge) >= 0).all()
+
+
+def test_at_100_pairs_hardly_any_disagreement_is_approved_as_often_as_by_walds_order() -> None:
+    """Where the estimated p-value alone was 7 points behind: one lost more beside one gained fewer counts there."""
+    assert chance_to_approve(100, 0.05, 0.03) > 0.742
+    assert chance_to_approve(100, 0.05, 0.15) > 0.328
 
 
 def decisions(n: int, margin: float, alpha: float) -> tuple[np.ndarray, np.ndarray]:
