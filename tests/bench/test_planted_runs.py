@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -90,3 +92,31 @@ def test_a_rate_beyond_the_goal_fails_its_row_and_a_few_arms_meet_none():
     bad = {row["id"]: row for row in rows([line("defect", "approve"), line("defect", "block", "kernel")])}
     assert (bad["planted.false_approve"]["met"], bad["planted.cause"]["met"]) == (False, False)
     assert bad["planted.false_approve"]["spread"] == pytest.approx([0.0126, 0.9874], abs=1e-4), "Clopper and Pearson"
+
+
+def test_arms_that_a_kept_file_holds_are_not_run_again_and_other_arms_are(tmp_path, monkeypatch):
+    ran: list[tuple[str, ...]] = []
+
+    def kept_run(batch: Batch, kept: Path) -> list[dict[str, Any]]:
+        ran.append(tuple(mutant.what for _, mutant in batch.mutants))
+        found = [line("", "block") | {"name": name, "what": mutant.what, "broken": True, "seed": batch.seed,
+                                      "margin": batch.margin, "cases": batch.cases, "witness": mutant.witness}
+                 for name, mutant in batch.mutants]  # fmt: skip
+        with kept.open("a") as file:
+            file.write("".join(json.dumps(one) + "\n" for one in found))
+        return found
+
+    monkeypatch.setattr(planted_runs, "kept_run", kept_run)
+    named = {f"m{number:03}": Mutant(what=f"what {number}", broken=True) for number in range(2)}
+    which = (planted_runs.SEEDS[:1], (0.10,), planted_runs.TRUTH_CASES, tmp_path / "lines.jsonl")
+    first = planted_runs.collect(named, *which)
+    assert [(one["name"], one["truth"]) for one in first] == [("m000", "defect"), ("m001", "defect")]
+    assert planted_runs.collect(named, *which) == first
+    later = planted_runs.collect(named | {"m002": Mutant(what="what 2", broken=True)}, *which)
+    assert [one["name"] for one in later] == ["m000", "m001", "m002"]
+    assert ran == [("what 0", "what 1"), ("what 2",)]
+
+
+def test_no_two_mutants_share_the_words_they_are_kept_by():
+    mutants = planted_runs.all_mutants()
+    assert len({mutant.what for mutant in mutants.values()}) == len(mutants)
