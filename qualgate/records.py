@@ -295,6 +295,7 @@ class Drift:
     first_divergence: int | None  # first position at which the variant would say another token; None = never
     length_ratio: float | None  # variant tokens / baseline tokens
     kl_eta: float = 0.0  # nats the baseline's log-probs may be off by: certifies `kl` (stats/certificate.py); 0 = exact
+    top1_differs: tuple[int, ...] | None = None  # positions at which they would not say the same; None: not recorded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -433,8 +434,8 @@ class EarlyStop:
 
     seed: int  # of the order of cases
     looks: tuple[int, ...] = ()  # questions that are in at each look, as it was planned; the last: all of them
-    disagreement: float | None = None  # this and the next: assumed by the test's stakes, as it was planned
-    weight: float | None = None
+    disagreement: float | None = None  # this and the next: assumed by the test's stakes of every rule; None: by each
+    weight: float | None = None  # rule's list, which is how they have been planned since `paired_betting/3`
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "looks", tuple(self.looks))  # JSON gives a list
@@ -487,6 +488,7 @@ class UnitEvidence:
     kl: tuple[float, ...] = ()  # variants only: one value a position of the baseline's answer
     top1_agreement: float | None = None
     kl_eta: float = 0.0  # certifies `kl`: see Drift
+    top1_differs: tuple[int, ...] | None = None  # see Drift; None: a store from before that was stored
     first_divergence: int | None = None  # None with kl: the variant never would say another token
     error: str = ""
     finished: bool | None = None  # the answer ended by itself; None: not recorded
@@ -665,6 +667,7 @@ class Verdict:
     reasons: tuple[str, ...]  # most important first; the first is the one-line reason
     comparisons: tuple[Comparison, ...] = ()
     drift: dict[str, float | None] = field(default_factory=dict)  # shown, ranks and warns; decides by a rule alone
+    stop_reasons: dict[str, int] = field(default_factory=dict)  # "eos → length" and how many pairs; {} = not known
     cause: str = ""  # recipe, kernel, KV, speculation, parser, template, truncation, infrastructure; "" = not known
     services: tuple[ArmService, ...] = ()  # of the baseline and the variant, where a rule on cost asked for it
     four_arm: FourArm | None = None  # on the verdict about the arm that does both

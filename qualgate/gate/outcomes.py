@@ -40,12 +40,21 @@ class PlannedSet:
     metrics: tuple[str, ...]
     cases: int
     clusters: tuple[int, ...] = ()
+    held: int = 0  # more cases, which run and do not count
 
     @classmethod
-    def of(cls, evalset: Evalset) -> PlannedSet:
-        labels = Counter((case.cluster or case.id, case.cluster is None) for case in evalset.cases)
+    def of(cls, evalset: Evalset, held: frozenset[str] = frozenset()) -> PlannedSet:
+        """held: ids of cases in quarantine."""
+        counting = [case for case in evalset.cases if case.id not in held]
+        labels = Counter((case.cluster or case.id, case.cluster is None) for case in counting)
         clusters = tuple(labels.values()) if max(labels.values(), default=1) > 1 else ()
-        return cls(name=evalset.name, metrics=evalset.metrics, cases=len(evalset.cases), clusters=clusters)
+        return cls(
+            name=evalset.name,
+            metrics=evalset.metrics,
+            cases=len(counting),
+            clusters=clusters,
+            held=len(evalset.cases) - len(counting),
+        )
 
     @property
     def sizes(self) -> Counter[int]:

@@ -20,6 +20,7 @@ from qualgate.gate.measure import LEAST_BASELINE_RATE, SENSITIVITY_ALPHA, UNSEEN
 from qualgate.gate.outcomes import Assumed, Drawn, PlannedSet, decide_cases, decide_clusters, draw, outcome_chances
 from qualgate.gate.rules import Slice, check_policy
 from qualgate.metrics import MARGINS_OF_BASELINE, METRICS
+from qualgate.numbers import counted
 from qualgate.records import Policy
 from qualgate.stats.intervals import binomial_lower
 from qualgate.stats.latency import clusters_needed
@@ -94,7 +95,7 @@ class Prediction:
 
     def mean(self, part: Slice, rate: Callable[[str, str], float]) -> float:
         """Of a rate by (metric, evalset), over the slice's cases."""
-        return sum(rate(part.rule.metric, one.name) * one.cases for one in self.among(part)) / self.cases(part)
+        return sum(rate(part.rule.metric, one.name) * one.cases for one in self.among(part)) / max(1, self.cases(part))
 
     def family(self, tier: str) -> int:
         return sum(part.rule.tier == tier for part in self.slices)
@@ -178,6 +179,8 @@ class Prediction:
         strict = alpha / self.family(part.rule.tier)
         sums = reduce(add, (drawn[part.rule.metric, name] for name in part.evalsets))
         cases, sizes = self.cases(part), self.sizes(part)
+        if not cases:
+            return np.zeros(self.used, bool), np.zeros(self.used, bool)
         if not self.clustered(part):
             within, beyond = decide_cases(sums, cases, margin, alpha, strict)
         elif sizes.total() < MIN_CLUSTERS:
@@ -188,26 +191,30 @@ class Prediction:
         return within & surely_right(sums.right / cases, trials, margin), beyond
 
 
-def surely_right(share: NDArray, trials: float, margin: float) -> NDArray:
-    """Is the baseline right often enough to lose `margin`? share: of its cases, [draws]."""
-    return share >= _least_share(trials, max(LEAST_BASELINE_RATE, MARGINS_OF_BASELINE * margin))
+def surely_right(share: NDArray, trials: float, margin: float, alpha: float = SENSITIVITY_ALPHA) -> NDArray:
+    """Is the baseline right often enough to lose `margin`? share: of its cases, [draws]. alpha: of its lower bound."""
+    return share >= _least_share(trials, max(LEAST_BASELINE_RATE, MARGINS_OF_BASELINE * margin), alpha)
 
 
-def _least_share(trials: float, enough: float) -> float:
+def _least_share(trials: float, enough: float, alpha: float) -> float:
     """Share of right answers at which the baseline's lower bound reaches `enough`; above 1 when none does."""
     low, high = 0.0, trials
-    if binomial_lower(trials, trials, SENSITIVITY_ALPHA) < enough:  # type: ignore[arg-type]  # fractions are fine
+    if binomial_lower(trials, trials, alpha) < enough:  # type: ignore[arg-type]  # fractions are fine
         return 2.0
     for _ in range(40):
         middle = (low + high) / 2
-        low, high = (low, middle) if binomial_lower(middle, trials, SENSITIVITY_ALPHA) >= enough else (middle, high)  # type: ignore[arg-type]
+        low, high = (low, middle) if binomial_lower(middle, trials, alpha) >= enough else (middle, high)  # type: ignore[arg-type]
     return high / trials - 1e-9
 
 
 def too_few(part: Slice, chosen: Sequence[PlannedSet]) -> str:
     """Why a slice could say nothing at all, in words; empty when it could."""
     units, least = sum(len(one.clusters) or one.cases for one in chosen), units_needed(part, chosen)
-    return f"{units} independent cases are too few ({least} needed)" if units < least else ""
+    return (
+        f"{counted(units, 'independent case is', 'independent cases are')} too few ({least} needed)"
+        if units < least
+        else ""
+    )
 
 
 def units_needed(part: Slice, chosen: Sequence[PlannedSet]) -> int:

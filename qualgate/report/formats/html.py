@@ -15,10 +15,12 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from qualgate.numbers import (
+    counted,
     difference_and_bounds,
     drift_texts,
     flips_text,
     size_text,
+    stop_texts,
     value_text,
     version_text,
 )
@@ -127,7 +129,7 @@ def _services(services: Sequence[ArmService]) -> str:
 def _setting(report: Report) -> str:
     run = report.run
     sets = ", ".join(
-        f"{_text(one.name)} {_text(version_text(one.version))} ({one.cases:,} cases)" for one in run.evalsets
+        f"{_text(one.name)} {_text(version_text(one.version))} ({counted(one.cases, 'case')})" for one in run.evalsets
     )
     policy = report.policy
     rows = []
@@ -173,6 +175,8 @@ def _variant(stored: StoredVerdict, report: Report, index: int) -> str:
         parts.append(f"<figure><figcaption>{caption}</figcaption>{drawn}</figure>")
     if verdict.drift:
         parts.append(f"<p class=quiet>{_text('; '.join(drift_texts(verdict.drift)))}</p>")
+    if verdict.stop_reasons:
+        parts.append(f"<p class=quiet>Answers ended by: {_text('; '.join(stop_texts(verdict.stop_reasons)))}</p>")
     if quoted := report.flips.get(name, ()):
         more = sum(one.lost for one in report.flip_counts.get(name, ())) - len(quoted)
         first = f": the first {len(quoted)}, {more:,} more are in the dashboard" if more > 0 else ""
