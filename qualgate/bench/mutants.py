@@ -111,11 +111,11 @@ def _tensor(name: str, change: Callable[[Any, Any], Any], seed: int = 0) -> Call
     return edit
 
 
-def _scaled(name: str, factor: float) -> Callable[[Path], None]:
+def scaled(name: str, factor: float) -> Callable[[Path], None]:
     return _tensor(name, lambda weight, _: weight * factor)
 
 
-def _noised(name: str, sigma: float, seed: int = 0) -> Callable[[Path], None]:
+def noised(name: str, sigma: float, seed: int = 0) -> Callable[[Path], None]:
     """sigma: of the weights' own standard deviation."""
 
     def change(weight: Any, generator: Any) -> Any:
@@ -196,7 +196,7 @@ def _two_shards(folder: Path) -> None:
 # ------------------------------------------------------------------------------------------- what a worker does wrong
 
 
-def _within(context: Callable[[], AbstractContextManager[Any]], *, drafted: bool = True) -> Serve:
+def within(context: Callable[[], AbstractContextManager[Any]], *, drafted: bool = True) -> Serve:
     def serve(worker: Worker, job: Job) -> Outcome:
         with context():
             return worker.run(job if drafted else replace(job, drafted=False))
@@ -204,11 +204,11 @@ def _within(context: Callable[[], AbstractContextManager[Any]], *, drafted: bool
     return serve
 
 
-_undrafted = _within(nullcontext, drafted=False)
+_undrafted = within(nullcontext, drafted=False)
 
 
 @contextmanager
-def _kernel(nth: int, wrong: Callable[[Any, Callable[[Any], Any]], Any]) -> Iterator[None]:
+def kernel_made(nth: int, wrong: Callable[[Any, Callable[[Any], Any]], Any]) -> Iterator[None]:
     """The nth fused product, in the order of loading, is `wrong(x, multiply)`; the torch twin stays right."""
     from qualgate.quant import linear
 
@@ -258,7 +258,7 @@ def _first_group_doubled(x: Any, multiply: Callable[[Any], Any]) -> Any:
 
 
 @contextmanager
-def _cache_update(change: Callable[[Any, Any], tuple[Any, Any]]) -> Iterator[None]:
+def cache_update(change: Callable[[Any, Any], tuple[Any, Any]]) -> Iterator[None]:
     from qualgate.engine.cache import KVLayer
 
     real = KVLayer.update
@@ -481,7 +481,7 @@ def _parts_of(tokens: int) -> Callable[[], AbstractContextManager[Any]]:
 # --------------------------------------------------------------------------------------------------------- the mutants
 
 
-def _int(bits: int, group: int, **more: Any) -> QuantizeRecipe:
+def integer(bits: int, group: int, **more: Any) -> QuantizeRecipe:
     return QuantizeRecipe(method=f"int{bits}", group_size=group, **more)  # type: ignore[arg-type]
 
 
@@ -496,43 +496,51 @@ _parser = partial(Mutant, cause="parser", sets=CALLS)
 _COLON, _COMMA, _OPEN = 286, 544, 437  # the reference model's tokens `":`, `,"` and `{"`
 
 DEFECTS: tuple[Mutant, ...] = (
-    _recipe(what="layer 0's down_proj zeroed", edit=_scaled("0.mlp.down_proj", 0.0)),
-    _recipe(what="layer 1's o_proj zeroed", edit=_scaled("1.self_attn.o_proj", 0.0)),
-    _recipe(what="layer 1's q_proj x 4", edit=_scaled("1.self_attn.q_proj", 4.0)),
-    _recipe(what="layer 2's v_proj x -2", edit=_scaled("2.self_attn.v_proj", -2.0)),
-    _recipe(what="layer 0's gate_proj noised", edit=_noised("0.mlp.gate_proj", 3.0, 1)),
-    _recipe(what="layer 5's down_proj noised", edit=_noised("5.mlp.down_proj", 3.0, 2)),
-    _recipe(what="layer 0's o_proj x 6", edit=_scaled("0.self_attn.o_proj", 6.0)),
-    _recipe(what="layer 2's o_proj noised", edit=_noised("2.self_attn.o_proj", 3.0, 3)),
-    _recipe(what="int2 g32", recipe=_int(2, 32), witness=TWIN),
-    _recipe(what="int2 g64", recipe=_int(2, 64), witness=TWIN),
-    _recipe(what="layer 0's down_proj zeroed, tool calls", edit=_scaled("0.mlp.down_proj", 0.0), sets=CALLS),
-    _recipe(what="layer 1's o_proj noised, tool calls", edit=_noised("1.self_attn.o_proj", 2.0, 4), sets=CALLS),
-    _kernels(what="a scale, int8", recipe=_int(8, 0), serve=_within(lambda: _kernel(3, _wrong_scale))),
-    _kernels(what="nibbles swapped, int4", recipe=_int(4, 32), serve=_within(lambda: _kernel(6, _nibbles_swapped))),
-    _kernels(what="half of K lost, int4", recipe=_int(4, 32), serve=_within(lambda: _kernel(1, _last_segment_lost))),
-    _kernels(what="outputs shifted, int8", recipe=_int(8, 64), serve=_within(lambda: _kernel(10, _outputs_shifted))),
-    _kernels(what="rows shifted, int8", recipe=_int(8, 32), serve=_within(lambda: _kernel(8, _rows_shifted))),
-    _kernels(what="a group's scale, int4", recipe=_int(4, 64), serve=_within(lambda: _kernel(2, _first_group_doubled))),
-    _kv(what="keys x 2", serve=_within(lambda: _cache_update(lambda k, v: (2.0 * k, v)))),
-    _kv(what="values x 0.4", serve=_within(lambda: _cache_update(lambda k, v: (k, 0.4 * v)))),
-    _kv(what="slots off by one", serve=_within(_cache_off_by_one, drafted=False), serve_witness=_undrafted),
-    _kv(what="heads of keys shifted", serve=_within(lambda: _cache_update(lambda k, v: (k.roll(1, 1), v)))),
-    _speculation(what="an accepted token lost", serve=_within(lambda: _accepting(None, lose_first=True))),
+    _recipe(what="layer 0's down_proj zeroed", edit=scaled("0.mlp.down_proj", 0.0)),
+    _recipe(what="layer 1's o_proj zeroed", edit=scaled("1.self_attn.o_proj", 0.0)),
+    _recipe(what="layer 1's q_proj x 4", edit=scaled("1.self_attn.q_proj", 4.0)),
+    _recipe(what="layer 2's v_proj x -2", edit=scaled("2.self_attn.v_proj", -2.0)),
+    _recipe(what="layer 0's gate_proj noised", edit=noised("0.mlp.gate_proj", 3.0, 1)),
+    _recipe(what="layer 5's down_proj noised", edit=noised("5.mlp.down_proj", 3.0, 2)),
+    _recipe(what="layer 0's o_proj x 6", edit=scaled("0.self_attn.o_proj", 6.0)),
+    _recipe(what="layer 2's o_proj noised", edit=noised("2.self_attn.o_proj", 3.0, 3)),
+    _recipe(what="int2 g32", recipe=integer(2, 32), witness=TWIN),
+    _recipe(what="int2 g64", recipe=integer(2, 64), witness=TWIN),
+    _recipe(what="layer 0's down_proj zeroed, tool calls", edit=scaled("0.mlp.down_proj", 0.0), sets=CALLS),
+    _recipe(what="layer 1's o_proj noised, tool calls", edit=noised("1.self_attn.o_proj", 2.0, 4), sets=CALLS),
+    _kernels(what="a scale, int8", recipe=integer(8, 0), serve=within(lambda: kernel_made(3, _wrong_scale))),
+    _kernels(
+        what="nibbles swapped, int4", recipe=integer(4, 32), serve=within(lambda: kernel_made(6, _nibbles_swapped))
+    ),
+    _kernels(
+        what="half of K lost, int4", recipe=integer(4, 32), serve=within(lambda: kernel_made(1, _last_segment_lost))
+    ),
+    _kernels(
+        what="outputs shifted, int8", recipe=integer(8, 64), serve=within(lambda: kernel_made(10, _outputs_shifted))
+    ),
+    _kernels(what="rows shifted, int8", recipe=integer(8, 32), serve=within(lambda: kernel_made(8, _rows_shifted))),
+    _kernels(
+        what="a group's scale, int4", recipe=integer(4, 64), serve=within(lambda: kernel_made(2, _first_group_doubled))
+    ),
+    _kv(what="keys x 2", serve=within(lambda: cache_update(lambda k, v: (2.0 * k, v)))),
+    _kv(what="values x 0.4", serve=within(lambda: cache_update(lambda k, v: (k, 0.4 * v)))),
+    _kv(what="slots off by one", serve=within(_cache_off_by_one, drafted=False), serve_witness=_undrafted),
+    _kv(what="heads of keys shifted", serve=within(lambda: cache_update(lambda k, v: (k.roll(1, 1), v)))),
+    _speculation(what="an accepted token lost", serve=within(lambda: _accepting(None, lose_first=True))),
     _speculation(
         what="one token too many",
-        edit=_noised("1.self_attn.o_proj", 3.0, 5),
-        serve=_within(lambda: _accepting(_one_too_many)),
+        edit=noised("1.self_attn.o_proj", 3.0, 5),
+        serve=within(lambda: _accepting(_one_too_many)),
     ),
     _speculation(
         what="all accepted, broken weights",
-        edit=_scaled("0.mlp.down_proj", 0.0),
-        serve=_within(lambda: _accepting(_all)),
+        edit=scaled("0.mlp.down_proj", 0.0),
+        serve=within(lambda: _accepting(_all)),
     ),
     _speculation(
         what="accepted among the two likeliest",
-        edit=_noised("5.mlp.down_proj", 3.0, 6),
-        serve=_within(lambda: _accepting(_among_two)),
+        edit=noised("5.mlp.down_proj", 3.0, 6),
+        serve=within(lambda: _accepting(_among_two)),
     ),
     _template(what="another role marker", edit=_text("chat_template.jinja", "|>assistant", "|>model")),
     _template(
@@ -581,8 +589,8 @@ DEFECTS: tuple[Mutant, ...] = (
     _truncation(what="0.5 of the budget", serve=_short_budget(0.5)),
     _truncation(what="0.7 of the budget", serve=_short_budget(0.7)),
     _truncation(what="0.9 of the budget", serve=_short_budget(0.9)),
-    _infrastructure(what="answers of a broken model", serve=_answers_of(_scaled("0.mlp.down_proj", 0.0))),
-    _infrastructure(what="answers of another model", serve=_answers_of(_noised("1.self_attn.o_proj", 3.0, 7))),
+    _infrastructure(what="answers of a broken model", serve=_answers_of(scaled("0.mlp.down_proj", 0.0))),
+    _infrastructure(what="answers of another model", serve=_answers_of(noised("1.self_attn.o_proj", 3.0, 7))),
     _infrastructure(what="another set's artifact", serve=_stale_artifact(_rewritten(_other_cases))),
     _infrastructure(what="an older baseline's artifact", serve=_stale_artifact(_rewritten(_other_words))),
     _infrastructure(what="a worker dies", serve=_worker_dies),
@@ -601,27 +609,27 @@ _PLACES = ("0.mlp.up_proj", "1.self_attn.o_proj", "2.mlp.down_proj", "3.self_att
 SOUND: tuple[Mutant, ...] = (
     Mutant(what="the same"),
     Mutant(what="every token decoded", serve=_undrafted),
-    *(Mutant(what=f"parts of {size}", serve=_within(_parts_of(size))) for size in (256, 512, 1024, 2048)),
+    *(Mutant(what=f"parts of {size}", serve=within(_parts_of(size))) for size in (256, 512, 1024, 2048)),
     *(
-        Mutant(what=f"parts of {size}, decoded", serve=_within(_parts_of(size), drafted=False))
+        Mutant(what=f"parts of {size}, decoded", serve=within(_parts_of(size), drafted=False))
         for size in (256, 512, 1024, 2048)
     ),
     *(Mutant(what=f"held in {dtype}", dtype=dtype) for dtype in ("float32", "float16")),
-    *(Mutant(what=f"int8 g{group}", recipe=_int(8, group)) for group in (0, 32, 64, 128)),
-    *(Mutant(what=f"int8 g{group}, asymmetric", recipe=_int(8, group, symmetric=False)) for group in (0, 64)),
-    *(Mutant(what=f"int8, clip {clip}", recipe=_int(8, 0, clip=clip)) for clip in ("mse", "percentile")),
+    *(Mutant(what=f"int8 g{group}", recipe=integer(8, group)) for group in (0, 32, 64, 128)),
+    *(Mutant(what=f"int8 g{group}, asymmetric", recipe=integer(8, group, symmetric=False)) for group in (0, 64)),
+    *(Mutant(what=f"int8, clip {clip}", recipe=integer(8, 0, clip=clip)) for clip in ("mse", "percentile")),
     Mutant(what="fp8", recipe=QuantizeRecipe(method="fp8", group_size=0)),
     Mutant(what="fp8 a tensor", recipe=QuantizeRecipe(method="fp8", group_size=0, granularity="tensor")),
     Mutant(what="mxfp8", recipe=QuantizeRecipe(method="mxfp8", group_size=32)),
     Mutant(what="mxfp8 rounded", recipe=QuantizeRecipe(method="mxfp8", group_size=32, exponent="rounded")),
-    Mutant(what="int4 g32", recipe=_int(4, 32)),
+    Mutant(what="int4 g32", recipe=integer(4, 32)),
     *(
-        Mutant(what=f"{place} noised by {sigma:g}", edit=_noised(place, sigma, 10 + index))
+        Mutant(what=f"{place} noised by {sigma:g}", edit=noised(place, sigma, 10 + index))
         for index, place in enumerate(_PLACES)
         for sigma in (0.003, 0.01)
     ),
     *(
-        Mutant(what=f"{place} x {factor:g}", edit=_scaled(place, factor))
+        Mutant(what=f"{place} x {factor:g}", edit=scaled(place, factor))
         for place in _PLACES[:5]
         for factor in (0.99, 1.01)
     ),
@@ -632,6 +640,6 @@ SOUND: tuple[Mutant, ...] = (
     Mutant(what="another note in the config", edit=_json("config.json", lambda c: c.update(pretraining_tp=2))),
     Mutant(what="two shards", edit=_two_shards),
     Mutant(what="the same, tool calls", sets=CALLS),
-    Mutant(what="int8, tool calls", recipe=_int(8, 0), sets=CALLS),
+    Mutant(what="int8, tool calls", recipe=integer(8, 0), sets=CALLS),
     Mutant(what="mxfp8, tool calls", recipe=QuantizeRecipe(method="mxfp8", group_size=32), sets=CALLS),
 )
