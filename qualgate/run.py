@@ -113,7 +113,7 @@ def run(
 
 
 def _warn_of_undecidable(plan: Plan, warn: Callable[[str], None]) -> None:
-    sets = [PlannedSet.of(item) for item in plan.evalsets]
+    sets = [PlannedSet.of(item, plan.repeats) for item in plan.evalsets]
     policy, _ = foreseeable(sets, as_rules(plan.policy, {item.name: item.metrics for item in plan.evalsets}))
     if policy is None:
         return

@@ -42,10 +42,12 @@ class PlannedSet:
     clusters: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, evalset: Evalset) -> PlannedSet:
+    def of(cls, evalset: Evalset, repeats: int = 1) -> PlannedSet:
+        """repeats: answers to each case, which then is a cluster, or a part of one."""
         labels = Counter((case.cluster or case.id, case.cluster is None) for case in evalset.cases)
-        clusters = tuple(labels.values()) if max(labels.values(), default=1) > 1 else ()
-        return cls(name=evalset.name, metrics=evalset.metrics, cases=len(evalset.cases), clusters=clusters)
+        sizes = tuple(size * repeats for size in labels.values())
+        clusters = sizes if max(sizes, default=1) > 1 else ()
+        return cls(name=evalset.name, metrics=evalset.metrics, cases=sum(sizes), clusters=clusters)
 
     @property
     def sizes(self) -> Counter[int]:
