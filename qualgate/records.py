@@ -222,6 +222,11 @@ class UnitKey:
     case_id: str
     repeat: int = 0
 
+    @property
+    def question(self) -> str:
+        """For people: which set's case, and which of several answers to it."""
+        return f"{self.evalset}/{self.case_id}" + (f"#{self.repeat}" if self.repeat else "")
+
 
 Window = tuple[tuple[int, ...], tuple[int, ...]]  # a context, and what is read after it; neither is empty
 

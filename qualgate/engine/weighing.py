@@ -48,9 +48,7 @@ Columns = tuple[torch.Tensor, ...]
 """tokens, log-probs, margins, finite of a Said, then given, kl, top: [positions] each."""
 
 
-def weigh(
-    reading: Reading, decoder: Decoder, baseline: BaselineAnswers, draws: Draws | None = None
-) -> Weighed:
+def weigh(reading: Reading, decoder: Decoder, baseline: BaselineAnswers, draws: Draws | None = None) -> Weighed:
     """draws: None says what is likeliest. Raises UsageError when the two vocabularies differ."""
     if decoder.vocabulary != baseline.vocabulary:
         raise UsageError(

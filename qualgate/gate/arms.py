@@ -236,7 +236,7 @@ def _identical(name: str, target: str, pairs: Sequence[Pair]) -> tuple[RuleStatu
         seen = "no top-2 gap was recorded that could excuse it" if gap is None else f"top-2 gap {gap:.3g}, no near tie"
         return "broken", (
             f"{name} is defective: {len(defects)} of {len(pairs)} answers are not {target}'s, first at token {place} "
-            f"of {key.evalset}/{key.case_id} ({seen})"
+            f"of {key.question} ({seen})"
         )
     if len(differing) > MOST_TIES * tokens:
         return "broken", (

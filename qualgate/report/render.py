@@ -53,6 +53,7 @@ def plan_as_json(
         ],
         "rules": [rule.id for rule in plan.policy.rules],
         "units": len(plan.expected),
+        "repeats": plan.repeats,
         "seconds": sum(row.seconds for row in rows),
         "policy": None if policy is None else policy_as_body(policy),
         "not_foretold": list(unforeseen),
@@ -64,6 +65,8 @@ def plan_as_json(
 def plan_as_text(plan: Plan, rows: Sequence[ArmForecast], workers: int) -> str:
     lines = ["evalsets"]
     lines += [f"  {item.name:<16} v{item.version:<6} {len(item.cases):>6} cases" for item in plan.evalsets]
+    if plan.repeats > 1:
+        lines.append(f"  {plan.repeats} answers to each: below, a case counts as often, and they are one cluster")
     lines += [
         "",
         f"arms                 weights          cases   prompt tokens   answers, at most   about ({workers} workers)",
