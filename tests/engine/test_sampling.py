@@ -117,13 +117,17 @@ def test_a_draw_is_the_argmax_over_the_whole_vocabulary():
         noisy = logits.double() / temperature + gumbel_torch(noise, slice(0, 40), torch.arange(3000))
         best = noisy.topk(2).values
         assert torch.equal(found.tokens, noisy.argmax(-1))
-        torch.testing.assert_close(found.margins.double(), (best[:, 0] - best[:, 1]) * temperature, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(
+            found.margins.double(), (best[:, 0] - best[:, 1]) * temperature, rtol=1e-4, atol=1e-5
+        )
         own = logits.double().log_softmax(-1).gather(-1, found.tokens[:, None])[:, 0]
         torch.testing.assert_close(found.logprobs.double(), own, rtol=1e-4, atol=1e-5)
         assert found.finite.all()
-    assert not Draws(seed=9, cases=cases, temperature=1.0).said(
-        logits.index_fill(1, torch.tensor([4]), torch.nan), torch.arange(40), positions
-    ).finite.any()
+    assert (
+        not Draws(seed=9, cases=cases, temperature=1.0)
+        .said(logits.index_fill(1, torch.tensor([4]), torch.nan), torch.arange(40), positions)
+        .finite.any()
+    )
 
 
 def test_a_low_temperature_is_greedy_and_a_row_has_its_bits_whatever_is_beside_it():
@@ -140,7 +144,12 @@ def test_a_low_temperature_is_greedy_and_a_row_has_its_bits_whatever_is_beside_i
 
 
 def test_noise_is_named_by_set_case_and_repeat_and_never_by_the_arm():
-    keys = [UnitKey("baseline", "a", "b"), UnitKey("int4", "a", "b"), UnitKey("int4", "a", "b", 1), UnitKey("", "ab", "")]
+    keys = [
+        UnitKey("baseline", "a", "b"),
+        UnitKey("int4", "a", "b"),
+        UnitKey("int4", "a", "b", 1),
+        UnitKey("", "ab", ""),
+    ]
     numbers = noise_cases(keys, CPU).tolist()
     assert numbers[0] == numbers[1]
     assert len(set(numbers)) == 3

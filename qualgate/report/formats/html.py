@@ -126,9 +126,7 @@ def _services(services: Sequence[ArmService]) -> str:
 
 def _setting(report: Report) -> str:
     run = report.run
-    sets = ", ".join(
-        f"{_text(one.name)} {_text(version_text(one.version))} ({one.size})" for one in run.evalsets
-    )
+    sets = ", ".join(f"{_text(one.name)} {_text(version_text(one.version))} ({one.size})" for one in run.evalsets)
     policy = report.policy
     rows = []
     for arm in run.arms:
