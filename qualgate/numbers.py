@@ -58,6 +58,11 @@ def drift_texts(drift: dict[str, float | None]) -> list[str]:
     ]
 
 
+def stop_texts(stop_reasons: dict[str, int]) -> list[str]:
+    """ "980 eos", "20 eos → length"."""
+    return [f"{count:,} {how}" for how, count in stop_reasons.items()]
+
+
 def _bound(comparison: Comparison, bound: float) -> str:
     if _kind(comparison.metric) == "quality" or comparison.difference is not None:
         return _difference(comparison.metric, bound)

@@ -677,6 +677,7 @@ class Verdict:
     reasons: tuple[str, ...]  # most important first; the first is the one-line reason
     comparisons: tuple[Comparison, ...] = ()
     drift: dict[str, float | None] = field(default_factory=dict)  # shown, ranks and warns; decides by a rule alone
+    stop_reasons: dict[str, int] = field(default_factory=dict)  # "eos → length" and how many pairs; {} = not known
     cause: str = ""  # recipe, kernel, KV, speculation, parser, template, truncation, infrastructure; "" = not known
     services: tuple[ArmService, ...] = ()  # of the baseline and the variant, where a rule on cost asked for it
     four_arm: FourArm | None = None  # on the verdict about the arm that does both

@@ -27,7 +27,7 @@ def table_of_files(base: Path, variant: Path, tokens: Path, chunk: int | None = 
     chunk: positions that read one text, the clusters of the errors; None: all of them, and then no clustered error.
     UsageError for files of another kind, shape or size, logits that are not finite, tokens outside the vocabulary.
     """
-    before, after, following = _logits(base), _logits(variant), _tokens(tokens)
+    before, after, following = read_logits(base, FEWEST_TOKENS), read_logits(variant, FEWEST_TOKENS), _tokens(tokens)
     positions, vocabulary = before.shape
     if after.shape != before.shape:
         raise UsageError(f"{variant} has shape {after.shape} and {base} {before.shape}: not the same positions")
@@ -52,16 +52,17 @@ def table_of_files(base: Path, variant: Path, tokens: Path, chunk: int | None = 
     return llama_table(chunks)
 
 
-def _logits(path: Path) -> NDArray[np.float32]:
+def read_logits(path: Path, fewest: int = 1) -> NDArray[np.float32]:
+    """Logits [positions, vocabulary] on the disk, not read yet. UsageError for a file of another kind or size."""
     found = _mapped(path)
     if found.dtype != np.float32 or found.ndim != 2:
         raise UsageError(
             f"{path} holds {found.dtype} of shape {found.shape}; logits are float32 [positions, vocabulary]"
         )
     positions, vocabulary = found.shape
-    if not FEWEST_TOKENS <= positions <= MOST_POSITIONS or not 2 <= vocabulary <= MOST_VOCABULARY:
+    if not fewest <= positions <= MOST_POSITIONS or not 2 <= vocabulary <= MOST_VOCABULARY:
         raise UsageError(
-            f"{path} has {positions:,} positions over {vocabulary:,} tokens; the table takes {FEWEST_TOKENS} to "
+            f"{path} has {positions:,} positions over {vocabulary:,} tokens; this takes {fewest} to "
             f"{MOST_POSITIONS:,} positions and 2 to {MOST_VOCABULARY:,} tokens"
         )
     return found

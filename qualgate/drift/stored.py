@@ -358,7 +358,7 @@ def _read(codes: NDArray[np.int16], scale: NDArray[np.float32], head: Head | Non
 
 def _logits(logits: ArrayLike) -> NDArray:
     found = np.asarray(logits)
-    if found.ndim != 2 or not found.size or not np.isfinite(found).all():
+    if found.ndim != 2 or not found.size or not all(np.isfinite(row).all() for row in found):  # it may lie on the disk
         raise UsageError(f"logits of shape {found.shape}: expected finite numbers, [positions, vocabulary]")
     return found
 

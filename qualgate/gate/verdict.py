@@ -17,6 +17,7 @@ from qualgate.gate.measured import Measured, unmeasured
 from qualgate.gate.noise import with_noise_floor
 from qualgate.gate.quarantine import Held, hold, too_old
 from qualgate.gate.rules import Slice, check_policy
+from qualgate.gate.stop_reasons import stop_reasons
 from qualgate.metrics import METRICS
 from qualgate.records import NOISE, ArmService, Comparison, Policy, RunEvidence, Verdict, VerdictWord
 from qualgate.stats.multiplicity import holm
@@ -94,13 +95,15 @@ def judge(
         ]
     comparisons = _settle(measured, policy.alpha)
     word, code, reasons = _conclude(comparisons, slices, found.mismatched, policy)
+    pairs = [pair for name in sorted(found.pairs) for pair in found.pairs[name]]
     return Verdict(
         variant=found.variant,
         word=word,
         exit=int(code),
         reasons=(*reasons, *found.notes),
         comparisons=comparisons,
-        drift=summarise(pair for name in sorted(found.pairs) for pair in found.pairs[name]),
+        drift=summarise(pairs),
+        stop_reasons=stop_reasons(pairs),
         services=_services(found, slices, terms),
     )
 

@@ -6,7 +6,9 @@ from dataclasses import asdict
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
+from qualgate.drift.kept_files import KeptBytes
 from qualgate.drift.llama_table import LlamaTable, render
+from qualgate.drift.stored import Certified
 from qualgate.visible import visible_line
 
 if TYPE_CHECKING:
@@ -87,6 +89,29 @@ def table_json(table: LlamaTable) -> dict[str, Any]:
             for value in table.values
         ],
     }  # fmt: skip
+
+
+def kept_lines(kept: KeptBytes) -> list[str]:
+    return [
+        f"{kept.positions:,} positions over {kept.vocabulary:,} tokens kept in {kept.bytes:,} bytes, "
+        f"{kept.llama_bytes / kept.bytes:.3g} times less than llama.cpp's logits file takes"
+    ]
+
+
+def certified_lines(found: Certified) -> list[str]:
+    mean, error = found.mean
+    worst = int(found.kl.argmax())
+    return [
+        f"KL in nats over {len(found.kl):,} positions, each within a certified error of the true one",
+        f"  mean  {mean:.6g} ± {error:.2g}",
+        f"  max   {found.kl[worst]:.6g} ± {found.error[worst]:.2g}, at position {worst:,}",
+    ]
+
+
+def certified_json(found: Certified) -> dict[str, Any]:
+    mean, error = found.mean
+    return {"positions": len(found.kl), "mean": mean, "error": error, "kl": found.kl.tolist(),
+            "errors": found.error.tolist()}  # fmt: skip
 
 
 def _number(value: float | None) -> float | None:

@@ -20,14 +20,16 @@ if TYPE_CHECKING:
     from qualgate.plan import ArmForecast
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write a file whole or not at all (temporary file beside it, then rename)."""
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Write a file whole or not at all (temporary file beside it, then rename). Text ends with a new line."""
+    if isinstance(content, str):
+        content = (content if content.endswith("\n") else content + "\n").encode("utf-8", "backslashreplace")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
-            with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
-                file.write(text if text.endswith("\n") else text + "\n")
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
             os.chmod(temporary, 0o644)
             os.replace(temporary, path)
         except BaseException:

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from qualgate.numbers import difference_and_bounds, drift_texts, flips_text, size_text, value_text
+from qualgate.numbers import difference_and_bounds, drift_texts, flips_text, size_text, stop_texts, value_text
 from qualgate.report.arms import arm_lines
 from qualgate.visible import visible_line
 
@@ -59,6 +59,8 @@ def print_report(report: Report) -> None:
             console.print(Text(f"  • {visible_line(reason)}"))
         if verdict.drift:
             console.print(Text("  drift: " + "; ".join(drift_texts(verdict.drift)), style="dim"))
+        if verdict.stop_reasons:
+            console.print(Text("  ended by: " + "; ".join(stop_texts(verdict.stop_reasons)), style="dim"))
         for line in arm_lines(verdict):
             console.print(Text(f"  {line}"))
     console.print()

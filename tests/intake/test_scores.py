@@ -149,7 +149,8 @@ def stored(folder: Path, wrong: float, cases: int = 100) -> RunEvidence:
     with open_store(f"sqlite:///{folder}/q.db") as store:
         evidence = runs.evidence(store, make_run(store, plan, {"variant": wrong}))
     (variant,) = evidence.variants
-    silent = {"kl": (), "top1_agreement": None, "first_divergence": None, "token_ids": b"", "prompt_tokens": None}
+    silent = {"kl": (), "top1_agreement": None, "first_divergence": None, "token_ids": b"", "prompt_tokens": None,
+              "finish_reason": ""}  # fmt: skip
     units = tuple(replace(u, **silent) for u in variant.units)
     return replace(evidence, variants=(replace(variant, units=units),))
 

@@ -19,6 +19,7 @@ from qualgate.numbers import (
     drift_texts,
     flips_text,
     size_text,
+    stop_texts,
     value_text,
     version_text,
 )
@@ -171,6 +172,8 @@ def _variant(stored: StoredVerdict, report: Report, index: int) -> str:
         parts.append(f"<figure><figcaption>{caption}</figcaption>{drawn}</figure>")
     if verdict.drift:
         parts.append(f"<p class=quiet>{_text('; '.join(drift_texts(verdict.drift)))}</p>")
+    if verdict.stop_reasons:
+        parts.append(f"<p class=quiet>Answers ended by: {_text('; '.join(stop_texts(verdict.stop_reasons)))}</p>")
     if quoted := report.flips.get(name, ()):
         more = sum(one.lost for one in report.flip_counts.get(name, ())) - len(quoted)
         first = f": the first {len(quoted)}, {more:,} more are in the dashboard" if more > 0 else ""

@@ -7,7 +7,15 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from qualgate.numbers import difference_and_bounds, drift_texts, flips_text, size_text, value_text, version_text
+from qualgate.numbers import (
+    difference_and_bounds,
+    drift_texts,
+    flips_text,
+    size_text,
+    stop_texts,
+    value_text,
+    version_text,
+)
 from qualgate.records import ArmService, Comparison, FourArm
 from qualgate.report.arms import SERVICE_HEADS, interaction_text, service_notes, service_row, step_rows
 from qualgate.visible import visible, visible_line
@@ -54,6 +62,8 @@ def report_as_markdown(report: Report) -> str:
         lines += [comparison_row(comparison) for comparison in verdict.comparisons]
         if verdict.drift:
             lines += ["", f"Drift (ranks and warns): {escaped('; '.join(drift_texts(verdict.drift)))}."]
+        if verdict.stop_reasons:
+            lines += ["", f"Answers ended by: {escaped('; '.join(stop_texts(verdict.stop_reasons)))}."]
         if verdict.four_arm is None and verdict.services:
             lines += _services(verdict.services)
         flips = report.flips.get(verdict.variant, ())
