@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +29,7 @@ from qualgate.workers.pool import Queue
 from tests.gated_model import write_evalset
 from tests.tiny_models import END, save_tiny_model
 
-CASES, REPEATS = 24, 3
+CASES, REPEATS = 60, 3
 GATE_FILE = """\
 version: 1
 baseline: {model: ./model, dtype: float32}
@@ -65,10 +66,10 @@ def made(tmp_path_factory) -> Path:
     ]
     write_evalset(folder, cases, "first")
     (folder / "gate.yaml").write_text(GATE_FILE)
-    work = next(job for job in make_plan(load_gate_file(folder / "gate.yaml")).jobs if job.arm.is_baseline)
-    arm = load_arm(work.arm, folder, {"temperature": 0}, device="cpu")
-    for one in run_job(arm, replace(work, artifact="")).completions:
-        if one.key.repeat == 0 and one.text.strip():  # a noise that knows the case's number, not what it asks
+    work = [job for job in make_plan(load_gate_file(folder / "gate.yaml")).jobs if job.arm.is_baseline]
+    arm = load_arm(work[0].arm, folder, {"temperature": 0}, device="cpu")
+    for one in (one for job in work for one in run_job(arm, replace(job, artifact="")).completions):
+        if one.key.repeat == 0 and one.text.strip() and "\0" not in one.text:  # noise knows the id, not the answer
             cases[int(one.key.case_id[1:])]["answer"] = one.text
     write_evalset(folder, cases, "first")
     return folder
@@ -123,10 +124,19 @@ def scores(store: Path, arm: str) -> np.ndarray:
     return np.array(rows).reshape(CASES, REPEATS)
 
 
+@pytest.fixture(scope="module")
+def run(made, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("judged")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        workers(monkeypatch)
+        return folder, main_path.run(load_gate_file(gate_in(folder, made)))
+
+
 @pytest.fixture
-def judged(made, tmp_path, monkeypatch):
-    workers(monkeypatch)
-    return tmp_path, main_path.run(load_gate_file(gate_in(tmp_path, made)))
+def judged(run, tmp_path):
+    """A folder of one's own with the run in it, and its outcome."""
+    shutil.copytree(run[0], tmp_path, dirs_exist_ok=True)
+    return tmp_path, run[1]
 
 
 def test_repeats_are_run_scored_judged_and_shown(judged, made):
@@ -154,11 +164,11 @@ def test_repeats_are_run_scored_judged_and_shown(judged, made):
     assert any_.baseline > mean.baseline > all_.baseline, "some repeats are right and some are not"
     report = load_report(f"sqlite:///{folder / 'qualgate.db'}")
     (line,) = report.run.evalsets
-    assert (line.cases, line.repeats, line.size) == (CASES, REPEATS, "24 cases, 3 answers to each")
+    assert (line.cases, line.repeats, line.size) == (CASES, REPEATS, "60 cases, 3 answers to each")
     for form in FORMATS:
         assert rendered(report, form)
     for form in ("markdown", "html"):
-        assert "24 cases, 3 answers to each" in rendered(report, form)
+        assert "60 cases, 3 answers to each" in rendered(report, form)
     assert json.loads(report.as_json())["evalsets"][0]["repeats"] == REPEATS
 
 
@@ -233,7 +243,8 @@ def test_greedy_repeats_and_what_this_version_cannot_draw_are_refused(made, tmp_
 def test_generation_that_stops_early_asks_all_repeats_of_a_case_together(made, tmp_path, monkeypatch):
     """A look never has a part of a case's answers, and a stopped run's verdict is decided again alike."""
     monkeypatch.setattr("qualgate.gate.early.LEAST_BETWEEN", 6)
-    text = GATE_FILE.replace("gate:\n", "gate:\n  stop: early\n")
+    text = GATE_FILE.replace("gate:\n", "gate:\n  stop: early\n").replace("max_drop: 0.10}", "max_drop: 0.02}")
+    text = "\n".join(line for line in text.splitlines() if "repeats: a" not in line)
     gate = load_gate_file(gate_in(tmp_path, made, text))
     plan = make_plan(gate)
     stages = [{(p.key.case_id, p.key.repeat) for j in plan.jobs if j.stage == s for p in j.prompts} for s in range(99)]
@@ -246,8 +257,13 @@ def test_generation_that_stops_early_asks_all_repeats_of_a_case_together(made, t
     outcome = main_path.run(gate)
     again = main_path.decide_again(gate.store_url, None, gate)
     assert [one.comparisons for one in again.verdicts] == [one.comparisons for one in outcome.verdicts]
-    print([(one.variant, one.word, one.seen) for one in outcome.verdicts])
-    assert all(one.seen.of == CASES * REPEATS for one in outcome.verdicts)
+    same, int2 = (one.seen for one in outcome.verdicts)
+    assert same.of == int2.of == CASES * REPEATS
+    assert int2.settled
+    assert int2.questions < CASES * REPEATS
+    assert outcome.verdicts[1].word == "block"
+    done = {key for key, row in said(tmp_path / "qualgate.db").items() if key[0] == "int2" and row[-1] == "done"}
+    assert int2.questions <= len(done) < CASES * REPEATS
 
 
 def test_a_flip_names_the_repeat_it_is_of():
