@@ -312,6 +312,8 @@ def _same_tokens(one: ArmIdentity, other: ArmIdentity) -> bool:
 
 def _prompts(gate: GateFile, arm: ArmSpec, renderer: Renderer, sets: tuple[Evalset, ...]) -> list[Prompt]:
     cases: list[Case] = [case for item in sets for case in item.cases]
+    # A task of lm-eval's says itself how it is answered; what is only read is not drawn.
+    theirs = {item.name for item in sets if item.lm_eval is not None}
     answered = [case for case in cases if "requests" not in case.body]
     rendered = dict(zip(map(id, answered), renderer.render(answered), strict=True))
     prompts = [
@@ -322,7 +324,7 @@ def _prompts(gate: GateFile, arm: ArmSpec, renderer: Renderer, sets: tuple[Evals
             max_new_tokens=case.max_new_tokens,
             until=tuple(case.body["until"]) if "until" in case.body else None,
             requests=renderer.requests(case) if "requests" in case.body else (),
-            temperature=_temperature(case, gate),
+            temperature=case.body.get("temperature", 0.0) if case.evalset in theirs else gate.temperature,
         )
         for case in cases
     ]
@@ -331,11 +333,6 @@ def _prompts(gate: GateFile, arm: ArmSpec, renderer: Renderer, sets: tuple[Evals
     return [
         replace(prompt, key=replace(prompt.key, repeat=repeat)) for prompt in prompts for repeat in range(gate.repeats)
     ]
-
-
-def _temperature(case: Case, gate: GateFile) -> float:
-    """A case says its own, as lm-eval's tasks do, or has the gate file's; what is only read has none."""
-    return 0.0 if "requests" in case.body else float(case.body.get("temperature", gate.temperature))
 
 
 def _refuse_equal_repeats(gate: GateFile, prompts: list[Prompt]) -> None:

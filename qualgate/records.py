@@ -228,6 +228,7 @@ class UnitKey:
         return f"{self.evalset}/{self.case_id}" + (f"#{self.repeat}" if self.repeat else "")
 
 
+TEMPERATURES = 0.01, 100.0  # beyond, an answer is greedy or noise in all but name
 Window = tuple[tuple[int, ...], tuple[int, ...]]  # a context, and what is read after it; neither is empty
 
 

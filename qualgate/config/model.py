@@ -29,13 +29,13 @@ from qualgate.quant.recipes import (
     OPTIONS,
     parse_recipe,
 )
-from qualgate.records import LmEvalTask, QuantizeRecipe
+from qualgate.records import TEMPERATURES, LmEvalTask, QuantizeRecipe
 
 Dtype = Literal["bfloat16", "float16", "float32"]
 BOUNDS = ("max_drop", "max_relative_drop", "max", "min", "max_ratio")
 VARIANT_NAME = "^[A-Za-z0-9][A-Za-z0-9._+-]{0,63}$"
 SHIPPED_MODEL = "reference"
-COLDEST, HOTTEST = 0.01, 100.0  # temperatures: beyond, an answer is greedy or noise in all but name
+COLDEST, HOTTEST = TEMPERATURES
 MOST_REPEATS = 1_000  # answers to a case
 LONGEST_PATH = 4096  # bytes; Linux takes no more
 

@@ -81,10 +81,11 @@ def say(draws: Draws | None, logits: torch.Tensor, rows: torch.Tensor, positions
 
 def noise_cases(keys: Sequence[UnitKey], device: torch.device) -> torch.Tensor:
     """int64 [units], the number that tells a unit's noise from every other's; every arm has the same."""
-    named = [f"{key.evalset}\0{key.case_id}\0{key.repeat}" for key in keys]
-    return torch.tensor([noise_number(name) for name in named], dtype=torch.int64, device=device)
+    return noise_numbers([f"{key.evalset}\0{key.case_id}\0{key.repeat}" for key in keys], device)
 
 
-def noise_number(name: str) -> int:
-    """64 bits, signed, of what is to have a noise of its own."""
-    return int.from_bytes(sha256(name.encode("utf-8", "surrogatepass")).digest()[:8], "little", signed=True)
+def noise_numbers(names: Sequence[str], device: torch.device) -> torch.Tensor:
+    """int64 [names], of what is to have a noise of its own each."""
+    digests = [sha256(name.encode("utf-8", "surrogatepass")).digest() for name in names]
+    numbers = [int.from_bytes(digest[:8], "little", signed=True) for digest in digests]
+    return torch.tensor(numbers, dtype=torch.int64, device=device)
