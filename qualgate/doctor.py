@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from qualgate.version import own_version
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
@@ -25,6 +27,7 @@ class Finding:
 def findings() -> tuple[Finding, ...]:
     """Every check, in the order a reader wants them. Imports torch (seconds)."""
     checks: tuple[Callable[[], Finding], ...] = (
+        _qualgate,
         _python,
         _torch,
         _device,
@@ -45,6 +48,10 @@ def _guarded(check: Callable[[], Finding]) -> Finding:
         return check()
     except Exception as error:  # a broken installation must be reported, not crash the report
         return Finding(what=check.__name__.strip("_"), ok=False, detail=f"{type(error).__name__}: {error}")
+
+
+def _qualgate() -> Finding:
+    return Finding(what="qualgate", ok=True, detail=own_version())
 
 
 def _python() -> Finding:

@@ -18,7 +18,7 @@ from qualgate.engine.prompts import load_tokenizer
 from qualgate.errors import IntegrityError, UsageError
 from qualgate.records import ArmEvidence, RunEvidence, UnitEvidence
 from qualgate.stats.certificate import kl_error
-from qualgate.stats.intervals import clustered_percentile
+from qualgate.stats.intervals import clustered_percentile, clustered_share
 from qualgate.store import queries, runs
 from qualgate.store.database import open_store
 
@@ -27,8 +27,9 @@ Spelled = Callable[[tuple[int, ...]], list[bytes] | None]  # token ids → their
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KlNumbers:
-    """KL(baseline || variant) in nats over some positions. Cases of one cluster may depend on each other."""
+class DriftNumbers:
+    """KL(baseline || variant) in nats over some positions, and the share of them with the same most likely token.
+    Cases of one cluster may depend on each other."""
 
     positions: int
     clusters: int
@@ -38,6 +39,10 @@ class KlNumbers:
     p99_lower: float | None  # 95 % bounds each side, by clusters; None where there are too few for one
     p99_upper: float | None
     max: float | None  # of these positions; nothing bounds the largest of others
+    same_top: float | None  # 0..1; this and what follows is None in runs from before it was stored by position
+    same_top_error: float | None  # standard error, cases as clusters; 0 where all are the same, which proves little
+    same_top_lower: float | None  # 95 % bounds each side, exact with clusters as trials: never of zero width
+    same_top_upper: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +51,8 @@ class VariantDrift:
     answers: int  # pairs that carry drift
     silent: int  # units without: not run, failed, or answered by the baseline with nothing
     certified: float | None  # the mean of `overall` is proven to be within this of the true one; None: it is exact
-    overall: KlNumbers
-    where: dict[str, KlNumbers]  # kind of place → its positions; {} where `DriftReport.unavailable` says why
+    overall: DriftNumbers
+    where: dict[str, DriftNumbers]  # kind of place → its positions; {} where `DriftReport.unavailable` says why
     unplaced: int  # answers whose tokens do not spell their text: in `overall` alone
 
 
@@ -141,20 +146,25 @@ def _variant(
     if placed:
         found = [marks.get((u.key.evalset, u.key.case_id, u.key.repeat)) for u in measured]
         fitting = [
-            (values, cluster, mark)
-            for values, cluster, mark in zip(kl, of, found, strict=True)
+            (values, same, cluster, mark)
+            for values, same, cluster, mark in zip(kl, map(_same_top, measured), of, found, strict=True)
             if mark is not None and len(mark["end"]) == len(values)
         ]
         unplaced = len(measured) - len(fitting)
         where = {
-            kind: _numbers([v[m[kind]] for v, _, m in fitting], [c[m[kind]] for _, c, m in fitting]) for kind in PLACES
+            kind: _numbers(
+                [values[mark[kind]] for values, _, _, mark in fitting],
+                [None if same is None else same[mark[kind]] for _, same, _, mark in fitting],
+                [cluster[mark[kind]] for _, _, cluster, mark in fitting],
+            )
+            for kind in PLACES
         }
     return VariantDrift(
         variant=arm.name,
         answers=len(measured),
         silent=expected - len(measured),
         certified=_certified(measured),
-        overall=_numbers(kl, of),
+        overall=_numbers(kl, [_agreement(unit) for unit in measured], of),
         where=where,
         unplaced=unplaced,
     )
@@ -171,19 +181,47 @@ def _cluster(unit: UnitEvidence) -> tuple[str, str, bool]:
     return unit.key.evalset, unit.cluster or unit.key.case_id, unit.cluster is None
 
 
-def _numbers(kl: list[NDArray[np.float64]], clusters: list[NDArray[np.int64]]) -> KlNumbers:
+def _same_top(unit: UnitEvidence) -> NDArray[np.float64] | None:
+    """1 where the most likely tokens are the same, else 0; None where that was not stored by position."""
+    if unit.top1_differs is None:
+        return None
+    same = np.ones(len(unit.kl))
+    same[list(unit.top1_differs)] = 0
+    return same
+
+
+def _agreement(unit: UnitEvidence) -> NDArray[np.float64] | None:
+    """An answer's share, at each of its positions: enough for sums over whole answers, and every store has it."""
+    return None if unit.top1_agreement is None else np.full(len(unit.kl), unit.top1_agreement)
+
+
+def _numbers(
+    kl: list[NDArray[np.float64]], same: list[NDArray[np.float64] | None], clusters: list[NDArray[np.int64]]
+) -> DriftNumbers:
     values, of = np.concatenate([np.zeros(0), *kl]), np.concatenate([np.zeros(0, np.int64), *clusters])
     if not len(values):
-        return KlNumbers(positions=0, clusters=0, mean=None, mean_error=None, p99=None, p99_lower=None,
-                         p99_upper=None, max=None)  # fmt: skip
-    bounds = clustered_percentile(values, of, 99, 0.0)
-    return KlNumbers(
+        return DriftNumbers(positions=0, clusters=0, mean=None, mean_error=None, p99=None, p99_lower=None,
+                            p99_upper=None, max=None, same_top=None, same_top_error=None, same_top_lower=None,
+                            same_top_upper=None)  # fmt: skip
+    known = [answer for answer in same if answer is not None]
+    agreed = np.concatenate(known) if len(known) == len(same) else None
+    tail = clustered_percentile(values, of, 99, 0.0)
+    share = None if agreed is None else clustered_share(agreed, np.ones(len(agreed)), of, 0.5)
+    return DriftNumbers(
         positions=len(values),
         clusters=len(np.unique(of)),
         mean=float(values.mean()),
         mean_error=clustered_error(values, of),
         p99=float(np.percentile(values, 99)),
-        p99_lower=bounds.lower if isfinite(bounds.lower) else None,
-        p99_upper=bounds.upper if isfinite(bounds.upper) else None,
+        p99_lower=_bound(tail.lower),
+        p99_upper=_bound(tail.upper),
         max=float(values.max()),
+        same_top=None if agreed is None else float(agreed.mean()),
+        same_top_error=None if agreed is None else clustered_error(agreed, of),
+        same_top_lower=None if share is None else _bound(share.lower),
+        same_top_upper=None if share is None else _bound(share.upper),
     )
+
+
+def _bound(value: float) -> float | None:
+    return value if isfinite(value) else None

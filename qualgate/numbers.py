@@ -6,6 +6,11 @@ from qualgate.metrics import METRICS
 from qualgate.records import Comparison, Seen
 
 
+def counted(count: int, one: str, many: str = "") -> str:
+    """`1 case`, `2,800 cases`. many: where it is not `one` with an s, as in ("case is", "cases are")."""
+    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
+
+
 def value_text(metric: str, value: float | None) -> str:
     """A rate in per cent, a time in ms, a size in MiB or GiB, decibels, anything else with four digits."""
     if value is None:
@@ -86,7 +91,7 @@ def seen_text(seen: Seen | None) -> str:
     """What an early verdict rests on, in a few words to put behind its reason; nothing where it is not one."""
     if seen is None:
         return ""
-    return f" ({seen.questions:,} of {seen.of:,} cases seen, look {seen.look} of {seen.looks})"
+    return f" ({seen.questions:,} of {counted(seen.of, 'case')} seen, look {seen.look} of {seen.looks})"
 
 
 def ms_text(seconds: float | None) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,6 @@ from qualgate.engine.load import (
     check_weights,
     choose_device,
     identify,
-    parameter_count,
-    recognise,
     vocabulary,
 )
 from qualgate.engine.prompts import Renderer, context_length
@@ -30,6 +28,7 @@ from qualgate.gate.early import Question, lay_out
 from qualgate.harness import tasks
 from qualgate.identity import content_hash
 from qualgate.metrics import METRICS
+from qualgate.numbers import counted
 from qualgate.records import (
     NOISE,
     ArmIdentity,
@@ -49,7 +48,6 @@ JOB_ROWS = 64  # rows of a batch: past this the decode step of a small model on 
 LEAST_BLOCKS = 8  # of a four-arm run: two Williams squares, so each arm is twice in each place
 JOB_TOKENS = 16_384  # rows x (longest prompt + longest answer): what a batch's KV cache may hold
 NOISE_ID = "gumbel/1"  # how tokens are drawn: engine/sampling.py
-FORWARD_EFFICIENCY = 0.30  # of a plain matmul's speed, what generation reached on the development machine
 
 
 def sampling_settings(gate: GateFile) -> dict[str, Any]:
@@ -161,8 +159,11 @@ def make_plan(gate: GateFile) -> Plan:
 def in_blocks(jobs: list[Job], policy: Policy, baseline: str) -> tuple[list[Job], Policy]:
     """The jobs in blocks of one job an arm, each block in an order of its own, and the policy that tells the orders.
 
+    An A/A arm is no part of the traffic that is compared: its jobs, in batches of their own, come after all blocks.
     UsageError when the four arms are not what the run has.
     """
+    again = [job for job in jobs if job.arm.name.endswith(NOISE)]
+    jobs = [job for job in jobs if not job.arm.name.endswith(NOISE)]
     arms = policy.four_arm
     assert arms is not None
     letters = {baseline: "B", arms.quantization: "Q", arms.speculation: "S", arms.both: "X"}
@@ -174,7 +175,7 @@ def in_blocks(jobs: list[Job], policy: Policy, baseline: str) -> tuple[list[Job]
     orders = williams_blocks(1 + max(job.index for job in jobs), arms.seed)
     place = {(letter, index): order.index(letter) for index, order in enumerate(orders) for letter in order}
     ordered = sorted(jobs, key=lambda job: (job.index, place[letters[job.arm.name], job.index]))
-    return ordered, replace(policy, four_arm=replace(arms, blocks=orders))
+    return [*ordered, *again], replace(policy, four_arm=replace(arms, blocks=orders))
 
 
 def williams_blocks(count: int, seed: int) -> tuple[str, ...]:
@@ -197,64 +198,6 @@ def williams_blocks(count: int, seed: int) -> tuple[str, ...]:
 def artifacts_folder(store_url: str) -> Path:
     """Beside the store's file: packed checkpoints, and the baseline's artifacts while a run is under way."""
     return Path(store_url.removeprefix("sqlite:///") + ".artifacts")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArmForecast:
-    """What one arm will cost. Tokens are upper bounds: every answer as long as its limit."""
-
-    name: str
-    weights: str  # "bfloat16", "int4 g32", …
-    cases: int
-    prompt_tokens: int
-    answer_tokens: int
-    seconds: float  # rough: from a probe of this machine's float32 speed
-
-
-def forecast(plan: Plan, workers: int) -> tuple[ArmForecast, ...]:
-    """How many cases and tokens each arm will run, and about how long (a probe of ~0.1 s of matmul)."""
-    flops = _matmul_flops()
-    rows = []
-    for arm in plan.arms:
-        prompts = [prompt for job in plan.jobs if job.arm == arm for prompt in job.prompts]
-        read = sum(prompt.tokens_read for prompt in prompts)
-        # Limits are 1.5 x the reference + 16, so about half of the budget is really written; a variant that drafts
-        # reads the baseline's answer in one pass and writes only what diverged.
-        written = sum(prompt.max_new_tokens for prompt in prompts) * (0.25 if not arm.is_baseline else 0.5)
-        forward = 2.0 * parameter_count(Path(arm.model))
-        seconds = forward * (read + 2 * written) / (flops * FORWARD_EFFICIENCY) + 8 / workers
-        rows.append(
-            ArmForecast(
-                name=arm.name,
-                weights=_weights(arm),
-                cases=len(prompts),
-                prompt_tokens=read,
-                answer_tokens=sum(prompt.max_new_tokens for prompt in prompts),
-                seconds=seconds,
-            )
-        )
-    return tuple(rows)
-
-
-def _weights(arm: ArmSpec) -> str:
-    """What an arm's weights are, in a word: "bfloat16", "int4 g32", "gptq checkpoint"."""
-    format = recognise(Path(arm.model))
-    return f"{format.method} checkpoint" if format and not arm.quantize else arm.weights_label
-
-
-def _matmul_flops() -> float:
-    """float32 multiply-adds x 2 a second that numpy reaches here on all cores."""
-    import time
-
-    import numpy
-
-    left = numpy.ones((512, 512), dtype=numpy.float32)
-    numpy.matmul(left, left)
-    start, rounds = time.perf_counter(), 0
-    while (elapsed := time.perf_counter() - start) < 0.1:
-        numpy.matmul(left, left)
-        rounds += 1
-    return rounds * 2 * 512**3 / elapsed
 
 
 def _refuse_unknown_metrics(gate: GateFile, sets: tuple[Evalset, ...]) -> None:
@@ -357,7 +300,8 @@ def _refuse_too_long(arm: ArmSpec, prompts: list[Prompt]) -> None:
     if too_long:
         more = f" and {len(too_long) - 10} more" if len(too_long) > 10 else ""
         raise UsageError(
-            f"{len(too_long)} prompts with their max_new_tokens do not fit the {limit} tokens of context of "
+            f"{counted(len(too_long), 'prompt with its max_new_tokens does', 'prompts with their max_new_tokens do')} "
+            f"not fit the {limit} tokens of context of "
             f"{arm.model}: {', '.join(too_long[:10])}{more}. Shorten or remove these cases, or use a model with "
             "a longer context."
         )

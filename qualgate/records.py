@@ -303,6 +303,7 @@ class Drift:
     first_divergence: int | None  # first position at which the variant would say another token; None = never
     length_ratio: float | None  # variant tokens / baseline tokens
     kl_eta: float = 0.0  # nats the baseline's log-probs may be off by: certifies `kl` (stats/certificate.py); 0 = exact
+    top1_differs: tuple[int, ...] | None = None  # positions at which they do not; None: not recorded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -495,6 +496,7 @@ class UnitEvidence:
     kl: tuple[float, ...] = ()  # variants only: one value a position of the baseline's answer
     top1_agreement: float | None = None
     kl_eta: float = 0.0  # certifies `kl`: see Drift
+    top1_differs: tuple[int, ...] | None = None  # see Drift; None: a store from before that was stored
     first_divergence: int | None = None  # None with kl: the variant never would say another token
     error: str = ""
     finished: bool | None = None  # the answer ended by itself; None: not recorded

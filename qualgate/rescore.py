@@ -10,6 +10,7 @@ from qualgate.errors import Exit, IntegrityError, UsageError
 from qualgate.gate.arms import exit_of
 from qualgate.harness import tasks
 from qualgate.metrics import LM_EVAL
+from qualgate.numbers import counted
 from qualgate.plan import set_refs
 from qualgate.records import (
     ArmEvidence,
@@ -196,8 +197,8 @@ def _refuse_other_questions(sets: list[Evalset], theirs: Mapping[str, LmEvalTask
         today = {case.id: case.hash for case in tasks.load(theirs[item.name]).cases}
         if other := [case.id for case in item.cases if today.get(case.id) != case.hash]:
             raise UsageError(
-                f"{tasks.library()} asks otherwise in {len(other):,} of {len(item.cases):,} documents of {item.name} "
-                f"than the run did, first in {other[0]}: run again"
+                f"{tasks.library()} asks otherwise in {len(other):,} of {counted(len(item.cases), 'document')} of "
+                f"{item.name} than the run did, first in {other[0]}: run again"
             )
 
 

@@ -15,15 +15,18 @@ from qualgate import evalsets
 from qualgate.config import GateFile
 from qualgate.engine.load import check_model, choose_device, identify, recognise
 from qualgate.errors import EvidenceMissing, Exit, InfrastructureError, Interrupted, UsageError
+from qualgate.forecast import Past
 from qualgate.gate.arms import decide_four, exit_of
 from qualgate.gate.outcomes import PlannedSet
 from qualgate.gate.peers.nel_policy import Decided, NelPolicy, NelSaid, as_rules, as_text, decide_as_asked
 from qualgate.gate.peers.said import PeerSaid, what_peers_say
 from qualgate.gate.planner import foreseeable, plan_policy
+from qualgate.gate.quarantine import hold
 from qualgate.harness import tasks
 from qualgate.intake.feedback import Feedback, corrections, read_feedback
 from qualgate.intake.nel_policy import read_nel_policy
 from qualgate.metrics import LM_EVAL
+from qualgate.numbers import counted
 from qualgate.plan import artifacts_folder, load_set, make_plan, sampling_settings, set_refs
 from qualgate.records import (
     NOISE,
@@ -79,18 +82,11 @@ def run(
     four_arm: run the arms in randomised blocks, and decide which of the four is to be served.
     warn: told in one line, before anything is generated, when the policy can hardly decide.
     """
-    if four_arm:
-        if blame:
-            raise UsageError("--blame adds arms, and --four-arm compares four: run one of them after the other.")
-        gate = as_four_arms(gate)
-    gate = with_nel_policy(gate)
-    if blame and gate.policy.stop is not None:
-        raise UsageError("--blame needs every case of a blocked variant, and `stop: early` ends before: choose one.")
+    gate = as_run(gate, blame=blame, four_arm=four_arm)
     said = read_feedback(gate.feedback) if gate.feedback else None
     if said is not None:
         gate = replace(gate, policy=replace(gate.policy, feedback=said.sha256))
-    gate = with_twins(gate) if blame else gate
-    plan = make_plan(with_noise_arm(gate) if gate.noise_floor else gate)
+    plan = make_plan(gate)
     _warn_of_undecidable(plan, warn)
     with open_store(gate.store_url) as store, _sole_coordinator(Path(plan.artifacts)), _stop_requested() as stop:
         record = runs.begin(store, plan)
@@ -112,8 +108,27 @@ def run(
     )
 
 
+def as_run(gate: GateFile, *, blame: bool = False, four_arm: bool = False) -> GateFile:
+    """The gate file with every arm and policy that `run` adds to it, for a plan of all that will be generated.
+
+    UsageError for what does not go together.
+    """
+    if four_arm:
+        if blame:
+            raise UsageError("--blame adds arms, and --four-arm compares four: run one of them after the other.")
+        gate = as_four_arms(gate)
+    gate = with_nel_policy(gate)
+    if blame and gate.policy.stop is not None:
+        raise UsageError("--blame needs every case of a blocked variant, and `stop: early` ends before: choose one.")
+    gate = with_twins(gate) if blame else gate
+    return with_noise_arm(gate) if gate.noise_floor else gate
+
+
 def _warn_of_undecidable(plan: Plan, warn: Callable[[str], None]) -> None:
-    sets = [PlannedSet.of(item, plan.repeats) for item in plan.evalsets]
+    held = hold(plan.policy, plan.expected, plain.now()[:10])
+    for fault in held.faults:
+        warn(fault)
+    sets = [PlannedSet.of(item, held.cases, plan.repeats) for item in plan.evalsets]
     policy, _ = foreseeable(sets, as_rules(plan.policy, {item.name: item.metrics for item in plan.evalsets}))
     if policy is None:
         return
@@ -211,7 +226,7 @@ def generate(
         settling.answered(new)
     if (received := stop()) is not None:
         raise Interrupted(
-            f"stopped with {done} of {total} units done and stored; run the same command again to resume",
+            f"stopped with {done} of {counted(total, 'unit')} done and stored; run the same command again to resume",
             Exit.TERMINATED if received == signal.SIGTERM else Exit.INTERRUPTED,
         )
     return tuple(failure for arm, failure in failures if settling.needed(arm))
@@ -452,6 +467,12 @@ def earlier_evidence(gate: GateFile) -> RunEvidence | None:
             return runs.evidence(store, newest_run_of(store, gate))
     except EvidenceMissing:
         return None
+
+
+def earlier_answers(gate: GateFile, run_id: str) -> Past:
+    """What that run's answers took: a forecast may learn from it."""
+    with open_store(gate.store_url, create=False) as store:
+        return Past(run=run_id, times=queries.answer_times(store, run_id))
 
 
 def _changes_since(run: queries.RunSummary, gate: GateFile) -> tuple[str, ...]:

@@ -16,15 +16,17 @@ from tokenizers import Tokenizer
 from typer.testing import CliRunner
 
 from qualgate.cli import app
-from qualgate.drift_report import drift_report
+from qualgate.drift_report import DriftNumbers, drift_report
 from qualgate.engine.identify import tokenizer_content
 from qualgate.errors import IntegrityError, UsageError
 from qualgate.refmodel import PATH
+from qualgate.report.drift import drift_lines
 from qualgate.store import runs
 from qualgate.store.database import open_store
 from tests.store.made import make_identity, make_plan, make_results
 
 WRONG = {"int8": 0.0, "int2": 0.2}
+OF_OLD = {"int8"}  # as a version stored it that kept a whole answer's agreement alone
 END = 2.0  # KL that a token of each place is given
 TOOL, KEY, DIGIT, ELSEWHERE = 1.0, 0.5, 0.25, 0.0625
 KINDS = ("tool_name", "json_key", "digit", "end", "elsewhere")
@@ -44,6 +46,11 @@ def place_of(said: str, start: int, stop: int) -> float:
     if any(f'"{key}":' in said and touches('"', key) for key in ("name", "arguments", "to", "subject")):
         return KEY
     return DIGIT if any(c in "0123456789" for c in said[start:stop]) else ELSEWHERE
+
+
+def differs_at(case_id: str, kl: float) -> bool:
+    """Whether the made-up models would say other tokens: at keys always, at tool names and ends in every second case."""
+    return kl == KEY or (kl in (TOOL, END) and case_id[-1] in "02468")
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +90,10 @@ def made(tmp_path_factory, folder) -> tuple[str, str, dict]:
                 said, offsets = spans[drift.key.case_id]
                 kl = tuple(place_of(said, *span) for span in offsets)
                 given[drift.key.arm][drift.key.case_id] = kl
-                drifts.append(replace(drift, kl=kl))
+                differs = tuple(at for at, value in enumerate(kl) if differs_at(drift.key.case_id, value))
+                old = drift.key.arm in OF_OLD
+                drifts.append(replace(drift, kl=kl, top1_agreement=(len(kl) - len(differs)) / len(kl),
+                                      top1_differs=None if old else differs))  # fmt: skip
             told = replace(result, identity=identities[result.arm], completions=tuple(completions),
                            drifts=tuple(drifts))  # fmt: skip
             runs.record(store, record.run_id, told, scores)
@@ -120,6 +130,57 @@ def test_drift_counts_at_the_places_it_was_put(made):
     assert where["json_key"].max == KEY
     assert where["elsewhere"].max == ELSEWHERE
     assert where["elsewhere"].positions == flat.count(ELSEWHERE)
+
+
+def test_the_share_of_the_same_most_likely_token_stands_beside_it(made):
+    found = drift_report(*made[:2]).variants[1]
+    for kind, value in (("tool_name", TOOL), ("json_key", KEY), ("digit", DIGIT), ("end", END)):
+        by_case = {case: [not differs_at(case, v) for v in kl if v == value] for case, kl in made[2]["int2"].items()}
+        by_case = {case: same for case, same in by_case.items() if same}
+        flat = [one for same in by_case.values() for one in same]
+        share, n = sum(flat) / len(flat), len(by_case)
+        spread = sum(sum(one - share for one in same) ** 2 for same in by_case.values())
+        at = found.where[kind]
+        assert at.same_top == pytest.approx(share)
+        assert at.same_top_error == pytest.approx(sqrt(n / (n - 1) * spread) / len(flat))
+        assert at.same_top_lower <= share <= at.same_top_upper
+        assert at.same_top_lower < at.same_top_upper
+    assert found.where["digit"].same_top == 1
+    assert found.where["json_key"].same_top == 0
+    assert 0 < found.where["end"].same_top < 1
+    flat = [not differs_at(case, value) for case, kl in made[2]["int2"].items() for value in kl]
+    assert found.overall.same_top == pytest.approx(sum(flat) / len(flat))
+
+
+def test_a_store_from_before_knows_the_share_of_whole_answers_and_says_so_of_places(made):
+    old, new = drift_report(*made[:2]).variants
+    assert [one.same_top for one in old.where.values()] == [None] * 5
+    assert [one.same_top_error for one in old.where.values()] == [None] * 5
+    assert [one.mean for one in old.where.values()] == [one.mean for one in new.where.values()]
+    assert (old.overall.same_top, old.overall.same_top_error) == pytest.approx(
+        (new.overall.same_top, new.overall.same_top_error)
+    )
+    shown = CliRunner().invoke(app, ["drift", "--store", made[0]]).stdout
+    before, after = shown.split("int2:")
+    assert before.count("not stored") == 6  # five places, and the line that says what to do
+    assert "not stored" not in after
+    said = json.loads(CliRunner().invoke(app, ["drift", "--store", made[0], "--json"]).stdout)
+    assert said["variants"][0]["where"]["end"]["same_top"] is None
+    assert said["variants"][1]["where"]["json_key"]["same_top"] == 0
+
+
+def test_the_table_fits_a_terminal_of_80_columns(made):
+    found = drift_report(*made[:2])
+    wide = DriftNumbers(
+        positions=1_234_567, clusters=9, mean=1.2345678e-05, mean_error=1.2345678e-06, p99=1.2345678e-05,
+        p99_lower=1.2345678e-06, p99_upper=1.2345678e-05, max=1.2345678e-05, same_top=0.99999, same_top_error=0.012345,
+        same_top_lower=0.9, same_top_upper=1.0,
+    )  # fmt: skip
+    widest = replace(found.variants[1], overall=wide, where=dict.fromkeys(KINDS, wide), certified=1.234567e-05)
+    lines = drift_lines(replace(found, variants=(*found.variants, widest)))
+    assert [line for line in lines if len(line) > 80] == []
+    assert any(line.split() == ["end", "of", "turn", "1,234,567", "1.235e-05", "±", "1.23e-06", "1.235e-05", "1.235e-05",
+                                "100.00", "±", "1.23", "%"] for line in lines)  # fmt: skip
 
 
 def test_text_and_json_say_it(made):

@@ -23,7 +23,9 @@ variants:
   drafted: {model: ./model, dtype: float32, arm: speculation}
   both: {quantize: {method: int8, group_size: 32}, arm: both}
 evalsets: [./echo.yaml]
-gate: {rules: [{metric: exact_match, max_drop: 0.15}]}
+gate:
+  rules: [{metric: exact_match, max_drop: 0.15}, {metric: stability.rerun, min: 0.5, tier: advisory}]
+  noise_floor: true
 slo: {e2e: 1000}
 prices: prices.yaml
 four_arm: {seed: 5, tool_share: 0.75}
@@ -62,6 +64,17 @@ def test_a_run_of_four_arms_keeps_parity_and_stores_its_blocks(ran):
     assert answer["first"] == "neither"
     assert [one["prices"] for one in answer["services"]] == ["EUR, version 7"] * 4
     assert all(one["cost"] > 0 for one in answer["services"])
+
+
+def test_the_baseline_is_run_against_itself_after_the_blocks_and_is_none_of_the_arms(ran):
+    _, body = ran
+    assert [arm["name"] for arm in body["arms"]] == ["baseline", "int8", "drafted", "both", "baseline@aa"]
+    assert {(arm["done"], arm["expected"]) for arm in body["arms"]} == {(24, 24)}
+    for verdict in body["verdicts"]:
+        rerun = verdict["comparisons"][-1]
+        assert (rerun["metric"], rerun["n"]) == ("stability.rerun", 24)
+        assert rerun["status"] in ("proven", "broken")
+        assert verdict["reasons"][-1].startswith("noise floor, lost / gained")
 
 
 def test_the_store_alone_gives_the_same_verdict_and_feedback_shows_its_coverage(ran):

@@ -20,13 +20,14 @@ SOURCES = {
 }
 
 # A room may import the rooms named after it (and itself); `run`, `bench` and `cli` stand on top.
-FLOOR = {"errors", "identity", "records", "metrics", "visible", "numbers", "plugins"}
+FLOOR = {"errors", "identity", "records", "metrics", "visible", "numbers", "plugins", "version"}
 ALLOWED = {
     "errors": set(),
     "identity": set(),
     "records": {"identity"},
     "metrics": set(),
     "visible": set(),
+    "version": set(),
     "numbers": {"metrics", "records"},
     "plugins": {"errors", "visible"},
     "documents": {"errors"},
@@ -47,10 +48,12 @@ ALLOWED = {
     "__main__": {"cli"},
     "harness": FLOOR | {"engine", "quant", "refmodel"},
     "plan": FLOOR | {"harness", "calibration", "config", "evalsets", "engine", "gate", "scoring"},
+    "forecast": FLOOR | {"engine"},
     "settling": FLOOR | {"gate", "store"},
     "report": FLOOR | {"drift", "store", "plan"},
     "run": FLOOR
-    | {"config", "engine", "evalsets", "gate", "harness", "intake", "plan", "scoring", "settling", "store", "workers"},
+    | {"config", "engine", "evalsets", "forecast", "gate", "harness", "intake", "plan", "scoring", "settling", "store"}
+    | {"workers"},
     "provenance": FLOOR | {"calibration", "engine", "evalsets", "quant"},
     "quantize": FLOOR | {"calibration", "engine", "provenance", "quant"},
     "outsource": FLOOR | {"calibration", "engine", "provenance", "quant", "quantize"},

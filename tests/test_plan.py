@@ -14,7 +14,8 @@ from safetensors.torch import load_file, save_file
 from qualgate import plan as planning
 from qualgate.config import GateFile, load_gate_file
 from qualgate.errors import UsageError
-from qualgate.plan import forecast, make_plan
+from qualgate.forecast import forecast
+from qualgate.plan import make_plan
 from qualgate.records import Plan, Prompt, UnitKey
 from tests.gated_model import GATE_FILE, write_evalset
 from tests.tiny_models import save_tiny_model
@@ -96,7 +97,7 @@ def test_a_rule_on_a_metric_that_no_case_carries_is_refused_with_its_line(gate_f
 
 def test_the_forecast_counts_what_will_run(gate_file):
     plan = make_plan(load_gate_file(gate_file))
-    rows = forecast(plan, 2)
+    rows = forecast(plan, 2).arms
     assert [row.name for row in rows] == ["baseline", "same", "int2"]
     assert all(row.cases == 150 and row.seconds > 0 for row in rows)
     assert rows[0].prompt_tokens == sum(len(p.token_ids) for j in plan.jobs if j.arm.is_baseline for p in j.prompts)

@@ -17,10 +17,12 @@ from qualgate.config import load_gate_file
 from qualgate.engine.job import run_job
 from qualgate.engine.load import load_arm
 from qualgate.errors import Exit, UsageError
+from qualgate.forecast import forecast
 from qualgate.gate.outcomes import PlannedSet
-from qualgate.plan import forecast, make_plan
+from qualgate.gate.quarantine import hold
+from qualgate.plan import make_plan
 from qualgate.report.formats import FORMATS, rendered
-from qualgate.report.render import plan_as_json, plan_as_text
+from qualgate.report.planning import plan_as_json, plan_as_text
 from qualgate.report.summary import load_report
 from qualgate.rescore import rescore
 from qualgate.store import queries, runs
@@ -220,12 +222,12 @@ def test_the_plan_counts_every_answer(made, tmp_path):
     assert len(plan.expected) == REPEATS * len(once.expected) == 3 * CASES * REPEATS
     assert len(set(plan.expected)) == len(plan.expected)
     assert plan.key != once.key
-    rows, single = forecast(plan, 1), forecast(once, 1)
-    assert [row.answer_tokens for row in rows] == [REPEATS * row.answer_tokens for row in single]
-    assert "3 answers to each" in plan_as_text(plan, rows, 1)
-    body = json.loads(plan_as_json(plan, rows, None))
+    takes, single, held = forecast(plan, 1), forecast(once, 1), hold(plan.policy, plan.expected, "2026-01-01")
+    assert [row.answer_tokens for row in takes.arms] == [REPEATS * row.answer_tokens for row in single.arms]
+    assert "3 answers to each" in plan_as_text(plan, takes, 1, held)
+    body = json.loads(plan_as_json(plan, takes, held, None))
     assert (body["repeats"], body["units"]) == (REPEATS, len(plan.expected))
-    planned = PlannedSet.of(plan.evalsets[0], plan.repeats)
+    planned = PlannedSet.of(plan.evalsets[0], repeats=plan.repeats)
     assert (planned.cases, planned.clusters) == (CASES * REPEATS, (REPEATS,) * CASES)
 
 

@@ -6,6 +6,8 @@ import streamlit as st
 from qualgate_app import data
 from qualgate_app.text import chip, escape, when
 
+from qualgate.numbers import counted
+
 PAGE = 25
 
 lines, page, waiting = data.queue(PAGE, st.session_state.get("queue_page", 0))
@@ -16,7 +18,7 @@ if not waiting and not data.list_runs(1, 0)[0]:
 elif not waiting:
     st.success("Nobody is waiting: every variant of every complete run has a decision.", icon=":material/done_all:")
 else:
-    st.caption(f"{waiting} variant{'s' if waiting > 1 else ''}, newest run first")
+    st.caption(f"{counted(waiting, 'variant')}, newest run first")
 for line in lines:
     with st.container(border=True, horizontal=True, vertical_alignment="center"):
         st.html(

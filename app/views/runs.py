@@ -6,6 +6,7 @@ import streamlit as st
 from qualgate_app import data
 from qualgate_app.text import chip, escape, when
 
+from qualgate.numbers import counted
 from qualgate.store.queries import RunLine
 
 PAGE = 20
@@ -21,7 +22,7 @@ lines, page, total = data.list_runs(PAGE, st.session_state.get("runs_page", 0))
 def progress(line: RunLine) -> str:
     errors = f", {line.errors} could not be run" if line.errors else ""
     settled = f", {line.settled:,} not asked because a verdict was settled" if line.settled else ""
-    return f"{line.done:,} of {line.expected:,} answers{settled}{errors}"
+    return f"{line.done:,} of {counted(line.expected, 'answer')}{settled}{errors}"
 
 
 st.header("Runs")

@@ -20,7 +20,7 @@ from qualgate_app.text import (
 )
 
 from qualgate.errors import UsageError
-from qualgate.numbers import bounds_text, difference_text, flips_text, ms_text, size_text, value_text
+from qualgate.numbers import bounds_text, counted, difference_text, flips_text, ms_text, size_text, value_text
 from qualgate.records import NOISE, ArmService, Verdict
 from qualgate.report.arms import SERVICE_HEADS, interaction_text, service_notes, service_row, step_rows
 from qualgate.store.decisions import Action
@@ -84,7 +84,7 @@ def _switch(run: RunSummary, names: list[str], variant: str) -> None:
 def _progress(run: RunSummary) -> None:
     done, expected = sum(arm.done for arm in run.arms), sum(arm.expected for arm in run.arms)
     st.info(
-        f"There is no verdict yet: {done:,} of {expected:,} answers are in. If the run was interrupted, "
+        f"There is no verdict yet: {done:,} of {counted(expected, 'answer')} are in. If the run was interrupted, "
         "running the same command again resumes it.",
         icon=":material/hourglass_top:",
     )
@@ -360,7 +360,7 @@ def _measured(answer: Answer) -> str:
             "settled": "not asked: the verdict was settled before",
         }
         return why.get(answer.status, "not run yet")
-    return f"{len(answer.token_ids)} tokens · {escape(answer.finish_reason or '')} · {ms_text(answer.e2e)}"
+    return f"{counted(len(answer.token_ids), 'token')} · {escape(answer.finish_reason or '')} · {ms_text(answer.e2e)}"
 
 
 def _prompt(body: dict[str, Any]) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import cast
+from typing import Annotated, cast
 
 import typer
 
@@ -39,6 +39,24 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from qualgate.version import own_version
+
+        typer.echo(f"qualgate {own_version()}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="print the version and exit")
+    ] = False,
+) -> None: ...
+
+
 for command in (
     judging.demo,
     judging.run,

@@ -23,12 +23,17 @@ def config_schema() -> None:
 def config_check(gate_file: GateFileArgument) -> None:
     """Check a gate file, its models and its evalsets without running anything."""
     from qualgate.config import load_gate_file
+    from qualgate.numbers import counted
     from qualgate.plan import make_plan
+    from qualgate.report.screen import fit
 
     planned = make_plan(load_gate_file(gate_file))
     typer.echo(
-        f"{gate_file}: fine. {len(planned.arms) - 1} variants, {len(planned.evalsets)} evalsets, "
-        f"{len(planned.expected)} units, {len(planned.policy.rules)} rules."
+        fit(
+            f"{gate_file}: fine. {counted(len(planned.arms) - 1, 'variant')}, "
+            f"{counted(len(planned.evalsets), 'evalset')}, {counted(len(planned.expected), 'unit')}, "
+            f"{counted(len(planned.policy.rules), 'rule')}."
+        )
     )
 
 
@@ -38,11 +43,12 @@ def config_metrics(as_json: JsonOption = False) -> None:
     from dataclasses import asdict
 
     from qualgate.metrics import METRICS
+    from qualgate.report.screen import fit
 
     if as_json:
         typer.echo(json.dumps([asdict(metric) for metric in METRICS.values()], indent=2))
         return
+    names, kinds = (max(len(getattr(one, part)) for one in METRICS.values()) for part in ("name", "kind"))
     for metric in METRICS.values():
-        typer.echo(
-            f"{metric.name:<22} {metric.kind:<8} {', '.join(metric.bounds):<10} {metric.meaning} ({metric.unit})"
-        )
+        named = f"{metric.name:<{names}}  {metric.kind:<{kinds}}  {', '.join(metric.bounds):<9}"
+        typer.echo(fit(f"{named} {metric.meaning} ({metric.unit})"))

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from qualgate.cli.arguments import JsonOption
 from qualgate.errors import UsageError
+
+if TYPE_CHECKING:
+    from qualgate.records import CalibrationSet, Evalset
 
 evalset_app = typer.Typer(help="Evalsets: list the shipped ones, check your own.", no_args_is_help=True)
 
@@ -18,6 +21,7 @@ evalset_app = typer.Typer(help="Evalsets: list the shipped ones, check your own.
 def evalset_list(as_json: JsonOption = False) -> None:
     """List the shipped evalsets and calibration sets."""
     from qualgate import evalsets
+    from qualgate.report.screen import fit
 
     found = [evalsets.load(name, Path.cwd()) for name in evalsets.shipped()]
     calibration = [evalsets.load_calibration(name, Path.cwd()) for name in evalsets.shipped("calibration")]
@@ -33,24 +37,32 @@ def evalset_list(as_json: JsonOption = False) -> None:
         typer.echo(json.dumps(rows, indent=2))
         return
     for item in found:
-        typer.echo(f"{item.name:<14} v{item.version:<5} {len(item.cases):>5} cases   {', '.join(item.metrics)}")
+        typer.echo(fit(f"{_head(item)}   {', '.join(item.metrics)}"))
     for item in calibration:
-        typer.echo(f"{item.name:<14} v{item.version:<5} {len(item.cases):>5} cases   for quantizers, scores nothing")
+        typer.echo(fit(f"{_head(item)}   for quantizers, scores nothing"))
+
+
+def _head(item: Evalset | CalibrationSet) -> str:
+    from qualgate.numbers import counted
+
+    return f"{item.name:<14} v{item.version:<5} {counted(len(item.cases), 'case'):>11}"
 
 
 @evalset_app.command("check")
 def evalset_check(ref: Annotated[str, typer.Argument(metavar="NAME.yaml")]) -> None:
     """Name every fault of an evalset or calibration set with file and line; exit 64 when there is one."""
     from qualgate import evalsets
+    from qualgate.numbers import counted
+    from qualgate.report.screen import fit
 
     path = evalsets.locate(ref, Path.cwd())
     faults = evalsets.check(path)
     for fault in faults:
         typer.echo(str(fault), err=True)
     if faults:
-        raise UsageError(f"{path}: {len(faults)} fault{'s' if len(faults) > 1 else ''}.")
+        raise UsageError(f"{path}: {counted(len(faults), 'fault')}.")
     found = evalsets.read(path)
-    typer.echo(f"{path}: fine. {len(found.cases)} cases, sha256 {found.sha256}")
+    typer.echo(fit(f"{path}: fine. {counted(len(found.cases), 'case')}, sha256 {found.sha256}"))
 
 
 @evalset_app.command("coverage")
@@ -70,6 +82,7 @@ def evalset_coverage(
     from qualgate.engine.coverage import coverage
     from qualgate.engine.load import choose_device
     from qualgate.report.coverage import coverage_lines
+    from qualgate.report.screen import fit
 
     if dtype not in ("bfloat16", "float16", "float32"):
         raise UsageError(f"--dtype {dtype}: not one of bfloat16, float16, float32.")
@@ -85,5 +98,5 @@ def evalset_coverage(
     if as_json:
         typer.echo(json.dumps(found.as_json(), indent=2, allow_nan=False))
     else:
-        typer.echo("\n".join(coverage_lines(found.as_json())))
+        typer.echo(fit("\n".join(coverage_lines(found.as_json()))))
     refuse_leaks(found.leakage.cases)

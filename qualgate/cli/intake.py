@@ -36,6 +36,7 @@ def lm_eval(
     from qualgate.gate.verdict import overall_exit
     from qualgate.intake.lm_eval import default_policy, read_pair
     from qualgate.intake.scores import judge
+    from qualgate.report.screen import fit
     from qualgate.report.terminal import print_report
     from qualgate.report.unstored import report_of
     from qualgate.run import with_nel_policy
@@ -58,6 +59,5 @@ def lm_eval(
         typer.echo(report.as_json())
     else:
         print_report(report)
-        for line in report.lines():
-            typer.echo(line)
+        typer.echo(fit("\n".join(report.lines())))
     raise typer.Exit(overall_exit(verdicts))

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from qualgate.report.summary import Report
 
 
+BlameOption = Annotated[
+    bool, typer.Option("--blame", help="also run packed weights through the torch twin: recipe or kernel?")
+]
 FourArmOption = Annotated[
     bool, typer.Option("--four-arm", help="baseline, quantization, speculation, both: which one is to be served?")
 ]
@@ -51,9 +54,7 @@ def demo(
 
 def run(
     gate_file: GateFileArgument,
-    blame: Annotated[
-        bool, typer.Option("--blame", help="also run packed weights through the torch twin: recipe or kernel?")
-    ] = False,
+    blame: BlameOption = False,
     four_arm: FourArmOption = False,
     warn_only: WarnOnlyOption = False,
     as_json: JsonOption = False,
@@ -69,6 +70,7 @@ def _run(
     from qualgate.config import load_gate_file
     from qualgate.report.peers import print_peers
     from qualgate.report.progress import shown_progress
+    from qualgate.report.screen import fit
 
     gate = load_gate_file(gate_file)
     with shown_progress() as progress:
@@ -93,54 +95,65 @@ def _run(
         for path in written:
             typer.echo(f"report: {path}")
         typer.echo(f"open the dashboard: {_own_name()} dashboard --store {_relative_url(gate.store_url)}\n")
-        for line in report.lines():
-            typer.echo(line)
+        typer.echo(fit("\n".join(report.lines())))
     raise typer.Exit(_code(outcome.exit, warn_only))
 
 
-def plan(gate_file: GateFileArgument, as_json: JsonOption = False) -> None:
-    """Show what `run` would do, about how long, and how likely its policy is to decide. Generates nothing.
+def plan(
+    gate_file: GateFileArgument,
+    blame: BlameOption = False,
+    four_arm: FourArmOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what `run` would do, for how long and how much, and how likely its policy is to decide. Generates nothing.
 
     Exits 0 when an identical variant would be approved in 8 of 10 runs, 12 when the policy needs a change that is
     printed, 64 when no change was found.
     """
     from qualgate.config import load_gate_file
-    from qualgate.errors import Exit
-    from qualgate.gate.early_plan import early_rates
+    from qualgate.forecast import forecast
+    from qualgate.gate.early_plan import early_rates, rates_after
     from qualgate.gate.outcomes import PlannedSet, seen_in
     from qualgate.gate.peers.nel_policy import as_rules
     from qualgate.gate.planner import foreseeable, plan_policy
-    from qualgate.plan import forecast, make_plan
-    from qualgate.report.planning import early_as_lines, policy_as_lines
-    from qualgate.report.render import plan_as_json, plan_as_text
-    from qualgate.run import earlier_evidence, with_nel_policy
+    from qualgate.gate.quarantine import hold
+    from qualgate.plan import make_plan
+    from qualgate.report import planning
+    from qualgate.run import as_run, earlier_answers, earlier_evidence
+    from qualgate.store.plain import now
 
-    gate = with_nel_policy(load_gate_file(gate_file))
-    planned = make_plan(gate)
-    rows = forecast(planned, gate.workers)
-    earlier = earlier_evidence(gate)
-    sets = [PlannedSet.of(item, planned.repeats) for item in planned.evalsets]
+    loaded = load_gate_file(gate_file)
+    planned = make_plan(as_run(loaded, blame=blame, four_arm=four_arm))
+    held = hold(planned.policy, planned.expected, now()[:10])
+    earlier = earlier_evidence(loaded)
+    takes = forecast(planned, loaded.workers, earlier_answers(loaded, earlier.run_id) if earlier else None)
+    sets = [PlannedSet.of(item, held.cases, planned.repeats) for item in planned.evalsets]
     metrics = {item.name: item.metrics for item in planned.evalsets}
     policy, unforeseen = foreseeable(sets, as_rules(planned.policy, metrics))
     assumed = seen_in(earlier) if earlier else None
     rates = None if policy is None else plan_policy(sets, policy, assumed)
-    early = None
-    if policy is not None and policy.stop is not None:
+    if rates is not None and loaded.nel_policy is not None:  # its rules stand in no gate file, so none can be edited
+        rates = replace(rates, changes=tuple(change for change in rates.changes if change.kind == "more cases"))
+    early, after = None, {}
+    if policy is not None and rates is not None and policy.stop is not None and all(one.cases for one in sets):
         waiting = [rule.id for rule in planned.policy.rules if rule.tier != "advisory" and rule.id in unforeseen]
         early = early_rates(sets, policy, assumed, waiting=waiting)
+        after = {
+            number: rates_after(change, sets, assumed, waiting=waiting) for number, change in enumerate(rates.changes)
+        }
+    if four_arm:
+        unforeseen = (*unforeseen, "parity, service level and value of the four arms")
     if as_json:
-        typer.echo(plan_as_json(planned, rows, rates, unforeseen, early))
+        typer.echo(planning.plan_as_json(planned, takes, held, rates, unforeseen, early, after))
     else:
-        typer.echo(plan_as_text(planned, rows, gate.workers))
-        if rates is not None:
-            typer.echo("\n".join(["", *policy_as_lines(rates, sum(row.seconds for row in rows))]))
-        if early is not None:
-            typer.echo("\n".join(early_as_lines(early)))
-        if unforeseen:
-            typer.echo("\nNot foretold: " + "; ".join(unforeseen))
+        lines = [planning.plan_as_text(planned, takes, loaded.workers, held)]
+        lines += ["", *planning.policy_as_lines(rates, takes, after)] if rates is not None else []
+        lines += planning.early_as_lines(early) if early is not None else []
+        typer.echo("\n".join([*lines, *planning.unforeseen_as_lines(unforeseen)]))
     if rates is not None:
-        decidable = rates.decidable and (early is None or early.decidable)
+        decidable = rates.decidable and not held.faults and (early is None or early.decidable)
         raise typer.Exit(Exit.USAGE if rates.refused else Exit.APPROVE if decidable else Exit.UNDECIDED)
+    raise typer.Exit(Exit.UNDECIDED if held.faults else Exit.APPROVE)
 
 
 def gate(
@@ -177,6 +190,7 @@ def gate(
     from qualgate.config import load_gate_file
     from qualgate.intake.nel_policy import read_nel_policy
     from qualgate.report.peers import print_peers, with_peers
+    from qualgate.report.screen import fit
     from qualgate.run import decide_again
 
     loaded = load_gate_file(gate_file, files=False) if gate_file is not None else None
@@ -192,8 +206,7 @@ def gate(
     else:
         _show(report, as_json)
         print_peers(said or (), outcome.nel, outcome.verdicts)
-        for line in report.lines():
-            typer.echo(line)
+        typer.echo(fit("\n".join(report.lines())))
     raise typer.Exit(_code(outcome.exit, warn_only))
 
 
@@ -225,6 +238,7 @@ def report(
     """Show a stored run's verdicts with their numbers. The same stored evidence gives the same bytes."""
     from qualgate.report.formats import FORMATS, rendered
     from qualgate.report.render import write_atomically
+    from qualgate.report.screen import fit
 
     if schema:
         from qualgate.report.formats.body import report_schema
@@ -239,8 +253,7 @@ def report(
         found = _report(url, run_id, _loaded(gate_file))
         if form == "terminal":
             _show(found, as_json=False)
-            for line in found.lines():
-                typer.echo(line)
+            typer.echo(fit("\n".join(found.lines())))
             return
         text = rendered(found, form)
     if out is not None:

@@ -52,11 +52,12 @@ def _determinism(model: Path, evalset: str, as_json: bool) -> None:
     from qualgate.engine.determinism import model_determinism
     from qualgate.engine.load import choose_device
     from qualgate.report.determinism import determinism_lines
+    from qualgate.report.screen import fit
 
     cases = evalsets.load(evalset, Path.cwd()).cases
     spread = [cases[index * len(cases) // 8] for index in range(8)] if len(cases) > 8 else list(cases)
     found = model_determinism(model, spread, device=choose_device("auto"))
-    typer.echo(json.dumps(asdict(found), indent=2) if as_json else "\n".join(determinism_lines(found)))
+    typer.echo(json.dumps(asdict(found), indent=2) if as_json else fit("\n".join(determinism_lines(found))))
 
 
 def quantize(
@@ -110,9 +111,10 @@ def quantize(
     from qualgate.quant.recipes import words_of_recipe
     from qualgate.report.progress import shown_progress
     from qualgate.report.quantized import outsourced_lines, quantized_lines, sensitivity_lines
+    from qualgate.report.screen import fit
 
     def show(lines: list[str], value: object) -> None:
-        typer.echo(json.dumps(value, indent=2) if as_json else "\n".join(lines))
+        typer.echo(json.dumps(value, indent=2) if as_json else fit("\n".join(lines)))
 
     def say(line: str) -> None:
         typer.echo(line, err=True)

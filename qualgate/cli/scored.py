@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from qualgate.errors import Exit, UsageError
+from qualgate.numbers import counted
 
 if TYPE_CHECKING:
     from qualgate.config import GateFile
@@ -29,6 +30,7 @@ def gate_scores(gate_file: Path, baseline: Path, variant: Path, *, as_json: bool
     from qualgate.gate.verdict import overall_exit
     from qualgate.intake.scores import judge, read_score_rows, refuse_one_file_twice
     from qualgate.plan import set_refs
+    from qualgate.report.screen import fit
     from qualgate.report.terminal import print_report
     from qualgate.report.unstored import report_of
     from qualgate.run import with_nel_policy
@@ -57,8 +59,7 @@ def gate_scores(gate_file: Path, baseline: Path, variant: Path, *, as_json: bool
         typer.echo(report.as_json(), nl=False)
     else:
         print_report(report)
-        for line in report.lines():
-            typer.echo(line)
+        typer.echo(fit("\n".join(report.lines())))
     return overall_exit(verdicts)
 
 
@@ -90,5 +91,8 @@ def _closed(
         expected[item.name] = frozenset(hashes)
         other = {id for at, id, said in rows if at == item.name and said and id in hashes and said != hashes[id]}
         if other and gate.identity == "hash":
-            stale.append(f"{item.name}: {len(other)} cases were scored in another version than the one that lies there")
+            stale.append(
+                f"{item.name}: {counted(len(other), 'case was scored', 'cases were scored')} in another version than "
+                "the one that lies there"
+            )
     return expected, stale

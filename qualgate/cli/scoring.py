@@ -47,6 +47,7 @@ def score(
     from qualgate.report.progress import shown_progress
     from qualgate.report.render import write_atomically
     from qualgate.report.scored import scored_json, scored_lines
+    from qualgate.report.screen import fit
     from qualgate.scoring import registry
     from qualgate.scoring.strict_json import LENIENT
     from qualgate.scoring.text import known
@@ -76,7 +77,7 @@ def score(
     ks = ks or ((1,) if found.repeats > 1 else ())
     if summary is not None:
         write_atomically(summary, json.dumps(scored_json(found, ks), indent=2, allow_nan=False))
-    typer.echo("\n".join(scored_lines(found, ks)))
+    typer.echo(fit("\n".join(scored_lines(found, ks))))
 
 
 def rescore(
@@ -91,12 +92,13 @@ def rescore(
     from qualgate.config import load_gate_file
     from qualgate.report.progress import shown_progress
     from qualgate.report.rescored import rescored_json, rescored_lines
+    from qualgate.report.screen import fit
 
     loaded = load_gate_file(gate_file, files=False) if gate_file is not None else None
     url = store_url(loaded.store_url if loaded else None, store)
     with shown_progress() as progress:
         found = scoring_again.rescore(url, run_id, loaded, keep=not dry_run, progress=progress)
-    typer.echo(json.dumps(rescored_json(found), indent=2) if as_json else "\n".join(rescored_lines(found)))
+    typer.echo(json.dumps(rescored_json(found), indent=2) if as_json else fit("\n".join(rescored_lines(found))))
     raise typer.Exit(found.exit)
 
 

@@ -68,13 +68,14 @@ def db_upgrade(
 def doctor(as_json: JsonOption = False) -> None:
     """Say what this machine and installation can do, and what is missing."""
     from qualgate.doctor import findings
+    from qualgate.report.screen import fit
 
     found = findings()
     if as_json:
         typer.echo(json.dumps([{"what": f.what, "ok": f.ok, "detail": f.detail} for f in found], indent=2))
     else:
         for finding in found:
-            typer.echo(f"{'ok  ' if finding.ok else 'NO  '} {finding.what:<14} {finding.detail}")
+            typer.echo(fit(f"{'ok  ' if finding.ok else 'NO  '} {finding.what:<14} {finding.detail}"))
     raise typer.Exit(Exit.APPROVE if all(f.ok or f.optional for f in found) else Exit.INFRASTRUCTURE)
 
 
@@ -87,10 +88,11 @@ def bench(
     """Run one of the benchmarks behind the figures in the README."""
     from qualgate.bench import BENCHMARKS, run_benchmark
     from qualgate.report.render import write_atomically
+    from qualgate.report.screen import fit
 
     if listed or name is None:
         for known, meaning in BENCHMARKS.items():
-            typer.echo(f"{known:<12} {meaning}")
+            typer.echo(fit(f"{known:<12} {meaning}"))
         return
     result = json.dumps(run_benchmark(name, quick=quick), indent=2) + "\n"
     if out is None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
 
@@ -16,6 +15,7 @@ from qualgate.documents import Document, Fault, as_model, nearest, quote, read_y
 from qualgate.metrics import METRICS
 from qualgate.records import ArmSpec, EarlyStop, FourArms, LmEvalTask, Policy, Quarantine, Rule, Slo
 from qualgate.refmodel import PATH as SHIPPED_MODEL_FOLDER
+from qualgate.version import own_version
 
 ROLES = ("quantization", "speculation", "both")
 
@@ -120,11 +120,10 @@ def _refuse_other_version(document: Document) -> None:
     """Before anything else: every further message would rest on the wrong version's rules."""
     found = document.value.get("version") if isinstance(document.value, dict) else None
     if type(found) is int and found > 1:
-        try:
-            own = version("qualgate")
-        except PackageNotFoundError:
-            own = "not installed"
-        message = f"a gate file of version {found} needs a newer qualgate than this one ({own}), which reads version 1"
+        message = (
+            f"a gate file of version {found} needs a newer qualgate than this one ({own_version()}), which reads "
+            "version 1"
+        )
         refuse([document.fault(("version",), message, planned=True)])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +14,7 @@ from qualgate.identity import content_hash, file_hash, sha256_text
 from qualgate.quant.formats import read_json
 from qualgate.quant.shards import weights_hash
 from qualgate.records import ArmIdentity, ArmSpec
+from qualgate.version import own_version
 
 Device = Literal["cpu", "cuda"]
 _AGAIN = "Fetch or save this model again."
@@ -67,11 +68,9 @@ def _identity(folder: Path, spec: ArmSpec, sampling: dict[str, Any], device: Dev
 
 def engine_version(device: Device) -> str:
     """Versions and arithmetic. All arms compute in float32, whatever dtype their weights were rounded to."""
-    try:
-        ours = version("qualgate")
-    except PackageNotFoundError:  # a source tree that was never installed
-        ours = "source"
-    return f"qualgate {ours}, torch {version('torch')}, transformers {version('transformers')}, {device} float32"
+    return (
+        f"qualgate {own_version()}, torch {version('torch')}, transformers {version('transformers')}, {device} float32"
+    )
 
 
 def choose_device(devices: str) -> Device:

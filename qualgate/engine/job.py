@@ -132,6 +132,7 @@ class _Agreement:
                 first_divergence=agrees.index(False) if False in agrees else None,
                 length_ratio=len(answer) / len(reference),
                 kl_eta=baseline.eta(row),
+                top1_differs=tuple(place for place, same in enumerate(same_top) if not same),
             )
             for row, (prompt, kl, agrees, same_top, answer, reference) in enumerate(
                 zip(job.prompts, self.kl, self.agrees, self.same_top, answers, baseline.answers, strict=True)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from qualgate.engine.identify import Device, choose_device, identify, read_json, readable, stop_ids
 from qualgate.errors import NotInThisVersion, UsageError
+from qualgate.numbers import counted
 from qualgate.quant.formats import recognise, weights_in
 from qualgate.quant.shapes import check_fits
 from qualgate.quant.shards import tensor_entries, weight_files, weights_hash
@@ -229,7 +230,7 @@ def _load_model(folder: Path, dtype: Any) -> PreTrainedModel:
     missing = sorted(report["missing_keys"])
     if missing:
         raise UsageError(
-            f"{folder} lacks {len(missing)} tensors that its architecture needs, among them {missing[0]}. "
+            f"{folder} lacks {counted(len(missing), 'tensor')} that its architecture needs, among them {missing[0]}. "
             "Fetch or save this checkpoint again."
         )
     with torch.no_grad():

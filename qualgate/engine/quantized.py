@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from qualgate.errors import NotInThisVersion, UsageError
+from qualgate.numbers import counted
 from qualgate.quant.linear import QuantizedLinear
 from qualgate.quant.readers import Layer, QuantizedCheckpoint, read_quantized
 from qualgate.quant.readers.checkpoint import check_runnable
@@ -167,7 +168,7 @@ def _load_floats(folder: Path, model: PreTrainedModel, floats: Mapping[str, torc
     missing = sorted(name for name, parameter in named.items() if id(parameter) not in found)  # nor tied to one found
     if missing:
         raise UsageError(
-            f"{folder} lacks {len(missing)} tensors that its architecture needs, among them {missing[0]}. "
+            f"{folder} lacks {counted(len(missing), 'tensor')} that its architecture needs, among them {missing[0]}. "
             "Fetch or save this checkpoint again."
         )
 

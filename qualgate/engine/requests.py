@@ -151,4 +151,5 @@ def _drift(prompt: Prompt, requests: list[list[Read]]) -> Drift:
         first_divergence=same.index(False) if False in same else None,
         length_ratio=1.0,
         kl_eta=max(read.eta for read in reads),
+        top1_differs=tuple(place for place, agrees in enumerate(same) if not agrees),
     )

@@ -9,7 +9,7 @@ the one with fewer moving parts.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 
@@ -21,9 +21,10 @@ from qualgate.gate.cost import SECONDS, Ledger, ledger, terms_of
 from qualgate.gate.evidence import Pair, examine, truncated_sets
 from qualgate.gate.measure import measure
 from qualgate.gate.rules import Slice
-from qualgate.gate.verdict import decide, overall_exit, prepare
+from qualgate.gate.verdict import decide, overall_exit, prepare, without
 from qualgate.metrics import METRICS
 from qualgate.records import (
+    NOISE,
     ArmStep,
     Comparison,
     FourArm,
@@ -61,15 +62,17 @@ def decide_four(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[V
     if arms is None:
         raise UsageError("The policy names no four arms: `four_arm: {quantization: …, speculation: …, both: …}`.")
     names = (arms.quantization, arms.speculation, arms.both)
-    evidence = _only(evidence, names)
-    verdicts = {verdict.variant: verdict for verdict in decide(evidence, policy, now)}
-    slices, _, evidence = prepare(evidence, policy, now)  # what is too old to decide is so for parity and value, too
-    examined = {found.variant: found for found in examine(evidence)}
+    again = _against_itself(evidence)
+    verdicts = {verdict.variant: verdict for verdict in decide(_only(evidence, names, again), policy, now)}
+    # What is too old to decide, or quarantined, is so for parity, service levels and value, too.
+    slices, held, evidence = prepare(_only(evidence, names), policy, now)
+    examined = {found.variant: without(found, held) for found in examine(evidence)}
     bad = [name for name in names if not examined[name].pairs]
     if bad:
         return _not_compared([verdicts[name] for name in names], bad, policy)
     base = evidence.baseline.name
     against_target = next(f for f in examine(_held_against(evidence, arms)) if f.variant == arms.both)
+    against_target = without(against_target, held)
     if not against_target.pairs:
         return _not_compared([verdicts[name] for name in names], [arms.both], policy)
     pairs = {name: _flat(examined[name].pairs) for name in names}
@@ -101,8 +104,8 @@ def decide_four(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[V
         step.append(_value(name, base, arms, costs, barred))
         steps[name] = step
     choice, why = _choose(base, names, steps, verdicts[arms.quantization], costs)
-    words = {name: _word(steps[name]) for name in names}
-    code = _exit(choice, base, words.values())
+    words = {name: _word(steps[name], verdicts[name], policy) for name in names}
+    code = _exit(choice, base, words)
     if cost := _cost_interaction(books, (base, *names), clusters, policy.alpha):
         found = (*found, cost)
     first, first_why = advise(traffic_of(units[base], units[arms.speculation], arms))
@@ -124,8 +127,10 @@ def decide_four(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[V
             word=words[name][0],
             exit=int(words[name][1]),
             reasons=(
-                *_reasons(steps[name]),
+                *_reasons(steps[name], verdicts[name], policy),
                 *([f"four arms: {choice or 'not known yet'}: {why}"] if name == arms.both else []),
+                *examined[name].notes,
+                *(verdicts[name].reasons[-1:] if again else ()),  # beside the noise floor, which `decide` says last
             ),
             four_arm=answer if name == arms.both else None,
         )
@@ -134,7 +139,7 @@ def decide_four(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[V
 
 
 def exit_of(verdicts: Sequence[Verdict]) -> Exit:
-    """Of a four-arm comparison: 0 where an arm is chosen to replace the baseline. Else `overall_exit`."""
+    """Of a four-arm comparison: that of its answer. Else `overall_exit`."""
     answers = [verdict.four_arm for verdict in verdicts if verdict.four_arm is not None]
     return Exit(answers[0].exit) if answers else overall_exit(verdicts)
 
@@ -142,8 +147,14 @@ def exit_of(verdicts: Sequence[Verdict]) -> Exit:
 # --------------------------------------------------------------------------------------------------- the evidence
 
 
-def _only(evidence: RunEvidence, names: Sequence[str]) -> RunEvidence:
-    """The evidence of the four arms alone, the variants in the order of `names`."""
+def _against_itself(evidence: RunEvidence) -> tuple[str, ...]:
+    """The A/A arm, where there is one: for the noise floor and `stability.rerun`, and none of the four."""
+    planned = {key.arm for key in evidence.expected} | {arm.name for arm in evidence.variants}
+    return tuple(sorted(name for name in planned if name.endswith(NOISE)))
+
+
+def _only(evidence: RunEvidence, names: Sequence[str], beside: Sequence[str] = ()) -> RunEvidence:
+    """The evidence of the four arms, and of those `beside` them; the variants in the order of `names`."""
     kept = {evidence.baseline.name, *names}
     planned = {key.arm for key in evidence.expected} | {arm.name for arm in evidence.variants}
     if len(kept) != 4:
@@ -152,10 +163,11 @@ def _only(evidence: RunEvidence, names: Sequence[str]) -> RunEvidence:
         raise UsageError(
             f"four_arm names {', '.join(missing)}, which the run does not have: {', '.join(sorted(planned))}"
         )
+    kept |= set(beside)
     return replace(
         evidence,
         expected=tuple(key for key in evidence.expected if key.arm in kept),
-        variants=tuple(arm for name in names for arm in evidence.variants if arm.name == name),
+        variants=tuple(arm for name in (*names, *beside) for arm in evidence.variants if arm.name == name),
     )
 
 
@@ -228,7 +240,7 @@ def _identical(name: str, target: str, pairs: Sequence[Pair]) -> tuple[RuleStatu
     if not differing:
         return "proven", f"all {len(pairs)} answers are {target}'s, token for token"
     first = [(pair, *_first_difference(pair)) for pair in differing]
-    defects = [(pair, place, gap) for pair, place, gap in first if gap is None or gap > TIE]
+    defects = [(pair, place, gap) for pair, place, gap in first if gap is None or not 0 <= gap <= TIE]
     tokens = sum(len(pair.baseline.answer or b"") // 4 for pair in pairs)
     if defects:
         pair, place, gap = defects[0]
@@ -276,7 +288,7 @@ def _same_within_margins(
             broken = one.comparison.p_broken
             if broken is not None and broken <= alpha / (2 * len(mine)):
                 return "broken", f"{name} is defective: {part.head} is surely {way} than {target}'s, beyond its margin"
-            if one.obstacle or one.p_within > alpha:
+            if one.obstacle or not one.p_within <= alpha:
                 open_.append(one.obstacle or f"{part.head}: {one.comparison.n} cases cannot tell it from {target}'s")
     if open_:
         return "undecided", open_[0]
@@ -355,16 +367,20 @@ def _finite(value: float) -> float | None:
 
 def _quality(verdict: Verdict, same: bool, of_quantization: Sequence[ArmStep], arms: FourArms) -> ArmStep:
     """By the critical rules on quality, drift, coverage and stability. same: every answer is the
-    target's, and so is the quality."""
-    name = verdict.variant
-    if same and name == arms.speculation:
+    target's, and so is the quality; whether answers repeat, and what the arm's own weights are, equal answers do not
+    tell. Speculation alone has the baseline's weights."""
+    name, rules = verdict.variant, _of_step(verdict, "quality")
+    if not same:
+        return _by_rules(name, "quality", rules)
+    untold = ("stability",) if name == arms.speculation else ("stability", "arm")
+    own = _by_rules(name, "quality", [one for one in rules if METRICS[one.metric].kind in untold])
+    if own.status != "proven":
+        return own
+    if name == arms.speculation:
         return ArmStep(arm=name, step="quality", status="proven", reason="the baseline's, by parity")
-    if same and name == arms.both:
-        target = next(step for step in of_quantization if step.step == "quality")
-        but = "" if target.status == "proven" else f": {target.reason}"
-        reason = f"{arms.quantization}'s, by parity{but}"
-        return ArmStep(arm=name, step="quality", status=target.status, reason=reason)
-    return _by_rules(name, "quality", _of_step(verdict, "quality"))
+    target = next(step for step in of_quantization if step.step == "quality")
+    but = "" if target.status == "proven" else f": {target.reason}"
+    return replace(target, arm=name, reason=f"{arms.quantization}'s, by parity{but}")
 
 
 def _of_step(verdict: Verdict, step: str) -> list[Comparison]:
@@ -468,7 +484,7 @@ def _value(name: str, base: str, arms: FourArms, costs: _Costs, barred: Collecti
         ratio = f"{found.estimate:.3g} times {other}'s cost per accepted answer (bounds {found.lower:.3g} to {upper})"
         if found.p_above <= costs.alpha:
             return step("broken", f"{ratio}; at most {most:g} is worth it" + _simpler(other, base))
-        if found.p_below > costs.alpha:
+        if not found.p_below <= costs.alpha:
             return step("undecided", f"{ratio}; not surely below {most:g}" + _simpler(other, base))
         told.append(ratio)
     return step("proven", "; ".join(told))
@@ -488,10 +504,9 @@ def _choose(
     """(arm, why). The cheapest arm that passed every step; of arms whose costs cannot be told apart, the simplest."""
     passed = [name for name in names if all(step.status == "proven" for step in steps[name])]
     if not passed:
-        open_ = [name for name in names if _word(steps[name])[0] == "undecided"]
-        if open_:
-            reason = next(step.reason for step in steps[open_[0]] if step.status == "undecided")
-            return "", f"{open_[0]}: {reason}"
+        for name in names:
+            if (ended := _ended_by(steps[name])) is not None and ended.status == "undecided":
+                return "", f"{name}: {ended.reason}"
         return base, "none of the three may and should replace the baseline"
     # Speculation changes no answer: where quantization is proven to lose something, speculation is the simpler change.
     loses = any((one.upper or 0) < 0 for one in _of_step(quantized, "quality") if METRICS[one.metric].kind == "quality")
@@ -503,7 +518,7 @@ def _choose(
         if name == best:
             break
         found = costs.ratio(best, name, 1.0)
-        if found is not None and found.upper >= 1:
+        if found is not None and not found.upper < 1:
             return name, f"{best} is not surely cheaper, and {name} has fewer moving parts"
     return best, "passed parity, quality, SLO and value, at the lowest cost per accepted answer"
 
@@ -516,24 +531,39 @@ def _ended_by(steps: Sequence[ArmStep]) -> ArmStep | None:
     return None
 
 
-def _word(steps: Sequence[ArmStep]) -> tuple[VerdictWord, Exit]:
+def _word(steps: Sequence[ArmStep], verdict: Verdict, policy: Policy) -> tuple[VerdictWord, Exit]:
     ended = _ended_by(steps)
-    if ended is None:
-        return "approve", Exit.APPROVE
-    return ("block", Exit.BLOCK) if ended.status == "broken" else ("undecided", Exit.UNDECIDED)
+    if ended is not None:
+        return ("block", Exit.BLOCK) if ended.status == "broken" else ("undecided", Exit.UNDECIDED)
+    return ("review", Exit.REVIEW) if _asks_a_person(verdict, policy) else ("approve", Exit.APPROVE)
 
 
-def _reasons(steps: Sequence[ArmStep]) -> tuple[str, ...]:
-    """The step that ended it first, then the others in their order."""
+def _asks_a_person(verdict: Verdict, policy: Policy) -> tuple[str, ...]:
+    """Why an arm that passed every step is not to be served unseen: as in `decide`."""
+    broken = _of_tier(verdict, "supporting", "broken")
+    return broken or (("the policy asks for a person",) if policy.review == "always" else ())
+
+
+def _of_tier(verdict: Verdict, tier: str, status: RuleStatus) -> tuple[str, ...]:
+    return tuple(one.reason for one in verdict.comparisons if (one.tier, one.status) == (tier, status))
+
+
+def _reasons(steps: Sequence[ArmStep], verdict: Verdict, policy: Policy) -> tuple[str, ...]:
+    """What ended it first, or why a person is asked; then the other steps in their order, and the lesser rules."""
     ended = _ended_by(steps)
     told = ([ended] if ended else []) + [step for step in steps if step is not ended]
-    return tuple(f"{step.step} {step.status}: {step.reason}" for step in told)
+    said = tuple(f"{step.step} {step.status}: {step.reason}" for step in told)
+    asks = _asks_a_person(verdict, policy)
+    lesser = (("supporting", "undecided"), ("advisory", "broken"), ("advisory", "undecided"))
+    rest = tuple(reason for tier, status in lesser for reason in _of_tier(verdict, tier, status))
+    return (*said, *asks, *rest) if ended else (*asks, *said, *rest)
 
 
-def _exit(choice: str, base: str, words) -> Exit:
+def _exit(choice: str, base: str, words: Mapping[str, tuple[VerdictWord, Exit]]) -> Exit:
+    """0 only for an arm that may replace the baseline unseen; 11 where the chosen one is for a person to see."""
     if choice and choice != base:
-        return Exit.APPROVE
-    return Exit.UNDECIDED if not choice or any(word == "undecided" for word, _ in words) else Exit.BLOCK
+        return words[choice][1]
+    return Exit.UNDECIDED if not choice or any(word == "undecided" for word, _ in words.values()) else Exit.BLOCK
 
 
 # -------------------------------------------------------------------------------------------------- which first?

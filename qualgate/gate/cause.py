@@ -22,6 +22,7 @@ from typing import Literal
 
 from qualgate.gate.blame import WITNESSES
 from qualgate.metrics import LM_EVAL, METRICS
+from qualgate.numbers import counted
 from qualgate.records import ArmEvidence, RunEvidence, UnitEvidence, Verdict
 
 Relation = Literal["", "same", "ended", "contradiction", "content"]
@@ -75,17 +76,19 @@ def _of_identity(baseline: ArmEvidence, arm: ArmEvidence, without: Mapping[str, 
     told = [(b, v) for b, v in pairs if b.case_hash == v.case_hash and b.prompt_tokens and v.prompt_tokens]
     longer = sum(b.prompt_tokens != v.prompt_tokens for b, v in told)
     if longer > MOST * len(told):
-        return Cause(word="template", why=f"{longer} of {len(told)} cases became prompts of another length")
+        return Cause(word="template", why=f"{longer} of {counted(len(told), 'case')} became prompts of another length")
     relations = [relation(b, v) for b, v in pairs]
     if contradictory(relations):
-        why = f"{relations.count('contradiction')} answers are not what its own weights say there"
+        said = counted(relations.count("contradiction"), "answer is not", "answers are not")
+        why = f"{said} what its own weights say there"
         for part, witness in without.items():
             if _says_its_own(baseline, witness):
                 return Cause(word=part, why=f"{why}; without that part they are")
         return Cause(word="infrastructure", why=why)
     differ = [one for one in relations if one not in ("", "same")]
     if ours and theirs and ours.sampling != theirs.sampling and differ.count("ended") > MOST * len(differ):
-        ended = f"{differ.count('ended')} of {len(differ)} answers that differ are the baseline's, ended elsewhere"
+        all_ = counted(len(differ), "answer that differs", "answers that differ")
+        ended = f"{differ.count('ended')} of {all_} are the baseline's, ended elsewhere"
         return Cause(word="truncation", why=f"its sampling settings, stop tokens among them, are others, and {ended}")
     return Cause(word="", why="")
 

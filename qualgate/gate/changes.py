@@ -31,7 +31,9 @@ class Change:
 
 
 def changes(model: Prediction, rules: Sequence[PlannedRule]) -> Iterator[Change]:
-    """rules: what `model` predicts of each slice."""
+    """rules: what `model` predicts of each slice. None where a set has no case that counts: it cannot grow."""
+    if not all(one.cases for one in model.sets):
+        return
     for search in (_pooled, _wider, _more_cases):
         found = search(model, rules)
         if found is not None:
@@ -77,29 +79,53 @@ def _failing(model: Prediction, rules: Sequence[PlannedRule]) -> list[Slice]:
 def _rewritten(model: Prediction, failing: Sequence[Slice], added: Sequence[Rule], kind: str) -> Change | None:
     names = {(id(part.rule), part.name) for part in failing}
     for target in _targets(model):
-        kept: list[Rule] = []
-        lines: list[str] = []
+        becomes: list[tuple[Rule, list[Rule]]] = []
         for rule in model.policy.rules:
             mine = [part for part in model.slices if part.rule is rule]
+            becomes.append((rule, [rule]))
             if not any((id(rule), part.name) in names for part in mine):
-                kept.append(rule)
                 continue
-            lines.append(f"# - {as_line(rule)}  # take this one out, put in:")
+            becomes[-1][1].clear()
             for part in mine:
                 edited = rule if part.name == "pooled" else replace(rule, scope="pooled", evalset=part.name)
                 if (id(rule), part.name) in names:
                     margin = _least_margin(model, part, target)
                     edited = replace(edited, tier="advisory") if margin is None else replace(edited, max_drop=margin)
-                kept.append(edited)
-                lines.append(f"- {as_line(edited)}")
-        changed = replace(model.policy, rules=(*kept, *added))
-        lines += [f"- {as_line(rule)}  # new" for rule in added]
+                becomes[-1][1].append(edited)
+        changed = replace(model.policy, rules=_strictest([*(one for _, new in becomes for one in new), *added]))
+        lines = _lines(becomes, added, changed.rules)
         if not any(r.tier == "critical" and METRICS[r.metric].kind == "quality" for r in changed.rules):
             continue
         tried = _tried(replace(model, policy=changed), kind, lines)
         if tried is not None:
             return tried
     return None
+
+
+def _strictest(rules: Sequence[Rule]) -> tuple[Rule, ...]:
+    """Of rules on the same cases in the same tier, which no gate file may hold, the one with the least margin."""
+    kept: dict[tuple[object, ...], Rule] = {}
+    for index, rule in enumerate(rules):
+        where = rule.evalset is None and rule.scope, rule.evalset
+        key = (rule.metric, rule.tier, *where) if rule.max_drop is not None else (index,)
+        if key not in kept or (rule.max_drop or 0.0) < (kept[key].max_drop or 0.0):
+            kept[key] = rule
+    return tuple(kept.values())
+
+
+def _lines(becomes: Sequence[tuple[Rule, list[Rule]]], added: Sequence[Rule], final: Sequence[Rule]) -> tuple[str, ...]:
+    """What is to be taken out, each with what comes in its place, and what is new."""
+    lines, open_ = [], list(final)
+    for rule, new in becomes:
+        if new == [rule] and rule in open_:
+            open_.remove(rule)
+            continue
+        lines.append(f"# instead of - {as_line(rule)}")
+        for one in new:
+            if one in open_:
+                open_.remove(one)
+                lines.append(f"- {as_line(one)}")
+    return (*lines, *(f"- {as_line(rule)}  # new" for rule in added if rule in open_))
 
 
 def _least_margin(model: Prediction, part: Slice, target: float) -> float | None:
@@ -143,7 +169,7 @@ def _more_cases(model: Prediction, rules: Sequence[PlannedRule]) -> Change | Non
                 needed |= {one.name: max(needed[one.name], ceil(one.cases * grown)) for one in chosen}
         sets = tuple(one.grown(needed[one.name]) for one in model.sets)
         lines = [
-            f"evalset {after.name}: {after.cases:,} cases instead of {before.cases:,}"
+            f"evalset {after.name}: {after.cases + after.held:,} cases instead of {before.cases + before.held:,}"
             for before, after in zip(model.sets, sets, strict=True)
             if after.cases > before.cases
         ]

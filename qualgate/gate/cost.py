@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qualgate.metrics import METRICS
+from qualgate.numbers import counted
 from qualgate.records import ArmService, Attempt, Policy, Prices, RunEvidence, Slo, UnitEvidence, UnitKey
 from qualgate.stats.accepted import cost_per_accepted
 
@@ -72,12 +73,15 @@ def ledger(arm: str, units: Sequence[UnitEvidence], terms: Terms) -> Ledger:
     if terms.prices and unknown:
         example = next(unit.key for unit, cost in zip(units, costs, strict=True) if cost is None)
         unavailable.append(
-            f"{arm}: {unknown} of {len(units)} units have an attempt whose tokens or seconds were not recorded, "
+            f"{arm}: {unknown} of {counted(len(units), 'unit')} have an attempt whose tokens or seconds were not "
+            "recorded, "
             f"{example.evalset}/{example.case_id} among them"
         )
     judged = [_refusal(unit, terms) for unit in units]
     unjudged = Counter(why for refused, why in judged if refused is None)
-    unavailable += [f"{arm}: {count} of {len(units)} answers: {why}" for why, count in sorted(unjudged.items())]
+    unavailable += [
+        f"{arm}: {count} of {counted(len(units), 'answer')}: {why}" for why, count in sorted(unjudged.items())
+    ]
     accepted = np.array([refused == "" for refused, _ in judged], float)
     total = np.array([0.0 if cost is None else cost for cost in costs])
     return Ledger(

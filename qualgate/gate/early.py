@@ -34,6 +34,7 @@ from qualgate.gate.rules import Slice
 from qualgate.gate.verdict import decide, judge, prepare, without
 from qualgate.identity import content_hash
 from qualgate.metrics import METRICS
+from qualgate.numbers import counted
 from qualgate.records import (
     ArmEvidence,
     Case,
@@ -158,7 +159,8 @@ def decide_early(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[
                 not found.settled or found.verdict.word != stopped.word
             ):
                 why = (
-                    f"generation stopped at {stopped.seen} cases as {stopped.word}, and by today's scores and tests "
+                    f"generation stopped at {counted(stopped.seen, 'case')} as {stopped.word}, and by today's scores "
+                    "and tests "
                     f"the same cases say {found.verdict.word if found.settled else 'nothing yet'}: run again"
                 )
                 verdicts[arm.name] = _refused(found.verdict, why, Exit.UNDECIDED)
@@ -188,11 +190,14 @@ def _said(seen: Seen, verdict: Verdict) -> tuple[str, ...]:
         return ()
     if seen.questions < seen.of:
         return (
-            f"stopped early: {seen.questions:,} of {seen.of:,} cases seen, settled at look {seen.look} of "
+            f"stopped early: {seen.questions:,} of {counted(seen.of, 'case')} seen, settled at look {seen.look} of "
             f"{seen.looks} by tests that may be asked at any time",
         )
     how = "settled at the last" if seen.settled else "not settled after the last"
-    return (f"all {seen.of:,} cases seen: {how} of {seen.looks} looks, by tests that may be asked at any time",)
+    return (
+        f"all {counted(seen.of, 'case')} seen: {how} of {counted(seen.looks, 'look')}, by tests that may be asked at "
+        "any time",
+    )
 
 
 def first_settled(

@@ -9,12 +9,13 @@ rule may be broken by chance on the way to an approval.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from qualgate.gate.early import in_sequence
+from qualgate.gate.changes import Change
+from qualgate.gate.early import in_sequence, planned_looks
 from qualgate.gate.outcomes import Assumed, PlannedSet, draw_clusters, outcome_chances
 from qualgate.gate.prediction import ENOUGH, surely_right
 from qualgate.gate.rules import Slice, check_policy
@@ -104,6 +105,18 @@ def early_rates(
         looks=len(looks),
         waiting=tuple(dict.fromkeys(waits)),
     )
+
+
+def rates_after(
+    change: Change, sets: Sequence[PlannedSet], assumed: Assumed | None = None, *, waiting: Sequence[str] = ()
+) -> EarlyRates:
+    """`early_rates` of the policy and the sets once the change is made, its looks laid out anew."""
+    stop = change.policy.stop
+    assert stop is not None, "a policy that stops early"
+    grown = [one.grown(change.cases[one.name]) for one in sets]
+    sizes = (size for one in grown for size in one.clusters or (1,) * one.cases)
+    looks = planned_looks(tuple((("", "", 0),) * size for size in sizes))
+    return early_rates(grown, replace(change.policy, stop=replace(stop, looks=looks)), assumed, waiting=waiting)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from math import isfinite
 
 from qualgate.gate.cause import contradictory, relation
 from qualgate.metrics import METRICS
+from qualgate.numbers import counted
 from qualgate.records import ArmEvidence, RunEvidence, UnitEvidence, UnitKey
 
 MOST_TRUNCATED = 0.05  # of a set's baseline answers: beyond, the set measures the token budget
@@ -69,7 +70,10 @@ def examine(evidence: RunEvidence) -> tuple[Examination, ...]:
             _question(key) for key in planned.get(variant.name, ())
         }
         if unpaired:
-            incomplete.append(f"{len(unpaired)} units were planned for one of the two arms only{_some(unpaired)}")
+            incomplete.append(
+                f"{counted(len(unpaired), 'unit was', 'units were')} planned for one of the two arms only"
+                f"{_some(unpaired)}"
+            )
         if variant.stopped is not None and not broken:
             found.append(Examination(variant=variant.name, mismatched=(_stopped_line(variant, planned),), pairs={}))
         elif broken or incomplete:
@@ -102,7 +106,8 @@ def _stopped_line(variant: ArmEvidence, planned: Mapping[str, Sequence[UnitKey]]
     stopped = variant.stopped
     assert stopped is not None, "asked of stopped variants alone"
     return (
-        f"{variant.name}: generation ended at {stopped.seen} of {len(planned.get(variant.name, ()))} cases, when the "
+        f"{variant.name}: generation ended at {stopped.seen} of "
+        f"{counted(len(planned.get(variant.name, ())), 'case')}, when the "
         "run's own policy was settled; another policy, or another way to decide, cannot judge cases chosen by looking: "
         "run again with it"
     )
@@ -117,7 +122,10 @@ def _flaky(*arms: ArmEvidence) -> tuple[str, ...]:
             scores = tuple(sorted((name, unit.values[name]) for name in unit.scorers if name in unit.values))
             said.setdefault((unit.key.evalset, unit.key.case_id), set()).add(scores)
         if flaky := sorted((*case, 0) for case, ways in said.items() if len(ways) > 1):
-            notes.append(f"{arm.name}: {len(flaky)} of {len(said)} cases are flaky, their repeats differ{_some(flaky)}")
+            notes.append(
+                f"{arm.name}: {len(flaky)} of {counted(len(said), 'case')} are flaky, their repeats differ"
+                f"{_some(flaky)}"
+            )
     return tuple(notes)
 
 
@@ -142,7 +150,7 @@ def _arm_faults(
     def report(into: list[str], what: str, keys: Iterable[UnitKey]) -> None:
         found = {_question(key) for key in keys}
         if found:
-            into.append(f"{arm.name}: {len(found)} of {len(expected)} units {what}{_some(found)}")
+            into.append(f"{arm.name}: {len(found)} of {counted(len(expected), 'unit')} {what}{_some(found)}")
 
     rows = Counter(unit.key for unit in arm.units)
     planned = Counter(expected)
@@ -209,11 +217,14 @@ def _mismatches(evidence: RunEvidence, variant: ArmEvidence, pairs: Sequence[Pai
         or pair.baseline.cluster != pair.variant.cluster
     }
     if other_case:
-        found.append(f"{len(other_case)} cases are not the same version on both sides{_some(other_case)}")
+        found.append(
+            f"{counted(len(other_case), 'case is', 'cases are')} not the same version on both sides{_some(other_case)}"
+        )
     relations = [relation(pair.baseline, pair.variant) for pair in pairs]
     if contradictory(relations):
         found.append(
-            f"{variant.name}: {relations.count('contradiction')} answers are not what its own weights say there "
+            f"{variant.name}: {counted(relations.count('contradiction'), 'answer is', 'answers are')} not what its own "
+            "weights say there "
             "(an answer of other weights, or out of a stale cache)"
         )
     kernels = {pair.variant.kernel for pair in pairs}

@@ -6,7 +6,7 @@ from math import ceil, floor
 
 from qualgate.gate.rules import Slice
 from qualgate.metrics import METRICS
-from qualgate.numbers import value_text
+from qualgate.numbers import counted, value_text
 from qualgate.records import Comparison
 
 
@@ -37,10 +37,10 @@ def _quality(part: Slice, c: Comparison, alpha: float) -> str:
     if (c.p_broken or 1.0) <= alpha:
         return f"{part.head} {moved}, {counts}: beyond {allowed:g} points alone, not after correction for several rules"
     if c.needed is None and c.clusters is None:
-        return f"{part.head}: the loss is too near {allowed:g} points to tell from {c.n} cases ({counts})"
+        return f"{part.head}: the loss is too near {allowed:g} points to tell from {counted(c.n, 'case')} ({counts})"
     more = f"; about {c.needed:,} would" if c.needed else ""
     claim = f"show a loss beyond {allowed:g} points" if -change > allowed else f"exclude a {allowed:g}-point loss"
-    return f"{part.head}: {c.n} cases cannot {claim}{more} ({c.lost} lost, {c.gained} gained)"
+    return f"{part.head}: {counted(c.n, 'case')} cannot {claim}{more} ({c.lost} lost, {c.gained} gained)"
 
 
 def _relative(part: Slice, c: Comparison, alpha: float) -> str:
@@ -55,7 +55,8 @@ def _relative(part: Slice, c: Comparison, alpha: float) -> str:
 def _level(part: Slice, c: Comparison, alpha: float) -> str:
     limit = f"at most {part.rule.max:g}" if part.rule.max is not None else f"at least {part.rule.min:g}"
     unit = {"nats": " nats"}.get(METRICS[c.metric].unit, "")
-    return f"{part.head} is {c.variant:.4g}{unit} ({_between(c, alpha)}; allowed {limit}) over {c.n} cases{_outcome(c)}"
+    over = f"over {counted(c.n, 'case')}{_outcome(c)}"
+    return f"{part.head} is {c.variant:.4g}{unit} ({_between(c, alpha)}; allowed {limit}) {over}"
 
 
 def _whole(part: Slice, c: Comparison, alpha: float) -> str:
@@ -74,7 +75,7 @@ def _ratio(part: Slice, c: Comparison, alpha: float) -> str:
     ratio = (c.variant or 0.0) / c.baseline if c.baseline else float("inf")
     return (
         f"{part.head} is {ratio:.3g} times the baseline's ({_between(c, alpha)}; "
-        f"allowed {part.rule.max_ratio:g}) over {c.n} cases{_outcome(c)}"
+        f"allowed {part.rule.max_ratio:g}) over {counted(c.n, 'case')}{_outcome(c)}"
     )
 
 

@@ -17,6 +17,7 @@ from qualgate.gate.rules import Slice
 from qualgate.gate.sameness import measure_parity, measure_stability, share_of_cases
 from qualgate.gate.whole import measure_whole
 from qualgate.metrics import MARGINS_OF_BASELINE, METRICS
+from qualgate.numbers import counted
 from qualgate.records import Slo
 from qualgate.stats.accepted import METHOD_RATIO, accepted_cost_ratio
 from qualgate.stats.certificate import kl_error
@@ -94,11 +95,13 @@ def _measure_quality(part: Slice, pairs: list[Pair], alpha: float) -> Measured:
     metric, n = part.rule.metric, len(pairs)
     unscored = sum(metric not in pair.baseline.values or metric not in pair.variant.values for pair in pairs)
     if unscored:  # stored before a rule asked for it
-        return unmeasured(part, n, f"{unscored} of {n} cases were not scored by it: run again with this policy")
+        return unmeasured(
+            part, n, f"{unscored} of {counted(n, 'case')} were not scored by it: run again with this policy"
+        )
     values = [(pair.baseline.values[metric], pair.variant.values[metric]) for pair in pairs]
     silent = sum(before is None or after is None for before, after in values)
     if silent:
-        return unmeasured(part, n, f"the scorer could not say for {silent} of {n} cases")
+        return unmeasured(part, n, f"the scorer could not say for {silent} of {counted(n, 'case')}")
     baseline, variant = np.array(values, float).T
     clusters, count = _clusters(pairs)
     if part.rule.repeats != "mean":
@@ -113,7 +116,12 @@ def _measure_quality(part: Slice, pairs: list[Pair], alpha: float) -> Measured:
         result = compare_pairs(lost, gained, n, margin, alpha)
         right = binomial_lower(int(baseline.sum()), n, SENSITIVITY_ALPHA)
     elif count < MIN_CLUSTERS:
-        return unmeasured(part, n, f"{count} clusters of cases are too few to compare ({MIN_CLUSTERS} needed)")
+        return unmeasured(
+            part,
+            n,
+            f"{counted(count, 'cluster of cases is', 'clusters of cases are')} too few to compare "
+            f"({MIN_CLUSTERS} needed)",
+        )
     else:
         result = compare_clustered_pairs(baseline, variant, clusters, margin, alpha)
         right = clustered_share(baseline, np.ones(n), clusters, 0.0, SENSITIVITY_ALPHA).lower
@@ -121,7 +129,7 @@ def _measure_quality(part: Slice, pairs: list[Pair], alpha: float) -> Measured:
     obstacle = ""
     if right < enough:
         obstacle = (
-            f"{part.head}: the baseline is right on {baseline.mean():.1%} of {n} cases "
+            f"{part.head}: the baseline is right on {baseline.mean():.1%} of {counted(n, 'case')} "
             f"(95 % bound: at least {right:.1%}); under {enough:.0%} a {100 * margin:g}-point loss would not show"
         )
     decided = min(result.p_within, result.p_beyond) <= alpha
@@ -172,13 +180,19 @@ def _measure_relative(
     n, count, limit = len(baseline), len(np.unique(clusters)), part.rule.max_relative_drop or 0.0
     binary = bool(np.isin(baseline, (0, 1)).all() and np.isin(variant, (0, 1)).all())
     if not (binary and count == n) and count < MIN_CLUSTERS:
-        return unmeasured(part, n, f"{count} clusters of cases are too few to compare ({MIN_CLUSTERS} needed)")
+        return unmeasured(
+            part,
+            n,
+            f"{counted(count, 'cluster of cases is', 'clusters of cases are')} too few to compare "
+            f"({MIN_CLUSTERS} needed)",
+        )
     result = compare_relative(baseline, variant, clusters, limit, alpha)
     right = clustered_share(baseline, np.ones(n), clusters, 0.0, SENSITIVITY_ALPHA).lower
     obstacle = ""
     if right < LEAST_BASELINE_RATE:
         obstacle = (
-            f"{part.head}: the baseline is right on {baseline.mean():.1%} of {n} cases (95 % bound: at least "
+            f"{part.head}: the baseline is right on {baseline.mean():.1%} of {counted(n, 'case')} "
+            "(95 % bound: at least "
             f"{right:.1%}); under {LEAST_BASELINE_RATE:.0%} a loss of {limit:.1%} of it would not show"
         )
     return Measured(
@@ -236,7 +250,7 @@ def _measure_drift(part: Slice, pairs: list[Pair], alpha: float) -> Measured:
     else:
         silent = sum(not pair.variant.kl or pair.variant.top1_agreement is None for pair in pairs)
         if silent:
-            return unmeasured(part, n, f"no drift was recorded for {silent} of {n} cases")
+            return unmeasured(part, n, f"no drift was recorded for {silent} of {counted(n, 'case')}")
         positions = np.array([len(pair.variant.kl) for pair in pairs])
         match rule.metric:
             case "drift.top1_agreement":
@@ -263,7 +277,9 @@ def _measure_drift(part: Slice, pairs: list[Pair], alpha: float) -> Measured:
     if rule.min is not None:
         p_within, p_broken = p_broken, p_within
     if count < MIN_CLUSTERS and method != "kl_max_observed/1":
-        return unmeasured(part, n, f"{count} independent cases are too few ({MIN_CLUSTERS} needed)")
+        return unmeasured(
+            part, n, f"{counted(count, 'independent case is', 'independent cases are')} too few ({MIN_CLUSTERS} needed)"
+        )
     return Measured(
         slice=part,
         comparison=_comparison(
@@ -288,7 +304,7 @@ def _measure_latency(part: Slice, pairs: list[Pair], alpha: float) -> Measured:
     short = [rule.metric == "latency.tpot" and min(p.baseline.tokens, p.variant.tokens) < 2 for p in pairs]
     untimed = sum(None in pair and not excused for pair, excused in zip(timed, short, strict=True))
     if untimed:
-        return unmeasured(part, n, f"no time was recorded for {untimed} of {n} cases")
+        return unmeasured(part, n, f"no time was recorded for {untimed} of {counted(n, 'case')}")
     told = [index for index, pair in enumerate(timed) if None not in pair]
     known = np.array([timed[index] for index in told], float).reshape(-1, 2)
     clusters, count = _clusters([pairs[index] for index in told])
@@ -325,7 +341,7 @@ def _measure_goodput(part: Slice, pairs: list[Pair], alpha: float, slo: Slo) -> 
     asked = missed if part.rule.max_drop is not None else [(False, variant) for _, variant in missed]
     untimed = sum(None in pair for pair in asked)
     if untimed:
-        return unmeasured(part, n, f"no time was recorded for {untimed} of {n} cases")
+        return unmeasured(part, n, f"no time was recorded for {untimed} of {counted(n, 'case')}")
     if part.rule.max_drop is not None:
         return _measure_quality(
             part, [_in_time(pair, *pair_missed) for pair, pair_missed in zip(pairs, missed, strict=True)], alpha
@@ -351,7 +367,11 @@ def _measure_cost(part: Slice, pairs: list[Pair], alpha: float, terms: Terms | N
         return unmeasured(part, len(pairs), f"unavailable: {missing[0]}")
     clusters, count = _clusters(pairs)
     if count < MIN_CLUSTERS:
-        return unmeasured(part, len(pairs), f"{count} independent cases are too few ({MIN_CLUSTERS} needed)")
+        return unmeasured(
+            part,
+            len(pairs),
+            f"{counted(count, 'independent case is', 'independent cases are')} too few ({MIN_CLUSTERS} needed)",
+        )
     if before.service.per_accepted is None or before.costs.sum() <= 0:
         return unmeasured(part, len(pairs), "the baseline has no accepted answer, or none that costs anything")
     bounds = accepted_cost_ratio(

@@ -40,14 +40,21 @@ class PlannedSet:
     metrics: tuple[str, ...]
     cases: int
     clusters: tuple[int, ...] = ()
+    held: int = 0  # more cases, which run and do not count
 
     @classmethod
-    def of(cls, evalset: Evalset, repeats: int = 1) -> PlannedSet:
-        """repeats: answers to each case, which then is a cluster, or a part of one."""
-        labels = Counter((case.cluster or case.id, case.cluster is None) for case in evalset.cases)
+    def of(cls, evalset: Evalset, held: frozenset[str] = frozenset(), repeats: int = 1) -> PlannedSet:
+        """held: ids of cases in quarantine. repeats: answers to each case, which then is a cluster, or a part of one."""
+        counting = [case for case in evalset.cases if case.id not in held]
+        labels = Counter((case.cluster or case.id, case.cluster is None) for case in counting)
         sizes = tuple(size * repeats for size in labels.values())
-        clusters = sizes if max(sizes, default=1) > 1 else ()
-        return cls(name=evalset.name, metrics=evalset.metrics, cases=sum(sizes), clusters=clusters)
+        return cls(
+            name=evalset.name,
+            metrics=evalset.metrics,
+            cases=sum(sizes),
+            clusters=sizes if max(sizes, default=1) > 1 else (),
+            held=(len(evalset.cases) - len(counting)) * repeats,
+        )
 
     @property
     def sizes(self) -> Counter[int]:

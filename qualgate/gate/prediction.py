@@ -20,6 +20,7 @@ from qualgate.gate.measure import LEAST_BASELINE_RATE, SENSITIVITY_ALPHA, UNSEEN
 from qualgate.gate.outcomes import Assumed, Drawn, PlannedSet, decide_cases, decide_clusters, draw, outcome_chances
 from qualgate.gate.rules import Slice, check_policy
 from qualgate.metrics import MARGINS_OF_BASELINE, METRICS
+from qualgate.numbers import counted
 from qualgate.records import Policy
 from qualgate.stats.intervals import binomial_lower
 from qualgate.stats.latency import clusters_needed
@@ -94,7 +95,7 @@ class Prediction:
 
     def mean(self, part: Slice, rate: Callable[[str, str], float]) -> float:
         """Of a rate by (metric, evalset), over the slice's cases."""
-        return sum(rate(part.rule.metric, one.name) * one.cases for one in self.among(part)) / self.cases(part)
+        return sum(rate(part.rule.metric, one.name) * one.cases for one in self.among(part)) / max(1, self.cases(part))
 
     def family(self, tier: str) -> int:
         return sum(part.rule.tier == tier for part in self.slices)
@@ -178,6 +179,8 @@ class Prediction:
         strict = alpha / self.family(part.rule.tier)
         sums = reduce(add, (drawn[part.rule.metric, name] for name in part.evalsets))
         cases, sizes = self.cases(part), self.sizes(part)
+        if not cases:
+            return np.zeros(self.used, bool), np.zeros(self.used, bool)
         if not self.clustered(part):
             within, beyond = decide_cases(sums, cases, margin, alpha, strict)
         elif sizes.total() < MIN_CLUSTERS:
@@ -207,7 +210,11 @@ def _least_share(trials: float, enough: float) -> float:
 def too_few(part: Slice, chosen: Sequence[PlannedSet]) -> str:
     """Why a slice could say nothing at all, in words; empty when it could."""
     units, least = sum(len(one.clusters) or one.cases for one in chosen), units_needed(part, chosen)
-    return f"{units} independent cases are too few ({least} needed)" if units < least else ""
+    return (
+        f"{counted(units, 'independent case is', 'independent cases are')} too few ({least} needed)"
+        if units < least
+        else ""
+    )
 
 
 def units_needed(part: Slice, chosen: Sequence[PlannedSet]) -> int:

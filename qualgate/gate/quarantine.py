@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from qualgate.numbers import counted
 from qualgate.records import Policy, Quarantine, RunEvidence, UnitKey
 
 MOST_QUARANTINED = 0.02  # of the run's cases: beyond, the quarantine decides and not the cases
@@ -41,7 +42,7 @@ def hold(policy: Policy, expected: Sequence[UnitKey], today: str) -> Held:
     faults = ()
     if count > MOST_QUARANTINED * len(asked):
         faults = (
-            f"{count} of {len(asked)} cases are quarantined, over {MOST_QUARANTINED:.0%}: "
+            f"{count} of {counted(len(asked), 'case')} are quarantined, over {MOST_QUARANTINED:.0%}: "
             f"mend or drop some ({', '.join(sorted(held)[:3])}{', …' if len(held) > 3 else ''})",
         )
     return Held(cases=held, notes=tuple(notes), faults=faults)

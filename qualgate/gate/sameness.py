@@ -11,6 +11,7 @@ import numpy as np
 from qualgate.gate.evidence import Pair
 from qualgate.gate.measured import Measured, comparison, observed, unmeasured
 from qualgate.gate.rules import Slice
+from qualgate.numbers import counted
 from qualgate.records import UnitEvidence
 from qualgate.stats.intervals import clustered_share
 from qualgate.stats.paired import MIN_CLUSTERS
@@ -23,7 +24,7 @@ def measure_parity(part: Slice, pairs: Sequence[Pair]) -> Measured:
     n, limit = len(pairs), part.rule.min or 0.0
     silent = sum(not (pair.baseline.token_ids and pair.variant.token_ids) for pair in pairs)
     if silent:
-        return unmeasured(part, n, f"the tokens of {silent} of {n} answers were not stored")
+        return unmeasured(part, n, f"the tokens of {silent} of {counted(n, 'answer')} were not stored")
     if part.rule.metric == "parity.prefix":
         share = sum(map(_common_tokens, pairs)) / sum(len(pair.baseline.token_ids) // 4 for pair in pairs)
     else:
@@ -55,7 +56,7 @@ def measure_stability(
         return unmeasured(part, 0, "the baseline was not run against itself: write `noise_floor: true` and run again")
     silent = sum(not (pair.baseline.token_ids and pair.variant.token_ids) for pair in mine)
     if silent:
-        return unmeasured(part, len(mine), f"the tokens of {silent} of {len(mine)} answers were not stored")
+        return unmeasured(part, len(mine), f"the tokens of {silent} of {counted(len(mine), 'answer')} were not stored")
     same = np.array([pair.baseline.token_ids == pair.variant.token_ids for pair in mine], float)
     return _at_least(part, same, np.array([pair.cluster for pair in mine]), alpha)
 
@@ -70,7 +71,8 @@ def _repeats(part: Slice, pairs: Sequence[Pair], alpha: float) -> Measured:
         clusters[case] = pair.cluster
     once = sum(len(scores) < 2 for scores in ways.values())
     if once:
-        return unmeasured(part, len(ways), f"{once} of {len(ways)} cases were answered once: nothing shows whether "
+        return unmeasured(part, len(ways), f"{once} of {counted(len(ways), 'case')} were answered once: nothing "
+                          "shows whether "
                           "they would be answered alike again")  # fmt: skip
     said = [scores for repeats in ways.values() for scores in repeats]
     if not all(said) or any(value is None for scores in said for _, value in scores):
@@ -93,7 +95,9 @@ def share_of_cases(part: Slice, hits: np.ndarray, clusters: np.ndarray, alpha: f
     """The share of cases with a hit (0 or 1 each) against the rule's `min`, exact, by clusters."""
     n, limit, count = len(hits), part.rule.min or 0.0, len(np.unique(clusters))
     if count < MIN_CLUSTERS:
-        return unmeasured(part, n, f"{count} independent cases are too few ({MIN_CLUSTERS} needed)")
+        return unmeasured(
+            part, n, f"{counted(count, 'independent case is', 'independent cases are')} too few ({MIN_CLUSTERS} needed)"
+        )
     found = clustered_share(hits, np.ones(n), clusters, limit, alpha)
     return Measured(
         slice=part,

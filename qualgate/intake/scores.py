@@ -18,6 +18,7 @@ from qualgate.gate.peers.nel_policy import decide_as_asked
 from qualgate.identity import content_hash
 from qualgate.intake.jsonl import read_objects
 from qualgate.metrics import METRICS
+from qualgate.numbers import counted
 from qualgate.records import ArmEvidence, ArmIdentity, Policy, RunEvidence, UnitEvidence, UnitKey, Verdict
 
 BASELINE = "baseline"
@@ -235,7 +236,7 @@ def _units(arm: str, rows: Sequence[ScoreRow], identity: str) -> Iterator[UnitEv
             clusters = {row.cluster for row in copy}
             if len(hashes) > 1 or len(clusters) > 1:
                 raise UsageError(f"the score rows of {key.case_id!r:.80} name different cases: {len(hashes)} hashes, "
-                                 f"{len(clusters)} clusters")  # fmt: skip
+                                 f"{counted(len(clusters), 'cluster')}")  # fmt: skip
             yield UnitEvidence(
                 key=key,
                 case_hash=f"id {key.case_id}" if identity == "ids" else hashes.pop(),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from qualgate.numbers import counted
+
 WORST = 3  # layers named
 
 
@@ -15,10 +17,10 @@ def coverage_lines(found: dict[str, Any]) -> list[str]:
     calibration, traffic, strata, leakage = (found[key] for key in ("calibration", "traffic", "strata", "leakage"))
     sets = ", ".join(f"{one['name']} v{one['version']}" for one in traffic["evalsets"])
     lines = [
-        f"calibration {calibration['name']} v{calibration['version']}: {calibration['cases']} cases, "
-        f"{calibration['tokens']:,} tokens",
-        f"traffic {sets}: {traffic['cases']:,} cases, {traffic['tokens']:,} tokens; "
-        f"{traffic['activation_cases']} cases run through the model",
+        f"calibration {calibration['name']} v{calibration['version']}: {counted(calibration['cases'], 'case')}, "
+        f"{counted(calibration['tokens'], 'token')}",
+        f"traffic {sets}: {counted(traffic['cases'], 'case')}, {counted(traffic['tokens'], 'token')}; "
+        f"{counted(traffic['activation_cases'], 'case')} run through the model",
         f"  range              {_number(found['range']['min'])} at the worst layer, "
         f"{_number(found['range']['p1_over_channels'])} at the 1st percentile of channels; "
         f"clipped energy {_number(found['range']['clipped_energy_max'])}{_at(found, 'clipped_energy', max)}",
@@ -32,7 +34,8 @@ def coverage_lines(found: dict[str, Any]) -> list[str]:
         f"Jensen-Shannon {_number(strata['divergence'])} nats, tool schemas known {_number(strata['tools'])}",
         f"  centroid distance  {_number(found['centroid_distance']['max'])} spreads at the worst layer"
         + _at(found, "centroid_distance", max),
-        f"  leakage            {leakage['grams']} runs of 13 words and {leakage['same']} whole cases shared",
+        f"  leakage            {counted(leakage['grams'], 'run')} of 13 words and "
+        f"{counted(leakage['same'], 'whole case')} shared",
     ]
     if leakage["cases"]:
         more = f" and {len(leakage['cases']) - 5} more" if len(leakage["cases"]) > 5 else ""

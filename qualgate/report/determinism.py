@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from qualgate.numbers import counted
+
 if TYPE_CHECKING:
     from qualgate.engine.determinism import DeterminismMatrix
 
@@ -12,7 +14,7 @@ def determinism_lines(found: DeterminismMatrix) -> list[str]:
     """A row a condition; the logits of every text read alone, in one pass, are what the others are held against."""
     lines = [f"{'changed':<18} {'trials':>6}  {'same bits':<9} {'max ulp':>10} {'max diff':>10} {'other tokens':>12}"]
     for cell in found.cells:
-        turned = f"{cell.other_tokens}" + (f" ({cell.near_ties} near ties)" if cell.other_tokens else "")
+        turned = f"{cell.other_tokens}" + (f" ({counted(cell.near_ties, 'near tie')})" if cell.other_tokens else "")
         lines.append(
             f"{cell.condition:<18} {cell.trials:>6}  {'yes' if cell.equal else 'no':<9} {cell.max_ulp:>10,} "
             f"{cell.max_difference:>10.2g} {turned:>12}"
@@ -20,7 +22,7 @@ def determinism_lines(found: DeterminismMatrix) -> list[str]:
     shares = ", ".join(
         f"{k} ulp: {'none' if share is None else f'{share:.3%}'}" for k, share in found.near_tie_share.items()
     )
-    lines.append(f"{found.positions:,} positions; near ties of the best two logits within {shares}")
+    lines.append(f"{counted(found.positions, 'position')}; near ties of the best two logits within {shares}")
     if found.softmax_sum_error is not None:
         lines.append(f"the probabilities of a position sum to 1 within {found.softmax_sum_error:.2g}")
     if not found.repeatable:

@@ -12,12 +12,14 @@ from qualgate.drift.stored import Certified
 from qualgate.visible import visible_line
 
 if TYPE_CHECKING:
-    from qualgate.drift_report import DriftReport, KlNumbers
+    from qualgate.drift_report import DriftNumbers, DriftReport
 
 NAMES = {"tool_name": "tool names", "json_key": "JSON keys", "digit": "digits", "end": "end of turn",
          "elsewhere": "elsewhere"}  # fmt: skip
 PERCENT_FROM = 18  # the table's values from here on are shares, printed in percent
-HEAD = f"  {'KL in nats':<12}{'positions':>10}  {'mean ± clustered error':>24}  {'p99 [95 % bounds]':>30}  {'max':>10}"
+HEAD = (
+    f"  {'KL in nats':<11}{'positions':>10}{'mean ± error':>21}{'p99':>10}{'max':>10}{'same top-1':>16}"  # 80 columns
+)
 
 
 def drift_lines(found: DriftReport) -> list[str]:
@@ -31,8 +33,14 @@ def drift_lines(found: DriftReport) -> list[str]:
         if not one.answers:
             continue
         lines += [HEAD, _line("all", one.overall), *(_line(NAMES[kind], one.where[kind]) for kind in one.where)]
+        low, high = (
+            "…" if bound is None else f"{bound:.4g}" for bound in (one.overall.p99_lower, one.overall.p99_upper)
+        )
+        lines.append(f"  p99 of all: [{low}, {high}], 95 % each side; of each place: --json")
         if one.certified is not None:
-            lines.append(f"  the mean over all is within {one.certified:.2g} of the true one: the baseline was rounded")
+            lines.append(f"  the baseline was rounded: the mean of all is within {one.certified:.2g} of the true one")
+        if any(numbers.positions and numbers.same_top is None for numbers in one.where.values()):
+            lines.append("  same top-1 was not stored by place when this ran: run again to see it")
         if one.unplaced:
             lines.append(f"  {one.unplaced:,} answers are in `all` alone: their tokens do not spell their text")
     if found.unavailable:
@@ -40,13 +48,23 @@ def drift_lines(found: DriftReport) -> list[str]:
     return lines
 
 
-def _line(name: str, kl: KlNumbers) -> str:
-    if kl.mean is None:
-        return f"  {name:<12}{0:>10}  {'–':>24}  {'–':>30}  {'–':>10}"
-    error = "–" if kl.mean_error is None else f"{kl.mean_error:.3g}"
-    low, high = ("…" if bound is None else f"{bound:.4g}" for bound in (kl.p99_lower, kl.p99_upper))
-    spread = f"{kl.p99:.4g} [{low}, {high}]"
-    return f"  {name:<12}{kl.positions:>10,}  {f'{kl.mean:.4g} ± {error}':>24}  {spread:>30}  {kl.max:>10.4g}"
+def _line(name: str, found: DriftNumbers) -> str:
+    if found.mean is None:
+        return f"  {name:<11}{0:>10}{'–':>21}{'–':>10}{'–':>10}{'–':>16}"
+    error = "–" if found.mean_error is None else f"{found.mean_error:.3g}"
+    mean, top = f"{found.mean:.4g} ± {error}", _same_top(found)
+    return f"  {name:<11}{found.positions:>10,}{mean:>21}{found.p99:>10.4g}{found.max:>10.4g}{top:>16}"
+
+
+def _same_top(found: DriftNumbers) -> str:
+    """Where all are the same the clustered error is 0 and proves nothing: the bound stands there instead."""
+    if found.same_top is None:
+        return "not stored"
+    if found.same_top_error == 0 and found.same_top == 1 and found.same_top_lower is not None:
+        return f"100 %, ≥ {100 * found.same_top_lower:.1f}"
+    error = found.same_top_error and 100 * found.same_top_error
+    text = "–" if error is None else f"{error:.2f}" if error >= 0.01 else f"{error:.1g}"
+    return f"{100 * found.same_top:.2f} ± {text} %"
 
 
 def drift_json(found: DriftReport) -> dict[str, Any]:

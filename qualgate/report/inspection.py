@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from math import isfinite
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from qualgate.numbers import size_text
+from qualgate.numbers import counted, size_text
+from qualgate.report import screen
+from qualgate.report.screen import fit, indented
 from qualgate.visible import visible_line
 
 if TYPE_CHECKING:
@@ -22,6 +25,7 @@ _COLUMNS = (
     ("bits", "right"), ("min", "right"), ("max", "right"), ("mean", "right"), ("std", "right"), ("zeros", "right"),
     ("saturated", "right"),
 )  # fmt: skip
+WIDE = 135  # characters that the table takes; below, each tensor has its numbers on lines of their own
 
 
 def inspection_as_json(
@@ -45,40 +49,47 @@ def print_inspection(
     report: ModelReport, differences: tuple[Difference, ...] = (), unmatched: tuple[str, ...] = ()
 ) -> None:
     """Print to stdout; colours only on a terminal. Names come from files, so they are made visible."""
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=1000)  # nothing is cut in a file or a pipe
+    columns = screen.width()
+    console = Console(highlight=False, width=columns or 1000)  # nothing is cut in a file or a pipe
     by_name = {one.name: one for one in differences}
-    table = _table(_COLUMNS + ((("rel. error", "right"), ("SQNR", "right")) if differences else ()))
+    heads = _COLUMNS + ((("rel. error", "right"), ("SQNR", "right")) if differences else ())
+    rows: list[tuple[Text | str, ...]] = []
     for tensor in report.tensors:
         extra = ()
         if differences:
             one = by_name.get(tensor.name)
             extra = (f"{one.relative_error:.4f}", _decibels(one.sqnr)) if one else ("–", "–")
-        table.add_row(*_row(tensor), *extra)
+        rows.append((*_row(tensor), *extra))
     console.print(
         Text.assemble(
             (visible_line(report.folder), "bold"),
             f"  {report.method}, {size_text(report.nbytes)}, {report.effective_bits:.2f} bits a number",
         )
     )
-    console.print(table)
+    if columns is None or columns >= WIDE:
+        console.print(_table(heads, rows))
+    else:
+        for name, *cells in rows:
+            told = [f"{head} {cell}" for (head, _), cell in zip(heads[1:], cells, strict=True)]
+            console.print(name, indented(Text("   ".join(told), style="dim"), 4), sep="\n")
     for text in report.inputs:
-        console.print(Text(f"inputs: {visible_line(text)}"))
+        console.print(Text(fit(f"inputs: {visible_line(text)}")))
     for kernel, count in report.kernels:
-        console.print(Text(f"kernel here: {visible_line(kernel)} ({count} layer{'s' if count > 1 else ''})"))
+        console.print(Text(f"kernel here: {visible_line(kernel)} ({counted(count, 'layer')})"))
     for what, count in report.oddities:
-        console.print(Text(f"odd: {visible_line(what)} ({count} tensor{'s' if count > 1 else ''})", style="yellow"))
+        console.print(Text(f"odd: {visible_line(what)} ({counted(count, 'tensor')})", style="yellow"))
     if unmatched:
         shown = ", ".join(visible_line(name) for name in unmatched[:10])
         more = f" and {len(unmatched) - 10} more" if len(unmatched) > 10 else ""
         console.print(Text(f"not compared, as only one has them or shapes differ: {shown}{more}", style="yellow"))
 
 
-def _table(columns: tuple[tuple[str, str], ...]) -> Table:
+def _table(columns: tuple[tuple[str, str], ...], rows: Sequence[tuple[Text | str, ...]]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for name, justify in columns:
         table.add_column(name, justify=justify, no_wrap=name != "tensor", overflow="fold")  # type: ignore[arg-type]
+    for row in rows:
+        table.add_row(*row)
     return table
 
 

@@ -8,11 +8,13 @@ from dataclasses import asdict
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from qualgate.report.terminal import STYLE, WIDTH_WITHOUT_TERMINAL
+from qualgate.numbers import counted
+from qualgate.report import screen
+from qualgate.report.screen import fit
+from qualgate.report.terminal import STYLE
 from qualgate.visible import visible_line
 
 if TYPE_CHECKING:
@@ -25,9 +27,7 @@ SAYS = {"pass": "green", "fail": "red", "cannot": "cyan"}
 
 def print_peers(said: Sequence[PeerSaid], nel: Sequence[NelSaid], verdicts: Sequence[Verdict]) -> None:
     """Print to stdout: one table a variant, then what an nel policy says with every difference."""
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=WIDTH_WITHOUT_TERMINAL)
+    console = screen.console()
     words = {verdict.variant: verdict.word for verdict in verdicts}
     for variant, lines in groupby(said, key=lambda line: line.variant):
         word = words.get(variant, "no verdict")
@@ -41,17 +41,17 @@ def print_peers(said: Sequence[PeerSaid], nel: Sequence[NelSaid], verdicts: Sequ
         console.print()
     for one in nel:
         console.print(
-            Text(f"by its own rules, nel would say {one.says} of {visible_line(one.variant)}: {visible_line(one.why)}")
+            Text(fit(visible_line(f"by its own rules, nel would say {one.says} of {one.variant}: {one.why}")))
         )
         for line in one.benchmarks:
             console.print(
                 Text(
-                    f"  {visible_line(line.benchmark)} [{line.tier}] {line.status}: {visible_line(line.why)}",
+                    fit(f"  {visible_line(line.benchmark)} [{line.tier}] {line.status}: {visible_line(line.why)}"),
                     style="dim",
                 )
             )
         for difference in one.differences:
-            console.print(Text(f"  • differs: {visible_line(difference)}"))
+            console.print(Text(fit(f"  • differs: {visible_line(difference)}")))
         console.print()
 
 
@@ -61,7 +61,7 @@ def _table(lines: Sequence[PeerSaid]) -> Table:
         table.add_column(name)
     shown = ""
     for line in lines:
-        head = f"  {visible_line(line.metric)} [{visible_line(line.evalset)}], {line.n} pairs"
+        head = f"  {visible_line(line.metric)} [{visible_line(line.evalset)}], {counted(line.n, 'pair')}"
         table.add_row(
             Text("" if head == shown else head),
             Text(visible_line(line.verdict.name)),

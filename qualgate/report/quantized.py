@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from qualgate.numbers import counted
+
 if TYPE_CHECKING:
     from qualgate.outsource import Outsourced
     from qualgate.quantize import Quantized, Sensitivity
@@ -16,7 +18,7 @@ def quantized_lines(made: Quantized) -> list[str]:
     """Where it is and what it weighs, as measured."""
     scales = made.packed_bytes - made.code_bytes
     lines = [
-        f"{made.folder}: {made.recipe}, {made.format} format, {made.layers} layers in {made.seconds:.0f} s",
+        f"{made.folder}: {made.recipe}, {made.format} format, {counted(made.layers, 'layer')} in {made.seconds:.0f} s",
         f"  quantized layers  {made.source_bytes / MIB:,.2f} MiB before, {made.packed_bytes / MIB:,.2f} MiB now: codes "
         f"{made.code_bytes / MIB:,.2f}, scales and the like {scales / MIB:,.2f}",
         f"  effective bits    {made.effective_bits:.3f} a weight over {made.weights:,} weights",

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from qualgate.numbers import counted
 from qualgate.visible import visible_line
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ def rescored_lines(found: Rescored) -> list[str]:
     """Versions, answers judged otherwise, and each variant's verdict before and after."""
     if found.scorers:
         kept = "stored beside the old ones" if found.stored else "nothing was stored"
-        lines = [f"run {found.run_id}: {found.answers:,} answers scored again, {kept}"]
+        lines = [f"run {found.run_id}: {counted(found.answers, 'answer')} scored again, {kept}"]
         lines += [f"  {metric}: {before} -> {now}" for metric, (before, now) in found.scorers.items()]
         lines += _flip_lines(found.changes)
     else:

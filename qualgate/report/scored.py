@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from qualgate.numbers import counted
 from qualgate.visible import visible_line
 
 if TYPE_CHECKING:
@@ -15,15 +16,17 @@ if TYPE_CHECKING:
 def scored_lines(found: Scored, ks: Sequence[int] = ()) -> list[str]:
     """The rate with its interval, pass@k for each of `ks`, and what was wrong how often."""
     rate, rows = found.rate, len(found.rows)
-    several = f", {found.repeats:,} answers to each of {rows // found.repeats:,} cases" if found.repeats > 1 else ""
-    lines = [f"{found.metric}: {rows:,} rows{several}, scorer {found.scorer}, {found.mode} mode"]
+    several = (
+        f", {found.repeats:,} answers to each of {counted(rows // found.repeats, 'case')}" if found.repeats > 1 else ""
+    )
+    lines = [f"{found.metric}: {counted(rows, 'row')}{several}, scorer {found.scorer}, {found.mode} mode"]
     if rate is not None:
         lines.append(f"  rate   {rate.mean:.2%}   95 % interval {rate.lower:.2%} to {rate.upper:.2%}, exact")
     for at in map(found.pass_at, ks):
         told = f"unavailable: {at.unavailable}"
         if at.rate is not None:
             bounds = f"95 % interval {at.rate.lower:.2%} to {at.rate.upper:.2%}"
-            told = f"{at.rate.mean:.2%}   {bounds}, {at.rate.n:,} of {rows // found.repeats:,} cases"
+            told = f"{at.rate.mean:.2%}   {bounds}, {at.rate.n:,} of {counted(rows // found.repeats, 'case')}"
         lines.append(f"  pass@{at.k}   {told}")
     counts = _counts(found)
     lines.append(f"  right  {counts[True]:,}   wrong {counts[False]:,}   could not be judged {counts[None]:,}")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.console import Console
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
 from qualgate.numbers import difference_and_bounds, drift_texts, flips_text, size_text, stop_texts, value_text
+from qualgate.report import screen
 from qualgate.report.arms import arm_lines
+from qualgate.report.screen import fit, indented
 from qualgate.visible import visible_line
 
 if TYPE_CHECKING:
@@ -25,15 +27,12 @@ STYLE = {
     "proven": "green",
     "broken": "red",
 }
-WIDTH_WITHOUT_TERMINAL = 140
 WIDE = 135  # characters that the table of comparisons takes; below, each comparison has lines of its own
 
 
 def print_report(report: Report) -> None:
     """Print to stdout; colours only on a terminal."""
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=WIDTH_WITHOUT_TERMINAL)
+    console = screen.console()
     console.print(_arms(report, wide=console.width >= WIDE))
     if not report.verdicts:
         console.print(
@@ -56,13 +55,13 @@ def print_report(report: Report) -> None:
             for comparison in verdict.comparisons:
                 console.print(_stacked(comparison))
         for reason in verdict.reasons:
-            console.print(Text(f"  • {visible_line(reason)}"))
+            console.print(Text(fit(f"  • {visible_line(reason)}")))
         if verdict.drift:
-            console.print(Text("  drift: " + "; ".join(drift_texts(verdict.drift)), style="dim"))
+            console.print(Text(fit("  drift: " + "; ".join(drift_texts(verdict.drift))), style="dim"))
         if verdict.stop_reasons:
-            console.print(Text("  ended by: " + "; ".join(stop_texts(verdict.stop_reasons)), style="dim"))
+            console.print(Text(fit("  ended by: " + "; ".join(stop_texts(verdict.stop_reasons))), style="dim"))
         for line in arm_lines(verdict):
-            console.print(Text(f"  {line}"))
+            console.print(Text(fit(f"  {line}")))
     console.print()
 
 
@@ -91,13 +90,14 @@ def _arms(report: Report, *, wide: bool) -> Table:
     return table
 
 
-def _stacked(c: Comparison) -> Text:
+def _stacked(c: Comparison) -> Group:
     """One comparison for a narrow terminal: the rule and its result, and the numbers below."""
     result, style = _result(c)
     numbers = [f"n {c.n}", f"{value_text(c.metric, c.baseline)} → {value_text(c.metric, c.variant)}"]
     numbers += [difference_and_bounds(c)] + ([f"lost/gained {flips}"] if (flips := flips_text(c)).strip("– ") else [])
-    rule = f"  {visible_line(c.rule)}" + (f" ({visible_line(c.slice)})" if c.slice not in c.rule else "")
-    return Text.assemble(rule, "  ", (result, style), "\n", (f"      {'   '.join(numbers)}", "dim"))
+    rule = visible_line(c.rule) + (f" ({visible_line(c.slice)})" if c.slice not in c.rule else "")
+    told = Text("   ".join(numbers), style="dim")
+    return Group(indented(Text.assemble(rule, "  ", (result, style))), indented(told, 6))
 
 
 def _result(c: Comparison) -> tuple[str, str]:

@@ -29,6 +29,8 @@ _WATCH = 0.02  # seconds between looks at memory and files
 _START_SECONDS = 60.0
 _PATIENCE = 10
 _STILL = 1.0  # seconds: a longer step of the clock means that this process was stopped
+_ENDING = 10.0  # seconds: on a busy machine the end of a process that was killed queues for a CPU, too
+_PF_EXITING = 4  # of the kernel's flags of a task, from include/linux/sched.h
 _MAX_FILES = 256  # in tier B's scratch folder, which no file system caps
 
 
@@ -207,14 +209,23 @@ class Interpreter:
     def _was_starved(self) -> bool:
         """Whether wall time is left once the time spent queueing for a CPU is taken off (to _PATIENCE times the limit,
         lest a crowd of its own processes keep it alive)."""
-        pids = [self._process.pid]
-        for _ in "ab" if self._tier.name == "A" else "":  # bubblewrap, and the first process of its namespace
-            pids = _children(pids[0])[:1] or pids
-        waited = max((_queued(f"/proc/{pids[0]}/task/{task}") for task in _tasks(pids[0])), default=0.0)
+        inner = self._lineage()[-1]
+        waited = max((_queued(f"/proc/{inner}/task/{task}") for task in _tasks(inner)), default=0.0)
         more = min(waited, _PATIENCE * self._limits.wall_seconds) - self.starved
         self._left += max(0.0, more)
         self.starved += max(0.0, more)
         return self._left >= 0
+
+    def _lineage(self) -> list[int]:
+        """The processes from ours down to the interpreter, as far as they are there."""
+        pids = [self._process.pid]
+        for _ in range(self._depth - 1):
+            pids += _children(pids[-1])[:1]
+        return pids[: self._depth]
+
+    @property
+    def _depth(self) -> int:
+        return 3 if self._tier.name == "A" else 1  # bubblewrap, and the first process of its namespace
 
     def _drain(self) -> None:
         read = os.read(self._printed, _CHUNK)
@@ -240,7 +251,10 @@ class Interpreter:
 
     def _gone(self) -> Ended:
         """Why the pipe closed."""
-        if not _exits(self._process.pid, within=1.0):  # it closed the pipe and lives on
+        ends = _exits(self._process.pid, within=1.0)
+        if not ends and (len(down := self._lineage()) < self._depth or _exiting(down[-1])):
+            ends = _exits(self._process.pid, within=_ENDING)
+        if not ends:  # it closed the pipe and lives on
             return Ended("exit", "the pipe of replies was closed")
         code = self._reap()
         number = -code if code < 0 else code - 128 if code > 128 else 0
@@ -341,6 +355,14 @@ def _children(pid: int) -> list[int]:
 def _kill(pid: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
+
+
+def _exiting(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return bool(int(file.read().rpartition(b")")[2].split()[6]) & _PF_EXITING)
+    except (OSError, ValueError, IndexError):  # it has just ended
+        return True
 
 
 def _queued(task: str) -> float:

@@ -23,7 +23,7 @@ from qualgate.scoring import unit_tests
 from qualgate.scoring.outcome import cannot_say, right, wrong
 from qualgate.scoring.unit_tests import BadTests, Exam
 
-METRIC, SCORER = "code.pass", "code/3"
+METRIC, SCORER = "code.pass", "code/4"
 
 _FENCE = re.compile(
     r"^[ \t]*```[ \t]*(?:python3?|py)?[ \t]*\r?\n(.*?)^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE | re.IGNORECASE

@@ -116,7 +116,7 @@ SHIPPED = (
         metrics=("json.valid", "json.schema"),
         function=structure.score_json,
         faults=needs.schema_faults,
-        lenient=tuple(strict_json.LENIENT),
+        lenient=strict_json.LENIENT,
     ),
     Scorer(
         name="tool_call",
@@ -268,7 +268,10 @@ def in_dialect(scorer: Scorer, name: str) -> Scorer:
 
 
 def refuse_without_effect(scorer: Scorer, normalizers: Sequence[str], lenient: Sequence[str]) -> None:
-    """UsageError for a normalizer or a lenient mode that `scorer` never reads: it would change no score, silently."""
+    """UsageError for a normalizer or a lenient mode that changes no score: `scorer` never reads it, or has it already."""
+    for option, given in (("--normalizer", normalizers), ("--lenient", lenient)):
+        if twice := next((name for name in given if given.count(name) > 1), None):
+            raise UsageError(f"{option} {twice} is given twice; once is what it takes. Leave one of them out.")
     if normalizers and not scorer.normalizes:
         given = f"--normalizer {normalizers[0]}"
         raise UsageError(_without_effect(scorer, given, "normalizer", lambda one: one.normalizes))

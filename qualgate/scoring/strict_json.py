@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Collection
 from typing import Any
 
 MAX_DEPTH = 64
@@ -54,11 +55,27 @@ def read(text: str, max_bytes: int = MAX_BYTES) -> Any:
     return value
 
 
+def unwrapped(text: str, modes: Collection[str]) -> str:
+    """The JSON that the declared lenient modes find in an answer; what they do not take off stays for `read` to refuse.
+
+    code_fence: an answer that is one Markdown code fence is what the fence holds. trailing_text: of an answer that
+    begins with a value, what follows is left off. Both, in this order whatever the order they are declared in: the
+    fence may stand in text, and what is before it and behind it is left off; where the answer itself begins with an
+    object, a list or a string, that is the value, and fences in it and behind it are text. Nothing else is mended.
+    """
+    if "code_fence" in modes:
+        text = inside_fence(text, in_text="trailing_text" in modes)
+    return first_value(text) if "trailing_text" in modes else text
+
+
+LENIENT = ("code_fence", "trailing_text")
+
+
 def first_value(text: str) -> str:
     """The part of `text` that its first JSON value takes, for the lenient mode `trailing_text`."""
     start = len(text) - len(text.lstrip(_SPACE))
     if text[start : start + 1] not in ("{", "["):
-        match = re.compile(r'"(?:[^"\\]|\\.)*+"|[^\s,\]}]++', re.DOTALL).match(text, start)
+        match = re.compile(r'"(?:[^"\\]|\\.)*+"|[^\s,\]}`]++', re.DOTALL).match(text, start)
         return match[0] if match else text
     depth = 0
     for match in _BRACKET_OR_STRING.finditer(text, start):
@@ -70,18 +87,22 @@ def first_value(text: str) -> str:
     return text
 
 
-_OPENING = re.compile(r"```[A-Za-z0-9]*[ \t\r]*")
+_OPENING = re.compile(r'```[A-Za-z0-9]*+(?=[\s{\["])\s*+')
+_OPENING_A_VALUE = re.compile(_OPENING.pattern + r'(?=[{\["0-9tfn-])')  # not the end of a fence before it
 
 
-def inside_fence(text: str) -> str:
-    """What one Markdown code fence holds when it is all of `text`, for the lenient mode `code_fence`."""
-    opening, _, rest = text.strip().partition("\n")
-    if not rest.endswith("```") or not _OPENING.fullmatch(opening):
+def inside_fence(text: str, *, in_text: bool = False) -> str:
+    """What one Markdown code fence holds when it is all of `text`; a fence that is not closed holds nothing.
+
+    in_text: from the first fence that holds a value to the last fence's end, unless `text` begins with a value.
+    """
+    whole = text.strip()
+    in_text = in_text and not whole.startswith(("{", "[", '"'))
+    opening = _OPENING_A_VALUE.search(whole) if in_text else _OPENING.match(whole)
+    closing = whole.rfind("```")
+    if opening is None or closing < opening.end() or not (in_text or whole.endswith("```")):
         return text
-    return rest[:-3].rstrip(" \t").removesuffix("\n")
-
-
-LENIENT = {"code_fence": inside_fence, "trailing_text": first_value}
+    return whole[opening.end() : closing].rstrip(_SPACE)
 
 
 def _refuse_depth(text: str) -> None:

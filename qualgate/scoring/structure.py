@@ -10,7 +10,7 @@ from qualgate.scoring import strict_json
 from qualgate.scoring.outcome import cannot_say, right, wrong
 from qualgate.scoring.schema import CannotValidate, first_error
 
-SCORER = "json/2"
+SCORER = "json/3"
 
 
 def score_json(case: Case, evalset: Evalset, text: str) -> dict[str, Score]:
@@ -21,7 +21,9 @@ def json_scores(body: Mapping[str, Any], text: str, lenient: Collection[str] = (
     """Both flags; json.schema only where the case has a `schema`. lenient: names in `strict_json.LENIENT`."""
     wants_schema = "schema" in body
     try:
-        value = strict_json.read(said := _extracted(text, lenient))
+        # a text beyond the reader's size is refused, whatever stands around the value
+        said = text if len(text) > strict_json.MAX_BYTES else strict_json.unwrapped(text, lenient)
+        value = strict_json.read(said)
     except strict_json.NotStrictJson as error:
         metrics = ("json.valid", "json.schema") if wants_schema else ("json.valid",)
         return {metric: wrong(metric, SCORER, error.error_type, str(error)) for metric in metrics}
@@ -29,15 +31,6 @@ def json_scores(body: Mapping[str, Any], text: str, lenient: Collection[str] = (
     if wants_schema:
         scores["json.schema"] = _against(body["schema"], value, said)
     return scores
-
-
-def _extracted(text: str, lenient: Collection[str]) -> str:
-    if len(text) > strict_json.MAX_BYTES:
-        return text  # the reader refuses it, whatever stands around the value
-    for mode, extract in strict_json.LENIENT.items():
-        if mode in lenient:
-            text = extract(text)
-    return text
 
 
 def _against(schema: Any, value: Any, text: str) -> Score:

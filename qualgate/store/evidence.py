@@ -174,6 +174,7 @@ def _unit_evidence(key: UnitKey, row: AnyRow, said: Sequence[Sequence[Any]], ans
     values["latency.ttft"] = row.ttft if timed else None
     values["latency.e2e"] = row.e2e if timed else None
     several = timed and row.answer_tokens > 1
+    kl, top1_differs = seal.kl(row.kl, row.top1_agreement)
     values["latency.tpot"] = (row.e2e - row.ttft) / (row.answer_tokens - 1) if several else None
     return UnitEvidence(
         key=key,
@@ -189,8 +190,9 @@ def _unit_evidence(key: UnitKey, row: AnyRow, said: Sequence[Sequence[Any]], ans
         raw=row.text if nothing_read(values) else "",
         tokens=row.answer_tokens,
         cluster=row.cluster,
-        kl=seal.floats(row.kl),
+        kl=kl,
         kl_eta=row.kl_eta or 0.0,
+        top1_differs=top1_differs,
         top1_agreement=row.top1_agreement,
         first_divergence=row.first_divergence,
         finished=row.finish_reason in ("eos", "stop"),

@@ -106,7 +106,7 @@ def unit_row(completion: Completion, drift: Drift | None, said: Sequence[Sequenc
         "token_ids": seal.pack_ints(completion.token_ids),
         "logprobs": seal.pack_floats(completion.logprobs),
         "margins": seal.pack_floats(completion.margins),
-        "kl": seal.pack_floats(drift.kl if drift is not None else ()),
+        "kl": b"" if drift is None else seal.pack_kl(drift.kl, drift.top1_differs),
         "kl_eta": float(drift.kl_eta) if drift is not None and drift.kl_eta else None,
     }
     key = completion.key

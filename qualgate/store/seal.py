@@ -10,6 +10,7 @@ import json
 import struct
 from collections.abc import Sequence
 from hashlib import sha256
+from math import copysign
 from typing import Any
 
 _encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
@@ -29,6 +30,25 @@ def ints(blob: bytes | None) -> tuple[int, ...]:
 
 def floats(blob: bytes | None) -> tuple[float, ...]:
     return struct.unpack(f"<{len(blob) // 8}d", blob) if blob else ()
+
+
+def pack_kl(kl: Sequence[float], top1_differs: Sequence[int] | None = None) -> bytes:
+    """A KL is never negative, so its sign is free: it is set where the most likely tokens differ."""
+    differs = frozenset(top1_differs or ())
+    return pack_floats([-value if place in differs else value for place, value in enumerate(kl)])
+
+
+def kl(blob: bytes | None, top1_agreement: float | None) -> tuple[tuple[float, ...], tuple[int, ...] | None]:
+    """KL and the positions where the most likely tokens differ.
+
+    Those are None in a store from before they were packed, which knows an answer's agreement alone. Signs that do not
+    add up to it are not ours; they stay, for the reader to refuse.
+    """
+    values = floats(blob)
+    differs = tuple(place for place, value in enumerate(values) if copysign(1.0, value) < 0)
+    if not values or (len(values) - len(differs)) / len(values) != top1_agreement:
+        return values, None
+    return tuple(map(abs, values)) if differs else values, differs
 
 
 def digest(plain: Sequence[Any], *parts: bytes) -> str:

@@ -111,7 +111,7 @@ units = Table(
     Column("token_ids", LargeBinary),  # little-endian int32
     Column("logprobs", LargeBinary),  # this and the next two: little-endian float64
     Column("margins", LargeBinary),
-    Column("kl", LargeBinary),
+    Column("kl", LargeBinary),  # its signs: see `seal.pack_kl`
     Column("kl_eta", Float),  # certifies `kl`; NULL where that is exact
     Column("answer_sha256", String(64)),  # what was said and how it was scored
     Column("sha256", String(64)),  # that and everything measured

@@ -71,6 +71,7 @@ def test_drift_agrees_with_a_float64_oracle(arms):
         np.testing.assert_allclose(drift.kl, (np.exp(log_p) * (log_p - log_q)).sum(-1), rtol=1e-3, atol=1e-6)
         agrees = q.argmax(-1) == base.token_ids
         assert drift.top1_agreement == agrees.mean()
+        assert drift.top1_differs == tuple(np.flatnonzero(~agrees))
         assert drift.first_divergence == (None if agrees.all() else int(agrees.argmin()))
         assert drift.length_ratio == len(said.token_ids) / len(base.token_ids)
 

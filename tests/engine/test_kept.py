@@ -80,10 +80,13 @@ def test_a_run_keeps_its_certificate(runs):
     (exact, before), (rounded, after) = runs
     assert [c.token_ids for c in before.completions] == [c.token_ids for c in after.completions]
     for one, other in zip(before.drifts, after.drifts, strict=True):
+        assert one.top1_differs == other.top1_differs  # by logits, and by the kernel
+        assert one.top1_agreement == (len(one.kl) - len(one.top1_differs)) / len(one.kl)
         assert one.kl_eta == 0
         assert 0 < other.kl_eta < 1e-3
         truth, said = np.array(one.kl), np.array(other.kl)
         assert (np.abs(truth - said) <= kl_error(said, other.kl_eta) + 3e-6).all()  # 3e-6: the kernel's float32 sums
+    assert any(one.top1_differs for one in before.drifts)
     sizes = []
     for work in (exact, rounded):
         with safe_open(work.artifact, framework="pt") as file:

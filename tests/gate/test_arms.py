@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import nan
 
 import numpy as np
 import pytest
 
 from qualgate.errors import Exit, UsageError
 from qualgate.gate.arms import Traffic, advise, decide_four, exit_of
-from qualgate.records import Quarantine, Slo
+from qualgate.records import NOISE, Quarantine, Rule, RunEvidence, Slo
 from qualgate.store import plain
 from tests.gate.four import ARMS, NAMES, POLICY, alike, evidence, with_units
 
@@ -86,7 +87,9 @@ def test_both_is_held_against_quantization_not_against_the_baseline():
     assert answer(verdicts).choice == "drafted"
 
 
-@pytest.mark.parametrize(("gap", "status"), [(1e-6, "proven"), (1e-3, "broken"), (None, "broken")])
+@pytest.mark.parametrize(
+    ("gap", "status"), [(1e-6, "proven"), (1e-3, "broken"), (nan, "broken"), (-1.0, "broken"), (None, "broken")]
+)
 def test_a_difference_is_excused_by_a_near_tie_of_the_targets_own_logits(gap, status):
     given = evidence(alike(1000), CHEAPER, margins=gap or 0.0)
     given = with_units(given, "baseline", lambda u: replace(u, margins=None) if gap is None else u)
@@ -246,3 +249,92 @@ def test_what_may_not_be_decided_chooses_no_arm_by_parity_either(fault):
     )
     late = decide_four(given, policy, "2026-01-02T00:00:00+00:00")
     assert (exit_of(late), answer(late).choice, set(words(late).values())) == (Exit.UNDECIDED, "", {"undecided"})
+
+
+NOW = "2026-11-21T10:00:00+00:00"
+
+
+def test_a_quarantined_case_is_no_evidence_of_parity_service_levels_or_value():
+    given = evidence(alike(), CHEAPER)
+    other = np.array([0, 99], "<i4").tobytes()
+
+    def odd(unit):
+        """Another answer, of unknown time, that cost more than all the others."""
+        dear = (replace(unit.attempts[0], seconds=1e6),)
+        return replace(unit, answer=other, values=unit.values | {"latency.e2e": None}, attempts=dear)
+
+    given = with_units(given, "drafted", lambda unit: odd(unit) if unit.key.case_id == "c-0007" else unit)
+    policy = replace(POLICY, slo=Slo(e2e=100.0))
+    statuses = {
+        name: step(decide_four(given, policy, NOW), "drafted", name).status for name in ("parity", "slo", "value")
+    }
+    assert statuses == {"parity": "broken", "slo": "undecided", "value": "undecided"}
+    held = Quarantine(case="c-0007", owner="Ada", expires="2030-01-01", reason="the reference is wrong")
+    verdicts = decide_four(given, replace(policy, quarantine=(held,)), NOW)
+    assert [one.status for one in answer(verdicts).steps if one.arm == "drafted"] == ["proven"] * 4
+    assert {one.units for one in answer(verdicts).services} == {399}
+    assert {one.n for one in answer(verdicts).interactions} == {399}
+    for verdict in verdicts:
+        assert "c-0007 does not count until 2030-01-01: the reference is wrong (Ada)" in verdict.reasons
+    after = decide_four(given, replace(policy, quarantine=(held,)), "2030-01-01T00:00:00+00:00")
+    assert step(after, "drafted", "parity").status == "broken", "it ends by itself"
+
+
+def against_itself(differing: int) -> RunEvidence:
+    """Four arms, and the A/A arm, which says another thing for so many cases."""
+    given = evidence(alike(), CHEAPER)
+    for name in NAMES:
+        given = with_units(given, name, lambda unit: replace(unit, token_ids=unit.answer, finish_reason="length"))
+    name = f"baseline{NOISE}"
+    other = np.array([7], "<i4").tobytes()
+    units = tuple(
+        replace(unit, key=replace(unit.key, arm=name), token_ids=other if index < differing else unit.token_ids)
+        for index, unit in enumerate(given.baseline.units)
+    )
+    again = replace(given.baseline, name=name, units=units)
+    return replace(
+        given, variants=(*given.variants, again), expected=(*given.expected, *(unit.key for unit in again.units))
+    )
+
+
+@pytest.mark.parametrize(("differing", "choice"), [(0, "int4+drafted"), (1, "baseline")])
+def test_the_baseline_against_itself_is_judged_beside_four_arms(differing, choice):
+    policy = replace(POLICY, rules=(*POLICY.rules, Rule(metric="stability.rerun", min=1.0)))
+    verdicts = decide_four(against_itself(differing), policy)
+    assert list(words(verdicts)) == list(NAMES[1:]), "the A/A arm is none of them"
+    assert answer(verdicts).choice == choice, "equal answers to one question do not show that they repeat"
+    assert all(verdict.reasons[-1].startswith("noise floor, lost / gained") for verdict in verdicts)
+    without = replace(policy, rules=POLICY.rules)
+    assert answer(decide_four(against_itself(differing), without)).choice == "int4+drafted", (
+        "it decides by a rule alone"
+    )
+
+
+def test_without_the_baseline_against_itself_a_rule_on_it_chooses_nothing():
+    policy = replace(POLICY, rules=(*POLICY.rules, Rule(metric="stability.rerun", min=1.0)))
+    verdicts = decide_four(evidence(alike(), CHEAPER), policy)
+    assert (exit_of(verdicts), set(words(verdicts).values())) == (Exit.UNDECIDED, {"undecided"})
+    assert "noise_floor: true" in verdicts[1].reasons[0]
+
+
+def test_a_person_is_asked_before_an_arm_is_served_as_before_any_variant():
+    verdicts = decide_four(evidence(alike(), CHEAPER), replace(POLICY, review="always"))
+    assert (exit_of(verdicts), answer(verdicts).choice) == (Exit.REVIEW, "int4+drafted")
+    assert set(words(verdicts).values()) == {"review"}
+    assert verdicts[0].reasons[0] == "the policy asks for a person"
+    slower = Rule(metric="latency.e2e", max_ratio=0.5, tier="supporting")  # both takes 0.4 of the time, drafted 0.7
+    policy = replace(POLICY, rules=(*POLICY.rules, slower))
+    verdicts = decide_four(evidence(alike(), CHEAPER | {"int4+drafted": 7.5}), policy)
+    assert (exit_of(verdicts), answer(verdicts).choice) == (Exit.REVIEW, "drafted")
+    assert verdicts[1].reasons[0].startswith("latency.e2e [pooled] is 0.7 times")
+    assert exit_of(decide_four(evidence(alike(), CHEAPER), policy)) == Exit.APPROVE, "the chosen arm keeps the rule"
+
+
+@pytest.mark.parametrize("seconds", [nan, -1e9, float("inf")])
+def test_a_time_that_is_no_number_pays_for_nothing(seconds):
+    def odd(unit):
+        return replace(unit, attempts=(replace(unit.attempts[0], seconds=seconds),))
+
+    given = with_units(evidence(alike(), CHEAPER), "drafted", lambda u: odd(u) if u.key.case_id == "c-0001" else u)
+    verdicts = decide_four(given, POLICY)
+    assert (exit_of(verdicts), answer(verdicts).choice) == (Exit.INFRASTRUCTURE, "")

@@ -119,6 +119,23 @@ def test_warn_only_is_handed_to_the_command_and_lets_a_block_pass(host, tmp_path
 
 
 @pytest.mark.parametrize("host", SCRIPTS)
+def test_the_reports_of_an_earlier_job_are_not_taken_for_this_ones(host, tmp_path):
+    folder = tmp_path / ("out" if host == "github" else "qualgate-ci")
+    folder.mkdir()
+    for name in ("report.html", "report.json", "junit.xml", "qualgate.sarif", "code-quality.json"):
+        (folder / name).write_text('{"exit": 0}')
+    assert ended(host, tmp_path, 137) == (137, ["run -- my gate.yaml"])
+    other = "code-quality.json" if host == "github" else "qualgate.sarif"
+    assert [path.name for path in folder.iterdir()] == [other], "what is not ours stays"
+
+
+def test_a_true_code_that_nobody_can_read_is_no_approval(tmp_path):
+    (tmp_path / "out/report.json").mkdir(parents=True)  # so that none can be written there
+    assert ended("github", tmp_path, 10, WARN_ONLY="true")[0] == 0
+    assert (tmp_path / "output.txt").read_text() == "exit-code=13\n"
+
+
+@pytest.mark.parametrize("host", SCRIPTS)
 def test_a_command_that_is_neither_run_nor_gate_is_refused(host, tmp_path):
     assert ended(host, tmp_path, 0, COMMAND="dashboard; true") == (64, [])
 

@@ -130,3 +130,18 @@ def test_a_wall_with_a_hole_is_found_by_the_probe(monkeypatch):
         assert "does not hold: read" in str(found)
     finally:
         probe.cache_clear()
+
+
+def test_an_end_that_queues_for_a_cpu_is_told_as_what_it_was(sandbox, monkeypatch):
+    """On a busy machine what a limit killed may be there for seconds after its pipe has closed."""
+    from qualgate.sandbox import process
+
+    slow, asked = process._exits, []
+    monkeypatch.setattr(
+        process, "_exits", lambda pid, within: asked.append(within) or (within > 1 and slow(pid, within))
+    )
+    monkeypatch.setattr(process, "_exiting", lambda pid: True)
+    limits = Limits(cpu_seconds=1, wall_seconds=60)
+    with pytest.raises(Ended, match="CPU time"), replace(sandbox, limits=limits).interpreter() as inside:
+        inside.ask({"op": "load", "args": ["while True: pass", []]})
+    assert asked[:2] == [1.0, process._ENDING]

@@ -97,6 +97,8 @@ def test_unclosed_strings_cost_linear_time(text):
     refusal(text)
     first_value(text)
     inside_fence("```\n" + text)
+    inside_fence("a" + "``` " * 100_000 + text, in_text=True)
+    inside_fence("a```" + " " * 300_000 + text + "```", in_text=True)
     assert time.process_time() - start < 10
 
 
@@ -115,6 +117,7 @@ def test_the_first_value_ends_where_its_brackets_close(text, value):
     ("text", "inside"),
     [
         ("```json\n{}\n```", "{}"), ("\n```\n{}\n```\n", "{}"), ("{}", "{}"), ("```json\n{}", "```json\n{}"),
+        ("```json {}```", "{}"), ("```json\n```", ""), ("```", "```"), ("``` {}", "``` {}"), ("```json{}```", "{}"),
         ("so: ```json\n{}\n```", "so: ```json\n{}\n```"), ("```json\n{}\n``` done", "```json\n{}\n``` done"),
     ],
 )  # fmt: skip

@@ -1,7 +1,13 @@
 from __future__ import annotations
 
-import pytest
+import json
+from itertools import permutations
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qualgate.scoring import strict_json
 from qualgate.scoring.structure import json_scores
 from tests.scoring.cases import scored
 
@@ -34,17 +40,78 @@ def verdicts(text: str, *lenient: str) -> tuple[bool | None, ...]:
         ('```\n{"n": 1} ok\n```', ("code_fence", "trailing_text"), (True, True)),
         ('```\n{"n": 1} ok\n```', ("trailing_text", "code_fence"), (True, True)),
         ('{"n": 1', ("trailing_text", "code_fence"), (False, False)),
+        ('```json {"n": 1}```', ("code_fence",), (True, True)),
+        ('Sure: ```json {"n": 1}``` Hope this helps', ("trailing_text", "code_fence"), (True, True)),
+        ('Sure: ```json {"n": 1}``` Hope this helps', ("code_fence",), (False, False)),
+        ('Sure: ```json {"n": 1}``` Hope this helps', ("trailing_text",), (False, False)),
+        ('Sure: {"n": 1}', ("trailing_text", "code_fence"), (False, False)),
+        ('Use `x` as in ```y```:\n```json\n{"n": 1}\n```\n', ("trailing_text", "code_fence"), (True, True)),
+        ('```json\n{"n": 1}\n```\nor\n```json\n{"n": "2"}\n```', ("trailing_text", "code_fence"), (True, True)),
+        ('{"n": 1}\nin a fence: ```json\n{"n": "2"}\n```', ("trailing_text", "code_fence"), (True, True)),
+        ('Sure:\n```json\n{"n": 1}', ("trailing_text", "code_fence"), (False, False)),  # cut off in the fence
     ],
 )
 def test_an_answer_is_valid_first_and_then_held_against_the_schema(text, lenient, expected):
     assert verdicts(text, *lenient) == expected
 
 
+MODES = ("code_fence", "trailing_text")
+PIECES = ("```", "json", "\n", " ", "{", "}", "[", "]", '"a":', '"', "1", "true", ",", "Sure:", "\\", "NaN", "é")
+ANSWERS = st.lists(st.sampled_from(PIECES), max_size=14).map("".join) | st.text()
+DECLARED = st.sampled_from([(), *(order for size in (1, 2) for order in permutations(MODES, size))])
+
+
+def strictly(text: str) -> bool | None:
+    return json_scores({}, text)["json.valid"].verdict
+
+
+@given(ANSWERS, DECLARED)
+def test_lenient_accepts_only_a_part_of_the_answer_that_the_strict_reader_accepts(text, modes):
+    found = json_scores({}, text, modes)["json.valid"]
+    if not modes:
+        assert found.verdict == strictly(text)
+    if not found.verdict:
+        return
+    said = strict_json.unwrapped(text, modes)
+    assert strictly(said)
+    assert strictly(text) or "```" in text or "trailing_text" in modes  # without a declared wrapping, nothing is off
+    starts = [start for start in range(len(text)) if text.startswith(said, start)]
+    assert any(may_be_left_off(text[:start], text[start + len(said) :], modes) for start in starts)
+
+
+def may_be_left_off(before: str, behind: str, modes: tuple[str, ...]) -> bool:
+    if before.strip() and "code_fence" not in modes:
+        return False
+    return "trailing_text" in modes or behind.strip() in ("", "```")
+
+
+@given(ANSWERS, DECLARED)
+def test_the_order_of_declaration_does_not_matter_and_what_is_strict_json_stays_so(text, modes):
+    assert strict_json.unwrapped(text, modes) == strict_json.unwrapped(text, modes[::-1])
+    if strictly(text):
+        assert json.loads(strict_json.unwrapped(text, modes)) == json.loads(text)
+
+
+@given(
+    ANSWERS,
+    st.sampled_from(["```", "```json"]),
+    st.sampled_from(["", "Sure: ", "Here `it` is:\n"]),
+    st.sampled_from(["", " Hope this helps", "\n```py\nx = {}\n```"]),
+)
+def test_a_fence_is_worth_what_it_holds_and_text_around_it_nothing(inner, fence, before, behind):
+    assert json_scores({}, f"{fence}\n{inner}\n```", ("code_fence",))["json.valid"].verdict == strictly(inner)
+    if strictly(inner):
+        answer = f"{before}{fence}\n{inner}\n```{behind}"
+        found = json_scores({}, answer, MODES)["json.valid"]
+        assert found.verdict
+        assert json.loads(strict_json.unwrapped(answer, MODES)) == json.loads(inner)
+
+
 def test_reasons_and_words():
     found = scored({"schema": SCHEMA}, BOTH, '{"n": "x"}')
     assert found["json.schema"].error_type == "schema"
     assert found["json.schema"].reason == "$.n: 'x' is not of type 'integer'"
-    assert found["json.schema"].scorer == "json/2"
+    assert found["json.schema"].scorer == "json/3"
     assert scored({}, ("json.valid",), '{"a":1,"a":2}')["json.valid"].error_type == "duplicate_key"
 
 

@@ -15,7 +15,7 @@ from sqlalchemy import text
 from qualgate.errors import IntegrityError, UsageError
 from qualgate.gate.verdict import decide
 from qualgate.records import JobFailure, Policy, Rule, Verdict
-from qualgate.store import queries, runs
+from qualgate.store import queries, runs, seal
 from qualgate.store.database import open_store
 from tests.store.made import make_identity, make_plan, make_results, make_run
 
@@ -259,6 +259,33 @@ def test_what_certifies_a_kl_is_kept_and_sealed(store, begun):
     assert evidence.integrity == ()
     execute(store, "update units set kl_eta = null where kl_eta is not null")
     assert len(runs.evidence(store, begun).integrity) == len(evidence.variants[0].units)
+
+
+def test_where_the_most_likely_tokens_differ_is_kept_and_sealed_and_unknown_of_an_older_store(store, begun):
+    for result, scores in make_results(SMALL):
+        drifts = tuple(
+            replace(drift, kl=(0.0, *drift.kl[1:]), top1_agreement=(len(drift.kl) - 2) / len(drift.kl),
+                    top1_differs=(0, 2) if result.arm == "int8" else None)
+            for drift in result.drifts
+        )  # fmt: skip
+        runs.record(store, begun, replace(result, drifts=drifts), scores)
+    evidence = runs.evidence(store, begun)
+    assert evidence.integrity == ()
+    for arm in evidence.variants:
+        assert {unit.top1_differs for unit in arm.units} == {(0, 2) if arm.name == "int8" else None}
+        assert all(min(unit.kl) == 0.0 and unit.kl[2] >= 0 for unit in arm.units)
+    assert min(point.mean for point in queries.drift_by_position(store, begun, "int8")) >= 0
+    execute(store, "update units set top1_agreement = 1.0 where arm = 'int8'")
+    assert len(runs.evidence(store, begun).integrity) == len(evidence.variants[0].units)
+
+
+def test_signs_that_do_not_add_up_to_the_agreement_stay_for_the_reader_to_refuse():
+    for kl, differs in (((0.5, 0.0, 0.25), (1, 2)), ((0.0,), ()), ((0.1, 0.2), (0, 1))):
+        packed = seal.pack_kl(kl, differs)
+        assert seal.kl(packed, (len(kl) - len(differs)) / len(kl)) == (kl, differs)
+    assert seal.kl(seal.pack_kl((0.5, -0.25)), 1.0) == ((0.5, -0.25), None)
+    assert seal.kl(seal.pack_kl((0.5, 0.25)), 0.5) == ((0.5, 0.25), None)
+    assert seal.kl(b"", None) == seal.kl(None, 1.0) == ((), None)
 
 
 @pytest.mark.parametrize(

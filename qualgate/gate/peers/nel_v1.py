@@ -13,6 +13,7 @@ from math import sqrt
 from scipy.special import stdtrit
 
 from qualgate.gate.peers.rule import Outcomes, PeerRule, PeerVerdict, Says, cannot, unanswered
+from qualgate.numbers import counted
 
 NAME = "nel_v1"
 SOURCE = "NVIDIA-NeMo/Evaluator: src/nemo_evaluator/engine/gate.py"
@@ -43,10 +44,10 @@ def judge(
     d = outcomes.difference
     paired = d.n >= LEAST_PAIRS
     if paired:
-        level, loss, of = round(outcomes.paired_level, _DIGITS), round(-d.mean, _DIGITS), f"{d.n} pairs"
+        level, loss, of = round(outcomes.paired_level, _DIGITS), round(-d.mean, _DIGITS), f"{counted(d.n, 'pair')}"
     elif outcomes.baseline.n and outcomes.variant.n:
         level, loss = outcomes.baseline.mean, round(outcomes.baseline.mean - outcomes.variant.mean, _DIGITS)
-        of = f"only {d.n} pairs, it asks for {LEAST_PAIRS}: the arms' means"
+        of = f"only {counted(d.n, 'pair')}, it asks for {LEAST_PAIRS}: the arms' means"
     else:
         return cannot(NAME, SOURCE, unanswered(outcomes))
 

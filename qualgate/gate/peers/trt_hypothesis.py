@@ -8,6 +8,7 @@ from __future__ import annotations
 from math import sqrt
 
 from qualgate.gate.peers.rule import Outcomes, PeerRule, PeerVerdict, cannot, unanswered
+from qualgate.numbers import counted
 from qualgate.stats.intervals import normal_quantile
 
 NAME = "trt_hypothesis"
@@ -29,7 +30,7 @@ def judge(outcomes: Outcomes, *, alpha: float = 0.05, sigma: float = 0.5) -> Pee
         says="pass" if measured >= least else "fail",
         statistic=measured,
         threshold=least,
-        why=f"{measured:.4f} against at least {least:.4f} for {outcomes.variant.n} cases (alpha {alpha:g})",
+        why=f"{measured:.4f} against at least {least:.4f} for {counted(outcomes.variant.n, 'case')} (alpha {alpha:g})",
         source=SOURCE,
     )
 

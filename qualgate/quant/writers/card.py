@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from qualgate.numbers import counted
 from qualgate.quant.checkpoint import PackedModel
 
 
@@ -50,8 +51,8 @@ def model_card(packed: PackedModel, provenance: Provenance, format: str, more_ro
     ]
     if provenance.calibration:
         lines.append(
-            f"| calibration | {provenance.calibration}: {provenance.calibration_cases} cases, "
-            f"{provenance.calibration_tokens:,} tokens |"
+            f"| calibration | {provenance.calibration}: {counted(provenance.calibration_cases, 'case')}, "
+            f"{counted(provenance.calibration_tokens, 'token')} |"
         )
     if packed.errors:
         worst = max(packed.errors, key=lambda name: packed.errors[name])

@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from qualgate.numbers import counted
 from qualgate.records import Verdict
 from qualgate.report.arms import choice_line
 from qualgate.report.findings import Finding, findings
@@ -50,7 +51,7 @@ def report_as_step_summary(report: Report, limit: int = SUMMARY_LIMIT) -> str:
     if kept == 0:  # not even the table of verdicts: the one line that a reader needs
         text = f"# qualgate: exit {int(report.exit)}\n"
     if any(left_out):
-        text += f"\nNot shown here: {left_out[0]:,} variants' rules and {left_out[1]:,} quoted answers. "
+        text += f"\nNot shown here: {left_out[0]:,} variants' rules and {counted(left_out[1], 'quoted answer')}. "
         text += "They are in the HTML or JSON report.\n"
     return text if text.endswith("\n") else text + "\n"
 
@@ -105,7 +106,10 @@ def _rules(verdict: Verdict) -> str:
     if shown:
         lines += ["", *COMPARISONS_HEAD, *(comparison_row(every[index]) for index in shown)]
     if len(shown) < len(every):
-        lines += ["", f"{len(every) - len(shown):,} more rules are in the HTML or JSON report."]
+        lines += [
+            "",
+            f"{counted(len(every) - len(shown), 'more rule is', 'more rules are')} in the HTML or JSON report.",
+        ]
     return "\n".join([*lines, ""])
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from qualgate.errors import Exit
-from qualgate.numbers import seen_text
+from qualgate.numbers import counted, seen_text
 from qualgate.records import Comparison, FourArm, Verdict
 from qualgate.report.arms import choice_line, interaction_text
 from qualgate.report.limits import fitting
@@ -73,7 +73,7 @@ def _suite(name: str, cases: Sequence[ElementTree.Element], room: int) -> Elemen
         kept = fitting([pieces[0], *(pieces[index] for index in order)], room - _HEAD)
         left_out = len(cases) - kept
         cases = [cases[0], *(cases[index] for index in sorted(order[: max(0, kept - 1)]))]
-        said = f"{left_out:,} rules are not shown here, the worst are: see the HTML or JSON report"
+        said = f"{counted(left_out, 'rule is', 'rules are')} not shown here, the worst are: see the HTML or JSON report"
         cases.append(_case(name[:100], "left out", "skipped", said, ""))
     counts = {kind: sum(_outcome(case) == kind for case in cases) for kind in ("failure", "error", "skipped")}
     suite = ElementTree.Element(

@@ -1,6 +1,7 @@
 """Runs the candidate's program and answers questions about it. Nothing here is trusted: what leaves is only values.
 
-A question is {"nonce", "op", "args", "name"?, "kwargs"?} on one line, a reply {"nonce", "value", "args"?} or
+A question is {"nonce", "op", "args", "name"?, "kwargs"?} on one line, with "loop" and "running" where the tests have
+an event loop: its number, and whether it runs now. A reply is {"nonce", "value", "args"?} or
 {"nonce", "raised": [nearest builtin exception, message], "error"?: [its arguments, its own classes, itself]}. The
 candidate runs in this very interpreter and may take it apart; whoever asks knows the right values, and they never come
 in here.
@@ -18,6 +19,7 @@ from .values import ARITHMETIC, CHANGEABLE, ORDER, UNARY, NotPlain, builtin_base
 
 TYPE_CHECKING = False  # typing takes as long to import as all the rest
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any, BinaryIO
 
 MAX_MESSAGE = 500
@@ -36,25 +38,76 @@ _OPS: dict[str, Any] = {
     "isinstance": isinstance,
     "base": lambda x: builtin_base(type(x)),
     "plain": plain,
-    "await": lambda x: _loop().run_until_complete(x),
     "aiter": aiter,
-    "anext": lambda x: _loop().run_until_complete(anext(x)),
+    "cancel": lambda task: task.cancel(),
+    "result": lambda task: task.result(),
     "delitem": operator.delitem,
     "contains": operator.contains,
     "enter": lambda x: type(x).__enter__(x),
     "exit": lambda x: type(x).__exit__(x, None, None, None),
 } | {name: getattr(operator, name) for name in (*ARITHMETIC, *ORDER, *UNARY)}
 _OPS |= {"i" + name.rstrip("_"): getattr(operator, "i" + name.rstrip("_")) for name in ARITHMETIC}
-_loops: list[Any] = []
+_AWAITABLE: dict[str, Any] = {  # what to await, by operation; each answers [the task of it, its state]
+    "await": lambda x: x,
+    "anext": anext,
+    "aenter": lambda x: type(x).__aenter__(x),
+    "aexit": lambda x: type(x).__aexit__(x, None, None, None),
+}
 
 
-def _loop() -> Any:
-    """One event loop for all that is awaited."""
-    if not _loops:
+class _Loop:
+    """The candidate's event loop, for as long as one of the tests' lives. Time passes in it in turns that they ask
+    for: so a coroutine may wait for another that the tests are yet to begin."""
+
+    def __init__(self, number: int) -> None:
         import asyncio
 
-        _loops.append(asyncio.new_event_loop())
-    return _loops[0]
+        self.number, self.runner, self._enter = number, asyncio.Runner(), asyncio._set_running_loop
+        self._loop: Any = self.runner.get_loop()
+        self._turning = False
+
+    def within(self, function: Callable[[], Any]) -> Any:
+        """A call from the tests' running loop finds one running here."""
+        self._enter(self._loop)
+        try:
+            return function()
+        finally:
+            self._enter(None)
+
+    def begin(self, awaitable: Any) -> list[Any]:
+        """Run it to its first wait, before all else that is ready, as `await` does."""
+
+        async def awaited() -> Any:
+            return await awaitable
+
+        ready = list(self._loop._ready)
+        self._loop._ready.clear()
+        task = self._loop.create_task(awaited())
+        task.add_done_callback(self._end_turn)
+        try:
+            self.turn(0)
+        finally:
+            self._loop._ready.extendleft(reversed(ready))
+        return [task, _state(task)]
+
+    def turn(self, seconds: float, *tasks: Any) -> list[str]:
+        """Run what is ready; or for so long, but no longer than until a task is done. The states of `tasks`."""
+        end = self._loop.call_later(seconds, self._loop.stop) if seconds else self._loop.call_soon(self._loop.stop)
+        self._turning = True
+        try:
+            self._loop.run_forever()
+        finally:
+            self._turning = False
+            end.cancel()
+        return [_state(task) for task in tasks]
+
+    def _end_turn(self, _: Any) -> None:
+        if self._turning:  # and not as the loop is closed
+            self._loop.stop()
+
+
+def _state(task: Any) -> str:
+    return "cancelled" if task.cancelled() else "done" if task.done() else ""
 
 
 def serve(questions: BinaryIO, replies: BinaryIO) -> None:
@@ -63,6 +116,25 @@ def serve(questions: BinaryIO, replies: BinaryIO) -> None:
     kept: list[Any] = []
     places: dict[int, int] = {}  # id → place; what is kept lives on, so ids stay apart
     loads, dumps = json.loads, json.dumps
+    loops: list[_Loop] = []
+
+    def loop_of(number: int | None) -> _Loop | None:
+        """Ours for the tests' loop of this number. One that they have closed is closed, and its tasks are cancelled."""
+        if loops and loops[0].number != number:
+            loops.pop().runner.close()
+        if number is not None and not loops:
+            loops.append(_Loop(number))
+        return loops[0] if loops else None
+
+    def done(question: dict[str, Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
+        op, loop, running = question["op"], loop_of(question.get("loop")), question.get("running")
+        if loop is None or not running:
+            return _OPS[op](*args, **kwargs)
+        if op == "turn":
+            return loop.turn(*args)
+        if op in _AWAITABLE:
+            return loop.begin(loop.within(lambda: _AWAITABLE[op](*args)))
+        return loop.within(lambda: _OPS[op](*args, **kwargs))
 
     def keep(x: Any) -> list[Any]:
         place = places.setdefault(id(x), len(kept))
@@ -93,7 +165,7 @@ def serve(questions: BinaryIO, replies: BinaryIO) -> None:
         args = [received(form) for form in question["args"]]
         kwargs = {key: received(form) for key, form in question.get("kwargs", {}).items()}
         head = [named(question["name"])] if "name" in question else []
-        reply = {"value": encode(_OPS[question["op"]](*head, *args, **kwargs), keep, True)}
+        reply = {"value": encode(done(question, [*head, *args], kwargs), keep, True)}
         sent = [*question["args"], *question.get("kwargs", {}).values()]
         after = [  # it may have worked in place
             encode(arg, keep, True) if type(arg) in CHANGEABLE else form

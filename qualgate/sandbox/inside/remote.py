@@ -8,20 +8,24 @@ has no methods with arguments: what the tests expect would go over with them (`f
 that the tests make themselves, by calling a class (`Stack()`, told by its capital), does and has.
 
 A constant of a class that adds to a builtin (a named tuple, a member of an IntEnum) is that builtin's value here; what
-the class adds is asked for. A coroutine is one here, too, and runs to its end over there when it is awaited.
+the class adds is asked for. A coroutine is one here, too. Awaiting it runs it over there to its first wait, and on in
+turns that take place as long as the tests' own loop runs: so several may wait for each other.
 """
 
 from __future__ import annotations
 
 import builtins
 import contextlib
+import sys
 from collections.abc import Callable, Iterable, Iterator
+from types import CoroutineType
 from typing import Any
 
 from .values import ARITHMETIC, CHANGEABLE, CONSTANT, KEPT, ORDER, UNARY, NotPlain, decode, encode
 
 Ask = Callable[[dict[str, Any]], dict[str, Any]]
 MAX_QUESTIONS = 100_000
+PAUSES = (0.0, 0.0, 0.001, 0.01)  # seconds that turns over there take while nothing happens here
 
 
 class CannotCross(Exception):
@@ -46,6 +50,10 @@ class Far:
         """errors: names that the tests use for exceptions of the answer's own; awaits: coroutines may be awaited."""
         self._ask, self._awaits = ask, awaits
         self.errors = {name: type(name, (BaseException,), {}) for name in errors}
+        self._loop: Any = None  # the tests' newest event loop
+        self._loops = 0  # of the tests, so far
+        self._waits: list[tuple[Remote, Any]] = []  # a task over there, and what is told when it is done
+        self._quiet, self._asked = 0, 0  # turns in which nothing else was asked; questions up to the last one
         self.questions = 0
         self.fault: CannotCross | BadReply | None = None  # the first; tests may have swallowed it
         self.raised: BaseException | None = None  # the last that came from the far side
@@ -77,6 +85,8 @@ class Far:
             raise CannotCross(f"an argument of {name or op} cannot cross: {error}") from None
         if name is not None:
             question["name"] = name
+        if self._awaits:
+            question |= self._loop_now()
         reply = self._ask(question)
         try:
             match reply:
@@ -93,9 +103,43 @@ class Far:
             raise BadReply(str(error)) from None
         raise BadReply("not a reply")
 
+    def _loop_now(self) -> dict[str, Any]:
+        asyncio = sys.modules.get("asyncio")
+        running = asyncio and asyncio._get_running_loop()
+        if running is not None and running is not self._loop:
+            self._loop, self._loops, self._waits = running, self._loops + 1, []
+        if self._loop is None or self._loop.is_closed():
+            return {}
+        return {"loop": self._loops, "running": running is not None}
+
+    def ended(self, task: Remote) -> Any:
+        """A future of the task's state when it is done. Each turn of the tests' loop is one of the candidate's."""
+        future = self._loop.create_future()
+        if not self._waits:
+            self._loop.call_soon(self._turn)
+        self._waits.append((task, future))
+        return future
+
+    def _turn(self) -> None:
+        waits = [(task, future) for task, future in self._waits if not future.done()]  # some were cancelled
+        self._waits, self._quiet = [], self._quiet + 1 if self.questions == self._asked else 0
+        if not waits:
+            return
+        try:
+            states = self.do("turn", PAUSES[min(self._quiet, len(PAUSES) - 1)], *(task for task, _ in waits))
+            self._asked = self.questions
+            for (task, future), state in zip(waits, states, strict=True):
+                future.set_result(state) if state else self._waits.append((task, future))
+        except BaseException as error:
+            for _, future in waits:
+                future.done() or future.set_exception(error)
+            self._waits = []
+        if self._waits:
+            self._loop.call_soon(self._turn)
+
     def _object(self, number: int, kind: str) -> Any:
         remote = Remote(self, number, kind)
-        return _awaited(remote) if kind == "coroutine" and self._awaits else remote
+        return _coroutine(remote) if kind == "coroutine" and self._awaits else remote
 
     def _kept(self, value: Any, number: int, kind: str) -> Any:
         held = _KEPT[type(value)](value)
@@ -148,6 +192,10 @@ def _handle(x: Any) -> list[Any]:
         return ["N", object.__getattribute__(x, "_name")]
     if type(x) is Source:
         return ["x", x.text]
+    if type(x) is CoroutineType and x.cr_code is _coroutine.__code__ and x.cr_frame is not None and not x.cr_running:
+        remote = x.cr_frame.f_locals["remote"]
+        x.close()  # the candidate awaits it
+        return _handle(remote)
     if getattr(builtins, getattr(x, "__name__", ""), None) is x:
         return ["N", x.__name__]  # sum, sorted …: the far side has its own
     raise NotPlain(f"a {type(x).__name__}")
@@ -248,15 +296,24 @@ class Remote:
         return _do(self, "enter")
 
     def __exit__(self, kind: Any, *_: Any) -> None:
-        if kind is not None and not issubclass(kind, AssertionError):
-            raise _get(self, "_far").undecided("the answer's own with block is left by an exception")
+        _refuse_left_by(kind, self)
         _do(self, "exit")
 
     def __aiter__(self) -> Any:
         return _do(self, "aiter")
 
     async def __anext__(self) -> Any:
-        return _do(self, "anext")
+        return await _awaited(self, "anext")
+
+    def __await__(self) -> Any:
+        return _awaited(self, "await").__await__()
+
+    async def __aenter__(self) -> Any:
+        return await _awaited(self, "aenter")
+
+    async def __aexit__(self, kind: Any, *_: Any) -> None:
+        _refuse_left_by(kind, self)
+        await _awaited(self, "aexit")
 
     def __len__(self) -> int:
         return _do(self, "len")
@@ -269,6 +326,11 @@ class Remote:
 
     def __repr__(self) -> str:
         return _do(self, "repr")
+
+
+def _refuse_left_by(kind: Any, remote: Remote) -> None:
+    if kind is not None and not issubclass(kind, AssertionError):
+        raise _get(remote, "_far").undecided("the answer's own with block is left by an exception")
 
 
 def _operator(op: str, swapped: bool) -> Callable[..., Any]:
@@ -306,8 +368,24 @@ def _do(remote: Remote, op: str, *args: Any, **kwargs: Any) -> Any:
     return _get(remote, "_far").do(op, remote, *args, **kwargs)
 
 
-async def _awaited(remote: Remote) -> Any:
-    return _do(remote, "await")
+async def _coroutine(remote: Remote) -> Any:
+    return await _awaited(remote, "await")
+
+
+async def _awaited(remote: Remote, op: str) -> Any:
+    from asyncio import CancelledError
+
+    far, cancelled = _get(remote, "_far"), CancelledError()
+    task, state = _do(remote, op)
+    while not state:
+        try:
+            state = await far.ended(task)
+        except CancelledError as error:
+            cancelled = error
+            _do(task, "cancel")
+    if state == "cancelled":
+        raise cancelled
+    return _do(task, "result")
 
 
 _REMOTE = "_qualgate_remote"

@@ -21,6 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from qualgate.numbers import counted
 from qualgate.scoring.outcome import one_line, quote
 from qualgate.scoring.tools.compat_java import TooLong, java_value
 from qualgate.scoring.tools.compat_javascript import javascript_value
@@ -145,7 +146,7 @@ def _choose(
 
 
 def _count(checker: str, output: Any, answers: Any) -> Checked:
-    return Checked(False, f"{checker}:wrong_count", f"{len(output)} calls, expected {len(answers)}")
+    return Checked(False, f"{checker}:wrong_count", f"{counted(len(output), 'call')}, expected {len(answers)}")
 
 
 def _documented(functions: Any, answer: dict[str, Any]) -> Any:

@@ -15,9 +15,11 @@ from qualgate.store.queries.pages import (
     verdict_words,
 )
 from qualgate.store.queries.summary import ArmLine, EvalsetLine, RunSummary, StoredVerdict, run_summary
+from qualgate.store.queries.times import AnswerTime, answer_times
 
 __all__ = [
     "Answer",
+    "AnswerTime",
     "ArmLine",
     "CaseDetail",
     "Direction",
@@ -30,6 +32,7 @@ __all__ = [
     "Said",
     "StoredVerdict",
     "VariantLine",
+    "answer_times",
     "baseline_said",
     "case_detail",
     "count_queue",

@@ -95,7 +95,7 @@ def _answer(connection: Connection, row: Any) -> Answer:
         margins=seal.floats(row.margins),
         ttft=row.ttft,
         e2e=row.e2e,
-        kl=seal.floats(row.kl),
+        kl=seal.kl(row.kl, row.top1_agreement)[0],
         top1_agreement=row.top1_agreement,
         first_divergence=row.first_divergence,
         scores=tuple(Score(**score._mapping) for score in said),

@@ -54,13 +54,13 @@ def drift_by_position(store: Store, run_id: str, variant: str, positions: int = 
     """Mean KL at each of the first positions."""
     sums, counts = [0.0] * positions, [0] * positions
     with store.read() as connection:
-        blobs = connection.execute(
-            select(units.c.kl)
+        rows = connection.execute(
+            select(units.c.kl, units.c.top1_agreement)
             .where(units.c.run_id == run_id, units.c.arm == variant, units.c.status == "done")
             .order_by(units.c.unit_id)  # sums of floats depend on the order
-        ).scalars()
-        for blob in blobs:
-            for position, value in enumerate(seal.floats(blob)[:positions]):
+        )
+        for row in rows:
+            for position, value in enumerate(seal.kl(row.kl, row.top1_agreement)[0][:positions]):
                 sums[position] += value
                 counts[position] += 1
     return tuple(

@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, and_, func, select
 
 from qualgate.errors import IntegrityError, UsageError
+from qualgate.numbers import counted
 from qualgate.records import ArmFootprint, ArmIdentity, ArmSpec, Policy, Verdict
 from qualgate.store import plain
 from qualgate.store.database import Store
@@ -56,7 +57,7 @@ class EvalsetLine:
 
     @property
     def size(self) -> str:
-        return f"{self.cases:,} cases" + (f", {self.repeats} answers to each" if self.repeats > 1 else "")
+        return counted(self.cases, "case") + (f", {self.repeats:,} answers to each" if self.repeats > 1 else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,60 @@
+"""How wide the reader's screen is, and text that fits it. A file, a pipe or a log has no width: lines stay whole."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import shutil
+import sys
+import textwrap
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+WIDTH_WITHOUT_SCREEN = 140  # of tables
+NARROWEST = 40
+
+
+def width() -> int | None:
+    """Columns of the terminal that stdout is, or that COLUMNS says; None: neither."""
+    told = os.environ.get("COLUMNS", "")
+    if not told.isdecimal() and not sys.stdout.isatty():
+        return None
+    return max(NARROWEST, shutil.get_terminal_size().columns)
+
+
+def fit(text: str) -> str:
+    """`text` with its lines wrapped between words; what continues a line stands below its last column."""
+    columns = width()
+    return text if columns is None else "\n".join(row for line in text.split("\n") for row in _rows(line, columns))
+
+
+def _rows(line: str, columns: int) -> list[str]:
+    if len(line) <= columns:
+        return [line]
+    begun = [gap.end() for gap in re.finditer(r"(?<=\S)  +", line) if gap.end() <= columns // 2]
+    indent = " " * (begun[-1] if begun else len(line) - len(line.lstrip()) + 2)
+    return textwrap.wrap(
+        line, columns, subsequent_indent=indent, replace_whitespace=False, break_long_words=False,
+        break_on_hyphens=False,
+    )  # fmt: skip
+
+
+def console() -> Console:
+    """To stdout; colours only on a terminal."""
+    return Console(highlight=False, width=width() or WIDTH_WITHOUT_SCREEN)
+
+
+def indented(text: str | Text, by: int = 2) -> Padding:
+    """What does not fit on its first row goes on below it, not at the edge."""
+    return Padding(Text(text) if isinstance(text, str) else text, (0, 0, 0, by), expand=False)
+
+
+def table_lines(table: Table, columns: int) -> list[str]:
+    """The table without colours."""
+    out = io.StringIO()
+    Console(file=out, highlight=False, width=columns, color_system=None).print(table)
+    return [line.rstrip() for line in out.getvalue().splitlines()]

@@ -1,0 +1,44 @@
+"""How long a run's answers took and how long they became: what the next run's forecast learns from."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from sqlalchemy import select
+
+from qualgate.records import UnitKey
+from qualgate.store.database import Store
+from qualgate.store.tables import arms, units
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerTime:
+    """One answer that was given."""
+
+    case_hash: str
+    engine: str  # `ArmIdentity.engine`: versions, device and arithmetic
+    seconds: float  # from its batch's start to its last token
+    tokens: int
+    drafted: bool  # it began with the baseline's answer
+
+
+def answer_times(store: Store, run_id: str) -> dict[UnitKey, AnswerTime]:
+    """Of every unit that is done."""
+    asked = select(
+        units.c.arm, units.c.evalset, units.c.case_id, units.c.repeat, units.c.case_hash, units.c.e2e,
+        units.c.answer_tokens, units.c.draft_proposed,
+    ).where(units.c.run_id == run_id, units.c.status == "done")  # fmt: skip
+    with store.read() as connection:
+        found = connection.execute(select(arms.c.name, arms.c.planned_json).where(arms.c.run_id == run_id))
+        engines = {row.name: json.loads(row.planned_json)["engine"] for row in found}
+        return {
+            UnitKey(row.arm, row.evalset, row.case_id, row.repeat): AnswerTime(
+                case_hash=row.case_hash,
+                engine=engines[row.arm],
+                seconds=row.e2e,
+                tokens=row.answer_tokens,
+                drafted=bool(row.draft_proposed),
+            )
+            for row in connection.execute(asked)
+        }
