@@ -44,7 +44,7 @@ class PlannedSet:
 
     @classmethod
     def of(cls, evalset: Evalset, held: frozenset[str] = frozenset(), repeats: int = 1) -> PlannedSet:
-        """held: ids of cases in quarantine. repeats: answers to each case, which then is a cluster, or a part of one."""
+        """held: ids of cases in quarantine. repeats: answers to each case, which makes it a cluster."""
         counting = [case for case in evalset.cases if case.id not in held]
         labels = Counter((case.cluster or case.id, case.cluster is None) for case in counting)
         sizes = tuple(size * repeats for size in labels.values())

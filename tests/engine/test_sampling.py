@@ -86,9 +86,9 @@ def test_draws_have_the_models_own_distribution(tmp_path, temperature, over):
 
 
 def test_answers_have_the_models_own_distribution(tmp_path):
-    """Two tokens in a row through the step loop, 20,000 answers: the pair's law is that of p(a) p(b | a)."""
+    """Two tokens in a row through the step loop, 8,000 answers: the pair's law is that of p(a) p(b | a)."""
     folder = save_tiny_model(tmp_path / "model", width=32, layers=1)
-    arm, many, prompt = loaded(folder, tmp_path), 20_000, (5, 80, 33)
+    arm, many, prompt = loaded(folder, tmp_path), 8_000, (5, 80, 33)
     with open_decoder(arm.model) as decoder:
         pairs = torch.zeros(260, 260, dtype=torch.float64)
         first = decoder.forward(torch.tensor([prompt]), torch.tensor([3]), None, keep=1).logits[0, -1].double()

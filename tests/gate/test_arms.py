@@ -305,9 +305,7 @@ def test_the_baseline_against_itself_is_judged_beside_four_arms(differing, choic
     assert answer(verdicts).choice == choice, "equal answers to one question do not show that they repeat"
     assert all(verdict.reasons[-1].startswith("noise floor, lost / gained") for verdict in verdicts)
     without = replace(policy, rules=POLICY.rules)
-    assert answer(decide_four(against_itself(differing), without)).choice == "int4+drafted", (
-        "it decides by a rule alone"
-    )
+    assert answer(decide_four(against_itself(differing), without)).choice == "int4+drafted", "it decides by a rule alone"
 
 
 def test_without_the_baseline_against_itself_a_rule_on_it_chooses_nothing():
