@@ -49,8 +49,8 @@ class Draws:
     def said(self, logits: torch.Tensor, rows: torch.Tensor, positions: torch.Tensor) -> Said:
         """Of logits [n, vocabulary]; rows: [n], of the batch; positions: [n], of the answer's tokens, from 0.
 
-        Log-probs are the model's own, at temperature 1. Margins are the lead over the runner-up with the noise of both,
-        in logits.
+        Log-probs are the model's own, at temperature 1. Margins are the lead, with the noise of both and in logits,
+        over the runner-up among the tokens that could have been drawn; at most about 23 times the temperature.
         """
         at_once = max(1, AT_ONCE // logits.shape[-1])
         parts = [
@@ -63,12 +63,13 @@ class Draws:
         scaled = logits.double() / self.temperature
         first = scaled.topk(min(LIKELIEST, scaled.shape[-1]), dim=-1)
         noised = first.values + gumbel(self.seed, first.indices, positions[:, None], cases[:, None])
-        # No token below this can be one of the two highest, whatever its noise; most of a vocabulary is.
-        least = noised.topk(2, dim=-1).values[:, 1:] - MOST
+        # No token below this can be drawn, whatever its noise; where a model is sure, most of a vocabulary is.
+        least = noised.amax(-1, keepdim=True) - MOST
         at, token = torch.nonzero(scaled >= least, as_tuple=True)
         scores = torch.full_like(scaled, -torch.inf)
         scores[at, token] = scaled[at, token] + gumbel(self.seed, token, positions[at], cases[at])
         best, second = scores.topk(2, dim=-1).values.unbind(-1)
+        second = second.maximum(least[:, 0])  # there may be no other
         tokens = scores.argmax(-1)  # the first of equals
         logprobs = (logits.gather(-1, tokens[:, None])[:, 0] - logits.logsumexp(-1)).clamp_(max=0.0)
         return Said(tokens, logprobs, ((best - second) * self.temperature).float(), logits.isfinite().all(-1))

@@ -109,7 +109,7 @@ def test_answers_have_the_models_own_distribution(tmp_path):
 def test_a_draw_is_the_argmax_over_the_whole_vocabulary():
     """Tokens left out because no noise could lift them are never the ones: against all of the noise, at once."""
     torch.manual_seed(0)
-    for scale, temperature in ((0.1, 1.0), (4.0, 1.0), (12.0, 0.5), (1.0, 5.0)):
+    for scale, temperature in ((0.1, 1.0), (4.0, 1.0), (12.0, 0.5), (1.0, 5.0), (60.0, 0.3)):
         logits = scale * torch.randn(40, 3000)
         cases, positions = torch.arange(40) * 2**40 - 7, torch.arange(40) * 3
         found = Draws(seed=9, cases=cases, temperature=temperature).said(logits, torch.arange(40), positions)
@@ -117,17 +117,15 @@ def test_a_draw_is_the_argmax_over_the_whole_vocabulary():
         noisy = logits.double() / temperature + gumbel_torch(noise, slice(0, 40), torch.arange(3000))
         best = noisy.topk(2).values
         assert torch.equal(found.tokens, noisy.argmax(-1))
-        torch.testing.assert_close(
-            found.margins.double(), (best[:, 0] - best[:, 1]) * temperature, rtol=1e-4, atol=1e-5
-        )
+        lead = (best[:, 0] - best[:, 1]) * temperature
+        near = lead < 22.9 * temperature
+        torch.testing.assert_close(found.margins.double()[near], lead[near], rtol=1e-4, atol=1e-5)
+        assert (found.margins[~near] >= 22.8 * temperature).all(), "no other could have been drawn"
         own = logits.double().log_softmax(-1).gather(-1, found.tokens[:, None])[:, 0]
         torch.testing.assert_close(found.logprobs.double(), own, rtol=1e-4, atol=1e-5)
         assert found.finite.all()
-    assert (
-        not Draws(seed=9, cases=cases, temperature=1.0)
-        .said(logits.index_fill(1, torch.tensor([4]), torch.nan), torch.arange(40), positions)
-        .finite.any()
-    )
+    broken = logits.index_fill(1, torch.tensor([4]), torch.nan)
+    assert not Draws(seed=9, cases=cases, temperature=1.0).said(broken, torch.arange(40), positions).finite.any()
 
 
 def test_a_low_temperature_is_greedy_and_a_row_has_its_bits_whatever_is_beside_it():
