@@ -58,7 +58,7 @@ class EvalsetFile(_SetFile):
 
     kind: Literal["evalset", "calibration"] = "evalset"  # "calibration" never gets here: see `_read`
     metrics: list[str] = Field(min_length=1)
-    lenient: list[str] = []  # modes of the JSON reader
+    lenient: list[str] = []  # of `scoring.strict_json.LENIENT`; there is told what they take off, and in which order
     normalizers: list[str] = []  # of exact_match, in order
     dialect: str = ABSENT  # of the tool calls of every case that declares none; "auto": of any that reads calls
 
@@ -235,6 +235,7 @@ def _read(path: Path) -> tuple[Evalset | CalibrationSet | None, list[Fault]]:
         "cases": cases,
     }
     if isinstance(header, EvalsetFile):
+        faults += _effect_faults(document, header)
         return replace(_as_evalset(header), **common), faults
     return CalibrationSet(**common), faults
 
@@ -243,6 +244,25 @@ def _as_evalset(header: EvalsetFile) -> Evalset:
     """What the YAML alone says of the set."""
     kept: dict[str, Any] = {name: tuple(getattr(header, name)) for name in ("metrics", "lenient", "normalizers")}
     return Evalset(name=header.name, version=header.version, sha256="", **kept)
+
+
+def _effect_faults(document: Document, header: EvalsetFile) -> Iterator[Fault]:
+    """What the YAML declares and no metric of the set reads: it would change no score, silently."""
+    from qualgate.scoring.registry import metrics_that, scorers_of
+
+    def fault(place: tuple[str | int, ...], what: str, readers: tuple[str, ...]) -> Fault:
+        do = f"{', '.join(readers)} {'do' if len(readers) > 1 else 'does'}"
+        return document.fault(
+            place, f"no metric of this set reads {what}; {do}: take it out, or add such a metric to `metrics`"
+        )
+
+    scorers = scorers_of(tuple(header.metrics))
+    if header.normalizers and not any(scorer.normalizes for scorer in scorers):
+        yield fault(("normalizers",), "`normalizers`", metrics_that(lambda scorer: scorer.normalizes))
+    for index, mode in enumerate(header.lenient):
+        if not any(mode in scorer.lenient for scorer in scorers):
+            readers = metrics_that(lambda scorer, mode=mode: mode in scorer.lenient)
+            yield fault(("lenient", index), f"the lenient mode {mode!r}", readers)
 
 
 def _hash_faults(document: Document, header: _SetFile, sha256: str, path: Path) -> Iterator[Fault]:
@@ -310,10 +330,7 @@ class _CaseReader:
                 yield f"`{key}` is of lm-eval's tasks; a case of a file says what it asks in `messages` or `prompt`"
         tokens = body.get("max_new_tokens")
         if self._weighed:
-            if "prompt" not in body or tokens is not None:
-                yield "a case judged by likelihood has `prompt`, `choices` and `answer`, and no `max_new_tokens`: " + (
-                    "nothing is written" if tokens is not None else "the choices are read after the plain prompt"
-                )
+            yield from _weighed_faults(body, self.metrics[0])
         elif (self._set or "max_new_tokens" in body) and (type(tokens) is not int or tokens < 1):
             yield f"`max_new_tokens` must be a whole number from 1, {_found(body, 'max_new_tokens')}"
         if self._set is None:
@@ -353,6 +370,14 @@ def identity_faults(body: dict[str, Any]) -> Iterator[str]:
 
 def _found(body: dict[str, Any], key: str) -> str:
     return f"found {quote(body[key])}" if key in body else "it is missing"
+
+
+def _weighed_faults(body: dict[str, Any], metric: str) -> Iterator[str]:
+    """Of a case whose choices are read: it has a plain prompt, and nothing is written."""
+    if "messages" in body:
+        yield f"`messages`: {metric} reads each choice right after a plain text; give that text as `prompt` instead"
+    if "max_new_tokens" in body:
+        yield f"`max_new_tokens`: {metric} has the model read `choices` and write nothing; take `max_new_tokens` out"
 
 
 def _prompt_faults(body: dict[str, Any]) -> Iterator[str]:

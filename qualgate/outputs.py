@@ -19,6 +19,7 @@ from qualgate.evalsets import identity_faults
 from qualgate.records import Case, Evalset, Score
 from qualgate.scoring.code import pass_at_k
 from qualgate.scoring.json_lines import JsonLines
+from qualgate.scoring.outcome import found
 from qualgate.scoring.registry import Scorer, apply, refuse_without_effect
 from qualgate.stats.intervals import binomial_lower, binomial_upper, clustered_share
 
@@ -159,6 +160,11 @@ def score_files(
         faults += _unpaired(asked, answered)
     if faults:
         refuse(faults)
+    if scorer.dialect and all("calls" in body for _, body in answered.rows.values()):
+        raise UsageError(
+            f"--dialect {scorer.dialect}: every row of {outputs} has `calls`, which are decoded already, so no dialect "
+            "is read. Leave the option out, or give the raw answers as `text`."
+        )
     repeats, rows = len(answered.rows) // len(asked.rows), []
     for id, _ in asked.rows:
         _, body = asked.rows[id, 0]
@@ -210,7 +216,7 @@ def _read(
 
 def _answer_faults(body: dict[str, Any], scorer: Scorer) -> Iterator[str]:
     if not isinstance(body.get("id"), str):
-        yield f"`id` must be a text; {_found(body, 'id')}"
+        yield f"`id` must be a text; {found(body, 'id')}"
     if type(repeat := body.get("repeat", 0)) is not int or repeat < 0:
         yield f"`repeat` must be a whole number from 0; found {quote(repeat)}"
     if "calls" in body and "text" in body:
@@ -220,11 +226,8 @@ def _answer_faults(body: dict[str, Any], scorer: Scorer) -> Iterator[str]:
             yield f"the scorer {scorer.name} ({scorer.mode}) reads `text`, not `calls`"
     elif not isinstance(body.get("text"), str):
         either = "`text`" if scorer.decoded is None else "`text`, or `calls` already decoded"
-        yield f"an output needs {either}; {_found(body, 'text')}"
-
-
-def _found(body: dict[str, Any], key: str) -> str:
-    return f"found {quote(body[key])}" if key in body else "it is missing"
+        as_text = " (the answer as it was written, a JSON string)" if "text" in body else ""
+        yield f"an output needs {either}{as_text}; {found(body, 'text')}"
 
 
 def _unpaired(asked: _File, answered: _File) -> Iterator[Fault]:

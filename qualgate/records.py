@@ -442,8 +442,8 @@ class EarlyStop:
 
     seed: int  # of the order of cases
     looks: tuple[int, ...] = ()  # questions that are in at each look, as it was planned; the last: all of them
-    disagreement: float | None = None  # this and the next: assumed by the test's stakes, as it was planned
-    weight: float | None = None
+    disagreement: float | None = None  # this and the next: assumed by the test's stakes of every rule; None: by each
+    weight: float | None = None  # rule's list, which is how they have been planned since `paired_betting/3`
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "looks", tuple(self.looks))  # JSON gives a list

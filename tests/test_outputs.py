@@ -222,11 +222,13 @@ WITHOUT_EFFECT = [
     (
         ("exact_match", "compat"),
         {"normalizers": ("strip",)},
-        "exact_match (compat) reads no normalizer; exact_match (s",
+        "exact_match (compat) reads no normalizer; of exact_match (s",
     ),
-    (("tool_call",), {"lenient": ("code_fence",)}, "no lenient mode code_fence; json (strict), code (strict) does"),
-    (("code",), {"lenient": ("trailing_text",)}, "json (strict), multiple_choice (strict) does"),
-    (("multiple_choice",), {"lenient": ("code_fence",)}, "Leave the option out, or choose such a scorer."),
+    (("tool_call",), {"lenient": ("code_fence",)}, "no lenient mode code_fence; of json (strict), code (strict) it"),
+    (("code",), {"lenient": ("trailing_text",)}, "of json (strict), multiple_choice (strict) it is an option"),
+    (("multiple_choice",), {"lenient": ("code_fence",)}, "Leave it out, or choose such a scorer."),
+    (("json",), {"lenient": ("code_fence", "trailing_text", "code_fence")}, "--lenient code_fence is given twice"),
+    (("exact_match",), {"normalizers": ("strip", "strip")}, "--normalizer strip is given twice"),
 ]
 
 
@@ -235,6 +237,60 @@ def test_an_option_that_would_change_no_score_is_refused(tmp_path, scorer, optio
     with pytest.raises(UsageError) as error:  # before any file is read
         score_files(tmp_path / "no cases", tmp_path / "no outputs", registry.find(*scorer), **options)
     assert said in str(error.value)
+
+
+HERMES = '<tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>'
+
+
+@pytest.mark.parametrize(
+    ("cases", "outputs", "said"),
+    [
+        ([CALL, CALL], [{"calls": []}, {"calls": []}], "every row of {outputs} has `calls`, which are decoded already"),
+        (
+            [{**CALL, "dialect": "xlam"}, CALL],
+            [{"text": HERMES}, {"calls": []}],
+            None,
+        ),
+        ([{**CALL, "dialect": "xlam"}, CALL], [{"calls": []}, {"text": HERMES}], None),
+        ([CALL], [{"text": ""}], None),
+    ],
+)
+def test_a_dialect_that_no_answer_is_read_in_is_refused(tmp_path, cases, outputs, said):
+    files = {name: tmp_path / f"{name}.jsonl" for name in ("cases", "outputs")}
+    write(files["cases"], [{"id": str(n), **case} for n, case in enumerate(cases)])
+    write(files["outputs"], [{"id": str(n), **output} for n, output in enumerate(outputs)])
+    hermes = registry.in_dialect(registry.find("tool_call"), "hermes")
+    if said is None:
+        assert len(score_files(files["cases"], files["outputs"], hermes).rows) == len(cases)
+        return
+    with pytest.raises(UsageError) as error:
+        score_files(files["cases"], files["outputs"], hermes)
+    assert str(error.value).startswith(f"--dialect hermes: {said.format(**files)}")
+    assert "Leave the option out" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("expected", "said"),
+    [
+        ([{"name": "f", "arguments": {"a": 1}}], "must be one name with an object, as {"),
+        ([{"f": {"a": 1}}], "where \"\" says that it may be left out; 'a' has 1"),
+        ([{"f": [1]}], "must be one name with an object"),
+        (None, "a list of calls as {"),
+    ],
+)
+def test_the_shape_that_bfcl_wants_is_shown_by_an_example_that_it_takes(tmp_path, expected, said):
+    write(tmp_path / "cases.jsonl", [{"id": "a", "tools": TOOLS, "expected_calls": expected}])
+    write(tmp_path / "outputs.jsonl", [{"id": "a", "text": "[f(a=1)]"}])
+    compat = registry.find("tool_call", "compat")
+    with pytest.raises(UsageError) as error:
+        score_files(tmp_path / "cases.jsonl", tmp_path / "outputs.jsonl", compat)
+    assert said in str(error.value)
+    example, _ = json.JSONDecoder().raw_decode(str(error.value).partition(" as ")[2])
+    weather = {"properties": {key: {"type": "string"} for key in ("city", "unit")}, "required": ["city"]}
+    case = {"id": "a", "tools": [{"name": "weather", "parameters": weather}], "expected_calls": [example]}
+    write(tmp_path / "cases.jsonl", [case])
+    write(tmp_path / "outputs.jsonl", [{"id": "a", "text": "[weather(city='Paris')]"}])
+    assert verdicts(score_files(tmp_path / "cases.jsonl", tmp_path / "outputs.jsonl", compat)) == [True]
 
 
 def test_every_scorer_reads_exactly_the_options_it_declares():

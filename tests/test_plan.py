@@ -124,6 +124,9 @@ def test_batches_hold_every_prompt_once_within_their_limits(sizes):
 def test_the_key_follows_the_whole_evalset_not_its_cases_alone(gate_file, change):
     key = make_plan(load_gate_file(gate_file)).key
     header = gate_file.parent / "echo.yaml"
+    if change.startswith("lenient"):  # exact_match reads none, so a set of it alone must not declare one
+        header.write_text(header.read_text().replace("metrics: [exact_match]", "metrics: [exact_match, json.valid]"))
+        key = make_plan(load_gate_file(gate_file)).key
     name = change.split(":")[0]
     kept = [line for line in header.read_text().splitlines() if not line.startswith(name)]
     header.write_text("\n".join([*kept, change]) + "\n")

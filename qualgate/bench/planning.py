@@ -10,14 +10,14 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from math import ceil, log, sqrt
+from math import ceil, floor, inf, isfinite, log, sqrt
 from pathlib import Path
 from time import process_time
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betaincinv
+from scipy.special import betaincinv, ndtri
 from scipy.stats import t as student
 
 from qualgate.gate.outcomes import Assumed, PlannedSet
@@ -27,11 +27,13 @@ from qualgate.records import Policy, Rule
 from qualgate.stats.intervals import clustered_share
 from qualgate.stats.paired import compare_clustered_pairs, proof
 from qualgate.stats.power import chance_to_block, pairs_to_approve
-from qualgate.stats.sequential import ASSUMED_DISAGREEMENT, ASSUMED_WEIGHT, TOLD_WEIGHT, capital
+from qualgate.stats.sequential import UNTOLD, Presumed, capital, presume
 
 MARGINS = (0.01, 0.02, 0.05)
 DISAGREEMENTS = (0.01, 0.02, 0.05, 0.10, 0.15)  # of an identical variant; a loss adds lost answers to them
 ALPHA, POWER = 0.05, 0.95
+LIST = 1.45  # times the fixed test's cases: a list on which stopping early settles an identical variant as often
+TOLD_WEIGHT = 3.0  # changed answers that the true disagreement weighs as much as
 CHECKED = 8  # draws of each rule with clusters that the gate's own function decides as well
 
 
@@ -285,13 +287,10 @@ def _decided_clusters(
     less, more = np.floor, np.ceil
     worst = np.minimum(more(lost * (size / n)), size - less(gained * (size / n))), less(gained * (size / n))
     best = less(lost * (size / n)), np.minimum(more(gained * (size / n)), size - less(lost * (size / n)))
-    for one in np.unique(size):
-        at = np.flatnonzero(size == one)
-        one = int(one)
-        ask = at[student.sf(t[at], k - 1) <= ALPHA]
-        within[ask] = worst[0][ask] <= _edge(worst[1][ask], one, margin, ALPHA, beyond=False) if len(ask) else False
-        ask = at[student.cdf(t[at], k - 1) <= alpha_block]
-        beyond[ask] = best[0][ask] >= _edge(best[1][ask], one, margin, alpha_block, beyond=True) if len(ask) else False
+    ask = np.flatnonzero(student.sf(t, k - 1) <= ALPHA)
+    within[ask] = worst[0][ask] <= _edges(worst[1][ask], size[ask], margin, ALPHA, beyond=False)
+    ask = np.flatnonzero(student.cdf(t, k - 1) <= alpha_block)
+    beyond[ask] = best[0][ask] >= _edges(best[1][ask], size[ask], margin, alpha_block, beyond=True)
     sure = betaincinv(np.maximum(right / kish, 1e-9), (n - right) / kish + 1, ALPHA) >= max(0.2, 5 * margin)
     clusters, differing = np.repeat(np.arange(k), s), 0
     asked = np.arange(0, draws, max(1, draws // CHECKED))[:CHECKED]
@@ -339,6 +338,51 @@ def _edge(gained: NDArray, n: int, margin: float, alpha: float, *, beyond: bool)
     return np.rint(np.interp(gained, knots, found))
 
 
+def _edges(gained: NDArray, size: NDArray, margin: float, alpha: float, *, beyond: bool) -> NDArray:
+    """Likewise where every draw has its own number of pairs, and to a fraction: between knots, as p-values go there.
+
+    Knots 4 % of the pairs and 12 % of the gained answers apart, and at least one; the same for every draw, so that what
+    is found once serves all.
+    """
+    if not len(gained):
+        return np.zeros(0)
+    sizes, gains = (np.unique(np.rint(np.append(np.arange(16), 16 * step ** np.arange(count))).astype(int))
+                    for step, count in ((1.04, 240), (1.12, 80)))  # fmt: skip
+    row, column = np.searchsorted(sizes, size, "right") - 1, np.searchsorted(gains, gained, "right") - 1
+    found = np.zeros((2, 2, len(gained)))
+    for up in (0, 1):
+        for over in (0, 1):
+            cells, places = np.unique(np.stack([row + up, column + over]), axis=1, return_inverse=True)
+            knots = [_crossing_at(int(gains[g]), int(sizes[s]), margin, alpha, beyond) for s, g in cells.T]
+            found[up, over] = np.array(knots)[places.ravel()]
+    by_size = (size - sizes[row]) / (sizes[row + 1] - sizes[row])
+    by_gains = (gained - gains[column]) / (gains[column + 1] - gains[column])
+    low, high = found[:, 0] + (found[:, 1] - found[:, 0]) * by_gains
+    return low + (high - low) * by_size
+
+
+@lru_cache(maxsize=100_000)
+def _crossing_at(gained: int, n: int, margin: float, alpha: float, beyond: bool) -> float:
+    """Lost answers at which the p-value crosses alpha, to a fraction of one: linear on the normal scale."""
+
+    gained, aim, sign = min(gained, n), float(ndtri(alpha)), -1.0 if beyond else 1.0
+    error = sqrt(2 * gained + n * margin + 1)
+
+    def over(lost: int) -> float:
+        p = proof(gained, lost, n, -margin) if beyond else proof(lost, gained, n, margin)
+        return sign * (float(ndtri(min(max(p, 1e-15), 1 - 1e-15))) - aim)
+
+    low, high, least, most = -1, n - gained + 1, -inf, inf  # no table has these
+    lost = round(gained + n * margin + sign * aim * error)
+    while high - low > 1:
+        lost = min(max(lost, low + 1), high - 1)
+        found = over(lost)
+        low, high, least, most = (lost, high, found, most) if found <= 0 else (low, lost, least, found)
+        step = -found * error  # lands beyond the crossing, so that both sides are soon known
+        lost += floor(step) if found > 0 else ceil(step) or 1
+    return low - least / (most - least) if isfinite(least) and isfinite(most) else low + 0.5
+
+
 _EDGES: dict[tuple[int, int, float, float, bool], int] = {}
 
 
@@ -376,8 +420,10 @@ def early(paths: int = 2_000, margins: tuple[float, ...] = MARGINS, seed: int = 
     """`early.identical`, `early.twice`, `early.worst`: cases used, over those of the fixed exact test of equal power.
 
     A cell's variant is looked at after every case and given up at the number of cases by which 95 % have settled, so
-    both tests have power .95 at alpha .05. The fixed test is sized by the disagreement, so the sequential one is told
-    it as well ("mean"), and in a second try is not ("untold"). Truths between cost more: the third row.
+    both tests have power .95 at alpha .05. Nobody tells the disagreement; the list is as long as this power takes,
+    about `LIST` times the fixed test's for an identical variant, and of that the stakes make what they can ("mean").
+    Beside it: a list ten times as long, which tells little ("long"), and an oracle that tells the true disagreement
+    ("told"). Truths between cost more: the third row.
     """
     rounds: list[dict[str, Any]] = []
     for margin in margins:
@@ -386,9 +432,14 @@ def early(paths: int = 2_000, margins: tuple[float, ...] = MARGINS, seed: int = 
                 fixed = fixed_pairs(margin, flips, beyond=beyond)
                 cell = {"margin": margin, "disagreement": flips, "beyond": beyond, "fixed": fixed, "paths": paths}
                 loss = 2 * margin if beyond else 0.0
-                for how, told in (("told", (flips, TOLD_WEIGHT)), ("untold", (ASSUMED_DISAGREEMENT, ASSUMED_WEIGHT))):
+                listed = ceil(LIST * fixed_pairs(margin, flips, beyond=False))
+                for how, presumed in (
+                    ("listed", presume(margin, listed, ALPHA)),
+                    ("long", presume(margin, 10 * listed, ALPHA)),
+                    ("told", Presumed(disagreement=flips, weight=TOLD_WEIGHT)),
+                ):
                     settled = stopping_times(
-                        margin, flips, loss, 3 * fixed, paths, [seed, len(rounds)], beyond=beyond, told=told
+                        margin, flips, loss, 3 * fixed, paths, [seed, len(rounds)], beyond=beyond, presumed=presumed
                     )
                     cap = int(np.sort(settled)[ceil(POWER * len(settled)) - 1])
                     used = np.minimum(settled, cap) / fixed
@@ -397,11 +448,17 @@ def early(paths: int = 2_000, margins: tuple[float, ...] = MARGINS, seed: int = 
     rows = []
     for id, beyond in (("early.identical", False), ("early.twice", True)):
         cells = [one for one in rounds if one["beyond"] == beyond]
-        saved = [one["told"]["saved"] for one in cells]
-        all_cases = sum(one["told"]["saved"] * one["fixed"] for one in cells) / sum(one["fixed"] for one in cells)
-        measured = {"mean": float(np.mean(saved)), "untold": float(np.mean([one["untold"]["saved"] for one in cells])),
-                    "of_all_cases": all_cases, "least": min(saved), "most": max(saved)}  # fmt: skip
-        error = sqrt(sum(one["told"]["error"] ** 2 for one in cells)) / len(cells)
+        saved = [one["listed"]["saved"] for one in cells]
+        all_cases = sum(one["listed"]["saved"] * one["fixed"] for one in cells) / sum(one["fixed"] for one in cells)
+        beside = {how: float(np.mean([one[how]["saved"] for one in cells])) for how in ("long", "told")}
+        measured = {
+            "mean": float(np.mean(saved)),
+            **beside,
+            "of_all_cases": all_cases,
+            "least": min(saved),
+            "most": max(saved),
+        }
+        error = sqrt(sum(one["listed"]["error"] ** 2 for one in cells)) / len(cells)
         rows.append(Row(id=id, measured=measured, spread=error, met=measured["mean"] >= 0.4, rounds=cells))
     return rows[0], rows[1], _worst(paths, margins, seed)
 
@@ -413,13 +470,16 @@ def _worst(paths: int, margins: tuple[float, ...], seed: int) -> Row:
         for flips in (0.02, 0.05, 0.10):
             fixed = fixed_pairs(margin, flips, beyond=False)
             for times in (0.25, 0.5, 0.75, 1.0, 1.25, 1.5):
-                drawn = [
-                    stopping_times(
-                        margin, flips, times * margin, 3 * fixed, paths // 4, [seed, 99, len(rounds)], beyond=b
+                presumed = presume(margin, 3 * fixed, ALPHA)
+                stream = [seed, 99, len(rounds)]  # the same for both, so the same paths
+                first = np.minimum(
+                    *(
+                        stopping_times(
+                            margin, flips, times * margin, 3 * fixed, paths // 4, stream, beyond=b, presumed=presumed
+                        )
+                        for b in (False, True)
                     )
-                    for b in (False, True)
-                ]
-                first = np.minimum(*drawn)  # the same paths, so the same seed
+                )
                 rounds.append({"margin": margin, "disagreement": flips, "loss": times * margin, "fixed": fixed,
                                "mean": float(first.mean()) / fixed,
                                "settled": float((first <= 3 * fixed).mean())})  # fmt: skip
@@ -451,16 +511,15 @@ def stopping_times(
     seed: list[int],
     *,
     beyond: bool,
-    told: tuple[float, float] = (ASSUMED_DISAGREEMENT, ASSUMED_WEIGHT),
+    presumed: Presumed = UNTOLD,
 ) -> NDArray:
-    """Cases after which each simulated variant was settled in this direction; most + 1: never. told: disagreement of
-    an identical variant, and the changed answers that it weighs."""
+    """Cases after which each simulated variant was settled in this direction; most + 1: never."""
     generator = np.random.default_rng(seed)
     times = []
     while sum(map(len, times)) < paths:
         count = max(1, min(paths - sum(map(len, times)), 1_000_000 // most))
         x = _losses(generator, (count, most), flips / 2 + loss, flips / 2)
-        crossed = capital(x, margin, beyond=beyond, disagreement=told[0], weight=told[1]) >= -log(ALPHA)
+        crossed = capital(x, margin, beyond=beyond, presumed=presumed) >= -log(ALPHA)
         times.append(np.where(crossed.any(axis=1), crossed.argmax(axis=1) + 1, most + 1))
     return np.concatenate(times)
 
@@ -485,8 +544,9 @@ def peeking(schedules: int = 100_000, cases: int = 1_000, seed: int = 17) -> Row
             generator = np.random.default_rng([seed, len(rounds)])
             crossed = 0
             for start in range(0, each, 1_000):
-                x, options = _at_the_margin(kind, margin, flips, (min(1_000, each - start), cases), generator)
-                best = capital(x, margin, beyond=beyond, **options).max(axis=1)
+                x, size = _at_the_margin(kind, margin, flips, (min(1_000, each - start), cases), generator)
+                presumed = presume(margin, x.shape[1])
+                best = capital(x, margin, beyond=beyond, presumed=presumed, sizes=size, largest=size).max(axis=1)
                 crossed += int((best >= -log(ALPHA)).sum())
             rounds.append({"kind": kind, "margin": margin, "flips": flips, "beyond": beyond, "schedules": each,
                            "crossed": crossed / each})  # fmt: skip
@@ -499,17 +559,18 @@ def peeking(schedules: int = 100_000, cases: int = 1_000, seed: int = 17) -> Row
 
 def _at_the_margin(
     kind: str, margin: float, flips: float, shape: tuple[int, int], generator: np.random.Generator
-) -> tuple[NDArray, dict[str, float]]:
+) -> tuple[NDArray, float]:
+    """Losses, and the cases of each unit."""
     if kind == "cases":
-        return _losses(generator, shape, margin + flips / 2, flips / 2), {}
+        return _losses(generator, shape, margin + flips / 2, flips / 2), 1.0
     if kind == "list":
         lost, gained = round(shape[1] * (margin + flips / 2)), round(shape[1] * flips / 2)
         listed = np.repeat([1, -1, 0], [lost, gained, shape[1] - lost - gained]).astype(np.int8)
-        return generator.permuted(np.tile(listed, (shape[0], 1)), axis=1), {}
+        return generator.permuted(np.tile(listed, (shape[0], 1)), axis=1), 1.0
     count = shape[1] // 4
     shared = _losses(generator, (shape[0], count), margin + flips / 2, flips / 2).astype(int)
     own = sum(_losses(generator, (shape[0], count), margin + flips / 2, flips / 2).astype(int) for _ in range(4))
-    return np.where(generator.random((shape[0], count)) < 0.7, 4 * shared, own), {"sizes": 4.0, "largest": 4.0}
+    return np.where(generator.random((shape[0], count)) < 0.7, 4 * shared, own), 4.0
 
 
 def planning_rows(*, quick: bool) -> Iterator[Row]:

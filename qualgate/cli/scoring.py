@@ -31,7 +31,8 @@ def score(
         list[str] | None, typer.Option("--normalizer", help="of exact_match, in order; may be repeated")
     ] = None,
     lenient: Annotated[
-        list[str] | None, typer.Option("--lenient", help="code_fence, trailing_text: of json, code, multiple_choice")
+        list[str] | None,
+        typer.Option("--lenient", help="code_fence, trailing_text, both: of json, code, multiple_choice"),
     ] = None,
     k: Annotated[
         str | None,

@@ -28,7 +28,7 @@ from qualgate.errors import Exit, UsageError
 from qualgate.gate.cause import name_causes
 from qualgate.gate.cost import terms_of
 from qualgate.gate.evidence import Pair, examine, truncated_sets
-from qualgate.gate.measure import measure, pairs_of
+from qualgate.gate.measure import SENSITIVITY_ALPHA, measure, pairs_of, too_weak
 from qualgate.gate.measured import Measured, unmeasured
 from qualgate.gate.rules import Slice
 from qualgate.gate.verdict import decide, judge, prepare, without
@@ -47,7 +47,7 @@ from qualgate.records import (
     UnitKey,
     Verdict,
 )
-from qualgate.stats.sequential import ASSUMED_DISAGREEMENT, ASSUMED_WEIGHT, compare_in_sequence
+from qualgate.stats.sequential import Presumed, compare_in_sequence, presume
 
 Question = tuple[str, str, int]  # evalset, case id, repeat
 Order = tuple[tuple[Question, ...], ...]  # clusters, each with its questions
@@ -116,7 +116,7 @@ def lay_out(
 ) -> tuple[EarlyStop, tuple[frozenset[Question], ...]]:
     """Before generation: what the looks rest on, and the questions that each look adds."""
     order = seeded_order(cases, stop.seed, repeats)
-    stop = replace(stop, looks=planned_looks(order), disagreement=ASSUMED_DISAGREEMENT, weight=ASSUMED_WEIGHT)
+    stop = replace(stop, looks=planned_looks(order))
     return stop, stages(order, stop.looks)
 
 
@@ -293,13 +293,16 @@ def _in_sequence(
     if fixed.comparison.difference is None or rule.max_drop is None:
         return fixed  # what could not be measured at all
     losses: dict[int, list[float]] = {}
+    right: list[float] = []
+    places: list[int] = []
     for pair in pairs:
         before, after = pair.baseline.values[rule.metric], pair.variant.values[rule.metric]
         assert before is not None, "a silent scorer is not measured"
         assert after is not None, "a silent scorer is not measured"
-        losses.setdefault(seen[_question(pair.baseline.key)], []).append(before - after)
+        right.append(before)
+        places.append(seen[_question(pair.baseline.key)])
+        losses.setdefault(places[-1], []).append(before - after)
     units = [losses[place] for place in sorted(losses)]
-    stop = policy.stop
     result = compare_in_sequence(
         [sum(unit) for unit in units],
         rule.max_drop,
@@ -307,8 +310,7 @@ def _in_sequence(
         size=np.array([len(unit) for unit in units]),
         largest=max(sizes),
         typical=sum(sizes) / len(sizes),
-        disagreement=ASSUMED_DISAGREEMENT if stop is None or stop.disagreement is None else stop.disagreement,
-        weight=ASSUMED_WEIGHT if stop is None or stop.weight is None else stop.weight,
+        presumed=presumed_of(policy, rule.max_drop, sizes),
     )
     comparison = replace(
         fixed.comparison,
@@ -318,7 +320,28 @@ def _in_sequence(
         needed=None,  # it is told for a test of one look
         method=result.method,
     )
-    return replace(fixed, comparison=comparison, p_within=result.p_within)
+    weak = too_weak(fixed.slice, np.array(right), np.array(places), sensitivity(policy))
+    return replace(fixed, comparison=comparison, p_within=result.p_within, obstacle=weak)
+
+
+def sensitivity(policy: Policy) -> float:
+    """The chance, at one look, that a baseline too weak to lose the margin passes for strong enough.
+
+    That test is one of a fixed number of cases. A false approval needs a false proof as well, whatever the baseline,
+    and those stay below alpha; but each of the looks asks, so each has its share of the 5 %.
+    """
+    return SENSITIVITY_ALPHA / max(1, len(policy.stop.looks) if policy.stop else 1)
+
+
+def presumed_of(policy: Policy, margin: float, sizes: Sequence[int]) -> Presumed:
+    """What a slice's stakes rest on: the length of its list, or what a run of an earlier version was planned with.
+
+    sizes: cases of each of its clusters, in the whole list.
+    """
+    stop = policy.stop
+    if stop is not None and stop.disagreement is not None and stop.weight is not None:
+        return Presumed(disagreement=stop.disagreement, weight=stop.weight)
+    return presume(margin, len(sizes), policy.alpha, sum(sizes) / len(sizes) / max(sizes))
 
 
 def _answered(arm: ArmEvidence) -> set[Question]:

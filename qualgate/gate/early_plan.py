@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qualgate.gate.changes import Change
-from qualgate.gate.early import in_sequence, planned_looks
+from qualgate.gate.early import in_sequence, planned_looks, presumed_of, sensitivity
 from qualgate.gate.outcomes import Assumed, PlannedSet, draw_clusters, outcome_chances
 from qualgate.gate.prediction import ENOUGH, surely_right
 from qualgate.gate.rules import Slice, check_policy
@@ -59,7 +59,6 @@ def early_rates(
     asked = [part for part in slices if in_sequence(part.rule)]
     order = _Order.of(sets, seed)
     looks = np.array(stop.looks)
-    told = {"disagreement": stop.disagreement, "weight": stop.weight}
 
     def questions(losses: Mapping[tuple[str, str], float], part: Slice, *, beyond: bool, alpha: float) -> NDArray:
         """[draws] questions that are in when the slice is proven (beyond: broken); more than all when it never is."""
@@ -72,12 +71,13 @@ def early_rates(
         margin, sizes = part.rule.max_drop or 0.0, order.sizes[mine]
         path = capital(
             loss, margin, beyond=beyond, sizes=sizes, largest=float(sizes.max()),
-            **told,  # type: ignore[arg-type]  # planned, so both are known
+            presumed=presumed_of(policy, margin, sizes.tolist()),
         )  # fmt: skip
         crossed = path >= -np.log(alpha)
         if not beyond:
             right = sum(one.right for one in drawn.values()) / sizes.sum()
-            crossed &= surely_right(right, independent_trials(sizes, np.arange(len(sizes))), margin)[:, None]
+            trials = independent_trials(sizes, np.arange(len(sizes)))
+            crossed &= surely_right(right, trials, margin, sensitivity(policy))[:, None]
         seen = order.questions[mine][np.argmax(crossed, axis=1)]
         return np.where(crossed.any(axis=1), seen, order.total + 1)
 

@@ -114,7 +114,6 @@ def _measure_quality(part: Slice, pairs: list[Pair], alpha: float) -> Measured:
     if whole and count == n:
         lost, gained = int(((baseline == 1) & (variant == 0)).sum()), int(((baseline == 0) & (variant == 1)).sum())
         result = compare_pairs(lost, gained, n, margin, alpha)
-        right = binomial_lower(int(baseline.sum()), n, SENSITIVITY_ALPHA)
     elif count < MIN_CLUSTERS:
         return unmeasured(
             part,
@@ -124,14 +123,6 @@ def _measure_quality(part: Slice, pairs: list[Pair], alpha: float) -> Measured:
         )
     else:
         result = compare_clustered_pairs(baseline, variant, clusters, margin, alpha)
-        right = clustered_share(baseline, np.ones(n), clusters, 0.0, SENSITIVITY_ALPHA).lower
-    enough = max(LEAST_BASELINE_RATE, MARGINS_OF_BASELINE * margin)
-    obstacle = ""
-    if right < enough:
-        obstacle = (
-            f"{part.head}: the baseline is right on {baseline.mean():.1%} of {counted(n, 'case')} "
-            f"(95 % bound: at least {right:.1%}); under {enough:.0%} a {100 * margin:g}-point loss would not show"
-        )
     decided = min(result.p_within, result.p_beyond) <= alpha
     return Measured(
         slice=part,
@@ -151,7 +142,27 @@ def _measure_quality(part: Slice, pairs: list[Pair], alpha: float) -> Measured:
             method=result.method,
         ),
         p_within=result.p_within,
-        obstacle=obstacle,
+        obstacle=too_weak(part, baseline, clusters),
+    )
+
+
+def too_weak(part: Slice, baseline: NDArray, clusters: NDArray, alpha: float = SENSITIVITY_ALPHA) -> str:
+    """Why a baseline that is right so rarely cannot lose the margin, in words; empty when it surely is often enough.
+
+    baseline: its value on each case. alpha: the chance that a baseline below the limit passes.
+    """
+    n, margin = len(baseline), part.rule.max_drop or 0.0
+    if np.isin(baseline, (0, 1)).all() and len(np.unique(clusters)) == n:
+        right = binomial_lower(int(baseline.sum()), n, alpha)
+    else:
+        right = clustered_share(baseline, np.ones(n), clusters, 0.0, alpha).lower
+    enough = max(LEAST_BASELINE_RATE, MARGINS_OF_BASELINE * margin)
+    if right >= enough:
+        return ""
+    return (
+        f"{part.head}: the baseline is right on {baseline.mean():.1%} of {counted(n, 'case')} "
+        f"({100 * (1 - alpha):.4g} % bound: at least {right:.1%}); "
+        f"under {enough:.0%} a {100 * margin:g}-point loss would not show"
     )
 
 

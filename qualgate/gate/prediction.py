@@ -191,19 +191,19 @@ class Prediction:
         return within & surely_right(sums.right / cases, trials, margin), beyond
 
 
-def surely_right(share: NDArray, trials: float, margin: float) -> NDArray:
-    """Is the baseline right often enough to lose `margin`? share: of its cases, [draws]."""
-    return share >= _least_share(trials, max(LEAST_BASELINE_RATE, MARGINS_OF_BASELINE * margin))
+def surely_right(share: NDArray, trials: float, margin: float, alpha: float = SENSITIVITY_ALPHA) -> NDArray:
+    """Is the baseline right often enough to lose `margin`? share: of its cases, [draws]. alpha: of its lower bound."""
+    return share >= _least_share(trials, max(LEAST_BASELINE_RATE, MARGINS_OF_BASELINE * margin), alpha)
 
 
-def _least_share(trials: float, enough: float) -> float:
+def _least_share(trials: float, enough: float, alpha: float) -> float:
     """Share of right answers at which the baseline's lower bound reaches `enough`; above 1 when none does."""
     low, high = 0.0, trials
-    if binomial_lower(trials, trials, SENSITIVITY_ALPHA) < enough:  # type: ignore[arg-type]  # fractions are fine
+    if binomial_lower(trials, trials, alpha) < enough:  # type: ignore[arg-type]  # fractions are fine
         return 2.0
     for _ in range(40):
         middle = (low + high) / 2
-        low, high = (low, middle) if binomial_lower(middle, trials, SENSITIVITY_ALPHA) >= enough else (middle, high)  # type: ignore[arg-type]
+        low, high = (low, middle) if binomial_lower(middle, trials, alpha) >= enough else (middle, high)  # type: ignore[arg-type]
     return high / trials - 1e-9
 
 

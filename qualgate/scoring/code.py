@@ -20,7 +20,7 @@ from qualgate.records import Score
 from qualgate.sandbox import Ended, Interpreter, Sandbox, SandboxFailed
 from qualgate.sandbox.inside.remote import BadReply, CannotCross, Far
 from qualgate.scoring import unit_tests
-from qualgate.scoring.outcome import cannot_say, right, wrong
+from qualgate.scoring.outcome import cannot_say, found, right, wrong
 from qualgate.scoring.unit_tests import BadTests, Exam
 
 METRIC, SCORER = "code.pass", "code/4"
@@ -75,12 +75,16 @@ def program_of(prompt: str, text: str, entry_point: str | None, lenient: Sequenc
 
 def tests_of(body: Mapping[str, Any]) -> str:
     """A case's unit tests as one text, whichever way its set writes them. BadTests when it has none."""
-    found = body.get("tests") or body.get("test") or body.get("test_list")
-    if isinstance(found, list) and all(isinstance(line, str) for line in found):
-        found = "\n".join(found)
-    if not isinstance(found, str):
-        raise BadTests("the case has no tests")
-    return f"{body['test_setup_code']}\n{found}" if body.get("test_setup_code") else found
+    written = body.get("tests") or body.get("test") or body.get("test_list")
+    if isinstance(written, list) and all(isinstance(line, str) for line in written):
+        written = "\n".join(written)
+    if not isinstance(written, str):
+        key = next((key for key in ("tests", "test", "test_list") if key in body), "tests")
+        raise BadTests(
+            "the case has none. They are assert lines, a text or a list of texts, as `assert f(1) == 2`; `test` and "
+            f"`test_list` are read too, as HumanEval and MBPP have them; {found(body, key)}"
+        )
+    return f"{body['test_setup_code']}\n{written}" if body.get("test_setup_code") else written
 
 
 def _examined(program: str, exam: Exam, sandbox: Sandbox) -> Score:

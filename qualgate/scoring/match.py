@@ -68,7 +68,8 @@ class Tolerance:
         """What a case declares; ValueError when that is not {"abs": …, "rel": …} with finite numbers of 0 or more."""
         declared = body.get("tolerance", {})
         if not isinstance(declared, Mapping) or not set(declared) <= {"abs", "rel"}:
-            raise ValueError(f"tolerance is {quote(declared)}, expected abs, rel or both")
+            wanted = 'an object with `abs`, `rel` or both, as {"abs": 0.01}'
+            raise ValueError(f"tolerance is {quote(declared)}, expected {wanted}")
         return cls(absolute=_bound(declared.get("abs", 0)), relative=_bound(declared.get("rel", 0)))
 
     def allows(self, answer: Decimal, reference: Decimal) -> bool:

@@ -71,7 +71,11 @@ def _place(answer: Any, choices: Sequence[str]) -> int:
         return choices.index(answer)
     if isinstance(answer, str) and len(answer) == 1 and answer in LETTERS[: len(choices)]:
         return LETTERS.index(answer)
-    raise ValueError(f"the answer {quote(answer)} is none of {len(choices)} choices")
+    last = len(choices) - 1
+    by_letter = f" or letter (A to {LETTERS[last]})" if last < len(LETTERS) else ""
+    raise ValueError(
+        f"{quote(answer)} is none of {len(choices)} choices: give one's text, place (0 to {last}){by_letter}"
+    )
 
 
 def requests_of(body: Mapping[str, Any]) -> list[list[str]]:
@@ -85,7 +89,7 @@ def score_weighed(body: Mapping[str, Any], text: str) -> dict[str, Score]:
         read = strict_json.read(text)
         numbers = [float(_nats(one)) for one in (read if isinstance(read, list) else [read])]
     except (ValueError, OverflowError) as error:
-        reason = f"the answer is no list of log-likelihoods: {error}"
+        reason = f"the answer is no list of a log-likelihood for each choice, as [-3.2, -1.5]: {error}"
         return {metric: cannot_say(metric, LIKELIHOOD, "likelihoods", reason[:200]) for metric in BY_LIKELIHOOD}
     return score_likelihoods(body, numbers)
 
@@ -104,7 +108,9 @@ def score_likelihoods(body: Mapping[str, Any], log_likelihoods: Sequence[float])
     choices, expected = body["choices"], right_choices(body)
     metrics = {name: f"multiple_choice.{name}" for name in ("acc", "acc_norm", "acc_bytes")}
     if len(log_likelihoods) != len(choices) or any(map(math.isnan, log_likelihoods)):
-        reason = f"{len(log_likelihoods)} likelihoods for {len(choices)} choices, or one that is not a number"
+        reason = f"{len(log_likelihoods)} log-likelihoods for {len(choices)} choices, which need one each, in order"
+        if len(log_likelihoods) == len(choices):
+            reason = "one of the log-likelihoods is not a number"
         return {metric: cannot_say(metric, LIKELIHOOD, "likelihoods", reason) for metric in metrics.values()}
     scores = {}
     for name, taken in picks(log_likelihoods, choices).items():

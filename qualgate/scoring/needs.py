@@ -13,17 +13,14 @@ from qualgate.scoring import unit_tests
 from qualgate.scoring.code import tests_of
 from qualgate.scoring.match import NoNumber, Tolerance, last_numbers
 from qualgate.scoring.multiple_choice import right_choices
-from qualgate.scoring.outcome import quote
+from qualgate.scoring.outcome import found, quote
 from qualgate.scoring.schema import CannotValidate, first_error, lint
 from qualgate.scoring.text import normalize
 from qualgate.scoring.tools.dialects import registry as dialects
 from qualgate.scoring.tools.expected import ANY_CALL, as_schema, read_call, wanted_calls
 from qualgate.scoring.tools.strict import AUTO
 
-
-def found(body: dict[str, Any], key: str) -> str:
-    """What stands under `key`, for the end of a message about it."""
-    return f"found {quote(body[key])}" if key in body else "it is missing"
+TOOL = '{"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}'
 
 
 def reference_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
@@ -45,7 +42,8 @@ def number_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
     try:
         last_numbers(str(answer))
     except NoNumber as error:
-        yield f"numeric needs a number in `answer`: {error}"
+        why = "there is none in it" if error.error_type == "no_number" else str(error)
+        yield f"numeric needs a number in `answer`: {why}; {found(body, 'answer')}"
     try:
         Tolerance.of(body)
     except ValueError as error:
@@ -75,7 +73,9 @@ def spans_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
     if not references or not all(
         spans and all(isinstance(span, str) and span.strip() for span in spans) for spans in references
     ):
-        wanted = "a text, or a list of texts and of lists of texts, none of them empty"
+        wanted = (
+            'a reference or a list of them, each a text, or a list of texts for several spans, as ["3", ["A", "B"]]'
+        )
         yield f"f1.drop needs `answer`, {wanted}; {found(body, 'answer')}"
 
 
@@ -83,9 +83,10 @@ def choice_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
     """Of multiple_choice: `choices`, and `answer` among them."""
     choices = body["choices"]
     if not isinstance(choices, list) or len(choices) < 2 or not all(isinstance(one, str) and one for one in choices):
-        yield f"multiple_choice needs `choices`, two texts or more; {found(body, 'choices')}"
+        yield f"multiple_choice needs `choices`, a list of two texts or more, none empty; {found(body, 'choices')}"
     elif len(set(choices)) < len(choices):
-        yield f"two of `choices` are equal; {found(body, 'choices')}"
+        twice = next(one for one in choices if choices.count(one) > 1)
+        yield f"two of `choices` are equal, {quote(twice)}: no answer could tell them apart"
     else:
         try:
             if not right_choices(body):
@@ -138,7 +139,7 @@ def tool_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
     """
     tools, calls = body.get("tools"), wanted_calls(body)
     if not isinstance(tools, list) or not tools:
-        yield f"tool_call needs `tools`, a list of tools; {found(body, 'tools')}"
+        yield f"tool_call needs `tools`, a list of tools as {TOOL}; {found(body, 'tools')}"
         return
     if "dialect" in body and body["dialect"] not in (known := (*dialects.names(), AUTO)):
         yield f"`dialect` must be one of {', '.join(known)}; {found(body, 'dialect')}"
@@ -146,7 +147,7 @@ def tool_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
     for index, tool in enumerate(tools):
         function = tool.get("function", tool) if isinstance(tool, dict) else None
         if not isinstance(function, dict) or not isinstance(function.get("name"), str) or not function["name"]:
-            yield f"tools[{index}] must be an object with a `name` and `parameters`"
+            yield f"tools[{index}] must be an object with a `name` and `parameters`, as {TOOL}; found {quote(tool)}"
             continue
         if function["name"] in schemas:
             yield f"tools[{index}]: a second tool {quote(function['name'])}"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from qualgate.records import Score
 
 MAX_ANSWER = 2**20  # characters; a longer answer is wrong for every scorer
@@ -50,6 +53,14 @@ def quote(value: object, limit: int = 60) -> str:
     """`value` for a reason: on one line, control and bidi characters escaped, cut at `limit`."""
     text = repr(value[: limit + 1] if isinstance(value, str) else value)
     return text if len(text) <= limit else text[:limit] + "…"
+
+
+def found(body: Mapping[str, Any], key: str) -> str:
+    """What stands under `key`, for the end of a message about it; without it, what the row has: a name may differ."""
+    if key in body:
+        return f"found {quote(body[key])}"
+    others = [quote(other, 30) for other in body if other != "id"][:8]
+    return "it is missing" + (f"; the row has {', '.join(others)}" if others else "")
 
 
 def one_line(reason: str) -> str:

@@ -6,6 +6,7 @@ A package adds one by an entry point in the group `qualgate.scorers`, named as t
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -29,7 +30,7 @@ from qualgate.scoring import (
     strict_json,
     structure,
 )
-from qualgate.scoring.outcome import cannot_say, quote, wrong
+from qualgate.scoring.outcome import cannot_say, found, quote, wrong
 from qualgate.scoring.tools import judge, strict
 from qualgate.scoring.tools.dialects import registry as dialects
 
@@ -63,10 +64,11 @@ class Scorer:
     lenient: tuple[str, ...] = ()  # of the evalset's `lenient` modes, those that it reads
     # `function` where a dialect is named for the cases that declare none; None: reads no dialects
     written_in: Callable[[str], Callable[[Case, Evalset, str], dict[str, Score]]] | None = None
+    dialect: str = ""  # that `function` was given by `in_dialect`
 
     def unscorable(self, body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
         """What keeps a case from being scored, a line each."""
-        missing = [f"{self.name} needs `{key}`; it is missing" for key in self.needs if key not in body]
+        missing = [f"{self.name} needs `{key}`; {found(body, key)}" for key in self.needs if key not in body]
         yield from missing or self.faults(body, evalset)
 
 
@@ -207,10 +209,18 @@ def find(name: str, mode: Mode = "strict") -> Scorer:
     known = SHIPPED if name not in others else (_checked(plugins.load(others[name], Scorer)),)
     modes = {scorer.mode: scorer for scorer in known if scorer.name == name}
     if not modes:
-        raise UsageError(f"no scorer {quote(name)}; there are: {', '.join((*_NAMES, *sorted(others)))}.")
+        raise UsageError(unknown("scorer", name, (*_NAMES, *sorted(others))))
     if mode not in modes:
-        raise UsageError(f"the scorer {name} has no {mode} mode, only: {', '.join(modes)}.")
+        having = ", ".join(scorer.name for scorer in SHIPPED if scorer.mode == mode)
+        raise UsageError(f"the scorer {name} has no {mode} mode, only: {', '.join(modes)}. With one: {having}.")
     return modes[mode]
+
+
+def unknown(what: str, name: str, known: Sequence[str], why: str = "") -> str:
+    """That `name` is none of those known, and which of them is near."""
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    meant = f" Did you mean {close[0]}?" if close and not why else ""
+    return f"no {what} {quote(name)}{why}; there are: {', '.join(known)}.{meant}"
 
 
 _NO_TEXT = ("regex_pos", "take_first_k", "map")  # gives a list; needs a k; needs a mapping
@@ -220,7 +230,8 @@ def filtered(scorer: Scorer, name: str) -> Scorer:
     """`scorer`, judging what lm-eval's filter `name` finds in an answer. UsageError for a filter that is unknown, or
     by its name alone never gives one text."""
     if name not in (usable := [one for one in (*filters.PIPELINES, *filters.STEPS) if one not in _NO_TEXT]):
-        raise UsageError(f"no filter {quote(name)} that gives one text; there are {', '.join(usable)}.")
+        why = " that gives one text" if name in _NO_TEXT else ""
+        raise UsageError(unknown("filter", name, usable, why))
     try:
         pipeline = filters.build(name)
     except filters.FilterFault as error:
@@ -258,17 +269,17 @@ def in_dialect(scorer: Scorer, name: str) -> Scorer:
             _without_effect(scorer, f"--dialect {name}", "dialect", lambda one: one.written_in is not None)
         )
     if name not in (known := (strict.AUTO, *dialects.names())):
-        raise UsageError(f"no dialect {quote(name)}; there are: {', '.join(known)}.")
+        raise UsageError(unknown("dialect", name, known))
     version, function = f"{scorer.version} {name}", scorer.written_in(name)
 
     def score(case: Case, evalset: Evalset, answer: str) -> dict[str, Score]:
         return {metric: replace(one, scorer=version) for metric, one in function(case, evalset, answer).items()}
 
-    return replace(scorer, version=version, function=score)
+    return replace(scorer, version=version, function=score, dialect=name)
 
 
 def refuse_without_effect(scorer: Scorer, normalizers: Sequence[str], lenient: Sequence[str]) -> None:
-    """UsageError for a normalizer or a lenient mode that changes no score: `scorer` never reads it, or has it already."""
+    """UsageError for a normalizer or a lenient mode that changes no score: given twice, or never read by `scorer`."""
     for option, given in (("--normalizer", normalizers), ("--lenient", lenient)):
         if twice := next((name for name in given if given.count(name) > 1), None):
             raise UsageError(f"{option} {twice} is given twice; once is what it takes. Leave one of them out.")
@@ -282,9 +293,8 @@ def refuse_without_effect(scorer: Scorer, normalizers: Sequence[str], lenient: S
 
 def _without_effect(scorer: Scorer, given: str, what: str, reads: Callable[[Scorer], bool]) -> str:
     readers = ", ".join(f"{one.name} ({one.mode})" for one in SHIPPED if reads(one))
-    return (
-        f"{given}: the scorer {scorer.name} ({scorer.mode}) reads no {what}; {readers} does. Leave the option out"
-        f"{', or choose such a scorer' if readers else ''}."
+    return f"{given}: the scorer {scorer.name} ({scorer.mode}) reads no {what}" + (
+        f"; of {readers} it is an option. Leave it out, or choose such a scorer." if readers else ". Leave it out."
     )
 
 
@@ -296,6 +306,11 @@ def _all(scorer: Scorer, say: Callable[[str, str, str, str], Score], error_type:
 def scorers_of(metrics: tuple[str, ...]) -> tuple[Scorer, ...]:
     """The shipped scorers whose metrics these are, in their order. KeyError for a metric that is not one of quality."""
     return tuple({_BY_METRIC[metric].name: _BY_METRIC[metric] for metric in metrics}.values())
+
+
+def metrics_that(reads: Callable[[Scorer], bool]) -> tuple[str, ...]:
+    """The metrics of a set whose scorers are such."""
+    return tuple(metric for metric, scorer in _BY_METRIC.items() if reads(scorer))
 
 
 def apply(scorer: Scorer, case: Case, evalset: Evalset, answer: str) -> dict[str, Score]:

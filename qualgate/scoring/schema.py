@@ -274,7 +274,10 @@ def lint(schema: Any) -> tuple[str, ...]:
 def _lint(canonical: str, remotes: str) -> tuple[str, ...]:
     schema, registry = json.loads(canonical), _registry(remotes)
     if not isinstance(schema, dict):
-        return () if isinstance(schema, bool) else ("a schema is an object",)
+        if isinstance(schema, bool):
+            return ()
+        text = ", and this is a text: give the JSON itself" if isinstance(schema, str) else ""
+        return (f"a schema is an object, true or false{text}; found {quote(schema)}",)
     if depth(schema) > MAX_DEPTH:
         return (f"nested deeper than {MAX_DEPTH} levels",)
     if _nodes(schema) > MAX_NODES:
@@ -396,6 +399,8 @@ def _outline(draft: _Draft, schema: Any) -> Any:
 def _shape_error(draft: str, canonical: str) -> str | None:
     metaschema = next(each.metaschema for each in _DRAFTS.values() if each.name == draft)
     error = next(metaschema.iter_errors(json.loads(canonical)), None)
+    while error is not None and error.context:  # of what may be this or that: what comes nearest
+        error = max(error.context, key=lambda each: len(each.relative_path))
     return None if error is None else f"{error.json_path[:120]}: {quote_message(error.message)}"
 
 

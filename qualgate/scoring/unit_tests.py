@@ -28,7 +28,13 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from qualgate.sandbox.inside.asserting import asserts, exception_names, foreign_words, isinstance_names
+from qualgate.sandbox.inside.asserting import (
+    asserts,
+    exception_names,
+    foreign_words,
+    isinstance_names,
+    marks_coroutine,
+)
 from qualgate.sandbox.inside.remote import BadReply, Far, names_class, same
 
 Scope = dict[str, Any]
@@ -59,15 +65,17 @@ def read(tests: str, entry_point: str | None = None, prompt: str = "") -> Exam:
     try:
         tree = ast.parse(tests)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise BadTests(f"the tests are not Python: {error}") from None
+        where = f" (line {error.lineno})" if isinstance(error, SyntaxError) and error.lineno else ""
+        said = error.msg if isinstance(error, SyntaxError) else error
+        raise BadTests(f"the tests are not Python: {said}{where}") from None
     if not any(map(asserts, ast.walk(tree))):
-        raise BadTests("the tests assert nothing")
+        raise BadTests("the tests assert nothing of the answer; write what must hold, as `assert f(1) == 2`")
     if missing := sorted(foreign_words(tree)):
         raise BadTests(f"the tests import what is in no sandbox: {', '.join(missing)[:200]}")
     check = next((node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "check"), None)
     if check and not any(_calls(node, "check") for node in tree.body):
         if entry_point is None:
-            raise BadTests("tests with check(candidate) need an entry_point")
+            raise BadTests("tests with check(candidate) need `entry_point`, the name of the function it is called with")
         call = f"\ncheck({entry_point})\n"
         tests += call
         tree.body.append(ast.parse(call).body[0])
@@ -145,7 +153,9 @@ def _uncalled(tree: ast.Module) -> list[str]:
             continue
         match node:
             case ast.If(test=ast.Compare(left=ast.Name(id="__name__"))):
-                raise BadTests(f"the tests assert in a main block, which is not run (line {node.lineno})")
+                raise BadTests(
+                    f"the tests assert in a main block, which is not run (line {node.lineno}): take them out of it"
+                )
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
                 if name in used:
                     continue
@@ -153,8 +163,11 @@ def _uncalled(tree: ast.Module) -> list[str]:
                     runs = any(ast.unparse(base).endswith("TestCase") for base in node.bases)
                 else:
                     runs = name.startswith("test") and not ast.unparse(node.args)
-                if not runs or node.decorator_list:
-                    raise BadTests(f"nothing runs the tests' {name} (line {node.lineno})")
+                if not runs or not all(map(marks_coroutine, node.decorator_list)):
+                    raise BadTests(
+                        f"nothing runs the tests' {name} (line {node.lineno}): call it, or make it a function test_… "
+                        "without parameters and decorators"
+                    )
                 calls = {ast.ClassDef: "__unittest__({})", ast.AsyncFunctionDef: "__await__({}())"}
                 found.append(calls.get(type(node), "{}()").format(name))
     return found
@@ -202,7 +215,10 @@ def _names(
     if entry_point is None:
         _apart(tree, remote)
     elif unknown := sorted(remote - errors - {entry_point}):
-        raise BadTests(f"the tests use names that neither they nor the prompt define: {', '.join(unknown)[:200]}")
+        raise BadTests(
+            f"the tests use names that neither they nor the prompt define: {', '.join(unknown)[:200]}; of the answer "
+            f"they use `entry_point` alone, {entry_point[:60]!r}: define the others in the tests, or correct that one"
+        )
     if entry_point is not None and entry_point in used:
         remote.add(entry_point)
     if not remote and entry_point is None:  # a function that is named as a builtin is: `assert sum(10, 15) == 6`

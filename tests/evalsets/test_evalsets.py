@@ -47,13 +47,13 @@ def messages(path: Path) -> list[str]:
 
 
 def test_a_good_set_is_read_whole(write, tmp_path):
-    header = "metrics: [exact_match, numeric]\nnormalizers: [nfc, strip]\nlenient: [code_fence]"
+    header = "metrics: [exact_match, numeric, json.valid]\nnormalizers: [nfc, strip]\nlenient: [code_fence]"
     path = write(
         [GOOD, {**GOOD, "id": "b", "prompt": "1 + 1 =", "tags": ["x"], "cluster": "c", "task": "sums"}], header
     )
     found = evalsets.load("./mine.yaml", tmp_path)
     assert evalsets.check(path) == ()
-    assert (found.name, found.version, found.metrics) == ("mine", "1", ("exact_match", "numeric"))
+    assert (found.name, found.version, found.metrics) == ("mine", "1", ("exact_match", "numeric", "json.valid"))
     assert (found.normalizers, found.lenient) == (("nfc", "strip"), ("code_fence",))
     assert found.sha256 == hashlib.sha256((tmp_path / "mine.jsonl").read_bytes()).hexdigest()
     one, two = found.cases
@@ -104,6 +104,18 @@ def test_the_shipped_sets_are_fine_and_read_at_once():
         ("metric: [exact_match]", 3, "did you mean 'metrics'?"),
         ("metrics: [exact_match]\nlenient: [code_fences]", 4, "did you mean 'code_fence'?"),
         ("metrics: [exact_match]\nnormalizers: [lower]", 4, "unknown normalizer 'lower'"),
+        ("metrics: [json.valid]\nlenient: [code_fence, code_fence]", 4, "the lenient mode 'code_fence' twice"),
+        (
+            "metrics: [numeric]\nnormalizers: [strip]",
+            4,
+            "no metric of this set reads `normalizers`; exact_match does: take it out, or add such a metric to `metr",
+        ),
+        (
+            "metrics: [exact_match]\nlenient:\n  - code_fence",
+            5,
+            "no metric of this set reads the lenient mode 'code_fence'; json.valid, json.schema, code.pass do: take it",
+        ),
+        ("metrics: [json.valid, exact_match]\nlenient: [trailing_text]\nnormalizers: [lower]", 5, "unknown normalizer"),
         ("metrics: [exact_match]\nsha256: abc", 4, "sha256"),
         ("metrics: [exact_match]\nmetrics: [numeric]", 4, "duplicate key"),
         ("name: mine\nversion: 1.0\nmetrics: [exact_match]", 2, "valid string"),
@@ -162,7 +174,7 @@ CASES = [
     ("tool_call.valid", {**CALLS, "tools": [{**TOOL, "parameters": {"type": "thing"}}]}, "tools[0].parameters: not a"),
     ("tool_call.valid", {**CALLS, "expected_calls": [{"name": "b", "arguments": {}}]}, "which no tool is called"),
     ("tool_call.valid", {**CALLS, "expected_calls": [{"name": "book", "arguments": {}}]}, "own schema refuses it"),
-    ("tool_call.valid", {**CALLS, "expected_calls": [{"name": "book"}]}, "`name` and `arguments`"),
+    ("tool_call.valid", {**CALLS, "expected_calls": [{"name": "book"}]}, "a call as {\"name\": "),
 ]  # fmt: skip
 
 
@@ -370,10 +382,21 @@ def test_a_set_by_likelihood_has_its_choices_read_and_nothing_written(write, tmp
 
 
 LIKELIHOOD_FAULTS = {
-    "an answer to write": ({**CHOICE, "max_new_tokens": 4}, "no `max_new_tokens`: nothing is written"),
-    "messages": ({**CALLS, "choices": ["a", "b"], "answer": "a"}, "has `prompt`, `choices` and `answer`"),
+    "an answer to write": (
+        {**CHOICE, "max_new_tokens": 4},
+        "mine.jsonl:1: `max_new_tokens`: multiple_choice.acc has the model read `choices` and write nothing; take "
+        "`max_new_tokens` out",
+    ),
+    "messages": (
+        {**CHOICE, "prompt": None, "messages": [{"role": "user", "content": "x"}]},
+        "mine.jsonl:1: `messages`: multiple_choice.acc reads each choice right after a plain text; give that text as "
+        "`prompt` instead",
+    ),
     "no choices": ({"id": "c", "prompt": "x", "answer": "4"}, "multiple_choice.likelihood needs `choices`"),
-    "an answer that is no choice": ({**CHOICE, "answer": "7"}, "`answer`: the answer '7' is none of 2 choices"),
+    "an answer that is no choice": (
+        {**CHOICE, "answer": "7"},
+        "`answer`: '7' is none of 2 choices: give one's text, place (0 to 1) or letter (A to B)",
+    ),
     "a delimiter of another type": ({**CHOICE, "delimiter": 3}, "`delimiter` must be a text"),
     "requests of its own": ({**CHOICE, "requests": "x"}, "`requests` is of lm-eval's tasks"),
 }
@@ -382,6 +405,7 @@ LIKELIHOOD_FAULTS = {
 @pytest.mark.parametrize("what", LIKELIHOOD_FAULTS)
 def test_a_case_that_cannot_be_judged_by_likelihood_is_named(write, what):
     body, said = LIKELIHOOD_FAULTS[what]
+    body = {key: value for key, value in body.items() if value is not None}
     assert any(said in message for message in messages(write([body], BY_LIKELIHOOD)))
 
 

@@ -10,12 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qualgate.errors import Exit, UsageError
-from qualgate.gate.early import decide_early, lay_out, look, seeded_order
+from qualgate.gate.early import decide_early, lay_out, look, presumed_of, seeded_order
 from qualgate.gate.early import order_of as order_of_run
 from qualgate.gate.early_plan import early_rates
 from qualgate.gate.outcomes import Assumed, PlannedSet
 from qualgate.records import Case, EarlyStop, Policy, Quarantine, Rule, RunEvidence, UnitKey
-from qualgate.stats.sequential import compare_in_sequence
+from qualgate.stats.intervals import binomial_lower
+from qualgate.stats.sequential import Presumed, compare_in_sequence, presume
 from tests.gate.planted import run, with_units
 
 METRICS = {"code": ("exact_match",)}
@@ -43,7 +44,7 @@ def test_an_equal_variant_is_approved_long_before_the_end_and_stays_so() -> None
     assert open_.verdict.comparisons[0].needed is None, "no other test's number of cases"
     found = look(first(evidence, order, 150), POLICY, "int4", order)
     assert (found.verdict.word, found.settled, found.seen) == ("approve", True, 150)
-    assert found.verdict.comparisons[0].method == "paired_betting/2"
+    assert found.verdict.comparisons[0].method == "paired_betting/3"
     assert look(evidence, POLICY, "int4", order).verdict.word == "approve"
 
 
@@ -233,9 +234,12 @@ def test_foretold_cases_are_those_that_simulated_runs_take() -> None:
     foretold = early_rates([PlannedSet(name="code", metrics=("exact_match",), cases=n)], policy, draws=400)
     rng = np.random.default_rng(1)
 
+    def asked(seen):
+        return compare_in_sequence(seen, margin, presumed=presume(margin, n))
+
     def cases(loss: float, proven) -> float:
         drawn = rng.choice([1, -1, 0], p=[0.025 + loss, 0.025, 0.95 - loss], size=(draws, n))
-        taken = [next((at for at in stop.looks if proven(compare_in_sequence(one[:at], margin))), n) for one in drawn]
+        taken = [next((at for at in stop.looks if proven(asked(one[:at]))), n) for one in drawn]
         return float(np.mean(taken))
 
     # A fifth of a standard deviation of 100 cases or so, three times, and half a look.
@@ -296,3 +300,26 @@ def test_stakes_of_unequal_clusters_are_those_of_the_whole_list_at_every_look() 
     found = [look(evidence, POLICY, "int4", order, at=at).verdict.comparisons[0] for at in range(100, 301, 20)]
     chances = [one.p_broken for one in found]
     assert chances == sorted(chances, reverse=True)
+
+
+def test_stakes_rest_on_the_slices_own_list_or_on_what_an_older_run_was_planned_with() -> None:
+    sizes = [1] * 300
+    stop, _ = lay_out(EarlyStop(seed=0), [Case(evalset="code", body={"id": f"code-{i}"}) for i in range(300)])
+    planned = replace(POLICY, stop=stop)
+    assert presumed_of(planned, 0.05, sizes) == presume(0.05, 300) != presumed_of(planned, 0.05, sizes[:150])
+    older = replace(POLICY, stop=replace(stop, disagreement=0.05, weight=1.0))
+    assert presumed_of(older, 0.05, sizes) == Presumed(disagreement=0.05, weight=1.0)
+
+
+def test_a_baseline_too_weak_to_lose_the_margin_has_each_looks_share_of_the_five_percent() -> None:
+    """Right on 30 %, where 25 % is asked: sure enough for one test of these cases, not for one of many."""
+    evidence = run(n=600, metrics=METRICS, right=0.3)
+    right = float(np.array([unit.values["exact_match"] for unit in evidence.baseline.units], float).mean())
+    assert binomial_lower(round(600 * right), 600, 0.05) >= 0.25 > binomial_lower(round(600 * right), 600, 0.05 / 19)
+    stop, _ = lay_out(EarlyStop(seed=0), [Case(evalset="code", body={"id": f"code-{i}"}) for i in range(600)])
+    assert len(stop.looks) == 19
+    order = order_of(evidence)
+    assert look(evidence, POLICY, "int4", order).verdict.word == "approve"
+    often = look(evidence, replace(POLICY, stop=stop), "int4", order).verdict
+    assert (often.word, often.exit) == ("undecided", Exit.UNDECIDED)
+    assert "99.74 % bound" in often.reasons[0]

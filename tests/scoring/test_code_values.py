@@ -207,6 +207,28 @@ CASES = {  # what it is: tests, answer, verdict as Python's own, None where only
         "class Z:\n    def __eq__(s,o): return True\n    def __hash__(s): return 1\ndef f(x): return {Z()}",
         False,
     ),
+    "a standard exception": (
+        "import json, pytest\nwith pytest.raises(json.JSONDecodeError) as e: f('{')\nassert e.value.pos == 1\n"
+        "from json import JSONDecodeError\ntry:\n    f('{')\n    assert False\nexcept JSONDecodeError: pass",
+        "import json\ndef f(x): return json.loads(x)",
+        True,
+    ),
+    "another standard exception": (
+        "import json, pytest\nwith pytest.raises(json.JSONDecodeError): f('{')",
+        "def f(x): raise ValueError(x)",
+        False,
+    ),
+    "an exception that only says it is the standard one": (
+        "import json, pytest\nwith pytest.raises(json.JSONDecodeError): f('{')",
+        "class JSONDecodeError(ValueError): pass\ndef f(x): raise JSONDecodeError(x)",
+        False,
+    ),
+    "an exception that would skip the test": (
+        "import unittest\nclass T(unittest.TestCase):\n    def test_a(self):\n        self.assertTrue(True)\n"
+        "        self.assertEqual(f(2), 3)",
+        "import unittest\ndef f(x): raise unittest.SkipTest",
+        False,
+    ),
     "KeyboardInterrupt": ("assert f(1) == {1}", "def f(x): raise KeyboardInterrupt", False),
     "KeyboardInterrupt2": ("assert f(1) == {1}", "class K(KeyboardInterrupt): pass\ndef f(x): raise K", False),
     "isinstance exc": ("assert isinstance(f(1), ValueError)", "def f(x): return ValueError(1)", True),
@@ -385,6 +407,45 @@ TOGETHER = {  # coroutines that wait for each other: tests, answer, verdict, ent
         "import asyncio\nfrom contextlib import asynccontextmanager\n@asynccontextmanager\nasync def f(x):\n"
         "    f.left = False\n    yield x\n    await asyncio.sleep(0)\n    f.left = True",
         True,
+    ),
+    "a standard exception of a coroutine": (
+        "import asyncio\nasync def main():\n    try:\n        await f(1)\n        assert False\n"
+        "    except asyncio.QueueEmpty: pass\nasyncio.run(main())",
+        "import asyncio\nasync def f(x): return asyncio.Queue().get_nowait()",
+        True,
+    ),
+    "a test that is marked as asyncio's": (
+        "import asyncio, pytest\n@pytest.mark.asyncio\nasync def test_f():\n    assert await f(2) == 3",
+        "async def f(x): return x + 1",
+        True,
+    ),
+    "a test that is marked otherwise": (
+        "import pytest\n@pytest.mark.skip\nasync def test_f():\n    assert await f(2) == 3",
+        "async def f(x): return x + 1",
+        None,
+    ),
+    "a lock that many wait for": (
+        "import asyncio\nasync def main():\n    c = Counter()\n    await asyncio.gather(*[c.add() for _ in range(40)])\n"
+        "    assert c.n == 40\nasyncio.run(main())",
+        "import asyncio\nclass Counter:\n    def __init__(s): s.n, s.lock = 0, asyncio.Lock()\n"
+        "    async def add(s):\n        async with s.lock:\n            n = s.n\n            await asyncio.sleep(0)\n"
+        "            s.n = n + 1",
+        True,
+        None,
+    ),
+    "a coroutine that calls itself cancelled, so that its group does not mind": (
+        "import asyncio\nasync def check(): assert await f(1) == 2\nasync def main():\n"
+        "    async with asyncio.TaskGroup() as group: group.create_task(check())\nasyncio.run(main())\n"
+        "assert len(f.__name__) == 1",
+        "import asyncio\nasync def f(x): raise asyncio.CancelledError",
+        None,
+    ),
+    "a plain function that does": (
+        "import asyncio\nasync def check(): assert f(1) == 2\nasync def main():\n"
+        "    async with asyncio.TaskGroup() as group: group.create_task(check())\nasyncio.run(main())\n"
+        "assert len(f.__name__) == 1",
+        "import asyncio\ndef f(x): raise asyncio.CancelledError",
+        False,
     ),
     "the tests' own event": (
         "import asyncio\nasync def main():\n    e = asyncio.Event()\n    return await f(e)\nassert asyncio.run(main())",

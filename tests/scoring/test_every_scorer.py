@@ -163,7 +163,7 @@ def test_only_gsm8ks_filters_bring_gsm8ks_ignored_texts(tmp_path):
 
 def test_a_filter_that_can_never_give_a_text_is_refused(tmp_path):
     for name in ("regex_pos", "take_first_k", "map"):
-        with pytest.raises(UsageError, match="that gives one text; there are none, strict-match"):
+        with pytest.raises(UsageError, match="that gives one text; there are: none, strict-match"):
             registry.filtered(registry.find("exact_match"), name)
     options = ("--filter", "multi_choice_regex")
     assert (
@@ -245,6 +245,68 @@ def test_what_a_case_lacks_is_said_before_any_answer_is_read(name):
     evalset = Evalset(name="set", version="1", sha256="", metrics=scorer.metrics)
     found = list(scorer.unscorable(Case(evalset="set", body={"id": "1", **body}).body, evalset))
     assert any(said in line for line in found), found
+
+
+MISTAKES = [  # scorer, mode, what a case is given, what the message must teach: what was found, and what to write
+    ("exact_match", "strict", {"anwser": "a"}, ["`answer`", "the row has 'anwser'"]),
+    ("exact_match", "compat", {"target": "a"}, ["`answer`", "the row has 'target'"]),
+    ("numeric", "strict", {"answer": "none"}, ["there is none in it", "found 'none'"]),
+    ("numeric", "strict", {"answer": 1, "tolerance": 0.1}, ["tolerance is 0.1", '{"abs": 0.01}']),
+    ("json", "strict", {"schema": '{"type": "object"}'}, ["this is a text: give the JSON itself"]),
+    ("json", "strict", {"schema": {"type": "text"}}, ["$.type: 'text' is not one of ['array', 'boolean'"]),
+    ("json", "strict", {"schema": {"type": ["text"]}}, ["'text' is not one of ['array', 'boolean'"]),
+    ("tool_call", "strict", {"functions": []}, ["a list of tools as {", "the row has 'functions'"]),
+    ("tool_call", "strict", {"tools": [{"nam": "f"}]}, ['as {"name": "weather"', "found {'nam': 'f'}"]),
+    ("tool_call", "strict", {"tools": TOOLS, "expected_calls": ["f(a=1)"]}, ['"arguments": {"city"', "found 'f(a=1)'"]),
+    ("tool_call", "compat", {"tools": [{"name": "f"}]}, ['"required": ["city"]']),
+    ("code", "strict", {"tests": 5}, ["as `assert f(1) == 2`", "found 5"]),
+    ("code", "strict", {"unit_tests": "assert f(1)"}, ["`test_list` are read too", "the row has 'unit_tests'"]),
+    ("code", "strict", {"tests": "assert f(1) =="}, ["not Python: invalid syntax (line 1)"]),
+    ("code", "strict", {"tests": "f(1)"}, ["write what must hold"]),
+    ("code", "strict", {"tests": "assert f(1)", "entry_point": "g"}, ["define: f;", "`entry_point` alone, 'g'"]),
+    ("code", "strict", {"tests": "def check(candidate): assert candidate(1)"}, ["need `entry_point`"]),
+    ("code", "strict", {"tests": "def g(x): assert f(x)", "entry_point": "f"}, ["call it, or make it a function"]),
+    ("multiple_choice", "strict", {"choices": {"A": "x"}, "answer": "A"}, ["a list of two texts", "found {'A': 'x'}"]),
+    ("multiple_choice", "strict", {"choices": ["x", "y", "x"], "answer": 0}, ["equal, 'x'"]),
+    ("multiple_choice", "strict", {"choices": ["x", "y"], "answer": "c"}, ["place (0 to 1) or letter (A to B)"]),
+    ("multiple_choice", "strict", {"choices": ["x", "y"], "label": 0}, ["`answer`", "the row has 'choices', 'label'"]),
+    ("f1", "strict", {"answers": ["a"]}, ["a text or a list of texts", "the row has 'answers'"]),
+    ("f1.drop", "strict", {"answer": [3]}, ['as ["3", ["A", "B"]]', "found [3]"]),
+    ("ifeval", "strict", {"instructions": []}, ['["length_constraints:number_words"]', "the row has 'instructions'"]),
+    ("ifeval", "strict", {"instruction_id_list": ["a"]}, ["`kwargs`: it is missing"]),
+    ("ifeval", "strict", {"instruction_id_list": ["punctuation:no_commas"], "kwargs": [{}]},
+     ["did you mean punctuation:no_comma?"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "mode", "body", "taught"), MISTAKES)
+def test_a_mistake_in_a_case_is_met_with_what_was_found_and_what_to_write(name, mode, body, taught):
+    scorer = registry.find(name, mode)
+    evalset = Evalset(name="set", version="1", sha256="", metrics=scorer.metrics)
+    found = "\n".join(scorer.unscorable({"id": "1", **body}, evalset))
+    assert [words for words in taught if words not in found] == [], found
+
+
+WRONG_NAMES = [
+    (lambda: registry.find("exact"), "f1, f1.drop, ifeval. Did you mean exact_match?"),
+    (lambda: registry.find("f1", "compat"), "f1 has no compat mode, only: strict. With one: exact_match, tool_call."),
+    (lambda: registry.filtered(registry.find("numeric"), "flexible_extract"), "Did you mean flexible-extract?"),
+    (
+        lambda: registry.filtered(registry.find("numeric"), "regex_pos"),
+        "no filter 'regex_pos' that gives one text; there are: none",
+    ),
+    (
+        lambda: registry.in_dialect(registry.find("tool_call"), "hermess"),
+        "no dialect 'hermess'; there are: auto, hermes",
+    ),
+]
+
+
+@pytest.mark.parametrize(("look", "said"), WRONG_NAMES)
+def test_a_wrong_name_is_met_with_the_nearest_and_with_all(look, said):
+    with pytest.raises(UsageError) as error:
+        look()
+    assert said in str(error.value)
 
 
 def test_expected_calls_of_bfcls_shape_must_call_a_tool_that_is_there():

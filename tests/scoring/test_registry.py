@@ -136,7 +136,7 @@ def test_a_plug_in_reads_the_options_that_it_declares_and_no_others(altered):
         with pytest.raises(UsageError, match=r"word_limit \(strict\) reads no"):
             registry.refuse_without_effect(plain, **given)
     with pytest.raises(
-        UsageError, match=r"--dialect hermes: the scorer word_limit \(strict\) reads no dialect; tool_call"
+        UsageError, match=r"--dialect hermes: the scorer word_limit \(strict\) reads no dialect; of tool_call"
     ):
         registry.in_dialect(plain, "hermes")
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from math import exp, log
+from itertools import product
+from math import ceil, exp, log
 
 import numpy as np
 import pytest
 from scipy.optimize import fminbound
 
-from qualgate.stats.sequential import METHOD_SEQUENTIAL, capital, compare_in_sequence
+from qualgate.stats.sequential import METHOD_SEQUENTIAL, UNTOLD, Presumed, capital, compare_in_sequence, presume
 
 
 def outcomes(lost: float, gained: float, shape: tuple[int, ...], seed: int = 1) -> np.ndarray:
@@ -71,6 +72,96 @@ def test_no_single_bet_wins_on_average_whatever_has_been_seen(beyond: bool) -> N
         start = capital(past, margin, beyond=beyond)[-1]
         expected = np.dot([gained + margin, gained, 1 - 2 * gained - margin], np.exp(ends))
         assert expected == pytest.approx(exp(start), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "presumed", [UNTOLD, Presumed(disagreement=0.3, weight=2), Presumed(disagreement=0.01, weight=9)]
+)
+@pytest.mark.parametrize("beyond", [False, True])
+def test_every_sequence_of_ten_cases_together_crosses_in_at_most_alpha(beyond, presumed) -> None:
+    """All 59,049 of them, each with its chance at the margin, whatever is lost and gained beside it."""
+    alpha, margin = 0.1, 0.3
+    x = np.array(list(product((1, 0, -1), repeat=10)), dtype=np.int8)
+    crossed = x[capital(x, margin, beyond=beyond, presumed=presumed).max(axis=1) >= -log(alpha)]
+    lost, gained = (crossed == 1).sum(axis=1), (crossed == -1).sum(axis=1)
+    chances = [
+        float(((g + margin) ** lost * g**gained * (1 - margin - 2 * g) ** (10 - lost - gained)).sum())
+        for g in np.linspace(0, 0.35, 71)
+    ]
+    assert 0.01 < max(chances) <= alpha
+
+
+def chance_of_ever_crossing(margin: float, gained: float, n: int, planned: float, *, beyond: bool) -> float:
+    """Of one bet alone in n cases at the margin, by forward recursion over cases lost, gained and the capital.
+
+    Stakes depend on the counts alone. Log capitals are rounded up to a grid of 0.002 and up to −6, so at most too high.
+    """
+    step, floor, p = 0.002, -6.0, (gained + margin, gained, 1 - 2 * gained - margin)
+    goal, presumed, crossed = ceil((log(20) - floor) / step), presume(margin, n), 0.0
+    chances = {(0, 0): np.eye(1, goal, ceil(-floor / step))[0]}
+    for seen in range(n):
+        counts, after = list(chances), {}
+        past = np.array([[1] * lost + [-1] * won + [0] * (seen - lost - won) for lost, won in counts], float)
+        for case, chance, (more_lost, more_won) in zip((1, -1, 0), p, ((1, 0), (0, 1), (0, 0)), strict=True):
+            path = capital(
+                np.c_[past, np.full(len(counts), case)], margin, beyond=beyond, presumed=presumed, planned=planned
+            )
+            grown = path[:, -1] - (path[:, -2] if seen else 0.0)
+            for (lost, won), by in zip(counts, np.ceil(grown / step - 1e-9).astype(int), strict=True):
+                into = after.setdefault((lost + more_lost, won + more_won), np.zeros(goal))
+                end = np.maximum(np.arange(goal) + by, 0)
+                crossed += chance * chances[lost, won][end >= goal].sum()
+                np.add.at(into, end[end < goal], chance * chances[lost, won][end < goal])
+        chances = {count: held for count, held in after.items() if held.sum() > 1e-9}
+        crossed += sum(held.sum() for held in after.values() if held.sum() <= 1e-9)
+    return float(crossed)
+
+
+@pytest.mark.parametrize("planned", [1.0, 0.0])
+@pytest.mark.parametrize("beyond", [False, True])
+def test_sixty_cases_at_the_margin_cross_in_at_most_alpha_counted_exactly(beyond, planned) -> None:
+    found = [chance_of_ever_crossing(0.1, gained, 60, planned, beyond=beyond) for gained in (0.0, 0.02)]
+    assert 0.005 < max(found) <= 0.05
+
+
+@pytest.mark.parametrize("beyond", [False, True])
+def test_after_every_count_of_sixty_cases_the_next_bet_is_fair_at_the_margin(beyond) -> None:
+    """Both bets, after each number of cases lost and gained; so neither grows on average, and Ville's bound holds."""
+    margin, presumed = 0.05, presume(0.05, 60)
+    for seen in (0, 1, 2, 7, 20, 59):
+        counts = [(lost, gained) for lost in range(seen + 1) for gained in range(seen + 1 - lost)]
+        past = np.array([[1] * lost + [-1] * gained + [0] * (seen - lost - gained) for lost, gained in counts], float)
+        for planned in (0.0, 1.0):
+            ends = [
+                capital(
+                    np.c_[past, np.full(len(past), case)], margin, beyond=beyond, presumed=presumed, planned=planned
+                )
+                for case in (1, -1, 0)
+            ]
+            times = [np.exp(end[:, -1] - (end[:, -2] if seen else 0.0)) for end in ends]
+            for gained in (0.0, 0.2, 0.475):  # fair at two of them is fair at all: it is linear
+                fair = np.dot([gained + margin, gained, 1 - 2 * gained - margin], times)
+                assert fair == pytest.approx(1, abs=1e-9)
+
+
+def test_a_list_presumes_the_disagreement_at_which_half_of_it_settles_an_identical_variant() -> None:
+    found = presume(0.05, 375)
+    x = outcomes(found.disagreement / 2, found.disagreement / 2, (2_000, 1_500))
+    crossed = capital(x, 0.05, presumed=Presumed(disagreement=found.disagreement, weight=1_000)) >= log(20)
+    assert np.argmax(crossed, axis=1).mean() == pytest.approx(375 / 2, rel=0.12)  # the last bet wins more than it must
+
+
+def test_a_longer_list_presumes_more_and_one_with_room_for_far_more_tells_nothing() -> None:
+    found = [presume(0.05, units).disagreement for units in (10, 200, 300, 500)]
+    assert found == sorted(found)
+    assert presume(0.05, 20_000) == UNTOLD
+    assert presume(0.05, 300, typical=0.5).disagreement < presume(0.05, 300).disagreement
+
+
+def test_a_short_list_is_blocked_sooner_for_what_it_presumes() -> None:
+    x = outcomes(0.15, 0.05, (1_000, 120))
+    told, bare = (capital(x, 0.05, beyond=True, presumed=one).max(axis=1) for one in (presume(0.05, 120), UNTOLD))
+    assert (told >= log(20)).sum() > (bare >= log(20)).sum()
 
 
 def test_clusters_that_answer_alike_are_one_observation() -> None:

@@ -2,9 +2,9 @@
 
 A question is {"nonce", "op", "args", "name"?, "kwargs"?} on one line, with "loop" and "running" where the tests have
 an event loop: its number, and whether it runs now. A reply is {"nonce", "value", "args"?} or
-{"nonce", "raised": [nearest builtin exception, message], "error"?: [its arguments, its own classes, itself]}. The
-candidate runs in this very interpreter and may take it apart; whoever asks knows the right values, and they never come
-in here.
+{"nonce", "raised": [nearest builtin exception, message], "error"?: [its arguments, its own classes, itself, their
+modules]}. The candidate runs in this very interpreter and may take it apart; whoever asks knows the right values, and
+they never come in here.
 """
 
 from __future__ import annotations
@@ -39,15 +39,13 @@ _OPS: dict[str, Any] = {
     "base": lambda x: builtin_base(type(x)),
     "plain": plain,
     "aiter": aiter,
-    "cancel": lambda task: task.cancel(),
-    "result": lambda task: task.result(),
     "delitem": operator.delitem,
     "contains": operator.contains,
     "enter": lambda x: type(x).__enter__(x),
     "exit": lambda x: type(x).__exit__(x, None, None, None),
 } | {name: getattr(operator, name) for name in (*ARITHMETIC, *ORDER, *UNARY)}
 _OPS |= {"i" + name.rstrip("_"): getattr(operator, "i" + name.rstrip("_")) for name in ARITHMETIC}
-_AWAITABLE: dict[str, Any] = {  # what to await, by operation; each answers [the task of it, its state]
+_AWAITABLE: dict[str, Any] = {  # what to await, by operation; each answers [its number, its state]
     "await": lambda x: x,
     "anext": anext,
     "aenter": lambda x: type(x).__aenter__(x),
@@ -64,6 +62,8 @@ class _Loop:
 
         self.number, self.runner, self._enter = number, asyncio.Runner(), asyncio._set_running_loop
         self._loop: Any = self.runner.get_loop()
+        self._tasks: dict[int, Any] = {}  # by number, from 0
+        self._ended: list[int] = []  # since the last turn
         self._turning = False
 
     def within(self, function: Callable[[], Any]) -> Any:
@@ -76,22 +76,28 @@ class _Loop:
 
     def begin(self, awaitable: Any) -> list[Any]:
         """Run it to its first wait, before all else that is ready, as `await` does."""
+        number = len(self._tasks)
 
         async def awaited() -> Any:
-            return await awaitable
+            try:
+                return await awaitable
+            finally:
+                self._ended.append(number)
+                if self._turning:  # and the loop is not being closed
+                    self._loop.stop()
 
         ready = list(self._loop._ready)
         self._loop._ready.clear()
-        task = self._loop.create_task(awaited())
-        task.add_done_callback(self._end_turn)
+        self._tasks[number] = self._loop.create_task(awaited())
         try:
-            self.turn(0)
+            self._ended = [other for other, _ in self.turn(0) if other != number]
         finally:
             self._loop._ready.extendleft(reversed(ready))
-        return [task, _state(task)]
+        return [number, self._state(number)]
 
-    def turn(self, seconds: float, *tasks: Any) -> list[str]:
-        """Run what is ready; or for so long, but no longer than until a task is done. The states of `tasks`."""
+    def turn(self, seconds: float) -> list[list[Any]]:
+        """Run what is ready; or for so long, but no longer than until a task ends. Numbers and states of those that
+        ended."""
         end = self._loop.call_later(seconds, self._loop.stop) if seconds else self._loop.call_soon(self._loop.stop)
         self._turning = True
         try:
@@ -99,15 +105,18 @@ class _Loop:
         finally:
             self._turning = False
             end.cancel()
-        return [_state(task) for task in tasks]
+        ended, self._ended = self._ended, []
+        return [[number, self._state(number)] for number in ended]
 
-    def _end_turn(self, _: Any) -> None:
-        if self._turning:  # and not as the loop is closed
-            self._loop.stop()
+    def cancel(self, number: int) -> None:
+        self._tasks[number].cancel()
 
+    def result(self, number: int) -> Any:
+        return self._tasks[number].result()
 
-def _state(task: Any) -> str:
-    return "cancelled" if task.cancelled() else "done" if task.done() else ""
+    def _state(self, number: int) -> str:
+        task = self._tasks[number]
+        return "cancelled" if task.cancelled() else "done" if task.done() else ""
 
 
 def serve(questions: BinaryIO, replies: BinaryIO) -> None:
@@ -130,8 +139,8 @@ def serve(questions: BinaryIO, replies: BinaryIO) -> None:
         op, loop, running = question["op"], loop_of(question.get("loop")), question.get("running")
         if loop is None or not running:
             return _OPS[op](*args, **kwargs)
-        if op == "turn":
-            return loop.turn(*args)
+        if op in ("turn", "cancel", "result"):
+            return getattr(loop, op)(*args)
         if op in _AWAITABLE:
             return loop.begin(loop.within(lambda: _AWAITABLE[op](*args)))
         return loop.within(lambda: _OPS[op](*args, **kwargs))
@@ -178,13 +187,14 @@ def serve(questions: BinaryIO, replies: BinaryIO) -> None:
     def raised(error: BaseException) -> dict[str, Any]:
         mro = type.__dict__["__mro__"].__get__(type(error))
         own = [kind.__name__ for kind in mro[: mro.index(_builtin(type(error)))]]
+        modules = [str(kind.__module__) for kind in mro[: len(own)]]
         said: dict[str, Any] = {"raised": [_builtin(type(error)).__name__, _message(error)]}
         try:
             args = [encode(arg, keep, True) for arg in error.args]
         except NotPlain:
             args = said["raised"][1:]
         if own or args != said["raised"][1:]:
-            said["error"] = [args, own, keep(error.with_traceback(None))]
+            said["error"] = [args, own, keep(error.with_traceback(None)), modules]
         return said
 
     for line in iter(questions.readline, b""):

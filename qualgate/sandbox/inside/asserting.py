@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 WORDS = {"pytest": {"raises", "approx", "fail"}, "numpy": {"allclose", "ndarray", "float32", "float64"}}
+MARKS = {"pytest.mark.asyncio", "pytest.mark.anyio"}  # on a test that is awaited, which it is without them, too
 RAISES = ("raises", "assertRaises", "assertRaisesRegex")
 
 
@@ -87,17 +88,23 @@ def foreign_words(tree: ast.AST) -> set[str]:
                     found |= {
                         f"{module or '.'}.{alias.name}" for alias in names if alias.name not in WORDS.get(top, ())
                     }
+    marks = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute) and marks_coroutine(node)}
     for node in ast.walk(tree):
         match node:
             case ast.Attribute(value=ast.Name(id=name), attr=word) if name in named and word not in WORDS[named[name]]:
-                found.add(f"{named[name]}.{word}")
+                found |= set() if id(node) in marks else {f"{named[name]}.{word}"}
     return found
+
+
+def marks_coroutine(node: ast.expr) -> bool:
+    """Whether `node` is a decorator of MARKS."""
+    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute) and ast.unparse(node) in MARKS
 
 
 def stand_in() -> None:
     """Have `import pytest` and `import numpy` find WORDS."""
     words = {
-        "pytest": {"raises": raises, "approx": Approx, "fail": _fail},
+        "pytest": {"raises": raises, "approx": Approx, "fail": _fail, "mark": _Mark},
         "numpy": {"allclose": all_close, "ndarray": type("ndarray", (), {}), "float32": float, "float64": float},
     }
     for name, held in words.items():
@@ -121,6 +128,10 @@ def all_close(actual: Any, expected: Any, rtol: float = 1e-5, atol: float = 1e-8
 
 def _at(x: Any, i: int) -> Any:
     return x if type(x) not in (list, tuple) else x[i] if len(x) > 1 else x[0]
+
+
+class _Mark:
+    asyncio = anyio = staticmethod(lambda test: test)
 
 
 def _fail(reason: str = "") -> None:

@@ -52,7 +52,8 @@ class Far:
         self.errors = {name: type(name, (BaseException,), {}) for name in errors}
         self._loop: Any = None  # the tests' newest event loop
         self._loops = 0  # of the tests, so far
-        self._waits: list[tuple[Remote, Any]] = []  # a task over there, and what is told when it is done
+        self._waits: dict[int, Any] = {}  # the number of a task over there → a future of its state when it is done
+        self._states: dict[int, str] = {}  # of those that ended as nobody waited
         self._quiet, self._asked = 0, 0  # turns in which nothing else was asked; questions up to the last one
         self.questions = 0
         self.fault: CannotCross | BadReply | None = None  # the first; tests may have swallowed it
@@ -107,33 +108,39 @@ class Far:
         asyncio = sys.modules.get("asyncio")
         running = asyncio and asyncio._get_running_loop()
         if running is not None and running is not self._loop:
-            self._loop, self._loops, self._waits = running, self._loops + 1, []
+            self._loop, self._loops, self._waits, self._states = running, self._loops + 1, {}, {}
         if self._loop is None or self._loop.is_closed():
             return {}
         return {"loop": self._loops, "running": running is not None}
 
-    def ended(self, task: Remote) -> Any:
-        """A future of the task's state when it is done. Each turn of the tests' loop is one of the candidate's."""
+    def ended(self, number: int) -> Any:
+        """A future of a task's state when it is done. Each turn of the tests' loop is one of the candidate's."""
         future = self._loop.create_future()
+        if number in self._states:
+            future.set_result(self._states.pop(number))
+            return future
         if not self._waits:
             self._loop.call_soon(self._turn)
-        self._waits.append((task, future))
+        self._waits[number] = future
         return future
 
     def _turn(self) -> None:
-        waits = [(task, future) for task, future in self._waits if not future.done()]  # some were cancelled
-        self._waits, self._quiet = [], self._quiet + 1 if self.questions == self._asked else 0
-        if not waits:
+        self._waits = {number: future for number, future in self._waits.items() if not future.done()}  # or cancelled
+        self._quiet = self._quiet + 1 if self.questions == self._asked else 0
+        if not self._waits:
             return
         try:
-            states = self.do("turn", PAUSES[min(self._quiet, len(PAUSES) - 1)], *(task for task, _ in waits))
-            self._asked = self.questions
-            for (task, future), state in zip(waits, states, strict=True):
-                future.set_result(state) if state else self._waits.append((task, future))
+            for number, state in self.do("turn", PAUSES[min(self._quiet, len(PAUSES) - 1)]):
+                future = self._waits.pop(number, None)
+                if future is None:
+                    self._states[number] = state
+                else:
+                    future.set_result(state)
         except BaseException as error:
-            for _, future in waits:
-                future.done() or future.set_exception(error)
-            self._waits = []
+            for future in self._waits.values():
+                future.set_exception(error)
+            self._waits = {}
+        self._asked = self.questions
         if self._waits:
             self._loop.call_soon(self._turn)
 
@@ -152,19 +159,22 @@ class Far:
         return CannotCross(reason)
 
     def _exception(self, kind: str, message: str, error: Any) -> BaseException:
-        """What the far side raised: a builtin exception, which is also one of `errors` if it was."""
+        """What the far side raised: a builtin exception, or one of the standard library's if the tests have imported
+        it, which is also one of `errors` if it was."""
         found = getattr(builtins, kind, None)
         if not (isinstance(found, type) and issubclass(found, BaseException)):
             found = Exception
         args: list[Any] = [message]
         match error:
-            case [list(forms), list(own), form] if len(own) < 20:
+            case [list(forms), list(own), form, list(modules)] if len(own) < 20:
                 with contextlib.suppress(NotPlain):  # an exception that holds an object would ask it what it looks like
                     args = [decode(form, _refused) for form in forms]
                 if own:
                     names = dict.fromkeys(name for name in own if isinstance(name, str) and name in self.errors)
                     bases = [self.errors[name] for name in names]
                     asked = {"__str__": lambda _: message, "__getattr__": _error_attribute(decode(form, self._object))}
+                    if (standard := _standard_error(modules, own)) is not None and issubclass(standard, found):
+                        found, asked["__init__"] = standard, lambda *_: None  # what it is made of is asked for
                     found = type(str(own[0]), (*bases, found), asked)
         try:
             self.raised = found(*args)
@@ -375,17 +385,19 @@ async def _coroutine(remote: Remote) -> Any:
 async def _awaited(remote: Remote, op: str) -> Any:
     from asyncio import CancelledError
 
-    far, cancelled = _get(remote, "_far"), CancelledError()
-    task, state = _do(remote, op)
+    far, cancelled = _get(remote, "_far"), None
+    number, state = _do(remote, op)
     while not state:
         try:
-            state = await far.ended(task)
+            state = await far.ended(number)
         except CancelledError as error:
             cancelled = error
-            _do(task, "cancel")
+            far.do("cancel", number)
     if state == "cancelled":
+        if cancelled is None:  # a group of tasks takes that for no failure
+            raise far.undecided("a coroutine of the answer's own was cancelled, and not by the tests")
         raise cancelled
-    return _do(task, "result")
+    return far.do("result", number)
 
 
 _REMOTE = "_qualgate_remote"
@@ -407,6 +419,16 @@ def _kept_class(base: type) -> type:
 
 _KEPT = {base: _kept_class(base) for base in CONSTANT}
 KEPT.update(_KEPT.values())
+
+
+def _standard_error(modules: list[Any], names: list[Any]) -> type[Exception] | None:
+    """The nearest class that is the standard library's own. Those that steer a run of tests are none."""
+    for module, name in zip(modules, names, strict=False):
+        if isinstance(module, str) and isinstance(name, str) and module.partition(".")[0] in sys.stdlib_module_names:
+            kind = getattr(sys.modules.get(module), name, None)
+            if isinstance(kind, type) and issubclass(kind, Exception) and not module.startswith("unittest"):
+                return kind
+    return None
 
 
 def _error_attribute(remote: Any) -> Callable[[Any, str], Any]:

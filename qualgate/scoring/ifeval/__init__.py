@@ -6,6 +6,7 @@ asterisks: an instruction that one of the eight follows is followed. An empty te
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -15,7 +16,7 @@ from qualgate.records import Score
 from qualgate.scoring import killable, regexes
 from qualgate.scoring.ifeval.checks import INSTRUCTIONS
 from qualgate.scoring.ifeval.language import NoDetector
-from qualgate.scoring.outcome import cannot_say, right, too_long, wrong
+from qualgate.scoring.outcome import cannot_say, found, right, too_long, wrong
 
 __all__ = ["INSTRUCTIONS", "faults", "score_ifeval"]
 
@@ -33,11 +34,18 @@ def faults(body: Mapping[str, Any]) -> Iterator[str]:
     """What keeps a case from being scored. body: `instruction_id_list` and, for each, its arguments in `kwargs`."""
     ids, kwargs = body.get("instruction_id_list"), body.get("kwargs")
     if not isinstance(ids, list) or not ids or not isinstance(kwargs, list) or len(kwargs) != len(ids):
-        yield "ifeval needs `instruction_id_list` and `kwargs`, two lists of one length"
+        key = "instruction_id_list" if not isinstance(ids, list) or not ids else "kwargs"
+        yield (
+            "ifeval needs `instruction_id_list` and `kwargs`, two lists of one length, as "
+            f'["length_constraints:number_words"] and [{{"relation": "at least", "num_words": 3}}]; `{key}`: '
+            f"{found(body, key)}"
+        )
         return
     for name, given in zip(ids, kwargs, strict=True):
         if not isinstance(name, str) or name not in INSTRUCTIONS:
-            yield f"no instruction {name!r:.60}"
+            close = difflib.get_close_matches(str(name), INSTRUCTIONS, n=1)
+            others = f"did you mean {close[0]}?" if close else f"there are: {', '.join(INSTRUCTIONS)}"
+            yield f"no instruction {name!r:.60}; {others}"
         elif not isinstance(given, dict):
             yield f"{name}: its arguments are no object"
         elif (fault := INSTRUCTIONS[name].fault(_arguments(given))) is not None:

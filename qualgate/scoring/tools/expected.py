@@ -17,6 +17,9 @@ from qualgate.scoring.outcome import quote
 
 REL_TOL = 1e-9  # of a number with a fraction; 0.1 + 0.2 is 0.3
 
+EXACT_CALL = '{"name": "weather", "arguments": {"city": "Paris"}}'  # shown where a call has another shape
+BFCL_CALL = '{"weather": {"city": ["Paris", "paris"], "unit": ["C", ""]}}'
+
 ANY_CALL = "any call"  # in place of expected calls: BFCL's relevance, where no particular call is the right one
 
 _JSON_TYPES = {
@@ -84,8 +87,8 @@ def read_call(place: str, call: Any) -> Expected:
             if isinstance(accepted, dict) and all(isinstance(values, list) for values in accepted.values()):
                 return Expected(name, {key: _options(values) for key, values in accepted.items()})
     raise ValueError(
-        f"{place} must be an object with `name` and `arguments` and nothing else, or one name with an object that "
-        f"holds a list of accepted values for each parameter; found {quote(call)}"
+        f"{place} must be a call as {EXACT_CALL}, with nothing else, or as BFCL's {BFCL_CALL}, where each parameter "
+        f"has a list of its accepted values; found {quote(call)}"
     )
 
 

@@ -8,18 +8,22 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from qualgate.records import Case, Evalset, Score
-from qualgate.scoring.outcome import cannot_say, quote, right, wrong
+from qualgate.scoring.outcome import cannot_say, found, quote, right, wrong
 from qualgate.scoring.tools import strict
 from qualgate.scoring.tools.compat import Checked, check
 from qualgate.scoring.tools.compat_decode import CannotDecode, decode, decode_function_calling
 from qualgate.scoring.tools.compat_java import TooLong
 from qualgate.scoring.tools.compat_source import NoGrammar, decode_source
 from qualgate.scoring.tools.dialects import BadCall, Call
-from qualgate.scoring.tools.expected import REL_TOL
+from qualgate.scoring.tools.expected import BFCL_CALL, REL_TOL
 from qualgate.scoring.tools.strict import FLAGS, Judged
 
 COMPAT = "tool_call.compat/3"
 _OBJECTS = re.compile(r"\s*\[\s*\{")  # how function-calling mode begins and prompt mode never does
+BFCL_TOOL = (  # shown where a tool has another shape
+    '{"name": "weather", "parameters": {"type": "dict", "properties": {"city": {"type": "string"}}, '
+    '"required": ["city"]}}'
+)
 COMPAT_FLAGS = ("tool_call.parses", "tool_call.correct")  # what every compat verdict can say
 
 
@@ -121,25 +125,30 @@ def compat_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
         yield f"`category` must hold one of {known}: others have no AST rules; found {quote(category)}"
         return
     if not isinstance(tools, list) or not tools:
-        yield f"tool_call needs `tools`, a list of tools; found {quote(tools)}"
+        yield f"tool_call needs `tools`, a list of tools as {BFCL_TOOL}; {found(body, 'tools')}"
         return
     for index, tool in enumerate(tools):
         match tool.get("function", tool) if isinstance(tool, dict) else None:
             case {"name": str(), "parameters": {"properties": dict(), "required": list()}}:
                 pass
             case _:
-                yield f"tools[{index}] must have `name` and `parameters` with `properties` and `required`"
+                needed = "`name` and `parameters` with `properties` and `required`"
+                yield f"tools[{index}] must have {needed}, as {BFCL_TOOL}"
     if "relevance" in category:
         return
     if not isinstance(expected, list):
-        yield f"tool_call needs `expected_calls`, a list; found {quote(expected)}"
+        yield f"tool_call needs `expected_calls`, a list of calls as {BFCL_CALL}; {found(body, 'expected_calls')}"
         return
     for index, call in enumerate(expected):
         accepted = list(call.values()) if isinstance(call, dict) else []
         if len(accepted) != 1 or not isinstance(accepted[0], dict):
-            yield f"expected_calls[{index}] must be one name with an object; found {quote(call)}"
-        elif not all(isinstance(values, list) for values in accepted[0].values()):
-            yield f"expected_calls[{index}] must hold a list of accepted values for each parameter"
+            yield f"expected_calls[{index}] must be one name with an object, as {BFCL_CALL}; found {quote(call)}"
+        elif wrong_keys := [key for key, values in accepted[0].items() if not isinstance(values, list)]:
+            given = f"{quote(wrong_keys[0])} has {quote(accepted[0][wrong_keys[0]])}"
+            yield (
+                f"expected_calls[{index}] must hold a list of accepted values for each parameter, as {BFCL_CALL}, "
+                f'where "" says that it may be left out; {given}'
+            )
 
 
 def _as_bfcl(call: Any) -> Any:
