@@ -47,11 +47,13 @@ from qualgate.scoring import scorer_versions
 JOB_ROWS = 64  # rows of a batch: past this the decode step of a small model on a CPU gains nothing
 LEAST_BLOCKS = 8  # of a four-arm run: two Williams squares, so each arm is twice in each place
 JOB_TOKENS = 16_384  # rows x (longest prompt + longest answer): what a batch's KV cache may hold
+NOISE_ID = "gumbel/1"  # how tokens are drawn: engine/sampling.py
 
 
 def sampling_settings(gate: GateFile) -> dict[str, Any]:
     """What `ArmIdentity.sampling` is the hash of, together with the arm's own stop tokens."""
-    return {"temperature": 0, "seed": gate.seed, "repeats": 1}
+    drawn = {"temperature": gate.temperature, "noise": NOISE_ID} if gate.temperature else {"temperature": 0}
+    return {**drawn, "seed": gate.seed, "repeats": gate.repeats}
 
 
 def load_set(ref: str | LmEvalTask, relative_to: Path) -> Evalset:
@@ -88,7 +90,7 @@ def make_plan(gate: GateFile) -> Plan:
         check_leaks(arm.quantize or arm, sets)
     policy, stages = gate.policy, None
     if policy.stop is not None:
-        stop, stages = lay_out(policy.stop, (case for item in sets for case in item.cases))
+        stop, stages = lay_out(policy.stop, (case for item in sets for case in item.cases), gate.repeats)
         policy = replace(policy, stop=stop)
     sampling, device = sampling_settings(gate), choose_device(gate.devices)
     identities = {arm.name: identify(arm, sampling, device) for arm in arms}
@@ -113,7 +115,7 @@ def make_plan(gate: GateFile) -> Plan:
     )
     artifacts = artifacts_folder(gate.store_url) / key[:16]
     rendered = {folder: Renderer(Path(folder)) for folder in dict.fromkeys(arm.model for arm in arms)}
-    baseline = _prompts(gate.baseline, rendered[gate.baseline.model], sets)
+    baseline = _prompts(gate, gate.baseline, rendered[gate.baseline.model], sets)
     jobs: list[Job] = []
     # In a four-arm run any arm may come first in a block: none waits for what the baseline leaves, unless a rule asks.
     recorded = gate.policy.four_arm is None or any(METRICS[rule.metric].kind == "drift" for rule in gate.policy.rules)
@@ -126,7 +128,7 @@ def make_plan(gate: GateFile) -> Plan:
             _refuse_too_long(arm, prompts)
             _refuse_other_vocabulary(arm, gate.baseline)
         else:
-            prompts = _prompts(arm, rendered[arm.model], sets)
+            prompts = _prompts(gate, arm, rendered[arm.model], sets)
         staged = _staged(baseline, stages) if stages else None
         batches = staged or [(0, batch) for batch in (_regrouped(baseline) if again else _batches(baseline, most))]
         for index, (stage, batch) in enumerate(batches):
@@ -138,6 +140,7 @@ def make_plan(gate: GateFile) -> Plan:
                     artifact=str(artifacts / f"job-{index:05d}.safetensors") if comparable and recorded else "",
                     drafted=comparable and not arm.is_baseline and _drafted(gate),
                     stage=stage,
+                    seed=gate.seed,
                 )
             )
     if policy.four_arm is not None:
@@ -252,8 +255,10 @@ def _same_tokens(one: ArmIdentity, other: ArmIdentity) -> bool:
     return (one.tokenizer, one.template) == (other.tokenizer, other.template)
 
 
-def _prompts(arm: ArmSpec, renderer: Renderer, sets: tuple[Evalset, ...]) -> list[Prompt]:
+def _prompts(gate: GateFile, arm: ArmSpec, renderer: Renderer, sets: tuple[Evalset, ...]) -> list[Prompt]:
     cases: list[Case] = [case for item in sets for case in item.cases]
+    # A task of lm-eval's says itself how it is answered; what is only read is not drawn.
+    theirs = {item.name for item in sets if item.lm_eval is not None}
     answered = [case for case in cases if "requests" not in case.body]
     rendered = dict(zip(map(id, answered), renderer.render(answered), strict=True))
     prompts = [
@@ -264,11 +269,25 @@ def _prompts(arm: ArmSpec, renderer: Renderer, sets: tuple[Evalset, ...]) -> lis
             max_new_tokens=case.max_new_tokens,
             until=tuple(case.body["until"]) if "until" in case.body else None,
             requests=renderer.requests(case) if "requests" in case.body else (),
+            temperature=case.body.get("temperature", 0.0) if case.evalset in theirs else gate.temperature,
         )
         for case in cases
     ]
     _refuse_too_long(arm, prompts)
-    return prompts
+    _refuse_equal_repeats(gate, prompts)
+    return [
+        replace(prompt, key=replace(prompt.key, repeat=repeat)) for prompt in prompts for repeat in range(gate.repeats)
+    ]
+
+
+def _refuse_equal_repeats(gate: GateFile, prompts: list[Prompt]) -> None:
+    greedy = sorted({prompt.key.evalset for prompt in prompts if not prompt.temperature})
+    if gate.repeats > 1 and greedy:
+        raise UsageError(
+            f"{gate.path}: `repeats: {gate.repeats}` asks for several answers to a case, and those of "
+            f"{', '.join(greedy)} are all equal: its task says how it is answered, without sampling. Give it a gate "
+            "file of its own, without `repeats`."
+        )
 
 
 def _refuse_too_long(arm: ArmSpec, prompts: list[Prompt]) -> None:
@@ -313,12 +332,12 @@ def _of_arm(prompt: Prompt, arm: ArmSpec) -> Prompt:
 
 
 def _batches(prompts: list[Prompt], most: int = JOB_ROWS) -> Iterator[list[int]]:
-    """Positions of prompts that run together, `most` at most: of one kind, and alike in answer length first, since the
-    longest answer sets the steps."""
+    """Positions of prompts that run together, `most` at most: of one kind and temperature, and alike in answer length
+    first, since the longest answer sets the steps."""
     order = sorted(
         range(len(prompts)),
         key=lambda i: (
-            bool(prompts[i].requests),
+            *_kind(prompts[i]),
             -(prompts[i].max_new_tokens // 16),
             -prompts[i].tokens_read,
             prompts[i].key,
@@ -330,12 +349,16 @@ def _batches(prompts: list[Prompt], most: int = JOB_ROWS) -> Iterator[list[int]]
         prompt = prompts[position]
         longest, answer = max(longest, prompt.tokens_read), max(answer, prompt.max_new_tokens)
         full = len(batch) == most or (len(batch) + 1) * (longest + answer) > JOB_TOKENS
-        if batch and (full or bool(prompts[batch[0]].requests) != bool(prompt.requests)):
+        if batch and (full or _kind(prompts[batch[0]]) != _kind(prompt)):
             yield batch
             batch, longest, answer = [], prompt.tokens_read, prompt.max_new_tokens
         batch.append(position)
     if batch:
         yield batch
+
+
+def _kind(prompt: Prompt) -> tuple[bool, float]:
+    return bool(prompt.requests), prompt.temperature
 
 
 def _staged(prompts: list[Prompt], stages: Sequence[frozenset[Question]]) -> list[tuple[int, list[int]]]:

@@ -225,7 +225,13 @@ class UnitKey:
     case_id: str
     repeat: int = 0
 
+    @property
+    def question(self) -> str:
+        """For people: which set's case, and which of several answers to it."""
+        return f"{self.evalset}/{self.case_id}" + (f"#{self.repeat}" if self.repeat else "")
 
+
+TEMPERATURES = 0.01, 100.0  # beyond, an answer is greedy or noise in all but name
 Window = tuple[tuple[int, ...], tuple[int, ...]]  # a context, and what is read after it; neither is empty
 
 
@@ -241,6 +247,7 @@ class Prompt:
     token_ids: tuple[int, ...]
     max_new_tokens: int
     until: tuple[str, ...] | None = None  # texts that end the answer, which they and special tokens are no part of
+    temperature: float = 0.0  # 0 says the likeliest token, else one is drawn
     requests: tuple[tuple[Window, ...], ...] = ()
 
     @property
@@ -259,6 +266,7 @@ class Job:
     artifact: str  # the baseline writes it (token ids, hidden states before the head); variants read it
     drafted: bool  # a variant starts from the baseline's answer instead of decoding every token
     stage: int = 0  # jobs of an earlier one come first; where generation may stop early, the look they are for
+    seed: int = 0  # of the noise by which tokens are drawn; its prompts have one temperature
 
 
 # ------------------------------------------------------------------------------------------------ evidence
@@ -275,7 +283,7 @@ class Completion:
     finish_reason: FinishReason
     prompt_tokens: int
     logprobs: tuple[float, ...]  # nats, of each token under the arm itself
-    margins: tuple[float, ...]  # logit of the chosen token minus the runner-up's, >= 0
+    margins: tuple[float, ...]  # logit of the chosen token minus the runner-up's, >= 0; drawn tokens: noise included
     ttft: float  # s from the batch's start to this row's first token
     e2e: float  # s from the batch's start to this row's last token
     draft_proposed: int = 0  # baseline tokens offered to the variant; 0 = plain decoding
@@ -294,11 +302,11 @@ class Drift:
 
     key: UnitKey  # of the variant's unit
     kl: tuple[float, ...]  # KL(p_baseline || p_variant) in nats, float64 log-softmax, >= 0
-    top1_agreement: float  # share of positions where both would say the same token
+    top1_agreement: float  # share of positions where both find the same token likeliest
     first_divergence: int | None  # first position at which the variant would say another token; None = never
     length_ratio: float | None  # variant tokens / baseline tokens
     kl_eta: float = 0.0  # nats the baseline's log-probs may be off by: certifies `kl` (stats/certificate.py); 0 = exact
-    top1_differs: tuple[int, ...] | None = None  # positions at which they would not say the same; None: not recorded
+    top1_differs: tuple[int, ...] | None = None  # positions at which they do not; None: not recorded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -561,6 +569,11 @@ class Plan:
     def expected(self) -> tuple[UnitKey, ...]:
         """The closed list: every unit of every arm."""
         return tuple(prompt.key for job in self.jobs for prompt in job.prompts)
+
+    @property
+    def repeats(self) -> int:
+        """Answers to each case."""
+        return 1 + max((key.repeat for key in self.expected), default=0)
 
 
 # ------------------------------------------------------------------------------------------------ verdicts

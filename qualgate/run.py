@@ -128,7 +128,7 @@ def _warn_of_undecidable(plan: Plan, warn: Callable[[str], None]) -> None:
     held = hold(plan.policy, plan.expected, plain.now()[:10])
     for fault in held.faults:
         warn(fault)
-    sets = [PlannedSet.of(item, held.cases) for item in plan.evalsets]
+    sets = [PlannedSet.of(item, held.cases, plan.repeats) for item in plan.evalsets]
     policy, _ = foreseeable(sets, as_rules(plan.policy, {item.name: item.metrics for item in plan.evalsets}))
     if policy is None:
         return

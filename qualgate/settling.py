@@ -29,7 +29,7 @@ class Settling:
         self._looked = dict.fromkeys(self._variants, 0)
         if plan.policy.stop is not None:
             cases = (case for item in plan.evalsets for case in item.cases)
-            self._order = seeded_order(cases, plan.policy.stop.seed)
+            self._order = seeded_order(cases, plan.policy.stop.seed, plan.repeats)
             self._stages = stages(self._order, plan.policy.stop.looks)
             self.answered(record.done)
 

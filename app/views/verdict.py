@@ -91,7 +91,7 @@ def _progress(run: RunSummary) -> None:
 
 
 def _header(run: RunSummary, found: StoredVerdict) -> None:
-    sets = ", ".join(f"{item.name} {item.version} ({item.cases})" for item in run.evalsets)
+    sets = ", ".join(f"{item.name} {item.version} ({item.size})" for item in run.evalsets)
     st.html(
         f'<div class="qg-title">{escape(found.verdict.variant)} {chip(found.verdict.word)}</div>'
         f'<div class="qg-quiet">{when(run.created_at)} · run {escape(run.run_id)} · {escape(sets)}</div>'
@@ -315,7 +315,7 @@ def _case(flip: Flip, detail: CaseDetail) -> None:
     moved = "right → wrong" if flip.direction == "lost" else "wrong → right"
     moved += " · changes in the A/A arm too" if flip.noisy else ""
     st.html(
-        f"<b>{escape(flip.evalset)} / {escape(flip.case_id)}</b> · {escape(flip.metric)} · {moved}"
+        f"<b>{escape(flip.evalset)} / {escape(flip.case_name)}</b> · {escape(flip.metric)} · {moved}"
         f'<div class="qg-quiet">{escape(flip.reason)}</div>'
     )
     left, right = diff(detail.baseline.text, detail.variant.text)

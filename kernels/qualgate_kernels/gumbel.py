@@ -15,6 +15,7 @@ LOW = 0xFFFFFFFF
 MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 WEYL = (0x9E3779B9, 0xBB67AE85)
 ROUNDS = 10
+MOST = 22.9  # no noise is higher: 32 bits cannot say it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -43,8 +44,13 @@ class Noise:
 
 
 def gumbel_torch(noise: Noise, rows: slice, tokens: torch.Tensor) -> torch.Tensor:
-    """Noise of these rows and tokens [T] (int64), float64 [rows, T]; from -2.8 to 22.9."""
-    word = philox_torch(noise.seed, tokens[None, :], noise.positions[rows, None], noise.cases[rows, None])
+    """Noise of these rows and tokens [T] (int64), float64 [rows, T]."""
+    return gumbel(noise.seed, tokens[None, :], noise.positions[rows, None], noise.cases[rows, None])
+
+
+def gumbel(seed: int, tokens: torch.Tensor, positions: torch.Tensor, cases: torch.Tensor) -> torch.Tensor:
+    """Noise of broadcast counters (int64), float64; from -2.8 to 22.9."""
+    word = philox_torch(seed, tokens, positions, cases)
     # Rounded to float32 as the kernels do; the lower half-step keeps it above 0, the limit below 1.
     uniform = ((word.float() + 0.5) * 2**-32).clamp_(max=1 - 2**-24).double()
     return -torch.log(-torch.log1p(-uniform))

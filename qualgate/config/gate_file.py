@@ -38,6 +38,8 @@ class GateFile:
     feedback: Path | None = None  # what users said of answers
     nel_policy: Path | None = None  # a NeMo Evaluator policy that decides in place of `policy.rules`, which is empty
     four_arm: FourArms | None = None  # for `--four-arm`, which puts it into the policy
+    temperature: float = 0.0  # of evalsets that do not say their own; 0: the likeliest token
+    repeats: int = 1  # answers to each case
     noise_floor: bool = False  # run the baseline a second time, in other batches
     identity: Literal["hash", "ids"] = "hash"  # what pairs the rows of two score files
     expected: Path | None = None  # JSON lines with the `id` (and `evalset`) of every case that score files must hold
@@ -87,6 +89,8 @@ def load_gate_file(path: Path, *, files: bool = True) -> GateFile:
         feedback=path.parent / expanded(model.feedback) if model.feedback else None,
         nel_policy=path.parent / expanded(model.gate.nel_policy) if model.gate.nel_policy else None,
         four_arm=_four_arms(model),
+        temperature=model.generation.temperature,
+        repeats=model.generation.repeats,
         noise_floor=model.gate.noise_floor,
         identity=model.gate.identity,
         expected=Path(_folder(model.gate.expected, path)) if model.gate.expected else None,

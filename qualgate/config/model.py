@@ -11,7 +11,7 @@ from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, Field, ValidationInfo, WithJsonSchema, field_validator, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, WithJsonSchema, field_validator, model_validator
 
 from qualgate import evalsets
 from qualgate.calibration import located, with_calibration
@@ -29,12 +29,14 @@ from qualgate.quant.recipes import (
     OPTIONS,
     parse_recipe,
 )
-from qualgate.records import LmEvalTask, QuantizeRecipe
+from qualgate.records import TEMPERATURES, LmEvalTask, QuantizeRecipe
 
 Dtype = Literal["bfloat16", "float16", "float32"]
 BOUNDS = ("max_drop", "max_relative_drop", "max", "min", "max_ratio")
 VARIANT_NAME = "^[A-Za-z0-9][A-Za-z0-9._+-]{0,63}$"
 SHIPPED_MODEL = "reference"
+COLDEST, HOTTEST = TEMPERATURES
+MOST_REPEATS = 1_000  # answers to a case
 LONGEST_PATH = 4096  # bytes; Linux takes no more
 
 
@@ -289,27 +291,43 @@ class Variant(Written):
 
 
 class Generation(Written):
-    temperature: Annotated[float, Field(json_schema_extra={"const": 0})] = 0.0
+    model_config = ConfigDict(
+        json_schema_extra={
+            "if": {"required": ["repeats"], "properties": {"repeats": {"minimum": 2}}},
+            "then": {"required": ["temperature"], "properties": {"temperature": {"exclusiveMinimum": 0}}},
+        }
+    )
+    later: ClassVar = ("top_p", "top_k", "min_p")
+    temperature: Annotated[
+        float, Field(json_schema_extra={"anyOf": [{"const": 0}, {"minimum": COLDEST, "maximum": HOTTEST}]})
+    ] = 0.0
     seed: int = Field(default=0, ge=0, lt=2**63)
-    repeats: Annotated[int, Field(json_schema_extra={"const": 1})] = 1
+    repeats: Annotated[int, Field(json_schema_extra={"minimum": 1, "maximum": MOST_REPEATS})] = 1
 
     @field_validator("temperature")
     @classmethod
-    def _greedy(cls, value: float) -> float:
+    def _in_range(cls, value: float) -> float:
         if value < 0:
             raise stated("`generation.temperature` must not be negative")
-        if value:
-            raise planned("a temperature other than 0")
+        if value and not COLDEST <= value <= HOTTEST:
+            raise stated(f"`generation.temperature` is 0 (the likeliest token) or from {COLDEST:g} to {HOTTEST:g}")
         return value
 
     @field_validator("repeats")
     @classmethod
-    def _once(cls, value: int) -> int:
-        if value < 1:
-            raise stated("`generation.repeats` is a whole number from 1")
-        if value > 1:
-            raise planned("more than one repeat")
+    def _counted(cls, value: int) -> int:
+        if not 1 <= value <= MOST_REPEATS:
+            raise stated(f"`generation.repeats` is a whole number from 1 to {MOST_REPEATS:,}")
         return value
+
+    @model_validator(mode="after")
+    def _repeats_differ(self) -> Generation:
+        if self.repeats > 1 and not self.temperature:
+            raise stated(
+                f"`generation.repeats` is {self.repeats} at temperature 0, where all answers to a case are equal; add "
+                "a temperature such as 0.7, or leave `repeats` out"
+            )
+        return self
 
 
 def _per(value: str) -> str:

@@ -12,15 +12,16 @@ from qualgate.engine.generate import Pending, decode, generate
 from qualgate.engine.likelihood import Reading, read_answers
 from qualgate.engine.load import LoadedArm
 from qualgate.engine.requests import read_requests
+from qualgate.engine.sampling import Draws, Said, noise_cases
 from qualgate.engine.stopping import Stops
-from qualgate.engine.transcript import Said, Transcript
+from qualgate.engine.transcript import Transcript
 from qualgate.engine.weighing import Weighed, weigh
 from qualgate.errors import InfrastructureError
 from qualgate.records import Completion, Drift, Job, JobResult
 
 
 def run_job(arm: LoadedArm, job: Job) -> JobResult:
-    """Answer every prompt of `job`, or read its requests: a job has prompts of one kind.
+    """Answer every prompt of `job`, or read its requests: a job has prompts of one kind and one temperature.
 
     The baseline leaves `job.artifact` (unless it is ""); a variant reads it, and either starts from the baseline's
     answers (`job.drafted`) or decodes every token. The completions are the same either way, up to near ties.
@@ -34,9 +35,9 @@ def run_job(arm: LoadedArm, job: Job) -> JobResult:
     drifts: tuple[Drift, ...] = ()
     with open_decoder(arm.model) as decoder:
         device = decoder.device
-        transcript = Transcript(
-            [prompt.max_new_tokens for prompt in job.prompts], arm.stop_ids, device, stops if stops.any else None
-        )
+        draws = _draws(job, device)
+        limits = [prompt.max_new_tokens for prompt in job.prompts]
+        transcript = Transcript(limits, arm.stop_ids, device, stops if stops.any else None, draws)
         if arm.spec.is_baseline or not job.artifact:
             recorder = Recorder(decoder) if job.artifact else None
             generate(decoder, prompts, transcript, recorder)
@@ -50,8 +51,8 @@ def run_job(arm: LoadedArm, job: Job) -> JobResult:
             agreement = _Agreement(len(prompts))
             pending: list[Pending] = []
             for reading in read_answers(decoder, prompts, baseline.answers, keep_cache=job.drafted, lean=True):
-                weighed = weigh(reading, decoder, baseline)
-                agreement.measure(reading, weighed)
+                weighed = weigh(reading, decoder, baseline, draws)
+                agreement.measure(reading, weighed, greedy=draws is None)
                 if job.drafted:
                     pending += _offer(reading, weighed.said, transcript, decoder.config)
             decode(decoder, pending, transcript)
@@ -68,6 +69,15 @@ def run_job(arm: LoadedArm, job: Job) -> JobResult:
         footprint=arm.footprint,
         completions=_completions(arm, job, transcript, stops, answers, proposed, accepted),
         drifts=drifts,
+    )
+
+
+def _draws(job: Job, device: torch.device) -> Draws | None:
+    temperature = job.prompts[0].temperature
+    if not temperature:
+        return None
+    return Draws(
+        seed=job.seed, cases=noise_cases([prompt.key for prompt in job.prompts], device), temperature=temperature
     )
 
 
@@ -97,31 +107,35 @@ class _Agreement:
 
     def __init__(self, rows: int) -> None:
         self.kl: list[tuple[float, ...]] = [()] * rows
-        self.agrees: list[list[bool]] = [[]] * rows
+        self.agrees: list[list[bool]] = [[]] * rows  # says what the baseline said
+        self.same_top: list[list[bool]] = [[]] * rows  # finds likeliest what the baseline finds likeliest
 
     @property
     def accepted(self) -> list[int]:
         return [agrees.index(False) if False in agrees else len(agrees) for agrees in self.agrees]
 
-    def measure(self, reading: Reading, weighed: Weighed) -> None:
+    def measure(self, reading: Reading, weighed: Weighed, *, greedy: bool) -> None:
+        """greedy: what the baseline said is what it finds likeliest."""
         agrees, kl = (weighed.said.tokens == reading.answer).tolist(), weighed.kl.tolist()
+        same_top = agrees if greedy else (weighed.likeliest == weighed.top).tolist()
         for index, (row, length) in enumerate(zip(reading.rows.tolist(), reading.offered.tolist(), strict=True)):
             self.kl[row] = tuple(kl[index][:length])
             self.agrees[row] = agrees[index][:length]
+            self.same_top[row] = same_top[index][:length]
 
     def drifts(self, job: Job, baseline: BaselineAnswers, answers: list[tuple[int, ...]]) -> tuple[Drift, ...]:
         return tuple(
             Drift(
                 key=prompt.key,
                 kl=kl,
-                top1_agreement=sum(agrees) / len(agrees),
+                top1_agreement=sum(same_top) / len(same_top),
                 first_divergence=agrees.index(False) if False in agrees else None,
                 length_ratio=len(answer) / len(reference),
                 kl_eta=baseline.eta(row),
-                top1_differs=tuple(place for place, same in enumerate(agrees) if not same),
+                top1_differs=tuple(place for place, same in enumerate(same_top) if not same),
             )
-            for row, (prompt, kl, agrees, answer, reference) in enumerate(
-                zip(job.prompts, self.kl, self.agrees, answers, baseline.answers, strict=True)
+            for row, (prompt, kl, agrees, same_top, answer, reference) in enumerate(
+                zip(job.prompts, self.kl, self.agrees, self.same_top, answers, baseline.answers, strict=True)
             )
         )
 

@@ -16,7 +16,7 @@ import torch
 from qualgate.engine.artifact import BaselineAnswers, Recorder, read_artifact, write_artifact
 from qualgate.engine.forward import Decoder, Step, open_decoder
 from qualgate.engine.likelihood import Reading, read_answers
-from qualgate.engine.transcript import Said, greedy
+from qualgate.engine.sampling import Said, greedy
 from qualgate.engine.weighing import Weighed, weigh
 from qualgate.errors import InfrastructureError
 from qualgate.records import Completion, Drift, Job, JobResult, Prompt, Window

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from time import perf_counter
-from typing import NamedTuple
 
 import torch
 
+from qualgate.engine.sampling import Draws, Said, say
 from qualgate.engine.stopping import Stops
 from qualgate.records import FinishReason
 
@@ -15,8 +15,14 @@ class Transcript:
     """tokens, logprobs (nats), margins: [rows, longest]; length, ended, first, last (s from its making): [rows]."""
 
     def __init__(
-        self, limits: list[int], stop_ids: tuple[int, ...], device: torch.device, stops: Stops | None = None
+        self,
+        limits: list[int],
+        stop_ids: tuple[int, ...],
+        device: torch.device,
+        stops: Stops | None = None,
+        draws: Draws | None = None,
     ) -> None:
+        """draws: None answers greedily."""
         rows, longest = len(limits), max(limits)
         self.started = perf_counter()
         self.limits = torch.tensor(limits, device=device)
@@ -27,18 +33,19 @@ class Transcript:
         self.length = torch.zeros(rows, dtype=torch.long, device=device)
         self.ended = torch.zeros(rows, dtype=torch.bool, device=device)
         self.stops = stops
+        self.draws = draws
         self.stopped = torch.zeros(rows, dtype=torch.bool, device=device)  # by a text of `stops`
         self.finite = torch.ones(rows, dtype=torch.bool, device=device)  # no NaN or infinity in its logits
         self.first = torch.zeros(rows, dtype=torch.float64, device=device)
         self.last = torch.zeros(rows, dtype=torch.float64, device=device)
 
     def append(self, rows: torch.Tensor, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Greedy: each of `rows` says the argmax of its `logits` [rows, vocabulary].
+        """Each of `rows` says a token of its `logits` [rows, vocabulary]: the likeliest, or one drawn.
 
         Returns the tokens, and which rows go on.
         """
-        tokens, logprobs, margins, finite = greedy(logits)
         at, now = self.length[rows], perf_counter() - self.started
+        tokens, logprobs, margins, finite = say(self.draws, logits, rows, at)
         self.tokens[rows, at], self.logprobs[rows, at], self.margins[rows, at] = tokens, logprobs, margins
         self.finite[rows] &= finite
         self.first[rows] = torch.where(at == 0, now, self.first[rows])
@@ -85,20 +92,3 @@ class Transcript:
 
     def finish_reason(self, row: int) -> FinishReason:
         return "eos" if self.ended[row] else "stop" if self.stopped[row] else "length"
-
-
-class Said(NamedTuple):
-    """What greedy decoding says: each [...]."""
-
-    tokens: torch.Tensor
-    logprobs: torch.Tensor  # of these tokens, nats
-    margins: torch.Tensor  # their lead over the runner-up, in logits
-    finite: torch.Tensor  # no logit is NaN or infinite
-
-
-def greedy(logits: torch.Tensor) -> Said:
-    """Of logits [..., vocabulary]."""
-    tokens = logits.argmax(-1)
-    best, second = logits.topk(2, dim=-1).values.unbind(-1)
-    logprobs = (best - logits.logsumexp(-1)).clamp_(max=0.0)
-    return Said(tokens, logprobs, best - second, logits.isfinite().all(-1))

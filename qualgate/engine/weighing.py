@@ -19,7 +19,7 @@ import torch
 from qualgate.engine.artifact import LARGE, BaselineAnswers
 from qualgate.engine.forward import Decoder
 from qualgate.engine.likelihood import LOGITS_AT_ONCE, Reading, kl_divergence
-from qualgate.engine.transcript import Said, greedy
+from qualgate.engine.sampling import Draws, Said, greedy
 from qualgate.errors import UsageError
 from qualgate_kernels.dispatch import drift
 from qualgate_kernels.drift import Head
@@ -32,11 +32,13 @@ POSITIONS = 64  # met at a time, fewer where the vocabulary is large: padded, so
 class Weighed:
     """Of a reading's rows, [rows, longest]; what stands behind a row's answer means nothing.
 
-    said: what the variant would say; given: the log-prob in nats of the answer's own token, float64;
-    kl: KL(baseline || variant) in nats, float64; top: the baseline's likeliest token.
+    said: what the variant would say; likeliest: its likeliest token, which is what it says unless tokens are drawn;
+    given: the log-prob in nats of the answer's own token, float64; kl: KL(baseline || variant) in nats, float64;
+    top: the baseline's likeliest token.
     """
 
     said: Said
+    likeliest: torch.Tensor
     given: torch.Tensor
     kl: torch.Tensor
     top: torch.Tensor
@@ -46,8 +48,8 @@ Columns = tuple[torch.Tensor, ...]
 """tokens, log-probs, margins, finite of a Said, then given, kl, top: [positions] each."""
 
 
-def weigh(reading: Reading, decoder: Decoder, baseline: BaselineAnswers) -> Weighed:
-    """Raises UsageError when the two vocabularies differ."""
+def weigh(reading: Reading, decoder: Decoder, baseline: BaselineAnswers, draws: Draws | None = None) -> Weighed:
+    """draws: None says what is likeliest. Raises UsageError when the two vocabularies differ."""
     if decoder.vocabulary != baseline.vocabulary:
         raise UsageError(
             f"The variant's vocabulary has {decoder.vocabulary} entries, the baseline's {baseline.vocabulary}: their "
@@ -61,6 +63,10 @@ def weigh(reading: Reading, decoder: Decoder, baseline: BaselineAnswers) -> Weig
         columns = _by_kernel(reading.hidden[inside], reading.answer[inside], baseline.states[at], decoder, baseline)
     else:
         columns = _by_logits(reading, inside, at, decoder, baseline)
+    likeliest = columns[0]
+    if draws is not None:
+        columns = (*_drawn(reading, inside, places, decoder, draws), *columns[4:])
+    columns = (*columns[:4], likeliest, *columns[4:])
     shaped = [torch.zeros(inside.shape, dtype=column.dtype, device=places.device) for column in columns]
     for whole, column in zip(shaped, columns, strict=True):
         whole[inside] = column
@@ -98,6 +104,16 @@ def _by_logits(
         given = logits.double().log_softmax(-1).gather(-1, answer[here, None])[:, 0].clamp_(max=0.0)
         parts.append((*greedy(logits), given, kl_divergence(theirs, logits), theirs.argmax(-1)))
     return tuple(torch.cat(columns) for columns in zip(*parts, strict=True))
+
+
+def _drawn(reading: Reading, inside: torch.Tensor, places: torch.Tensor, decoder: Decoder, draws: Draws) -> Said:
+    """What the variant draws at each position: from logits, wherever the drift is measured."""
+    rows, positions = reading.rows[:, None].expand(inside.shape)[inside], places.expand(inside.shape)[inside]
+    parts = [
+        draws.said(logits, rows[start : start + len(logits)], positions[start : start + len(logits)])
+        for start, logits in _logits(reading, inside, decoder)
+    ]
+    return Said(*(torch.cat(columns) for columns in zip(*parts, strict=True)))
 
 
 def _logits(reading: Reading, inside: torch.Tensor, decoder: Decoder) -> Iterator[tuple[int, torch.Tensor]]:

@@ -250,7 +250,7 @@ def _identical(name: str, target: str, pairs: Sequence[Pair]) -> tuple[RuleStatu
         seen = "no top-2 gap was recorded that could excuse it" if gap is None else f"top-2 gap {gap:.3g}, no near tie"
         return "broken", (
             f"{name} is defective: {len(defects)} of {counted(len(pairs), 'answer')} are not {target}'s, first at "
-            f"token {place} of {key.evalset}/{key.case_id} ({seen})"
+            f"token {place} of {key.question} ({seen})"
         )
     if len(differing) > MOST_TIES * tokens:
         return "broken", (

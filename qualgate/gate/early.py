@@ -111,9 +111,11 @@ def planned_looks(order: Order) -> tuple[int, ...]:
     return tuple(looks)
 
 
-def lay_out(stop: EarlyStop, cases: Iterable[Case]) -> tuple[EarlyStop, tuple[frozenset[Question], ...]]:
+def lay_out(
+    stop: EarlyStop, cases: Iterable[Case], repeats: int = 1
+) -> tuple[EarlyStop, tuple[frozenset[Question], ...]]:
     """Before generation: what the looks rest on, and the questions that each look adds."""
-    order = seeded_order(cases, stop.seed)
+    order = seeded_order(cases, stop.seed, repeats)
     stop = replace(stop, looks=planned_looks(order))
     return stop, stages(order, stop.looks)
 

@@ -43,17 +43,17 @@ class PlannedSet:
     held: int = 0  # more cases, which run and do not count
 
     @classmethod
-    def of(cls, evalset: Evalset, held: frozenset[str] = frozenset()) -> PlannedSet:
-        """held: ids of cases in quarantine."""
+    def of(cls, evalset: Evalset, held: frozenset[str] = frozenset(), repeats: int = 1) -> PlannedSet:
+        """held: ids of cases in quarantine. repeats: answers to each case, which makes it a cluster."""
         counting = [case for case in evalset.cases if case.id not in held]
         labels = Counter((case.cluster or case.id, case.cluster is None) for case in counting)
-        clusters = tuple(labels.values()) if max(labels.values(), default=1) > 1 else ()
+        sizes = tuple(size * repeats for size in labels.values())
         return cls(
             name=evalset.name,
             metrics=evalset.metrics,
-            cases=len(counting),
-            clusters=clusters,
-            held=len(evalset.cases) - len(counting),
+            cases=sum(sizes),
+            clusters=sizes if max(sizes, default=1) > 1 else (),
+            held=(len(evalset.cases) - len(counting)) * repeats,
         )
 
     @property

@@ -1,26 +1,42 @@
-"""What a task of lm-eval's asks of a generation, as far as a greedy engine can give it."""
+"""What a task of lm-eval's asks of a generation, as far as our engine can give it."""
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from qualgate.errors import UsageError
+from qualgate.records import TEMPERATURES
 
 MAX_GEN_TOKENS = 256  # lm-eval's, where a task sets no limit
-WITHOUT_SAMPLING = ("top_p", "top_k", "min_p", "temperature")  # change nothing then
+CUTS = {"top_p": (1,), "top_k": (0, -1, None), "min_p": (0,)}  # → values that leave every token in
 
 
-def generation_settings(settings: dict[str, Any]) -> tuple[tuple[str, ...], int]:
-    """(texts that end an answer, the most tokens of it) of lm-eval's generation settings. UsageError for sampling."""
+class Generation(NamedTuple):
+    until: tuple[str, ...]  # texts that end an answer
+    limit: int  # the most tokens of it
+    temperature: float  # 0: the likeliest token
+
+
+def generation_settings(settings: dict[str, Any]) -> Generation:
+    """Of lm-eval's generation settings. UsageError for what our engine cannot do, sampling from a part of the
+    vocabulary among it."""
     from lm_eval.models.utils import normalize_gen_kwargs
 
     known = cast("dict[str, Any]", normalize_gen_kwargs(settings, MAX_GEN_TOKENS))
     until, limit = known.pop("until"), known.pop("max_gen_toks")
-    samples = known.pop("do_sample", False)
-    if samples or known.get("temperature"):
-        raise UsageError("the task samples (do_sample); qualgate answers greedily in this version: set do_sample=False")
-    if strange := [name for name in known if name not in WITHOUT_SAMPLING]:
+    samples, temperature = known.pop("do_sample", False), float(known.pop("temperature", 0.0))
+    if samples and not TEMPERATURES[0] <= temperature <= TEMPERATURES[1]:
+        raise UsageError(
+            f"the task samples (do_sample) at temperature {temperature:g}; qualgate draws at temperatures from "
+            f"{TEMPERATURES[0]:g} to {TEMPERATURES[1]:g} that the task states: set one, or do_sample=False"
+        )
+    if samples and (cuts := [name for name, whole in CUTS.items() if known.get(name, whole[0]) not in whole]):
+        raise UsageError(
+            f"the task samples with {', '.join(cuts)}; qualgate draws from all tokens, at a temperature, in this "
+            "version: leave these settings out, or set do_sample=False"
+        )
+    if strange := [name for name in known if name not in CUTS]:
         raise UsageError(f"generation settings qualgate does not know: {', '.join(sorted(strange))}")
     if limit < 1:
         raise UsageError(f"max_gen_toks must be at least 1, found {limit}")
-    return tuple(str(text) for text in until if text), limit
+    return Generation(tuple(str(text) for text in until if text), limit, temperature if samples else 0.0)

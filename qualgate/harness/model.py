@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -18,7 +19,7 @@ from lm_eval.api.registry import register_model
 from qualgate.engine import windows
 from qualgate.engine.prompts import LONGEST_WINDOW, context_length
 from qualgate.errors import InfrastructureError, UsageError
-from qualgate.harness.generation import generation_settings
+from qualgate.harness.generation import Generation, generation_settings
 from qualgate.records import ArmSpec, Window
 
 DTYPES = ("bfloat16", "float16", "float32")
@@ -28,7 +29,7 @@ SAMPLING = {"temperature": 0, "seed": 0, "repeats": 1}
 
 @register_model("qualgate")
 class QualgateLM(LM):
-    """One arm as lm-eval sees a model. Greedy only: a task that samples is refused."""
+    """One arm as lm-eval sees a model. A task may sample at a temperature, from all tokens; else it is refused."""
 
     def __init__(
         self,
@@ -40,11 +41,12 @@ class QualgateLM(LM):
         batch_size: int | str | None = None,
         max_batch_size: int | None = None,
         device: str | None = None,
+        seed: int = 0,
     ) -> None:
         """pretrained: a model folder, quantized or not, or `reference`. quantize: a recipe as in a gate file, by name
         or as JSON. dtype: of the weights that are not quantized; auto: what the folder's config says, as for lm-eval's
         hf model, and float32 where it says nothing. kernels: fused or torch. cache_dir: where packed weights are kept.
-        batch_size: rows at a time, 64 where it is not said or `auto`.
+        batch_size: rows at a time, 64 where it is not said or `auto`. seed: of the noise by which tokens are drawn.
         """
         from qualgate import refmodel
         from qualgate.engine.load import choose_device, load_arm
@@ -73,7 +75,7 @@ class QualgateLM(LM):
         self.arm = load_arm(spec, cache_dir or _cache(), SAMPLING, device=on)
         self.tokenizer = self.arm.tokenizer
         self._rows = max(1, int(batch_size)) if batch_size is not None and str(batch_size).isdigit() else BATCH
-        self._device = on
+        self._device, self._seed = on, seed
         self.max_length = context_length(folder) or LONGEST_WINDOW
         self._folder = folder
 
@@ -82,17 +84,25 @@ class QualgateLM(LM):
     def generate_until(self, requests: list[Any]) -> list[str]:
         from qualgate.engine.forward import open_decoder
         from qualgate.engine.generate import generate
+        from qualgate.engine.sampling import Draws, noise_numbers
         from qualgate.engine.stopping import Stops
         from qualgate.engine.transcript import Transcript
 
         asked = [self._generation(*request.args) for request in requests]
         texts = [""] * len(asked)
+        names = _told_apart([json.dumps(request.args, sort_keys=True, default=str) for request in requests])
         with open_decoder(self.arm.model) as decoder:
-            for batch in _batches([(limit // 16, len(ids)) for ids, _, limit in asked], self._rows):
-                stops = Stops(self.tokenizer, [asked[index][1] for index in batch])
-                transcript = Transcript(
-                    [asked[index][2] for index in batch], self.arm.stop_ids, decoder.device, stops
-                )  # fmt: skip
+            for batch in _batches(
+                [(how.limit // 16, len(ids)) for ids, how in asked], self._rows, [how.temperature for _, how in asked]
+            ):
+                stops = Stops(self.tokenizer, [asked[index][1].until for index in batch])
+                temperature, device = asked[batch[0]][1].temperature, decoder.device
+                draws = None
+                if temperature:
+                    cases = noise_numbers([names[index] for index in batch], device)
+                    draws = Draws(seed=self._seed, cases=cases, temperature=temperature)
+                limits = [asked[index][1].limit for index in batch]
+                transcript = Transcript(limits, self.arm.stop_ids, device, stops, draws)
                 generate(decoder, [asked[index][0] for index in batch], transcript)
                 if not transcript.finite.all():
                     raise InfrastructureError(f"{self._folder}: the model's logits are NaN or infinite.")
@@ -131,15 +141,15 @@ class QualgateLM(LM):
                     found[index] = weighed([next(whole) for _ in asked[index]])
         return found
 
-    def _generation(self, context: str, settings: dict[str, Any]) -> tuple[tuple[int, ...], tuple[str, ...], int]:
-        """Tokens of the context, the texts that end the answer, the most tokens of it."""
-        until, limit = generation_settings(settings)
+    def _generation(self, context: str, settings: dict[str, Any]) -> tuple[tuple[int, ...], Generation]:
+        """Tokens of the context, and how it is to be answered."""
+        how = generation_settings(settings)
         token_ids = windows.encoded(self.tokenizer, context)
-        if limit >= self.max_length:
-            raise UsageError(f"max_gen_toks {limit} leaves no room for a prompt in a context of {self.max_length}")
+        if how.limit >= self.max_length:
+            raise UsageError(f"max_gen_toks {how.limit} leaves no room for a prompt in a context of {self.max_length}")
         if not token_ids:
             raise UsageError("a prompt without a token cannot be answered")
-        return token_ids[-(self.max_length - limit) :], until, limit  # cut on the left, as lm-eval's hf model does
+        return token_ids[-(self.max_length - how.limit) :], how  # cut on the left, as lm-eval's hf model does
 
     def _fitting(self, window: Window) -> Window:
         """What fits the context, cut on the left, as lm-eval's hf model does."""
@@ -177,10 +187,21 @@ class QualgateLM(LM):
         }
 
 
-def _batches(sizes: Sequence[Any], rows: int) -> list[list[int]]:
-    """Indices, the largest together first."""
+def _batches(sizes: Sequence[Any], rows: int, kinds: Sequence[float] = ()) -> list[list[int]]:
+    """Indices, the largest together first, those of one kind alone."""
     order = sorted(range(len(sizes)), key=lambda index: sizes[index], reverse=True)
-    return [order[start : start + rows] for start in range(0, len(order), rows)]
+    apart = [[index for index in order if kinds[index] == kind] for kind in sorted(set(kinds))] if kinds else [order]
+    return [one[start : start + rows] for one in apart for start in range(0, len(one), rows)]
+
+
+def _told_apart(names: Sequence[str]) -> list[str]:
+    """The same request, asked again, is another repeat of it: lm-eval asks one as often as its task has `repeats`."""
+    seen: Counter[str] = Counter()
+    found = []
+    for name in names:
+        found.append(f"{name}\0{seen[name]}")
+        seen[name] += 1
+    return found
 
 
 def _stated_dtype(folder: Path) -> str:

@@ -21,7 +21,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from qualgate.errors import NotInThisVersion, UsageError
-from qualgate.harness.generation import generation_settings
+from qualgate.harness.generation import Generation, generation_settings
 from qualgate.identity import content_hash, sha256_text
 from qualgate.metrics import LM_EVAL, METRICS
 from qualgate.records import Case, Evalset, LmEvalTask, Score
@@ -248,8 +248,13 @@ def _bodies(where: str, task: Task, asked: dict[str, list[Instance]]) -> tuple[d
         if not all(isinstance(text, str) for text in texts):
             raise NotInThisVersion(f"{where}, document {case}: a request that is no text")
         if kinds == {"generate_until"} and len(instances) == 1 and len(first.args) == 2:
-            until, limit = _settings(where, first.args[1])
-            body |= {"prompt": first.args[0], "until": list(until), "max_new_tokens": limit}
+            asks = _settings(where, first.args[1])
+            body |= {"prompt": first.args[0], "until": list(asks.until), "max_new_tokens": asks.limit}
+            if asks.temperature:
+                body["temperature"] = asks.temperature
+                if (first.repeats or 1) > 1:
+                    raise NotInThisVersion(f"{where} draws {first.repeats} answers to a document and scores them as "
+                                           "one: not in this version")  # fmt: skip
         elif kinds <= set(LIKELIHOODS):
             body |= {"prompt": first.args[0], "requests": [list(instance.args) for instance in instances]}
             body |= {"max_new_tokens": 0}
@@ -269,7 +274,7 @@ def _bodies(where: str, task: Task, asked: dict[str, list[Instance]]) -> tuple[d
     )
 
 
-def _settings(where: str, settings: dict[str, Any]) -> tuple[tuple[str, ...], int]:
+def _settings(where: str, settings: dict[str, Any]) -> Generation:
     try:
         return generation_settings(settings)
     except UsageError as error:

@@ -38,6 +38,10 @@ def plan_as_text(plan: Plan, takes: Forecast, workers: int, held: Held) -> str:
             f"  {visible_line(item.name):<{wide}}  {version_text(item.version):<6} "
             f"{counted(len(item.cases), 'case'):>12}{f', {out:,} of them quarantined' if out else ''}"
         )
+    if plan.repeats > 1:
+        lines.append(
+            fit(f"  {plan.repeats} answers to each: below, a case counts as often; its answers are one cluster")
+        )
     lines += [fit(f"  {visible_line(note)}") for note in held.notes[:NOTES_SHOWN]]
     if (more := len(held.notes) - NOTES_SHOWN) > 0:
         lines.append(f"  and {counted(more, 'more note')} on the quarantine (--json has all)")
@@ -209,6 +213,7 @@ def plan_as_json(
         ],
         "rules": [rule.id for rule in plan.policy.rules],
         "units": len(plan.expected),
+        "repeats": plan.repeats,
         "seconds": takes.seconds,
         "measured_in": takes.run or None,
         "cost": None if prices is None else {

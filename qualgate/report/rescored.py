@@ -55,7 +55,7 @@ def _flip_lines(changes: tuple[ScoreChange, ...]) -> list[str]:
     ]
     for one in changes[:EXAMPLES]:
         what = visible_line(one.after.reason or one.before.reason)
-        lines.append(f"    {visible_line(f'{one.key.arm} {one.key.evalset}/{one.key.case_id}')}: {what}")
+        lines.append(f"    {visible_line(f'{one.key.arm} {one.key.question}')}: {what}")
     return lines if len(changes) <= EXAMPLES else [*lines, f"    and {len(changes) - EXAMPLES:,} more"]
 
 

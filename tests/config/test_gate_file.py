@@ -340,9 +340,14 @@ def test_a_rule_that_cannot_be_meant_is_refused(faults, rule, message):
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ("generation: {temperature: 0.7}", "not in this version"),
         ("generation: {temperature: -1}", "negative"),
-        ("generation: {repeats: 3}", "not in this version"),
+        ("generation: {temperature: 0.001}", "or from 0.01 to 100"),
+        ("generation: {temperature: 1000}", "or from 0.01 to 100"),
+        ("generation: {temperature: .nan}", "finite number"),
+        ("generation: {temperature: 0.7, top_p: 0.9}", "`generation.top_p` is not in this version"),
+        ("generation: {temperature: 0.7, top_k: 40}", "`generation.top_k` is not in this version"),
+        ("generation: {temperature: 0.7, repeats: 1001}", "from 1 to 1,000"),
+        ("generation: {repeats: 3}", "temperature 0, where all answers to a case are equal"),
         ("generation: {repeats: 0}", "from 1"),
         ("generation: {seed: -1}", "greater than or equal to 0"),
         ("generation: {seed: true}", "valid integer"),
@@ -379,7 +384,7 @@ def test_all_faults_are_reported_at_once(faults):
 
 def test_only_keys_of_the_future_make_it_not_in_this_version(load):
     with pytest.raises(NotInThisVersion):
-        load(SMALL + "workers: {backend: ray}\ngeneration: {repeats: 2}\n")
+        load(SMALL + "workers: {backend: ray}\ngeneration: {top_p: 0.5}\n")
     with pytest.raises(UsageError) as error:
         load(SMALL + "workers: {backend: ray}\ngeneration: {repeats: -2}\n")
     assert not isinstance(error.value, NotInThisVersion)

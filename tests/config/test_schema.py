@@ -30,6 +30,9 @@ def corpus() -> list[str]:
     ]
     sections = [
         "generation: {temperature: 0.7}", "generation: {temperature: 0.0}", "generation: {repeats: 2}",
+        "generation: {temperature: 0.7, repeats: 2}", "generation: {temperature: 0, repeats: 2}",
+        "generation: {temperature: 0.7, repeats: 1001}", "generation: {temperature: 0.001}",
+        "generation: {temperature: 0.7, top_p: 0.9}", "generation: {temperature: 101}",
         "generation: {seed: -1}", "generation: {seed: 12}", "store: sqlite:////var/q.db", "store: qualgate.db",
         "store: postgresql://h/db", "store: sqlite:///q.db?mode=ro",
         "store: sqlite:///a/", "store: 'sqlite:///:memory:'", "workers: {backend: ray}", "workers: {count: 0}",

@@ -11,6 +11,7 @@ from qualgate.engine.artifact import read_artifact
 from qualgate.engine.forward import Decoder, open_decoder
 from qualgate.engine.job import run_job
 from qualgate.engine.likelihood import read_answers
+from qualgate.engine.sampling import Draws
 from qualgate.engine.weighing import weigh
 from tests.engine.jobs import INT4, job, loaded
 from tests.tiny_models import save_tiny_model
@@ -28,14 +29,14 @@ def pair(request, tmp_path_factory):
     return job(variant, artifact, drafted=True, count=6), variant
 
 
-def weighed(pair):
+def weighed(pair, draws=None):
     """Every row's columns, [answer] each, by row."""
     work, variant = pair
     baseline = read_artifact(work, torch.device("cpu"))
     prompts, found = [prompt.token_ids for prompt in work.prompts], {}
     with open_decoder(variant.model) as decoder:
         for reading in read_answers(decoder, prompts, baseline.answers, keep_cache=False, lean=True):
-            columns = weigh(reading, decoder, baseline)
+            columns = weigh(reading, decoder, baseline, draws)
             for place, (row, length) in enumerate(zip(reading.rows.tolist(), reading.offered.tolist(), strict=True)):
                 flat = (*columns.said, columns.given, columns.kl, columns.top)
                 found[row] = [column[place, :length].double().numpy() for column in flat]
@@ -43,7 +44,9 @@ def weighed(pair):
 
 
 def test_the_kernel_and_full_logits_say_the_same(pair, monkeypatch):
-    by_logits = weighed(pair)
+    draws = Draws(seed=3, cases=torch.arange(6), temperature=1.0)
+    by_logits, drawn = weighed(pair), weighed(pair, draws)
+    assert (drawn[0] != by_logits[0]).any()
     calls = []
     kernel = weighing.drift
     monkeypatch.setattr(weighing, "drift", lambda *heads, **more: calls.append(1) or kernel(*heads, **more))
@@ -51,6 +54,7 @@ def test_the_kernel_and_full_logits_say_the_same(pair, monkeypatch):
     by_kernel = weighed(pair)
     capped = pair[1].model.config.model_type == "gemma2"
     assert bool(calls) is not capped
+    assert torch.equal(*(torch.from_numpy(one[0]) for one in (drawn, weighed(pair, draws)))), "drawn from logits"
     names = ("token", "logprob", "margin", "finite", "given", "kl", "top")
     for name, one, other in zip(names, by_kernel, by_logits, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=0 if name in ("token", "top") else 3e-6, err_msg=name)

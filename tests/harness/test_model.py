@@ -116,7 +116,47 @@ def test_a_task_that_samples_is_refused():
     from qualgate.errors import UsageError
     from qualgate.harness.generation import generation_settings
 
-    assert generation_settings({"until": "\n", "max_new_tokens": 7}) == (("\n",), 7)
-    for settings in ({"do_sample": True, "temperature": 0.7}, {"num_beams": 4}, {"max_gen_toks": 0}):
-        with pytest.raises(UsageError):
+    for settings, said in (
+        ({"do_sample": True}, "that the task states"),
+        ({"do_sample": True, "temperature": 1000}, "from 0.01 to 100"),
+        ({"temperature": 0.7, "top_p": 0.95}, "samples with top_p"),
+        ({"do_sample": True, "temperature": 0.7, "top_k": 40, "min_p": 0.1}, "top_k, min_p"),
+        ({"do_sample": True, "temperature": 0.7, "num_beams": 4}, "num_beams"),
+        ({"num_beams": 4}, "num_beams"),
+        ({"max_gen_toks": 0}, "at least 1"),
+    ):
+        with pytest.raises(UsageError, match=said):
             generation_settings(settings)
+
+
+def test_a_temperature_alone_is_taken_over():
+    from qualgate.harness.generation import generation_settings
+
+    assert generation_settings({"until": "\n", "max_new_tokens": 7}) == (("\n",), 7, 0.0)
+    for settings in (
+        {"temperature": 0.7},
+        {"do_sample": True, "temperature": 0.7, "top_p": 1.0, "top_k": 0, "min_p": 0.0},
+    ):
+        assert generation_settings({**settings, "until": ["\n"]}) == (("\n",), 256, 0.7)
+    assert generation_settings({"do_sample": False, "temperature": 0.7, "top_p": 0.5}).temperature == 0
+
+
+def test_our_engine_draws_for_lm_eval_the_same_in_any_batch(tmp_path):
+    from types import SimpleNamespace
+
+    from qualgate.harness.model import QualgateLM
+
+    def said(seed: int, rows: int, order: int = 1) -> list[str]:
+        model = QualgateLM(dtype="float32", batch_size=rows, seed=seed, cache_dir=str(tmp_path))
+        how = {"until": [], "max_gen_toks": 8, "do_sample": True, "temperature": 1.5}
+        sampled = [(f"Question: {number} + 4 =", how) for number in range(4)]
+        asked = [*sampled, *sampled, ("Question: 1 + 4 =", {"until": [], "max_gen_toks": 8})]
+        requests = [SimpleNamespace(args=args) for args in asked][::order]
+        return model.generate_until(requests)[::order]
+
+    first = said(1, 64)
+    assert first == said(1, 3)
+    assert sum(one != other for one, other in zip(first[:4], first[4:8], strict=True)) > 1, "asked twice, drawn twice"
+    other = said(2, 64)
+    assert other[:8] != first[:8]
+    assert other[8] == first[8], "greedy has no seed"

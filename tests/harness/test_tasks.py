@@ -159,6 +159,46 @@ def test_a_task_that_cannot_be_asked_or_judged_is_refused(folder, tmp_path, entr
         tasks.load(LmEvalTask(include_path=str(tmp_path), **entry))
 
 
+def test_a_task_that_samples_at_a_temperature_has_it_and_the_others_stay_greedy(folder, tmp_path):
+    """Its own temperature is a part of its cases; the gate file's is for other evalsets."""
+    pytest.importorskip("lm_eval")
+    from qualgate.errors import NotInThisVersion
+    from qualgate.harness import tasks
+    from qualgate.plan import make_plan
+
+    for path in folder.iterdir():
+        (tmp_path / path.name).write_text(path.read_text())
+    line = (folder / "line.yaml").read_text()
+    warm = line.replace("task: line", "task: warm").replace("do_sample: false", "do_sample: true, temperature: 0.7")
+    (tmp_path / "warm.yaml").write_text(warm)
+    (tmp_path / "many.yaml").write_text(warm.replace("task: warm", "task: many\nrepeats: 4"))
+    sets = {name: tasks.load(LmEvalTask(task=name, include_path=str(tmp_path), limit=3)) for name in ("line", "warm")}
+    assert {case.body.get("temperature") for case in sets["warm"].cases} == {0.7}
+    assert {case.body.get("temperature") for case in sets["line"].cases} == {None}
+    assert sets["line"].content != sets["warm"].content
+    with pytest.raises(NotInThisVersion, match="draws 4 answers"):
+        tasks.load(LmEvalTask(task="many", include_path=str(tmp_path)))
+
+    path = tmp_path / "gate.yaml"
+    text = (
+        "version: 1\nbaseline: {model: reference}\nvariants: {int8: {quantize: int8}}\n"
+        "generation: {temperature: 1.2, repeats: 2}\n"
+        f"evalsets: [{{lm_eval: warm, include_path: {tmp_path}, limit: 3}}]\n"
+        "gate: {rules: [{metric: lm_eval.exact_match, max_drop: 0.1}]}\n"
+    )
+    path.write_text(text)
+    prompts = [prompt for job in make_plan(load_gate_file(path)).jobs for prompt in job.prompts]
+    assert {prompt.temperature for prompt in prompts} == {0.7}
+    assert len(prompts) == 2 * 3 * 2
+    path.write_text(text.replace("lm_eval: warm", "lm_eval: line"))
+    with pytest.raises(UsageError, match="those of line are all equal"):
+        make_plan(load_gate_file(path))
+    path.write_text(text.replace("evalsets: [", f"evalsets: [{{lm_eval: line, include_path: {tmp_path}, limit: 3}}, ")
+                    .replace(", repeats: 2", ""))  # fmt: skip
+    for job in make_plan(load_gate_file(path)).jobs:
+        assert len({prompt.temperature for prompt in job.prompts}) == 1, "a job has one temperature"
+
+
 def test_a_gate_files_entry_is_checked_key_by_key(tmp_path):
     for entry, said in (
         ("{lm_eval: sums, filtre: x}", "did you mean 'filter'"),

@@ -15,7 +15,6 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from qualgate.numbers import (
-    counted,
     difference_and_bounds,
     drift_texts,
     flips_text,
@@ -128,9 +127,7 @@ def _services(services: Sequence[ArmService]) -> str:
 
 def _setting(report: Report) -> str:
     run = report.run
-    sets = ", ".join(
-        f"{_text(one.name)} {_text(version_text(one.version))} ({counted(one.cases, 'case')})" for one in run.evalsets
-    )
+    sets = ", ".join(f"{_text(one.name)} {_text(version_text(one.version))} ({one.size})" for one in run.evalsets)
     policy = report.policy
     rows = []
     for arm in run.arms:
@@ -207,7 +204,7 @@ def _rule(one: Comparison) -> tuple[str, ...]:
 
 def _flip(flip: Flip) -> str:
     before, after = _answers(flip.baseline, flip.variant)
-    head = f"<b>{_text(f'{flip.evalset}/{flip.case_id}')}</b> ({_text(flip.metric)})"
+    head = f"<b>{_text(flip.name)}</b> ({_text(flip.metric)})"
     at = "" if flip.first_divergence is None else f" · first other token: {flip.first_divergence}"
     at += " · changes in the A/A arm too" if flip.noisy else ""
     return (

@@ -40,7 +40,7 @@ def report_as_markdown(report: Report) -> str:
     lines += [row(v.variant, v.word, v.reasons[0]) for v in report.verdicts]
     if report.four_arm is not None:
         lines += ["", *four_arm_lines(report.four_arm)]
-    sets = ", ".join(f"{escaped(s.name)} {escaped(version_text(s.version))} ({s.cases})" for s in report.run.evalsets)
+    sets = ", ".join(f"{escaped(s.name)} {escaped(version_text(s.version))} ({s.size})" for s in report.run.evalsets)
     lines += ["", f"Evalsets: {sets}.", "", "## Arms", ""]
     lines += [
         "| arm | weights | on disk | in memory | bits a weight | kernel | done | errors |",
@@ -124,7 +124,7 @@ def row(*cells: str) -> str:
 
 def flip_lines(flip: Flip) -> list[str]:
     """Which case, why it is wrong, and both answers."""
-    case = escaped(f"{flip.evalset}/{flip.case_id}")
+    case = escaped(flip.name)
     also = " (changes in the A/A arm too)" if flip.noisy else ""
     head = f"**{case}** ({escaped(flip.metric)}): {escaped(flip.reason)}{also}"
     return [head, "", *_quoted("baseline", flip.baseline), *_quoted("variant", flip.variant)]

@@ -42,6 +42,15 @@ class Flip:
     first_divergence: int | None
     noisy: bool | None = None  # the A/A arm changes a score of this case too; None: the run has no such arm
 
+    @property
+    def case_name(self) -> str:
+        """For people: which case, and which of several answers to it."""
+        return self.case_id + (f"#{self.repeat}" if self.repeat else "")
+
+    @property
+    def name(self) -> str:
+        return f"{self.evalset}/{self.case_name}"
+
 
 _baseline, _variant = units.alias("baseline"), units.alias("variant")
 _before, _after = scores.alias("before"), scores.alias("after")

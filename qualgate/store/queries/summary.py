@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, and_, func, select
 
 from qualgate.errors import IntegrityError, UsageError
+from qualgate.numbers import counted
 from qualgate.records import ArmFootprint, ArmIdentity, ArmSpec, Policy, Verdict
 from qualgate.store import plain
 from qualgate.store.database import Store
@@ -52,6 +53,11 @@ class EvalsetLine:
     description: str
     metrics: tuple[str, ...]
     cases: int
+    repeats: int = 1  # answers of each arm to a case
+
+    @property
+    def size(self) -> str:
+        return counted(self.cases, "case") + (f", {self.repeats:,} answers to each" if self.repeats > 1 else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,11 +103,11 @@ def run_summary(store: Store, run_id: str) -> RunSummary:
         check_run(run)
         counts = unit_counts(connection, [run_id])
         sizes = connection.execute(
-            select(units.c.evalset, func.count())
-            .where(units.c.run_id == run_id, units.c.arm == "baseline", units.c.repeat == 0)
+            select(units.c.evalset, func.count(units.c.case_id.distinct()), func.max(units.c.repeat) + 1)
+            .where(units.c.run_id == run_id, units.c.arm == "baseline")
             .group_by(units.c.evalset)
         )
-        cases_of: dict[str, int] = {row[0]: row[1] for row in sizes}
+        size_of: dict[str, tuple[int, int]] = {row[0]: (row[1], row[2]) for row in sizes}
         sets = connection.execute(select(evalsets).where(evalsets.c.run_id == run_id).order_by(evalsets.c.position))
         lines = connection.execute(select(arms).where(arms.c.run_id == run_id).order_by(arms.c.position))
         newest = connection.execute(
@@ -136,7 +142,8 @@ def run_summary(store: Store, run_id: str) -> RunSummary:
                     content=item.content,
                     description=item.description,
                     metrics=item.metrics,
-                    cases=cases_of.get(item.name, 0),
+                    cases=size_of.get(item.name, (0, 1))[0],
+                    repeats=size_of.get(item.name, (0, 1))[1],
                 )
                 for item in map(plain.evalset, sets)
             ),

@@ -1,0 +1,92 @@
+"""Tokens drawn at a temperature: the argmax of logits / temperature + Gumbel noise, an exact draw from their softmax.
+
+The noise is a pure function of (seed, case and repeat, position in the answer, token), so a draw depends on nothing but
+the row's own logits: not on its batch, on what was drawn before, on the worker, or on whether it was offered a draft.
+Both arms of a pair meet the same noise: each draw is exact by itself, and equal weights draw equal answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import NamedTuple
+
+import torch
+
+from qualgate.records import UnitKey
+from qualgate_kernels.gumbel import MOST, gumbel
+
+AT_ONCE = 2**22  # numbers of float64 scores: 32 MB
+LIKELIEST = 64  # tokens of a row whose noise is asked for first
+
+
+class Said(NamedTuple):
+    """What rows say at some positions: each [...]."""
+
+    tokens: torch.Tensor
+    logprobs: torch.Tensor  # of these tokens, nats
+    margins: torch.Tensor  # their lead over the runner-up, in logits (and noise, where tokens are drawn)
+    finite: torch.Tensor  # no logit is NaN or infinite
+
+
+def greedy(logits: torch.Tensor) -> Said:
+    """The likeliest tokens of logits [..., vocabulary]."""
+    tokens = logits.argmax(-1)
+    best, second = logits.topk(2, dim=-1).values.unbind(-1)
+    logprobs = (best - logits.logsumexp(-1)).clamp_(max=0.0)
+    return Said(tokens, logprobs, best - second, logits.isfinite().all(-1))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draws:
+    """The noise of a batch. cases: int64 [rows], see `noise_cases`; temperature: above 0."""
+
+    seed: int
+    cases: torch.Tensor
+    temperature: float
+
+    def said(self, logits: torch.Tensor, rows: torch.Tensor, positions: torch.Tensor) -> Said:
+        """Of logits [n, vocabulary]; rows: [n], of the batch; positions: [n], of the answer's tokens, from 0.
+
+        Log-probs are the model's own, at temperature 1. Margins are the lead, with the noise of both and in logits,
+        over the runner-up among the tokens that could have been drawn; at most about 23 times the temperature.
+        """
+        at_once = max(1, AT_ONCE // logits.shape[-1])
+        parts = [
+            self._said(*some)
+            for some in zip(*(every.split(at_once) for every in (logits, self.cases[rows], positions)), strict=True)
+        ]
+        return Said(*(torch.cat(columns) for columns in zip(*parts, strict=True)))
+
+    def _said(self, logits: torch.Tensor, cases: torch.Tensor, positions: torch.Tensor) -> Said:
+        scaled = logits.double() / self.temperature
+        first = scaled.topk(min(LIKELIEST, scaled.shape[-1]), dim=-1)
+        noised = first.values + gumbel(self.seed, first.indices, positions[:, None], cases[:, None])
+        # No token below this can be drawn, whatever its noise; where a model is sure, most of a vocabulary is.
+        least = noised.amax(-1, keepdim=True) - MOST
+        at, token = torch.nonzero(scaled >= least, as_tuple=True)
+        scores = torch.full_like(scaled, -torch.inf)
+        scores[at, token] = scaled[at, token] + gumbel(self.seed, token, positions[at], cases[at])
+        best, second = scores.topk(2, dim=-1).values.unbind(-1)
+        second = second.maximum(least[:, 0])  # there may be no other
+        tokens = scores.argmax(-1)  # the first of equals
+        logprobs = (logits.gather(-1, tokens[:, None])[:, 0] - logits.logsumexp(-1)).clamp_(max=0.0)
+        return Said(tokens, logprobs, ((best - second) * self.temperature).float(), logits.isfinite().all(-1))
+
+
+def say(draws: Draws | None, logits: torch.Tensor, rows: torch.Tensor, positions: torch.Tensor) -> Said:
+    """What rows say of logits [n, vocabulary]: the likeliest token, or one drawn. See `Draws.said`."""
+    return greedy(logits) if draws is None else draws.said(logits, rows, positions)
+
+
+def noise_cases(keys: Sequence[UnitKey], device: torch.device) -> torch.Tensor:
+    """int64 [units], the number that tells a unit's noise from every other's; every arm has the same."""
+    return noise_numbers([f"{key.evalset}\0{key.case_id}\0{key.repeat}" for key in keys], device)
+
+
+def noise_numbers(names: Sequence[str], device: torch.device) -> torch.Tensor:
+    """int64 [names], of what is to have a noise of its own each."""
+    digests = [sha256(name.encode("utf-8", "surrogatepass")).digest() for name in names]
+    numbers = [int.from_bytes(digest[:8], "little", signed=True) for digest in digests]
+    return torch.tensor(numbers, dtype=torch.int64, device=device)

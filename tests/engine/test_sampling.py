@@ -1,0 +1,243 @@
+"""Answers drawn at a temperature: exact draws, and the same ones in whatever batch, order or way they are asked for."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from hashlib import sha256
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import chisquare
+
+from qualgate.engine.forward import open_decoder
+from qualgate.engine.generate import generate
+from qualgate.engine.job import run_job
+from qualgate.engine.sampling import Draws, greedy, noise_cases
+from qualgate.engine.transcript import Transcript
+from qualgate.records import Job, UnitKey
+from qualgate_kernels.gumbel import Noise, gumbel_torch
+from tests.engine.jobs import INT4, INT8, job, loaded
+from tests.tiny_models import END, save_tiny_model
+
+STOPS = (END, 3, 50, 99, 120, 200)
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module", params=["llama", "gemma2"])
+def model(request, tmp_path_factory):
+    return save_tiny_model(tmp_path_factory.mktemp("model") / "model", arch=request.param, eos_token_ids=STOPS)
+
+
+def sampled(work: Job, temperature: float = 0.8, seed: int = 11, repeats: int = 1) -> Job:
+    """The same questions, each answered `repeats` times at this temperature."""
+    prompts = tuple(
+        replace(prompt, temperature=temperature, key=replace(prompt.key, repeat=repeat))
+        for prompt in work.prompts
+        for repeat in range(repeats)
+    )
+    return replace(work, prompts=prompts, seed=seed)
+
+
+def answers(result) -> dict[tuple[str, int], tuple[tuple[int, ...], str, str]]:
+    return {(c.key.case_id, c.key.repeat): (c.token_ids, c.text, c.finish_reason) for c in result.completions}
+
+
+def drawn(logits: torch.Tensor, seed: int, cases: torch.Tensor, temperature: float, position: int = 0) -> torch.Tensor:
+    draws = Draws(seed=seed, cases=cases, temperature=temperature)
+    return draws.said(logits, torch.arange(len(logits)), torch.full((len(logits),), position)).tokens
+
+
+# ------------------------------------------------------------------------------------------------------ one token
+
+
+def fits(counts: np.ndarray, chances: np.ndarray) -> float:
+    """p-value of Pearson's chi-square; tokens expected fewer than 10 times are one."""
+    expected = chances * counts.sum()
+    rare = expected < 10
+    seen = np.append(counts[~rare], counts[rare].sum())
+    wanted = np.append(expected[~rare], expected[rare].sum())
+    return float(chisquare(seen[wanted > 0], wanted[wanted > 0]).pvalue)
+
+
+@pytest.mark.parametrize(("temperature", "over"), [(0.7, "seeds"), (1.3, "cases"), (1.0, "positions")])
+def test_draws_have_the_models_own_distribution(tmp_path, temperature, over):
+    """24,000 draws of one next token, against float64 softmax: over seeds, over cases, and over positions."""
+    arm, many = loaded(save_tiny_model(tmp_path / "model"), tmp_path), 24_000
+    with open_decoder(arm.model) as decoder:
+        step = decoder.forward(torch.tensor([[5, 80, 33, 7]]), torch.tensor([4]), None, keep=1)
+        logits = step.logits[0] / 3  # flatter, so that many tokens have a chance
+    chances = np.exp(logits[0].numpy().astype(np.float64) / temperature)
+    chances /= chances.sum()
+    cases = noise_cases([UnitKey("baseline", "set", "case", repeat) for repeat in range(many)], CPU)
+    if over == "seeds":
+        tokens = torch.cat([drawn(logits.expand(24, -1), seed, cases[:24], temperature) for seed in range(1000)])
+    elif over == "cases":
+        tokens = drawn(logits.expand(many, -1), 1, cases, temperature)
+    else:
+        draws = Draws(seed=2, cases=cases[:1], temperature=temperature)
+        tokens = draws.said(logits.expand(many, -1), torch.zeros(many, dtype=torch.long), torch.arange(many)).tokens
+    assert len(tokens) == many
+    counts = np.bincount(tokens.numpy(), minlength=len(chances))
+    assert (counts > 0).sum() > 30
+    assert fits(counts, chances) > 1e-4
+    assert fits(counts, np.roll(chances, 1)) < 1e-12, "the test tells distributions apart"
+
+
+def test_answers_have_the_models_own_distribution(tmp_path):
+    """Two tokens in a row through the step loop, 8,000 answers: the pair's law is that of p(a) p(b | a)."""
+    folder = save_tiny_model(tmp_path / "model", width=32, layers=1)
+    arm, many, prompt = loaded(folder, tmp_path), 8_000, (5, 80, 33)
+    with open_decoder(arm.model) as decoder:
+        pairs = torch.zeros(260, 260, dtype=torch.float64)
+        first = decoder.forward(torch.tensor([prompt]), torch.tensor([3]), None, keep=1).logits[0, -1].double()
+        first = (first / 0.9).softmax(-1)
+        wide = torch.tensor([[*prompt, token] for token in range(260)])
+        second = decoder.forward(wide, torch.full((260,), 4), None, keep=1).logits[:, -1].double()
+        pairs = first[:, None] * (second / 0.9).softmax(-1)
+        pairs[END] = 0
+        pairs[END, 0] = first[END]  # ended: nothing follows
+        cases = noise_cases([UnitKey("v", "set", f"case-{number}") for number in range(many)], CPU)
+        transcript = Transcript([2] * many, (END,), CPU, None, Draws(seed=3, cases=cases, temperature=0.9))
+        generate(decoder, [prompt] * many, transcript)
+    said = transcript.tokens.numpy()
+    counts = np.bincount(said[:, 0] * 260 + said[:, 1], minlength=260 * 260)
+    assert fits(counts, pairs.numpy().ravel()) > 1e-4
+
+
+def test_a_draw_is_the_argmax_over_the_whole_vocabulary():
+    """Tokens left out because no noise could lift them are never the ones: against all of the noise, at once."""
+    torch.manual_seed(0)
+    for scale, temperature in ((0.1, 1.0), (4.0, 1.0), (12.0, 0.5), (1.0, 5.0), (60.0, 0.3)):
+        logits = scale * torch.randn(40, 3000)
+        cases, positions = torch.arange(40) * 2**40 - 7, torch.arange(40) * 3
+        found = Draws(seed=9, cases=cases, temperature=temperature).said(logits, torch.arange(40), positions)
+        noise = Noise(seed=9, cases=cases, positions=positions, temperature=temperature)
+        noisy = logits.double() / temperature + gumbel_torch(noise, slice(0, 40), torch.arange(3000))
+        best = noisy.topk(2).values
+        assert torch.equal(found.tokens, noisy.argmax(-1))
+        lead = (best[:, 0] - best[:, 1]) * temperature
+        near = lead < 22.9 * temperature
+        torch.testing.assert_close(found.margins.double()[near], lead[near], rtol=1e-4, atol=1e-5)
+        assert (found.margins[~near] >= 22.8 * temperature).all(), "no other could have been drawn"
+        own = logits.double().log_softmax(-1).gather(-1, found.tokens[:, None])[:, 0]
+        torch.testing.assert_close(found.logprobs.double(), own, rtol=1e-4, atol=1e-5)
+        assert found.finite.all()
+    broken = logits.index_fill(1, torch.tensor([4]), torch.nan)
+    assert not Draws(seed=9, cases=cases, temperature=1.0).said(broken, torch.arange(40), positions).finite.any()
+
+
+def test_a_low_temperature_is_greedy_and_a_row_has_its_bits_whatever_is_beside_it():
+    torch.manual_seed(1)
+    logits, rows, places = torch.randn(64, 500), torch.arange(64), torch.arange(64) % 7
+    draws = Draws(seed=4, cases=rows * 10**15, temperature=0.01)
+    assert (draws.said(logits, rows, places).tokens == greedy(logits).tokens).float().mean() > 0.9
+    draws = replace(draws, temperature=1.0)
+    whole = draws.said(logits, rows, places)
+    order = torch.randperm(64)
+    for part in order.split(17):
+        for one, all_ in zip(draws.said(logits[part], rows[part], places[part]), whole, strict=True):
+            assert torch.equal(one, all_[part])
+
+
+def test_noise_is_named_by_set_case_and_repeat_and_never_by_the_arm():
+    keys = [
+        UnitKey("baseline", "a", "b"),
+        UnitKey("int4", "a", "b"),
+        UnitKey("int4", "a", "b", 1),
+        UnitKey("", "ab", ""),
+    ]
+    numbers = noise_cases(keys, CPU).tolist()
+    assert numbers[0] == numbers[1]
+    assert len(set(numbers)) == 3
+    assert numbers[2] == int.from_bytes(sha256(b"a\0b\x001").digest()[:8], "little", signed=True)
+
+
+# ---------------------------------------------------------------------------------------------------- whole answers
+
+
+@pytest.fixture(scope="module")
+def arms(model, tmp_path_factory):
+    """(baseline, its sampled answers, its job, artifact, cache)"""
+    cache = tmp_path_factory.mktemp("cache")
+    baseline, artifact = loaded(model, cache), cache / "artifacts" / "job.safetensors"
+    work = sampled(job(baseline, artifact, count=10), repeats=3)
+    return baseline, run_job(baseline, work), work, artifact, cache
+
+
+def test_repeats_differ_and_so_do_seeds(arms):
+    baseline, result, work, _, _ = arms
+    said = answers(result)
+    long = {case for case, _ in said if max(len(said[case, r][0]) for r in range(3)) > 4}
+    assert long
+    assert all(len({said[case, repeat][0] for repeat in range(3)}) == 3 for case in long)
+    other = answers(run_job(baseline, replace(work, artifact="", seed=12)))
+    assert sum(other[key] != said[key] for key in said) > len(said) / 2
+
+
+def test_an_answer_is_the_same_in_any_batch_and_order(arms):
+    baseline, result, work, _, _ = arms
+    prompts, said = list(work.prompts), {}
+    random.Random(3).shuffle(prompts)
+    for size in (1, 4, 25):
+        part, prompts = prompts[:size], prompts[size:]
+        said |= answers(run_job(baseline, replace(work, prompts=tuple(part), artifact="")))
+    assert said == answers(result)
+
+
+def test_a_drafted_answer_is_the_variants_own_draw(arms):
+    _, _, _, artifact, cache = arms
+    accepted = 0
+    for name, recipe in (("int8", INT8), ("int4", INT4)):
+        variant = loaded(arms[0].spec.model, cache, name, recipe)
+        mine = replace(sampled(job(variant, artifact, count=10), repeats=3), drafted=True)
+        drafted, plain = run_job(variant, mine), run_job(variant, replace(mine, drafted=False))
+        alone = run_job(variant, replace(mine, artifact="", drafted=False))
+        assert answers(drafted) == answers(plain) == answers(alone)
+        assert name == "int8" or answers(drafted) != answers(arms[1])
+        for one, other in zip(drafted.completions, alone.completions, strict=True):
+            np.testing.assert_allclose(one.logprobs, other.logprobs, rtol=1e-4, atol=1e-4)
+            np.testing.assert_allclose(one.margins, other.margins, rtol=1e-3, atol=1e-3)
+        assert [d.first_divergence for d in drafted.drifts] == [d.first_divergence for d in plain.drifts]
+        accepted += sum(c.draft_accepted for c in drafted.completions)
+    assert accepted > 0
+
+
+def test_drift_says_where_the_draws_part_and_which_token_is_likeliest(arms):
+    baseline, reference, work, artifact, cache = arms
+    variant = loaded(baseline.spec.model, cache, "int4", INT4)
+    result = run_job(variant, replace(sampled(job(variant, artifact, count=10), repeats=3), drafted=True))
+    parted = 0
+    for prompt, base, mine, drift in zip(
+        work.prompts, reference.completions, result.completions, result.drifts, strict=True
+    ):
+        ids = torch.tensor([prompt.token_ids + base.token_ids])
+        with torch.inference_mode():
+            p, q = (
+                arm.model(ids).logits[0, len(prompt.token_ids) - 1 : -1].double().log_softmax(-1)
+                for arm in (baseline, variant)
+            )
+        np.testing.assert_allclose(drift.kl, (p.exp() * (p - q)).sum(-1).numpy(), rtol=1e-3, atol=1e-6)
+        assert drift.top1_agreement == (p.argmax(-1) == q.argmax(-1)).double().mean()
+        pairs = zip(base.token_ids, mine.token_ids, strict=False)
+        fork = next((place for place, (a, b) in enumerate(pairs) if a != b), None)
+        assert drift.first_divergence == fork or (fork is None and drift.first_divergence is None)
+        parted += fork is not None
+    assert parted > 3
+
+
+def test_equal_weights_draw_equal_answers(arms):
+    _, reference, _, artifact, cache = arms
+    same = loaded(arms[0].spec.model, cache, "same")
+    for drafted in (True, False):
+        result = run_job(same, replace(sampled(job(same, artifact, count=10), repeats=3), drafted=drafted))
+        assert answers(result) == answers(reference)
+        assert all(drift.first_divergence is None and drift.top1_agreement == 1 for drift in result.drifts)
+
+
+def test_temperature_zero_is_what_it_was(arms):
+    baseline, _, work, _, _ = arms
+    greedy_job = replace(sampled(work, temperature=0.0), artifact="")
+    plain = replace(greedy_job, seed=99)
+    assert answers(run_job(baseline, greedy_job)) == answers(run_job(baseline, plain))
