@@ -290,7 +290,7 @@ class _CaseReader:
         self.lines = JsonLines(path, MAX_LINE)
         self.name = header.name
         self._set = _as_evalset(header) if isinstance(header, EvalsetFile) else None  # None: nothing scores its cases
-        self.metrics = self._set.metrics if self._set else ()
+        self.metrics: tuple[str, ...] = self._set.metrics if self._set else ()
         self.added = {"dialect": header.dialect} if isinstance(header, EvalsetFile) and header.dialect else {}
         self._scorers = scorers_of(self.metrics)
         self._weighed = any(
