@@ -8,8 +8,10 @@ A goal that was not run has `met: null` and a reason. Machines are noisy: ratios
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from typing import Any
 
+from qualgate.bench.shape import GOALS
 from qualgate.errors import UsageError
 
 BENCHMARKS = {
@@ -27,8 +29,19 @@ BENCHMARKS = {
 }
 
 
-def run_benchmark(name: str, *, quick: bool) -> dict[str, Any]:
-    """Run benchmark `name` (UsageError for an unknown one)."""
+IN_PARTS = ("decisions", "scoring")  # the long ones; some of their rows can be asked for alone
+
+
+def run_benchmark(name: str, *, quick: bool, only: Sequence[str] = ()) -> dict[str, Any]:
+    """Run benchmark `name`. only: rows to measure, with what is measured beside them; all others are without a verdict.
+
+    UsageError for an unknown benchmark or row, and for rows of a benchmark that has no parts.
+    """
     if name not in BENCHMARKS:
         raise UsageError(f"no benchmark {name!r}; there are: {', '.join(BENCHMARKS)}.")
-    return importlib.import_module(f"qualgate.bench.{name.replace('-', '_')}").run(quick)
+    if only and name not in IN_PARTS:
+        raise UsageError(f"--only goes with {' and '.join(IN_PARTS)}; {name} is measured as a whole.")
+    if unknown := [id for id in only if id not in GOALS[name]]:
+        raise UsageError(f"{name} has no row {unknown[0]!r}; there are: {', '.join(GOALS[name])}.")
+    run = importlib.import_module(f"qualgate.bench.{name.replace('-', '_')}").run
+    return run(quick, only) if only else run(quick)

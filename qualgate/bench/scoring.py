@@ -10,7 +10,7 @@ import random
 import signal
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
@@ -19,7 +19,7 @@ from typing import Any
 
 from qualgate.bench import bfcl_rules, drift_stored, filters_fuzz, ifeval_fuzz, lm_eval_log, match_rules, sandbox
 from qualgate.bench.agreement import NoReference
-from qualgate.bench.shape import GOALS, described, goal, told
+from qualgate.bench.shape import GOALS, SANDBOX, STORED, described, goal, told
 from qualgate.records import Case, Evalset
 from qualgate.scoring import registry
 from qualgate.scoring.schema import DIALECT, CannotValidate, first_error
@@ -73,12 +73,12 @@ COMPAT_BODY = {
 PROGRAM_EVERY = 100  # every how many mutants one is run as a program, too: a sandbox takes as long as all else together
 
 
-def run(quick: bool) -> dict[str, Any]:
-    """Every part's rows. quick: slices, which are named as such and meet no goal."""
+def run(quick: bool, only: Sequence[str] = ()) -> dict[str, Any]:
+    """Every part's rows, or of those that measure a row of `only`. quick: slices, which meet no goal."""
     rounds: list[dict[str, Any]] = []
-    rows: dict[str, dict[str, Any]] = {}
-    parts = (_bfcl, _suite, _lm_eval, _fuzzed, _hostile, _speeds, _sandboxed, _stored)
-    for part in told("scoring", parts, lambda part: part.__name__.strip("_")):
+    rows = {id: goal("scoring", id, None, met=None, unmet_because="not asked for") for id in GOALS["scoring"] if only}
+    parts = [(part, ids) for part, ids in PARTS if not only or set(only) & set(ids)]
+    for part, _ in told("scoring", parts, lambda part: ", ".join(part[1])):
         taken, found = part(quick)
         rounds += taken
         rows |= {row["id"]: row for row in found}
@@ -175,6 +175,18 @@ def _sandboxed(quick: bool) -> Part:
 
 def _stored(quick: bool) -> Part:
     return drift_stored.rows(quick)
+
+
+PARTS: tuple[tuple[Callable[[bool], Part], tuple[str, ...]], ...] = (
+    (_bfcl, ("bfcl_mutations", "bfcl_fuzz")),
+    (_suite, ("schema_suite",)),
+    (_lm_eval, ("gsm8k_filters", "lm_eval_speed")),
+    (_fuzzed, ("filters_fuzz", "match_fuzz", "ifeval_fuzz")),
+    (_hostile, ("hostile_outputs",)),
+    (_speeds, ("tool_call_speed", "schema_speed")),
+    (_sandboxed, tuple(SANDBOX)),
+    (_stored, tuple(STORED)),
+)
 
 
 # ------------------------------------------------------------------------------------------------ hostile answers

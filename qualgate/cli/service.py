@@ -83,6 +83,10 @@ def bench(
     name: Annotated[str | None, typer.Argument(help="a benchmark's name")] = None,
     listed: Annotated[bool, typer.Option("--list", help="list the benchmarks")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="fewer rounds, every goal")] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", metavar="ROW", help="one row of decisions or scoring, or more"),
+    ] = None,
     out: Annotated[Path | None, typer.Option("--json", help="write the result to this file")] = None,
 ) -> None:
     """Run one of the benchmarks behind the figures in the README."""
@@ -94,7 +98,7 @@ def bench(
         for known, meaning in BENCHMARKS.items():
             typer.echo(fit(f"{known:<12} {meaning}"))
         return
-    result = json.dumps(run_benchmark(name, quick=quick), indent=2) + "\n"
+    result = json.dumps(run_benchmark(name, quick=quick, only=only or ()), indent=2) + "\n"
     if out is None:
         typer.echo(result)
     else:

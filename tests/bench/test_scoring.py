@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from qualgate.bench import lm_eval_log, scoring
+from qualgate.bench import lm_eval_log, run_benchmark, scoring
 from qualgate.bench.shape import GOALS, SANDBOX, STORED, goal
+from qualgate.errors import UsageError
 from qualgate.scoring import registry
 from qualgate.scoring.tools.strict import Judged
 
@@ -51,7 +52,8 @@ def test_every_row_is_measured_or_says_what_it_waits_for(monkeypatch):
     monkeypatch.setattr(scoring, "hostile", lambda count: {"crashes": [], "hangs": [], "slowest": 0.1})
     monkeypatch.setattr(scoring, "CHECKS", 50)
     monkeypatch.setattr(scoring, "FUZZED", 2000)
-    monkeypatch.setattr(scoring, "_fuzzed", lambda quick: ([], [goal("scoring", i, 1, met=True) for i in FUZZ]))
+    fuzzed = (lambda quick: ([], [goal("scoring", i, 1, met=True) for i in FUZZ]), FUZZ)
+    monkeypatch.setattr(scoring, "PARTS", tuple(fuzzed if ids == FUZZ else (part, ids) for part, ids in scoring.PARTS))
     monkeypatch.setattr(scoring.lm_eval_log, "samples", lambda data: cannot_run())
     monkeypatch.setattr(scoring.sandbox, "rows", lambda quick, data: [goal("scoring", i, 1, met=True) for i in SANDBOX])
     monkeypatch.setattr(scoring.drift_stored, "rows", lambda q: ([], [goal("scoring", i, 1, met=True) for i in STORED]))
@@ -68,3 +70,14 @@ def test_what_is_timed_is_a_right_answer(name):
         assert all(said.flags.values())
     else:
         assert said is None or all(score.verdict for score in said.values())
+
+
+def test_rows_can_be_asked_for_alone_and_the_others_have_no_verdict():
+    ids = [id for _, part in scoring.PARTS for id in part]
+    assert sorted(ids) == sorted(GOALS["scoring"])
+    rows = {row["id"]: row for row in run_benchmark("scoring", quick=True, only=["schema_suite"])["goals"]}
+    assert rows["schema_suite"].get("reason") != "not asked for"
+    assert {row["met"] for id, row in rows.items() if id != "schema_suite"} == {None}
+    for name, row, said in (("scoring", "schema_suit", "schema_suite"), ("demo", "seconds", "as a whole")):
+        with pytest.raises(UsageError, match=said):
+            run_benchmark(name, quick=True, only=[row])
