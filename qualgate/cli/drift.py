@@ -80,7 +80,7 @@ def _keep(base: Path, into: Path, at_most: float | None) -> tuple[dict[str, Any]
     from qualgate.report.drift import kept_lines
     from qualgate.report.render import write_atomically
 
-    if into.exists() and into.samefile(base):
+    if base.exists() and into.exists() and into.samefile(base):
         raise UsageError(f"--keep would write over {base}; name another file.")
     content, took = keep_file(base, AT_MOST if at_most is None else at_most)
     write_atomically(into, content)

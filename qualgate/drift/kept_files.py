@@ -47,7 +47,8 @@ def kl_from_file(kept: Path, variant: Path) -> Certified:
         baseline = StoredBaseline.from_bytes(data)
     except IntegrityError as error:
         raise IntegrityError(f"{kept}: {error}") from None
+    logits = read_logits(variant)
     try:
-        return certify(baseline, read_logits(variant))
+        return certify(baseline, logits)
     except UsageError as error:
         raise UsageError(f"{variant} against {kept}: {error}") from None

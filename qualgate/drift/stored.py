@@ -105,7 +105,7 @@ class StoredBaseline:
             found = StoredBaseline(vocabulary=head["vocabulary"], at_most=head["at_most"], **columns)
             found._check()
             return found
-        except (ValueError, KeyError, TypeError, AttributeError, EOFError, lzma.LZMAError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, EOFError, RecursionError, lzma.LZMAError) as error:
             raise IntegrityError(f"this is not a stored baseline: {error}. Make it again.") from None
 
     def _check(self) -> None:
@@ -119,6 +119,8 @@ class StoredBaseline:
             raise ValueError("its head is broken")
         if not np.isfinite(self.a).all():
             raise ValueError("a number that is none")
+        if self.tail[self.kept >= self.vocabulary].any():
+            raise ValueError("a tail without a token")
         for numbers in (self.tail, self.scale, self.eta):
             if not np.isfinite(numbers).all() or (numbers < 0).any():
                 raise ValueError("a number that is none or below zero")
@@ -325,7 +327,7 @@ def _cutoff(step: int) -> float:
 
 def _step(kept: int, at_most: float) -> float:
     """A power of two; the steps of all kept tokens sum to a quarter of `at_most` (of too many to tell, to more)."""
-    return 2.0 ** -min(31, int(np.ceil(np.log2(4 * kept / at_most))))
+    return 2.0 ** -int(min(31.0, np.ceil(np.log2(4 * kept / at_most))))  # of an `at_most` near 0 the log is infinite
 
 
 def _boxes(counts: NDArray, cutoff: float, at_most: float) -> tuple[Doubles, Doubles, Doubles]:

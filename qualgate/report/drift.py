@@ -113,9 +113,11 @@ def table_json(table: LlamaTable) -> dict[str, Any]:
 
 
 def kept_lines(kept: KeptBytes) -> list[str]:
+    ratio = kept.llama_bytes / kept.bytes
+    held = f"{ratio:.3g} times less than" if ratio >= 1 else f"{1 / ratio:.3g} times what"
     return [
-        f"{kept.positions:,} positions over {kept.vocabulary:,} tokens kept in {kept.bytes:,} bytes, "
-        f"{kept.llama_bytes / kept.bytes:.3g} times less than llama.cpp's logits file takes"
+        f"{counted(kept.positions, 'position')} over {kept.vocabulary:,} tokens kept in {kept.bytes:,} bytes, "
+        f"{held} llama.cpp's logits file takes"
     ]
 
 

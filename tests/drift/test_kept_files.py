@@ -52,6 +52,14 @@ def test_the_true_kl_of_a_later_variant_is_within_what_is_certified(files):
     assert max(map(len, text.splitlines())) <= 80
 
 
+def test_what_takes_more_bytes_than_the_reference_is_told_so(tmp_path):
+    np.save(tmp_path / "few.npy", np.random.default_rng(3).normal(size=(20, 50)).astype(np.float32))
+    took = json.loads(drift(tmp_path, "--keep", "few.npy", "few.kept", "--json").stdout)
+    assert took["bytes"] > took["llama_bytes"]
+    told = drift(tmp_path, "--keep", "few.npy", "few.kept").stdout
+    assert f"{took['bytes'] / took['llama_bytes']:.3g} times what llama.cpp's logits file takes" in told
+
+
 def test_other_files_are_refused_with_their_names(files):
     assert drift(files, "--keep", "base.npy", "base.kept").exit_code == 0
     np.save(files / "shorter.npy", np.load(files / "variant.npy")[:-1])
@@ -65,6 +73,7 @@ def test_other_files_are_refused_with_their_names(files):
         (("--kept", "base.npy", "variant.npy"), "not a stored baseline"),
         (("--kept", "nowhere", "variant.npy"), "no such file"),
         (("--keep", "base.kept", "other.kept"), "no .npy file"),
+        (("--keep", "nowhere.npy", "base.kept"), "nowhere.npy: no such file"),
         (("--keep", "base.npy", "base.npy"), "write over"),
         (("--keep", "base.npy", "base.kept", "--chunk", "3"), "--chunk"),
         (("--keep", "base.npy", "base.kept", "--kept", "base.kept", "variant.npy"), "one of them"),

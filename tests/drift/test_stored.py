@@ -182,7 +182,7 @@ def test_broken_bytes_are_refused():
         (b"kl/1", b"kl/9"), (b'"kept": [3', b'"kept": [4'), (b'"kept": [3', b'"kept": [-3'), (b'"kept"', b'"kelp"'),
         (b'"vocabulary": 300', b'"vocabulary": 3'), (b'"width": 0', b'"width": "x"'),
         (b'"at_most": 0', b'"at_most": 9'),
-        (b'"kept": [3', b'"kept": [399999999999'), (b"{", b"["),
+        (b'"kept": [3', b'"kept": [399999999999'), (b"{", b"["), (b"{", b"[" * 100_000),
     ):  # fmt: skip
         assert before in data
         with pytest.raises(IntegrityError, match="not a stored baseline"):
@@ -200,6 +200,21 @@ def test_columns_that_contradict_each_other_are_refused(column, value):
     data = replace(good, **{column: spoiled}).to_bytes()
     with pytest.raises(IntegrityError, match="not a stored baseline"):
         StoredBaseline.from_bytes(data)
+
+
+def test_a_tail_where_every_token_is_kept_is_refused():
+    good = store(np.zeros((2, 5)), at_most=1e-9)
+    assert good.kept.tolist() == [5, 5]
+    spoiled = replace(good, tail=np.ones_like(good.tail))
+    with pytest.raises(IntegrityError, match="not a stored baseline"):
+        StoredBaseline.from_bytes(spoiled.to_bytes())
+
+
+def test_the_least_error_that_can_be_asked_for_is_no_crash():
+    logits = np.random.default_rng(4).normal(size=(3, 50))
+    kept = store(logits, at_most=5e-324)
+    found = certify(StoredBaseline.from_bytes(kept.to_bytes()), logits)
+    assert (found.kl <= found.error).all()
 
 
 def test_numbers_that_are_none_are_refused():
