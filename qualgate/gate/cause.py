@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from qualgate.gate.blame import WITNESSES
-from qualgate.metrics import LM_EVAL, METRICS
+from qualgate.metrics import BY_LIKELIHOOD, LM_EVAL, METRICS
 from qualgate.numbers import counted
 from qualgate.records import ArmEvidence, RunEvidence, UnitEvidence, Verdict
 
@@ -185,11 +185,11 @@ def relation(baseline: UnitEvidence, variant: UnitEvidence) -> Relation:
 
 def _words(unit: UnitEvidence) -> list[bytes] | None:
     """The answer's tokens without the one that ends it; None when they were not stored, or may have been given to read:
-    the texts of lm-eval's likelihood requests are the same for both arms, whatever these would say.
+    the texts of likelihood requests, choices among them, are the same for both arms, whatever these would say.
     """
     if not unit.token_ids or not unit.finish_reason:
         return None
-    if unit.finish_reason == "stop" and any(name.startswith(LM_EVAL) for name in unit.values):
+    if unit.finish_reason == "stop" and any(name.startswith((LM_EVAL, *BY_LIKELIHOOD)) for name in unit.values):
         return None
     ids = [unit.token_ids[at : at + 4] for at in range(0, len(unit.token_ids), 4)]
     return ids[:-1] if unit.finish_reason == "eos" else ids

@@ -94,6 +94,17 @@ def test_the_lost_answers_show_whether_the_weights_or_the_end_of_an_answer_chang
     assert verdict.reasons[-1].startswith(f"cause: {cause}; ")
 
 
+def test_choices_that_were_given_to_read_contradict_nothing():
+    """Both arms have the texts of all choices as their tokens, wherever the variant would say another."""
+    evidence = answered(run(), lambda unit, before: (before, 4, "stop"))
+    assert judged(evidence).exit == 12, "words that were said do"
+    read = [
+        with_units(evidence, arm, lambda us: (replace(u, values=u.values | {"multiple_choice.acc": 1.0}) for u in us))
+        for arm in ("baseline", "int4")
+    ]
+    assert judged(of(read[0].baseline, read[1].variants[0])).exit == 0
+
+
 def test_answers_that_contradict_their_own_teacher_forcing_are_not_compared():
     verdict = judged(answered(run(lost=0.3), out_of_a_cache))
     assert (verdict.exit, verdict.cause) == (12, "infrastructure")
