@@ -31,6 +31,7 @@ from qualgate.metrics import METRICS
 from qualgate.numbers import counted
 from qualgate.records import (
     NOISE,
+    NOISE_ID,
     ArmIdentity,
     ArmSpec,
     Case,
@@ -47,7 +48,6 @@ from qualgate.scoring import scorer_versions
 JOB_ROWS = 64  # rows of a batch: past this the decode step of a small model on a CPU gains nothing
 LEAST_BLOCKS = 8  # of a four-arm run: two Williams squares, so each arm is twice in each place
 JOB_TOKENS = 16_384  # rows x (longest prompt + longest answer): what a batch's KV cache may hold
-NOISE_ID = "gumbel/1"  # how tokens are drawn: engine/sampling.py
 
 
 def sampling_settings(gate: GateFile) -> dict[str, Any]:
@@ -257,7 +257,6 @@ def _same_tokens(one: ArmIdentity, other: ArmIdentity) -> bool:
 
 def _prompts(gate: GateFile, arm: ArmSpec, renderer: Renderer, sets: tuple[Evalset, ...]) -> list[Prompt]:
     cases: list[Case] = [case for item in sets for case in item.cases]
-    # A task of lm-eval's says itself how it is answered; what is only read is not drawn.
     theirs = {item.name for item in sets if item.lm_eval is not None}
     answered = [case for case in cases if "requests" not in case.body]
     rendered = dict(zip(map(id, answered), renderer.render(answered), strict=True))
@@ -269,7 +268,7 @@ def _prompts(gate: GateFile, arm: ArmSpec, renderer: Renderer, sets: tuple[Evals
             max_new_tokens=case.max_new_tokens,
             until=tuple(case.body["until"]) if "until" in case.body else None,
             requests=renderer.requests(case) if "requests" in case.body else (),
-            temperature=case.body.get("temperature", 0.0) if case.evalset in theirs else gate.temperature,
+            temperature=_temperature(gate, case, case.evalset in theirs),
         )
         for case in cases
     ]
@@ -280,13 +279,20 @@ def _prompts(gate: GateFile, arm: ArmSpec, renderer: Renderer, sets: tuple[Evals
     ]
 
 
+def _temperature(gate: GateFile, case: Case, theirs: bool) -> float:
+    """A task of lm-eval's says itself how it is answered (theirs); what is only read is not drawn."""
+    if "requests" in case.body:
+        return 0.0
+    return case.body.get("temperature", 0.0) if theirs else gate.temperature
+
+
 def _refuse_equal_repeats(gate: GateFile, prompts: list[Prompt]) -> None:
     greedy = sorted({prompt.key.evalset for prompt in prompts if not prompt.temperature})
     if gate.repeats > 1 and greedy:
         raise UsageError(
             f"{gate.path}: `repeats: {gate.repeats}` asks for several answers to a case, and those of "
-            f"{', '.join(greedy)} are all equal: its task says how it is answered, without sampling. Give it a gate "
-            "file of its own, without `repeats`."
+            f"{', '.join(greedy)} are all equal: nothing is drawn where choices or texts are read, or where lm-eval's "
+            "task does not sample. Judge them by a gate file without `repeats`."
         )
 
 

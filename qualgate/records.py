@@ -232,6 +232,7 @@ class UnitKey:
 
 
 TEMPERATURES = 0.01, 100.0  # beyond, an answer is greedy or noise in all but name
+NOISE_ID = "gumbel/1"  # how tokens are drawn: engine/sampling.py; a part of what a drawn answer is known by
 Window = tuple[tuple[int, ...], tuple[int, ...]]  # a context, and what is read after it; neither is empty
 
 

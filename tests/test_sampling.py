@@ -238,6 +238,14 @@ def test_greedy_repeats_and_what_this_version_cannot_draw_are_refused(made, tmp_
         return str(error.value)
 
     assert "all answers to a case are equal" in refused(GATE_FILE.replace("temperature: 0.8", "temperature: 0"))
+    prompt, choices = {"prompt": "Which?", "choices": [" this", " that"], "answer": 0}, "[multiple_choice.acc]"
+    (tmp_path / "read.jsonl").write_text(json.dumps({"id": "1"} | prompt) + "\n")
+    (tmp_path / "read.yaml").write_text(f"name: read\nversion: 1\nmetrics: {choices}\n")
+    text = GATE_FILE.replace("[./first.yaml]", "[./first.yaml, ./read.yaml]")
+    assert "those of read are all equal" in refused(text), "choices are read: no answer is drawn, no repeat another"
+    plan = make_plan(load_gate_file(gate_in(tmp_path, made, text.replace(", repeats: 3", ""))))
+    drawn = {(p.key.evalset, p.temperature) for job in plan.jobs for p in job.prompts}
+    assert drawn == {("first", 0.8), ("read", 0.0)}
     for later in ("top_p: 0.9", "top_k: 40", "min_p: 0.1"):
         assert "not in this version" in refused(GATE_FILE.replace("repeats: 3", later))
 

@@ -159,7 +159,7 @@ def test_a_task_that_cannot_be_asked_or_judged_is_refused(folder, tmp_path, entr
         tasks.load(LmEvalTask(include_path=str(tmp_path), **entry))
 
 
-def test_a_task_that_samples_at_a_temperature_has_it_and_the_others_stay_greedy(folder, tmp_path):
+def test_a_task_that_samples_at_a_temperature_has_it_and_the_others_stay_greedy(folder, tmp_path, monkeypatch):
     """Its own temperature is a part of its cases; the gate file's is for other evalsets."""
     pytest.importorskip("lm_eval")
     from qualgate.errors import NotInThisVersion
@@ -176,6 +176,12 @@ def test_a_task_that_samples_at_a_temperature_has_it_and_the_others_stay_greedy(
     assert {case.body.get("temperature") for case in sets["warm"].cases} == {0.7}
     assert {case.body.get("temperature") for case in sets["line"].cases} == {None}
     assert sets["line"].content != sets["warm"].content
+    with monkeypatch.context() as patch:
+        patch.setattr(tasks, "NOISE_ID", "gumbel/0")
+        tasks._loaded.cache_clear()
+        before = tasks.load(LmEvalTask(task="warm", include_path=str(tmp_path), limit=3))
+    tasks._loaded.cache_clear()
+    assert before.content != sets["warm"].content, "answers drawn by other noise are no part of this run"
     with pytest.raises(NotInThisVersion, match="draws 4 answers"):
         tasks.load(LmEvalTask(task="many", include_path=str(tmp_path)))
 
