@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 
 import pytest
@@ -10,6 +11,8 @@ from hypothesis import settings
 # Hypothesis gives an example 200 ms; a busy machine's own pauses are longer.
 settings.register_profile("qualgate", deadline=None)
 settings.load_profile("qualgate")
+
+os.environ.pop("COLUMNS", None)  # pytest-xdist sets it for its workers; a pipe has no width
 
 
 @pytest.fixture
