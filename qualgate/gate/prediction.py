@@ -179,12 +179,10 @@ class Prediction:
         strict = alpha / self.family(part.rule.tier)
         sums = reduce(add, (drawn[part.rule.metric, name] for name in part.evalsets))
         cases, sizes = self.cases(part), self.sizes(part)
-        if not cases:
+        if too_few(part, self.among(part)):
             return np.zeros(self.used, bool), np.zeros(self.used, bool)
         if not self.clustered(part):
             within, beyond = decide_cases(sums, cases, margin, alpha, strict)
-        elif sizes.total() < MIN_CLUSTERS:
-            return np.zeros(self.used, bool), np.zeros(self.used, bool)
         else:
             within, beyond = decide_clusters(sums, sizes, margin, alpha, strict)
         trials = cases**2 / sum(size * size * many for size, many in sizes.items())  # surely independent ones (Kish)
@@ -209,6 +207,8 @@ def _least_share(trials: float, enough: float, alpha: float) -> float:
 
 def too_few(part: Slice, chosen: Sequence[PlannedSet]) -> str:
     """Why a slice could say nothing at all, in words; empty when it could."""
+    if empty := [one.name for one in chosen if not one.cases]:
+        return f"no case of {empty[0]} counts"
     units, least = sum(len(one.clusters) or one.cases for one in chosen), units_needed(part, chosen)
     return (
         f"{counted(units, 'independent case is', 'independent cases are')} too few ({least} needed)"

@@ -7,6 +7,8 @@ from dataclasses import replace
 import pytest
 
 from qualgate.gate import decide
+from qualgate.gate.outcomes import PlannedSet
+from qualgate.gate.planner import plan_policy
 from qualgate.records import Policy, Quarantine, Rule
 from qualgate.store import plain
 from tests.gate.planted import run, with_units
@@ -53,6 +55,29 @@ def test_a_label_whose_cases_are_all_in_quarantine_decides_nothing():
     policy = Policy(rules=(*RULES, rare), quarantine=(entry(3),))
     (verdict,) = decide(replace(evidence, labels=labels), policy, NOW)
     assert (verdict.exit, verdict.reasons[0]) == (12, "exact_match [tag:rare]: none of its cases counts")
+
+
+def test_a_set_whose_cases_are_all_in_quarantine_decides_nothing_and_the_plan_says_so():
+    metrics = {"code": ("exact_match",), "tiny": ("exact_match",)}
+    evidence = run(metrics=metrics)
+    kept = {"code", "tiny-3"}
+    for side in ("baseline", "variant"):
+        evidence = with_units(evidence, side, lambda us: (u for u in us if {u.key.evalset, u.key.case_id} & kept))
+    evidence = replace(
+        evidence, expected=tuple(u.key for one in (evidence.baseline, *evidence.variants) for u in one.units)
+    )
+    held = replace(entry(3), case="tiny-3")
+    verdict = judged(evidence, held)
+    assert (verdict.exit, verdict.reasons[0]) == (12, "exact_match [pooled]: no pair of tiny was compared")
+
+    sets = (
+        PlannedSet(name="code", metrics=("exact_match",), cases=120),
+        PlannedSet(name="tiny", metrics=("exact_match",), cases=0, held=1),
+    )
+    found = plan_policy(sets, Policy(rules=RULES, quarantine=(held,)), draws=200)
+    assert (found.approve, found.rules[0].approve) == (0.0, 0.0)
+    assert found.rules[0].note == "no case of tiny counts"
+    assert plan_policy(sets[:1], Policy(rules=RULES), draws=200).approve > 0.8
 
 
 def test_quarantined_cases_still_run_and_are_still_checked():
