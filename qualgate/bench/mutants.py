@@ -288,13 +288,13 @@ def _cache_off_by_one() -> Iterator[None]:
 
 @contextmanager
 def _accepting(force: Callable[[Any, Any, Any], Any] | None, *, lose_first: bool = False) -> Iterator[None]:
-    """A draft is accepted by what `force(logits, draft, offered)` makes of the logits, or its first token is lost."""
+    """A draft is accepted by what `force(would, draft, offered)` makes the arm say, or its first token is lost."""
     from qualgate.engine.transcript import Transcript
 
     real = Transcript.accept
 
-    def accept(self: Any, rows: Any, logits: Any, draft: Any, offered: Any) -> Any:
-        open_ = real(self, rows, logits if force is None else force(logits.clone(), draft, offered), draft, offered)
+    def accept(self: Any, rows: Any, would: Any, draft: Any, offered: Any) -> Any:
+        open_ = real(self, rows, would if force is None else force(would, draft, offered), draft, offered)
         if lose_first:
             self.tokens[rows] = self.tokens[rows].roll(-1, -1)
         return open_
@@ -303,27 +303,31 @@ def _accepting(force: Callable[[Any, Any, Any], Any] | None, *, lose_first: bool
         yield
 
 
-def _one_too_many(logits: Any, draft: Any, offered: Any) -> Any:
+def _one_too_many(would: Any, draft: Any, offered: Any) -> Any:
     """The first token that the arm would not have said is accepted as well."""
     import torch
 
     place = torch.arange(draft.shape[1])
-    agreed = ((logits.argmax(-1) == draft) & (place < offered[:, None])).long().cumprod(-1).sum(-1)
+    tokens = would.tokens.clone()
+    agreed = ((tokens == draft) & (place < offered[:, None])).long().cumprod(-1).sum(-1)
     for row, at in enumerate(agreed.tolist()):
         if at < int(offered[row]):
-            logits[row, at, draft[row, at]] = logits[row, at].max() + 1
-    return logits
+            tokens[row, at] = draft[row, at]
+    return would._replace(tokens=tokens)
 
 
-def _all(logits: Any, draft: Any, offered: Any) -> Any:
-    return logits.scatter(-1, draft[..., None], float(logits.max()) + 1)
+def _all(would: Any, draft: Any, offered: Any) -> Any:
+    return would._replace(tokens=draft.clone())
 
 
-def _among_two(logits: Any, draft: Any, offered: Any) -> Any:
-    """A token is accepted when it is one of the two likeliest."""
-    among = (logits.topk(2, -1).indices == draft[..., None]).any(-1)
-    said = logits.gather(-1, draft[..., None])
-    return logits.scatter(-1, draft[..., None], said + 1e4 * among[..., None])
+LEAD = 2.0  # logits
+
+
+def _unless_sure(would: Any, draft: Any, offered: Any) -> Any:
+    """A token is accepted unless another one leads by LEAD logits."""
+    import torch
+
+    return would._replace(tokens=torch.where(would.margins < LEAD, draft, would.tokens))
 
 
 def _ending_at(*ids: int) -> Serve:
@@ -538,9 +542,9 @@ DEFECTS: tuple[Mutant, ...] = (
         serve=within(lambda: _accepting(_all)),
     ),
     _speculation(
-        what="accepted among the two likeliest",
+        what="accepted unless another token leads clearly",
         edit=noised("5.mlp.down_proj", 3.0, 6),
-        serve=within(lambda: _accepting(_among_two)),
+        serve=within(lambda: _accepting(_unless_sure)),
     ),
     _template(what="another role marker", edit=_text("chat_template.jinja", "|>assistant", "|>model")),
     _template(

@@ -124,8 +124,7 @@ def _flaky(*arms: ArmEvidence) -> tuple[str, ...]:
             said.setdefault((unit.key.evalset, unit.key.case_id), set()).add(scores)
         if flaky := sorted((*case, 0) for case, ways in said.items() if len(ways) > 1):
             notes.append(
-                f"{arm.name}: {len(flaky)} of {counted(len(said), 'case')} are flaky, their repeats differ"
-                f"{_some(flaky)}"
+                f"{arm.name}: {len(flaky)} of {counted(len(said), 'case')} differ between their repeats{_some(flaky)}"
             )
     return tuple(notes)
 

@@ -128,6 +128,7 @@ def certified_lines(found: Certified) -> list[str]:
         f"KL in nats over {counted(len(found.kl), 'position')}, each within a certified error of the true one",
         f"  mean  {mean:.6g} ± {error:.2g}",
         f"  max   {found.kl[worst]:.6g} ± {found.error[worst]:.2g}, at position {worst:,}",
+        "Both files must hold the same positions of the same texts: logits do not say.",
     ]
 
 

@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from qualgate.bench import planted_runs
+from qualgate.bench import mutants, planted_runs
 from qualgate.bench.graded import GRADED
 from qualgate.bench.mutants import ANSWERS, DEFECTS, SOUND, Mutant
 from qualgate.bench.planted_runs import Batch, judged, judged_batches, planted_run, pooled, rates, rows, truth
+from qualgate.engine.sampling import Said
+from qualgate.engine.transcript import Transcript
 
 CASES = 24
 CHOSEN = ("0.5 of the budget", "another role marker", "JSON in a fence", "an accepted token lost", "a weight is NaN",
@@ -20,8 +23,8 @@ CHOSEN = ("0.5 of the budget", "another role marker", "JSON in a fence", "an acc
 
 @pytest.fixture(scope="module")
 def lines(tmp_path_factory) -> list[dict[str, Any]]:
-    mutants = {mutant.what: mutant for mutant in (*DEFECTS, *SOUND)}
-    named = tuple((f"m{number}", mutants[what]) for number, what in enumerate(CHOSEN))
+    every = {mutant.what: mutant for mutant in (*DEFECTS, *SOUND)}
+    named = tuple((f"m{number}", every[what]) for number, what in enumerate(CHOSEN))
     batch = Batch(name="slice", seed=7001, sets=ANSWERS, margin=0.15, cases=CASES, mutants=named)
     store = tmp_path_factory.mktemp("planted") / "slice.db"
     planted_run(batch, store)
@@ -120,3 +123,16 @@ def test_arms_that_a_kept_file_holds_are_not_run_again_and_other_arms_are(tmp_pa
 def test_no_two_mutants_share_the_words_they_are_kept_by():
     mutants = planted_runs.all_mutants()
     assert len({mutant.what for mutant in mutants.values()}) == len(mutants)
+
+
+@pytest.mark.parametrize("force", [mutants._one_too_many, mutants._all, mutants._unless_sure])
+def test_a_defective_acceptance_takes_a_drafted_token_that_the_arm_would_not_say(force):
+    would = Said(torch.tensor([[5, 7, 9]]), torch.zeros(1, 3), torch.tensor([[9.0, 1.0, 9.0]]), torch.ones(1, 3).bool())
+    draft = torch.tensor([[5, 6, 8]])
+    wrong = Transcript([3], (0,), torch.device("cpu"))
+    with mutants._accepting(force):
+        wrong.accept(torch.tensor([0]), would, draft, torch.tensor([3]))
+    right = Transcript([3], (0,), torch.device("cpu"))
+    right.accept(torch.tensor([0]), would, draft, torch.tensor([3]))
+    assert right.tokens[0, :2].tolist() == [5, 7]
+    assert wrong.tokens[0, :2].tolist() == [5, 6]

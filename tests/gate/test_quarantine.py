@@ -117,4 +117,4 @@ def test_cases_whose_repeats_differ_are_shown():
     doubled = with_units(with_units(evidence, "baseline", twice), "int4", twice)
     keys = tuple(key for key in evidence.expected for key in (key, replace(key, repeat=1)))
     verdict = judged(replace(doubled, expected=keys))
-    assert "baseline: 1 of 240 cases are flaky, their repeats differ: code/code-7" in verdict.reasons
+    assert "baseline: 1 of 240 cases differ between their repeats: code/code-7" in verdict.reasons

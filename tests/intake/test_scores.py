@@ -302,7 +302,7 @@ def test_repeats_in_score_files_count_as_the_rule_says(tmp_path, rule, exit, n, 
     one, alike = json.loads(done.stdout)["verdicts"][0]["comparisons"]
     assert (one["n"], one["variant"], one["clusters"]) == (n, variant, 100 if n == 400 else None)
     assert (alike["status"], alike["variant"]) == ("broken", 0.7)
-    assert "30 of 100 cases are flaky" in done.stdout
+    assert "30 of 100 cases differ between their repeats" in done.stdout
     rows = files[2].read_text().splitlines(keepends=True)
     files[2].write_text("".join(line for line in rows if '"c5", "repeat": 3' not in line))
     assert code(files) == 13, "a repeat that one side lacks"
