@@ -110,7 +110,10 @@ def policy_as_lines(policy: PlannedPolicy, takes: Forecast, early: Mapping[int, 
     if policy.refused:
         said.append("This policy cannot decide, and no change of cases or margins was found that would let it.")
     elif not policy.decidable:
-        said.append("This policy can hardly decide. What would change that:")
+        said.append(
+            "This policy can hardly decide. What would change that for all rules at once, approving and blocking (a "
+            "rule's own \"cases that would do\" are for proving that one):"
+        )
     lines += map(fit, said)
     for index, change in enumerate(policy.changes):
         lines += ["", *_change(change, sum(policy.cases.values()), takes, (early or {}).get(index))]
