@@ -87,7 +87,7 @@ def planned(gate_file: Path) -> tuple[PlannedPolicy, dict[int, float], float]:
         policy = replace(policy, stop=lay_out(policy.stop, (case for one in sets for case in one.cases))[0])
     policy, _ = foreseeable(counted, policy)
     assert policy is not None
-    found = plan_policy(counted, policy, draws=4_000)
+    found = plan_policy(counted, policy, draws=1_500)
     if policy.stop is None:
         return found, {}, 1.0
     after = {number: rates_after(change, counted) for number, change in enumerate(found.changes)}
