@@ -112,7 +112,7 @@ def policy_as_lines(policy: PlannedPolicy, takes: Forecast, early: Mapping[int, 
     elif not policy.decidable:
         said.append(
             "This policy can hardly decide. What would change that for all rules at once, approving and blocking (a "
-            "rule's own \"cases that would do\" are for proving that one):"
+            'rule\'s own "cases that would do" are for proving that one):'
         )
     lines += map(fit, said)
     for index, change in enumerate(policy.changes):
