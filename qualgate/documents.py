@@ -143,7 +143,7 @@ _FLOAT = re.compile(r"[-+]?(0|[1-9][0-9]*)\.[0-9]+([eE][-+][0-9]{1,4})?")
 _NOT_FINITE = re.compile(r"[-+]?\.(nan|inf)", re.IGNORECASE)
 _TWO_READINGS = re.compile(
     r"(y|n|yes|no|on|off)"  # booleans to YAML 1.1
-    r"|[-+]?0[0-9_]+|[-+]?0[obx][0-9a-f_]+"  # octal, binary, hexadecimal to one of them
+    r"|[-+]?0[0-9_]+|[-+]?0(o[0-7_]+|b[01_]+|x[0-9a-f_]+)"  # octal, binary, hexadecimal to one of them
     r"|[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9]*)?"  # base 60 to YAML 1.1
     r"|[-+]?[0-9]+_[0-9_]*(\.[0-9_]*)?"
     r"|[-+]?(\.[0-9]+|[0-9]+\.|[0-9]+(\.[0-9]*)?e[0-9]+|[0-9]+e[-+]?[0-9]+|\.[0-9]+e[-+]?[0-9]+)",

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from qualgate.config import GateFile, load_gate_file
+from qualgate.documents import read_yaml
 from qualgate.errors import Exit, NotInThisVersion, UsageError
 from qualgate.metrics import METRICS, PLANNED
 from qualgate.records import FourArms, Prices, QuantizeRecipe, Slo
@@ -573,3 +574,12 @@ def test_a_price_table_that_prices_nothing_or_unclearly_is_refused(load, tmp_pat
     (tmp_path / "prices.yaml").write_text(text)
     with pytest.raises(UsageError, match=message):
         load_gate_file(path)
+
+
+def test_a_digest_is_a_word_to_every_reader_and_a_binary_number_is_not(tmp_path):
+    digest = "0b802c5bbf571176a6fbc4f1ca6f28190f30ef69" + 24 * "a"  # hexadecimal, so no binary number
+    (tmp_path / "a.yaml").write_text(f"sha256: {digest}\n")
+    assert read_yaml(tmp_path / "a.yaml").value == {"sha256": digest}
+    (tmp_path / "a.yaml").write_text("sha256: 0b101\n")
+    (fault,) = read_yaml(tmp_path / "a.yaml").faults
+    assert "YAML readers disagree" in fault.message
