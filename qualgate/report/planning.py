@@ -152,11 +152,11 @@ def _rules(policy: PlannedPolicy) -> Table:
     for index, head in enumerate(heads if needed else heads[:-1]):
         table.add_column(head, justify="right" if index else "left", overflow="fold")
     for rule in policy.rules:
-        tier = "" if rule.tier == "critical" else f" ({rule.tier})"
+        name = visible_line(rule.name) + ("" if rule.tier == "critical" else f" ({rule.tier})")
         cells = [_rate(rule.approve), _rate(rule.block), f"{rule.needed:,}" if rule.needed else ""]
         cells = ["–", "–", ""] if rule.approve is None or rule.note else cells
         table.add_row(
-            Group(*(indented(text, by) for text, by in ((f"{visible_line(rule.name)}{tier}", 2), (rule.note, 4)) if text)),
+            Group(*(indented(text, by) for text, by in ((name, 2), (rule.note, 4)) if text)),
             f"{rule.n:,}",
             *(cells if needed else cells[:2]),
         )
