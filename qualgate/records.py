@@ -600,7 +600,7 @@ class Comparison:
     gained: int | None = None
     p_broken: float | None = None  # one-sided p-value of "the loss exceeds the margin", before Holm
     needed: int | None = None  # pairs at which this rule would probably decide; None = decided or unknowable
-    method: str = ""  # formula id, e.g. "paired_exact_unconditional/3"
+    method: str = ""  # formula id, e.g. "paired_exact_unconditional/4"
     reason: str = ""
 
 
