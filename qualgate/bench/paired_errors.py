@@ -29,7 +29,7 @@ from qualgate.bench.defects import clustered_word
 from qualgate.stats.intervals import clustered_ratio
 from qualgate.stats.multiplicity import holm
 from qualgate.stats.paired import MIN_CLUSTERS, compare_clustered_pairs, compare_pairs
-from qualgate.stats.power import EXACT_SETTLED, evidence_threshold, rejection_region
+from qualgate.stats.power import rejection_region
 from qualgate.stats.region import Region
 
 ALPHA = 0.05
@@ -64,17 +64,8 @@ Rounds = list[dict[str, Any]]
 
 @lru_cache(maxsize=64)
 def approval_region(n: int, loss: float, alpha: float) -> Region:
-    """The gate's own tables, in the planner's words up to `EXACT_SETTLED` pairs; above, the planner knows their edge to
-    0.002 standard errors only, and it is found here to the last table."""
-    if n <= EXACT_SETTLED:
-        return rejection_region(n, loss, alpha)
-    high = evidence_threshold(n, loss, alpha)
-    low = high - 0.004
-    while high - low > 1e-8:
-        middle = (low + high) / 2
-        kept = Region.at_least(n, loss, middle).largest_chance(loss) <= alpha
-        low, high = (low, middle) if kept else (middle, high)
-    return Region.at_least(n, loss, high)
+    """The gate's own tables, in the planner's words, to the last one."""
+    return rejection_region(n, loss, alpha, settled=True)
 
 
 def unblocked_region(n: int, margin: float, alpha: float) -> Region:
