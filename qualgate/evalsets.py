@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -18,7 +18,7 @@ from pydantic import Field, field_validator
 
 from qualgate.documents import ABSENT, Document, Fault, Written, as_model, nearest, quote, read_yaml, refuse, stated
 from qualgate.errors import UsageError
-from qualgate.identity import content_hash
+from qualgate.identity import content_hash, question_hash
 from qualgate.metrics import BY_LIKELIHOOD, LM_EVAL, METRICS, PLANNED
 from qualgate.records import CalibrationSet, Case, Evalset, LmEvalTask
 
@@ -277,6 +277,15 @@ def _hash_faults(document: Document, header: _SetFile, sha256: str, path: Path) 
         )
 
 
+def asked_again(sets: Iterable[Evalset]) -> tuple[tuple[Case, ...], ...]:
+    """Cases of one or several sets that ask one question, whatever their ids: each a cluster to the gate."""
+    asked: dict[str, list[Case]] = {}
+    for item in sets:
+        for case in item.cases:
+            asked.setdefault(case.question, []).append(case)
+    return tuple(tuple(cases) for cases in asked.values() if len(cases) > 1)
+
+
 class _CaseReader:
     """Cases of one JSONL file, read line by line. Once `cases()` is spent, `sha256` and `faults` are whole.
 
@@ -349,8 +358,7 @@ class _CaseReader:
 
     def _fault_copies(self, body: dict[str, Any]) -> None:
         """The same prompt under two ids is one observation, and two would prove twice what was seen once."""
-        asked = content_hash({key: body.get(key) for key in ("messages", "prompt", "tools", "requests")})
-        line, cluster = self._asked.setdefault(asked, (self.lines.line, body.get("cluster")))
+        line, cluster = self._asked.setdefault(question_hash(body), (self.lines.line, body.get("cluster")))
         if line != self.lines.line and (cluster is None or cluster != body.get("cluster")):
             self.lines.fault(f"asks what line {line} asks; drop one of them, or give both the same `cluster`")
 

@@ -27,7 +27,7 @@ from qualgate.intake.feedback import Feedback, corrections, read_feedback
 from qualgate.intake.nel_policy import read_nel_policy
 from qualgate.metrics import LM_EVAL
 from qualgate.numbers import counted
-from qualgate.plan import artifacts_folder, load_set, make_plan, sampling_settings, set_refs
+from qualgate.plan import artifacts_folder, asked_in_two_sets, load_set, make_plan, sampling_settings, set_refs
 from qualgate.records import (
     NOISE,
     TWIN,
@@ -126,8 +126,8 @@ def as_run(gate: GateFile, *, blame: bool = False, four_arm: bool = False) -> Ga
 
 def _warn_of_undecidable(plan: Plan, warn: Callable[[str], None]) -> None:
     held = hold(plan.policy, plan.expected, plain.now()[:10])
-    for fault in held.faults:
-        warn(fault)
+    for line in (*held.faults, *asked_in_two_sets(plan)):
+        warn(line)
     sets = [PlannedSet.of(item, held.cases, plan.repeats) for item in plan.evalsets]
     policy, _ = foreseeable(sets, as_rules(plan.policy, {item.name: item.metrics for item in plan.evalsets}))
     if policy is None:

@@ -117,13 +117,15 @@ def plan(
     from qualgate.gate.peers.nel_policy import as_rules
     from qualgate.gate.planner import foreseeable, plan_policy
     from qualgate.gate.quarantine import hold
-    from qualgate.plan import make_plan
+    from qualgate.plan import asked_in_two_sets, make_plan
     from qualgate.report import planning
     from qualgate.run import as_run, earlier_answers, earlier_evidence
     from qualgate.store.plain import now
 
     loaded = load_gate_file(gate_file)
     planned = make_plan(as_run(loaded, blame=blame, four_arm=four_arm))
+    for line in asked_in_two_sets(planned):
+        typer.echo(f"note: {line}", err=True)
     held = hold(planned.policy, planned.expected, now()[:10])
     earlier = earlier_evidence(loaded)
     takes = forecast(planned, loaded.workers, earlier_answers(loaded, earlier.run_id) if earlier else None)

@@ -415,3 +415,15 @@ def test_likelihoods_and_answers_are_sets_of_their_own(write):
     assert messages(write([{**GOOD, "until": 5}])) == [
         "mine.jsonl:1: `until` is of lm-eval's tasks; a case of a file says what it asks in `messages` or `prompt`"
     ]
+
+
+def test_a_question_asked_twice_in_one_cluster_is_noted_by_the_check_and_no_fault(write, capsys):
+    from qualgate.cli.evalsets import evalset_check
+
+    copies = [{**GOOD, "id": name, "cluster": "sum", "answer": answer} for name, answer in (("a", "4"), ("b", "four"))]
+    evalset_check(str(write([*copies, {**GOOD, "id": "c", "prompt": "1 + 1 ="}])))
+    said = capsys.readouterr()
+    assert "fine. 3 cases" in said.out
+    assert "1 question is asked more than once (a = b)" in said.err
+    evalset_check(str(write([GOOD])))
+    assert capsys.readouterr().err == ""
