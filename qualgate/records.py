@@ -438,10 +438,11 @@ class FourArms:
 class Quarantine:
     """A case that does not count until a day, because someone answers for it."""
 
-    case: str  # its id; in every evalset that has it
+    case: str  # its id
     owner: str
     expires: str  # the first day on which it counts again, YYYY-MM-DD
     reason: str
+    evalset: str | None = None  # None: every evalset that has such an id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -128,7 +128,7 @@ def _warn_of_undecidable(plan: Plan, warn: Callable[[str], None]) -> None:
     held = hold(plan.policy, plan.expected, plain.now()[:10])
     for line in (*held.faults, *asked_in_two_sets(plan)):
         warn(line)
-    sets = [PlannedSet.of(item, held.cases, plan.repeats) for item in plan.evalsets]
+    sets = [PlannedSet.of(item, held.of(item.name), plan.repeats) for item in plan.evalsets]
     policy, _ = foreseeable(sets, as_rules(plan.policy, {item.name: item.metrics for item in plan.evalsets}))
     if policy is None:
         return

@@ -129,7 +129,7 @@ def plan(
     held = hold(planned.policy, planned.expected, now()[:10])
     earlier = earlier_evidence(loaded)
     takes = forecast(planned, loaded.workers, earlier_answers(loaded, earlier.run_id) if earlier else None)
-    sets = [PlannedSet.of(item, held.cases, planned.repeats) for item in planned.evalsets]
+    sets = [PlannedSet.of(item, held.of(item.name), planned.repeats) for item in planned.evalsets]
     metrics = {item.name: item.metrics for item in planned.evalsets}
     policy, unforeseen = foreseeable(sets, as_rules(planned.policy, metrics))
     assumed = seen_in(earlier) if earlier else None

@@ -412,6 +412,8 @@ def test_a_quarantine_has_an_owner_a_reason_and_a_last_day(load, faults):
     policy = load(text(f"quarantine: [{whole}], max_age: 36h")).policy
     assert [(entry.case, entry.owner, entry.expires) for entry in policy.quarantine] == [("c-1", "ana", "2026-12-01")]
     assert policy.max_age == 36 * 3600
+    named = load(text(f"quarantine: [{whole.replace('{', '{evalset: sums, ')}]")).policy
+    assert [entry.evalset for entry in (*policy.quarantine, *named.quarantine)] == [None, "sums"]
     for wrong, message in (
         ("quarantine: [{case: c-1, owner: ana, reason: r}]", "expires"),
         ("quarantine: [{case: c-1, owner: ana, expires: '2026-13-01', reason: r}]", "YYYY-MM-DD"),
