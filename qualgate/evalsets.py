@@ -25,6 +25,18 @@ from qualgate.records import CalibrationSet, Case, Evalset, LmEvalTask
 MAX_LINE = 8 * 2**20  # bytes
 ROLES = ("system", "user", "assistant", "tool")
 OURS_TO_MAKE = ("requests", "until")  # of a case: what the engine is to read or to stop at, as lm-eval's tasks have it
+_OF_ALL_CASES = "it is one for all cases of a run: set it in the gate file, `generation: {%s: …}`"
+_NOWHERE = "a draw is from all tokens as the model weighs them, in this version: take it out"
+_LENGTH = "a case says how long its answer may be with `max_new_tokens`"
+WITHOUT_EFFECT = {  # keys of a case that other tools heed, and that nothing here reads → where that is said
+    **{name: _OF_ALL_CASES % name for name in ("temperature", "seed", "repeats")},
+    "do_sample": _OF_ALL_CASES % "temperature",
+    **dict.fromkeys(("top_p", "top_k", "min_p", "repetition_penalty"), _NOWHERE),
+    **dict.fromkeys(
+        ("max_tokens", "max_completion_tokens", "max_output_tokens", "max_gen_toks", "max_length"), _LENGTH
+    ),
+    "stop": "an answer ends where the model ends it or at `max_new_tokens`: take it out",
+}
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 SCORED = tuple(  # by our own scorers
     name for name, metric in METRICS.items() if metric.kind == "quality" and not name.startswith(LM_EVAL)
@@ -337,6 +349,8 @@ class _CaseReader:
         for key in OURS_TO_MAKE:
             if key in body:
                 yield f"`{key}` is of lm-eval's tasks; a case of a file says what it asks in `messages` or `prompt`"
+        for key in filter(body.__contains__, WITHOUT_EFFECT):
+            yield f"`{key}` of a case has no effect; {WITHOUT_EFFECT[key]}"
         tokens = body.get("max_new_tokens")
         if self._weighed:
             yield from _weighed_faults(body, self.metrics[0])
