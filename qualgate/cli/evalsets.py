@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from qualgate.cli.arguments import JsonOption
+from qualgate.cli.stderr import tell
 from qualgate.errors import UsageError
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def evalset_check(ref: Annotated[str, typer.Argument(metavar="NAME.yaml")]) -> N
     path = evalsets.locate(ref, Path.cwd())
     faults = evalsets.check(path)
     for fault in faults:
-        typer.echo(str(fault), err=True)
+        tell(str(fault))
     if faults:
         raise UsageError(f"{path}: {counted(len(faults), 'fault')}.")
     found = evalsets.read(path)
@@ -68,7 +69,7 @@ def evalset_check(ref: Annotated[str, typer.Argument(metavar="NAME.yaml")]) -> N
         few = "; ".join(" = ".join(case.id for case in cases[:3]) for cases in again[:3])
         more = "; …" if len(again) > 3 else ""
         said = f"{counted(len(again), 'question is', 'questions are')} asked more than once ({few}{more})"
-        typer.echo(fit(visible_line(f"note: {said}: each is one observation, and counts as one cluster")), err=True)
+        tell(visible_line(f"note: {said}: each is one observation, and counts as one cluster"))
     typer.echo(fit(f"{path}: fine. {counted(len(found.cases), 'case')}, sha256 {found.sha256}"))
 
 
