@@ -49,6 +49,7 @@ class Examination:
     mismatched: tuple[str, ...] = ()  # not the same question to both sides, or no longer the one to judge: undecided
     notes: tuple[str, ...] = ()
     pairs: dict[str, tuple[Pair, ...]]  # evalset → pairs in order of case and repeat; only when nothing is wrong
+    counted: dict[str, tuple[Pair, ...]] | None = None  # with the quarantined ones; None: none is
     about: About = About()
 
 

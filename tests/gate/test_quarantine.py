@@ -146,3 +146,18 @@ def test_cases_whose_repeats_differ_are_shown():
     keys = tuple(key for key in evidence.expected for key in (key, replace(key, repeat=1)))
     verdict = judged(replace(doubled, expected=keys))
     assert "baseline: 1 of 240 cases differ between their repeats: code/code-7" in verdict.reasons
+
+
+@pytest.mark.parametrize(("lost", "word"), [(10, "approve"), (17, "review"), (60, "block")])
+def test_a_quarantine_makes_no_approval_by_itself_but_asks_a_person(lost, word):
+    given = run()
+    right = [unit.key.case_id for unit in given.baseline.units if unit.values["exact_match"] == 1][:lost]
+    given = with_units(
+        given,
+        "int4",
+        lambda us: (replace(u, values=u.values | {"exact_match": 0.0}) if u.key.case_id in right else u for u in us),
+    )
+    verdict = judged(given, *(replace(entry(0), case=case) for case in right[:4]))
+    assert verdict.word == word
+    assert ("proven only without the quarantined cases" in verdict.reasons[0]) == (word == "review")
+    assert judged(given).word == {"approve": "approve", "review": "undecided", "block": "block"}[word]
