@@ -46,8 +46,8 @@ GOALS: dict[str, dict[str, str]] = {
         "errors": "P(approve) <= alpha at loss = max_drop, P(block) <= alpha at losses <= max_drop, whole policy: "
         "exact, clustered cases by draws; fewer than 20 clusters undecided",
         "power": "P(approve | identical), P(block | 2 x max_drop) within 2 points of the best exact paired test",
-        "peers.cases": ">= 0.9 x 2p(1-p)/disagreement times our cases for every unpaired rule at our errors and margin, "
-        "disagreement >= 1.5 margins; below, reported",
+        "peers.cases": ">= 0.9 x 2p(1-p)/disagreement times our cases for every unpaired rule at our errors and "
+        "margin, disagreement >= 1.5 margins; below, reported",
         "peers.false_pass": "every rule's passes of a true 3-point loss, n = 1,319, as known, within simulation error",
         "early.identical": ">= 40 % of a fixed paired test's cases saved on average at power .95, identical variants",
         "early.twice": ">= 40 % of a fixed paired test's cases saved on average at power .95, at 2 x max_drop",
