@@ -57,7 +57,7 @@ def prepare(evidence: RunEvidence, policy: Policy, now: str) -> tuple[tuple[Slic
 def without(found: Examination, held: Held) -> Examination:
     """Quarantined cases have run and been checked like all others; only the rules do not see them."""
     pairs = {
-        name: tuple(pair for pair in chosen if pair.baseline.key.case_id not in held.cases)
+        name: tuple(pair for pair in chosen if (name, pair.baseline.key.case_id) not in held.cases)
         for name, chosen in found.pairs.items()
     }
     return replace(found, pairs=pairs, notes=(*found.notes, *held.notes))
