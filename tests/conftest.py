@@ -25,8 +25,8 @@ def ctrl_c():
 
 # Files of few tests that take long each: first, so that no process ends alone with one of them.
 LONG = (
-    "tests/run/", "tests/test_wheel.py", "tests/kernels/test_cpu.py", "tests/harness/", "tests/test_quantized_variant.py",
-    "tests/test_bad_input.py", "tests/gate/test_changes.py", "tests/gate/test_planner.py", "tests/sandbox/",
+    "tests/run/", "tests/test_wheel.py", "tests/kernels/test_cpu.py", "tests/harness/",
+    "tests/test_quantized_variant.py", "tests/test_bad_input.py", "tests/gate/test_changes.py", "tests/gate/test_planner.py", "tests/sandbox/",
 )  # fmt: skip
 
 
