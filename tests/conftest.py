@@ -25,9 +25,16 @@ def ctrl_c():
 
 # Files of few tests that take long each: first, so that no process ends alone with one of them.
 LONG = (
-    "tests/run/", "tests/test_wheel.py", "tests/kernels/test_cpu.py", "tests/harness/",
-    "tests/test_quantized_variant.py", "tests/test_bad_input.py", "tests/gate/test_changes.py", "tests/gate/test_planner.py", "tests/sandbox/",
-)  # fmt: skip
+    "tests/run/",
+    "tests/test_wheel.py",
+    "tests/kernels/test_cpu.py",
+    "tests/harness/",
+    "tests/test_quantized_variant.py",
+    "tests/test_bad_input.py",
+    "tests/gate/test_changes.py",
+    "tests/gate/test_planner.py",
+    "tests/sandbox/",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
