@@ -26,13 +26,13 @@ def measure_parity(part: Slice, pairs: Sequence[Pair]) -> Measured:
     if silent:
         return unmeasured(part, n, f"the tokens of {silent} of {counted(n, 'answer')} were not stored")
     if part.rule.metric == "parity.prefix":
-        share = sum(map(_common_tokens, pairs)) / sum(len(pair.baseline.token_ids) // 4 for pair in pairs)
+        share = sum(map(common_tokens, pairs)) / sum(len(pair.baseline.token_ids) // 4 for pair in pairs)
     else:
         share = sum(pair.baseline.token_ids == pair.variant.token_ids for pair in pairs) / n
     return observed(part, n, share, kept=share >= limit, method="parity_observed/1")
 
 
-def _common_tokens(pair: Pair) -> int:
+def common_tokens(pair: Pair) -> int:
     """Tokens (int32 each) before the first that differs."""
     ours, theirs = (np.frombuffer(unit.token_ids, "<i4") for unit in (pair.baseline, pair.variant))
     shared = min(len(ours), len(theirs))
