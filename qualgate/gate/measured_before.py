@@ -24,8 +24,7 @@ from math import floor, inf, log, prod, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr, ndtri
-from scipy.stats import binom
+from scipy.special import bdtr, bdtrc, ndtr, ndtri
 
 from qualgate.gate.cost import Terms, terms_of
 from qualgate.gate.evidence import Examination, Pair, examine, truncated_sets
@@ -313,14 +312,19 @@ def _share(part: Slice, before: _Before, alpha: float, strict: float) -> _Model:
         if fact:
             decided = (hits >= limit * n - 1e-9) == proven
         else:
-            decided = binom.sf(hits - 1, n, limit) <= alpha if proven else binom.cdf(hits, n, limit) <= strict
-        return min(1.0, float(binom.pmf(hits, n, share) @ decided))
+            decided = _reached(hits, n, limit) <= alpha if proven else bdtr(hits, n, limit) <= strict
+        return float(np.diff(bdtr(hits, n, share), prepend=0.0) @ decided)
 
     return _Model(
         approve=None if good is None else lambda sizes: chance(sizes, good, True),
         block=None if limit == 1 else lambda sizes: chance(sizes, max(0.0, 2 * limit - 1), False),
         note=f"{note}; {ALL_OR_NOTHING}" if fact and limit == 1 else note,
     )
+
+
+def _reached(hits: NDArray, n: int, share: float) -> NDArray:
+    """P(so many hits or more of n)."""
+    return np.where(hits > 0, bdtrc(np.maximum(hits - 1, 0), n, share), 1.0)
 
 
 def _goodput(part: Slice, before: _Before, alpha: float, strict: float) -> _Model:
@@ -436,11 +440,8 @@ def _to_twice(part: Slice, pairs: list[Pair], members: NDArray, count: int) -> t
             level = float(np.quantile(np.concatenate([pair.variant.kl for pair in pairs]), 0.99))
             if twice <= 0 or level <= 0:
                 return None
-            return (
-                twice / level,
-                summed([np.count_nonzero(np.array(pair.variant.kl) > level / 2) for pair in pairs]),
-                weights,
-            )
+            over = summed([float(np.count_nonzero(np.array(pair.variant.kl) > level / 2)) for pair in pairs])
+            return twice / level, over, weights
         case "drift.kl_max":
             drift = np.zeros(count)
             np.maximum.at(drift, members, [max(pair.variant.kl) for pair in pairs])
