@@ -46,7 +46,7 @@ _LEAST_DRAWS = 100
 _CELLS = 1_000_000  # draws x clusters
 
 UNTOLD = "no earlier run tells how much it varies"
-NO_CHANCE = "no chance enters: it is counted"
+NO_CHANCE = "counted, so no chance enters: kept or broken as the variant is"
 ALL_OR_NOTHING = "a single answer that differs breaks it"
 
 Rate = Callable[[NDArray], float]  # of the cases in each cluster, [clusters]
@@ -190,7 +190,8 @@ def _why(part: Slice, measured: Measured | None, before: _Before) -> str:
     """Why the earlier run says nothing of the slice."""
     if measured is None or not measured.obstacle:
         return UNTOLD
-    return f"in run {before.run} {measured.obstacle.removeprefix(f'{part.head}: ')}"
+    why, *_ = measured.obstacle.removeprefix(f"{part.head}: ").split(". ")
+    return f"in run {before.run} {why}"
 
 
 # ----------------------------------------------------------------------------------------------------------- ratios
@@ -313,11 +314,12 @@ def _share(part: Slice, before: _Before, alpha: float, strict: float) -> _Model:
             decided = (hits >= limit * n - 1e-9) == proven
         else:
             decided = _reached(hits, n, limit) <= alpha if proven else bdtr(hits, n, limit) <= strict
-        return float(np.diff(bdtr(hits, n, share), prepend=0.0) @ decided)
+        return float(np.diff(bdtr(hits, n, share), prepend=0.0).clip(0) @ decided)
 
+    silent = own is not None and good is None  # such a run measures no share
     return _Model(
         approve=None if good is None else lambda sizes: chance(sizes, good, True),
-        block=None if limit == 1 else lambda sizes: chance(sizes, max(0.0, 2 * limit - 1), False),
+        block=None if silent or limit == 1 else lambda sizes: chance(sizes, max(0.0, 2 * limit - 1), False),
         note=f"{note}; {ALL_OR_NOTHING}" if fact and limit == 1 else note,
     )
 
@@ -364,7 +366,7 @@ def _drift(part: Slice, before: _Before, alpha: float, strict: float) -> _Model:
         drift = weights * _ends(part.rule.max or 0.0)[0] if metric == "drift.length_ratio" else 0 * weights
         return float(_judged(part, drift, weights, alpha)[0] <= alpha)
 
-    note = "an identical variant does not drift"
+    note = "an identical variant says the same" if metric == "parity.prefix" else "an identical variant does not drift"
     if metric == "drift.length_ratio":
         note = _saving(part.rule.max or 0.0, "an identical variant is as long")
     if worse is None:
@@ -482,7 +484,7 @@ def _whole(part: Slice, before: _Before, alpha: float, strict: float) -> _Model:
     """Decided surely wherever it is measured: what an earlier run could not measure, or none has, is not foretold."""
     rule, sure = part.rule, _Model(approve=lambda sizes: 1.0, block=lambda sizes: 1.0, note=NO_CHANCE)
     if rule.max_ratio is not None:
-        return replace(sure, note=_saving(rule.max_ratio, NO_CHANCE))
+        return sure
     one = None
     for arm, one in before.measured(part):
         if one.comparison.variant is not None and not _same_weights(arm):

@@ -11,7 +11,7 @@ import pytest
 from qualgate.gate.cost import Terms
 from qualgate.gate.evidence import Pair
 from qualgate.gate.measure import measure
-from qualgate.gate.measured_before import Foretold, foretell
+from qualgate.gate.measured_before import Foretold, foretell, jointly
 from qualgate.gate.rules import Slice, check_policy
 from qualgate.records import ArmEvidence, Attempt, Policy, Prices, Rule, RunEvidence, Slo, UnitEvidence, UnitKey
 from qualgate.stats import accepted, latency
@@ -68,6 +68,11 @@ def timed(n: int, rng: np.random.Generator, ratio: float, right: float = 1.0) ->
             for index, s in enumerate(seconds)
         ])  # fmt: skip
     return sides[0], sides[1]
+
+
+def both(n: int) -> RunEvidence:
+    before, after = timed(n, np.random.default_rng(0), 1.0)
+    return evidence(before, int8=after)
 
 
 def decided(part: Slice, policy: Policy, sides: tuple[list, list], strict: float) -> tuple[bool, bool]:
@@ -202,7 +207,9 @@ def test_without_an_earlier_run_only_what_is_sure_is_foretold() -> None:
     assert (memory.approve, memory.block) == (1.0, 1.0)
     saved = told(Rule(metric="memory.weights", max_ratio=0.5), {1: 400})[0]
     assert (saved.approve, saved.block) == (1.0, 1.0)
-    assert "0.25 times as much" in saved.note
+    assert "no chance" in saved.note
+    faster = Rule(metric="latency.e2e", max_ratio=0.5)
+    assert "0.25 times as much" in told(faster, {1: 400}, both(90))[0].note
 
 
 def test_what_the_earlier_run_could_not_measure_is_told_in_its_words() -> None:
@@ -264,7 +271,7 @@ def test_shares_of_cases_have_the_binomial_chances_of_their_test() -> None:
     assert lost.approve > 0.99
     assert lost.block > 0.5
     untold = told(rule, {1: n}, evidence(before, int8=after))[0]
-    assert untold.note == "in run r1 no `slo` says how slow an answer may be"
+    assert untold == Foretold(note="in run r1 no `slo` says how slow an answer may be")
 
 
 def test_the_same_answers_again_are_as_likely_as_the_earlier_run_saw_them() -> None:
@@ -307,3 +314,18 @@ def test_prediction_does_not_change_with_the_order_of_units_or_arms() -> None:
     two = evidence(before[::-1], int4=other[::-1], int8=after[::-1])
     rule = Rule(metric="drift.kl_mean", max=0.05)
     assert told(rule, {1: 60}, one)[0] == told(rule, {1: 60}, two)[0]
+
+
+def test_critical_rules_are_taken_to_be_independent_and_the_unknown_are_left_out() -> None:
+    rules = [
+        QUALITY,
+        Rule(metric="latency.e2e", max_ratio=1.08),
+        Rule(metric="latency.e2e", percentile=50, max_ratio=1.1),
+        Rule(metric="latency.e2e", max_ratio=1.01, tier="supporting"),
+        Rule(metric="coverage.range", min=0.9),
+    ]
+    policy = Policy(rules=tuple(rules))
+    slices = check_policy(policy, SETS)
+    found = foretell(slices, lambda part: {1: 100}, policy, both(200))
+    assert jointly(found) == pytest.approx(found[slices[1]].approve * found[slices[2]].approve)
+    assert found[slices[3]].approve < found[slices[1]].approve, "rules of one name keep their own rates"
