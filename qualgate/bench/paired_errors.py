@@ -62,7 +62,6 @@ Rounds = list[dict[str, Any]]
 
 
 @lru_cache(maxsize=64)
-@lru_cache(maxsize=64)
 def approval_region(n: int, loss: float, alpha: float) -> Region:
     """The gate's own tables, in the planner's words up to `EXACT_SETTLED` pairs; above, the planner knows their edge to
     0.002 standard errors only, and it is found here to the last table."""

@@ -86,10 +86,7 @@ def measure(
 def pairs_of(part: Slice, pairs: dict[str, tuple[Pair, ...]]) -> list[Pair]:
     """Those that the slice is about."""
     return [
-        pair
-        for name in part.evalsets
-        for pair in pairs.get(name, ())
-        if part.only is None or (name, pair.baseline.key.case_id) in part.only
+        pair for name in part.evalsets for pair in pairs.get(name, ()) if part.holds(name, pair.baseline.key.case_id)
     ]
 
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from qualgate.errors import Exit, UsageError
-from qualgate.gate.arms import Traffic, advise, decide_four, exit_of
+from qualgate.gate.arms import decide_four, exit_of
+from qualgate.gate.which_first import Traffic, advise
 from qualgate.records import NOISE, Quarantine, Rule, RunEvidence, Slo
 from qualgate.store import plain
 from tests.gate.four import ARMS, NAMES, POLICY, alike, evidence, with_units
@@ -119,6 +120,16 @@ def test_a_planted_interaction_is_found_and_named_though_sampled_answers_may_dif
     assert words(verdicts) == {"int4": "approve", "drafted": "approve", "int4+drafted": "block"}
     assert "loses 2.0 points beyond what int4 and drafted lose" in verdicts[-1].reasons[0]
     assert answer(verdicts).choice == "drafted"
+
+
+def test_the_interaction_of_a_rule_by_tag_is_that_of_its_own_cases():
+    given = evidence(alike(400), CHEAPER)
+    marks = {(key.evalset, key.case_id): ("tag:short",) if key.case_id < "c-0150" else () for key in given.expected}
+    rules = (*POLICY.rules, Rule(metric="exact_match", max_drop=0.1, where="tag:short"))
+    verdicts = decide_four(replace(given, labels=marks), replace(POLICY, rules=rules))
+    assert {one.slice: one.n for one in answer(verdicts).interactions if one.metric == "exact_match"} == {
+        "pooled": 400, "tag:short": 150,
+    }  # fmt: skip
 
 
 def test_quality_lost_by_quantization_blocks_it_and_both_but_not_speculation():
