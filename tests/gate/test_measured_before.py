@@ -70,13 +70,26 @@ def timed(n: int, rng: np.random.Generator, ratio: float, right: float = 1.0) ->
     return sides[0], sides[1]
 
 
+def timed_together(clusters: int, size: int, rng: np.random.Generator, ratio: float) -> tuple[list, list]:
+    """Likewise; the cases of a cluster are slow together, in each arm by itself."""
+    sides = []
+    for arm, factor in (("baseline", 1.0), ("int8", ratio)):
+        seconds = factor * np.repeat(rng.lognormal(0, 0.4, clusters), size) * rng.lognormal(0, 0.3, clusters * size)
+        sides.append([
+            unit(arm, index, f"p{index // size}", values={"exact_match": 1.0, "latency.e2e": float(s)})
+            for index, s in enumerate(seconds)
+        ])  # fmt: skip
+    return sides[0], sides[1]
+
+
 def both(n: int) -> RunEvidence:
     before, after = timed(n, np.random.default_rng(0), 1.0)
     return evidence(before, int8=after)
 
 
 def decided(part: Slice, policy: Policy, sides: tuple[list, list], strict: float) -> tuple[bool, bool]:
-    pairs = {"a": tuple(Pair(baseline=b, variant=v, cluster=i) for i, (b, v) in enumerate(zip(*sides, strict=True)))}
+    pairs = {"a": tuple(Pair(baseline=b, variant=v, cluster=int((b.cluster or f"p{i}")[1:]))
+                        for i, (b, v) in enumerate(zip(*sides, strict=True)))}  # fmt: skip
     terms = Terms(prices=PRICES, slo=Slo(), metrics=SETS, corrected=None, feedback_asked=False)
     found = measure(part, pairs, {}, policy.alpha, terms)
     assert found.comparison.p_broken is not None, found.obstacle
@@ -104,7 +117,6 @@ def test_ratios_are_decided_as_often_as_foretold(rule: Rule, n: int, draws: int,
     strict = policy.alpha / 2  # two critical rules
     approve = np.mean([decided(part, policy, timed(n, rng, good, right), strict)[0] for _ in range(draws)])
     block = np.mean([decided(part, policy, timed(n, rng, bad, right), strict)[1] for _ in range(draws)])
-    print(f"{rule.id}: approve {found.approve:.3f} seen {approve:.3f}; block {found.block:.3f} seen {block:.3f}")
     assert found.approve == pytest.approx(approve, abs=0.03 + 3 * 0.5 / draws**0.5)
     assert found.block == pytest.approx(block, abs=0.03 + 3 * 0.5 / draws**0.5)
 
@@ -150,6 +162,20 @@ def test_an_identical_variant_keeps_a_drift_rule_just_where_the_gate_would_say_s
             assert told(rule, {1: round(0.98 * found.needed) - 1})[0].approve == 0
 
 
+def test_clustered_times_are_decided_as_often_as_foretold(monkeypatch) -> None:
+    monkeypatch.setattr(latency, "DRAWS", 200)
+    rng, size, n, draws = np.random.default_rng(2), 4, 70, 100
+    rule = Rule(metric="latency.e2e", max_ratio=1.2)
+    before, after = timed_together(800, size, rng, 0.7)
+    found, part, policy = told(rule, {size: n}, evidence(before, int8=after))
+    approve = np.mean([decided(part, policy, timed_together(n, size, rng, 1.0), 0.025)[0] for _ in range(draws)])
+    block = np.mean([decided(part, policy, timed_together(n, size, rng, 1.4), 0.025)[1] for _ in range(draws)])
+    assert found.approve == pytest.approx(approve, abs=0.03 + 3 * 0.5 / draws**0.5)
+    assert found.block == pytest.approx(block, abs=0.03 + 3 * 0.5 / draws**0.5)
+    smaller = told(rule, {1: n}, evidence(before, int8=after))[0]
+    assert smaller.approve < found.approve, "clusters of one case vary more than those of four"
+
+
 def p99_of_drift() -> float:
     """Of `drifted` at scale 1."""
     rng = np.random.default_rng(0)
@@ -174,7 +200,6 @@ def test_a_drift_of_twice_the_limit_is_broken_as_often_as_foretold(rule: Rule, n
     found, part, policy = told(rule, {1: n}, evidence(before, int8=after))
     strict = policy.alpha / 2  # two critical rules
     seen = np.mean([decided(part, policy, drifted(n, rng, scale), strict)[1] for _ in range(draws)])
-    print(f"{rule.id}: block {found.block:.3f} seen {seen:.3f}")
     assert 0.2 < seen < 0.98, "else the comparison says little"
     assert found.block == pytest.approx(seen, abs=0.05 + 3 * 0.5 / draws**0.5)
 
