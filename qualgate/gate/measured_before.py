@@ -84,7 +84,9 @@ def foretell(
     found = {}
     for part in slices:
         model = MODELS.get(METRICS[part.rule.metric].kind)
-        if model is not None:
+        if model is not None and part.obstacle:
+            found[part] = Foretold(note=part.obstacle)
+        elif model is not None:
             planned = sizes(part)
             clusters = np.repeat(np.array([*planned], float), [*planned.values()])
             found[part] = _told(model(part, before, policy.alpha, policy.alpha / family[part.rule.tier]), clusters)

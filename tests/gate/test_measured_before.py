@@ -100,8 +100,8 @@ def decided(part: Slice, policy: Policy, sides: tuple[list, list], strict: float
     ("rule", "n", "draws"),
     [
         (Rule(metric="latency.e2e", max_ratio=1.1), 90, 120),
-        (Rule(metric="latency.e2e", percentile=50, max_ratio=1.2), 120, 60),
-        (Rule(metric="latency.e2e", percentile=95, max_ratio=1.4), 130, 60),
+        (Rule(metric="latency.e2e", percentile=50, max_ratio=1.2), 120, 40),
+        (Rule(metric="latency.e2e", percentile=95, max_ratio=1.4), 130, 40),
         (Rule(metric="cost_per_accepted_answer", max_ratio=1.15), 150, 120),
         (Rule(metric="latency.e2e", max_ratio=0.93), 110, 120),
     ],
@@ -225,6 +225,9 @@ def test_without_an_earlier_run_only_what_is_sure_is_foretold() -> None:
         found = told(rule, {1: 400}, slo=Slo(e2e=1.0))[0]
         assert (found.approve, found.block) == (None, None), rule.id
         assert "no earlier run" in found.note
+    unlabelled = told(Rule(metric="drift.kl_mean", max=0.05, where="tag:x"), {1: 400})[0]
+    assert unlabelled.approve is None
+    assert "tags of its cases are not known" in unlabelled.note
     drift = told(Rule(metric="drift.kl_mean", max=0.05), {1: 400})[0]
     assert (drift.approve, drift.block) == (1.0, None)
     assert "no earlier run" in drift.note
