@@ -40,7 +40,7 @@ from qualgate.stats.paired import MIN_CLUSTERS
 from qualgate.stats.power import chance_to_approve, chance_to_block
 
 ENOUGH = 0.8  # as `gate.prediction` has it
-MOST_CLUSTERS = 1_000_000
+MOST_CLUSTERS = 100_000
 DRAWS = 400  # of an earlier run's clusters: a rate is within 7 points (3 standard errors)
 _LEAST_DRAWS = 100
 _CELLS = 1_000_000  # draws x clusters
@@ -298,7 +298,7 @@ def _tail(distance: float, error: float, alpha: float, draws: int) -> float:
 def _share(part: Slice, before: _Before, alpha: float, strict: float) -> _Model:
     """Parity of answers, goodput, and the same answers again: `min` of all cases."""
     limit, parity = part.rule.min or 0.0, part.rule.metric == "parity.tokens"
-    fact = parity or (limit == 1 and METRICS[part.rule.metric].kind == "stability")
+    fact = limit == 1 and part.rule.metric != "goodput"
     own = None if parity else before.itself(part)
     if own is None or own.comparison.variant is None:
         good = 1.0 if parity else None
@@ -313,7 +313,7 @@ def _share(part: Slice, before: _Before, alpha: float, strict: float) -> _Model:
         n = _pairs(sizes)
         hits = np.arange(n + 1)
         if fact:
-            decided = (hits >= limit * n - 1e-9) == proven
+            decided = (hits == n) == proven
         else:
             decided = _reached(hits, n, limit) <= alpha if proven else bdtr(hits, n, limit) <= strict
         return float(np.diff(bdtr(hits, n, share), prepend=0.0).clip(0) @ decided)
@@ -322,7 +322,7 @@ def _share(part: Slice, before: _Before, alpha: float, strict: float) -> _Model:
     return _Model(
         approve=None if good is None else lambda sizes: chance(sizes, good, True),
         block=None if silent or limit == 1 else lambda sizes: chance(sizes, max(0.0, 2 * limit - 1), False),
-        note=f"{note}; {ALL_OR_NOTHING}" if fact and limit == 1 else note,
+        note=f"{note}; {ALL_OR_NOTHING}" if fact else note,
     )
 
 
@@ -401,9 +401,10 @@ def _judged(part: Slice, drift: NDArray, weights: NDArray, alpha: float) -> tupl
     """
     limit, each = _allowance(part), np.arange(len(drift))
     match part.rule.metric:
-        case "drift.kl_max" | "parity.prefix" as fact:
-            kept = drift.max() <= limit if fact == "drift.kl_max" else drift.sum() <= limit * weights.sum() + 1e-9
-            return float(not kept), float(kept)
+        case "drift.kl_max":
+            return float(drift.max() > limit), float(drift.max() <= limit)
+        case "parity.prefix" if limit == 0:
+            return float(drift.any()), float(not drift.any())
         case _ if len(drift) < MIN_CLUSTERS:
             return 1.0, 1.0
         case "drift.kl_mean":
@@ -412,7 +413,7 @@ def _judged(part: Slice, drift: NDArray, weights: NDArray, alpha: float) -> tupl
             found = nonnegative_ratio(drift, weights, each, limit + 1, alpha, **UNSEEN_LENGTH)
         case "drift.kl_p99":
             found = clustered_share(drift, weights, each, 0.01, alpha)
-        case _:  # drift.top1_agreement
+        case _:  # drift.top1_agreement, parity.prefix
             found = clustered_share(drift, weights, each, limit, alpha)
     return found.p_below, found.p_above
 

@@ -148,14 +148,17 @@ DRIFTS = [
 ]
 
 
-@pytest.mark.parametrize("rule", [*DRIFTS, Rule(metric="parity.tokens", min=1.0)], ids=lambda rule: rule.id)
+EXACT = [Rule(metric=name, min=1.0) for name in ("parity.tokens", "parity.prefix", "drift.top1_agreement")]
+
+
+@pytest.mark.parametrize("rule", [*DRIFTS, *EXACT], ids=lambda rule: rule.id)
 def test_an_identical_variant_keeps_a_drift_rule_just_where_the_gate_would_say_so(rule: Rule) -> None:
     for n in (5, 19, 20, 30, 58, 59, 298, 299):
         found, part, policy = told(rule, {1: n})
         same = [unit("baseline", index) for index in range(n)], [unit("int8", index) for index in range(n)]
         pairs = {"a": tuple(Pair(baseline=b, variant=v, cluster=i) for i, (b, v) in enumerate(zip(*same, strict=True)))}
         assert found.approve == float(measure(part, pairs, {}, policy.alpha).p_within <= policy.alpha), n
-        if found.approve == 0:
+        if found.approve == 0 and rule is not EXACT[2]:  # of agreement a sample never proves that there is all
             assert found.needed is not None
             enough = told(rule, {1: found.needed})[0]
             assert enough.approve == 1
@@ -189,7 +192,7 @@ def p99_of_drift() -> float:
         (Rule(metric="drift.kl_p99", max=0.2), 190, 0.4 / p99_of_drift()),
         (Rule(metric="drift.top1_agreement", min=0.9), 100, 7.02),
         (Rule(metric="drift.length_ratio", max=1.3), 30, 3.0),
-        (Rule(metric="parity.prefix", min=0.97), 60, 0.06 / 0.0567),
+        (Rule(metric="parity.prefix", min=0.9), 60, 0.2 / 0.0567),
         (Rule(metric="parity.tokens", min=0.9), 60, 2.0),
     ],
     ids=lambda value: value.metric if isinstance(value, Rule) else None,
@@ -283,7 +286,7 @@ def test_shares_of_cases_have_the_binomial_chances_of_their_test() -> None:
 
     rng = np.random.default_rng(3)
     n, late = 150, 0.02
-    slow = rng.random(4_000) < late
+    slow = rng.random(1_500) < late
     before = [unit("baseline", i, values={"exact_match": 1.0, "latency.e2e": 2.0 if s else 0.5})
               for i, s in enumerate(slow)]  # fmt: skip
     after = [replace(u, key=replace(u.key, arm="int8")) for u in before]
