@@ -86,10 +86,7 @@ def measure(
 def pairs_of(part: Slice, pairs: dict[str, tuple[Pair, ...]]) -> list[Pair]:
     """Those that the slice is about."""
     return [
-        pair
-        for name in part.evalsets
-        for pair in pairs.get(name, ())
-        if part.only is None or (name, pair.baseline.key.case_id) in part.only
+        pair for name in part.evalsets for pair in pairs.get(name, ()) if part.holds(name, pair.baseline.key.case_id)
     ]
 
 
@@ -251,7 +248,7 @@ def _measure_drift(part: Slice, pairs: list[Pair], alpha: float) -> Measured:
     limit = rule.max if rule.max is not None else rule.min if rule.min is not None else 0.0
     clusters, count = _clusters(pairs)
     if rule.metric.startswith("parity."):
-        return measure_parity(part, pairs)
+        return measure_parity(part, pairs, alpha)
     if rule.metric == "drift.length_ratio":
         before, after = (
             [u.tokens for u in units] for units in zip(*((p.baseline, p.variant) for p in pairs), strict=True)

@@ -26,6 +26,10 @@ class Slice:
         at = f" p{self.rule.percentile:g}" if self.rule.percentile is not None else ""
         return f"{self.rule.metric}{at} [{self.name}]"
 
+    def holds(self, evalset: str, case: str) -> bool:
+        """Is the slice about this case?"""
+        return evalset in self.evalsets and (self.only is None or (evalset, case) in self.only)
+
 
 Labels = Mapping[tuple[str, str], tuple[str, ...]]
 UNLABELLED = "tasks and tags of its cases are not known here: decide with the gate file whose evalsets lie beside it"

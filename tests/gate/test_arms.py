@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from qualgate.errors import Exit, UsageError
-from qualgate.gate.arms import Traffic, advise, decide_four, exit_of
+from qualgate.gate.arms import decide_four, exit_of
+from qualgate.gate.which_first import Traffic, advise
 from qualgate.records import NOISE, Quarantine, Rule, RunEvidence, Slo
 from qualgate.store import plain
 from tests.gate.four import ARMS, NAMES, POLICY, alike, evidence, with_units
@@ -119,6 +120,16 @@ def test_a_planted_interaction_is_found_and_named_though_sampled_answers_may_dif
     assert words(verdicts) == {"int4": "approve", "drafted": "approve", "int4+drafted": "block"}
     assert "loses 2.0 points beyond what int4 and drafted lose" in verdicts[-1].reasons[0]
     assert answer(verdicts).choice == "drafted"
+
+
+def test_the_interaction_of_a_rule_by_tag_is_that_of_its_own_cases():
+    given = evidence(alike(400), CHEAPER)
+    marks = {(key.evalset, key.case_id): ("tag:short",) if key.case_id < "c-0150" else () for key in given.expected}
+    rules = (*POLICY.rules, Rule(metric="exact_match", max_drop=0.1, where="tag:short"))
+    verdicts = decide_four(replace(given, labels=marks), replace(POLICY, rules=rules))
+    assert {one.slice: one.n for one in answer(verdicts).interactions if one.metric == "exact_match"} == {
+        "pooled": 400, "tag:short": 150,
+    }  # fmt: skip
 
 
 def test_quality_lost_by_quantization_blocks_it_and_both_but_not_speculation():
@@ -274,6 +285,8 @@ def test_a_quarantined_case_is_no_evidence_of_parity_service_levels_or_value():
     assert [one.status for one in answer(verdicts).steps if one.arm == "drafted"] == ["proven"] * 4
     assert {one.units for one in answer(verdicts).services} == {399}
     assert {one.n for one in answer(verdicts).interactions} == {399}
+    assert words(verdicts) == {"int4": "approve", "drafted": "review", "int4+drafted": "approve"}
+    assert "proven only without the quarantined cases" in verdicts[1].reasons[0], "a person has to sign for such parity"
     for verdict in verdicts:
         assert "c-0007 does not count until 2030-01-01: the reference is wrong (Ada)" in verdict.reasons
     after = decide_four(given, replace(policy, quarantine=(held,)), "2030-01-01T00:00:00+00:00")

@@ -169,8 +169,8 @@ def test_clusters_that_labels_divide_are_drawn_together_and_each_slice_sees_its_
     assert together > 0.2, "slices of one cluster err together"
 
 
-def test_relative_drops_of_drawn_tables_are_decided_as_the_gate_decides_them() -> None:
-    rng, n = np.random.default_rng(2), 300
+def test_relative_drops_of_drawn_tables_are_decided_as_the_gate_decides_them(no_bounds: None) -> None:
+    rng, n = np.random.default_rng(2), 450
     right = rng.binomial(n, 0.5, 40)
     lost = rng.binomial(right, rng.choice([0.02, 0.05, 0.3], 40))
     gained = rng.binomial(n - right, 0.02)
