@@ -31,7 +31,7 @@ _CELLS = 2_000_000  # drawn at a time
 _STEP = 1.2  # between effective sizes at which thresholds are found
 _CLEAR = 0.8  # evidence so far from the normal quantile is beyond every threshold's doubt
 _SIZES = 40  # effective sizes to `GROWN_MAX_N` are rounded to so fine a part: 1 % off moves a rate by 0.5 point
-_BINS = 4.0  # of the baseline's rate, in √n cases that are right: half a standard deviation or less of them
+_BINS = 2.5  # of the baseline's rate, in √n cases that are right: each one standard deviation or less wide at 80 %
 
 View = frozenset[Marks] | None  # which questions of a set a slice sees; None: all
 Part = tuple[tuple[int, ...], int]  # by which views it is seen, and its answers
