@@ -9,6 +9,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -146,6 +147,17 @@ GOALS: dict[str, dict[str, str]] = {
     },
 }
 """benchmark → goal id → goal. A row that was not run stays, with `met: null` and the reason."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """What one row of the goal table measured. `rounds`: one entry for each cell or policy."""
+
+    id: str
+    measured: Any
+    spread: Any
+    met: bool
+    rounds: list[dict[str, Any]]
 
 
 def described(name: str, *, rounds: list[dict[str, Any]], goals: list[dict[str, Any]]) -> dict[str, Any]:
