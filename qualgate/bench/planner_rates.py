@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import json
 from dataclasses import asdict
-from math import ceil
 from pathlib import Path
 from time import process_time
 from typing import Any
@@ -18,7 +17,6 @@ import numpy as np
 from qualgate.bench.planned_policies import Case, policies
 from qualgate.bench.shape import Row
 from qualgate.bench.simulated_verdicts import simulated
-from qualgate.gate.outcomes import PlannedSet
 from qualgate.gate.planner import plan_policy
 
 
@@ -66,19 +64,10 @@ def _round(case: Case, draws: int) -> dict[str, Any]:
              "seconds": seconds, "checked": found.checked, "differing": found.differing}  # fmt: skip
     if planned.changes:
         change = planned.changes[0]
-        after = simulated(_sets_of(case, change.cases), change.policy, case.assumed, draws, block=False)
+        after = simulated(change.sets, change.policy, case.assumed, draws, block=False)
         entry |= {"change": change.kind, "after": [change.approve, after.approve],
                   "checked": found.checked + after.checked, "differing": found.differing + after.differing}  # fmt: skip
     return entry
-
-
-def _sets_of(case: Case, cases: dict[str, int]) -> tuple[PlannedSet, ...]:
-    """The case's sets with as many cases as the change asks for."""
-    grown = []
-    for one in case.sets:
-        clusters = (one.clusters * ceil(cases[one.name] / one.cases))[: cases[one.name] // max(one.clusters, default=1)]
-        grown.append(PlannedSet(name=one.name, metrics=one.metrics, cases=cases[one.name], clusters=clusters))
-    return tuple(grown)
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ from scipy.stats import t as student
 
 from qualgate.gate.evidence import Pair
 from qualgate.gate.measure import measure
-from qualgate.gate.outcomes import Assumed, PlannedSet
+from qualgate.gate.planned import Assumed, PlannedSet
 from qualgate.gate.rules import Slice, check_policy
 from qualgate.records import Policy, UnitEvidence, UnitKey
 from qualgate.stats.paired import proof
