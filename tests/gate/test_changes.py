@@ -14,7 +14,7 @@ from qualgate.config import load_gate_file
 from qualgate.gate.changes import Change
 from qualgate.gate.early import lay_out
 from qualgate.gate.early_plan import early_rates, rates_after
-from qualgate.gate.outcomes import PlannedSet
+from qualgate.gate.planned import PlannedSet
 from qualgate.gate.planner import PlannedPolicy, foreseeable, plan_policy
 from qualgate.gate.quarantine import hold
 from qualgate.records import UnitKey
@@ -90,7 +90,7 @@ def planned(gate_file: Path) -> tuple[PlannedPolicy, dict[int, float], float]:
     found = plan_policy(counted, policy, draws=1_500)
     if policy.stop is None:
         return found, {}, 1.0
-    after = {number: rates_after(change, counted) for number, change in enumerate(found.changes)}
+    after = {number: rates_after(change) for number, change in enumerate(found.changes)}
     return found, {at: one.approve for at, one in after.items()}, early_rates(counted, policy).approve
 
 

@@ -11,7 +11,8 @@ import yaml
 
 from qualgate.errors import UsageError
 from qualgate.gate.changes import as_line
-from qualgate.gate.outcomes import Assumed, Drawn, PlannedSet, decide_clusters, draw, draw_clusters, seen_in
+from qualgate.gate.outcomes import Columns, Drawn, decide_clusters, draw, drawn_singly, shapes_of
+from qualgate.gate.planned import Assumed, PlannedSet, seen_in
 from qualgate.gate.planner import plan_policy
 from qualgate.gate.prediction import ENOUGH
 from qualgate.records import Case, Evalset, Policy, Rule
@@ -64,7 +65,7 @@ def test_draws_with_clusters_are_decided_as_the_gate_decides_them() -> None:
     gained = rng.binomial(sizes - lost, 0.03)
     d = gained - lost
     sums = Drawn(*(x.sum(axis=1) for x in (lost, gained, sizes - gained, d * d, d * sizes, lost + gained > 0)))
-    within, beyond = decide_clusters(sums, Counter(sizes.tolist()), 0.06, 0.05, 0.05)
+    within, beyond = decide_clusters(sums, Counter(sizes.tolist()), (0.06, 0.06), 0.05, 0.05)
     for row in range(10):
         before, after = [], []
         for size, l, g in zip(sizes, lost[row], gained[row], strict=True):  # noqa: E741
@@ -77,9 +78,10 @@ def test_draws_with_clusters_are_decided_as_the_gate_decides_them() -> None:
 def test_clusters_drawn_by_kind_are_spread_as_those_drawn_one_by_one() -> None:
     one = PlannedSet(name="a", metrics=METRIC, cases=400, clusters=(4,) * 100)
     cells = np.array([0.08, 0.04, 0.68, 0.2])
-    assert one.drawn_singly == 0
-    kinds = draw(one, cells, 20_000, np.random.default_rng(1))
-    lost, gained, right = draw_clusters(np.array(one.clusters), cells, 20_000, np.random.default_rng(2))
+    (shape,) = shapes = shapes_of(one, [None], 1)
+    assert drawn_singly(shapes) == 0
+    (kinds,) = draw(one, [None], cells, Assumed(), 20_000, np.random.default_rng(1))
+    lost, gained, right = Columns.of([shape] * 100, Assumed(), 1).draw(cells, 20_000, np.random.default_rng(2))
     d = gained - lost
     singly = [x.sum(axis=1) for x in (lost, gained, right, d * d, 4 * d, lost + gained > 0)]
     for a, b in zip((kinds.lost, kinds.gained, kinds.right, kinds.squares, kinds.weighted, kinds.flipped), singly,
