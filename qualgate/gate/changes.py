@@ -271,7 +271,7 @@ def _growth(before: Prediction, after: Prediction) -> list[str]:
                 sum(count * many for kind, many in one.kinds.items() for marks, count in kind if marks in (view or ()))
                 for one in (old, new)
             )
-            if are > were:
+            if were < are < new.cases:
                 line += f", of them {are:,} with {name} instead of {were:,}"
         lines.append(line)
     return lines
@@ -307,14 +307,23 @@ def _cases_needed(model: Prediction, part: Slice, target: float) -> int | None:
     assert found is not None, "tried at least once"
     reach = normal_quantile(1 - SENSITIVITY_ALPHA) + normal_quantile(target)
     found = max(found, ceil(reach**2 * right * (1 - right) / spare**2) + ceil(1 / spare))
-    if model.clustered(part):
-        sizes = model.sizes(part)
-        answers = sum(size * many for size, many in sizes.items())
-        typical, repeats = _squares(sizes) / answers, max(answers_of(part.rule, one) for one in model.among(part))
-        alike = model.assumed.alike(typical / repeats, repeats)
-        found = max(ceil(found * (1 + alike * (typical - 1)) * 1.1), ceil(MIN_CLUSTERS * typical))
-        found = ceil(found / repeats)
-    return found
+    repeats = max(answers_of(part.rule, one) for one in model.among(part))
+    return ceil(_in_clusters(model, part, found, flips, repeats) / repeats)
+
+
+def _in_clusters(model: Prediction, part: Slice, pairs: int, flips: float, repeats: int) -> float:
+    """Answers, in clusters like the slice's, that tell as much as so many independent pairs.
+
+    Each cluster for one pair, or where enough of them flip to tell how alike their answers are, by that.
+    """
+    sizes = model.sizes(part)
+    typical = _squares(sizes) / sum(size * many for size, many in sizes.items())
+    if typical <= 1:
+        return pairs
+    alike = model.assumed.alike(typical / repeats, repeats)
+    flipping = 1 - (1 - flips) ** (1 + (1 - sqrt(alike)) * (typical - 1))  # of clusters, by about that many outcomes
+    told = max(pairs * (1 + alike * (typical - 1)) * 1.1, 1.3 * MIN_CLUSTERS * typical / max(flipping, 1e-6))
+    return max(min(pairs * typical, told), MIN_CLUSTERS * typical)
 
 
 def _squares(sizes: Mapping[int, int]) -> int:

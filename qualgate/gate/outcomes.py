@@ -58,6 +58,11 @@ class Drawn:
     weighted: NDArray  # Σ d s
     flipped: NDArray  # clusters with any flip
 
+    @classmethod
+    def of_cases(cls, lost: NDArray, gained: NDArray, right: NDArray) -> Drawn:
+        """Of questions that share nothing, each with one answer."""
+        return cls(lost, gained, right, lost + gained, gained - lost, lost + gained)
+
     def __add__(self, other: Drawn) -> Drawn:
         return self._each(lambda name: getattr(self, name) + getattr(other, name))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import sqrt
 
@@ -46,9 +46,10 @@ _LEAST_DRAWS = 4_000
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedRule:
     rule: str  # Rule.id
+    name: str  # likewise, with the slice in place of what spreads the rule
     slice: str
     tier: str
-    n: int
+    n: int  # questions
     clusters: int | None
     approve: float | None  # P(proven | identical); None: not predicted
     block: float | None  # P(broken, after Holm's correction | this slice alone loses twice the margin)
@@ -256,6 +257,7 @@ class Prediction:
                 needed = pairs_to_approve(margin, disagreement, ENOUGH, self.policy.alpha)
         return PlannedRule(
             rule=part.rule.id,
+            name=replace(part.rule, evalset=part.name, where=None).id,
             slice=part.name,
             tier=part.rule.tier,
             n=self.cases(part),

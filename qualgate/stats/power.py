@@ -64,7 +64,7 @@ def _least(keeps: Callable[[float], bool], n: int, alpha: float) -> float:
     return high
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=1024)  # effective sizes of drawn clusters are of as many numbers
 def rejection_region(n: int, loss: float, alpha: float = 0.05) -> Region:
     """Every table of n pairs at which "the loss is at least `loss`" is rejected, −1 < loss < 1."""
     if n > ESTIMATED_MAX_N:

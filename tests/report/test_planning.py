@@ -42,7 +42,7 @@ def plan() -> Plan:
 def predicted(approve: float = 0.4) -> PlannedPolicy:
     rules = tuple(
         PlannedRule(
-            rule=rule.id, slice="pooled", tier=tier, n=1, clusters=None, approve=0.4, block=0.3, disagreement=0.05,
+            rule=rule.id, name=rule.id, slice="pooled", tier=tier, n=1, clusters=None, approve=0.4, block=0.3, disagreement=0.05,
             needed=822, note="",
         )
         for rule, tier in zip(POLICY.rules, ("critical", "supporting"), strict=True)
