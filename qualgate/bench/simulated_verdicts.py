@@ -304,15 +304,15 @@ def _of_clusters(
 def _crossing(gained: NDArray, size: NDArray, margin: NDArray, alpha: float, *, beyond: bool) -> NDArray:
     """Lost answers at which the gate's p-value crosses alpha, of each draw. beyond: of a loss beyond the margin.
 
-    Linear between knots: margins that vary 2 % apart, pairs that do 4 %, and of many numbers of gained answers 40.
+    Linear between knots: of more than 60 margins 2 % apart, of numbers of pairs 4 %, of many of gained answers 40.
     """
     if alpha <= 0 or not len(gained):
         return np.full(len(gained), inf if beyond else -1.0)
-    varies = size.min() < size.max()
+    varies, margins = size.min() < size.max(), np.unique(margin)
     axes = (
         (gained, _geometric(gained, 1.12) if varies else _few(gained)),
         (size, _geometric(size, 1.04) if varies else size[:1]),
-        (margin, _powers(margin, 1.02) if margin.min() < margin.max() else margin[:1]),
+        (margin, _powers(margin, 1.02) if len(margins) > (1 if varies else 60) else margins),
     )
     return _between(axes, lambda g, s, m: _crossing_at(int(g), int(s), float(m), alpha, beyond))
 
