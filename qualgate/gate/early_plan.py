@@ -63,13 +63,14 @@ def early_rates(
     asked = [part for part in model.slices if in_sequence(part.rule) and part.rule.tier != "advisory"]
     critical = [part for part in asked if part.rule.tier == "critical"]
     order, looks, strict = _Order.of(sets, seed), np.array(stop.looks), policy.alpha / model.family("critical")
-    same = _Course.of(model, asked, order, {}, draws, [seed, 0])
-    worse = _Course.of(model, critical, order, model.twice, draws, [seed, 1])
-    proven = {part: same.settled(part, beyond=False, alpha=policy.alpha) for part in asked}
     never = np.full(draws, order.total + 1)
+    told = [part for part in asked if not model.too_few(part)]
+    same = _Course.of(model, told, order, {}, draws, [seed, 0])
+    worse = _Course.of(model, [part for part in told if part in critical], order, model.twice, draws, [seed, 1])
+    proven = {part: never for part in asked} | same.settled(beyond=False, alpha=policy.alpha)
     needed = np.max([0 * never, *(proven[part] for part in critical)], axis=0)
     settled = np.max([*proven.values()], axis=0) if not waits else np.full(draws, order.total)
-    broken = np.min([never, *(worse.settled(part, beyond=True, alpha=strict) for part in critical)], axis=0)
+    broken = np.min([never, *worse.settled(beyond=True, alpha=strict).values()], axis=0)
     late = [part for part in model.critical if part not in critical]
     at_end = model.rates(late) if late else (1.0, 0.0)
 
@@ -117,7 +118,7 @@ class _Order:
 
     @property
     def total(self) -> int:
-        return int(self.answers[-1])
+        return int(self.answers[-1]) if len(self.answers) else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,8 +165,11 @@ class _Course:
             total[part] = np.sum([each[3] for each in of_sets], axis=0)
         return cls(policy=model.policy, order=order, places=places, sizes=sizes, net=net, right=total)
 
-    def settled(self, part: Slice, *, beyond: bool, alpha: float) -> NDArray:
-        """[draws] answers that are in when the slice is proven (beyond: broken); more than all when it never is."""
+    def settled(self, *, beyond: bool, alpha: float) -> dict[Slice, NDArray]:
+        """[draws] answers that are in when a slice is proven (beyond: broken); more than all when it never is."""
+        return {part: self._settled(part, beyond, alpha) for part in self.places}
+
+    def _settled(self, part: Slice, beyond: bool, alpha: float) -> NDArray:
         margin, sizes = part.rule.max_drop or 0.0, self.sizes[part]
         path = capital(
             self.net[part], margin, beyond=beyond, sizes=sizes, largest=float(sizes.max()),

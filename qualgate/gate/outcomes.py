@@ -16,19 +16,21 @@ from math import comb, log, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaln, stdtr, stdtrit
+from scipy.special import gammaln, stdtrit
 
 from qualgate.gate.planned import Assumed, Kind, Marks, PlannedSet
-from qualgate.stats.estimated import ESTIMATED_MAX_N
+from qualgate.stats.chosen import GROWN_MAX_N
 from qualgate.stats.intervals import binomial_lower, binomial_upper, normal_quantile
 from qualgate.stats.paired import MIN_CLUSTERS
 from qualgate.stats.power import approved, blocked, evidence_threshold
 from qualgate.stats.region import evidence
 from qualgate.stats.relative import RATE_PART
+from qualgate.stats.unseen import p_at_most
 
 _CELLS = 2_000_000  # drawn at a time
 _STEP = 1.2  # between effective sizes at which thresholds are found
 _CLEAR = 0.8  # evidence so far from the normal quantile is beyond every threshold's doubt
+_SIZES = 40  # effective sizes to `GROWN_MAX_N` are rounded to so fine a part: 1 % off moves a rate by 0.5 point
 _BINS = 4.0  # of the baseline's rate, in √n cases that are right: half a standard deviation or less of them
 
 View = frozenset[Marks] | None  # which questions of a set a slice sees; None: all
@@ -178,9 +180,9 @@ def draw(
             found = columns.draw(cells, min(step, draws - start), generator)
             for view, (mine, starts) in enumerate(seen_by):
                 if len(mine):
-                    counts = (np.add.reduceat(each[:, mine], starts, axis=1) for each in found)
+                    lost, gained, right = (np.add.reduceat(each[:, mine], starts, axis=1) for each in found)
                     sizes = np.add.reduceat(columns.sizes[mine], starts)
-                    sums[view, start : start + step] += _features(*counts, sizes).sum(axis=1)
+                    sums[view, start : start + step] += _features(lost, gained, right, sizes).sum(axis=1)
     return tuple(Drawn(*np.rint(view).astype(int).T) for view in sums)
 
 
@@ -241,20 +243,18 @@ def decide_clusters(
     residual = drawn.squares - 2 * mean * drawn.weighted + mean * mean * squared
     spread = np.sqrt(count / (count - 1) * np.where(residual > 1e-9, residual, 0.0)) / n
     plain = np.sqrt(n / (n - 1) * np.maximum(down + up - n * mean * mean, 0)) / n
-
-    def t_of(margin: float) -> NDArray:
-        return np.where(spread > 0, (mean + margin) / spread, np.sign(mean + margin) * np.inf)
-
     with np.errstate(divide="ignore", invalid="ignore"):
-        within = stdtr(count - 1, -t_of(margins[0])) <= alpha
-        beyond = stdtr(count - 1, t_of(margins[1])) <= strict
         wider = (spread * stdtrit(count - 1, 1 - alpha)) / (plain * stdtrit(n - 1, 1 - alpha))
     most = squared / n  # Kish: pairs for one that is surely independent
     told = (drawn.flipped >= MIN_CLUSTERS) & (plain > 0)
     effect = np.where(told, np.minimum(np.maximum(np.nan_to_num(wider, nan=1.0) ** 2, 1.0), most), most)
     size = np.maximum((n / effect).astype(int), 1)
+    few, step = size <= GROWN_MAX_N, np.maximum(size // _SIZES, 1)  # each of these takes a region of its own
+    size = np.where(few, np.minimum((size + step // 2) // step * step, n), size)
     share = size / n
     lost, gained = (np.ceil(down * share), np.floor(down * share)), (np.floor(up * share), np.ceil(up * share))
+    within = p_at_most(mean, spread, count, n / most, -margins[0]) <= alpha
+    beyond = p_at_most(-mean, spread, count, n / most, margins[1]) <= strict
     within[within] = _each(
         np.minimum(lost[0], size - gained[0])[within], gained[0][within], size[within], margins[0], alpha
     )
@@ -292,16 +292,16 @@ def decide_relative(
 def _each(lost: NDArray, gained: NDArray, n: NDArray, loss: float, alpha: float) -> NDArray:
     """Draws at which "the loss is at least `loss`" is rejected, each with its own number of pairs.
 
-    To `ESTIMATED_MAX_N` pairs by the exact region; above, the threshold of the evidence drifts slowly with n: a few
+    To `GROWN_MAX_N` pairs by the exact region; above, the threshold of the evidence drifts slowly with n: a few
     numbers have theirs found and the others' lie between.
     """
     held, aim = evidence(lost, gained, n, loss), normal_quantile(1 - alpha)  # type: ignore[arg-type]  # any n each
     result = held >= aim
-    many, few = (n > ESTIMATED_MAX_N) & (np.abs(held - aim) < _CLEAR), n <= ESTIMATED_MAX_N
+    many, few = (n > GROWN_MAX_N) & (np.abs(held - aim) < _CLEAR), n <= GROWN_MAX_N
     if many.any():
-        place = np.log(n[many] / ESTIMATED_MAX_N) / log(_STEP)
+        place = np.log(n[many] / GROWN_MAX_N) / log(_STEP)
         knots = np.unique(np.concatenate([np.floor(place), np.floor(place) + 1]))
-        least = [evidence_threshold(round(ESTIMATED_MAX_N * _STEP**knot) + 1, loss, alpha) for knot in knots]
+        least = [evidence_threshold(round(GROWN_MAX_N * _STEP**knot) + 1, loss, alpha) for knot in knots]
         result[many] = held[many] >= np.interp(place, knots, least)
     for size in map(int, np.unique(n[few])):
         mine = n == size

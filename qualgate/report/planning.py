@@ -33,7 +33,7 @@ def plan_as_text(plan: Plan, takes: Forecast, workers: int, held: Held) -> str:
     lines = ["evalsets"]
     wide = max(len(item.name) for item in plan.evalsets)
     for item in plan.evalsets:
-        out = sum(case.id in held.cases for case in item.cases)
+        out = sum((item.name, case.id) in held.cases for case in item.cases)
         lines.append(
             f"  {visible_line(item.name):<{wide}}  {version_text(item.version):<6} "
             f"{counted(len(item.cases), 'case'):>12}{f', {out:,} of them quarantined' if out else ''}"
@@ -152,11 +152,11 @@ def _rules(policy: PlannedPolicy) -> Table:
     for index, head in enumerate(heads if needed else heads[:-1]):
         table.add_column(head, justify="right" if index else "left", overflow="fold")
     for rule in policy.rules:
-        tier = "" if rule.tier == "critical" else f" ({rule.tier})"
+        name = visible_line(rule.name) + ("" if rule.tier == "critical" else f" ({rule.tier})")
         cells = [_rate(rule.approve), _rate(rule.block), f"{rule.needed:,}" if rule.needed else ""]
         cells = ["–", "–", ""] if rule.approve is None or rule.note else cells
         table.add_row(
-            Group(*(indented(text, by) for text, by in ((f"{visible_line(rule.name)}{tier}", 2), (rule.note, 4)) if text)),
+            Group(*(indented(text, by) for text, by in ((name, 2), (rule.note, 4)) if text)),
             f"{rule.n:,}",
             *(cells if needed else cells[:2]),
         )
@@ -202,7 +202,7 @@ def plan_as_json(
     after: Mapping[int, EarlyRates] | None = None,
 ) -> str:
     """All that the text says. What is not known is null."""
-    out = Counter(item.name for item in plan.evalsets for case in item.cases if case.id in held.cases)
+    out = Counter(item.name for item in plan.evalsets for case in item.cases if (item.name, case.id) in held.cases)
     prices = takes.prices
     body = {
         "key": plan.key,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from math import sqrt
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -26,7 +27,7 @@ from qualgate.stats.relative import compare_relative
 from tests.gate.planted import arm, of, with_units
 
 METRIC = ("exact_match",)
-DRAWS = 150
+DRAWS = 100
 WITHIN = 3.5 * 0.5 / sqrt(DRAWS)  # standard errors of a rate of so many draws
 ODD, EVEN = ("task:a", "tag:odd"), ("task:a", "tag:even")
 
@@ -93,9 +94,6 @@ RULES = {
         PlannedSet(name="a", metrics=METRIC, cases=220, labels=(("tag:h:x",),) * 120 + (("tag:h:y",),) * 100),
         (Rule(metric="exact_match", scope="tag:h", max_drop=0.07),),
     ),
-    "a relative drop": (
-        PlannedSet(name="a", metrics=METRIC, cases=420), (Rule(metric="exact_match", max_relative_drop=0.035),),
-    ),
     "a relative drop of a tag": (
         labelled(SOME, 420), (Rule(metric="exact_match", where="tag:even", max_relative_drop=0.035),
                               Rule(metric="exact_match", max_drop=0.035)),
@@ -113,12 +111,13 @@ def test_rules_are_foretold_as_the_gate_decides_drawn_answers(name: str, no_boun
     found = np.array([decided(one, policy, *answers(one, cells, {}, rng)) for _ in range(DRAWS)])
     for predicted, seen in zip([rule.approve for rule in planned.rules], found.mean(axis=0), strict=True):
         assert predicted == pytest.approx(seen, abs=WITHIN)
+        assert predicted is not None
         assert 0.1 < predicted < 0.97, "a rate that could be wrong"
     assert planned.approve == pytest.approx(found.all(axis=1).mean(), abs=WITHIN)
 
 
 @pytest.mark.parametrize("repeats", ["any", "all"])
-def test_any_and_all_of_the_repeats_are_one_outcome_a_question(repeats: str, no_bounds: None) -> None:
+def test_any_and_all_of_the_repeats_are_one_outcome_a_question(repeats: Literal["any", "all"], no_bounds: None) -> None:
     """Foretold from what collapsed answers do; the gate collapses drawn answers itself."""
     one = PlannedSet(name="a", metrics=METRIC, cases=150, repeats=3)
     policy = Policy(rules=(Rule(metric="exact_match", max_drop=0.08, repeats=repeats),))
@@ -170,8 +169,8 @@ def test_clusters_that_labels_divide_are_drawn_together_and_each_slice_sees_its_
     assert together > 0.2, "slices of one cluster err together"
 
 
-def test_relative_drops_of_drawn_tables_are_decided_as_the_gate_decides_them() -> None:
-    rng, n = np.random.default_rng(2), 300
+def test_relative_drops_of_drawn_tables_are_decided_as_the_gate_decides_them(no_bounds: None) -> None:
+    rng, n = np.random.default_rng(2), 450
     right = rng.binomial(n, 0.5, 40)
     lost = rng.binomial(right, rng.choice([0.02, 0.05, 0.3], 40))
     gained = rng.binomial(n - right, 0.02)
@@ -232,8 +231,8 @@ def test_no_rule_of_quality_is_left_out() -> None:
 def test_cases_in_quarantine_keep_their_label_and_prove_nothing() -> None:
     cases = [Case(evalset="a", body={"id": str(n), "tags": ["rare" if n < 2 else "odd"]}) for n in range(100)]
     evalset = Evalset(name="a", version="1", sha256="", metrics=METRIC, cases=tuple(cases))
-    one = PlannedSet.of(evalset, held=frozenset({"0", "1"}), repeats=2)
-    assert (one.cases, one.held, one.repeats, set(one.labels)) == (98, 2, 2, {("task:a", "tag:odd")})
+    one = PlannedSet.of(evalset, held=frozenset({"0", "1"}))
+    assert (one.cases, one.held, set(one.labels)) == (98, 2, {("task:a", "tag:odd")})
     policy = Policy(rules=(Rule(metric="exact_match", max_drop=0.1), Rule(metric="exact_match", where="tag:rare",
                                                                           max_drop=0.1)))  # fmt: skip
     planned = plan_policy([one], policy, search=False, draws=200)
