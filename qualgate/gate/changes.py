@@ -16,6 +16,7 @@ from qualgate.records import Policy, Rule
 from qualgate.stats.intervals import normal_quantile
 from qualgate.stats.paired import MIN_CLUSTERS
 from qualgate.stats.power import MOST_PAIRS, chance_to_approve, pairs_to_approve
+from qualgate.stats.unseen import p_at_most, trials_needed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,7 +194,17 @@ def _cases_needed(model: Prediction, part: Slice, target: float) -> int | None:
     found = max(found, ceil(reach**2 * right * (1 - right) / spare**2) + ceil(1 / spare))
     if model.clustered(part):
         typical = _squares(model.sizes(part)) / model.cases(part)
-        found = max(ceil(found * (1 + ASSUMED_CORRELATION * (typical - 1)) * 1.1), ceil(MIN_CLUSTERS * typical))
+        effect = 1 + ASSUMED_CORRELATION * (typical - 1)
+        found = max(ceil(found * effect * 1.1), ceil(max(MIN_CLUSTERS, trials_needed(margin, alpha)) * typical))
+        flips, z = model.mean(part, model.assumed.flips), normal_quantile(target)
+
+        def proven(cases: int) -> bool:
+            """Whether clusters prove it where the variant's luck is as bad as in a share 1 − target of draws."""
+            error, trials = sqrt(flips * effect / cases), cases / typical
+            return bool(p_at_most(-z * error, error, max(2, int(trials)), trials, -margin) <= alpha)
+
+        while found <= MOST_PAIRS and not proven(found):
+            found = ceil(found * 1.02)
     return found
 
 
