@@ -16,6 +16,7 @@ from qualgate.stats.intervals import binomial_lower, normal_quantile
 from qualgate.stats.paired import MIN_CLUSTERS
 from qualgate.stats.power import MOST_PAIRS, chance_to_approve, pairs_to_approve
 from qualgate.stats.relative import RATE_PART
+from qualgate.stats.unseen import p_at_most, trials_needed
 
 _TRIED = 2_000  # draws by which an estimate of the cases that a slice needs is tried
 _TRIES = 6
@@ -308,22 +309,39 @@ def _cases_needed(model: Prediction, part: Slice, target: float) -> int | None:
     reach = normal_quantile(1 - SENSITIVITY_ALPHA) + normal_quantile(target)
     found = max(found, ceil(reach**2 * right * (1 - right) / spare**2) + ceil(1 / spare))
     repeats = max(answers_of(part.rule, one) for one in model.among(part))
-    return ceil(_in_clusters(model, part, found, flips, repeats) / repeats)
+    answers = _in_clusters(model, part, found, flips, repeats, margin, alpha, target)
+    return None if answers is None else ceil(answers / repeats)
 
 
-def _in_clusters(model: Prediction, part: Slice, pairs: int, flips: float, repeats: int) -> float:
+def _in_clusters(
+    model: Prediction, part: Slice, pairs: int, flips: float, repeats: int, margin: float, alpha: float, target: float
+) -> float | None:
     """Answers, in clusters like the slice's, that tell as much as so many independent pairs.
 
-    Each cluster for one pair, or where enough of them flip to tell how alike their answers are, by that.
+    Each cluster for one pair, or where enough of them flip to tell how alike their answers are, by that; and so many
+    that clusters which fail as a whole and were not drawn cannot hide the margin.
     """
     sizes = model.sizes(part)
     typical = _squares(sizes) / sum(size * many for size, many in sizes.items())
     if typical <= 1:
         return pairs
     alike = model.assumed.alike(typical / repeats, repeats)
+    effect = 1 + alike * (typical - 1)
     flipping = 1 - (1 - flips) ** (1 + (1 - sqrt(alike)) * (typical - 1))  # of clusters, by about that many outcomes
-    told = max(pairs * (1 + alike * (typical - 1)) * 1.1, 1.3 * MIN_CLUSTERS * typical / max(flipping, 1e-6))
-    return max(min(pairs * typical, told), MIN_CLUSTERS * typical)
+    told = max(pairs * effect * 1.1, 1.3 * MIN_CLUSTERS * typical / max(flipping, 1e-6))
+    found = max(min(pairs * typical, told), max(MIN_CLUSTERS, trials_needed(margin, alpha)) * typical)
+    z = normal_quantile(target)
+
+    def proven(answers: float) -> bool:
+        """Whether clusters prove it where the variant's luck is as bad as in a share 1 − target of draws."""
+        error, trials = sqrt(flips * effect / answers), answers / typical
+        return bool(p_at_most(-z * error, error, max(2, int(trials)), trials, -margin) <= alpha)
+
+    while not proven(found):
+        found *= 1.02
+        if found > MOST_PAIRS:
+            return None
+    return found
 
 
 def _squares(sizes: Mapping[int, int]) -> int:
