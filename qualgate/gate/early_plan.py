@@ -115,7 +115,7 @@ def rates_after(
     assert stop is not None, "a policy that stops early"
     grown = [one.grown(change.cases[one.name]) for one in sets]
     sizes = (size for one in grown for size in one.clusters or (1,) * one.cases)
-    looks = planned_looks(tuple((("", "", 0),) * size for size in sizes))
+    looks = planned_looks(tuple((("", "", 0),) * size for size in sizes), change.policy)
     return early_rates(grown, replace(change.policy, stop=replace(stop, looks=looks)), assumed, waiting=waiting)
 
 

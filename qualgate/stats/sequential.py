@@ -29,10 +29,11 @@ from math import log, nextafter
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-METHOD_SEQUENTIAL = "paired_betting/3"
+METHOD_SEQUENTIAL = "paired_betting/4"
 ASSUMED_DISAGREEMENT = 0.05  # of an identical variant: share of answers that change from right to wrong or back
 PLANNED_SHARE = 0.98  # of the capital that bets on the planned truth
-LIST_IN_MEANS = 2.0  # length of a list that fits, in the cases that an identical variant takes on average
+LIST_IN_MEANS = 4.0  # length of a list that fits, in the cases that an identical variant takes on average: one that settles
+# twice the margin as surely has room for it (`bench decisions`, chosen on other margins and disagreements)
 _LISTED_WEIGHT = 2.0
 _LISTED = (0.01, 0.25)  # disagreement that a list can tell of; one that has room for more was made for something else
 _MOST = 0.99  # of the stakes at which one case could take everything
