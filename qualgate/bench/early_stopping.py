@@ -24,6 +24,7 @@ BETWEEN = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5)  # times the margin lost
 ALPHA, POWER = 0.05, 0.95
 TOLD_WEIGHT = 3.0  # changed answers that the true disagreement weighs as much as
 SEARCHED = 400  # paths by which the length of a list is found
+DRAWN, FEWEST = 2_500_000, 100  # cases of one measurement, at most, if that leaves so many paths
 
 Cell = dict[str, Any]
 
@@ -33,69 +34,90 @@ def measured_rows(*, quick: bool) -> tuple[Row, Row, Row]:
 
 
 def early(
-    paths: int = 1_000, margins: tuple[float, ...] = MARGINS, seed: int = 3, *, held_out: bool = True
+    paths: int = 1_000,
+    margins: tuple[float, ...] = MARGINS,
+    flips: tuple[float, ...] = DISAGREEMENTS,
+    seed: int = 3,
+    *,
+    held_out: bool = True,
 ) -> tuple[Row, Row, Row]:
     """`early.identical`, `early.twice`, `early.worst`: cases used, over those of the fixed exact test.
 
-    Compared is what the gate does: on a list, at the looks planned for it, and where none settles to the list's end. Of
-    each cell's margin and disagreement the list is the shortest on which an identical variant is proven and twice the
-    margin broken in 95 %; the fixed tests have as many cases as each takes for 95 % at its own truth. Beside it:
-    a list for this truth alone ("own"), one ten times as long, which tells the stakes little ("long"), and an oracle
-    that tells them the true disagreement ("told"). Truths between cost more: the third row.
+    Compared is what the gate does: on a list, at the looks planned for it, to the list's end where none settles. The
+    fixed test has as many cases as it takes for power .95 at the cell's truth, and the list is the shortest on which
+    stopping early has it too ("mean"). Beside it: one list on which it has this power at both truths, which an
+    identical variant would not need ("both"; "of_both": compared with a fixed test that has it at both, too), a list
+    ten times as long, which tells the stakes little ("long"), and an oracle that tells them the true disagreement
+    ("told"). Truths between cost more: the third row.
     """
-    rounds = [_measured(*pair, paths, [seed, at]) for at, pair in enumerate(product(margins, DISAGREEMENTS))]
-    others = [_measured(*pair, paths, [seed, 50 + at]) for at, pair in enumerate(product(*HELD_OUT))] if held_out else []
+    rounds = [_measured(*pair, paths, [seed, at]) for at, pair in enumerate(product(margins, flips))]
+    others = (
+        [_measured(*pair, paths, [seed, 50 + at]) for at, pair in enumerate(product(*HELD_OUT))] if held_out else []
+    )
     rows = []
     for id, truth in (("early.identical", "identical"), ("early.twice", "twice")):
-        cells = [one[truth] for one in rounds]
-        saved = [cell["listed"]["saved"] for cell in cells]
-        fixed = sum(cell["fixed"] for cell in cells)
+        cells, beside = [one[truth] for one in rounds], [one[truth] for one in others]
+        saved = [cell["own"]["saved"] for cell in cells]
         measured = {
             "mean": float(np.mean(saved)),
-            "held_out": float(np.mean([one[truth]["listed"]["saved"] for one in others])) if others else None,
-            **{how: float(np.mean([cell[how]["saved"] for cell in cells])) for how in ("own", "long", "told")},
-            "of_all_cases": sum(cell["listed"]["saved"] * cell["fixed"] for cell in cells) / fixed,
+            **{how: _mean(cells, how, "saved") for how in ("both", "long", "told")},
+            "of_both": float(np.mean([1 - (1 - cell["both"]["saved"]) * cell["fixed"] / one["fixed"]
+                                      for one, cell in zip(rounds, cells, strict=True)])),
+            "held_out": _mean(beside, "own", "saved"),
+            "held_out_both": _mean(beside, "both", "saved"),
+            "of_all_cases": float(np.average(saved, weights=[cell["fixed"] for cell in cells])),
             "least": min(saved),
             "most": max(saved),
-            "least_power": min(cell["listed"]["power"] for cell in cells),
-            "list": float(np.mean([cell["listed"]["list"] / cell["fixed"] for cell in cells])),
-            "own_list": float(np.mean([cell["own"]["list"] / cell["fixed"] for cell in cells])),
-        }
-        error = sqrt(sum(cell["listed"]["error"] ** 2 for cell in cells)) / len(cells)
-        rows.append(Row(id=id, measured=measured, spread=error, met=measured["mean"] >= 0.4,
-                        rounds=[{**one, "held_out": one in others} for one in (*rounds, *others)] if not rows else []))  # fmt: skip
-    return rows[0], rows[1], _worst(rounds, paths // 4, seed)
+            "power": _mean(cells, "own", "power"),
+            "least_power": min(cell["own"]["power"] for cell in cells),
+            "longer": _mean(cells, "own", "longer"),
+            "longer_both": _mean(cells, "both", "longer"),
+        }  # fmt: skip
+        error = sqrt(sum(cell["own"]["error"] ** 2 for cell in cells)) / len(cells)
+        told = [] if rows else [{**one, "held_out": one in others} for one in (*rounds, *others)]
+        rows.append(Row(id=id, measured=measured, spread=error, met=measured["mean"] >= 0.4, rounds=told))
+    return rows[0], rows[1], _worst(rounds, paths, seed)
+
+
+def _mean(cells: list[Cell], how: str, what: str) -> float | None:
+    return float(np.mean([cell[how][what] for cell in cells])) if cells else None
 
 
 def _measured(margin: float, flips: float, paths: int, stream: list[int]) -> Cell:
     """Both truths of one margin and disagreement."""
     own = {beyond: shortest_list(margin, flips, beyond=beyond) for beyond in (False, True)}
-    cell: Cell = {"margin": margin, "disagreement": flips, "list": max(own.values())}
+    fixed_at = {beyond: fixed_pairs(margin, flips, beyond=beyond) for beyond in (False, True)}
+    both = max(own.values())
+    cell: Cell = {"margin": margin, "disagreement": flips, "list": both, "fixed": max(fixed_at.values())}
     for truth, beyond in (("identical", False), ("twice", True)):
-        fixed, listed = fixed_pairs(margin, flips, beyond=beyond), cell["list"]
+        fixed = fixed_at[beyond]
         told = Presumed(disagreement=flips, weight=TOLD_WEIGHT)
         cell[truth] = {"fixed": fixed}
         for how, units, presumed in (
-            ("listed", listed, None), ("own", own[beyond], None), ("long", 10 * listed, None), ("told", listed, told)
+            ("own", own[beyond], None), ("both", both, None), ("long", 10 * both, None), ("told", own[beyond], told)
         ):  # fmt: skip
-            times = settled_at(margin, flips, units, paths, [*stream, beyond], beyond=beyond, presumed=presumed,
-                               most=3 * fixed if how == "long" else units)  # fmt: skip
+            most = 3 * fixed if how == "long" else units
+            count = min(paths, max(FEWEST, DRAWN // most))
+            times = settled_at(
+                margin, flips, units, count, [*stream, beyond], beyond=beyond, presumed=presumed, most=most
+            )
             used = np.minimum(times, units) / fixed
-            cell[truth][how] = {"list": units, "power": float((times <= units).mean()),
-                                "saved": 1 - float(used.mean()), "error": float(used.std() / sqrt(paths))}  # fmt: skip
+            cell[truth][how] = {"list": units, "longer": units / fixed, "power": float((times <= units).mean()),
+                                "saved": 1 - float(used.mean()), "error": float(used.std() / sqrt(count)),
+                                "paths": count}  # fmt: skip
     return cell
 
 
 def _worst(cells: list[Cell], paths: int, seed: int) -> Row:
     """Truths between, on the cell's list: settled either way, or never."""
     rounds = []
-    for cell in cells:
+    for cell in (one for one in cells if one["disagreement"] in (0.02, 0.05, 0.10)):
         margin, flips, units = cell["margin"], cell["disagreement"], cell["list"]
-        fixed = cell["identical"]["fixed"]
+        fixed, count = cell["identical"]["fixed"], min(paths, max(FEWEST, DRAWN // (4 * units)))
         for times in BETWEEN:
             stream = [seed, 99, len(rounds)]  # the same for both, so the same paths
             first = np.minimum(*(
-                settled_at(margin, flips, units, paths, stream, beyond=beyond, loss=times * margin)
+                settled_at(margin, flips, units, count, stream, beyond=beyond, loss=times * margin)
                 for beyond in (False, True)
             ))  # fmt: skip
             rounds.append({"margin": margin, "disagreement": flips, "loss": times * margin, "fixed": fixed,
@@ -107,10 +129,17 @@ def _worst(cells: list[Cell], paths: int, seed: int) -> Row:
 
 @lru_cache(maxsize=256)
 def shortest_list(margin: float, flips: float, *, beyond: bool) -> int:
-    """Cases on which 95 % are settled at this truth, as far as `SEARCHED` paths tell; what is presumed depends on it."""
+    """Cases on which 95 % are settled at this truth, as far as some hundreds of paths tell; the stakes rest on it."""
     units = ceil(1.45 * fixed_pairs(margin, flips, beyond=beyond))
     for _ in range(3):
-        x = _paths(margin, flips, ceil(1.5 * units), SEARCHED, [1, beyond], 2 * margin if beyond else 0.0)
+        x = _paths(
+            margin,
+            flips,
+            ceil(1.5 * units),
+            max(2 * FEWEST, min(SEARCHED, DRAWN // units)),
+            [1, beyond],
+            2 * margin if beyond else 0.0,
+        )
         times = np.concatenate([_crossed(part, margin, _presumed(margin, units), beyond=beyond) for part in x])
         found = int(np.sort(times)[ceil(POWER * len(times)) - 1])
         if abs(found - units) <= 0.01 * units:

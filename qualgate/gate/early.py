@@ -129,7 +129,7 @@ def _first_proof(order: Order, policy: Policy) -> int:
 def lay_out(
     policy: Policy, cases: Iterable[Case], repeats: int = 1
 ) -> tuple[EarlyStop, tuple[frozenset[Question], ...]]:
-    """Before generation: what the looks rest on, and the questions that each look adds. policy: one that stops early."""
+    """Before generation, by a policy that stops early: what the looks rest on, and the questions that each adds."""
     assert policy.stop is not None, "a policy that stops early"
     order = seeded_order(cases, policy.stop.seed, repeats)
     stop = replace(policy.stop, looks=planned_looks(order, policy))
@@ -314,7 +314,9 @@ def _perhaps_cut_off(
         for place, truncated in sorted((seen[_question(one.baseline.key)], one.baseline.truncated) for one in chosen):
             cut[place] = cut.get(place, 0) + truncated
         total, share = sum(sizes[name]), sum(cut.values()) / max(1, len(chosen))
-        bar = next(count for count in range(int(MOST_TRUNCATED * total), total + 2) if count / max(1, total) > MOST_TRUNCATED)
+        bar = next(
+            count for count in range(int(MOST_TRUNCATED * total), total + 2) if count / max(1, total) > MOST_TRUNCATED
+        )
         if p_reached(list(cut.values()), bar, len(sizes[name]), largest=max(sizes[name], default=1)) > CUT_OFF_ALPHA:
             found[name] = (
                 f"the baseline was cut off on {share:.1%} of {counted(len(chosen), 'case')} of {name} so far; that it "

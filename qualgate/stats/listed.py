@@ -4,7 +4,7 @@ A bet as in `stats.sequential`, but on the list itself rather than on what it wa
 were the bar, the units not seen yet would have the mean m = (bar − sum so far) / units left, whatever came before, and
 when it is more, a mean of at least that. So Π (1 + λ (m − x)), with stakes λ ≥ 0 chosen before each unit, exceeds
 1/alpha in at most alpha of the orders (Waudby-Smith and Ramdas, NeurIPS 2020, on sampling without replacement). With
-λ = (m − q) / (m (1 − m)) and x of 0 or 1 it is the likelihood ratio of a rate q to m; q is the mean seen so far, beginning
+λ = (m − q) / (m (1 − m)) and x of 0 or 1 it is the likelihood ratio of a rate q to m; q is the mean seen so far, begun
 at a tenth of the bar's.
 """
 

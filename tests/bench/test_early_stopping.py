@@ -5,12 +5,12 @@ from qualgate.bench.peeking import peeking
 
 
 def test_early_stopping_saves_cases_both_ways():
-    identical, twice, worst = early(100, (0.05,), held_out=False)
+    identical, twice, worst = early(100, (0.05,), (0.05, 0.15), held_out=False)
     assert identical.measured["mean"] > 0.25
     assert twice.measured["mean"] > 0.25
     assert fixed_pairs(0.05, 0.05, beyond=False) < fixed_pairs(0.05, 0.05, beyond=True)
     assert min(identical.measured["least_power"], twice.measured["least_power"]) > 0.85
-    assert identical.measured["list"] > twice.measured["list"] > 1, "one list serves both"
+    assert identical.measured["longer_both"] > identical.measured["longer"] > 1, "the list for both truths is longer"
     assert worst.measured["mean"] < max(one["list"] / one["fixed"] for one in worst.rounds) + 1e-9
 
 

@@ -351,7 +351,7 @@ def test_stakes_rest_on_the_slices_own_list_or_on_what_an_older_run_was_planned_
     sizes = [1] * 300
     stop, _ = lay_out(EARLY, [Case(evalset="code", body={"id": f"code-{i}"}) for i in range(300)])
     planned = replace(POLICY, stop=stop)
-    assert presumed_of(planned, 0.05, sizes) == presume(0.05, 300) != presumed_of(planned, 0.05, sizes[:150])
+    assert presumed_of(planned, 0.05, sizes) == presume(0.05, 300) != presumed_of(planned, 0.05, sizes[:250])
     older = replace(POLICY, stop=replace(stop, disagreement=0.05, weight=1.0))
     assert presumed_of(older, 0.05, sizes) == Presumed(disagreement=0.05, weight=1.0)
 
