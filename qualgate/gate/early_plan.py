@@ -3,7 +3,7 @@ until one that loses twice the margin is.
 
 Outcomes are drawn as `gate.outcomes` draws them, in one seeded order of cases; each rule's capital is followed along
 it. Whether the baseline is right often enough is asked of all cases, though a look has fewer of them. Left out: that a
-rule may be broken by chance on the way to an approval.
+rule may be broken by chance on the way to an approval, and answers of the baseline that are cut off.
 """
 
 from __future__ import annotations
