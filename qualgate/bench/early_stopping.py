@@ -24,7 +24,7 @@ BETWEEN = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5)  # times the margin lost
 ALPHA, POWER = 0.05, 0.95
 TOLD_WEIGHT = 3.0  # changed answers that the true disagreement weighs as much as
 SEARCHED = 400  # paths by which the length of a list is found
-DRAWN, FEWEST = 2_500_000, 100  # cases of one measurement, at most, if that leaves so many paths
+DRAWN, FEWEST = 1_500_000, 100  # cases of one measurement, at most, if that leaves so many paths
 
 Cell = dict[str, Any]
 
@@ -130,21 +130,18 @@ def _worst(cells: list[Cell], paths: int, seed: int) -> Row:
 @lru_cache(maxsize=256)
 def shortest_list(margin: float, flips: float, *, beyond: bool) -> int:
     """Cases on which 95 % are settled at this truth, as far as some hundreds of paths tell; the stakes rest on it."""
+
+    def times(units: int, drawn: int) -> NDArray:
+        paths = max(2 * FEWEST, min(SEARCHED, DRAWN // units))
+        x = _paths(margin, flips, drawn, paths, [1, beyond], 2 * margin if beyond else 0.0)
+        return np.concatenate([_crossed(part, margin, _presumed(margin, units), beyond=beyond) for part in x])
+
     units = ceil(1.45 * fixed_pairs(margin, flips, beyond=beyond))
-    for _ in range(3):
-        x = _paths(
-            margin,
-            flips,
-            ceil(1.5 * units),
-            max(2 * FEWEST, min(SEARCHED, DRAWN // units)),
-            [1, beyond],
-            2 * margin if beyond else 0.0,
-        )
-        times = np.concatenate([_crossed(part, margin, _presumed(margin, units), beyond=beyond) for part in x])
-        found = int(np.sort(times)[ceil(POWER * len(times)) - 1])
-        if abs(found - units) <= 0.01 * units:
-            break
-        units = found
+    for _ in range(2):  # near it
+        found = np.sort(times(units, ceil(1.5 * units)))
+        units = int(found[ceil(POWER * len(found)) - 1])
+    while (times(units, units) <= units).mean() < POWER:
+        units = ceil(1.03 * units)
     return units
 
 
