@@ -299,7 +299,7 @@ def cases_that_do(model: Prediction, part: Slice) -> int | None:
 def _cases_needed(model: Prediction, part: Slice, target: float) -> int | None:
     right, bound, cases = model.mean(part, model.assumed.right), bound_of(part.rule)[1], model.cases(part)
     spare, flips = right - _enough(part.rule, bound), model.mean(part, model.assumed.flips)
-    found = None
+    found, margin, alpha = None, bound, model.policy.alpha
     for _ in range(1 if part.rule.max_drop is not None else 4):  # a relative margin is the wider the more cases tell
         margin, alpha = _absolute(model, part, bound, found or max(cases, 30))
         found = pairs_to_approve(margin, flips, target, alpha)

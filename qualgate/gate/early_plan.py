@@ -4,7 +4,7 @@ until one that loses twice the margin is.
 Outcomes are drawn as `gate.outcomes` draws them, in one seeded order of cases; each rule's capital is followed along
 it. Whether the baseline is right often enough is asked of all cases, though a look has fewer of them. A rule that waits
 for every case (see `gate.early`) has the rates of its one test. Left out: that a rule may be broken by chance on the
-way to an approval.
+way to an approval, and answers of the baseline that are cut off.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def early_rates(
     told = [part for part in asked if not model.too_few(part)]
     same = _Course.of(model, told, order, {}, draws, [seed, 0])
     worse = _Course.of(model, [part for part in told if part in critical], order, model.twice, draws, [seed, 1])
-    proven = {part: never for part in asked} | same.settled(beyond=False, alpha=policy.alpha)
+    proven = dict.fromkeys(asked, never) | same.settled(beyond=False, alpha=policy.alpha)
     needed = np.max([0 * never, *(proven[part] for part in critical)], axis=0)
     settled = np.max([*proven.values()], axis=0) if not waits else np.full(draws, order.total)
     broken = np.min([never, *worse.settled(beyond=True, alpha=strict).values()], axis=0)
@@ -94,7 +94,7 @@ def rates_after(change: Change, assumed: Assumed | None = None, *, waiting: Sequ
     stop = change.policy.stop
     assert stop is not None, "a policy that stops early"
     sizes = (size * one.repeats for one in change.sets for size in one.clusters or (1,) * one.cases)
-    looks = planned_looks(tuple((("", "", 0),) * size for size in sizes))
+    looks = planned_looks(tuple((("", "", 0),) * size for size in sizes), change.policy)
     return early_rates(change.sets, replace(change.policy, stop=replace(stop, looks=looks)), assumed, waiting=waiting)
 
 

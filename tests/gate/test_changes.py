@@ -108,7 +108,7 @@ def planned(gate_file: Path) -> tuple[PlannedPolicy, dict[int, float], float]:
     counted = [PlannedSet.of(one, held.of(one.name), gate.repeats) for one in sets]
     policy = gate.policy
     if policy.stop is not None:
-        policy = replace(policy, stop=lay_out(policy.stop, (case for one in sets for case in one.cases))[0])
+        policy = replace(policy, stop=lay_out(policy, (case for one in sets for case in one.cases))[0])
     policy, _ = foreseeable(counted, policy)
     assert policy is not None
     found = plan_policy(counted, policy, draws=1_500)

@@ -144,11 +144,11 @@ def test_after_every_count_of_sixty_cases_the_next_bet_is_fair_at_the_margin(bey
                 assert fair == pytest.approx(1, abs=1e-9)
 
 
-def test_a_list_presumes_the_disagreement_at_which_half_of_it_settles_an_identical_variant() -> None:
-    found = presume(0.05, 375)
+def test_a_list_presumes_the_disagreement_at_which_a_third_of_it_settles_an_identical_variant() -> None:
+    found = presume(0.05, 562)
     x = outcomes(found.disagreement / 2, found.disagreement / 2, (2_000, 1_500))
     crossed = capital(x, 0.05, presumed=Presumed(disagreement=found.disagreement, weight=1_000)) >= log(20)
-    assert np.argmax(crossed, axis=1).mean() == pytest.approx(375 / 2, rel=0.12)  # the last bet wins more than it must
+    assert np.argmax(crossed, axis=1).mean() == pytest.approx(562 / 3, rel=0.12)  # the last bet wins more than it must
 
 
 def test_a_longer_list_presumes_more_and_one_with_room_for_far_more_tells_nothing() -> None:
