@@ -150,6 +150,95 @@ def test_a_file_of_score_rows_is_read_with_every_fault_named(tmp_path):
     assert read_score_rows(path).rows[0].value != read_score_rows(path).rows[0].value, "beyond a double: NaN"
 
 
+def faulted(folder: Path, rows: int = 12, **over) -> int:
+    """The exit code when so many rows of the variant say something else; `...` takes a key away."""
+    files = exported(folder, planted.run(n=120))
+    lines = [json.loads(line) for line in files[2].read_text().splitlines()]
+    changed = [row for row in lines if row["metric"] == "exact_match" and row["value"] == 1][:rows]
+    for row in changed:
+        row |= over
+    kept = [{key: value for key, value in row.items() if value is not ...} for row in lines]
+    files[2].write_text("".join(json.dumps(row) + "\n" for row in kept))
+    return code(files)
+
+
+@pytest.mark.parametrize(
+    ("over", "exit"),
+    [
+        ({"verdict": True}, 0),
+        ({"verdict": True, "error_type": "", "status": "done", "error": None, "finish_reason": "EOS"}, 0),
+        ({"verdict": None}, 13),
+        ({"verdict": None, "error_type": "scorer_crashed"}, 13),
+        ({"error_type": "truncated"}, 13),
+        ({"verdict": True, "error_type": "timeout"}, 13),
+        ({"status": "error"}, 13),
+        ({"status": "error", "value": ...}, 13),
+        ({"status": "skipped", "verdict": True}, 13),
+        ({"error": "connection refused"}, 13),
+        ({"error": {"code": 500}}, 13),
+        ({"verdict": False}, 14),
+        ({"verdict": False, "error_type": "timeout"}, 14),
+        ({"verdict": True, "value": 0}, 14),
+        ({"verdict": True, "value": None}, 14),
+        ({"verdict": None, "value": None, "error_type": "tests"}, 12),
+        ({"value": 0.5}, 64),
+        ({"verdict": "true"}, 64),
+        ({"status": 1}, 64),
+        ({"finish_reason": "lenght"}, 64),
+        ({"finish_reason": 7}, 64),
+    ],
+    ids=str,
+)
+def test_a_row_counts_as_what_all_of_it_says(tmp_path, over, exit):
+    """A failure is no answer, a contradiction is not what a scorer wrote, and what nobody could say proves nothing."""
+    assert faulted(tmp_path, **over) == exit
+
+
+def test_a_wrong_answers_error_type_is_no_failure_and_a_graded_score_may_be_neither(tmp_path):
+    def read(**row) -> ScoreRow:
+        (tmp_path / "a.jsonl").write_text(json.dumps({"id": "1", **row}))
+        (found,) = read_score_rows(tmp_path / "a.jsonl").rows
+        return found
+
+    assert not read(metric="exact_match", value=0, verdict=False, error_type="no_number").failed
+    assert not read(metric="f1", value=0.4, verdict=None).failed
+    assert not read(metric="f1", value=0.4, verdict=True).failed
+    assert not read(metric="latency.e2e", value=1.0, verdict=None).failed
+    assert read(metric="f1", value=0.4, verdict=None, error_type="timeout").failed.startswith(f"{tmp_path}/a.jsonl:1: ")
+    assert read(metric="latency.e2e", value=1.0, error_type="timeout").failed
+
+
+def test_how_answers_ended_is_told_as_in_a_run(tmp_path):
+    """The baseline's answers that were cut off bar a verdict; the variant's are shown, and counted as they stand."""
+    run = planted.run(n=120)
+
+    def ended(arm: str, word: str) -> RunEvidence:
+        whole = planted.with_units(run, "baseline", lambda us: (replace(u, finish_reason="eos") for u in us))
+        return planted.with_units(whole, arm, lambda us: (
+            replace(u, finish_reason=word if i < 60 else "eos", truncated=word == "length" and i < 60)
+            for i, u in enumerate(us)
+        ))  # fmt: skip
+
+    assert code(exported(tmp_path, ended("baseline", "length"))) == 12
+    done = gated(exported(tmp_path, ended("int4", "length")))
+    assert (done.exit_code, json.loads(done.stdout)["verdicts"][0]["stop_reasons"]) == (
+        0,
+        {"eos": 180, "eos → length": 60},
+    )
+    for line, word in (("max_tokens", "length"), ("tool_calls", "stop"), ("Stop", "stop")):
+        row = {"id": "1", "metric": "exact_match", "value": 1, "finish_reason": line}
+        (tmp_path / "one.jsonl").write_text(json.dumps(row))
+        assert read_score_rows(tmp_path / "one.jsonl").rows[0].finish_reason == word
+
+
+def test_rows_of_one_answer_that_end_it_twice_are_refused():
+    rows = [
+        ScoreRow(id="x", metric=m, value=1.0, finish_reason=word) for m, word in (("numeric", "eos"), ("f1", "length"))
+    ]
+    with pytest.raises(UsageError, match="ended by eos and by length"):
+        evidence_of(Scores(source="a", rows=tuple(rows)), Scores(source="b", rows=tuple(rows)), evalset="set")
+
+
 GATE_FILE = """\
 version: 1
 baseline: {{model: ./model}}
@@ -192,8 +281,7 @@ def stored(folder: Path, wrong: float, cases: int = 100) -> RunEvidence:
     with open_store(f"sqlite:///{folder}/q.db") as store:
         evidence = runs.evidence(store, make_run(store, plan, {"variant": wrong}))
     (variant,) = evidence.variants
-    silent = {"kl": (), "top1_agreement": None, "first_divergence": None, "token_ids": b"", "prompt_tokens": None,
-              "finish_reason": ""}  # fmt: skip
+    silent = {"kl": (), "top1_agreement": None, "first_divergence": None, "token_ids": b"", "prompt_tokens": None}
     units = tuple(replace(u, **silent) for u in variant.units)
     return replace(evidence, variants=(replace(variant, units=units),))
 
