@@ -30,7 +30,7 @@ def gate_scores(gate_file: Path, baseline: Path, variant: Path, *, as_json: bool
     from qualgate import evalsets
     from qualgate.config import load_gate_file
     from qualgate.gate.verdict import overall_exit
-    from qualgate.intake.scores import judge, read_score_rows, refuse_one_file_twice
+    from qualgate.intake.scores import judge, read_score_rows, refuse_a_copy
     from qualgate.plan import set_refs
     from qualgate.report.screen import fit
     from qualgate.report.terminal import print_report
@@ -39,7 +39,7 @@ def gate_scores(gate_file: Path, baseline: Path, variant: Path, *, as_json: bool
     from qualgate.store.plain import now
 
     gate = with_nel_policy(load_gate_file(gate_file, files=False))
-    refuse_one_file_twice(baseline, variant)
+    refuse_a_copy(baseline, variant)
     sides = read_score_rows(baseline), read_score_rows(variant)
     names = [evalsets.name_of(ref) for ref in set_refs(gate)]
     default = names[0] if len(names) == 1 else None

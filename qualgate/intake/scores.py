@@ -1,11 +1,13 @@
 """Two lists of score rows ⇄ the evidence of a run, so that one gate judges whatever was scored wherever.
 
-A row is one metric's value for one case and repeat. A row that tells of a failure (`status`, `error`, an `error_type` or
+A row is one metric's value for one case and repeat. One that tells of a failure (`status`, `error`, an `error_type` or
 a null `verdict` beside a value) is no answer, whatever value it gives; one whose verdict and value contradict each
-other is not what a scorer wrote, which breaks integrity. What must be equal on both sides for two rows to be a pair is in
-`case_hash`: where it is on one side only, or different, or on neither, nothing is compared (undecided), unless the
-caller says `identity="ids"`: then ids alone make a pair where a side has no hash, and every verdict says so. Two hashes
-that differ name two cases, whatever the caller says.
+other is not what a scorer wrote, which breaks integrity.
+
+What must be equal on both sides for two rows to be a pair is in `case_hash`: where it is on one side only, or
+different, or on neither, nothing is compared (undecided), unless the caller says `identity="ids"`: then ids alone make
+a pair where a side has no hash, and every verdict says so. Two hashes that differ name two cases, whatever the caller
+says.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from typing import Any, Literal
 from qualgate.errors import UsageError
 from qualgate.gate.peers.nel_policy import decide_as_asked
 from qualgate.identity import content_hash
-from qualgate.intake.jsonl import read_objects
+from qualgate.intake.jsonl import content_of_lines, read_objects
 from qualgate.metrics import METRICS
 from qualgate.numbers import counted
 from qualgate.records import (
@@ -89,6 +91,20 @@ def refuse_one_file_twice(baseline: Path, variant: Path) -> None:
     """A file is not worse than itself, and that says nothing of any variant."""
     if baseline.exists() and variant.exists() and baseline.samefile(variant):
         raise UsageError(f"{baseline} is given as the baseline's file and as the variant's; give the variant's own")
+
+
+def refuse_a_copy(baseline: Path, variant: Path) -> None:
+    """Nor is a file worse than a copy of itself, in whatever order its lines stand.
+
+    An honest file of a variant that answers all cases alike could be one too, so rows may name their model.
+    """
+    refuse_one_file_twice(baseline, variant)
+    if content_of_lines(baseline) == content_of_lines(variant):
+        raise UsageError(
+            f"{variant} holds the very lines of {baseline}: a copy says nothing of a variant. Give the variant's own "
+            "rows. If both truly scored alike, let each row say whose answer it is (`model`), as `qualgate score` "
+            "does where the outputs say so."
+        )
 
 
 class _NoRow(ValueError):
@@ -299,9 +315,23 @@ def judge(
         evidence = replace(evidence, labels={**(evidence.labels or {}), **labels})
     evidence = replace(evidence, stale=(*stale, *silent))
     verdicts, policy, _ = decide_as_asked(evidence, replace(policy, stop=None), now)
-    if identity == "ids":
-        verdicts = tuple(replace(verdict, reasons=(*verdict.reasons, BY_IDS)) for verdict in verdicts)
+    notes = (*((BY_IDS,) if identity == "ids" else ()), *_all_equal(evidence))
+    verdicts = tuple(replace(verdict, reasons=(*verdict.reasons, *notes)) for verdict in verdicts)
     return evidence, verdicts, policy
+
+
+def _all_equal(evidence: RunEvidence) -> tuple[str, ...]:
+    """Said where it is so, for files may be copies: no other evidence could tell."""
+    sides = [
+        {
+            (unit.key.evalset, unit.key.case_id, unit.key.repeat, name): unit.values[name]
+            for unit in arm.units
+            for name in unit.scorers
+        }
+        for arm in (evidence.baseline, *evidence.variants)
+    ]
+    equal = sides[0] and sides[0] == sides[1]
+    return (f"all {counted(len(sides[0]), 'score')} of the variant equal the baseline's",) if equal else ()
 
 
 def _identity(arm: str, side: Scores) -> ArmIdentity:

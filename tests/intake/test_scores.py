@@ -259,7 +259,7 @@ def exported(folder: Path, evidence: RunEvidence, settings: str = "", sets: str 
     files = folder / "gate.yaml", folder / "a.jsonl", folder / "b.jsonl"
     files[0].write_text(GATE_FILE.format(variant="variant", sets=names, settings=settings))
     for path, arm in zip(files[1:], (evidence.baseline, *evidence.variants), strict=True):
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows_of(arm)))
+        path.write_text("".join(json.dumps({**row, "model": arm.name}) + "\n" for row in rows_of(arm)))
     return files
 
 
@@ -298,7 +298,7 @@ def test_a_stored_runs_exported_scores_give_the_same_verdict_report_and_code(tmp
     done = gated(files)
     assert done.exit_code == int(overall_exit(said)), done.output
     (found,) = json.loads(done.stdout)["verdicts"]
-    *reasons, closed = found["reasons"]
+    *reasons, closed = [reason for reason in found["reasons"] if "equal the baseline's" not in reason]
     assert closed.startswith("the expected cases of arithmetic, json_extract, tool_calls are those of both files")
     assert bytes_of([{**found, "reasons": reasons}]) == bytes_of([asdict(one) for one in said])
 
@@ -312,6 +312,25 @@ def test_times_and_cut_off_answers_are_evidence_in_score_rows(tmp_path):
     assert [code(exported(tmp_path, one)) for one in (whole, slow, cut)] == [0, 11, 12]
 
 
+def test_a_copy_of_the_baselines_file_is_no_variants_whatever_the_order_of_its_lines(tmp_path):
+    gate, a, b = exported(tmp_path, planted.run(n=120))
+    lines = a.read_text().splitlines()
+    copies = {"equal": a.read_text(), "turned": "\n".join(reversed(lines)), "spaced": "\n\n".join(lines) + "\n \n"}
+    for name, text in copies.items():
+        b.write_text(text)
+        assert code((gate, a, b)) == 64, name
+        assert f"{b} holds the very lines of {a}" in str(gated((gate, a, b)).exception)
+    b.unlink()
+    b.symlink_to(a)
+    assert code((gate, a, b)) == 64, "the same file under another name"
+    b.unlink()
+    b.write_text(a.read_text().replace('"model": "baseline"', '"model": "int4"'))
+    (said,) = json.loads(gated((gate, a, b)).stdout)["verdicts"]
+    assert (said["word"], said["reasons"][-2]) == ("approve", "all 360 scores of the variant equal the baseline's")
+    b.write_text("\n".join(lines[1:]))
+    assert code((gate, a, b)) == 13, "a part of a copy"
+
+
 def test_the_closed_list_of_score_files_fails_closed(tmp_path):
     evidence = planted.run(n=120)
     gate, a, b = exported(tmp_path, evidence)
@@ -320,7 +339,7 @@ def test_the_closed_list_of_score_files_fails_closed(tmp_path):
     few = [line for line in a.read_text().splitlines() if '"code-1"' not in line]
     (tmp_path / "few.jsonl").write_text("\n".join(few))
     assert code((gate, a, tmp_path / "few.jsonl")) == 13, "a case of one side alone"
-    (tmp_path / "as few.jsonl").write_text("\n".join(few))
+    (tmp_path / "as few.jsonl").write_text("\n".join(few).replace('"model": "baseline"', '"model": "another"'))
     both = (gate, tmp_path / "few.jsonl", tmp_path / "as few.jsonl")
     assert code(both) == 0, "nobody said that it was expected"
     listed = "".join(json.dumps({"evalset": k.evalset, "id": k.case_id}) + "\n" for k in set(evidence.expected))
@@ -411,8 +430,8 @@ def test_where_the_evalset_lies_beside_the_gate_file_its_cases_are_the_closed_li
 
     def said(ids, hashed) -> int:
         sides = tmp_path / "base.jsonl", tmp_path / "variant.jsonl"
-        row = {"metric": "exact_match", "value": 1, "scorer": "s"}
         for side in sides:
+            row = {"metric": "exact_match", "value": 1, "scorer": "s", "model": side.stem}
             side.write_text("".join(json.dumps({**row, "id": id, "case_hash": hashed(id)}) + "\n" for id in ids))
         return code((gate, *sides))
 
@@ -443,7 +462,7 @@ def test_what_an_evalset_says_of_its_cases_is_not_left_to_the_rows(tmp_path):
                     "case_hash": hashes[f"c{n}"], "tags": ["hard"] if hard(n) else []} for n in range(240)]  # fmt: skip
             far = [{"evalset": "far", "id": f"f{n}", "metric": "exact_match", "value": 1, "case_hash": f"f{n}",
                     "tags": []} for n in range(240)]  # fmt: skip
-            side.write_text("".join(json.dumps({"scorer": "s", **row}) + "\n" for row in own + far))
+            side.write_text("".join(json.dumps({"scorer": "s", "model": side.stem, **row}) + "\n" for row in own + far))
         return code((gate, *sides))
 
     tagged = ", where: {tag: hard}"
