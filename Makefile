@@ -12,7 +12,7 @@ test: $(VENV)/.installed chromium bubblewrap
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile  # two processes share two cores: more threads only spin
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder  # two processes share two cores: more threads only spin
 
 install: $(VENV)/.installed
 

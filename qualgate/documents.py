@@ -9,7 +9,7 @@ from __future__ import annotations
 import codecs
 import difflib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn, TypeVar, get_args, get_origin
@@ -53,10 +53,14 @@ def refuse(faults: Iterable[Fault]) -> NoReturn:
 def nearest(name: str, names: Iterable[str]) -> str:
     """`; did you mean 'x'?` or the list of right names: the end of a message about a wrong one."""
     known = sorted(names)
-    close = difflib.get_close_matches(name, known, n=1)
-    if close:
-        return f"; did you mean {close[0]!r}?"
+    close = _closest(name, known)
+    if close is not None:
+        return f"; did you mean {close!r}?"
     return f"; known: {', '.join(known)}" if known else ""
+
+
+def _closest(name: str, known: Iterable[str]) -> str | None:
+    return next(iter(difflib.get_close_matches(name, sorted(known), n=1)), None)
 
 
 def quote(value: object, limit: int = 60) -> str:
@@ -279,18 +283,36 @@ def as_model(
     except ValidationError as error:
         # What the YAML reader already refused is not refused a second time for its type.
         known = {fault.line for fault in faults}
-        found = (_fault(model, document, detail) for detail in error.errors())
+        found = (_fault(model, document, detail) for detail in _once(model, error.errors()))
         return None, faults + [fault for fault in found if fault.line not in known]
 
 
+def _once(model: type[Written], details: Sequence[Any]) -> Iterator[Any]:
+    """Without the keys that are missing only because they are misspelt: "did you mean" says it already."""
+    meant = {
+        (*detail["loc"][:-1], _closest(str(detail["loc"][-1]), _known_at(model, _place(detail)[:-1])))
+        for detail in details
+        if detail["type"] == "extra_forbidden"
+    }
+    return (detail for detail in details if detail["type"] != "missing" or detail["loc"] not in meant)
+
+
+def _place(detail: Any) -> Place:
+    return tuple(part for part in detail["loc"] if part != "[key]")
+
+
+def _known_at(model: type[Written], place: Place) -> tuple[str, ...]:
+    around = _model_at(model, place)
+    return (*around.model_fields, *around.later)
+
+
 def _fault(model: type[Written], document: Document, detail: Any) -> Fault:
-    place: Place = tuple(part for part in detail["loc"] if part != "[key]")
+    place = _place(detail)
     name, kind = dotted(place), detail["type"]
     if kind == "extra_forbidden":
-        around = _model_at(model, place[:-1])
-        if str(place[-1]) in around.later:
+        if str(place[-1]) in _model_at(model, place[:-1]).later:
             return document.fault(place, f"`{name}` is not in this version", planned=True)
-        known = (*around.model_fields, *around.later)
+        known = _known_at(model, place[:-1])
         return document.fault(place, f"unknown key {quote(place[-1])}{nearest(str(place[-1]), known)}")
     if kind == "missing":
         return document.fault(place[:-1], f"`{name}` is missing")

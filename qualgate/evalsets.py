@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -18,13 +18,25 @@ from pydantic import Field, field_validator
 
 from qualgate.documents import ABSENT, Document, Fault, Written, as_model, nearest, quote, read_yaml, refuse, stated
 from qualgate.errors import UsageError
-from qualgate.identity import content_hash
+from qualgate.identity import content_hash, question_hash
 from qualgate.metrics import BY_LIKELIHOOD, LM_EVAL, METRICS, PLANNED
 from qualgate.records import CalibrationSet, Case, Evalset, LmEvalTask
 
 MAX_LINE = 8 * 2**20  # bytes
 ROLES = ("system", "user", "assistant", "tool")
 OURS_TO_MAKE = ("requests", "until")  # of a case: what the engine is to read or to stop at, as lm-eval's tasks have it
+_OF_ALL_CASES = "it is one for all cases of a run: set it in the gate file, `generation: {%s: …}`"
+_NOWHERE = "a draw is from all tokens as the model weighs them, in this version: take it out"
+_LENGTH = "a case says how long its answer may be with `max_new_tokens`"
+WITHOUT_EFFECT = {  # keys of a case that other tools heed, and that nothing here reads → where that is said
+    **{name: _OF_ALL_CASES % name for name in ("temperature", "seed", "repeats")},
+    "do_sample": _OF_ALL_CASES % "temperature",
+    **dict.fromkeys(("top_p", "top_k", "min_p", "repetition_penalty"), _NOWHERE),
+    **dict.fromkeys(
+        ("max_tokens", "max_completion_tokens", "max_output_tokens", "max_gen_toks", "max_length"), _LENGTH
+    ),
+    "stop": "an answer ends where the model ends it or at `max_new_tokens`: take it out",
+}
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 SCORED = tuple(  # by our own scorers
     name for name, metric in METRICS.items() if metric.kind == "quality" and not name.startswith(LM_EVAL)
@@ -277,6 +289,15 @@ def _hash_faults(document: Document, header: _SetFile, sha256: str, path: Path) 
         )
 
 
+def asked_again(sets: Iterable[Evalset]) -> tuple[tuple[Case, ...], ...]:
+    """Cases of one or several sets that ask one question, whatever their ids: each a cluster to the gate."""
+    asked: dict[str, list[Case]] = {}
+    for item in sets:
+        for case in item.cases:
+            asked.setdefault(case.question, []).append(case)
+    return tuple(tuple(cases) for cases in asked.values() if len(cases) > 1)
+
+
 class _CaseReader:
     """Cases of one JSONL file, read line by line. Once `cases()` is spent, `sha256` and `faults` are whole.
 
@@ -328,6 +349,8 @@ class _CaseReader:
         for key in OURS_TO_MAKE:
             if key in body:
                 yield f"`{key}` is of lm-eval's tasks; a case of a file says what it asks in `messages` or `prompt`"
+        for key in filter(body.__contains__, WITHOUT_EFFECT):
+            yield f"`{key}` of a case has no effect; {WITHOUT_EFFECT[key]}"
         tokens = body.get("max_new_tokens")
         if self._weighed:
             yield from _weighed_faults(body, self.metrics[0])
@@ -349,8 +372,7 @@ class _CaseReader:
 
     def _fault_copies(self, body: dict[str, Any]) -> None:
         """The same prompt under two ids is one observation, and two would prove twice what was seen once."""
-        asked = content_hash({key: body.get(key) for key in ("messages", "prompt", "tools", "requests")})
-        line, cluster = self._asked.setdefault(asked, (self.lines.line, body.get("cluster")))
+        line, cluster = self._asked.setdefault(question_hash(body), (self.lines.line, body.get("cluster")))
         if line != self.lines.line and (cluster is None or cluster != body.get("cluster")):
             self.lines.fault(f"asks what line {line} asks; drop one of them, or give both the same `cluster`")
 

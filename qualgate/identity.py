@@ -34,3 +34,12 @@ def file_hash(path: Path) -> str:
 def case_hash(case: dict[str, Any]) -> str:
     """Identity of a case: its JSON without `tags` (a label must not break a pairing)."""
     return content_hash({key: value for key, value in case.items() if key != "tags"})
+
+
+def question_hash(case: dict[str, Any]) -> str:
+    """What a case asks, whatever it is called and however the answer is scored; "" for a body that asks nothing.
+
+    A model gives one answer to one question: two cases that ask it are one observation.
+    """
+    asked = {key: case.get(key) for key in ("messages", "prompt", "tools", "requests")}
+    return content_hash(asked) if any(asked.values()) else ""

@@ -158,6 +158,19 @@ def make_plan(gate: GateFile) -> Plan:
     )
 
 
+def asked_in_two_sets(plan: Plan) -> tuple[str, ...]:
+    """A line for the user where evalsets share questions: the planner takes cases of two sets for independent."""
+    shared = [cases for cases in evalsets.asked_again(plan.evalsets) if len({case.evalset for case in cases}) > 1]
+    if not shared:
+        return ()
+    few = "; ".join(" = ".join(f"{case.evalset}/{case.id}" for case in cases[:3]) for cases in shared[:3])
+    return (
+        f"{counted(len(shared), 'question stands', 'questions stand')} in more than one evalset ({few}"
+        f"{'; …' if len(shared) > 3 else ''}): a rule over both counts each as one cluster, and the rates that "
+        "`qualgate plan` foretells of such a rule take them for several",
+    )
+
+
 def in_blocks(jobs: list[Job], policy: Policy, baseline: str) -> tuple[list[Job], Policy]:
     """The jobs in blocks of one job an arm, each block in an order of its own, and the policy that tells the orders.
 
@@ -391,6 +404,9 @@ def _as_plain(policy: Policy) -> dict[str, Any]:
     plain = asdict(policy)
     for rule in plain["rules"]:
         del rule["line"]
+    for entry in plain["quarantine"]:
+        if entry["evalset"] is None:  # a policy that says no more than it could before is the same
+            del entry["evalset"]
     return plain
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
-from qualgate.identity import case_hash, content_hash
+from qualgate.identity import case_hash, content_hash, question_hash
 
 FinishReason = Literal["eos", "stop", "length", "abort"]
 # What servers and harnesses call the same. A word that is not here is refused: it may mean that an answer was cut off.
@@ -63,6 +63,10 @@ class Case:
     @property
     def hash(self) -> str:
         return case_hash(self.body)
+
+    @property
+    def question(self) -> str:
+        return question_hash(self.body)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -439,10 +443,11 @@ class FourArms:
 class Quarantine:
     """A case that does not count until a day, because someone answers for it."""
 
-    case: str  # its id; in every evalset that has it
+    case: str  # its id
     owner: str
     expires: str  # the first day on which it counts again, YYYY-MM-DD
     reason: str
+    evalset: str | None = None  # None: every evalset that has such an id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -554,6 +559,7 @@ class RunEvidence:
     stale: tuple[str, ...] = ()  # what changed since the run (weights, evalsets, variants): every verdict undecided
     corrected: dict[UnitKey, bool] | None = None  # by users, where known; None: no feedback was read
     clusters: Mapping[tuple[str, str], str] = field(default_factory=dict)  # (evalset, case) → cluster, where it has one
+    questions: Mapping[tuple[str, str], str] = field(default_factory=dict)  # → `question_hash`; no entry: not known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -605,7 +611,7 @@ class Comparison:
     gained: int | None = None
     p_broken: float | None = None  # one-sided p-value of "the loss exceeds the margin", before Holm
     needed: int | None = None  # pairs at which this rule would probably decide; None = decided or unknowable
-    method: str = ""  # formula id, e.g. "paired_exact_unconditional/3"
+    method: str = ""  # formula id, e.g. "paired_exact_unconditional/4"
     reason: str = ""
 
 

@@ -27,7 +27,7 @@ from qualgate.intake.feedback import Feedback, corrections, read_feedback
 from qualgate.intake.nel_policy import read_nel_policy
 from qualgate.metrics import LM_EVAL
 from qualgate.numbers import counted
-from qualgate.plan import artifacts_folder, load_set, make_plan, sampling_settings, set_refs
+from qualgate.plan import artifacts_folder, asked_in_two_sets, load_set, make_plan, sampling_settings, set_refs
 from qualgate.records import (
     NOISE,
     TWIN,
@@ -126,9 +126,9 @@ def as_run(gate: GateFile, *, blame: bool = False, four_arm: bool = False) -> Ga
 
 def _warn_of_undecidable(plan: Plan, warn: Callable[[str], None]) -> None:
     held = hold(plan.policy, plan.expected, plain.now()[:10])
-    for fault in held.faults:
-        warn(fault)
-    sets = [PlannedSet.of(item, held.cases, plan.repeats) for item in plan.evalsets]
+    for line in (*held.faults, *asked_in_two_sets(plan)):
+        warn(line)
+    sets = [PlannedSet.of(item, held.of(item.name), plan.repeats) for item in plan.evalsets]
     policy, _ = foreseeable(sets, as_rules(plan.policy, {item.name: item.metrics for item in plan.evalsets}))
     if policy is None:
         return
@@ -331,11 +331,28 @@ class Standing:
     run_id: str
     evidence: RunEvidence
     policy: Policy
+    then: Policy  # by which the run was made
     said: Feedback | None
 
     def decided(self, evidence: RunEvidence) -> Decided:
         """On this evidence: the run's own, or the same with other scores."""
-        return _verdicts(evidence, self.policy, self.said)
+        stale = (*evidence.stale, *_tested_otherwise(self.then, self.policy))
+        return _verdicts(replace(evidence, stale=stale), self.policy, self.said)
+
+
+def _tested_otherwise(then: Policy, policy: Policy) -> tuple[str, ...]:
+    """A run planned with looks keeps their test, stopped or not. One planned without them has only ever had one."""
+    if then.stop is None:
+        return ()
+    ways = {"an nel policy": policy.nel, "four arms": policy.four_arm, "no `stop: early`": policy.stop is None}
+    how = next((name for name, other in ways.items() if other), "")
+    if not how:
+        return ()
+    return (
+        f"this run was planned with `stop: early` and looked at on the way; to judge it by {how} now is a second test "
+        "of the same cases, and the better of two errs more often than alpha says: decide by a gate file with `stop: "
+        "early`, or run again without it",
+    )
 
 
 def standing(store: Store, run_id: str | None, gate: GateFile | None) -> Standing:
@@ -345,12 +362,15 @@ def standing(store: Store, run_id: str | None, gate: GateFile | None) -> Standin
     policy, stale = grounds(store, found, gate)
     if said is not None:
         policy = replace(policy, feedback=said.sha256)
-    then = runs.policy(store, found).four_arm
-    if gate is not None and policy.four_arm is not None and then is not None:
-        policy = replace(policy, four_arm=replace(policy.four_arm, seed=then.seed, blocks=then.blocks))
+    then = runs.policy(store, found)
+    if gate is not None and policy.four_arm is not None and then.four_arm is not None:
+        policy = replace(
+            policy, four_arm=replace(policy.four_arm, seed=then.four_arm.seed, blocks=then.four_arm.blocks)
+        )
     evidence = known(store, found, answers=_reads_answers(policy))
     labels = labels_today(gate, policy) if gate is not None and not stale else None
-    return Standing(run_id=found, evidence=replace(evidence, labels=labels, stale=stale), policy=policy, said=said)
+    evidence = replace(evidence, labels=labels, stale=stale)
+    return Standing(run_id=found, evidence=evidence, policy=policy, then=then, said=said)
 
 
 def peers_of(store_url: str, run_id: str) -> tuple[PeerSaid, ...]:
@@ -411,7 +431,8 @@ def run_meant(store: Store, run_id: str | None, gate: GateFile | None) -> str:
 def grounds(store: Store, run_id: str, gate: GateFile | None) -> tuple[Policy, tuple[str, ...]]:
     """By which policy a stored run is judged, and what makes every verdict on it undecided: see `decide_again`.
 
-    How a run stopped was settled when it was made: a gate file that says `stop: early` today says it of the next run.
+    How a run stops was settled when it was made: a gate file that says `stop: early` today says it of the next run,
+    and one that no longer says it does not decide a run that was looked at, see `_tested_otherwise`.
     """
     then = runs.policy(store, run_id)
     if gate is None:

@@ -21,3 +21,21 @@ def ctrl_c():
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+# Files of few tests that take long each: first, so that no process ends alone with one of them.
+LONG = (
+    "tests/run/",
+    "tests/test_wheel.py",
+    "tests/kernels/test_cpu.py",
+    "tests/harness/",
+    "tests/test_quantized_variant.py",
+    "tests/test_bad_input.py",
+    "tests/gate/test_changes.py",
+    "tests/gate/test_planner.py",
+    "tests/sandbox/",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG))

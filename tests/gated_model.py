@@ -1,4 +1,7 @@
-"""A user's folder: a tiny model, an evalset that the model answers rightly, and a gate file. Made in seconds."""
+"""A user's folder: a tiny model, an evalset that the model answers rightly, and a gate file. Made in seconds.
+
+One worker, as each imports torch for seconds: a test of the pool asks for two.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ gate:
     - {metric: exact_match, max_drop: 0.10}
     - {metric: drift.kl_mean, max: 0.05, tier: advisory}
 store: sqlite:///qualgate.db
-workers: {backend: local, count: 2}
+workers: {backend: local, count: 1}
 """
 
 

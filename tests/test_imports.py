@@ -77,6 +77,7 @@ def room(module: str) -> str:
 
 
 def modules() -> dict[str, Path]:
+    """Every module's file. All files are walked: ask once."""
     found = {}
     for package, folder in SOURCES.items():
         for path in folder.rglob("*.py"):
@@ -105,7 +106,8 @@ def imported(path: Path, known: set[str]) -> set[str]:
     return {name for name in names if name in known}
 
 
-GRAPH = {name: imported(path, set(modules())) - {name} for name, path in modules().items()}
+MODULES = modules()
+GRAPH = {name: imported(path, set(MODULES)) - {name} for name, path in MODULES.items()}
 
 
 def test_no_import_climbs_to_a_higher_room():

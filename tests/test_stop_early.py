@@ -16,6 +16,7 @@ from jsonschema import Draft202012Validator
 from qualgate import run as main_path
 from qualgate.errors import Exit, IntegrityError, UsageError
 from qualgate.gate.early import decide_early, lay_out
+from qualgate.gate.peers.nel_policy import NelBenchmark, NelPolicy, as_text
 from qualgate.gate.verdict import decide
 from qualgate.identity import content_hash
 from qualgate.records import EarlyStop, Job, JobFailure, Plan, Policy, Rule, Stopped, Verdict
@@ -223,6 +224,27 @@ def test_another_policy_decides_nothing_about_cases_chosen_by_looking(stopped):
         assert found["int8"].exit == found["int2-g32"].exit == Exit.UNDECIDED
         assert "another policy" in found["int8"].reasons[0]
     assert {v.exit for v in decide(evidence, PLAN.policy) if v.variant != "mxfp4"} == {Exit.UNDECIDED}
+
+
+def test_a_run_planned_with_looks_is_never_judged_by_a_second_test_though_nothing_stopped_it(monkeypatch, url):
+    plan = staged(make_plan(cases=62, wrong={"int8": 0.0}, families=("arithmetic",), policy=POLICY))
+    monkeypatch.setattr("tests.test_stop_early.PLAN", plan)
+    workers(monkeypatch)
+    run_id, (looked,) = run(url, plan)
+    assert looked.word == "undecided"
+    with open_store(url) as store:
+        assert all(arm.stopped is None for arm in runs.evidence(store, run_id).variants)
+        stands = main_path.standing(store, run_id, None)
+    assert stands.decided(stands.evidence)[0] == (looked,)
+    fixed = replace(plan.policy, stop=None)
+    assert decide(stands.evidence, fixed)[0].word == "approve", "what shopping for a test would bring"
+    nel = NelPolicy(defaults=NelBenchmark(), benchmarks={})
+    for policy in (fixed, replace(fixed, nel=as_text(nel))):
+        (verdict,) = replace(stands, policy=policy).decided(stands.evidence)[0]
+        assert (verdict.word, verdict.exit) == ("undecided", Exit.UNDECIDED)
+        assert "the better of two errs more often" in verdict.reasons[0]
+    planned = replace(stands, then=fixed, policy=fixed)  # the reverse: one test, whatever a gate file says today
+    assert planned.decided(stands.evidence)[0][0].word == "approve"
 
 
 def forge(url: str, statement: str) -> None:

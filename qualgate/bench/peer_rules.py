@@ -21,15 +21,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from qualgate.bench.shape import GOALS
 from qualgate.gate.peers import llm_compressor_recovery, lm_eval_z, nel_v1, sglang_minus5, trt_hypothesis, vllm_rtol
 from qualgate.gate.peers.rule import Outcomes, PeerVerdict, Sample
 from qualgate.stats.power import chance_to_approve
 
-GOALS = {
-    "peers.cases": ">= 0.9 x 2p(1-p)/disagreement times our cases for every unpaired rule at our errors and margin, "
-    "disagreement >= 1.5 margins",
-    "peers.false_pass": "every rule's passes of a true 3-point loss, n = 1,319, as known, within simulation error",
-}
 ALPHA, POWER = 0.05, 0.8
 LEVEL = 0.755  # the baseline's score
 # Margin, disagreement. The goal's ratio is the normal approximation's: below `FEW` margins of disagreement flips are so
@@ -248,5 +244,5 @@ def measure(quick: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
 
 
 def _row(id: str, measured: dict[str, Any], spread: Any, met: bool, quick: bool) -> dict[str, Any]:
-    row = {"id": id, "goal": GOALS[id], "measured": measured, "spread": spread, "met": met}
+    row = {"id": id, "goal": GOALS["decisions"][id], "measured": measured, "spread": spread, "met": met}
     return row | {"met": None, "reason": "fewer draws, one margin and disagreement"} if quick and met else row

@@ -320,6 +320,7 @@ def rates(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "sound_approved": sum(line["word"] == "approve" for line in sound),
         "found": len(found),
         "cause_right": len(right),
+        "cause_right_of_planted": len(right) / max(1, len(defects)),
         "wrong_causes": dict(Counter(wrong)),
         "words": {one: dict(counted) for one, counted in sorted(words.items())},
         "causes": {planted: dict(counted) for planted, counted in sorted(said.items())},

@@ -12,6 +12,7 @@ from typing import Annotated, cast
 import typer
 
 from qualgate.cli import config, drift, evalsets, intake, judging, making, scoring, service
+from qualgate.cli.stderr import tell
 from qualgate.errors import Exit, QualgateError
 
 # typer carries its own copy of click, or uses click itself: its parser's errors are known by their common base.
@@ -84,7 +85,7 @@ def main() -> None:
     try:
         code = app(standalone_mode=False)
     except QualgateError as error:
-        typer.echo(f"qualgate: {error}", err=True)
+        tell(f"qualgate: {error}")
         code = error.exit
     except typer.Abort:
         code = Exit.INTERRUPTED
@@ -92,12 +93,12 @@ def main() -> None:
         error.show()  # type: ignore[attr-defined]
         code = Exit.USAGE
     except KeyboardInterrupt:
-        typer.echo("qualgate: interrupted", err=True)
+        tell("qualgate: interrupted")
         code = Exit.INTERRUPTED
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the interpreter's own flush is quiet
         code = Exit.INFRASTRUCTURE  # the reader left before the verdict was out: never a pass
     except OSError as error:
-        typer.echo(f"qualgate: {error.strerror or error}: {error.filename or 'while writing'}", err=True)
+        tell(f"qualgate: {error.strerror or error}: {error.filename or 'while writing'}")
         code = Exit.INFRASTRUCTURE
     sys.exit(int(code or 0))

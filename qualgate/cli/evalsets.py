@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from qualgate.cli.arguments import JsonOption
+from qualgate.cli.stderr import tell
 from qualgate.errors import UsageError
 
 if TYPE_CHECKING:
@@ -53,15 +54,22 @@ def evalset_check(ref: Annotated[str, typer.Argument(metavar="NAME.yaml")]) -> N
     """Name every fault of an evalset or calibration set with file and line; exit 64 when there is one."""
     from qualgate import evalsets
     from qualgate.numbers import counted
+    from qualgate.records import CalibrationSet
     from qualgate.report.screen import fit
+    from qualgate.visible import visible_line
 
     path = evalsets.locate(ref, Path.cwd())
     faults = evalsets.check(path)
     for fault in faults:
-        typer.echo(str(fault), err=True)
+        tell(str(fault))
     if faults:
         raise UsageError(f"{path}: {counted(len(faults), 'fault')}.")
     found = evalsets.read(path)
+    if not isinstance(found, CalibrationSet) and (again := evalsets.asked_again([found])):
+        few = "; ".join(" = ".join(case.id for case in cases[:3]) for cases in again[:3])
+        more = "; …" if len(again) > 3 else ""
+        said = f"{counted(len(again), 'question is', 'questions are')} asked more than once ({few}{more})"
+        tell(visible_line(f"note: {said}: each is one observation, and counts as one cluster"))
     typer.echo(fit(f"{path}: fine. {counted(len(found.cases), 'case')}, sha256 {found.sha256}"))
 
 

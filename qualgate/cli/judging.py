@@ -22,6 +22,7 @@ from qualgate.cli.arguments import (
     store_url,
     stored_run,
 )
+from qualgate.cli.stderr import tell
 from qualgate.errors import Exit, UsageError
 
 if TYPE_CHECKING:
@@ -79,12 +80,12 @@ def _run(
             progress,
             blame=blame,
             four_arm=four_arm,
-            warn=lambda line: typer.echo(f"note: {line}", err=True),
+            warn=lambda line: tell(f"note: {line}"),
         )
     if outcome.resumed:
-        typer.echo(f"resumed run {outcome.run_id}", err=True)
+        tell(f"resumed run {outcome.run_id}")
     for failure in outcome.failures:
-        typer.echo(f"could not run: {failure}", err=True)
+        tell(f"could not run: {failure}")
     report = _report(gate.store_url, outcome.run_id, gate, warn_only)
     _show(report, as_json)
     if outcome.nel and not as_json:
@@ -117,17 +118,19 @@ def plan(
     from qualgate.gate.peers.nel_policy import as_rules
     from qualgate.gate.planner import foreseeable, plan_policy
     from qualgate.gate.quarantine import hold
-    from qualgate.plan import make_plan
+    from qualgate.plan import asked_in_two_sets, make_plan
     from qualgate.report import planning
     from qualgate.run import as_run, earlier_answers, earlier_evidence
     from qualgate.store.plain import now
 
     loaded = load_gate_file(gate_file)
     planned = make_plan(as_run(loaded, blame=blame, four_arm=four_arm))
+    for line in asked_in_two_sets(planned):
+        tell(f"note: {line}")
     held = hold(planned.policy, planned.expected, now()[:10])
     earlier = earlier_evidence(loaded)
     takes = forecast(planned, loaded.workers, earlier_answers(loaded, earlier.run_id) if earlier else None)
-    sets = [PlannedSet.of(item, held.cases, planned.repeats) for item in planned.evalsets]
+    sets = [PlannedSet.of(item, held.of(item.name), planned.repeats) for item in planned.evalsets]
     metrics = {item.name: item.metrics for item in planned.evalsets}
     policy, unforeseen = foreseeable(sets, as_rules(planned.policy, metrics))
     assumed = seen_in(earlier) if earlier else None
@@ -219,7 +222,7 @@ def _peers(url: str, run_id: str) -> tuple[PeerSaid, ...]:
     try:
         return peers_of(url, run_id)
     except UsageError as error:
-        typer.echo(f"qualgate: peers cannot be shown: {error}", err=True)
+        tell(f"qualgate: peers cannot be shown: {error}")
         return ()
 
 
@@ -309,14 +312,12 @@ def _tell_host(report: Report) -> None:
     try:
         append_step_summary(report)
     except OSError as error:  # no reason to lose the verdict
-        typer.echo(f"qualgate: the step summary cannot be written ({error.strerror})", err=True)
+        tell(f"qualgate: the step summary cannot be written ({error.strerror})")
     if os.environ.get("GITHUB_ACTIONS") == "true":
         typer.echo(rendered(report, "annotations"), err=True, nl=False)
 
 
 def _code(true: Exit, warn_only: bool) -> int:
     if warn_only and true:
-        typer.echo(
-            f"qualgate: WARN ONLY: the true exit code is {int(true)}; exiting with 0 as --warn-only asks", err=True
-        )
+        tell(f"qualgate: WARN ONLY: the true exit code is {int(true)}; exiting with 0 as --warn-only asks")
     return 0 if warn_only else int(true)

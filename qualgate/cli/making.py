@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from qualgate.cli.arguments import JsonOption
+from qualgate.cli.stderr import tell
 from qualgate.errors import UsageError
 
 
@@ -117,7 +118,7 @@ def quantize(
         typer.echo(json.dumps(value, indent=2) if as_json else fit("\n".join(lines)))
 
     def say(line: str) -> None:
-        typer.echo(line, err=True)
+        tell(line)
 
     if setup_backend is not None:
         from qualgate.quant.backends.environment import set_up

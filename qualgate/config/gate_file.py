@@ -77,7 +77,13 @@ def load_gate_file(path: Path, *, files: bool = True) -> GateFile:
             slo=Slo(**model.slo.model_dump()) if model.slo else None,
             prices=load_prices(path.parent / expanded(model.prices)) if model.prices else None,
             quarantine=tuple(
-                Quarantine(case=entry.case, owner=entry.owner, expires=entry.expires, reason=entry.reason)
+                Quarantine(
+                    case=entry.case,
+                    owner=entry.owner,
+                    expires=entry.expires,
+                    reason=entry.reason,
+                    evalset=entry.evalset,
+                )
                 for entry in model.gate.quarantine
             ),
             max_age=model.gate.max_age,  # type: ignore[arg-type]  # seconds, by its validator

@@ -461,9 +461,10 @@ def _plain_file(path: str, info: ValidationInfo) -> str:
 
 
 class QuarantineEntry(Written):
-    """A case that does not count until the day on which this ends by itself."""
+    """A case that does not count until the day on which this ends by itself, in one evalset or in every one."""
 
     case: str = Field(min_length=1)
+    evalset: str = Field(default=ABSENT, min_length=1)
     owner: str = Field(min_length=1)
     expires: Annotated[Any, AfterValidator(_day), WithJsonSchema({"type": "string", "pattern": r"^\d{4}-\d\d-\d\d$"})]
     reason: str = Field(min_length=1)

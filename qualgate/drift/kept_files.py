@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from qualgate.drift.logit_files import MAGIC as NPY
 from qualgate.drift.logit_files import read_logits
-from qualgate.drift.stored import Certified, StoredBaseline, certify, store
+from qualgate.drift.stored import MAGIC, Certified, StoredBaseline, certify, store
 from qualgate.errors import IntegrityError, UsageError
 
 LARGEST = 2**33  # bytes of a file that is read into memory
@@ -36,13 +37,20 @@ def keep_file(base: Path, at_most: float) -> tuple[bytes, KeptBytes]:
 
 
 def kl_from_file(kept: Path, variant: Path) -> Certified:
-    """KL(baseline || variant) at each position. UsageError, IntegrityError for files that are not what they should."""
+    """KL(baseline || variant) at each position. UsageError for files of another kind or shape, IntegrityError
+    for a stored baseline that is not as it was written."""
     try:
         if not kept.is_file() or kept.stat().st_size > LARGEST:  # a pipe or a device would be waited for
             raise UsageError(f"{kept}: no such file, or over {LARGEST:,} bytes; `qualgate drift --keep` writes one")
         data = kept.read_bytes()
     except OSError as error:
         raise UsageError(f"{kept} cannot be read ({error.strerror or error})") from None
+    if not data.startswith(MAGIC.partition(b"/")[0]):  # another file than was meant, and none of ours that was damaged
+        kind = "a .npy file" if data.startswith(NPY) else "another kind of file"
+        raise UsageError(
+            f"{kept} is {kind}, not a stored baseline: --kept takes what `qualgate drift --keep BASE.npy KEPT` wrote, "
+            "and after it the variant's logits"
+        )
     try:
         baseline = StoredBaseline.from_bytes(data)
     except IntegrityError as error:

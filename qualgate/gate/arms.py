@@ -22,7 +22,7 @@ from qualgate.gate.arm_parity import equal, flat, parity_step, scored_alike
 from qualgate.gate.arm_value import Costs, value_step
 from qualgate.gate.cost import SECONDS, ledger, terms_of
 from qualgate.gate.evidence import examine
-from qualgate.gate.verdict import decide, overall_exit, prepare, without
+from qualgate.gate.verdict import ONLY_WITHOUT, decide, overall_exit, prepare, without
 from qualgate.gate.which_first import advise, traffic_of
 from qualgate.metrics import METRICS
 from qualgate.numbers import counted
@@ -98,6 +98,8 @@ def decide_four(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[V
         steps[name] = step
     choice, why = _choose(base, names, steps, verdicts[arms.quantization], costs)
     words = {name: _word(steps[name], verdicts[name], policy) for name in names}
+    doubted = _only_without_quarantine(words, evidence, policy, now) if held.cases else {}
+    words |= dict.fromkeys(doubted, ("review", Exit.REVIEW))
     code = _exit(choice, base, words)
     if cost := interaction_of_costs(books, (base, *names), clusters, policy.alpha):
         found = (*found, cost)
@@ -120,6 +122,7 @@ def decide_four(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[V
             word=words[name][0],
             exit=int(words[name][1]),
             reasons=(
+                *doubted.get(name, ()),
                 *_reasons(steps[name], verdicts[name], policy),
                 *([f"four arms: {choice or 'not known yet'}: {why}"] if name == arms.both else []),
                 *examined[name].notes,
@@ -314,6 +317,18 @@ def _word(steps: Sequence[ArmStep], verdict: Verdict, policy: Policy) -> tuple[V
     if ended is not None:
         return ("block", Exit.BLOCK) if ended.status == "broken" else ("undecided", Exit.UNDECIDED)
     return ("review", Exit.REVIEW) if _asks_a_person(verdict, policy) else ("approve", Exit.APPROVE)
+
+
+def _only_without_quarantine(
+    words: Mapping[str, tuple[VerdictWord, Exit]], evidence: RunEvidence, policy: Policy, now: str
+) -> dict[str, tuple[str, ...]]:
+    """Arms that pass by their quarantine alone, each with why, as in `verdict.judge`."""
+    counted = {one.variant: one for one in decide_four(evidence, replace(policy, quarantine=()), now)}
+    return {
+        name: (f"{ONLY_WITHOUT}: {counted[name].reasons[0]}",)
+        for name, (word, _) in words.items()
+        if word == "approve" and counted[name].word != "approve"
+    }
 
 
 def _asks_a_person(verdict: Verdict, policy: Policy) -> tuple[str, ...]:

@@ -31,6 +31,7 @@ from qualgate.gate.evidence import Pair, examine, truncated_sets
 from qualgate.gate.measure import SENSITIVITY_ALPHA, measure, pairs_of, too_weak
 from qualgate.gate.measured import Measured, unmeasured
 from qualgate.gate.rules import Slice
+from qualgate.gate.same_question import join
 from qualgate.gate.verdict import decide, judge, prepare, without
 from qualgate.identity import content_hash
 from qualgate.metrics import METRICS
@@ -69,16 +70,9 @@ class Look:
 
 
 def seeded_order(cases: Iterable[Case], seed: int, repeats: int = 1) -> Order:
-    """Clusters in random order, each with its questions. The same cases and seed give the same order."""
-    clusters: dict[tuple[str, str, bool], list[Question]] = {}
-    for case in sorted(cases, key=lambda case: (case.evalset, case.id)):
-        label = (case.evalset, case.cluster or case.id, case.cluster is None)
-        clusters.setdefault(label, []).extend((case.evalset, case.id, repeat) for repeat in range(repeats))
-
-    def drawn(label: tuple[str, str, bool]) -> bytes:
-        return sha256(f"{seed}\0{label[0]}\0{label[1]}\0{label[2]}".encode("utf-8", "surrogatepass")).digest()
-
-    return tuple(tuple(clusters[label]) for label in sorted(clusters, key=drawn))
+    """Clusters in random order, each with its questions; those that ask one question come as one. The same cases and
+    seed give the same order."""
+    return _order(((case.evalset, case.id, case.cluster, case.question) for case in cases), seed, repeats)
 
 
 def order_of(evidence: RunEvidence, seed: int) -> Order:
@@ -87,11 +81,25 @@ def order_of(evidence: RunEvidence, seed: int) -> Order:
     for key in evidence.expected:
         case = (key.evalset, key.case_id)
         repeats[case] = max(repeats.get(case, 0), key.repeat + 1)
-    cases = []
-    for evalset, name in repeats:
-        cluster = evidence.clusters.get((evalset, name))
-        cases.append(Case(evalset=evalset, body={"id": name} | ({} if cluster is None else {"cluster": cluster})))
-    return seeded_order(cases, seed, max(repeats.values(), default=1))
+    cases = ((*case, evidence.clusters.get(case), evidence.questions.get(case, "")) for case in repeats)
+    return _order(cases, seed, max(repeats.values(), default=1))
+
+
+def _order(cases: Iterable[tuple[str, str, str | None, str]], seed: int, repeats: int) -> Order:
+    """cases: evalset, id, cluster, hash of what is asked."""
+    listed = [
+        ((evalset, cluster or case, cluster is None), (evalset, case), asked)
+        for evalset, case, cluster, asked in sorted(cases, key=lambda case: case[:2])
+    ]
+    first = join((label, asked) for label, _, asked in listed)
+    clusters: dict[tuple[str, str, bool], list[Question]] = {}
+    for label, case, _ in listed:
+        clusters.setdefault(first(label), []).extend((*case, repeat) for repeat in range(repeats))
+
+    def drawn(label: tuple[str, str, bool]) -> bytes:
+        return sha256(f"{seed}\0{label[0]}\0{label[1]}\0{label[2]}".encode("utf-8", "surrogatepass")).digest()
+
+    return tuple(tuple(clusters[label]) for label in sorted(clusters, key=drawn))
 
 
 def order_digest(order: Order) -> str:

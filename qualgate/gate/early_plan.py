@@ -61,7 +61,10 @@ def early_rates(
     looks = np.array(stop.looks)
 
     def questions(losses: Mapping[tuple[str, str], float], part: Slice, *, beyond: bool, alpha: float) -> NDArray:
-        """[draws] questions that are in when the slice is proven (beyond: broken); more than all when it never is."""
+        """[draws] questions that are in when the slice is proven (beyond: broken); more than all when it never is, as
+        where an evalset of it has no case that counts."""
+        if not all(order.sets[name].cases for name in part.evalsets):
+            return np.full(draws, order.total + 1)
         mine = order.of_sets(part.evalsets)
         drawn = {
             name: order.drawn(name, part.rule.metric, losses, assumed, draws, [seed, int(beyond)])
@@ -141,14 +144,15 @@ class _Order:
             (one.name, number, size) for one in sets for number, size in enumerate(one.clusters or (1,) * one.cases)
         ]
         shuffled = [each[at] for at in np.random.default_rng([seed, 7]).permutation(len(each))]
-        names, numbers, sizes = (np.array(column) for column in zip(*shuffled, strict=True))
+        names, numbers = np.array([one[0] for one in shuffled]), np.array([one[1] for one in shuffled], int)
+        sizes = np.array([one[2] for one in shuffled], int)
         return cls(
             sets={one.name: one for one in sets}, names=names, numbers=numbers, sizes=sizes, questions=sizes.cumsum()
         )
 
     @property
     def total(self) -> int:
-        return int(self.questions[-1])
+        return int(self.sizes.sum())
 
     def of_sets(self, names: Sequence[str]) -> NDArray:
         return np.flatnonzero(np.isin(self.names, names))

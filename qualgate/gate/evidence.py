@@ -6,11 +6,12 @@ Nothing here is a statistic. A unit that the machinery lost, failed or doubled i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf, isfinite
 
 from qualgate.gate.cause import contradictory, relation
+from qualgate.gate.same_question import join
 from qualgate.metrics import METRICS
 from qualgate.numbers import counted
 from qualgate.records import ArmEvidence, RunEvidence, UnitEvidence, UnitKey
@@ -48,6 +49,7 @@ class Examination:
     mismatched: tuple[str, ...] = ()  # not the same question to both sides, or no longer the one to judge: undecided
     notes: tuple[str, ...] = ()
     pairs: dict[str, tuple[Pair, ...]]  # evalset → pairs in order of case and repeat; only when nothing is wrong
+    counted: dict[str, tuple[Pair, ...]] | None = None  # with the quarantined ones; None: none is
     about: About = About()
 
 
@@ -87,7 +89,7 @@ def examine(evidence: RunEvidence) -> tuple[Examination, ...]:
 
 
 def _examine_complete(evidence: RunEvidence, variant: ArmEvidence) -> Examination:
-    pairs = _pair(evidence.baseline, variant)
+    pairs = _pair(evidence, variant)
     mismatched = (*evidence.stale, *_mismatches(evidence, variant, pairs))
     same = getattr(evidence.baseline.identity, "weights", 0) == getattr(variant.identity, "weights", 1)
     by_set: dict[str, list[Pair]] = {name: [] for name in sorted(evidence.metrics)}
@@ -222,10 +224,15 @@ def _taken(unit: UnitEvidence) -> Iterator[float]:
 Label = tuple[str, str, bool]  # evalset, the cluster's or else the case's own id, whether it is the case's own
 
 
-def _pair(baseline: ArmEvidence, variant: ArmEvidence) -> list[Pair]:
+def _pair(evidence: RunEvidence, variant: ArmEvidence) -> list[Pair]:
     answers = {_question(unit.key): unit for unit in variant.units}
-    units = sorted(baseline.units, key=lambda unit: _question(unit.key))
-    first = _same_cases(units)
+    units = sorted(evidence.baseline.units, key=lambda unit: _question(unit.key))
+    questions = evidence.questions
+    first = join(
+        (_label(unit), question)
+        for unit in units
+        for question in (questions.get((unit.key.evalset, unit.key.case_id), ""), unit.case_hash)
+    )
     numbers: dict[Label, int] = {}
     return [
         Pair(
@@ -239,26 +246,6 @@ def _pair(baseline: ArmEvidence, variant: ArmEvidence) -> list[Pair]:
 
 def _label(unit: UnitEvidence) -> Label:
     return unit.key.evalset, unit.cluster or unit.key.case_id, unit.cluster is None
-
-
-def _same_cases(units: Iterable[UnitEvidence]) -> Callable[[Label], Label]:
-    """Clusters that share a case by content are one, whatever ids and evalsets it is given under: who copies his cases
-    has no more of them. Returns what names the one that a cluster belongs to."""
-    joined: dict[Label, Label] = {}
-    by_hash: dict[str, Label] = {}
-
-    def first(label: Label) -> Label:
-        while (above := joined.get(label)) is not None:
-            joined[label] = joined.get(above, above)  # shorter the next time
-            label = above
-        return label
-
-    for unit in units:
-        label = _label(unit)
-        other = by_hash.setdefault(unit.case_hash, label) if unit.case_hash else label
-        if other != label and (one := first(other)) != (two := first(label)):
-            joined[two] = one
-    return first
 
 
 def _mismatches(evidence: RunEvidence, variant: ArmEvidence, pairs: Sequence[Pair]) -> tuple[str, ...]:

@@ -248,7 +248,7 @@ def _measure_drift(part: Slice, pairs: list[Pair], alpha: float) -> Measured:
     limit = rule.max if rule.max is not None else rule.min if rule.min is not None else 0.0
     clusters, count = _clusters(pairs)
     if rule.metric.startswith("parity."):
-        return measure_parity(part, pairs)
+        return measure_parity(part, pairs, alpha)
     if rule.metric == "drift.length_ratio":
         before, after = (
             [u.tokens for u in units] for units in zip(*((p.baseline, p.variant) for p in pairs), strict=True)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.special import gammaln, stdtr, stdtrit
 
 from qualgate.records import Evalset, RunEvidence
-from qualgate.stats.estimated import ESTIMATED_MAX_N
+from qualgate.stats.chosen import GROWN_MAX_N
 from qualgate.stats.intervals import normal_quantile
 from qualgate.stats.paired import MIN_CLUSTERS
 from qualgate.stats.power import approved, blocked, evidence_threshold
@@ -264,16 +264,16 @@ def decide_clusters(
 def _each(lost: NDArray, gained: NDArray, n: NDArray, loss: float, alpha: float) -> NDArray:
     """Draws at which "the loss is at least `loss`" is rejected, each with its own number of pairs.
 
-    To `ESTIMATED_MAX_N` pairs by the exact region; above, the threshold of the evidence drifts slowly with n: a few
+    To `GROWN_MAX_N` pairs by the exact region; above, the threshold of the evidence drifts slowly with n: a few
     numbers have theirs found and the others' lie between.
     """
     held, aim = evidence(lost, gained, n, loss), normal_quantile(1 - alpha)  # type: ignore[arg-type]  # any n each
     result = held >= aim
-    many, few = (n > ESTIMATED_MAX_N) & (np.abs(held - aim) < _CLEAR), n <= ESTIMATED_MAX_N
+    many, few = (n > GROWN_MAX_N) & (np.abs(held - aim) < _CLEAR), n <= GROWN_MAX_N
     if many.any():
-        place = np.log(n[many] / ESTIMATED_MAX_N) / log(_STEP)
+        place = np.log(n[many] / GROWN_MAX_N) / log(_STEP)
         knots = np.unique(np.concatenate([np.floor(place), np.floor(place) + 1]))
-        least = [evidence_threshold(round(ESTIMATED_MAX_N * _STEP**knot) + 1, loss, alpha) for knot in knots]
+        least = [evidence_threshold(round(GROWN_MAX_N * _STEP**knot) + 1, loss, alpha) for knot in knots]
         result[many] = held[many] >= np.interp(place, knots, least)
     for size in map(int, np.unique(n[few])):
         mine = n == size

@@ -20,9 +20,13 @@ MOST_QUARANTINED = 0.02  # of the run's cases: beyond, the quarantine decides an
 class Held:
     """What a quarantine does to one run today."""
 
-    cases: frozenset[str] = frozenset()  # ids that do not count
+    cases: frozenset[tuple[str, str]] = frozenset()  # (evalset, id) that do not count
     notes: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()  # why nothing may be decided
+
+    def of(self, evalset: str) -> frozenset[str]:
+        """Ids of the evalset's cases that do not count."""
+        return frozenset(case for name, case in self.cases if name == evalset)
 
 
 def hold(policy: Policy, expected: Sequence[UnitKey], today: str) -> Held:
@@ -31,25 +35,37 @@ def hold(policy: Policy, expected: Sequence[UnitKey], today: str) -> Held:
     Entries of no case of the run are named and do nothing.
     """
     asked = {(key.evalset, key.case_id) for key in expected}
-    names = {case for _, case in asked}
     live = [entry for entry in policy.quarantine if today and today < entry.expires]
     ended = [entry for entry in policy.quarantine if entry not in live]
-    held = frozenset(entry.case for entry in live) & names
-    notes = [_said(entry) for entry in live if entry.case in names]
-    notes += [f"{entry.case}: its quarantine ended on {entry.expires}, it counts ({entry.owner})" for entry in ended]
-    notes += [f"{entry.case}: quarantined, and no case of this run" for entry in live if entry.case not in names]
-    count = sum(case in held for _, case in asked)
+    sets: dict[str, list[str]] = {}
+    for evalset, case in sorted(asked):
+        sets.setdefault(case, []).append(evalset)
+    found = {
+        entry: [(name, entry.case) for name in sets.get(entry.case, ()) if entry.evalset in (None, name)]
+        for entry in live
+    }
+    held = frozenset(one for cases in found.values() for one in cases)
+    notes = [_said(entry, cases) for entry, cases in found.items() if cases]
+    notes += [f"{_name(entry)}: its quarantine ended on {entry.expires}, it counts ({entry.owner})" for entry in ended]
+    notes += [f"{_name(entry)}: quarantined, and no case of this run" for entry, cases in found.items() if not cases]
+    count = len(held)
     faults = ()
     if count > MOST_QUARANTINED * len(asked):
         faults = (
             f"{count} of {counted(len(asked), 'case')} are quarantined, over {MOST_QUARANTINED:.0%}: "
-            f"mend or drop some ({', '.join(sorted(held)[:3])}{', …' if len(held) > 3 else ''})",
+            f"mend or drop some ({', '.join(case for _, case in sorted(held)[:3])}{', …' if len(held) > 3 else ''})",
         )
     return Held(cases=held, notes=tuple(notes), faults=faults)
 
 
-def _said(entry: Quarantine) -> str:
-    return f"{entry.case} does not count until {entry.expires}: {entry.reason} ({entry.owner})"
+def _name(entry: Quarantine) -> str:
+    return entry.case if entry.evalset is None else f"{entry.evalset}/{entry.case}"
+
+
+def _said(entry: Quarantine, cases: Sequence[tuple[str, str]]) -> str:
+    """cases: what it holds, one at least."""
+    also = f"; it is a case of {', '.join(name for name, _ in cases)}: `evalset` holds it in one" * (len(cases) > 1)
+    return f"{_name(entry)} does not count until {entry.expires}: {entry.reason} ({entry.owner}){also}"
 
 
 def too_old(evidence: RunEvidence, policy: Policy, now: str) -> tuple[str, ...]:

@@ -19,17 +19,19 @@ from qualgate.stats.paired import MIN_CLUSTERS
 METHOD_SHARE = "share_of_cases_binomial/1"
 
 
-def measure_parity(part: Slice, pairs: Sequence[Pair]) -> Measured:
-    """A fact about these answers: an exact proposer changes none, so a single one that differs is proof."""
-    n, limit = len(pairs), part.rule.min or 0.0
+def measure_parity(part: Slice, pairs: Sequence[Pair], alpha: float) -> Measured:
+    """`min: 1` is a fact about these answers: an exact proposer changes none, so a single one that differs is proof.
+    A smaller share is tested."""
+    n = len(pairs)
     silent = sum(not (pair.baseline.token_ids and pair.variant.token_ids) for pair in pairs)
     if silent:
         return unmeasured(part, n, f"the tokens of {silent} of {counted(n, 'answer')} were not stored")
+    clusters = np.array([pair.cluster for pair in pairs])
     if part.rule.metric == "parity.prefix":
-        share = sum(map(_common_tokens, pairs)) / sum(len(pair.baseline.token_ids) // 4 for pair in pairs)
-    else:
-        share = sum(pair.baseline.token_ids == pair.variant.token_ids for pair in pairs) / n
-    return observed(part, n, share, kept=share >= limit, method="parity_observed/1")
+        tokens = np.array([len(pair.baseline.token_ids) // 4 for pair in pairs], float)
+        return _at_least(part, np.array([*map(_common_tokens, pairs)], float), clusters, alpha, tokens)
+    same = np.array([pair.baseline.token_ids == pair.variant.token_ids for pair in pairs], float)
+    return _at_least(part, same, clusters, alpha)
 
 
 def _common_tokens(pair: Pair) -> int:
@@ -85,20 +87,27 @@ def _scores(unit: UnitEvidence) -> tuple[tuple[str, float | None], ...]:
     return tuple(sorted((name, unit.values[name]) for name in unit.scorers if name in unit.values))
 
 
-def _at_least(part: Slice, same: np.ndarray, clusters: np.ndarray, alpha: float) -> Measured:
+def _at_least(
+    part: Slice, same: np.ndarray, clusters: np.ndarray, alpha: float, of: np.ndarray | None = None
+) -> Measured:
+    """of: what `same` is a part of, by answer; 1 each when not given."""
     if part.rule.min == 1:  # no sample proves that nothing ever differs
-        return observed(part, len(same), float(same.mean()), kept=bool(same.all()), method="same_answers_observed/1")
-    return share_of_cases(part, same, clusters, alpha)
+        share = float(same.sum() / (len(same) if of is None else of.sum()))
+        return observed(part, len(same), share, kept=share == 1, method="same_answers_observed/1")
+    return share_of_cases(part, same, clusters, alpha, of)
 
 
-def share_of_cases(part: Slice, hits: np.ndarray, clusters: np.ndarray, alpha: float) -> Measured:
-    """The share of cases with a hit (0 or 1 each) against the rule's `min`, exact, by clusters."""
+def share_of_cases(
+    part: Slice, hits: np.ndarray, clusters: np.ndarray, alpha: float, of: np.ndarray | None = None
+) -> Measured:
+    """The share of cases with a hit (0 or 1 each, or a number up to that in `of`) against the rule's `min`, exact, by
+    clusters."""
     n, limit, count = len(hits), part.rule.min or 0.0, len(np.unique(clusters))
     if count < MIN_CLUSTERS:
         return unmeasured(
             part, n, f"{counted(count, 'independent case is', 'independent cases are')} too few ({MIN_CLUSTERS} needed)"
         )
-    found = clustered_share(hits, np.ones(n), clusters, limit, alpha)
+    found = clustered_share(hits, np.ones(n) if of is None else of, clusters, limit, alpha)
     return Measured(
         slice=part,
         comparison=comparison(

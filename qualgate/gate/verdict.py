@@ -22,6 +22,8 @@ from qualgate.metrics import METRICS
 from qualgate.records import NOISE, ArmService, Comparison, Policy, RunEvidence, Verdict, VerdictWord
 from qualgate.stats.multiplicity import holm
 
+ONLY_WITHOUT = "proven only without the quarantined cases, so a person has to sign; with them"
+
 
 def decide(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[Verdict, ...]:
     """The verdict on each variant: those given, then, by name, planned ones that left no evidence at all. Twin arms of
@@ -57,10 +59,11 @@ def prepare(evidence: RunEvidence, policy: Policy, now: str) -> tuple[tuple[Slic
 def without(found: Examination, held: Held) -> Examination:
     """Quarantined cases have run and been checked like all others; only the rules do not see them."""
     pairs = {
-        name: tuple(pair for pair in chosen if pair.baseline.key.case_id not in held.cases)
+        name: tuple(pair for pair in chosen if (name, pair.baseline.key.case_id) not in held.cases)
         for name, chosen in found.pairs.items()
     }
-    return replace(found, pairs=pairs, notes=(*found.notes, *held.notes))
+    counted = found.pairs if any(len(pairs[name]) < len(found.pairs[name]) for name in pairs) else None
+    return replace(found, pairs=pairs, counted=counted, notes=(*found.notes, *held.notes))
 
 
 def overall_exit(verdicts: Iterable[Verdict]) -> Exit:
@@ -85,16 +88,25 @@ def judge(
         return Verdict(variant=found.variant, word="invalid", exit=int(Exit.INTEGRITY), reasons=reasons)
     if found.incomplete:
         return Verdict(variant=found.variant, word="invalid", exit=int(Exit.INFRASTRUCTURE), reasons=found.incomplete)
-    if found.mismatched:
-        measured = [unmeasured(part, 0, "not compared: " + found.mismatched[0]) for part in slices]
-    else:
-        truncated = truncated_sets(found.pairs)
+
+    def compared(pairs: dict[str, tuple[Pair, ...]]) -> tuple[Comparison, ...]:
+        truncated = truncated_sets(pairs)
         measured = [
-            by(part, found.pairs) if by else measure(part, found.pairs, truncated, policy.alpha, terms, found.about)
+            by(part, pairs) if by else measure(part, pairs, truncated, policy.alpha, terms, found.about)
             for part in slices
         ]
-    comparisons = _settle(measured, policy.alpha)
+        return _settle(measured, policy.alpha)
+
+    if found.mismatched:
+        silent = [unmeasured(part, 0, "not compared: " + found.mismatched[0]) for part in slices]
+        comparisons = _settle(silent, policy.alpha)
+    else:
+        comparisons = compared(found.pairs)
     word, code, reasons = _conclude(comparisons, slices, found.mismatched, policy)
+    if word == "approve" and found.counted:  # an entry may have been written once the failures were seen
+        open_ = [one for one in compared(found.counted) if one.tier == "critical" and one.status != "proven"]
+        if open_:
+            word, code, reasons = "review", Exit.REVIEW, (f"{ONLY_WITHOUT}: {open_[0].reason}", *reasons)
     pairs = [pair for name in sorted(found.pairs) for pair in found.pairs[name]]
     return Verdict(
         variant=found.variant,

@@ -18,11 +18,15 @@ class Generation(NamedTuple):
 
 
 def generation_settings(settings: dict[str, Any]) -> Generation:
-    """Of lm-eval's generation settings. UsageError for what our engine cannot do, sampling from a part of the
-    vocabulary among it."""
+    """Of lm-eval's generation settings; null is as good as absent. UsageError for what our engine cannot do, sampling
+    from a part of the vocabulary among it."""
     from lm_eval.models.utils import normalize_gen_kwargs
 
-    known = cast("dict[str, Any]", normalize_gen_kwargs(settings, MAX_GEN_TOKENS))
+    stated = {name: value for name, value in settings.items() if value is not None}
+    try:
+        known = cast("dict[str, Any]", normalize_gen_kwargs(stated, MAX_GEN_TOKENS))
+    except (TypeError, ValueError, OverflowError):
+        raise UsageError("`temperature` and `max_gen_toks` of the task must be numbers") from None
     until, limit = known.pop("until"), known.pop("max_gen_toks")
     samples, temperature = known.pop("do_sample", False), float(known.pop("temperature", 0.0))
     if samples and not TEMPERATURES[0] <= temperature <= TEMPERATURES[1]:

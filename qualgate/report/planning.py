@@ -33,7 +33,7 @@ def plan_as_text(plan: Plan, takes: Forecast, workers: int, held: Held) -> str:
     lines = ["evalsets"]
     wide = max(len(item.name) for item in plan.evalsets)
     for item in plan.evalsets:
-        out = sum(case.id in held.cases for case in item.cases)
+        out = sum((item.name, case.id) in held.cases for case in item.cases)
         lines.append(
             f"  {visible_line(item.name):<{wide}}  {version_text(item.version):<6} "
             f"{counted(len(item.cases), 'case'):>12}{f', {out:,} of them quarantined' if out else ''}"
@@ -202,7 +202,7 @@ def plan_as_json(
     after: Mapping[int, EarlyRates] | None = None,
 ) -> str:
     """All that the text says. What is not known is null."""
-    out = Counter(item.name for item in plan.evalsets for case in item.cases if case.id in held.cases)
+    out = Counter(item.name for item in plan.evalsets for case in item.cases if (item.name, case.id) in held.cases)
     prices = takes.prices
     body = {
         "key": plan.key,

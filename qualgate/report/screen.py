@@ -16,6 +16,7 @@ from rich.text import Text
 
 WIDTH_WITHOUT_SCREEN = 140  # of tables
 NARROWEST = 40
+_PASTED = re.compile(r"`[^`]*`|(?<=: )qualgate .*?(?=\.?$|\. )|^\S.*?\.(?:ya?ml|jsonl):\d+(?=:)")
 
 
 def width() -> int | None:
@@ -29,18 +30,36 @@ def width() -> int | None:
 def fit(text: str) -> str:
     """`text` with its lines wrapped between words; what continues a line stands below its last column."""
     columns = width()
-    return text if columns is None else "\n".join(row for line in text.split("\n") for row in _rows(line, columns))
+    return text if columns is None else _fitted(text, columns)
+
+
+def fit_error(text: str) -> str:
+    """`fit` for stderr, which may be a terminal where stdout is none, and the other way round."""
+    if not sys.stderr.isatty():
+        return text
+    told = os.environ.get("COLUMNS", "")
+    try:
+        columns = int(told) if told.isdecimal() else os.get_terminal_size(sys.stderr.fileno()).columns
+    except OSError:  # a terminal without a size
+        return text
+    return _fitted(text, max(NARROWEST, columns))
+
+
+def _fitted(text: str, columns: int) -> str:
+    return "\n".join(row for line in text.split("\n") for row in _rows(line, columns))
 
 
 def _rows(line: str, columns: int) -> list[str]:
+    """What is meant to be pasted (`code`, a command after a colon, the place of a fault) stays on one row."""
     if len(line) <= columns:
         return [line]
     begun = [gap.end() for gap in re.finditer(r"(?<=\S)  +", line) if gap.end() <= columns // 2]
     indent = " " * (begun[-1] if begun else len(line) - len(line.lstrip()) + 2)
-    return textwrap.wrap(
-        line, columns, subsequent_indent=indent, replace_whitespace=False, break_long_words=False,
-        break_on_hyphens=False,
+    rows = textwrap.wrap(
+        _PASTED.sub(lambda found: found.group().replace(" ", "\0"), line), columns, subsequent_indent=indent,
+        replace_whitespace=False, break_long_words=False, break_on_hyphens=False,
     )  # fmt: skip
+    return [row.replace("\0", " ") for row in rows]
 
 
 def console() -> Console:

@@ -20,7 +20,7 @@ from scipy.special import ndtri
 
 from qualgate.stats.region import Region, edges, evidence, grid, log_ways, null_variance
 
-ESTIMATED_MAX_N = 400  # above, evidence alone orders as well to about a point of power, at a tenth of the time
+ESTIMATED_MAX_N = 2000  # above, evidence alone orders as well to about a point of power, at a tenth of the time
 _TIE = 1e-9  # ranks closer than this are equal: the same sum in another order
 _BLOCK = 12  # discordances summed together
 

@@ -31,7 +31,7 @@ from qualgate.stats.estimated import ESTIMATED_MAX_N
 from qualgate.stats.intervals import clustered_ratio, independent_trials
 from qualgate.stats.region import Region, null_variance, score
 
-METHOD_EXACT = "paired_exact_unconditional/3"
+METHOD_EXACT = "paired_exact_unconditional/4"
 METHOD_SCORE = "paired_score_tango/1"
 METHOD_CLUSTERED = "paired_clustered/1"
 METHOD_BOUNDED = "paired_t_and_gaffke/1"  # of scores that are not right or wrong

@@ -46,16 +46,16 @@ def evidence_threshold(n: int, loss: float, alpha: float = 0.05) -> float:
     """
     if n > EXACT_MAX_N:
         return normal_quantile(1 - alpha)
-    return _least(lambda least: Region.at_least(n, loss, least).largest_chance(loss) <= alpha, n, alpha)
+    return _least(lambda least: Region.at_least(n, loss, least).largest_chance(loss) <= alpha, alpha, n > EXACT_SETTLED)
 
 
-def _least(keeps: Callable[[float], bool], n: int, alpha: float) -> float:
-    """The least threshold of evidence that keeps alpha."""
+def _least(keeps: Callable[[float], bool], alpha: float, roughly: bool) -> float:
+    """The least threshold of evidence that keeps alpha; roughly: to 0.002 standard errors."""
     aim, reach = normal_quantile(1 - alpha), 0.8
-    if n > EXACT_SETTLED:
+    if roughly:
         low, high, precision = aim - reach, aim + reach, 0.002
     else:
-        while not keeps(aim + reach) and reach < n + 8:  # at so much surely none is left
+        while not keeps(aim + reach) and reach < 8 + EXACT_MAX_N:  # at so much surely none is left
             reach *= 2
         low, high, precision = aim - max(reach, 8.0 if keeps(aim - reach) else 0.0), aim + reach, 1e-7
     while high - low > precision * max(1.0, abs(high)):
@@ -65,17 +65,20 @@ def _least(keeps: Callable[[float], bool], n: int, alpha: float) -> float:
 
 
 @lru_cache(maxsize=256)
-def rejection_region(n: int, loss: float, alpha: float = 0.05) -> Region:
-    """Every table of n pairs at which "the loss is at least `loss`" is rejected, −1 < loss < 1."""
+def rejection_region(n: int, loss: float, alpha: float = 0.05, *, settled: bool = False) -> Region:
+    """Every table of n pairs at which "the loss is at least `loss`" is rejected, −1 < loss < 1. settled: to the last
+    table above `EXACT_SETTLED` pairs, too."""
+    roughly = n > EXACT_SETTLED and not settled
     if n > ESTIMATED_MAX_N:
-        return Region.at_least(n, loss, evidence_threshold(n, loss, alpha))
+        keeps = lambda least: Region.at_least(n, loss, least).largest_chance(loss) <= alpha  # noqa: E731
+        return Region.at_least(n, loss, evidence_threshold(n, loss, alpha) if roughly else _least(keeps, alpha, False))
     first = chosen_region(n, loss)  # these before all others, among them and among the others by evidence
     joined = np.minimum if first.largest_chance(loss) <= alpha else np.maximum
 
     def region(least: float) -> Region:
         return Region.from_edge(n, joined(edges(n, loss, np.array([least]))[0], first.edge))
 
-    return region(_least(lambda least: region(least).largest_chance(loss) <= alpha, n, alpha))
+    return region(_least(lambda least: region(least).largest_chance(loss) <= alpha, alpha, roughly))
 
 
 def approval_region(n: int, margin: float, alpha: float = 0.05) -> Region:

@@ -14,6 +14,7 @@ from typing import Any
 from sqlalchemy import select
 
 from qualgate.errors import IntegrityError, UsageError
+from qualgate.identity import question_hash
 from qualgate.records import ArmEvidence, Attempt, RunEvidence, UnitEvidence, UnitKey
 from qualgate.store import plain, scorings, seal, stoppings
 from qualgate.store.database import Store
@@ -82,6 +83,7 @@ def _read(store: Store, run_id: str, scoring: int | None, answers: bool) -> RunE
     integrity = [*run_faults, *stop_faults, *_faults(check_arm, arm_rows), *_faults(check_case, bodies)]
     if fault:
         integrity.append(fault)
+    questions = {row.case_hash: _question(row) for row in bodies}
     if run.expected_sha256 != expected_digest(sets, [(*row[:4], row.case_hash, row.cluster) for row in found]):
         integrity.append("the list of expected units or evalsets is not the one written before generation")
     by_arm: dict[str, list[UnitEvidence]] = defaultdict(list)
@@ -113,7 +115,16 @@ def _read(store: Store, run_id: str, scoring: int | None, answers: bool) -> RunE
         variants=seen[1:],
         integrity=tuple(integrity),
         clusters={(row.evalset, row.case_id): row.cluster for row in found if row.cluster is not None},
+        questions={(row.evalset, row.case_id): questions.get(row.case_hash, "") for row in found},
     )
+
+
+def _question(case: AnyRow) -> str:
+    """What a stored case asks; "" where its body is broken, which `check_case` tells."""
+    try:
+        return question_hash(json.loads(case.body_json))
+    except (ValueError, AttributeError):
+        return ""
 
 
 def _began(run_id: str) -> str:

@@ -55,6 +55,9 @@ def policy_to_json(policy: Policy) -> str:
         for name, default in _SINCE:
             if rule[name] == default:  # a policy that says no more than an older version could say is the same
                 del rule[name]
+    for entry in body["quarantine"]:
+        if entry["evalset"] is None:
+            del entry["evalset"]
     for name, default in (("quarantine", ()), ("max_age", None)):
         if body[name] == default:
             del body[name]

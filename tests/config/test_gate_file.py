@@ -277,9 +277,31 @@ def test_a_mistake_is_named_with_its_line(faults, line, change, message):
     lines = SMALL.splitlines()
     lines[line - 1] = change
     found = faults("\n".join(lines) + "\n")
-    # The key a typo hides is missing as well, so other faults may stand beside the one asked for.
     assert any(message in text and number == line for number, text in found), found
     assert "\x1b" not in str(found)
+
+
+@pytest.mark.parametrize(
+    ("line", "change", "message"),
+    [
+        (2, "baseline: {modle: ./base}", "unknown key 'modle'; did you mean 'model'?"),
+        (2, "base_line: {model: ./base}", "unknown key 'base_line'; did you mean 'baseline'?"),
+        (5, "gate: {ruls: [{metric: exact_match, max_drop: 0.1}]}", "unknown key 'ruls'; did you mean 'rules'?"),
+        (5, "gate: {rules: [{metrc: exact_match, max_drop: 0.1}]}", "unknown key 'metrc'; did you mean 'metric'?"),
+    ],
+)
+def test_a_misspelt_key_is_one_mistake(faults, line, change, message):
+    lines = SMALL.splitlines()
+    lines[line - 1] = change
+    assert faults("\n".join(lines) + "\n") == [(line, message)]
+
+
+def test_a_key_that_is_missing_beside_an_unknown_one_is_said_too(faults):
+    found = faults("\n".join([*SMALL.splitlines()[:1], "baseline: {folder: ./base}", *SMALL.splitlines()[2:], ""]))
+    assert [message.partition(";")[0] for _, message in found] == [
+        "`baseline.model` is missing",
+        "unknown key 'folder'",
+    ]
 
 
 RULES = [
@@ -412,6 +434,8 @@ def test_a_quarantine_has_an_owner_a_reason_and_a_last_day(load, faults):
     policy = load(text(f"quarantine: [{whole}], max_age: 36h")).policy
     assert [(entry.case, entry.owner, entry.expires) for entry in policy.quarantine] == [("c-1", "ana", "2026-12-01")]
     assert policy.max_age == 36 * 3600
+    named = load(text(f"quarantine: [{whole.replace('{', '{evalset: sums, ')}]")).policy
+    assert [entry.evalset for entry in (*policy.quarantine, *named.quarantine)] == [None, "sums"]
     for wrong, message in (
         ("quarantine: [{case: c-1, owner: ana, reason: r}]", "expires"),
         ("quarantine: [{case: c-1, owner: ana, expires: '2026-13-01', reason: r}]", "YYYY-MM-DD"),

@@ -409,9 +409,37 @@ def test_a_case_that_cannot_be_judged_by_likelihood_is_named(write, what):
     assert any(said in message for message in messages(write([body], BY_LIKELIHOOD)))
 
 
+@pytest.mark.parametrize(
+    ("key", "where"),
+    [
+        ("temperature", "gate file, `generation: {temperature: …}`"), ("seed", "gate file, `generation: {seed: …}`"),
+        ("do_sample", "gate file, `generation: {temperature: …}`"), ("top_p", "take it out"), ("top_k", "take it out"),
+        ("max_tokens", "`max_new_tokens`"), ("max_gen_toks", "`max_new_tokens`"), ("stop", "at `max_new_tokens`"),
+    ],
+)  # fmt: skip
+def test_settings_of_sampling_in_a_case_are_refused_with_the_place_they_belong_to(write, key, where):
+    [fault] = messages(write([{**GOOD, key: 1}]))
+    assert fault.startswith(f"mine.jsonl:1: `{key}` of a case has no effect; ")
+    assert where in fault
+    learned = write([{"id": "a", "prompt": "x", "answer": "y", key: 1}], "kind: calibration", "learned")
+    assert where in messages(learned)[0]
+
+
 def test_likelihoods_and_answers_are_sets_of_their_own(write):
     [fault] = messages(write([CHOICE], "metrics: [exact_match, multiple_choice.acc]"))
     assert "'multiple_choice.acc' is of choices that are read, 'exact_match' of an answer: make two sets" in fault
     assert messages(write([{**GOOD, "until": 5}])) == [
         "mine.jsonl:1: `until` is of lm-eval's tasks; a case of a file says what it asks in `messages` or `prompt`"
     ]
+
+
+def test_a_question_asked_twice_in_one_cluster_is_noted_by_the_check_and_no_fault(write, capsys):
+    from qualgate.cli.evalsets import evalset_check
+
+    copies = [{**GOOD, "id": name, "cluster": "sum", "answer": answer} for name, answer in (("a", "4"), ("b", "four"))]
+    evalset_check(str(write([*copies, {**GOOD, "id": "c", "prompt": "1 + 1 ="}])))
+    said = capsys.readouterr()
+    assert "fine. 3 cases" in said.out
+    assert "1 question is asked more than once (a = b)" in said.err
+    evalset_check(str(write([GOOD])))
+    assert capsys.readouterr().err == ""

@@ -285,6 +285,8 @@ def test_a_quarantined_case_is_no_evidence_of_parity_service_levels_or_value():
     assert [one.status for one in answer(verdicts).steps if one.arm == "drafted"] == ["proven"] * 4
     assert {one.units for one in answer(verdicts).services} == {399}
     assert {one.n for one in answer(verdicts).interactions} == {399}
+    assert words(verdicts) == {"int4": "approve", "drafted": "review", "int4+drafted": "approve"}
+    assert "proven only without the quarantined cases" in verdicts[1].reasons[0], "a person has to sign for such parity"
     for verdict in verdicts:
         assert "c-0007 does not count until 2030-01-01: the reference is wrong (Ada)" in verdict.reasons
     after = decide_four(given, replace(policy, quarantine=(held,)), "2030-01-01T00:00:00+00:00")

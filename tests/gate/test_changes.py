@@ -81,7 +81,7 @@ def planned(gate_file: Path) -> tuple[PlannedPolicy, dict[int, float], float]:
     sets = [evalsets.load(str(ref), gate_file.parent) for ref in gate.evalset_refs]
     keys = [UnitKey("baseline", one.name, case.id) for one in sets for case in one.cases]
     held = hold(gate.policy, keys, "2026-11-21")
-    counted = [PlannedSet.of(one, held.cases) for one in sets]
+    counted = [PlannedSet.of(one, held.of(one.name)) for one in sets]
     policy = gate.policy
     if policy.stop is not None:
         policy = replace(policy, stop=lay_out(policy.stop, (case for one in sets for case in one.cases))[0])

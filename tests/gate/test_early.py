@@ -259,6 +259,22 @@ def test_a_baseline_that_is_hardly_right_often_enough_is_foretold_no_approval(si
     assert early_rates([planned], policy).approve < 0.5 * early_rates([planned], policy, often).approve
 
 
+@pytest.mark.parametrize("full", [400, 0])
+def test_a_set_of_which_no_case_counts_is_foretold_never_to_be_approved(full) -> None:
+    """As the gate says of it: no pair was compared. What is broken elsewhere still blocks."""
+    metric = ("exact_match",)
+    sets = [
+        PlannedSet(name="code", metrics=metric, cases=full),
+        PlannedSet(name="tiny", metrics=metric, cases=0, held=1),
+    ]
+    each = Policy(rules=(Rule(metric="exact_match", scope="evalset", max_drop=0.1),))
+    for policy in (POLICY, each):
+        policy = replace(policy, stop=EarlyStop(seed=0, looks=(100, 200, 300, 400) if full else (0,)))
+        found = early_rates(sets, policy)
+        assert (found.approve, found.decidable, found.of, found.identical) == (0.0, False, full, full)
+        assert (found.block > 0.9) == bool(full and policy.rules == each.rules)
+
+
 def test_rules_that_wait_are_named_and_cost_an_identical_variant_every_case() -> None:
     cases = [Case(evalset="code", body={"id": f"code-{i}"}) for i in range(400)]
     stop, _ = lay_out(EarlyStop(seed=0), cases)

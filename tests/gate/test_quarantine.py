@@ -9,6 +9,7 @@ import pytest
 from qualgate.gate import decide
 from qualgate.gate.outcomes import PlannedSet
 from qualgate.gate.planner import plan_policy
+from qualgate.gate.quarantine import hold
 from qualgate.records import Policy, Quarantine, Rule
 from qualgate.store import plain
 from tests.gate.planted import run, with_units
@@ -46,6 +47,31 @@ def test_over_two_per_cent_the_quarantine_decides_nothing():
         12, "5 of 240 cases are quarantined, over 2%: mend or drop some (code-0, code-1, code-2, …)"
     )  # fmt: skip
     assert judged(run(), *map(entry, range(4)), entry(9, "2026-11-21")).exit == 0, "one that ended takes no place"
+
+
+def test_an_entry_that_names_an_evalset_holds_its_id_there_and_nowhere_else():
+    def renamed(units):
+        return (replace(u, key=replace(u.key, case_id=u.key.case_id.replace("tools-", "code-"))) for u in units)
+
+    evidence = with_units(with_units(run(), "baseline", renamed), "int4", renamed)
+    evidence = replace(
+        evidence, expected=tuple(u.key for one in (evidence.baseline, *evidence.variants) for u in one.units)
+    )
+    both = judged(evidence, entry(3))
+    assert both.comparisons[0].n == 238
+    assert (
+        "code-3 does not count until 2026-12-01: the reference is wrong (ana); it is a case of code, tools: `evalset` "
+        "holds it in one"
+    ) in both.reasons
+    one = judged(evidence, replace(entry(3), evalset="tools"))
+    assert one.comparisons[0].n == 239
+    assert "tools/code-3 does not count until 2026-12-01: the reference is wrong (ana)" in one.reasons
+    none = judged(evidence, replace(entry(3), evalset="tool"))
+    assert none.comparisons[0].n == 240
+    assert "tool/code-3: quarantined, and no case of this run" in none.reasons
+
+    held = hold(Policy(rules=RULES, quarantine=(replace(entry(3), evalset="tools"),)), evidence.expected, NOW[:10])
+    assert (held.of("tools"), held.of("code")) == ({"code-3"}, frozenset())
 
 
 def test_a_label_whose_cases_are_all_in_quarantine_decides_nothing():
@@ -100,8 +126,10 @@ def test_evidence_beyond_max_age_or_of_unknown_age_is_undecided(made, now, code)
 
 
 def test_a_policy_with_quarantine_is_stored_whole_and_one_without_as_before():
-    policy = Policy(rules=RULES, quarantine=(entry(1),), max_age=60)
-    assert plain.policy(plain.policy_to_json(policy)) == policy
+    policy = Policy(rules=RULES, quarantine=(entry(1), replace(entry(2), evalset="code")), max_age=60)
+    stored = plain.policy_to_json(policy)
+    assert plain.policy(stored) == policy
+    assert stored.count("evalset") == 1 + len(RULES), "an entry of every evalset keeps the text it always had"
     assert "quarantine" not in plain.policy_to_json(Policy(rules=RULES))
 
 
@@ -118,3 +146,18 @@ def test_cases_whose_repeats_differ_are_shown():
     keys = tuple(key for key in evidence.expected for key in (key, replace(key, repeat=1)))
     verdict = judged(replace(doubled, expected=keys))
     assert "baseline: 1 of 240 cases differ between their repeats: code/code-7" in verdict.reasons
+
+
+@pytest.mark.parametrize(("lost", "word"), [(10, "approve"), (17, "review"), (60, "block")])
+def test_a_quarantine_makes_no_approval_by_itself_but_asks_a_person(lost, word):
+    given = run()
+    right = [unit.key.case_id for unit in given.baseline.units if unit.values["exact_match"] == 1][:lost]
+    given = with_units(
+        given,
+        "int4",
+        lambda us: (replace(u, values=u.values | {"exact_match": 0.0}) if u.key.case_id in right else u for u in us),
+    )
+    verdict = judged(given, *(replace(entry(0), case=case) for case in right[:4]))
+    assert verdict.word == word
+    assert ("proven only without the quarantined cases" in verdict.reasons[0]) == (word == "review")
+    assert judged(given).word == {"approve": "approve", "review": "undecided", "block": "block"}[word]

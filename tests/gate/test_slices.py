@@ -148,3 +148,24 @@ def test_parity_is_a_fact_of_every_token():
     assert verdict.word == "block"
     assert verdict.comparisons[-1].variant == pytest.approx(239 / 240)
     assert decide(run(), Policy(rules=rules))[0].exit == 12, "no tokens were stored"
+
+
+@pytest.mark.parametrize(
+    ("cases", "differing", "status"), [(20, 0, "undecided"), (240, 0, "proven"), (240, 60, "broken")]
+)
+def test_parity_below_one_is_tested_for_it_speaks_of_answers_not_drawn(cases, differing, status):
+    arms = run()
+    kept = {unit.key.case_id for unit in arms.baseline.units[:cases]}
+    units = lambda us: (  # noqa: E731
+        replace(u, token_ids=pack("<2i", 1, 2 + (i < differing and u.key.arm == "int4")))
+        for i, u in enumerate(u for u in us if u.key.case_id in kept)
+    )
+    arms = with_units(with_units(arms, "baseline", units), "int4", units)
+    arms = replace(arms, expected=tuple(key for key in arms.expected if key.case_id in kept))
+    for metric in ("parity.tokens", "parity.prefix"):
+        rules = (
+            Rule(metric="exact_match", max_drop=0.1),
+            Rule(metric=metric, min=0.95),
+        )
+        (verdict,) = decide(arms, Policy(rules=rules))
+        assert verdict.comparisons[-1].status == status, metric

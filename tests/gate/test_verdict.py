@@ -60,7 +60,7 @@ def test_comparisons_carry_their_numbers_in_rule_order() -> None:
         assert c.difference == pytest.approx((c.gained - c.lost) / c.n)
         assert c.lower < c.difference < c.upper
         assert c.status == "proven"
-        assert c.method == "paired_exact_unconditional/3"
+        assert c.method == "paired_exact_unconditional/4"
 
 
 def test_tiers() -> None:

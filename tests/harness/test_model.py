@@ -124,6 +124,10 @@ def test_a_task_that_samples_is_refused():
         ({"do_sample": True, "temperature": 0.7, "num_beams": 4}, "num_beams"),
         ({"num_beams": 4}, "num_beams"),
         ({"max_gen_toks": 0}, "at least 1"),
+        ({"do_sample": True, "temperature": None}, "that the task states"),
+        ({"temperature": "warm"}, "must be numbers"),
+        ({"temperature": [0.7]}, "must be numbers"),
+        ({"max_gen_toks": float("inf")}, "must be numbers"),
     ):
         with pytest.raises(UsageError, match=said):
             generation_settings(settings)
@@ -139,6 +143,8 @@ def test_a_temperature_alone_is_taken_over():
     ):
         assert generation_settings({**settings, "until": ["\n"]}) == (("\n",), 256, 0.7)
     assert generation_settings({"do_sample": False, "temperature": 0.7, "top_p": 0.5}).temperature == 0
+    empty = dict.fromkeys(("temperature", "do_sample", "top_p", "top_k", "until", "max_gen_toks", "num_beams"))
+    assert generation_settings(empty) == ((), 256, 0.0)
 
 
 def test_our_engine_draws_for_lm_eval_the_same_in_any_batch(tmp_path):

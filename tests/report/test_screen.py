@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import struct
+import subprocess
+import sys
+import termios
+from pathlib import Path
+
 import pytest
 from rich.table import Table
 
+from qualgate.errors import Exit
 from qualgate.report.screen import fit, indented, table_lines, width
 
 VERDICT = (
@@ -32,6 +41,44 @@ def test_what_cannot_be_broken_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     path = "/" + "x" * 90
     assert path in fit(f"written: {path}").split("\n")[-1]
     assert fit("") == ""
+
+
+@pytest.mark.parametrize(
+    "whole",
+    [
+        "`generation: {temperature: 0.7, seed: 3}`", "qualgate db upgrade --store sqlite:///my/long/path/of/a.db",
+        "/a folder/with spaces in it/gate.yaml:12",
+    ],
+)  # fmt: skip
+def test_what_is_to_be_pasted_stays_on_one_row(monkeypatch: pytest.MonkeyPatch, whole: str) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    told = {
+        "/": f"{whole}: some words about what is wrong in this place, and what is to be done",
+        "q": f"The store is of an older version, and it has to be brought up to this one. Run: {whole}. Then go on",
+        "`": f"some words about what is wrong in this place; it belongs to {whole} of all of the cases",
+    }[whole[0]]
+    rows = fit(told).split("\n")
+    assert sum(whole in row for row in rows) == 1
+    assert len(rows) > 2
+    assert " ".join(row.strip() for row in rows) == told
+
+
+@pytest.mark.parametrize("columns", [50, None])
+def test_an_error_is_as_wide_as_the_terminal_that_shows_it_and_whole_in_a_pipe(tmp_path: Path, columns) -> None:
+    command = [sys.executable, "-m", "qualgate", "report", "--format", "papyrus"]
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    ours, theirs = os.openpty()
+    if columns:
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    into = theirs if columns else subprocess.PIPE
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=into, cwd=tmp_path, env=environment, check=False)
+    said = (os.read(ours, 100_000) if columns else done.stderr).decode().replace("\r", "")
+    os.close(ours)
+    os.close(theirs)
+    assert done.returncode == Exit.USAGE
+    rows = said.rstrip("\n").split("\n")
+    assert (len(rows) > 1 and max(map(len, rows)) <= 50) if columns else len(rows) == 1
+    assert " ".join(said.split()).startswith("qualgate: --format papyrus: not one of terminal, json, markdown, html, ")
 
 
 def test_a_cell_that_is_indented_stays_so_on_every_row() -> None:

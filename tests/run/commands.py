@@ -29,6 +29,12 @@ def spawned_workers(parent: int) -> list[int]:
     return [int(child) for child in children if "spawn_main" in Path(f"/proc/{child}/cmdline").read_text()]
 
 
+def employ_two(workspace: Path) -> None:
+    """A pool of two workers, in place of one."""
+    file = workspace / "gate.yaml"
+    file.write_text(file.read_text().replace("count: 1", "count: 2"))
+
+
 def grow(workspace: Path, copies: int) -> None:
     """The same cases several times over, under new ids: a run long enough to be interrupted in."""
     cases = [json.loads(line) for line in (workspace / "echo.jsonl").read_text().splitlines()]

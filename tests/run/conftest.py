@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.gated_model import make_workspace
-from tests.run.commands import qualgate
+from tests.run.commands import employ_two, qualgate
 
 
 @pytest.fixture(scope="module")
@@ -19,9 +19,10 @@ def made(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def judged(made, tmp_path_factory) -> tuple[Path, subprocess.CompletedProcess[str]]:
-    """A workspace that `qualgate run` has been through once."""
+    """A workspace that `qualgate run` has been through once, with two workers."""
     folder = tmp_path_factory.mktemp("judged")
     shutil.copytree(made.parent, folder, dirs_exist_ok=True)
+    employ_two(folder)
     return folder, qualgate("run", "gate.yaml", cwd=folder)
 
 

@@ -7,16 +7,26 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from qualgate.errors import Exit
-from tests.run.commands import grow, qualgate, rows, spawned_workers
+from tests.gated_model import make_workspace
+from tests.run.commands import employ_two, qualgate, rows, spawned_workers
+
+CASES = 150  # three jobs an arm: the first of nine has ended when the run is interrupted
+UNITS = CASES * 3
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    return make_workspace(tmp_path_factory.mktemp("made"), cases=CASES)
 
 
 @pytest.mark.parametrize(("wanted", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupted_run_stops_cleanly_and_running_again_resumes(workspace, wanted, code):
-    grow(workspace, copies=8)
+    employ_two(workspace)
     process = subprocess.Popen(
         [sys.executable, "-m", "qualgate", "run", "gate.yaml"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=workspace, start_new_session=True,
@@ -31,14 +41,14 @@ def test_an_interrupted_run_stops_cleanly_and_running_again_resumes(workspace, w
     assert process.returncode == code, said
     assert "resume" in said
     [(stored,)] = rows(workspace, "select count(*) from units where status = 'done'")
-    assert 0 < stored < 480 * 3
+    assert 0 < stored < UNITS
     done = qualgate("run", "gate.yaml", cwd=workspace)
     assert done.returncode == Exit.BLOCK, done.stderr
-    assert rows(workspace, "select count(*), count(distinct run_id) from units where status = 'done'") == [(480 * 3, 1)]
+    assert rows(workspace, "select count(*), count(distinct run_id) from units where status = 'done'") == [(UNITS, 1)]
 
 
 def test_a_worker_killed_in_the_middle_loses_and_doubles_nothing(workspace):
-    grow(workspace, copies=8)
+    employ_two(workspace)
     process = subprocess.Popen(
         [sys.executable, "-m", "qualgate", "run", "gate.yaml", "--json"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=workspace,
@@ -53,4 +63,4 @@ def test_a_worker_killed_in_the_middle_loses_and_doubles_nothing(workspace):
     body = json.loads(process.stdout.read())
     assert process.wait() == Exit.BLOCK
     assert {v["variant"]: v["word"] for v in body["verdicts"]} == {"same": "approve", "int2": "block"}
-    assert rows(workspace, "select count(*) from units where status = 'done'") == [(480 * 3,)]
+    assert rows(workspace, "select count(*) from units where status = 'done'") == [(UNITS,)]

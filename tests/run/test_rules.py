@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 
@@ -22,19 +24,6 @@ def test_a_rule_by_task_decides_with_the_gate_file_beside_its_evalsets(workspace
     assert json.loads(again.stdout)["verdicts"] == verdicts
     alone = qualgate("gate", "--store", "sqlite:///qualgate.db", "--json", cwd=workspace)
     assert alone.returncode == 12, "tags and tasks are not known without the evalsets"
-
-
-def test_a_noise_floor_runs_the_baseline_again_in_other_batches(workspace):
-    file = workspace / "gate.yaml"
-    file.write_text(file.read_text().replace("gate:\n", "gate:\n  noise_floor: true\n"))
-    done = qualgate("run", "gate.yaml", "--json", cwd=workspace)
-    assert done.returncode == 10, done.stderr
-    body = json.loads(done.stdout)
-    assert [arm["name"] for arm in body["arms"]] == ["baseline", "same", "int2", "baseline@aa"]
-    assert [verdict["variant"] for verdict in body["verdicts"]] == ["same", "int2"]
-    assert all(any("noise floor, lost / gained" in why for why in v["reasons"]) for v in body["verdicts"])
-    again = qualgate("gate", "gate.yaml", "--json", cwd=workspace)
-    assert json.loads(again.stdout)["verdicts"] == body["verdicts"]
 
 
 def test_a_runs_own_calibration_is_held_against_its_evalsets_where_a_rule_asks(workspace):
@@ -81,13 +70,28 @@ SUPPORTING = """\
 """
 
 
-def test_what_a_run_measures_of_its_arms_can_be_asked_for_by_rules(workspace):
-    file = workspace / "gate.yaml"
+@pytest.fixture(scope="module")
+def noisy(made, tmp_path_factory) -> tuple[Path, dict]:
+    """A workspace run with a noise floor and every supporting rule, and what the run said."""
+    folder = tmp_path_factory.mktemp("noisy")
+    shutil.copytree(made.parent, folder, dirs_exist_ok=True)
+    file = folder / "gate.yaml"
     text = file.read_text().replace("gate:\n", "gate:\n  noise_floor: true\n").replace("store:", f"{SUPPORTING}store:")
     file.write_text(f"{text}slo: {{e2e: 1000}}\n")
-    done = qualgate("run", "gate.yaml", "--json", cwd=workspace)
+    done = qualgate("run", "gate.yaml", "--json", cwd=folder)
     assert done.returncode == 10, done.stderr
-    body = json.loads(done.stdout)
+    return folder, json.loads(done.stdout)
+
+
+def test_a_noise_floor_runs_the_baseline_again_in_other_batches(noisy):
+    _, body = noisy
+    assert [arm["name"] for arm in body["arms"]] == ["baseline", "same", "int2", "baseline@aa"]
+    assert [verdict["variant"] for verdict in body["verdicts"]] == ["same", "int2"]
+    assert all(any("noise floor, lost / gained" in why for why in v["reasons"]) for v in body["verdicts"])
+
+
+def test_what_a_run_measures_of_its_arms_can_be_asked_for_by_rules(noisy):
+    folder, body = noisy
     held = {
         verdict["variant"]: {one["metric"]: one["status"] for one in verdict["comparisons"]}
         for verdict in body["verdicts"]
@@ -98,7 +102,7 @@ def test_what_a_run_measures_of_its_arms_can_be_asked_for_by_rules(workspace):
     int2 = {"memory.weights": "proven", "stability.steady": "broken", "parity.prefix": "broken"}
     assert held["same"].items() >= (of_all | same).items()
     assert held["int2"].items() >= (of_all | int2).items(), body["verdicts"][1]["comparisons"]
-    again = qualgate("gate", "gate.yaml", "--json", cwd=workspace)
+    again = qualgate("gate", "gate.yaml", "--json", cwd=folder)
     assert json.loads(again.stdout)["verdicts"] == body["verdicts"]
 
 
