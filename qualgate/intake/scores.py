@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from qualgate.errors import UsageError
-from qualgate.gate.peers.nel_policy import decide_as_asked
+from qualgate.gate.peers.nel_policy import NelSaid, decide_as_asked
 from qualgate.identity import content_hash
 from qualgate.intake.jsonl import content_of_lines, read_objects
 from qualgate.metrics import METRICS
@@ -38,6 +38,7 @@ from qualgate.records import (
 
 BASELINE = "baseline"
 SHOWN = 3  # rows named for one fault
+QUOTED = 1000  # characters kept of what a scorer extracted
 BY_IDS = "paired by ids alone, as asked: whether both sides were asked the same is not known"
 
 
@@ -56,6 +57,8 @@ class ScoreRow:
     labels: tuple[str, ...] = ()  # "task:x", "tag:y"
     finish_reason: str = ""  # a FinishReason; "" = the file does not say
     failed: str = ""  # where and why this is no answer; "" = it is one
+    extracted: str = ""  # this and the next are quoted beside a flip, and decide nothing
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,16 +70,16 @@ class Scores:
     contradictions: tuple[str, ...] = ()  # where a row says two things that cannot both be true
 
 
-def read_score_rows(path: Path) -> Scores:
+def read_score_rows(path: Path, evalset: str = "") -> Scores:
     """A file of score rows: `id, metric, value`, optional `verdict, error_type, status, finish_reason, case_hash,
-    scorer, repeat, cluster, evalset, task, tags`.
+    scorer, repeat, cluster, evalset, task, tags, extracted, reason`.
 
-    What else a row holds is not looked at. UsageError names file and line.
+    What else a row holds is not looked at. evalset: of rows that name none. UsageError names file and line.
     """
     rows, contradictions = [], []
     for line, body in read_objects(path):
         try:
-            row, contradiction = _row(body)
+            row, contradiction = _row(body, evalset)
         except _NoRow as error:
             raise UsageError(f"{path}:{line}: {error}") from None
         if row.failed:
@@ -111,7 +114,7 @@ class _NoRow(ValueError):
     """Why an object is no score row."""
 
 
-def _row(body: dict[str, Any]) -> tuple[ScoreRow, str]:
+def _row(body: dict[str, Any], evalset: str) -> tuple[ScoreRow, str]:
     """The row, and how it contradicts itself ("": it does not). _NoRow for what a score row cannot hold."""
 
     def text(key: str) -> str:
@@ -140,10 +143,12 @@ def _row(body: dict[str, Any]) -> tuple[ScoreRow, str]:
         scorer=text("scorer"),
         repeat=repeat,
         cluster=text("cluster") if body.get("cluster") is not None else None,
-        evalset=text("evalset"),
+        evalset=text("evalset") or evalset,
         labels=(*((f"task:{task}",) if task else ()), *_tags(body.get("tags"))),
         finish_reason=FINISH_WORDS[said.lower()] if said else "",
         failed=failed,
+        extracted=str(body.get("extracted") or "")[:QUOTED],
+        reason=str(body.get("reason") or "")[:QUOTED],
     )
     return row, contradiction
 
@@ -280,7 +285,9 @@ def _labels(rows: Sequence[ScoreRow]) -> dict[tuple[str, str], tuple[str, ...]] 
 
 
 def _placed(side: Scores, evalset: str | None) -> Scores:
-    if evalset is None and any(not row.evalset for row in side.rows):
+    if all(row.evalset for row in side.rows):
+        return side
+    if evalset is None:
         raise UsageError(
             f"{side.source}: rows without `evalset`, and the gate file names several; say which in each row"
         )
@@ -302,9 +309,10 @@ def judge(
     now: str = "",
     labels: Mapping[tuple[str, str], tuple[str, ...]] | None = None,
     **named: Any,
-) -> tuple[RunEvidence, tuple[Verdict, ...], Policy]:
-    """`evidence_of` (which takes `named`), decided by `policy`, and by which rules in the end. UsageError for a policy
-    that does not fit. Files are whole and judged once, so what a policy says of generation (`stop`) is left out.
+) -> tuple[RunEvidence, tuple[Verdict, ...], Policy, tuple[NelSaid, ...]]:
+    """`evidence_of` (which takes `named`), decided by `policy`; by which rules in the end, and what nel would say where
+    it is nel's policy. UsageError for a policy that does not fit. Files are whole and judged once, so what a policy
+    says of generation (`stop`) is left out.
 
     now: as `decide` takes it. stale: why these scores do not speak of what is to be judged; any makes the verdict
     undecided, and so does an evalset without a single score. labels: of cases that are known, whatever their rows say.
@@ -314,10 +322,10 @@ def judge(
     if labels:
         evidence = replace(evidence, labels={**(evidence.labels or {}), **labels})
     evidence = replace(evidence, stale=(*stale, *silent))
-    verdicts, policy, _ = decide_as_asked(evidence, replace(policy, stop=None), now)
+    verdicts, policy, nel = decide_as_asked(evidence, replace(policy, stop=None), now)
     notes = (*((BY_IDS,) if identity == "ids" else ()), *_all_equal(evidence))
     verdicts = tuple(replace(verdict, reasons=(*verdict.reasons, *notes)) for verdict in verdicts)
-    return evidence, verdicts, policy
+    return evidence, verdicts, policy, nel
 
 
 def _all_equal(evidence: RunEvidence) -> tuple[str, ...]:

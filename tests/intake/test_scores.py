@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
+from xml.etree import ElementTree
 
+import jsonschema
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -16,6 +18,7 @@ from qualgate.errors import UsageError
 from qualgate.gate import decide, overall_exit
 from qualgate.intake.scores import BY_IDS, ScoreRow, Scores, evidence_of, judge, read_score_rows, rows_of
 from qualgate.records import EarlyStop, Policy, Rule, RunEvidence
+from qualgate.report.formats.body import report_schema
 from qualgate.store import runs
 from qualgate.store.database import open_store
 from tests.gate import planted
@@ -81,7 +84,7 @@ def test_a_case_under_many_names_is_one_case():
         ))  # fmt: skip
 
     for changes in ({}, {"cluster": "c{}"}, {"evalset": "set {}"}, {"evalset": "set {}", "cluster": "c{}"}):
-        evidence, (verdict,), _ = judge(copied("a", **changes), copied("b", **changes), POLICY, evalset="set")
+        evidence, (verdict,), *_ = judge(copied("a", **changes), copied("b", **changes), POLICY, evalset="set")
         assert verdict.word == "undecided", changes
         assert len(evidence.baseline.units) == 240
     assert word(side("a", 240, n=240), side("b", 240, n=240)) == ("approve", 0), "as many cases by content"
@@ -101,7 +104,7 @@ def test_an_evalset_without_a_score_is_not_passed_over():
 
 def test_what_a_policy_says_of_generation_is_not_asked_of_files():
     early = replace(POLICY, stop=EarlyStop(seed=1, looks=(32, 64)))
-    _, (verdict,), policy = judge(side("a", 180), side("b", 180), early, evalset="set")
+    _, (verdict,), policy, _ = judge(side("a", 180), side("b", 180), early, evalset="set")
     assert (verdict.word, verdict.seen, policy.stop) == ("approve", None, None)
 
 
@@ -470,3 +473,53 @@ def test_what_an_evalset_says_of_its_cases_is_not_left_to_the_rows(tmp_path):
     assert said("", metric="latency.e2e") == 13, "not passed over for want of the score"
     assert said(tagged, wrong=60) == 10
     assert said(tagged, wrong=60, hard=lambda n: n >= 120) == 10, "whatever its rows call hard"
+
+
+def test_a_gate_over_score_files_reports_in_every_form_that_a_run_does(tmp_path, monkeypatch):
+    files = exported(tmp_path, planted.run(n=120, lost=0.3))
+    rows = [json.loads(line) for line in files[2].read_text().splitlines()]
+    files[2].write_text("".join(json.dumps({**row, "extracted": "said `this`", "reason": "not that"}) + "\n"
+                                for row in rows))  # fmt: skip
+    text = {}
+    for form in ("json", "markdown", "html", "junit", "github", "annotations", "gitlab", "sarif"):
+        done = CliRunner().invoke(app, ["gate", str(files[0]), "--baseline-scores", str(files[1]), "--variant-scores",
+                                        str(files[2]), "--format", form, "--out", str(tmp_path / form)])  # fmt: skip
+        assert done.exit_code == 10, done.output
+        assert done.stdout.startswith("variant  BLOCK"), "the log says it as well"
+        text[form] = (tmp_path / form).read_text()
+    assert text["json"] == gated(files).stdout
+    told = json.loads(text["json"])
+    jsonschema.validate(told, report_schema())
+    assert {(one["metric"], one["evalset"], one["lost"]) for one in told["flip_counts"]["variant"]} == {
+        ("exact_match", "code", 36), ("exact_match", "tools", 36), ("tool_call.valid", "tools", 36)
+    }  # fmt: skip
+    assert [one["variant"] for one in told["flips"]["variant"]] == ["said `this`"] * 20
+    assert "said `this`" in text["markdown"]
+    assert "not that" in text["html"]
+    assert ElementTree.fromstring(text["junit"]).attrib["failures"] != "0"
+    line = next(i for i, row in enumerate(files[0].read_text().splitlines(), 1) if "max_drop: 0.10" in row)
+    assert f"::error file=gate.yaml,line={line}," in text["annotations"]
+    assert json.loads(text["gitlab"])[0]["location"]["lines"]["begin"] == line
+    assert json.loads(text["sarif"])["runs"][0]["results"]
+
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary.md"))
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    done = gated(files, "--warn-only")
+    assert (done.exit_code, "the true exit code is 10" in done.stderr) == (0, True)
+    assert "::error file=gate.yaml" in done.stderr
+    assert "**Warn only:** the true exit code is **10**" in (tmp_path / "summary.md").read_text()
+    assert code(files, "--format", "docx") == 64
+
+
+def test_peers_and_an_nel_policy_speak_of_score_files_too(tmp_path):
+    files = exported(tmp_path, planted.run(n=120))
+    told = json.loads(gated(files, "--peers").stdout)
+    assert {one["verdict"]["name"] for one in told["peers"]} >= {"nel_v1", "lm_eval_z", "vllm_rtol"}
+    assert code(files, "--peers", "--format", "html") == 0, "--json wins"
+    nel = tmp_path / "nel.yaml"
+    nel.write_text("defaults: {metric: mean_reward, max_drop: 0.1, tier: critical}\n")
+    told = json.loads(gated(files, "--nel-policy", str(nel)).stdout)
+    assert [one["says"] for one in told["nel"]] == ["GO"]
+    assert {rule["max_drop"] for rule in told["policy"]["rules"]} == {0.1}
+    nel.write_text("defaults: {metric: vibes, max_drop: 0.1, tier: critical}\n")
+    assert code(files, "--nel-policy", str(nel)) == 64
