@@ -304,7 +304,7 @@ def in_sequence(rule: Rule) -> bool:
 
 
 def _perhaps_cut_off(
-    pairs: dict[str, tuple[Pair, ...]], seen: dict[Question, int], order: Order, held: Collection[str]
+    pairs: dict[str, tuple[Pair, ...]], seen: dict[Question, int], order: Order, held: Collection[tuple[str, str]]
 ) -> dict[str, str]:
     """Sets of which the whole list may yet have too many of the baseline's answers cut off, and how it is said.
 
@@ -314,7 +314,7 @@ def _perhaps_cut_off(
     sizes: dict[str, list[int]] = {name: [] for name in pairs}
     for cluster in order:
         name = cluster[0][0]
-        if name in sizes and (size := sum(case not in held for _, case, _ in cluster)):
+        if name in sizes and (size := sum((evalset, case) not in held for evalset, case, _ in cluster)):
             sizes[name].append(size)
     found = {}
     for name, chosen in pairs.items():
