@@ -67,7 +67,7 @@ def early_rates(
     told = [part for part in asked if not model.too_few(part)]
     same = _Course.of(model, told, order, {}, draws, [seed, 0])
     worse = _Course.of(model, [part for part in told if part in critical], order, model.twice, draws, [seed, 1])
-    proven = {part: never for part in asked} | same.settled(beyond=False, alpha=policy.alpha)
+    proven = dict.fromkeys(asked, never) | same.settled(beyond=False, alpha=policy.alpha)
     needed = np.max([0 * never, *(proven[part] for part in critical)], axis=0)
     settled = np.max([*proven.values()], axis=0) if not waits else np.full(draws, order.total)
     broken = np.min([never, *worse.settled(beyond=True, alpha=strict).values()], axis=0)
