@@ -15,13 +15,15 @@ import pytest
 import yaml
 
 from qualgate.gate.changes import as_line
+from qualgate.gate.early import lay_out
+from qualgate.gate.early_plan import early_rates
 from qualgate.gate.evidence import Pair
 from qualgate.gate.measure import measure
 from qualgate.gate.outcomes import Drawn, decide_relative, draw, outcome_chances
 from qualgate.gate.planned import REPEAT_CORRELATION, Assumed, PlannedSet, seen_in
 from qualgate.gate.planner import foreseeable, plan_policy
 from qualgate.gate.rules import check_policy
-from qualgate.records import Case, Evalset, Policy, Rule, UnitEvidence, UnitKey
+from qualgate.records import Case, EarlyStop, Evalset, Policy, Rule, UnitEvidence, UnitKey
 from qualgate.stats import paired
 from qualgate.stats.relative import compare_relative
 from tests.gate.planted import arm, of, with_units
@@ -253,6 +255,25 @@ def test_lines_of_such_rules_are_read_back_as_they_are_meant(rule: Rule) -> None
     (label, value), *_ = found.pop("where", {"": ""}).items()
     where = f"{label}:{value}" if label else None
     assert Rule(scope=found.pop("per", "pooled"), where=where, **found) == rule
+
+
+def test_looks_at_a_tag_see_its_own_cases_and_a_relative_drop_waits_for_all() -> None:
+    one = labelled(200, 200)
+    cases = [Case(evalset="a", body={"id": str(n)}) for n in range(400)]
+    stop, _ = lay_out(EarlyStop(seed=0), cases)
+    alone, _ = lay_out(EarlyStop(seed=0), cases[:200])
+    tag = Rule(metric="exact_match", where="tag:odd", max_drop=0.1)
+    found = early_rates([one], Policy(rules=(tag,), stop=stop))
+    plain = PlannedSet(name="a", metrics=METRIC, cases=200)
+    half = early_rates([plain], Policy(rules=(Rule(metric="exact_match", max_drop=0.1),), stop=alone))
+    assert found.approve == pytest.approx(half.approve, abs=0.15)
+    assert found.identical == pytest.approx(2 * half.identical, abs=60)
+    relative = Rule(metric="exact_match", max_relative_drop=0.1)
+    waits = early_rates([one], Policy(rules=(tag, relative), stop=stop))
+    assert (waits.identical, waits.waiting) == (400, (relative.id,))
+    assert waits.twice < 400, "a block comes from the tag alone"
+    only = early_rates([one], Policy(rules=(relative,), stop=stop))
+    assert only.approve == pytest.approx(plan_policy([one], Policy(rules=(relative,)), search=False).approve, abs=0.04)
 
 
 # ---------------------------------------------------------------------------------------- what an earlier run tells

@@ -99,3 +99,12 @@ def test_what_is_not_known_is_said_to_be_unknown_and_is_null_in_json() -> None:
 def test_faults_of_the_quarantine_are_said() -> None:
     held = replace(HELD, faults=("3 of 4 cases are quarantined, over 2%",))
     assert "nothing could be decided: 3 of 4 cases are quarantined" in plan_as_text(plan(), TAKES, 1, held)
+
+
+def test_with_repeats_cases_are_questions_and_their_answers_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Plan, "repeats", 4)
+    takes = replace(TAKES, arms=tuple(replace(row, cases=8) for row in TAKES.arms))
+    text = plan_as_text(plan(), takes, 1, HELD)
+    assert "4 answers to each case; they are one cluster" in text
+    body = json.loads(plan_as_json(plan(), takes, HELD, predicted()))
+    assert [(arm["cases"], arm["answers"]) for arm in body["arms"]] == [(2, 8), (2, 8)]
