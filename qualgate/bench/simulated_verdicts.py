@@ -280,25 +280,33 @@ def _of_single_answers(
 def _of_clusters(
     sums: Sums, n: int, margins: tuple[NDArray, NDArray], alpha: float, strict: float, *, sizes: NDArray
 ) -> tuple[NDArray, NDArray]:
-    """As `compare_clustered_pairs`: the robust t, and the exact test at the effective number of pairs."""
+    """As `compare_clustered_pairs`: t with clusters never drawn, and the exact test at the effective size."""
     lost, gained, k = sums.lost, sums.gained, len(sizes)
     mean, kish = (gained - lost) / n, float(sizes @ sizes) / n
     robust = np.sqrt(sums.residual * k / (k - 1)) / n
     simple = np.sqrt(np.maximum(lost + gained - n * mean**2, 0) / (n * (n - 1.0)))
     with np.errstate(divide="ignore", invalid="ignore"):
         seen = (robust * student.ppf(1 - alpha, k - 1) / (simple * student.ppf(1 - alpha, n - 1))) ** 2
-        t = [np.where(robust > 0, (mean + one) / robust, np.sign(mean + one) * np.inf) for one in margins]
     effect = np.where((sums.flipped >= 20) & (simple > 0), np.clip(np.nan_to_num(seen, nan=1.0), 1.0, kish), kish)
     size = np.maximum((n / effect).astype(int), 1)
     share, less, more = size / n, np.floor, np.ceil
     worst = np.minimum(more(lost * share), size - less(gained * share)), less(gained * share)
     best = less(lost * share), np.minimum(more(gained * share), size - less(lost * share))
-    within, beyond = student.sf(t[0], k - 1) <= alpha, student.cdf(t[1], k - 1) <= strict
+    within = _p_with_unseen(mean, robust, k, n / kish, -margins[0]) <= alpha
+    beyond = _p_with_unseen(-mean, robust, k, n / kish, margins[1]) <= strict
     ask = np.flatnonzero(within)
     within[ask] = worst[0][ask] <= _crossing(worst[1][ask], size[ask], margins[0][ask], alpha, beyond=False)
     ask = np.flatnonzero(beyond)
     beyond[ask] = best[0][ask] >= _crossing(best[1][ask], size[ask], margins[1][ask], strict, beyond=True)
     return within, beyond
+
+
+def _p_with_unseen(mean: NDArray, error: NDArray, clusters: int, trials: float, limit: NDArray) -> NDArray:
+    """P-value of "the mean is at most the limit": over quantiles of t, the chance that a share never drawn, at −1 as a
+    whole, takes the mean seen to the limit."""
+    t = student.ppf((np.arange(256) + 0.5) / 256, clusters - 1)
+    seen = np.maximum(mean[:, None] + error[:, None] * t, 1e-12 - 1)
+    return np.exp(np.minimum(trials * (np.log1p(limit)[:, None] - np.log1p(seen)), 0)).mean(axis=1)
 
 
 def _crossing(gained: NDArray, size: NDArray, margin: NDArray, alpha: float, *, beyond: bool) -> NDArray:

@@ -38,12 +38,12 @@ def test_predicted_rates_are_those_of_the_gates_own_tests_on_drawn_answers(name)
     assert not found.differing
 
 
-@pytest.mark.parametrize(("name", "draws"), [("passages across tags", 16), ("relative loss, pooled", 20)])
+@pytest.mark.parametrize(("name", "draws"), [("passages across tags", 8), ("relative loss, pooled", 8)])
 def test_what_decides_every_draw_decides_as_the_gate_itself(name, draws, monkeypatch):
     case = next(case for case in policies() if case.name == name)
     monkeypatch.setattr(simulated_verdicts, "CHECKED", draws)
     found = simulated(case.sets, case.policy, case.assumed, draws, seed=1)
-    assert found.checked >= 80  # both words of every slice, of both truths
+    assert found.checked >= 32  # both words of every slice, of both truths
     assert found.differing <= 0.01 * found.checked
 
 
