@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from qualgate.gate.outcomes import Assumed, PlannedSet
+from qualgate.gate.planned import Assumed, PlannedSet
 from qualgate.records import Policy, Rule
 
 

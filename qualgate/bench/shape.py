@@ -53,7 +53,8 @@ GOALS: dict[str, dict[str, str]] = {
         "early.identical": ">= 40 % of a fixed paired test's cases saved on average at power .95, identical variants",
         "early.twice": ">= 40 % of a fixed paired test's cases saved on average at power .95, at 2 x max_drop",
         "early.worst": "the worst truth's cases over the fixed test's, reported",
-        "planner.rates": "predicted rates of 50 policies within 2 points of simulation",
+        "planner.rates": "predicted rates of 50 policies, 14 of them on tags, tasks, repeats or relative losses, "
+        "within 2 points of simulation",
         "planner.decidable": ">= 95 % of 50 policies reach P(approve | identical) >= .8 after the printed change",
         "peeking": "100,000 adversarial schedules: P(crossing) <= alpha",
         "fail_closed.cases": ">= 60 faulted evidences, policies and score files: 0 exit with 0",

@@ -21,7 +21,7 @@ from scipy.stats import t as student
 
 from qualgate.gate.evidence import Pair
 from qualgate.gate.measure import measure
-from qualgate.gate.outcomes import Assumed, PlannedSet
+from qualgate.gate.planned import Assumed, PlannedSet
 from qualgate.gate.rules import Slice, check_policy
 from qualgate.records import Policy, UnitEvidence, UnitKey
 from qualgate.stats.paired import proof
@@ -30,7 +30,6 @@ CHECKED = 8  # draws of each slice that the gate itself decides as well
 CELLS = 2_000_000  # answers drawn at a time
 MOST_ANSWERS = 400_000_000  # drawn for one truth: larger sets get fewer draws, not below `LEAST_DRAWS`
 LEAST_DRAWS = 5_000
-KNOTS = 60  # numbers of gained answers, or baseline rates, up to which each has its own threshold
 
 Outcomes = tuple[NDArray, NDArray, NDArray]  # lost, gained, baseline right: [draws, answers] each
 
@@ -305,33 +304,35 @@ def _of_clusters(
 def _crossing(gained: NDArray, size: NDArray, margin: NDArray, alpha: float, *, beyond: bool) -> NDArray:
     """Lost answers at which the gate's p-value crosses alpha, of each draw. beyond: of a loss beyond the margin.
 
-    Linear between knots: 4 % of the pairs and, where there are many, 12 % of the gained answers apart.
+    Linear between knots: of more than 60 margins 2 % apart, of numbers of pairs 4 %, of many of gained answers 40.
     """
     if alpha <= 0 or not len(gained):
         return np.full(len(gained), inf if beyond else -1.0)
-    varies = size.min() < size.max()
+    varies, margins = size.min() < size.max(), np.unique(margin)
     axes = (
-        (gained, _geometric(gained, 1.12) if varies else _whole(_knots(gained, 40))),
+        (gained, _geometric(gained, 1.12) if varies else _few(gained)),
         (size, _geometric(size, 1.04) if varies else size[:1]),
-        (margin, _knots(margin, 8 if varies else 16)),
+        (margin, _powers(margin, 1.02) if len(margins) > (1 if varies else 60) else margins),
     )
     return _between(axes, lambda g, s, m: _crossing_at(int(g), int(s), float(m), alpha, beyond))
 
 
-def _knots(values: NDArray, many: int) -> NDArray:
+def _few(values: NDArray) -> NDArray:
+    """Each of them to 60, else 40 from the least to the most."""
     distinct = np.unique(values)
-    return distinct if len(distinct) <= KNOTS else np.linspace(distinct[0], distinct[-1], many)
-
-
-def _whole(values: NDArray) -> NDArray:
-    return np.unique(np.rint(values))
+    return distinct if len(distinct) <= 60 else np.unique(np.rint(np.linspace(distinct[0], distinct[-1], 40)))
 
 
 def _geometric(values: NDArray, step: float) -> NDArray:
     """Whole numbers to 16, then each `step` times the one before; the same whatever the values, so that what is found
     once serves all."""
-    count = ceil(np.log(max(values.max(), 16) / 16) / np.log(step)) + 2
-    return _whole(np.append(np.arange(16), 16 * step ** np.arange(count)))
+    return np.unique(np.rint(np.append(np.arange(16), 16 * _powers(np.append(values, 16) / 16, step))))
+
+
+def _powers(values: NDArray, step: float) -> NDArray:
+    """Powers of `step` from below the least to above the most."""
+    low, high = (np.log(one) / np.log(step) for one in (max(values.min(), 1e-6), values.max()))
+    return step ** np.arange(np.floor(low) - 1, np.ceil(high) + 2)
 
 
 def _between(axes: Sequence[tuple[NDArray, NDArray]], at: Callable[..., float]) -> NDArray:

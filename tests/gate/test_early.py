@@ -13,7 +13,7 @@ from qualgate.errors import Exit, UsageError
 from qualgate.gate.early import decide_early, first_settled, lay_out, look, planned_looks, presumed_of, seeded_order
 from qualgate.gate.early import order_of as order_of_run
 from qualgate.gate.early_plan import early_rates
-from qualgate.gate.outcomes import Assumed, PlannedSet
+from qualgate.gate.planned import Assumed, PlannedSet
 from qualgate.records import Case, EarlyStop, Policy, Quarantine, Rule, RunEvidence, UnitKey
 from qualgate.stats.intervals import binomial_lower
 from qualgate.stats.sequential import METHOD_SEQUENTIAL, Presumed, compare_in_sequence, presume

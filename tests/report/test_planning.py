@@ -9,12 +9,14 @@ import pytest
 
 from qualgate.forecast import ArmForecast, Forecast
 from qualgate.gate.changes import Change
+from qualgate.gate.planned import PlannedSet
 from qualgate.gate.planner import PlannedPolicy
 from qualgate.gate.prediction import PlannedRule
 from qualgate.gate.quarantine import Held
 from qualgate.records import ArmIdentity, ArmSpec, Case, Evalset, Plan, Policy, Prices, Rule
 from qualgate.report.planning import plan_as_json, plan_as_text, policy_as_lines
 
+SET = PlannedSet(name="a", metrics=("exact_match",), cases=3)
 LONG = Rule(metric="tool_call.correct", evalset="a-set-with-a-rather-long-name", max_drop=0.05)
 POLICY = Policy(rules=(Rule(metric="exact_match", max_drop=0.02), LONG))
 ROW = ArmForecast(
@@ -40,16 +42,16 @@ def plan() -> Plan:
 def predicted(approve: float = 0.4) -> PlannedPolicy:
     rules = tuple(
         PlannedRule(
-            rule=rule.id, slice="pooled", tier=tier, n=1, clusters=None, approve=0.4, block=0.3, disagreement=0.05,
-            needed=822, note="",
+            rule=rule.id, name=rule.id, slice="pooled", tier=tier, n=1, clusters=None, approve=0.4, block=0.3,
+            disagreement=0.05, needed=822, note="",
         )
         for rule, tier in zip(POLICY.rules, ("critical", "supporting"), strict=True)
     )  # fmt: skip
     lines = ("# instead of - {metric: exact_match, evalset: a-set-with-a-rather-long-name, max_drop: 0.02}",
              "- {metric: exact_match, evalset: a-set-with-a-rather-long-name, max_drop: 0.04}")  # fmt: skip
     changes = (
-        Change(kind="wider margins", lines=lines, cases={"a": 1}, policy=POLICY, approve=0.9, block=0.9),
-        Change(kind="more cases", lines=("evalset a: 3 cases instead of 1",), cases={"a": 3}, policy=POLICY,
+        Change(kind="wider margins", lines=lines, sets=(replace(SET, cases=1),), policy=POLICY, approve=0.9, block=0.9),
+        Change(kind="more cases", lines=("evalset a: 3 cases instead of 1",), sets=(SET,), policy=POLICY,
                approve=0.9, block=0.9),
     )  # fmt: skip
     return PlannedPolicy(
