@@ -105,7 +105,7 @@ def test_early_looks_take_all_copies_of_a_question_at_once(tmp_path) -> None:
     plan = with_copy(Policy(rules=(POOLED,), stop=EarlyStop(seed=3)))
     cases = [case for item in plan.evalsets for case in item.cases]
     assert plan.policy.stop is not None
-    stop, stages = lay_out(plan.policy.stop, cases)
+    stop, stages = lay_out(plan.policy, cases)
     plan = replace(plan, policy=replace(plan.policy, stop=stop))
     with open_store(f"sqlite:///{tmp_path / 'qualgate.db'}") as store:
         evidence = runs.evidence(store, make_run(store, plan, {"int8": 0.0}))
