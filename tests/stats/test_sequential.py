@@ -174,6 +174,18 @@ def test_clusters_that_answer_alike_are_one_observation() -> None:
     assert whole.n == 400
 
 
+@pytest.mark.parametrize("beyond", [False, True])
+def test_clusters_that_fail_or_gain_as_a_whole_and_are_seldom_drawn_are_allowed_for(beyond: bool) -> None:
+    """At the margin: three in a hundred fail wholly beside symmetric noise; or all lose and as many gain wholly."""
+    generator, margin, size = np.random.default_rng(4), 0.03, 10
+    whole = generator.random((1_500, 300)) < 0.03
+    up, down = generator.binomial(size, 0.05, (2, *whole.shape))
+    lost = generator.binomial(size, 2 * margin / 0.97, whole.shape)
+    x = np.where(whole, -size, lost) if beyond else np.where(whole, size, np.clip(up - down, -size, size))
+    crossed = capital(x, margin, beyond=beyond, sizes=size, largest=size, presumed=presume(margin, 300)).max(axis=1)
+    assert 0.001 < (crossed >= log(20)).mean() <= 0.05 + 3 * (0.05 * 0.95 / 1_500) ** 0.5
+
+
 def test_no_flip_proves_as_soon_as_the_exact_test_does_or_soon_after() -> None:
     assert compare_in_sequence(np.zeros(58), 0.05).p_within > 0.05
     assert compare_in_sequence(np.zeros(80), 0.05).p_within <= 0.05
