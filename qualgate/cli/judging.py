@@ -141,14 +141,15 @@ def plan(
     metrics = {item.name: item.metrics for item in planned.evalsets}
     policy, unforeseen = foreseeable(sets, as_rules(planned.policy, metrics))
     assumed = seen_in(earlier, planned.repeats) if earlier else None
-    rates = None if policy is None else plan_policy(sets, policy, assumed)
+    rates = None if policy is None else plan_policy(sets, policy, assumed, earlier=earlier)
     if rates is not None and loaded.nel_policy is not None:  # its rules stand in no gate file, so none can be edited
         rates = replace(rates, changes=tuple(change for change in rates.changes if change.kind == "more cases"))
     early, after = None, {}
     if policy is not None and rates is not None and policy.stop is not None and all(one.cases for one in sets):
-        waiting = [rule.id for rule in planned.policy.rules if rule.tier != "advisory" and rule.id in unforeseen]
-        early = early_rates(sets, policy, assumed, waiting=waiting)
-        after = {number: rates_after(change, assumed, waiting=waiting) for number, change in enumerate(rates.changes)}
+        early = early_rates(sets, policy, assumed, earlier=earlier)
+        after = {number: rates_after(change, assumed, earlier=earlier) for number, change in enumerate(rates.changes)}
+    if rates is not None:
+        unforeseen = (*unforeseen, *(f"{rule.name}: {rule.note}" for rule in rates.rules if rule.approve is None))
     if four_arm:
         unforeseen = (*unforeseen, "parity, service level and value of the four arms")
     if as_json:

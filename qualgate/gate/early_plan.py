@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 
 from qualgate.gate.changes import Change
 from qualgate.gate.early import in_sequence, planned_looks, presumed_of, sensitivity
+from qualgate.gate.measured_before import jointly
 from qualgate.gate.outcomes import Columns, outcome_chances, shape_of
 from qualgate.gate.planned import Assumed, PlannedSet
 from qualgate.gate.prediction import ENOUGH, Key, Prediction, surely_right
 from qualgate.gate.rules import Slice
-from qualgate.records import Policy
+from qualgate.records import Policy, RunEvidence
 from qualgate.stats.intervals import independent_trials
 from qualgate.stats.sequential import capital
 
@@ -50,16 +51,16 @@ def early_rates(
     policy: Policy,
     assumed: Assumed | None = None,
     *,
-    waiting: Sequence[str] = (),
+    earlier: RunEvidence | None = None,
     draws: int = DRAWS,
     seed: int = 0,
 ) -> EarlyRates:
-    """policy: what is foreseeable of it, with its planned looks. waiting: ids of critical and supporting rules that
-    were left out. Same arguments, same numbers."""
+    """policy: what is foreseeable of it, with its planned looks. earlier: as `plan_policy` takes it. Same arguments,
+    same numbers."""
     stop, assumed = policy.stop, assumed or Assumed()
     assert stop is not None, "a policy that stops early"
-    model = Prediction(sets=tuple(sets), policy=policy, assumed=assumed, draws=_LATE, seed=seed)
-    waits = (*waiting, *(p.rule.id for p in model.slices if p.rule.tier != "advisory" and not in_sequence(p.rule)))
+    model = Prediction(sets=tuple(sets), policy=policy, assumed=assumed, draws=_LATE, seed=seed, earlier=earlier)
+    waits = [p.rule.id for p in model.slices if p.rule.tier != "advisory" and not in_sequence(p.rule)]
     asked = [part for part in model.slices if in_sequence(part.rule) and part.rule.tier != "advisory"]
     critical = [part for part in asked if part.rule.tier == "critical"]
     order, looks, strict = _Order.of(sets, seed), np.array(stop.looks), policy.alpha / model.family("critical")
@@ -78,7 +79,7 @@ def early_rates(
         return float(looks[np.minimum(np.searchsorted(looks, seen), len(looks) - 1)].mean())
 
     return EarlyRates(
-        approve=float((needed <= order.total).mean()) * at_end[0],
+        approve=float((needed <= order.total).mean()) * at_end[0] * jointly(model.measured),
         identical=at_look(settled),
         block=max(float((broken <= order.total).mean()), at_end[1]),
         twice=at_look(broken),
@@ -89,13 +90,13 @@ def early_rates(
     )
 
 
-def rates_after(change: Change, assumed: Assumed | None = None, *, waiting: Sequence[str] = ()) -> EarlyRates:
+def rates_after(change: Change, assumed: Assumed | None = None, *, earlier: RunEvidence | None = None) -> EarlyRates:
     """`early_rates` of the policy and the sets once the change is made, its looks laid out anew."""
     stop = change.policy.stop
     assert stop is not None, "a policy that stops early"
     sizes = (size * one.repeats for one in change.sets for size in one.clusters or (1,) * one.cases)
     looks = planned_looks(tuple((("", "", 0),) * size for size in sizes), change.policy)
-    return early_rates(change.sets, replace(change.policy, stop=replace(stop, looks=looks)), assumed, waiting=waiting)
+    return early_rates(change.sets, replace(change.policy, stop=replace(stop, looks=looks)), assumed, earlier=earlier)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from qualgate.gate.planned import COLLAPSED_ALIKE, Assumed, PlannedSet
 from qualgate.gate.prediction import DRAWS, ENOUGH, PlannedRule, Prediction, outcome_of
 from qualgate.gate.rules import Slice
 from qualgate.metrics import METRICS
-from qualgate.records import Policy, Rule
+from qualgate.records import Policy, Rule, RunEvidence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,16 +48,13 @@ class PlannedPolicy:
 def foreseeable(sets: Sequence[PlannedSet], policy: Policy) -> tuple[Policy | None, tuple[str, ...]]:
     """The policy without the rules whose outcome is not simulated here, and those rules' ids.
 
-    Left out: rules on costs, parity and the like, and on scores that no set declares. None: no critical quality rule is
-    left, so nothing can be foretold.
+    Left out: rules on scores that no set declares. None: no critical quality rule is left, so nothing can be foretold.
     """
     carried = {metric for one in sets for metric in one.metrics}
 
     def fits(rule: Rule) -> bool:
         metric = METRICS[rule.metric]
-        if metric.kind == "quality":
-            return metric.everywhere or rule.metric in carried
-        return metric.kind in ("drift", "latency")
+        return metric.kind != "quality" or metric.everywhere or rule.metric in carried
 
     left = tuple(rule for rule in policy.rules if fits(rule))
     out = tuple(rule.id for rule in policy.rules if not fits(rule))
@@ -73,14 +70,16 @@ def plan_policy(
     draws: int = DRAWS,
     seed: int = 0,
     search: bool = True,
+    earlier: RunEvidence | None = None,
 ) -> PlannedPolicy:
     """Rates of the whole policy and of each rule, and what to change. UsageError: a policy that does not fit the sets.
 
-    Same arguments, same numbers. search: look for changes where it can hardly decide. `draws` shrinks where clusters
+    Same arguments, same numbers. search: look for changes where it can hardly decide. earlier: a run
+    that tells how much what is measured varies. `draws` shrinks where clusters
     have to be drawn one by one.
     """
     assumed = assumed or Assumed()
-    model = Prediction(sets=tuple(sets), policy=policy, assumed=assumed, draws=draws, seed=seed)
+    model = Prediction(sets=tuple(sets), policy=policy, assumed=assumed, draws=draws, seed=seed, earlier=earlier)
     rules, found = model.rules(), ()
     if search:
         rules = tuple(_with_cases(model, part, rule) for part, rule in zip(model.slices, rules, strict=True))

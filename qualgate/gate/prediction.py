@@ -1,21 +1,24 @@
 """How often a policy would approve an identical variant, and how often block one that loses twice its margins.
 
 Outcomes are drawn for each metric and evalset (`gate.outcomes`); every rule decides on the sums over its own sets, as
-the gate would, so rules on the same cases agree or err together.
+the gate would, so rules on the same cases agree or err together. Rules on what is measured (time, cost, drift …) have
+the rates of `gate.measured_before` and are taken to be independent of the others.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import sqrt
+from math import ceil, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
+from qualgate.errors import UsageError
 from qualgate.gate.measure import LEAST_BASELINE_RATE, SENSITIVITY_ALPHA, UNSEEN_KL
+from qualgate.gate.measured_before import Foretold, foretell, jointly
 from qualgate.gate.outcomes import (
     Drawn,
     View,
@@ -31,7 +34,7 @@ from qualgate.gate.planned import Assumed, PlannedSet
 from qualgate.gate.rules import Slice, check_policy
 from qualgate.metrics import MARGINS_OF_BASELINE, METRICS
 from qualgate.numbers import counted
-from qualgate.records import Policy, Rule
+from qualgate.records import Policy, Rule, RunEvidence
 from qualgate.stats.intervals import binomial_lower
 from qualgate.stats.latency import clusters_needed
 from qualgate.stats.paired import MIN_CLUSTERS
@@ -80,6 +83,8 @@ class Prediction:
     assumed: Assumed
     draws: int = DRAWS  # at most: fewer where many clusters have to be drawn one by one
     seed: int = 0
+    earlier: RunEvidence | None = None  # a run of the gate file that tells how much times, costs and drift vary
+    foretold: dict[tuple[object, ...], Foretold] = field(default_factory=dict, compare=False, repr=False)  # so far
 
     @cached_property
     def slices(self) -> tuple[Slice, ...]:
@@ -111,6 +116,36 @@ class Prediction:
     @property
     def critical(self) -> list[Slice]:
         return [part for part in self.quality if part.rule.tier == "critical"]
+
+    @cached_property
+    def measured(self) -> dict[Slice, Foretold]:
+        """What is known beforehand of each slice that is no quality rule."""
+        parts = [part for part in self.slices if METRICS[part.rule.metric].kind != "quality"]
+
+        def known(part: Slice) -> tuple[object, ...]:
+            mine = next(one for one in parts if (one.rule, one.name) == (part.rule, part.name))
+            return part.rule, part.name, self.family(part.rule.tier), frozenset(self.sizes(mine).items())
+
+        if missing := {(part.rule, part.name) for part in parts if known(part) not in self.foretold}:
+            found = foretell(
+                self._slices_before,
+                lambda part: next(self.sizes(one) for one in parts if (one.rule, one.name) == (part.rule, part.name)),
+                self.policy,
+                self.earlier,
+                lambda part: (part.rule, part.name) in missing,
+            )
+            self.foretold.update({known(part): one for part, one in found.items()})
+        return {part: self.foretold[known(part)] for part in parts if known(part) in self.foretold}
+
+    @property
+    def _slices_before(self) -> tuple[Slice, ...]:
+        """The policy's slices with the labels of the earlier run's cases; as planned where it cannot have them."""
+        if self.earlier is None:
+            return self.slices
+        try:
+            return check_policy(self.policy, self.earlier.metrics, self.earlier.labels)
+        except UsageError:
+            return tuple(replace(part, obstacle="the earlier run had other evalsets") for part in self.slices)
 
     @cached_property
     def _named(self) -> dict[str, PlannedSet]:
@@ -212,7 +247,7 @@ class Prediction:
         """P(every critical rule proven, nothing broken | identical)."""
         if any(part.rule.tier == "critical" and self.too_few(part) for part in self.slices):
             return 0.0
-        return float((self._all_proven(self.critical) & self._proven[1]).mean())
+        return float((self._all_proven(self.critical) & self._proven[1]).mean()) * jointly(self.measured)
 
     def _all_proven(self, parts: Sequence[Slice]) -> NDArray:
         return np.all([self._proven[0][part] for part in parts], axis=0)
@@ -255,6 +290,11 @@ class Prediction:
             disagreement = self.mean(part, self.assumed.flips)
             if proven.mean() < ENOUGH and not self.clustered(part) and margin is not None:
                 needed = pairs_to_approve(margin, disagreement, ENOUGH, self.policy.alpha)
+        approve = None if proven is None else float(proven.mean())
+        note = self.too_few(part)
+        if told := self.measured.get(part):
+            approve, block, note = told.approve, told.block, note or told.note
+            needed = told.needed and ceil(told.needed * self.cases(part) / max(1, self.sizes(part).total()))
         return PlannedRule(
             rule=part.rule.id,
             name=replace(part.rule, evalset=part.name, where=None).id,
@@ -262,11 +302,11 @@ class Prediction:
             tier=part.rule.tier,
             n=self.cases(part),
             clusters=self.sizes(part).total() if self.clustered(part) else None,
-            approve=None if proven is None else float(proven.mean()),
+            approve=approve,
             block=block,
             disagreement=disagreement,
             needed=needed,
-            note=self.too_few(part) or ("" if proven is not None else "not predicted: decides on what is measured"),
+            note=note,
         )
 
     def by_key(self, chosen: Sequence[Slice]) -> dict[Key, list[Slice]]:
