@@ -305,7 +305,7 @@ def in_sequence(rule: Rule) -> bool:
 
 
 def _perhaps_cut_off(
-    pairs: dict[str, tuple[Pair, ...]], seen: dict[Question, int], order: Order, held: Collection[str]
+    pairs: dict[str, tuple[Pair, ...]], seen: dict[Question, int], order: Order, held: Collection[tuple[str, str]]
 ) -> dict[str, str]:
     """Sets of which the whole list may yet have too many of the baseline's answers cut off, and how it is said.
 
@@ -314,7 +314,7 @@ def _perhaps_cut_off(
     """
     sizes: dict[str, list[int]] = {name: [] for name in pairs}
     for cluster in order:
-        for name, size in Counter(name for name, case, _ in cluster if case not in held).items():
+        for name, size in Counter(name for name, case, _ in cluster if (name, case) not in held).items():
             if name in sizes:
                 sizes[name].append(size)
     found = {}
