@@ -305,5 +305,5 @@ def _each(lost: NDArray, gained: NDArray, n: NDArray, loss: float, alpha: float)
         result[many] = held[many] >= np.interp(place, knots, least)
     for size in map(int, np.unique(n[few])):
         mine = n == size
-        result[mine] = held[mine] >= evidence_threshold(size, loss, alpha)
+        result[mine] = held[mine] >= evidence_threshold(size, loss, alpha, roughly=True)
     return result

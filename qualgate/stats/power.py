@@ -39,25 +39,24 @@ def pairs_needed(lost: int, gained: int, n: int, margin: float, alpha: float = 0
 
 
 @lru_cache(maxsize=1024)
-def evidence_threshold(n: int, loss: float, alpha: float = 0.05) -> float:
+def evidence_threshold(n: int, loss: float, alpha: float = 0.05, *, roughly: bool = False) -> float:
     """The evidence from which on "the loss is at least `loss`" is rejected, were evidence alone the order at any n.
 
-    Above `EXACT_SETTLED` pairs it is found to 0.002 standard errors, which moves a rate of decisions by 0.1 point.
+    roughly, and above `EXACT_SETTLED` pairs: to 0.002 standard errors, which moves a rate of decisions by 0.1 point.
     """
     if n > EXACT_MAX_N:
         return normal_quantile(1 - alpha)
-    return _least(lambda least: Region.at_least(n, loss, least).largest_chance(loss) <= alpha, alpha, n > EXACT_SETTLED)
+    roughly = roughly or n > EXACT_SETTLED
+    return _least(lambda least: Region.at_least(n, loss, least).largest_chance(loss) <= alpha, alpha, roughly)
 
 
 def _least(keeps: Callable[[float], bool], alpha: float, roughly: bool) -> float:
     """The least threshold of evidence that keeps alpha; roughly: to 0.002 standard errors."""
     aim, reach = normal_quantile(1 - alpha), 0.8
-    if roughly:
-        low, high, precision = aim - reach, aim + reach, 0.002
-    else:
-        while not keeps(aim + reach) and reach < 8 + EXACT_MAX_N:  # at so much surely none is left
-            reach *= 2
-        low, high, precision = aim - max(reach, 8.0 if keeps(aim - reach) else 0.0), aim + reach, 1e-7
+    while not keeps(aim + reach) and reach < 8 + EXACT_MAX_N:  # at so much surely none is left
+        reach *= 2
+    low, high = aim - max(reach, 8.0 if keeps(aim - reach) else 0.0), aim + reach
+    precision = 0.002 if roughly else 1e-7
     while high - low > precision * max(1.0, abs(high)):
         middle = (low + high) / 2
         low, high = (low, middle) if keeps(middle) else (middle, high)

@@ -224,10 +224,11 @@ def test_no_rule_of_quality_is_left_out() -> None:
         Rule(metric="exact_match", max_drop=0.05, repeats="all", tier="supporting"),
         Rule(metric="format.finished", where="task:a", max_drop=0.05),
         Rule(metric="memory.weights", max_ratio=0.5),
+        Rule(metric="json.valid", max_drop=0.1),
     )
     policy, out = foreseeable([labelled(30, 30)], Policy(rules=rules))
     assert policy is not None
-    assert (policy.rules, out) == (rules[:4], (rules[4].id,))
+    assert (policy.rules, out) == (rules[:5], (rules[5].id,)), "no set declares it"
 
 
 def test_cases_in_quarantine_keep_their_label_and_prove_nothing() -> None:
@@ -260,9 +261,9 @@ def test_lines_of_such_rules_are_read_back_as_they_are_meant(rule: Rule) -> None
 def test_looks_at_a_tag_see_its_own_cases_and_a_relative_drop_waits_for_all() -> None:
     one = labelled(200, 200)
     cases = [Case(evalset="a", body={"id": str(n)}) for n in range(400)]
-    stop, _ = lay_out(EarlyStop(seed=0), cases)
-    alone, _ = lay_out(EarlyStop(seed=0), cases[:200])
     tag = Rule(metric="exact_match", where="tag:odd", max_drop=0.1)
+    stop, _ = lay_out(Policy(rules=(tag,), stop=EarlyStop(seed=0)), cases)
+    alone, _ = lay_out(Policy(rules=(tag,), stop=EarlyStop(seed=0)), cases[:200])
     found = early_rates([one], Policy(rules=(tag,), stop=stop))
     plain = PlannedSet(name="a", metrics=METRIC, cases=200)
     half = early_rates([plain], Policy(rules=(Rule(metric="exact_match", max_drop=0.1),), stop=alone))
