@@ -9,9 +9,6 @@ from qualgate.metrics import METRICS
 from qualgate.numbers import counted, value_text
 from qualgate.records import Comparison
 
-BEYOND_SENSE = 100  # times the cases there are: advice to ask more of them helps nobody
-
-
 def explain(part: Slice, c: Comparison, alpha: float) -> str:
     """The reason of a comparison that was measured and has its status."""
     if part.rule.max_drop is not None or part.rule.max_relative_drop is not None:
@@ -40,12 +37,8 @@ def _quality(part: Slice, c: Comparison, alpha: float) -> str:
         return f"{part.head} {moved}, {counts}: beyond {allowed:g} points alone, not after correction for several rules"
     if c.needed is None and c.clusters is None:
         return f"{part.head}: the loss is too near {allowed:g} points to tell from {counted(c.n, 'case')} ({counts})"
+    more = f"; about {c.needed:,} would" if c.needed else ""
     claim = f"show a loss beyond {allowed:g} points" if -change > allowed else f"exclude a {allowed:g}-point loss"
-    more = ""
-    if c.needed is not None:
-        more = f"; about {c.needed:,} would"
-        if c.needed > BEYOND_SENSE * c.n:
-            more = ": what was lost is too near the margin"
     return f"{part.head}: {counted(c.n, 'case')} cannot {claim}{more} ({c.lost} lost, {c.gained} gained)"
 
 
