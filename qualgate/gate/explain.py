@@ -9,6 +9,7 @@ from qualgate.metrics import METRICS
 from qualgate.numbers import counted, value_text
 from qualgate.records import Comparison
 
+
 def explain(part: Slice, c: Comparison, alpha: float) -> str:
     """The reason of a comparison that was measured and has its status."""
     if part.rule.max_drop is not None or part.rule.max_relative_drop is not None:
