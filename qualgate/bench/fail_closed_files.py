@@ -78,10 +78,10 @@ def exit_of(given: Files, folder: Path) -> int | str:
 
     for name, content in given.items():
         (folder / name).write_bytes(content)
-    paths = {"baseline_scores": folder / "a.jsonl", "variant_scores": folder / "b.jsonl"}
+    gate_file, baseline, variant = (folder / name for name in ("gate.yaml", "a.jsonl", "b.jsonl"))
     with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
         try:
-            gate(folder / "gate.yaml", **paths, as_json=True)
+            gate(gate_file, baseline_scores=baseline, variant_scores=variant, as_json=True)
         except typer.Exit as done:
             return done.exit_code
         except QualgateError as error:
