@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import statistics
@@ -46,12 +47,14 @@ def run(quick: bool) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         url, large = (f"sqlite:///{Path(name) / file}" for file in ("bench.db", "large.db"))
         scores, many = fill(url), fill(large, MANY_CASES)
+        of_files = score_files(Path(name))
         for _ in told("commands", range(2 if quick else 5), lambda done: f"round {done + 1}"):
             rounds.append(
                 {
                     "help": _seconds("--help"),
                     "gate": _seconds("gate", "--store", url, "--json"),
-                    **_gate_cost(large),
+                    **_gate_cost("gate_100k", "--store", large),
+                    **_gate_cost("gate_files_100k", *of_files),
                     "page": _first_page_seconds(url),
                 }
             )
@@ -62,15 +65,23 @@ def run(quick: bool) -> dict[str, Any]:
         return goal("commands", id, middle, spread=[min(taken), max(taken)], met=met and middle <= limit)
 
     assert (scores, many) == (20_000, 100_000)
-    largest = max(one["gate_100k_bytes"] for one in rounds)
+
+    def large_row(key: str) -> dict[str, Any]:
+        largest = max(one[f"{key}_bytes"] for one in rounds)
+        of_processor = [one[f"{key}_cpu"] for one in rounds]
+        return row(key, key, 5.0, met=largest < MOST_BYTES) | {
+            "peak_bytes": largest,
+            "processor_seconds": of_processor,
+        }
+
     return described(
         "commands",
         rounds=rounds,
         goals=[
             row("help", "help", 0.5),
             row("gate_20000_scores", "gate", 3.0),
-            row("gate_100k", "gate_100k", 5.0, met=largest < MOST_BYTES)
-            | {"peak_bytes": largest, "processor_seconds": [one["gate_100k_cpu"] for one in rounds]},
+            large_row("gate_100k"),
+            large_row("gate_files_100k"),
             row("dashboard_first_page", "page", 2.0),
         ],
     )
@@ -81,6 +92,27 @@ def fill(url: str, cases: int = CASES) -> int:
     plan, results = answered(cases)
     store_run(url, plan, results)
     return sum(len(scores) for _, scored in results for scores in scored.values())
+
+
+def score_files(folder: Path, cases: int = 100_000) -> tuple[str, ...]:
+    """Arguments of `gate` over two files of so many score rows, as `qualgate score` writes them (seeded)."""
+    rng = random.Random(0)
+    for side, wrong in (("baseline", 0.1), ("variant", 0.11)):
+        with (folder / f"{side}.jsonl").open("w", encoding="utf-8") as file:
+            for case in range(cases):
+                right = random.Random(case).random() + 0.02 * rng.random() > wrong
+                row = {"id": f"case-{case:06}", "metric": "exact_match", "value": float(right), "verdict": right,
+                       "error_type": "" if right else "differs", "extracted": f"answer {case}", "reason": "",
+                       "case_hash": f"{case:064x}", "scorer": "exact_match/1", "finish_reason": "stop",
+                       "model": side}  # fmt: skip
+                file.write(json.dumps(row) + "\n")
+    rules = "[{metric: exact_match, max_drop: 0.02}, {metric: exact_match, per: evalset, max_drop: 0.05}]"
+    (folder / "gate.yaml").write_text(
+        f"version: 1\nbaseline: {{model: ./m}}\nvariants: {{v: {{model: ./n}}}}\nevalsets: [./set.yaml]\n"
+        f"gate: {{rules: {rules}}}\n"
+    )
+    sides = ("--baseline-scores", str(folder / "baseline.jsonl"), "--variant-scores", str(folder / "variant.jsonl"))
+    return str(folder / "gate.yaml"), *sides
 
 
 Scored = dict[UnitKey, tuple[Score, ...]]
@@ -236,15 +268,15 @@ finally:
 """
 
 
-def _gate_cost(url: str) -> dict[str, float]:
+def _gate_cost(key: str, *arguments: str) -> dict[str, float]:
     """Seconds, processor seconds and peak resident bytes of `gate` as a process of its own."""
     start = time.perf_counter()
-    command = [sys.executable, "-c", _COST, "gate", "--store", url, "--json"]
+    command = [sys.executable, "-c", _COST, "gate", *arguments, "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     seconds = time.perf_counter() - start
     assert done.returncode in (0, 10, 12), done.stderr
     size, processor = done.stderr.split()[-2:]
-    return {"gate_100k": seconds, "gate_100k_cpu": float(processor), "gate_100k_bytes": float(size)}
+    return {key: seconds, f"{key}_cpu": float(processor), f"{key}_bytes": float(size)}
 
 
 def _first_page_seconds(url: str) -> float:

@@ -60,6 +60,7 @@ PARTS = (
     Part(("early.identical", "early.twice", "early.worst"), "early_stopping", _planned),
     Part(("peeking",), "peeking", _planned),
     Part(("fail_closed.cases", "fail_closed.mutations"), "fail_closed"),
+    Part(("fail_closed.score_files",), "fail_closed_files"),
     Part(("defects.false_approve", "defects.false_block"), "defects"),
     Part(("planted.false_approve", "planted.false_block", "planted.cause"), "planted_runs"),
     Part(("interaction.power", "interaction.silent"), "four_arms", _bare_rows),

@@ -9,6 +9,7 @@ fault undoes a first.
 
 from __future__ import annotations
 
+import gzip
 import json
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -638,6 +639,13 @@ def _line(case: int, **over: Any) -> str:
 
 
 GOOD_FILE = "".join(_line(case) for case in range(240))
+
+
+def _first(**over: Any) -> str:
+    """The file with something else in its first row, whose value is 0."""
+    return _line(0, **over) + GOOD_FILE.partition("\n")[2]
+
+
 FILES: dict[str, tuple[str | bytes, str | bytes]] = {
     "both empty": ("", ""),
     "baseline empty": ("", GOOD_FILE),
@@ -684,6 +692,26 @@ FILES: dict[str, tuple[str | bytes, str | bytes]] = {
     "a score in a list": (GOOD_FILE, _line(0, value=[1.0]) + GOOD_FILE.partition("\n")[2]),
     "a whole number beyond a double": (GOOD_FILE, GOOD_FILE.replace("1.0", "1" + "0" * 400, 1)),
     "a line nested too deep": (GOOD_FILE, "[" * 10**5 + "\n" + GOOD_FILE),
+    **{
+        f"{fault}, {side}": (_first(**over), GOOD_FILE) if side == "baseline" else (GOOD_FILE, _first(**over))
+        for fault, over in {
+            "a verdict of null": {"verdict": None},
+            "a verdict of null and a crash": {"verdict": None, "error_type": "scorer_crashed"},
+            "a verdict against its value": {"verdict": True},
+            "a verdict in words": {"verdict": "false"},
+            "an error type": {"error_type": "truncated"},
+            "an error's status": {"status": "error"},
+            "a status nobody knows": {"status": "skipped"},
+            "an error": {"error": "connection refused"},
+            "a fraction of right": {"value": 0.5},
+            "an end nobody knows": {"finish_reason": "lenght"},
+        }.items()
+        for side in SIDES
+    },
+    "baseline cut off": ("".join(_line(case, finish_reason="length") for case in range(240)), GOOD_FILE),
+    "compressed": (GOOD_FILE, gzip.compress(GOOD_FILE.encode(), mtime=0)),
+    "UTF-16": (GOOD_FILE, GOOD_FILE.encode("utf-16")),
+    "a blank line inside": (GOOD_FILE, GOOD_FILE.replace("\n", "\n\n", 1)),
     "all wrong on the variant": (GOOD_FILE, "".join(_line(case, value=0.0) for case in range(240))),
 }
 """name → the baseline's and the variant's file of score rows."""

@@ -38,6 +38,7 @@ GOALS: dict[str, dict[str, str]] = {
         "help": "<= 0.5 s",
         "gate_20000_scores": "<= 3 s",
         "gate_100k": "< 5 s and < 500 MB over 100,000 stored scores",
+        "gate_files_100k": "< 5 s and < 500 MB over two files of 100,000 score rows",
         "dashboard_first_page": "<= 2 s",
     },
     "determinism-report": {
@@ -59,6 +60,7 @@ GOALS: dict[str, dict[str, str]] = {
         "peeking": "100,000 adversarial schedules: P(crossing) <= alpha",
         "fail_closed.cases": ">= 60 faulted evidences, policies and score files: 0 exit with 0",
         "fail_closed.mutations": ">= 500 single and paired mutations of what the gate is given: 0 exit with 0",
+        "fail_closed.score_files": ">= 300 mutations of score files and gate files: 0 exit with 0 that should not",
         "defects.false_approve": "<= 5 % of >= 100 defects planted in evidence records approved",
         "defects.false_block": "<= 5 % of sound variants in evidence records blocked",
         "planted.false_approve": "<= 5 % of >= 100 defects planted in real runs approved",

@@ -36,6 +36,13 @@ def judge_files(gate_file: Path, baseline: Path, variant: Path, nel_policy: Path
     file (then its case hashes must be the rows' as well, and each case has what a rule asks of the set), else the ids
     of both files together, which is said. nel_policy: decides in place of the rules.
     """
+    from qualgate.store.evidence import uncollected
+
+    with uncollected():
+        return _judge_files(gate_file, baseline, variant, nel_policy)
+
+
+def _judge_files(gate_file: Path, baseline: Path, variant: Path, nel_policy: Path | None) -> Judged:
     from dataclasses import replace
 
     from qualgate import evalsets

@@ -120,6 +120,8 @@ def _flaky(*arms: ArmEvidence) -> tuple[str, ...]:
     """Cases whose repeats one arm does not score alike: shown, and counted like all others."""
     notes = []
     for arm in arms:
+        if not any(unit.key.repeat for unit in arm.units):
+            continue
         said: dict[tuple[str, str], set[tuple[tuple[str, float | None], ...]]] = {}
         for unit in arm.units:
             scores = tuple(sorted((name, unit.values[name]) for name in unit.scorers if name in unit.values))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 from collections.abc import Iterator
 from hashlib import blake2b
@@ -16,20 +17,48 @@ MAX_LINE = 32 * 2**20  # bytes
 def read_objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """(line number, object) of each line. UsageError names file and line of what is not one whole JSON object.
 
+    A byte-order mark and blank lines at the end say nothing; a blank line before others may have been a row.
     NaN and Infinity are read as what they are, since other programs write them: the gate refuses such a value by name.
     """
-    line = 0
+    line = blank = objects = 0
     try:
         with path.open("rb") as file:
             while raw := file.readline(MAX_LINE + 1):
                 line += 1
+                if line == 1:
+                    raw = _beginning(raw)
+                if raw.isspace() or not raw:
+                    blank = blank or line
+                    continue
+                if blank:
+                    raise _Unreadable(f"an empty line {blank} before it")
+                objects += 1
                 yield line, _object(raw)
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror})") from None
     except _Unreadable as error:
-        raise UsageError(f"{path}:{line}: {error}. Was the file cut, or still being written? Save it again.") from None
-    if not line:
+        raise UsageError(f"{path}:{line}: {error}") from None
+    if not objects:
         raise UsageError(f"{path}: is empty, so nothing could be compared.")
+
+
+COMPRESSED = {
+    b"\x1f\x8b": "gzip",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ": "xz",
+    b"PK\x03\x04": "zip",
+}
+
+
+def _beginning(raw: bytes) -> bytes:
+    """The first line without a byte-order mark. UTF-16 and compressed files are named, not called broken JSON."""
+    for magic, name in COMPRESSED.items():
+        if raw.startswith(magic):
+            raise _Unreadable(f"the file is compressed ({name}); give it unpacked", again=False)
+    if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise _Unreadable("the file is UTF-16; save it as UTF-8", again=False)
+    return raw.removeprefix(codecs.BOM_UTF8)
 
 
 def content_of_lines(path: Path) -> int:
@@ -39,7 +68,7 @@ def content_of_lines(path: Path) -> int:
     try:
         with path.open("rb") as file:
             while raw := file.readline(MAX_LINE + 1):
-                if line := raw.strip():
+                if line := raw.removeprefix(codecs.BOM_UTF8).strip():
                     found += int.from_bytes(blake2b(line, digest_size=16).digest())
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror})") from None
@@ -47,15 +76,19 @@ def content_of_lines(path: Path) -> int:
 
 
 class _Unreadable(ValueError):
-    """Why a line is no JSON object."""
+    """Why a line is no JSON object. again: a file saved once more may be whole."""
+
+    def __init__(self, why: str, *, again: bool = True) -> None:
+        super().__init__(f"{why}. Was the file cut, or still being written? Save it again." if again else why)
 
 
 def _object(raw: bytes) -> dict[str, Any]:
     if len(raw) > MAX_LINE:
         raise _Unreadable(f"a line of more than {MAX_LINE // 2**20} MiB")
     try:
-        value = json.loads(raw.decode("utf-8"), object_pairs_hook=_once)
-        json.dumps(value, ensure_ascii=False).encode("utf-8")
+        value = _DECODER.decode(raw.decode("utf-8"))
+        if b"\\u" in raw:  # UTF-8 itself has no half characters
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError:
         raise _Unreadable("a \\u escape stands for half a character") from None
     except UnicodeDecodeError as error:
@@ -79,3 +112,6 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         keys = [key for key, _ in pairs]
         raise _Unreadable(f"the key {next(key for key in keys if keys.count(key) > 1)[:60]!r} twice in one object")
     return value
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_once)

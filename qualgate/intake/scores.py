@@ -15,8 +15,10 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import nan
 from pathlib import Path
+from sys import intern
 from typing import Any, Literal
 
 from qualgate.errors import UsageError
@@ -102,7 +104,7 @@ def refuse_a_copy(baseline: Path, variant: Path) -> None:
     An honest file of a variant that answers all cases alike could be one too, so rows may name their model.
     """
     refuse_one_file_twice(baseline, variant)
-    if content_of_lines(baseline) == content_of_lines(variant):
+    if (lines := content_of_lines(baseline)) and lines == content_of_lines(variant):
         raise UsageError(
             f"{variant} holds the very lines of {baseline}: a copy says nothing of a variant. Give the variant's own "
             "rows. If both truly scored alike, let each row say whose answer it is (`model`), as `qualgate score` "
@@ -137,14 +139,14 @@ def _row(body: dict[str, Any], evalset: str) -> tuple[ScoreRow, str]:
     task = text("task")
     row = ScoreRow(
         id=name,
-        metric=metric,
+        metric=intern(metric),
         value=value,
         case_hash=text("case_hash"),
-        scorer=text("scorer"),
+        scorer=intern(text("scorer")),
         repeat=repeat,
         cluster=text("cluster") if body.get("cluster") is not None else None,
-        evalset=text("evalset") or evalset,
-        labels=(*((f"task:{task}",) if task else ()), *_tags(body.get("tags"))),
+        evalset=intern(text("evalset") or evalset),
+        labels=_labelled(task, tuple(_tags(body.get("tags")))),
         finish_reason=FINISH_WORDS[said.lower()] if said else "",
         failed=failed,
         extracted=str(body.get("extracted") or "")[:QUOTED],
@@ -184,10 +186,15 @@ def _standing(body: dict[str, Any], metric: str, value: float | None, status: st
     return "", ""
 
 
-def _tags(value: Any) -> tuple[str, ...]:
+def _tags(value: Any) -> list[str]:
     if not isinstance(value, list | None) or not all(isinstance(tag, str) for tag in value or ()):
         raise _NoRow(f"`tags` must be a list of texts, found {value!r:.60}")
-    return tuple(f"tag:{tag}" for tag in value or ())
+    return value or []
+
+
+@lru_cache(maxsize=4096)  # rows of many cases have equal ones
+def _labelled(task: str, tags: tuple[str, ...]) -> tuple[str, ...]:
+    return (*((f"task:{task}",) if task else ()), *(f"tag:{tag}" for tag in tags))
 
 
 def rows_of(arm: ArmEvidence) -> Iterator[dict[str, Any]]:
@@ -255,13 +262,14 @@ def evidence_of(
         questions |= {(at, case, repeat) for case in ids for repeat in repeats}
     hashed = [{(row.evalset, row.id) for row in side.rows if row.case_hash} for side in (baseline, variant)]
     told = hashed[0] & hashed[1] if identity == "ids" else None
+    ordered = sorted(questions)
     arms = [
         ArmEvidence(name=arm, identity=_identity(arm, side), units=tuple(_units(arm, side.rows, told)))
         for arm, side in ((BASELINE, baseline), (name, variant))
     ]
     return RunEvidence(
         run_id=f"{Path(baseline.source).name} / {Path(variant.source).name}",
-        expected=tuple(UnitKey(arm.name, *question) for arm in arms for question in sorted(questions)),
+        expected=tuple(UnitKey(arm.name, *question) for arm in arms for question in ordered),
         metrics=metrics,
         baseline=arms[0],
         variants=(arms[1],),
@@ -277,9 +285,10 @@ def _first(lines: Sequence[str]) -> tuple[str, ...]:
 
 def _labels(rows: Sequence[ScoreRow]) -> dict[tuple[str, str], tuple[str, ...]] | None:
     """By case; None when no row has any, or where the rows of one case disagree on them."""
-    found: dict[tuple[str, str], set[str]] = {}
+    found: dict[tuple[str, str], tuple[str, ...]] = {}
     for row in rows:
-        if found.setdefault((row.evalset, row.id), set(row.labels)) != set(row.labels):
+        before = found.setdefault((row.evalset, row.id), row.labels)
+        if before != row.labels and set(before) != set(row.labels):
             return None
     return {case: tuple(sorted(marks)) for case, marks in found.items()} if any(found.values()) else None
 
@@ -331,15 +340,16 @@ def judge(
 def _all_equal(evidence: RunEvidence) -> tuple[str, ...]:
     """Said where it is so, for files may be copies: no other evidence could tell."""
     sides = [
-        {
-            (unit.key.evalset, unit.key.case_id, unit.key.repeat, name): unit.values[name]
-            for unit in arm.units
-            for name in unit.scorers
-        }
+        {(unit.key.evalset, unit.key.case_id, unit.key.repeat): unit for unit in arm.units}
         for arm in (evidence.baseline, *evidence.variants)
     ]
-    equal = sides[0] and sides[0] == sides[1]
-    return (f"all {counted(len(sides[0]), 'score')} of the variant equal the baseline's",) if equal else ()
+    scores = 0
+    for question, unit in sides[0].items():
+        other = sides[1].get(question)
+        if other is None or any(unit.values[name] != other.values.get(name) for name in unit.scorers):
+            return ()
+        scores += len(unit.scorers)
+    return (f"all {counted(scores, 'score')} of the variant equal the baseline's",) if scores else ()
 
 
 def _identity(arm: str, side: Scores) -> ArmIdentity:
@@ -352,36 +362,49 @@ def _identity(arm: str, side: Scores) -> ArmIdentity:
 def _units(arm: str, rows: Sequence[ScoreRow], told: Collection[tuple[str, str]] | None) -> Iterator[UnitEvidence]:
     """One unit a question, with all its metrics; a metric given again begins a second unit of the same key. told: cases
     that hashes pair, all others are paired by their ids; None = hashes pair all."""
-    found: dict[UnitKey, list[list[ScoreRow]]] = {}
+    found: dict[tuple[str, str, int], list[list[ScoreRow]]] = {}
     for row in rows:
-        copies = found.setdefault(UnitKey(arm, row.evalset, row.id, row.repeat), [[]])
+        question = row.evalset, row.id, row.repeat
+        if (copies := found.get(question)) is None:
+            found[question] = [[row]]
+            continue
         into = next((copy for copy in copies if all(other.metric != row.metric for other in copy)), None)
         if into is None:
             copies.append(into := [])
         into.append(row)
-    for key, copies in found.items():
+    scorers: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}  # many units have equal ones: one object for all
+    for question, copies in found.items():
+        key = UnitKey(arm, *question)
         for copy in copies:
-            hashes = {row.case_hash for row in copy}
-            clusters = {row.cluster for row in copy}
-            ended = {row.finish_reason for row in copy if row.finish_reason}
-            failed = next((row.failed for row in copy if row.failed), "")
-            by_hash = told is None or (key.evalset, key.case_id) in told
-            if len(hashes) > 1 or len(clusters) > 1:
-                raise UsageError(f"the score rows of {key.case_id!r:.80} name different cases: {len(hashes)} hashes, "
-                                 f"{counted(len(clusters), 'cluster')}")  # fmt: skip
-            if len(ended) > 1:
-                raise UsageError(f"the score rows of {key.case_id!r:.80} say that one answer ended by "
-                                 f"{' and by '.join(sorted(ended))}")  # fmt: skip
-            end = next(iter(ended), "")
+            first, failed, end = copy[0], copy[0].failed, copy[0].finish_reason
+            for row in copy[1:]:
+                _same_answer(first, row)
+                failed, end = failed or row.failed, end or row.finish_reason
+            by_hash = told is None or question[:2] in told
+            said = tuple((row.metric, row.scorer or "not said") for row in copy if _scored(row))
             yield UnitEvidence(
                 key=key,
-                case_hash=hashes.pop() if by_hash else f"id {key.evalset}/{key.case_id}",
+                case_hash=first.case_hash if by_hash else f"id {key.evalset}/{key.case_id}",
                 status="error" if failed else "done",
                 error=failed,
                 values={row.metric: row.value for row in copy},
-                scorers={row.metric: row.scorer or "not said" for row in copy if _scored(row)},
+                scorers=scorers.setdefault(said, dict(said)),
                 truncated=end == "length",
                 finish_reason=end,
                 finished=end in ("eos", "stop") if end else None,
-                cluster=clusters.pop(),
+                cluster=first.cluster,
+            )
+
+
+def _same_answer(one: ScoreRow, other: ScoreRow) -> None:
+    """UsageError for two rows of one case and repeat that cannot be about one answer."""
+    for what, mine, theirs in (
+        ("case hashes", one.case_hash, other.case_hash),
+        ("clusters", one.cluster, other.cluster),
+        ("ends", one.finish_reason or other.finish_reason, other.finish_reason or one.finish_reason),
+    ):
+        if mine != theirs:
+            raise UsageError(
+                f"the score rows of {one.id!r:.80} name different {what}, {mine!r:.60} in {one.metric} and "
+                f"{theirs!r:.60} in {other.metric}: are they about one answer?"
             )

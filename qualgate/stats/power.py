@@ -16,6 +16,7 @@ from qualgate.stats.paired import EXACT_MAX_N
 from qualgate.stats.region import Region, edges, evidence
 
 MOST_PAIRS = 1_000_000
+MOST_TIMES = 100  # the pairs there are: so near the margin the next draw may say ten times as many, or none at all
 EXACT_SETTLED = 800  # pairs to which thresholds are found to the last digit
 
 
@@ -24,7 +25,7 @@ def pairs_needed(lost: int, gained: int, n: int, margin: float, alpha: float = 0
 
     n = (z_alpha + z_power)² (d − δ²) / (δ + margin)², d the discordance with one flip added, so that none seen is not
     taken for none ever, and δ the difference; at least ln(alpha) / ln(1 − margin), the pairs that exclude the margin
-    without a flip. None when the difference sits so near the margin that a million pairs would not decide.
+    without a flip. None when the difference sits so near the margin that 100 times the pairs would not decide.
     Miettinen, Biometrics 24 (1968), with a margin.
     """
     discordance = (lost + gained + 1) / (n + 1)
@@ -35,7 +36,7 @@ def pairs_needed(lost: int, gained: int, n: int, margin: float, alpha: float = 0
         return None
     pairs = (normal_quantile(1 - alpha) + normal_quantile(power)) ** 2 * spread / distance**2
     pairs = ceil(max(pairs, log(alpha) / log(1 - margin)))
-    return max(pairs, n + 1) if pairs <= MOST_PAIRS else None
+    return max(pairs, n + 1) if pairs <= MOST_TIMES * n else None
 
 
 @lru_cache(maxsize=1024)

@@ -42,12 +42,12 @@ def evidence(store: Store, run_id: str, scoring: int | None = None, *, answers: 
     scoring: by which scores, 0 for those of the run itself; the newest by default.
     answers: with each answer's tokens, margins and the hash of its text, which only some policies need.
     """
-    with _uncollected():
+    with uncollected():
         return _read(store, run_id, scoring, answers)
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
+def uncollected() -> Iterator[None]:
     """Hundreds of thousands of small tuples, all kept: the garbage collector takes a third of the time for nothing."""
     ran = gc.isenabled()
     gc.disable()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -238,7 +239,7 @@ def test_rows_of_one_answer_that_end_it_twice_are_refused():
     rows = [
         ScoreRow(id="x", metric=m, value=1.0, finish_reason=word) for m, word in (("numeric", "eos"), ("f1", "length"))
     ]
-    with pytest.raises(UsageError, match="ended by eos and by length"):
+    with pytest.raises(UsageError, match="different ends, 'eos' in numeric and 'length' in f1"):
         evidence_of(Scores(source="a", rows=tuple(rows)), Scores(source="b", rows=tuple(rows)), evalset="set")
 
 
@@ -313,6 +314,28 @@ def test_times_and_cut_off_answers_are_evidence_in_score_rows(tmp_path):
     )
     cut = planted.with_units(whole, "baseline", lambda us: (replace(u, truncated=i < 30) for i, u in enumerate(us)))
     assert [code(exported(tmp_path, one)) for one in (whole, slow, cut)] == [0, 11, 12]
+
+
+def test_what_editors_and_shells_add_to_a_file_is_no_fault_and_what_is_no_text_is_named(tmp_path):
+    gate, a, b = exported(tmp_path, planted.run(n=120))
+    plain = b.read_bytes()
+    for found in (b"\xef\xbb\xbf" + plain, plain + b"\n", plain + b"\n \r\n\t\n", plain.replace(b"\n", b"\r\n")):
+        b.write_bytes(found)
+        assert code((gate, a, b)) == 0
+    lines = plain.splitlines(keepends=True)
+    for found, said in (
+        (gzip.compress(plain), r"b\.jsonl:1: the file is compressed \(gzip\); give it unpacked"),
+        (plain.decode().encode("utf-16"), r"b\.jsonl:1: the file is UTF-16; save it as UTF-8"),
+        (b"".join([*lines[:5], b"\n", *lines[5:]]), r"b\.jsonl:7: an empty line 6 before it"),
+        (b"".join([lines[0], b"\xef\xbb\xbf", *lines[1:]]), r"b\.jsonl:2: not JSON"),
+        (b"\xef\xbb\xbf\n\n", r"b\.jsonl: is empty"),
+    ):
+        b.write_bytes(found)
+        with pytest.raises(UsageError, match=said):
+            read_score_rows(b)
+        assert code((gate, a, b)) == 64
+    b.write_bytes(b"\xef\xbb\xbf" + a.read_bytes())
+    assert code((gate, a, b)) == 64, "a copy, with a mark"
 
 
 def test_a_copy_of_the_baselines_file_is_no_variants_whatever_the_order_of_its_lines(tmp_path):

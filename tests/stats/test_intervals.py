@@ -231,5 +231,7 @@ def test_the_needed_pairs_would_probably_decide() -> None:
         assert 0.75 <= chance_to_approve(max(needed, 60), 0.05, discordance) <= 0.99
     assert (pairs_needed(0, 0, 20, 0.05) or 0) >= 59
     assert pairs_needed(10, 0, 200, 0.05) is None
+    assert 0 < (pairs_needed(11, 0, 400, 0.03) or 0) < 40_000
+    assert pairs_needed(26, 5, 1200, 0.0174) is None, "within a million, and no advice"
     assert approval_region(59, 0.05).edge[0] == 0  # no flip in 59 excludes 5 points, no flip in 58 does not
     assert approval_region(58, 0.05).edge[0] == 1
