@@ -9,7 +9,7 @@ from math import isfinite
 import numpy as np
 from numpy.typing import NDArray
 
-from qualgate.gate.cost import Terms, late, ledger
+from qualgate.gate.cost import Terms, heard_in_each, late, ledger
 from qualgate.gate.evidence import MOST_TRUNCATED, About, Pair
 from qualgate.gate.measured import Measured, unmeasured
 from qualgate.gate.measured import comparison as _comparison
@@ -19,7 +19,7 @@ from qualgate.gate.whole import measure_whole
 from qualgate.metrics import MARGINS_OF_BASELINE, METRICS
 from qualgate.numbers import counted
 from qualgate.records import Slo
-from qualgate.stats.accepted import METHOD_RATIO, accepted_cost_ratio
+from qualgate.stats.accepted import METHOD_RATIO, accepted_cost_ratio, cost_per_accepted
 from qualgate.stats.certificate import kl_error
 from qualgate.stats.intervals import (
     Bounds,
@@ -375,18 +375,24 @@ def _measure_cost(part: Slice, pairs: list[Pair], alpha: float, terms: Terms | N
     after = ledger("variant", [pair.variant for pair in pairs], terms)
     if missing := (*before.unavailable, *after.unavailable):
         return unmeasured(part, len(pairs), f"unavailable: {missing[0]}")
+    heard, uneven = heard_in_each(before, after)
+    if uneven:
+        return unmeasured(part, len(pairs), f"unavailable: {uneven}")
+    among = "" if heard.all() else f" among those that users were heard on in both arms, of {len(pairs)}"
+    pairs = [pair for pair, known in zip(pairs, heard, strict=True) if known]
     clusters, count = _clusters(pairs)
     if count < MIN_CLUSTERS:
         return unmeasured(
             part,
             len(pairs),
-            f"{counted(count, 'independent case is', 'independent cases are')} too few ({MIN_CLUSTERS} needed)",
+            f"{counted(count, 'independent case is', 'independent cases are')} too few ({MIN_CLUSTERS} needed){among}",
         )
-    if before.service.per_accepted is None or before.costs.sum() <= 0:
+    per = [cost_per_accepted(book.costs[heard], book.accepted[heard]) for book in (before, after)]
+    if not isfinite(per[0]) or per[0] <= 0:
         return unmeasured(part, len(pairs), "the baseline has no accepted answer, or none that costs anything")
     bounds = accepted_cost_ratio(
-        (before.costs, before.accepted),
-        (after.costs, after.accepted),
+        (before.costs[heard], before.accepted[heard]),
+        (after.costs[heard], after.accepted[heard]),
         clusters,
         part.rule.max_ratio or 0.0,
         alpha,
@@ -397,8 +403,8 @@ def _measure_cost(part: Slice, pairs: list[Pair], alpha: float, terms: Terms | N
             part,
             n=len(pairs),
             clusters=None if count == len(pairs) else count,
-            baseline=before.service.per_accepted,
-            variant=after.service.per_accepted,
+            baseline=per[0],
+            variant=per[1] if isfinite(per[1]) else None,
             lower=bounds.lower if isfinite(bounds.lower) else None,
             upper=bounds.upper if isfinite(bounds.upper) else None,
             p_broken=bounds.p_above,

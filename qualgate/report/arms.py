@@ -16,7 +16,7 @@ def service_lines(services: Sequence[ArmService]) -> list[str]:
     for one in services:
         parts = [
             f"{one.arm}: {_number(one.per_accepted)} per accepted answer ({one.prices or 'no prices'})",
-            f"accepted {_count(one.accepted)} of {one.units}" + _refused(one),
+            f"accepted {_accepted(one)}",
             f"attempts {_count(one.attempts)}",
             f"retries {_retries(one)}",
             f"within the SLO {_share(one.within_slo)}",
@@ -61,7 +61,7 @@ def service_row(one: ArmService) -> tuple[str, ...]:
     return (
         one.arm,
         _number(one.per_accepted),
-        f"{_count(one.accepted)} of {one.units}{_refused(one)}",
+        _accepted(one),
         _count(one.attempts),
         _retries(one),
         _share(one.within_slo),
@@ -98,6 +98,12 @@ def interaction_numbers(one: Interaction) -> str:
     low, high = ("…" if bound is None else f"{scale * bound:+.2f}" for bound in (one.lower, one.upper))
     found = "FOUND" if one.found else "not shown"
     return f"{scale * one.estimate:+.2f} [{low}, {high}] ({unit}; n {one.n}): {found}"
+
+
+def _accepted(one: ArmService) -> str:
+    """Of the answers that users were heard on, where feedback is asked for."""
+    of = f"{one.units}" if one.feedback is None else f"{one.feedback} heard on"
+    return f"{_count(one.accepted)} of {of}{_refused(one)}"
 
 
 def _refused(one: ArmService) -> str:

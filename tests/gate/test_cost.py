@@ -61,9 +61,11 @@ def test_a_late_answer_is_not_accepted_and_one_token_has_no_pace():
 def test_corrections_are_known_for_those_answers_that_someone_spoke_of():
     units = [unit(number) for number in range(4)]
     found = ledger("int4", units, terms(corrected={units[0].key: True, units[1].key: False}, asked=True)).service
-    assert (found.accepted, found.correction_rate, found.feedback) == (3, 0.5, 2)
+    assert (found.accepted, found.correction_rate, found.feedback) == (1, 0.5, 2)
+    assert (found.refused, found.cost, found.per_accepted) == ({"corrected": 1}, pytest.approx(1.2), pytest.approx(0.6))
     nobody = ledger("int4", units, terms(corrected={}, asked=True)).service
-    assert (nobody.correction_rate, nobody.feedback) == (None, 0)
+    assert (nobody.accepted, nobody.per_accepted, nobody.correction_rate, nobody.feedback) == (None, None, None, 0)
+    assert "no user was heard" in nobody.unavailable[0]
 
 
 @pytest.mark.parametrize(
@@ -130,3 +132,37 @@ def test_an_unrecorded_attempt_leaves_a_rule_on_cost_undecided():
     found = judged(given)["int4"]
     assert (found.exit, cost_of(found).status) == (Exit.UNDECIDED, "undecided")
     assert "unavailable" in found.reasons[0]
+
+
+def heard(given, **shares):
+    """Feedback on the first share of each arm's cases; every fifth of the baseline's answers was corrected."""
+    return replace(
+        given,
+        corrected={
+            unit.key: arm.name == "baseline" and index % 5 == 0
+            for arm in (given.baseline, *given.variants)
+            for index, unit in enumerate(arm.units)
+            if index < shares.get(arm.name, 1.0) * len(arm.units)
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    ("shares", "status", "why"),
+    [
+        ({}, "proven", "times the baseline's"),
+        ({"baseline": 0.5, "int4": 0.5}, "proven", "times the baseline's"),
+        ({"int4": 0.0}, "undecided", "no user was heard on any of 400 answers"),
+        ({"int4": 0.5}, "undecided", "400 of baseline, 200 of variant"),
+        ({"baseline": 0.04, "int4": 0.04}, "undecided", "16 independent cases are too few"),
+    ],
+)
+def test_arms_are_compared_over_answers_that_users_were_heard_on_in_both(shares, status, why):
+    """The baseline is corrected and as dear as int4: who is not heard on int4 must not take that for praise."""
+    given = heard(evidence(alike(400, 1.0), SECONDS | {"int4": 10.0}), **shares)
+    found = cost_of(judged(given, replace(POLICY, feedback="f" * 64))["int4"])
+    assert found.status == status
+    assert why in found.reason
+    if status == "proven":
+        assert found.variant / found.baseline == pytest.approx(0.8, rel=0.01)
+        assert found.n == 400 * shares.get("int4", 1.0)
