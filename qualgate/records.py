@@ -513,6 +513,7 @@ class UnitEvidence:
     answer: bytes | None = None  # token ids, int32 little-endian; None: not read, or not recorded
     margins: bytes | None = None  # top-2 logit gap at each token, float64 little-endian
     text_sha256: str = ""  # of the answer's text, what feedback names it by; "" = not read
+    job: int | None = None  # which of its arm's batches it ran in: answers of one share its time; None: not recorded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,18 +21,22 @@ class Costs:
     """Every arm's ledger over the same cases."""
 
     books: dict[str, Ledger]
-    clusters: NDArray
+    clusters: NDArray  # of the cases
+    together: NDArray  # the same, joined with those that share their time (see `timed_together`)
+    shared: str  # why these cannot be told; "" where they can
     alpha: float
 
     def missing(self, *names: str) -> str:
         """Why these arms' costs cannot be compared; "" where they can."""
         if len(np.unique(self.clusters)) < MIN_CLUSTERS:
             return f"fewer than {MIN_CLUSTERS} independent cases"
+        if self.shared:
+            return self.shared
         return next((why for name in names for why in self.books[name].unavailable), "") or self._unheard()
 
     def _unheard(self) -> str:
         heard, uneven = heard_in_each(*self.books.values())
-        if uneven or len(np.unique(self.clusters[heard])) >= MIN_CLUSTERS:
+        if uneven or len(np.unique(self.together[heard])) >= MIN_CLUSTERS:
             return uneven
         return f"fewer than {MIN_CLUSTERS} independent cases that users were heard on in all four arms"
 
@@ -47,7 +51,7 @@ class Costs:
         if base[0].sum() <= 0 or base[1].sum() <= 0:
             return None
         heard, _ = heard_in_each(*self.books.values())
-        return accepted_cost_ratio(base, other, self.clusters[heard], limit, self.alpha)
+        return accepted_cost_ratio(base, other, self.together[heard], limit, self.alpha, self.clusters[heard])
 
     def each(self, name: str) -> float:
         return cost_per_accepted(*self._compared(name))

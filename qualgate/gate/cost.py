@@ -35,6 +35,11 @@ class Terms:
     corrected: dict[UnitKey, bool] | None
     feedback_asked: bool
 
+    @property
+    def timed(self) -> bool:
+        """Whether what an answer costs, or whether it is accepted, rests on a time."""
+        return self.slo != Slo() or (self.prices is not None and self.prices.device_second > 0)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
