@@ -624,10 +624,12 @@ class ArmService:
     per_accepted: float | None  # None also where nothing was accepted: it has no finite cost
     prices: str  # "EUR, version 2026-11"
     retries: dict[str, float] | None  # cause → attempts beyond the first / units
-    within_slo: float | None
+    within_slo: float | None  # None also where no objective was asked for: see `slo_asked`
     correction_rate: float | None  # corrected / answers with feedback
     feedback: int | None  # answers with feedback
     unavailable: tuple[str, ...] = ()
+    slo_asked: bool = True
+    feedback_asked: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -139,19 +139,25 @@ def _service(arm, units, terms, total, accepted, heard, judged, unknown, unjudge
         correction_rate=sum(said) / len(said) if said else None,
         feedback=len(said) if terms.corrected is not None else None,
         unavailable=unavailable,
+        slo_asked=terms.slo != Slo(),
+        feedback_asked=terms.feedback_asked or terms.corrected is not None,
     )
 
 
 def _cost(attempts: Sequence[Attempt], prices: Prices) -> float | None:
-    """Of every attempt; None where one has a price and no recorded quantity, or where none was recorded at all."""
+    """Of every attempt; None where one has a price and no recorded quantity, or where none was recorded at all.
+
+    Tokens do not come in no time: 0 seconds beside any is a clock that was not read.
+    """
     if not attempts:
         return None
     total = 0.0
     for attempt in attempts:
+        seconds = None if attempt.seconds == 0 and attempt.output_tokens else attempt.seconds
         for quantity, price in (
             (attempt.prompt_tokens, prices.prompt_token),
             (attempt.output_tokens, prices.output_token),
-            (attempt.seconds, prices.device_second / prices.concurrency),
+            (seconds, prices.device_second / prices.concurrency),
         ):
             if price and quantity is None:
                 return None

@@ -75,6 +75,11 @@ def test_corrections_are_known_for_those_answers_that_someone_spoke_of():
         ({"attempts": (Attempt(outcome="failed"), *unit().attempts)}, {}, "not recorded"),
         ({}, {"prices": None}, "no price table"),
         ({}, {"prices": replace(TOKENS, device_second=1.0), "slo": Slo(e2e=0.5)}, ""),
+        (
+            {"attempts": (replace(unit().attempts[0], seconds=0.0),)},
+            {"prices": replace(TOKENS, device_second=1.0)},
+            "not recorded",
+        ),
         ({"finished": None}, {}, "finished was not recorded"),
         ({"values": {"exact_match": None}}, {}, "no scorer could say"),
         ({"values": {"exact_match": 1.0}}, {"slo": Slo(ttft=1.0)}, "no time was recorded"),
