@@ -46,7 +46,8 @@ from qualgate.records import (
 from qualgate.scoring import scorer_versions
 
 JOB_ROWS = 64  # rows of a batch: past this the decode step of a small model on a CPU gains nothing
-LEAST_BLOCKS = 8  # of a four-arm run: two Williams squares, so each arm is twice in each place
+LEAST_BATCHES = 24  # where times decide: batches are what is counted (`gate.timing`); six Williams squares of four arms
+LEAST_FOR_TAILS = 60  # where an objective or a percentile does: of fewer, none may lie beyond the 95th
 JOB_TOKENS = 16_384  # rows x (longest prompt + longest answer): what a batch's KV cache may hold
 
 
@@ -107,6 +108,7 @@ def make_plan(gate: GateFile) -> Plan:
             },
             "drafted": _drafted(gate),
             "job": [JOB_ROWS, JOB_TOKENS],
+            **({"timed": LEAST_FOR_TAILS if _tails(gate) else LEAST_BATCHES} if _timed(gate) else {}),
             **({"four_arm": gate.policy.four_arm.seed} if gate.policy.four_arm else {}),
             **({"calibrations": learned} if learned else {}),
             # The policy decides what is generated, so another one is another run.
@@ -119,7 +121,7 @@ def make_plan(gate: GateFile) -> Plan:
     jobs: list[Job] = []
     # In a four-arm run any arm may come first in a block: none waits for what the baseline leaves, unless a rule asks.
     recorded = gate.policy.four_arm is None or any(METRICS[rule.metric].kind == "drift" for rule in gate.policy.rules)
-    most = min(JOB_ROWS, max(1, len(baseline) // LEAST_BLOCKS)) if gate.policy.four_arm else JOB_ROWS
+    most = _most_rows(gate, len(baseline))
     for arm in arms:
         again = arm.name.endswith(NOISE)
         comparable = not again and _same_tokens(identities[arm.name], identities[gate.baseline.name])
@@ -129,7 +131,7 @@ def make_plan(gate: GateFile) -> Plan:
             _refuse_other_vocabulary(arm, gate.baseline)
         else:
             prompts = _prompts(gate, arm, rendered[arm.model], sets)
-        staged = _staged(baseline, stages) if stages else None
+        staged = _staged(baseline, stages, most) if stages else None
         batches = staged or [(0, batch) for batch in (_regrouped(baseline) if again else _batches(baseline, most))]
         for index, (stage, batch) in enumerate(batches):
             jobs.append(
@@ -257,11 +259,27 @@ def _asked_by_rules(gate: GateFile, sets: tuple[Evalset, ...]) -> dict[str, tupl
 
 
 def _drafted(gate: GateFile) -> bool:
-    """A variant's answer may start from the baseline's, unless something asked for needs every token decoded: a rule on
-    latency, cost or goodput, a service level objective, or four arms, which are served side by side."""
+    """A variant's answer may start from the baseline's, unless something asked for needs every token decoded."""
+    return not _timed(gate)
+
+
+def _timed(gate: GateFile) -> bool:
+    """Whether times decide: a rule on latency, cost or goodput, a service level objective, or four arms, which are
+    served side by side."""
     if gate.policy.slo is not None or gate.policy.four_arm is not None:
-        return False
-    return not any(METRICS[rule.metric].kind in ("latency", "cost", "service") for rule in gate.policy.rules)
+        return True
+    return any(METRICS[rule.metric].kind in ("latency", "cost", "service") for rule in gate.policy.rules)
+
+
+def _tails(gate: GateFile) -> bool:
+    return gate.policy.slo is not None or any(rule.percentile is not None for rule in gate.policy.rules)
+
+
+def _most_rows(gate: GateFile, prompts: int) -> int:
+    """Of a batch. Where times decide, few enough that there are batches to compare."""
+    if not _timed(gate):
+        return JOB_ROWS
+    return min(JOB_ROWS, max(1, prompts // (LEAST_FOR_TAILS if _tails(gate) else LEAST_BATCHES)))
 
 
 def _same_tokens(one: ArmIdentity, other: ArmIdentity) -> bool:
@@ -380,12 +398,12 @@ def _kind(prompt: Prompt) -> tuple[bool, float]:
     return bool(prompt.requests), prompt.temperature
 
 
-def _staged(prompts: list[Prompt], stages: Sequence[frozenset[Question]]) -> list[tuple[int, list[int]]]:
+def _staged(prompts: list[Prompt], stages: Sequence[frozenset[Question]], most: int) -> list[tuple[int, list[int]]]:
     """The stage of each batch, and its positions: none holds questions of two looks."""
     found = []
     for stage, questions in enumerate(stages):
         mine = [i for i, prompt in enumerate(prompts) if _question(prompt.key) in questions]
-        found += [(stage, [mine[i] for i in batch]) for batch in _batches([prompts[i] for i in mine])]
+        found += [(stage, [mine[i] for i in batch]) for batch in _batches([prompts[i] for i in mine], most)]
     return found
 
 

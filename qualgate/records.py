@@ -518,6 +518,7 @@ class UnitEvidence:
     answer: bytes | None = None  # token ids, int32 little-endian; None: not read, or not recorded
     margins: bytes | None = None  # top-2 logit gap at each token, float64 little-endian
     text_sha256: str = ""  # of the answer's text, what feedback names it by; "" = not read
+    job: int | None = None  # which of its arm's batches it ran in: answers of one share its time; None: not recorded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -628,10 +629,12 @@ class ArmService:
     per_accepted: float | None  # None also where nothing was accepted: it has no finite cost
     prices: str  # "EUR, version 2026-11"
     retries: dict[str, float] | None  # cause → attempts beyond the first / units
-    within_slo: float | None
+    within_slo: float | None  # None also where no objective was asked for: see `slo_asked`
     correction_rate: float | None  # corrected / answers with feedback
     feedback: int | None  # answers with feedback
     unavailable: tuple[str, ...] = ()
+    slo_asked: bool = True
+    feedback_asked: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -94,6 +94,7 @@ def made(truth: Truth, generator: Draw, n: int = N) -> RunEvidence:
                         tokens=int((longer if drift else tokens)[index]),
                         kl=tuple(kl[index].tolist()) if drift else (),
                         top1_agreement=float(agreed[index]) if drift else None,
+                        job=len(units[arm]),  # a batch of its own: its time depends on no other's
                     )
                 )
     arms = [ArmEvidence(name=name, identity=_identity(name), units=tuple(found)) for name, found in units.items()]

@@ -102,8 +102,9 @@ def sound(n: int = 120, right: float = 0.9, lost: float = 0.0) -> Asked:
                 tokens=20,
                 kl=() if name == "baseline" else (0.01, 0.02),
                 top1_agreement=None if name == "baseline" else 0.98,
+                job=place * n + index,
             )
-            for evalset, metrics in SETS.items()
+            for place, (evalset, metrics) in enumerate(SETS.items())
             for index in range(n)
         ]
         arms.append(ArmEvidence(name=name, identity=_identity(name), units=tuple(units)))

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qualgate.gate.arm_parity import critical_quality
-from qualgate.gate.cost import Ledger
+from qualgate.gate.cost import Ledger, heard_in_each
 from qualgate.gate.rules import Slice
 from qualgate.records import ArmStep, FourArms, Interaction, Policy, UnitEvidence
 from qualgate.stats.accepted import METHOD_INTERACTION, cost_interaction
@@ -61,9 +61,13 @@ def interaction_of_costs(
     books: dict[str, Ledger], order: Sequence[str], clusters: NDArray, alpha: float
 ) -> Interaction | None:
     """ln of what both cost over what the two savings promise; shown, and over 0 it explains a lost saving."""
-    if any(books[name].unavailable for name in order) or len(np.unique(clusters)) < MIN_CLUSTERS:
+    heard, uneven = heard_in_each(*(books[name] for name in order))
+    clusters = clusters[heard]
+    if uneven or any(books[name].unavailable for name in order) or len(np.unique(clusters)) < MIN_CLUSTERS:
         return None
-    bounds = cost_interaction(tuple((books[name].costs, books[name].accepted) for name in order), clusters, alpha)
+    bounds = cost_interaction(
+        tuple((books[name].costs[heard], books[name].accepted[heard]) for name in order), clusters, alpha
+    )
     if bounds is None:
         return None
     return Interaction(

@@ -9,9 +9,9 @@ from math import isfinite
 import numpy as np
 from numpy.typing import NDArray
 
-from qualgate.gate.cost import Ledger
+from qualgate.gate.cost import Ledger, heard_in_each
 from qualgate.records import ArmStep, FourArms, RuleStatus
-from qualgate.stats.accepted import accepted_cost_ratio
+from qualgate.stats.accepted import accepted_cost_ratio, cost_per_accepted
 from qualgate.stats.intervals import Bounds
 from qualgate.stats.paired import MIN_CLUSTERS
 
@@ -21,27 +21,40 @@ class Costs:
     """Every arm's ledger over the same cases."""
 
     books: dict[str, Ledger]
-    clusters: NDArray
+    clusters: NDArray  # of the cases
+    together: NDArray  # the same, joined with those that share their time (see `timed_together`)
+    shared: str  # why these cannot be told; "" where they can
     alpha: float
 
     def missing(self, *names: str) -> str:
         """Why these arms' costs cannot be compared; "" where they can."""
         if len(np.unique(self.clusters)) < MIN_CLUSTERS:
             return f"fewer than {MIN_CLUSTERS} independent cases"
-        return next((why for name in names for why in self.books[name].unavailable), "")
+        if self.shared:
+            return self.shared
+        return next((why for name in names for why in self.books[name].unavailable), "") or self._unheard()
+
+    def _unheard(self) -> str:
+        heard, uneven = heard_in_each(*self.books.values())
+        if uneven or len(np.unique(self.together[heard])) >= MIN_CLUSTERS:
+            return uneven
+        return f"fewer than {MIN_CLUSTERS} independent cases that users were heard on in all four arms"
+
+    def _compared(self, name: str) -> tuple[NDArray, NDArray]:
+        """(costs, accepted) of the cases that count in every arm."""
+        heard, _ = heard_in_each(*self.books.values())
+        return self.books[name].costs[heard], self.books[name].accepted[heard]
 
     def ratio(self, name: str, to: str, limit: float) -> Bounds | None:
         """Cost per accepted answer of `name` / that of `to`; None where `to` accepted nothing or costs nothing."""
-        base, other = self.books[to], self.books[name]
-        if base.costs.sum() <= 0 or base.accepted.sum() <= 0:
+        base, other = self._compared(to), self._compared(name)
+        if base[0].sum() <= 0 or base[1].sum() <= 0:
             return None
-        return accepted_cost_ratio(
-            (base.costs, base.accepted), (other.costs, other.accepted), self.clusters, limit, self.alpha
-        )
+        heard, _ = heard_in_each(*self.books.values())
+        return accepted_cost_ratio(base, other, self.together[heard], limit, self.alpha, self.clusters[heard])
 
     def each(self, name: str) -> float:
-        found = self.books[name].service.per_accepted
-        return float("inf") if found is None else found
+        return cost_per_accepted(*self._compared(name))
 
 
 def value_step(name: str, base: str, arms: FourArms, costs: Costs, barred: Collection[str]) -> ArmStep:
@@ -57,7 +70,7 @@ def value_step(name: str, base: str, arms: FourArms, costs: Costs, barred: Colle
         # may not be served is no rival.
         held += [(single, 1.0) for single in (arms.quantization, arms.speculation) if single not in barred]
     if why := costs.missing(name, *(other for other, _ in held)):
-        return step("undecided", f"its cost per accepted answer is unavailable: {why}")
+        return step("undecided", f"its cost per accepted answer cannot be compared: {why}")
     told = []
     for other, most in held:
         found = costs.ratio(name, other, most)

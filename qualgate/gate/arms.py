@@ -22,6 +22,7 @@ from qualgate.gate.arm_parity import equal, flat, parity_step, scored_alike
 from qualgate.gate.arm_value import Costs, value_step
 from qualgate.gate.cost import SECONDS, ledger, terms_of
 from qualgate.gate.evidence import examine
+from qualgate.gate.timing import timed_together
 from qualgate.gate.verdict import ONLY_WITHOUT, decide, overall_exit, prepare, without
 from qualgate.gate.which_first import advise, traffic_of
 from qualgate.metrics import METRICS
@@ -87,12 +88,19 @@ def decide_four(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[V
     }
     terms = terms_of(evidence, policy, SECONDS)
     books = {name: ledger(name, units[name], terms) for name in (base, *names)}
-    costs = Costs(books=books, clusters=clusters, alpha=policy.alpha)
+    together, shared = timed_together(clusters, *units.values())
+    costs = Costs(
+        books=books,
+        clusters=clusters,
+        together=together if terms.timed else clusters,
+        shared=shared if terms.timed else "",
+        alpha=policy.alpha,
+    )
     steps: dict[str, list[ArmStep]] = {}
     for name in names:
         step = [parity[name]] if name in parity else []
         step.append(_quality(verdicts[name], name in same, steps.get(arms.quantization, ()), arms))
-        step.append(_slo(verdicts[name], units[name], clusters, policy))
+        step.append(_slo(verdicts[name], units[name], together, shared, policy))
         barred = {single for single, its in steps.items() if any(one.status == "broken" for one in its[:-1])}
         step.append(value_step(name, base, arms, costs, barred))
         steps[name] = step
@@ -101,7 +109,7 @@ def decide_four(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[V
     doubted = _only_without_quarantine(words, evidence, policy, now) if held.cases else {}
     words |= dict.fromkeys(doubted, ("review", Exit.REVIEW))
     code = _exit(choice, base, words)
-    if cost := interaction_of_costs(books, (base, *names), clusters, policy.alpha):
+    if not costs.shared and (cost := interaction_of_costs(books, (base, *names), costs.together, policy.alpha)):
         found = (*found, cost)
     first, first_why = advise(traffic_of(units[base], units[arms.speculation], arms))
     answer = FourArm(
@@ -241,13 +249,17 @@ def _by_rules(name: str, step, rules: Sequence[Comparison]) -> ArmStep:
     return ArmStep(arm=name, step=step, status="proven", reason=kept if rules else "nothing asked")
 
 
-def _slo(verdict: Verdict, units: Sequence[UnitEvidence], clusters: NDArray, policy: Policy) -> ArmStep:
+def _slo(verdict: Verdict, units: Sequence[UnitEvidence], clusters: NDArray, shared: str, policy: Policy) -> ArmStep:
     """Critical rules on latency, cost, goodput and memory, then the 95th percentile of every time that `slo` limits."""
     name, slo = verdict.variant, policy.slo or Slo()
     found = [_by_rules(name, "slo", _of_step(verdict, "slo"))]
     for metric, limit in (("latency.ttft", slo.ttft), ("latency.tpot", slo.tpot), ("latency.e2e", slo.e2e)):
         if limit is not None:
-            status, reason = _within_limit(metric, limit, units, clusters, policy.alpha)
+            status, reason = (
+                ("undecided", f"{metric}: {shared}")
+                if shared
+                else _within_limit(metric, limit, units, clusters, policy.alpha)
+            )
             found.append(ArmStep(arm=name, step="slo", status=status, reason=reason))
     for status in ("broken", "undecided"):
         if failing := next((step for step in found if step.status == status), None):

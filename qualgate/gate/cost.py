@@ -1,8 +1,9 @@
 """Cost per accepted answer of one arm: every attempt is paid for, and only what a user could keep counts.
 
 Accepted: finished by itself, right by every quality metric of its set (its schema among them), within the service
-level objective, and not known to have been corrected. What is not recorded is unavailable with its reason, never 0:
-one attempt of unknown cost leaves the whole sum unknown.
+level objective, and not corrected. What is not recorded is unavailable with its reason, never 0: one attempt of
+unknown cost leaves the whole sum unknown, and where feedback is asked for, an answer that no user spoke of is neither
+accepted nor refused: arms are compared over what users were heard on in each of them.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from qualgate.records import ArmService, Attempt, Policy, Prices, RunEvidence, S
 from qualgate.stats.accepted import cost_per_accepted
 
 SECONDS = Prices(version="none: seconds of the answers themselves", currency="s", device_second=1.0)
+MOST_UNEVEN = 1.25  # times as many answers heard on in one arm as in another: then who speaks depends on the arm
 WRONG, CUT, LATE, CORRECTED = "wrong", "not finished", "outside the SLO", "corrected"
 
 
@@ -33,6 +35,11 @@ class Terms:
     corrected: dict[UnitKey, bool] | None
     feedback_asked: bool
 
+    @property
+    def timed(self) -> bool:
+        """Whether what an answer costs, or whether it is accepted, rests on a time."""
+        return self.slo != Slo() or (self.prices is not None and self.prices.device_second > 0)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
@@ -40,11 +47,26 @@ class Ledger:
 
     costs: NDArray  # of all attempts at each unit
     accepted: NDArray  # 0 or 1
+    heard: NDArray  # whether a user spoke of it; all where no feedback is asked for
     service: ArmService
 
     @property
     def unavailable(self) -> tuple[str, ...]:
         return self.service.unavailable
+
+
+def heard_in_each(*books: Ledger) -> tuple[NDArray, str]:
+    """The units by which these ledgers of the same cases can be compared, and why they cannot ("" where they can).
+
+    Missing feedback is not success, and no failure either: what users were not heard on in every arm does not count,
+    and arms of which users speak to a different extent are not compared.
+    """
+    heard = np.logical_and.reduce([book.heard for book in books])
+    counts = {book.service.arm: int(book.heard.sum()) for book in books}
+    if max(counts.values()) <= MOST_UNEVEN * min(counts.values()):
+        return heard, ""
+    said = ", ".join(f"{count} of {arm}" for arm, count in counts.items())
+    return heard, f"users were heard on different shares of {counted(len(heard), 'answer')}: {said}"
 
 
 def terms_of(evidence: RunEvidence, policy: Policy, prices: Prices | None = None) -> Terms:
@@ -82,49 +104,60 @@ def ledger(arm: str, units: Sequence[UnitEvidence], terms: Terms) -> Ledger:
     unavailable += [
         f"{arm}: {count} of {counted(len(units), 'answer')}: {why}" for why, count in sorted(unjudged.items())
     ]
-    accepted = np.array([refused == "" for refused, _ in judged], float)
+    heard = np.array([terms.corrected is None or unit.key in terms.corrected for unit in units], bool)
+    if len(heard) and not heard.any():
+        unavailable.append(f"{arm}: no user was heard on any of {counted(len(units), 'answer')}")
+    accepted = np.array([refused == "" for refused, _ in judged], float) * heard
     total = np.array([0.0 if cost is None else cost for cost in costs])
     return Ledger(
         costs=total,
         accepted=accepted,
-        service=_service(arm, units, terms, total, accepted, judged, unknown, unjudged, tuple(unavailable)),
+        heard=heard,
+        service=_service(arm, units, terms, total, accepted, heard, judged, unknown, unjudged, tuple(unavailable)),
     )
 
 
-def _service(arm, units, terms, total, accepted, judged, unknown, unjudged, unavailable) -> ArmService:
+def _service(arm, units, terms, total, accepted, heard, judged, unknown, unjudged, unavailable) -> ArmService:
     recorded = all(unit.attempts for unit in units)
     again = Counter(attempt.cause or "not said" for unit in units for attempt in unit.attempts[:-1])
-    heard = [said for unit in units if (said := (terms.corrected or {}).get(unit.key)) is not None]
-    priced, known = bool(terms.prices) and not unknown, not unjudged
+    said = [(terms.corrected or {})[unit.key] for unit in units if unit.key in (terms.corrected or {})]
+    priced, known = bool(terms.prices) and not unknown, not unjudged and (heard.any() or not units)
     timed = [late(unit, terms.slo) for unit in units] if terms.slo != Slo() else []
-    per = cost_per_accepted(total, accepted) if not unavailable and units else None
+    per = cost_per_accepted(total[heard], accepted) if not unavailable and units else None
+    refused = Counter(refused for (refused, _), known in zip(judged, heard, strict=True) if refused and known)
     return ArmService(
         arm=arm,
         units=len(units),
         attempts=sum(len(unit.attempts) for unit in units) if recorded else None,
         accepted=int(accepted.sum()) if known else None,
-        refused=dict(sorted(Counter(refused for refused, _ in judged if refused).items())),
+        refused=dict(sorted(refused.items())),
         cost=float(total.sum()) if priced else None,
         per_accepted=per if per is not None and np.isfinite(per) else None,
         prices=f"{terms.prices.currency}, version {terms.prices.version}" if terms.prices else "",
         retries={cause: count / len(units) for cause, count in sorted(again.items())} if recorded and units else None,
         within_slo=sum(one is False for one in timed) / len(timed) if timed and None not in timed else None,
-        correction_rate=sum(heard) / len(heard) if heard else None,
-        feedback=len(heard) if terms.corrected is not None else None,
+        correction_rate=sum(said) / len(said) if said else None,
+        feedback=len(said) if terms.corrected is not None else None,
         unavailable=unavailable,
+        slo_asked=terms.slo != Slo(),
+        feedback_asked=terms.feedback_asked or terms.corrected is not None,
     )
 
 
 def _cost(attempts: Sequence[Attempt], prices: Prices) -> float | None:
-    """Of every attempt; None where one has a price and no recorded quantity, or where none was recorded at all."""
+    """Of every attempt; None where one has a price and no recorded quantity, or where none was recorded at all.
+
+    Tokens do not come in no time: 0 seconds beside any is a clock that was not read.
+    """
     if not attempts:
         return None
     total = 0.0
     for attempt in attempts:
+        seconds = None if attempt.seconds == 0 and attempt.output_tokens else attempt.seconds
         for quantity, price in (
             (attempt.prompt_tokens, prices.prompt_token),
             (attempt.output_tokens, prices.output_token),
-            (attempt.seconds, prices.device_second / prices.concurrency),
+            (seconds, prices.device_second / prices.concurrency),
         ):
             if price and quantity is None:
                 return None

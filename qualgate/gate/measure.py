@@ -9,17 +9,18 @@ from math import ceil, isfinite
 import numpy as np
 from numpy.typing import NDArray
 
-from qualgate.gate.cost import Terms, late, ledger
+from qualgate.gate.cost import Terms, heard_in_each, late, ledger
 from qualgate.gate.evidence import MOST_TRUNCATED, About, Pair
 from qualgate.gate.measured import Measured, unmeasured
 from qualgate.gate.measured import comparison as _comparison
 from qualgate.gate.rules import Slice
 from qualgate.gate.sameness import measure_parity, measure_stability, share_of_cases
+from qualgate.gate.timing import timed_together
 from qualgate.gate.whole import measure_whole
 from qualgate.metrics import MARGINS_OF_BASELINE, METRICS
 from qualgate.numbers import counted
 from qualgate.records import Slo
-from qualgate.stats.accepted import METHOD_RATIO, accepted_cost_ratio
+from qualgate.stats.accepted import METHOD_RATIO, accepted_cost_ratio, cost_per_accepted
 from qualgate.stats.certificate import kl_error
 from qualgate.stats.intervals import (
     Bounds,
@@ -29,7 +30,7 @@ from qualgate.stats.intervals import (
     independent_trials,
     nonnegative_ratio,
 )
-from qualgate.stats.latency import METHOD_PERCENTILES, METHOD_SUMS, clusters_needed, latency_ratio
+from qualgate.stats.latency import METHOD_PERCENTILES, METHOD_SUMS, cases_needed, clusters_needed, latency_ratio
 from qualgate.stats.paired import MIN_CLUSTERS, compare_clustered_pairs, compare_pairs
 from qualgate.stats.power import pairs_needed
 from qualgate.stats.relative import METHOD_RELATIVE, compare_relative
@@ -334,20 +335,28 @@ def _measure_latency(part: Slice, pairs: list[Pair], alpha: float) -> Measured:
         return unmeasured(part, n, f"no time was recorded for {untimed} of {counted(n, 'case')}")
     told = [index for index, pair in enumerate(timed) if None not in pair]
     known = np.array([timed[index] for index in told], float).reshape(-1, 2)
-    clusters, count = _clusters([pairs[index] for index in told])
+    timed_pairs = [pairs[index] for index in told]
+    cases, count = _clusters(timed_pairs)
     needed = max(MIN_CLUSTERS, clusters_needed(rule.percentile, alpha))
     if count < needed:
         return unmeasured(part, n, f"{count} independent timed cases are too few ({needed} needed)", needed)
     if known[:, 0].sum() <= 0:
         return unmeasured(part, n, "the baseline's times are all zero")
-    bounds = latency_ratio(known[:, 0], known[:, 1], clusters, rule.percentile, rule.max_ratio or 0.0, alpha)
+    together, shared = _timed_together(timed_pairs)
+    if shared:
+        return unmeasured(part, n, shared)
+    limit, groups = rule.max_ratio or 0.0, len(np.unique(together))
+    bounds = latency_ratio(known[:, 0], known[:, 1], together, rule.percentile, limit, alpha, cases)
+    wanted = cases_needed(limit, bounds.estimate, alpha) if rule.percentile is None else None
+    open_ = wanted is not None and count < wanted and min(bounds.p_below, bounds.p_above) > alpha
     level = known.mean(axis=0) if rule.percentile is None else np.percentile(known, rule.percentile, axis=0)
     return Measured(
         slice=part,
         comparison=_comparison(
             part,
             n=len(known),
-            clusters=None if count == len(known) else count,
+            clusters=None if groups == len(known) else groups,
+            needed=wanted if open_ else None,
             baseline=float(level[0]),
             variant=float(level[1]),
             lower=bounds.lower,
@@ -369,11 +378,15 @@ def _measure_goodput(part: Slice, pairs: list[Pair], alpha: float, slo: Slo) -> 
     untimed = sum(None in pair for pair in asked)
     if untimed:
         return unmeasured(part, n, f"no time was recorded for {untimed} of {counted(n, 'case')}")
+    together, shared = _timed_together(pairs)
+    if shared:
+        return unmeasured(part, n, shared)
     if part.rule.max_drop is not None:
+        timed = zip(pairs, missed, together.tolist(), strict=True)
         return _measure_quality(
-            part, [_in_time(pair, *pair_missed) for pair, pair_missed in zip(pairs, missed, strict=True)], alpha
+            part, [replace(_in_time(pair, *each), cluster=group) for pair, each, group in timed], alpha
         )
-    return share_of_cases(part, np.array([not variant for _, variant in missed], float), _clusters(pairs)[0], alpha)
+    return share_of_cases(part, np.array([not variant for _, variant in missed], float), together, alpha)
 
 
 def _in_time(pair: Pair, baseline: bool | None, variant: bool | None) -> Pair:
@@ -392,30 +405,43 @@ def _measure_cost(part: Slice, pairs: list[Pair], alpha: float, terms: Terms | N
     after = ledger("variant", [pair.variant for pair in pairs], terms)
     if missing := (*before.unavailable, *after.unavailable):
         return unmeasured(part, len(pairs), f"unavailable: {missing[0]}")
+    heard, uneven = heard_in_each(before, after)
+    if uneven:
+        return unmeasured(part, len(pairs), f"unavailable: {uneven}")
+    among = "" if heard.all() else f" among those that users were heard on in both arms, of {len(pairs)}"
+    pairs = [pair for pair, known in zip(pairs, heard, strict=True) if known]
     clusters, count = _clusters(pairs)
     if count < MIN_CLUSTERS:
         return unmeasured(
             part,
             len(pairs),
-            f"{counted(count, 'independent case is', 'independent cases are')} too few ({MIN_CLUSTERS} needed)",
+            f"{counted(count, 'independent case is', 'independent cases are')} too few ({MIN_CLUSTERS} needed){among}",
         )
-    if before.service.per_accepted is None or before.costs.sum() <= 0:
+    together = clusters
+    if terms.timed:
+        together, shared = _timed_together(pairs)
+        if shared:
+            return unmeasured(part, len(pairs), shared)
+    groups = len(np.unique(together))
+    per = [cost_per_accepted(book.costs[heard], book.accepted[heard]) for book in (before, after)]
+    if not isfinite(per[0]) or per[0] <= 0:
         return unmeasured(part, len(pairs), "the baseline has no accepted answer, or none that costs anything")
     bounds = accepted_cost_ratio(
-        (before.costs, before.accepted),
-        (after.costs, after.accepted),
-        clusters,
+        (before.costs[heard], before.accepted[heard]),
+        (after.costs[heard], after.accepted[heard]),
+        together,
         part.rule.max_ratio or 0.0,
         alpha,
+        clusters,
     )
     return Measured(
         slice=part,
         comparison=_comparison(
             part,
             n=len(pairs),
-            clusters=None if count == len(pairs) else count,
-            baseline=before.service.per_accepted,
-            variant=after.service.per_accepted,
+            clusters=None if groups == len(pairs) else groups,
+            baseline=per[0],
+            variant=per[1] if isfinite(per[1]) else None,
             lower=bounds.lower if isfinite(bounds.lower) else None,
             upper=bounds.upper if isfinite(bounds.upper) else None,
             p_broken=bounds.p_above,
@@ -429,3 +455,8 @@ def _clusters(pairs: list[Pair]) -> tuple[np.ndarray, int]:
     """The cluster number of each pair, and how many clusters there are."""
     labels = np.array([pair.cluster for pair in pairs])
     return labels, len(np.unique(labels))
+
+
+def _timed_together(pairs: list[Pair]) -> tuple[np.ndarray, str]:
+    labels, _ = _clusters(pairs)
+    return timed_together(labels, [pair.baseline for pair in pairs], [pair.variant for pair in pairs])

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from qualgate.records import ArmService, ArmStep, FourArm, Interaction, Verdict
 from qualgate.visible import visible_line
 
-UNAVAILABLE = "unavailable"
+UNAVAILABLE, NOT_ASKED = "unavailable", "not asked"
 
 
 def service_lines(services: Sequence[ArmService]) -> list[str]:
@@ -16,12 +16,12 @@ def service_lines(services: Sequence[ArmService]) -> list[str]:
     for one in services:
         parts = [
             f"{one.arm}: {_number(one.per_accepted)} per accepted answer ({one.prices or 'no prices'})",
-            f"accepted {_count(one.accepted)} of {one.units}" + _refused(one),
+            f"accepted {_accepted(one)}",
             f"attempts {_count(one.attempts)}",
             f"retries {_retries(one)}",
-            f"within the SLO {_share(one.within_slo)}",
-            f"corrected by users {_share(one.correction_rate)} "
-            + ("(no feedback file)" if one.feedback is None else f"(feedback on {one.feedback} of {one.units})"),
+            f"within the SLO {_within_slo(one)}",
+            f"corrected by users {_corrected(one)}"
+            + ("" if one.feedback is None else f" (feedback on {one.feedback} of {one.units})"),
         ]
         lines.append(visible_line("; ".join(parts)))
         lines += [visible_line(f"{UNAVAILABLE}: {why}") for why in one.unavailable]
@@ -56,16 +56,16 @@ SERVICE_HEADS = ("arm", "cost per accepted answer", "accepted", "attempts", "ret
 
 
 def service_row(one: ArmService) -> tuple[str, ...]:
-    """What SERVICE_HEADS names; what is not known is `unavailable`."""
+    """What SERVICE_HEADS names; what is not known is `unavailable`, unless nobody asked."""
     fed = "" if one.feedback is None or one.correction_rate is None else f" of {one.feedback}"
     return (
         one.arm,
         _number(one.per_accepted),
-        f"{_count(one.accepted)} of {one.units}{_refused(one)}",
+        _accepted(one),
         _count(one.attempts),
         _retries(one),
-        _share(one.within_slo),
-        f"{_share(one.correction_rate)}{fed}",
+        _within_slo(one),
+        f"{_corrected(one)}{fed}",
     )
 
 
@@ -98,6 +98,20 @@ def interaction_numbers(one: Interaction) -> str:
     low, high = ("…" if bound is None else f"{scale * bound:+.2f}" for bound in (one.lower, one.upper))
     found = "FOUND" if one.found else "not shown"
     return f"{scale * one.estimate:+.2f} [{low}, {high}] ({unit}; n {one.n}): {found}"
+
+
+def _within_slo(one: ArmService) -> str:
+    return _share(one.within_slo) if one.slo_asked else NOT_ASKED
+
+
+def _corrected(one: ArmService) -> str:
+    return _share(one.correction_rate) if one.feedback_asked else NOT_ASKED
+
+
+def _accepted(one: ArmService) -> str:
+    """Of the answers that users were heard on, where feedback is asked for."""
+    of = f"{one.units}" if one.feedback is None else f"{one.feedback} heard on"
+    return f"{_count(one.accepted)} of {of}{_refused(one)}"
 
 
 def _refused(one: ArmService) -> str:

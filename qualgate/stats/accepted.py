@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from qualgate.stats.intervals import Bounds, bootstrap, independent_trials
+from qualgate.stats.latency import UNSEEN_SECONDS
 
 SEED = 20260102  # of the bootstrap's draws; part of the formula id, so that a stored verdict can be derived again
 DRAWS = 2000
-METHOD_RATIO = f"cost_per_accepted_bootstrap/1 seed {SEED}"
+METHOD_RATIO = f"cost_per_accepted_bootstrap/2 seed {SEED}"
 METHOD_INTERACTION = f"cost_interaction_log_bootstrap/1 seed {SEED}"
 
 
@@ -30,16 +31,20 @@ def accepted_cost_ratio(
     clusters: ArrayLike,
     limit: float,
     alpha: float = 0.05,
+    cases: ArrayLike | None = None,
 ) -> Bounds:
     """variant's cost per accepted answer / baseline's, whole clusters of the same cases drawn for both.
 
     baseline, variant: (costs, accepted 0/1) of the same cases in the same order. A resample only repeats what was
     seen, so both tests and both bounds also allow for a share of cases of a kind that was not drawn, on which one side
-    accepts nothing: q = 1 − alpha^(1/k) of k clusters (fewer where they are unequal), as if the accepted answers of one
-    side were 1 − q of those counted. Twenty clusters without a surprise prove nothing about one case in eight.
+    accepts nothing: q = 1 − alpha^(1/k) of k cases (fewer where they are unequal), as if the accepted answers of one
+    side were 1 − q of those counted. On these the variant may also cost UNSEEN_SECONDS, against the tails named there.
+    Twenty cases without a surprise prove nothing about one in eight. cases: the clusters of the cases themselves, where
+    `clusters` also joins what ran together and shares its time.
     ValueError when the baseline costs nothing or has nothing accepted: there is no ratio to it.
     """
-    sums, sizes = _by_cluster(clusters, *baseline, *variant)
+    sums, _ = _by_cluster(clusters, *baseline, *variant)
+    of_cases, sizes = _by_cluster(clusters if cases is None else cases, *baseline, *variant)
     if sums[:, 0].sum() <= 0 or sums[:, 1].sum() <= 0:
         raise ValueError("the baseline costs nothing or has no accepted answer, so nothing can be held against it")
     unseen = 1 - alpha ** (1 / independent_trials(sizes, np.arange(len(sizes))))
@@ -50,12 +55,16 @@ def accepted_cost_ratio(
             # A draw without the baseline's accepted answers says that the baseline is the dearer one: ratio 0.
             return np.where(good > 0, (cost / good) * (base_good / base_cost), np.where(base_good > 0, inf, 0.0))
 
-    within = _drawn(ratio, len(sums), limit * (1 - unseen), alpha)
+    charged = of_cases[:, 0] > 0
+    largest = float((of_cases[charged, 2] / of_cases[charged, 0]).max())
+    high = max(UNSEEN_SECONDS["of_limit"] * limit, UNSEEN_SECONDS["of_largest"] * largest)
+    dearer = unseen / (1 - unseen) * high
+    within = _drawn(ratio, len(sums), limit - dearer, alpha)
     beyond = _drawn(ratio, len(sums), limit / (1 - unseen), alpha)
     return Bounds(
         estimate=within.estimate,
         lower=within.lower * (1 - unseen),
-        upper=within.upper / (1 - unseen),
+        upper=within.upper + dearer,
         p_below=within.p_below,
         p_above=beyond.p_above,
         clusters=len(sums),

@@ -155,6 +155,7 @@ _EVIDENCE = select(
     *(units.c[name] for name in MEASURED),
     units.c.kernel,
     units.c.kl_eta,
+    units.c.job,
     units.c.text,
     units.c.token_ids,
     *(units.c[name] for name in ARRAYS),
@@ -164,11 +165,11 @@ _HEAD = list(_EVIDENCE.selected_columns).index(units.c.case_hash)
 
 
 def _intact(row: AnyRow, said: Sequence[Sequence[Any]]) -> bool:
-    *head, kernel, kl_eta, text, token_ids, logprobs, margins, kl = row[_HEAD:-1]
+    *head, kernel, kl_eta, job, text, token_ids, logprobs, margins, kl = row[_HEAD:-1]
     if None in (text, token_ids, logprobs, margins, kl):
         return False
     return row.sha256 == seal.digest(
-        (*row[:4], *head, *sealed_later(kernel, kl_eta), *said),
+        (*row[:4], *head, *sealed_later(kernel, kl_eta, job), *said),
         text.encode("utf-8"),
         token_ids,
         logprobs,
@@ -211,6 +212,7 @@ def _unit_evidence(key: UnitKey, row: AnyRow, said: Sequence[Sequence[Any]], ans
         attempts=_attempts(row, timed),
         answer=row.token_ids if answers else None,
         margins=row.margins if answers else None,
+        job=row.job,
         text_sha256=sha256(row.text.encode("utf-8")).hexdigest() if answers else "",
     )
 

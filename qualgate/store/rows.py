@@ -88,8 +88,10 @@ def expected_digest(sets: Iterable[Sequence[Any]], expected: Iterable[Sequence[A
     return content_hash([sorted(map(list, sets)), [list(unit) for unit in ordered]])
 
 
-def unit_row(completion: Completion, drift: Drift | None, said: Sequence[Sequence[Any]]) -> dict[str, Any]:
-    """What a finished unit adds to its planned row. `said`: its scores, as `score_rows` orders them."""
+def unit_row(
+    completion: Completion, drift: Drift | None, said: Sequence[Sequence[Any]], job: int | None = None
+) -> dict[str, Any]:
+    """What a finished unit adds to its planned row. `said`: its scores, as `score_rows` orders them. job: its batch."""
     row: dict[str, Any] = {
         "text": plain.storable(completion.text),
         "finish_reason": completion.finish_reason,
@@ -108,19 +110,21 @@ def unit_row(completion: Completion, drift: Drift | None, said: Sequence[Sequenc
         "margins": seal.pack_floats(completion.margins),
         "kl": b"" if drift is None else seal.pack_kl(drift.kl, drift.top1_differs),
         "kl_eta": float(drift.kl_eta) if drift is not None and drift.kl_eta else None,
+        "job": job,
     }
     key = completion.key
     head = (key.arm, key.evalset, key.case_id, key.repeat, completion.case_hash, completion.finish_reason)
     text = row["text"].encode("utf-8")
     row["answer_sha256"] = seal.digest((*head, *said), text, row["token_ids"])
-    measured = (*(row[name] for name in MEASURED), *sealed_later(row["kernel"], row["kl_eta"]))
+    measured = (*(row[name] for name in MEASURED), *sealed_later(row["kernel"], row["kl_eta"], job))
     row["sha256"] = seal.digest((*head, *measured, *said), text, row["token_ids"], *(row[name] for name in ARRAYS))
     return row
 
 
-def sealed_later(kernel: str | None, kl_eta: float | None) -> tuple[str | float, ...]:
+def sealed_later(kernel: str | None, kl_eta: float | None, job: int | None) -> tuple[str | float, ...]:
     """What the digest takes of columns that later revisions added: nothing where they are NULL."""
-    return (*(() if kernel is None else (kernel,)), *(() if kl_eta is None else (kl_eta,)))
+    known = (kernel, kl_eta, None if job is None else f"job {job}")
+    return tuple(value for value in known if value is not None)
 
 
 def score_rows(key: UnitKey, given: Iterable[Score]) -> list[tuple[Any, ...]]:

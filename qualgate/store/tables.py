@@ -113,6 +113,7 @@ units = Table(
     Column("margins", LargeBinary),
     Column("kl", LargeBinary),  # its signs: see `seal.pack_kl`
     Column("kl_eta", Float),  # certifies `kl`; NULL where that is exact
+    Column("job", Integer),  # which of its arm's batches it ran in; NULL in units before revision 0006
     Column("answer_sha256", String(64)),  # what was said and how it was scored
     Column("sha256", String(64)),  # that and everything measured
     UniqueConstraint("run_id", "arm", "evalset", "case_id", "repeat"),

@@ -58,6 +58,7 @@ def evidence(
                     answer=np.array(said[name][index], "<i4").tobytes(),
                     margins=np.full(len(said[name][index]), margins).tobytes(),
                     text_sha256="0" * 63 + str(len(name) % 10),
+                    job=index,
                 )
                 for index in range(n)
             ),

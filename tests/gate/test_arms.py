@@ -364,3 +364,12 @@ def test_a_time_that_is_no_number_pays_for_nothing(seconds):
     given = with_units(evidence(alike(), CHEAPER), "drafted", lambda u: odd(u) if u.key.case_id == "c-0001" else u)
     verdicts = decide_four(given, POLICY)
     assert (exit_of(verdicts), answer(verdicts).choice) == (Exit.INFRASTRUCTURE, "")
+
+
+def test_an_arm_that_no_user_spoke_of_is_not_taken_for_uncorrected():
+    given = evidence(alike(), CHEAPER | {"int4+drafted": 4.0})
+    heard = {unit.key: True for unit in given.baseline.units}
+    found = decide_four(replace(given, corrected=heard), replace(POLICY, feedback="f" * 64))
+    told = answer(found)
+    assert (told.choice, told.exit) == ("", Exit.UNDECIDED)
+    assert any("no user was heard" in step.reason for step in told.steps if step.step == "value")

@@ -61,9 +61,11 @@ def test_a_late_answer_is_not_accepted_and_one_token_has_no_pace():
 def test_corrections_are_known_for_those_answers_that_someone_spoke_of():
     units = [unit(number) for number in range(4)]
     found = ledger("int4", units, terms(corrected={units[0].key: True, units[1].key: False}, asked=True)).service
-    assert (found.accepted, found.correction_rate, found.feedback) == (3, 0.5, 2)
+    assert (found.accepted, found.correction_rate, found.feedback) == (1, 0.5, 2)
+    assert (found.refused, found.cost, found.per_accepted) == ({"corrected": 1}, pytest.approx(1.2), pytest.approx(0.6))
     nobody = ledger("int4", units, terms(corrected={}, asked=True)).service
-    assert (nobody.correction_rate, nobody.feedback) == (None, 0)
+    assert (nobody.accepted, nobody.per_accepted, nobody.correction_rate, nobody.feedback) == (None, None, None, 0)
+    assert "no user was heard" in nobody.unavailable[0]
 
 
 @pytest.mark.parametrize(
@@ -73,6 +75,11 @@ def test_corrections_are_known_for_those_answers_that_someone_spoke_of():
         ({"attempts": (Attempt(outcome="failed"), *unit().attempts)}, {}, "not recorded"),
         ({}, {"prices": None}, "no price table"),
         ({}, {"prices": replace(TOKENS, device_second=1.0), "slo": Slo(e2e=0.5)}, ""),
+        (
+            {"attempts": (replace(unit().attempts[0], seconds=0.0),)},
+            {"prices": replace(TOKENS, device_second=1.0)},
+            "not recorded",
+        ),
         ({"finished": None}, {}, "finished was not recorded"),
         ({"values": {"exact_match": None}}, {}, "no scorer could say"),
         ({"values": {"exact_match": 1.0}}, {"slo": Slo(ttft=1.0)}, "no time was recorded"),
@@ -130,3 +137,81 @@ def test_an_unrecorded_attempt_leaves_a_rule_on_cost_undecided():
     found = judged(given)["int4"]
     assert (found.exit, cost_of(found).status) == (Exit.UNDECIDED, "undecided")
     assert "unavailable" in found.reasons[0]
+
+
+def heard(given, **shares):
+    """Feedback on the first share of each arm's cases; every fifth of the baseline's answers was corrected."""
+    return replace(
+        given,
+        corrected={
+            unit.key: arm.name == "baseline" and index % 5 == 0
+            for arm in (given.baseline, *given.variants)
+            for index, unit in enumerate(arm.units)
+            if index < shares.get(arm.name, 1.0) * len(arm.units)
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    ("shares", "status", "why"),
+    [
+        ({}, "proven", "times the baseline's"),
+        ({"baseline": 0.95, "int4": 0.95}, "proven", "times the baseline's"),
+        ({"int4": 0.0}, "undecided", "no user was heard on any of 400 answers"),
+        ({"int4": 0.5}, "undecided", "400 of baseline, 200 of variant"),
+        ({"baseline": 0.04, "int4": 0.04}, "undecided", "16 independent cases are too few"),
+    ],
+)
+def test_arms_are_compared_over_answers_that_users_were_heard_on_in_both(shares, status, why):
+    """The baseline is corrected and as dear as int4: who is not heard on int4 must not take that for praise."""
+    given = heard(evidence(alike(400, 1.0), SECONDS | {"int4": 10.0}), **shares)
+    found = cost_of(judged(given, replace(POLICY, feedback="f" * 64))["int4"])
+    assert found.status == status
+    assert why in found.reason
+    if status == "proven":
+        assert found.variant / found.baseline == pytest.approx(0.8, rel=0.01)
+        assert found.n == 400 * shares.get("int4", 1.0)
+
+
+def stalled(given, arm, job, times=20.0):
+    """One batch of an arm took that many times as long."""
+
+    def slow(unit):
+        if unit.job != job:
+            return unit
+        tried = tuple(replace(one, seconds=times * one.seconds) for one in unit.attempts)
+        return replace(unit, attempts=tried, values=unit.values | {"latency.e2e": times * unit.values["latency.e2e"]})
+
+    return with_units(given, arm, slow)
+
+
+def in_batches(given, rows):
+    for arm in (given.baseline, *given.variants):
+        given = with_units(given, arm.name, lambda u: replace(u, job=int(u.key.case_id[2:]) // rows))
+    return given
+
+
+@pytest.mark.parametrize(
+    "rule", [replace(COST, max_ratio=0.95), Rule(metric="latency.e2e", max_ratio=0.95)], ids=["cost", "latency"]
+)
+def test_one_stalled_batch_of_the_baseline_makes_no_equal_variant_cheaper_or_faster(rule):
+    same = dict.fromkeys(SECONDS, 10.0)
+    policy = replace(POLICY, rules=(POLICY.rules[0], rule), prices=replace(TOKENS, device_second=1.0))
+    alone = judged(stalled(evidence(alike(400, 1.0), same), "baseline", 3), policy)["int4"]
+    given = stalled(in_batches(evidence(alike(400, 1.0), same), 10), "baseline", 3)
+    found = judged(given, policy)["int4"]
+    assert found.word != "approve"
+    assert found.comparisons[-1].status == "undecided"
+    assert found.comparisons[-1].clusters == 40
+    assert alone.comparisons[-1].clusters is None
+
+
+@pytest.mark.parametrize("rule", [COST, Rule(metric="latency.e2e", max_ratio=1.5), Rule(metric="goodput", min=0.5)])
+def test_times_of_few_batches_or_of_unknown_ones_decide_nothing(rule):
+    policy = replace(POLICY, rules=(POLICY.rules[0], rule), slo=Slo(e2e=100.0))
+    few = in_batches(evidence(alike(400, 1.0), SECONDS), 32)
+    unknown = with_units(evidence(alike(400, 1.0), SECONDS), "int4", lambda u: replace(u, job=None))
+    for given, why in ((few, "13 groups of batches"), (unknown, "was not recorded for 400 of 800 answers")):
+        found = judged(given, policy)["int4"].comparisons[-1]
+        assert (found.status, found.p_broken) == ("undecided", None)
+        assert why in found.reason

@@ -14,7 +14,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import text
 
-from qualgate.store import database, queries, runs
+from qualgate.store import database, queries, rows, runs
 from qualgate.store.database import migrations_folder, open_store, upgrade
 from qualgate.store.tables import metadata
 from tests.store.made import make_plan, make_run
@@ -23,8 +23,8 @@ NEXT = '''"""A step that a later version might bring."""
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0006"
-down_revision = "0005"
+revision = "0007"
+down_revision = "0006"
 
 
 def upgrade():
@@ -38,12 +38,18 @@ def url(tmp_path):
 
 
 @pytest.fixture
+def before_0006(monkeypatch):
+    """Units are written as by a version that did not know their batches."""
+    monkeypatch.setattr(runs, "unit_row", lambda completion, drift, said, job: rows.unit_row(completion, drift, said))
+
+
+@pytest.fixture
 def next_version(tmp_path, monkeypatch):
     """The program one migration later."""
     folder = shutil.copytree(migrations_folder(), tmp_path / "migrations")
-    (folder / "versions" / "0006_next.py").write_text(NEXT)
+    (folder / "versions" / "0007_next.py").write_text(NEXT)
     monkeypatch.setattr(database, "migrations_folder", lambda: folder)
-    monkeypatch.setattr(database, "REVISIONS", ("0001", "0002", "0003", "0004", "0005", "0006"))
+    monkeypatch.setattr(database, "REVISIONS", ("0001", "0002", "0003", "0004", "0005", "0006", "0007"))
 
 
 def test_the_program_knows_exactly_the_migrations_there_are():
@@ -66,23 +72,23 @@ def test_the_migrations_make_the_tables_of_the_program(url):
 
 def test_upgrading_keeps_the_evidence_and_a_backup_of_the_old_store(url, next_version, monkeypatch, tmp_path):
     with monkeypatch.context() as old:
-        old.setattr(database, "REVISIONS", ("0001", "0002", "0003", "0004", "0005"))
+        old.setattr(database, "REVISIONS", ("0001", "0002", "0003", "0004", "0005", "0006"))
         old.setattr(database, "migrations_folder", lambda: Path(__file__).resolve().parents[2] / "migrations")
         with open_store(url) as store:
             run_id = make_run(store, make_plan(cases=3))
             before = runs.evidence(store, run_id)
     said = upgrade(url)
-    assert "from revision 0005 to 0006" in said
+    assert "from revision 0006 to 0007" in said
     with open_store(url) as store:
         assert runs.evidence(store, run_id) == before
     [backup] = tmp_path.glob("*.backup")
     assert str(backup) in said
     with sqlite3.connect(backup) as connection:
-        assert connection.execute("select version_num from alembic_version").fetchall() == [("0005",)]
+        assert connection.execute("select version_num from alembic_version").fetchall() == [("0006",)]
         assert connection.execute("select count(*) from units").fetchone() == (45,)
 
 
-def test_scores_of_revision_0002_are_kept_as_the_recorded_ones(url, tmp_path):
+def test_scores_of_revision_0002_are_kept_as_the_recorded_ones(url, tmp_path, before_0006):
     with open_store(f"sqlite:///{tmp_path / 'new.db'}") as new:
         run_id = make_run(new, make_plan(cases=3))
         before, summary = runs.evidence(new, run_id), queries.run_summary(new, run_id)
@@ -99,7 +105,7 @@ def test_scores_of_revision_0002_are_kept_as_the_recorded_ones(url, tmp_path):
             connection.execute(f"insert into main.{table} ({columns}) select {columns} from new.{table}")
         counted = connection.execute("select count(*) from main.scores").fetchone()
         assert "scoring" not in {row[1] for row in connection.execute("pragma main.table_info(scores)")}
-    assert "from revision 0002 to 0005" in upgrade(url)
+    assert "from revision 0002 to 0006" in upgrade(url)
     with open_store(url) as store:
         assert runs.evidence(store, run_id) == before
         assert queries.run_summary(store, run_id) == summary
@@ -108,7 +114,7 @@ def test_scores_of_revision_0002_are_kept_as_the_recorded_ones(url, tmp_path):
         assert connection.execute("pragma foreign_key_check").fetchall() == []
 
 
-def test_a_run_of_revision_0003_stopped_no_variant_and_keeps_its_verdicts(url):
+def test_a_run_of_revision_0003_stopped_no_variant_and_keeps_its_verdicts(url, before_0006):
     config = Config()
     config.set_main_option("script_location", str(migrations_folder()))
     with open_store(url) as store:
@@ -117,8 +123,9 @@ def test_a_run_of_revision_0003_stopped_no_variant_and_keeps_its_verdicts(url):
     with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:  # as 0003 held it
         connection.execute("drop table stoppings")
         connection.execute("alter table units drop column kl_eta")
+        connection.execute("alter table units drop column job")
         connection.execute("update alembic_version set version_num = '0003'")
-    assert "from revision 0003 to 0005" in upgrade(url)
+    assert "from revision 0003 to 0006" in upgrade(url)
     with open_store(url) as store:
         assert (runs.evidence(store, run_id), queries.run_summary(store, run_id)) == before
         assert all(arm.stopped is None for arm in runs.evidence(store, run_id).variants)
@@ -131,10 +138,10 @@ def test_a_run_of_revision_0003_stopped_no_variant_and_keeps_its_verdicts(url):
 
 def test_a_step_that_fails_leaves_the_store_as_it_was(url, next_version, tmp_path):
     versions = tmp_path / "migrations" / "versions"
-    head = versions / "0006_next.py"
+    head = versions / "0007_next.py"
     head.unlink()
     monkey = pytest.MonkeyPatch()
-    monkey.setattr(database, "REVISIONS", ("0001", "0002", "0003", "0004", "0005"))
+    monkey.setattr(database, "REVISIONS", ("0001", "0002", "0003", "0004", "0005", "0006"))
     with open_store(url) as store:
         run_id = make_run(store, make_plan(cases=3))
     monkey.undo()
@@ -142,9 +149,9 @@ def test_a_step_that_fails_leaves_the_store_as_it_was(url, next_version, tmp_pat
     with pytest.raises(RuntimeError):
         upgrade(url)
     with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
-        assert connection.execute("select version_num from alembic_version").fetchall() == [("0005",)]
+        assert connection.execute("select version_num from alembic_version").fetchall() == [("0006",)]
         assert "note" not in {row[1] for row in connection.execute("pragma table_info(runs)")}
-    monkey.setattr(database, "REVISIONS", ("0001", "0002", "0003", "0004", "0005"))
+    monkey.setattr(database, "REVISIONS", ("0001", "0002", "0003", "0004", "0005", "0006"))
     with open_store(url) as store:
         assert queries.latest_run(store) == run_id
     monkey.undo()

@@ -74,7 +74,7 @@ def test_units_of_revision_0001_which_name_no_kernel_are_intact(store):
         ),
         unit.text.encode(), unit.token_ids, *(getattr(unit, name) for name in rows.ARRAYS),
     )  # fmt: skip
-    execute(store, "update units set kernel = null, sha256 = :sha256 where unit_id = 1", sha256=as_then)
+    execute(store, "update units set kernel = null, job = null, sha256 = :sha256 where unit_id = 1", sha256=as_then)
     assert runs.evidence(store, run_id).integrity == ()
 
 

@@ -1,0 +1,43 @@
+"""Which times may depend on each other: those of one batch share its stalls, whatever cases they are of.
+
+Two arms with the same weights, of which one had a single stalled batch, differ surely if its answers count one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from qualgate.gate.same_question import join
+from qualgate.numbers import counted
+from qualgate.records import UnitEvidence
+from qualgate.stats.paired import MIN_CLUSTERS
+
+
+def timed_together(clusters: ArrayLike, *arms: Sequence[UnitEvidence]) -> tuple[NDArray, str]:
+    """(a number for each case, equal where times may depend on each other; why nothing can be told, "" where it can).
+
+    clusters: of the cases; arms: the units of each arm, in their order. Cases of one cluster, or of one batch in any
+    arm, belong together, and whatever these belong together with.
+    """
+    labels = np.asarray(clusters).tolist()
+    unknown = sum(unit.job is None for units in arms for unit in units)
+    if unknown:
+        return np.asarray(clusters), (
+            f"which answers ran in one batch, and so share its time, was not recorded for {unknown} of "
+            f"{counted(sum(map(len, arms)), 'answer')}: run again"
+        )
+    first = join(
+        (label, f"{arm} {unit.job}")
+        for arm, units in enumerate(arms)
+        for label, unit in zip(labels, units, strict=True)
+    )
+    together = np.array([first(label) for label in labels])
+    if (groups := len(np.unique(together))) < MIN_CLUSTERS:
+        return together, (
+            f"{counted(len(labels), 'case')} ran in {counted(groups, 'group')} of batches that share no case, too few "
+            f"to tell a slow arm from a slow moment ({MIN_CLUSTERS} needed)"
+        )
+    return together, ""
