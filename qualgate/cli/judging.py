@@ -35,7 +35,12 @@ BlameOption = Annotated[
     bool, typer.Option("--blame", help="also run packed weights through the torch twin: recipe or kernel?")
 ]
 FourArmOption = Annotated[
-    bool, typer.Option("--four-arm", help="baseline, quantization, speculation, both: which one is to be served?")
+    bool,
+    typer.Option(
+        "--four-arm",
+        help="insist on four arms: baseline, quantization, speculation, both (a gate file that names them, and a run "
+        "made of them, are judged so without it)",
+    ),
 ]
 
 
@@ -144,7 +149,7 @@ def plan(
         after = {
             number: rates_after(change, sets, assumed, waiting=waiting) for number, change in enumerate(rates.changes)
         }
-    if four_arm:
+    if planned.policy.four_arm is not None:
         unforeseen = (*unforeseen, "parity, service level and value of the four arms")
     if as_json:
         typer.echo(planning.plan_as_json(planned, takes, held, rates, unforeseen, early, after))
