@@ -116,7 +116,7 @@ def test_no_way_of_asking_again_judges_four_arms_one_by_one(ran, named, flags):
 
 
 def test_what_cannot_be_judged_as_four_arms_is_refused_rather_than_judged_otherwise(ran):
-    folder, body = ran
+    folder, _ = ran
     (folder / "nel.yaml").write_text("defaults: {metric: mean_reward, max_drop: 0.1, tier: critical}\n")
     by_nel = qualgate("gate", "gate.yaml", "--nel-policy", "nel.yaml", cwd=folder)
     assert (by_nel.returncode, "compares four arms" in by_nel.stderr) == (64, True), by_nel.stderr
