@@ -696,7 +696,7 @@ def file_exit(baseline: str | bytes, variant: str | bytes, folder: Path) -> int:
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
     try:
         baseline_rows, variant_rows = map(read_score_rows, paths)
-        _, verdicts, _ = judge(baseline_rows, variant_rows, _rule(), evalset="code")
+        _, verdicts, _, _ = judge(baseline_rows, variant_rows, _rule(), evalset="code")
         return int(overall_exit(verdicts))
     except QualgateError as error:
         return int(error.exit)

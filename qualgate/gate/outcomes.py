@@ -15,7 +15,7 @@ from math import comb, log, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaln, stdtr, stdtrit
+from scipy.special import gammaln, stdtrit
 
 from qualgate.records import Evalset, RunEvidence
 from qualgate.stats.chosen import GROWN_MAX_N
@@ -24,6 +24,7 @@ from qualgate.stats.paired import MIN_CLUSTERS
 from qualgate.stats.power import approved, blocked, evidence_threshold
 from qualgate.stats.region import evidence
 from qualgate.stats.sequential import ASSUMED_DISAGREEMENT
+from qualgate.stats.unseen import p_at_most
 
 ASSUMED_BASELINE = 0.8  # share of a set's cases that the baseline gets right
 ASSUMED_CORRELATION = 0.1  # of the flips of two cases of one cluster
@@ -243,7 +244,6 @@ def decide_clusters(
     spread = np.sqrt(count / (count - 1) * np.where(residual > 1e-9, residual, 0.0)) / n
     plain = np.sqrt(n / (n - 1) * np.maximum(down + up - n * mean * mean, 0)) / n
     with np.errstate(divide="ignore", invalid="ignore"):
-        t = np.where(spread > 0, (mean + margin) / spread, np.sign(mean + margin) * np.inf)
         wider = (spread * stdtrit(count - 1, 1 - alpha)) / (plain * stdtrit(n - 1, 1 - alpha))
     most = squared / n  # Kish: pairs for one that is surely independent
     told = (drawn.flipped >= MIN_CLUSTERS) & (plain > 0)
@@ -251,7 +251,8 @@ def decide_clusters(
     size = np.maximum((n / effect).astype(int), 1)
     share = size / n
     lost, gained = (np.ceil(down * share), np.floor(down * share)), (np.floor(up * share), np.ceil(up * share))
-    within, beyond = stdtr(count - 1, -t) <= alpha, stdtr(count - 1, t) <= strict
+    within = p_at_most(mean, spread, count, n / most, -margin) <= alpha
+    beyond = p_at_most(-mean, spread, count, n / most, margin) <= strict
     within[within] = _each(
         np.minimum(lost[0], size - gained[0])[within], gained[0][within], size[within], margin, alpha
     )

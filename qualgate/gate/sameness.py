@@ -29,12 +29,12 @@ def measure_parity(part: Slice, pairs: Sequence[Pair], alpha: float) -> Measured
     clusters = np.array([pair.cluster for pair in pairs])
     if part.rule.metric == "parity.prefix":
         tokens = np.array([len(pair.baseline.token_ids) // 4 for pair in pairs], float)
-        return _at_least(part, np.array([*map(_common_tokens, pairs)], float), clusters, alpha, tokens)
+        return _at_least(part, np.array([*map(common_tokens, pairs)], float), clusters, alpha, tokens)
     same = np.array([pair.baseline.token_ids == pair.variant.token_ids for pair in pairs], float)
     return _at_least(part, same, clusters, alpha)
 
 
-def _common_tokens(pair: Pair) -> int:
+def common_tokens(pair: Pair) -> int:
     """Tokens (int32 each) before the first that differs."""
     ours, theirs = (np.frombuffer(unit.token_ids, "<i4") for unit in (pair.baseline, pair.variant))
     shared = min(len(ours), len(theirs))

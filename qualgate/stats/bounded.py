@@ -49,8 +49,8 @@ def bounded_mean(
 
     return Bounds(
         estimate=mean,
-        lower=_bound(p_above, limit, low, mean, alpha),
-        upper=-_bound(lambda truth: p_below(-truth), -limit, -high, -mean, alpha),
+        lower=least_mean(p_above, limit, low, mean, alpha),
+        upper=-least_mean(lambda truth: p_below(-truth), -limit, -high, -mean, alpha),
         p_below=p_below(limit),
         p_above=p_above(limit),
         clusters=len(np.unique(np.asarray(clusters))),
@@ -109,7 +109,7 @@ def _root(f: Callable[[float], float], low: float, high: float, tolerance: float
     return float(brentq(f, low, high, xtol=tolerance))  # type: ignore[arg-type]  # without full_output it is a number
 
 
-def _bound(p_value, limit: float, low: float, mean: float, alpha: float) -> float:
+def least_mean(p_value, limit: float, low: float, mean: float, alpha: float) -> float:
     """The truth at which the test passes, kept on the p-value's side of the limit. p_value rises with the truth."""
     aim = float(ndtri(alpha))
 

@@ -16,7 +16,7 @@ from qualgate.stats.paired import MIN_CLUSTERS, compare_clustered_pairs, compare
 from qualgate.stats.power import chance_to_block
 
 METHOD_EXACT = "interaction_exact_unconditional/3"
-METHOD_CLUSTERED = "interaction_clustered/1"
+METHOD_CLUSTERED = "interaction_clustered/2"
 NO_LOSS = 1e-9  # the margin of "any loss at all": `compare_pairs` wants one over 0
 
 

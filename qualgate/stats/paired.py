@@ -30,10 +30,11 @@ from qualgate.stats.chosen import chosen_region
 from qualgate.stats.estimated import ESTIMATED_MAX_N
 from qualgate.stats.intervals import clustered_ratio, independent_trials
 from qualgate.stats.region import Region, null_variance, score
+from qualgate.stats.unseen import clustered_mean
 
 METHOD_EXACT = "paired_exact_unconditional/4"
 METHOD_SCORE = "paired_score_tango/1"
-METHOD_CLUSTERED = "paired_clustered/1"
+METHOD_CLUSTERED = "paired_clustered/2"
 METHOD_BOUNDED = "paired_t_and_gaffke/1"  # of scores that are not right or wrong
 MIN_CLUSTERS = 20  # fewer say too little about the spread between clusters
 EXACT_MAX_N = 20_000  # a p-value takes about 0.1 s there; above, the score test with continuity correction
@@ -154,12 +155,12 @@ def compare_clustered_pairs(
 ) -> PairedResult:
     """The tests of `compare_pairs` when pairs of one cluster depend on each other; outcomes in 0..1.
 
-    The weaker of two answers on each side: the cluster-robust t of the mean difference (right when many clusters
-    flip), and for scores that are not right or wrong Gaffke's bound, which holds where they are few or skewed (see
-    `bounded_mean`), for binary outcomes the exact test at the effective sample size (right when few or none flip; Korn
-    and Graubard, Survey Methodology 24, 1998). Flips in fewer than `MIN_CLUSTERS` clusters tell too little about the
-    clustering: the effective size is then the number of clusters, less where they are of unequal size. Callers refuse
-    fewer clusters than that altogether.
+    The weaker of two answers on each side. For scores that are not right or wrong: the cluster-robust t of the mean
+    difference, and Gaffke's bound, which holds where they are few or skewed (see `bounded_mean`). For binary outcomes:
+    the t that allows for clusters that fail as a whole and were not drawn (`clustered_mean`), and the exact test at
+    the effective sample size (right when few or none flip; Korn and Graubard, Survey Methodology 24, 1998). Flips in
+    fewer than `MIN_CLUSTERS` clusters tell too little about the clustering: the effective size is then the number of
+    clusters, less where they are of unequal size. Callers refuse fewer clusters than that altogether.
     """
     base, other = np.asarray(baseline, float), np.asarray(variant, float)
     difference, n = other - base, len(base)
@@ -180,8 +181,9 @@ def compare_clustered_pairs(
         best = int(lost * share), min(ceil(gained * share), size - int(lost * share))
         within = _excluded(*worst, size, float(margin), float(alpha))
         beyond = _excluded(*reversed(best), size, -float(margin), float(alpha))
-        lower, upper = min(lower, -within.most), max(upper, beyond.most)
-        p_within, p_beyond = max(p_within, within.p), max(p_beyond, beyond.p)
+        unseen = clustered_mean(difference, clusters, -margin, alpha)
+        lower, upper = min(unseen.lower, -within.most), max(unseen.upper, beyond.most)
+        p_within, p_beyond = max(unseen.p_above, within.p), max(unseen.p_below, beyond.p)
         method = METHOD_CLUSTERED
     else:
         bounded = bounded_mean(difference, clusters, -margin, alpha)
