@@ -17,6 +17,11 @@ FINISH_WORDS: dict[str, FinishReason] = {
     "eos": "eos", "stop": "stop", "stop_sequence": "stop", "end_turn": "stop", "tool_calls": "stop",
     "function_call": "stop", "length": "length", "max_tokens": "length", "abort": "abort", "content_filter": "abort",
 }  # fmt: skip
+# Of a row of outputs or scores: what serving the answer took and gave, see `intake.serving_rows`.
+SERVING_FIELDS = (
+    "token_ids", "tokens_sha256", "text_sha256", "top2_gaps", "tokens", "prompt_tokens", "ttft", "tpot", "e2e",
+    "attempts",
+)  # fmt: skip
 VerdictWord = Literal["approve", "block", "review", "undecided", "invalid"]
 RuleStatus = Literal["proven", "broken", "undecided"]
 Tier = Literal["critical", "supporting", "advisory"]
@@ -505,7 +510,7 @@ class UnitEvidence:
     token_ids: bytes = b""  # of the answer, little-endian int32
     raw: str = ""  # the answer, where no tool call or no JSON could be read in it
     misread: str = ""  # how else it can be read: the dialect of the calls in `raw`, or "JSON in a code fence"
-    tokens: int = 0  # of the answer
+    tokens: int | None = 0  # of the answer; None: not counted
     cluster: str | None = None
     kl: tuple[float, ...] = ()  # variants only: one value a position of the baseline's answer
     top1_agreement: float | None = None
@@ -517,6 +522,7 @@ class UnitEvidence:
     attempts: tuple[Attempt, ...] = ()  # every try at this unit, in order; () = not recorded
     answer: bytes | None = None  # token ids, int32 little-endian; None: not read, or not recorded
     margins: bytes | None = None  # top-2 logit gap at each token, float64 little-endian
+    tokens_sha256: str = ""  # of what `answer` would hold; "" = not said, or `answer` is there
     text_sha256: str = ""  # of the answer's text, what feedback names it by; "" = not read
 
 

@@ -258,7 +258,7 @@ def _slo(verdict: Verdict, units: Sequence[UnitEvidence], clusters: NDArray, pol
 def _within_limit(
     metric: str, limit: float, units: Sequence[UnitEvidence], clusters: NDArray, alpha: float
 ) -> tuple[RuleStatus, str]:
-    asked = [index for index, unit in enumerate(units) if metric != "latency.tpot" or unit.tokens > 1]
+    asked = [index for index, unit in enumerate(units) if metric != "latency.tpot" or unit.tokens not in (0, 1)]
     seconds = [units[index].values.get(metric) for index in asked]
     if not seconds or None in seconds:
         return (

@@ -32,13 +32,14 @@ def traffic_of(baseline: Sequence[UnitEvidence], speculation: Sequence[UnitEvide
         values = [unit.values.get(metric) for unit in units]
         return None if not values or None in values else float(np.sum(np.array(values, float)))
 
+    counts = [unit.tokens for unit in baseline]
     ttft, e2e = total(baseline, "latency.ttft"), total(baseline, "latency.e2e")
     drafted = total(speculation, "latency.e2e")
     return Traffic(
         memory_share=arms.memory_share,
         tool_share=arms.tool_share,
         prefill_share=ttft / e2e if ttft is not None and e2e else None,
-        mean_output=sum(unit.tokens for unit in baseline) / len(baseline) if baseline else None,
+        mean_output=None if not counts or None in counts else sum(filter(None, counts)) / len(counts),
         speedup=e2e / drafted if e2e and drafted else None,
     )
 

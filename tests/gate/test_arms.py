@@ -100,7 +100,7 @@ def test_a_difference_is_excused_by_a_near_tie_of_the_targets_own_logits(gap, st
 
 
 def test_answers_whose_tokens_are_not_recorded_prove_no_parity():
-    given = with_units(evidence(alike(), CHEAPER), "drafted", lambda u: replace(u, answer=None))
+    given = with_units(evidence(alike(), CHEAPER), "drafted", lambda u: replace(u, answer=None, text_sha256=""))
     verdicts = decide_four(given, POLICY)
     assert words(verdicts)["drafted"] == "undecided"
 
