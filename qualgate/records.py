@@ -28,6 +28,7 @@ Tier = Literal["critical", "supporting", "advisory"]
 NOISE = "@aa"  # ends the name of the A/A arm: the baseline's own weights in other batches
 TWIN = "@torch"  # ends the name of the arm that runs a variant's weights through the torch twin; no variant's can
 
+DEVICE_MEMORY = "device.memory"  # the fact: bytes of the device that the arm ran on
 CACHE_TOKEN = "memory.cache_token"  # the fact: bytes of one token's keys and values, in the arm's dtype
 
 # ------------------------------------------------------------------------------------------------ evalsets
@@ -543,7 +544,7 @@ class ArmEvidence:
     identity: ArmIdentity | None  # None: no job of this arm ever finished
     units: tuple[UnitEvidence, ...]  # one for each terminal row found, in any order
     stopped: Stopped | None = None  # variants only
-    # What was measured of the arm as a whole: metrics of kind "arm", and CACHE_TOKEN; what is missing was not.
+    # What was measured of the arm as a whole: metrics of kind "arm", CACHE_TOKEN, DEVICE_MEMORY; what is missing was not.
     facts: Mapping[str, float] = field(default_factory=dict)
     unmeasured: Mapping[str, str] = field(default_factory=dict)  # metric → why it has no number, where that is known
 
