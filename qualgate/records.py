@@ -544,7 +544,7 @@ class ArmEvidence:
     identity: ArmIdentity | None  # None: no job of this arm ever finished
     units: tuple[UnitEvidence, ...]  # one for each terminal row found, in any order
     stopped: Stopped | None = None  # variants only
-    # What was measured of the arm as a whole: metrics of kind "arm", CACHE_TOKEN, DEVICE_MEMORY; what is missing was not.
+    # What was measured of the arm as a whole: metrics of kind "arm", CACHE_TOKEN, DEVICE_MEMORY; the rest was not.
     facts: Mapping[str, float] = field(default_factory=dict)
     unmeasured: Mapping[str, str] = field(default_factory=dict)  # metric → why it has no number, where that is known
 
