@@ -399,7 +399,7 @@ def stopped() -> Asked:
     """An equal variant whose generation ended at the first look that settled it."""
     whole = sound(n=300)
     order = order_of(whole.evidence, 1)
-    policy = replace(_rule(), stop=EarlyStop(seed=1, looks=planned_looks(order)))
+    policy = replace(_rule(), stop=EarlyStop(seed=1, looks=planned_looks(order, _rule())))
     assert policy.stop is not None, "just given"
     found = first_settled(whole.evidence, policy, "int4", order, range(1, len(policy.stop.looks)))
     assert found is not None, "equal variants settle"

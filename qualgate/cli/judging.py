@@ -126,8 +126,8 @@ def plan(
     from qualgate.config import load_gate_file
     from qualgate.forecast import forecast
     from qualgate.gate.early_plan import early_rates, rates_after
-    from qualgate.gate.outcomes import PlannedSet, seen_in
     from qualgate.gate.peers.nel_policy import as_rules
+    from qualgate.gate.planned import PlannedSet, seen_in
     from qualgate.gate.planner import foreseeable, plan_policy
     from qualgate.gate.quarantine import hold
     from qualgate.plan import asked_in_two_sets, make_plan
@@ -145,17 +145,16 @@ def plan(
     sets = [PlannedSet.of(item, held.of(item.name), planned.repeats) for item in planned.evalsets]
     metrics = {item.name: item.metrics for item in planned.evalsets}
     policy, unforeseen = foreseeable(sets, as_rules(planned.policy, metrics))
-    assumed = seen_in(earlier) if earlier else None
-    rates = None if policy is None else plan_policy(sets, policy, assumed)
+    assumed = seen_in(earlier, planned.repeats) if earlier else None
+    rates = None if policy is None else plan_policy(sets, policy, assumed, earlier=earlier)
     if rates is not None and loaded.nel_policy is not None:  # its rules stand in no gate file, so none can be edited
         rates = replace(rates, changes=tuple(change for change in rates.changes if change.kind == "more cases"))
     early, after = None, {}
     if policy is not None and rates is not None and policy.stop is not None and all(one.cases for one in sets):
-        waiting = [rule.id for rule in planned.policy.rules if rule.tier != "advisory" and rule.id in unforeseen]
-        early = early_rates(sets, policy, assumed, waiting=waiting)
-        after = {
-            number: rates_after(change, sets, assumed, waiting=waiting) for number, change in enumerate(rates.changes)
-        }
+        early = early_rates(sets, policy, assumed, earlier=earlier)
+        after = {number: rates_after(change, assumed, earlier=earlier) for number, change in enumerate(rates.changes)}
+    if rates is not None:
+        unforeseen = (*unforeseen, *(f"{rule.name}: {rule.note}" for rule in rates.rules if rule.approve is None))
     if planned.policy.four_arm is not None:
         unforeseen = (*unforeseen, "parity, service level and value of the four arms")
     if as_json:
