@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -53,7 +54,9 @@ def rows(unit: UnitEvidence, leave: tuple[str, ...]) -> dict[str, object]:
     return {name: value for name, value in said.items() if name not in leave}
 
 
-def judged(folder: Path, given: RunEvidence, *leave: str, gate: str = GATE_FILE, more: tuple[str, ...] = ()):
+def judged(
+    folder: Path, given: RunEvidence, *leave: str, gate: str = GATE_FILE, more: tuple[str, ...] = ()
+) -> tuple[int, Any]:
     """What the command says of four files of this evidence."""
     (folder / "gate.yaml").write_text(gate)
     (folder / "prices.yaml").write_text('version: "2026-11"\ncurrency: EUR\ndevice_second: 1.0\nconcurrency: 1\n')
