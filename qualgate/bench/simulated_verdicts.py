@@ -295,9 +295,11 @@ def _of_clusters(
     within = _p_with_unseen(mean, robust, k, n / kish, -margins[0]) <= alpha
     beyond = _p_with_unseen(-mean, robust, k, n / kish, margins[1]) <= strict
     ask = np.flatnonzero(within)
-    within[ask] = worst[0][ask] <= _crossing(worst[1][ask], size[ask], margins[0][ask], alpha, beyond=False)
+    within[ask] = worst[0][ask] <= _crossing(
+        worst[1][ask], size[ask], margins[0][ask], alpha, beyond=False, plainly=True
+    )
     ask = np.flatnonzero(beyond)
-    beyond[ask] = best[0][ask] >= _crossing(best[1][ask], size[ask], margins[1][ask], strict, beyond=True)
+    beyond[ask] = best[0][ask] >= _crossing(best[1][ask], size[ask], margins[1][ask], strict, beyond=True, plainly=True)
     return within, beyond
 
 
@@ -309,7 +311,9 @@ def _p_with_unseen(mean: NDArray, error: NDArray, clusters: int, trials: float, 
     return np.exp(np.minimum(trials * (np.log1p(limit)[:, None] - np.log1p(seen)), 0)).mean(axis=1)
 
 
-def _crossing(gained: NDArray, size: NDArray, margin: NDArray, alpha: float, *, beyond: bool) -> NDArray:
+def _crossing(
+    gained: NDArray, size: NDArray, margin: NDArray, alpha: float, *, beyond: bool, plainly: bool = False
+) -> NDArray:
     """Lost answers at which the gate's p-value crosses alpha, of each draw. beyond: of a loss beyond the margin.
 
     Linear between knots: of more than 60 margins 2 % apart, of numbers of pairs 4 %, of many of gained answers 40.
@@ -322,7 +326,7 @@ def _crossing(gained: NDArray, size: NDArray, margin: NDArray, alpha: float, *, 
         (size, _geometric(size, 1.04) if varies else size[:1]),
         (margin, _powers(margin, 1.02) if len(margins) > (1 if varies else 60) else margins),
     )
-    return _between(axes, lambda g, s, m: _crossing_at(int(g), int(s), float(m), alpha, beyond))
+    return _between(axes, lambda g, s, m: _crossing_at(int(g), int(s), float(m), alpha, beyond, plainly))
 
 
 def _few(values: NDArray) -> NDArray:
@@ -363,13 +367,14 @@ def _between(axes: Sequence[tuple[NDArray, NDArray]], at: Callable[..., float]) 
 
 
 @lru_cache(maxsize=200_000)
-def _crossing_at(gained: int, n: int, margin: float, alpha: float, beyond: bool) -> float:
+def _crossing_at(gained: int, n: int, margin: float, alpha: float, beyond: bool, plainly: bool) -> float:
     """Lost answers at which the p-value crosses alpha, to a fraction of one: linear on the normal scale."""
     gained, aim, sign = min(gained, n), float(ndtri(alpha)), -1.0 if beyond else 1.0
     error = sqrt(2 * gained + n * margin + 1)
 
     def over(lost: int) -> float:
-        p = proof(gained, lost, n, -margin) if beyond else proof(lost, gained, n, margin)
+        table, loss = ((gained, lost), -margin) if beyond else ((lost, gained), margin)
+        p = proof(*table, n, loss, plainly=plainly)
         return sign * (float(ndtri(min(max(p, 1e-15), 1 - 1e-15))) - aim)
 
     low, high, least, most = -1, n - gained + 1, -inf, inf  # no table has these

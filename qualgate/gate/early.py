@@ -17,6 +17,7 @@ those were chosen by looking. So it is its own policy's, too.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -313,9 +314,9 @@ def _perhaps_cut_off(
     """
     sizes: dict[str, list[int]] = {name: [] for name in pairs}
     for cluster in order:
-        name = cluster[0][0]
-        if name in sizes and (size := sum((evalset, case) not in held for evalset, case, _ in cluster)):
-            sizes[name].append(size)
+        for name, size in Counter(name for name, case, _ in cluster if (name, case) not in held).items():
+            if name in sizes:
+                sizes[name].append(size)
     found = {}
     for name, chosen in pairs.items():
         cut: dict[int, int] = {}

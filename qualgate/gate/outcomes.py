@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from scipy.special import gammaln, stdtrit
 
 from qualgate.gate.planned import Assumed, Kind, Marks, PlannedSet
-from qualgate.stats.chosen import GROWN_MAX_N
 from qualgate.stats.intervals import binomial_lower, binomial_upper, normal_quantile
 from qualgate.stats.paired import MIN_CLUSTERS
 from qualgate.stats.power import approved, blocked, evidence_threshold
@@ -30,7 +29,8 @@ from qualgate.stats.unseen import p_at_most
 _CELLS = 2_000_000  # drawn at a time
 _STEP = 1.2  # between effective sizes at which thresholds are found
 _CLEAR = 0.8  # evidence so far from the normal quantile is beyond every threshold's doubt
-_SIZES = 40  # effective sizes to `GROWN_MAX_N` are rounded to so fine a part: 1 % off moves a rate by 0.5 point
+_SIZES = 40  # effective sizes to `_FEW` are rounded to so fine a part: 1 % off moves a rate by 0.5 point
+_FEW = 400  # pairs
 _BINS = 2.5  # of the baseline's rate, in √n cases that are right: each one standard deviation or less wide at 80 %
 
 View = frozenset[Marks] | None  # which questions of a set a slice sees; None: all
@@ -249,7 +249,7 @@ def decide_clusters(
     told = (drawn.flipped >= MIN_CLUSTERS) & (plain > 0)
     effect = np.where(told, np.minimum(np.maximum(np.nan_to_num(wider, nan=1.0) ** 2, 1.0), most), most)
     size = np.maximum((n / effect).astype(int), 1)
-    few, step = size <= GROWN_MAX_N, np.maximum(size // _SIZES, 1)  # each of these takes a region of its own
+    few, step = size <= _FEW, np.maximum(size // _SIZES, 1)  # each of these takes a region of its own
     size = np.where(few, np.minimum((size + step // 2) // step * step, n), size)
     share = size / n
     lost, gained = (np.ceil(down * share), np.floor(down * share)), (np.floor(up * share), np.ceil(up * share))
@@ -292,18 +292,18 @@ def decide_relative(
 def _each(lost: NDArray, gained: NDArray, n: NDArray, loss: float, alpha: float) -> NDArray:
     """Draws at which "the loss is at least `loss`" is rejected, each with its own number of pairs.
 
-    To `GROWN_MAX_N` pairs by the exact region; above, the threshold of the evidence drifts slowly with n: a few
-    numbers have theirs found and the others' lie between.
+    To `_FEW` pairs each number has its threshold of the evidence found; above, it drifts slowly with n: a few have it
+    found and the others' lie between.
     """
     held, aim = evidence(lost, gained, n, loss), normal_quantile(1 - alpha)  # type: ignore[arg-type]  # any n each
     result = held >= aim
-    many, few = (n > GROWN_MAX_N) & (np.abs(held - aim) < _CLEAR), n <= GROWN_MAX_N
+    many, few = (n > _FEW) & (np.abs(held - aim) < _CLEAR), n <= _FEW
     if many.any():
-        place = np.log(n[many] / GROWN_MAX_N) / log(_STEP)
+        place = np.log(n[many] / _FEW) / log(_STEP)
         knots = np.unique(np.concatenate([np.floor(place), np.floor(place) + 1]))
-        least = [evidence_threshold(round(GROWN_MAX_N * _STEP**knot) + 1, loss, alpha) for knot in knots]
+        least = [evidence_threshold(round(_FEW * _STEP**knot) + 1, loss, alpha) for knot in knots]
         result[many] = held[many] >= np.interp(place, knots, least)
     for size in map(int, np.unique(n[few])):
         mine = n == size
-        result[mine] = approved(lost[mine], gained[mine], size, loss, alpha)
+        result[mine] = held[mine] >= evidence_threshold(size, loss, alpha)
     return result
