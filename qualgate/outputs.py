@@ -8,15 +8,16 @@ line.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from qualgate.documents import Fault, nearest, quote, refuse
 from qualgate.errors import UsageError
 from qualgate.evalsets import identity_faults
-from qualgate.records import FINISH_WORDS, Case, Evalset, FinishReason, Score
+from qualgate.records import FINISH_WORDS, SERVING_FIELDS, Case, Evalset, FinishReason, Score
 from qualgate.scoring.code import pass_at_k
 from qualgate.scoring.json_lines import JsonLines
 from qualgate.scoring.outcome import found
@@ -39,6 +40,9 @@ class Row:
     repeat: int | None = None  # None: the output did not say, as where each case has one answer
     finish_reason: FinishReason | None = None  # None: the output did not say
     model: str | None = None  # whose answer it is, where the output says so
+    served: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # SERVING_FIELDS as the output has them; the gate reads them
 
     def as_json(self) -> dict[str, Any]:
         kept = {key: self.case.body[key] for key in ("task", "cluster", "tags") if key in self.case.body}
@@ -55,6 +59,7 @@ class Row:
             "scorer": self.score.scorer,
             **{key: value for key, value in said.items() if value is not None},
             **kept,
+            **self.served,
         }
 
 
@@ -183,6 +188,7 @@ def score_files(
                     repeat=answer.get("repeat"),
                     finish_reason=None if ended is None else FINISH_WORDS[ended.lower()],
                     model=model,
+                    served=_served(answer),
                 )
             )
             if len(rows) % PROGRESS_EVERY == 0 or len(rows) == len(answered.rows):
@@ -194,6 +200,14 @@ def _score(scorer: Scorer, case: Case, evalset: Evalset, answer: dict[str, Any])
     if "calls" in answer and scorer.decoded is not None:
         return scorer.decoded(case, evalset, answer["calls"])
     return apply(scorer, case, evalset, answer["text"])
+
+
+def _served(answer: dict[str, Any]) -> dict[str, Any]:
+    """With what serving it took, its text's digest: by it four arms know equal answers where no tokens are recorded."""
+    said = {name: answer[name] for name in SERVING_FIELDS if name in answer}
+    if not said or "text" not in answer:
+        return said
+    return {"text_sha256": sha256(answer["text"].encode("utf-8", "surrogatepass")).hexdigest()} | said
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -186,8 +186,9 @@ def in_blocks(jobs: list[Job], policy: Policy, baseline: str) -> tuple[list[Job]
     letters = {baseline: "B", arms.quantization: "Q", arms.speculation: "S", arms.both: "X"}
     if set(letters) != {job.arm.name for job in jobs} or len(letters) != 4:
         raise UsageError(
-            f"--four-arm runs the baseline and three variants, {', '.join(list(letters)[1:])}; the gate file has "
-            f"{', '.join(dict.fromkeys(job.arm.name for job in jobs if not job.arm.is_baseline))}."
+            f"four arms are the baseline and three variants, {', '.join(list(letters)[1:])}; the gate file has "
+            f"{', '.join(dict.fromkeys(job.arm.name for job in jobs if not job.arm.is_baseline))}. Judge the others "
+            "by a gate file that names no arms."
         )
     orders = williams_blocks(1 + max(job.index for job in jobs), arms.seed)
     place = {(letter, index): order.index(letter) for index, order in enumerate(orders) for letter in order}

@@ -17,12 +17,18 @@ FINISH_WORDS: dict[str, FinishReason] = {
     "eos": "eos", "stop": "stop", "stop_sequence": "stop", "end_turn": "stop", "tool_calls": "stop",
     "function_call": "stop", "length": "length", "max_tokens": "length", "abort": "abort", "content_filter": "abort",
 }  # fmt: skip
+# Of a row of outputs or scores: what serving the answer took and gave, see `intake.serving_rows`.
+SERVING_FIELDS = (
+    "token_ids", "tokens_sha256", "text_sha256", "top2_gaps", "tokens", "prompt_tokens", "ttft", "tpot", "e2e",
+    "attempts",
+)  # fmt: skip
 VerdictWord = Literal["approve", "block", "review", "undecided", "invalid"]
 RuleStatus = Literal["proven", "broken", "undecided"]
 Tier = Literal["critical", "supporting", "advisory"]
 NOISE = "@aa"  # ends the name of the A/A arm: the baseline's own weights in other batches
 TWIN = "@torch"  # ends the name of the arm that runs a variant's weights through the torch twin; no variant's can
 
+DEVICE_MEMORY = "device.memory"  # the fact: bytes of the device that the arm ran on
 CACHE_TOKEN = "memory.cache_token"  # the fact: bytes of one token's keys and values, in the arm's dtype
 
 # ------------------------------------------------------------------------------------------------ evalsets
@@ -505,7 +511,7 @@ class UnitEvidence:
     token_ids: bytes = b""  # of the answer, little-endian int32
     raw: str = ""  # the answer, where no tool call or no JSON could be read in it
     misread: str = ""  # how else it can be read: the dialect of the calls in `raw`, or "JSON in a code fence"
-    tokens: int = 0  # of the answer
+    tokens: int | None = 0  # of the answer; None: not counted
     cluster: str | None = None
     kl: tuple[float, ...] = ()  # variants only: one value a position of the baseline's answer
     top1_agreement: float | None = None
@@ -517,6 +523,7 @@ class UnitEvidence:
     attempts: tuple[Attempt, ...] = ()  # every try at this unit, in order; () = not recorded
     answer: bytes | None = None  # token ids, int32 little-endian; None: not read, or not recorded
     margins: bytes | None = None  # top-2 logit gap at each token, float64 little-endian
+    tokens_sha256: str = ""  # of what `answer` would hold; "" = not said, or `answer` is there
     text_sha256: str = ""  # of the answer's text, what feedback names it by; "" = not read
     job: int | None = None  # which of its arm's batches it ran in: answers of one share its time; None: not recorded
 
@@ -538,7 +545,7 @@ class ArmEvidence:
     identity: ArmIdentity | None  # None: no job of this arm ever finished
     units: tuple[UnitEvidence, ...]  # one for each terminal row found, in any order
     stopped: Stopped | None = None  # variants only
-    # What was measured of the arm as a whole: metrics of kind "arm", and CACHE_TOKEN; what is missing was not.
+    # What was measured of the arm as a whole: metrics of kind "arm", CACHE_TOKEN, DEVICE_MEMORY; the rest was not.
     facts: Mapping[str, float] = field(default_factory=dict)
     unmeasured: Mapping[str, str] = field(default_factory=dict)  # metric → why it has no number, where that is known
 

@@ -22,7 +22,7 @@ from qualgate.records import (
     UnitKey,
     Verdict,
 )
-from qualgate.run import as_four_arms, of_today, run_meant, standing, with_readers
+from qualgate.run import of_today, run_meant, standing, with_readers
 from qualgate.scoring import damage, score, scorer_versions
 from qualgate.scoring.registry import scorers_of
 from qualgate.scoring.text import known
@@ -83,8 +83,6 @@ def rescore(
     """
     with open_store(store_url, create=False) as store:
         found = run_meant(store, run_id, gate)
-        if gate is not None and gate.four_arm is not None and runs.policy(store, found).four_arm is not None:
-            gate = as_four_arms(gate)
         stands = standing(store, found, gate)
         if stands.evidence.integrity:
             raise IntegrityError(f"run {found} cannot be scored again: {stands.evidence.integrity[0]}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,6 +34,7 @@ from qualgate.records import (
     CalibrationSet,
     Case,
     Evalset,
+    FourArms,
     Job,
     JobFailure,
     JobResult,
@@ -79,7 +80,8 @@ def run(
     """Judge every variant of the gate file. Ctrl-C or SIGTERM stops it cleanly; called again, it resumes.
 
     blame: run packed weights through the torch twin as well, so that a block names its cause.
-    four_arm: run the arms in randomised blocks, and decide which of the four is to be served.
+    Where the gate file names four arms, they run in randomised blocks, and which of them is to be served is decided.
+    four_arm: refuse a gate file that names none.
     warn: told in one line, before anything is generated, when the policy can hardly decide.
     """
     gate = as_run(gate, blame=blame, four_arm=four_arm)
@@ -113,10 +115,10 @@ def as_run(gate: GateFile, *, blame: bool = False, four_arm: bool = False) -> Ga
 
     UsageError for what does not go together.
     """
-    if four_arm:
-        if blame:
-            raise UsageError("--blame adds arms, and --four-arm compares four: run one of them after the other.")
+    if four_arm or gate.four_arm is not None:
         gate = as_four_arms(gate)
+        if blame:
+            raise UsageError("--blame adds arms to four that are compared: use it with a gate file that names none.")
     gate = with_nel_policy(gate)
     if blame and gate.policy.stop is not None:
         raise UsageError("--blame needs every case of a blocked variant, and `stop: early` ends before: choose one.")
@@ -148,9 +150,14 @@ def as_four_arms(gate: GateFile) -> GateFile:
             "four_arm: {quantization: int4, speculation: drafted, both: int4+drafted}"
         )
     if gate.policy.stop is not None:
-        raise UsageError("--four-arm judges all of its traffic sample: take `stop: early` out of the gate file.")
+        raise UsageError(
+            f"{gate.path.name}: four arms are judged on all of their traffic sample, and `stop: early` ends before: "
+            "take one of the two out of the gate file."
+        )
     if gate.nel_policy is not None:
-        raise UsageError(f"{gate.path.name} decides by an nel policy, which knows no four arms: leave --four-arm out.")
+        raise UsageError(
+            f"{gate.path.name} decides by an nel policy, which knows no four arms: decide by rules, or name no arms."
+        )
     return replace(gate, policy=replace(gate.policy, four_arm=gate.four_arm))
 
 
@@ -303,20 +310,26 @@ def decide_again(
 
     gate: its policy decides, and what it names must still be what the run judged (weights, tokenizers, evalsets,
     variants), else every verdict is undecided. None: the policy the run was made with, about what was stored.
-    four_arm: decide which of four arms is to be served, however the run was made.
     nel: a NeMo Evaluator policy that decides in place of either, see `gate.peers.nel_policy`.
+    four_arm: refuse to decide otherwise than by four arms, see `arms_compared`.
     """
-    if four_arm:
-        if gate is None:
-            raise UsageError("--four-arm needs the gate file that says which variants the arms are.")
+    if four_arm and gate is not None:
         gate = as_four_arms(gate)
     with open_store(store_url, create=False) as store:
         stands = standing(store, run_id, gate)
+        found, arms = stands.run_id, stands.policy.four_arm
+        if four_arm and arms is None:
+            raise UsageError(
+                f"run {found} was not made as four arms, and "
+                + ("a gate file must say which they are." if gate is None else "lacks one that the gate file names.")
+            )
         if nel is not None:
-            if four_arm:
-                raise UsageError("--nel-policy and --four-arm are two ways to decide: give one of them.")
-            stands = replace(stands, policy=replace(stands.policy, nel=as_text(nel), four_arm=None))
-        found = stands.run_id
+            if arms is not None:
+                raise UsageError(
+                    f"run {found} compares four arms, and an nel policy knows neither parity nor value: leave "
+                    "--nel-policy out (--peers shows what nel's rule would have said)."
+                )
+            stands = replace(stands, policy=replace(stands.policy, nel=as_text(nel)))
         evidence = replace(stands.evidence, stale=(*stands.evidence.stale, *_scored_otherwise(stands.evidence)))
         verdicts, policy, beside = stands.decided(evidence)
         runs.add_verdicts(store, found, verdicts, policy)
@@ -359,14 +372,10 @@ def standing(store: Store, run_id: str | None, gate: GateFile | None) -> Standin
     """The run that is meant, its evidence, and the policy of the gate file or, without one, of the run."""
     said = read_feedback(gate.feedback) if gate is not None and gate.feedback else None
     found = run_meant(store, run_id, gate)
+    then = runs.policy(store, found)
     policy, stale = grounds(store, found, gate)
     if said is not None:
         policy = replace(policy, feedback=said.sha256)
-    then = runs.policy(store, found)
-    if gate is not None and policy.four_arm is not None and then.four_arm is not None:
-        policy = replace(
-            policy, four_arm=replace(policy.four_arm, seed=then.four_arm.seed, blocks=then.four_arm.blocks)
-        )
     evidence = known(store, found, answers=_reads_answers(policy))
     labels = labels_today(gate, policy) if gate is not None and not stale else None
     evidence = replace(evidence, labels=labels, stale=stale)
@@ -437,9 +446,27 @@ def grounds(store: Store, run_id: str, gate: GateFile | None) -> tuple[Policy, t
     then = runs.policy(store, run_id)
     if gate is None:
         return then, ()
+    run = queries.run_summary(store, run_id)
+    gate = replace(gate, four_arm=arms_compared(gate.four_arm, then.four_arm, {arm.name for arm in run.arms}))
+    gate = with_nel_policy(gate if gate.four_arm is None else as_four_arms(gate))
     stop = then.stop if gate.policy.stop is not None else None
-    changes = _changes_since(queries.run_summary(store, run_id), gate)
-    return replace(with_nel_policy(gate).policy, stop=stop), changes
+    return replace(gate.policy, stop=stop), _changes_since(run, gate)
+
+
+def arms_compared(asked: FourArms | None, then: FourArms | None, held: Collection[str]) -> FourArms | None:
+    """Which four arms a stored run is judged as, with or without a flag: else it could be asked again arm by arm, where
+    parity and value are no question, until it approves.
+
+    asked: by the gate file of today, whose word goes where the run holds those arms. then: as the run was made.
+    None where neither names arms that are there: each variant is judged by itself.
+    """
+    if asked is None or not {asked.quantization, asked.speculation, asked.both} <= set(held):
+        return then
+    if then is None or (asked.quantization, asked.speculation, asked.both) != (
+        then.quantization, then.speculation, then.both,
+    ):  # fmt: skip
+        return asked
+    return replace(asked, seed=then.seed, blocks=then.blocks)
 
 
 def _scored_otherwise(evidence: RunEvidence) -> tuple[str, ...]:

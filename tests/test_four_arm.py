@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -94,6 +95,42 @@ def test_the_store_alone_gives_the_same_verdict_and_feedback_shows_its_coverage(
     told = qualgate("gate", "heard.yaml", "--four-arm", cwd=folder).stdout
     assert "feedback on 11 of 24" in told
     assert "corrected by users unavailable" in told
+
+
+@pytest.mark.parametrize(
+    ("named", "flags"), [(True, ()), (True, ("--four-arm",)), (False, ()), (None, ()), (None, ("--four-arm",))]
+)
+def test_no_way_of_asking_again_judges_four_arms_one_by_one(ran, named, flags):
+    folder, _ = ran
+    # Each arm by itself keeps every rule; that none answers in a microsecond is a step of the four arms alone.
+    text = GATE_FILE.replace("slo: {e2e: 1000}", "slo: {e2e: 0.000001}")
+    if not named:
+        text = re.sub(r", arm: \w+|four_arm: .*\n", "", text)
+    (folder / "again.yaml").write_text(text)
+    asked = ("--store", "sqlite:///qualgate.db") if named is None else ("again.yaml",)
+    done = qualgate("gate", *asked, *flags, cwd=folder)
+    told = json.loads(qualgate("report", *asked, "--json", cwd=folder).stdout)
+    assert told["exit"] == done.returncode
+    assert told["verdicts"][-1]["four_arm"]["exit"] == done.returncode
+    assert (done.returncode == 10) == (named is not None), done.stdout  # the run's own policy gives them 1,000 s
+
+
+def test_what_cannot_be_judged_as_four_arms_is_refused_rather_than_judged_otherwise(ran):
+    folder, _ = ran
+    (folder / "nel.yaml").write_text("defaults: {metric: mean_reward, max_drop: 0.1, tier: critical}\n")
+    by_nel = qualgate("gate", "gate.yaml", "--nel-policy", "nel.yaml", cwd=folder)
+    assert (by_nel.returncode, "compares four arms" in by_nel.stderr) == (64, True), by_nel.stderr
+    unnamed = re.sub(r", arm: \w+|four_arm: .*\n", "", GATE_FILE)
+    (folder / "early.yaml").write_text(unnamed.replace("  rules:", "  stop: early\n  rules:"))
+    early = qualgate("gate", "early.yaml", cwd=folder)
+    assert (early.returncode, "stop: early" in early.stderr) == (64, True), early.stderr
+    blamed = qualgate("run", "gate.yaml", "--blame", cwd=folder)
+    assert (blamed.returncode, "names none" in blamed.stderr) == (64, True), blamed.stderr
+
+
+def test_a_plan_needs_no_flag_either(ran):
+    folder, _ = ran
+    assert "value of the four arms" in qualgate("plan", "gate.yaml", cwd=folder).stdout
 
 
 def test_each_arm_is_as_often_in_each_place_and_after_each_other():

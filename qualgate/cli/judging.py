@@ -42,7 +42,12 @@ BlameOption = Annotated[
     bool, typer.Option("--blame", help="also run packed weights through the torch twin: recipe or kernel?")
 ]
 FourArmOption = Annotated[
-    bool, typer.Option("--four-arm", help="baseline, quantization, speculation, both: which one is to be served?")
+    bool,
+    typer.Option(
+        "--four-arm",
+        help="insist on four arms: baseline, quantization, speculation, both (a gate file that names them, and a run "
+        "made of them, are judged so without it)",
+    ),
 ]
 
 
@@ -150,7 +155,7 @@ def plan(
         after = {number: rates_after(change, assumed, earlier=earlier) for number, change in enumerate(rates.changes)}
     if rates is not None:
         unforeseen = (*unforeseen, *(f"{rule.name}: {rule.note}" for rule in rates.rules if rule.approve is None))
-    if four_arm:
+    if planned.policy.four_arm is not None:
         unforeseen = (*unforeseen, "parity, service level and value of the four arms")
     if as_json:
         typer.echo(planning.plan_as_json(planned, takes, held, rates, unforeseen, early, after))
@@ -176,6 +181,10 @@ def gate(
     variant_scores: Annotated[
         Path | None, typer.Option("--variant-scores", help="score rows of the variant: judge these, no store")
     ] = None,
+    arm: Annotated[
+        list[str] | None,
+        typer.Option("--arm", help="NAME=FILE: score rows of one of the gate file's four arms; once for each of three"),
+    ] = None,
     peers: Annotated[
         bool, typer.Option("--peers", help="also show what other projects' rules would have said; decides nothing")
     ] = False,
@@ -188,20 +197,26 @@ def gate(
     as_json: JsonOption = False,
 ) -> None:
     """Decide again from stored evidence, without generating: by the gate file's rules, refusing evidence older than the
-    files it names; or (with --store alone) by the run's own rules, about what was stored then. Or decide from two
-    files of anyone's scores."""
+    files it names; or (with --store alone) by the run's own rules, about what was stored then. Or decide from
+    files of anyone's scores: two, or one for each of four arms."""
     form = _form(format, as_json, out)
     if peers and form not in ("terminal", "json"):
         raise UsageError(f"--peers is shown on the terminal and in JSON, and --format {form} has no place for it.")
-    if baseline_scores is not None or variant_scores is not None:
-        from qualgate.cli.scored import judge_files
+    if baseline_scores is not None or variant_scores is not None or arm:
+        from qualgate.cli.scored import as_arms, judge_files
         from qualgate.gate.peers.said import what_peers_say
 
-        if gate_file is None or baseline_scores is None or variant_scores is None:
-            raise UsageError("scores are gated with a gate file, --baseline-scores and --variant-scores, all three.")
-        if store or run_id or four_arm:
-            raise UsageError("--store, --run and --four-arm go with a stored run, not with files of scores.")
-        judged = judge_files(gate_file, baseline_scores, variant_scores, nel_policy)
+        if gate_file is None or baseline_scores is None or bool(variant_scores) == bool(arm):
+            raise UsageError(
+                "scores are gated with a gate file, --baseline-scores and --variant-scores, all three; four arms with "
+                "--arm NAME=FILE for each of three instead of --variant-scores."
+            )
+        if store or run_id:
+            raise UsageError("--store and --run go with a stored run, not with files of scores.")
+        if four_arm and not arm:
+            raise UsageError("--four-arm decides from four files: give --arm NAME=FILE for each of the three arms.")
+        files = {"variant": variant_scores} if variant_scores is not None else as_arms(arm or [])
+        judged = judge_files(gate_file, baseline_scores, files, nel_policy)
         report, nel, true = replace(judged.report, warn_only=warn_only), judged.nel, judged.exit
         said = _peers(lambda: what_peers_say(judged.evidence)) if peers else None
     else:

@@ -1,8 +1,10 @@
-"""A verdict from two files of score rows, whoever scored them: `gate --baseline-scores A --variant-scores B`."""
+"""A verdict from files of score rows, whoever scored them: `gate --baseline-scores A --variant-scores B`, or four arms
+with `--arm NAME=FILE` for each of the three that the gate file names."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,8 +31,9 @@ class Judged:
     nel: tuple[NelSaid, ...]  # where an nel policy decided
 
 
-def judge_files(gate_file: Path, baseline: Path, variant: Path, nel_policy: Path | None = None) -> Judged:
-    """Two score files judged by the gate file's rules: the exit code of a run with this evidence.
+def judge_files(gate_file: Path, baseline: Path, variants: dict[str, Path], nel_policy: Path | None = None) -> Judged:
+    """Score files judged by the gate file's rules: the exit code of a run with this evidence. variants: one by any
+    name, or the three arms that the gate file names, and then it is four arms that are judged.
 
     The closed list of an evalset is the gate file's `expected`, else the set itself where it lies beside the gate
     file (then its case hashes must be the rows' as well, and each case has what a rule asks of the set), else the ids
@@ -47,30 +50,38 @@ def _judge_files(gate_file: Path, baseline: Path, variant: Path, nel_policy: Pat
 
     from qualgate import evalsets
     from qualgate.config import load_gate_file
-    from qualgate.gate.verdict import overall_exit
+    from qualgate.gate.arms import exit_of
+    from qualgate.intake.feedback import read_feedback
     from qualgate.intake.scores import judge, read_score_rows, refuse_a_copy
     from qualgate.plan import set_refs
     from qualgate.report.source import source_of
     from qualgate.report.unstored import report_of
-    from qualgate.run import with_nel_policy
+    from qualgate.run import as_four_arms, with_nel_policy
     from qualgate.store.plain import now
 
     loaded = load_gate_file(gate_file, files=False)
-    gate = with_nel_policy(replace(loaded, nel_policy=nel_policy) if nel_policy is not None else loaded)
-    refuse_a_copy(baseline, variant)
+    loaded = replace(loaded, nel_policy=nel_policy) if nel_policy is not None else loaded
+    if loaded.four_arm is not None or len(variants) > 1:
+        loaded = as_four_arms(loaded)
+        variants = _in_order(loaded, variants)
+    gate = with_nel_policy(loaded)
+    for one, other in combinations((baseline, *variants.values()), 2):
+        refuse_a_copy(one, other)
     names = [evalsets.name_of(ref) for ref in set_refs(gate)]
     default = names[0] if len(names) == 1 else None
-    sides = read_score_rows(baseline, default or ""), read_score_rows(variant, default or "")
+    sides = tuple(read_score_rows(path, default or "") for path in (baseline, *variants.values()))
     found = {row.evalset for side in sides for row in side.rows if row.evalset}
     if strange := sorted(found - set(names)):
         raise UsageError(f"rows of {strange[0]!r:.80}, an evalset that {gate_file} does not list: {', '.join(names)}")
     closed = _closed(gate, default, sides)
-    stale = [
-        f"{name} is in the gate file and neither score file has a row of it" for name in names if name not in found
-    ]
+    stale = [f"{name} is in the gate file and no score file has a row of it" for name in names if name not in found]
     evidence, verdicts, policy, nel = judge(
-        *sides,
+        sides[0],
+        sides[1],
         gate.policy,
+        name=next(iter(variants)),
+        others=dict(zip(list(variants)[1:], sides[2:], strict=True)),
+        said=read_feedback(gate.feedback) if gate.feedback else None,
         identity=gate.identity,
         stale=(*closed.stale, *stale),
         now=now(),
@@ -85,12 +96,36 @@ def _judge_files(gate_file: Path, baseline: Path, variant: Path, nel_policy: Pat
         evidence,
         verdicts,
         policy,
-        [str(baseline), str(variant)],
+        [str(path) for path in (baseline, *variants.values())],
         description="scores from files",
         sides=sides,
         source=source_of(gate.path, gate.policy),
     )
-    return Judged(report=report, evidence=evidence, exit=overall_exit(verdicts), nel=nel)
+    return Judged(report=report, evidence=evidence, exit=exit_of(verdicts), nel=nel)
+
+
+def as_arms(given: list[str]) -> dict[str, Path]:
+    """NAME=FILE, several times. UsageError for what is not that, and for a name that comes twice."""
+    arms: dict[str, Path] = {}
+    for one in given:
+        name, equals, path = one.partition("=")
+        if not (name and equals and path) or name in arms:
+            raise UsageError(f"--arm {one}: give each arm once, as NAME=FILE of score rows")
+        arms[name] = Path(path)
+    if len(arms) != 3:
+        raise UsageError(f"--arm is given for each of the three arms beside the baseline, found {len(arms)}")
+    return arms
+
+
+def _in_order(gate: GateFile, variants: dict[str, Path]) -> dict[str, Path]:
+    assert gate.four_arm is not None
+    names = (gate.four_arm.quantization, gate.four_arm.speculation, gate.four_arm.both)
+    if set(variants) != set(names):
+        raise UsageError(
+            f"{gate.path.name} compares four arms: give --baseline-scores, and "
+            + " ".join(f"--arm {name}=FILE" for name in names)
+        )
+    return {name: variants[name] for name in names}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,7 +37,7 @@ class GateFile:
     devices: str  # "auto" or "cpu"
     feedback: Path | None = None  # what users said of answers
     nel_policy: Path | None = None  # a NeMo Evaluator policy that decides in place of `policy.rules`, which is empty
-    four_arm: FourArms | None = None  # for `--four-arm`, which puts it into the policy
+    four_arm: FourArms | None = None  # a run, and what is judged of it, puts it into the policy
     temperature: float = 0.0  # of evalsets that do not say their own; 0: the likeliest token
     repeats: int = 1  # answers to each case
     noise_floor: bool = False  # run the baseline a second time, in other batches

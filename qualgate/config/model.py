@@ -566,7 +566,7 @@ class SloEntry(Written):
 
 
 class FourArmEntry(Written):
-    """Which variants the arms are (or each variant says it by `arm:`), and how `--four-arm` compares them."""
+    """Which variants the arms are (or each variant says it by `arm:`), and how they are compared."""
 
     quantization: str = ABSENT
     speculation: str = ABSENT

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from qualgate.engine.forward import open_decoder
 from qualgate.errors import NotInThisVersion
 from qualgate.quant.linear import QuantizedLinear
 from qualgate.quant.stability import WeightStability
-from qualgate.records import CACHE_TOKEN, ArmFootprint
+from qualgate.records import CACHE_TOKEN, DEVICE_MEMORY, ArmFootprint
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -44,7 +45,7 @@ def footprint(
         for place, tensor in held.items()
         if place not in packed
     )
-    facts = {"memory.weights": float(quantized + floats)}
+    facts = {"memory.weights": float(quantized + floats), DEVICE_MEMORY: float(device_memory(model.device))}
     token = _cached_numbers(model)
     if token is not None:
         facts[CACHE_TOKEN] = float(token * dtype.itemsize)
@@ -58,6 +59,13 @@ def footprint(
         facts=facts | steadiness,
         unmeasured=unmeasured,
     )
+
+
+def device_memory(device: torch.device) -> int:
+    """Bytes in all, whoever holds them now."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_properties(device).total_memory
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _cached_numbers(model: PreTrainedModel) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,6 +15,9 @@ from qualgate.numbers import counted
 from qualgate.records import ArmStep, Policy, RuleStatus
 
 TIE = 2.0**-17  # top-2 logit gap of a near tie: one float32 step of a logit between 64 and 128
+TOKENS = "their tokens"
+DIGESTS = "digests of their tokens"
+TEXTS = "digests of their texts, as no token ids were recorded"
 MOST_TIES = 1e-4  # mismatches at near ties that each token may cost
 
 
@@ -36,12 +40,14 @@ def parity_step(
 
 def _identical(name: str, target: str, pairs: Sequence[Pair]) -> tuple[RuleStatus, str]:
     """Token by token. A difference is excused only at a near tie of the target's own logits, and only rarely."""
-    unread = sum(pair.baseline.answer is None or pair.variant.answer is None for pair in pairs)
-    if unread:
+    held = Counter(map(_compared_by, pairs))
+    if unread := held[""]:
         return "undecided", f"the tokens of {unread} of {counted(len(pairs), 'answer')} were not recorded"
     differing = [pair for pair in pairs if not equal(pair)]
     if not differing:
-        return "proven", f"all {len(pairs)} answers are {target}'s, token for token"
+        lesser = [f"{count} by {way}" for way, count in sorted(held.items()) if way != TOKENS]
+        told = f": {', '.join(lesser)}" if lesser else ", token for token"
+        return "proven", f"all {len(pairs)} answers are {target}'s{told}"
     first = [(pair, *_first_difference(pair)) for pair in differing]
     defects = [(pair, place, gap) for pair, place, gap in first if gap is None or not 0 <= gap <= TIE]
     tokens = sum(len(pair.baseline.answer or b"") // 4 for pair in pairs)
@@ -49,9 +55,10 @@ def _identical(name: str, target: str, pairs: Sequence[Pair]) -> tuple[RuleStatu
         pair, place, gap = defects[0]
         key = pair.variant.key
         seen = "no top-2 gap was recorded that could excuse it" if gap is None else f"top-2 gap {gap:.3g}, no near tie"
+        at = f"token {place} of {key.question}" if place is not None else f"{key.question}, by {_compared_by(pair)}"
         return "broken", (
             f"{name} is defective: {len(defects)} of {counted(len(pairs), 'answer')} are not {target}'s, first at "
-            f"token {place} of {key.question} ({seen})"
+            f"{at} ({seen})"
         )
     if len(differing) > MOST_TIES * tokens:
         return "broken", (
@@ -61,8 +68,24 @@ def _identical(name: str, target: str, pairs: Sequence[Pair]) -> tuple[RuleStatu
     return "proven", f"{len(differing)} of {counted(len(pairs), 'answer')} differ from {target}'s, each from a near tie"
 
 
+def _compared_by(pair: Pair) -> str:
+    """The most exact of what both sides recorded of their answers; "": nothing."""
+    before, after = pair.baseline, pair.variant
+    if before.answer is not None and after.answer is not None:
+        return TOKENS
+    if before.tokens_sha256 and after.tokens_sha256:
+        return DIGESTS
+    return TEXTS if before.text_sha256 and after.text_sha256 else ""
+
+
 def equal(pair: Pair) -> bool:
-    return pair.baseline.answer is not None and pair.baseline.answer == pair.variant.answer
+    """By the most exact of what both sides recorded; False where that is nothing."""
+    before, after, how = pair.baseline, pair.variant, _compared_by(pair)
+    if how == TOKENS:
+        return before.answer == after.answer
+    if how == DIGESTS:
+        return before.tokens_sha256 == after.tokens_sha256
+    return how == TEXTS and before.text_sha256 == after.text_sha256
 
 
 def scored_alike(pair: Pair) -> bool:
@@ -71,8 +94,10 @@ def scored_alike(pair: Pair) -> bool:
     return all(pair.baseline.values.get(metric) == pair.variant.values.get(metric) for metric in scored)
 
 
-def _first_difference(pair: Pair) -> tuple[int, float | None]:
+def _first_difference(pair: Pair) -> tuple[int | None, float | None]:
     """The first token that differs, and the target's own top-2 logit gap there (None: not recorded)."""
+    if _compared_by(pair) != TOKENS:
+        return None, None
     before, after = (np.frombuffer(unit.answer or b"", "<i4") for unit in (pair.baseline, pair.variant))
     shared = min(len(before), len(after))
     differs = np.flatnonzero(before[:shared] != after[:shared])

@@ -24,7 +24,7 @@ from qualgate.gate.cost import SECONDS, ledger, terms_of
 from qualgate.gate.evidence import examine
 from qualgate.gate.timing import timed_together
 from qualgate.gate.verdict import ONLY_WITHOUT, decide, overall_exit, prepare, without
-from qualgate.gate.which_first import advise, traffic_of
+from qualgate.gate.which_first import advise, beside_choice, traffic_of
 from qualgate.metrics import METRICS
 from qualgate.numbers import counted
 from qualgate.records import (
@@ -111,7 +111,9 @@ def decide_four(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[V
     code = _exit(choice, base, words)
     if not costs.shared and (cost := interaction_of_costs(books, (base, *names), costs.together, policy.alpha)):
         found = (*found, cost)
-    first, first_why = advise(traffic_of(units[base], units[arms.speculation], arms))
+    at_once = policy.prices.concurrency if policy.prices else 1.0
+    traffic = traffic_of(evidence.baseline, units[base], units[arms.speculation], arms, at_once)
+    first, first_why = advise(traffic)
     answer = FourArm(
         choice=choice,
         why=why,
@@ -119,7 +121,7 @@ def decide_four(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[V
         steps=tuple(step for name in names for step in steps[name]),
         interactions=found,
         first=first,
-        first_why=first_why,
+        first_why=beside_choice(first, first_why, choice, base, arms),
         services=tuple(books[name].service for name in (base, *names)),
         seed=arms.seed,
         blocks=arms.blocks,
@@ -270,7 +272,7 @@ def _slo(verdict: Verdict, units: Sequence[UnitEvidence], clusters: NDArray, sha
 def _within_limit(
     metric: str, limit: float, units: Sequence[UnitEvidence], clusters: NDArray, alpha: float
 ) -> tuple[RuleStatus, str]:
-    asked = [index for index, unit in enumerate(units) if metric != "latency.tpot" or unit.tokens > 1]
+    asked = [index for index, unit in enumerate(units) if metric != "latency.tpot" or unit.tokens not in (0, 1)]
     seconds = [units[index].values.get(metric) for index in asked]
     if not seconds or None in seconds:
         return (

@@ -191,7 +191,7 @@ def late(unit: UnitEvidence, slo: Slo) -> bool | None:
     no time per further token."""
     unknown = False
     for metric, limit in (("latency.ttft", slo.ttft), ("latency.tpot", slo.tpot), ("latency.e2e", slo.e2e)):
-        if limit is None or (metric == "latency.tpot" and unit.tokens < 2):
+        if limit is None or (metric == "latency.tpot" and unit.tokens in (0, 1)):
             continue
         seconds = unit.values.get(metric)
         if seconds is None:

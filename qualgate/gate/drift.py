@@ -25,7 +25,7 @@ def summarise(pairs: Iterable[Pair]) -> dict[str, float | None]:
     positions = np.array([len(pair.variant.kl) for pair in measured])
     agreement = np.array([pair.variant.top1_agreement or 0.0 for pair in measured])
     diverged = [pair.variant.first_divergence for pair in measured if pair.variant.first_divergence is not None]
-    said = sum(pair.baseline.tokens for pair in measured)
+    said = sum(pair.baseline.tokens or 0 for pair in measured)
     error = kl_error(kl, np.repeat([pair.variant.kl_eta for pair in measured], positions)).mean()
     return {
         "drift.kl_mean": float(kl.mean()),
@@ -33,7 +33,7 @@ def summarise(pairs: Iterable[Pair]) -> dict[str, float | None]:
         "drift.kl_p99": float(np.percentile(kl, 99)),
         "drift.kl_max": float(kl.max()),
         "drift.top1_agreement": float((agreement * positions).sum() / positions.sum()),
-        "drift.length_ratio": sum(pair.variant.tokens for pair in measured) / said if said else None,
+        "drift.length_ratio": sum(pair.variant.tokens or 0 for pair in measured) / said if said else None,
         "drift.identical": 1 - len(diverged) / len(measured),
         "drift.first_divergence": float(np.median(diverged)) if diverged else None,
     }

@@ -271,6 +271,8 @@ def _measure_drift(part: Slice, pairs: list[Pair], alpha: float) -> Measured:
         before, after = (
             [u.tokens for u in units] for units in zip(*((p.baseline, p.variant) for p in pairs), strict=True)
         )
+        if None in before or None in after:
+            return unmeasured(part, n, "the tokens of some answers were not counted")
         if not any(before):
             return unmeasured(part, n, "the baseline's answers have no token")
         bounds = nonnegative_ratio(after, before, clusters, limit, alpha, **UNSEEN_LENGTH)
@@ -329,7 +331,7 @@ def _measure_latency(part: Slice, pairs: list[Pair], alpha: float) -> Measured:
     """`baseline` and `variant` are seconds, `lower` and `upper` bounds of their ratio."""
     rule, n = part.rule, len(pairs)
     timed = [(p.baseline.values.get(rule.metric), p.variant.values.get(rule.metric)) for p in pairs]
-    short = [rule.metric == "latency.tpot" and min(p.baseline.tokens, p.variant.tokens) < 2 for p in pairs]
+    short = [rule.metric == "latency.tpot" and {0, 1} & {p.baseline.tokens, p.variant.tokens} for p in pairs]
     untimed = sum(None in pair and not excused for pair, excused in zip(timed, short, strict=True))
     if untimed:
         return unmeasured(part, n, f"no time was recorded for {untimed} of {counted(n, 'case')}")

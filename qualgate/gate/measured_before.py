@@ -453,7 +453,10 @@ def _to_twice(part: Slice, pairs: list[Pair], members: NDArray, count: int) -> t
             np.maximum.at(drift, members, [max(pair.variant.kl) for pair in pairs])
             factor = twice / drift.max() if drift.max() > 0 else 0.0
         case "drift.length_ratio":
-            drift, weights = summed([p.variant.tokens for p in pairs]), summed([p.baseline.tokens for p in pairs])
+            drift, weights = (
+                summed([p.variant.tokens or 0 for p in pairs]),
+                summed([p.baseline.tokens or 0 for p in pairs]),
+            )
             factor = _ends(twice / 2 + 1)[1] * weights.sum() / drift.sum() if drift.any() else 0.0
         case "drift.kl_mean":
             drift = summed([sum(pair.variant.kl) for pair in pairs])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import Literal
 
 import numpy as np
 
-from qualgate.records import FourArms, UnitEvidence
+from qualgate.records import CACHE_TOKEN, DEVICE_MEMORY, ArmEvidence, FourArms, UnitEvidence
 
 MEMORY_BOUND, DECODE_BOUND, PREFILL_BOUND, TOOL_BOUND = 0.90, 0.60, 0.60, 0.50  # shares from which a rule fires
 LEAST_OUTPUT, LEAST_SPEEDUP = 64, 1.1  # mean tokens and predicted speed-up below which drafting is not worth it
@@ -25,26 +26,49 @@ class Traffic:
     speedup: float | None = None  # of speculation: Σ time of the baseline's answers / Σ time of its own
 
 
-def traffic_of(baseline: Sequence[UnitEvidence], speculation: Sequence[UnitEvidence], arms: FourArms) -> Traffic:
-    """Measured where times were recorded; memory and tools as the gate file declares them."""
+def traffic_of(
+    baseline: ArmEvidence,
+    units: Sequence[UnitEvidence],
+    speculation: Sequence[UnitEvidence],
+    arms: FourArms,
+    at_once: float = 1,
+) -> Traffic:
+    """Measured where it was recorded. units: the baseline's that count. at_once: answers that share the device. What
+    the gate file declares of memory goes before what is measured here, for another device may serve."""
 
     def total(units: Sequence[UnitEvidence], metric: str) -> float | None:
         values = [unit.values.get(metric) for unit in units]
         return None if not values or None in values else float(np.sum(np.array(values, float)))
 
-    ttft, e2e = total(baseline, "latency.ttft"), total(baseline, "latency.e2e")
+    counts = [unit.tokens for unit in units]
+    ttft, e2e = total(units, "latency.ttft"), total(units, "latency.e2e")
     drafted = total(speculation, "latency.e2e")
     return Traffic(
-        memory_share=arms.memory_share,
+        memory_share=_filled(baseline.facts, units, at_once) if arms.memory_share is None else arms.memory_share,
         tool_share=arms.tool_share,
         prefill_share=ttft / e2e if ttft is not None and e2e else None,
-        mean_output=sum(unit.tokens for unit in baseline) / len(baseline) if baseline else None,
+        mean_output=None if not counts or None in counts else sum(filter(None, counts)) / len(counts),
         speedup=e2e / drafted if e2e and drafted else None,
     )
 
 
-def advise(traffic: Traffic) -> tuple[Literal["quantize", "speculate", "neither", "unknown"], str]:
-    """(what to try first, why): memory-bound → quantize, tool- or prefill-bound → neither, decode-bound → speculate."""
+def _filled(facts: Mapping[str, float], units: Sequence[UnitEvidence], at_once: float) -> float | None:
+    """The share of the device's memory that weights and the KV cache of the longest answers at once fill."""
+    weights, token, device = (facts.get(name) for name in ("memory.weights", CACHE_TOKEN, DEVICE_MEMORY))
+    if weights is None or token is None or not device or any(None in (u.prompt_tokens, u.tokens) for u in units):
+        return None
+    longest = sorted((unit.prompt_tokens or 0) + (unit.tokens or 0) for unit in units)[-ceil(at_once) :]
+    return (weights + token * sum(longest)) / device
+
+
+First = Literal["quantize", "speculate", "neither", "unknown"]
+
+
+def advise(traffic: Traffic) -> tuple[First, str]:
+    """(what to try first, why): memory-bound → quantize, tool- or prefill-bound → neither, decode-bound → speculate.
+
+    "neither" says that something known speaks against both; what is not known gives "unknown", and what is missing.
+    """
     memory, tools, prefill = traffic.memory_share, traffic.tool_share, traffic.prefill_share
     if memory is not None and memory > MEMORY_BOUND:
         return "quantize", f"weights and KV cache fill {memory:.0%} of the memory (over {MEMORY_BOUND:.0%})"
@@ -54,24 +78,51 @@ def advise(traffic: Traffic) -> tuple[Literal["quantize", "speculate", "neither"
             "look at the tools, and at calling them in parallel"
         )
     if prefill is None:
-        return (
-            "unknown",
-            "no times were recorded, and neither memory_share nor tool_share is declared to be high",
-        )
+        return "unknown", f"no times were recorded, so what time goes into is not known{_unknown_memory(traffic)}"
     if prefill >= PREFILL_BOUND:
         return "neither", (
             f"{prefill:.0%} of the time goes before the first token (from {PREFILL_BOUND:.0%}): look at prefix "
             "caching, chunked prefill, shorter prompts and cache-aware routing"
         )
-    length, speedup = traffic.mean_output or 0.0, traffic.speedup
-    decode = 1 - prefill
-    if decode >= DECODE_BOUND and length >= LEAST_OUTPUT and speedup is not None and speedup > LEAST_SPEEDUP:
-        return "speculate", (
-            f"{decode:.0%} of the time is decoding, answers have {length:.0f} tokens on average, "
-            f"and speculation is {speedup:.2f} times as fast"
+    length, speedup, decode = traffic.mean_output, traffic.speedup, 1 - prefill
+    if decode < DECODE_BOUND:
+        return "neither", (
+            f"{prefill:.0%} of the time goes before the first token and {decode:.0%} into decoding: neither is the one "
+            f"thing to work on (from {DECODE_BOUND:.0%}){_unknown_memory(traffic)}"
         )
+    spent = f"{decode:.0%} of the time is decoding"
+    if length is None:
+        return "unknown", f"{spent}, and how many tokens answers have was not recorded{_unknown_memory(traffic)}"
+    if length < LEAST_OUTPUT:
+        return "neither", (
+            f"{spent}, but answers of {length:.0f} tokens are short: below {LEAST_OUTPUT} drafting has little to save"
+            f"{_unknown_memory(traffic)}"
+        )
+    if speedup is None:
+        return "unknown", (
+            f"{spent} and answers have {length:.0f} tokens, which speaks for speculation, but its answers were not "
+            f"timed, so what it gains is not known{_unknown_memory(traffic)}"
+        )
+    if speedup > LEAST_SPEEDUP:
+        return "speculate", f"{spent}, answers have {length:.0f} tokens, and speculation is {speedup:.2f} times as fast"
     return "neither", (
-        f"no rule fires: {decode:.0%} of the time is decoding (from {DECODE_BOUND:.0%}), {length:.0f} tokens an answer "
-        f"(from {LEAST_OUTPUT}), speculation {'not timed' if speedup is None else f'{speedup:.2f} times as fast'} "
-        f"(over {LEAST_SPEEDUP:g})"
+        f"{spent} and answers have {length:.0f} tokens, but speculation was {speedup:.2f} times as fast as the "
+        f"baseline: up to {LEAST_SPEEDUP:g} it is not worth its memory{_unknown_memory(traffic)}"
     )
+
+
+def _unknown_memory(traffic: Traffic) -> str:
+    if traffic.memory_share is not None:
+        return ""
+    return "; how full the memory is was not measured (or declare `memory_share`), and over 90% would say quantize"
+
+
+def beside_choice(first: First, why: str, choice: str, base: str, arms: FourArms) -> str:
+    """The advice's reason, and which of the two decides where they seem to contradict each other."""
+    served = {
+        "quantize": (arms.quantization, arms.both), "speculate": (arms.speculation, arms.both), "neither": (base,),
+    }  # fmt: skip
+    if not choice or choice in served.get(first, (choice,)):
+        return why
+    said = "that none of the three replaces the baseline" if choice == base else f"{choice}"
+    return f"{why}. This is a rule of thumb for what to try before anything is measured; the measured arms say {said}"

@@ -52,6 +52,6 @@ def _value(metric: str, facts: Mapping[str, float], units: Sequence[UnitEvidence
     if metric != "memory.peak":
         return facts.get(metric)
     weights, token = facts.get("memory.weights"), facts.get(CACHE_TOKEN)
-    if weights is None or token is None or not units or any(unit.prompt_tokens is None for unit in units):
+    if weights is None or token is None or not units or any(None in (u.prompt_tokens, u.tokens) for u in units):
         return None
-    return weights + token * max((unit.prompt_tokens or 0) + unit.tokens for unit in units)
+    return weights + token * max((unit.prompt_tokens or 0) + (unit.tokens or 0) for unit in units)

@@ -22,9 +22,12 @@ from sys import intern
 from typing import Any, Literal
 
 from qualgate.errors import UsageError
+from qualgate.gate.arms import decide_four
 from qualgate.gate.peers.nel_policy import NelSaid, decide_as_asked
 from qualgate.identity import content_hash
+from qualgate.intake.feedback import Feedback, corrections
 from qualgate.intake.jsonl import content_of_lines, read_objects
+from qualgate.intake.serving_rows import NOT_SAID, Served, served, with_serving
 from qualgate.metrics import METRICS
 from qualgate.numbers import counted
 from qualgate.records import (
@@ -59,6 +62,7 @@ class ScoreRow:
     labels: tuple[str, ...] = ()  # "task:x", "tag:y"
     finish_reason: str = ""  # a FinishReason; "" = the file does not say
     failed: str = ""  # where and why this is no answer; "" = it is one
+    served: Served = NOT_SAID  # see `serving_rows`
     extracted: str = ""  # this and the next are quoted beside a flip, and decide nothing
     reason: str = ""
 
@@ -76,13 +80,14 @@ def read_score_rows(path: Path, evalset: str = "") -> Scores:
     """A file of score rows: `id, metric, value`, optional `verdict, error_type, status, finish_reason, case_hash,
     scorer, repeat, cluster, evalset, task, tags, extracted, reason`.
 
-    What else a row holds is not looked at. evalset: of rows that name none. UsageError names file and line.
+    Beside these the fields of `serving_rows`. What else a row holds is not looked at. evalset: of rows that name none.
+    UsageError names file and line.
     """
     rows, contradictions = [], []
     for line, body in read_objects(path):
         try:
             row, contradiction = _row(body, evalset)
-        except _NoRow as error:
+        except ValueError as error:
             raise UsageError(f"{path}:{line}: {error}") from None
         if row.failed:
             row = replace(row, failed=f"{path}:{line}: {row.failed}")
@@ -149,6 +154,7 @@ def _row(body: dict[str, Any], evalset: str) -> tuple[ScoreRow, str]:
         labels=_labelled(task, tuple(_tags(body.get("tags")))),
         finish_reason=FINISH_WORDS[said.lower()] if said else "",
         failed=failed,
+        served=served(body),
         extracted=str(body.get("extracted") or "")[:QUOTED],
         reason=str(body.get("reason") or "")[:QUOTED],
     )
@@ -234,19 +240,21 @@ def evidence_of(
     *,
     evalset: str | None,
     name: str = "variant",
+    others: Mapping[str, Scores] | None = None,
     expected: Sequence[str] | Mapping[str, Collection[str]] | None = None,
     identity: Literal["hash", "ids"] = "hash",
     asked: Mapping[str, Collection[str]] | None = None,
 ) -> RunEvidence:
     """The evidence of what both sides answered; every quality metric that rows of a set carry is one of the set's.
 
-    evalset: of the rows that name none; None refuses such rows. expected: the ids that must be there, of each evalset
-    (a plain list: of `evalset`); sets not named take the ids of both files together, so that what only one side has
-    is missing on the other. asked: metrics that every case of an evalset must have, though no row carries them. The
-    same id, metric and repeat twice on one side is a duplicate, which breaks integrity.
+    others: further variants by name. evalset: of the rows that name none; None refuses such rows. expected: the ids
+    that must be there, of each evalset (a plain list: of `evalset`); sets not named take the ids of all files together,
+    so that what only one side has is missing on the other. asked: metrics that every case of an evalset must have,
+    though no row carries them. The same id, metric and repeat twice on one side is a duplicate, which breaks integrity.
     """
-    baseline, variant = _placed(baseline, evalset), _placed(variant, evalset)
-    rows = [row for side in (baseline, variant) for row in side.rows]
+    named = {BASELINE: baseline, name: variant, **(others or {})}
+    sides = {arm: _placed(side, evalset) for arm, side in named.items()}
+    rows = [row for side in sides.values() for row in side.rows]
     closed: dict[str, Collection[str]] = {}
     if expected is not None:
         closed = dict(expected) if isinstance(expected, Mapping) else {evalset or "": expected}
@@ -260,20 +268,20 @@ def evidence_of(
     for at, ids in closed.items():
         repeats = {row.repeat for row in rows if row.evalset == at} or {0}
         questions |= {(at, case, repeat) for case in ids for repeat in repeats}
-    hashed = [{(row.evalset, row.id) for row in side.rows if row.case_hash} for side in (baseline, variant)]
-    told = hashed[0] & hashed[1] if identity == "ids" else None
+    hashed = [{(row.evalset, row.id) for row in side.rows if row.case_hash} for side in sides.values()]
+    told = set.intersection(*hashed) if identity == "ids" else None
     ordered = sorted(questions)
     arms = [
         ArmEvidence(name=arm, identity=_identity(arm, side), units=tuple(_units(arm, side.rows, told)))
-        for arm, side in ((BASELINE, baseline), (name, variant))
+        for arm, side in sides.items()
     ]
     return RunEvidence(
-        run_id=f"{Path(baseline.source).name} / {Path(variant.source).name}",
+        run_id=" / ".join(Path(side.source).name for side in sides.values()),
         expected=tuple(UnitKey(arm.name, *question) for arm in arms for question in ordered),
         metrics=metrics,
         baseline=arms[0],
-        variants=(arms[1],),
-        integrity=tuple(line for side in (baseline, variant) for line in _first(side.contradictions)),
+        variants=tuple(arms[1:]),
+        integrity=tuple(line for side in sides.values() for line in _first(side.contradictions)),
         labels=_labels(rows),
     )
 
@@ -317,6 +325,7 @@ def judge(
     stale: tuple[str, ...] = (),
     now: str = "",
     labels: Mapping[tuple[str, str], tuple[str, ...]] | None = None,
+    said: Feedback | None = None,
     **named: Any,
 ) -> tuple[RunEvidence, tuple[Verdict, ...], Policy, tuple[NelSaid, ...]]:
     """`evidence_of` (which takes `named`), decided by `policy`; by which rules in the end, and what nel would say where
@@ -325,14 +334,22 @@ def judge(
 
     now: as `decide` takes it. stale: why these scores do not speak of what is to be judged; any makes the verdict
     undecided, and so does an evalset without a single score. labels: of cases that are known, whatever their rows say.
+    said: by users, of these answers. By four arms where the policy names them, the variants' names among them.
     """
     evidence = evidence_of(baseline, variant, identity=identity, **named)
     silent = tuple(f"{at}: no row of either file is a score" for at, metrics in evidence.metrics.items() if not metrics)
     if labels:
         evidence = replace(evidence, labels={**(evidence.labels or {}), **labels})
     evidence = replace(evidence, stale=(*stale, *silent))
-    verdicts, policy, nel = decide_as_asked(evidence, replace(policy, stop=None), now)
-    notes = (*((BY_IDS,) if identity == "ids" else ()), *_all_equal(evidence))
+    if said is not None:
+        policy = replace(policy, feedback=said.sha256)
+        evidence = replace(evidence, corrected=corrections(said, evidence))
+    notes = (BY_IDS,) if identity == "ids" else ()
+    if policy.four_arm is not None:
+        verdicts, nel = decide_four(evidence, policy, now), ()
+    else:
+        verdicts, policy, nel = decide_as_asked(evidence, replace(policy, stop=None), now)
+        notes = (*notes, *_all_equal(evidence))
     verdicts = tuple(replace(verdict, reasons=(*verdict.reasons, *notes)) for verdict in verdicts)
     return evidence, verdicts, policy, nel
 
@@ -382,7 +399,7 @@ def _units(arm: str, rows: Sequence[ScoreRow], told: Collection[tuple[str, str]]
                 failed, end = failed or row.failed, end or row.finish_reason
             by_hash = told is None or question[:2] in told
             said = tuple((row.metric, row.scorer or "not said") for row in copy if _scored(row))
-            yield UnitEvidence(
+            unit = UnitEvidence(
                 key=key,
                 case_hash=first.case_hash if by_hash else f"id {key.evalset}/{key.case_id}",
                 status="error" if failed else "done",
@@ -394,6 +411,10 @@ def _units(arm: str, rows: Sequence[ScoreRow], told: Collection[tuple[str, str]]
                 finished=end in ("eos", "stop") if end else None,
                 cluster=first.cluster,
             )
+            try:
+                yield with_serving(unit, [row.served for row in copy])
+            except ValueError as error:
+                raise UsageError(str(error)) from None
 
 
 def _same_answer(one: ScoreRow, other: ScoreRow) -> None:

@@ -162,7 +162,7 @@ def test_what_a_rule_may_ask_of_a_loaded_arm_is_measured(shipped, tmp_path):
     numbers = sum(m.in_features * m.out_features for m in int4.model.modules() if isinstance(m, QuantizedLinear))
     saved = 2 * numbers - int4.footprint.quantized_bytes
     assert baseline.footprint.facts["memory.weights"] - int4.footprint.facts["memory.weights"] == saved
-    assert baseline.footprint.facts.keys() == {"memory.weights", "memory.cache_token"}
+    assert baseline.footprint.facts.keys() == {"memory.weights", "memory.cache_token", "device.memory"}
     steady = read_packed(next(tmp_path.glob("int4*"))).stability.values()
     assert int4.footprint.facts["stability.steady"] == sum(one.steady for one in steady) / len(steady)
     assert int4.footprint.facts["stability.sqnr"] == min(one.sqnr for one in steady)

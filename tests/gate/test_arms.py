@@ -13,7 +13,7 @@ from qualgate.gate.arms import decide_four, exit_of
 from qualgate.gate.which_first import Traffic, advise
 from qualgate.records import NOISE, Quarantine, Rule, RunEvidence, Slo
 from qualgate.store import plain
-from tests.gate.four import ARMS, NAMES, POLICY, alike, evidence, with_units
+from tests.gate.four import ARMS, NAMES, POLICY, PRICES, alike, evidence, with_units
 
 CHEAPER = {"baseline": 10.0, "int4": 8.0, "drafted": 7.0, "int4+drafted": 4.0}
 
@@ -100,7 +100,7 @@ def test_a_difference_is_excused_by_a_near_tie_of_the_targets_own_logits(gap, st
 
 
 def test_answers_whose_tokens_are_not_recorded_prove_no_parity():
-    given = with_units(evidence(alike(), CHEAPER), "drafted", lambda u: replace(u, answer=None))
+    given = with_units(evidence(alike(), CHEAPER), "drafted", lambda u: replace(u, answer=None, text_sha256=""))
     verdicts = decide_four(given, POLICY)
     assert words(verdicts)["drafted"] == "undecided"
 
@@ -220,12 +220,44 @@ SLOW_DECODE = Traffic(prefill_share=0.2, mean_output=200.0, speedup=1.6)
         (replace(SLOW_DECODE, prefill_share=0.6), "neither"),
         (replace(SLOW_DECODE, mean_output=63.0), "neither"),
         (replace(SLOW_DECODE, speedup=1.1), "neither"),
-        (replace(SLOW_DECODE, speedup=None), "neither"),
+        (replace(SLOW_DECODE, prefill_share=0.45), "neither"),
+        (replace(SLOW_DECODE, speedup=None), "unknown"),
+        (replace(SLOW_DECODE, mean_output=None), "unknown"),
+        (replace(SLOW_DECODE, speedup=None, mean_output=20.0), "neither"),
         (Traffic(), "unknown"),
     ],
 )
 def test_what_to_try_first_follows_what_the_traffic_is_bound_by(traffic, first):
     assert advise(traffic)[0] == first
+
+
+def test_the_advice_says_what_is_short_or_missing():
+    assert "answers of 20 tokens are short: below 64" in advise(replace(SLOW_DECODE, mean_output=20.0))[1]
+    assert "its answers were not timed" in advise(replace(SLOW_DECODE, speedup=None))[1]
+    unknown, known = (advise(Traffic(prefill_share=0.45, memory_share=share))[1] for share in (None, 0.5))
+    assert ("declare `memory_share`" in unknown, "memory" in known) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("device", "concurrency", "first"), [(1090.0, 1.0, "neither"), (1090.0, 4.0, "quantize"), (None, 4.0, "neither")]
+)
+def test_memory_is_full_by_what_was_measured_of_weights_cache_and_device(device, concurrency, first):
+    """870 bytes of weights; an answer with its prompt has 30 tokens, 90 bytes: one fills 88 % of 1,090, four 113 %."""
+    given = with_units(evidence(alike(60), CHEAPER), "baseline", lambda u: replace(u, prompt_tokens=10))
+    facts = {"memory.weights": 870.0, "memory.cache_token": 3.0} | ({"device.memory": device} if device else {})
+    given = replace(given, baseline=replace(given.baseline, facts=facts))
+    prices = replace(PRICES, concurrency=concurrency)
+    found = answer(decide_four(given, replace(POLICY, prices=prices)))
+    assert found.first == first, found.first_why
+    declared = replace(POLICY, prices=prices, four_arm=replace(ARMS, memory_share=0.2))
+    assert answer(decide_four(given, declared)).first == "neither"
+
+
+def test_an_advice_that_seems_to_contradict_the_choice_says_which_of_them_decides():
+    found = answer(decide_four(evidence(alike(), CHEAPER), POLICY))
+    assert (found.choice, found.first) == ("int4+drafted", "neither")
+    assert "answers of 20 tokens are short" in found.first_why
+    assert found.first_why.endswith("the measured arms say int4+drafted")
 
 
 def test_a_prefill_bound_traffic_is_pointed_to_what_helps_it():

@@ -234,3 +234,22 @@ def test_an_attack_in_an_arms_name_or_a_reason_is_only_text(form: str, both: Rep
 
 def test_the_lines_at_the_end_of_a_run_say_which_arm_to_serve(single: Report) -> None:
     assert single.lines()[-1].startswith("four arms: drafted: ")
+
+
+@pytest.mark.parametrize("form", ["html", "markdown", "github"])
+def test_the_choice_stands_before_the_three_verdicts(both, form):
+    text = rendered(both, form)
+    why = answer(both).why if form == "html" else escaped(answer(both).why)
+    assert text.index(why) < text.index('<a class="card' if form == "html" else "| variant | verdict |")
+
+
+@pytest.mark.parametrize("choice", ["both", "single", "unknown"])
+def test_the_card_of_the_chosen_arm_alone_leads_with_why(request, choice):
+    report = request.getfixturevalue(choice)
+    cards = rendered(report, "html").split('<a class="card ')[1:]
+    chosen = answer(report).choice
+    for verdict, card in zip(report.verdicts, cards, strict=True):
+        said = card.partition("</a>")[0]
+        assert ("<b>Chosen</b>" in said) == (verdict.variant == chosen)
+        if verdict.variant == chosen:
+            assert said.index(answer(report).why[:20]) < said.index(verdict.reasons[0][:20])

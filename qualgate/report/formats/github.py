@@ -89,10 +89,10 @@ def _verdicts(report: Report) -> str:
         lines += [f"> **Warn only:** the true exit code is **{int(report.exit)}**; the step was told to pass.", ""]
     if not report.verdicts:
         return "\n".join([*lines, "This run is not complete: nothing is decided (exit 13).", ""])
+    if report.four_arm is not None:
+        lines += [f"**{escaped(choice_line(report.four_arm)[:500])}**", ""]
     lines += ["| variant | verdict | reason |", "|---|---|---|"]
     lines += [row(v.variant, f"{SIGNS.get(v.word, '')} {v.word}", v.reasons[0][:500]) for v in report.verdicts]
-    if report.four_arm is not None:
-        lines += ["", f"**{escaped(choice_line(report.four_arm)[:500])}**"]
     return "\n".join([*lines, "", f"Exit code {int(report.exit)}.", ""])
 
 

@@ -51,6 +51,7 @@ def report_as_html(report: Report) -> str:
         f"<header><h1>qualgate report</h1><p class=quiet>run {_text(run.run_id)} · {_text(run.status)}"
         f" · exit code {int(report.exit)}</p></header>",
         *([_WARN_ONLY.format(code=int(report.exit))] if report.warn_only else []),
+        *([_choice(report.four_arm)] if report.four_arm else []),
         _overview(report),
         *([_four_arm(report.four_arm)] if report.four_arm else []),
         _setting(report),
@@ -77,21 +78,28 @@ def _overview(report: Report) -> str:
     for index, verdict in enumerate(report.verdicts):
         arm = arms.get(verdict.variant)
         held = f"<p class=quiet>{_text(arm.weights)}{_bits(arm)}</p>" if arm else ""
+        chosen = report.four_arm is not None and report.four_arm.choice == verdict.variant
+        why = f"<p><b>Chosen</b>: {_text(report.four_arm.why)}</p>" if chosen and report.four_arm else ""
         cards.append(
             f'<a class="card {_text(verdict.word)}" href="#v{index}"><p>{_chip(verdict.word)}</p>'
-            f"<h3>{_text(verdict.variant)}</h3>{held}<p>{_text(verdict.reasons[0])}</p></a>"
+            f"<h3>{_text(verdict.variant)}</h3>{why}{held}<p>{_text(verdict.reasons[0])}</p></a>"
         )
     return f'<div class="cards">{"".join(cards)}</div>'
 
 
-def _four_arm(answer: FourArm) -> str:
-    """Which arm to serve, the steps that each arm passed or did not, interactions, costs, and what to try first."""
+def _choice(answer: FourArm) -> str:
+    """Which arm to serve, and why: what the report was asked for."""
     word = {0: "approve", 11: "review"}.get(answer.exit, "block" if answer.choice else "undecided")
     serve = f"serve {answer.choice}" if answer.choice else "not known yet"
-    parts = [
-        f'<section id="arms"><h2>Which arm to serve <span class="chip name {word}">{_text(serve)}</span></h2>',
-        f"<p>{_text(answer.why)}</p>",
-    ]
+    return (
+        f'<section id="choice"><h2>Which arm to serve <span class="chip name {word}">{_text(serve)}</span></h2>'
+        f"<p>{_text(answer.why)}</p></section>"
+    )
+
+
+def _four_arm(answer: FourArm) -> str:
+    """The steps that each arm passed or did not, interactions, costs, and what to try first."""
+    parts = ['<section id="arms"><h2>How far each arm came</h2>']
     if rows := step_rows(answer):
         heads = ("arm", *STEPS.values())
         cells = (

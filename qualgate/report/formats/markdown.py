@@ -17,7 +17,7 @@ from qualgate.numbers import (
     version_text,
 )
 from qualgate.records import ArmService, Comparison, FourArm
-from qualgate.report.arms import SERVICE_HEADS, interaction_text, service_notes, service_row, step_rows
+from qualgate.report.arms import SERVICE_HEADS, choice_line, interaction_text, service_notes, service_row, step_rows
 from qualgate.visible import visible, visible_line
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ COMPARISONS_HEAD = (
 def report_as_markdown(report: Report) -> str:
     """The whole report. Depends on stored evidence alone, so the same evidence gives the same bytes."""
     lines = [f"# qualgate report: run {escaped(report.run.run_id)}", ""]
+    if report.four_arm is not None:
+        lines += [f"**{escaped(choice_line(report.four_arm))}**", ""]
     lines += ["| variant | verdict | reason |", "|---|---|---|"]
     lines += [row(v.variant, v.word, v.reasons[0]) for v in report.verdicts]
     if report.four_arm is not None:
