@@ -23,6 +23,7 @@ from qualgate.cli.arguments import (
     stored_run,
 )
 from qualgate.cli.stderr import tell
+from qualgate.cli.stdout import say
 from qualgate.errors import Exit, UsageError
 
 if TYPE_CHECKING:
@@ -94,9 +95,9 @@ def _run(
     written = report.write(gate_file.parent / "qualgate-reports")  # after it is shown: a full disk must not hide it
     if not as_json:
         for path in written:
-            typer.echo(f"report: {path}")
-        typer.echo(f"open the dashboard: {_own_name()} dashboard --store {_relative_url(gate.store_url)}\n")
-        typer.echo(fit("\n".join(report.lines())))
+            say(f"report: {path}")
+        say(f"open the dashboard: {_own_name()} dashboard --store {_relative_url(gate.store_url)}\n")
+        say(fit("\n".join(report.lines())))
     raise typer.Exit(_code(outcome.exit, warn_only))
 
 
@@ -147,12 +148,12 @@ def plan(
     if four_arm:
         unforeseen = (*unforeseen, "parity, service level and value of the four arms")
     if as_json:
-        typer.echo(planning.plan_as_json(planned, takes, held, rates, unforeseen, early, after))
+        say(planning.plan_as_json(planned, takes, held, rates, unforeseen, early, after))
     else:
         lines = [planning.plan_as_text(planned, takes, loaded.workers, held)]
         lines += ["", *planning.policy_as_lines(rates, takes, after)] if rates is not None else []
         lines += planning.early_as_lines(early) if early is not None else []
-        typer.echo("\n".join([*lines, *planning.unforeseen_as_lines(unforeseen)]))
+        say("\n".join([*lines, *planning.unforeseen_as_lines(unforeseen)]))
     if rates is not None:
         decidable = rates.decidable and not held.faults and (early is None or early.decidable)
         raise typer.Exit(Exit.USAGE if rates.refused else Exit.APPROVE if decidable else Exit.UNDECIDED)
@@ -207,11 +208,11 @@ def gate(
     _tell_host(report)
     if as_json:
         text = with_peers(report.as_json(), said, outcome.nel) if peers or outcome.nel else report.as_json()
-        typer.echo(text.rstrip("\n"))
+        say(text.rstrip("\n"))
     else:
         _show(report, as_json)
         print_peers(said or (), outcome.nel, outcome.verdicts)
-        typer.echo(fit("\n".join(report.lines())))
+        say(fit("\n".join(report.lines())))
     raise typer.Exit(_code(outcome.exit, warn_only))
 
 
@@ -258,13 +259,13 @@ def report(
         found = _report(url, run_id, _loaded(gate_file))
         if form == "terminal":
             _show(found, as_json=False)
-            typer.echo(fit("\n".join(found.lines())))
+            say(fit("\n".join(found.lines())))
             return
         text = rendered(found, form)
     if out is not None:
         write_atomically(out, text)
     else:
-        typer.echo(text, nl=False)
+        say(text, nl=False)
 
 
 def _relative_url(url: str) -> str:
@@ -297,7 +298,7 @@ def _report(url: str, run_id: str | None, gate: GateFile | None, warn_only: bool
 
 def _show(found: Report, as_json: bool) -> None:
     if as_json:
-        typer.echo(found.as_json(), nl=False)
+        say(found.as_json(), nl=False)
     else:
         from qualgate.report.terminal import print_report
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
+from qualgate.cli.stdout import say
 from qualgate.errors import Exit, UsageError
 from qualgate.numbers import counted
 
@@ -65,10 +64,10 @@ def gate_scores(gate_file: Path, baseline: Path, variant: Path, *, as_json: bool
         verdicts = tuple(replace(one, reasons=(*one.reasons, UNION.format(", ".join(open_)))) for one in verdicts)
     report = report_of(evidence, verdicts, policy, [str(baseline), str(variant)], description="scores from files")
     if as_json:
-        typer.echo(report.as_json(), nl=False)
+        say(report.as_json(), nl=False)
     else:
         print_report(report)
-        typer.echo(fit("\n".join(report.lines())))
+        say(fit("\n".join(report.lines())))
     return overall_exit(verdicts)
 
 
