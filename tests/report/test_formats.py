@@ -375,7 +375,7 @@ class Page(HTMLParser):
 
 OURS = {
     "html", "head", "meta", "title", "style", "body", "main", "header", "h1", "h2", "h3", "p", "div", "a", "section",
-    "table", "thead", "tbody", "tr", "th", "td", "span", "ul", "li", "figure", "figcaption", "svg", "line", "rect",
+    "dl", "dt", "dd", "table", "thead", "tbody", "tr", "th", "td", "span", "ul", "li", "figure", "figcaption", "svg", "line", "rect",
     "circle", "path", "polyline", "text", "article", "pre", "mark", "b", "br", "footer", "i",
 }  # fmt: skip
 
@@ -447,6 +447,13 @@ def test_an_unknown_bound_reaches_the_edge_and_draws_no_end(report: Report) -> N
 def test_a_run_that_is_not_complete_says_so_in_every_format(unfinished: Report) -> None:
     for form in ("html", "junit", "github", "annotations", "gitlab", "sarif"):
         assert "not complete" in rendered(unfinished, form)
+
+
+def test_drift_is_told_in_words_and_the_setting_stands_below_the_reasons(report: Report) -> None:
+    page = rendered(report, "html")
+    assert "<dt>mean KL (nats)</dt>" in page
+    assert "kl p99" not in page
+    assert page.index(report.verdicts[-1].reasons[0]) < page.index("What was judged")
 
 
 def test_numbers_that_are_missing_everywhere_break_no_format(report: Report) -> None:
