@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from math import erf, sqrt
 from statistics import stdev
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
@@ -362,6 +363,14 @@ def test_a_policy_that_gates_nothing_goes_for_nel_and_approves_nothing_here():
         assert "no critical rule" in verdict.reasons[0]
         assert any("nel would say GO" in reason for reason in verdict.reasons)
         assert decide_as_asked(run(lost=0.9), replace(policy, rules=()))[0] == (verdict,)
+
+
+@pytest.mark.parametrize("odd", [{"statistic": "0.1"}, {"threshold": np.float32(1)}, {"why": None}, {"name": 3}])
+def test_a_plug_ins_odd_verdict_is_said_and_never_breaks_the_json(odd):
+    given = {"name": "acme", "says": "pass", "statistic": 0.1, "threshold": 0.2, "why": "w", "source": "s"} | odd
+    said = what_peers_say(run(), [PeerRule(name="acme", source="", judge=lambda _: PeerVerdict(**given))])
+    assert {line.verdict.says for line in said} == {"cannot"}
+    json.dumps([asdict(line) for line in said], allow_nan=False)
 
 
 def test_a_margin_that_nothing_exceeds_is_taken_and_told_and_gates_nothing():
