@@ -16,7 +16,7 @@ from typing import Any
 from qualgate.documents import Fault, nearest, quote, refuse
 from qualgate.errors import UsageError
 from qualgate.evalsets import identity_faults
-from qualgate.records import Case, Evalset, Score
+from qualgate.records import FINISH_WORDS, Case, Evalset, FinishReason, Score
 from qualgate.scoring.code import pass_at_k
 from qualgate.scoring.json_lines import JsonLines
 from qualgate.scoring.outcome import found
@@ -37,9 +37,12 @@ class Row:
     case: Case
     score: Score
     repeat: int | None = None  # None: the output did not say, as where each case has one answer
+    finish_reason: FinishReason | None = None  # None: the output did not say
+    model: str | None = None  # whose answer it is, where the output says so
 
     def as_json(self) -> dict[str, Any]:
-        kept = {key: self.case.body[key] for key in ("cluster", "tags") if key in self.case.body}
+        kept = {key: self.case.body[key] for key in ("task", "cluster", "tags") if key in self.case.body}
+        said = {"repeat": self.repeat, "finish_reason": self.finish_reason, "model": self.model}
         return {
             "id": self.case.id,
             "metric": self.score.metric,
@@ -50,7 +53,7 @@ class Row:
             "reason": self.score.reason,
             "case_hash": self.case.hash,
             "scorer": self.score.scorer,
-            **({} if self.repeat is None else {"repeat": self.repeat}),
+            **{key: value for key, value in said.items() if value is not None},
             **kept,
         }
 
@@ -172,7 +175,16 @@ def score_files(
         for repeat in range(repeats):
             _, answer = answered.rows[id, repeat]
             score = _score(scorer, case, judged_by, answer)[metric]
-            rows.append(Row(case=case, score=score, repeat=answer.get("repeat")))
+            ended, model = answer.get("finish_reason"), answer.get("model")
+            rows.append(
+                Row(
+                    case=case,
+                    score=score,
+                    repeat=answer.get("repeat"),
+                    finish_reason=None if ended is None else FINISH_WORDS[ended.lower()],
+                    model=model,
+                )
+            )
             if len(rows) % PROGRESS_EVERY == 0 or len(rows) == len(answered.rows):
                 progress(scorer.name, len(rows), len(answered.rows))
     return Scored(metric=metric, scorer=scorer.version, mode=scorer.mode, rows=tuple(rows), repeats=repeats)
@@ -219,6 +231,11 @@ def _answer_faults(body: dict[str, Any], scorer: Scorer) -> Iterator[str]:
         yield f"`id` must be a text; {found(body, 'id')}"
     if type(repeat := body.get("repeat", 0)) is not int or repeat < 0:
         yield f"`repeat` must be a whole number from 0; found {quote(repeat)}"
+    ended, model = body.get("finish_reason"), body.get("model")
+    if ended is not None and not (isinstance(ended, str) and ended.lower() in FINISH_WORDS):
+        yield f"`finish_reason` must be eos, stop, length or abort; found {quote(ended)}"
+    if not isinstance(model, str | None):
+        yield f"`model` must be a text; found {quote(model)}"
     if "calls" in body and "text" in body:
         yield "an output has `text` or `calls`, not both"
     elif "calls" in body:

@@ -90,7 +90,7 @@ def make_plan(gate: GateFile) -> Plan:
         check_leaks(arm.quantize or arm, sets)
     policy, stages = gate.policy, None
     if policy.stop is not None:
-        stop, stages = lay_out(policy.stop, (case for item in sets for case in item.cases), gate.repeats)
+        stop, stages = lay_out(policy, (case for item in sets for case in item.cases), gate.repeats)
         policy = replace(policy, stop=stop)
     sampling, device = sampling_settings(gate), choose_device(gate.devices)
     identities = {arm.name: identify(arm, sampling, device) for arm in arms}

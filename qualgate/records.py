@@ -12,6 +12,11 @@ from typing import Any, Literal
 from qualgate.identity import case_hash, content_hash, question_hash
 
 FinishReason = Literal["eos", "stop", "length", "abort"]
+# What servers and harnesses call the same. A word that is not here is refused: it may mean that an answer was cut off.
+FINISH_WORDS: dict[str, FinishReason] = {
+    "eos": "eos", "stop": "stop", "stop_sequence": "stop", "end_turn": "stop", "tool_calls": "stop",
+    "function_call": "stop", "length": "length", "max_tokens": "length", "abort": "abort", "content_filter": "abort",
+}  # fmt: skip
 VerdictWord = Literal["approve", "block", "review", "undecided", "invalid"]
 RuleStatus = Literal["proven", "broken", "undecided"]
 Tier = Literal["critical", "supporting", "advisory"]

@@ -17,9 +17,9 @@ from qualgate.engine.load import check_model, choose_device, identify, recognise
 from qualgate.errors import EvidenceMissing, Exit, InfrastructureError, Interrupted, UsageError
 from qualgate.forecast import Past
 from qualgate.gate.arms import decide_four, exit_of
-from qualgate.gate.outcomes import PlannedSet
 from qualgate.gate.peers.nel_policy import Decided, NelPolicy, NelSaid, as_rules, as_text, decide_as_asked
 from qualgate.gate.peers.said import PeerSaid, what_peers_say
+from qualgate.gate.planned import PlannedSet
 from qualgate.gate.planner import foreseeable, plan_policy
 from qualgate.gate.quarantine import hold
 from qualgate.harness import tasks

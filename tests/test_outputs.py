@@ -191,6 +191,37 @@ def test_a_missing_or_extra_answer_is_an_error(tmp_path, what):
     assert said in str(error.value)
 
 
+def test_what_the_gate_needs_beside_the_score_goes_from_outputs_and_cases_into_the_rows(tmp_path):
+    cases = [{"id": f"c{n}", "task": "sums", "tags": ["hard"], "cluster": f"k{n}", "answer": "1"} for n in range(200)]
+    write(tmp_path / "cases.jsonl", cases)
+    gate = tmp_path / "gate.yaml"
+    gate.write_text(
+        "version: 1\nbaseline: {model: ./m}\nvariants: {v: {model: ./m}}\nevalsets: [./sums.yaml]\n"
+        "gate: {rules: [{metric: numeric, max_drop: 0.1}, {metric: numeric, per: task, max_drop: 0.1}]}\n"
+    )
+
+    def exit_when_cut(cut: int) -> int:
+        sides = []
+        for name in ("base", "int4"):
+            outputs = [{"id": f"c{n}", "text": "1", "model": name, "finish_reason": "length" if n < cut else "stop"}
+                       for n in range(200)]  # fmt: skip
+            write(tmp_path / f"{name}.out", outputs)
+            sides += [f"--{'baseline' if name == 'base' else 'variant'}-scores", str(tmp_path / f"{name}.jsonl")]
+            files = [str(tmp_path / "cases.jsonl"), str(tmp_path / f"{name}.out")]
+            done = CliRunner().invoke(app, ["score", *files, "--scorer", "numeric", "--json", sides[-1]])
+            assert done.exit_code == 0, done.output
+        return CliRunner().invoke(app, ["gate", str(gate), *sides]).exit_code
+
+    assert exit_when_cut(0) == 0
+    row = json.loads((tmp_path / "int4.jsonl").read_text().splitlines()[0])
+    assert (row["finish_reason"], row["model"], row["task"], row["tags"]) == ("stop", "int4", "sums", ["hard"])
+    assert exit_when_cut(40) == 12
+    write(tmp_path / "base.out", [{"id": "c0", "text": "1", "finish_reason": "lenght", "model": 1}])
+    files = (tmp_path / "cases.jsonl", tmp_path / "base.out")
+    with pytest.raises(UsageError, match=r"(?s)base.out:1: `finish_reason` must be .*base.out:1: `model` must be a"):
+        score_files(*files, registry.find("numeric"))
+
+
 def test_the_command_tells_pass_at_k_and_its_rows_are_read_by_the_gate(tmp_path):
     files = list(map(str, several(tmp_path)))
     out, summary = tmp_path / "rows.jsonl", tmp_path / "summary.json"

@@ -192,7 +192,7 @@ def early(gate_file: Path, more: str = "") -> Plan:
 def test_a_run_that_may_stop_early_has_no_job_with_cases_of_two_looks(gate_file):
     plan = early(gate_file)
     assert plan.policy.stop is not None
-    assert (plan.policy.stop.looks[-1], len(plan.policy.stop.looks)) == (150, 5)
+    assert (plan.policy.stop.looks[-1], len(plan.policy.stop.looks)) == (150, 9)
     assert Counter(plan.expected) == Counter(make_plan(plain(gate_file)).expected)
     ends = {}
     for arm in ("baseline", "same", "int2"):

@@ -18,7 +18,7 @@ from qualgate.engine.job import run_job
 from qualgate.engine.load import load_arm
 from qualgate.errors import Exit, UsageError
 from qualgate.forecast import forecast
-from qualgate.gate.outcomes import PlannedSet
+from qualgate.gate.planned import PlannedSet
 from qualgate.gate.quarantine import hold
 from qualgate.plan import make_plan
 from qualgate.report.formats import FORMATS, rendered
@@ -228,7 +228,7 @@ def test_the_plan_counts_every_answer(made, tmp_path):
     body = json.loads(plan_as_json(plan, takes, held, None))
     assert (body["repeats"], body["units"]) == (REPEATS, len(plan.expected))
     planned = PlannedSet.of(plan.evalsets[0], repeats=plan.repeats)
-    assert (planned.cases, planned.clusters) == (CASES * REPEATS, (REPEATS,) * CASES)
+    assert (planned.cases, planned.clusters, planned.repeats) == (CASES, (), REPEATS)
 
 
 def test_greedy_repeats_and_what_this_version_cannot_draw_are_refused(made, tmp_path):

@@ -36,7 +36,7 @@ POLICY = Policy(rules=(Rule(metric="exact_match", max_drop=0.05),), stop=EarlySt
 def staged(plan: Plan) -> Plan:
     """The plan's jobs laid out anew, one a look and arm."""
     assert plan.policy.stop is not None
-    stop, stages = lay_out(plan.policy.stop, (case for item in plan.evalsets for case in item.cases))
+    stop, stages = lay_out(plan.policy, (case for item in plan.evalsets for case in item.cases))
     jobs = []
     for arm in plan.arms:
         prompts = [prompt for job in plan.jobs if job.arm == arm for prompt in job.prompts]
@@ -139,7 +139,7 @@ def test_an_equal_variant_and_a_collapse_are_settled_before_the_end_and_cost_no_
     assert words["int2-g32"][1] <= done["int2-g32"] < 300
     assert query(url, "select status from runs") == [("complete",)]
     (early,) = [v for v in verdicts if v.variant == "int8"]
-    assert early.comparisons[0].method == "paired_betting/3"
+    assert early.comparisons[0].method == "paired_betting/4"
     assert any(f"stopped early: {early.seen.questions} of 300 cases seen" in why for why in early.reasons)
 
 
@@ -205,7 +205,7 @@ def test_a_variant_that_is_never_settled_is_judged_on_every_case_by_the_same_tes
     (verdict,) = run(url, plan)[1]
     assert verdict.seen is not None
     assert (verdict.word, verdict.seen.questions, verdict.seen.settled) == ("undecided", 50, False)
-    assert verdict.comparisons[0].method == "paired_betting/3"
+    assert verdict.comparisons[0].method == "paired_betting/4"
     assert query(url, "select distinct status from units") == [("done",)]
 
 

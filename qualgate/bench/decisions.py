@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
@@ -29,8 +28,8 @@ def _noise(module: ModuleType, quick: bool) -> Found:
     return row.pop("rows"), [row]
 
 
-def _planned(module: ModuleType, quick: bool, which: str) -> Found:
-    rows = list(module.planning_rows(which, quick=quick))
+def _planned(module: ModuleType, quick: bool) -> Found:
+    rows = module.measured_rows(quick=quick)
     found = [{"id": row.id, "measured": row.measured, "spread": row.spread, "met": row.met} for row in rows]
     return [{"row": row.id, **one} for row in rows for one in row.rounds], [_a_slice(row, quick) for row in found]
 
@@ -57,9 +56,9 @@ class Part:
 PARTS = (
     Part(("errors", "power"), "paired_errors"),
     Part(("peers.cases", "peers.false_pass"), "peer_rules"),
-    Part(("planner.rates", "planner.decidable"), "planning", partial(_planned, which="planner")),
-    Part(("early.identical", "early.twice", "early.worst"), "planning", partial(_planned, which="early")),
-    Part(("peeking",), "planning", partial(_planned, which="peeking")),
+    Part(("planner.rates", "planner.decidable"), "planner_rates", _planned),
+    Part(("early.identical", "early.twice", "early.worst"), "early_stopping", _planned),
+    Part(("peeking",), "peeking", _planned),
     Part(("fail_closed.cases", "fail_closed.mutations"), "fail_closed"),
     Part(("defects.false_approve", "defects.false_block"), "defects"),
     Part(("planted.false_approve", "planted.false_block", "planted.cause"), "planted_runs"),

@@ -399,7 +399,7 @@ def stopped() -> Asked:
     """An equal variant whose generation ended at the first look that settled it."""
     whole = sound(n=300)
     order = order_of(whole.evidence, 1)
-    policy = replace(_rule(), stop=EarlyStop(seed=1, looks=planned_looks(order)))
+    policy = replace(_rule(), stop=EarlyStop(seed=1, looks=planned_looks(order, _rule())))
     assert policy.stop is not None, "just given"
     found = first_settled(whole.evidence, policy, "int4", order, range(1, len(policy.stop.looks)))
     assert found is not None, "equal variants settle"
@@ -696,7 +696,7 @@ def file_exit(baseline: str | bytes, variant: str | bytes, folder: Path) -> int:
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
     try:
         baseline_rows, variant_rows = map(read_score_rows, paths)
-        _, verdicts, _ = judge(baseline_rows, variant_rows, _rule(), evalset="code")
+        _, verdicts, _, _ = judge(baseline_rows, variant_rows, _rule(), evalset="code")
         return int(overall_exit(verdicts))
     except QualgateError as error:
         return int(error.exit)

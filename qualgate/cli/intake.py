@@ -51,7 +51,7 @@ def lm_eval(
         policy, identity = gate.policy, gate.identity
     else:
         policy, identity = default_policy(before, 0.02 if max_drop is None else max_drop), "hash"
-    evidence, verdicts, policy = judge(
+    evidence, verdicts, policy, _ = judge(
         before.scores, after.scores, policy, identity=identity, now=now(), evalset=before.task
     )
     sources = [before.scores.source, after.scores.source]

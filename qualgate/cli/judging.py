@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -28,10 +29,16 @@ from qualgate.errors import Exit, UsageError
 
 if TYPE_CHECKING:
     from qualgate.config import GateFile
+    from qualgate.gate.peers.nel_policy import NelSaid
     from qualgate.gate.peers.said import PeerSaid
     from qualgate.report.summary import Report
 
 
+FormatOption = Annotated[
+    str,
+    typer.Option("--format", help="terminal, json, markdown, html, junit, github, annotations, gitlab or sarif"),
+]
+OutOption = Annotated[Path | None, typer.Option("--out", help="write to this file instead of the terminal")]
 BlameOption = Annotated[
     bool, typer.Option("--blame", help="also run packed weights through the torch twin: recipe or kernel?")
 ]
@@ -115,8 +122,8 @@ def plan(
     from qualgate.config import load_gate_file
     from qualgate.forecast import forecast
     from qualgate.gate.early_plan import early_rates, rates_after
-    from qualgate.gate.outcomes import PlannedSet, seen_in
     from qualgate.gate.peers.nel_policy import as_rules
+    from qualgate.gate.planned import PlannedSet, seen_in
     from qualgate.gate.planner import foreseeable, plan_policy
     from qualgate.gate.quarantine import hold
     from qualgate.plan import asked_in_two_sets, make_plan
@@ -134,17 +141,16 @@ def plan(
     sets = [PlannedSet.of(item, held.of(item.name), planned.repeats) for item in planned.evalsets]
     metrics = {item.name: item.metrics for item in planned.evalsets}
     policy, unforeseen = foreseeable(sets, as_rules(planned.policy, metrics))
-    assumed = seen_in(earlier) if earlier else None
-    rates = None if policy is None else plan_policy(sets, policy, assumed)
+    assumed = seen_in(earlier, planned.repeats) if earlier else None
+    rates = None if policy is None else plan_policy(sets, policy, assumed, earlier=earlier)
     if rates is not None and loaded.nel_policy is not None:  # its rules stand in no gate file, so none can be edited
         rates = replace(rates, changes=tuple(change for change in rates.changes if change.kind == "more cases"))
     early, after = None, {}
     if policy is not None and rates is not None and policy.stop is not None and all(one.cases for one in sets):
-        waiting = [rule.id for rule in planned.policy.rules if rule.tier != "advisory" and rule.id in unforeseen]
-        early = early_rates(sets, policy, assumed, waiting=waiting)
-        after = {
-            number: rates_after(change, sets, assumed, waiting=waiting) for number, change in enumerate(rates.changes)
-        }
+        early = early_rates(sets, policy, assumed, earlier=earlier)
+        after = {number: rates_after(change, assumed, earlier=earlier) for number, change in enumerate(rates.changes)}
+    if rates is not None:
+        unforeseen = (*unforeseen, *(f"{rule.name}: {rule.note}" for rule in rates.rules if rule.approve is None))
     if four_arm:
         unforeseen = (*unforeseen, "parity, service level and value of the four arms")
     if as_json:
@@ -177,51 +183,82 @@ def gate(
     nel_policy: Annotated[
         Path | None, typer.Option("--nel-policy", help="decide by this NeMo Evaluator policy (version 1) instead")
     ] = None,
+    format: FormatOption = "terminal",
+    out: OutOption = None,
     warn_only: WarnOnlyOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Decide again from stored evidence, without generating: by the gate file's rules, refusing evidence older than the
     files it names; or (with --store alone) by the run's own rules, about what was stored then. Or decide from two
     files of anyone's scores."""
+    form = _form(format, as_json, out)
+    if peers and form not in ("terminal", "json"):
+        raise UsageError(f"--peers is shown on the terminal and in JSON, and --format {form} has no place for it.")
     if baseline_scores is not None or variant_scores is not None:
-        from qualgate.cli.scored import gate_scores
+        from qualgate.cli.scored import judge_files
+        from qualgate.gate.peers.said import what_peers_say
 
         if gate_file is None or baseline_scores is None or variant_scores is None:
             raise UsageError("scores are gated with a gate file, --baseline-scores and --variant-scores, all three.")
-        if store or run_id or peers or nel_policy or four_arm:
-            raise UsageError(
-                "--store, --run, --peers, --nel-policy and --four-arm go with a stored run, not with files of scores."
-            )
-        raise typer.Exit(_code(gate_scores(gate_file, baseline_scores, variant_scores, as_json=as_json), warn_only))
-    from qualgate.config import load_gate_file
-    from qualgate.intake.nel_policy import read_nel_policy
-    from qualgate.report.peers import print_peers, with_peers
-    from qualgate.report.screen import fit
-    from qualgate.run import decide_again
-
-    loaded = load_gate_file(gate_file, files=False) if gate_file is not None else None
-    url = store_url(loaded.store_url if loaded else None, store)
-    policy = read_nel_policy(nel_policy) if nel_policy is not None else None
-    outcome = decide_again(url, run_id, loaded, policy, four_arm=four_arm)
-    report = _report(url, outcome.run_id, loaded, warn_only)
-    said = _peers(url, outcome.run_id) if peers else None
-    _tell_host(report)
-    if as_json:
-        text = with_peers(report.as_json(), said, outcome.nel) if peers or outcome.nel else report.as_json()
-        say(text.rstrip("\n"))
+        if store or run_id or four_arm:
+            raise UsageError("--store, --run and --four-arm go with a stored run, not with files of scores.")
+        judged = judge_files(gate_file, baseline_scores, variant_scores, nel_policy)
+        report, nel, true = replace(judged.report, warn_only=warn_only), judged.nel, judged.exit
+        said = _peers(lambda: what_peers_say(judged.evidence)) if peers else None
     else:
-        _show(report, as_json)
-        print_peers(said or (), outcome.nel, outcome.verdicts)
+        from qualgate.config import load_gate_file
+        from qualgate.intake.nel_policy import read_nel_policy
+        from qualgate.run import decide_again, peers_of
+
+        loaded = load_gate_file(gate_file, files=False) if gate_file is not None else None
+        url = store_url(loaded.store_url if loaded else None, store)
+        policy = read_nel_policy(nel_policy) if nel_policy is not None else None
+        outcome = decide_again(url, run_id, loaded, policy, four_arm=four_arm)
+        report, nel, true = _report(url, outcome.run_id, loaded, warn_only), outcome.nel, outcome.exit
+        said = _peers(lambda: peers_of(url, outcome.run_id)) if peers else None
+    _tell_host(report)
+    _tell(report, form, out, said, nel)
+    if out is not None:  # a log without a word of the verdict helps nobody
+        say("\n".join(report.lines()))
+    raise typer.Exit(_code(true, warn_only))
+
+
+def _tell(
+    report: Report, form: str, out: Path | None, said: tuple[PeerSaid, ...] | None = None, nel: tuple[NelSaid, ...] = ()
+) -> None:
+    """The report in this form, with what peers and an nel policy say where it has a place for it."""
+    from qualgate.report.formats import rendered
+    from qualgate.report.peers import print_peers, with_peers
+    from qualgate.report.render import write_atomically
+    from qualgate.report.screen import fit
+
+    if form == "terminal":
+        _show(report, as_json=False)
+        print_peers(said or (), nel, report.verdicts)
         say(fit("\n".join(report.lines())))
-    raise typer.Exit(_code(outcome.exit, warn_only))
+        return
+    text = rendered(report, form)
+    if form == "json" and (said is not None or nel):
+        text = with_peers(text, said, nel) + "\n"
+    if out is not None:
+        write_atomically(out, text)
+    else:
+        say(text, nl=False)
 
 
-def _peers(url: str, run_id: str) -> tuple[PeerSaid, ...]:
+def _form(format: str, as_json: bool, out: Path | None) -> str:
+    """What was asked for; a file is Markdown where nothing else is said. UsageError for a format that there is not."""
+    from qualgate.report.formats import FORMATS
+
+    if format not in ("terminal", *FORMATS):
+        raise UsageError(f"--format {format}: not one of terminal, {', '.join(FORMATS)}.")
+    return "json" if as_json else "markdown" if format == "terminal" and out is not None else format
+
+
+def _peers(ask: Callable[[], tuple[PeerSaid, ...]]) -> tuple[PeerSaid, ...]:
     """A broken plug-in is told, and changes neither verdict nor exit code."""
-    from qualgate.run import peers_of
-
     try:
-        return peers_of(url, run_id)
+        return ask()
     except UsageError as error:
         tell(f"qualgate: peers cannot be shown: {error}")
         return ()
@@ -231,37 +268,23 @@ def report(
     gate_file: OptionalGateFile = None,
     store: StoreOption = None,
     run_id: RunOption = None,
-    format: Annotated[
-        str,
-        typer.Option("--format", help="terminal, json, markdown, html, junit, github, annotations, gitlab or sarif"),
-    ] = "terminal",
-    out: Annotated[Path | None, typer.Option("--out", help="write to this file instead of the terminal")] = None,
+    format: FormatOption = "terminal",
+    out: OutOption = None,
     as_json: JsonOption = False,
     schema: Annotated[
         bool, typer.Option("--schema", help="print the JSON report's JSON Schema, and no report")
     ] = False,
 ) -> None:
     """Show a stored run's verdicts with their numbers. The same stored evidence gives the same bytes."""
-    from qualgate.report.formats import FORMATS, rendered
-    from qualgate.report.render import write_atomically
-    from qualgate.report.screen import fit
-
-    if schema:
-        from qualgate.report.formats.body import report_schema
-
-        text = json.dumps(report_schema(), indent=2) + "\n"
-    else:
-        form = "json" if as_json else format
-        form = "markdown" if form == "terminal" and out is not None else form
-        if form not in ("terminal", *FORMATS):
-            raise UsageError(f"--format {form}: not one of terminal, {', '.join(FORMATS)}.")
+    if not schema:
+        form = _form(format, as_json, out)
         url, run_id = stored_run(gate_file, store, run_id)
-        found = _report(url, run_id, _loaded(gate_file))
-        if form == "terminal":
-            _show(found, as_json=False)
-            say(fit("\n".join(found.lines())))
-            return
-        text = rendered(found, form)
+        _tell(_report(url, run_id, _loaded(gate_file)), form, out)
+        return
+    from qualgate.report.formats.body import report_schema
+    from qualgate.report.render import write_atomically
+
+    text = json.dumps(report_schema(), indent=2) + "\n"
     if out is not None:
         write_atomically(out, text)
     else:

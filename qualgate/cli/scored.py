@@ -6,50 +6,62 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qualgate.cli.stdout import say
 from qualgate.errors import Exit, UsageError
 from qualgate.numbers import counted
 
 if TYPE_CHECKING:
     from qualgate.config import GateFile
+    from qualgate.gate.peers.nel_policy import NelSaid
     from qualgate.intake.scores import Scores
+    from qualgate.records import RunEvidence
+    from qualgate.report.summary import Report
 
 UNION = "the expected cases of {} are those of both files together: what neither holds is not missed"
 
 
-def gate_scores(gate_file: Path, baseline: Path, variant: Path, *, as_json: bool) -> Exit:
-    """Print the report of two score files by the gate file's rules; the exit code of a run with this evidence.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """What a gate over score files found, as far as a command shows it."""
+
+    report: Report
+    evidence: RunEvidence
+    exit: Exit
+    nel: tuple[NelSaid, ...]  # where an nel policy decided
+
+
+def judge_files(gate_file: Path, baseline: Path, variant: Path, nel_policy: Path | None = None) -> Judged:
+    """Two score files judged by the gate file's rules: the exit code of a run with this evidence.
 
     The closed list of an evalset is the gate file's `expected`, else the set itself where it lies beside the gate
     file (then its case hashes must be the rows' as well, and each case has what a rule asks of the set), else the ids
-    of both files together, which is said.
+    of both files together, which is said. nel_policy: decides in place of the rules.
     """
     from dataclasses import replace
 
     from qualgate import evalsets
     from qualgate.config import load_gate_file
     from qualgate.gate.verdict import overall_exit
-    from qualgate.intake.scores import judge, read_score_rows, refuse_one_file_twice
+    from qualgate.intake.scores import judge, read_score_rows, refuse_a_copy
     from qualgate.plan import set_refs
-    from qualgate.report.screen import fit
-    from qualgate.report.terminal import print_report
+    from qualgate.report.source import source_of
     from qualgate.report.unstored import report_of
     from qualgate.run import with_nel_policy
     from qualgate.store.plain import now
 
-    gate = with_nel_policy(load_gate_file(gate_file, files=False))
-    refuse_one_file_twice(baseline, variant)
-    sides = read_score_rows(baseline), read_score_rows(variant)
+    loaded = load_gate_file(gate_file, files=False)
+    gate = with_nel_policy(replace(loaded, nel_policy=nel_policy) if nel_policy is not None else loaded)
+    refuse_a_copy(baseline, variant)
     names = [evalsets.name_of(ref) for ref in set_refs(gate)]
     default = names[0] if len(names) == 1 else None
-    found = {at for side in sides for row in side.rows if (at := row.evalset or default)}
+    sides = read_score_rows(baseline, default or ""), read_score_rows(variant, default or "")
+    found = {row.evalset for side in sides for row in side.rows if row.evalset}
     if strange := sorted(found - set(names)):
         raise UsageError(f"rows of {strange[0]!r:.80}, an evalset that {gate_file} does not list: {', '.join(names)}")
     closed = _closed(gate, default, sides)
     stale = [
         f"{name} is in the gate file and neither score file has a row of it" for name in names if name not in found
     ]
-    evidence, verdicts, policy = judge(
+    evidence, verdicts, policy, nel = judge(
         *sides,
         gate.policy,
         identity=gate.identity,
@@ -62,13 +74,16 @@ def gate_scores(gate_file: Path, baseline: Path, variant: Path, *, as_json: bool
     )
     if open_ := sorted(found - closed.expected.keys()):
         verdicts = tuple(replace(one, reasons=(*one.reasons, UNION.format(", ".join(open_)))) for one in verdicts)
-    report = report_of(evidence, verdicts, policy, [str(baseline), str(variant)], description="scores from files")
-    if as_json:
-        say(report.as_json(), nl=False)
-    else:
-        print_report(report)
-        say(fit("\n".join(report.lines())))
-    return overall_exit(verdicts)
+    report = report_of(
+        evidence,
+        verdicts,
+        policy,
+        [str(baseline), str(variant)],
+        description="scores from files",
+        sides=sides,
+        source=source_of(gate.path, gate.policy),
+    )
+    return Judged(report=report, evidence=evidence, exit=overall_exit(verdicts), nel=nel)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +102,7 @@ def _closed(gate: GateFile, default: str | None, sides: tuple[Scores, ...]) -> C
     from qualgate.run import labels_of
 
     closed = Closed(expected=_listed(gate, default), asked={}, labels={}, stale=[])
-    rows = {(row.evalset or default, row.id, row.case_hash) for side in sides for row in side.rows}
+    rows = {(row.evalset, row.id, row.case_hash) for side in sides for row in side.rows}
     for ref in set_refs(gate):
         if not isinstance(ref, str) or (evalsets.is_path(ref) and not (gate.path.parent / ref).exists()):
             continue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from math import isfinite
+from math import ceil, isfinite
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,12 +26,14 @@ from qualgate.stats.intervals import (
     binomial_lower,
     clustered_percentile,
     clustered_share,
+    independent_trials,
     nonnegative_ratio,
 )
 from qualgate.stats.latency import METHOD_PERCENTILES, METHOD_SUMS, clusters_needed, latency_ratio
 from qualgate.stats.paired import MIN_CLUSTERS, compare_clustered_pairs, compare_pairs
 from qualgate.stats.power import pairs_needed
 from qualgate.stats.relative import METHOD_RELATIVE, compare_relative
+from qualgate.stats.unseen import least_provable, trials_needed
 
 NOTHING_KNOWN = About()
 SENSITIVITY_ALPHA = 0.05  # of the baseline's own lower bound, whatever the policy's alpha
@@ -141,7 +143,22 @@ def _measure_quality(part: Slice, pairs: list[Pair], alpha: float) -> Measured:
             method=result.method,
         ),
         p_within=result.p_within,
-        obstacle=too_weak(part, baseline, clusters),
+        obstacle=too_weak(part, baseline, clusters) or (too_few(part, clusters, alpha) if count < n else ""),
+    )
+
+
+def too_few(part: Slice, clusters: NDArray, alpha: float) -> str:
+    """Why cases of so few clusters cannot prove the margin, however alike the arms, in words; empty when they can.
+
+    A cluster may fail as a whole, and that many may all be drawn without one that does (see `stats.unseen`).
+    """
+    margin, independent = part.rule.max_drop or 0.0, independent_trials(np.ones(len(clusters)), clusters)
+    least = least_provable(independent, alpha)
+    if margin >= least:
+        return ""
+    return (
+        f"{part.head}: {counted(int(independent), 'independent case')} can prove no loss under "
+        f"{ceil(1000 * least) / 10:g} points; {trials_needed(margin, alpha):,} would be needed at least"
     )
 
 

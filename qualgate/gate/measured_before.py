@@ -74,15 +74,16 @@ def foretell(
     sizes: Callable[[Slice], Mapping[int, int]],
     policy: Policy,
     earlier: RunEvidence | None = None,
+    chosen: Callable[[Slice], bool] = lambda _: True,
 ) -> dict[Slice, Foretold]:
     """Every slice of the policy that is no quality rule. Same arguments, same numbers.
 
     sizes: of a slice, how many clusters are planned of each number of answers. earlier: a run of the same gate file;
-    what it does not hold, or holds broken, is as if there were none.
+    what it does not hold, or holds broken, is as if there were none. chosen: those that are wanted.
     """
     before, family = _Before.of(earlier, policy), Counter(part.rule.tier for part in slices)
     found = {}
-    for part in slices:
+    for part in filter(chosen, slices):
         model = MODELS.get(METRICS[part.rule.metric].kind)
         if model is not None and part.obstacle:
             found[part] = Foretold(note=part.obstacle)

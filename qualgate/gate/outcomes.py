@@ -1,15 +1,16 @@
-"""Paired outcomes as the planner foresees them: what is assumed, many draws of it, and the gate's tests on every draw.
+"""Paired outcomes as the planner foresees them: many draws of what is assumed, and the gate's tests on every draw.
 
-A draw of a set is kept as a few sums (`Drawn`), for the gate's tests on counts and on clusters need no more; sums of
-several sets add up to those of a rule over all of them. Clusters of one size are exchangeable: how many of them hold
-each possible set of outcomes is one multinomial draw, so thousands of clusters cost as little as a few.
+A draw of a slice is kept as a few sums (`Drawn`), for the gate's tests on counts and on clusters need no more; sums of
+several sets add up to those of a slice over all of them. Clusters of one size are exchangeable: how many of them hold
+each possible set of outcomes is one multinomial draw, so thousands of clusters cost as little as a few. Where slices
+divide a cluster it is drawn by itself, and each slice sees its own part.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from math import comb, log, sqrt
 
@@ -17,108 +18,29 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln, stdtrit
 
-from qualgate.records import Evalset, RunEvidence
-from qualgate.stats.chosen import GROWN_MAX_N
-from qualgate.stats.intervals import normal_quantile
+from qualgate.gate.planned import Assumed, Kind, Marks, PlannedSet
+from qualgate.stats.intervals import binomial_lower, binomial_upper, normal_quantile
 from qualgate.stats.paired import MIN_CLUSTERS
 from qualgate.stats.power import approved, blocked, evidence_threshold
 from qualgate.stats.region import evidence
-from qualgate.stats.sequential import ASSUMED_DISAGREEMENT
+from qualgate.stats.relative import RATE_PART
 from qualgate.stats.unseen import p_at_most
 
-ASSUMED_BASELINE = 0.8  # share of a set's cases that the baseline gets right
-ASSUMED_CORRELATION = 0.1  # of the flips of two cases of one cluster
 _CELLS = 2_000_000  # drawn at a time
 _STEP = 1.2  # between effective sizes at which thresholds are found
 _CLEAR = 0.8  # evidence so far from the normal quantile is beyond every threshold's doubt
+_SIZES = 40  # effective sizes to `_FEW` are rounded to so fine a part: 1 % off moves a rate by 0.5 point
+_FEW = 400  # pairs
+_BINS = 2.5  # of the baseline's rate, in √n cases that are right: each one standard deviation or less wide at 80 %
+
+View = frozenset[Marks] | None  # which questions of a set a slice sees; None: all
+Part = tuple[tuple[int, ...], int]  # by which views it is seen, and its answers
+Shape = tuple[int, tuple[Part, ...]]  # questions of a cluster, and its parts that any view sees
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedSet:
-    """An evalset as the planner sees it. clusters: cases of each cluster; empty when every case stands for itself."""
-
-    name: str
-    metrics: tuple[str, ...]
-    cases: int
-    clusters: tuple[int, ...] = ()
-    held: int = 0  # more cases, which run and do not count
-
-    @classmethod
-    def of(cls, evalset: Evalset, held: frozenset[str] = frozenset(), repeats: int = 1) -> PlannedSet:
-        """held: ids of cases in quarantine. repeats: answers to each case, which makes it a cluster."""
-        counting = [case for case in evalset.cases if case.id not in held]
-        labels = Counter((case.cluster or case.id, case.cluster is None) for case in counting)
-        sizes = tuple(size * repeats for size in labels.values())
-        return cls(
-            name=evalset.name,
-            metrics=evalset.metrics,
-            cases=sum(sizes),
-            clusters=sizes if max(sizes, default=1) > 1 else (),
-            held=(len(evalset.cases) - len(counting)) * repeats,
-        )
-
-    @property
-    def sizes(self) -> Counter[int]:
-        """How many clusters there are of each size."""
-        return Counter(self.clusters) if self.clusters else Counter({1: self.cases})
-
-    @property
-    def drawn_singly(self) -> int:
-        """Clusters that have to be drawn one by one: of sizes with more possible outcomes than clusters are worth."""
-        return sum(many for size, many in self.sizes.items() if not _as_kinds(size, many))
-
-    def grown(self, cases: int) -> PlannedSet:
-        """The set with more cases of the same kind: clusters are repeated, not enlarged."""
-        if not self.clusters or cases == self.cases:
-            return replace(self, cases=cases)
-        times = -(-cases * len(self.clusters) // self.cases)
-        sizes = (self.clusters * -(-times // len(self.clusters)))[:times]
-        return replace(self, cases=sum(sizes), clusters=sizes)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Assumed:
-    """What is taken for true, by (metric, evalset); what is not listed has the default."""
-
-    disagreement: Mapping[tuple[str, str], float] = field(default_factory=dict)
-    baseline: Mapping[tuple[str, str], float] = field(default_factory=dict)
-    default_disagreement: float = ASSUMED_DISAGREEMENT
-    default_baseline: float = ASSUMED_BASELINE
-    source: str = "assumed: no earlier run tells"
-
-    def flips(self, metric: str, name: str) -> float:
-        return self.disagreement.get((metric, name), self.default_disagreement)
-
-    def right(self, metric: str, name: str) -> float:
-        return self.baseline.get((metric, name), self.default_baseline)
-
-
-def seen_in(evidence: RunEvidence) -> Assumed:
-    """Disagreement and baseline rates of an earlier run, the least of its variants': the one most like the baseline.
-
-    One flip is added, so that none seen is not taken for none ever.
-    """
-    before = {(u.key.evalset, u.key.case_id, u.key.repeat): u.values for u in evidence.baseline.units}
-    changed: dict[tuple[str, str], float] = {}
-    right: dict[tuple[str, str], float] = {}
-    for arm in evidence.variants:
-        found: dict[tuple[str, str], list[tuple[float, float]]] = {}
-        for unit in arm.units:
-            base = before.get((unit.key.evalset, unit.key.case_id, unit.key.repeat), {})
-            for metric in evidence.metrics.get(unit.key.evalset, ()):
-                pair = base.get(metric), unit.values.get(metric)
-                if pair[0] is not None and pair[1] is not None:
-                    found.setdefault((metric, unit.key.evalset), []).append((pair[0], pair[1]))
-        for key, pairs in found.items():
-            rate = (sum(one != other for one, other in pairs) + 1) / (len(pairs) + 1)
-            changed[key] = min(rate, changed.get(key, 1.0))
-            right[key] = sum(one for one, _ in pairs) / len(pairs)
-    return Assumed(disagreement=changed, baseline=right, source=f"as seen in run {evidence.run_id}")
-
-
-def outcome_chances(metric: str, name: str, loss: float, assumed: Assumed) -> NDArray:
-    """P(lost, gained, both right, both wrong) of one case. loss: what P(lost) has beyond an identical variant's."""
-    flips, right = assumed.flips(metric, name), assumed.right(metric, name)
+def outcome_chances(outcome: str, name: str, loss: float, assumed: Assumed) -> NDArray:
+    """P(lost, gained, both right, both wrong) of one answer. loss: what P(lost) has beyond an identical variant's."""
+    flips, right = assumed.flips(outcome, name), assumed.right(outcome, name)
     gained, lost = min(flips / 2, 1 - right), min(flips / 2 + loss, right)
     cells = np.array([lost, gained, right - lost, 1 - right - gained]).clip(0)
     return cells / cells.sum()
@@ -129,68 +51,144 @@ def outcome_chances(metric: str, name: str, loss: float, assumed: Assumed) -> ND
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """Outcomes of one metric on one or several sets. All [draws]; d: gained − lost of a cluster, s: its cases."""
+    """Outcomes of one slice. All [draws]; d: gained − lost of a cluster, s: its answers, as far as the slice sees."""
 
     lost: NDArray
     gained: NDArray
-    right: NDArray  # cases that the baseline got right
+    right: NDArray  # answers that the baseline got right
     squares: NDArray  # Σ d² over clusters
     weighted: NDArray  # Σ d s
     flipped: NDArray  # clusters with any flip
 
-    def __add__(self, other: Drawn) -> Drawn:
-        return Drawn(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
-
     @classmethod
     def of_cases(cls, lost: NDArray, gained: NDArray, right: NDArray) -> Drawn:
+        """Of questions that share nothing, each with one answer."""
         return cls(lost, gained, right, lost + gained, gained - lost, lost + gained)
 
+    def __add__(self, other: Drawn) -> Drawn:
+        return self._each(lambda name: getattr(self, name) + getattr(other, name))
 
-def draw(one: PlannedSet, cells: NDArray, draws: int, generator: np.random.Generator) -> Drawn:
-    """cells: chances of a case, as `outcome_chances` gives them."""
-    if not one.clusters:
-        counts = generator.multinomial(one.cases, cells, draws)
-        return Drawn.of_cases(counts[:, 0], counts[:, 1], counts[:, 0] + counts[:, 2])
-    sums = np.zeros((draws, len(fields(Drawn))))
-    single: list[int] = []
-    for size, many in sorted(one.sizes.items()):
-        if not _as_kinds(size, many):
-            single += [size] * many
+    def at(self, which: NDArray) -> Drawn:
+        """Some of the draws."""
+        return self._each(lambda name: getattr(self, name)[which])
+
+    @staticmethod
+    def _each(value: Callable[[str], NDArray]) -> Drawn:
+        return Drawn(*(value(one.name) for one in fields(Drawn)))
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Parts of clusters that are drawn one by one. Arrays: [columns], those of a cluster side by side."""
+
+    home: NDArray  # number of the cluster
+    sizes: NDArray  # answers
+    shares: NDArray  # of a cluster's answers, that repeat one outcome
+    seen: tuple[tuple[int, ...], ...]  # by which views
+
+    @classmethod
+    def of(cls, shapes: Iterable[Shape], assumed: Assumed, repeats: int) -> Columns:
+        rows = [
+            (home, size, sqrt(assumed.alike(questions, repeats)), seen)
+            for home, (questions, parts) in enumerate(shapes)
+            for seen, size in parts
+        ]
+        home, sizes, shares, seen = zip(*rows, strict=True) if rows else ((), (), (), ())
+        return cls(np.array(home, int), np.array(sizes, int), np.array(shares, float), seen)
+
+    def of_view(self, view: int) -> tuple[NDArray, NDArray]:
+        """Its columns, and where among them each cluster begins."""
+        mine = np.flatnonzero([view in seen for seen in self.seen])
+        return mine, np.flatnonzero(np.diff(self.home[mine], prepend=-1))
+
+    def draw(self, cells: NDArray, draws: int, generator: np.random.Generator) -> tuple[NDArray, NDArray, NDArray]:
+        """(lost, gained, baseline right) of each part, [draws, columns].
+
+        A share of a cluster's answers repeats one outcome, so that two of them correlate by its square.
+        """
+        shape = (draws, len(self.sizes))
+        copies = generator.binomial(self.sizes, np.where(self.sizes > 0, self.shares, 0.0), shape)
+        common = np.searchsorted(np.cumsum(cells)[:3], generator.random((draws, self.clusters)), side="right")
+        outcome = common[:, self.home]
+        rest, counts, left = self.sizes - copies, [], 1.0
+        for index, chance in enumerate(cells[:3]):
+            count = generator.binomial(rest, min(1.0, max(0.0, chance / left)) if left > 0 else 0.0)
+            rest, left = rest - count, left - chance
+            counts.append(count + np.where(outcome == index, copies, 0))
+        return counts[0], counts[1], counts[0] + counts[2]
+
+    @property
+    def clusters(self) -> int:
+        return int(self.home[-1]) + 1 if len(self.home) else 0
+
+
+def shape_of(kind: Kind, views: Sequence[View], repeats: int) -> Shape:
+    """repeats: answers to each question that count by themselves."""
+    parts: Counter[tuple[int, ...]] = Counter()
+    for marks, count in kind:
+        seen = tuple(index for index, view in enumerate(views) if view is None or marks in view)
+        if seen:
+            parts[seen] += count * repeats
+    return sum(count for _, count in kind), tuple(sorted(parts.items()))
+
+
+def shapes_of(one: PlannedSet, views: Sequence[View], repeats: int) -> Counter[Shape]:
+    """How many clusters of the set there are of each shape, of those that any view sees."""
+    found: Counter[Shape] = Counter()
+    for kind, many in one.kinds.items():
+        shape = shape_of(kind, views, repeats)
+        if shape[1]:
+            found[shape] += many
+    return found
+
+
+def drawn_singly(shapes: Mapping[Shape, int]) -> int:
+    """Parts that have to be drawn one by one."""
+    return sum(many * len(parts) for (_, parts), many in shapes.items() if not _as_kinds(parts, many))
+
+
+def draw(
+    one: PlannedSet,
+    views: Sequence[View],
+    cells: NDArray,
+    assumed: Assumed,
+    draws: int,
+    generator: np.random.Generator,
+    repeats: int = 1,
+) -> tuple[Drawn, ...]:
+    """What each view sees of the same draws. cells: chances of an answer, as `outcome_chances` gives them.
+
+    repeats: answers to each question that count by themselves.
+    """
+    sums, single = np.zeros((len(views), draws, len(fields(Drawn)))), []
+    for shape, many in sorted(shapes_of(one, views, repeats).items()):
+        questions, parts = shape
+        if not _as_kinds(parts, many):
+            single += [shape] * many
             continue
-        kinds, chances = _kinds(size, tuple(cells.tolist()))
+        ((seen, size),) = parts
+        alike = assumed.alike(questions, repeats) if size > 1 else 0.0
+        kinds, chances = _kinds(size, sqrt(alike), tuple(cells.tolist()))
         features = _features(kinds[:, 0], kinds[:, 1], kinds[:, 0] + kinds[:, 2], size)
         for start in range(0, draws, step := max(1, _CELLS // len(kinds))):
             counts = generator.multinomial(many, chances, min(step, draws - start))
-            sums[start : start + step] += counts.astype(float) @ features
+            sums[seen, start : start + step] += counts.astype(float) @ features
     if single:
-        sizes = np.array(single)
-        for start in range(0, draws, step := max(1, _CELLS // len(sizes))):
-            lost, gained, right = draw_clusters(sizes, cells, min(step, draws - start), generator)
-            sums[start : start + step] += _features(lost, gained, right, sizes).sum(axis=1)
-    return Drawn(*np.rint(sums).astype(int).T)
+        columns = Columns.of(single, assumed, repeats)
+        seen_by = [columns.of_view(view) for view in range(len(views))]
+        for start in range(0, draws, step := max(1, _CELLS // len(columns.sizes))):
+            found = columns.draw(cells, min(step, draws - start), generator)
+            for view, (mine, starts) in enumerate(seen_by):
+                if len(mine):
+                    lost, gained, right = (np.add.reduceat(each[:, mine], starts, axis=1) for each in found)
+                    sizes = np.add.reduceat(columns.sizes[mine], starts)
+                    sums[view, start : start + step] += _features(lost, gained, right, sizes).sum(axis=1)
+    return tuple(Drawn(*np.rint(view).astype(int).T) for view in sums)
 
 
-def draw_clusters(
-    sizes: NDArray, cells: NDArray, draws: int, generator: np.random.Generator
-) -> tuple[NDArray, NDArray, NDArray]:
-    """(lost, gained, baseline right) of each cluster, [draws, clusters].
-
-    A share of a cluster's cases repeats one outcome, so that two of them correlate by `ASSUMED_CORRELATION`.
-    """
-    shape = (draws, len(sizes))
-    alone = bool((sizes == 1).all())
-    copies = np.zeros(shape, int) if alone else generator.binomial(sizes, sqrt(ASSUMED_CORRELATION), shape)
-    outcome = np.searchsorted(np.cumsum(cells)[:3], generator.random(shape), side="right")
-    rest, counts, left = sizes - copies, [], 1.0
-    for index, chance in enumerate(cells[:3]):
-        count = generator.binomial(rest, min(1.0, max(0.0, chance / left)) if left > 0 else 0.0)
-        rest, left = rest - count, left - chance
-        counts.append(count + np.where(outcome == index, copies, 0))
-    return counts[0], counts[1], counts[0] + counts[2]
-
-
-def _as_kinds(size: int, many: int) -> bool:
-    return comb(size + 3, 3) <= max(4 * many, 84)
+def _as_kinds(parts: Sequence[Part], many: int) -> bool:
+    """Are so many clusters drawn at once? Not those that views divide, nor of more outcomes than they are worth."""
+    return len(parts) == 1 and comb(parts[0][1] + 3, 3) <= max(4 * many, 84)
 
 
 def _features(lost: NDArray, gained: NDArray, right: NDArray, size: NDArray | int) -> NDArray:
@@ -200,13 +198,13 @@ def _features(lost: NDArray, gained: NDArray, right: NDArray, size: NDArray | in
 
 
 @lru_cache(maxsize=256)
-def _kinds(size: int, cells: tuple[float, ...]) -> tuple[NDArray, NDArray]:
-    """Every (lost, gained, both right, both wrong) of a cluster of this size, and its chance under `draw_clusters`."""
+def _kinds(size: int, share: float, cells: tuple[float, ...]) -> tuple[NDArray, NDArray]:
+    """Every (lost, gained, both right, both wrong) of a cluster of this size, and its chance under `Columns.draw`."""
     range_ = np.arange(size + 1)
     grid = np.stack(np.meshgrid(range_, range_, range_, indexing="ij"), axis=-1).reshape(-1, 3)
     grid = grid[grid.sum(axis=1) <= size]
     kinds = np.column_stack([grid, size - grid.sum(axis=1)])
-    share, chances = sqrt(ASSUMED_CORRELATION), np.zeros(len(kinds))
+    chances = np.zeros(len(kinds))
     with np.errstate(divide="ignore"):
         logs = np.log(np.array(cells))
     for copies in range(size + 1):
@@ -224,16 +222,18 @@ def _kinds(size: int, cells: tuple[float, ...]) -> tuple[NDArray, NDArray]:
 # ------------------------------------------------------------------------------------------------ the tests on them
 
 
-def decide_cases(drawn: Drawn, n: int, margin: float, alpha: float, strict: float) -> tuple[NDArray, NDArray]:
-    """[draws] proven within the margin at alpha, [draws] proven beyond it at `strict`, as `compare_pairs` would."""
+def decide_cases(
+    drawn: Drawn, n: int, margins: tuple[float, float], alpha: float, strict: float
+) -> tuple[NDArray, NDArray]:
+    """[draws] proven within the first margin at alpha, [draws] beyond the second at `strict`, as `compare_pairs`."""
     return (
-        approved(drawn.lost, drawn.gained, n, margin, alpha),
-        blocked(drawn.lost, drawn.gained, n, margin, strict),
+        approved(drawn.lost, drawn.gained, n, margins[0], alpha),
+        blocked(drawn.lost, drawn.gained, n, margins[1], strict),
     )
 
 
 def decide_clusters(
-    drawn: Drawn, sizes: Mapping[int, int], margin: float, alpha: float, strict: float
+    drawn: Drawn, sizes: Mapping[int, int], margins: tuple[float, float], alpha: float, strict: float
 ) -> tuple[NDArray, NDArray]:
     """Likewise as `compare_clustered_pairs` would. sizes: clusters of each size, at least two in all."""
     count, n = sum(sizes.values()), sum(size * many for size, many in sizes.items())
@@ -249,34 +249,61 @@ def decide_clusters(
     told = (drawn.flipped >= MIN_CLUSTERS) & (plain > 0)
     effect = np.where(told, np.minimum(np.maximum(np.nan_to_num(wider, nan=1.0) ** 2, 1.0), most), most)
     size = np.maximum((n / effect).astype(int), 1)
+    few, step = size <= _FEW, np.maximum(size // _SIZES, 1)  # each of these takes a region of its own
+    size = np.where(few, np.minimum((size + step // 2) // step * step, n), size)
     share = size / n
     lost, gained = (np.ceil(down * share), np.floor(down * share)), (np.floor(up * share), np.ceil(up * share))
-    within = p_at_most(mean, spread, count, n / most, -margin) <= alpha
-    beyond = p_at_most(-mean, spread, count, n / most, margin) <= strict
+    within = p_at_most(mean, spread, count, n / most, -margins[0]) <= alpha
+    beyond = p_at_most(-mean, spread, count, n / most, margins[1]) <= strict
     within[within] = _each(
-        np.minimum(lost[0], size - gained[0])[within], gained[0][within], size[within], margin, alpha
+        np.minimum(lost[0], size - gained[0])[within], gained[0][within], size[within], margins[0], alpha
     )
     beyond[beyond] = _each(
-        np.minimum(gained[1], size - lost[1])[beyond], lost[1][beyond], size[beyond], -margin, strict
+        np.minimum(gained[1], size - lost[1])[beyond], lost[1][beyond], size[beyond], -margins[1], strict
     )
     return within, beyond
+
+
+def decide_relative(
+    drawn: Drawn, sizes: Mapping[int, int], limit: float, alpha: float, strict: float
+) -> tuple[NDArray, NDArray]:
+    """Likewise as `compare_relative` would against a loss of `limit` of the baseline's rate.
+
+    The margins hang on how often the baseline is right; draws in which that is about the same are decided by one.
+    """
+    n, spent = sum(size * many for size, many in sizes.items()), RATE_PART * alpha
+    trials = n * n / sum(size * size * many for size, many in sizes.items())
+    right = drawn.right / n * trials
+    step = max(1.0, sqrt(trials) / _BINS)
+    bins = np.rint(right / step).astype(int)
+    within, beyond = np.zeros(len(bins), bool), np.zeros(len(bins), bool)
+    for number in np.unique(bins[drawn.right > 0]):
+        mine, middle = (bins == number) & (drawn.right > 0), float(np.clip(number * step, min(1.0, trials), trials))
+        least, most = binomial_lower(middle, trials, spent), binomial_upper(middle, trials, spent)  # type: ignore[arg-type]  # fractions are fine
+        margins, some = (limit * least, min(limit * most, 1 - 1e-9)), drawn.at(mine)
+        sure = max(strict - spent, 1e-12)
+        if max(sizes) == 1:
+            within[mine], beyond[mine] = decide_cases(some, n, margins, alpha - spent, sure)
+        else:
+            within[mine], beyond[mine] = decide_clusters(some, sizes, margins, alpha - spent, sure)
+    return within, beyond & (strict > spent)
 
 
 def _each(lost: NDArray, gained: NDArray, n: NDArray, loss: float, alpha: float) -> NDArray:
     """Draws at which "the loss is at least `loss`" is rejected, each with its own number of pairs.
 
-    To `GROWN_MAX_N` pairs by the exact region; above, the threshold of the evidence drifts slowly with n: a few
-    numbers have theirs found and the others' lie between.
+    To `_FEW` pairs each number has its threshold of the evidence found; above, it drifts slowly with n: a few have it
+    found and the others' lie between.
     """
     held, aim = evidence(lost, gained, n, loss), normal_quantile(1 - alpha)  # type: ignore[arg-type]  # any n each
     result = held >= aim
-    many, few = (n > GROWN_MAX_N) & (np.abs(held - aim) < _CLEAR), n <= GROWN_MAX_N
+    many, few = (n > _FEW) & (np.abs(held - aim) < _CLEAR), n <= _FEW
     if many.any():
-        place = np.log(n[many] / GROWN_MAX_N) / log(_STEP)
+        place = np.log(n[many] / _FEW) / log(_STEP)
         knots = np.unique(np.concatenate([np.floor(place), np.floor(place) + 1]))
-        least = [evidence_threshold(round(GROWN_MAX_N * _STEP**knot) + 1, loss, alpha) for knot in knots]
+        least = [evidence_threshold(round(_FEW * _STEP**knot) + 1, loss, alpha) for knot in knots]
         result[many] = held[many] >= np.interp(place, knots, least)
     for size in map(int, np.unique(n[few])):
         mine = n == size
-        result[mine] = approved(lost[mine], gained[mine], size, loss, alpha)
+        result[mine] = held[mine] >= evidence_threshold(size, loss, alpha)
     return result

@@ -16,11 +16,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from qualgate.gate.changes import Change, changes
-from qualgate.gate.outcomes import Assumed, PlannedSet
-from qualgate.gate.prediction import DRAWS, ENOUGH, PlannedRule, Prediction
+from qualgate.gate.changes import Change, cases_that_do, changes
+from qualgate.gate.planned import COLLAPSED_ALIKE, Assumed, PlannedSet
+from qualgate.gate.prediction import DRAWS, ENOUGH, PlannedRule, Prediction, outcome_of
+from qualgate.gate.rules import Slice
 from qualgate.metrics import METRICS
-from qualgate.records import Policy, Rule
+from qualgate.records import Policy, Rule, RunEvidence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,17 +48,13 @@ class PlannedPolicy:
 def foreseeable(sets: Sequence[PlannedSet], policy: Policy) -> tuple[Policy | None, tuple[str, ...]]:
     """The policy without the rules whose outcome is not simulated here, and those rules' ids.
 
-    Left out: rules on tasks, tags, repeats, relative drops, costs and parity, and on scores that no set declares. None:
-    no critical quality rule is left, so nothing can be foretold.
+    Left out: rules on scores that no set declares. None: no critical quality rule is left, so nothing can be foretold.
     """
     carried = {metric for one in sets for metric in one.metrics}
 
     def fits(rule: Rule) -> bool:
         metric = METRICS[rule.metric]
-        plain = rule.where is None and rule.scope in ("pooled", "evalset") and rule.repeats == "mean"
-        if metric.kind != "quality":
-            return plain and metric.kind in ("drift", "latency")
-        return plain and rule.max_drop is not None and rule.metric in carried
+        return metric.kind != "quality" or metric.everywhere or rule.metric in carried
 
     left = tuple(rule for rule in policy.rules if fits(rule))
     out = tuple(rule.id for rule in policy.rules if not fits(rule))
@@ -73,22 +70,45 @@ def plan_policy(
     draws: int = DRAWS,
     seed: int = 0,
     search: bool = True,
+    earlier: RunEvidence | None = None,
 ) -> PlannedPolicy:
     """Rates of the whole policy and of each rule, and what to change. UsageError: a policy that does not fit the sets.
 
-    Same arguments, same numbers. search: look for changes where it can hardly decide. `draws` shrinks where clusters
+    Same arguments, same numbers. search: look for changes where it can hardly decide. earlier: a run
+    that tells how much what is measured varies. `draws` shrinks where clusters
     have to be drawn one by one.
     """
     assumed = assumed or Assumed()
-    model = Prediction(sets=tuple(sets), policy=policy, assumed=assumed, draws=draws, seed=seed)
-    rules = model.rules()
+    model = Prediction(sets=tuple(sets), policy=policy, assumed=assumed, draws=draws, seed=seed, earlier=earlier)
+    rules, found = model.rules(), ()
+    if search:
+        rules = tuple(_with_cases(model, part, rule) for part, rule in zip(model.slices, rules, strict=True))
+        found = () if model.approve >= ENOUGH else tuple(changes(model, rules))
     return PlannedPolicy(
         approve=model.approve,
         block=model.block,
         rules=rules,
-        changes=() if model.approve >= ENOUGH or not search else tuple(changes(model, rules)),
+        changes=found,
         cases={one.name: one.cases for one in model.sets},
         draws=model.used,
         error=model.error,
-        source=assumed.source,
+        source=_source(model),
     )
+
+
+def _with_cases(model: Prediction, part: Slice, rule: PlannedRule) -> PlannedRule:
+    """Of a slice whose needs no formula tells, an estimate that was tried."""
+    if rule.approve is None or rule.approve >= ENOUGH or rule.needed is not None:
+        return rule
+    told = part.rule.max_drop is not None and not model.clustered(part)
+    return rule if told else replace(rule, needed=cases_that_do(model, part))
+
+
+def _source(model: Prediction) -> str:
+    """Where the assumed disagreement comes from, and what it leaves out."""
+    told, source = model.assumed.disagreement, model.assumed.source
+    collapsed = {
+        (name, one.name) for part in model.quality for one in model.among(part)
+        if (name := outcome_of(part.rule, one)) != part.rule.metric
+    }  # fmt: skip
+    return source if collapsed <= told.keys() or COLLAPSED_ALIKE in source else f"{source}; {COLLAPSED_ALIKE}"

@@ -1,27 +1,40 @@
 """How often a policy would approve an identical variant, and how often block one that loses twice its margins.
 
 Outcomes are drawn for each metric and evalset (`gate.outcomes`); every rule decides on the sums over its own sets, as
-the gate would, so rules on the same cases agree or err together.
+the gate would, so rules on the same cases agree or err together. Rules on what is measured (time, cost, drift …) have
+the rates of `gate.measured_before` and are taken to be independent of the others.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, reduce
-from math import sqrt
-from operator import add
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import ceil, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
+from qualgate.errors import UsageError
 from qualgate.gate.measure import LEAST_BASELINE_RATE, SENSITIVITY_ALPHA, UNSEEN_KL
-from qualgate.gate.outcomes import Assumed, Drawn, PlannedSet, decide_cases, decide_clusters, draw, outcome_chances
+from qualgate.gate.measured_before import Foretold, foretell, jointly
+from qualgate.gate.outcomes import (
+    Drawn,
+    View,
+    decide_cases,
+    decide_clusters,
+    decide_relative,
+    draw,
+    drawn_singly,
+    outcome_chances,
+    shapes_of,
+)
+from qualgate.gate.planned import Assumed, PlannedSet
 from qualgate.gate.rules import Slice, check_policy
 from qualgate.metrics import MARGINS_OF_BASELINE, METRICS
 from qualgate.numbers import counted
-from qualgate.records import Policy
+from qualgate.records import Policy, Rule, RunEvidence
 from qualgate.stats.intervals import binomial_lower
 from qualgate.stats.latency import clusters_needed
 from qualgate.stats.paired import MIN_CLUSTERS
@@ -36,15 +49,29 @@ _LEAST_DRAWS = 4_000
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedRule:
     rule: str  # Rule.id
+    name: str  # likewise, with the slice in place of what spreads the rule
     slice: str
     tier: str
-    n: int
+    n: int  # questions
     clusters: int | None
     approve: float | None  # P(proven | identical); None: not predicted
     block: float | None  # P(broken, after Holm's correction | this slice alone loses twice the margin)
     disagreement: float | None  # assumed, over the slice's cases
     needed: int | None  # cases at which an identical variant is proven in `ENOUGH` of runs; None: not known or too many
     note: str = ""
+
+
+Key = tuple[str, str]  # outcome, evalset
+
+
+def outcome_of(rule: Rule, one: PlannedSet) -> str:
+    """What is drawn for a rule: each answer by its metric, or of several to a question what any or all of them give."""
+    return rule.metric if rule.repeats == "mean" or one.repeats == 1 else f"{rule.metric} {rule.repeats}"
+
+
+def answers_of(rule: Rule, one: PlannedSet) -> int:
+    """Answers to a question that count by themselves."""
+    return one.repeats if rule.repeats == "mean" else 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,23 +83,33 @@ class Prediction:
     assumed: Assumed
     draws: int = DRAWS  # at most: fewer where many clusters have to be drawn one by one
     seed: int = 0
+    earlier: RunEvidence | None = None  # a run of the gate file that tells how much times, costs and drift vary
+    foretold: dict[tuple[object, ...], Foretold] = field(default_factory=dict, compare=False, repr=False)  # so far
 
     @cached_property
     def slices(self) -> tuple[Slice, ...]:
-        return check_policy(self.policy, {one.name: one.metrics for one in self.sets})
+        """A slice by label names as its cases (evalset, number of the marks that they have in common)."""
+        labels = {(one.name, str(number)): marks for one in self.sets for number, marks in enumerate(one.marks)}
+        return check_policy(self.policy, {one.name: one.metrics for one in self.sets}, labels)
 
     @cached_property
     def used(self) -> int:
         """Draws of every rate."""
-        single = sum(one.drawn_singly for one in self.sets)
-        return min(self.draws, max(_SINGLE_CELLS // single, _LEAST_DRAWS)) if single else self.draws
+        single = {}
+        for (_, name), parts in self.by_key(self.quality).items():
+            one = self._named[name]
+            views = [self.view(part, one) for part in parts]
+            shapes = shapes_of(one, views, answers_of(parts[0].rule, one))
+            single[name] = max(drawn_singly(shapes), single.get(name, 0))
+        cells = sum(single.values())
+        return min(self.draws, max(_SINGLE_CELLS // cells, _LEAST_DRAWS)) if cells else self.draws
 
     @property
     def error(self) -> float:
         """The largest standard error that a rate can have from drawing."""
         return 0.5 / sqrt(self.used)
 
-    @property
+    @cached_property
     def quality(self) -> list[Slice]:
         return [part for part in self.slices if METRICS[part.rule.metric].kind == "quality"]
 
@@ -80,32 +117,127 @@ class Prediction:
     def critical(self) -> list[Slice]:
         return [part for part in self.quality if part.rule.tier == "critical"]
 
+    @cached_property
+    def measured(self) -> dict[Slice, Foretold]:
+        """What is known beforehand of each slice that is no quality rule."""
+        parts = [part for part in self.slices if METRICS[part.rule.metric].kind != "quality"]
+
+        def known(part: Slice) -> tuple[object, ...]:
+            mine = next(one for one in parts if (one.rule, one.name) == (part.rule, part.name))
+            return part.rule, part.name, self.family(part.rule.tier), frozenset(self.sizes(mine).items())
+
+        if missing := {(part.rule, part.name) for part in parts if known(part) not in self.foretold}:
+            found = foretell(
+                self._slices_before,
+                lambda part: next(self.sizes(one) for one in parts if (one.rule, one.name) == (part.rule, part.name)),
+                self.policy,
+                self.earlier,
+                lambda part: (part.rule, part.name) in missing,
+            )
+            self.foretold.update({known(part): one for part, one in found.items()})
+        return {part: self.foretold[known(part)] for part in parts if known(part) in self.foretold}
+
+    @property
+    def _slices_before(self) -> tuple[Slice, ...]:
+        """The policy's slices with the labels of the earlier run's cases; as planned where it cannot have them."""
+        if self.earlier is None:
+            return self.slices
+        try:
+            return check_policy(self.policy, self.earlier.metrics, self.earlier.labels)
+        except UsageError:
+            return tuple(replace(part, obstacle="the earlier run had other evalsets") for part in self.slices)
+
+    @cached_property
+    def _named(self) -> dict[str, PlannedSet]:
+        return {one.name: one for one in self.sets}
+
     def among(self, part: Slice) -> list[PlannedSet]:
         return [one for one in self.sets if one.name in part.evalsets]
 
+    def view(self, part: Slice, one: PlannedSet) -> View:
+        """The questions of a set that a slice sees, by their marks."""
+        if part.only is None:
+            return None
+        return frozenset(marks for number, marks in enumerate(one.marks) if (one.name, str(number)) in part.only)
+
+    @cached_property
+    def _questions(self) -> dict[Slice, dict[str, int]]:
+        """Of each slice, by evalset."""
+        return {
+            part: {
+                one.name: sum(size * many for size, many in self._sizes_in(part, one, 1).items())
+                for one in self.among(part)
+            }
+            for part in self.slices
+        }
+
+    def _sizes_in(self, part: Slice, one: PlannedSet, answers: int) -> Counter[int]:
+        sizes: Counter[int] = Counter()
+        for (_, ((_, size),)), many in shapes_of(one, [self.view(part, one)], answers).items():
+            sizes[size] += many
+        return sizes
+
+    @cached_property
+    def _sizes(self) -> dict[Slice, Counter[int]]:
+        return {
+            part: sum((self._sizes_in(part, one, answers_of(part.rule, one)) for one in self.among(part)), Counter())
+            for part in self.slices
+        }
+
     def cases(self, part: Slice) -> int:
-        return sum(one.cases for one in self.among(part))
+        """Questions of the slice."""
+        return sum(self._questions[part].values())
 
     def sizes(self, part: Slice) -> Counter[int]:
-        """Clusters of each size."""
-        return sum((one.sizes for one in self.among(part)), Counter())
+        """The slice's clusters of each size, in answers that count."""
+        return self._sizes[part]
 
     def clustered(self, part: Slice) -> bool:
-        return any(one.clusters for one in self.among(part))
+        return max(self.sizes(part), default=1) > 1
 
     def mean(self, part: Slice, rate: Callable[[str, str], float]) -> float:
-        """Of a rate by (metric, evalset), over the slice's cases."""
-        return sum(rate(part.rule.metric, one.name) * one.cases for one in self.among(part)) / max(1, self.cases(part))
+        """Of a rate by (outcome, evalset), over the slice's questions."""
+        asked, named = self._questions[part], self._named
+        found = sum(rate(outcome_of(part.rule, named[name]), name) * many for name, many in asked.items())
+        return found / max(1, self.cases(part))
 
     def family(self, tier: str) -> int:
         return sum(part.rule.tier == tier for part in self.slices)
 
+    def too_few(self, part: Slice) -> str:
+        """Why a slice could say nothing at all, in words; empty when it could."""
+        if empty := [one.name for one in self.among(part) if not one.cases]:
+            return f"no case of {empty[0]} counts"
+        if not self.cases(part):
+            return "none of its cases counts"
+        units, least = self.sizes(part).total(), self.units_needed(part)
+        few = f"{counted(units, 'independent case is', 'independent cases are')} too few ({least} needed)"
+        return few if units < least else ""
+
+    def units_needed(self, part: Slice) -> int:
+        """Independent cases without which the slice says nothing."""
+        kind, rule = METRICS[part.rule.metric].kind, part.rule
+        if rule.metric == "drift.kl_mean":
+            return clusters_needed(100 - 100 / UNSEEN_KL["of_limit"], 0.05)
+        if kind == "latency":
+            return max(MIN_CLUSTERS, clusters_needed(rule.percentile, 0.05))
+        return MIN_CLUSTERS if kind != "quality" or self.clustered(part) else 1
+
+    def twice_the_margin(self, part: Slice) -> dict[Key, float]:
+        """Loss by (outcome, evalset); a relative one is of the baseline's rate on each set."""
+        found = {}
+        for one in self.among(part):
+            key = (outcome_of(part.rule, one), one.name)
+            rate = self.assumed.right(*key) if part.rule.max_drop is None else 1.0
+            found[key] = 2 * (part.rule.max_drop or part.rule.max_relative_drop or 0.0) * rate
+        return found
+
     @cached_property
-    def _proven(self) -> tuple[dict[str, NDArray], NDArray]:
+    def _proven(self) -> tuple[dict[Slice, NDArray], NDArray]:
         """[draws] proven by slice, and [draws] nothing broken, both of an identical variant."""
         drawn, proven, unbroken = self._draw({}, 0), {}, np.ones(self.used, bool)
         for part in self.quality:
-            proven[part.head], beyond = self._decide(part, drawn)
+            proven[part], beyond = self._decide(part, drawn)
             if part.rule.tier != "advisory":
                 unbroken &= ~beyond
         return proven, unbroken
@@ -113,80 +245,111 @@ class Prediction:
     @cached_property
     def approve(self) -> float:
         """P(every critical rule proven, nothing broken | identical)."""
-        if any(part.rule.tier == "critical" and too_few(part, self.among(part)) for part in self.slices):
+        if any(part.rule.tier == "critical" and self.too_few(part) for part in self.slices):
             return 0.0
-        proven, approved = self._proven
+        return float((self._all_proven(self.critical) & self._proven[1]).mean()) * jointly(self.measured)
+
+    def _all_proven(self, parts: Sequence[Slice]) -> NDArray:
+        return np.all([self._proven[0][part] for part in parts], axis=0)
+
+    @cached_property
+    def twice(self) -> dict[Key, float]:
+        """Loss of a variant that loses twice the smallest margin of a critical rule on each set."""
+        twice: dict[Key, float] = {}
         for part in self.critical:
-            approved = approved & proven[part.head]
-        return float(approved.mean())
+            for key, loss in self.twice_the_margin(part).items():
+                twice[key] = min(twice.get(key, 1.0), loss)
+        return twice
 
     @cached_property
     def block(self) -> float:
         """P(block | every set loses twice the smallest margin of a critical rule on it)."""
-        twice: dict[tuple[str, str], float] = {}
-        for part in self.critical:
-            for name in part.evalsets:
-                key = (part.rule.metric, name)
-                twice[key] = min(twice.get(key, 1.0), 2 * (part.rule.max_drop or 0))
-        worse = self._draw(twice, 1)
-        return float(np.any([self._decide(part, worse)[1] for part in self.critical], axis=0).mean())
+        return self._any_broken(self.critical)
+
+    def _any_broken(self, parts: Sequence[Slice]) -> float:
+        worse = self._draw(self.twice, 1)
+        return float(np.any([self._decide(part, worse)[1] for part in parts], axis=0).mean())
+
+    def rates(self, parts: Sequence[Slice]) -> tuple[float, float]:
+        """P(all of some slices proven | identical), and P(any broken | twice the margins)."""
+        return float(self._all_proven(parts).mean()), self._any_broken(parts)
+
+    def alone(self, part: Slice) -> float:
+        """P(proven | identical) of one slice, without drawing for the others."""
+        return float(self._decide(part, self._draw({}, 0, only=part))[0].mean())
 
     def rules(self) -> tuple[PlannedRule, ...]:
         return tuple(self._rule(part, index) for index, part in enumerate(self.slices))
 
     def _rule(self, part: Slice, index: int) -> PlannedRule:
-        margin, proven = part.rule.max_drop, self._proven[0].get(part.head)
+        margin, proven = part.rule.max_drop, self._proven[0].get(part)
         block = disagreement = needed = None
-        if proven is not None and margin is not None:
-            alone = {(part.rule.metric, name): 2 * margin for name in part.evalsets}
-            block = float(self._decide(part, self._draw(alone, 2 + index, only=part))[1].mean())
+        if proven is not None:
+            losing = self._draw(self.twice_the_margin(part), 2 + index, only=part)
+            block = float(self._decide(part, losing)[1].mean())
             disagreement = self.mean(part, self.assumed.flips)
-            if proven.mean() < ENOUGH and not self.clustered(part):
+            if proven.mean() < ENOUGH and not self.clustered(part) and margin is not None:
                 needed = pairs_to_approve(margin, disagreement, ENOUGH, self.policy.alpha)
+        approve = None if proven is None else float(proven.mean())
+        note = self.too_few(part)
+        if told := self.measured.get(part):
+            approve, block, note = told.approve, told.block, note or told.note
+            needed = told.needed and ceil(told.needed * self.cases(part) / max(1, self.sizes(part).total()))
         return PlannedRule(
             rule=part.rule.id,
+            name=replace(part.rule, evalset=part.name, where=None).id,
             slice=part.name,
             tier=part.rule.tier,
             n=self.cases(part),
             clusters=self.sizes(part).total() if self.clustered(part) else None,
-            approve=None if proven is None else float(proven.mean()),
+            approve=approve,
             block=block,
             disagreement=disagreement,
             needed=needed,
-            note=too_few(part, self.among(part))
-            or ("" if proven is not None else "not predicted: decides on what is measured"),
+            note=note,
         )
 
-    def _draw(
-        self, losses: Mapping[tuple[str, str], float], stream: int, *, only: Slice | None = None
-    ) -> dict[tuple[str, str], Drawn]:
-        """losses: extra P(lost) by (metric, evalset). stream: draws of the same stream are the same."""
-        wanted = [only] if only else self.quality
-        sizes = {one.name: one for one in self.sets}
-        return {
-            key: draw(
-                sizes[key[1]],
+    def by_key(self, chosen: Sequence[Slice]) -> dict[Key, list[Slice]]:
+        """By what has to be drawn for them; slices of one key see the same draws."""
+        found: dict[Key, list[Slice]] = {}
+        for part in chosen:
+            for one in self.among(part):
+                found.setdefault((outcome_of(part.rule, one), one.name), []).append(part)
+        return dict(sorted(found.items()))
+
+    def _draw(self, losses: Mapping[Key, float], stream: int, *, only: Slice | None = None) -> dict[Slice, Drawn]:
+        """losses: extra P(lost). stream: draws of the same stream are the same."""
+        found: dict[Slice, Drawn] = {}
+        for index, (key, parts) in enumerate(self.by_key([only] if only else self.quality).items()):
+            one = self._named[key[1]]
+            drawn = draw(
+                one,
+                [self.view(part, one) for part in parts],
                 outcome_chances(*key, losses.get(key, 0.0), self.assumed),
+                self.assumed,
                 self.used,
                 np.random.default_rng([self.seed, stream, index]),
+                answers_of(parts[0].rule, one),
             )
-            for index, key in enumerate(sorted({(part.rule.metric, name) for part in wanted for name in part.evalsets}))
-        }
+            for part, seen in zip(parts, drawn, strict=True):
+                found[part] = found[part] + seen if part in found else seen
+        return found
 
-    def _decide(self, part: Slice, drawn: Mapping[tuple[str, str], Drawn]) -> tuple[NDArray, NDArray]:
+    def _decide(self, part: Slice, drawn: Mapping[Slice, Drawn]) -> tuple[NDArray, NDArray]:
         """[draws] proven, and [draws] broken by Holm's first step, which is where a block begins."""
-        margin, alpha = part.rule.max_drop or 0.0, self.policy.alpha
-        strict = alpha / self.family(part.rule.tier)
-        sums = reduce(add, (drawn[part.rule.metric, name] for name in part.evalsets))
-        cases, sizes = self.cases(part), self.sizes(part)
-        if too_few(part, self.among(part)):
+        margin, alpha = part.rule.max_drop, self.policy.alpha
+        if self.too_few(part):
             return np.zeros(self.used, bool), np.zeros(self.used, bool)
-        if not self.clustered(part):
-            within, beyond = decide_cases(sums, cases, margin, alpha, strict)
+        sums, strict, sizes = drawn[part], alpha / self.family(part.rule.tier), self.sizes(part)
+        answers = sum(size * many for size, many in sizes.items())
+        if margin is None:
+            within, beyond = decide_relative(sums, sizes, part.rule.max_relative_drop or 0.0, alpha, strict)
+        elif self.clustered(part):
+            within, beyond = decide_clusters(sums, sizes, (margin, margin), alpha, strict)
         else:
-            within, beyond = decide_clusters(sums, sizes, margin, alpha, strict)
-        trials = cases**2 / sum(size * size * many for size, many in sizes.items())  # surely independent ones (Kish)
-        return within & surely_right(sums.right / cases, trials, margin), beyond
+            within, beyond = decide_cases(sums, answers, (margin, margin), alpha, strict)
+        trials = answers**2 / sum(size * size * many for size, many in sizes.items())  # surely independent ones (Kish)
+        return within & surely_right(sums.right / answers, trials, margin or 0.0), beyond
 
 
 def surely_right(share: NDArray, trials: float, margin: float, alpha: float = SENSITIVITY_ALPHA) -> NDArray:
@@ -203,25 +366,3 @@ def _least_share(trials: float, enough: float, alpha: float) -> float:
         middle = (low + high) / 2
         low, high = (low, middle) if binomial_lower(middle, trials, alpha) >= enough else (middle, high)  # type: ignore[arg-type]
     return high / trials - 1e-9
-
-
-def too_few(part: Slice, chosen: Sequence[PlannedSet]) -> str:
-    """Why a slice could say nothing at all, in words; empty when it could."""
-    if empty := [one.name for one in chosen if not one.cases]:
-        return f"no case of {empty[0]} counts"
-    units, least = sum(len(one.clusters) or one.cases for one in chosen), units_needed(part, chosen)
-    return (
-        f"{counted(units, 'independent case is', 'independent cases are')} too few ({least} needed)"
-        if units < least
-        else ""
-    )
-
-
-def units_needed(part: Slice, chosen: Sequence[PlannedSet]) -> int:
-    """Independent cases without which the slice says nothing."""
-    kind, rule = METRICS[part.rule.metric].kind, part.rule
-    if rule.metric == "drift.kl_mean":
-        return clusters_needed(100 - 100 / UNSEEN_KL["of_limit"], 0.05)
-    if kind == "latency":
-        return max(MIN_CLUSTERS, clusters_needed(rule.percentile, 0.05))
-    return MIN_CLUSTERS if kind != "quality" or any(one.clusters for one in chosen) else 1

@@ -67,11 +67,15 @@ def read_samples(path: Path, *, filter: str | None = None, metric: str | None = 
             if ours is not None and name in body["metrics"]:
                 if name not in body:
                     raise UsageError(f"{where}: names the metric {name!r} and has no value for it")
+                try:
+                    value = as_value(_as_logged(body[name]))
+                except ValueError as error:
+                    raise UsageError(f"{where}: {error}") from None
                 rows.append(
                     ScoreRow(
                         id=str(body["doc_id"]),
                         metric=ours,
-                        value=as_value(_as_logged(body[name]), where),
+                        value=value,
                         case_hash=hashes[where],
                         scorer=f"lm_eval {name},{chosen}",
                         cluster=same,

@@ -1,13 +1,18 @@
 """Two lists of score rows ⇄ the evidence of a run, so that one gate judges whatever was scored wherever.
 
-A row is one metric's value for one case and repeat. What must be equal on both sides for two rows to be a pair is in
-`case_hash`: where it is on one side only, or different, or on neither, nothing is compared (undecided), unless the
-caller says `identity="ids"`: then ids alone make a pair where a side has no hash, and every verdict says so. Two hashes
-that differ name two cases, whatever the caller says.
+A row is one metric's value for one case and repeat. One that tells of a failure (`status`, `error`, an `error_type` or
+a null `verdict` beside a value) is no answer, whatever value it gives; one whose verdict and value contradict each
+other is not what a scorer wrote, which breaks integrity.
+
+What must be equal on both sides for two rows to be a pair is in `case_hash`: where it is on one side only, or
+different, or on neither, nothing is compared (undecided), unless the caller says `identity="ids"`: then ids alone make
+a pair where a side has no hash, and every verdict says so. Two hashes that differ name two cases, whatever the caller
+says.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import nan
@@ -15,14 +20,25 @@ from pathlib import Path
 from typing import Any, Literal
 
 from qualgate.errors import UsageError
-from qualgate.gate.peers.nel_policy import decide_as_asked
+from qualgate.gate.peers.nel_policy import NelSaid, decide_as_asked
 from qualgate.identity import content_hash
-from qualgate.intake.jsonl import read_objects
+from qualgate.intake.jsonl import content_of_lines, read_objects
 from qualgate.metrics import METRICS
 from qualgate.numbers import counted
-from qualgate.records import ArmEvidence, ArmIdentity, Policy, RunEvidence, UnitEvidence, UnitKey, Verdict
+from qualgate.records import (
+    FINISH_WORDS,
+    ArmEvidence,
+    ArmIdentity,
+    Policy,
+    RunEvidence,
+    UnitEvidence,
+    UnitKey,
+    Verdict,
+)
 
 BASELINE = "baseline"
+SHOWN = 3  # rows named for one fault
+QUOTED = 1000  # characters kept of what a scorer extracted
 BY_IDS = "paired by ids alone, as asked: whether both sides were asked the same is not known"
 
 
@@ -39,7 +55,10 @@ class ScoreRow:
     cluster: str | None = None
     evalset: str = ""  # "" = the one that the caller names
     labels: tuple[str, ...] = ()  # "task:x", "tag:y"
-    truncated: bool = False  # the answer was cut off: `finish_reason` is "length"
+    finish_reason: str = ""  # a FinishReason; "" = the file does not say
+    failed: str = ""  # where and why this is no answer; "" = it is one
+    extracted: str = ""  # this and the next are quoted beside a flip, and decide nothing
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,15 +67,27 @@ class Scores:
 
     source: str
     rows: tuple[ScoreRow, ...]
+    contradictions: tuple[str, ...] = ()  # where a row says two things that cannot both be true
 
 
-def read_score_rows(path: Path) -> Scores:
-    """A file of score rows: `id, metric, value`, optional `case_hash, scorer, repeat, cluster, evalset, task, tags,
-    finish_reason`.
+def read_score_rows(path: Path, evalset: str = "") -> Scores:
+    """A file of score rows: `id, metric, value`, optional `verdict, error_type, status, finish_reason, case_hash,
+    scorer, repeat, cluster, evalset, task, tags, extracted, reason`.
 
-    What else a row holds is not looked at. UsageError names file and line.
+    What else a row holds is not looked at. evalset: of rows that name none. UsageError names file and line.
     """
-    return Scores(source=str(path), rows=tuple(_row(f"{path}:{line}", body) for line, body in read_objects(path)))
+    rows, contradictions = [], []
+    for line, body in read_objects(path):
+        try:
+            row, contradiction = _row(body, evalset)
+        except _NoRow as error:
+            raise UsageError(f"{path}:{line}: {error}") from None
+        if row.failed:
+            row = replace(row, failed=f"{path}:{line}: {row.failed}")
+        if contradiction:
+            contradictions.append(f"{path}:{line}: {contradiction}")
+        rows.append(row)
+    return Scores(source=str(path), rows=tuple(rows), contradictions=tuple(contradictions))
 
 
 def refuse_one_file_twice(baseline: Path, variant: Path) -> None:
@@ -65,37 +96,97 @@ def refuse_one_file_twice(baseline: Path, variant: Path) -> None:
         raise UsageError(f"{baseline} is given as the baseline's file and as the variant's; give the variant's own")
 
 
-def _row(where: str, body: dict[str, Any]) -> ScoreRow:
-    def text(key: str, default: str | None = None) -> Any:
-        value = body.get(key, default)
+def refuse_a_copy(baseline: Path, variant: Path) -> None:
+    """Nor is a file worse than a copy of itself, in whatever order its lines stand.
+
+    An honest file of a variant that answers all cases alike could be one too, so rows may name their model.
+    """
+    refuse_one_file_twice(baseline, variant)
+    if content_of_lines(baseline) == content_of_lines(variant):
+        raise UsageError(
+            f"{variant} holds the very lines of {baseline}: a copy says nothing of a variant. Give the variant's own "
+            "rows. If both truly scored alike, let each row say whose answer it is (`model`), as `qualgate score` "
+            "does where the outputs say so."
+        )
+
+
+class _NoRow(ValueError):
+    """Why an object is no score row."""
+
+
+def _row(body: dict[str, Any], evalset: str) -> tuple[ScoreRow, str]:
+    """The row, and how it contradicts itself ("": it does not). _NoRow for what a score row cannot hold."""
+
+    def text(key: str) -> str:
+        value = body.get(key)
         if value is not None and not isinstance(value, str):
-            raise UsageError(f"{where}: `{key}` must be a text, found {value!r:.60}")
-        return value
+            raise _NoRow(f"`{key}` must be a text, found {value!r:.60}")
+        return value or ""
 
     name, metric, repeat = text("id"), text("metric"), body.get("repeat", 0)
     if not name or not metric:
-        raise UsageError(f"{where}: a score row has `id` and `metric`, each a text that is not empty")
+        raise _NoRow("a score row has `id` and `metric`, each a text that is not empty")
     if type(repeat) is not int or repeat < 0:
-        raise UsageError(f"{where}: `repeat` must be a whole number from 0, found {repeat!r:.60}")
-    if "value" not in body:
-        raise UsageError(f"{where}: a score row has a `value`: a number, true, false or null")
-    return ScoreRow(
+        raise _NoRow(f"`repeat` must be a whole number from 0, found {repeat!r:.60}")
+    value = as_value(body.get("value"))
+    failed, contradiction = _standing(body, metric, value, text("status"), text("error_type"))
+    if "value" not in body and not failed:
+        raise _NoRow("a score row has a `value`: a number, true, false or null")
+    if (said := text("finish_reason")) and said.lower() not in FINISH_WORDS:
+        raise _NoRow(f"`finish_reason` must be eos, stop, length or abort, found {said!r:.60}")
+    task = text("task")
+    row = ScoreRow(
         id=name,
         metric=metric,
-        value=as_value(body["value"], where),
-        case_hash=text("case_hash") or "",
-        scorer=text("scorer") or "",
+        value=value,
+        case_hash=text("case_hash"),
+        scorer=text("scorer"),
         repeat=repeat,
-        cluster=text("cluster"),
-        evalset=text("evalset") or "",
-        labels=(*((f"task:{text('task')}",) if body.get("task") else ()), *_tags(body.get("tags"), where)),
-        truncated=text("finish_reason") == "length",
+        cluster=text("cluster") if body.get("cluster") is not None else None,
+        evalset=text("evalset") or evalset,
+        labels=(*((f"task:{task}",) if task else ()), *_tags(body.get("tags"))),
+        finish_reason=FINISH_WORDS[said.lower()] if said else "",
+        failed=failed,
+        extracted=str(body.get("extracted") or "")[:QUOTED],
+        reason=str(body.get("reason") or "")[:QUOTED],
     )
+    return row, contradiction
 
 
-def _tags(value: Any, where: str) -> tuple[str, ...]:
+def _standing(body: dict[str, Any], metric: str, value: float | None, status: str, error_type: str) -> tuple[str, str]:
+    """(why this is no answer, how the row contradicts itself), of which one at least is empty.
+
+    A wrong answer has an `error_type` too, which says what is wrong with it; and where the scorer could not say, there
+    is no value at all. Both are answers.
+    """
+    verdict = body.get("verdict")
+    if not isinstance(verdict, bool | None):
+        raise _NoRow(f"`verdict` must be true, false or null, found {verdict!r:.60}")
+    if status not in ("", "done"):
+        return f"its `status` is {status!r:.60}; an answer's is 'done'", ""
+    if error := body.get("error"):
+        return f"its `error` is {error!r:.60}", ""
+    known = METRICS.get(metric)
+    fraction = value is not None and 0 < value < 1
+    if known is not None and known.kind == "quality":
+        if known.binary and fraction:
+            raise _NoRow(
+                f"{metric} is right or wrong, so its value is 0 or 1, found {value:g}; several answers to a case are "
+                "several rows, each with its `repeat`"
+            )
+        if verdict is not None and (value is None or (value in (0, 1) and verdict != bool(value))):
+            return "", f"`verdict` is {json.dumps(verdict)} and `value` is {json.dumps(body.get('value'))}"
+        if verdict is None and "verdict" in body and value is not None and not fraction:
+            word = f" ({error_type:.60})" if error_type else ""
+            return f"nobody could judge it: `verdict` is null{word}, whatever its `value` says", ""
+    if error_type and value is not None and verdict is not False:
+        return f"its `error_type` is {error_type!r:.60}, whatever its `value` says", ""
+    return "", ""
+
+
+def _tags(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list | None) or not all(isinstance(tag, str) for tag in value or ()):
-        raise UsageError(f"{where}: `tags` must be a list of texts, found {value!r:.60}")
+        raise _NoRow(f"`tags` must be a list of texts, found {value!r:.60}")
     return tuple(f"tag:{tag}" for tag in value or ())
 
 
@@ -113,15 +204,17 @@ def rows_of(arm: ArmEvidence) -> Iterator[dict[str, Any]]:
             row = {"evalset": unit.key.evalset, "id": unit.key.case_id, "repeat": unit.key.repeat, "metric": metric}
             row |= {"value": value, "case_hash": unit.case_hash, "scorer": unit.scorers.get(metric, "")}
             row |= {"cluster": unit.cluster} if unit.cluster is not None else {}
-            yield row | ({"finish_reason": "length"} if unit.truncated else {})
+            ended = unit.finish_reason or ("length" if unit.truncated else "")
+            yield row | ({"finish_reason": ended} if ended else {})
 
 
-def as_value(value: Any, where: str) -> float | None:
-    """A score's value as a number: true and false count 1 and 0; None stays what nobody could say."""
+def as_value(value: Any) -> float | None:
+    """A score's value as a number: true and false count 1 and 0; None stays what nobody could say. ValueError for what
+    is none of these."""
     if value is None:
         return None
     if not isinstance(value, bool | int | float):
-        raise UsageError(f"{where}: a score must be a number, true, false or null, found {value!r:.60}")
+        raise _NoRow(f"a score must be a number, true, false or null, found {value!r:.60}")
     try:
         return float(value)
     except OverflowError:
@@ -172,8 +265,14 @@ def evidence_of(
         metrics=metrics,
         baseline=arms[0],
         variants=(arms[1],),
+        integrity=tuple(line for side in (baseline, variant) for line in _first(side.contradictions)),
         labels=_labels(rows),
     )
+
+
+def _first(lines: Sequence[str]) -> tuple[str, ...]:
+    more = f"and {len(lines) - SHOWN:,} rows more that contradict themselves"
+    return (*lines[:SHOWN], more) if len(lines) > SHOWN else tuple(lines)
 
 
 def _labels(rows: Sequence[ScoreRow]) -> dict[tuple[str, str], tuple[str, ...]] | None:
@@ -186,7 +285,9 @@ def _labels(rows: Sequence[ScoreRow]) -> dict[tuple[str, str], tuple[str, ...]] 
 
 
 def _placed(side: Scores, evalset: str | None) -> Scores:
-    if evalset is None and any(not row.evalset for row in side.rows):
+    if all(row.evalset for row in side.rows):
+        return side
+    if evalset is None:
         raise UsageError(
             f"{side.source}: rows without `evalset`, and the gate file names several; say which in each row"
         )
@@ -208,9 +309,10 @@ def judge(
     now: str = "",
     labels: Mapping[tuple[str, str], tuple[str, ...]] | None = None,
     **named: Any,
-) -> tuple[RunEvidence, tuple[Verdict, ...], Policy]:
-    """`evidence_of` (which takes `named`), decided by `policy`, and by which rules in the end. UsageError for a policy
-    that does not fit. Files are whole and judged once, so what a policy says of generation (`stop`) is left out.
+) -> tuple[RunEvidence, tuple[Verdict, ...], Policy, tuple[NelSaid, ...]]:
+    """`evidence_of` (which takes `named`), decided by `policy`; by which rules in the end, and what nel would say where
+    it is nel's policy. UsageError for a policy that does not fit. Files are whole and judged once, so what a policy
+    says of generation (`stop`) is left out.
 
     now: as `decide` takes it. stale: why these scores do not speak of what is to be judged; any makes the verdict
     undecided, and so does an evalset without a single score. labels: of cases that are known, whatever their rows say.
@@ -220,10 +322,24 @@ def judge(
     if labels:
         evidence = replace(evidence, labels={**(evidence.labels or {}), **labels})
     evidence = replace(evidence, stale=(*stale, *silent))
-    verdicts, policy, _ = decide_as_asked(evidence, replace(policy, stop=None), now)
-    if identity == "ids":
-        verdicts = tuple(replace(verdict, reasons=(*verdict.reasons, BY_IDS)) for verdict in verdicts)
-    return evidence, verdicts, policy
+    verdicts, policy, nel = decide_as_asked(evidence, replace(policy, stop=None), now)
+    notes = (*((BY_IDS,) if identity == "ids" else ()), *_all_equal(evidence))
+    verdicts = tuple(replace(verdict, reasons=(*verdict.reasons, *notes)) for verdict in verdicts)
+    return evidence, verdicts, policy, nel
+
+
+def _all_equal(evidence: RunEvidence) -> tuple[str, ...]:
+    """Said where it is so, for files may be copies: no other evidence could tell."""
+    sides = [
+        {
+            (unit.key.evalset, unit.key.case_id, unit.key.repeat, name): unit.values[name]
+            for unit in arm.units
+            for name in unit.scorers
+        }
+        for arm in (evidence.baseline, *evidence.variants)
+    ]
+    equal = sides[0] and sides[0] == sides[1]
+    return (f"all {counted(len(sides[0]), 'score')} of the variant equal the baseline's",) if equal else ()
 
 
 def _identity(arm: str, side: Scores) -> ArmIdentity:
@@ -247,16 +363,25 @@ def _units(arm: str, rows: Sequence[ScoreRow], told: Collection[tuple[str, str]]
         for copy in copies:
             hashes = {row.case_hash for row in copy}
             clusters = {row.cluster for row in copy}
+            ended = {row.finish_reason for row in copy if row.finish_reason}
+            failed = next((row.failed for row in copy if row.failed), "")
             by_hash = told is None or (key.evalset, key.case_id) in told
             if len(hashes) > 1 or len(clusters) > 1:
                 raise UsageError(f"the score rows of {key.case_id!r:.80} name different cases: {len(hashes)} hashes, "
                                  f"{counted(len(clusters), 'cluster')}")  # fmt: skip
+            if len(ended) > 1:
+                raise UsageError(f"the score rows of {key.case_id!r:.80} say that one answer ended by "
+                                 f"{' and by '.join(sorted(ended))}")  # fmt: skip
+            end = next(iter(ended), "")
             yield UnitEvidence(
                 key=key,
                 case_hash=hashes.pop() if by_hash else f"id {key.evalset}/{key.case_id}",
-                status="done",
+                status="error" if failed else "done",
+                error=failed,
                 values={row.metric: row.value for row in copy},
                 scorers={row.metric: row.scorer or "not said" for row in copy if _scored(row)},
-                truncated=any(row.truncated for row in copy),
+                truncated=end == "length",
+                finish_reason=end,
+                finished=end in ("eos", "stop") if end else None,
                 cluster=clusters.pop(),
             )

@@ -39,27 +39,25 @@ def plan_as_text(plan: Plan, takes: Forecast, workers: int, held: Held) -> str:
             f"{counted(len(item.cases), 'case'):>12}{f', {out:,} of them quarantined' if out else ''}"
         )
     if plan.repeats > 1:
-        lines.append(
-            fit(f"  {plan.repeats} answers to each: below, a case counts as often; its answers are one cluster")
-        )
+        lines.append(f"  {plan.repeats} answers to each case; they are one cluster")
     lines += [fit(f"  {visible_line(note)}") for note in held.notes[:NOTES_SHOWN]]
     if (more := len(held.notes) - NOTES_SHOWN) > 0:
         lines.append(f"  and {counted(more, 'more note')} on the quarantine (--json has all)")
     lines += [fit(f"  nothing could be decided: {visible_line(fault)}") for fault in held.faults]
-    lines += ["", *table_lines(_arms(takes, workers), min(width() or WIDEST, WIDEST)), ""]
+    lines += ["", *table_lines(_arms(takes, workers, plan.repeats), min(width() or WIDEST, WIDEST)), ""]
     said = f"{counted(len(plan.expected), 'answer')} in all, "
     said += "for a time that is unknown" if takes.seconds is None else f"roughly {time_text(takes.seconds)}"
     return "\n".join([*lines, fit(f"{said}. {_time_source(takes)}"), *map(fit, _money(takes))])
 
 
-def _arms(takes: Forecast, workers: int) -> Table:
+def _arms(takes: Forecast, workers: int, repeats: int) -> Table:
     priced = takes.prices is not None
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="")
     heads = ["arms", "weights", "cases", "prompt\ntokens", "answers,\nat most", f"about ({counted(workers, 'worker')})"]
     for index, head in enumerate([*heads, f"cost,\n{takes.prices.currency}"] if takes.prices else heads):
         table.add_column(head, justify="left" if index < 2 else "right", overflow="fold")
     for row in takes.arms:
-        cells = [f"{row.cases:,}", f"{row.prompt_tokens:,}", f"{row.answer_tokens:,}", _time_or(row.seconds)]
+        cells = [f"{row.cases // repeats:,}", f"{row.prompt_tokens:,}", f"{row.answer_tokens:,}", _time_or(row.seconds)]
         cells += [_money_text(row.cost)] if priced else []
         table.add_row(indented(visible_line(row.name)), Text(visible_line(row.weights)), *cells)
     return table
@@ -129,7 +127,9 @@ def _change(change: Change, before: int, takes: Forecast, early: EarlyRates | No
     ]
     if change.kind != "more cases":
         lines.append("    in the gate file, under `gate:`, `rules:`")
-    lines += [f"    {line}" for line in change.lines]  # as they stand: what is pasted must not be wrapped
+        lines += [f"    {line}" for line in change.lines]  # as they stand: what is pasted must not be wrapped
+    else:
+        lines += [fit(f"    {visible_line(line)}") for line in change.lines]
     if early is not None and not early.decidable:
         lines.append(fit(f"    and `stop: end`: with `stop: early` it would approve in {_rate(early.approve)} only"))
     return lines
@@ -152,12 +152,11 @@ def _rules(policy: PlannedPolicy) -> Table:
     for index, head in enumerate(heads if needed else heads[:-1]):
         table.add_column(head, justify="right" if index else "left", overflow="fold")
     for rule in policy.rules:
-        name = rule.rule.replace("[each set]", f"[{rule.slice}]")
-        tier = "" if rule.tier == "critical" else f" ({rule.tier})"
+        name = visible_line(rule.name) + ("" if rule.tier == "critical" else f" ({rule.tier})")
         cells = [_rate(rule.approve), _rate(rule.block), f"{rule.needed:,}" if rule.needed else ""]
         cells = ["–", "–", ""] if rule.approve is None or rule.note else cells
         table.add_row(
-            Group(*(indented(text, by) for text, by in ((f"{visible_line(name)}{tier}", 2), (rule.note, 4)) if text)),
+            Group(*(indented(text, by) for text, by in ((name, 2), (rule.note, 4)) if text)),
             f"{rule.n:,}",
             *(cells if needed else cells[:2]),
         )
@@ -166,10 +165,11 @@ def _rules(policy: PlannedPolicy) -> Table:
 
 def early_as_lines(early: EarlyRates) -> list[str]:
     """What `stop: early` is foretold to save."""
+    unit = "case" if early.repeats == 1 else "answer"
     lines = [
         "",
         f"stop: early looks at each variant {counted(early.looks, 'time')} at most and stops once it is settled. An "
-        f"identical one takes about {early.identical:,.0f} of {counted(early.of, 'case')} and is approved in "
+        f"identical one takes about {early.identical:,.0f} of {counted(early.of, unit)} and is approved in "
         f"{_rate(early.approve)} of runs; one that loses twice the smallest margin everywhere takes about "
         f"{early.twice:,.0f} and is blocked in {_rate(early.block)}. Tests that may be asked at any time need more "
         "cases than one at the end: the rates above are that one's.",
@@ -206,7 +206,7 @@ def plan_as_json(
     prices = takes.prices
     body = {
         "key": plan.key,
-        "arms": [_arm_body(row, takes.run) for row in takes.arms],
+        "arms": [_arm_body(row, takes.run, plan.repeats) for row in takes.arms],
         "evalsets": [
             {
                 "name": item.name, "version": item.version, "cases": len(item.cases), "quarantined": out[item.name],
@@ -230,8 +230,8 @@ def plan_as_json(
     return json.dumps(body, indent=2)
 
 
-def _arm_body(row: ArmForecast, run: str) -> dict[str, Any]:
-    body = asdict(row)
+def _arm_body(row: ArmForecast, run: str, repeats: int) -> dict[str, Any]:
+    body = asdict(row) | {"cases": row.cases // repeats, "answers": row.cases}
     return {name: value for name, value in body.items() if name != "measured"} | {
         "measured_in": run if row.measured else None
     }

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from qualgate.identity import content_hash
+from qualgate.metrics import METRICS
 from qualgate.records import ArmEvidence, ArmSpec, Policy, RunEvidence, Verdict
-from qualgate.report.summary import Report
+from qualgate.report.source import Source
+from qualgate.report.summary import FLIPS_SHOWN, Report
 from qualgate.store import queries
 from qualgate.store.queries.summary import ArmLine, EvalsetLine, StoredVerdict
+
+FAILURES_SHOWN = 100
+
+if TYPE_CHECKING:
+    from qualgate.intake.scores import Scores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,10 +28,21 @@ class FileArm(ArmLine):
 
 
 def report_of(
-    evidence: RunEvidence, verdicts: Sequence[Verdict], policy: Policy, sources: Sequence[str], description: str = ""
+    evidence: RunEvidence,
+    verdicts: Sequence[Verdict],
+    policy: Policy,
+    sources: Sequence[str],
+    description: str = "",
+    sides: Sequence[Scores] = (),
+    source: Source | None = None,
 ) -> Report:
-    """sources: the file of the baseline, then of each variant in order."""
+    """sources: the file of the baseline, then of each variant in order. sides: their rows, for flips to be shown.
+    source: where the rules stand, if anywhere."""
     arms = (evidence.baseline, *evidence.variants)
+    moved = {arm.name: _flips(sides[0], side) for arm, side in zip(evidence.variants, sides[1:], strict=bool(sides))}
+    questions: dict[str, set[tuple[str, int]]] = {name: set() for name in evidence.metrics}
+    for key in evidence.expected:
+        questions.setdefault(key.evalset, set()).add((key.case_id, key.repeat))
     run = queries.RunSummary(
         run_id=evidence.run_id,
         status="complete",
@@ -39,7 +58,8 @@ def report_of(
                 content="",
                 description=description,
                 metrics=metrics,
-                cases=sum(key.arm == evidence.baseline.name and key.evalset == name for key in evidence.expected),
+                cases=len({case for case, _ in questions[name]}),
+                repeats=1 + max((repeat for _, repeat in questions[name]), default=0),
             )
             for name, metrics in evidence.metrics.items()
         ),
@@ -48,9 +68,52 @@ def report_of(
             StoredVerdict(verdict=verdict, sha256="", created_at="", policy=policy, policy_sha256="", decisions=())
             for verdict in verdicts
         ),
-        failures=(),
+        failures=tuple(sorted({unit.error for arm in arms for unit in arm.units if unit.error})[:FAILURES_SHOWN]),
     )
-    return Report(run=run, flips={})
+    return Report(
+        run=run,
+        flips={name: lost for name, (lost, _) in moved.items()},
+        flip_counts={name: counts for name, (_, counts) in moved.items()},
+        source=source or Source(),
+    )
+
+
+def _flips(baseline: Scores, variant: Scores) -> tuple[tuple[queries.Flip, ...], tuple[queries.FlipCount, ...]]:
+    """The first answers that were right and are wrong, and how many moved, by metric and set. What a row's scorer
+    extracted stands for the answer, which no row has."""
+    before = {(row.metric, row.evalset, row.id, row.repeat): row for row in baseline.rows if row.value is not None}
+    counts: dict[tuple[str, str], list[int]] = {}
+    lost = []
+    for row in variant.rows:
+        key = row.metric, row.evalset, row.id, row.repeat
+        if row.value is None or key not in before or (row.metric in METRICS and METRICS[row.metric].kind != "quality"):
+            continue
+        was, count = before[key].value, counts.setdefault(key[:2], [0, 0, 0])
+        count[0] += 1
+        if (was, row.value) == (1, 0):
+            count[1] += 1
+            lost.append((key, row))
+        elif (was, row.value) == (0, 1):
+            count[2] += 1
+    shown = [
+        queries.Flip(
+            metric=row.metric,
+            evalset=row.evalset,
+            case_id=row.id,
+            repeat=row.repeat,
+            direction="lost",
+            baseline=before[key].extracted,
+            variant=row.extracted,
+            reason=row.reason,
+            first_divergence=None,
+        )
+        for key, row in sorted(lost, key=lambda one: one[0])[:FLIPS_SHOWN]
+    ]
+    told = [
+        queries.FlipCount(metric=metric, evalset=evalset, pairs=pairs, lost=gone, gained=won)
+        for (metric, evalset), (pairs, gone, won) in sorted(counts.items())
+    ]
+    return tuple(shown), tuple(told)
 
 
 def _arm(arm: ArmEvidence, source: str, evidence: RunEvidence) -> FileArm:
@@ -61,7 +124,7 @@ def _arm(arm: ArmEvidence, source: str, evidence: RunEvidence) -> FileArm:
         identity=arm.identity,
         footprint=None,
         expected=sum(key.arm == arm.name for key in evidence.expected),
-        done=len({unit.key for unit in arm.units}),
-        errors=0,
+        done=len({unit.key for unit in arm.units if unit.status == "done"}),
+        errors=sum(unit.status == "error" for unit in arm.units),
         kernels=(),
     )

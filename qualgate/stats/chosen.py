@@ -91,7 +91,7 @@ class _Growing:
             n,
             edge,
             left,
-            np.array([1 - region.chance(truth, d) for d in discordance]),
+            np.maximum([1 - region.chance(truth, d) for d in discordance], 1e-12),
             chances(loss, followed),
             chances(truth, discordance),
             2 * (1 - followed) / (followed - loss),

@@ -93,24 +93,27 @@ class _Excluded:
 
 
 @lru_cache(maxsize=8192)
-def _excluded(lost: int, gained: int, n: int, margin: float, alpha: float) -> _Excluded:
-    p = proof(lost, gained, n, margin)
+def _excluded(lost: int, gained: int, n: int, margin: float, alpha: float, plainly: bool = False) -> _Excluded:
+    p = proof(lost, gained, n, margin, plainly=plainly)
     most = _score_bound(lost, gained, n, alpha)
     if n <= EXACT_MAX_N and lost < n:
         step = -max(sqrt(null_variance(lost, gained, n, min(max(most, -0.999), 0.999))), 1.0) / n
-        most = _crossing(lambda loss: proof(lost, gained, n, loss, margin), most, alpha, step, tolerance=0.05)
+        most = _crossing(
+            lambda loss: proof(lost, gained, n, loss, margin, plainly=plainly), most, alpha, step, tolerance=0.05
+        )
     # The search stops within a twentieth of a standard error: keep its answer on the p-value's side.
     return _Excluded(p, min(most, margin) if p <= alpha else max(most, nextafter(margin, 2)))
 
 
-def proof(lost: int, gained: int, n: int, loss: float, margin: float | None = None) -> float:
+def proof(lost: int, gained: int, n: int, loss: float, margin: float | None = None, *, plainly: bool = False) -> float:
     """P-value of "the loss is at least `loss`", −1..1; with the arms swapped and −loss, of "at most".
 
-    margin: the loss that is decided about, for which tables are chosen; `loss` when not given.
+    margin: the loss that is decided about, for which tables are chosen; `loss` when not given. plainly: tables in order
+    of evidence alone, which takes a tenth of the time.
     """
     if n > EXACT_MAX_N:
         return float(ndtr(-score(lost + 0.5, gained, n, loss)))  # Tango's, with half a pair of continuity correction
-    first = chosen_region(n, loss if margin is None else margin) if n <= ESTIMATED_MAX_N else None
+    first = chosen_region(n, loss if margin is None else margin) if n <= ESTIMATED_MAX_N and not plainly else None
     return Region.around(lost, gained, n, loss, first).largest_chance(loss)
 
 
@@ -179,8 +182,8 @@ def compare_clustered_pairs(
         share = size / n
         worst = min(ceil(lost * share), size - int(gained * share)), int(gained * share)
         best = int(lost * share), min(ceil(gained * share), size - int(lost * share))
-        within = _excluded(*worst, size, float(margin), float(alpha))
-        beyond = _excluded(*reversed(best), size, -float(margin), float(alpha))
+        within = _excluded(*worst, size, float(margin), float(alpha), plainly=True)  # an effective size is no exact one
+        beyond = _excluded(*reversed(best), size, -float(margin), float(alpha), plainly=True)
         unseen = clustered_mean(difference, clusters, -margin, alpha)
         lower, upper = min(unseen.lower, -within.most), max(unseen.upper, beyond.most)
         p_within, p_beyond = max(unseen.p_above, within.p), max(unseen.p_below, beyond.p)

@@ -64,7 +64,7 @@ def _least(keeps: Callable[[float], bool], alpha: float, roughly: bool) -> float
     return high
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=1024)  # effective sizes of drawn clusters are of as many numbers
 def rejection_region(n: int, loss: float, alpha: float = 0.05, *, settled: bool = False) -> Region:
     """Every table of n pairs at which "the loss is at least `loss`" is rejected, −1 < loss < 1. settled: to the last
     table above `EXACT_SETTLED` pairs, too."""

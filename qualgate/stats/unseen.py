@@ -57,19 +57,19 @@ def clustered_mean(values: ArrayLike, clusters: ArrayLike, limit: float, alpha: 
     )
 
 
-def p_at_most(mean: ArrayLike, error: ArrayLike, count: int, trials: float, limit: float) -> NDArray:
+def p_at_most(mean: ArrayLike, error: ArrayLike, count: int, trials: float, limit: ArrayLike) -> NDArray:
     """P-value of "the mean is at most `limit`", of one or of many draws of as many clusters.
 
     mean, error: as seen, −1..1, and its standard error. count: clusters; trials: how many count as independent.
     With μ = mean + error · T it is E[min(1, ((1 + limit) / (1 + μ))^trials)], T being Student's.
     """
-    mean, error = np.broadcast_arrays(np.asarray(mean, float), np.asarray(error, float))
+    mean, error, limit = np.broadcast_arrays(*(np.asarray(one, float) for one in (mean, error, limit)))
     with np.errstate(divide="ignore"):
         p = np.array(np.exp(np.minimum(trials * (np.log1p(limit) - np.log1p(np.maximum(mean, -1.0))), 0.0)))
     spread = (error > 0) & (mean > -1)
     if not spread.any():
         return p
-    middle, scale, freedom = mean[spread], error[spread], count - 1
+    middle, scale, limit, freedom = mean[spread], error[spread], limit[spread], count - 1
     # Up to `start` what was seen reaches the limit by itself; `far` beyond it no share never drawn does any more.
     start, farthest = (limit - middle) / scale, -stdtrit(freedom, _NEGLIGIBLE)
     far = (1 + limit) * (_NEGLIGIBLE ** (-1 / trials) - 1) / scale
@@ -78,7 +78,7 @@ def p_at_most(mean: ArrayLike, error: ArrayLike, count: int, trials: float, limi
     t = low[:, None] + (high - low)[:, None] * _NODES
     density = gammaln((freedom + 1) / 2) - gammaln(freedom / 2) - np.log(freedom * np.pi) / 2
     density = density - (freedom + 1) / 2 * np.log1p(t * t / freedom)
-    unseen = trials * (np.log1p(limit) - np.log1p(middle[:, None] + scale[:, None] * t))
+    unseen = trials * (np.log1p(limit)[:, None] - np.log1p(middle[:, None] + scale[:, None] * t))
     p[spread] = stdtr(freedom, low) + (high - low) * (np.exp(density + unseen) @ _WEIGHTS)
     return np.minimum(p, 1.0)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from qualgate.config import load_gate_file
 from qualgate.gate.changes import Change
 from qualgate.gate.early import lay_out
 from qualgate.gate.early_plan import early_rates, rates_after
-from qualgate.gate.outcomes import PlannedSet
+from qualgate.gate.planned import PlannedSet
 from qualgate.gate.planner import PlannedPolicy, foreseeable, plan_policy
 from qualgate.gate.quarantine import hold
 from qualgate.records import UnitKey
@@ -36,7 +37,7 @@ POLICIES: dict[str, tuple[dict[str, tuple[int, int]], list[str], str, str]] = {
     ),
     "pooled and each set": ({"a": (300, 1), "b": (200, 1)}, ["{metric: exact_match, max_drop: 0.01}", EACH], "", ""),
     "clusters": ({"a": (240, 4), "b": (160, 4)}, [EACH], "", ""),
-    "too few clusters": ({"a": (60, 6)}, ["{metric: exact_match, max_drop: 0.1}"], "", ""),
+    "too few clusters": ({"a": (57, 3)}, ["{metric: exact_match, max_drop: 0.1}"], "", ""),
     "tags": (
         {"a": (120, 1), "b": (80, 1)},
         ["{metric: exact_match, per: 'tag:half', max_drop: 0.15, tier: supporting}",
@@ -45,6 +46,27 @@ POLICIES: dict[str, tuple[dict[str, tuple[int, int]], list[str], str, str]] = {
     "any of the repeats": (
         {"a": (80, 1)},
         ["{metric: exact_match, max_drop: 0.1, repeats: any}", "{metric: exact_match, max_drop: 0.04}"], "", "",
+    ),
+    "a tag that is small": (
+        {"a": (150, 1)},
+        ["{metric: exact_match, max_drop: 0.06}", "{metric: exact_match, where: {tag: 'half:odd'}, max_drop: 0.06}"],
+        "", "",
+    ),
+    "each tag by relative drops": (
+        {"a": (120, 1)},
+        ["{metric: exact_match, per: 'tag:half', max_relative_drop: 0.1}", "{metric: numeric, max_drop: 0.08}"], "",
+        "",
+    ),
+    "repeats of every kind": (
+        {"a": (450, 1)},
+        ["{metric: exact_match, max_drop: 0.025}", "{metric: exact_match, max_drop: 0.025, repeats: all}",
+         "{metric: exact_match, where: {task: a}, max_relative_drop: 0.03, repeats: any}"], "",
+        "generation: {temperature: 0.7, seed: 1, repeats: 3}\n",
+    ),
+    "a tag, stopping early": (
+        {"a": (150, 1)},
+        ["{metric: exact_match, max_drop: 0.1}", "{metric: exact_match, where: {tag: 'half:odd'}, max_drop: 0.06}"],
+        "  stop: early\n", "",
     ),
     "two metrics in three tiers": (
         {"a": (200, 1), "b": (90, 1)},
@@ -63,11 +85,13 @@ POLICIES: dict[str, tuple[dict[str, tuple[int, int]], list[str], str, str]] = {
 }  # fmt: skip
 
 
-def write_sets(folder: Path, sizes: dict[str, tuple[int, int]]) -> None:
+def write_sets(folder: Path, sizes: dict[str, tuple[int, int]], odd: dict[str, int] | None = None) -> None:
+    """odd: of each set, how many cases have that tag; every other one where it is not said."""
     for name, (cases, cluster) in sizes.items():
+        many = (odd or {}).get(name, cases // 2)
         rows = [
             {"id": f"{name}-{index}", "prompt": f"{index}", "answer": "7", "max_new_tokens": 4,
-             "tags": [f"half:{'odd' if index % 2 else 'even'}"]}
+             "tags": [f"half:{'odd' if index < many else 'even'}"]}
             | ({"cluster": f"{index // cluster}"} if cluster > 1 else {})
             for index in range(cases)
         ]  # fmt: skip
@@ -81,16 +105,16 @@ def planned(gate_file: Path) -> tuple[PlannedPolicy, dict[int, float], float]:
     sets = [evalsets.load(str(ref), gate_file.parent) for ref in gate.evalset_refs]
     keys = [UnitKey("baseline", one.name, case.id) for one in sets for case in one.cases]
     held = hold(gate.policy, keys, "2026-11-21")
-    counted = [PlannedSet.of(one, held.of(one.name)) for one in sets]
+    counted = [PlannedSet.of(one, held.of(one.name), gate.repeats) for one in sets]
     policy = gate.policy
     if policy.stop is not None:
-        policy = replace(policy, stop=lay_out(policy.stop, (case for one in sets for case in one.cases))[0])
+        policy = replace(policy, stop=lay_out(policy, (case for one in sets for case in one.cases))[0])
     policy, _ = foreseeable(counted, policy)
     assert policy is not None
     found = plan_policy(counted, policy, draws=1_500)
     if policy.stop is None:
         return found, {}, 1.0
-    after = {number: rates_after(change, counted) for number, change in enumerate(found.changes)}
+    after = {number: rates_after(change) for number, change in enumerate(found.changes)}
     return found, {at: one.approve for at, one in after.items()}, early_rates(counted, policy).approve
 
 
@@ -131,7 +155,9 @@ def test_every_change_that_is_printed_loads_and_decides(tmp_path: Path, name: st
         gate_file.write_text(pasted(text, change, early=stays))
         grown = {line.split()[1].rstrip(":"): int(line.split()[2].replace(",", "")) for line in change.lines
                  if line.startswith("evalset ")}  # fmt: skip
-        write_sets(tmp_path, {one: (grown.get(one, cases), cluster) for one, (cases, cluster) in sizes.items()})
+        odd = {line.split()[1].rstrip(":"): int(said[1].replace(",", "")) for line in change.lines
+               if (said := re.search(r"([0-9,]+) with tag:half:odd", line))}  # fmt: skip
+        write_sets(tmp_path, {one: (grown.get(one, cases), cluster) for one, (cases, cluster) in sizes.items()}, odd)
         after, _, stopped = planned(gate_file)
         assert after.decidable, (change.kind, change.lines, after.approve)
         assert after.approve == pytest.approx(change.approve, abs=0.05)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from qualgate.gate import decide
-from qualgate.gate.outcomes import PlannedSet
+from qualgate.gate.planned import PlannedSet
 from qualgate.gate.planner import plan_policy
 from qualgate.gate.quarantine import hold
 from qualgate.records import Policy, Quarantine, Rule

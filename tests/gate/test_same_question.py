@@ -105,7 +105,7 @@ def test_early_looks_take_all_copies_of_a_question_at_once(tmp_path) -> None:
     plan = with_copy(Policy(rules=(POOLED,), stop=EarlyStop(seed=3)))
     cases = [case for item in plan.evalsets for case in item.cases]
     assert plan.policy.stop is not None
-    stop, stages = lay_out(plan.policy.stop, cases)
+    stop, stages = lay_out(plan.policy, cases)
     plan = replace(plan, policy=replace(plan.policy, stop=stop))
     with open_store(f"sqlite:///{tmp_path / 'qualgate.db'}") as store:
         evidence = runs.evidence(store, make_run(store, plan, {"int8": 0.0}))
@@ -117,7 +117,7 @@ def test_early_looks_take_all_copies_of_a_question_at_once(tmp_path) -> None:
         asked = [home[evalset, case] for evalset, case, _ in stage]
         assert all(asked.count(question) == 2 for question in asked)
     (verdict,) = decide_early(evidence, plan.policy)
-    assert verdict.comparisons[0].method == "paired_betting/3", "decided by the looks' own test, not refused"
+    assert verdict.comparisons[0].method == "paired_betting/4", "decided by the looks' own test, not refused"
     assert "more than once" not in " ".join(verdict.reasons)
 
 

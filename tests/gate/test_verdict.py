@@ -352,3 +352,17 @@ def test_fourteen_thousand_units_are_decided_quickly() -> None:
     verdicts = decide(whole, policy)
     assert [v.word for v in verdicts] == ["approve"] * 4
     assert process_time() - start < 30
+
+
+def test_too_few_passages_for_the_margin_are_told_how_many_there_must_be_at_least() -> None:
+    def passages(units):
+        return [replace(unit, cluster=f"p{int(unit.key.case_id.split('-')[1]) // 10}") for unit in units]
+
+    evidence = with_units(with_units(run(n=400), "baseline", passages), "variant", passages)
+    (comparison, *_) = decide(evidence, rules(Rule(metric="exact_match", max_drop=0.02, evalset="code")))[0].comparisons
+    assert comparison.status == "undecided"
+    assert comparison.reason.endswith(
+        "40 independent cases can prove no loss under 7.3 points; 149 would be needed at least"
+    )
+    (comparison, *_) = decide(evidence, rules(Rule(metric="exact_match", max_drop=0.08, evalset="code")))[0].comparisons
+    assert comparison.status == "proven"

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
+from xml.etree import ElementTree
 
+import jsonschema
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -16,6 +18,7 @@ from qualgate.errors import UsageError
 from qualgate.gate import decide, overall_exit
 from qualgate.intake.scores import BY_IDS, ScoreRow, Scores, evidence_of, judge, read_score_rows, rows_of
 from qualgate.records import EarlyStop, Policy, Rule, RunEvidence
+from qualgate.report.formats.body import report_schema
 from qualgate.store import runs
 from qualgate.store.database import open_store
 from tests.gate import planted
@@ -81,7 +84,7 @@ def test_a_case_under_many_names_is_one_case():
         ))  # fmt: skip
 
     for changes in ({}, {"cluster": "c{}"}, {"evalset": "set {}"}, {"evalset": "set {}", "cluster": "c{}"}):
-        evidence, (verdict,), _ = judge(copied("a", **changes), copied("b", **changes), POLICY, evalset="set")
+        evidence, (verdict,), *_ = judge(copied("a", **changes), copied("b", **changes), POLICY, evalset="set")
         assert verdict.word == "undecided", changes
         assert len(evidence.baseline.units) == 240
     assert word(side("a", 240, n=240), side("b", 240, n=240)) == ("approve", 0), "as many cases by content"
@@ -101,7 +104,7 @@ def test_an_evalset_without_a_score_is_not_passed_over():
 
 def test_what_a_policy_says_of_generation_is_not_asked_of_files():
     early = replace(POLICY, stop=EarlyStop(seed=1, looks=(32, 64)))
-    _, (verdict,), policy = judge(side("a", 180), side("b", 180), early, evalset="set")
+    _, (verdict,), policy, _ = judge(side("a", 180), side("b", 180), early, evalset="set")
     assert (verdict.word, verdict.seen, policy.stop) == ("approve", None, None)
 
 
@@ -150,6 +153,95 @@ def test_a_file_of_score_rows_is_read_with_every_fault_named(tmp_path):
     assert read_score_rows(path).rows[0].value != read_score_rows(path).rows[0].value, "beyond a double: NaN"
 
 
+def faulted(folder: Path, rows: int = 12, **over) -> int:
+    """The exit code when so many rows of the variant say something else; `...` takes a key away."""
+    files = exported(folder, planted.run(n=120))
+    lines = [json.loads(line) for line in files[2].read_text().splitlines()]
+    changed = [row for row in lines if row["metric"] == "exact_match" and row["value"] == 1][:rows]
+    for row in changed:
+        row |= over
+    kept = [{key: value for key, value in row.items() if value is not ...} for row in lines]
+    files[2].write_text("".join(json.dumps(row) + "\n" for row in kept))
+    return code(files)
+
+
+@pytest.mark.parametrize(
+    ("over", "exit"),
+    [
+        ({"verdict": True}, 0),
+        ({"verdict": True, "error_type": "", "status": "done", "error": None, "finish_reason": "EOS"}, 0),
+        ({"verdict": None}, 13),
+        ({"verdict": None, "error_type": "scorer_crashed"}, 13),
+        ({"error_type": "truncated"}, 13),
+        ({"verdict": True, "error_type": "timeout"}, 13),
+        ({"status": "error"}, 13),
+        ({"status": "error", "value": ...}, 13),
+        ({"status": "skipped", "verdict": True}, 13),
+        ({"error": "connection refused"}, 13),
+        ({"error": {"code": 500}}, 13),
+        ({"verdict": False}, 14),
+        ({"verdict": False, "error_type": "timeout"}, 14),
+        ({"verdict": True, "value": 0}, 14),
+        ({"verdict": True, "value": None}, 14),
+        ({"verdict": None, "value": None, "error_type": "tests"}, 12),
+        ({"value": 0.5}, 64),
+        ({"verdict": "true"}, 64),
+        ({"status": 1}, 64),
+        ({"finish_reason": "lenght"}, 64),
+        ({"finish_reason": 7}, 64),
+    ],
+    ids=str,
+)
+def test_a_row_counts_as_what_all_of_it_says(tmp_path, over, exit):
+    """A failure is no answer, a contradiction is not what a scorer wrote, and what nobody could say proves nothing."""
+    assert faulted(tmp_path, **over) == exit
+
+
+def test_a_wrong_answers_error_type_is_no_failure_and_a_graded_score_may_be_neither(tmp_path):
+    def read(**row) -> ScoreRow:
+        (tmp_path / "a.jsonl").write_text(json.dumps({"id": "1", **row}))
+        (found,) = read_score_rows(tmp_path / "a.jsonl").rows
+        return found
+
+    assert not read(metric="exact_match", value=0, verdict=False, error_type="no_number").failed
+    assert not read(metric="f1", value=0.4, verdict=None).failed
+    assert not read(metric="f1", value=0.4, verdict=True).failed
+    assert not read(metric="latency.e2e", value=1.0, verdict=None).failed
+    assert read(metric="f1", value=0.4, verdict=None, error_type="timeout").failed.startswith(f"{tmp_path}/a.jsonl:1: ")
+    assert read(metric="latency.e2e", value=1.0, error_type="timeout").failed
+
+
+def test_how_answers_ended_is_told_as_in_a_run(tmp_path):
+    """The baseline's answers that were cut off bar a verdict; the variant's are shown, and counted as they stand."""
+    run = planted.run(n=120)
+
+    def ended(arm: str, word: str) -> RunEvidence:
+        whole = planted.with_units(run, "baseline", lambda us: (replace(u, finish_reason="eos") for u in us))
+        return planted.with_units(whole, arm, lambda us: (
+            replace(u, finish_reason=word if i < 60 else "eos", truncated=word == "length" and i < 60)
+            for i, u in enumerate(us)
+        ))  # fmt: skip
+
+    assert code(exported(tmp_path, ended("baseline", "length"))) == 12
+    done = gated(exported(tmp_path, ended("int4", "length")))
+    assert (done.exit_code, json.loads(done.stdout)["verdicts"][0]["stop_reasons"]) == (
+        0,
+        {"eos": 180, "eos → length": 60},
+    )
+    for line, word in (("max_tokens", "length"), ("tool_calls", "stop"), ("Stop", "stop")):
+        row = {"id": "1", "metric": "exact_match", "value": 1, "finish_reason": line}
+        (tmp_path / "one.jsonl").write_text(json.dumps(row))
+        assert read_score_rows(tmp_path / "one.jsonl").rows[0].finish_reason == word
+
+
+def test_rows_of_one_answer_that_end_it_twice_are_refused():
+    rows = [
+        ScoreRow(id="x", metric=m, value=1.0, finish_reason=word) for m, word in (("numeric", "eos"), ("f1", "length"))
+    ]
+    with pytest.raises(UsageError, match="ended by eos and by length"):
+        evidence_of(Scores(source="a", rows=tuple(rows)), Scores(source="b", rows=tuple(rows)), evalset="set")
+
+
 GATE_FILE = """\
 version: 1
 baseline: {{model: ./model}}
@@ -170,7 +262,7 @@ def exported(folder: Path, evidence: RunEvidence, settings: str = "", sets: str 
     files = folder / "gate.yaml", folder / "a.jsonl", folder / "b.jsonl"
     files[0].write_text(GATE_FILE.format(variant="variant", sets=names, settings=settings))
     for path, arm in zip(files[1:], (evidence.baseline, *evidence.variants), strict=True):
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows_of(arm)))
+        path.write_text("".join(json.dumps({**row, "model": arm.name}) + "\n" for row in rows_of(arm)))
     return files
 
 
@@ -192,8 +284,7 @@ def stored(folder: Path, wrong: float, cases: int = 100) -> RunEvidence:
     with open_store(f"sqlite:///{folder}/q.db") as store:
         evidence = runs.evidence(store, make_run(store, plan, {"variant": wrong}))
     (variant,) = evidence.variants
-    silent = {"kl": (), "top1_agreement": None, "first_divergence": None, "token_ids": b"", "prompt_tokens": None,
-              "finish_reason": ""}  # fmt: skip
+    silent = {"kl": (), "top1_agreement": None, "first_divergence": None, "token_ids": b"", "prompt_tokens": None}
     units = tuple(replace(u, **silent) for u in variant.units)
     return replace(evidence, variants=(replace(variant, units=units),))
 
@@ -210,7 +301,7 @@ def test_a_stored_runs_exported_scores_give_the_same_verdict_report_and_code(tmp
     done = gated(files)
     assert done.exit_code == int(overall_exit(said)), done.output
     (found,) = json.loads(done.stdout)["verdicts"]
-    *reasons, closed = found["reasons"]
+    *reasons, closed = [reason for reason in found["reasons"] if "equal the baseline's" not in reason]
     assert closed.startswith("the expected cases of arithmetic, json_extract, tool_calls are those of both files")
     assert bytes_of([{**found, "reasons": reasons}]) == bytes_of([asdict(one) for one in said])
 
@@ -224,6 +315,25 @@ def test_times_and_cut_off_answers_are_evidence_in_score_rows(tmp_path):
     assert [code(exported(tmp_path, one)) for one in (whole, slow, cut)] == [0, 11, 12]
 
 
+def test_a_copy_of_the_baselines_file_is_no_variants_whatever_the_order_of_its_lines(tmp_path):
+    gate, a, b = exported(tmp_path, planted.run(n=120))
+    lines = a.read_text().splitlines()
+    copies = {"equal": a.read_text(), "turned": "\n".join(reversed(lines)), "spaced": "\n\n".join(lines) + "\n \n"}
+    for name, text in copies.items():
+        b.write_text(text)
+        assert code((gate, a, b)) == 64, name
+        assert f"{b} holds the very lines of {a}" in str(gated((gate, a, b)).exception)
+    b.unlink()
+    b.symlink_to(a)
+    assert code((gate, a, b)) == 64, "the same file under another name"
+    b.unlink()
+    b.write_text(a.read_text().replace('"model": "baseline"', '"model": "int4"'))
+    (said,) = json.loads(gated((gate, a, b)).stdout)["verdicts"]
+    assert (said["word"], said["reasons"][-2]) == ("approve", "all 360 scores of the variant equal the baseline's")
+    b.write_text("\n".join(lines[1:]))
+    assert code((gate, a, b)) == 13, "a part of a copy"
+
+
 def test_the_closed_list_of_score_files_fails_closed(tmp_path):
     evidence = planted.run(n=120)
     gate, a, b = exported(tmp_path, evidence)
@@ -232,7 +342,7 @@ def test_the_closed_list_of_score_files_fails_closed(tmp_path):
     few = [line for line in a.read_text().splitlines() if '"code-1"' not in line]
     (tmp_path / "few.jsonl").write_text("\n".join(few))
     assert code((gate, a, tmp_path / "few.jsonl")) == 13, "a case of one side alone"
-    (tmp_path / "as few.jsonl").write_text("\n".join(few))
+    (tmp_path / "as few.jsonl").write_text("\n".join(few).replace('"model": "baseline"', '"model": "another"'))
     both = (gate, tmp_path / "few.jsonl", tmp_path / "as few.jsonl")
     assert code(both) == 0, "nobody said that it was expected"
     listed = "".join(json.dumps({"evalset": k.evalset, "id": k.case_id}) + "\n" for k in set(evidence.expected))
@@ -323,8 +433,8 @@ def test_where_the_evalset_lies_beside_the_gate_file_its_cases_are_the_closed_li
 
     def said(ids, hashed) -> int:
         sides = tmp_path / "base.jsonl", tmp_path / "variant.jsonl"
-        row = {"metric": "exact_match", "value": 1, "scorer": "s"}
         for side in sides:
+            row = {"metric": "exact_match", "value": 1, "scorer": "s", "model": side.stem}
             side.write_text("".join(json.dumps({**row, "id": id, "case_hash": hashed(id)}) + "\n" for id in ids))
         return code((gate, *sides))
 
@@ -355,7 +465,7 @@ def test_what_an_evalset_says_of_its_cases_is_not_left_to_the_rows(tmp_path):
                     "case_hash": hashes[f"c{n}"], "tags": ["hard"] if hard(n) else []} for n in range(240)]  # fmt: skip
             far = [{"evalset": "far", "id": f"f{n}", "metric": "exact_match", "value": 1, "case_hash": f"f{n}",
                     "tags": []} for n in range(240)]  # fmt: skip
-            side.write_text("".join(json.dumps({"scorer": "s", **row}) + "\n" for row in own + far))
+            side.write_text("".join(json.dumps({"scorer": "s", "model": side.stem, **row}) + "\n" for row in own + far))
         return code((gate, *sides))
 
     tagged = ", where: {tag: hard}"
@@ -363,3 +473,53 @@ def test_what_an_evalset_says_of_its_cases_is_not_left_to_the_rows(tmp_path):
     assert said("", metric="latency.e2e") == 13, "not passed over for want of the score"
     assert said(tagged, wrong=60) == 10
     assert said(tagged, wrong=60, hard=lambda n: n >= 120) == 10, "whatever its rows call hard"
+
+
+def test_a_gate_over_score_files_reports_in_every_form_that_a_run_does(tmp_path, monkeypatch):
+    files = exported(tmp_path, planted.run(n=120, lost=0.3))
+    rows = [json.loads(line) for line in files[2].read_text().splitlines()]
+    files[2].write_text("".join(json.dumps({**row, "extracted": "said `this`", "reason": "not that"}) + "\n"
+                                for row in rows))  # fmt: skip
+    text = {}
+    for form in ("json", "markdown", "html", "junit", "github", "annotations", "gitlab", "sarif"):
+        done = CliRunner().invoke(app, ["gate", str(files[0]), "--baseline-scores", str(files[1]), "--variant-scores",
+                                        str(files[2]), "--format", form, "--out", str(tmp_path / form)])  # fmt: skip
+        assert done.exit_code == 10, done.output
+        assert done.stdout.startswith("variant  BLOCK"), "the log says it as well"
+        text[form] = (tmp_path / form).read_text()
+    assert text["json"] == gated(files).stdout
+    told = json.loads(text["json"])
+    jsonschema.validate(told, report_schema())
+    assert {(one["metric"], one["evalset"], one["lost"]) for one in told["flip_counts"]["variant"]} == {
+        ("exact_match", "code", 36), ("exact_match", "tools", 36), ("tool_call.valid", "tools", 36)
+    }  # fmt: skip
+    assert [one["variant"] for one in told["flips"]["variant"]] == ["said `this`"] * 20
+    assert "said `this`" in text["markdown"]
+    assert "not that" in text["html"]
+    assert ElementTree.fromstring(text["junit"]).attrib["failures"] != "0"
+    line = next(i for i, row in enumerate(files[0].read_text().splitlines(), 1) if "max_drop: 0.10" in row)
+    assert f"::error file=gate.yaml,line={line}," in text["annotations"]
+    assert json.loads(text["gitlab"])[0]["location"]["lines"]["begin"] == line
+    assert json.loads(text["sarif"])["runs"][0]["results"]
+
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary.md"))
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    done = gated(files, "--warn-only")
+    assert (done.exit_code, "the true exit code is 10" in done.stderr) == (0, True)
+    assert "::error file=gate.yaml" in done.stderr
+    assert "**Warn only:** the true exit code is **10**" in (tmp_path / "summary.md").read_text()
+    assert code(files, "--format", "docx") == 64
+
+
+def test_peers_and_an_nel_policy_speak_of_score_files_too(tmp_path):
+    files = exported(tmp_path, planted.run(n=120))
+    told = json.loads(gated(files, "--peers").stdout)
+    assert {one["verdict"]["name"] for one in told["peers"]} >= {"nel_v1", "lm_eval_z", "vllm_rtol"}
+    assert code(files, "--peers", "--format", "html") == 0, "--json wins"
+    nel = tmp_path / "nel.yaml"
+    nel.write_text("defaults: {metric: mean_reward, max_drop: 0.1, tier: critical}\n")
+    told = json.loads(gated(files, "--nel-policy", str(nel)).stdout)
+    assert [one["says"] for one in told["nel"]] == ["GO"]
+    assert {rule["max_drop"] for rule in told["policy"]["rules"]} == {0.1}
+    nel.write_text("defaults: {metric: vibes, max_drop: 0.1, tier: critical}\n")
+    assert code(files, "--nel-policy", str(nel)) == 64

@@ -9,12 +9,14 @@ import pytest
 
 from qualgate.forecast import ArmForecast, Forecast
 from qualgate.gate.changes import Change
+from qualgate.gate.planned import PlannedSet
 from qualgate.gate.planner import PlannedPolicy
 from qualgate.gate.prediction import PlannedRule
 from qualgate.gate.quarantine import Held
 from qualgate.records import ArmIdentity, ArmSpec, Case, Evalset, Plan, Policy, Prices, Rule
 from qualgate.report.planning import plan_as_json, plan_as_text, policy_as_lines
 
+SET = PlannedSet(name="a", metrics=("exact_match",), cases=3)
 LONG = Rule(metric="tool_call.correct", evalset="a-set-with-a-rather-long-name", max_drop=0.05)
 POLICY = Policy(rules=(Rule(metric="exact_match", max_drop=0.02), LONG))
 ROW = ArmForecast(
@@ -40,16 +42,16 @@ def plan() -> Plan:
 def predicted(approve: float = 0.4) -> PlannedPolicy:
     rules = tuple(
         PlannedRule(
-            rule=rule.id, slice="pooled", tier=tier, n=1, clusters=None, approve=0.4, block=0.3, disagreement=0.05,
-            needed=822, note="",
+            rule=rule.id, name=rule.id, slice="pooled", tier=tier, n=1, clusters=None, approve=0.4, block=0.3,
+            disagreement=0.05, needed=822, note="",
         )
         for rule, tier in zip(POLICY.rules, ("critical", "supporting"), strict=True)
     )  # fmt: skip
     lines = ("# instead of - {metric: exact_match, evalset: a-set-with-a-rather-long-name, max_drop: 0.02}",
              "- {metric: exact_match, evalset: a-set-with-a-rather-long-name, max_drop: 0.04}")  # fmt: skip
     changes = (
-        Change(kind="wider margins", lines=lines, cases={"a": 1}, policy=POLICY, approve=0.9, block=0.9),
-        Change(kind="more cases", lines=("evalset a: 3 cases instead of 1",), cases={"a": 3}, policy=POLICY,
+        Change(kind="wider margins", lines=lines, sets=(replace(SET, cases=1),), policy=POLICY, approve=0.9, block=0.9),
+        Change(kind="more cases", lines=("evalset a: 3 cases instead of 1",), sets=(SET,), policy=POLICY,
                approve=0.9, block=0.9),
     )  # fmt: skip
     return PlannedPolicy(
@@ -97,3 +99,12 @@ def test_what_is_not_known_is_said_to_be_unknown_and_is_null_in_json() -> None:
 def test_faults_of_the_quarantine_are_said() -> None:
     held = replace(HELD, faults=("3 of 4 cases are quarantined, over 2%",))
     assert "nothing could be decided: 3 of 4 cases are quarantined" in plan_as_text(plan(), TAKES, 1, held)
+
+
+def test_with_repeats_cases_are_questions_and_their_answers_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Plan, "repeats", 4)
+    takes = replace(TAKES, arms=tuple(replace(row, cases=8) for row in TAKES.arms))
+    text = plan_as_text(plan(), takes, 1, HELD)
+    assert "4 answers to each case; they are one cluster" in text
+    body = json.loads(plan_as_json(plan(), takes, HELD, predicted()))
+    assert [(arm["cases"], arm["answers"]) for arm in body["arms"]] == [(2, 8), (2, 8)]
