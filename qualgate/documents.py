@@ -2,6 +2,7 @@
 
 The YAML is the part of 1.2 that means the same to every reader: no aliases, anchors, tags or second documents, no
 duplicate keys, and no plain word or number that YAML 1.1 and 1.2 read differently (`no`, `010`, `1e3`, `1:30`).
+What another tool's file says is read as that tool reads it: `read_safe_yaml`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from qualgate.errors import NotInThisVersion, UsageError
 
 MAX_BYTES = 256 * 1024
 MAX_DEPTH = 64
+MAX_VALUES = 20_000  # of a file with aliases, each counted as often as it is used
 FAULTS_SHOWN = 20
 
 Place = tuple[str | int, ...]
@@ -96,17 +98,82 @@ def read_yaml(path: Path) -> Document:
     try:
         value = reader.document(yaml.parse(text, yaml.SafeLoader))
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = mark.line + 1 if mark else 1
-        problem = str(error.problem or error.context)
-        if "\\t" in problem:
-            problem = "a tab; indent with spaces"
-        reader.faults.append(Fault(path, line, f"not YAML: {problem}"))
+        reader.faults.append(_not_yaml(path, error))
         value = None
     except _TooDeep as error:
         reader.faults.append(Fault(path, error.args[0], f"nested deeper than {MAX_DEPTH} levels"))
         value = None
     return Document(path=path, text=text, value=value, lines=reader.lines, faults=tuple(reader.faults))
+
+
+def read_safe_yaml(path: Path) -> Document:
+    """`path` as PyYAML's `safe_load` reads it: YAML 1.1 with anchors, merge keys and repeated keys, the last of which
+    counts. Too large, too deep, or too much of it once its aliases are written out, is a fault."""
+    text, fault = _decode(path, _bytes(path))
+    if fault is not None:
+        return Document(path=path, text="", value=None, faults=(fault,))
+    lines: dict[Place, int] = {}
+    try:
+        depth = 0
+        for event in yaml.parse(text, yaml.SafeLoader):  # before anything recurses
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > MAX_DEPTH:
+                raise _TooDeep(event.start_mark.line + 1)
+        node = yaml.compose(text, yaml.SafeLoader)
+        if node is not None:
+            _written_out(node, {})
+        value = None if node is None else yaml.SafeLoader("").construct_document(node)
+        if node is not None:
+            lines = dict(_lines_below(node, ()))
+    except yaml.MarkedYAMLError as error:
+        return Document(path=path, text=text, value=None, faults=(_not_yaml(path, error),))
+    except _TooDeep as error:
+        fault = Fault(path, error.args[0], f"nested deeper than {MAX_DEPTH} levels, or without an end")
+        return Document(path=path, text=text, value=None, faults=(fault,))
+    except _TooMuch as error:
+        fault = Fault(path, error.args[0], f"with its aliases written out, over {MAX_VALUES:,} values")
+        return Document(path=path, text=text, value=None, faults=(fault,))
+    except (ValueError, OverflowError) as error:  # a date that is none, a number without an end
+        return Document(
+            path=path, text=text, value=None, faults=(Fault(path, 1, f"cannot be read: {quote(str(error))}"),)
+        )
+    return Document(path=path, text=text, value=value, lines=lines)
+
+
+def _written_out(node: yaml.Node, known: dict[int, tuple[int, int]]) -> tuple[int, int]:
+    """(values, levels) of what `node` stands for. An anchor is met before its aliases, so recursion is no deeper than
+    the text is nested."""
+    if id(node) not in known:
+        known[id(node)] = (0, MAX_DEPTH + 1)  # while it is open, it holds itself
+        parts = [part for pair in node.value for part in pair] if isinstance(node, yaml.MappingNode) else node.value
+        below = [] if isinstance(node, yaml.ScalarNode) else [_written_out(part, known) for part in parts]
+        known[id(node)] = 1 + sum(count for count, _ in below), 1 + max((levels for _, levels in below), default=0)
+    values, levels = known[id(node)]
+    if levels > MAX_DEPTH + 1:
+        raise _TooDeep(node.start_mark.line + 1)
+    if values > MAX_VALUES:
+        raise _TooMuch(node.start_mark.line + 1)
+    return values, levels
+
+
+def _lines_below(node: yaml.Node, place: Place) -> Iterator[tuple[Place, int]]:
+    """Of a tree that was constructed: what was merged into a mapping stands before its own."""
+    yield place, node.start_mark.line + 1
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            for at, line in _lines_below(value, (*place, str(key.value))):
+                yield at, key.start_mark.line + 1 if at == (*place, str(key.value)) else line
+    elif isinstance(node, yaml.SequenceNode):
+        for index, value in enumerate(node.value):
+            yield from _lines_below(value, (*place, index))
+
+
+def _not_yaml(path: Path, error: yaml.MarkedYAMLError) -> Fault:
+    mark = error.problem_mark or error.context_mark
+    problem = str(error.problem or error.context)
+    if "\\t" in problem:
+        problem = "a tab; indent with spaces"
+    return Fault(path, mark.line + 1 if mark else 1, f"not YAML: {problem}")
 
 
 def _bytes(path: Path) -> bytes:
@@ -139,6 +206,10 @@ def _decode(path: Path, raw: bytes) -> tuple[str, Fault | None]:
 
 
 class _TooDeep(Exception):
+    pass
+
+
+class _TooMuch(Exception):
     pass
 
 

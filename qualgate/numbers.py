@@ -56,11 +56,35 @@ def difference_and_bounds(comparison: Comparison) -> str:
     return bounds if comparison.difference is None else f"{difference_text(comparison)} {bounds}"
 
 
+_DRIFT_TERMS = {
+    "drift.kl_mean": "mean KL (nats)",
+    "drift.kl_error": "mean KL known to within (nats)",
+    "drift.kl_p99": "KL at the 99th percentile (nats)",
+    "drift.kl_max": "largest KL (nats)",
+    "drift.top1_agreement": "same most likely token",
+    "drift.length_ratio": "length against the baseline's",
+    "drift.identical": "answers token for token the same",
+    "drift.first_divergence": "first other token, median of those that differ",
+}
+
+
+def drift_terms(drift: dict[str, float | None]) -> list[tuple[str, str]]:
+    """(what it is, its value) of each number, in words that need no formula id."""
+    terms = []
+    for name, value in drift.items():
+        shown = value_text(name, value)
+        if value is not None:
+            if name == "drift.identical":
+                shown = f"{100 * value:.1f} %"
+            elif name == "drift.length_ratio":
+                shown = f"× {value:.3g}"
+        terms.append((_DRIFT_TERMS.get(name, name.removeprefix("drift.").replace("_", " ")), shown))
+    return terms
+
+
 def drift_texts(drift: dict[str, float | None]) -> list[str]:
-    """One short phrase a number: "kl mean 0.0031"."""
-    return [
-        f"{name.removeprefix('drift.').replace('_', ' ')} {value_text(name, value)}" for name, value in drift.items()
-    ]
+    """One short phrase a number: "mean KL (nats) 0.0031"."""
+    return [f"{term} {value}" for term, value in drift_terms(drift)]
 
 
 def stop_texts(stop_reasons: dict[str, int]) -> list[str]:

@@ -11,13 +11,23 @@ _INVISIBLE = re.compile(
     "\ud800-\udfff\ufffe\uffff\U000e0000-\U000e007f]"
 )
 
+# What a CI runner obeys when it reads a log: GitHub's `::error::` where a line begins, blanks before it or not;
+# its older `##[error]`, Azure's `##vso[`, TeamCity's `##teamcity[` anywhere in a line; GitLab's marks of a section.
+_COMMAND = re.compile(r"(?<!\S):(?=:\w)|#(?=#\w*\[)|(?<=section)_(?=(?:start|end):)")
+
 
 def visible(text: str) -> str:
-    """`text` with its invisible and control characters as `\\u202e`; tabs and line ends stay."""
-    return _INVISIBLE.sub(lambda match: _escape(ord(match.group())), text)
+    """`text` with its invisible and control characters as `\\u202e`, and `unread`; tabs and line ends stay."""
+    return _INVISIBLE.sub(_escape, unread(text))
 
 
-def _escape(code: int) -> str:
+def unread(text: str) -> str:
+    """`text` as a log may hold it: no line is a command to the CI job's runner. JSON stays the same JSON."""
+    return _COMMAND.sub(_escape, text)
+
+
+def _escape(match: re.Match[str]) -> str:
+    code = ord(match.group())
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 

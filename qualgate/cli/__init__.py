@@ -13,6 +13,7 @@ import typer
 
 from qualgate.cli import config, drift, evalsets, intake, judging, making, scoring, service
 from qualgate.cli.stderr import tell
+from qualgate.cli.stdout import say
 from qualgate.errors import Exit, QualgateError
 
 # typer carries its own copy of click, or uses click itself: its parser's errors are known by their common base.
@@ -46,7 +47,7 @@ def _version(asked: bool) -> None:
     if asked:
         from qualgate.version import own_version
 
-        typer.echo(f"qualgate {own_version()}")
+        say(f"qualgate {own_version()}")
         raise typer.Exit
 
 

@@ -7,6 +7,7 @@ import json
 import typer
 
 from qualgate.cli.arguments import GateFileArgument, JsonOption
+from qualgate.cli.stdout import say
 
 config_app = typer.Typer(help="The gate file: schema, check, and the metrics a rule may name.", no_args_is_help=True)
 
@@ -16,7 +17,7 @@ def config_schema() -> None:
     """Print the gate file's JSON Schema (draft 7), for editors."""
     from qualgate.config import gate_file_schema
 
-    typer.echo(json.dumps(gate_file_schema(), indent=2))
+    say(json.dumps(gate_file_schema(), indent=2))
 
 
 @config_app.command("check")
@@ -28,7 +29,7 @@ def config_check(gate_file: GateFileArgument) -> None:
     from qualgate.report.screen import fit
 
     planned = make_plan(load_gate_file(gate_file))
-    typer.echo(
+    say(
         fit(
             f"{gate_file}: fine. {counted(len(planned.arms) - 1, 'variant')}, "
             f"{counted(len(planned.evalsets), 'evalset')}, {counted(len(planned.expected), 'unit')}, "
@@ -46,9 +47,9 @@ def config_metrics(as_json: JsonOption = False) -> None:
     from qualgate.report.screen import fit
 
     if as_json:
-        typer.echo(json.dumps([asdict(metric) for metric in METRICS.values()], indent=2))
+        say(json.dumps([asdict(metric) for metric in METRICS.values()], indent=2))
         return
     names, kinds = (max(len(getattr(one, part)) for one in METRICS.values()) for part in ("name", "kind"))
     for metric in METRICS.values():
         named = f"{metric.name:<{names}}  {metric.kind:<{kinds}}  {', '.join(metric.bounds):<9}"
-        typer.echo(fit(f"{named} {metric.meaning} ({metric.unit})"))
+        say(fit(f"{named} {metric.meaning} ({metric.unit})"))

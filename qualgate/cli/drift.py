@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from qualgate.cli.arguments import JsonOption, OptionalGateFile, RunOption, StoreOption, stored_run
+from qualgate.cli.stdout import say
 from qualgate.errors import UsageError
 
 
@@ -54,7 +55,7 @@ def drift(
         if tokens is not None or chunk is not None:
             raise UsageError(f"--tokens and --chunk belong to --logits, not to {of_files[0]}.")
         body, lines = _keep(*keep, at_most) if keep else _kept(*kept) if kept else ({}, [])
-        typer.echo(json.dumps(body, indent=2, allow_nan=False) if as_json else "\n".join(lines))
+        say(json.dumps(body, indent=2, allow_nan=False) if as_json else "\n".join(lines))
         return
     if logits is None:
         if tokens is not None or chunk is not None:
@@ -63,7 +64,7 @@ def drift(
 
         found = drift_report(*stored_run(gate_file, store, run_id))
         body, lines = shown.drift_json, shown.drift_lines
-        typer.echo(json.dumps(body(found), indent=2, allow_nan=False) if as_json else "\n".join(lines(found)))
+        say(json.dumps(body(found), indent=2, allow_nan=False) if as_json else "\n".join(lines(found)))
         return
     if tokens is None:
         raise UsageError("--logits needs --tokens TOKENS.npy, the token that follows each position.")
@@ -71,7 +72,7 @@ def drift(
 
     table = table_of_files(*logits, tokens, chunk)
     as_text = "\n".join(shown.table_lines(table))
-    typer.echo(json.dumps(shown.table_json(table), indent=2, allow_nan=False) if as_json else as_text)
+    say(json.dumps(shown.table_json(table), indent=2, allow_nan=False) if as_json else as_text)
 
 
 def _keep(base: Path, into: Path, at_most: float | None) -> tuple[dict[str, Any], list[str]]:

@@ -10,6 +10,7 @@ import typer
 
 from qualgate.cli.arguments import JsonOption
 from qualgate.cli.stderr import tell
+from qualgate.cli.stdout import say
 from qualgate.errors import UsageError
 
 if TYPE_CHECKING:
@@ -35,12 +36,12 @@ def evalset_list(as_json: JsonOption = False) -> None:
             {"name": s.name, "version": s.version, "cases": len(s.cases), "kind": "calibration", "sha256": s.sha256}
             for s in calibration
         ]
-        typer.echo(json.dumps(rows, indent=2))
+        say(json.dumps(rows, indent=2))
         return
     for item in found:
-        typer.echo(fit(f"{_head(item)}   {', '.join(item.metrics)}"))
+        say(fit(f"{_head(item)}   {', '.join(item.metrics)}"))
     for item in calibration:
-        typer.echo(fit(f"{_head(item)}   for quantizers, scores nothing"))
+        say(fit(f"{_head(item)}   for quantizers, scores nothing"))
 
 
 def _head(item: Evalset | CalibrationSet) -> str:
@@ -70,7 +71,7 @@ def evalset_check(ref: Annotated[str, typer.Argument(metavar="NAME.yaml")]) -> N
         more = "; …" if len(again) > 3 else ""
         said = f"{counted(len(again), 'question is', 'questions are')} asked more than once ({few}{more})"
         tell(visible_line(f"note: {said}: each is one observation, and counts as one cluster"))
-    typer.echo(fit(f"{path}: fine. {counted(len(found.cases), 'case')}, sha256 {found.sha256}"))
+    say(fit(f"{path}: fine. {counted(len(found.cases), 'case')}, sha256 {found.sha256}"))
 
 
 @evalset_app.command("coverage")
@@ -104,7 +105,7 @@ def evalset_coverage(
         activation_cases=cases,
     )
     if as_json:
-        typer.echo(json.dumps(found.as_json(), indent=2, allow_nan=False))
+        say(json.dumps(found.as_json(), indent=2, allow_nan=False))
     else:
-        typer.echo(fit("\n".join(coverage_lines(found.as_json()))))
+        say(fit("\n".join(coverage_lines(found.as_json()))))
     refuse_leaks(found.leakage.cases)

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from qualgate.cli.stdout import say
 from qualgate.errors import UsageError
 
 intake_app = typer.Typer(help="Gate what another harness logged, without running anything again.", no_args_is_help=True)
@@ -56,8 +57,8 @@ def lm_eval(
     sources = [before.scores.source, after.scores.source]
     report = report_of(evidence, verdicts, policy, sources, description=f"lm-eval, filter {before.filter}")
     if as_json:
-        typer.echo(report.as_json())
+        say(report.as_json())
     else:
         print_report(report)
-        typer.echo(fit("\n".join(report.lines())))
+        say(fit("\n".join(report.lines())))
     raise typer.Exit(overall_exit(verdicts))

@@ -24,6 +24,7 @@ from qualgate.cli.arguments import (
     stored_run,
 )
 from qualgate.cli.stderr import tell
+from qualgate.cli.stdout import say
 from qualgate.errors import Exit, UsageError
 
 if TYPE_CHECKING:
@@ -106,9 +107,9 @@ def _run(
     written = report.write(gate_file.parent / "qualgate-reports")  # after it is shown: a full disk must not hide it
     if not as_json:
         for path in written:
-            typer.echo(f"report: {path}")
-        typer.echo(f"open the dashboard: {_own_name()} dashboard --store {_relative_url(gate.store_url)}\n")
-        typer.echo(fit("\n".join(report.lines())))
+            say(f"report: {path}")
+        say(f"open the dashboard: {_own_name()} dashboard --store {_relative_url(gate.store_url)}\n")
+        say(fit("\n".join(report.lines())))
     raise typer.Exit(_code(outcome.exit, warn_only))
 
 
@@ -158,12 +159,12 @@ def plan(
     if planned.policy.four_arm is not None:
         unforeseen = (*unforeseen, "parity, service level and value of the four arms")
     if as_json:
-        typer.echo(planning.plan_as_json(planned, takes, held, rates, unforeseen, early, after))
+        say(planning.plan_as_json(planned, takes, held, rates, unforeseen, early, after))
     else:
         lines = [planning.plan_as_text(planned, takes, loaded.workers, held)]
         lines += ["", *planning.policy_as_lines(rates, takes, after)] if rates is not None else []
         lines += planning.early_as_lines(early) if early is not None else []
-        typer.echo("\n".join([*lines, *planning.unforeseen_as_lines(unforeseen)]))
+        say("\n".join([*lines, *planning.unforeseen_as_lines(unforeseen)]))
     if rates is not None:
         decidable = rates.decidable and not held.faults and (early is None or early.decidable)
         raise typer.Exit(Exit.USAGE if rates.refused else Exit.APPROVE if decidable else Exit.UNDECIDED)
@@ -233,7 +234,7 @@ def gate(
     _tell_host(report)
     _tell(report, form, out, said, nel)
     if out is not None:  # a log without a word of the verdict helps nobody
-        typer.echo("\n".join(report.lines()))
+        say("\n".join(report.lines()))
     raise typer.Exit(_code(true, warn_only))
 
 
@@ -249,7 +250,7 @@ def _tell(
     if form == "terminal":
         _show(report, as_json=False)
         print_peers(said or (), nel, report.verdicts)
-        typer.echo(fit("\n".join(report.lines())))
+        say(fit("\n".join(report.lines())))
         return
     text = rendered(report, form)
     if form == "json" and (said is not None or nel):
@@ -257,7 +258,7 @@ def _tell(
     if out is not None:
         write_atomically(out, text)
     else:
-        typer.echo(text, nl=False)
+        say(text, nl=False)
 
 
 def _form(format: str, as_json: bool, out: Path | None) -> str:
@@ -274,7 +275,7 @@ def _peers(ask: Callable[[], tuple[PeerSaid, ...]]) -> tuple[PeerSaid, ...]:
     try:
         return ask()
     except UsageError as error:
-        typer.echo(f"qualgate: peers cannot be shown: {error}", err=True)
+        tell(f"qualgate: peers cannot be shown: {error}")
         return ()
 
 
@@ -302,7 +303,7 @@ def report(
     if out is not None:
         write_atomically(out, text)
     else:
-        typer.echo(text, nl=False)
+        say(text, nl=False)
 
 
 def _relative_url(url: str) -> str:
@@ -335,7 +336,7 @@ def _report(url: str, run_id: str | None, gate: GateFile | None, warn_only: bool
 
 def _show(found: Report, as_json: bool) -> None:
     if as_json:
-        typer.echo(found.as_json(), nl=False)
+        say(found.as_json(), nl=False)
     else:
         from qualgate.report.terminal import print_report
 

@@ -10,6 +10,7 @@ import typer
 
 from qualgate.cli.arguments import JsonOption
 from qualgate.cli.stderr import tell
+from qualgate.cli.stdout import say
 from qualgate.errors import UsageError
 
 
@@ -32,7 +33,7 @@ def inspect(
         raise UsageError("--tensor NAME and --out FILE.safetensors go together: the tensor, and where to write it.")
     if tensor is not None and out is not None:
         shape = inspection.write_tensor(model, tensor, out)
-        typer.echo(f"written: {out} (float32 {' x '.join(map(str, shape))})")
+        say(f"written: {out} (float32 {' x '.join(map(str, shape))})")
         return
     if determinism is not None:
         _determinism(model, determinism, as_json)
@@ -41,7 +42,7 @@ def inspect(
         report = inspection.inspect(model, progress)
         differences, unmatched = inspection.compare(model, compare, progress) if compare else ((), ())
     if as_json:
-        typer.echo(inspection_as_json(report, differences, unmatched))
+        say(inspection_as_json(report, differences, unmatched))
     else:
         print_inspection(report, differences, unmatched)
 
@@ -58,7 +59,7 @@ def _determinism(model: Path, evalset: str, as_json: bool) -> None:
     cases = evalsets.load(evalset, Path.cwd()).cases
     spread = [cases[index * len(cases) // 8] for index in range(8)] if len(cases) > 8 else list(cases)
     found = model_determinism(model, spread, device=choose_device("auto"))
-    typer.echo(json.dumps(asdict(found), indent=2) if as_json else fit("\n".join(determinism_lines(found))))
+    say(json.dumps(asdict(found), indent=2) if as_json else fit("\n".join(determinism_lines(found))))
 
 
 def quantize(
@@ -115,7 +116,7 @@ def quantize(
     from qualgate.report.screen import fit
 
     def show(lines: list[str], value: object) -> None:
-        typer.echo(json.dumps(value, indent=2) if as_json else fit("\n".join(lines)))
+        say(json.dumps(value, indent=2) if as_json else fit("\n".join(lines)))
 
     def say(line: str) -> None:
         tell(line)

@@ -10,6 +10,7 @@ from typing import Annotated, cast
 import typer
 
 from qualgate.cli.arguments import JsonOption, OptionalGateFile, RunOption, StoreOption, store_url
+from qualgate.cli.stdout import say
 from qualgate.errors import UsageError
 
 
@@ -78,7 +79,7 @@ def score(
     ks = ks or ((1,) if found.repeats > 1 else ())
     if summary is not None:
         write_atomically(summary, json.dumps(scored_json(found, ks), indent=2, allow_nan=False))
-    typer.echo(fit("\n".join(scored_lines(found, ks))))
+    say(fit("\n".join(scored_lines(found, ks))))
 
 
 def rescore(
@@ -99,7 +100,7 @@ def rescore(
     url = store_url(loaded.store_url if loaded else None, store)
     with shown_progress() as progress:
         found = scoring_again.rescore(url, run_id, loaded, keep=not dry_run, progress=progress)
-    typer.echo(json.dumps(rescored_json(found), indent=2) if as_json else fit("\n".join(rescored_lines(found))))
+    say(json.dumps(rescored_json(found), indent=2) if as_json else fit("\n".join(rescored_lines(found))))
     raise typer.Exit(found.exit)
 
 

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from qualgate.cli.arguments import JsonOption, OptionalGateFile, StoreOption, store_url_of
+from qualgate.cli.stdout import say
 from qualgate.errors import Exit, UsageError
 
 db_app = typer.Typer(help="The store's schema.", no_args_is_help=True)
@@ -44,7 +45,7 @@ def dashboard(
             tried.bind(("127.0.0.1", port))
         except OSError as error:
             raise UsageError(f"port {port} on this machine is taken ({error.strerror}); give another --port") from None
-    typer.echo(f"dashboard: http://127.0.0.1:{port}   (Ctrl-C ends it)")
+    say(f"dashboard: http://127.0.0.1:{port}   (Ctrl-C ends it)")
     with subprocess.Popen(command, env={**os.environ, "QUALGATE_STORE": url}) as served:
         signal.signal(signal.SIGTERM, lambda *_: served.terminate())  # else it would serve on without us
         try:
@@ -62,7 +63,7 @@ def db_upgrade(
     """Bring a store's schema to this version, after a backup copy."""
     from qualgate.store.database import upgrade
 
-    typer.echo(upgrade(store))
+    say(upgrade(store))
 
 
 def doctor(as_json: JsonOption = False) -> None:
@@ -72,10 +73,10 @@ def doctor(as_json: JsonOption = False) -> None:
 
     found = findings()
     if as_json:
-        typer.echo(json.dumps([{"what": f.what, "ok": f.ok, "detail": f.detail} for f in found], indent=2))
+        say(json.dumps([{"what": f.what, "ok": f.ok, "detail": f.detail} for f in found], indent=2))
     else:
         for finding in found:
-            typer.echo(fit(f"{'ok  ' if finding.ok else 'NO  '} {finding.what:<14} {finding.detail}"))
+            say(fit(f"{'ok  ' if finding.ok else 'NO  '} {finding.what:<14} {finding.detail}"))
     raise typer.Exit(Exit.APPROVE if all(f.ok or f.optional for f in found) else Exit.INFRASTRUCTURE)
 
 
@@ -96,11 +97,11 @@ def bench(
 
     if listed or name is None:
         for known, meaning in BENCHMARKS.items():
-            typer.echo(fit(f"{known:<12} {meaning}"))
+            say(fit(f"{known:<12} {meaning}"))
         return
     result = json.dumps(run_benchmark(name, quick=quick, only=only or ()), indent=2) + "\n"
     if out is None:
-        typer.echo(result)
+        say(result)
     else:
         write_atomically(out, result)
-        typer.echo(f"written: {out}")
+        say(f"written: {out}")

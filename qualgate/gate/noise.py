@@ -1,8 +1,8 @@
 """The noise floor: what the baseline's own weights change in answers when nothing but the batches is another.
 
-An A/A arm is shown beside each variant and ranks what a person looks at first: a case that flips without any change of
-weights says little about a variant. No test of a margin sees it: noise that flips cases both ways alike must not
-excuse a loss.
+An A/A arm is shown beside each variant, and `store.queries.flips` puts what it changes too last: a case that flips
+without any change of weights says little about a variant. No test of a margin sees it: noise that flips cases both ways
+alike must not excuse a loss.
 """
 
 from __future__ import annotations
@@ -49,14 +49,6 @@ def flips(baseline: ArmEvidence, arm: ArmEvidence) -> dict[str, Flips]:
         )
         for metric, cases in sorted(seen.items())
     }
-
-
-def review_queue(evidence: RunEvidence, variant: str) -> tuple[Case, ...]:
-    """The cases that a variant lost, those that the A/A arm does not flip first; then by evalset and id."""
-    arms = {arm.name: arm for arm in evidence.variants}
-    noisy = {case for found in _floor(evidence).values() for case in found.lost | found.gained}
-    lost = {case for found in flips(evidence.baseline, arms[variant]).values() for case in found.lost}
-    return tuple(sorted(lost, key=lambda case: (case in noisy, case)))
 
 
 def with_noise_floor(judged: Sequence[Verdict], evidence: RunEvidence) -> tuple[Verdict, ...]:

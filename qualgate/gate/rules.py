@@ -41,14 +41,16 @@ def check_policy(
     """The policy's rules spread over the evalsets (evalset → metrics), in rule order, then by the slice's name.
 
     labels: (evalset, case) → "task:x" and "tag:y" of every case; None = not known, and rules by task or tag decide
-    nothing. UsageError: no critical quality rule, a metric that is unknown or that no named set carries, a label that
-    no case has, an unfit bound.
+    nothing. UsageError: no critical quality rule (an nel policy may have none, and then approves nothing), a metric
+    that is unknown or that no named set carries, a label that no case has, an unfit bound.
     """
     if not 0 < policy.alpha < 0.5:
         raise UsageError(f"alpha is {policy.alpha:g}; it must be over 0 and below 0.5, for example 0.05.")
     _check_terms(policy)
-    slices = tuple(part for rule in policy.rules for part in _spread(rule, metrics, labels))
-    if not any(rule.tier == "critical" and METRICS[rule.metric].kind == "quality" for rule in policy.rules):
+    slices = tuple(part for rule in policy.rules for part in _spread(rule, metrics, labels, bool(policy.nel)))
+    if not policy.nel and not any(
+        rule.tier == "critical" and METRICS[rule.metric].kind == "quality" for rule in policy.rules
+    ):
         raise UsageError(
             "The policy has no critical quality rule, so nothing could earn an approval. "
             "Add one, for example: {metric: exact_match, max_drop: 0.02}"
@@ -71,12 +73,13 @@ def _check_terms(policy: Policy) -> None:
         raise UsageError(f"min_saving is {arms.min_saving:g}; it must be from 0 to below 1.")
 
 
-def _spread(rule: Rule, metrics: dict[str, tuple[str, ...]], labels: Labels | None) -> tuple[Slice, ...]:
+def _spread(rule: Rule, metrics: dict[str, tuple[str, ...]], labels: Labels | None, brought: bool) -> tuple[Slice, ...]:
+    """brought: by an nel policy, whose margins may be too large to be proven."""
     at = f" (line {rule.line})" if rule.line else ""
     metric = METRICS.get(rule.metric)
     if metric is None:
         raise UsageError(f"No metric is called {rule.metric!r}{at}. Known: {', '.join(sorted(METRICS))}")
-    _check_bound(rule, at)
+    _check_bound(rule, at, brought)
     if rule.evalset is not None and rule.evalset not in metrics:
         raise UsageError(f"Rule {rule.id}{at} names an evalset that is not in the run: {', '.join(sorted(metrics))}")
     named = (rule.evalset,) if rule.evalset is not None else tuple(sorted(metrics))
@@ -125,7 +128,7 @@ def _names(rule: Rule, evalset: str, marks: Iterable[str]) -> list[str]:
     return [rule.where or "pooled"]
 
 
-def _check_bound(rule: Rule, at: str) -> None:
+def _check_bound(rule: Rule, at: str, brought: bool) -> None:
     metric = METRICS[rule.metric]
     bounds = ("max_drop", "max_relative_drop", "max", "min", "max_ratio")
     given = {name: value for name in bounds if (value := getattr(rule, name)) is not None}
@@ -142,7 +145,7 @@ def _check_bound(rule: Rule, at: str) -> None:
         share = name == "min" and metric.unit != "dB"
         wanted = "between 0 and 1, both excluded" if "drop" in name else "from 0 to 1" if share else "0 or more"
         raise UsageError(f"{name} of {rule.metric}{at} is {value:g}; it must be {wanted}")
-    if "drop" in name and value >= DROP_BELOW:
+    if "drop" in name and value >= DROP_BELOW and not brought:
         raise UsageError(f"{name} {value:g} of {rule.metric}{at} {DROP_TOO_LARGE}.")
     if rule.repeats != "mean" and metric.kind != "quality":
         raise UsageError(f"repeats: {rule.repeats} of {rule.metric}{at}: only answers that are right or wrong")

@@ -178,7 +178,8 @@ def _conclude(
     if broken:
         return "block", Exit.BLOCK, (*broken, *undecided, *lesser)
     if undecided or not critical:
-        return "undecided", Exit.UNDECIDED, (*undecided, *lesser)
+        nothing = () if critical else ("no critical rule is there to be proven, so nothing can earn an approval",)
+        return "undecided", Exit.UNDECIDED, (*nothing, *undecided, *lesser)
     if reasons("supporting", "broken"):
         return "review", Exit.REVIEW, (*lesser, proven)
     if policy.review == "always":

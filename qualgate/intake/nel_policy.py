@@ -1,28 +1,36 @@
-"""Reads a NeMo Evaluator gate policy, version 1, unchanged. Unknown keys are faults; every fault has its line."""
+"""Reads a NeMo Evaluator gate policy, version 1, unchanged: what nel reads is read, as nel reads it.
+
+That is YAML 1.1 by `safe_load`, then pydantic's conversions: `12e-2`, which YAML 1.1 calls a word, and "0.12" are
+numbers. Unknown keys are faults, as nel has it; every fault has its line.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, ConfigDict, Field
 
-from qualgate.documents import Written, as_model, quote, read_yaml, refuse, stated
+from qualgate.documents import Written, as_model, quote, read_safe_yaml, refuse, stated
 from qualgate.gate.peers.nel_policy import NelBenchmark, NelPolicy, check
 
 Tier = Literal["critical", "supporting", "advisory"]
 Direction = Literal["higher_is_better", "lower_is_better"]
-Drop = Annotated[float, Field(ge=0)]
+Drop = Annotated[float, Field(ge=0, allow_inf_nan=True)]  # no NaN, which is not 0 or more
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
-def _number(value: Any) -> Any:
-    if isinstance(value, bool):  # which equals 1
+def _first(value: int) -> int:
+    if value != 1:
         raise stated(f"`version` must be 1, found {quote(value)}")
     return value
 
 
-class Entry(Written):
+class Converted(Written):
+    model_config = ConfigDict(strict=False)
+
+
+class Entry(Converted):
     """What a benchmark leaves out, or writes as null, it takes from the defaults."""
 
     tier: Tier | None = None
@@ -33,7 +41,7 @@ class Entry(Written):
     direction: Direction | None = None
 
 
-class Defaults(Written):
+class Defaults(Converted):
     tier: Tier = "supporting"
     max_drop: Drop = 0.015
     max_relative_drop: Drop | None = None
@@ -42,15 +50,15 @@ class Defaults(Written):
     direction: Direction = "higher_is_better"
 
 
-class PolicyFile(Written):
-    version: Annotated[Literal[1], BeforeValidator(_number)] = 1
+class PolicyFile(Converted):
+    version: Annotated[int, AfterValidator(_first)] = 1
     defaults: Defaults = Defaults()
     benchmarks: dict[str, Entry] = {}
 
 
 def read_nel_policy(path: Path) -> NelPolicy:
     """The policy at `path`. UsageError names every fault with its line, and what nel itself would refuse."""
-    document = read_yaml(path)
+    document = read_safe_yaml(path)
     model, faults = as_model(PolicyFile, document)
     if model is None or faults:
         refuse(faults)

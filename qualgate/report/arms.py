@@ -89,8 +89,16 @@ def interaction_text(one: Interaction) -> str:
     return f"{one.metric} [{one.slice}] {interaction_numbers(one)}"
 
 
+def too_few(one: Interaction) -> bool:
+    """Its bounds are all that a difference of differences of shares can be: nothing was measured."""
+    low, high = (-2.0 if one.lower is None else one.lower), (2.0 if one.upper is None else one.upper)
+    return one.metric != "cost_per_accepted_answer" and low <= -2 and high >= 2
+
+
 def interaction_numbers(one: Interaction) -> str:
-    """Its estimate and bounds, with their unit, and whether it was found."""
+    """Its estimate and bounds, with their unit, and whether it was found; or that the cases were too few."""
+    if too_few(one):
+        return f"too few cases (n {one.n}): not shown"
     if one.metric == "cost_per_accepted_answer":
         scale, unit = 1.0, "log ratio of costs, over 0 = worse together"
     else:

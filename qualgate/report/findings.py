@@ -36,7 +36,7 @@ class Finding:
     rule: str  # Rule.id or VERDICT
     slice: str
     message: str  # one line, what is invisible made visible
-    line: int  # of the rule in the gate file
+    line: int | None  # of the rule in the gate file; None: of the file as a whole
 
     @property
     def fingerprint(self) -> str:
@@ -52,7 +52,7 @@ def findings(report: Report) -> tuple[Finding, ...]:
     """Errors first, then warnings, then notes; within each by variant and rule as the policy has them."""
     found = [finding for verdict in report.verdicts for finding in _of(verdict, report)]
     if not report.verdicts:
-        found = [_finding("error", "run", VERDICT, "", "the run is not complete: nothing is decided", 1)]
+        found = [_finding("error", "run", VERDICT, "", "the run is not complete: nothing is decided", None)]
     if report.settled_by_choice:  # what the other arms did not pass fails nothing
         found = [replace(one, level="note") for one in found]
     if report.four_arm is not None:
@@ -70,7 +70,7 @@ def _of(verdict: Verdict, report: Report) -> Iterator[Finding]:
     yield from rules
 
 
-def _of_choice(answer: FourArm, line: int) -> Iterator[Finding]:
+def _of_choice(answer: FourArm, line: int | None) -> Iterator[Finding]:
     """The choice, whichever it is, and each interaction that was found. line: where the gate file names the arms."""
     level: Level = "note" if answer.exit == 0 else "error" if answer.exit in (10, 13, 14) else "warning"
     yield _finding(level, _ARMS, FOUR_ARM, "", f"{answer.choice or 'not known yet'}: {answer.why}", line)
@@ -89,7 +89,7 @@ def _of_rule(verdict: Verdict, one: Comparison, report: Report) -> Finding | Non
     return _finding(level, verdict.variant, one.rule, one.slice, message, report.source.line(one.rule))
 
 
-def _finding(level: Level, variant: str, rule: str, part: str, message: str, line: int) -> Finding:
+def _finding(level: Level, variant: str, rule: str, part: str, message: str, line: int | None) -> Finding:
     said = visible_line(f"{visible_line(variant)}: {message}")
     return Finding(
         level=level,

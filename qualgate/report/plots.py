@@ -12,7 +12,7 @@ from math import floor, log10
 from qualgate.metrics import METRICS
 from qualgate.numbers import difference_and_bounds
 from qualgate.records import Comparison, Interaction, Policy, Rule
-from qualgate.report.arms import interaction_numbers
+from qualgate.report.arms import interaction_numbers, too_few
 from qualgate.store.queries import FlipCount, PositionDrift
 from qualgate.visible import visible_line
 
@@ -96,24 +96,53 @@ def _interval(row: _Row, axis: _Axis, zero: float | None) -> str:
 
 
 def interactions(found: Sequence[Interaction]) -> str:
-    """What two changes do together beyond what each does alone; each interval on an axis of its own around 0."""
-    rows = []
-    for one in found:
-        known = [abs(value) for value in (one.estimate, one.lower, one.upper) if value is not None]
-        most = 1.15 * max(known) or 1.0
-        axis, status, middle = _Axis(-most, most), "broken" if one.found else "undecided", ROW / 2
-        ends = (-most if one.lower is None else one.lower), (most if one.upper is None else one.upper)
-        parts = [
-            _line(50, 0, 50, ROW, "zero"),
-            _line(axis.at(ends[0]), middle, axis.at(ends[1]), middle, f"bar {status}"),
-            *(_line(axis.at(end), middle - 5, axis.at(end), middle + 5, f"bar {status}") for end in ends),
-            _mark(axis.at(one.estimate), middle, status),
-        ]
-        sign = f'<span class="sign {status}">{SIGNS["broken"] if one.found else ""}</span>'
-        numbers = f"<span class=quiet>{_text(interaction_numbers(one))}</span>"
-        label = f'<div class="label">{sign} {_text(one.metric)} · {_text(one.slice)}{numbers}</div>'
-        rows.append(label + _svg(ROW, f"{one.metric} {interaction_numbers(one)}", "".join(parts)))
-    return f'<div class="plot">{"".join(rows)}</div>' if rows else ""
+    """What two changes do together beyond what each does alone: one scale for points, one for ratios of costs."""
+    costs = [one for one in found if one.metric == "cost_per_accepted_answer"]
+    points = [one for one in found if one not in costs]
+    return "".join(_interactions(rows, scale) for rows, scale in ((points, 100.0), (costs, 1.0)) if rows)
+
+
+def _interactions(found: Sequence[Interaction], scale: float) -> str:
+    """scale: of a stored value to the axis's unit. What reaches beyond 4 times the narrowest is marked at the edge."""
+    reach = [
+        scale * max(abs(value) for value in (one.estimate, one.lower, one.upper) if value is not None)
+        for one in found
+        if not too_few(one)
+    ]
+    most = 1.15 * min(max(reach, default=0.0), FAR * min((r for r in reach if r), default=0.0)) or 1.0
+    axis = _Axis(-most, most)
+    rows = [_interaction(one, axis, scale) for one in found]
+    return f'<div class="plot">{"".join(rows)}<div class="label"></div>{axis.ticks() if reach else ""}</div>'
+
+
+def _interaction(one: Interaction, axis: _Axis, scale: float) -> str:
+    status, middle = "broken" if one.found else "undecided", ROW / 2
+    sign = f'<span class="sign {status}">{SIGNS["broken"] if one.found else ""}</span>'
+    numbers = f"<span class=quiet>{_text(interaction_numbers(one))}</span>"
+    label = f'<div class="label">{sign} {_text(one.metric)} · {_text(one.slice)}{numbers}</div>'
+    if too_few(one):
+        return f"{label}<div></div>"
+    estimate, low, high = _scaled(one.estimate, one.lower, one.upper, scale)
+    ends = (axis.low if low is None else low), (axis.high if high is None else high)
+    parts = [
+        _line(50, 0, 50, ROW, "zero"),
+        _line(axis.at(ends[0]), middle, axis.at(ends[1]), middle, f"bar {status}"),
+    ]
+    for end in (low, high):
+        if end is not None and axis.low <= end <= axis.high:
+            parts.append(_line(axis.at(end), middle - 5, axis.at(end), middle + 5, f"bar {status}"))
+    if ends[0] < axis.low:
+        parts.append(_beyond(ends[0], 0, "start", "◂ {}"))
+    if ends[1] > axis.high:
+        parts.append(_beyond(ends[1], 100, "end", "{} ▸"))
+    parts.append(_mark(axis.at(estimate), middle, status))
+    return label + _svg(ROW, f"{one.metric} {interaction_numbers(one)}", "".join(parts))
+
+
+def _beyond(value: float, at: float, anchor: str, form: str) -> str:
+    """A value that the axis does not reach, at its edge."""
+    said = form.format(_number(round(value, 2)))
+    return f'<text x="{at:g}%" y="{ROW / 2 - 4:g}" text-anchor="{anchor}">{said}</text>'
 
 
 def flips(counts: Sequence[FlipCount]) -> str:

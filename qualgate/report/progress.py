@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from qualgate.visible import unread
+
 PLAIN_STEP = 0.1  # a plain line each tenth of the way
 
 
@@ -58,6 +60,10 @@ def _plain_lines(of: str) -> Callable[[str, int, int], None]:
         if share >= shown + PLAIN_STEP or done == total:
             shown = share
             seconds = time.monotonic() - start
-            print(f"{done:>7} of {total} {of}  {share:>4.0%}  {seconds:>5.0f} s  {arm}", file=sys.stderr, flush=True)
+            print(
+                f"{done:>7} of {total} {of}  {share:>4.0%}  {seconds:>5.0f} s  {unread(arm)}",
+                file=sys.stderr,
+                flush=True,
+            )
 
     return progress

@@ -8,13 +8,16 @@ import re
 import shutil
 import sys
 import textwrap
+from typing import IO, Any, cast
 
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-WIDTH_WITHOUT_SCREEN = 140  # of tables
+from qualgate.visible import unread
+
+WIDTH_WITHOUT_SCREEN = 1_000_000  # a table takes what it needs, and no line is broken
 NARROWEST = 40
 _PASTED = re.compile(r"`[^`]*`|(?<=: )qualgate .*?(?=\.?$|\. )|^\S.*?\.(?:ya?ml|jsonl):\d+(?=:)")
 
@@ -62,9 +65,19 @@ def _rows(line: str, columns: int) -> list[str]:
     return [row.replace("\0", " ") for row in rows]
 
 
+class _Unread:
+    """stdout, but for what a CI runner would obey once the lines are laid out."""
+
+    def write(self, text: str) -> int:
+        return sys.stdout.write(unread(text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(sys.stdout, name)
+
+
 def console() -> Console:
     """To stdout; colours only on a terminal."""
-    return Console(highlight=False, width=width() or WIDTH_WITHOUT_SCREEN)
+    return Console(file=cast(IO[str], _Unread()), highlight=False, width=width() or WIDTH_WITHOUT_SCREEN)
 
 
 def indented(text: str | Text, by: int = 2) -> Padding:

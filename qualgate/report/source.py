@@ -14,15 +14,15 @@ from qualgate.records import Policy
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
     path: str = "gate.yaml"  # relative to the checkout
-    lines: dict[str, int] = field(default_factory=dict)  # Rule.id → line, from 1
+    lines: dict[str, int] = field(default_factory=dict)  # Rule.id → line, from 1; what is not known is not there
     variants: dict[str, int] = field(default_factory=dict)  # name → line
-    arms: int = 1  # of the four arms
+    arms: int | None = None  # of the four arms
 
-    def line(self, rule: str) -> int:
-        return self.lines.get(rule, 1)
+    def line(self, rule: str) -> int | None:
+        return self.lines.get(rule)
 
-    def variant(self, name: str) -> int:
-        return self.variants.get(name, 1)
+    def variant(self, name: str) -> int | None:
+        return self.variants.get(name)
 
 
 def stored_source(gate_file: str, policy: Policy) -> Source:
@@ -37,7 +37,7 @@ def stored_source(gate_file: str, policy: Policy) -> Source:
         places = []
     variants = _lines(_value(found, "variants"))
     # Where no section names the arms, each variant says its own: what concerns them all is said beside `both`.
-    both = variants.get(policy.four_arm.both, 1) if policy.four_arm else 1
+    both = variants.get(policy.four_arm.both) if policy.four_arm else None
     return Source(
         lines={rule.id: place.start_mark.line + 1 for rule, place in zip(policy.rules, places, strict=False)},
         variants=variants,
@@ -51,7 +51,7 @@ def source_of(path: Path, policy: Policy) -> Source:
         found = stored_source(path.read_text(encoding="utf-8"), policy)
     except (OSError, UnicodeError):  # gone since it was loaded
         found = Source()
-    return replace(found, path=_in_checkout(path), lines={rule.id: max(1, rule.line) for rule in policy.rules})
+    return replace(found, path=_in_checkout(path), lines={rule.id: rule.line for rule in policy.rules if rule.line})
 
 
 def _lines(node: yaml.Node | None) -> dict[str, int]:

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from qualgate.bench.noise import block_rate
 from qualgate.gate import decide
-from qualgate.gate.noise import flips, review_queue
 from qualgate.records import NOISE, RunEvidence
 from tests.gate.planted import POLICY, of, run
 
@@ -32,16 +31,6 @@ def test_flips_of_both_are_told_side_by_side():
     evidence = with_floor(run(lost=0.05), run(lost=0.025, gained=0.025))
     (verdict,) = decide(evidence, POLICY)
     assert "exact_match 12 / 0 and 6 / 6 of 240" in verdict.reasons[-1]
-
-
-def test_what_flips_without_a_change_of_weights_is_looked_at_last():
-    own, floor = run(lost=0.05), run(lost=0.025)
-    evidence = with_floor(own, floor)
-    queue = review_queue(evidence, "int4")
-    noisy = {case for found in flips(floor.baseline, floor.variants[0]).values() for case in found.lost}
-    assert [case in noisy for case in queue] == sorted(case in noisy for case in queue)
-    assert noisy & set(queue)
-    assert set(queue) - noisy
 
 
 def test_a_floor_that_was_not_finished_is_said_and_changes_no_verdict():

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from math import erf, sqrt
 from statistics import stdev
 from typing import Any
 
+import numpy as np
 import pytest
+import yaml
 
 from qualgate import cli
 from qualgate.errors import UsageError
@@ -238,6 +240,51 @@ def test_what_nel_refuses_is_refused(tmp_path, text, said):
         read(tmp_path, text)
 
 
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("version: '1'\nbenchmarks: {a: {metric: mean_reward, max_drop: 12e-2}}\n", 0.12),  # a word to YAML 1.1
+        ("version: 1.0\nbenchmarks: {a: {metric: mean_reward, max_drop: '0.12'}}\n", 0.12),
+        ("defaults: &d {metric: mean_reward, max_drop: .12}\nbenchmarks: {a: *d}\n", 0.12),
+        ("defaults: &d {metric: mean_reward, max_drop: 1_0.5}\nbenchmarks: {a: {<<: *d, tier: critical}}\n", 10.5),
+        ("benchmarks:\n  x: &x {metric: pass@1, max_drop: 0.5}\n  a:\n    <<: [*x]\n    max_drop: 0.12\n", 0.12),
+        ("benchmarks: {a: {metric: mean_reward, max_drop: 0.5, max_drop: 0.12}}\n", 0.12),  # the last one counts
+        ("benchmarks: {a: {metric: mean_reward, max_drop: .inf}}\n", float("inf")),
+        ("benchmarks: {a: {metric: mean_reward, max_drop: yes}}\n", 1.0),
+        ("benchmarks: {a: !!map {metric: mean_reward, max_drop: !!float 12e-2}}\n", 0.12),
+    ],
+)
+def test_what_nel_reads_is_read_as_nel_reads_it(tmp_path, text, found):
+    plain = yaml.safe_load(text)
+    assert float(plain["benchmarks"]["a"]["max_drop"]) == found
+    assert read(tmp_path, text).of("a").max_drop == found
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: &a [x,x,x,x,x,x,x,x,x,x]\n" + "".join(f"{b}: &{b} [{','.join(['*' + a] * 10)}]\n"
+                                                    for a, b in zip("abcde", "bcdef", strict=True)), "aliases"),
+        ("a: &a {k: 1}\n" + "".join(f"{b}: &{b} {{<<: [{','.join(['*' + a] * 10)}]}}\n"
+                                     for a, b in zip("abcdef", "bcdefg", strict=True)), "aliases"),
+        ("benchmarks: &b {a: *b}\n", "without an end"),
+        ("a: &a0 1\n" + "".join(f"k{n}: &a{n + 1} [*a{n}]\n" for n in range(3000)), "deeper"),
+        ("[" * 5000, "deeper"),
+        ("version: !!python/object/apply:os.system ['x']\n", "not YAML"),
+        ("benchmarks: {? [1, 2] : x}\n", "not YAML"),
+        ("version: 2001-99-99\n", "cannot be read"),
+        ("version: " + "1" * 9000 + "\n", "cannot be read"),
+        ("benchmarks: {1: {metric: mean_reward}}\n", "yaml:1: "),
+        ("benchmarks: {a: null}\n", "yaml:1: "),
+        ("version: 1\n---\nversion: 1\n", "not YAML"),
+        ("defaults:\n  &d\n  metric: mean_reward\nbenchmarks:\n  a:\n    <<: *d\n    max_dorp: 1\n", "yaml:7: "),
+    ],
+)  # fmt: skip
+def test_a_hostile_policy_is_refused_with_its_line_and_expands_to_nothing(tmp_path, text, said):
+    with pytest.raises(UsageError, match=said):
+        read(tmp_path, text)
+
+
 def everything(**given) -> NelPolicy:
     return NelPolicy(defaults=NelBenchmark(**{"metric": "mean_reward", "max_drop": 0.05} | given))
 
@@ -277,6 +324,7 @@ def test_a_required_benchmark_that_was_not_run_is_never_approved(tmp_path):
     (verdict,), _, (said,) = decide_by(policy, run(n=300))
     assert (said.says, verdict.exit) == ("NO-GO", 12)
     assert verdict.reasons[0] == "gpqa is required by the nel policy and was not in the run"
+    assert any("nel would say NO-GO" in reason for reason in verdict.reasons)
 
 
 def test_a_person_who_was_asked_for_is_still_asked_for():
@@ -308,9 +356,35 @@ def test_before_a_run_an_nel_policy_is_known_but_for_its_guards():
     assert as_rules(POLICY, {}) is POLICY
 
 
-def test_a_policy_that_gates_nothing_is_refused():
-    with pytest.raises(UsageError, match="no critical quality rule"):
-        decide_by(everything(tier="advisory"), run(lost=0.9))
+def test_a_policy_that_gates_nothing_goes_for_nel_and_approves_nothing_here():
+    for gating in ({"tier": "advisory"}, {"max_drop": 1.0}, {"max_drop": float("inf")}):
+        (verdict,), policy, (said,) = decide_by(everything(**gating), run(lost=0.9))
+        assert (said.says, verdict.word, verdict.exit) == ("GO", "undecided", 12)
+        assert "no critical rule" in verdict.reasons[0]
+        assert any("nel would say GO" in reason for reason in verdict.reasons)
+        assert decide_as_asked(run(lost=0.9), replace(policy, rules=()))[0] == (verdict,)
+
+
+@pytest.mark.parametrize("odd", [{"statistic": "0.1"}, {"threshold": np.float32(1)}, {"why": None}, {"name": 3}])
+def test_a_plug_ins_odd_verdict_is_said_and_never_breaks_the_json(odd):
+    given = {"name": "acme", "says": "pass", "statistic": 0.1, "threshold": 0.2, "why": "w", "source": "s"} | odd
+    said = what_peers_say(run(), [PeerRule(name="acme", source="", judge=lambda _: PeerVerdict(**given))])
+    assert {line.verdict.says for line in said} == {"cannot"}
+    json.dumps([asdict(line) for line in said], allow_nan=False)
+
+
+def test_a_margin_that_nothing_exceeds_is_taken_and_told_and_gates_nothing():
+    nel = NelPolicy(defaults=NelBenchmark(metric="mean_reward", max_drop=0.05),
+                    benchmarks={"code": NelBenchmark(metric="mean_reward", max_drop=2.0)})  # fmt: skip
+    (verdict,), policy, _ = decide_by(nel, run(n=300))
+    assert {rule.evalset: rule.tier for rule in policy.rules}["code"] == "advisory"
+    assert any("code tolerates a loss of 2, which nothing exceeds" in reason for reason in verdict.reasons)
+
+
+def test_a_margin_too_large_to_be_proven_is_undecided_and_a_loss_beyond_it_is_still_broken():
+    (verdict,), _, (said,) = decide_by(everything(max_drop=0.5), run(n=300))
+    assert (said.says, verdict.word) == ("GO", "undecided")
+    assert decide_by(everything(max_drop=0.3), run(n=300, right=1.0, lost=0.9))[0][0].word == "block"
 
 
 def test_a_relative_guard_needs_an_interval_here():

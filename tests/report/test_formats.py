@@ -242,7 +242,7 @@ def test_sarif_results_name_rules_that_the_driver_describes(report: Report, atta
             assert result["ruleId"] in described
             assert result["level"] in ("error", "warning", "note")
             assert result["message"]["text"]
-            assert place["region"]["startLine"] >= 1
+            assert place.get("region", {"startLine": 1})["startLine"] >= 1
             assert re.fullmatch(r"[\w.%/-]+", place["artifactLocation"]["uri"]), "a URI, relative to the checkout"
         assert run["invocations"] == [{"executionSuccessful": True, "exitCode": int(one.exit)}]
     assert run["results"][-1]["message"]["text"].startswith("401 more findings")
@@ -375,6 +375,7 @@ class Page(HTMLParser):
 
 OURS = {
     "html", "head", "meta", "title", "style", "body", "main", "header", "h1", "h2", "h3", "p", "div", "a", "section",
+    "dl", "dt", "dd",
     "table", "thead", "tbody", "tr", "th", "td", "span", "ul", "li", "figure", "figcaption", "svg", "line", "rect",
     "circle", "path", "polyline", "text", "article", "pre", "mark", "b", "br", "footer", "i",
 }  # fmt: skip
@@ -449,6 +450,13 @@ def test_a_run_that_is_not_complete_says_so_in_every_format(unfinished: Report) 
         assert "not complete" in rendered(unfinished, form)
 
 
+def test_drift_is_told_in_words_and_the_setting_stands_below_the_reasons(report: Report) -> None:
+    page = rendered(report, "html")
+    assert "<dt>mean KL (nats)</dt>" in page
+    assert "kl p99" not in page
+    assert page.index(report.verdicts[-1].reasons[0]) < page.index("What was judged")
+
+
 def test_numbers_that_are_missing_everywhere_break_no_format(report: Report) -> None:
     stored = report.run.verdicts[0]
     bare = tuple(
@@ -460,3 +468,15 @@ def test_numbers_that_are_missing_everywhere_break_no_format(report: Report) -> 
     one = replace(report, run=run, flips={}, drift={}, flip_counts={})
     for form in FORMATS:
         assert rendered(one, form)
+
+
+def test_what_stands_on_no_known_line_points_at_the_whole_gate_file(report: Report) -> None:
+    bare = replace(report, source=Source(path="gate.yaml"))
+    assert {one.line for one in findings(bare)} == {None}
+    for result in json.loads(rendered(bare, "sarif"))["runs"][0]["results"]:
+        place = result["locations"][0]["physicalLocation"]
+        assert place == {"artifactLocation": {"uri": "gate.yaml"}}
+    for _, properties, _ in commands(rendered(bare, "annotations")):
+        assert "line" not in properties
+    begins = {entry["location"]["lines"]["begin"] for entry in json.loads(rendered(bare, "gitlab"))}
+    assert begins == {1}, "GitLab drops an entry without a line"

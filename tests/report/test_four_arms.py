@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from xml.etree import ElementTree
 
@@ -12,6 +13,7 @@ from jsonschema import Draft202012Validator
 from qualgate.errors import Exit
 from qualgate.gate.arms import decide_four, exit_of
 from qualgate.records import FourArm
+from qualgate.report import plots
 from qualgate.report.findings import FOUR_ARM, VERDICT, findings
 from qualgate.report.formats import FORMATS, rendered
 from qualgate.report.formats.body import report_schema
@@ -117,6 +119,30 @@ def test_a_page_draws_an_interval_for_each_interaction(interaction: Report) -> N
     drawn = text[text.index("<h3>Interaction") : text.index("<h3>What serving")]
     assert drawn.count('<svg class="row"') == len(answer(interaction).interactions) == 2
     assert 'class="mark broken"' in drawn, "the one that was found"
+    assert drawn.count('<svg class="ticks"') == 2, "one scale for points, one for costs"
+
+
+def bar(drawn: str, number: int) -> tuple[float, float]:
+    """From where to where the interval of a row reaches, in per cent of the width."""
+    row = drawn.split('<svg class="row"')[number + 1]
+    left, right = re.findall(r'class="bar \w+" x1="([\d.]+)%" y1="15" x2="([\d.]+)%"', row)[0]
+    return float(left), float(right)
+
+
+def test_intervals_of_one_unit_share_a_scale_and_a_far_one_is_marked_at_the_edge(interaction: Report) -> None:
+    one = replace(answer(interaction).interactions[0], metric="exact_match", estimate=0.0, found=False)
+    small, wide, far, none = (
+        replace(one, lower=-low, upper=high) for low, high in ((0.02, 0.02), (0.04, 0.04), (1.5, 0.02), (2.0, 2.0))
+    )
+    drawn = plots.interactions((small, wide, far, none))
+    assert drawn.count('<svg class="ticks"') == 1
+    (a, b), (c, d) = bar(drawn, 0), bar(drawn, 1)
+    assert d - c == pytest.approx(2 * (b - a), abs=0.1)
+    assert bar(drawn, 2)[0] == 0.0
+    assert "◂ −150" in drawn
+    assert "too few cases" in drawn
+    assert "200" not in drawn
+    assert drawn.count('<svg class="row"') == 3
 
 
 def test_what_the_other_arms_did_not_pass_fails_no_suite_once_one_is_chosen(
@@ -167,7 +193,7 @@ gate:
     [
         (SECTION, 7, 6),
         (SECTION.replace("four_arm:", "# four_arm:"), 6, 6),  # each variant says its own
-        ("a: [", 1, 1), ("- 1", 1, 1), ("variants: [int4]", 1, 1), ("", 1, 1),
+        ("a: [", None, None), ("- 1", None, None), ("variants: [int4]", None, None), ("", None, None),
     ],
 )  # fmt: skip
 def test_findings_of_four_arms_stand_where_the_gate_file_names_them(text, arms, blocked, single: Report) -> None:
@@ -177,13 +203,14 @@ def test_findings_of_four_arms_stand_where_the_gate_file_names_them(text, arms, 
     assert lines == {(FOUR_ARM, "four arms"): arms, (VERDICT, "int4+drafted"): blocked}
     entries = json.loads(rendered(report, "gitlab"))
     assert {entry["check_name"]: entry["location"]["lines"]["begin"] for entry in entries} == {
-        FOUR_ARM: arms, VERDICT: blocked,
+        FOUR_ARM: arms or 1, VERDICT: blocked or 1,
     }  # fmt: skip
     results = json.loads(rendered(report, "sarif"))["runs"][0]["results"]
-    assert {one["ruleId"]: one["locations"][0]["physicalLocation"]["region"]["startLine"] for one in results} == {
-        FOUR_ARM: arms, VERDICT: blocked,
-    }  # fmt: skip
-    assert f"::notice file=gates/gate.yaml,line={arms},title=four arms" in rendered(report, "annotations")
+    assert {one["ruleId"]: one["locations"][0]["physicalLocation"].get("region") for one in results} == {
+        rule: {"startLine": line} if line else None for rule, line in ((FOUR_ARM, arms), (VERDICT, blocked))
+    }
+    at = f",line={arms}" if arms else ""
+    assert f"::notice file=gates/gate.yaml{at},title=four arms" in rendered(report, "annotations")
 
 
 def test_a_gate_file_on_the_disk_gives_the_same_lines(tmp_path, single: Report) -> None:
@@ -191,7 +218,7 @@ def test_a_gate_file_on_the_disk_gives_the_same_lines(tmp_path, single: Report) 
     found, stored = source_of(tmp_path / "gate.yaml", single.policy), stored_source(SECTION, single.policy)
     assert (found.variants, found.arms, found.path) == (stored.variants, 7, "gate.yaml")
     gone = source_of(tmp_path / "gone.yaml", single.policy)
-    assert (gone.arms, gone.variant("int4"), gone.path) == (1, 1, "gone.yaml")
+    assert (gone.arms, gone.variant("int4"), gone.path) == (None, None, "gone.yaml")
 
 
 def test_a_choice_that_is_for_a_person_to_see_is_green_nowhere() -> None:

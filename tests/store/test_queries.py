@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from qualgate.errors import UsageError
-from qualgate.gate.noise import review_queue
+from qualgate.gate.noise import flips as flips_of
 from qualgate.records import Policy
 from qualgate.store import queries, runs
 from tests.store.conftest import JUDGED
@@ -42,11 +42,13 @@ def test_what_the_noise_arm_changes_too_is_looked_at_last(store):
     by_case = {}
     for flip in flips:
         by_case.setdefault((flip.evalset, flip.case_id), set()).add(flip.noisy)
-    queue = review_queue(runs.evidence(store, run_id), "int2-g32")
-    assert set(by_case) == set(queue)
-    clean = [case for case in queue if by_case[case] == {False}]
-    assert list(queue[: len(clean)]) == clean, "the two call the same cases noise"
-    assert 0 < len(clean) < len(queue)
+    evidence = runs.evidence(store, run_id)
+    moved = {arm.name: flips_of(evidence.baseline, arm).values() for arm in evidence.variants}
+    noise = {case for one in moved["baseline@aa"] for case in one.lost | one.gained}
+    lost = {case for one in moved["int2-g32"] for case in one.lost}
+    assert by_case == {case: {case in noise} for case in lost}, "gate and store call the same cases noise"
+    assert lost & noise
+    assert lost - noise
     assert [flip.noisy for flip in flips] == sorted(flip.noisy for flip in flips)
     every = [queries.flips(store, run_id, "int2-g32", direction="lost", limit=7, offset=at) for at in range(0, 1000, 7)]
     assert [flip for page in every for flip in page] == list(flips)

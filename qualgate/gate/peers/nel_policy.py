@@ -22,6 +22,7 @@ from qualgate.metrics import METRICS
 from qualgate.records import ArmEvidence, Comparison, Policy, Rule, RunEvidence, Tier, Verdict
 
 METRICS_GATED = ("mean_reward", "pass@1")
+MOST_MARGIN = 1 - 1e-6  # a tolerance of 1 and more is kept by everything
 LEAST_MARGIN = 1e-6  # for a tolerance of 0, which no sample can keep: then only a proven gain approves
 NOTHING_ELSE = Policy(rules=())
 Word = Literal["GO", "NO-GO", "INCONCLUSIVE"]
@@ -115,8 +116,8 @@ def decide_by(nel: NelPolicy, evidence: RunEvidence, policy: Policy = NOTHING_EL
     """
     adopted, notes, missing = adopt(nel, evidence)
     policy = replace(policy, rules=adopted.rules, alpha=adopted.alpha, nel=as_text(nel))
-    verdicts = tuple(_barred(verdict, missing, notes) for verdict in decide(evidence, policy, now))
     said = {one.variant: one for one in nel_says(nel, evidence)}
+    verdicts = tuple(_barred(one, missing, notes, said.get(one.variant)) for one in decide(evidence, policy, now))
     beside = tuple(_compared(verdict, said[verdict.variant]) for verdict in verdicts if verdict.variant in said)
     return verdicts, policy, beside
 
@@ -147,6 +148,9 @@ def adopt(nel: NelPolicy, evidence: RunEvidence) -> tuple[Policy, tuple[str, ...
         if guard is not None and guard < margin:
             notes.append(f"nel policy: {name} is under its relative guard, so at most {guard:.4g} may be lost of it")
             margin = guard
+        never = margin > MOST_MARGIN
+        if never:
+            notes.append(f"nel policy: {name} tolerates a loss of {margin:g}, which nothing exceeds: it gates nothing")
         if margin < LEAST_MARGIN:
             notes.append(f"nel policy: {name} tolerates no loss at all, so only a proven gain can approve")
         others = [metric for metric in _quality(evidence, name) if metric != reward]
@@ -157,8 +161,8 @@ def adopt(nel: NelPolicy, evidence: RunEvidence) -> tuple[Policy, tuple[str, ...
                 metric=reward,
                 scope="evalset",
                 evalset=name,
-                tier="critical" if wanted.gated else "advisory",
-                max_drop=max(margin, LEAST_MARGIN),
+                tier="critical" if wanted.gated and not never else "advisory",
+                max_drop=min(max(margin, LEAST_MARGIN), MOST_MARGIN),
             )
         )
     missing = tuple(name for name in sorted(nel.benchmarks) if nel.of(name).gated and name not in _rewards(evidence))
@@ -242,12 +246,17 @@ def _guard(wanted: NelBenchmark, evidence: RunEvidence, name: str, reward: str) 
     return wanted.max_relative_drop * levels[0]
 
 
-def _barred(verdict: Verdict, missing: tuple[str, ...], notes: tuple[str, ...]) -> Verdict:
-    """A required benchmark that was not run: nothing is approved, and what is broken stays broken."""
+def _barred(verdict: Verdict, missing: tuple[str, ...], notes: tuple[str, ...], said: NelSaid | None) -> Verdict:
+    """A required benchmark that was not run: nothing is approved, and what is broken stays broken. Where nel would
+    decide otherwise, its word stands beside ours."""
     absent = tuple(f"{name} is required by the nel policy and was not in the run" for name in missing)
     if absent and verdict.word in ("approve", "review", "undecided"):
-        return replace(verdict, word="undecided", exit=int(Exit.UNDECIDED), reasons=(*absent, *verdict.reasons, *notes))
-    return replace(verdict, reasons=(*verdict.reasons, *absent, *notes))
+        verdict = replace(verdict, word="undecided", exit=int(Exit.UNDECIDED), reasons=(*absent, *verdict.reasons))
+    else:
+        verdict = replace(verdict, reasons=(*verdict.reasons, *absent))
+    differs = said is not None and verdict.word not in _SAME[said.says]
+    beside = (f"by its own rules, nel would say {said.says}: {said.why}",) if said and differs else ()
+    return replace(verdict, reasons=(*verdict.reasons, *beside, *notes))
 
 
 def _compared(verdict: Verdict, said: NelSaid) -> NelSaid:

@@ -15,7 +15,7 @@ from typing import get_args
 from qualgate.gate.peers.registry import rules
 from qualgate.gate.peers.rule import Outcomes, PeerRule, PeerVerdict, Says, cannot
 from qualgate.metrics import METRICS
-from qualgate.records import TWIN, ArmEvidence, RunEvidence
+from qualgate.records import NOISE, TWIN, ArmEvidence, RunEvidence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ def what_peers_say(evidence: RunEvidence, asked: Sequence[PeerRule] | None = Non
             verdict=_asked(rule, found),
         )
         for variant in evidence.variants
-        if not variant.name.endswith(TWIN)
+        if not variant.name.endswith((TWIN, NOISE))
         for found in outcomes(evidence, variant)
         for rule in (rules() if asked is None else asked)
     )
@@ -76,6 +76,10 @@ def _asked(rule: PeerRule, found: Outcomes) -> PeerVerdict:
     if not isinstance(verdict, PeerVerdict) or verdict.says not in get_args(Says):
         return cannot(rule.name, rule.source, f"the rule gave no verdict but {verdict!r:.80}")
     numbers = (verdict.statistic, verdict.threshold)
+    if any(not isinstance(words, str) for words in (verdict.name, verdict.why, verdict.source)):
+        return cannot(rule.name, rule.source, f"the rule's name, reason or source is no text: {verdict!r:.80}")
+    if any(number is not None and not isinstance(number, (int, float)) for number in numbers):
+        return cannot(rule.name, rule.source, f"the rule's numbers are none: {numbers!r:.80}")
     if any(number is not None and not isfinite(number) for number in numbers):
         return cannot(rule.name, rule.source, f"the rule's numbers are not finite: {numbers}")
     return verdict

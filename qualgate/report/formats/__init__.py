@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from qualgate.errors import UsageError
+from qualgate.visible import unread
 
 if TYPE_CHECKING:
     from qualgate.report.summary import Report
@@ -24,9 +25,12 @@ FORMATS = {  # --format → module, function
 
 
 def rendered(report: Report, form: str) -> str:
-    """The report in one of FORMATS (UsageError for another). Same stored evidence, same text, byte for byte."""
+    """The report in one of FORMATS (UsageError for another). Same stored evidence, same text, byte for byte.
+
+    Whatever is stored, no line of it is a command to a CI runner, but for those that `annotations` is.
+    """
     if form not in FORMATS:
         raise UsageError(f"--format {form}: not one of terminal, {', '.join(FORMATS)}.")
     module, function = FORMATS[form]
     render: Callable[[Report], str] = getattr(import_module(f"{__name__}.{module}"), function)
-    return render(report)
+    return render(report) if form == "annotations" else unread(render(report))

@@ -114,7 +114,8 @@ def _rules(verdict: Verdict) -> str:
 
 
 def _command(kind: str, one: Finding, path: str) -> str:
-    properties = {"file": path, "line": str(one.line), "title": one.title}
+    line = {} if one.line is None else {"line": str(one.line)}
+    properties = {"file": path, **line, "title": one.title}
     said = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
     return f"::{kind} {said}::{_data(one.message)}"
 

@@ -21,7 +21,7 @@ def report_as_code_quality(report: Report) -> str:
     entries = [_violation(one, report.source.path) for one in shown]
     if len(shown) < len(found):
         cut = f"{len(found) - len(shown):,} more findings are not shown here: see the HTML or JSON report"
-        entries.append(_entry(cut, "qualgate", content_hash("cut"), "major", report.source.path, 1))
+        entries.append(_entry(cut, "qualgate", content_hash("cut"), "major", report.source.path, None))
     return json.dumps(entries, indent=2, ensure_ascii=True) + "\n"
 
 
@@ -29,11 +29,11 @@ def _violation(one: Finding, path: str) -> dict[str, Any]:
     return _entry(one.message, one.rule, one.fingerprint, SEVERITY[one.level], path, one.line)
 
 
-def _entry(text: str, rule: str, fingerprint: str, severity: str, path: str, line: int) -> dict[str, Any]:
+def _entry(text: str, rule: str, fingerprint: str, severity: str, path: str, line: int | None) -> dict[str, Any]:
     return {
         "description": text,
         "check_name": rule,
         "fingerprint": fingerprint,
         "severity": severity,
-        "location": {"path": path, "lines": {"begin": line}},
+        "location": {"path": path, "lines": {"begin": line or 1}},  # the host shows nothing without a line
     }

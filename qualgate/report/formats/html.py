@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from qualgate.numbers import (
     difference_and_bounds,
-    drift_texts,
+    drift_terms,
     flips_text,
     size_text,
     stop_texts,
@@ -54,8 +54,8 @@ def report_as_html(report: Report) -> str:
         *([_choice(report.four_arm)] if report.four_arm else []),
         _overview(report),
         *([_four_arm(report.four_arm)] if report.four_arm else []),
-        _setting(report),
         *(_variant(stored, report, index) for index, stored in enumerate(run.verdicts)),
+        _setting(report),
         _FOOTER,
         "</main></body></html>",
     ]
@@ -108,7 +108,7 @@ def _four_arm(answer: FourArm) -> str:
         )
         parts.append(_table(heads, cells, numbers=()))
     if drawn := plots.interactions(answer.interactions):
-        caption = "Quantization and speculation together beyond what each does alone; dotted: nothing"
+        caption = "Quantization and speculation together beyond what each does alone, in points (of costs: log ratio)"
         parts.append(f"<h3>Interaction</h3><figure><figcaption>{caption}</figcaption>{drawn}</figure>")
     parts.append(_services(answer.services))
     parts.append(f"<h3>What to try first</h3><p><b>{_text(answer.first)}</b>: {_text(answer.first_why)}</p>")
@@ -179,7 +179,9 @@ def _variant(stored: StoredVerdict, report: Report, index: int) -> str:
         caption = "Mean KL, in nats, by token of the baseline's answer; paler where under half of them are that long"
         parts.append(f"<figure><figcaption>{caption}</figcaption>{drawn}</figure>")
     if verdict.drift:
-        parts.append(f"<p class=quiet>{_text('; '.join(drift_texts(verdict.drift)))}</p>")
+        terms = drift_terms(verdict.drift)
+        said = "".join(f"<div><dt>{_text(term)}</dt><dd>{_text(value)}</dd></div>" for term, value in terms)
+        parts.append(f"<dl>{said}</dl>")
     if verdict.stop_reasons:
         parts.append(f"<p class=quiet>Answers ended by: {_text('; '.join(stop_texts(verdict.stop_reasons)))}</p>")
     if quoted := report.flips.get(name, ()):

@@ -24,7 +24,7 @@ def report_as_sarif(report: Report) -> str:
     if len(shown) < len(found):
         text = f"{len(found) - len(shown):,} more findings are not shown here: see the HTML or JSON report"
         names[CUT] = None
-        results.append(_at(CUT, "warning", text, report.source.path, 1))
+        results.append(_at(CUT, "warning", text, report.source.path, None))
     body = {
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
         "version": "2.1.0",
@@ -57,8 +57,9 @@ def _result(one: Finding, path: str) -> dict[str, Any]:
     return _at(one.rule, one.level, one.message, path, one.line) | fingerprint
 
 
-def _at(rule: str, level: str, text: str, path: str, line: int) -> dict[str, Any]:
-    place = {"artifactLocation": {"uri": quote(path)}, "region": {"startLine": line}}
+def _at(rule: str, level: str, text: str, path: str, line: int | None) -> dict[str, Any]:
+    region = {} if line is None else {"region": {"startLine": line}}  # without: the file as a whole
+    place = {"artifactLocation": {"uri": quote(path)}, **region}
     return {
         "ruleId": rule,
         "level": level,
