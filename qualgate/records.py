@@ -20,7 +20,7 @@ FINISH_WORDS: dict[str, FinishReason] = {
 # Of a row of outputs or scores: what serving the answer took and gave, see `intake.serving_rows`.
 SERVING_FIELDS = (
     "token_ids", "tokens_sha256", "text_sha256", "top2_gaps", "tokens", "prompt_tokens", "ttft", "tpot", "e2e",
-    "attempts",
+    "attempts", "batch",
 )  # fmt: skip
 VerdictWord = Literal["approve", "block", "review", "undecided", "invalid"]
 RuleStatus = Literal["proven", "broken", "undecided"]

@@ -42,10 +42,10 @@ def judge_files(gate_file: Path, baseline: Path, variants: dict[str, Path], nel_
     from qualgate.store.evidence import uncollected
 
     with uncollected():
-        return _judge_files(gate_file, baseline, variant, nel_policy)
+        return _judge_files(gate_file, baseline, variants, nel_policy)
 
 
-def _judge_files(gate_file: Path, baseline: Path, variant: Path, nel_policy: Path | None) -> Judged:
+def _judge_files(gate_file: Path, baseline: Path, variants: dict[str, Path], nel_policy: Path | None) -> Judged:
     from dataclasses import replace
 
     from qualgate import evalsets

@@ -27,7 +27,7 @@ def timed_together(clusters: ArrayLike, *arms: Sequence[UnitEvidence]) -> tuple[
     if unknown:
         return np.asarray(clusters), (
             f"which answers ran in one batch, and so share its time, was not recorded for {unknown} of "
-            f"{counted(sum(map(len, arms)), 'answer')}: run again"
+            f"{counted(sum(map(len, arms)), 'answer')}: run again, or say `batch` in score rows"
         )
     first = join(
         (label, f"{arm} {unit.job}")

@@ -9,6 +9,8 @@
     ttft, tpot, e2e  seconds to the first token, for each further one, in all
     attempts       every try at the case, in order: `outcome` (done, failed, cancelled), and where they are known
                    `cause`, `prompt_tokens`, `output_tokens`, `seconds` that it held its place in the batch
+    batch          a number that answers share which were served at the same time, and so share its stalls; a server
+                   without batches counts, say, minutes
 
 All may be left out; what is not said is not known, which is never 0. A case with several rows says it in one or in all.
 """
@@ -44,6 +46,7 @@ class Served:
     tpot: float | None = None
     e2e: float | None = None
     attempts: tuple[Attempt, ...] | None = None
+    job: int | None = None
 
 
 NOT_SAID = Served()
@@ -74,6 +77,7 @@ def served(body: Mapping[str, Any]) -> Served:
         tokens=len(ids) if ids is not None else count if count is not None else last,
         prompt_tokens=_whole(body, "prompt_tokens"),
         attempts=attempts,
+        job=_whole(body, "batch"),
         **{name: _seconds(body, name) for name in TIMES},
     )
 
