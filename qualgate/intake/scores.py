@@ -217,6 +217,7 @@ def rows_of(arm: ArmEvidence) -> Iterator[dict[str, Any]]:
             row = {"evalset": unit.key.evalset, "id": unit.key.case_id, "repeat": unit.key.repeat, "metric": metric}
             row |= {"value": value, "case_hash": unit.case_hash, "scorer": unit.scorers.get(metric, "")}
             row |= {"cluster": unit.cluster} if unit.cluster is not None else {}
+            row |= {"batch": unit.job} if unit.job is not None else {}
             ended = unit.finish_reason or ("length" if unit.truncated else "")
             yield row | ({"finish_reason": ended} if ended else {})
 

@@ -48,6 +48,7 @@ def rows(unit: UnitEvidence, leave: tuple[str, ...]) -> dict[str, object]:
         "text_sha256": sha256(b"text " + (unit.answer or b"")).hexdigest(),
         "top2_gaps": np.frombuffer(unit.margins or b"", "<f8").tolist(),
         "ttft": unit.values["latency.ttft"], "tpot": unit.values["latency.tpot"], "e2e": unit.values["latency.e2e"],
+        "batch": unit.job,
         "attempts": [{"outcome": "done", "prompt_tokens": attempt.prompt_tokens,
                       "output_tokens": attempt.output_tokens, "seconds": attempt.seconds}],
     }  # fmt: skip
@@ -117,7 +118,8 @@ def test_parity_is_told_by_digests_where_there_are_no_tokens_and_says_so(tmp_pat
     ("leave", "step", "why"),
     [
         (("token_ids", "top2_gaps", "tokens_sha256", "text_sha256"), "parity", "not recorded"),
-        (("attempts",), "value", "unavailable"),
+        (("attempts",), "value", "not recorded"),
+        (("batch",), "value", "which answers ran in one batch"),
         (("finish_reason",), "value", "whether they finished was not recorded"),
     ],
 )
@@ -128,7 +130,8 @@ def test_what_no_row_says_is_unavailable_and_chooses_nothing(tmp_path, leave, st
     if step == "value":
         assert code == 12
         assert answer(body)["choice"] == ""
-        assert [one["per_accepted"] for one in answer(body)["services"]] == [None] * 4
+        unknown = [one["per_accepted"] is None for one in answer(body)["services"]]
+        assert unknown == [leave != ("batch",)] * 4, "what it cost is known, and not how sure that is"
 
 
 def test_a_time_that_is_not_said_meets_no_service_level(tmp_path):
