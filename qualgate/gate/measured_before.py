@@ -221,51 +221,71 @@ class _Spread:
     clusters: int
     cases: int
     timed: float  # share of the cases that count: answers of one token have no time per further token
+    even: float = 1.0  # share of the independent cases left when they count by their seconds
 
 
-def _spread(part: Slice, before: _Before, alpha: float, costs: bool) -> _Spread | str:
-    """Of the variant most like the baseline that has bounds; in words why there is none."""
+def _spread(part: Slice, before: _Before, alpha: float) -> _Spread | str:
+    """Of the variant most like the baseline that has bounds; in words why there is none.
+
+    From the lower bound alone where the upper one allows for slow cases that were not drawn as well.
+    """
     why = UNTOLD
     for arm, one in before.measured(part):
         seen, pairs = one.comparison, pairs_of(part, arm.pairs)
-        if not seen.lower or seen.upper is None:
+        if not seen.lower or seen.upper is None or not seen.baseline or not seen.variant:
             why = _why(part, one, before)
             continue
-        width = log(seen.upper / seen.lower)
-        if costs:
-            labels = [pair.cluster for pair in pairs]
-            width += 2 * log(1 - _unseen(independent_trials(np.ones(len(labels)), labels), alpha))
+        even = 1.0
+        if part.rule.percentile is not None:
+            width = log(seen.upper / seen.lower) / 2
+        else:
+            labels, metric = [pair.cluster for pair in pairs], part.rule.metric
+            costs = METRICS[metric].kind == "cost"
+            weights = [1.0 if costs else pair.baseline.values.get(metric) or 0.0 for pair in pairs]
+            trials = independent_trials(weights, labels)
+            even = trials / independent_trials(np.ones(len(labels)), labels)
+            width = log(seen.variant / seen.baseline * (1 - _unseen(trials, alpha)) / seen.lower)
         return _Spread(
             arm=arm.variant,
-            error=max(width, 0.0) / (2 * float(ndtri(1 - alpha))),
+            error=max(width, 0.0) / float(ndtri(1 - alpha)),
             clusters=seen.clusters or seen.n,
             cases=seen.n,
             timed=seen.n / len(pairs),
+            even=even,
         )
     return why
 
 
 def _ratio(part: Slice, before: _Before, alpha: float, strict: float) -> _Model:
     limit, costs = part.rule.max_ratio or 0.0, METRICS[part.rule.metric].kind == "cost"
+    sums = part.rule.percentile is None
     least = MIN_CLUSTERS if costs else max(MIN_CLUSTERS, latency.clusters_needed(part.rule.percentile, alpha))
-    draws = accepted.DRAWS if costs else latency.DRAWS
-    spread = _spread(part, before, alpha, costs)
+    draws = accepted.DRAWS if costs else 10**9 if sums else latency.DRAWS
+    spread = _spread(part, before, alpha)
     if limit <= 0:
         return _Model(approve=lambda sizes: 0.0, note="nothing takes no time and costs nothing")
     if isinstance(spread, str):
         return _Model(note=spread)
     good, bad = _ends(limit)
 
-    def chance(sizes: NDArray, distance: float, level: float) -> float:
-        if spread.timed * len(sizes) < least:
+    def chance(sizes: NDArray, truth: float, level: float) -> float:
+        # Answers of one batch share its time: batches as large as those of the earlier run.
+        alike = spread.timed * min(len(sizes), sizes.sum() * spread.clusters / spread.cases)
+        if spread.timed * len(sizes) < least or alike < MIN_CLUSTERS:
             return 0.0
-        alike = spread.timed * min(len(sizes), sizes.sum() * spread.clusters / spread.cases)  # as large as those were
-        allowed = log(1 - _unseen(_trials(sizes), alpha)) if costs else 0.0
-        return _tail(distance + allowed, spread.error * sqrt(spread.clusters / alike), level, draws)
+        asked = limit
+        if sums:  # see `ratio_of_sums` and `accepted_cost_ratio`: a share of the cases may be of a kind not drawn
+            unseen = _unseen(spread.timed * spread.even * _trials(sizes), alpha)
+            slow = latency.UNSEEN_SECONDS["of_limit"] * limit * unseen / (1 - unseen)
+            asked = limit / (1 - unseen) if truth > limit else (limit if costs else limit / (1 - unseen)) - slow
+        if asked <= 0:
+            return 0.0
+        distance = log(truth / asked) if truth > limit else log(asked / truth)
+        return _tail(distance, spread.error * sqrt(spread.clusters / alike), level, draws)
 
     return _Model(
-        approve=lambda sizes: chance(sizes, log(limit / good), alpha),
-        block=lambda sizes: chance(sizes, log(bad / limit), strict),
+        approve=lambda sizes: chance(sizes, good, alpha),
+        block=lambda sizes: chance(sizes, bad, strict),
         note=_saving(limit, f"varies as {spread.arm} did in run {before.run}"),
     )
 
