@@ -118,13 +118,10 @@ def quantize(
     def show(lines: list[str], value: object) -> None:
         say(json.dumps(value, indent=2) if as_json else fit("\n".join(lines)))
 
-    def say(line: str) -> None:
-        tell(line)
-
     if setup_backend is not None:
         from qualgate.quant.backends.environment import set_up
 
-        ready = set_up(setup_backend, backend_dir, say)
+        ready = set_up(setup_backend, backend_dir, tell)
         show([f"{setup_backend} is ready: {ready.python}"], {"backend": setup_backend, "versions": ready.versions})
         return
     if model is None or method is None:
@@ -149,7 +146,7 @@ def quantize(
 
         by = quantize_with(
             backend, folder, recipe, out, against=evalset or (), folder=backend_dir, relative_to=here, device=device,
-            date=date, progress=say, format=format,
+            date=date, progress=tell, format=format,
         )  # fmt: skip
         show(outsourced_lines(by), by.as_json())
         return

@@ -91,7 +91,7 @@ def test_every_fault_differs_from_the_sound_input_and_is_drawn_again_the_same():
     assert repr(drawn) == repr(list(mutated(len(MUTATIONS), 20)))  # by text, for NaN does not equal itself
 
 
-@pytest.mark.parametrize(("name", "code"), [("a benchmark that did not run", 12), ("version true", 64), ("empty", 64)])
+@pytest.mark.parametrize(("name", "code"), [("a benchmark that did not run", 12), ("version 2", 64), ("empty", 64)])
 def test_a_faulted_nel_policy_is_refused_for_what_it_is(name, code, tmp_path):
     assert nel_exit(NEL[name], tmp_path) == code
 
