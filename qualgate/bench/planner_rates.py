@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from math import sqrt
@@ -50,6 +51,7 @@ def planner_rates(cases: Sequence[Case], draws: int = 22_500, kept: Path | None 
     told = sum(one["checked"] for one in rounds), sum(one["differing"] for one in rounds)
     measured = {"reach": reached / len(rounds), "refused": refused / len(rounds), "policies": len(rounds),
                 "before": sum(one["approve"][1] >= 0.8 for one in rounds) / len(rounds),
+                "changes": dict(Counter(one["change"] for one in rounds if one["change"])),
                 "checked": told[0], "differing": told[1]}  # fmt: skip
     return (
         Row(id="planner.rates", measured=max(off), spread=float(np.median(off)),

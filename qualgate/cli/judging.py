@@ -145,11 +145,14 @@ def plan(
     takes = forecast(planned, loaded.workers, earlier_answers(loaded, earlier.run_id) if earlier else None)
     sets = [PlannedSet.of(item, held.of(item.name), planned.repeats) for item in planned.evalsets]
     metrics = {item.name: item.metrics for item in planned.evalsets}
-    policy, unforeseen = foreseeable(sets, as_rules(planned.policy, metrics))
+    asked = as_rules(planned.policy, metrics)
+    policy, unforeseen = foreseeable(sets, asked)
     assumed = seen_in(earlier, planned.repeats) if earlier else None
     rates = None if policy is None else plan_policy(sets, policy, assumed, earlier=earlier)
     if rates is not None and loaded.nel_policy is not None:  # its rules stand in no gate file, so none can be edited
-        rates = replace(rates, changes=tuple(change for change in rates.changes if change.kind == "more cases"))
+        rates = replace(
+            rates, changes=tuple(change for change in rates.changes if change.kind in ("more cases", "repeats"))
+        )
     early, after = None, {}
     if policy is not None and rates is not None and policy.stop is not None and all(one.cases for one in sets):
         early = early_rates(sets, policy, assumed, earlier=earlier)
@@ -168,7 +171,8 @@ def plan(
     if rates is not None:
         decidable = rates.decidable and not held.faults and (early is None or early.decidable)
         raise typer.Exit(Exit.USAGE if rates.refused else Exit.APPROVE if decidable else Exit.UNDECIDED)
-    raise typer.Exit(Exit.UNDECIDED if held.faults else Exit.APPROVE)
+    gated = any(rule.tier == "critical" for rule in asked.rules)  # an nel policy may gate nothing
+    raise typer.Exit(Exit.UNDECIDED if held.faults or not gated else Exit.APPROVE)
 
 
 def gate(

@@ -1,4 +1,5 @@
-"""What would make a policy decidable: first what costs no case, then more cases. Each change was tried in draws."""
+"""What would make a policy decidable: first what keeps every margin and tier (more cases, more answers to each), then
+what costs no case (a pooled endpoint, wider margins). Each change was tried in draws."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ _TRIES = 6
 class Change:
     """An edit that makes the policy decidable, with what the planner then predicts."""
 
-    kind: str  # "more cases", "pooled endpoint", "wider margins"
+    kind: str  # "more cases", "repeats", "pooled endpoint", "wider margins"
     lines: tuple[str, ...]  # what to write, one line each; of rules: lines of the gate file's list of rules
     sets: tuple[PlannedSet, ...]
     policy: Policy
@@ -38,6 +39,10 @@ class Change:
         """By evalset."""
         return {one.name: one.cases for one in self.sets}
 
+    @property
+    def answers(self) -> int:
+        return sum(one.cases * one.repeats for one in self.sets)
+
 
 def changes(model: Prediction, rules: Sequence[PlannedRule]) -> Iterator[Change]:
     """rules: what `model` predicts of each slice. None where a set has no case that counts: it cannot grow."""
@@ -45,7 +50,8 @@ def changes(model: Prediction, rules: Sequence[PlannedRule]) -> Iterator[Change]
         return
     pooled = _pooled(model, rules)
     wider = None if pooled else _wider(model, rules)
-    yield from (found for found in (pooled, wider, _more_cases(model)) if found is not None)
+    found = (_more_cases(model), _repeated(model), pooled, wider)
+    yield from (one for one in found if one is not None)
 
 
 def _targets(model: Prediction) -> Iterator[float]:
@@ -236,6 +242,28 @@ def _more_cases(model: Prediction) -> Change | None:
         if tried is not None:
             return tried
         factor *= 1.3 if any(model.clustered(part) or part.rule.max_drop is None for part in model.quality) else 1.0
+    return None
+
+
+def _repeated(model: Prediction) -> Change | None:
+    """More answers to each case, where they are alike to a part only and all could help.
+
+    However many there are, they tell at most 1 / (what two of them have in common) times as much.
+    """
+    now, failing = max(one.repeats for one in model.sets), [one for one in model.critical if one.rule.repeats == "mean"]
+    if len(failing) < len(model.critical):
+        return None
+    most = 1 / max(model.assumed.repeat_correlation, 1e-3)
+    wanted = [_cases_needed(model, part, next(iter(_targets(model)))) for part in failing]
+    if any(cases is None or cases > most * model.cases(part) for cases, part in zip(wanted, failing, strict=True)):
+        return None
+    for repeats in (2, 4, 8):
+        if repeats > now:
+            sets = tuple(replace(one, repeats=repeats) for one in model.sets)
+            said = f"repeats: {repeats}" if now > 1 else f"temperature: 0.7, repeats: {repeats}"
+            lines = [f"generation: {{{said}}}  # answers to each case; they are sampled"]
+            if (tried := _tried(replace(model, sets=sets), "repeats", lines)) is not None:
+                return tried
     return None
 
 

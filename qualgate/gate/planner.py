@@ -31,6 +31,7 @@ class PlannedPolicy:
     rules: tuple[PlannedRule, ...]
     changes: tuple[Change, ...]  # empty when the policy can decide, or when no change was found
     cases: dict[str, int]  # by evalset, as they are
+    answers: int  # to all of them
     draws: int
     error: float  # the largest standard error of these rates from drawing
     source: str  # of the assumed disagreement
@@ -90,6 +91,7 @@ def plan_policy(
         rules=rules,
         changes=found,
         cases={one.name: one.cases for one in model.sets},
+        answers=sum(one.cases * one.repeats for one in model.sets),
         draws=model.used,
         error=model.error,
         source=_source(model),

@@ -114,7 +114,7 @@ def policy_as_lines(policy: PlannedPolicy, takes: Forecast, early: Mapping[int, 
         )
     lines += map(fit, said)
     for index, change in enumerate(policy.changes):
-        lines += ["", *_change(change, sum(policy.cases.values()), takes, (early or {}).get(index))]
+        lines += ["", *_change(change, policy.answers, takes, (early or {}).get(index))]
     return lines
 
 
@@ -122,10 +122,10 @@ def _change(change: Change, before: int, takes: Forecast, early: EarlyRates | No
     lines = [
         fit(
             f"  {change.kind}: approves an identical variant in {_rate(change.approve)}, blocks twice the margin in "
-            f"{_rate(change.block)}{_dearer(takes, sum(change.cases.values()) / before)}"
+            f"{_rate(change.block)}{_dearer(takes, change.answers / before)}"
         )
     ]
-    if change.kind != "more cases":
+    if change.kind not in ("more cases", "repeats"):
         lines.append("    in the gate file, under `gate:`, `rules:`")
         lines += [f"    {line}" for line in change.lines]  # as they stand: what is pasted must not be wrapped
     else:

@@ -124,6 +124,11 @@ def pasted(text: str, change: Change, *, early: bool) -> str:
     for line in change.lines:
         if line.startswith("evalset "):
             continue
+        if line.startswith("generation: "):
+            there = [at for at, known in enumerate(rules) if known.startswith("generation: ")]
+            known = yaml.safe_load(rules.pop(there[0]))["generation"] if there else {}
+            rules.insert(1, f"generation: {json.dumps(known | yaml.safe_load(line)['generation'])}")
+            continue
         if line.startswith("# instead of - "):
             place = next(
                 at
