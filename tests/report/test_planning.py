@@ -55,8 +55,8 @@ def predicted(approve: float = 0.4) -> PlannedPolicy:
                approve=0.9, block=0.9),
     )  # fmt: skip
     return PlannedPolicy(
-        approve=approve, block=0.5, rules=rules, changes=changes if approve < 0.8 else (), cases={"a": 1}, answers=1, draws=100,
-        error=0.003, source="assumed: no earlier run tells",
+        approve=approve, block=0.5, rules=rules, changes=changes if approve < 0.8 else (), cases={"a": 1}, answers=1,
+        draws=100, error=0.003, source="assumed: no earlier run tells",
     )  # fmt: skip
 
 
