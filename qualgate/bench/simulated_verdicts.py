@@ -322,11 +322,17 @@ def _crossing(
         return np.full(len(gained), inf if beyond else -1.0)
     varies, margins = size.min() < size.max(), np.unique(margin)
     axes = (
-        (gained, _geometric(gained, 1.12) if varies else _few(gained)),
-        (size, _geometric(size, 1.04) if varies else size[:1]),
+        (gained, _few(gained)),
+        (size, np.union1d(_geometric(size, 1.04), _frequent(size)) if varies else size[:1]),
         (margin, _powers(margin, 1.02) if len(margins) > (1 if varies else 60) else margins),
     )
     return _between(axes, lambda g, s, m: _crossing_at(int(g), int(s), float(m), alpha, beyond, plainly))
+
+
+def _frequent(values: NDArray) -> NDArray:
+    """Those of a hundredth of the draws and more: between numbers of pairs thresholds jump as tables come and go."""
+    distinct, often = np.unique(values, return_counts=True)
+    return distinct[often >= len(values) / 100]
 
 
 def _few(values: NDArray) -> NDArray:

@@ -29,7 +29,7 @@ from qualgate.stats.unseen import p_at_most
 _CELLS = 2_000_000  # drawn at a time
 _STEP = 1.2  # between effective sizes at which thresholds are found
 _CLEAR = 0.8  # evidence so far from the normal quantile is beyond every threshold's doubt
-_SIZES = 40  # effective sizes to `_FEW` are rounded to so fine a part: 1 % off moves a rate by 0.5 point
+_SIZES = 80  # effective sizes to `_FEW` are rounded to so fine a part: half a per cent moves a rate by 0.3 point
 _FEW = 400  # pairs
 _BINS = 2.5  # of the baseline's rate, in √n cases that are right: each one standard deviation or less wide at 80 %
 
@@ -249,7 +249,7 @@ def decide_clusters(
     told = (drawn.flipped >= MIN_CLUSTERS) & (plain > 0)
     effect = np.where(told, np.minimum(np.maximum(np.nan_to_num(wider, nan=1.0) ** 2, 1.0), most), most)
     size = np.maximum((n / effect).astype(int), 1)
-    few, step = size <= _FEW, np.maximum(size // _SIZES, 1)  # each of these takes a region of its own
+    few, step = told & (size <= _FEW), np.maximum(size // _SIZES, 1)  # each of these takes a threshold of its own
     size = np.where(few, np.minimum((size + step // 2) // step * step, n), size)
     share = size / n
     lost, gained = (np.ceil(down * share), np.floor(down * share)), (np.floor(up * share), np.ceil(up * share))
