@@ -154,7 +154,7 @@ def _rules(policy: PlannedPolicy) -> Table:
     for rule in policy.rules:
         name = visible_line(rule.name) + ("" if rule.tier == "critical" else f" ({rule.tier})")
         cells = [_rate(rule.approve), _rate(rule.block), f"{rule.needed:,}" if rule.needed else ""]
-        cells = ["–", "–", ""] if rule.approve is None or rule.note else cells
+        cells = ["–", "–", ""] if rule.approve is None else cells
         table.add_row(
             Group(*(indented(text, by) for text, by in ((name, 2), (rule.note, 4)) if text)),
             f"{rule.n:,}",
