@@ -83,12 +83,18 @@ def forget() -> None:
         looked_up.cache_clear()
 
 
-@pytest.fixture
-def template(tmp_path, monkeypatch):
-    install(tmp_path / "site", monkeypatch)
+@pytest.fixture(autouse=True)
+def as_before(monkeypatch):
+    """What one test installed is not there for the next."""
     forget()
     yield
     monkeypatch.undo()
+    forget()
+
+
+@pytest.fixture
+def template(tmp_path, monkeypatch):
+    install(tmp_path / "site", monkeypatch)
     forget()
 
 
