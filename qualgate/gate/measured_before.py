@@ -39,7 +39,7 @@ from qualgate.stats.intervals import clustered_share, independent_trials, nonneg
 from qualgate.stats.paired import MIN_CLUSTERS
 from qualgate.stats.power import chance_to_approve, chance_to_block
 
-ENOUGH = 0.8  # as `gate.prediction` has it
+ENOUGH = 0.8  # a policy that approves an identical variant more rarely is told to change
 MOST_CLUSTERS = 100_000
 DRAWS = 400  # of an earlier run's clusters: a rate is within 7 points (3 standard errors)
 _LEAST_DRAWS = 100
@@ -274,7 +274,7 @@ def _ratio(part: Slice, before: _Before, alpha: float, strict: float) -> _Model:
         if spread.timed * len(sizes) < least or alike < MIN_CLUSTERS:
             return 0.0
         asked = limit
-        if sums:  # see `ratio_of_sums` and `accepted_cost_ratio`: a share of the cases may be of a kind not drawn
+        if sums:  # see `nonnegative_ratio` and `accepted_cost_ratio`: a share of the cases may be of a kind not drawn
             unseen = _unseen(spread.timed * spread.even * _trials(sizes), alpha)
             slow = latency.UNSEEN_SECONDS["of_limit"] * limit * unseen / (1 - unseen)
             asked = limit / (1 - unseen) if truth > limit else (limit if costs else limit / (1 - unseen)) - slow

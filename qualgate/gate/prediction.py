@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from qualgate.errors import UsageError
 from qualgate.gate.measure import LEAST_BASELINE_RATE, SENSITIVITY_ALPHA, UNSEEN_KL
-from qualgate.gate.measured_before import Foretold, foretell, jointly
+from qualgate.gate.measured_before import ENOUGH, Foretold, foretell, jointly
 from qualgate.gate.outcomes import (
     Drawn,
     View,
@@ -40,7 +40,6 @@ from qualgate.stats.latency import clusters_needed
 from qualgate.stats.paired import MIN_CLUSTERS
 from qualgate.stats.power import pairs_to_approve
 
-ENOUGH = 0.8  # a policy that approves an identical variant more rarely is told to change
 DRAWS = 22_500  # 3 standard errors of any rate are at most 1 point
 _SINGLE_CELLS = 6_000_000  # draws x clusters that are drawn one by one
 _LEAST_DRAWS = 4_000

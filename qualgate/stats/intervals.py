@@ -76,8 +76,11 @@ def nonnegative_ratio(
     *,
     of_limit: float = 1.0,
     of_largest: float = 1.0,
+    cases: ArrayLike | None = None,
 ) -> Bounds:
     """`clustered_ratio` of values that are never negative, allowing for a kind of cluster that was not drawn.
+
+    cases: the clusters of which a kind may be missing, where `clusters` also joins what shares its noise.
 
     What was never seen in k clusters (of equal weight; see `independent_trials`) may still be a share
     q = 1 − alpha^(1/k) of them: as low as zero, or on average as
@@ -93,8 +96,9 @@ def nonnegative_ratio(
     seen = clustered_ratio(y, x, clusters, limit, alpha)
     if seen.lower == -inf:
         return seen
-    unseen = 1 - alpha ** (1 / independent_trials(x, clusters))  # by weight: a long case counts as it weighs
-    _, members = np.unique(np.asarray(clusters), return_inverse=True)
+    kinds = clusters if cases is None else cases
+    unseen = 1 - alpha ** (1 / independent_trials(x, kinds))  # by weight: a long case counts as it weighs
+    _, members = np.unique(np.asarray(kinds), return_inverse=True)
     tops, bottoms = np.bincount(members, y), np.bincount(members, x)
     largest = float((tops[bottoms > 0] / bottoms[bottoms > 0]).max())
     high = max(of_limit * limit, of_largest * largest)

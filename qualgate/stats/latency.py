@@ -7,7 +7,7 @@ from math import ceil, log
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from qualgate.stats.intervals import Bounds, bootstrap, clustered_ratio, independent_trials
+from qualgate.stats.intervals import Bounds, bootstrap, nonnegative_ratio
 
 SEED = 20260101  # of the bootstrap's draws; part of the formula id, so that a stored verdict can be derived again
 METHOD_PERCENTILES = f"ratio_of_percentiles_bootstrap/2 seed {SEED}"
@@ -40,36 +40,6 @@ def cases_needed(limit: float, ratio: float, alpha: float = 0.05) -> int | None:
     return ceil(log(alpha) / log(1 - unseen)) if 0 < unseen < 1 else None
 
 
-def ratio_of_sums(
-    baseline: ArrayLike, variant: ArrayLike, clusters: ArrayLike, cases: ArrayLike, limit: float, alpha: float = 0.05
-) -> Bounds:
-    """Σ variant / Σ baseline by `clustered_ratio` over `clusters`, whose times share what slows them.
-
-    A share q = 1 − alpha^(1/k) of the cases may be of a kind that was not drawn, of which the variant takes nothing,
-    or UNSEEN_SECONDS; k independent `cases` (their own clusters), weighed by the baseline's seconds. A machine that
-    slows whole batches slows either arm's, and is noise between `clusters`; a prompt that slows the variant is not.
-    """
-    base, other = np.asarray(baseline, float), np.asarray(variant, float)
-    seen = clustered_ratio(other, base, clusters, limit, alpha)
-    if seen.lower == -np.inf:
-        return seen
-    unseen = 1 - alpha ** (1 / independent_trials(base, cases))
-    _, members = np.unique(np.asarray(cases), return_inverse=True)
-    tops, bottoms = np.bincount(members, other), np.bincount(members, base)
-    largest = float((tops[bottoms > 0] / bottoms[bottoms > 0]).max())
-    high = max(UNSEEN_SECONDS["of_limit"] * limit, UNSEEN_SECONDS["of_largest"] * largest)
-    below = clustered_ratio(other, base, clusters, (limit - unseen * high) / (1 - unseen), alpha)
-    above = clustered_ratio(other, base, clusters, limit / (1 - unseen), alpha)
-    return Bounds(
-        estimate=seen.estimate,
-        lower=(1 - unseen) * max(seen.lower, 0.0),
-        upper=(1 - unseen) * seen.upper + unseen * max(high, seen.upper),
-        p_below=below.p_below,
-        p_above=above.p_above,
-        clusters=seen.clusters,
-    )
-
-
 def latency_ratio(
     baseline: ArrayLike,
     variant: ArrayLike,
@@ -79,7 +49,7 @@ def latency_ratio(
     alpha: float = 0.05,
     cases: ArrayLike | None = None,
 ) -> Bounds:
-    """percentile(variant) / percentile(baseline), or `ratio_of_sums` when `percentile` is None.
+    """percentile(variant) / percentile(baseline), or Σ variant / Σ baseline when `percentile` is None.
 
     baseline, variant: seconds of the same cases in the same order; whole clusters of pairs are drawn. cases: the
     clusters of the cases themselves, where `clusters` also joins what ran together. Percentiles
@@ -89,8 +59,8 @@ def latency_ratio(
     base, other = np.asarray(baseline, float), np.asarray(variant, float)
     if len(base) == 0 or len(base) != len(other) or base.sum() <= 0:
         raise ValueError("latencies must be of the same cases, and the baseline's not all zero")
-    if percentile is None:
-        return ratio_of_sums(base, other, clusters, clusters if cases is None else cases, limit, alpha)
+    if percentile is None:  # what slows whole batches slows either arm and is noise; a prompt that slows one is not
+        return nonnegative_ratio(other, base, clusters, limit, alpha, cases=cases, **UNSEEN_SECONDS)
     labels, members = np.unique(np.asarray(clusters), return_inverse=True)
 
     def level(seconds: NDArray) -> float:
