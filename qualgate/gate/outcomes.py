@@ -15,7 +15,7 @@ from functools import lru_cache
 from math import comb, log, sqrt
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammaln, stdtrit
 
 from qualgate.gate.planned import Assumed, Kind, Marks, PlannedSet
@@ -32,6 +32,7 @@ _CLEAR = 0.8  # evidence so far from the normal quantile is beyond every thresho
 _SIZES = 80  # effective sizes to `_FEW` are rounded to so fine a part: half a per cent moves a rate by 0.3 point
 _FEW = 400  # pairs
 _BINS = 2.5  # of the baseline's rate, in √n cases that are right: each one standard deviation or less wide at 80 %
+_ALIKE = 0.02  # margins that hang on the baseline's rate are rounded to so fine a part
 
 View = frozenset[Marks] | None  # which questions of a set a slice sees; None: all
 Part = tuple[tuple[int, ...], int]  # by which views it is seen, and its answers
@@ -233,9 +234,11 @@ def decide_cases(
 
 
 def decide_clusters(
-    drawn: Drawn, sizes: Mapping[int, int], margins: tuple[float, float], alpha: float, strict: float
+    drawn: Drawn, sizes: Mapping[int, int], margins: tuple[ArrayLike, ArrayLike], alpha: float, strict: float
 ) -> tuple[NDArray, NDArray]:
-    """Likewise as `compare_clustered_pairs` would. sizes: clusters of each size, at least two in all."""
+    """Likewise as `compare_clustered_pairs` would. sizes: clusters of each size, at least two in all. margins: of all
+    draws or of each."""
+    keep, lose = (np.broadcast_to(np.asarray(one, float), drawn.lost.shape) for one in margins)
     count, n = sum(sizes.values()), sum(size * many for size, many in sizes.items())
     squared = sum(size * size * many for size, many in sizes.items())
     down, up = drawn.lost, drawn.gained
@@ -253,13 +256,13 @@ def decide_clusters(
     size = np.where(few, np.minimum((size + step // 2) // step * step, n), size)
     share = size / n
     lost, gained = (np.ceil(down * share), np.floor(down * share)), (np.floor(up * share), np.ceil(up * share))
-    within = p_at_most(mean, spread, count, n / most, -margins[0]) <= alpha
-    beyond = p_at_most(-mean, spread, count, n / most, margins[1]) <= strict
+    within = p_at_most(mean, spread, count, n / most, -keep) <= alpha
+    beyond = p_at_most(-mean, spread, count, n / most, lose) <= strict
     within[within] = _each(
-        np.minimum(lost[0], size - gained[0])[within], gained[0][within], size[within], margins[0], alpha
+        np.minimum(lost[0], size - gained[0])[within], gained[0][within], size[within], keep[within], alpha
     )
     beyond[beyond] = _each(
-        np.minimum(gained[1], size - lost[1])[beyond], lost[1][beyond], size[beyond], -margins[1], strict
+        np.minimum(gained[1], size - lost[1])[beyond], lost[1][beyond], size[beyond], -lose[beyond], strict
     )
     return within, beyond
 
@@ -269,41 +272,50 @@ def decide_relative(
 ) -> tuple[NDArray, NDArray]:
     """Likewise as `compare_relative` would against a loss of `limit` of the baseline's rate.
 
-    The margins hang on how often the baseline is right; draws in which that is about the same are decided by one.
+    The margins hang on how often the baseline is right. Of single cases, draws in which that is about the same are
+    decided by one: whole regions are found for it.
     """
     n, spent = sum(size * many for size, many in sizes.items()), RATE_PART * alpha
     trials = n * n / sum(size * size * many for size, many in sizes.items())
-    right = drawn.right / n * trials
-    step = max(1.0, sqrt(trials) / _BINS)
-    bins = np.rint(right / step).astype(int)
-    within, beyond = np.zeros(len(bins), bool), np.zeros(len(bins), bool)
-    for number in np.unique(bins[drawn.right > 0]):
-        mine, middle = (bins == number) & (drawn.right > 0), float(np.clip(number * step, min(1.0, trials), trials))
-        least, most = binomial_lower(middle, trials, spent), binomial_upper(middle, trials, spent)  # type: ignore[arg-type]  # fractions are fine
-        margins, some = (limit * least, min(limit * most, 1 - 1e-9)), drawn.at(mine)
-        sure = max(strict - spent, 1e-12)
-        if max(sizes) == 1:
-            within[mine], beyond[mine] = decide_cases(some, n, margins, alpha - spent, sure)
-        else:
-            within[mine], beyond[mine] = decide_clusters(some, sizes, margins, alpha - spent, sure)
+    alpha, sure, some = alpha - spent, max(strict - spent, 1e-12), drawn.right > 0
+    single = max(sizes) == 1
+    step = max(1.0, sqrt(trials) / _BINS) if single else trials / n
+    kinds, kind = np.unique(np.rint(drawn.right / n * trials / step), return_inverse=True)
+    right = np.clip(kinds * step, min(1.0, trials), trials)
+    least = limit * np.array([binomial_lower(one, trials, spent) for one in right])  # type: ignore[arg-type]  # fractions are fine
+    most = np.minimum(limit * np.array([binomial_upper(one, trials, spent) for one in right]), 1 - 1e-9)  # type: ignore[arg-type]
+    if not single:
+        within, beyond = decide_clusters(drawn, sizes, (least[kind], most[kind]), alpha, sure)
+        return within & some, beyond & some & (strict > spent)
+    within, beyond = np.zeros(len(kind), bool), np.zeros(len(kind), bool)
+    for number in np.unique(kind[some]):
+        mine = (kind == number) & some
+        within[mine], beyond[mine] = decide_cases(
+            drawn.at(mine), n, (float(least[number]), float(most[number])), alpha, sure
+        )
     return within, beyond & (strict > spent)
 
 
-def _each(lost: NDArray, gained: NDArray, n: NDArray, loss: float, alpha: float) -> NDArray:
-    """Draws at which "the loss is at least `loss`" is rejected, each with its own number of pairs.
+def _each(lost: NDArray, gained: NDArray, n: NDArray, loss: NDArray, alpha: float) -> NDArray:
+    """Draws at which "the loss is at least `loss`" is rejected, each with its own number of pairs and its own margin.
 
     To `_FEW` pairs each number has its threshold of the evidence found; above, it drifts slowly with n: a few have it
-    found and the others' lie between.
+    found and the others' lie between. Margins that differ are rounded: with few pairs tables come and go at once.
     """
-    held, aim = evidence(lost, gained, n, loss), normal_quantile(1 - alpha)  # type: ignore[arg-type]  # any n each
+    if len(loss) and loss.min() < loss.max():
+        loss = np.sign(loss) * np.exp(_ALIKE * np.rint(np.log(np.abs(loss)) / _ALIKE))
+    held, aim = evidence(lost, gained, n, loss), normal_quantile(1 - alpha)
     result = held >= aim
-    many, few = (n > _FEW) & (np.abs(held - aim) < _CLEAR), n <= _FEW
-    if many.any():
-        place = np.log(n[many] / _FEW) / log(_STEP)
-        knots = np.unique(np.concatenate([np.floor(place), np.floor(place) + 1]))
-        least = [evidence_threshold(round(_FEW * _STEP**knot) + 1, loss, alpha) for knot in knots]
-        result[many] = held[many] >= np.interp(place, knots, least)
-    for size in map(int, np.unique(n[few])):
-        mine = n == size
-        result[mine] = held[mine] >= evidence_threshold(size, loss, alpha, roughly=True)
+    near, few = (n > _FEW) & (np.abs(held - aim) < _CLEAR), n <= _FEW
+    for margin in map(float, np.unique(loss[near | few])):
+        many = near & (loss == margin)
+        if many.any():
+            place = np.log(n[many] / _FEW) / log(_STEP)
+            knots = np.unique(np.concatenate([np.floor(place), np.floor(place) + 1]))
+            least = [evidence_threshold(round(_FEW * _STEP**knot) + 1, margin, alpha) for knot in knots]
+            result[many] = held[many] >= np.interp(place, knots, least)
+        mine = few & (loss == margin)
+        for size in map(int, np.unique(n[mine])):
+            at = mine & (n == size)
+            result[at] = held[at] >= evidence_threshold(size, margin, alpha, roughly=True)
     return result

@@ -39,7 +39,7 @@ def pairs_needed(lost: int, gained: int, n: int, margin: float, alpha: float = 0
     return max(pairs, n + 1) if pairs <= MOST_TIMES * n else None
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=32_768)  # a number each
 def evidence_threshold(n: int, loss: float, alpha: float = 0.05, *, roughly: bool = False) -> float:
     """The evidence from which on "the loss is at least `loss`" is rejected, were evidence alone the order at any n.
 

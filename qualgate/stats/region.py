@@ -38,14 +38,14 @@ def score(lost: NDArray | float, gained: NDArray | float, n: int, margin: float)
     return np.where(spread > 1e-12, excess / np.maximum(spread, 1e-12), np.sign(excess) * 1e6)
 
 
-def null_variance(lost, gained, n: int, margin: float):
+def null_variance(lost, gained, n: NDArray | float, margin: NDArray | float):
     """Variance of gained − lost under loss = margin, at the maximum likelihood estimate of P(gained) given that."""
     b = lost * (1 + margin) + gained * (1 - margin) - 2 * n * margin
     p_gained = (b + np.sqrt(np.maximum(b * b + 8 * n * gained * margin * (1 - margin), 0))) / (4 * n)
-    return n * np.maximum(2 * np.maximum(p_gained, max(0.0, -margin)) + margin - margin * margin, 0)
+    return n * np.maximum(2 * np.maximum(p_gained, np.maximum(0.0, -margin)) + margin - margin * margin, 0)
 
 
-def evidence(lost: NDArray | float, gained: NDArray | float, n: int, margin: float) -> NDArray:
+def evidence(lost: NDArray | float, gained: NDArray | float, n: NDArray | float, margin: NDArray | float) -> NDArray:
     """The score freed of its skewness, by which tables are ordered: of an even error over the discordances.
 
     Few flips are skewed (their mean is a loss), so that the score alone errs most where hardly anything is gained and
