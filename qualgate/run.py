@@ -212,7 +212,7 @@ def generate(
         device=choose_device(gate.devices),
         threads=max(1, len(os.sched_getaffinity(0)) // gate.workers),
     )
-    settling = Settling(plan, record, store, lambda store, run: with_labels(runs.evidence(store, run), plan))
+    settling = Settling(plan, record, store, labels_of(plan.evalsets))
     failures: list[tuple[str, str]] = []  # arm, and what happened
     progress("", done, total)
     for outcome in run_jobs(

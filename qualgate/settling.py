@@ -2,12 +2,13 @@
 
 Whenever a variant's beginning of the order has grown past a planned look, the store's evidence is judged as `qualgate
 gate` will judge it; a settled verdict is recorded before anything is cancelled. A crash in between loses nothing: the
-looks are the same ones when the run is resumed.
+looks are the same ones when the run is resumed. What was read for one look is not read again for the next.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from qualgate.gate.early import first_settled, seeded_order, stages
 from qualgate.records import Job, Plan, RunEvidence, UnitKey
@@ -19,10 +20,12 @@ class Settling:
     """Of one run. With a policy that does not stop early every job is needed and nothing is looked at."""
 
     def __init__(
-        self, plan: Plan, record: runs.RunRecord, store: Store, read: Callable[[Store, str], RunEvidence]
+        self, plan: Plan, record: runs.RunRecord, store: Store, labels: Mapping[tuple[str, str], tuple[str, ...]]
     ) -> None:
-        """read: the run's evidence, with all that a verdict takes into account."""
-        self._plan, self._run_id, self._store, self._read = plan, record.run_id, store, read
+        """labels: of the cases, which a policy may ask for and the store does not hold."""
+        self._plan, self._run_id, self._store, self._labels = plan, record.run_id, store, labels
+        self._evidence: RunEvidence | None = None  # as it was read for the last look
+        self._unread: set[UnitKey] = set()  # of it
         self._variants = {arm.name for arm in plan.arms if not arm.is_baseline}
         self.stopped = set(record.stopped)
         self._answered = {arm.name: set[tuple[str, str, int]]() for arm in plan.arms}
@@ -46,6 +49,7 @@ class Settling:
             return
         for key in keys:
             self._answered[key.arm].add((key.evalset, key.case_id, key.repeat))
+            self._unread.add(key)
         due = {}
         for variant in sorted(self._variants - self.stopped):
             first, reached = self._looked[variant], self._looked[variant]
@@ -56,12 +60,20 @@ class Settling:
                 due[variant], self._looked[variant] = range(first + 1, reached + 1), reached
         if not due:
             return
-        evidence, now = self._read(self._store, self._run_id), plain.now()
+        evidence, now = self._read(), plain.now()
         for variant, numbers in due.items():
             found = first_settled(evidence, self._plan.policy, variant, self._order, numbers, now)
             if found is not None:
                 stoppings.stop(self._store, self._run_id, variant, found)
                 self.stopped.add(variant)
+
+    def _read(self) -> RunEvidence:
+        if self._evidence is None:
+            self._evidence = replace(runs.evidence(self._store, self._run_id), labels=self._labels)
+        else:
+            self._evidence = runs.grown(self._store, self._evidence, self._unread)
+        self._unread = set()
+        return self._evidence
 
     def _has(self, variant: str, stage: int) -> bool:
         questions = self._stages[stage]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import gc
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
@@ -15,7 +16,7 @@ from sqlalchemy import select
 
 from qualgate.errors import IntegrityError, UsageError
 from qualgate.identity import question_hash
-from qualgate.records import ArmEvidence, Attempt, RunEvidence, UnitEvidence, UnitKey
+from qualgate.records import ArmEvidence, Attempt, RunEvidence, Stopped, UnitEvidence, UnitKey
 from qualgate.store import plain, scorings, seal, stoppings
 from qualgate.store.database import Store
 from qualgate.store.rows import (
@@ -86,26 +87,8 @@ def _read(store: Store, run_id: str, scoring: int | None, answers: bool) -> RunE
     questions = {row.case_hash: _question(row) for row in bodies}
     if run.expected_sha256 != expected_digest(sets, [(*row[:4], row.case_hash, row.cluster) for row in found]):
         integrity.append("the list of expected units or evalsets is not the one written before generation")
-    by_arm: dict[str, list[UnitEvidence]] = defaultdict(list)
-    for row in found:
-        if row.status in ("pending", "settled"):  # not there; whether that is excused, its arm's record says
-            continue
-        key = UnitKey(*row[:4])
-        if row.status == "done" and not _intact(row, recorded.get(row.unit_id, ())):
-            integrity.append(f"{unit_name(key)}: the stored answer or its scores are not what was recorded")
-            continue
-        by_arm[key.arm].append(_unit_evidence(key, row, scored.get(row.unit_id, ()), answers))
-    seen = tuple(
-        ArmEvidence(
-            name=arm.name,
-            identity=plain.identity(arm.observed_json),
-            units=tuple(by_arm[arm.name]),
-            stopped=stopped.get(arm.name),
-            facts=size.facts if (size := plain.footprint(arm.footprint_json)) else {},
-            unmeasured=size.unmeasured if size else {},
-        )
-        for arm in arm_rows
-    )
+    by_arm, broken = _units(found, recorded, scored, answers)
+    seen = tuple(_arm(row, by_arm[row.name], stopped.get(row.name)) for row in arm_rows)
     return RunEvidence(
         run_id=run_id,
         expected=tuple(UnitKey(*row[:4]) for row in found),
@@ -113,9 +96,72 @@ def _read(store: Store, run_id: str, scoring: int | None, answers: bool) -> RunE
         made_at=_began(run_id),
         baseline=seen[0],
         variants=seen[1:],
-        integrity=tuple(integrity),
+        integrity=(*integrity, *broken),
         clusters={(row.evalset, row.case_id): row.cluster for row in found if row.cluster is not None},
         questions={(row.evalset, row.case_id): questions.get(row.case_hash, "") for row in found},
+    )
+
+
+def grown(store: Store, seen: RunEvidence, keys: Collection[UnitKey]) -> RunEvidence:
+    """What was read of a run that is under way, and these units as they are by now, each digest recomputed.
+
+    For looks on the way, of which there are many: the list, the cases and all other answers are taken as they were
+    read. Scores are the run's own: it is not complete, so there are no others.
+    """
+    names = {arm.name for arm in (seen.baseline, *seen.variants)}
+    with uncollected(), store.read() as connection:
+        of_run = arms.c.run_id == seen.run_id
+        arm_rows = connection.execute(select(arms).where(of_run).order_by(arms.c.position)).all()
+        chosen = (
+            units.c.run_id == seen.run_id,
+            units.c.arm.in_(names & {key.arm for key in keys}),
+            units.c.evalset.in_({key.evalset for key in keys}),
+            units.c.case_id.in_({key.case_id for key in keys}),
+        )
+        found = [row for row in connection.execute(_EVIDENCE.where(*chosen)).all() if UnitKey(*row[:4]) in keys]
+        said = scorings.scores_by_unit(connection, seen.run_id, 0, [row.unit_id for row in found])
+    new, broken = _units(found, said, said, answers=False)
+    place = {key: number for number, key in enumerate(seen.expected)}
+
+    def with_new(arm: ArmEvidence, row: AnyRow) -> ArmEvidence:
+        kept = (unit for unit in arm.units if unit.key not in keys)
+        ordered = sorted((*kept, *new[arm.name]), key=lambda unit: place[unit.key])
+        return _arm(row, ordered, arm.stopped)
+
+    return replace(
+        seen,
+        baseline=with_new(seen.baseline, arm_rows[0]),
+        variants=tuple(with_new(arm, row) for arm, row in zip(seen.variants, arm_rows[1:], strict=True)),
+        integrity=(*seen.integrity, *_faults(check_arm, arm_rows), *broken),
+    )
+
+
+def _units(
+    rows: Iterable[AnyRow], recorded: scorings.Said, scored: scorings.Said, answers: bool
+) -> tuple[dict[str, list[UnitEvidence]], list[str]]:
+    """By arm what is there, in order, and what is not what was recorded."""
+    by_arm: dict[str, list[UnitEvidence]] = defaultdict(list)
+    broken = []
+    for row in rows:
+        if row.status in ("pending", "settled"):  # not there; whether that is excused, its arm's record says
+            continue
+        key = UnitKey(*row[:4])
+        if row.status == "done" and not _intact(row, recorded.get(row.unit_id, ())):
+            broken.append(f"{unit_name(key)}: the stored answer or its scores are not what was recorded")
+            continue
+        by_arm[key.arm].append(_unit_evidence(key, row, scored.get(row.unit_id, ()), answers))
+    return by_arm, broken
+
+
+def _arm(row: AnyRow, found: Iterable[UnitEvidence], stopped: Stopped | None) -> ArmEvidence:
+    size = plain.footprint(row.footprint_json)
+    return ArmEvidence(
+        name=row.name,
+        identity=plain.identity(row.observed_json),
+        units=tuple(found),
+        stopped=stopped,
+        facts=size.facts if size else {},
+        unmeasured=size.unmeasured if size else {},
     )
 
 

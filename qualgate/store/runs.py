@@ -31,7 +31,7 @@ from qualgate.records import (
 )
 from qualgate.store import plain, tables
 from qualgate.store.database import Store
-from qualgate.store.evidence import evidence
+from qualgate.store.evidence import evidence, grown
 from qualgate.store.rows import (
     EVALSET,
     EXPECTED,
@@ -58,6 +58,7 @@ __all__ = [
     "case_bodies",
     "evidence",
     "finish",
+    "grown",
     "policy",
     "record",
     "record_failure",

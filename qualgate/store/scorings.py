@@ -7,7 +7,7 @@ written in one transaction and sealed by itself; the newest counts, so no two ar
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -116,10 +116,13 @@ def fault(connection: Connection, run_id: str, number: int, said: Said) -> str |
     return None
 
 
-def scores_by_unit(connection: Connection, run_id: str, number: int) -> dict[int, list[tuple[Any, ...]]]:
-    """unit_id → its scores in this scoring, ordered by metric."""
+def scores_by_unit(
+    connection: Connection, run_id: str, number: int, of: Collection[int] | None = None
+) -> dict[int, list[tuple[Any, ...]]]:
+    """unit_id → its scores in this scoring, ordered by metric. of: these units alone."""
     by_unit: dict[int, list[tuple[Any, ...]]] = {}
-    for row in connection.execute(_scores_of(run_id, number)).all():
+    chosen = _scores_of(run_id, number)
+    for row in connection.execute(chosen if of is None else chosen.where(units.c.unit_id.in_(of))).all():
         by_unit.setdefault(row[0], []).append(tuple(row[1:]))
     return by_unit
 

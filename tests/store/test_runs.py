@@ -102,6 +102,26 @@ def test_evidence_is_what_was_recorded(store):
     assert evidence.baseline.identity == make_identity("baseline")
 
 
+def test_evidence_grows_by_what_was_recorded_since_to_what_reading_all_of_it_gives(store, begun):
+    seen = runs.evidence(store, begun)
+    for result, scores in make_results(SMALL):
+        runs.record(store, begun, result, scores)
+        seen = runs.grown(store, seen, {completion.key for completion in result.completions})
+        assert seen == runs.evidence(store, begun)
+    assert {unit.key for arm in (seen.baseline, *seen.variants) for unit in arm.units} == set(SMALL.expected)
+
+
+def test_an_answer_that_is_not_what_was_recorded_is_no_growth(store, begun):
+    seen, ((result, scores), *_) = runs.evidence(store, begun), make_results(SMALL)
+    runs.record(store, begun, result, scores)
+    first = result.completions[0].key
+    execute(store, "update units set text = 'changed' where arm = :arm and evalset = :evalset and case_id = :case",
+            arm=first.arm, evalset=first.evalset, case=first.case_id)  # fmt: skip
+    grown = runs.grown(store, seen, {completion.key for completion in result.completions})
+    assert [first.case_id in fault for fault in grown.integrity] == [True]
+    assert first not in {unit.key for unit in grown.baseline.units}
+
+
 def test_a_latency_rule_over_drafted_answers_is_undecided(store):
     plan = make_plan(cases=40, wrong={"int8": 0.0})
     run_id = runs.begin(store, plan).run_id
