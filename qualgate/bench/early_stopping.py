@@ -23,8 +23,9 @@ HELD_OUT = ((0.015, 0.04), (0.03, 0.07))  # margins and disagreements that no co
 BETWEEN = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5)  # times the margin lost
 ALPHA, POWER = 0.05, 0.95
 TOLD_WEIGHT = 3.0  # changed answers that the true disagreement weighs as much as
-SEARCHED = 400  # paths by which the length of a list is found
-DRAWN, FEWEST = 1_500_000, 100  # cases of one measurement, at most, if that leaves so many paths
+SEARCHED = 1_600  # paths by which the length of a list is found
+DRAWN, BESIDE, FEWEST = 8_000_000, 1_500_000, 100  # cases of a row's own measurement, and of one beside it, at most,
+# if that leaves so many paths
 
 Cell = dict[str, Any]
 
@@ -34,7 +35,7 @@ def measured_rows(*, quick: bool) -> tuple[Row, Row, Row]:
 
 
 def early(
-    paths: int = 1_000,
+    paths: int = 6_000,
     margins: tuple[float, ...] = MARGINS,
     flips: tuple[float, ...] = DISAGREEMENTS,
     seed: int = 3,
@@ -85,7 +86,7 @@ def _mean(cells: list[Cell], how: str, what: str) -> float | None:
 
 def _measured(margin: float, flips: float, paths: int, stream: list[int]) -> Cell:
     """Both truths of one margin and disagreement."""
-    own = {beyond: shortest_list(margin, flips, beyond=beyond) for beyond in (False, True)}
+    own = {beyond: shortest_list(margin, flips, min(SEARCHED, 4 * paths), beyond=beyond) for beyond in (False, True)}
     fixed_at = {beyond: fixed_pairs(margin, flips, beyond=beyond) for beyond in (False, True)}
     both = max(own.values())
     cell: Cell = {"margin": margin, "disagreement": flips, "list": both, "fixed": max(fixed_at.values())}
@@ -97,7 +98,7 @@ def _measured(margin: float, flips: float, paths: int, stream: list[int]) -> Cel
             ("own", own[beyond], None), ("both", both, None), ("long", 10 * both, None), ("told", own[beyond], told)
         ):  # fmt: skip
             most = 3 * fixed if how == "long" else units
-            count = min(paths, max(FEWEST, DRAWN // most))
+            count = min(paths, max(FEWEST, (DRAWN if how == "own" else BESIDE) // most))
             times = settled_at(
                 margin, flips, units, count, [*stream, beyond], beyond=beyond, presumed=presumed, most=most
             )
@@ -113,7 +114,7 @@ def _worst(cells: list[Cell], paths: int, seed: int) -> Row:
     rounds = []
     for cell in (one for one in cells if one["disagreement"] in (0.02, 0.05, 0.10)):
         margin, flips, units = cell["margin"], cell["disagreement"], cell["list"]
-        fixed, count = cell["identical"]["fixed"], min(paths, max(FEWEST, DRAWN // (4 * units)))
+        fixed, count = cell["identical"]["fixed"], min(paths, max(FEWEST, BESIDE // (4 * units)))
         for times in BETWEEN:
             stream = [seed, 99, len(rounds)]  # the same for both, so the same paths
             first = np.minimum(*(
@@ -128,11 +129,11 @@ def _worst(cells: list[Cell], paths: int, seed: int) -> Row:
 
 
 @lru_cache(maxsize=256)
-def shortest_list(margin: float, flips: float, *, beyond: bool) -> int:
-    """Cases on which 95 % are settled at this truth, as far as some hundreds of paths tell; the stakes rest on it."""
+def shortest_list(margin: float, flips: float, searched: int = SEARCHED, *, beyond: bool) -> int:
+    """Cases on which 95 % are settled at this truth, as far as so many paths tell; the stakes rest on it."""
 
     def times(units: int, drawn: int) -> NDArray:
-        paths = max(2 * FEWEST, min(SEARCHED, DRAWN // units))
+        paths = max(2 * FEWEST, min(searched, DRAWN // units))
         x = _paths(margin, flips, drawn, paths, [1, beyond], 2 * margin if beyond else 0.0)
         return np.concatenate([_crossed(part, margin, _presumed(margin, units), beyond=beyond) for part in x])
 
