@@ -173,6 +173,10 @@ def _not_yaml(path: Path, error: yaml.MarkedYAMLError) -> Fault:
     problem = str(error.problem or error.context)
     if "\\t" in problem:
         problem = "a tab; indent with spaces"
+    elif problem.startswith("expected <block end>"):
+        problem = "this line is indented less or more than the lines it goes with"
+    elif path.suffix == ".jsonl":
+        problem = f"these are lines of JSON; name the YAML file that goes with them, {path.with_suffix('.yaml').name}"
     return Fault(path, mark.line + 1 if mark else 1, f"not YAML: {problem}")
 
 
@@ -324,6 +328,7 @@ class Written(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
     later: ClassVar[tuple[str, ...]] = ()  # keys of the design that this version does not serve
+    example: ClassVar[str] = "key: value"  # what to write, for whoever wrote something else than a mapping
 
 
 ABSENT: Any = None  # default of a key that may be left out, but not written as null
@@ -389,13 +394,27 @@ def _fault(model: type[Written], document: Document, detail: Any) -> Fault:
         return document.fault(place[:-1], f"`{name}` is missing")
     if kind in ("planned", "stated"):
         return document.fault(place, detail["msg"], planned=kind == "planned")
-    message = detail["msg"].removeprefix("Input ").replace("valid dictionary", "mapping (`key: value`)")
+    message = re.sub("^(Input|String) ", "", detail["msg"]).replace("valid dictionary", "mapping (`key: value`)")
     if kind == "model_type":
-        message = "should be a mapping (`key: value`)"
+        message = f"should be a mapping, {_as_mapping(_model_at(model, place), detail['input'])}"
+    if kind == "list_type":
+        message = "should be a list, `[…, …]`"
+    if kind == "string_type" and type(detail["input"]) in (int, float):
+        message = f'should be a text; quote it: "{detail["input"]}"'
+    if kind == "float_type" and isinstance(detail["input"], str):
+        message += " without quotes or a unit, a share such as 0.05"
     if kind == "literal_error":
         message += nearest(str(detail["input"]), re.findall(r"'([^']+)'", message)).partition("; known")[0]
     found = "" if isinstance(detail["input"], (dict, list)) else f" (found {quote(detail['input'])})"
     return document.fault(place, f"`{name or 'the file'}` {message}{found}")
+
+
+def _as_mapping(model: type[Written], found: object) -> str:
+    """How to write it: `tag:x`, which YAML reads as one word, as {tag: x}; anything else by the model's example."""
+    key, colon, value = found.partition(":") if isinstance(found, str) else ("", "", "")
+    if colon and value and key.strip() in model.model_fields:
+        return f"`{{{key.strip()}: {value.strip()}}}` with a space after the colon"
+    return f"`{model.example}`" if model.example == Written.example else f"such as `{model.example}`"
 
 
 def dotted(place: Place) -> str:

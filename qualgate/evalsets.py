@@ -175,7 +175,7 @@ def locate(ref: str, relative_to: Path, kind: Kind | None = None) -> Path:
     if ref in known:
         return shipped_folder() / f"{ref}.yaml"
     raise UsageError(
-        f"no shipped {what} {quote(ref)}{nearest(ref, known)} For a set of your own, write its path: ./{ref}.yaml"
+        f"no shipped {what} {quote(ref)}{nearest(ref, known)} (a set of your own is named by its path: ./{ref}.yaml)"
     )
 
 

@@ -84,6 +84,25 @@ def test_a_mistake_is_one_plain_message_and_exit_64(arguments, tmp_path):
     assert list(tmp_path.iterdir()) == [], "a mistake leaves nothing behind"
 
 
+@pytest.mark.parametrize("command", [("config", "check"), ("plan",)])
+@pytest.mark.parametrize(
+    ("file", "text", "why"),
+    [
+        ("said.jsonl", '{"arm": "int8"}\n', "said.jsonl:1: `corrected` must be true or false"),
+        ("nel.yaml", "benchmarks: {arithmetic: {}}\n", "nel.yaml:1: the nel policy requires arithmetic"),
+    ],
+)
+def test_what_a_run_would_refuse_in_a_file_that_the_gate_file_names_is_found_before(tmp_path, command, file, text, why):
+    rules = "nel_policy: nel.yaml" if file == "nel.yaml" else "rules: [{metric: exact_match, max_drop: 0.05}]"
+    (tmp_path / file).write_text(text)
+    (tmp_path / "gate.yaml").write_text(
+        "version: 1\nbaseline: {model: reference}\nvariants: {int8: {quantize: int8}}\nevalsets: [arithmetic]\n"
+        f"gate: {{{rules}}}\n" + ("feedback: said.jsonl\n" if file == "said.jsonl" else "")
+    )
+    done = qualgate(*command, "gate.yaml", cwd=tmp_path)
+    assert (done.returncode, why in done.stderr) == (Exit.USAGE, True), done.stderr
+
+
 def test_config_schema_and_metrics_are_json():
     assert json.loads(qualgate("config", "schema").stdout)["$schema"].endswith("draft-07/schema#")
     names = {metric["name"] for metric in json.loads(qualgate("config", "metrics", "--json").stdout)}

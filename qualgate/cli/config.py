@@ -22,18 +22,24 @@ def config_schema() -> None:
 
 @config_app.command("check")
 def config_check(gate_file: GateFileArgument) -> None:
-    """Check a gate file, its models and its evalsets without running anything."""
+    """Check a gate file, its models, its evalsets and the files it names, without running anything."""
     from qualgate.config import load_gate_file
+    from qualgate.intake.feedback import read_feedback
     from qualgate.numbers import counted
     from qualgate.plan import make_plan
     from qualgate.report.screen import fit
+    from qualgate.run import with_nel_policy
 
-    planned = make_plan(load_gate_file(gate_file))
+    gate = with_nel_policy(load_gate_file(gate_file))
+    if gate.feedback:
+        read_feedback(gate.feedback)
+    planned = make_plan(gate)
+    rules = "an nel policy" if gate.nel_policy is not None else counted(len(planned.policy.rules), "rule")
     say(
         fit(
             f"{gate_file}: fine. {counted(len(planned.arms) - 1, 'variant')}, "
             f"{counted(len(planned.evalsets), 'evalset')}, {counted(len(planned.expected), 'unit')}, "
-            f"{counted(len(planned.policy.rules), 'rule')}."
+            f"{rules}."
         )
     )
 

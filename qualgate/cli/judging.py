@@ -131,12 +131,15 @@ def plan(
     from qualgate.gate.planned import PlannedSet, seen_in
     from qualgate.gate.planner import foreseeable, plan_policy
     from qualgate.gate.quarantine import hold
+    from qualgate.intake.feedback import read_feedback
     from qualgate.plan import asked_in_two_sets, make_plan
     from qualgate.report import planning
     from qualgate.run import as_run, earlier_answers, earlier_evidence
     from qualgate.store.plain import now
 
     loaded = load_gate_file(gate_file)
+    if loaded.feedback:  # `run` refuses what is wrong with it, and so must what foretells the run
+        read_feedback(loaded.feedback)
     planned = make_plan(as_run(loaded, blame=blame, four_arm=four_arm))
     for line in asked_in_two_sets(planned):
         tell(f"note: {line}")

@@ -121,8 +121,9 @@ def _in_order(gate: GateFile, variants: dict[str, Path]) -> dict[str, Path]:
     assert gate.four_arm is not None
     names = (gate.four_arm.quantization, gate.four_arm.speculation, gate.four_arm.both)
     if set(variants) != set(names):
+        strange = "".join(f" ({name!r:.80} is none of them)" for name in sorted({*variants} - {*names, "variant"}))
         raise UsageError(
-            f"{gate.path.name} compares four arms: give --baseline-scores, and "
+            f"{gate.path.name} compares four arms{strange}: give --baseline-scores, and "
             + " ".join(f"--arm {name}=FILE" for name in names)
         )
     return {name: variants[name] for name in names}

@@ -239,6 +239,7 @@ NOT_AN_ADDRESS = Field(json_schema_extra={"minLength": 1, "not": {"pattern": ":/
 
 class Baseline(Written):
     later: ClassVar = ("endpoint", "api_key_env", "kv_cache", "speculation")
+    example: ClassVar = "{model: ./models/support}"
     model: Annotated[str, AfterValidator(_model_folder), NOT_AN_ADDRESS]
     dtype: Dtype = "bfloat16"
     quantized: bool = False  # the user says that a quantized checkpoint is what variants are held against
@@ -248,6 +249,7 @@ class Variant(Written):
     """A model folder of its own, or a way to make the weights from the baseline's."""
 
     later: ClassVar = ("kv_cache", "speculation", "endpoint", "api_key_env")
+    example: ClassVar = "{quantize: int8}"
     arm: Literal["quantization", "speculation", "both"] = ABSENT  # its role in a four-arm comparison
     model_config = {
         "json_schema_extra": {
@@ -298,6 +300,7 @@ class Generation(Written):
         }
     )
     later: ClassVar = ("top_p", "top_k", "min_p")
+    example: ClassVar = "{temperature: 0}"
     temperature: Annotated[
         float, Field(json_schema_extra={"anyOf": [{"const": 0}, {"minimum": COLDEST, "maximum": HOTTEST}]})
     ] = 0.0
@@ -343,6 +346,7 @@ class Where(Written):
     """Only the cases with this tag, or of this task."""
 
     model_config = {"json_schema_extra": {"minProperties": 1, "maxProperties": 1}}
+    example: ClassVar = "{tag: NAME}"
     tag: str = Field(default=ABSENT, min_length=1)
     task: str = Field(default=ABSENT, min_length=1)
 
@@ -354,6 +358,7 @@ class Where(Written):
 
 
 class RuleEntry(Written):
+    example: ClassVar = "{metric: exact_match, max_drop: 0.02}"
     metric: Annotated[str, AfterValidator(_metric), Field(json_schema_extra={"enum": list(METRICS)})]
     per: Annotated[str, AfterValidator(_per), Field(json_schema_extra={"pattern": f"^({PER})$"})] = ABSENT
     evalset: str = ABSENT
@@ -463,6 +468,7 @@ def _plain_file(path: str, info: ValidationInfo) -> str:
 class QuarantineEntry(Written):
     """A case that does not count until the day on which this ends by itself, in one evalset or in every one."""
 
+    example: ClassVar = "{case: ID, owner: WHO, expires: 2026-12-31, reason: WHY}"
     case: str = Field(min_length=1)
     evalset: str = Field(default=ABSENT, min_length=1)
     owner: str = Field(min_length=1)
@@ -523,6 +529,7 @@ class Gate(Written):
 
 
 class Workers(Written):
+    example: ClassVar = "{count: 2}"
     backend: Annotated[str, Field(json_schema_extra={"const": "local"})] = "local"
     count: Annotated[
         Any,
@@ -553,6 +560,7 @@ class Workers(Written):
 class SloEntry(Written):
     """Service level objective, in seconds: what is slower was not delivered."""
 
+    example: ClassVar = "{e2e: 10}"
     ttft: float = Field(default=ABSENT, gt=0)
     tpot: float = Field(default=ABSENT, gt=0)
     e2e: float = Field(default=ABSENT, gt=0)
@@ -568,6 +576,7 @@ class SloEntry(Written):
 class FourArmEntry(Written):
     """Which variants the arms are (or each variant says it by `arm:`), and how they are compared."""
 
+    example: ClassVar = "{quantization: int4, speculation: drafted, both: int4+drafted}"
     quantization: str = ABSENT
     speculation: str = ABSENT
     both: str = ABSENT

@@ -106,7 +106,10 @@ def ledger(arm: str, units: Sequence[UnitEvidence], terms: Terms) -> Ledger:
     ]
     heard = np.array([terms.corrected is None or unit.key in terms.corrected for unit in units], bool)
     if len(heard) and not heard.any():
-        unavailable.append(f"{arm}: no user was heard on any of {counted(len(units), 'answer')}")
+        unavailable.append(
+            f"{arm}: no user was heard on any of {counted(len(units), 'answer')} (no event of the feedback file names "
+            "one with this run's id or the sha256 of its text)"
+        )
     accepted = np.array([refused == "" for refused, _ in judged], float) * heard
     total = np.array([0.0 if cost is None else cost for cost in costs])
     return Ledger(

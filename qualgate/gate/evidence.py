@@ -170,8 +170,10 @@ def _arm_faults(
     report(incomplete, "failed", [unit.key for unit in failed])
     incomplete += sorted({f"{arm.name}: {unit.error}" for unit in failed if unit.error})[:3]
     done = [unit for unit in arm.units if unit.status == "done"]
-    unscored = [unit.key for unit in done if not unit.values.keys() >= set(metrics.get(unit.key.evalset, ()))]
-    report(incomplete, "without a score of their set's metrics", unscored)
+    lacking = {unit.key: set(metrics.get(unit.key.evalset, ())) - unit.values.keys() for unit in done}
+    unscored = [key for key, names in lacking.items() if names]
+    named = ", ".join(sorted(set().union(*lacking.values())))
+    report(incomplete, f"without a score of {named}, which their set or a rule asks for", unscored)
     report(incomplete, "with a value that is no number of its range (NaN?)", [u.key for u in done if not _sound(u)])
     if strange := sorted(name for name, value in arm.facts.items() if not _sound_fact(name, value)):
         incomplete.append(f"{arm.name}: {', '.join(strange)}, measured of it, is no number of its range (NaN?)")
@@ -263,7 +265,16 @@ def _mismatches(evidence: RunEvidence, variant: ArmEvidence, pairs: Sequence[Pai
         or pair.baseline.case_hash != pair.variant.case_hash
         or pair.baseline.cluster != pair.variant.cluster
     }
-    if other_case:
+    unhashed = {
+        _question(pair.baseline.key) for pair in pairs if not (pair.baseline.case_hash and pair.variant.case_hash)
+    }
+    if unhashed:
+        found.append(
+            f"{counted(len(unhashed), 'case lacks', 'cases lack')} a `case_hash` on one side or both, so whether both "
+            "were asked the same is not known: give rows of scores the one that `qualgate score` writes, or say "
+            f"`gate: {{identity: ids}}` to pair by ids alone{_some(unhashed)}"
+        )
+    if other_case := other_case - unhashed:
         found.append(
             f"{counted(len(other_case), 'case is', 'cases are')} not the same version on both sides{_some(other_case)}"
         )

@@ -6,12 +6,14 @@ numbers. Unknown keys are faults, as nel has it; every fault has its line.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field
 
 from qualgate.documents import Written, as_model, quote, read_safe_yaml, refuse, stated
+from qualgate.errors import UsageError
 from qualgate.gate.peers.nel_policy import NelBenchmark, NelPolicy, check
 
 Tier = Literal["critical", "supporting", "advisory"]
@@ -70,5 +72,12 @@ def read_nel_policy(path: Path) -> NelPolicy:
             for name, entry in model.benchmarks.items()
         },
     )
-    check(policy)
+    refused = []
+    for name in policy.benchmarks:
+        try:
+            check(replace(policy, benchmarks={name: policy.benchmarks[name]}))
+        except UsageError as error:
+            refused.append(document.fault(("benchmarks", name, "metric"), str(error)))
+    if refused:
+        refuse(refused)
     return policy

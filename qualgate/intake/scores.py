@@ -100,7 +100,7 @@ def read_score_rows(path: Path, evalset: str = "") -> Scores:
 def refuse_one_file_twice(baseline: Path, variant: Path) -> None:
     """A file is not worse than itself, and that says nothing of any variant."""
     if baseline.exists() and variant.exists() and baseline.samefile(variant):
-        raise UsageError(f"{baseline} is given as the baseline's file and as the variant's; give the variant's own")
+        raise UsageError(f"{baseline} is given as the file of two arms; give each arm's own")
 
 
 def refuse_a_copy(baseline: Path, variant: Path) -> None:

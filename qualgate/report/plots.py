@@ -193,7 +193,7 @@ def drift(points: Sequence[PositionDrift]) -> str:
         y = top + (height - top) * (1 - value / ceiling)
         grid.append(f'<line class="grid" x1="{LEFT}%" x2="100%" y1="{y:.1f}" y2="{y:.1f}"/>')
         if value:
-            labels.append(f'<text x="{LEFT - 1:g}%" y="{y + 4:.1f}" text-anchor="end">{_number(value)}</text>')
+            labels.append(f'<text x="0" y="{y + 4:.1f}">{_number(value)}</text>')
         value += step
     wide = 100 - LEFT
     box = f'x="{LEFT}%" y="{top}" width="{wide}%" height="{height - top}" viewBox="0 0 100 100"'

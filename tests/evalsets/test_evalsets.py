@@ -118,7 +118,7 @@ def test_the_shipped_sets_are_fine_and_read_at_once():
         ("metrics: [json.valid, exact_match]\nlenient: [trailing_text]\nnormalizers: [lower]", 5, "unknown normalizer"),
         ("metrics: [exact_match]\nsha256: abc", 4, "sha256"),
         ("metrics: [exact_match]\nmetrics: [numeric]", 4, "duplicate key"),
-        ("name: mine\nversion: 1.0\nmetrics: [exact_match]", 2, "valid string"),
+        ("name: mine\nversion: 1.0\nmetrics: [exact_match]", 2, 'quote it: "1.0"'),
         ("name: other\nversion: 1\nmetrics: [exact_match]", 1, "the file is called mine.yaml"),
         ("name: ../mine\nversion: 1\nmetrics: [exact_match]", 1, "pattern"),
         ("name: mine\nmetrics: [exact_match]", 1, "`version` is missing"),

@@ -108,7 +108,7 @@ CASES: dict[str, tuple[Callable[[RunEvidence], RunEvidence], int, str]] = {
     "score infinite": (lambda e: scored(e, "variant", 0, inf), 13, "range"),
     "score above 1": (lambda e: scored(e, "variant", 0, 1.5), 13, "range"),
     "score below 0": (lambda e: scored(e, "variant", 0, -1.0), 13, "range"),
-    "score absent": (lambda e: with_unit(e, "variant", 0, values={}), 13, "without a score"),
+    "score absent": (lambda e: with_unit(e, "variant", 0, values={}), 13, "without a score of exact_match, which"),
     "KL NaN": (lambda e: with_unit(e, "variant", 0, kl=(0.1, nan)), 13, "range"),
     "KL negative": (lambda e: with_unit(e, "variant", 0, kl=(0.1, -0.2)), 13, "range"),
     "latency NaN": (
@@ -128,7 +128,7 @@ CASES: dict[str, tuple[Callable[[RunEvidence], RunEvidence], int, str]] = {
     "no hash on either side": (
         lambda e: all_with(all_with(e, "variant", case_hash=""), "baseline", case_hash=""),
         12,
-        "version",
+        "240 cases lack a `case_hash`",
     ),
     "swapped ids": (swapped_ids, 12, "2 cases are not the same version"),
     "another cluster on one side": (lambda e: with_unit(e, "variant", 0, cluster="x"), 12, "not the same version"),

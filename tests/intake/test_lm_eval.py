@@ -180,7 +180,7 @@ def test_one_log_given_twice_is_refused(tmp_path):
     for other in (base, tmp_path / "link.jsonl"):
         code, text = judged(base, other)
         assert code == 64
-        assert "the variant's own" in text
+        assert "given as the file of two arms" in text
 
 
 def test_what_numpy_says_is_read_as_the_number_it_is(tmp_path):

@@ -51,12 +51,15 @@ def test_equal_scores_approve_and_a_collapse_blocks():
 
 
 @pytest.mark.parametrize(
-    ("baseline", "variant"),
-    [({"case_hash": "h"}, {"case_hash": ""}), ({"case_hash": "h"}, {"case_hash": "g"}), ({"case_hash": ""},) * 2],
+    ("baseline", "variant", "why"),
+    [("h", "", "200 cases lack a `case_hash`"), ("h", "g", "200 cases are not the same"), ("", "", "{identity: ids}")],
     ids=["on one side only", "different", "on neither"],
 )
-def test_without_an_equal_hash_nothing_is_compared(baseline, variant):
-    assert word(side("a", 180, **baseline), side("b", 180, **variant)) == ("undecided", 12)
+def test_without_an_equal_hash_nothing_is_compared_and_it_is_said_why(baseline, variant, why):
+    sides = side("a", 180, case_hash=baseline), side("b", 180, case_hash=variant)
+    assert word(*sides) == ("undecided", 12)
+    (verdict,) = judge(*sides, POLICY, evalset="set")[1]
+    assert len([reason for reason in verdict.reasons if why in reason]) == 1, verdict.reasons
 
 
 def test_ids_alone_make_a_pair_only_when_asked_and_the_verdict_says_so():
