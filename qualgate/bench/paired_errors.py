@@ -31,7 +31,7 @@ from scipy.special import bdtr, bdtrc, betaincinv, gammaln, stdtrit, xlogy
 
 from qualgate.bench.defects import clustered_word
 from qualgate.stats.bounded import bounded_mean
-from qualgate.stats.intervals import independent_trials
+from qualgate.stats.intervals import independent_clusters
 from qualgate.stats.paired import MIN_CLUSTERS, compare_clustered_pairs, compare_pairs
 from qualgate.stats.power import rejection_region
 from qualgate.stats.region import Region
@@ -297,7 +297,7 @@ def _by_clusters(
         for start in range(0, draws, step := max(1, CELLS_AT_ONCE // clusters)):
             lost, gained = drawing(each, (min(step, draws - start), clusters))
             mean, error = _moments(sign * (gained - lost), each)
-            rejects = p_at_most(mean, error, clusters, _trials(each), -sign * margin) <= ALPHA
+            rejects = p_at_most(mean, error, clusters, independent_clusters(each, ALPHA), -sign * margin) <= ALPHA
             wrong += int(rejects.sum())
             if start == 0:
                 results = [_gates(lost[k], gained[k], each, margin) for k in range(PUT_TO_THE_GATE)]
@@ -319,10 +319,6 @@ def _dealt(clusters: int, sizes: tuple[int, ...]) -> NDArray:
     return np.array([sizes[index % len(sizes)] for index in range(clusters)])
 
 
-def _trials(each: NDArray) -> float:
-    return independent_trials(np.repeat(1, each.sum()), np.repeat(np.arange(len(each)), each))
-
-
 def _moments(sums: NDArray, each: NDArray) -> tuple[NDArray, NDArray]:
     """[draws] mean over cases and its standard error, from [draws, clusters] sums."""
     total, count = each.sum(), len(each)
@@ -336,7 +332,7 @@ def _relative(
 ) -> dict[str, Any]:
     """A share of clusters is lost as a whole, and a loss of that share of the baseline's rate (85 %) is the limit."""
     each, right, spent, approved, strangers = _dealt(clusters, sizes), 0.85, RATE_PART * ALPHA, 0, 0
-    trials, total = _trials(each), int(each.sum())
+    trials, total = independent_clusters(each, ALPHA), int(each.sum())
     for start in range(0, draws, step := max(1, CELLS_AT_ONCE // clusters)):
         shape = (min(step, draws - start), clusters)
         base = generator.binomial(each, right, shape)

@@ -247,10 +247,9 @@ def _decided(view: View, sums: Sums, alpha: float, strict: float) -> tuple[NDArr
     n, count, draws = int(sizes.sum()), len(sizes), len(sums.lost)
     if count < 20 and not view.alone:
         return np.zeros(draws, bool), np.zeros(draws, bool)
-    kish = float(sizes @ sizes) / n  # answers for one that is surely independent
-    right, wrong = sums.right / kish, (n - sums.right) / kish
 
     def surely(alpha: float) -> NDArray:  # the least rate of the baseline
+        right, wrong = _trials_right(sums.right, sizes, alpha)
         return np.where(right > 0, betaincinv(np.maximum(right, 1e-9), wrong + 1, alpha), 0.0)
 
     if rule.max_relative_drop is None:
@@ -259,6 +258,7 @@ def _decided(view: View, sums: Sums, alpha: float, strict: float) -> tuple[NDArr
     else:  # the rate's own bounds take a fiftieth of alpha
         spent = 0.02 * alpha
         alpha, strict = alpha - spent, strict - spent
+        right, wrong = _trials_right(sums.right, sizes, spent)
         at_most = betaincinv(right + 1, np.maximum(wrong, 1e-9), 1 - spent)
         least, most = (rule.max_relative_drop * rate for rate in (surely(spent), np.where(wrong > 0, at_most, 1.0)))
         enough = surely(0.05) >= 0.2
@@ -282,18 +282,19 @@ def _of_clusters(
 ) -> tuple[NDArray, NDArray]:
     """As `compare_clustered_pairs`: t with clusters never drawn, and the exact test at the effective size."""
     lost, gained, k = sums.lost, sums.gained, len(sizes)
-    mean, kish = (gained - lost) / n, float(sizes @ sizes) / n
+    mean, trials = (gained - lost) / n, _surely_independent(sizes, alpha)
+    each = n / trials
     robust = np.sqrt(sums.residual * k / (k - 1)) / n
     simple = np.sqrt(np.maximum(lost + gained - n * mean**2, 0) / (n * (n - 1.0)))
     with np.errstate(divide="ignore", invalid="ignore"):
         seen = (robust * student.ppf(1 - alpha, k - 1) / (simple * student.ppf(1 - alpha, n - 1))) ** 2
-    effect = np.where((sums.flipped >= 20) & (simple > 0), np.clip(np.nan_to_num(seen, nan=1.0), 1.0, kish), kish)
+    effect = np.where((sums.flipped >= 20) & (simple > 0), np.clip(np.nan_to_num(seen, nan=1.0), 1.0, each), each)
     size = np.maximum((n / effect).astype(int), 1)
     share, less, more = size / n, np.floor, np.ceil
     worst = np.minimum(more(lost * share), size - less(gained * share)), less(gained * share)
     best = less(lost * share), np.minimum(more(gained * share), size - less(lost * share))
-    within = _p_with_unseen(mean, robust, k, n / kish, -margins[0]) <= alpha
-    beyond = _p_with_unseen(-mean, robust, k, n / kish, margins[1]) <= strict
+    within = _p_with_unseen(mean, robust, k, trials, -margins[0]) <= alpha
+    beyond = _p_with_unseen(-mean, robust, k, trials, margins[1]) <= strict
     ask = np.flatnonzero(within)
     within[ask] = worst[0][ask] <= _crossing(
         worst[1][ask], size[ask], margins[0][ask], alpha, beyond=False, plainly=True
@@ -301,6 +302,24 @@ def _of_clusters(
     ask = np.flatnonzero(beyond)
     beyond[ask] = best[0][ask] >= _crossing(best[1][ask], size[ask], margins[1][ask], strict, beyond=True, plainly=True)
     return within, beyond
+
+
+def _surely_independent(sizes: NDArray, alpha: float) -> float:
+    """Trials of one size that miss the same share of failures with a chance of alpha, whichever clusters fail: each
+    heavier than c with a chance of 1 − c / its weight, c found by bisection."""
+    weights = sizes / sizes.sum()
+    low, high = 0.0, float(weights.max())
+    for _ in range(200):
+        c = (low + high) / 2
+        missed = np.log(np.minimum(c / weights, 1.0)).sum()
+        low, high = (c, high) if missed < np.log(alpha) else (low, c)
+    return float(np.log(alpha) / np.log1p(-np.maximum(weights - high, 0.0).sum()))
+
+
+def _trials_right(right: NDArray, sizes: NDArray, alpha: float) -> tuple[NDArray, NDArray]:
+    """Answers that are right and that are not, as so many independent trials."""
+    n, trials = sizes.sum(), _surely_independent(sizes, alpha)
+    return right / n * trials, (n - right) / n * trials
 
 
 def _p_with_unseen(mean: NDArray, error: NDArray, clusters: int, trials: float, limit: NDArray) -> NDArray:

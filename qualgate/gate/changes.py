@@ -3,11 +3,12 @@ what costs no case (a pooled endpoint, wider margins). Each change was tried in 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, sqrt
 
 from qualgate.gate.measure import LEAST_BASELINE_RATE, SENSITIVITY_ALPHA
+from qualgate.gate.outcomes import trials_of
 from qualgate.gate.planned import PlannedSet
 from qualgate.gate.prediction import ENOUGH, PlannedRule, Prediction, answers_of
 from qualgate.gate.rules import Slice
@@ -185,7 +186,7 @@ def _least_margin(model: Prediction, part: Slice, target: float) -> float | None
     if model.clustered(part):
         if sizes.total() < MIN_CLUSTERS:
             return None
-        cases = int(cases**2 / _squares(sizes))
+        cases = int(trials_of(sizes, model.policy.alpha))
     if not cases:
         return None
     right = model.mean(part, model.assumed.right)
@@ -350,7 +351,7 @@ def _in_clusters(
     that clusters which fail as a whole and were not drawn cannot hide the margin.
     """
     sizes = model.sizes(part)
-    typical = _squares(sizes) / sum(size * many for size, many in sizes.items())
+    typical = sum(size * many for size, many in sizes.items()) / trials_of(sizes, alpha)
     if typical <= 1:
         return pairs
     alike = model.assumed.alike(typical / repeats, repeats)
@@ -370,10 +371,6 @@ def _in_clusters(
         if found > MOST_PAIRS:
             return None
     return found
-
-
-def _squares(sizes: Mapping[int, int]) -> int:
-    return sum(size * size * many for size, many in sizes.items())
 
 
 def _tried(changed: Prediction, kind: str, lines: Sequence[str]) -> Change | None:

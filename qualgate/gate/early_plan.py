@@ -23,7 +23,7 @@ from qualgate.gate.planned import Assumed, PlannedSet
 from qualgate.gate.prediction import ENOUGH, Key, Prediction, surely_right
 from qualgate.gate.rules import Slice
 from qualgate.records import Policy, RunEvidence
-from qualgate.stats.intervals import independent_trials
+from qualgate.stats.intervals import independent_clusters
 from qualgate.stats.sequential import capital
 
 DRAWS = 200
@@ -179,7 +179,7 @@ class _Course:
         crossed = path >= -np.log(alpha)
         if not beyond:
             right = self.right[part] / sizes.sum()
-            trials = independent_trials(sizes, np.arange(len(sizes)))
-            crossed &= surely_right(right, trials, margin, sensitivity(self.policy))[:, None]
+            alpha = sensitivity(self.policy)
+            crossed &= surely_right(right, independent_clusters(sizes, alpha), margin, alpha)[:, None]
         seen = self.order.answers[self.places[part]][np.argmax(crossed, axis=1)]
         return np.where(crossed.any(axis=1), seen, self.order.total + 1)

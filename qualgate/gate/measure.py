@@ -153,7 +153,7 @@ def too_few(part: Slice, clusters: NDArray, alpha: float) -> str:
 
     A cluster may fail as a whole, and that many may all be drawn without one that does (see `stats.unseen`).
     """
-    margin, independent = part.rule.max_drop or 0.0, independent_trials(np.ones(len(clusters)), clusters)
+    margin, independent = part.rule.max_drop or 0.0, independent_trials(np.ones(len(clusters)), clusters, alpha)
     least = least_provable(independent, alpha)
     if margin >= least:
         return ""

@@ -35,7 +35,7 @@ from qualgate.gate.sameness import common_tokens
 from qualgate.metrics import METRICS
 from qualgate.records import NOISE, TWIN, Policy, RunEvidence
 from qualgate.stats import accepted, latency
-from qualgate.stats.intervals import clustered_share, independent_trials, nonnegative_ratio
+from qualgate.stats.intervals import clustered_share, independent_clusters, independent_trials, nonnegative_ratio
 from qualgate.stats.paired import MIN_CLUSTERS
 from qualgate.stats.power import chance_to_approve, chance_to_block
 
@@ -242,8 +242,8 @@ def _spread(part: Slice, before: _Before, alpha: float) -> _Spread | str:
             labels, metric = [pair.cluster for pair in pairs], part.rule.metric
             costs = METRICS[metric].kind == "cost"
             weights = [1.0 if costs else pair.baseline.values.get(metric) or 0.0 for pair in pairs]
-            trials = independent_trials(weights, labels)
-            even = trials / independent_trials(np.ones(len(labels)), labels)
+            trials = independent_trials(weights, labels, alpha)
+            even = trials / independent_trials(np.ones(len(labels)), labels, alpha)
             width = log(seen.variant / seen.baseline * (1 - _unseen(trials, alpha)) / seen.lower)
         return _Spread(
             arm=arm.variant,
@@ -275,7 +275,7 @@ def _ratio(part: Slice, before: _Before, alpha: float, strict: float) -> _Model:
             return 0.0
         asked = limit
         if sums:  # see `nonnegative_ratio` and `accepted_cost_ratio`: a share of the cases may be of a kind not drawn
-            unseen = _unseen(spread.timed * spread.even * _trials(sizes), alpha)
+            unseen = _unseen(spread.timed * spread.even * independent_clusters(sizes, alpha), alpha)
             slow = latency.UNSEEN_SECONDS["of_limit"] * limit * unseen / (1 - unseen)
             asked = limit / (1 - unseen) if truth > limit else (limit if costs else limit / (1 - unseen)) - slow
         if asked <= 0:
@@ -288,11 +288,6 @@ def _ratio(part: Slice, before: _Before, alpha: float, strict: float) -> _Model:
         block=lambda sizes: chance(sizes, bad, strict),
         note=_saving(limit, f"varies as {spread.arm} did in run {before.run}"),
     )
-
-
-def _trials(sizes: NDArray) -> float:
-    """How many clusters are surely independent ones."""
-    return independent_trials(sizes, np.arange(len(sizes)))
 
 
 def _unseen(trials: float, alpha: float) -> float:
@@ -331,7 +326,7 @@ def _share(part: Slice, before: _Before, alpha: float, strict: float) -> _Model:
     def chance(sizes: NDArray, share: float, proven: bool) -> float:
         if len(sizes) < MIN_CLUSTERS and not fact:
             return 0.0
-        n = _pairs(sizes)
+        n = _pairs(sizes, alpha)
         hits = np.arange(n + 1)
         if fact:
             decided = (hits == n) == proven
@@ -364,14 +359,14 @@ def _goodput(part: Slice, before: _Before, alpha: float, strict: float) -> _Mode
         return _Model(approve=lambda sizes: 0.0, note=one.obstacle.removeprefix(f"{part.head}: "))
     flips = (one.comparison.lost + one.comparison.gained + 1) / (one.comparison.n + 1)
     return _Model(
-        approve=lambda sizes: chance_to_approve(_pairs(sizes), margin, flips, 0.0, alpha),
-        block=lambda sizes: chance_to_block(_pairs(sizes), margin, flips + 2 * margin, -2 * margin, strict),
+        approve=lambda sizes: chance_to_approve(_pairs(sizes, alpha), margin, flips, 0.0, alpha),
+        block=lambda sizes: chance_to_block(_pairs(sizes, alpha), margin, flips + 2 * margin, -2 * margin, strict),
         note=f"in time as {arm.variant} was in run {before.run}",
     )
 
 
-def _pairs(sizes: NDArray) -> int:
-    return max(1, floor(_trials(sizes) + 1e-9))
+def _pairs(sizes: NDArray, alpha: float) -> int:
+    return max(1, floor(independent_clusters(sizes, alpha) + 1e-9))
 
 
 # ------------------------------------------------------------------------------------------------------------ drift

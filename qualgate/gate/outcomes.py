@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammaln, stdtrit
 
 from qualgate.gate.planned import Assumed, Kind, Marks, PlannedSet
-from qualgate.stats.intervals import binomial_lower, binomial_upper, normal_quantile
+from qualgate.stats.intervals import binomial_lower, binomial_upper, independent_clusters, normal_quantile
 from qualgate.stats.paired import MIN_CLUSTERS
 from qualgate.stats.power import approved, blocked, evidence_threshold
 from qualgate.stats.region import evidence
@@ -223,6 +223,11 @@ def _kinds(size: int, share: float, cells: tuple[float, ...]) -> tuple[NDArray, 
 # ------------------------------------------------------------------------------------------------ the tests on them
 
 
+def trials_of(sizes: Mapping[int, int], alpha: float) -> float:
+    """Surely independent ones among clusters, so many of each size."""
+    return independent_clusters(np.repeat(list(sizes), list(sizes.values())), alpha)
+
+
 def decide_cases(
     drawn: Drawn, n: int, margins: tuple[float, float], alpha: float, strict: float
 ) -> tuple[NDArray, NDArray]:
@@ -248,7 +253,8 @@ def decide_clusters(
     plain = np.sqrt(n / (n - 1) * np.maximum(down + up - n * mean * mean, 0)) / n
     with np.errstate(divide="ignore", invalid="ignore"):
         wider = (spread * stdtrit(count - 1, 1 - alpha)) / (plain * stdtrit(n - 1, 1 - alpha))
-    most = squared / n  # Kish: pairs for one that is surely independent
+    trials = trials_of(sizes, alpha)
+    most = n / trials  # pairs for one that is surely independent
     told = (drawn.flipped >= MIN_CLUSTERS) & (plain > 0)
     effect = np.where(told, np.minimum(np.maximum(np.nan_to_num(wider, nan=1.0) ** 2, 1.0), most), most)
     size = np.maximum((n / effect).astype(int), 1)
@@ -256,8 +262,8 @@ def decide_clusters(
     size = np.where(few, np.minimum((size + step // 2) // step * step, n), size)
     share = size / n
     lost, gained = (np.ceil(down * share), np.floor(down * share)), (np.floor(up * share), np.ceil(up * share))
-    within = p_at_most(mean, spread, count, n / most, -keep) <= alpha
-    beyond = p_at_most(-mean, spread, count, n / most, lose) <= strict
+    within = p_at_most(mean, spread, count, trials, -keep) <= alpha
+    beyond = p_at_most(-mean, spread, count, trials, lose) <= strict
     within[within] = _each(
         np.minimum(lost[0], size - gained[0])[within], gained[0][within], size[within], keep[within], alpha
     )
@@ -276,7 +282,7 @@ def decide_relative(
     decided by one: whole regions are found for it.
     """
     n, spent = sum(size * many for size, many in sizes.items()), RATE_PART * alpha
-    trials = n * n / sum(size * size * many for size, many in sizes.items())
+    trials = trials_of(sizes, spent)
     alpha, sure, some = alpha - spent, max(strict - spent, 1e-12), drawn.right > 0
     single = max(sizes) == 1
     step = max(1.0, sqrt(trials) / _BINS) if single else trials / n

@@ -29,6 +29,7 @@ from qualgate.gate.outcomes import (
     drawn_singly,
     outcome_chances,
     shapes_of,
+    trials_of,
 )
 from qualgate.gate.planned import Assumed, PlannedSet
 from qualgate.gate.rules import Slice, check_policy
@@ -347,8 +348,8 @@ class Prediction:
             within, beyond = decide_clusters(sums, sizes, (margin, margin), alpha, strict)
         else:
             within, beyond = decide_cases(sums, answers, (margin, margin), alpha, strict)
-        trials = answers**2 / sum(size * size * many for size, many in sizes.items())  # surely independent ones (Kish)
-        return within & surely_right(sums.right / answers, trials, margin or 0.0), beyond
+        right = surely_right(sums.right / answers, trials_of(sizes, SENSITIVITY_ALPHA), margin or 0.0)
+        return within & right, beyond
 
 
 def surely_right(share: NDArray, trials: float, margin: float, alpha: float = SENSITIVITY_ALPHA) -> NDArray:

@@ -10,7 +10,7 @@ from math import inf
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from qualgate.stats.intervals import Bounds, bootstrap, independent_trials
+from qualgate.stats.intervals import Bounds, bootstrap, independent_clusters
 from qualgate.stats.latency import UNSEEN_SECONDS
 
 SEED = 20260102  # of the bootstrap's draws; part of the formula id, so that a stored verdict can be derived again
@@ -47,7 +47,7 @@ def accepted_cost_ratio(
     of_cases, sizes = _by_cluster(clusters if cases is None else cases, *baseline, *variant)
     if sums[:, 0].sum() <= 0 or sums[:, 1].sum() <= 0:
         raise ValueError("the baseline costs nothing or has no accepted answer, so nothing can be held against it")
-    unseen = 1 - alpha ** (1 / independent_trials(sizes, np.arange(len(sizes))))
+    unseen = 1 - alpha ** (1 / independent_clusters(sizes, alpha))
 
     def ratio(counts: NDArray) -> NDArray:
         base_cost, base_good, cost, good = (counts @ sums).T

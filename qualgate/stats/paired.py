@@ -174,7 +174,7 @@ def compare_clustered_pairs(
         independent = clustered_ratio(difference, np.ones(n), np.arange(n), -margin, alpha)
         width, plain = mean.upper - mean.lower, independent.upper - independent.lower
         # Of unequal clusters the large ones may be those that fail: they count by their size, see `independent_trials`.
-        design_effect = n / independent_trials(np.ones(n), clusters)
+        design_effect = n / independent_trials(np.ones(n), clusters, alpha)
         if len(np.unique(np.asarray(clusters)[difference != 0])) >= MIN_CLUSTERS:
             # Pairs that all flip alike show no spread to compare: the effective size stays the number of clusters.
             design_effect = min(max((width / plain) ** 2, 1.0), design_effect) if plain > 0 else design_effect

@@ -38,7 +38,7 @@ def clustered_mean(values: ArrayLike, clusters: ArrayLike, limit: float, alpha: 
     seen = clustered_ratio(x, np.ones(len(x)), clusters, limit, alpha)
     if seen.lower == -inf:
         return seen
-    count, trials = seen.clusters, independent_trials(np.ones(len(x)), clusters)
+    count, trials = seen.clusters, independent_trials(np.ones(len(x)), clusters, alpha)
     error = (seen.upper - seen.lower) / 2 / float(stdtrit(count - 1, 1 - alpha))
 
     def p_above(truth: float) -> float:
