@@ -5,8 +5,7 @@ Torch is loaded only to check the weights of quantized folders.
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -24,9 +23,22 @@ from qualgate.engine.load import (
 )
 from qualgate.engine.prompts import Renderer, context_length
 from qualgate.errors import UsageError
-from qualgate.gate.early import Question, lay_out
+from qualgate.gate.early import Question, lay_out, seeded_order
 from qualgate.harness import tasks
 from qualgate.identity import content_hash
+from qualgate.layout import (
+    JOB_ROWS,
+    JOB_TOKENS,
+    LEAST_BATCHES,
+    LEAST_FOR_TAILS,
+    TIMED,
+    batches,
+    in_blocks,
+    interleaved,
+    most_rows,
+    regrouped,
+    staged,
+)
 from qualgate.metrics import METRICS
 from qualgate.numbers import counted
 from qualgate.records import (
@@ -44,11 +56,6 @@ from qualgate.records import (
     UnitKey,
 )  # fmt: skip
 from qualgate.scoring import scorer_versions
-
-JOB_ROWS = 64  # rows of a batch: past this the decode step of a small model on a CPU gains nothing
-LEAST_BATCHES = 24  # where times decide: batches are what is counted (`gate.timing`); six Williams squares of four arms
-LEAST_FOR_TAILS = 60  # where an objective or a percentile does: of fewer, none may lie beyond the 95th
-JOB_TOKENS = 16_384  # rows x (longest prompt + longest answer): what a batch's KV cache may hold
 
 
 def sampling_settings(gate: GateFile) -> dict[str, Any]:
@@ -96,6 +103,7 @@ def make_plan(gate: GateFile) -> Plan:
     sampling, device = sampling_settings(gate), choose_device(gate.devices)
     identities = {arm.name: identify(arm, sampling, device) for arm in arms}
     versions, also = scorer_versions(), _asked_by_rules(gate, sets)
+    least = _least_batches(gate)
     learned = {arm.name: arm.calibration_sha256 for arm in arms if arm.calibration_sha256}
     key = content_hash(
         {
@@ -108,7 +116,7 @@ def make_plan(gate: GateFile) -> Plan:
             },
             "drafted": _drafted(gate),
             "job": [JOB_ROWS, JOB_TOKENS],
-            **({"timed": LEAST_FOR_TAILS if _tails(gate) else LEAST_BATCHES} if _timed(gate) else {}),
+            **({"timed": [least, TIMED]} if least else {}),
             **({"four_arm": gate.policy.four_arm.seed} if gate.policy.four_arm else {}),
             **({"calibrations": learned} if learned else {}),
             # The policy decides what is generated, so another one is another run.
@@ -121,7 +129,8 @@ def make_plan(gate: GateFile) -> Plan:
     jobs: list[Job] = []
     # In a four-arm run any arm may come first in a block: none waits for what the baseline leaves, unless a rule asks.
     recorded = gate.policy.four_arm is None or any(METRICS[rule.metric].kind == "drift" for rule in gate.policy.rules)
-    most = _most_rows(gate, len(baseline))
+    most, clusters = most_rows(len(baseline), least), _clusters(sets, gate.repeats) if least else None
+    laid = staged(baseline, stages, most, clusters) if stages else [(0, b) for b in batches(baseline, most, clusters)]
     for arm in arms:
         again = arm.name.endswith(NOISE)
         comparable = not again and _same_tokens(identities[arm.name], identities[gate.baseline.name])
@@ -131,9 +140,8 @@ def make_plan(gate: GateFile) -> Plan:
             _refuse_other_vocabulary(arm, gate.baseline)
         else:
             prompts = _prompts(gate, arm, rendered[arm.model], sets)
-        staged = _staged(baseline, stages, most) if stages else None
-        batches = staged or [(0, batch) for batch in (_regrouped(baseline) if again else _batches(baseline, most))]
-        for index, (stage, batch) in enumerate(batches):
+        theirs = [(0, batch) for batch in regrouped(baseline)] if again and not stages else laid
+        for index, (stage, batch) in enumerate(theirs):
             jobs.append(
                 Job(
                     index=index,
@@ -143,10 +151,13 @@ def make_plan(gate: GateFile) -> Plan:
                     drafted=comparable and not arm.is_baseline and _drafted(gate),
                     stage=stage,
                     seed=gate.seed,
+                    timed=bool(least),
                 )
             )
     if policy.four_arm is not None:
         jobs, policy = in_blocks(jobs, policy, gate.baseline.name)
+    elif least and not stages:  # looks take turns already
+        jobs = interleaved(jobs)
     return Plan(
         key=key,
         gate_file=gate.text,
@@ -171,46 +182,6 @@ def asked_in_two_sets(plan: Plan) -> tuple[str, ...]:
         f"{'; …' if len(shared) > 3 else ''}): a rule over both counts each as one cluster, and the rates that "
         "`qualgate plan` foretells of such a rule take them for several",
     )
-
-
-def in_blocks(jobs: list[Job], policy: Policy, baseline: str) -> tuple[list[Job], Policy]:
-    """The jobs in blocks of one job an arm, each block in an order of its own, and the policy that tells the orders.
-
-    An A/A arm is no part of the traffic that is compared: its jobs, in batches of their own, come after all blocks.
-    UsageError when the four arms are not what the run has.
-    """
-    again = [job for job in jobs if job.arm.name.endswith(NOISE)]
-    jobs = [job for job in jobs if not job.arm.name.endswith(NOISE)]
-    arms = policy.four_arm
-    assert arms is not None
-    letters = {baseline: "B", arms.quantization: "Q", arms.speculation: "S", arms.both: "X"}
-    if set(letters) != {job.arm.name for job in jobs} or len(letters) != 4:
-        raise UsageError(
-            f"four arms are the baseline and three variants, {', '.join(list(letters)[1:])}; the gate file has "
-            f"{', '.join(dict.fromkeys(job.arm.name for job in jobs if not job.arm.is_baseline))}. Judge the others "
-            "by a gate file that names no arms."
-        )
-    orders = williams_blocks(1 + max(job.index for job in jobs), arms.seed)
-    place = {(letter, index): order.index(letter) for index, order in enumerate(orders) for letter in order}
-    ordered = sorted(jobs, key=lambda job: (job.index, place[letters[job.arm.name], job.index]))
-    return [*ordered, *again], replace(policy, four_arm=replace(arms, blocks=orders))
-
-
-def williams_blocks(count: int, seed: int) -> tuple[str, ...]:
-    """An order of the four arms B, Q, S, X (both) for each of `count` blocks.
-
-    Every four blocks are a Williams square (each arm once in each place, each after each other one once), its arms
-    and its rows shuffled, so that neither place nor predecessor favours an arm. Biometrics 5 (1949).
-    """
-    square = ((0, 1, 3, 2), (1, 2, 0, 3), (2, 3, 1, 0), (3, 0, 2, 1))
-    generator = random.Random(seed)
-    orders: list[str] = []
-    while len(orders) < count:
-        arms, rows = list("BQSX"), list(square)
-        generator.shuffle(arms)
-        generator.shuffle(rows)
-        orders += ["".join(arms[place] for place in row) for row in rows]
-    return tuple(orders[:count])
 
 
 def artifacts_folder(store_url: str) -> Path:
@@ -272,15 +243,16 @@ def _timed(gate: GateFile) -> bool:
     return any(METRICS[rule.metric].kind in ("latency", "cost", "service") for rule in gate.policy.rules)
 
 
-def _tails(gate: GateFile) -> bool:
-    return gate.policy.slo is not None or any(rule.percentile is not None for rule in gate.policy.rules)
+def _least_batches(gate: GateFile) -> int:
+    """Where times decide, how many batches there are to be at least; 0 where they do not."""
+    tails = gate.policy.slo is not None or any(rule.percentile is not None for rule in gate.policy.rules)
+    return (LEAST_FOR_TAILS if tails else LEAST_BATCHES) if _timed(gate) else 0
 
 
-def _most_rows(gate: GateFile, prompts: int) -> int:
-    """Of a batch. Where times decide, few enough that there are batches to compare."""
-    if not _timed(gate):
-        return JOB_ROWS
-    return min(JOB_ROWS, max(1, prompts // (LEAST_FOR_TAILS if _tails(gate) else LEAST_BATCHES)))
+def _clusters(sets: tuple[Evalset, ...], repeats: int) -> dict[Question, int]:
+    """A number for each question, equal for those of one cluster: what the gate counts as one observation."""
+    order = seeded_order((case for item in sets for case in item.cases), seed=0, repeats=repeats)
+    return {question: number for number, cluster in enumerate(order) for question in cluster}
 
 
 def _same_tokens(one: ArmIdentity, other: ArmIdentity) -> bool:
@@ -367,55 +339,6 @@ def _refuse_other_vocabulary(arm: ArmSpec, baseline: ArmSpec) -> None:
 
 def _of_arm(prompt: Prompt, arm: ArmSpec) -> Prompt:
     return replace(prompt, key=UnitKey(arm.name, prompt.key.evalset, prompt.key.case_id, prompt.key.repeat))
-
-
-def _batches(prompts: list[Prompt], most: int = JOB_ROWS) -> Iterator[list[int]]:
-    """Positions of prompts that run together, `most` at most: of one kind and temperature, and alike in answer length
-    first, since the longest answer sets the steps."""
-    order = sorted(
-        range(len(prompts)),
-        key=lambda i: (
-            *_kind(prompts[i]),
-            -(prompts[i].max_new_tokens // 16),
-            -prompts[i].tokens_read,
-            prompts[i].key,
-        ),
-    )
-    batch: list[int] = []
-    longest = answer = 0
-    for position in order:
-        prompt = prompts[position]
-        longest, answer = max(longest, prompt.tokens_read), max(answer, prompt.max_new_tokens)
-        full = len(batch) == most or (len(batch) + 1) * (longest + answer) > JOB_TOKENS
-        if batch and (full or _kind(prompts[batch[0]]) != _kind(prompt)):
-            yield batch
-            batch, longest, answer = [], prompt.tokens_read, prompt.max_new_tokens
-        batch.append(position)
-    if batch:
-        yield batch
-
-
-def _kind(prompt: Prompt) -> tuple[bool, float]:
-    return bool(prompt.requests), prompt.temperature
-
-
-def _staged(prompts: list[Prompt], stages: Sequence[frozenset[Question]], most: int) -> list[tuple[int, list[int]]]:
-    """The stage of each batch, and its positions: none holds questions of two looks."""
-    found = []
-    for stage, questions in enumerate(stages):
-        mine = [i for i, prompt in enumerate(prompts) if _question(prompt.key) in questions]
-        found += [(stage, [mine[i] for i in batch]) for batch in _batches([prompts[i] for i in mine], most)]
-    return found
-
-
-def _question(key: UnitKey) -> Question:
-    return key.evalset, key.case_id, key.repeat
-
-
-def _regrouped(prompts: list[Prompt]) -> Iterator[list[int]]:
-    """Each of the baseline's batches in two, every second row in the other: no row keeps its neighbours."""
-    for batch in _batches(prompts):
-        yield from filter(None, (batch[0::2], batch[1::2]))
 
 
 def _as_plain(policy: Policy) -> dict[str, Any]:

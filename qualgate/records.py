@@ -281,8 +281,9 @@ class Job:
     prompts: tuple[Prompt, ...]
     artifact: str  # the baseline writes it (token ids, hidden states before the head); variants read it
     drafted: bool  # a variant starts from the baseline's answer instead of decoding every token
-    stage: int = 0  # jobs of an earlier one come first; where generation may stop early, the look they are for
+    stage: int = 0  # jobs of an earlier one come first: the look they are for, or the block where times decide
     seed: int = 0  # of the noise by which tokens are drawn; its prompts have one temperature
+    timed: bool = False  # its times decide: a worker that has just loaded the arm warms up first
 
 
 # ------------------------------------------------------------------------------------------------ evidence

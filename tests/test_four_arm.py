@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from qualgate.plan import williams_blocks
+from qualgate.layout import williams_blocks
 from tests.gated_model import make_workspace
 
 GATE_FILE = """\

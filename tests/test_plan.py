@@ -7,16 +7,16 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from qualgate import plan as planning
 from qualgate.config import GateFile, load_gate_file
 from qualgate.errors import UsageError
 from qualgate.forecast import forecast
+from qualgate.gate.timing import timed_together
+from qualgate.layout import BLOCKS
 from qualgate.plan import make_plan
-from qualgate.records import Plan, Prompt, UnitKey
+from qualgate.records import NOISE, Plan, UnitEvidence, UnitKey
+from qualgate.run import with_noise_arm
 from tests.gated_model import GATE_FILE, write_evalset
 from tests.tiny_models import save_tiny_model
 
@@ -102,22 +102,6 @@ def test_the_forecast_counts_what_will_run(gate_file):
     assert all(row.cases == 150 and row.seconds > 0 for row in rows)
     assert rows[0].prompt_tokens == sum(len(p.token_ids) for j in plan.jobs if j.arm.is_baseline for p in j.prompts)
     assert rows[2].weights == "int2 g32"
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.tuples(st.integers(1, 3000), st.integers(1, 800)), max_size=300))
-def test_batches_hold_every_prompt_once_within_their_limits(sizes):
-    prompts = [
-        Prompt(key=UnitKey("baseline", "s", f"{i}"), case_hash="", token_ids=(0,) * length, max_new_tokens=answer)
-        for i, (length, answer) in enumerate(sizes)
-    ]
-    batches = list(planning._batches(prompts))
-    assert sorted(position for batch in batches for position in batch) == list(range(len(prompts)))
-    for batch in batches:
-        longest = max(len(prompts[i].token_ids) for i in batch)
-        answer = max(prompts[i].max_new_tokens for i in batch)
-        assert len(batch) <= planning.JOB_ROWS
-        assert len(batch) == 1 or len(batch) * (longest + answer) <= planning.JOB_TOKENS
 
 
 @pytest.mark.parametrize("change", ["version: '2'", "lenient: [code_fence]", "normalizers: [casefold]"])
@@ -216,3 +200,93 @@ def test_what_is_generated_early_depends_on_the_policy_so_its_run_does_too(gate_
 def plain(gate_file: Path) -> GateFile:
     gate_file.write_text(GATE_FILE)
     return load_gate_file(gate_file)
+
+
+TPOT = "    - {metric: latency.tpot, max_ratio: 1.1, tier: advisory}\n"
+TAILS = "    - {metric: latency.e2e, percentile: 95, max_ratio: 1.2, tier: advisory}\n"
+
+
+def timed_gate(gate_file: Path, rule: str = TPOT, more: str = "") -> GateFile:
+    gate_file.write_text(GATE_FILE.replace("store:", f"{rule}store:").replace("gate:\n", f"gate:\n{more}"))
+    return load_gate_file(gate_file)
+
+
+def timed(gate_file: Path, rule: str = TPOT, more: str = "") -> Plan:
+    return make_plan(timed_gate(gate_file, rule, more))
+
+
+def passages(gate_file: Path, count: int, questions: int = 4) -> None:
+    """Clusters of which each holds the shortest answers and the longest."""
+    rows = [
+        {
+            "id": f"{number:03d}",
+            "prompt": f"passage {number // questions}, question {number}",
+            "cluster": f"{number // questions}",
+            "max_new_tokens": 4 + 40 * (number % questions),
+            "answer": "y",
+        }
+        for number in range(count * questions)
+    ]
+    write_evalset(gate_file.parent, rows)
+
+
+def groups(plan: Plan, questions: int = 4) -> int:
+    """As the gate counts what may depend on each other in time."""
+    ran = {prompt.key: job.index for job in plan.jobs for prompt in job.prompts}
+    arms = [
+        [UnitEvidence(key=key, case_hash="", status="done", job=ran[key]) for key in sorted(ran) if key.arm == name]
+        for name in ("baseline", "same")
+    ]
+    together, _ = timed_together([int(unit.key.case_id) // questions for unit in arms[0]], *arms)
+    return len(set(together.tolist()))
+
+
+@pytest.mark.parametrize(("rule", "expected"), [(TPOT, 30), (TAILS, 60)])
+def test_passages_are_whole_in_batches_so_that_their_times_stay_independent(gate_file, rule, expected):
+    passages(gate_file, 60)
+    assert groups(timed(gate_file, rule)) == expected, "two passages a batch of at most ten rows; one of at most four"
+    assert groups(timed(gate_file, rule, "  stop: early\n")) >= expected
+
+
+def test_answers_to_one_case_and_a_question_of_two_sets_are_in_one_batch(gate_file):
+    for name, short in (("echo", 4), ("again", 90)):
+        rows = [{"id": f"{n:03d}", "prompt": "p" * n, "max_new_tokens": short + n, "answer": "y"} for n in range(1, 49)]
+        write_evalset(gate_file.parent, rows, name)
+    text = timed_gate(gate_file).text.replace("[./echo.yaml]", "[./echo.yaml, ./again.yaml]")
+    gate_file.write_text(text + "generation: {temperature: 0.5, repeats: 2}\n")
+    jobs = [job for job in make_plan(load_gate_file(gate_file)).jobs if job.arm.is_baseline]
+    asked = [Counter(prompt.key.case_id for prompt in job.prompts) for job in jobs]
+    assert len(asked) == 24
+    assert all(set(batch.values()) == {4} for batch in asked), "two sets, two answers each"
+
+
+def test_where_times_decide_arms_alternate_and_what_is_compared_is_warmed_up(gate_file):
+    untimed = make_plan(load_gate_file(gate_file))
+    assert {(job.stage, job.timed) for job in untimed.jobs} == {(0, False)}
+    plan = timed(gate_file)
+    assert all(job.timed for job in plan.jobs)
+    arms = [
+        name for stage in range(BLOCKS) for name in dict.fromkeys(j.arm.name for j in plan.jobs if j.stage == stage)
+    ]
+    assert arms == ["baseline", "same", "int2", "baseline", "int2", "same"] * (BLOCKS // 2)
+    assert Counter(plan.expected) == Counter(untimed.expected)
+    assert len({untimed.key, plan.key, timed(gate_file, TAILS).key}) == 3
+
+
+def test_looks_alternate_already_so_an_early_run_keeps_its_stages(gate_file):
+    plan = timed(gate_file, more="  stop: early\n")
+    assert plan.policy.stop is not None
+    assert {job.stage for job in plan.jobs} == set(range(len(plan.policy.stop.looks)))
+    assert all(job.timed for job in plan.jobs)
+
+
+def test_an_a_a_arm_keeps_its_own_batches_where_times_decide_and_comes_last(gate_file):
+    plan = make_plan(with_noise_arm(timed_gate(gate_file)))
+    untimed = make_plan(with_noise_arm(plain(gate_file)))
+    names = [job.arm.name for job in plan.jobs]
+    again = names.index(f"baseline{NOISE}")
+    assert set(names[again:]) == {f"baseline{NOISE}"}
+    cases = [
+        [p.key for job in one.jobs if job.arm.name.endswith(NOISE) for p in job.prompts] for one in (plan, untimed)
+    ]
+    assert cases[0] == cases[1]

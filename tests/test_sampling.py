@@ -99,7 +99,7 @@ def workers(monkeypatch, seed: int = 0, dies_after: int | None = None) -> None:
             yield result
 
     monkeypatch.setattr(main_path, "run_jobs", run_jobs)
-    monkeypatch.setattr("qualgate.plan.JOB_ROWS", 16)
+    monkeypatch.setattr("qualgate.layout.JOB_ROWS", 16)
 
 
 def gate_in(folder: Path, made: Path, text: str = GATE_FILE) -> Path:

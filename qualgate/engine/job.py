@@ -19,6 +19,22 @@ from qualgate.engine.weighing import Weighed, weigh
 from qualgate.errors import InfrastructureError
 from qualgate.records import Completion, Drift, Job, JobResult
 
+WARMING = 4  # tokens: a prompt read, and steps of one row
+
+
+def warm_up(arm: LoadedArm, job: Job) -> None:
+    """Say a few tokens after the job's first prompt, and forget them: what an arm's first use costs (pages not mapped
+    yet, libraries and kernels set up when they are called) is no part of its first batch's time.
+
+    A prompt that is only read is read. Raises what the model raises; logits that are not finite are the job's to tell.
+    """
+    prompt, limit = job.prompts[0].token_ids, min(WARMING, job.prompts[0].max_new_tokens)
+    if job.prompts[0].requests:
+        (context, continuation), *_ = job.prompts[0].requests[0]
+        prompt, limit = (*context, *continuation[:-1]), 1
+    with open_decoder(arm.model) as decoder:
+        generate(decoder, [prompt], Transcript([limit], (), decoder.device))
+
 
 def run_job(arm: LoadedArm, job: Job) -> JobResult:
     """Answer every prompt of `job`, or read its requests: a job has prompts of one kind and one temperature.

@@ -1,4 +1,5 @@
 """What one worker process does: take a job, load its arm if it is not the one at hand, run it, send the result back.
+Where times decide, an arm just loaded is warmed up first.
 
 A worker never opens the store and never decides anything. It ignores Ctrl-C, because the coordinator
 decides when to stop, and it ends by itself when the coordinator's end of the pipe closes.
@@ -45,11 +46,12 @@ def serve(pipe: Connection, settings: WorkerSettings) -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     import torch
 
-    from qualgate.engine.job import run_job
+    from qualgate.engine.job import run_job, warm_up
     from qualgate.engine.load import LoadedArm, load_arm
 
     torch.set_num_threads(settings.threads)
     arm: LoadedArm | None = None
+    cold = True
     while True:
         try:
             job: Job = pipe.recv()
@@ -59,6 +61,10 @@ def serve(pipe: Connection, settings: WorkerSettings) -> None:
             if arm is None or arm.spec != job.arm:
                 arm = None  # freed before the next one is loaded: two arms at once would double the memory
                 arm = load_arm(job.arm, settings.cache_dir, settings.sampling, device=settings.device)
+                cold = True
+            if cold and job.timed:
+                warm_up(arm, job)
+            cold = False
             answer: Any = run_job(arm, job)
         except UsageError as error:
             answer = Refused(str(error))

@@ -3,11 +3,13 @@ from __future__ import annotations
 import signal
 from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from qualgate.errors import UsageError
+from qualgate.layout import interleaved
 from qualgate.records import ArmSpec, Job, JobFailure, JobResult, Prompt, QuantizeRecipe, UnitKey
 from qualgate.workers.pool import MAX_ATTEMPTS, Queue, run_jobs
 from qualgate.workers.unit import WorkerSettings
@@ -113,6 +115,50 @@ def test_a_stage_is_handed_out_before_the_next_whatever_a_worker_has_loaded(tmp_
         taken.append((job.stage, job.arm.name))
         loaded = job.arm.name
     assert [stage for stage, _ in taken] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+
+
+def handed_out(every: list[Job], workers: int) -> tuple[list[Job], Counter]:
+    """Jobs in the order in which workers take them, if all take equally long, and how often each arm is loaded in each
+    stage."""
+    loaded: list[str | None] = [None] * workers
+    queue, busy = Queue(list(every)), []
+    taken, loads, idle = [], Counter(), [*range(workers)]
+    while True:
+        for worker in [*idle]:
+            others = {arm for other, arm in enumerate(loaded) if other != worker}
+            if (job := queue.take(loaded[worker], others)) is None:
+                continue
+            early = [one for one in queue.waiting if one.stage < job.stage]
+            assert all(one.index in queue.baseline_open for one in early), "only what must wait is left behind"
+            loads[job.stage, job.arm.name] += job.arm.name != loaded[worker]
+            loaded[worker] = job.arm.name
+            taken.append(job)
+            busy.append((worker, job))
+            idle.remove(worker)
+        if not busy:
+            return taken, loads
+        worker, job = busy.pop(0)
+        queue.finished(job)
+        idle.append(worker)
+
+
+def test_one_worker_runs_blocks_as_they_are_laid_out_and_loads_each_arm_once_in_each(tmp_path):
+    every = interleaved(jobs(tmp_path, 24))
+    taken, loads = handed_out(every, 1)
+    assert taken == every
+    assert set(loads.values()) == {1}
+    settings = WorkerSettings(cache_dir=str(tmp_path), sampling={}, threads=1, device="cpu")
+    ran = [(found.arm, found.index) for found in run_jobs(every, settings, 1, body=fake_worker.answering)]
+    assert ran == [(job.arm.name, job.index) for job in every]
+
+
+@pytest.mark.parametrize("count", [6, 24, 61])
+def test_two_workers_keep_to_the_blocks_and_load_an_arm_at_most_once_each(tmp_path, count):
+    every = interleaved(jobs(tmp_path, count))
+    taken, loads = handed_out(every, 2)
+    assert len(taken) == len(every)
+    assert max(loads.values()) <= 2
+    assert all(after.stage >= before.stage - 1 for before, after in pairwise(taken))
 
 
 def test_one_worker_and_no_jobs_are_fine(tmp_path):

@@ -1,8 +1,11 @@
-"""What a worker process answers when a job goes wrong."""
+"""What a worker process answers when a job goes wrong, and what it does before an arm's first timed job."""
 
 from __future__ import annotations
 
 import signal
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,38 +13,48 @@ import pytest
 
 from qualgate.engine import job as engine_job
 from qualgate.engine import load
-from qualgate.records import ArmSpec, Job, JobFailure, Prompt, UnitKey
+from qualgate.engine.generate import generate
+from qualgate.records import ArmSpec, Job, JobFailure, JobResult, Prompt, UnitKey
 from qualgate.workers.unit import Refused, WorkerSettings, serve
+from tests.engine.jobs import INT4
 from tests.tiny_models import save_tiny_model
 
 PROMPT = Prompt(key=UnitKey("baseline", "set", "1"), case_hash="h", token_ids=(1,), max_new_tokens=4)
 
 
 class Pipe:
-    """One job in, one answer out."""
+    """Jobs in, in this order; answers out."""
 
-    def __init__(self, job: Job) -> None:
-        self.jobs, self.answers = [job], []
+    def __init__(self, *jobs: Job) -> None:
+        self.jobs, self.answers = list(jobs), []
 
     def recv(self) -> Job:
         if not self.jobs:
             raise EOFError
-        return self.jobs.pop()
+        return self.jobs.pop(0)
 
     def send(self, answer) -> None:
         self.answers.append(answer)
 
 
 @pytest.fixture
-def answer_to(tmp_path, monkeypatch):
+def answers_to(tmp_path, monkeypatch):
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     monkeypatch.setattr("torch.set_num_threads", lambda _: None)
 
+    def ask(*jobs: Job) -> list:
+        pipe: Any = Pipe(*jobs)
+        serve(pipe, WorkerSettings(cache_dir=str(tmp_path), sampling={}, threads=1, device="cpu"))
+        return pipe.answers
+
+    return ask
+
+
+@pytest.fixture
+def answer_to(answers_to):
     def ask(model):
         spec = ArmSpec(name="baseline", model=str(model))
-        pipe: Any = Pipe(Job(index=0, arm=spec, prompts=(PROMPT,), artifact="", drafted=False))
-        serve(pipe, WorkerSettings(cache_dir=str(tmp_path), sampling={}, threads=1, device="cpu"))
-        return pipe.answers[0]
+        return answers_to(Job(index=0, arm=spec, prompts=(PROMPT,), artifact="", drafted=False))[0]
 
     return ask
 
@@ -65,3 +78,99 @@ def test_a_config_that_transformers_chokes_on_is_the_users_to_mend(answer_to, tm
     assert isinstance(answer, Refused)
     assert str(folder) in answer.message
     assert "\n" not in answer.message
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> str:
+    return str(save_tiny_model(tmp_path_factory.mktemp("unit") / "model", dtype="float32"))
+
+
+def jobs_of(model: str, artifacts: Path, *, timed: bool, drafted: bool = False, temperature: float = 0.0) -> list[Job]:
+    """Three of the baseline and of a variant, on the same cases; the last reads and says nothing."""
+    arms = ArmSpec(name="baseline", model=model), ArmSpec(name="int4", model=model, quantize=INT4)
+    read = Prompt(
+        key=UnitKey("", "set", "read"), case_hash="h", token_ids=(), max_new_tokens=0, requests=((((5, 6), (7, 8)),),)
+    )  # fmt: skip
+    said = tuple(
+        Prompt(
+            key=UnitKey("", "set", f"{number}"),
+            case_hash="h",
+            token_ids=(number, 2, 3),
+            max_new_tokens=2 + 5 * number,
+            temperature=temperature,
+        )
+        for number in range(3)
+    )
+    return [
+        Job(
+            index=index,
+            arm=arm,
+            prompts=tuple(replace(prompt, key=replace(prompt.key, arm=arm.name)) for prompt in prompts),
+            artifact=str(artifacts / f"{index}"),
+            drafted=drafted and not arm.is_baseline,
+            seed=7,
+            timed=timed,
+        )
+        for arm in arms
+        for index, prompts in enumerate((said, said[1:], (read,)))
+    ]
+
+
+@pytest.fixture
+def ticks(monkeypatch):
+    """A clock that goes on by one whenever it is read, so that times are equal to the bit where the work is."""
+    clock = count()
+    for module in ("transcript", "requests"):
+        monkeypatch.setattr(f"qualgate.engine.{module}.perf_counter", lambda: float(next(clock)))
+
+
+@pytest.mark.parametrize("drafted", [False, True])
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_warming_up_changes_no_answer_no_drift_and_no_time(answers_to, model, tmp_path, ticks, drafted, temperature):
+    cold, warm = (
+        answers_to(*jobs_of(model, tmp_path, timed=timed, drafted=drafted, temperature=temperature))
+        for timed in (False, True)
+    )
+    assert all(isinstance(answer, JobResult) for answer in cold)
+    assert warm == cold
+
+
+def test_an_arm_just_loaded_is_warmed_up_once_and_only_where_times_decide(answers_to, model, tmp_path, monkeypatch):
+    warmed = []
+    monkeypatch.setattr(engine_job, "warm_up", lambda arm, job: warmed.append((arm.spec.name, job.index)))
+    monkeypatch.setattr(engine_job, "run_job", lambda arm, job: None)
+    timed, plain = (jobs_of(model, tmp_path, timed=timed) for timed in (True, False))
+    answers_to(*plain)
+    assert warmed == []
+    answers_to(*timed, timed[1])
+    assert warmed == [("baseline", 0), ("int4", 0), ("baseline", 1)]
+
+
+@pytest.mark.parametrize("index", [0, 2])
+def test_warming_up_reads_a_prompt_and_steps_within_what_the_job_may(answers_to, model, tmp_path, monkeypatch, index):
+    seen = []
+
+    def watched(decoder, prompts, transcript, recorder=None):
+        generate(decoder, prompts, transcript, recorder)
+        seen.append(([list(prompt) for prompt in prompts], transcript.length.tolist()))
+
+    monkeypatch.setattr(engine_job, "generate", watched)
+    answers_to(jobs_of(model, tmp_path, timed=True)[index])
+    assert seen[0] == (([[0, 2, 3]], [2]) if index == 0 else ([[5, 6, 7]], [1]))
+
+
+def test_a_failure_in_warming_up_is_the_jobs_and_the_next_job_is_warmed_up(answers_to, model, tmp_path, monkeypatch):
+    tried = []
+
+    def fails_once(arm, job):
+        tried.append(job.index)
+        if len(tried) == 1:
+            raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(engine_job, "warm_up", fails_once)
+    first, second, third, *_ = jobs_of(model, tmp_path, timed=True)
+    failed, *answered = answers_to(first, second, third)
+    assert isinstance(failed, JobFailure)
+    assert (failed.error, failed.keys) == ("RuntimeError: out of memory", tuple(p.key for p in first.prompts))
+    assert all(isinstance(answer, JobResult) for answer in answered)
+    assert tried == [0, 1]

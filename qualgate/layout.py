@@ -1,0 +1,180 @@
+"""Which prompts run together in a batch, and in which order a run's jobs come.
+
+Where times decide ("timed" runs), batches are what is counted (`gate.timing`), and an arm's are to be compared with
+another's: so there are many batches, what belongs together stays in one, and the arms' jobs alternate.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from qualgate.errors import UsageError
+from qualgate.gate.early import Question
+from qualgate.records import NOISE, Job, Policy, Prompt, UnitKey
+
+JOB_ROWS = 64  # rows of a batch: past this the decode step of a small model on a CPU gains nothing
+JOB_TOKENS = 16_384  # rows x (longest prompt + longest answer): what a batch's KV cache may hold
+LEAST_BATCHES = 24  # where times decide; six Williams squares of four arms
+LEAST_FOR_TAILS = 60  # where an objective or a percentile does: of fewer, none may lie beyond the 95th
+BLOCKS = 6  # of a timed run: two or three variants are first equally often in as many; each takes a load of every arm
+TIMED = 2  # how timed runs are laid out and measured; 1: clusters over many batches, arm after arm, no warm-up
+
+
+def most_rows(prompts: int, least: int) -> int:
+    """Of a batch. least: how many batches there are to be at least, to be compared; 0 = times decide nothing."""
+    return min(JOB_ROWS, max(1, prompts // least)) if least else JOB_ROWS
+
+
+# ---------------------------------------------------------------------------------------------------- the batches
+
+
+def batches(
+    prompts: Sequence[Prompt], most: int = JOB_ROWS, clusters: Mapping[Question, Hashable] | None = None
+) -> Iterator[list[int]]:
+    """Positions of prompts that run together, `most` at most: of one kind and temperature, and alike in answer length
+    first, since the longest answer sets the steps.
+
+    clusters: prompts with equal ones depend on each other anyway, and stay in one batch. Those of a cluster that is too
+    large for one are in batches of their own. None: each prompt for itself.
+    """
+    order = sorted(
+        range(len(prompts)),
+        key=lambda i: (
+            *_kind(prompts[i]),
+            -(prompts[i].max_new_tokens // 16),
+            -prompts[i].tokens_read,
+            prompts[i].key,
+        ),
+    )
+    together: dict[Hashable, list[int]] = {}  # in the order of the longest of each
+    for i in order:
+        name = i if clusters is None else (_kind(prompts[i]), clusters[_question(prompts[i].key)])
+        together.setdefault(name, []).append(i)
+    whole: list[list[int]] = []
+    for cluster in together.values():
+        parts = list(_filled(([i] for i in cluster), prompts, most))
+        if len(parts) == 1:
+            whole += parts
+            continue
+        yield from _filled(whole, prompts, most)
+        yield from parts
+        whole = []
+    yield from _filled(whole, prompts, most)
+
+
+def _filled(units: Iterable[list[int]], prompts: Sequence[Prompt], most: int) -> Iterator[list[int]]:
+    """Batches of as many units as fit, in their order; a unit is never parted."""
+    batch: list[int] = []
+    longest = answer = 0
+    for unit in units:
+        read = max(prompts[i].tokens_read for i in unit)
+        written = max(prompts[i].max_new_tokens for i in unit)
+        rows = len(batch) + len(unit)
+        full = rows > most or rows * (max(longest, read) + max(answer, written)) > JOB_TOKENS
+        if batch and (full or _kind(prompts[batch[0]]) != _kind(prompts[unit[0]])):
+            yield batch
+            batch, longest, answer = [], 0, 0
+        batch, longest, answer = [*batch, *unit], max(longest, read), max(answer, written)
+    if batch:
+        yield batch
+
+
+def _kind(prompt: Prompt) -> tuple[bool, float]:
+    return bool(prompt.requests), prompt.temperature
+
+
+def staged(
+    prompts: Sequence[Prompt],
+    stages: Sequence[frozenset[Question]],
+    most: int,
+    clusters: Mapping[Question, Hashable] | None = None,
+) -> list[tuple[int, list[int]]]:
+    """The stage of each batch, and its positions: none holds questions of two looks."""
+    found = []
+    for stage, questions in enumerate(stages):
+        mine = [i for i, prompt in enumerate(prompts) if _question(prompt.key) in questions]
+        laid = batches([prompts[i] for i in mine], most, clusters)
+        found += [(stage, [mine[i] for i in batch]) for batch in laid]
+    return found
+
+
+def regrouped(prompts: Sequence[Prompt]) -> Iterator[list[int]]:
+    """Each of the baseline's batches in two, every second row in the other: no row keeps its neighbours."""
+    for batch in batches(prompts):
+        yield from filter(None, (batch[0::2], batch[1::2]))
+
+
+def _question(key: UnitKey) -> Question:
+    return key.evalset, key.case_id, key.repeat
+
+
+# ------------------------------------------------------------------------------------------------------ the order
+
+
+def interleaved(jobs: Sequence[Job]) -> list[Job]:
+    """The jobs in blocks of consecutive indexes, each a stage: of every arm those of the same cases, so that a machine
+    that gets slower during the run does not get slower for one arm alone.
+
+    The baseline's come first in a block, for what they leave is what the others wait for; the variants take turns. An
+    A/A arm is in no comparison of times, and its batches are others: it comes last.
+    """
+    compared, again = _apart(jobs)
+    count = 1 + max(job.index for job in compared)
+    blocks = min(BLOCKS, count)
+    variants = list(dict.fromkeys(job.arm.name for job in compared if not job.arm.is_baseline))
+
+    def place(job: Job) -> int:
+        return -1 if job.arm.is_baseline else (variants.index(job.arm.name) - job.stage) % len(variants)
+
+    compared = [replace(job, stage=job.index * blocks // count) for job in compared]
+    return [
+        *sorted(compared, key=lambda job: (job.stage, place(job), job.index)),
+        *(replace(job, stage=blocks) for job in again),
+    ]
+
+
+def in_blocks(jobs: Sequence[Job], policy: Policy, baseline: str) -> tuple[list[Job], Policy]:
+    """The jobs in blocks of one job an arm, each block in an order of its own, and the policy that tells the orders.
+
+    An A/A arm is no part of the traffic that is compared: its jobs, in batches of their own, come after all blocks.
+    UsageError when the four arms are not what the run has.
+    """
+    jobs, again = _apart(jobs)
+    arms = policy.four_arm
+    assert arms is not None
+    letters = {baseline: "B", arms.quantization: "Q", arms.speculation: "S", arms.both: "X"}
+    if set(letters) != {job.arm.name for job in jobs} or len(letters) != 4:
+        raise UsageError(
+            f"four arms are the baseline and three variants, {', '.join(list(letters)[1:])}; the gate file has "
+            f"{', '.join(dict.fromkeys(job.arm.name for job in jobs if not job.arm.is_baseline))}. Judge the others "
+            "by a gate file that names no arms."
+        )
+    orders = williams_blocks(1 + max(job.index for job in jobs), arms.seed)
+    place = {(letter, index): order.index(letter) for index, order in enumerate(orders) for letter in order}
+    ordered = sorted(jobs, key=lambda job: (job.index, place[letters[job.arm.name], job.index]))
+    return [*ordered, *again], replace(policy, four_arm=replace(arms, blocks=orders))
+
+
+def williams_blocks(count: int, seed: int) -> tuple[str, ...]:
+    """An order of the four arms B, Q, S, X (both) for each of `count` blocks.
+
+    Every four blocks are a Williams square (each arm once in each place, each after each other one once), its arms
+    and its rows shuffled, so that neither place nor predecessor favours an arm. Biometrics 5 (1949).
+    """
+    square = ((0, 1, 3, 2), (1, 2, 0, 3), (2, 3, 1, 0), (3, 0, 2, 1))
+    generator = random.Random(seed)
+    orders: list[str] = []
+    while len(orders) < count:
+        arms, rows = list("BQSX"), list(square)
+        generator.shuffle(arms)
+        generator.shuffle(rows)
+        orders += ["".join(arms[place] for place in row) for row in rows]
+    return tuple(orders[:count])
+
+
+def _apart(jobs: Sequence[Job]) -> tuple[list[Job], list[Job]]:
+    """(the jobs of arms that are compared, those of the A/A arm)."""
+    again = [job for job in jobs if job.arm.name.endswith(NOISE)]
+    return [job for job in jobs if not job.arm.name.endswith(NOISE)], again
