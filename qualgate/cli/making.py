@@ -15,7 +15,7 @@ from qualgate.errors import UsageError
 
 
 def inspect(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="a model folder, quantized or not")],
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="a model folder, quantized or not, or `reference`")],
     tensor: Annotated[str | None, typer.Option("--tensor", help="write this tensor, dequantized, to --out")] = None,
     out: Annotated[Path | None, typer.Option("--out", help="safetensors file for --tensor: float32 [out, in]")] = None,
     compare: Annotated[Path | None, typer.Option("--compare", help="another form of the same model: the truth")] = None,
@@ -25,10 +25,13 @@ def inspect(
     as_json: JsonOption = False,
 ) -> None:
     """Say what a checkpoint really holds: each tensor's format, size, statistics and oddities."""
+    from qualgate import refmodel
     from qualgate.quant import inspect as inspection
     from qualgate.report.inspection import inspection_as_json, print_inspection
     from qualgate.report.progress import shown_progress
 
+    model = refmodel.PATH if str(model) == "reference" else model
+    compare = refmodel.PATH if str(compare) == "reference" else compare
     if (tensor is None) != (out is None):
         raise UsageError("--tensor NAME and --out FILE.safetensors go together: the tensor, and where to write it.")
     if tensor is not None and out is not None:

@@ -78,8 +78,8 @@ def value_step(name: str, base: str, arms: FourArms, costs: Costs, barred: Colle
             if other == base:
                 return step("undecided", f"{other} has no accepted answer that costs anything to compare with")
             continue  # a single arm that accepts nothing is no rival
-        upper = f"{found.upper:.3g}" if isfinite(found.upper) else "unknown"
-        ratio = f"{found.estimate:.3g} times {other}'s cost per accepted answer (bounds {found.lower:.3g} to {upper})"
+        upper = f"{found.upper:#.3g}" if isfinite(found.upper) else "unknown"
+        ratio = f"{found.estimate:#.3g} times {other}'s cost per accepted answer (bounds {found.lower:#.3g} to {upper})"
         if found.p_above <= costs.alpha:
             return step("broken", f"{ratio}; at most {most:g} is worth it" + _simpler(other, base))
         if not found.p_below <= costs.alpha:

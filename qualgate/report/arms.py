@@ -98,14 +98,14 @@ def too_few(one: Interaction) -> bool:
 def interaction_numbers(one: Interaction) -> str:
     """Its estimate and bounds, with their unit, and whether it was found; or that the cases were too few."""
     if too_few(one):
-        return f"too few cases (n {one.n}): not shown"
+        return f"too few cases (n {one.n}): not proven"
     if one.metric == "cost_per_accepted_answer":
-        scale, unit = 1.0, "log ratio of costs, over 0 = worse together"
+        scale, digits, unit = 1.0, 4, "log ratio of costs, over 0 = worse together"
     else:
-        scale, unit = 100.0, "points, below 0 = worse together"
-    low, high = ("…" if bound is None else f"{scale * bound:+.2f}" for bound in (one.lower, one.upper))
-    found = "FOUND" if one.found else "not shown"
-    return f"{scale * one.estimate:+.2f} [{low}, {high}] ({unit}; n {one.n}): {found}"
+        scale, digits, unit = 100.0, 2, "points, below 0 = worse together"
+    low, high = ("…" if bound is None else f"{scale * bound:+.{digits}f}" for bound in (one.lower, one.upper))
+    found = "FOUND" if one.found else "not proven"
+    return f"{scale * one.estimate:+.{digits}f} [{low}, {high}] ({unit}; n {one.n}): {found}"
 
 
 def _within_slo(one: ArmService) -> str:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import Connection, select
 
 from qualgate.errors import IntegrityError, UsageError
 from qualgate.identity import question_hash
@@ -34,6 +34,7 @@ from qualgate.store.rows import (
 )
 from qualgate.store.tables import arms, cases, evalsets, runs, units
 
+RUNS_NAMED = 5
 PARSED = ("tool_call.", "json.valid")  # metrics that are 0 where an answer could not be read
 
 
@@ -59,13 +60,20 @@ def uncollected() -> Iterator[None]:
             gc.enable()
 
 
+def no_such_run(connection: Connection, run_id: str) -> UsageError:
+    """For a run that the store does not hold: which it does."""
+    found = connection.execute(select(runs.c.run_id).order_by(runs.c.created_at.desc()).limit(RUNS_NAMED + 1))
+    newest = [row.run_id for row in found]
+    more = ", …" if len(newest) > RUNS_NAMED else ""
+    there = f"Its runs, newest first: {', '.join(newest[:RUNS_NAMED])}{more}" if newest else "It holds none yet"
+    return UsageError(f"no run {run_id!r:.80} in this store. {there}.")
+
+
 def _read(store: Store, run_id: str, scoring: int | None, answers: bool) -> RunEvidence:
     with store.read() as connection:
         run = connection.execute(select(runs).where(runs.c.run_id == run_id)).one_or_none()
         if run is None:
-            raise UsageError(
-                f"no run {run_id!r} in this store. The dashboard and `qualgate report` list what there is."
-            )
+            raise no_such_run(connection, run_id)
         sets = connection.execute(
             select(*(evalsets.c[name] for name in EVALSET))
             .where(evalsets.c.run_id == run_id)

@@ -15,7 +15,7 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, func, insert, select, tuple_, update
 
-from qualgate.errors import IntegrityError, UsageError
+from qualgate.errors import IntegrityError
 from qualgate.identity import case_hash, content_hash
 from qualgate.records import (
     ArmFootprint,
@@ -31,7 +31,7 @@ from qualgate.records import (
 )
 from qualgate.store import plain, tables
 from qualgate.store.database import Store
-from qualgate.store.evidence import evidence, grown
+from qualgate.store.evidence import evidence, grown, no_such_run
 from qualgate.store.rows import (
     EVALSET,
     EXPECTED,
@@ -338,7 +338,7 @@ def _run(connection: Connection, run_id: str) -> AnyRow:
     """Its row, as it was written. Raises UsageError for an unknown run, IntegrityError for a changed one."""
     found = connection.execute(select(tables.runs).where(tables.runs.c.run_id == run_id)).one_or_none()
     if found is None:
-        raise UsageError(f"no run {run_id!r} in this store. The dashboard and `qualgate report` list what there is.")
+        raise no_such_run(connection, run_id)
     check_run(found)
     return found
 

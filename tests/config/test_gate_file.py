@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from qualgate.config import GateFile, load_gate_file
 from qualgate.documents import read_yaml
 from qualgate.errors import Exit, NotInThisVersion, UsageError
+from qualgate.intake.feedback import read_feedback
 from qualgate.metrics import METRICS, PLANNED
 from qualgate.records import FourArms, Prices, QuantizeRecipe, Slo
 
@@ -98,6 +100,26 @@ def faults(load):
         return [(int(number), message) for number, message in parts]
 
     return faults
+
+
+def test_what_the_readme_shows_of_a_gate_file_and_the_files_it_names_is_taken(tmp_path):
+    text = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
+    shown = re.findall(r"```(?:yaml|json)\n(.*?)```", text, re.DOTALL)
+    whole, four, prices, said = (
+        next(block for block in shown if block.startswith(start))
+        for start in ("version: 1\n", "variants:\n", 'version: "2026', '{"arm"')
+    )
+    (tmp_path / "gate.yaml").write_text(whole)
+    gate = load_gate_file(tmp_path / "gate.yaml", files=False)
+    assert [variant.name for variant in gate.variants] == ["int8", "int4", "gptq", "awq"]
+    rest = "".join(line for line in SMALL.splitlines(keepends=True) if not line.startswith("variants"))
+    (tmp_path / "prices.yaml").write_text(prices)
+    (tmp_path / "said.jsonl").write_text(said)
+    (tmp_path / "gate.yaml").write_text(rest + four)
+    gate = load_gate_file(tmp_path / "gate.yaml", files=False)
+    assert gate.four_arm is not None
+    assert gate.policy.prices is not None
+    assert len(read_feedback(gate.feedback).events) == 1
 
 
 def test_everything_a_gate_file_may_say_is_read(load, tmp_path):

@@ -189,9 +189,9 @@ def p99_of_drift() -> float:
     ("rule", "n", "scale"),  # scale: at which the truth of `drifted` is twice the limit
     [
         (Rule(metric="drift.kl_mean", max=0.05), 40, 0.1 / 0.02),
-        (Rule(metric="drift.kl_p99", max=0.2), 190, 0.4 / p99_of_drift()),
+        (Rule(metric="drift.kl_p99", max=0.2), 260, 0.4 / p99_of_drift()),
         (Rule(metric="drift.top1_agreement", min=0.9), 100, 7.02),
-        (Rule(metric="drift.length_ratio", max=1.3), 30, 3.0),
+        (Rule(metric="drift.length_ratio", max=1.3), 45, 3.0),
         (Rule(metric="parity.prefix", min=0.9), 60, 0.2 / 0.0567),
         (Rule(metric="parity.tokens", min=0.9), 60, 2.0),
     ],
@@ -273,8 +273,8 @@ def test_the_baseline_against_itself_counts_before_any_variant() -> None:
                     values=u.values | {"latency.e2e": float(rng.lognormal(0, 2))}) for u in calm]  # fmt: skip
     again = [replace(u, key=replace(u.key, arm="baseline@aa")) for u in calm]
     rule = Rule(metric="latency.e2e", max_ratio=1.1)
-    alone = told(rule, {1: 600}, evidence(before, int4=wild))[0]
-    beside = told(rule, {1: 600}, evidence(before, int4=wild, **{"baseline@aa": again}))[0]
+    alone = told(rule, {1: 900}, evidence(before, int4=wild))[0]
+    beside = told(rule, {1: 900}, evidence(before, int4=wild, **{"baseline@aa": again}))[0]
     assert "int4 did" in alone.note
     assert "baseline@aa did" in beside.note
     assert alone.approve < 0.3 < 0.7 < beside.approve

@@ -14,6 +14,7 @@ from qualgate.errors import Exit
 from qualgate.gate.arms import decide_four, exit_of
 from qualgate.records import FourArm
 from qualgate.report import plots
+from qualgate.report.arms import interaction_numbers
 from qualgate.report.findings import FOUR_ARM, VERDICT, findings
 from qualgate.report.formats import FORMATS, rendered
 from qualgate.report.formats.body import report_schema
@@ -143,6 +144,14 @@ def test_intervals_of_one_unit_share_a_scale_and_a_far_one_is_marked_at_the_edge
     assert "too few cases" in drawn
     assert "200" not in drawn
     assert drawn.count('<svg class="row"') == 3
+
+
+def test_an_interaction_of_costs_is_told_as_finely_as_it_is_drawn(interaction: Report) -> None:
+    one = replace(answer(interaction).interactions[0], lower=-0.0092, upper=0.0148, estimate=0.0031, found=False)
+    said = interaction_numbers(replace(one, metric="cost_per_accepted_answer"))
+    assert said.startswith("+0.0031 [-0.0092, +0.0148] (log ratio")
+    assert interaction_numbers(replace(one, metric="exact_match")).startswith("+0.31 [-0.92, +1.48] (points")
+    assert said.endswith("not proven")
 
 
 def test_what_the_other_arms_did_not_pass_fails_no_suite_once_one_is_chosen(

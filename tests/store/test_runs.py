@@ -349,10 +349,15 @@ def test_a_changed_verdict_is_refused_by_the_database_and_found_when_read(store)
         queries.run_summary(store, run_id)
 
 
-def test_an_unknown_run_is_the_user_s_mistake(store):
+def test_an_unknown_run_is_the_user_s_mistake_and_the_store_s_own_are_named(store):
     for ask in (runs.evidence, runs.policy, queries.run_summary):
         with pytest.raises(UsageError, match="no run 'nope'"):
             ask(store, "nope")
+    with pytest.raises(UsageError, match="It holds none yet"):
+        runs.evidence(store, "nope")
+    run_id = make_run(store, SMALL)
+    with pytest.raises(UsageError, match=f"newest first: {run_id}"):
+        runs.evidence(store, "nope")
 
 
 WRITER = """

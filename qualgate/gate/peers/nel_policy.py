@@ -175,9 +175,8 @@ def check(nel: NelPolicy) -> None:
         metric = nel.of(name).metric
         if nel.of(name).gated and metric not in METRICS_GATED:
             raise UsageError(
-                f"the nel policy requires {name}: it must gate {' or '.join(METRICS_GATED)}; it has "
-                f"{metric or 'none'}. Either is nel's word for a benchmark's reward; here that is the first quality "
-                "metric of the evalset"
+                f"the nel policy requires {name}: it must gate {' or '.join(METRICS_GATED)}; it has {metric or 'none'}"
+                ". Either is nel's word for a benchmark's reward, here the first quality metric of the evalset"
             )
 
 

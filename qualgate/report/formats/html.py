@@ -279,7 +279,7 @@ def _chip(word: str) -> str:
 
 
 def _bits(arm: ArmLine) -> str:
-    return f", {arm.footprint.effective_bits:.2f} bits a weight" if arm.footprint else ""
+    return f", {arm.footprint.effective_bits:.2f} bits a weight in memory" if arm.footprint else ""
 
 
 def _counted(count: int, what: str) -> str:
