@@ -217,13 +217,16 @@ def _not_compared(verdicts: Sequence[Verdict], bad: Sequence[str], policy: Polic
 
 
 def _quality(verdict: Verdict, same: bool, of_quantization: Sequence[ArmStep], arms: FourArms) -> ArmStep:
-    """By the critical rules on quality, drift, coverage and stability. same: every answer is the
-    target's, and so is the quality; whether answers repeat, and what the arm's own weights are, equal answers do not
-    tell. Speculation alone has the baseline's weights."""
+    """By the critical rules on quality, drift, coverage and stability. same: every answer is the target's.
+
+    Then nothing that drafting could have moved is asked of it again. What equal answers do not tell is: whether there
+    are enough of them (sixty without a difference exclude no loss under five points) from a baseline that could have
+    lost any, whether they repeat, and what the arm's own weights are. Speculation alone has the baseline's weights.
+    """
     name, rules = verdict.variant, _of_step(verdict, "quality")
     if not same:
         return _by_rules(name, "quality", rules)
-    untold = ("stability",) if name == arms.speculation else ("stability", "arm")
+    untold = ("quality", "stability") if name == arms.speculation else ("quality", "stability", "arm")
     own = _by_rules(name, "quality", [one for one in rules if METRICS[one.metric].kind in untold])
     if own.status != "proven":
         return own

@@ -16,7 +16,7 @@ from qualgate.records import UnitEvidence
 from qualgate.stats.intervals import clustered_share
 from qualgate.stats.paired import MIN_CLUSTERS
 
-METHOD_SHARE = "share_of_cases_binomial/1"
+METHOD_SHARE = "share_of_cases_binomial/2"
 
 
 def measure_parity(part: Slice, pairs: Sequence[Pair], alpha: float) -> Measured:

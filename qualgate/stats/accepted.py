@@ -15,7 +15,7 @@ from qualgate.stats.latency import UNSEEN_SECONDS
 
 SEED = 20260102  # of the bootstrap's draws; part of the formula id, so that a stored verdict can be derived again
 DRAWS = 2000
-METHOD_RATIO = f"cost_per_accepted_bootstrap/2 seed {SEED}"
+METHOD_RATIO = f"cost_per_accepted_bootstrap/3 seed {SEED}"
 METHOD_INTERACTION = f"cost_interaction_log_bootstrap/1 seed {SEED}"
 
 

@@ -11,7 +11,7 @@ from qualgate.stats.intervals import Bounds, bootstrap, nonnegative_ratio
 
 SEED = 20260101  # of the bootstrap's draws; part of the formula id, so that a stored verdict can be derived again
 METHOD_PERCENTILES = f"ratio_of_percentiles_bootstrap/2 seed {SEED}"
-METHOD_SUMS = "ratio_of_sums_clustered_t/3"
+METHOD_SUMS = "ratio_of_sums_clustered_t/4"
 DRAWS = 1000
 
 # How much longer a case of a kind that nobody drew may take, in times of the limit (see `ratio_of_sums`). Five keeps

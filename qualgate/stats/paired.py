@@ -34,7 +34,7 @@ from qualgate.stats.unseen import clustered_mean
 
 METHOD_EXACT = "paired_exact_unconditional/4"
 METHOD_SCORE = "paired_score_tango/1"
-METHOD_CLUSTERED = "paired_clustered/2"
+METHOD_CLUSTERED = "paired_clustered/3"
 METHOD_BOUNDED = "paired_t_and_gaffke/1"  # of scores that are not right or wrong
 MIN_CLUSTERS = 20  # fewer say too little about the spread between clusters
 EXACT_MAX_N = 20_000  # a p-value takes about 0.1 s there; above, the score test with continuity correction

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from qualgate.stats.intervals import binomial_lower, binomial_upper, clustered_share
 from qualgate.stats.paired import compare_clustered_pairs, compare_pairs
 
-METHOD_RELATIVE = "relative_two_stage/2"
+METHOD_RELATIVE = "relative_two_stage/3"
 RATE_PART = 0.02  # of alpha, spent on the baseline's rate
 
 

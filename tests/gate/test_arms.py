@@ -10,6 +10,7 @@ import pytest
 
 from qualgate.errors import Exit, UsageError
 from qualgate.gate.arms import decide_four, exit_of
+from qualgate.gate.verdict import decide
 from qualgate.gate.which_first import Traffic, advise
 from qualgate.records import NOISE, Quarantine, Rule, RunEvidence, Slo
 from qualgate.store import plain
@@ -180,6 +181,26 @@ def test_too_few_cases_choose_nothing():
     verdicts = decide_four(evidence(alike(15), CHEAPER), POLICY)
     assert exit_of(verdicts) == Exit.UNDECIDED
     assert answer(verdicts).choice == ""
+
+
+@pytest.mark.parametrize(("n", "right", "cut"), [(40, 40, 0), (400, 20, 0), (400, 400, 100)])
+def test_equal_answers_of_speculation_prove_no_more_than_the_same_answers_of_any_variant(n, right, cut):
+    """Too few of them, a baseline that is right on too little, one that was cut off."""
+    correct = (np.arange(n) < right).astype(float)
+    said = evidence(dict.fromkeys(NAMES, correct), CHEAPER)
+
+    def short(arm):
+        units = (replace(u, truncated=k >= n - cut, finished=k < n - cut) for k, u in enumerate(arm.units))
+        return replace(arm, units=tuple(units))
+
+    said = replace(said, baseline=short(said.baseline), variants=tuple(short(arm) for arm in said.variants))
+    verdicts = decide_four(said, POLICY)
+    alone = tuple(key for key in said.expected if key.arm in ("baseline", "drafted"))
+    (plain_gate,) = decide(replace(said, variants=said.variants[1:2], expected=alone), replace(POLICY, four_arm=None))
+    assert plain_gate.word == "undecided"
+    assert step(verdicts, "drafted", "parity").status == "proven"
+    assert step(verdicts, "drafted", "quality").status == "undecided"
+    assert exit_of(verdicts) == Exit.UNDECIDED
 
 
 def test_the_same_evidence_in_another_order_gives_the_same_bytes():
