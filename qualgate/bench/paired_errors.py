@@ -80,6 +80,16 @@ WHOLLY = (
     (240, (1, 2, 20), 0.15, 0.06),
     (400, (5,), 0.05, 0.02),
 )
+# Likewise, but of clusters of unequal size the large ones fail, as often as hides the loss best.
+BY_SIZE = (
+    (1006, (*[40] * 6, *[1] * 1000), 0.02, 0.08),
+    (1006, (*[40] * 6, *[1] * 1000), 0.05, 0.12),
+    (404, (*[20] * 4, *[1] * 400), 0.02, 0.10),
+    (150, (1, 1, 1, 12), 0.05, 0.08),
+    (240, (1, 2, 20), 0.05, 0.05),
+    (180, (1, 2, 3, 5, 8), 0.02, 0.04),
+    (400, (*[1] * 199, 2), 0.02, 0.01),
+)
 SPREAD = (0.01, 0.05, 0.15)  # disagreement beyond the loss
 # Sets of a policy: (cases, margin) of each, and into how many tags the last one is divided, each with its margin.
 POLICIES = (
@@ -179,8 +189,9 @@ def errors(quick: bool) -> tuple[Rounds, dict[str, Any], bool]:
         for margin in (0.03, 0.10):
             rounds += [_clustered(clusters, sizes, alike, margin, more, draws, generator) for more in spread]
     for cell in WHOLLY:
-        rounds += [_wholly(*cell, part, draws, generator) for part in (1.0, 0.5)]
+        rounds += [_wholly(*cell, part, draws, generator, by_size=False) for part in (1.0, 0.5)]
         rounds += [_relative(*cell, draws, generator), _scores(*cell, draws, generator)]
+    rounds += [_wholly(*cell, part, draws, generator, by_size=True) for cell in BY_SIZE for part in (1.0, 0.5)]
     rounds += [_sharing(*cell, more, draws, generator) for cell in POLICIES for more in spread]
     refused = _few_clusters()
     measured = {
@@ -253,27 +264,39 @@ def _clustered(
 
 def _wholly(
     clusters: int, sizes: tuple[int, ...], noise: float, margin: float, part: float, draws: int,
-    generator: np.random.Generator,
+    generator: np.random.Generator, *, by_size: bool,
 ) -> dict[str, Any]:  # fmt: skip
     """At loss = margin, where all loss is by clusters that lose `part` of their cases, the others flipping evenly. For
-    the block: clusters that gain as much hide half of a loss that all others share."""
+    the block: clusters that gain as much hide half of a loss that all others share. by_size: see `_hiding`."""
+    chance = _hiding(_dealt(clusters, sizes), margin / part) if by_size else margin / part
 
-    def failing(each: NDArray, shape: tuple[int, int], share: float) -> tuple[NDArray, NDArray]:
-        struck = generator.random(shape) < share
+    def failing(each: NDArray, shape: tuple[int, int]) -> tuple[NDArray, NDArray]:
+        struck = generator.random(shape) < chance
         return struck, struck * generator.binomial(each, part, shape)
 
     def lost_wholly(each: NDArray, shape: tuple[int, int]) -> tuple[NDArray, NDArray]:
-        struck, fell = failing(each, shape, margin / part)
+        struck, fell = failing(each, shape)
         lost, gained = _flips(np.broadcast_to(each, shape), np.array([noise, noise]) / 2, generator)
         return np.where(struck, fell, lost), np.where(struck, 0, gained)
 
     def hidden(each: NDArray, shape: tuple[int, int]) -> tuple[NDArray, NDArray]:
-        struck, rose = failing(each, shape, margin / part)
+        struck, rose = failing(each, shape)
         shared = 2 * margin / (1 - margin / part)  # by the others, of which twice the margin is lost in all
         lost, gained = _flips(np.broadcast_to(each, shape), np.array([noise / 2 + shared, noise / 2]), generator)
         return np.where(struck, 0, lost), np.where(struck, rose, gained)
 
-    return {"noise": noise, "part": part} | _by_clusters(clusters, sizes, margin, draws, lost_wholly, hidden)
+    found = _by_clusters(clusters, sizes, margin, draws, lost_wholly, hidden)
+    return {"noise": noise, "part": part, "by_size": by_size} | found
+
+
+def _hiding(each: NDArray, share: float) -> NDArray:
+    """[clusters] chances to fail as a whole by which this share of cases fails and none of them is most often seen to:
+    1 − c / size of those larger than c, c found by bisection."""
+    low, high = 0.0, float(each.max())
+    for _ in range(100):
+        c = (low + high) / 2
+        low, high = (c, high) if np.maximum(each - c, 0).sum() > share * each.sum() else (low, c)
+    return np.maximum(1 - high / each, 0.0)
 
 
 def _flips(cases: NDArray, chances_: NDArray, generator: np.random.Generator) -> tuple[NDArray, NDArray]:
