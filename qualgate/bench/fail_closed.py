@@ -706,6 +706,8 @@ FILES: dict[str, tuple[str | bytes, str | bytes]] = {
             "an error": {"error": "connection refused"},
             "a fraction of right": {"value": 0.5},
             "an end nobody knows": {"finish_reason": "lenght"},
+            "an end by the server": {"finish_reason": "abort"},
+            "an end by a content filter": {"finish_reason": "content_filter"},
         }.items()
         for side in SIDES
     },

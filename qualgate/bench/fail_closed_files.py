@@ -97,7 +97,8 @@ def exit_of(given: Files, folder: Path) -> int | str:
 def said(name: str, content: bytes) -> Counter[str] | None:
     """What the rows of a file say that a verdict rests on, in any order; None where that cannot be read at all.
 
-    Cut-off answers bar a verdict where they are the baseline's; the variant's are answers, scored as they stand.
+    Cut-off answers bar a verdict where they are the baseline's; the variant's are answers, scored as they stand. What
+    the server ended is no answer of either.
     """
     try:
         lines = [json.loads(line) for line in content.decode("utf-8-sig").split("\n") if line.strip()]
@@ -116,6 +117,7 @@ def _meant(row: Row, cut: bool) -> str:
     kept["why"] = row.get("error_type") if kept["verdict"] is not False else None
     kept["status"] = row.get("status") or "done"
     kept["cut"] = cut
+    kept["ended"] = row.get("finish_reason") in ("abort", "content_filter")
     filled = {**kept, "why": kept["why"] or "", "repeat": row.get("repeat", 0), "tags": sorted(row.get("tags") or [])}
     return json.dumps(filled, sort_keys=True)
 
@@ -194,6 +196,7 @@ ROWS: dict[str, Callable[[bytes, Draw], bytes]] = {
     "another evalset": _with(evalset="other"),
     "other tags": _with(tags=["easy"]),
     "cut off": lambda c, g: written([json.loads(line) | {"finish_reason": "length"} for line in c.splitlines()]),
+    "ended by the server": _with(finish_reason="abort"),
     "a null": lambda c, g: _field(c, g, lambda row, key: row | {key: None}),
     "a field less": lambda c, g: _field(c, g, lambda row, key: {k: v for k, v in row.items() if k != key}),
     "a list for a field": lambda c, g: _field(c, g, lambda row, key: row | {key: [row[key]]}),

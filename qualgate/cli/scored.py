@@ -36,8 +36,9 @@ def judge_files(gate_file: Path, baseline: Path, variants: dict[str, Path], nel_
     name, or the three arms that the gate file names, and then it is four arms that are judged.
 
     The closed list of an evalset is the gate file's `expected`, else the set itself where it lies beside the gate
-    file (then its case hashes must be the rows' as well, and each case has what a rule asks of the set), else the ids
-    of both files together, which is said. nel_policy: decides in place of the rules.
+    file (then its case hashes must be the rows' as well, each case has what a rule asks of the set, and the set says
+    which cases depend on each other), else the ids of both files together, which is said. nel_policy: decides in place
+    of the rules.
     """
     from qualgate.store.evidence import uncollected
 
@@ -89,6 +90,8 @@ def _judge_files(gate_file: Path, baseline: Path, variants: dict[str, Path], nel
         expected=closed.expected,
         asked=closed.asked,
         labels=closed.labels,
+        clusters=closed.clusters,
+        questions=closed.questions,
     )
     if open_ := sorted(found - closed.expected.keys()):
         verdicts = tuple(replace(one, reasons=(*one.reasons, UNION.format(", ".join(open_)))) for one in verdicts)
@@ -136,6 +139,8 @@ class Closed:
     expected: dict[str, frozenset[str]]  # evalset → ids that must be there
     asked: dict[str, list[str]]  # evalset → its metrics that a rule asks for
     labels: dict[tuple[str, str], tuple[str, ...]]  # (evalset, case) → its own task and tags, whatever rows say
+    clusters: dict[tuple[str, str], str | None]  # likewise its own cluster; None: it has none
+    questions: dict[tuple[str, str], str]  # → `question_hash`
     stale: list[str]  # why rows are not of the cases that lie there now
 
 
@@ -144,8 +149,9 @@ def _closed(gate: GateFile, default: str | None, sides: tuple[Scores, ...]) -> C
     from qualgate.plan import load_set, set_refs
     from qualgate.run import labels_of
 
-    closed = Closed(expected=_listed(gate, default), asked={}, labels={}, stale=[])
+    closed = Closed(expected=_listed(gate, default), asked={}, labels={}, clusters={}, questions={}, stale=[])
     rows = {(row.evalset, row.id, row.case_hash) for side in sides for row in side.rows}
+    versions: dict[tuple[str, str], str] = {}
     for ref in set_refs(gate):
         if not isinstance(ref, str) or (evalsets.is_path(ref) and not (gate.path.parent / ref).exists()):
             continue
@@ -158,13 +164,35 @@ def _closed(gate: GateFile, default: str | None, sides: tuple[Scores, ...]) -> C
         if gate.policy.nel:
             closed.asked[item.name] = list(item.metrics[:1])  # nel's reward, whichever metric a file has first
         closed.labels.update(labels_of([item]))
+        versions.update({(item.name, id): said for id, said in hashes.items()})
+        closed.clusters.update({(item.name, case.id): case.cluster for case in item.cases})
+        closed.questions.update({(item.name, case.id): case.question for case in item.cases})
         other = {id for at, id, said in rows if at == item.name and said and id in hashes and said != hashes[id]}
-        if other and gate.identity == "hash":
+        if other:  # by ids too: those pair what nobody gave a hash, and here somebody did
             closed.stale.append(
                 f"{item.name}: {counted(len(other), 'case was scored', 'cases were scored')} in another version than "
                 "the one that lies there"
             )
+    _refuse_other_clusters(sides, closed.clusters, versions)
     return closed
+
+
+def _refuse_other_clusters(
+    sides: tuple[Scores, ...], clusters: dict[tuple[str, str], str | None], versions: dict[tuple[str, str], str]
+) -> None:
+    """UsageError for a row that names another cluster than its case has. Rows of another version are told as such."""
+    for side in sides:
+        for row in side.rows:
+            case = row.evalset, row.id
+            if row.cluster is None or case not in clusters or row.cluster == clusters[case]:
+                continue
+            if row.case_hash in ("", versions[case]):
+                own = "none" if clusters[case] is None else repr(clusters[case])[:60]
+                raise UsageError(
+                    f"{side.source}:{row.line}: the `cluster` of {row.id!r:.80} is {row.cluster!r:.60}, and in the "
+                    f"evalset {row.evalset} that lies there it is {own}, which is what counts. Leave `cluster` out of "
+                    "the rows, or change the evalset and score again with it."
+                )
 
 
 def _listed(gate: GateFile, default: str | None) -> dict[str, frozenset[str]]:

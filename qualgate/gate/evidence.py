@@ -1,6 +1,7 @@
 """May a verdict rest on this evidence at all? Complete, intact, and paired by identity.
 
-Nothing here is a statistic. A unit that the machinery lost, failed or doubled is no answer, neither right nor wrong.
+Nothing here is a statistic. A unit that the machinery lost, failed, ended or doubled is no answer, neither right nor
+wrong; one that was cut at its length is an answer.
 """
 
 from __future__ import annotations
@@ -170,6 +171,12 @@ def _arm_faults(
     report(incomplete, "failed", [unit.key for unit in failed])
     incomplete += sorted({f"{arm.name}: {unit.error}" for unit in failed if unit.error})[:3]
     done = [unit for unit in arm.units if unit.status == "done"]
+    report(
+        incomplete,
+        "ended by the server (abort, content_filter), which is no answer, however it was scored; ask these cases "
+        "again, or take them out of the evalset",
+        [unit.key for unit in done if unit.finish_reason == "abort"],
+    )
     lacking = {unit.key: set(metrics.get(unit.key.evalset, ())) - unit.values.keys() for unit in done}
     unscored = [key for key, names in lacking.items() if names]
     named = ", ".join(sorted(set().union(*lacking.values())))

@@ -2,7 +2,8 @@
 
 A row is one metric's value for one case and repeat. One that tells of a failure (`status`, `error`, an `error_type` or
 a null `verdict` beside a value) is no answer, whatever value it gives; one whose verdict and value contradict each
-other is not what a scorer wrote, which breaks integrity.
+other is not what a scorer wrote, which breaks integrity. That the server ended an answer (`finish_reason`) the gate
+tells, as it does of a run.
 
 What must be equal on both sides for two rows to be a pair is in `case_hash`: where it is on one side only, or
 different, or on neither, nothing is compared (undecided), unless the caller says `identity="ids"`: then ids alone make
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import nan
 from pathlib import Path
@@ -45,6 +46,7 @@ BASELINE = "baseline"
 SHOWN = 3  # rows named for one fault
 QUOTED = 1000  # characters kept of what a scorer extracted
 BY_IDS = "paired by ids alone, as asked: whether both sides were asked the same is not known"
+NOT_NAMED = "not said"  # stands for the scorer of a row that names none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +67,7 @@ class ScoreRow:
     served: Served = NOT_SAID  # see `serving_rows`
     extracted: str = ""  # this and the next are quoted beside a flip, and decide nothing
     reason: str = ""
+    line: int = field(default=0, compare=False)  # of its file, for an error to name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +89,7 @@ def read_score_rows(path: Path, evalset: str = "") -> Scores:
     rows, contradictions = [], []
     for line, body in read_objects(path):
         try:
-            row, contradiction = _row(body, evalset)
+            row, contradiction = _row(body, evalset, line)
         except ValueError as error:
             raise UsageError(f"{path}:{line}: {error}") from None
         if row.failed:
@@ -121,7 +124,7 @@ class _NoRow(ValueError):
     """Why an object is no score row."""
 
 
-def _row(body: dict[str, Any], evalset: str) -> tuple[ScoreRow, str]:
+def _row(body: dict[str, Any], evalset: str, line: int) -> tuple[ScoreRow, str]:
     """The row, and how it contradicts itself ("": it does not). _NoRow for what a score row cannot hold."""
 
     def text(key: str) -> str:
@@ -157,6 +160,7 @@ def _row(body: dict[str, Any], evalset: str) -> tuple[ScoreRow, str]:
         served=served(body),
         extracted=str(body.get("extracted") or "")[:QUOTED],
         reason=str(body.get("reason") or "")[:QUOTED],
+        line=line,
     )
     return row, contradiction
 
@@ -245,6 +249,8 @@ def evidence_of(
     expected: Sequence[str] | Mapping[str, Collection[str]] | None = None,
     identity: Literal["hash", "ids"] = "hash",
     asked: Mapping[str, Collection[str]] | None = None,
+    clusters: Mapping[tuple[str, str], str | None] | None = None,
+    questions: Mapping[tuple[str, str], str] | None = None,
 ) -> RunEvidence:
     """The evidence of what both sides answered; every quality metric that rows of a set carry is one of the set's.
 
@@ -265,25 +271,26 @@ def evidence_of(
         if _scored(row):
             carried[row.evalset].setdefault(row.metric)
     metrics = {at: tuple(dict.fromkeys((*(asked or {}).get(at, ()), *found))) for at, found in carried.items()}
-    questions = {(row.evalset, row.id, row.repeat) for row in rows if row.evalset not in closed}
+    keys = {(row.evalset, row.id, row.repeat) for row in rows if row.evalset not in closed}
     for at, ids in closed.items():
         repeats = {row.repeat for row in rows if row.evalset == at} or {0}
-        questions |= {(at, case, repeat) for case in ids for repeat in repeats}
+        keys |= {(at, case, repeat) for case in ids for repeat in repeats}
     hashed = [{(row.evalset, row.id) for row in side.rows if row.case_hash} for side in sides.values()]
     told = set.intersection(*hashed) if identity == "ids" else None
-    ordered = sorted(questions)
+    ordered = sorted(keys)
     arms = [
-        ArmEvidence(name=arm, identity=_identity(arm, side), units=tuple(_units(arm, side.rows, told)))
+        ArmEvidence(name=arm, identity=_identity(arm, side), units=tuple(_units(arm, side.rows, told, clusters or {})))
         for arm, side in sides.items()
     ]
     return RunEvidence(
         run_id=" / ".join(Path(side.source).name for side in sides.values()),
-        expected=tuple(UnitKey(arm.name, *question) for arm in arms for question in ordered),
+        expected=tuple(UnitKey(arm.name, *key) for arm in arms for key in ordered),
         metrics=metrics,
         baseline=arms[0],
         variants=tuple(arms[1:]),
         integrity=tuple(line for side in sides.values() for line in _first(side.contradictions)),
         labels=_labels(rows),
+        questions=questions or {},
     )
 
 
@@ -345,7 +352,7 @@ def judge(
     if said is not None:
         policy = replace(policy, feedback=said.sha256)
         evidence = replace(evidence, corrected=corrections(said, evidence))
-    notes = (BY_IDS,) if identity == "ids" else ()
+    notes = (*((BY_IDS,) if identity == "ids" else ()), *_unnamed_scorers(evidence))
     if policy.four_arm is not None:
         verdicts, nel = decide_four(evidence, policy, now), ()
     else:
@@ -353,6 +360,16 @@ def judge(
         notes = (*notes, *_all_equal(evidence))
     verdicts = tuple(replace(verdict, reasons=(*verdict.reasons, *notes)) for verdict in verdicts)
     return evidence, verdicts, policy, nel
+
+
+def _unnamed_scorers(evidence: RunEvidence) -> tuple[str, ...]:
+    """Said where rows of both sides leave out who scored: these count as scored alike, which nobody knows."""
+    left_out = [
+        {metric for unit in units for metric, scorer in unit.scorers.items() if scorer == NOT_NAMED}
+        for units in (evidence.baseline.units, [unit for arm in evidence.variants for unit in arm.units])
+    ]
+    names = ", ".join(sorted(left_out[0] & left_out[1]))
+    return (f"{names}: rows name no `scorer`, so whether both sides were scored alike is not known",) if names else ()
 
 
 def _all_equal(evidence: RunEvidence) -> tuple[str, ...]:
@@ -377,9 +394,15 @@ def _identity(arm: str, side: Scores) -> ArmIdentity:
     )
 
 
-def _units(arm: str, rows: Sequence[ScoreRow], told: Collection[tuple[str, str]] | None) -> Iterator[UnitEvidence]:
+def _units(
+    arm: str,
+    rows: Sequence[ScoreRow],
+    told: Collection[tuple[str, str]] | None,
+    clusters: Mapping[tuple[str, str], str | None],
+) -> Iterator[UnitEvidence]:
     """One unit a question, with all its metrics; a metric given again begins a second unit of the same key. told: cases
-    that hashes pair, all others are paired by their ids; None = hashes pair all."""
+    that hashes pair, all others are paired by their ids; None = hashes pair all. clusters: of the cases that are known,
+    all others are of the cluster that their rows name."""
     found: dict[tuple[str, str, int], list[list[ScoreRow]]] = {}
     for row in rows:
         question = row.evalset, row.id, row.repeat
@@ -399,7 +422,7 @@ def _units(arm: str, rows: Sequence[ScoreRow], told: Collection[tuple[str, str]]
                 _same_answer(first, row)
                 failed, end = failed or row.failed, end or row.finish_reason
             by_hash = told is None or question[:2] in told
-            said = tuple((row.metric, row.scorer or "not said") for row in copy if _scored(row))
+            said = tuple((row.metric, row.scorer or NOT_NAMED) for row in copy if _scored(row))
             unit = UnitEvidence(
                 key=key,
                 case_hash=first.case_hash if by_hash else f"id {key.evalset}/{key.case_id}",
@@ -410,7 +433,7 @@ def _units(arm: str, rows: Sequence[ScoreRow], told: Collection[tuple[str, str]]
                 truncated=end == "length",
                 finish_reason=end,
                 finished=end in ("eos", "stop") if end else None,
-                cluster=first.cluster,
+                cluster=clusters.get(question[:2], first.cluster),
             )
             try:
                 yield with_serving(unit, [row.served for row in copy])

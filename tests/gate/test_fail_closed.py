@@ -64,6 +64,16 @@ CASES: dict[str, tuple[Callable[[RunEvidence], RunEvidence], int, str]] = {
         13,
         "failed",
     ),
+    "an aborted unit, scored right": (
+        lambda e: with_unit(e, "variant", 3, finish_reason="abort"),
+        13,
+        "int4: 1 of 240 units ended by the server (abort",
+    ),
+    "an aborted baseline unit": (
+        lambda e: with_unit(e, "baseline", 3, finish_reason="abort"),
+        13,
+        "ended by the server",
+    ),
     "duplicate unit": (lambda e: with_units(e, "variant", lambda u: (*u, u[0])), 14, "recorded more than once"),
     "duplicate baseline unit": (lambda e: with_units(e, "baseline", lambda u: (*u, u[5])), 14, "more than once"),
     "duplicate in place of another": (

@@ -69,6 +69,23 @@ def test_ids_alone_make_a_pair_only_when_asked_and_the_verdict_says_so():
     assert BY_IDS in verdict.reasons
 
 
+def test_a_scorer_that_neither_side_names_is_said_to_be_unknown():
+    def said(baseline: Scores, variant: Scores) -> list[str]:
+        (verdict,) = judge(baseline, variant, POLICY, evalset="set")[1]
+        return [reason for reason in verdict.reasons if "name no `scorer`" in reason]
+
+    silent = side("a", 180, scorer=""), side("b", 180, scorer="")
+    assert word(*silent) == ("approve", 0)
+    told = ["exact_match: rows name no `scorer`, so whether both sides were scored alike is not known"]
+    assert said(*silent) == told
+    some = replace(silent[0], rows=(*silent[0].rows[:1], *side("a", 180).rows[1:]))
+    assert said(some, replace(silent[1], rows=(*silent[1].rows[:1], *side("b", 180).rows[1:]))) == told, (
+        "one row of each"
+    )
+    assert said(side("a", 180), side("b", 180)) == []
+    assert word(side("a", 180), silent[1])[1] == 12, "a scorer that one side names is another"
+
+
 def test_hashes_that_differ_are_two_cases_though_ids_alone_were_asked_for():
     other = side("b", 180, case_hash="g")
     assert word(side("a", 180), other, identity="ids")[1] == 12
@@ -173,6 +190,9 @@ def faulted(folder: Path, rows: int = 12, **over) -> int:
     ("over", "exit"),
     [
         ({"verdict": True}, 0),
+        ({"verdict": True, "finish_reason": "length"}, 0),
+        ({"verdict": True, "finish_reason": "abort"}, 13),
+        ({"verdict": True, "finish_reason": "content_filter"}, 13),
         ({"verdict": True, "error_type": "", "status": "done", "error": None, "finish_reason": "EOS"}, 0),
         ({"verdict": None}, 13),
         ({"verdict": None, "error_type": "scorer_crashed"}, 13),
@@ -227,6 +247,10 @@ def test_how_answers_ended_is_told_as_in_a_run(tmp_path):
         ))  # fmt: skip
 
     assert code(exported(tmp_path, ended("baseline", "length"))) == 12
+    for arm, name in (("baseline", "baseline"), ("int4", "variant")):
+        stopped = gated(exported(tmp_path, ended(arm, "abort")))
+        assert stopped.exit_code == 13, "the server's end is no answer of either side"
+        assert f"{name}: 60 of 240 units ended by the server (abort" in stopped.stdout
     done = gated(exported(tmp_path, ended("int4", "length")))
     assert (done.exit_code, json.loads(done.stdout)["verdicts"][0]["stop_reasons"]) == (
         0,
