@@ -26,7 +26,7 @@ def _quality(part: Slice, c: Comparison, alpha: float) -> str:
     moved = (
         f"fell {-change:.1f} points" if change < 0 else f"rose {change:.1f} points" if change > 0 else "is unchanged"
     )
-    counts = f"{c.lost} lost, {c.gained} gained of {c.n}"
+    counts = f"{c.lost} lost, {c.gained} gained of {c.n:,}"
     level = f"{100 * (1 - alpha):g} % bound"
     if c.status == "broken":
         return f"{part.head} {moved} ({level}: at least {floor(-10 * high) / 10:.1f}; allowed {allowed:.1f}), {counts}"
@@ -48,7 +48,7 @@ def _relative(part: Slice, c: Comparison, alpha: float) -> str:
     return (
         f"{part.head} changed by {100 * (c.difference or 0.0):+.1f} % of the baseline's rate ({100 * (1 - alpha):g} % "
         f"bounds {low} to {high}; allowed -{100 * (part.rule.max_relative_drop or 0.0):g} %), "
-        f"{c.lost} lost, {c.gained} gained of {c.n}{_outcome(c)}"
+        f"{c.lost} lost, {c.gained} gained of {c.n:,}{_outcome(c)}"
     )
 
 
