@@ -42,6 +42,16 @@ class Report:
         return self.run.verdicts[0].policy if self.run.verdicts else self.run.policy
 
     @property
+    def decided_otherwise(self) -> str:
+        """That the newest verdicts are not by the rules the run was made with, as a sentence; "" where they are."""
+        then, now = self.run.policy, self.policy
+        if now.nel and now.nel != then.nel:
+            return "Decided by a NeMo Evaluator policy given later, not by the rules that this run was made with."
+        if not now.nel and (now.rules, now.alpha, now.nel) != (then.rules, then.alpha, then.nel):
+            return "Decided by rules given later, not by those that this run was made with."
+        return ""
+
+    @property
     def four_arm(self) -> FourArm | None:
         """Which arm to serve, where that was asked."""
         return next((verdict.four_arm for verdict in self.verdicts if verdict.four_arm is not None), None)

@@ -42,6 +42,8 @@ def print_report(report: Report) -> None:
                 style="yellow",
             )
         )
+    if report.decided_otherwise:
+        console.print(Text(f"\n{report.decided_otherwise}", style="yellow"))
     for verdict in report.verdicts:
         console.print()
         console.print(

@@ -11,10 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from qualgate.gate.verdict import decide
 from qualgate.records import Verdict
+from qualgate.report.formats import rendered
 from qualgate.report.formats.markdown import escaped, report_as_markdown
 from qualgate.report.summary import FLIPS_SHOWN, Report, load_report
 from qualgate.report.terminal import print_report
+from qualgate.store import runs
 from qualgate.store.database import open_store
 from tests.store.made import make_plan, make_run
 
@@ -76,6 +79,23 @@ def test_every_verdict_arm_rule_and_flip_is_in_the_markdown(report: Report) -> N
     lost = sum(count.lost for count in report.flip_counts["int2-g32"])
     assert len(report.flips["int2-g32"]) == min(lost, FLIPS_SHOWN) > 5
     assert all(f"**{escaped(f'{flip.evalset}/{flip.case_id}')}**" in text for flip in report.flips["int2-g32"])
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [({"alpha": 0.2}, "rules given later"), ({"nel": '{"version": 1}'}, "NeMo Evaluator policy given later")],
+)
+def test_verdicts_by_other_rules_than_the_runs_own_say_so_in_every_report(tmp_path, change, said) -> None:
+    url = f"sqlite:///{tmp_path / 'q.db'}"
+    with open_store(url) as store:
+        run_id = make_run(store, make_plan(cases=20))
+        assert load_report(url).decided_otherwise == ""
+        policy = replace(runs.policy(store, run_id), **change)
+        runs.add_verdicts(store, run_id, decide(runs.evidence(store, run_id), policy), policy)
+    report = load_report(url)
+    assert said in report.decided_otherwise
+    for text in (printed(report), *(rendered(report, form) for form in ("markdown", "html", "github"))):
+        assert said in " ".join(text.split())
 
 
 def test_the_same_store_gives_the_same_bytes(url: str, report: Report, tmp_path: Path) -> None:
