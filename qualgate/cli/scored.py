@@ -88,6 +88,7 @@ def _judge_files(gate_file: Path, baseline: Path, variants: dict[str, Path], nel
         evalset=default,
         expected=closed.expected,
         asked=closed.asked,
+        budgets=closed.budgets,
         labels=closed.labels,
     )
     if open_ := sorted(found - closed.expected.keys()):
@@ -136,6 +137,7 @@ class Closed:
     expected: dict[str, frozenset[str]]  # evalset → ids that must be there
     asked: dict[str, list[str]]  # evalset → its metrics that a rule asks for
     labels: dict[tuple[str, str], tuple[str, ...]]  # (evalset, case) → its own task and tags, whatever rows say
+    budgets: dict[tuple[str, str], int]  # (evalset, case) → tokens that an answer may take at most
     stale: list[str]  # why rows are not of the cases that lie there now
 
 
@@ -144,7 +146,7 @@ def _closed(gate: GateFile, default: str | None, sides: tuple[Scores, ...]) -> C
     from qualgate.plan import load_set, set_refs
     from qualgate.run import labels_of
 
-    closed = Closed(expected=_listed(gate, default), asked={}, labels={}, stale=[])
+    closed = Closed(expected=_listed(gate, default), asked={}, labels={}, budgets={}, stale=[])
     rows = {(row.evalset, row.id, row.case_hash) for side in sides for row in side.rows}
     for ref in set_refs(gate):
         if not isinstance(ref, str) or (evalsets.is_path(ref) and not (gate.path.parent / ref).exists()):
@@ -158,6 +160,7 @@ def _closed(gate: GateFile, default: str | None, sides: tuple[Scores, ...]) -> C
         if gate.policy.nel:
             closed.asked[item.name] = list(item.metrics[:1])  # nel's reward, whichever metric a file has first
         closed.labels.update(labels_of([item]))
+        closed.budgets.update({(item.name, case.id): case.max_new_tokens for case in item.cases})
         other = {id for at, id, said in rows if at == item.name and said and id in hashes and said != hashes[id]}
         if other and gate.identity == "hash":
             closed.stale.append(

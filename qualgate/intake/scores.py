@@ -245,13 +245,15 @@ def evidence_of(
     expected: Sequence[str] | Mapping[str, Collection[str]] | None = None,
     identity: Literal["hash", "ids"] = "hash",
     asked: Mapping[str, Collection[str]] | None = None,
+    budgets: Mapping[tuple[str, str], int] | None = None,
 ) -> RunEvidence:
     """The evidence of what both sides answered; every quality metric that rows of a set carry is one of the set's.
 
     others: further variants by name. evalset: of the rows that name none; None refuses such rows. expected: the ids
     that must be there, of each evalset (a plain list: of `evalset`); sets not named take the ids of all files together,
     so that what only one side has is missing on the other. asked: metrics that every case of an evalset must have,
-    though no row carries them. The same id, metric and repeat twice on one side is a duplicate, which breaks integrity.
+    though no row carries them. budgets: `max_new_tokens` of cases that are known. The same id, metric and repeat twice
+    on one side is a duplicate, which breaks integrity.
     """
     named = {BASELINE: baseline, name: variant, **(others or {})}
     sides = {arm: _placed(side, evalset) for arm, side in named.items()}
@@ -284,6 +286,7 @@ def evidence_of(
         variants=tuple(arms[1:]),
         integrity=tuple(line for side in sides.values() for line in _first(side.contradictions)),
         labels=_labels(rows),
+        budgets=budgets or {},
     )
 
 
