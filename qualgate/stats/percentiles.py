@@ -16,6 +16,13 @@ no b is forgotten):
 
 The largest such p-value over b is that of the ratio. Proven broken is the mirror image. Times that ran together are one
 cluster; the binomial tests take a cluster for one trial (`clustered_percentile`).
+
+Simulated at the limit with the least clusters, twice and four times as many, of one case and of eight (stalls just
+beyond the percentile, of either arm, of cases and of batches; Pareto with index 1.5; times shared by case): at most
+2.5 % are proven, either way. The price: where the answers' times spread by a factor of 1.8 (sigma 0.6), an equal
+variant is proven to stay below 1.25 in 0, 95 and 100 % of draws of 120, 240 and 320 batches of eight at p95, in 72 and
+100 % of 40 and 60 at the median, in 30 to 55 % of 800 at p99. A stall in one case of a hundred moves a 95th percentile
+by a tenth there, and 300 cases are needed to know that there is none: less cannot be honest.
 """
 
 from __future__ import annotations
