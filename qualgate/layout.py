@@ -17,7 +17,7 @@ from qualgate.records import NOISE, Job, Policy, Prompt, UnitKey
 JOB_ROWS = 64  # rows of a batch: past this the decode step of a small model on a CPU gains nothing
 JOB_TOKENS = 16_384  # rows x (longest prompt + longest answer): what a batch's KV cache may hold
 LEAST_BATCHES = 24  # where times decide; six Williams squares of four arms
-LEAST_FOR_TAILS = 60  # where an objective or a percentile does: of fewer, none may lie beyond the 95th
+LEAST_FOR_TAILS = 60  # where an objective does: of fewer, none may lie beyond the 95th percentile
 BLOCKS = 6  # of a timed run: two or three variants are first equally often in as many; each takes a load of every arm
 TIMED = 2  # how timed runs are laid out and measured; 1: clusters over many batches, arm after arm, no warm-up
 

@@ -32,6 +32,7 @@ from qualgate.layout import (
     LEAST_BATCHES,
     LEAST_FOR_TAILS,
     TIMED,
+    TO_TELL,
     batches,
     in_blocks,
     interleaved,
@@ -56,6 +57,7 @@ from qualgate.records import (
     UnitKey,
 )  # fmt: skip
 from qualgate.scoring import scorer_versions
+from qualgate.stats.percentiles import groups_needed
 
 
 def sampling_settings(gate: GateFile) -> dict[str, Any]:
@@ -245,8 +247,12 @@ def _timed(gate: GateFile) -> bool:
 
 def _least_batches(gate: GateFile) -> int:
     """Where times decide, how many batches there are to be at least; 0 where they do not."""
-    tails = gate.policy.slo is not None or any(rule.percentile is not None for rule in gate.policy.rules)
-    return (LEAST_FOR_TAILS if tails else LEAST_BATCHES) if _timed(gate) else 0
+    if not _timed(gate):
+        return 0
+    asked = [
+        TO_TELL * groups_needed(rule.percentile, gate.policy.alpha) for rule in gate.policy.rules if rule.percentile
+    ]
+    return max(LEAST_BATCHES, LEAST_FOR_TAILS if gate.policy.slo is not None else 0, *asked)
 
 
 def _clusters(sets: tuple[Evalset, ...], repeats: int) -> dict[Question, int]:

@@ -569,6 +569,7 @@ class RunEvidence:
     corrected: dict[UnitKey, bool] | None = None  # by users, where known; None: no feedback was read
     clusters: Mapping[tuple[str, str], str] = field(default_factory=dict)  # (evalset, case) → cluster, where it has one
     questions: Mapping[tuple[str, str], str] = field(default_factory=dict)  # → `question_hash`; no entry: not known
+    budgets: Mapping[tuple[str, str], int] = field(default_factory=dict)  # → `max_new_tokens`; no entry: not known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,6 +30,7 @@ POLICY = Policy(
         Rule(metric="latency.e2e", max_ratio=1.25, percentile=50),
     )
 )
+BUDGET = 76  # tokens that an answer may take: as the shipped sets give one of 40
 NOISE = 0.02  # disagreement beside any loss, in both directions alike
 AT_MOST = 0.05  # false approvals, false blocks
 ENOUGH = 100  # plantings that a rate is held to the goal on
@@ -104,6 +105,7 @@ def made(truth: Truth, generator: Draw, n: int = N) -> RunEvidence:
         metrics=SETS,
         baseline=arms[0],
         variants=(arms[1],),
+        budgets={(unit.key.evalset, unit.key.case_id): BUDGET for unit in arms[0].units},
     )
 
 

@@ -89,6 +89,7 @@ def _judge_files(gate_file: Path, baseline: Path, variants: dict[str, Path], nel
         evalset=default,
         expected=closed.expected,
         asked=closed.asked,
+        budgets=closed.budgets,
         labels=closed.labels,
         clusters=closed.clusters,
         questions=closed.questions,
@@ -141,6 +142,7 @@ class Closed:
     labels: dict[tuple[str, str], tuple[str, ...]]  # (evalset, case) → its own task and tags, whatever rows say
     clusters: dict[tuple[str, str], str | None]  # likewise its own cluster; None: it has none
     questions: dict[tuple[str, str], str]  # → `question_hash`
+    budgets: dict[tuple[str, str], int]  # (evalset, case) → tokens that an answer may take at most
     stale: list[str]  # why rows are not of the cases that lie there now
 
 
@@ -149,7 +151,9 @@ def _closed(gate: GateFile, default: str | None, sides: tuple[Scores, ...]) -> C
     from qualgate.plan import load_set, set_refs
     from qualgate.run import labels_of
 
-    closed = Closed(expected=_listed(gate, default), asked={}, labels={}, clusters={}, questions={}, stale=[])
+    closed = Closed(
+        expected=_listed(gate, default), asked={}, labels={}, clusters={}, questions={}, budgets={}, stale=[]
+    )
     rows = {(row.evalset, row.id, row.case_hash) for side in sides for row in side.rows}
     versions: dict[tuple[str, str], str] = {}
     for ref in set_refs(gate):
@@ -167,6 +171,7 @@ def _closed(gate: GateFile, default: str | None, sides: tuple[Scores, ...]) -> C
         versions.update({(item.name, id): said for id, said in hashes.items()})
         closed.clusters.update({(item.name, case.id): case.cluster for case in item.cases})
         closed.questions.update({(item.name, case.id): case.question for case in item.cases})
+        closed.budgets.update({(item.name, case.id): case.max_new_tokens for case in item.cases})
         other = {id for at, id, said in rows if at == item.name and said and id in hashes and said != hashes[id]}
         if other:  # by ids too: those pair what nobody gave a hash, and here somebody did
             closed.stale.append(

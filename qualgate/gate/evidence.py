@@ -28,6 +28,7 @@ class Pair:
     baseline: UnitEvidence
     variant: UnitEvidence
     cluster: int  # pairs with equal numbers may depend on each other: a shared passage, or repeats of one case
+    budget: int | None = None  # tokens that an answer may take at most (`max_new_tokens`); None: not known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,6 +251,7 @@ def _pair(evidence: RunEvidence, variant: ArmEvidence) -> list[Pair]:
             baseline=unit,
             variant=answers[_question(unit.key)],
             cluster=numbers.setdefault(first(_label(unit)), len(numbers)),
+            budget=evidence.budgets.get((unit.key.evalset, unit.key.case_id)),
         )
         for unit in units
     ]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from math import ceil, isfinite
+from math import ceil, inf, isfinite
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from qualgate.gate.cost import Terms, heard_in_each, late, ledger
 from qualgate.gate.evidence import MOST_TRUNCATED, About, Pair
@@ -30,8 +30,10 @@ from qualgate.stats.intervals import (
     independent_trials,
     nonnegative_ratio,
 )
-from qualgate.stats.latency import METHOD_PERCENTILES, METHOD_SUMS, cases_needed, clusters_needed, latency_ratio
+from qualgate.stats.latency import METHOD_SUMS, cases_needed, clusters_needed, latency_ratio
 from qualgate.stats.paired import MIN_CLUSTERS, compare_clustered_pairs, compare_pairs
+from qualgate.stats.percentiles import METHOD as METHOD_PERCENTILES
+from qualgate.stats.percentiles import groups_needed
 from qualgate.stats.power import pairs_needed
 from qualgate.stats.relative import METHOD_RELATIVE, compare_relative
 from qualgate.stats.unseen import least_provable, trials_needed
@@ -46,8 +48,6 @@ LEAST_BASELINE_RATE = 0.20
 # 20), at most 4.7 % are proven; with both factors 1 it was up to 36 %. What breaks down more rarely and further than
 # this can still be missed: one case in 100 at 100 times the limit, by 60 cases, in 56 % of draws.
 UNSEEN_KL = {"of_limit": 20.0, "of_largest": 3.0}
-# An answer ends at its max_new_tokens: one of eleven tokens, at most three times as long (⌈1.5 x 11⌉ + 16).
-UNSEEN_LENGTH = {"of_limit": 3.0}
 
 
 def measure(
@@ -260,9 +260,31 @@ def _certified(pairs: list[Pair], bounds_of: Callable[[NDArray[np.float64]], Bou
     return replace(found, lower=least.lower, upper=most.upper, p_below=most.p_below, p_above=least.p_above)
 
 
+def longest(pairs: list[Pair]) -> float | None:
+    """How long an answer may become, in times of the baseline's mean answer; None where that is not known.
+
+    An answer that never ends takes all of its case's `max_new_tokens`, which may be a hundred times the mean. The
+    largest of them counts: which cases would be the ones is not known where none was drawn.
+    """
+    budgets = [pair.budget for pair in pairs if pair.budget is not None]
+    said = sum(pair.baseline.tokens or 0 for pair in pairs)
+    if len(budgets) < len(pairs) or not said:
+        return None
+    return max(*budgets, *(pair.variant.tokens or 0 for pair in pairs)) * len(pairs) / said
+
+
+def length_bounds(
+    after: ArrayLike, before: ArrayLike, clusters: ArrayLike, limit: float, alpha: float, most: float | None
+) -> Bounds:
+    """Σ after / Σ before, tokens of the same cases in the same order. most: `longest`; with None no upper bound."""
+    of_limit = (most or 0.0) / limit if limit > 0 else 1.0
+    found = nonnegative_ratio(after, before, clusters, limit, alpha, of_limit=of_limit, of_largest=0.0)
+    return found if most is not None and limit > 0 else replace(found, upper=inf, p_below=1.0)
+
+
 def _measure_drift(part: Slice, pairs: list[Pair], alpha: float) -> Measured:
     """Drift is a property of the variant alone: `variant`, `lower` and `upper` are the value and its bounds."""
-    rule, n, at_least = part.rule, len(pairs), 0
+    rule, n, at_least, obstacle = part.rule, len(pairs), 0, ""
     limit = rule.max if rule.max is not None else rule.min if rule.min is not None else 0.0
     clusters, count = _clusters(pairs)
     if rule.metric.startswith("parity."):
@@ -275,8 +297,15 @@ def _measure_drift(part: Slice, pairs: list[Pair], alpha: float) -> Measured:
             return unmeasured(part, n, "the tokens of some answers were not counted")
         if not any(before):
             return unmeasured(part, n, "the baseline's answers have no token")
-        bounds = nonnegative_ratio(after, before, clusters, limit, alpha, **UNSEEN_LENGTH)
-        method = "length_ratio_clustered_t/3"
+        most = longest(pairs)
+        bounds, method = length_bounds(after, before, clusters, limit, alpha, most), "length_ratio_clustered_t/4"
+        if most is None:
+            unknown = sum(pair.budget is None for pair in pairs)
+            obstacle = (
+                f"{part.head}: how long an answer may become (`max_new_tokens`) is not known for {unknown} of "
+                f"{counted(n, 'case')}, so one that never ends could have been missed: judge a run, or keep the "
+                "evalset where the gate file names it"
+            )
     else:
         silent = sum(not pair.variant.kl or pair.variant.top1_agreement is None for pair in pairs)
         if silent:
@@ -324,6 +353,7 @@ def _measure_drift(part: Slice, pairs: list[Pair], alpha: float) -> Measured:
             method=method,
         ),
         p_within=p_within,
+        obstacle=obstacle,
     )
 
 
@@ -339,7 +369,7 @@ def _measure_latency(part: Slice, pairs: list[Pair], alpha: float) -> Measured:
     known = np.array([timed[index] for index in told], float).reshape(-1, 2)
     timed_pairs = [pairs[index] for index in told]
     cases, count = _clusters(timed_pairs)
-    needed = max(MIN_CLUSTERS, clusters_needed(rule.percentile, alpha))
+    needed = MIN_CLUSTERS if rule.percentile is None else max(MIN_CLUSTERS, groups_needed(rule.percentile, alpha))
     if count < needed:
         return unmeasured(part, n, f"{count} independent timed cases are too few ({needed} needed)", needed)
     if known[:, 0].sum() <= 0:
@@ -348,6 +378,14 @@ def _measure_latency(part: Slice, pairs: list[Pair], alpha: float) -> Measured:
     if shared:
         return unmeasured(part, n, shared)
     limit, groups = rule.max_ratio or 0.0, len(np.unique(together))
+    if groups < needed:
+        return unmeasured(
+            part,
+            n,
+            f"{counted(len(known), 'timed case')} ran in {counted(groups, 'group')} of batches that share no case, and "
+            f"p{rule.percentile:g} needs {needed}: more cases, or smaller batches",
+            ceil(needed * len(known) / groups),
+        )
     bounds = latency_ratio(known[:, 0], known[:, 1], together, rule.percentile, limit, alpha, cases)
     wanted = cases_needed(limit, bounds.estimate, alpha) if rule.percentile is None else None
     open_ = wanted is not None and count < wanted and min(bounds.p_below, bounds.p_above) > alpha

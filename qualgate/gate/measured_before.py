@@ -3,11 +3,14 @@
 How much times, costs and divergences vary from case to case is no assumption but what an earlier run of the gate file
 measured. Without one, only what is sure is told: an identical variant neither drifts nor answers otherwise.
 
-- **Ratios** (time, cost). The log of a ratio is taken as normal; its standard error is that of the gate's own bounds
-  in the earlier run, narrowed by the root of the clusters. Of the variants the one most like the baseline counts, the
-  baseline against itself before all. A truth of 1 is approved, one of twice the allowance (1 + 2 (r − 1)) blocked.
+- **Ratios** of sums (time, cost). The log of a ratio is taken as normal; its standard error is that of the gate's own
+  bounds in the earlier run, narrowed by the root of the clusters. Of the variants the one most like the baseline
+  counts, the baseline against itself before all. A truth of 1 is approved, one of twice the allowance (1 + 2 (r − 1))
+  blocked.
 - **Savings**, a ratio below 1: nothing identical saves. Approved is what saves twice as much (r²), blocked what saves
   nothing.
+- **Ratios of percentiles** (time). What ran together in that arm is drawn again, the variant's times scaled to the
+  truth asked about, and judged by the gate's own test.
 - **Shares of cases** (goodput, the same answers again, parity): the gate's test takes a cluster for one trial, so the
   chances are binomial.
 - **Sums over positions** (drift): clusters of the earlier run are drawn again, their drift scaled to twice the limit,
@@ -28,13 +31,14 @@ from scipy.special import bdtr, bdtrc, ndtr, ndtri
 
 from qualgate.gate.cost import Terms, terms_of
 from qualgate.gate.evidence import Examination, Pair, examine, truncated_sets
-from qualgate.gate.measure import UNSEEN_KL, UNSEEN_LENGTH, measure, pairs_of
+from qualgate.gate.measure import UNSEEN_KL, length_bounds, longest, measure, pairs_of
 from qualgate.gate.measured import Measured
 from qualgate.gate.rules import Slice
 from qualgate.gate.sameness import common_tokens
+from qualgate.gate.timing import timed_together
 from qualgate.metrics import METRICS
 from qualgate.records import NOISE, TWIN, Policy, RunEvidence
-from qualgate.stats import accepted, latency
+from qualgate.stats import accepted, latency, percentiles
 from qualgate.stats.intervals import clustered_share, independent_clusters, independent_trials, nonnegative_ratio
 from qualgate.stats.paired import MIN_CLUSTERS
 from qualgate.stats.power import chance_to_approve, chance_to_block
@@ -43,6 +47,7 @@ ENOUGH = 0.8  # a policy that approves an identical variant more rarely is told 
 MOST_CLUSTERS = 100_000
 DRAWS = 400  # of an earlier run's clusters: a rate is within 7 points (3 standard errors)
 _LEAST_DRAWS = 100
+_FEWEST_DRAWS = 40  # of large runs, where every draw is judged by itself
 _CELLS = 1_000_000  # draws x clusters
 
 UNTOLD = "no earlier run tells how much it varies"
@@ -175,6 +180,10 @@ class _Before:
         found = [pair.baseline.tokens for one in self.arms[:1] for pair in pairs_of(part, one.pairs)]
         return np.array(found if any(found) else [1], float)
 
+    def longest(self, part: Slice) -> float | None:
+        """How long an answer may become, in times of the baseline's mean answer; None: not known."""
+        return next((longest(pairs_of(part, one.pairs)) for one in self.arms), None)
+
 
 def _same_weights(one: Examination) -> bool:
     return one.variant.endswith(NOISE) or any(note.startswith("A/A") for note in one.notes)
@@ -227,7 +236,7 @@ class _Spread:
 def _spread(part: Slice, before: _Before, alpha: float) -> _Spread | str:
     """Of the variant most like the baseline that has bounds; in words why there is none.
 
-    From the lower bound alone where the upper one allows for slow cases that were not drawn as well.
+    From the lower bound alone: the upper one allows for slow cases that were not drawn as well.
     """
     why = UNTOLD
     for arm, one in before.measured(part):
@@ -235,16 +244,12 @@ def _spread(part: Slice, before: _Before, alpha: float) -> _Spread | str:
         if not seen.lower or seen.upper is None or not seen.baseline or not seen.variant:
             why = _why(part, one, before)
             continue
-        even = 1.0
-        if part.rule.percentile is not None:
-            width = log(seen.upper / seen.lower) / 2
-        else:
-            labels, metric = [pair.cluster for pair in pairs], part.rule.metric
-            costs = METRICS[metric].kind == "cost"
-            weights = [1.0 if costs else pair.baseline.values.get(metric) or 0.0 for pair in pairs]
-            trials = independent_trials(weights, labels, alpha)
-            even = trials / independent_trials(np.ones(len(labels)), labels, alpha)
-            width = log(seen.variant / seen.baseline * (1 - _unseen(trials, alpha)) / seen.lower)
+        labels, metric = [pair.cluster for pair in pairs], part.rule.metric
+        costs = METRICS[metric].kind == "cost"
+        weights = [1.0 if costs else pair.baseline.values.get(metric) or 0.0 for pair in pairs]
+        trials = independent_trials(weights, labels, alpha)
+        even = trials / independent_trials(np.ones(len(labels)), labels, alpha)
+        width = log(seen.variant / seen.baseline * (1 - _unseen(trials, alpha)) / seen.lower)
         return _Spread(
             arm=arm.variant,
             error=max(width, 0.0) / float(ndtri(1 - alpha)),
@@ -257,10 +262,10 @@ def _spread(part: Slice, before: _Before, alpha: float) -> _Spread | str:
 
 
 def _ratio(part: Slice, before: _Before, alpha: float, strict: float) -> _Model:
+    if part.rule.percentile is not None:
+        return _percentile(part, part.rule.percentile, before, alpha, strict)
     limit, costs = part.rule.max_ratio or 0.0, METRICS[part.rule.metric].kind == "cost"
-    sums = part.rule.percentile is None
-    least = MIN_CLUSTERS if costs else max(MIN_CLUSTERS, latency.clusters_needed(part.rule.percentile, alpha))
-    draws = accepted.DRAWS if costs else 10**9 if sums else latency.DRAWS
+    draws = accepted.DRAWS if costs else 10**9
     spread = _spread(part, before, alpha)
     if limit <= 0:
         return _Model(approve=lambda sizes: 0.0, note="nothing takes no time and costs nothing")
@@ -271,13 +276,12 @@ def _ratio(part: Slice, before: _Before, alpha: float, strict: float) -> _Model:
     def chance(sizes: NDArray, truth: float, level: float) -> float:
         # Answers of one batch share its time: batches as large as those of the earlier run.
         alike = spread.timed * min(len(sizes), sizes.sum() * spread.clusters / spread.cases)
-        if spread.timed * len(sizes) < least or alike < MIN_CLUSTERS:
+        if spread.timed * len(sizes) < MIN_CLUSTERS or alike < MIN_CLUSTERS:
             return 0.0
-        asked = limit
-        if sums:  # see `nonnegative_ratio` and `accepted_cost_ratio`: a share of the cases may be of a kind not drawn
-            unseen = _unseen(spread.timed * spread.even * independent_clusters(sizes, alpha), alpha)
-            slow = latency.UNSEEN_SECONDS["of_limit"] * limit * unseen / (1 - unseen)
-            asked = limit / (1 - unseen) if truth > limit else (limit if costs else limit / (1 - unseen)) - slow
+        # See `nonnegative_ratio` and `accepted_cost_ratio`: a share of the cases may be of a kind not drawn.
+        unseen = _unseen(spread.timed * spread.even * independent_clusters(sizes, alpha), alpha)
+        slow = latency.UNSEEN_SECONDS["of_limit"] * limit * unseen / (1 - unseen)
+        asked = limit / (1 - unseen) if truth > limit else (limit if costs else limit / (1 - unseen)) - slow
         if asked <= 0:
             return 0.0
         distance = log(truth / asked) if truth > limit else log(asked / truth)
@@ -287,6 +291,49 @@ def _ratio(part: Slice, before: _Before, alpha: float, strict: float) -> _Model:
         approve=lambda sizes: chance(sizes, good, alpha),
         block=lambda sizes: chance(sizes, bad, strict),
         note=_saving(limit, f"varies as {spread.arm} did in run {before.run}"),
+    )
+
+
+def _percentile(part: Slice, percentile: float, before: _Before, alpha: float, strict: float) -> _Model:
+    """Of the arm most like the baseline that has a ratio."""
+    limit, measured = part.rule.max_ratio or 0.0, list(before.measured(part))
+    if limit <= 0:
+        return _Model(approve=lambda sizes: 0.0, note="nothing takes no time and costs nothing")
+    seen = [(arm, one.comparison.variant, one.comparison.baseline) for arm, one in measured]
+    found = [(arm, after / before_it) for arm, after, before_it in seen if after and before_it]
+    if not found:
+        return _Model(note=_why(part, measured[-1][1], before) if measured else UNTOLD)
+    arm, ratio = found[0]
+    least = max(MIN_CLUSTERS, percentiles.groups_needed(percentile, alpha))
+    pairs = pairs_of(part, arm.pairs)
+    times = [(p.baseline.values.get(part.rule.metric), p.variant.values.get(part.rule.metric)) for p in pairs]
+    timed = [pair for pair, each in zip(pairs, times, strict=True) if None not in each]
+    base, other = np.array([each for each in times if None not in each], float).T
+    together, _ = timed_together(
+        [pair.cluster for pair in timed], [pair.baseline for pair in timed], [pair.variant for pair in timed]
+    )
+    order = np.argsort(together, kind="stable")
+    groups = np.split(order, np.flatnonzero(np.diff(together[order])) + 1)
+
+    def chance(sizes: NDArray, truth: float, level: float) -> float:
+        alike = floor(len(timed) / len(pairs) * min(len(sizes), sizes.sum() * len(groups) / len(timed)) + 1e-9)
+        if alike < least:
+            return 0.0
+        after, decided = other * (truth / ratio), 0
+        generator = np.random.default_rng(2)
+        draws = min(_LEAST_DRAWS, max(_FEWEST_DRAWS, _CELLS // (10 * alike)))
+        test = percentiles.p_above if truth > limit else percentiles.p_below
+        for _ in range(draws):
+            chosen = [groups[index] for index in generator.integers(0, len(groups), alike)]
+            labels, rows = np.repeat(np.arange(alike), [len(group) for group in chosen]), np.concatenate(chosen)
+            decided += test(base[rows], after[rows], labels, percentile, limit, level) <= level
+        return decided / draws
+
+    good, bad = _ends(limit)
+    return _Model(
+        approve=lambda sizes: chance(sizes, good, alpha),
+        block=lambda sizes: chance(sizes, bad, strict),
+        note=_saving(limit, f"varies as {arm.variant} did in run {before.run}"),
     )
 
 
@@ -376,13 +423,15 @@ def _drift(part: Slice, before: _Before, alpha: float, strict: float) -> _Model:
     metric = part.rule.metric
     if metric == "parity.tokens":
         return _share(part, before, alpha, strict)
-    lengths, worse = before.lengths(part), _worse(part, before)
+    lengths, worse, most = before.lengths(part), _worse(part, before), None
+    if metric == "drift.length_ratio" and (most := before.longest(part)) is None:
+        return _Model(note="no earlier run tells how long its answers are and may become")
 
     def approve(sizes: NDArray) -> float:
         spread = np.quantile(lengths, (np.arange(len(sizes)) + 0.5) / len(sizes))
         weights = sizes * np.random.default_rng(0).permutation(spread)
         drift = weights * _ends(part.rule.max or 0.0)[0] if metric == "drift.length_ratio" else 0 * weights
-        return float(_judged(part, drift, weights, alpha)[0] <= alpha)
+        return float(_judged(part, drift, weights, alpha, most)[0] <= alpha)
 
     note = "an identical variant says the same" if metric == "parity.prefix" else "an identical variant does not drift"
     if metric == "drift.length_ratio":
@@ -397,7 +446,7 @@ def _drift(part: Slice, before: _Before, alpha: float, strict: float) -> _Model:
         alike = max(1, floor(min(len(sizes), sizes.sum() * len(drift) / cases) + 1e-9))
         draws = min(DRAWS, max(_LEAST_DRAWS, _CELLS // alike))
         rows = np.random.default_rng(1).integers(0, len(drift), (draws, alike))
-        return float(np.mean([_judged(part, drift[row], weights[row], alpha)[1] <= strict for row in rows]))
+        return float(np.mean([_judged(part, drift[row], weights[row], alpha, most)[1] <= strict for row in rows]))
 
     return _Model(approve=approve, block=block, note=f"{note}; varies as {name} did in run {before.run}")
 
@@ -410,10 +459,13 @@ def _allowance(part: Slice) -> float:
     return rule.max if rule.max is not None else 1 - (rule.min or 0.0)
 
 
-def _judged(part: Slice, drift: NDArray, weights: NDArray, alpha: float) -> tuple[float, float]:
+def _judged(
+    part: Slice, drift: NDArray, weights: NDArray, alpha: float, most: float | None = None
+) -> tuple[float, float]:
     """(p of "the limit is breached", p of "it is kept") as `gate.measure` has them.
 
     drift: of each cluster, what an identical variant has none of; of the length ratio, its tokens. [clusters]
+    most: how long an answer may become, in times of the mean.
     """
     limit, each = _allowance(part), np.arange(len(drift))
     match part.rule.metric:
@@ -426,7 +478,7 @@ def _judged(part: Slice, drift: NDArray, weights: NDArray, alpha: float) -> tupl
         case "drift.kl_mean":
             found = nonnegative_ratio(drift, weights, each, limit, alpha, **UNSEEN_KL)
         case "drift.length_ratio":
-            found = nonnegative_ratio(drift, weights, each, limit + 1, alpha, **UNSEEN_LENGTH)
+            found = length_bounds(drift, weights, each, limit + 1, alpha, most)
         case "drift.kl_p99":
             found = clustered_share(drift, weights, each, 0.01, alpha)
         case _:  # drift.top1_agreement, parity.prefix

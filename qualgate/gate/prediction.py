@@ -39,6 +39,7 @@ from qualgate.records import Policy, Rule, RunEvidence
 from qualgate.stats.intervals import binomial_lower
 from qualgate.stats.latency import clusters_needed
 from qualgate.stats.paired import MIN_CLUSTERS
+from qualgate.stats.percentiles import groups_needed
 from qualgate.stats.power import pairs_to_approve
 
 DRAWS = 22_500  # 3 standard errors of any rate are at most 1 point
@@ -220,7 +221,7 @@ class Prediction:
         if rule.metric == "drift.kl_mean":
             return clusters_needed(100 - 100 / UNSEEN_KL["of_limit"], 0.05)
         if kind == "latency":
-            return max(MIN_CLUSTERS, clusters_needed(rule.percentile, 0.05))
+            return MIN_CLUSTERS if rule.percentile is None else max(MIN_CLUSTERS, groups_needed(rule.percentile))
         return MIN_CLUSTERS if kind != "quality" or self.clustered(part) else 1
 
     def twice_the_margin(self, part: Slice) -> dict[Key, float]:

@@ -251,13 +251,15 @@ def evidence_of(
     asked: Mapping[str, Collection[str]] | None = None,
     clusters: Mapping[tuple[str, str], str | None] | None = None,
     questions: Mapping[tuple[str, str], str] | None = None,
+    budgets: Mapping[tuple[str, str], int] | None = None,
 ) -> RunEvidence:
     """The evidence of what both sides answered; every quality metric that rows of a set carry is one of the set's.
 
     others: further variants by name. evalset: of the rows that name none; None refuses such rows. expected: the ids
     that must be there, of each evalset (a plain list: of `evalset`); sets not named take the ids of all files together,
     so that what only one side has is missing on the other. asked: metrics that every case of an evalset must have,
-    though no row carries them. The same id, metric and repeat twice on one side is a duplicate, which breaks integrity.
+    though no row carries them. budgets: `max_new_tokens` of cases that are known. The same id, metric and repeat twice
+    on one side is a duplicate, which breaks integrity.
     """
     named = {BASELINE: baseline, name: variant, **(others or {})}
     sides = {arm: _placed(side, evalset) for arm, side in named.items()}
@@ -291,6 +293,7 @@ def evidence_of(
         integrity=tuple(line for side in sides.values() for line in _first(side.contradictions)),
         labels=_labels(rows),
         questions=questions or {},
+        budgets=budgets or {},
     )
 
 

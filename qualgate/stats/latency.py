@@ -5,14 +5,12 @@ from __future__ import annotations
 from math import ceil, log
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from qualgate.stats.intervals import Bounds, bootstrap, nonnegative_ratio
+from qualgate.stats.intervals import Bounds, nonnegative_ratio
+from qualgate.stats.percentiles import percentile_ratio
 
-SEED = 20260101  # of the bootstrap's draws; part of the formula id, so that a stored verdict can be derived again
-METHOD_PERCENTILES = f"ratio_of_percentiles_bootstrap/2 seed {SEED}"
 METHOD_SUMS = "ratio_of_sums_clustered_t/4"
-DRAWS = 1000
 
 # How much longer a case of a kind that nobody drew may take, in times of the limit (see `ratio_of_sums`). Five keeps
 # what is proven of a ratio truly at 1.10 at most at alpha where 2 % of the cases take 6 times as long, or 5 % of them 3
@@ -23,13 +21,11 @@ DRAWS = 1000
 UNSEEN_SECONDS = {"of_limit": 5.0, "of_largest": 1.0}
 
 
-def clusters_needed(percentile: float | None, alpha: float = 0.05) -> int:
+def clusters_needed(percentile: float, alpha: float = 0.05) -> int:
     """Independent cases of which, with confidence 1 − alpha, one lies beyond the percentile; 59 for p95 at 0.05.
 
     With fewer, the slowest case seen may be faster than the percentile itself, and no resampling of them can tell.
     """
-    if percentile is None:
-        return 1
     return ceil(log(alpha) / log(max(percentile, 100 - percentile) / 100))
 
 
@@ -51,28 +47,13 @@ def latency_ratio(
 ) -> Bounds:
     """percentile(variant) / percentile(baseline), or Σ variant / Σ baseline when `percentile` is None.
 
-    baseline, variant: seconds of the same cases in the same order; whole clusters of pairs are drawn. cases: the
-    clusters of the cases themselves, where `clusters` also joins what ran together. Percentiles
-    interpolate linearly (numpy's default). The caller sees to `clusters_needed`. ValueError for no case, or when the
-    baseline's sum is zero.
+    baseline, variant: seconds of the same cases in the same order. clusters: times of one may depend on each other;
+    cases: the clusters of the cases themselves, where `clusters` also joins what ran together. The caller sees to
+    `groups_needed`. ValueError for no case, or when the baseline's sum is zero.
     """
     base, other = np.asarray(baseline, float), np.asarray(variant, float)
     if len(base) == 0 or len(base) != len(other) or base.sum() <= 0:
         raise ValueError("latencies must be of the same cases, and the baseline's not all zero")
     if percentile is None:  # what slows whole batches slows either arm and is noise; a prompt that slows one is not
         return nonnegative_ratio(other, base, clusters, limit, alpha, cases=cases, **UNSEEN_SECONDS)
-    labels, members = np.unique(np.asarray(clusters), return_inverse=True)
-
-    def level(seconds: NDArray) -> float:
-        return float(np.percentile(seconds, percentile))
-
-    def ratio(draws: NDArray) -> NDArray:
-        ratios = np.full(len(draws), np.inf)
-        for row, drawn in enumerate(draws):
-            times = np.bincount(drawn, minlength=len(labels))[members]
-            bottom = level(np.repeat(base, times))
-            if bottom > 0:
-                ratios[row] = level(np.repeat(other, times)) / bottom
-        return ratios
-
-    return bootstrap(ratio, len(labels), limit, np.random.default_rng(SEED), alpha, DRAWS)
+    return percentile_ratio(base, other, clusters, percentile, limit, alpha)

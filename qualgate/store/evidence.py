@@ -35,6 +35,7 @@ from qualgate.store.rows import (
 from qualgate.store.tables import arms, cases, evalsets, runs, units
 
 RUNS_NAMED = 5
+UNKNOWN: tuple[str, int | None] = ("", None)
 PARSED = ("tool_call.", "json.valid")  # metrics that are 0 where an answer could not be read
 
 
@@ -92,10 +93,11 @@ def _read(store: Store, run_id: str, scoring: int | None, answers: bool) -> RunE
     integrity = [*run_faults, *stop_faults, *_faults(check_arm, arm_rows), *_faults(check_case, bodies)]
     if fault:
         integrity.append(fault)
-    questions = {row.case_hash: _question(row) for row in bodies}
+    asked_of = {row.case_hash: _asked(row) for row in bodies}
     if run.expected_sha256 != expected_digest(sets, [(*row[:4], row.case_hash, row.cluster) for row in found]):
         integrity.append("the list of expected units or evalsets is not the one written before generation")
     by_arm, broken = _units(found, recorded, scored, answers)
+    cases_asked = {(row.evalset, row.case_id): row.case_hash for row in found}
     seen = tuple(_arm(row, by_arm[row.name], stopped.get(row.name)) for row in arm_rows)
     return RunEvidence(
         run_id=run_id,
@@ -106,7 +108,12 @@ def _read(store: Store, run_id: str, scoring: int | None, answers: bool) -> RunE
         variants=seen[1:],
         integrity=(*integrity, *broken),
         clusters={(row.evalset, row.case_id): row.cluster for row in found if row.cluster is not None},
-        questions={(row.evalset, row.case_id): questions.get(row.case_hash, "") for row in found},
+        questions={case: asked_of.get(hashed, UNKNOWN)[0] for case, hashed in cases_asked.items()},
+        budgets={
+            case: budget
+            for case, hashed in cases_asked.items()
+            if (budget := asked_of.get(hashed, UNKNOWN)[1]) is not None
+        },
     )
 
 
@@ -173,12 +180,14 @@ def _arm(row: AnyRow, found: Iterable[UnitEvidence], stopped: Stopped | None) ->
     )
 
 
-def _question(case: AnyRow) -> str:
-    """What a stored case asks; "" where its body is broken, which `check_case` tells."""
+def _asked(case: AnyRow) -> tuple[str, int | None]:
+    """What a stored case asks, and of how many tokens at most; `UNKNOWN` where its body is broken, which `check_case`
+    tells."""
     try:
-        return question_hash(json.loads(case.body_json))
+        body = json.loads(case.body_json)
+        return question_hash(body), body.get("max_new_tokens")
     except (ValueError, AttributeError):
-        return ""
+        return UNKNOWN
 
 
 def _began(run_id: str) -> str:

@@ -493,6 +493,33 @@ def test_where_the_evalset_lies_beside_the_gate_file_its_cases_are_the_closed_li
     assert said(hashes, "other {}".format) == 12, "equal on both sides, and not the set that lies there"
 
 
+def test_a_length_is_proven_where_the_evalset_says_how_long_an_answer_may_become(tmp_path):
+    from qualgate.identity import case_hash
+
+    gate, sides = tmp_path / "gate.yaml", (tmp_path / "base.jsonl", tmp_path / "variant.jsonl")
+    gate.write_text(
+        "version: 1\nbaseline: {model: ./m}\nvariants: {v: {model: ./m}}\nevalsets: [./own.yaml]\n"
+        "gate: {rules: [{metric: exact_match, max_drop: 0.1}, {metric: drift.length_ratio, max: 1.5}]}\n"
+    )
+
+    def said(most: int):
+        cases = [{"id": f"c{n}", "task": "t", "prompt": f"p{n}", "max_new_tokens": most, "answer": "1"}
+                 for n in range(120)]  # fmt: skip
+        (tmp_path / "own.jsonl").write_text("".join(json.dumps(one) + "\n" for one in cases))
+        (tmp_path / "own.yaml").write_text("name: own\nversion: '1'\nmetrics: [exact_match]\n")
+        for side in sides:
+            row = {"metric": "exact_match", "value": 1, "scorer": "s", "model": side.stem, "tokens": 10}
+            rows = [{**row, "id": one["id"], "case_hash": case_hash(one)} for one in cases]
+            side.write_text("".join(json.dumps(one) + "\n" for one in rows))
+        return code((gate, *sides))
+
+    assert said(1024) == 12
+    assert said(64) == 0
+    (tmp_path / "own.yaml").unlink()
+    assert code((gate, *sides)) == 12
+    assert "keep the evalset where the gate file names it" in gated((gate, *sides)).stdout
+
+
 def test_what_an_evalset_says_of_its_cases_is_not_left_to_the_rows(tmp_path):
     """Its tags, and which metrics its cases have. Rows of another evalset, which nobody has here, are fine."""
     bodies = [{"id": f"c{n}", "task": "t", "prompt": f"p{n}", "max_new_tokens": 4, "answer": str(n),

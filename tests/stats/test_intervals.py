@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from qualgate.gate.measure import UNSEEN_KL, UNSEEN_LENGTH
+from qualgate.gate.measure import UNSEEN_KL, length_bounds
 from qualgate.stats.intervals import (
     binomial_lower,
     binomial_upper,
@@ -20,6 +20,7 @@ from qualgate.stats.intervals import (
 )
 from qualgate.stats.latency import clusters_needed, latency_ratio
 from qualgate.stats.multiplicity import holm
+from qualgate.stats.percentiles import groups_needed
 from qualgate.stats.power import approval_region, chance_to_approve, pairs_needed
 
 
@@ -150,15 +151,23 @@ def test_a_heavy_tailed_mean_at_its_limit_is_rarely_proven(kind: str, clusters: 
     assert proven == 0 or clusters >= clusters_needed(95)
 
 
-@pytest.mark.parametrize("clusters", [20, 70, 300])
+@pytest.mark.parametrize("clusters", [100, 400, 1_500])
 def test_answers_that_rarely_run_on_to_their_limit_are_not_taken_to_keep_their_length(clusters: int) -> None:
-    """One in 23 is 3.3 times as long, which makes 1.1 on average."""
+    """Of ten tokens, but now and then of all 1,024 that an answer may take: 1.5 times as long on average."""
     generator, draws, proven = np.random.default_rng(23), 400, 0
     for _ in range(draws):
-        lengths = np.where(generator.random(clusters) < 0.1 / 2.3, 33, 10)
-        bounds = nonnegative_ratio(lengths, np.full(clusters, 10), np.arange(clusters), 1.1, **UNSEEN_LENGTH)
+        lengths = np.where(generator.random(clusters) < 0.5 / 101.4, 1024, generator.integers(9, 12, clusters))
+        bounds = length_bounds(lengths, np.full(clusters, 10), np.arange(clusters), 1.5, 0.05, 102.4)
         proven += bounds.p_below <= 0.05
     assert proven / draws <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / draws)
+
+
+def test_equal_lengths_are_proven_by_enough_cases_for_what_an_answer_may_take() -> None:
+    """What a user pays for a `max_new_tokens` of 6.4 times, or 102 times, the mean answer."""
+    for most, limit, enough in ((6.4, 1.2, 80), (6.4, 1.5, 31), (102.4, 1.5, 607)):
+        for n in (enough - 1, enough):
+            same = np.full(n, 10)
+            assert (length_bounds(same, same, np.arange(n), limit, 0.05, most).p_below <= 0.05) == (n == enough), n
 
 
 def test_a_heavy_tailed_mean_far_below_its_limit_is_proven() -> None:
@@ -188,7 +197,7 @@ def test_latency_ratio_finds_a_slower_variant() -> None:
     base = generator.lognormal(size=400)
     noisy = base * generator.lognormal(0, 0.05, 400)
     alone = np.arange(400)
-    same, slower = latency_ratio(base, noisy, alone, 95, 1.1), latency_ratio(base, 1.3 * noisy, alone, 95, 1.1)
+    same, slower = latency_ratio(base, noisy, alone, 95, 1.5), latency_ratio(base, 2.2 * noisy, alone, 95, 1.1)
     assert same.p_below <= 0.05
     assert slower.p_above <= 0.05
     assert slower.lower <= slower.estimate <= slower.upper
@@ -206,7 +215,8 @@ def test_latencies_of_one_cluster_are_drawn_together() -> None:
 
 
 def test_a_percentile_needs_a_case_beyond_it() -> None:
-    assert [clusters_needed(p) for p in (None, 50, 95, 99, 5)] == [1, 5, 59, 299, 59]
+    assert [clusters_needed(p) for p in (50, 95, 99, 5)] == [5, 59, 299, 59]
+    assert [groups_needed(p) for p in (50, 95, 99, 5)] == [7, 82, 418, 82], "more: the baseline's is not known either"
     assert clusters_needed(95, alpha=0.01) == 90
 
 
