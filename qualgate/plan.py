@@ -24,6 +24,7 @@ from qualgate.engine.load import (
 from qualgate.engine.prompts import Renderer, context_length
 from qualgate.errors import UsageError
 from qualgate.gate.early import Question, lay_out, seeded_order
+from qualgate.gate.timing import groups_for
 from qualgate.harness import tasks
 from qualgate.identity import content_hash
 from qualgate.layout import (
@@ -32,7 +33,6 @@ from qualgate.layout import (
     LEAST_BATCHES,
     LEAST_FOR_TAILS,
     TIMED,
-    TO_TELL,
     batches,
     in_blocks,
     interleaved,
@@ -57,7 +57,6 @@ from qualgate.records import (
     UnitKey,
 )  # fmt: skip
 from qualgate.scoring import scorer_versions
-from qualgate.stats.percentiles import groups_needed
 
 
 def sampling_settings(gate: GateFile) -> dict[str, Any]:
@@ -249,10 +248,7 @@ def _least_batches(gate: GateFile) -> int:
     """Where times decide, how many batches there are to be at least; 0 where they do not."""
     if not _timed(gate):
         return 0
-    asked = [
-        TO_TELL * groups_needed(rule.percentile, gate.policy.alpha) for rule in gate.policy.rules if rule.percentile
-    ]
-    return max(LEAST_BATCHES, LEAST_FOR_TAILS if gate.policy.slo is not None else 0, *asked)
+    return max(LEAST_BATCHES, LEAST_FOR_TAILS if gate.policy.slo is not None else 0, groups_for(gate.policy))
 
 
 def _clusters(sets: tuple[Evalset, ...], repeats: int) -> dict[Question, int]:

@@ -12,8 +12,17 @@ from numpy.typing import ArrayLike, NDArray
 
 from qualgate.gate.same_question import join
 from qualgate.numbers import counted
-from qualgate.records import UnitEvidence
+from qualgate.records import Policy, UnitEvidence
 from qualgate.stats.paired import MIN_CLUSTERS
+from qualgate.stats.percentiles import groups_needed
+
+TO_TELL = 3  # times the groups without which no percentile is told: about so many prove an equal variant
+
+
+def groups_for(policy: Policy) -> int:
+    """Groups of batches that the policy's rules on percentiles ask for; 0 without one."""
+    asked = (groups_needed(rule.percentile, policy.alpha) for rule in policy.rules if rule.percentile)
+    return TO_TELL * max(asked, default=0)
 
 
 def timed_together(clusters: ArrayLike, *arms: Sequence[UnitEvidence]) -> tuple[NDArray, str]:

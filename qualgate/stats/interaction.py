@@ -11,12 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from qualgate.stats.bounded import bounded_mean
 from qualgate.stats.intervals import clustered_ratio
 from qualgate.stats.paired import MIN_CLUSTERS, compare_clustered_pairs, compare_pairs
 from qualgate.stats.power import chance_to_block
 
 METHOD_EXACT = "interaction_exact_unconditional/3"
-METHOD_CLUSTERED = "interaction_clustered/2"
+METHOD_CLUSTERED = "interaction_clustered/3"
 NO_LOSS = 1e-9  # the margin of "any loss at all": `compare_pairs` wants one over 0
 
 
@@ -59,8 +60,9 @@ def interaction(outcomes: ArrayLike, clusters: ArrayLike, alpha: float = 0.05) -
         scale = len(steps) / n
         lower, upper, p_worse, method = scale * found.lower, scale * found.upper, found.p_beyond, METHOD_CLUSTERED
     else:
-        mean = clustered_ratio(d, np.ones(n), labels, 0.0, alpha)
-        lower, upper, p_worse, method = mean.lower, mean.upper, mean.p_below, METHOD_CLUSTERED
+        mean, bounded = clustered_ratio(d, np.ones(n), labels, 0.0, alpha), bounded_mean(d, labels, 0.0, alpha, (-2, 2))
+        lower, upper = min(mean.lower, bounded.lower), max(mean.upper, bounded.upper)
+        p_worse, method = max(mean.p_below, bounded.p_below), METHOD_CLUSTERED
     if groups < MIN_CLUSTERS:  # too few say too little about their spread: nothing is proven
         p_worse, lower, upper = 1.0, -2.0, 2.0
     return Interacting(

@@ -157,21 +157,36 @@ def clustered_share(
 ) -> Bounds:
     """Σ hits / Σ trials, 0..1: the exact binomial test as if each cluster were one trial, so never of zero width.
 
-    A cluster's share lies in 0..1, and no such share spreads more than an all-or-nothing one.
+    A cluster's share lies in 0..1, and no such share spreads more than an all-or-nothing one. Of unequal clusters
+    `independent_clusters` says how surely what is rare was not missed. That too much of it is there may be one large
+    cluster's doing: that side counts all as if of the largest's size (a sum of bounded independent parts spreads no
+    more than one of fewer equal ones; Hoeffding, Ann. Math. Statist. 27, 1956). What is rare is told by the limit, at
+    0 and 1 both sides count the first way.
     """
     count, total = len(np.unique(np.asarray(clusters))), float(np.sum(trials))
     if count < 2 or total == 0:
         return clustered_ratio(hits, trials, clusters, limit, alpha)
-    share, n = float(np.sum(hits)) / total, independent_trials(trials, clusters, alpha)
-    k = share * n
+    share, below, above = float(np.sum(hits)) / total, *_trials_each_way(trials, clusters, limit, alpha)
+    k, m = share * below, share * above
     return Bounds(
         estimate=share,
-        lower=float(betaincinv(k, n - k + 1, alpha)) if k > 0 else 0.0,
-        upper=float(betaincinv(k + 1, n - k, 1 - alpha)) if k < n else 1.0,
-        p_below=float(_at_most(k, n, limit)),
-        p_above=float(_at_most(n - k, n, 1 - limit)),
+        lower=float(betaincinv(m, above - m + 1, alpha)) if m > 0 else 0.0,
+        upper=float(betaincinv(k + 1, below - k, 1 - alpha)) if k < below else 1.0,
+        p_below=float(_at_most(k, below, limit)),
+        p_above=float(_at_most(above - m, above, 1 - limit)),
         clusters=count,
     )
+
+
+def _trials_each_way(trials: ArrayLike, clusters: ArrayLike, limit: float, alpha: float) -> tuple[float, float]:
+    """Independent trials of "the share is smaller", and of "it is larger", see `clustered_share`."""
+    few = independent_trials(trials, clusters, alpha)
+    if not 0 < limit < 1:
+        return few, few
+    _, members = np.unique(np.asarray(clusters), return_inverse=True)
+    sizes = np.bincount(members, np.asarray(trials, float))
+    fewest = float(sizes.sum() / sizes.max())
+    return (few, fewest) if limit < 0.5 else (fewest, few)
 
 
 def clustered_percentile(
@@ -188,13 +203,13 @@ def clustered_percentile(
     total, count = len(ordered), len(np.unique(labels))
     if total == 0:
         return Bounds(estimate=float("nan"), lower=-inf, upper=inf, p_below=1.0, p_above=1.0, clusters=0)
-    n = independent_trials(np.ones(total), labels, alpha)
+    rare, common = _trials_each_way(np.ones(total), labels, 1 - share, alpha)
 
     def p_below(exceeding: NDArray) -> NDArray:
-        return _at_most(exceeding / total * n, n, 1 - share)
+        return _at_most(exceeding / total * rare, rare, 1 - share)
 
     def p_above(exceeding: NDArray) -> NDArray:
-        return _at_most(n - exceeding / total * n, n, share)
+        return _at_most(common - exceeding / total * common, common, share)
 
     exceeding = total - np.searchsorted(ordered, ordered, side="right")
     high, low = np.flatnonzero(p_below(exceeding) <= alpha), np.flatnonzero(p_above(exceeding) <= alpha)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any, Literal
 from unicodedata import category
@@ -12,6 +13,7 @@ from qualgate.errors import IntegrityError, UsageError
 from qualgate.identity import content_hash
 from qualgate.store import plain
 from qualgate.store.database import Store
+from qualgate.store.runs import verdict_digest
 from qualgate.store.tables import decisions, verdicts
 
 Action = Literal["approve", "block"]
@@ -56,7 +58,7 @@ def append(
         raise UsageError("a decision needs a name and a reason that can be read; fill in both.")
     with store.write() as connection:
         verdict = connection.execute(
-            select(verdicts.c.sha256, verdicts.c.word)
+            select(verdicts.c.sha256, verdicts.c.policy_json, verdicts.c.body_json)
             .where(verdicts.c.run_id == run_id, verdicts.c.variant == variant)
             .order_by(verdicts.c.verdict_id.desc())
             .limit(1)
@@ -65,7 +67,9 @@ def append(
             raise UsageError(f"run {run_id} has no verdict for {variant!r} yet; there is nothing to decide.")
         if verdict.sha256 != verdict_sha256:
             raise UsageError(f"the verdict for {variant!r} has changed since you opened it. Look at the new one first.")
-        if action == "approve" and verdict.word == "invalid":
+        if verdict.sha256 != verdict_digest(run_id, verdict.policy_json, verdict.body_json):
+            raise IntegrityError(f"the stored verdict for {variant!r} of run {run_id} is not what was recorded.")
+        if action == "approve" and json.loads(verdict.body_json)["word"] == "invalid":
             raise UsageError(f"{variant!r} cannot be approved: its run is invalid. Run it again.")
         newest = of_variant(connection, run_id, variant)[-1:]
         if newest and newest[0].hash != after:

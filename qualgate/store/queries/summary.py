@@ -170,7 +170,8 @@ def _arm_line(row: Any, counts: dict[tuple[str, str, str], int], kernels: list[t
 
 
 def _stored_verdict(connection: Connection, row: Any) -> StoredVerdict:
-    if row.sha256 != verdict_digest(row.run_id, row.policy_json, row.body_json):
+    intact = row.sha256 == verdict_digest(row.run_id, row.policy_json, row.body_json)
+    if not intact or row.word != plain.verdict(row.body_json).word:
         raise IntegrityError(
             f"the verdict on {row.variant!r} of run {row.run_id} is not what was written. "
             "Restore the store from a backup."
