@@ -96,7 +96,7 @@ def _read(store: Store, run_id: str, scoring: int | None, answers: bool) -> RunE
     asked_of = {row.case_hash: _asked(row) for row in bodies}
     if run.expected_sha256 != expected_digest(sets, [(*row[:4], row.case_hash, row.cluster) for row in found]):
         integrity.append("the list of expected units or evalsets is not the one written before generation")
-    by_arm, broken = _units(found, recorded, scored, answers)
+    by_arm, broken = _units(run_id, found, recorded, scored, answers)
     cases_asked = {(row.evalset, row.case_id): row.case_hash for row in found}
     seen = tuple(_arm(row, by_arm[row.name], stopped.get(row.name)) for row in arm_rows)
     return RunEvidence(
@@ -135,7 +135,7 @@ def grown(store: Store, seen: RunEvidence, keys: Collection[UnitKey]) -> RunEvid
         )
         found = [row for row in connection.execute(_EVIDENCE.where(*chosen)).all() if UnitKey(*row[:4]) in keys]
         said = scorings.scores_by_unit(connection, seen.run_id, 0, [row.unit_id for row in found])
-    new, broken = _units(found, said, said, answers=False)
+    new, broken = _units(seen.run_id, found, said, said, answers=False)
     place = {key: number for number, key in enumerate(seen.expected)}
 
     def with_new(arm: ArmEvidence, row: AnyRow) -> ArmEvidence:
@@ -152,7 +152,7 @@ def grown(store: Store, seen: RunEvidence, keys: Collection[UnitKey]) -> RunEvid
 
 
 def _units(
-    rows: Iterable[AnyRow], recorded: scorings.Said, scored: scorings.Said, answers: bool
+    run_id: str, rows: Iterable[AnyRow], recorded: scorings.Said, scored: scorings.Said, answers: bool
 ) -> tuple[dict[str, list[UnitEvidence]], list[str]]:
     """By arm what is there, in order, and what is not what was recorded."""
     by_arm: dict[str, list[UnitEvidence]] = defaultdict(list)
@@ -161,7 +161,7 @@ def _units(
         if row.status in ("pending", "settled"):  # not there; whether that is excused, its arm's record says
             continue
         key = UnitKey(*row[:4])
-        if row.status == "done" and not _intact(row, recorded.get(row.unit_id, ())):
+        if row.status == "done" and not _intact(run_id, row, recorded.get(row.unit_id, ())):
             broken.append(f"{unit_name(key)}: the stored answer or its scores are not what was recorded")
             continue
         by_arm[key.arm].append(_unit_evidence(key, row, scored.get(row.unit_id, ()), answers))
@@ -227,17 +227,15 @@ _EVIDENCE = select(
 _HEAD = list(_EVIDENCE.selected_columns).index(units.c.case_hash)
 
 
-def _intact(row: AnyRow, said: Sequence[Sequence[Any]]) -> bool:
+def _intact(run_id: str, row: AnyRow, said: Sequence[Sequence[Any]]) -> bool:
+    """As it was written into this run, or by an older version, which did not seal into which."""
     *head, kernel, kl_eta, job, text, token_ids, logprobs, margins, kl = row[_HEAD:-1]
     if None in (text, token_ids, logprobs, margins, kl):
         return False
-    return row.sha256 == seal.digest(
-        (*row[:4], *head, *sealed_later(kernel, kl_eta, job), *said),
-        text.encode("utf-8"),
-        token_ids,
-        logprobs,
-        margins,
-        kl,
+    parts = (text.encode("utf-8"), token_ids, logprobs, margins, kl)
+    return any(
+        row.sha256 == seal.digest((*row[:4], *head, *sealed_later(kernel, kl_eta, job, run), *said), *parts)
+        for run in (run_id, None)
     )
 
 

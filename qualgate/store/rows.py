@@ -89,9 +89,14 @@ def expected_digest(sets: Iterable[Sequence[Any]], expected: Iterable[Sequence[A
 
 
 def unit_row(
-    completion: Completion, drift: Drift | None, said: Sequence[Sequence[Any]], job: int | None = None
+    completion: Completion,
+    drift: Drift | None,
+    said: Sequence[Sequence[Any]],
+    run_id: str | None = None,
+    job: int | None = None,
 ) -> dict[str, Any]:
-    """What a finished unit adds to its planned row. `said`: its scores, as `score_rows` orders them. job: its batch."""
+    """What a finished unit adds to its planned row. `said`: its scores, as `score_rows` orders them. job: its batch.
+    run_id: None of rows as older versions sealed them, which could be moved to another run."""
     row: dict[str, Any] = {
         "text": plain.storable(completion.text),
         "finish_reason": completion.finish_reason,
@@ -116,14 +121,17 @@ def unit_row(
     head = (key.arm, key.evalset, key.case_id, key.repeat, completion.case_hash, completion.finish_reason)
     text = row["text"].encode("utf-8")
     row["answer_sha256"] = seal.digest((*head, *said), text, row["token_ids"])
-    measured = (*(row[name] for name in MEASURED), *sealed_later(row["kernel"], row["kl_eta"], job))
+    measured = (*(row[name] for name in MEASURED), *sealed_later(row["kernel"], row["kl_eta"], job, run_id))
     row["sha256"] = seal.digest((*head, *measured, *said), text, row["token_ids"], *(row[name] for name in ARRAYS))
     return row
 
 
-def sealed_later(kernel: str | None, kl_eta: float | None, job: int | None) -> tuple[str | float, ...]:
-    """What the digest takes of columns that later revisions added: nothing where they are NULL."""
-    known = (kernel, kl_eta, None if job is None else f"job {job}")
+def sealed_later(
+    kernel: str | None, kl_eta: float | None, job: int | None, run_id: str | None
+) -> tuple[str | float, ...]:
+    """What the digest takes of columns that later revisions added: nothing where they are NULL. run_id: None of rows
+    that older versions sealed."""
+    known = (kernel, kl_eta, None if job is None else f"job {job}", None if run_id is None else f"run {run_id}")
     return tuple(value for value in known if value is not None)
 
 

@@ -215,7 +215,7 @@ def record(store: Store, run_id: str, result: JobResult, scored: dict[UnitKey, t
                     f"{unit_name(completion.key)} is not in the plan of run {run_id}; nothing was stored."
                 )
             said = score_rows(completion.key, scored.get(completion.key, ()))
-            row = unit_row(completion, drifts.get(completion.key), said, result.index)
+            row = unit_row(completion, drifts.get(completion.key), said, run_id, result.index)
             if unit.status == "done":
                 if unit.answer_sha256 != row["answer_sha256"]:
                     raise IntegrityError(

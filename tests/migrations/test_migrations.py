@@ -40,7 +40,9 @@ def url(tmp_path):
 @pytest.fixture
 def before_0006(monkeypatch):
     """Units are written as by a version that did not know their batches."""
-    monkeypatch.setattr(runs, "unit_row", lambda completion, drift, said, job: rows.unit_row(completion, drift, said))
+    monkeypatch.setattr(
+        runs, "unit_row", lambda completion, drift, said, *later: rows.unit_row(completion, drift, said)
+    )
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from qualgate.stats.intervals import (
     clustered_percentile,
     clustered_ratio,
     clustered_share,
+    independent_clusters,
     nonnegative_ratio,
 )
 from qualgate.stats.latency import clusters_needed, latency_ratio
@@ -245,3 +246,35 @@ def test_the_needed_pairs_would_probably_decide() -> None:
     assert pairs_needed(26, 5, 1200, 0.0174) is None, "within a million, and no advice"
     assert approval_region(59, 0.05).edge[0] == 0  # no flip in 59 excludes 5 points, no flip in 58 does not
     assert approval_region(58, 0.05).edge[0] == 1
+
+
+@pytest.mark.parametrize(("large", "singles", "floor"), [(200, 200, 0.9), (40, 100, 0.95), (20, 19, 0.9)])
+def test_a_floor_of_a_share_is_rarely_broken_by_one_large_cluster(large, singles, floor):
+    """Each cluster fails as a whole with the chance that the floor allows; exact over all outcomes."""
+    labels, wrong = np.append(np.zeros(large, int), np.arange(1, singles + 1)), 0.0
+    for lost in (0, 1):
+        for few in range(singles + 1):
+            chance = stats.binom.pmf(few, singles, 1 - floor) * (floor, 1 - floor)[lost]
+            if chance > 1e-9:
+                hits = np.append(np.full(large, 1.0 - lost), np.arange(singles) >= few)
+                wrong += chance * (clustered_share(hits, np.ones(len(hits)), labels, floor).p_below <= 0.05)
+    assert wrong <= 0.05
+
+
+def test_unequal_clusters_count_as_those_of_one_size_that_miss_as_much():
+    """Against a search over chances to fail: none misses a larger share of failures as often as alpha."""
+    generator = np.random.default_rng(4)
+    for sizes in ([40] * 6 + [1] * 1000, [1, 2, 3, 5, 8] * 12, [2] + [1] * 50, [7, 1]):
+        weights, k = np.array(sizes) / sum(sizes), independent_clusters(sizes, 0.05)
+        missed = 1 - 0.05 ** (1 / k)
+        best = 0.0
+        for _ in range(2000):
+            logs = np.where(generator.random(len(sizes)) < generator.random(), generator.exponential(1, len(sizes)), 0)
+            logs = np.where(weights >= generator.choice(weights), logs * weights ** generator.uniform(0, 2), 0)
+            if logs.sum() > 0:
+                chances = 1 - np.exp(np.log(0.05) * logs / logs.sum())  # none fails with a chance of alpha
+                best = max(best, float(weights @ chances))
+        assert best <= missed + 1e-9
+        assert best > 0.8 * missed
+    assert independent_clusters([4] * 30) == 30
+    assert independent_clusters([]) == 0

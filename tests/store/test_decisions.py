@@ -71,6 +71,18 @@ def test_an_invalid_run_can_be_blocked_but_not_approved(store, run_id):
     assert decide(store, run_id, action="block").action == "block"
 
 
+def test_an_invalid_run_whose_verdict_was_given_another_word_is_not_approved(store, run_id):
+    runs.add_verdicts(store, run_id, [Verdict(variant="int8", word="invalid", exit=13, reasons=("x",))], SMALL.policy)
+    sha256 = seen(store, run_id)
+    with store.write() as connection:
+        connection.execute(text("drop trigger verdicts_no_update"))
+        connection.execute(text("update verdicts set word = 'approve' where word = 'invalid'"))
+    with pytest.raises(UsageError, match="invalid"):
+        decisions.append(store, run_id, "int8", "approve", name="Ada", reason="fine", verdict_sha256=sha256)
+    with pytest.raises(IntegrityError, match="not what was written"):
+        queries.run_summary(store, run_id)
+
+
 def test_a_second_person_learns_of_the_first_one_s_decision(store, run_id):
     first = decide(store, run_id)
     with pytest.raises(UsageError, match="Ada has decided 'approve'"):

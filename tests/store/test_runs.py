@@ -270,6 +270,17 @@ def test_evidence_that_was_changed_is_found(store, tampering):
     assert len(runs.evidence(store, run_id).integrity) >= 1
 
 
+def test_answers_moved_to_another_run_are_not_its_own(store):
+    good, bad = (make_run(store, SMALL, wrong={"int8": share}) for share in (0.0, 0.9))
+    assert runs.evidence(store, bad).integrity == ()
+    of_bad = "where run_id = :bad and arm = 'int8'"
+    execute(store, f"delete from scores where unit_id in (select unit_id from units {of_bad})", bad=bad)
+    execute(store, f"delete from units {of_bad}", bad=bad)
+    execute(store, "update units set run_id = :bad where run_id = :good and arm = 'int8'", bad=bad, good=good)
+    moved = runs.evidence(store, bad).integrity
+    assert len(moved) == len([key for key in SMALL.expected if key.arm == "int8"])
+
+
 def test_what_certifies_a_kl_is_kept_and_sealed(store, begun):
     for result, scores in make_results(SMALL):
         drifts = tuple(replace(drift, kl_eta=1e-4 if result.arm == "int8" else 0.0) for drift in result.drifts)
