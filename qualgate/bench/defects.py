@@ -206,7 +206,7 @@ def clustered_word(clusters: int, size: int = 10) -> str:
 def measure(quick: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """(rounds: how often each word fell on each kind, rows `defects.*`)."""
     words: dict[str, list[str]] = {}
-    for planted in (*defects(1 if quick else 8), *sound(3 if quick else 120)):
+    for planted in (*defects(1 if quick else 6), *sound(3 if quick else 120)):
         words.setdefault(planted.kind, []).append(word(planted))
     rounds = [
         {"kind": kind or "sound", "words": {one: found.count(one) for one in sorted(set(found))}}
