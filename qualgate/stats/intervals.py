@@ -180,12 +180,11 @@ def clustered_share(
 
 def _trials_each_way(trials: ArrayLike, clusters: ArrayLike, limit: float, alpha: float) -> tuple[float, float]:
     """Independent trials of "the share is smaller", and of "it is larger", see `clustered_share`."""
-    few = independent_trials(trials, clusters, alpha)
-    if not 0 < limit < 1:
-        return few, few
     _, members = np.unique(np.asarray(clusters), return_inverse=True)
     sizes = np.bincount(members, np.asarray(trials, float))
-    fewest = float(sizes.sum() / sizes.max())
+    few, fewest = independent_clusters(sizes, alpha), float(sizes.sum() / sizes.max())
+    if not 0 < limit < 1:
+        return few, few
     return (few, fewest) if limit < 0.5 else (fewest, few)
 
 

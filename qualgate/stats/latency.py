@@ -12,12 +12,13 @@ from qualgate.stats.percentiles import percentile_ratio
 
 METHOD_SUMS = "ratio_of_sums_clustered_t/4"
 
-# How much longer a case of a kind that nobody drew may take, in times of the limit (see `ratio_of_sums`). Five keeps
-# what is proven of a ratio truly at 1.10 at most at alpha where 2 % of the cases take 6 times as long, or 5 % of them 3
-# times, or each its own lognormal factor with sigma up to 1.5: of 150 cases without any, 5 % of draws are of that kind,
-# so no test may believe fewer. The price: an equally fast variant whose answers vary by 5 % (15 %) is proven to stay
-# below 1.10 by about 175 (250) cases. Rarer and worse stalls than these can be missed, such as one case in 100 at 11
-# times: by 200 cases, in one draw of eight.
+# How much longer a case of a kind that nobody drew may take, in times of the limit (see `nonnegative_ratio`). Five
+# keeps what is proven of a ratio truly at 1.10 at most at alpha where 2 % of the cases take 6 times as long, or 5 % of
+# them 3 times, or each its own lognormal factor with sigma up to 1.5: of 150 cases without any, 5 % of draws are of
+# that kind, so no test may believe fewer. The price: an equally fast variant whose answers vary by 5 % is proven to
+# stay below 1.10 by about 300 cases where the answers' own times spread by sigma 0.3, by 400 at 0.5 and 2,000 at 1.0.
+# Rarer and worse stalls than these can be missed, such as one case in 100 at 11 times: by 200 cases, in one draw of
+# eight.
 UNSEEN_SECONDS = {"of_limit": 5.0, "of_largest": 1.0}
 
 
