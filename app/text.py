@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from difflib import SequenceMatcher
 
-from qualgate.visible import visible
+from qualgate.escaping import visible
 
 COLOURS = {  # one colour a word, everywhere; the word itself always stands beside it
     "approve": "#1a7f37",

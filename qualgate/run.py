@@ -15,19 +15,20 @@ from qualgate import evalsets
 from qualgate.config import GateFile
 from qualgate.engine.load import check_model, choose_device, identify, recognise
 from qualgate.errors import EvidenceMissing, Exit, InfrastructureError, Interrupted, UsageError
-from qualgate.forecast import Past
-from qualgate.gate.arms import decide_four, exit_of
+from qualgate.formatting import counted
+from qualgate.gate.evidence.quarantine import hold
+from qualgate.gate.four_arm.verdict import decide_four, exit_of
 from qualgate.gate.peers.nel_policy import Decided, NelPolicy, NelSaid, as_rules, as_text, decide_as_asked
 from qualgate.gate.peers.said import PeerSaid, what_peers_say
-from qualgate.gate.planned import PlannedSet
-from qualgate.gate.planner import foreseeable, plan_policy
-from qualgate.gate.quarantine import hold
+from qualgate.gate.planning.planned_sets import PlannedSet
+from qualgate.gate.planning.planner import foreseeable, plan_policy
 from qualgate.harness import tasks
 from qualgate.intake.feedback import Feedback, corrections, read_feedback
 from qualgate.intake.nel_policy import read_nel_policy
 from qualgate.metrics import LM_EVAL
-from qualgate.numbers import counted
-from qualgate.plan import artifacts_folder, asked_in_two_sets, load_set, make_plan, sampling_settings, set_refs
+from qualgate.pipeline.early_stop import Settling
+from qualgate.pipeline.forecast import Past
+from qualgate.pipeline.plan import artifacts_folder, asked_in_two_sets, load_set, make_plan, sampling_settings, set_refs
 from qualgate.records import (
     NOISE,
     TWIN,
@@ -50,7 +51,6 @@ from qualgate.scoring import score, scorer_versions
 from qualgate.scoring.structure import json_scores
 from qualgate.scoring.tools.dialects.blame import blame as read_elsewhere
 from qualgate.scoring.tools.strict import AUTO, dialect_of
-from qualgate.settling import Settling
 from qualgate.store import plain, queries, runs
 from qualgate.store.database import Store, open_store
 from qualgate.workers.pool import run_jobs

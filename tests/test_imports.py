@@ -164,7 +164,7 @@ LIGHT = (
     "qualgate.gate.verdict",
     "qualgate.store.runs",
     "qualgate.store.queries",
-    "qualgate.plan",
+    "qualgate.pipeline.plan",
     "qualgate.run",
     "qualgate.report.summary",
 )

@@ -6,7 +6,7 @@ import streamlit as st
 from qualgate_app import data
 from qualgate_app.text import chip, escape, when
 
-from qualgate.numbers import counted
+from qualgate.formatting import counted
 from qualgate.store.queries import RunLine
 
 PAGE = 20

@@ -20,7 +20,7 @@ from qualgate_app.text import (
 )
 
 from qualgate.errors import UsageError
-from qualgate.numbers import bounds_text, counted, difference_text, flips_text, ms_text, size_text, value_text
+from qualgate.formatting import bounds_text, counted, difference_text, flips_text, ms_text, size_text, value_text
 from qualgate.records import NOISE, ArmService, Verdict
 from qualgate.report.arms import SERVICE_HEADS, interaction_text, service_notes, service_row, step_rows
 from qualgate.store.decisions import Action

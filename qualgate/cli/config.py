@@ -24,9 +24,9 @@ def config_schema() -> None:
 def config_check(gate_file: GateFileArgument) -> None:
     """Check a gate file, its models, its evalsets and the files it names, without running anything."""
     from qualgate.config import load_gate_file
+    from qualgate.formatting import counted
     from qualgate.intake.feedback import read_feedback
-    from qualgate.numbers import counted
-    from qualgate.plan import make_plan
+    from qualgate.pipeline.plan import make_plan
     from qualgate.report.screen import fit
     from qualgate.run import with_nel_policy
 

@@ -45,7 +45,7 @@ def evalset_list(as_json: JsonOption = False) -> None:
 
 
 def _head(item: Evalset | CalibrationSet) -> str:
-    from qualgate.numbers import counted
+    from qualgate.formatting import counted
 
     return f"{item.name:<14} v{item.version:<5} {counted(len(item.cases), 'case'):>11}"
 
@@ -54,10 +54,10 @@ def _head(item: Evalset | CalibrationSet) -> str:
 def evalset_check(ref: Annotated[str, typer.Argument(metavar="NAME.yaml")]) -> None:
     """Name every fault of an evalset or calibration set with file and line; exit 64 when there is one."""
     from qualgate import evalsets
-    from qualgate.numbers import counted
+    from qualgate.escaping import visible_line
+    from qualgate.formatting import counted
     from qualgate.records import CalibrationSet
     from qualgate.report.screen import fit
-    from qualgate.visible import visible_line
 
     path = evalsets.locate(ref, Path.cwd())
     faults = evalsets.check(path)
@@ -87,9 +87,9 @@ def evalset_coverage(
     from typing import Any
 
     from qualgate import evalsets, refmodel
-    from qualgate.calibration import refuse_leaks
     from qualgate.engine.coverage import coverage
     from qualgate.engine.load import choose_device
+    from qualgate.quantize.calibration_sets import refuse_leaks
     from qualgate.report.coverage import coverage_lines
     from qualgate.report.screen import fit
 

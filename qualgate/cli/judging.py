@@ -125,14 +125,14 @@ def plan(
     printed, 64 when no change was found.
     """
     from qualgate.config import load_gate_file
-    from qualgate.forecast import forecast
-    from qualgate.gate.early_plan import early_rates, rates_after
+    from qualgate.gate.evidence.quarantine import hold
     from qualgate.gate.peers.nel_policy import as_rules
-    from qualgate.gate.planned import PlannedSet, seen_in
-    from qualgate.gate.planner import foreseeable, plan_policy
-    from qualgate.gate.quarantine import hold
+    from qualgate.gate.planning.early_stop import early_rates, rates_after
+    from qualgate.gate.planning.planned_sets import PlannedSet, seen_in
+    from qualgate.gate.planning.planner import foreseeable, plan_policy
     from qualgate.intake.feedback import read_feedback
-    from qualgate.plan import asked_in_two_sets, make_plan
+    from qualgate.pipeline.forecast import forecast
+    from qualgate.pipeline.plan import asked_in_two_sets, make_plan
     from qualgate.report import planning
     from qualgate.run import as_run, earlier_answers, earlier_evidence
     from qualgate.store.plain import now

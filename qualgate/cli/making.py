@@ -110,10 +110,10 @@ def quantize(
     as_json: JsonOption = False,
 ) -> None:
     """Make a quantized folder that other libraries load. Interrupted, run it again: finished layers are kept."""
-    from qualgate import quantize as making
     from qualgate import refmodel
     from qualgate.engine.load import choose_device
     from qualgate.quant.recipes import words_of_recipe
+    from qualgate.quantize import folder as making
     from qualgate.report.progress import shown_progress
     from qualgate.report.quantized import outsourced_lines, quantized_lines, sensitivity_lines
     from qualgate.report.screen import fit
@@ -145,7 +145,7 @@ def quantize(
     if out is None:
         raise UsageError("--out is missing: the folder to make.")
     if backend is not None:
-        from qualgate.outsource import quantize_with
+        from qualgate.quantize.with_library import quantize_with
 
         by = quantize_with(
             backend, folder, recipe, out, against=evalset or (), folder=backend_dir, relative_to=here, device=device,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qualgate.errors import Exit, UsageError
-from qualgate.numbers import counted
+from qualgate.formatting import counted
 
 if TYPE_CHECKING:
     from qualgate.config import GateFile
@@ -51,10 +51,10 @@ def _judge_files(gate_file: Path, baseline: Path, variants: dict[str, Path], nel
 
     from qualgate import evalsets
     from qualgate.config import load_gate_file
-    from qualgate.gate.arms import exit_of
+    from qualgate.gate.four_arm.verdict import exit_of
     from qualgate.intake.feedback import read_feedback
     from qualgate.intake.scores import judge, read_score_rows, refuse_a_copy
-    from qualgate.plan import set_refs
+    from qualgate.pipeline.plan import set_refs
     from qualgate.report.source import source_of
     from qualgate.report.unstored import report_of
     from qualgate.run import as_four_arms, with_nel_policy
@@ -148,7 +148,7 @@ class Closed:
 
 def _closed(gate: GateFile, default: str | None, sides: tuple[Scores, ...]) -> Closed:
     from qualgate import evalsets
-    from qualgate.plan import load_set, set_refs
+    from qualgate.pipeline.plan import load_set, set_refs
     from qualgate.run import labels_of
 
     closed = Closed(

@@ -45,7 +45,7 @@ def score(
     ] = None,
 ) -> None:
     """Score anyone's outputs: one row an output, without a model and without a store."""
-    from qualgate.outputs import score_files
+    from qualgate.pipeline.score_files import score_files
     from qualgate.report.progress import shown_progress
     from qualgate.report.render import write_atomically
     from qualgate.report.scored import scored_json, scored_lines
@@ -90,8 +90,8 @@ def rescore(
     as_json: JsonOption = False,
 ) -> None:
     """Score a stored run's answers again with this version's scorers, beside the old scores, and decide anew."""
-    from qualgate import rescore as scoring_again
     from qualgate.config import load_gate_file
+    from qualgate.pipeline import rescore as scoring_again
     from qualgate.report.progress import shown_progress
     from qualgate.report.rescored import rescored_json, rescored_lines
     from qualgate.report.screen import fit

@@ -7,7 +7,7 @@ import typer
 
 def tell(text: str) -> None:
     """To stderr, wrapped to its width where it is a terminal; a pipe or a log gets lines as they are."""
+    from qualgate.escaping import unread
     from qualgate.report.screen import fit_error
-    from qualgate.visible import unread
 
     typer.echo(unread(fit_error(text)), err=True)

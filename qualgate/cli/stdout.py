@@ -6,6 +6,6 @@ import typer
 
 
 def say(text: str, nl: bool = True) -> None:
-    from qualgate.visible import unread
+    from qualgate.escaping import unread
 
     typer.echo(unread(text), nl=nl)

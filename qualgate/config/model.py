@@ -14,7 +14,6 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, WithJsonSchema, field_validator, model_validator
 
 from qualgate import evalsets
-from qualgate.calibration import located, with_calibration
 from qualgate.documents import ABSENT, Written, nearest, planned, quote, stated
 from qualgate.errors import NotInThisVersion, UsageError
 from qualgate.metrics import DROP_BELOW, DROP_TOO_LARGE, METRICS, PLANNED
@@ -29,6 +28,7 @@ from qualgate.quant.recipes import (
     OPTIONS,
     parse_recipe,
 )
+from qualgate.quantize.calibration_sets import located, with_calibration
 from qualgate.records import TEMPERATURES, LmEvalTask, QuantizeRecipe
 
 Dtype = Literal["bfloat16", "float16", "float32"]

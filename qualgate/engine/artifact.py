@@ -26,7 +26,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
 from qualgate.engine.forward import Decoder, Step, finished
-from qualgate.engine.kept import ETA, Kept, keep, moved, read
+from qualgate.engine.hidden_codes import ETA, Kept, keep, moved, read
 from qualgate.errors import InfrastructureError, UsageError
 from qualgate.records import ArmIdentity, Job, UnitKey
 

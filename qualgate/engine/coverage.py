@@ -13,7 +13,7 @@ from qualgate.quant.text_coverage import Reading, reading_of
 from qualgate.records import ArmSpec, CalibrationSet, Case, Evalset
 
 if TYPE_CHECKING:
-    from qualgate.engine.identify import Device
+    from qualgate.engine.identity import Device
 
 ACTIVATION_CASES = 256  # of the traffic, run through the model: on its texts all cases count
 

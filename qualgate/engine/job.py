@@ -7,15 +7,15 @@ from transformers import PreTrainedConfig
 
 from qualgate.engine.artifact import BaselineAnswers, Recorder, read_artifact, write_artifact
 from qualgate.engine.cache import CachedRow, compacted
+from qualgate.engine.drift import Weighed, weigh
 from qualgate.engine.forward import open_decoder
 from qualgate.engine.generate import Pending, decode, generate
 from qualgate.engine.likelihood import Reading, read_answers
 from qualgate.engine.load import LoadedArm
-from qualgate.engine.requests import read_requests
+from qualgate.engine.loglikelihood import read_requests
 from qualgate.engine.sampling import Draws, Said, noise_cases
 from qualgate.engine.stopping import Stops
 from qualgate.engine.transcript import Transcript
-from qualgate.engine.weighing import Weighed, weigh
 from qualgate.errors import InfrastructureError
 from qualgate.records import Completion, Drift, Job, JobResult
 

@@ -12,9 +12,9 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qualgate.engine.identify import Device, choose_device, identify, read_json, readable, stop_ids
+from qualgate.engine.identity import Device, choose_device, identify, read_json, readable, stop_ids
 from qualgate.errors import NotInThisVersion, UsageError
-from qualgate.numbers import counted
+from qualgate.formatting import counted
 from qualgate.quant.formats import recognise, weights_in
 from qualgate.quant.shapes import check_fits
 from qualgate.quant.shards import tensor_entries, weight_files, weights_hash

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qualgate.engine import windows
-from qualgate.engine.identify import read_json
+from qualgate.engine import loglikelihood_windows
+from qualgate.engine.identity import read_json
 from qualgate.errors import UsageError
 from qualgate.records import Case, Window
 
@@ -82,7 +82,7 @@ class Renderer:
                     token_ids[row] = tuple(ids)
         for row, case in enumerate(cases):
             if "until" in case.body:  # lm-eval's: a prompt that spells the beginning-of-text token gets no second one
-                token_ids[row] = windows.encoded(self.tokenizer, case.body["prompt"])
+                token_ids[row] = loglikelihood_windows.encoded(self.tokenizer, case.body["prompt"])
         for case, ids in zip(cases, token_ids, strict=True):
             if not ids:
                 raise UsageError(f"{case.evalset}/{case.id}: the prompt has no tokens. Give it some text.")
@@ -96,9 +96,11 @@ class Renderer:
         limit = context_length(self.folder)
         try:
             return tuple(
-                (windows.continuation_window(self.tokenizer, texts[0], texts[1]),)
+                (loglikelihood_windows.continuation_window(self.tokenizer, texts[0], texts[1]),)
                 if len(texts) == 2
-                else windows.rolling_windows(self.tokenizer, texts[0], LONGEST_WINDOW if limit is None else limit)
+                else loglikelihood_windows.rolling_windows(
+                    self.tokenizer, texts[0], LONGEST_WINDOW if limit is None else limit
+                )
                 for texts in case.body["requests"]
             )
         except UsageError as error:

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from qualgate.errors import NotInThisVersion, UsageError
-from qualgate.numbers import counted
+from qualgate.formatting import counted
 from qualgate.quant.linear import QuantizedLinear
 from qualgate.quant.readers import Layer, QuantizedCheckpoint, read_quantized
 from qualgate.quant.readers.checkpoint import check_runnable

@@ -28,17 +28,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qualgate.errors import Exit, UsageError
-from qualgate.gate.cause import name_causes
-from qualgate.gate.cost import terms_of
-from qualgate.gate.evidence import MOST_TRUNCATED, Pair, examine, truncated_sets
-from qualgate.gate.measure import SENSITIVITY_ALPHA, measure, pairs_of, too_weak
-from qualgate.gate.measured import Measured, unmeasured
+from qualgate.formatting import counted
+from qualgate.gate.causes.cause import name_causes
+from qualgate.gate.comparisons.by_metric import SENSITIVITY_ALPHA, measure, pairs_of, too_weak
+from qualgate.gate.comparisons.cost import terms_of
+from qualgate.gate.comparisons.result import Measured, unmeasured
+from qualgate.gate.evidence.checks import MOST_TRUNCATED, Pair, examine, truncated_sets
+from qualgate.gate.evidence.duplicates import join
 from qualgate.gate.rules import Slice
-from qualgate.gate.same_question import join
 from qualgate.gate.verdict import decide, judge, prepare, without
 from qualgate.identity import content_hash
 from qualgate.metrics import METRICS
-from qualgate.numbers import counted
 from qualgate.records import (
     ArmEvidence,
     Case,
@@ -51,8 +51,8 @@ from qualgate.records import (
     UnitKey,
     Verdict,
 )
-from qualgate.stats.listed import p_reached
-from qualgate.stats.sequential import Presumed, capital, compare_in_sequence, presume
+from qualgate.stats.betting import Presumed, capital, compare_in_sequence, presume
+from qualgate.stats.without_replacement import p_reached
 
 Question = tuple[str, str, int]  # evalset, case id, repeat
 Order = tuple[tuple[Question, ...], ...]  # clusters, each with its questions

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from math import ceil, floor
 
+from qualgate.formatting import counted, value_text
 from qualgate.gate.rules import Slice
 from qualgate.metrics import METRICS
-from qualgate.numbers import counted, value_text
 from qualgate.records import Comparison
 
 

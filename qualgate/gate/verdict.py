@@ -6,18 +6,18 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from qualgate.errors import EXIT_ORDER, Exit, UsageError
-from qualgate.gate.blame import with_causes
-from qualgate.gate.cause import name_causes
-from qualgate.gate.cost import Terms, ledger, terms_of
-from qualgate.gate.drift import summarise
-from qualgate.gate.evidence import Examination, Pair, examine, truncated_sets
+from qualgate.gate.causes.blame import with_causes
+from qualgate.gate.causes.cause import name_causes
+from qualgate.gate.causes.noise_floor import with_noise_floor
+from qualgate.gate.comparisons.by_metric import measure
+from qualgate.gate.comparisons.cost import Terms, ledger, terms_of
+from qualgate.gate.comparisons.drift_summary import summarise
+from qualgate.gate.comparisons.result import Measured, unmeasured
+from qualgate.gate.evidence.checks import Examination, Pair, examine, truncated_sets
+from qualgate.gate.evidence.quarantine import Held, hold, too_old
+from qualgate.gate.evidence.stop_reasons import stop_reasons
 from qualgate.gate.explain import explain
-from qualgate.gate.measure import measure
-from qualgate.gate.measured import Measured, unmeasured
-from qualgate.gate.noise import with_noise_floor
-from qualgate.gate.quarantine import Held, hold, too_old
 from qualgate.gate.rules import Slice, check_policy
-from qualgate.gate.stop_reasons import stop_reasons
 from qualgate.metrics import METRICS
 from qualgate.records import NOISE, ArmService, Comparison, Policy, RunEvidence, Verdict, VerdictWord
 from qualgate.stats.multiplicity import holm

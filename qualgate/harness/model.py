@@ -16,7 +16,7 @@ from typing import Any, cast
 from lm_eval.api.model import LM
 from lm_eval.api.registry import register_model
 
-from qualgate.engine import windows
+from qualgate.engine import loglikelihood_windows
 from qualgate.engine.prompts import LONGEST_WINDOW, context_length
 from qualgate.errors import InfrastructureError, UsageError
 from qualgate.harness.generation import Generation, generation_settings
@@ -113,14 +113,20 @@ class QualgateLM(LM):
         return texts
 
     def loglikelihood(self, requests: list[Any]) -> list[tuple[float, bool]]:
-        asked = [(self._fitting(windows.continuation_window(self.tokenizer, *request.args)),) for request in requests]
+        asked = [
+            (self._fitting(loglikelihood_windows.continuation_window(self.tokenizer, *request.args)),)
+            for request in requests
+        ]
         found = self._weigh(asked)
         for request, answer in zip(requests, found, strict=True):
             self.cache_hook.add_partial("loglikelihood", request.args, answer)
         return found
 
     def loglikelihood_rolling(self, requests: list[Any]) -> list[float]:
-        asked = [windows.rolling_windows(self.tokenizer, request.args[0], self.max_length) for request in requests]
+        asked = [
+            loglikelihood_windows.rolling_windows(self.tokenizer, request.args[0], self.max_length)
+            for request in requests
+        ]
         found = [likelihood for likelihood, _ in self._weigh(asked)]
         for request, answer in zip(requests, found, strict=True):
             self.cache_hook.add_partial("loglikelihood_rolling", request.args, answer)
@@ -128,7 +134,7 @@ class QualgateLM(LM):
 
     def _weigh(self, asked: Sequence[tuple[Window, ...]]) -> list[tuple[float, bool]]:
         from qualgate.engine.forward import open_decoder
-        from qualgate.engine.requests import read_windows, weighed
+        from qualgate.engine.loglikelihood import read_windows, weighed
 
         found: list[tuple[float, bool]] = [(0.0, True)] * len(asked)
         with open_decoder(self.arm.model) as decoder:
@@ -144,7 +150,7 @@ class QualgateLM(LM):
     def _generation(self, context: str, settings: dict[str, Any]) -> tuple[tuple[int, ...], Generation]:
         """Tokens of the context, and how it is to be answered."""
         how = generation_settings(settings)
-        token_ids = windows.encoded(self.tokenizer, context)
+        token_ids = loglikelihood_windows.encoded(self.tokenizer, context)
         if how.limit >= self.max_length:
             raise UsageError(f"max_gen_toks {how.limit} leaves no room for a prompt in a context of {self.max_length}")
         if not token_ids:

@@ -23,14 +23,14 @@ from sys import intern
 from typing import Any, Literal
 
 from qualgate.errors import UsageError
-from qualgate.gate.arms import decide_four
+from qualgate.formatting import counted
+from qualgate.gate.four_arm.verdict import decide_four
 from qualgate.gate.peers.nel_policy import NelSaid, decide_as_asked
 from qualgate.identity import content_hash
 from qualgate.intake.feedback import Feedback, corrections
 from qualgate.intake.jsonl import content_of_lines, read_objects
 from qualgate.intake.serving_rows import NOT_SAID, Served, served, with_serving
 from qualgate.metrics import METRICS
-from qualgate.numbers import counted
 from qualgate.records import (
     FINISH_WORDS,
     ArmEvidence,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from qualgate.escaping import visible_line
 from qualgate.records import ArmService, ArmStep, FourArm, Interaction, Verdict
-from qualgate.visible import visible_line
 
 UNAVAILABLE, NOT_ASKED = "unavailable", "not asked"
 

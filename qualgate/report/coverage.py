@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from qualgate.numbers import counted
+from qualgate.formatting import counted
 
 WORST = 3  # layers named
 

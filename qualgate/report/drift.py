@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from qualgate.drift.kept_files import KeptBytes
 from qualgate.drift.llama_table import LlamaTable, render
 from qualgate.drift.stored import Certified
-from qualgate.numbers import counted
-from qualgate.visible import visible_line
+from qualgate.escaping import visible_line
+from qualgate.formatting import counted
 
 if TYPE_CHECKING:
-    from qualgate.drift_report import DriftNumbers, DriftReport
+    from qualgate.report.run_drift import DriftNumbers, DriftReport
 
 NAMES = {"tool_name": "tool names", "json_key": "JSON keys", "digit": "digits", "end": "end of turn",
          "elsewhere": "elsewhere"}  # fmt: skip

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+from qualgate.escaping import visible_line
+from qualgate.formatting import seen_text
 from qualgate.identity import content_hash
-from qualgate.numbers import seen_text
 from qualgate.records import Comparison, FourArm, Verdict
 from qualgate.report.arms import interaction_text
-from qualgate.visible import visible_line
 
 if TYPE_CHECKING:
     from qualgate.report.summary import Report

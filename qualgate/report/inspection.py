@@ -12,10 +12,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from qualgate.numbers import counted, size_text
+from qualgate.escaping import visible_line
+from qualgate.formatting import counted, size_text
 from qualgate.report import screen
 from qualgate.report.screen import fit, indented
-from qualgate.visible import visible_line
 
 if TYPE_CHECKING:
     from qualgate.quant.inspect import Difference, ModelReport, TensorReport

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from qualgate.numbers import counted
+from qualgate.escaping import visible_line
+from qualgate.formatting import counted
 from qualgate.report import screen
 from qualgate.report.screen import fit
 from qualgate.report.terminal import STYLE
-from qualgate.visible import visible_line
 
 if TYPE_CHECKING:
     from qualgate.gate.peers.nel_policy import NelSaid

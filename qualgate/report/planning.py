@@ -12,17 +12,17 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from qualgate.numbers import counted, version_text
+from qualgate.escaping import visible_line
+from qualgate.formatting import counted, version_text
 from qualgate.records import Plan
 from qualgate.report.screen import fit, indented, table_lines, width
-from qualgate.visible import visible_line
 
 if TYPE_CHECKING:
-    from qualgate.forecast import ArmForecast, Forecast
-    from qualgate.gate.changes import Change
-    from qualgate.gate.early_plan import EarlyRates
-    from qualgate.gate.planner import PlannedPolicy
-    from qualgate.gate.quarantine import Held
+    from qualgate.gate.evidence.quarantine import Held
+    from qualgate.gate.planning.early_stop import EarlyRates
+    from qualgate.gate.planning.planner import PlannedPolicy
+    from qualgate.gate.planning.suggestions import Change
+    from qualgate.pipeline.forecast import ArmForecast, Forecast
 
 WIDEST = 120  # columns that a plan's tables take
 NOTES_SHOWN = 5

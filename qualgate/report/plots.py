@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from html import escape
 from math import floor, log10
 
+from qualgate.escaping import visible_line
+from qualgate.formatting import difference_and_bounds
 from qualgate.metrics import METRICS
-from qualgate.numbers import difference_and_bounds
 from qualgate.records import Comparison, Interaction, Policy, Rule
 from qualgate.report.arms import interaction_numbers, too_few
 from qualgate.store.queries import FlipCount, PositionDrift
-from qualgate.visible import visible_line
 
 ROW = 30  # px, the height of one interval or bar
 FAR = 4.0  # limits: an axis that reached further would squeeze everything else

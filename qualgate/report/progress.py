@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from qualgate.visible import unread
+from qualgate.escaping import unread
 
 PLAIN_STEP = 0.1  # a plain line each tenth of the way
 

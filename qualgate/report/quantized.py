@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from qualgate.numbers import counted
+from qualgate.formatting import counted
 
 if TYPE_CHECKING:
-    from qualgate.outsource import Outsourced
-    from qualgate.quantize import Quantized, Sensitivity
+    from qualgate.quantize.folder import Quantized, Sensitivity
+    from qualgate.quantize.with_library import Outsourced
 
 MIB = 2**20
 

@@ -6,11 +6,11 @@ from collections import Counter
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from qualgate.numbers import counted
-from qualgate.visible import visible_line
+from qualgate.escaping import visible_line
+from qualgate.formatting import counted
 
 if TYPE_CHECKING:
-    from qualgate.rescore import Rescored, ScoreChange
+    from qualgate.pipeline.rescore import Rescored, ScoreChange
 
 EXAMPLES = 5
 WORDS = {True: "right", False: "wrong", None: "cannot say"}

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from qualgate.numbers import counted
-from qualgate.visible import visible_line
+from qualgate.escaping import visible_line
+from qualgate.formatting import counted
 
 if TYPE_CHECKING:
-    from qualgate.outputs import Scored
+    from qualgate.pipeline.score_files import Scored
 
 
 def scored_lines(found: Scored, ks: Sequence[int] = ()) -> list[str]:

@@ -10,7 +10,8 @@ from functools import partial
 from pathlib import Path
 
 from qualgate.errors import EXIT_ORDER, Exit
-from qualgate.numbers import seen_text
+from qualgate.escaping import visible_line
+from qualgate.formatting import seen_text
 from qualgate.records import FourArm, Policy, Verdict
 from qualgate.report.arms import choice_line
 from qualgate.report.formats import rendered
@@ -18,7 +19,6 @@ from qualgate.report.render import write_atomically
 from qualgate.report.source import Source, stored_source
 from qualgate.store import queries
 from qualgate.store.database import open_store
-from qualgate.visible import visible_line
 
 FLIPS_SHOWN = 20  # right → wrong answers quoted for each variant
 

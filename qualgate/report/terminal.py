@@ -8,11 +8,11 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from qualgate.numbers import difference_and_bounds, drift_texts, flips_text, size_text, stop_texts, value_text
+from qualgate.escaping import visible_line
+from qualgate.formatting import difference_and_bounds, drift_texts, flips_text, size_text, stop_texts, value_text
 from qualgate.report import screen
 from qualgate.report.arms import arm_lines
 from qualgate.report.screen import fit, indented
-from qualgate.visible import visible_line
 
 if TYPE_CHECKING:
     from qualgate.records import Comparison

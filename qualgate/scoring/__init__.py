@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from qualgate.metrics import LM_EVAL, METRICS
 from qualgate.records import Case, Evalset, Score
-from qualgate.scoring import damage
+from qualgate.scoring import answer_format
 from qualgate.scoring.registry import MAX_ANSWER, apply, scorers_of
 
 __all__ = ["MAX_ANSWER", "score", "scorer_versions"]
@@ -15,7 +15,10 @@ __all__ = ["MAX_ANSWER", "score", "scorer_versions"]
 def scorer_versions() -> dict[str, str]:
     """Metric → name and version of its scorer. Scores of different versions are never compared."""
     of_quality = [name for name, metric in METRICS.items() if metric.kind == "quality" and not name.startswith(LM_EVAL)]
-    return {name: damage.SCORER if name in damage.METRICS else scorers_of((name,))[0].version for name in of_quality}
+    return {
+        name: answer_format.SCORER if name in answer_format.METRICS else scorers_of((name,))[0].version
+        for name in of_quality
+    }
 
 
 def score(
@@ -28,9 +31,9 @@ def score(
     """
     scores: dict[str, Score] = {}
     metrics = tuple(dict.fromkeys((*evalset.metrics, *also)))
-    if any(metric in damage.METRICS for metric in metrics):
-        scores |= damage.score_format(case, completion_text, finish_reason)
-    for scorer in scorers_of(tuple(metric for metric in metrics if metric not in damage.METRICS)):
+    if any(metric in answer_format.METRICS for metric in metrics):
+        scores |= answer_format.score_format(case, completion_text, finish_reason)
+    for scorer in scorers_of(tuple(metric for metric in metrics if metric not in answer_format.METRICS)):
         scores |= apply(scorer, case, evalset, completion_text)
     if finish_reason == "length":
         scores = {name: _cut(score) for name, score in scores.items()}

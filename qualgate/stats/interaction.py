@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from qualgate.stats.bounded import bounded_mean
 from qualgate.stats.intervals import clustered_ratio
-from qualgate.stats.paired import MIN_CLUSTERS, compare_clustered_pairs, compare_pairs
+from qualgate.stats.paired.compare import MIN_CLUSTERS, compare_clustered_pairs, compare_pairs
 from qualgate.stats.power import chance_to_block
 
 METHOD_EXACT = "interaction_exact_unconditional/3"

@@ -35,7 +35,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import betainc
 
 from qualgate.stats.intervals import Bounds, independent_trials
-from qualgate.stats.unseen import p_at_most
+from qualgate.stats.unseen_clusters import p_at_most
 
 METHOD = "ratio_of_percentiles_levels/1"
 PARTS = (0.3, 0.4, 0.3)  # of alpha: for the three tests as they stand above

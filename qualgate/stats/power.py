@@ -9,11 +9,11 @@ from math import ceil, log
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from qualgate.stats.chosen import chosen_region
-from qualgate.stats.estimated import ESTIMATED_MAX_N
 from qualgate.stats.intervals import normal_quantile
-from qualgate.stats.paired import EXACT_MAX_N
-from qualgate.stats.region import Region, edges, evidence
+from qualgate.stats.paired.compare import EXACT_MAX_N
+from qualgate.stats.paired.estimated_p import ESTIMATED_MAX_N
+from qualgate.stats.paired.minimax_region import chosen_region
+from qualgate.stats.paired.region import Region, edges, evidence
 
 MOST_PAIRS = 1_000_000
 MOST_TIMES = 100  # the pairs there are: so near the margin the next draw may say ten times as many, or none at all

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from qualgate.stats.intervals import binomial_lower, binomial_upper, clustered_share
-from qualgate.stats.paired import compare_clustered_pairs, compare_pairs
+from qualgate.stats.paired.compare import compare_clustered_pairs, compare_pairs
 
 METHOD_RELATIVE = "relative_two_stage/3"
 RATE_PART = 0.02  # of alpha, spent on the baseline's rate

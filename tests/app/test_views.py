@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from qualgate.gate.arms import decide_four
+from qualgate.gate.four_arm.verdict import decide_four
 from qualgate.gate.verdict import decide
 from qualgate.records import Policy, Rule, Verdict
 from qualgate.store import decisions, queries, runs
 from qualgate.store.database import open_store
 from tests.gate.four import POLICY, alike, evidence
-from tests.gate.test_arms import CHEAPER
+from tests.gate.four_arm.test_verdict import CHEAPER
 from tests.store.made import make_plan, make_results, make_run
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -1,4 +1,4 @@
-"""llama.cpp's KL table against what the reference prints (see `qualgate.bench.llama_lines`), and clustered errors."""
+"""llama.cpp's KL table against what the reference prints, and clustered errors."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy.special import log_softmax
 
-from qualgate.bench.llama_lines import SETS, chunks_of, printed
 from qualgate.drift.llama_table import Chunk, LlamaTable, clustered_error, compare, encode, llama_table, render
 from qualgate.errors import EvidenceMissing, UsageError
+from tests.verification.references.llama_lines import SETS, chunks_of, printed
 
 
 def table_of(name: str) -> LlamaTable:

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from qualgate.bench.llama_lines import SETS, chunks_of, printed
 from qualgate.cli import app
 from qualgate.drift.llama_table import compare, llama_table
 from qualgate.drift.logit_files import table_of_files
 from qualgate.errors import UsageError
+from tests.verification.references.llama_lines import SETS, chunks_of, printed
 
 
 class Files:

@@ -13,7 +13,7 @@ import pytest
 import torch
 import transformers
 
-from qualgate.engine.identify import stop_ids
+from qualgate.engine.identity import stop_ids
 from qualgate.engine.load import check_model, choose_device, identify, load_arm, parameter_count
 from qualgate.errors import UsageError
 from qualgate.identity import file_hash

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from qualgate.errors import Exit, UsageError
 from qualgate.gate.early import decide_early, first_settled, lay_out, look, planned_looks, presumed_of, seeded_order
 from qualgate.gate.early import order_of as order_of_run
-from qualgate.gate.early_plan import early_rates
-from qualgate.gate.planned import Assumed, PlannedSet
+from qualgate.gate.planning.early_stop import early_rates
+from qualgate.gate.planning.planned_sets import Assumed, PlannedSet
 from qualgate.records import Case, EarlyStop, Policy, Quarantine, Rule, RunEvidence, UnitKey
+from qualgate.stats.betting import METHOD_SEQUENTIAL, Presumed, compare_in_sequence, presume
 from qualgate.stats.intervals import binomial_lower
-from qualgate.stats.sequential import METHOD_SEQUENTIAL, Presumed, compare_in_sequence, presume
 from tests.gate.planted import run, with_units
 
 METRICS = {"code": ("exact_match",)}

@@ -11,7 +11,7 @@ import pytest
 
 from qualgate.errors import Exit, UsageError
 from qualgate.gate import decide, overall_exit
-from qualgate.gate.evidence import PAIRED_BY
+from qualgate.gate.evidence.checks import PAIRED_BY
 from qualgate.records import ArmEvidence, RunEvidence, UnitKey
 from tests.gate.planted import POLICY, identity, run, with_unit, with_units, with_variant
 

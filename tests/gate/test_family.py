@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from qualgate.gate.cost import terms_of
-from qualgate.gate.evidence import Examination
-from qualgate.gate.measured import Measured, comparison
+from qualgate.gate.comparisons.cost import terms_of
+from qualgate.gate.comparisons.result import Measured, comparison
+from qualgate.gate.evidence.checks import Examination
 from qualgate.gate.rules import Slice
 from qualgate.gate.verdict import judge
 from qualgate.records import Policy, Rule, Verdict
-from qualgate.stats.paired import compare_pairs
+from qualgate.stats.paired.compare import compare_pairs
 from tests.gate.planted import run
 
 N, MARGIN, FLIPS, RULES, DRAWS, ALPHA = 200, 0.05, 0.12, 5, 400, 0.05

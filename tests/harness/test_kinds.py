@@ -106,7 +106,7 @@ def test_a_task_whose_code_fails_on_an_answer_gives_no_value_there_and_draws_the
 
 def test_a_group_is_its_tasks_as_it_has_them(kinds, tmp_path):
     from qualgate.harness import tasks
-    from qualgate.plan import set_refs
+    from qualgate.pipeline.plan import set_refs
 
     refs = tasks.members(asked(kinds, "family"))
     assert [ref.task for ref in refs] == ["several_contexts", "punctuation_and_delimiters", "choices", "text"]
@@ -127,7 +127,7 @@ def test_a_group_is_its_tasks_as_it_has_them(kinds, tmp_path):
 
 
 def test_a_rule_on_what_no_group_holds_is_refused_by_the_plan(kinds, tmp_path):
-    from qualgate.plan import make_plan
+    from qualgate.pipeline.plan import make_plan
 
     path = tmp_path / "gate.yaml"
     path.write_text(GATE.format(sets=f"  - {{lm_eval: pair, include_path: {kinds}}}", rule="pear"))

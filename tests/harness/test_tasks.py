@@ -82,7 +82,7 @@ def test_every_sample_is_stored_with_the_scores_lm_eval_gives_it(ran, theirs):
 
 def test_a_run_is_scored_again_by_another_version_of_lm_eval_without_a_model(ran, monkeypatch):
     from qualgate.harness import tasks
-    from qualgate.rescore import rescore
+    from qualgate.pipeline.rescore import rescore
     from qualgate.run import decide_again
 
     outcome, _, loaded = ran
@@ -164,7 +164,7 @@ def test_a_task_that_samples_at_a_temperature_has_it_and_the_others_stay_greedy(
     pytest.importorskip("lm_eval")
     from qualgate.errors import NotInThisVersion
     from qualgate.harness import tasks
-    from qualgate.plan import make_plan
+    from qualgate.pipeline.plan import make_plan
 
     for path in folder.iterdir():
         (tmp_path / path.name).write_text(path.read_text())

@@ -14,13 +14,13 @@ from typer.testing import CliRunner
 
 from qualgate.cli import app
 from qualgate.errors import QualgateError
-from qualgate.gate.arms import decide_four
+from qualgate.gate.four_arm.verdict import decide_four
 from qualgate.intake.serving_rows import NOT_SAID, served, with_serving
-from qualgate.outputs import score_files
+from qualgate.pipeline.score_files import score_files
 from qualgate.records import Attempt, RunEvidence, UnitEvidence, UnitKey
 from qualgate.scoring import registry
 from tests.gate.four import ARMS, NAMES, POLICY, alike, evidence
-from tests.gate.test_arms import CHEAPER
+from tests.gate.four_arm.test_verdict import CHEAPER
 
 GATE_FILE = """\
 version: 1

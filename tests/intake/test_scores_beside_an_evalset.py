@@ -16,7 +16,7 @@ from qualgate.cli import app
 from qualgate.evalsets import load
 from qualgate.records import RunEvidence
 from tests.gate.four import NAMES, alike, evidence, with_units
-from tests.gate.test_arms import CHEAPER
+from tests.gate.four_arm.test_verdict import CHEAPER
 from tests.intake.test_four_arm_files import GATE_FILE as FOUR_ARMS
 from tests.intake.test_four_arm_files import judged
 

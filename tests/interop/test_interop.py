@@ -26,7 +26,7 @@ from qualgate.quant.backends.environment import Environment, find
 from qualgate.quant.backends.job import backend_job
 from qualgate.quant.readers import read_quantized
 from qualgate.quant.recipes import parse_recipe
-from qualgate.quantize import quantize
+from qualgate.quantize.folder import quantize
 from qualgate.records import ArmSpec, QuantizeRecipe
 from qualgate_kernels.dequantize import dequantize_torch
 from tests.tiny_models import save_tiny_model

@@ -11,7 +11,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from qualgate.errors import Exit
-from qualgate.gate.arms import decide_four, exit_of
+from qualgate.gate.four_arm.verdict import decide_four, exit_of
 from qualgate.records import FourArm
 from qualgate.report import plots
 from qualgate.report.arms import interaction_numbers
@@ -23,7 +23,7 @@ from qualgate.report.source import source_of, stored_source
 from qualgate.report.summary import Report
 from qualgate.report.unstored import report_of
 from tests.gate.four import ARMS, POLICY, alike, evidence
-from tests.gate.test_arms import CHEAPER, interacting
+from tests.gate.four_arm.test_verdict import CHEAPER, interacting
 from tests.report.test_formats import ATTACK, Page, strict
 
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from qualgate.bench.hostile import ESCAPES
-from qualgate.bench.sandbox import attempt, escapes, ground
 from qualgate.sandbox import Ended, Limits, Sandbox, SandboxFailed, Tier, probe
 from qualgate.sandbox.process import _children
+from tests.verification.escapes.hostile import ESCAPES
+from tests.verification.escapes.sandbox import attempt, escapes, ground
 
 WAITS = ("S10", "S1 forks", "S2 many")  # end by wall time
 QUICK = tuple(name for name in ESCAPES if not name.startswith(WAITS))

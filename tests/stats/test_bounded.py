@@ -9,7 +9,7 @@ import pytest
 
 from qualgate.stats.bounded import bounded_mean, p_at_most
 from qualgate.stats.intervals import binomial_lower, binomial_upper, clustered_ratio
-from qualgate.stats.paired import METHOD_BOUNDED, METHOD_CLUSTERED, compare_clustered_pairs
+from qualgate.stats.paired.compare import METHOD_BOUNDED, METHOD_CLUSTERED, compare_clustered_pairs
 
 # Skewed differences: (values, their chances), each with a mean of −0.05. Real ones of f1 or of partial credit are such:
 # most cases do not change, a few are lost, whole or in part.

@@ -8,7 +8,7 @@ from math import comb
 import numpy as np
 import pytest
 
-from qualgate.stats.accepted import accepted_cost_ratio, cost_interaction
+from qualgate.stats.cost_ratio import accepted_cost_ratio, cost_interaction
 from qualgate.stats.interaction import NO_LOSS, chance_to_find, interaction
 from qualgate.stats.power import blocking_region
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from qualgate.errors import UsageError
-from qualgate.gate.noise import flips as flips_of
+from qualgate.gate.causes.noise_floor import flips as flips_of
 from qualgate.records import Policy
 from qualgate.store import queries, runs
 from tests.store.conftest import JUDGED

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from qualgate.errors import UsageError
-from qualgate.layout import interleaved
+from qualgate.pipeline.batches import interleaved
 from qualgate.records import ArmSpec, Job, JobFailure, JobResult, Prompt, QuantizeRecipe, UnitKey
 from qualgate.workers.pool import MAX_ATTEMPTS, Queue, run_jobs
 from qualgate.workers.unit import WorkerSettings

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from math import sqrt
 
+from qualgate.formatting import counted
 from qualgate.gate.peers.rule import Outcomes, PeerRule, PeerVerdict, cannot, unanswered
-from qualgate.numbers import counted
 from qualgate.stats.intervals import normal_quantile
 
 NAME = "trt_hypothesis"

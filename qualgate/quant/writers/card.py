@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from qualgate.numbers import counted
+from qualgate.formatting import counted
 from qualgate.quant.checkpoint import PackedModel
 
 

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from qualgate.errors import UsageError
-from qualgate.visible import unread
+from qualgate.escaping import unread
 
 if TYPE_CHECKING:
     from qualgate.report.summary import Report

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qualgate.numbers import counted
+from qualgate.formatting import counted
 from qualgate.records import Verdict
 from qualgate.report.arms import choice_line
 from qualgate.report.findings import Finding, findings

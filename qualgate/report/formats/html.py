@@ -14,7 +14,8 @@ from html import escape
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from qualgate.numbers import (
+from qualgate.escaping import visible, visible_line
+from qualgate.formatting import (
     difference_and_bounds,
     drift_terms,
     flips_text,
@@ -26,7 +27,6 @@ from qualgate.numbers import (
 from qualgate.records import ArmService, Comparison, FourArm
 from qualgate.report import plots
 from qualgate.report.arms import SERVICE_HEADS, service_notes, service_row, step_rows
-from qualgate.visible import visible, visible_line
 
 if TYPE_CHECKING:
     from qualgate.report.summary import Report

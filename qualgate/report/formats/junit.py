@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from qualgate.errors import Exit
-from qualgate.numbers import counted, seen_text
+from qualgate.escaping import visible, visible_line
+from qualgate.formatting import counted, seen_text
 from qualgate.records import Comparison, FourArm, Verdict
 from qualgate.report.arms import choice_line, interaction_text
 from qualgate.report.limits import fitting
-from qualgate.visible import visible, visible_line
 
 if TYPE_CHECKING:
     from qualgate.report.summary import Report

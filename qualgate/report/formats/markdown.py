@@ -7,7 +7,8 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from qualgate.numbers import (
+from qualgate.escaping import visible, visible_line
+from qualgate.formatting import (
     difference_and_bounds,
     drift_texts,
     flips_text,
@@ -18,7 +19,6 @@ from qualgate.numbers import (
 )
 from qualgate.records import ArmService, Comparison, FourArm
 from qualgate.report.arms import SERVICE_HEADS, choice_line, interaction_text, service_notes, service_row, step_rows
-from qualgate.visible import visible, visible_line
 
 if TYPE_CHECKING:
     from qualgate.report.summary import Report

@@ -6,8 +6,8 @@ import json
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from qualgate.escaping import visible_line
 from qualgate.report.findings import FOUR_ARM, VERDICT, Finding, findings
-from qualgate.visible import visible_line
 
 if TYPE_CHECKING:
     from qualgate.report.summary import Report

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, and_, func, select
 
 from qualgate.errors import IntegrityError, UsageError
-from qualgate.numbers import counted
+from qualgate.formatting import counted
 from qualgate.records import ArmFootprint, ArmIdentity, ArmSpec, Policy, Verdict
 from qualgate.store import plain
 from qualgate.store.database import Store

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
-from qualgate.engine.identify import identify
+from qualgate.engine.identity import identify
 from qualgate.engine.job import run_job
 from qualgate.engine.load import load_arm
 from qualgate.quant.activations import PER_TOKEN

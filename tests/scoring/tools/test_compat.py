@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from qualgate.bench import bfcl_rules
 from qualgate.scoring.tools.compat import Checked, check, fold
+from tests.verification.references import bfcl_rules
 
 DATA = Path(__file__).resolve().parents[4] / "shared" / "data" / "bfcl"
 CHECKER = os.environ.get("QUALGATE_BFCL_CHECKER", "")  # the folder that holds the package bfcl_eval

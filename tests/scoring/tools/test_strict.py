@@ -8,7 +8,6 @@ import time
 
 import pytest
 
-from qualgate.bench import bfcl_rules
 from qualgate.records import Case, Evalset
 from qualgate.scoring.tools import strict as strict_module
 from qualgate.scoring.tools.dialects import Call
@@ -16,6 +15,7 @@ from qualgate.scoring.tools.expected import as_schema, fits, read_expected
 from qualgate.scoring.tools.judge import category_of, compat_faults, judge, score_compat, score_compat_decoded
 from qualgate.scoring.tools.matching import perfect
 from qualgate.scoring.tools.strict import FLAGS, score_decoded
+from tests.verification.references import bfcl_rules
 
 PROPERTIES = {
     "n": {"type": "float"},

@@ -1,0 +1,195 @@
+"""What made a variant fail, in one word, from what its run stored; "" where the evidence is silent.
+
+Facts that no loss of quality can fake come first, each read off the stored units alone:
+
+- infrastructure: units failed or are missing; the engines differ; answers that contradict their own teacher forcing
+  (the weights would have said something else there: another model's answer, or one out of a cache), unless the arm
+  that lacks one part says what its weights say: then it is that part's
+- template: template or tokenizer differ, or the same case became a prompt of another length
+- truncation: most lost answers are the baseline's own up to where the machine, not the model, ended them; or the
+  sampling settings differ (stop tokens are among them) and that is how most answers differ
+- parser: most lost answers cannot be read as declared and can be in another way (`UnitEvidence.misread`)
+
+What is left is in the answers' content. Then a witness tells: an arm that lacks one part (`gate/blame`). Without one a
+single suspect is enough: other weights, and nothing packed, cached or drafted in between. Two suspects are none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from qualgate.formatting import counted
+from qualgate.gate.causes.blame import WITNESSES
+from qualgate.metrics import BY_LIKELIHOOD, LM_EVAL, METRICS
+from qualgate.records import ArmEvidence, RunEvidence, UnitEvidence, Verdict
+
+Relation = Literal["", "same", "ended", "contradiction", "content"]
+MOST = 0.5  # of the lost answers: a fact that holds for more of them is their cause
+CAN_CONTRADICT = 5  # answers that diverge, in words or in teacher forcing; of fewer nothing is said
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    word: str  # recipe, kernel, KV, speculation, parser, template, truncation, infrastructure; "" = not known
+    why: str
+
+
+def name_causes(judged: Sequence[Verdict], evidence: RunEvidence) -> tuple[Verdict, ...]:
+    """The verdicts; one that is invalid, mismatched or a block on quality or drift names its cause where it shows."""
+    arms = {arm.name: arm for arm in evidence.variants}
+    return tuple(_named(verdict, evidence, arms) for verdict in judged)
+
+
+def _named(verdict: Verdict, evidence: RunEvidence, arms: Mapping[str, ArmEvidence]) -> Verdict:
+    arm = arms.get(verdict.variant)
+    if verdict.exit == 13:
+        return replace(verdict, cause="infrastructure")
+    if arm is None or verdict.word not in ("block", "undecided"):
+        return verdict
+    without = {part: arms[arm.name + end] for end, part in WITNESSES.items() if arm.name + end in arms}
+    found = _of_identity(evidence.baseline, arm, without)
+    if verdict.word == "undecided":
+        mismatched = bool(verdict.comparisons) and not any(one.n for one in verdict.comparisons)
+        if not mismatched or not found.word:
+            return verdict
+        reasons = (*verdict.reasons, f"cause: {found.word}; {found.why}") if found.word in without else verdict.reasons
+        return replace(verdict, cause=found.word, reasons=reasons)
+    if not found.word and verdict.cause in ("", "recipe"):  # else a witness that keeps a rule has shown it already
+        found = _of_answers(verdict, evidence.baseline, arm) or found
+    if not found.word or found.word == verdict.cause:
+        return verdict
+    return replace(verdict, cause=found.word, reasons=(*verdict.reasons, f"cause: {found.word}; {found.why}"))
+
+
+def _of_identity(baseline: ArmEvidence, arm: ArmEvidence, without: Mapping[str, ArmEvidence]) -> Cause:
+    """What was asked, and by what: before any answer is scored. without: part → the arm that lacks it."""
+    ours, theirs = baseline.identity, arm.identity
+    pairs = _pairs(baseline, arm)
+    if ours and theirs:
+        for field in ("template", "tokenizer"):
+            if getattr(ours, field) != getattr(theirs, field):
+                return Cause(word="template", why=f"its {field} is not the baseline's")
+        if ours.engine != theirs.engine:
+            return Cause(word="infrastructure", why="its engine is not the baseline's")
+    told = [(b, v) for b, v in pairs if b.case_hash == v.case_hash and b.prompt_tokens and v.prompt_tokens]
+    longer = sum(b.prompt_tokens != v.prompt_tokens for b, v in told)
+    if longer > MOST * len(told):
+        return Cause(word="template", why=f"{longer} of {counted(len(told), 'case')} became prompts of another length")
+    relations = [relation(b, v) for b, v in pairs]
+    if contradictory(relations):
+        said = counted(relations.count("contradiction"), "answer is not", "answers are not")
+        why = f"{said} what its own weights say there"
+        for part, witness in without.items():
+            if _says_its_own(baseline, witness):
+                return Cause(word=part, why=f"{why}; without that part they are")
+        return Cause(word="infrastructure", why=why)
+    differ = [one for one in relations if one not in ("", "same")]
+    if ours and theirs and ours.sampling != theirs.sampling and differ.count("ended") > MOST * len(differ):
+        all_ = counted(len(differ), "answer that differs", "answers that differ")
+        ended = f"{differ.count('ended')} of {all_} are the baseline's, ended elsewhere"
+        return Cause(word="truncation", why=f"its sampling settings, stop tokens among them, are others, and {ended}")
+    return Cause(word="", why="")
+
+
+def _says_its_own(baseline: ArmEvidence, witness: ArmEvidence) -> bool:
+    """Is every answer of the witness known, and what its weights say, near ties aside?"""
+    relations = [relation(b, v) for b, v in _pairs(baseline, witness)]
+    return len(relations) == len(baseline.units) and "" not in relations and not contradictory(relations)
+
+
+def contradictory(relations: Sequence[str]) -> bool:
+    """Do most answers that diverge, by their words or by teacher forcing, contradict the other of the two?
+
+    A near tie may: the two read in batches of another shape. That is rare; an answer out of a stale cache nearly
+    always does.
+    """
+    against, agree = relations.count("contradiction"), relations.count("content")
+    return against + agree >= CAN_CONTRADICT and against > MOST * (against + agree)
+
+
+def _of_answers(verdict: Verdict, baseline: ArmEvidence, arm: ArmEvidence) -> Cause | None:
+    """What the lost answers of the broken critical rules have in common."""
+    broken = [one for one in verdict.comparisons if one.tier == "critical" and one.status == "broken"]
+    wanted = {(c.metric, c.slice) for c in broken if METRICS[c.metric].kind == "quality"}
+    pairs = _pairs(baseline, arm)
+    lost = [(b, v) for b, v in pairs if any(_lost(b, v, *one) for one in wanted)]
+    if wanted and lost:
+        ended = sum(_cut(b, v) for b, v in lost)
+        misread = [v.misread for _, v in lost if v.misread]
+        if ended > MOST * len(lost):
+            return Cause(
+                word="truncation", why=f"{ended} of {len(lost)} lost answers are the baseline's, ended elsewhere"
+            )
+        if len(misread) > MOST * len(lost):
+            read = max(sorted(set(misread)), key=misread.count)
+            return Cause(word="parser", why=f"{len(misread)} of {len(lost)} lost answers can be read as {read}")
+    if verdict.cause or not (wanted or any(METRICS[c.metric].kind == "drift" for c in broken)):
+        return None
+    return _by_elimination(baseline, arm, pairs)
+
+
+def _by_elimination(
+    baseline: ArmEvidence, arm: ArmEvidence, pairs: Sequence[tuple[UnitEvidence, UnitEvidence]]
+) -> Cause | None:
+    ours, theirs = baseline.identity, arm.identity
+    told = all(v.token_ids and v.prompt_tokens for _, v in pairs)  # else the facts above could not have shown
+    packed = {v.kernel for _, v in pairs} | {b.kernel for b, _ in pairs}
+    if ours is None or theirs is None or not told or packed != {""} or ours.weights == theirs.weights:
+        return None
+    return Cause(word="recipe", why="the weights alone differ: same prompts, engine and ends, and nothing is packed")
+
+
+def _pairs(baseline: ArmEvidence, arm: ArmEvidence) -> list[tuple[UnitEvidence, UnitEvidence]]:
+    answers = {(u.key.evalset, u.key.case_id, u.key.repeat): u for u in arm.units if u.status == "done"}
+    asked = ((answers.get((u.key.evalset, u.key.case_id, u.key.repeat)), u) for u in baseline.units)
+    return [(ours, theirs) for theirs, ours in asked if theirs is not None and ours.status == "done"]
+
+
+def _lost(baseline: UnitEvidence, variant: UnitEvidence, metric: str, part: str) -> bool:
+    if part == baseline.key.evalset or part == "pooled" or ":" in part:
+        before, after = baseline.values.get(metric), variant.values.get(metric)
+        return before is not None and after is not None and after < before
+    return False
+
+
+def _cut(baseline: UnitEvidence, variant: UnitEvidence) -> bool:
+    """The baseline's own words, and an end that the weights did not choose."""
+    return bool(variant.token_ids) and relation(baseline, variant) == "ended"
+
+
+def relation(baseline: UnitEvidence, variant: UnitEvidence) -> Relation:
+    """How two answers to one case differ, held against what teacher forcing says of the variant; "" = not known.
+
+    ended: the same words, one answer goes on, and the variant's weights did not ask for that end. content: they part
+    where the weights do, or nothing was measured. contradiction: they part elsewhere, or only one of the two parts.
+    """
+    ours, theirs = _words(baseline), _words(variant)
+    if ours is None or theirs is None:
+        return ""
+    shared = next((at for at, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), None)
+    parts = variant.first_divergence if variant.kl else None
+    if shared is not None:  # another word
+        return "content" if not variant.kl or parts == shared else "contradiction"
+    if len(ours) == len(theirs):
+        if parts is not None and parts < len(ours):
+            return "contradiction"
+        return "same"
+    if len(theirs) < len(ours) and parts == len(theirs) and variant.finish_reason == "eos":
+        return "content"  # the weights themselves end there
+    if not variant.kl and variant.finish_reason == "eos":
+        return "content"
+    return "ended" if parts is None or parts >= min(len(ours), len(theirs)) else "contradiction"
+
+
+def _words(unit: UnitEvidence) -> list[bytes] | None:
+    """The answer's tokens without the one that ends it; None when they were not stored, or may have been given to read:
+    the texts of likelihood requests, choices among them, are the same for both arms, whatever these would say.
+    """
+    if not unit.token_ids or not unit.finish_reason:
+        return None
+    if unit.finish_reason == "stop" and any(name.startswith((LM_EVAL, *BY_LIKELIHOOD)) for name in unit.values):
+        return None
+    ids = [unit.token_ids[at : at + 4] for at in range(0, len(unit.token_ids), 4)]
+    return ids[:-1] if unit.finish_reason == "eos" else ids

@@ -1,0 +1,1 @@
+"""What one rule says about one variant, by kind of metric."""

@@ -1,0 +1,39 @@
+"""A variant's drift in numbers, shown beside its verdict. They rank and warn; a rule alone decides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from qualgate.gate.evidence.checks import Pair
+from qualgate.stats.kl_error_bound import kl_error
+
+
+def summarise(pairs: Iterable[Pair]) -> dict[str, float | None]:
+    """Pooled over every position of every answer; {} when no pair carries drift.
+
+    drift.kl_*: nats. drift.top1_agreement: share of positions. drift.length_ratio: sum of variant tokens / sum of
+    baseline tokens, None when the baseline said nothing. drift.identical: share of answers that never diverge.
+    drift.first_divergence: median position of the first divergence among those that do, None when none does.
+    drift.kl_error: the mean KL is proven to be within this of the true one; absent where it is exact.
+    """
+    measured = [pair for pair in pairs if pair.variant.kl]
+    if not measured:
+        return {}
+    kl = np.concatenate([pair.variant.kl for pair in measured])
+    positions = np.array([len(pair.variant.kl) for pair in measured])
+    agreement = np.array([pair.variant.top1_agreement or 0.0 for pair in measured])
+    diverged = [pair.variant.first_divergence for pair in measured if pair.variant.first_divergence is not None]
+    said = sum(pair.baseline.tokens or 0 for pair in measured)
+    error = kl_error(kl, np.repeat([pair.variant.kl_eta for pair in measured], positions)).mean()
+    return {
+        "drift.kl_mean": float(kl.mean()),
+        **({"drift.kl_error": float(error)} if error else {}),
+        "drift.kl_p99": float(np.percentile(kl, 99)),
+        "drift.kl_max": float(kl.max()),
+        "drift.top1_agreement": float((agreement * positions).sum() / positions.sum()),
+        "drift.length_ratio": sum(pair.variant.tokens or 0 for pair in measured) / said if said else None,
+        "drift.identical": 1 - len(diverged) / len(measured),
+        "drift.first_divergence": float(np.median(diverged)) if diverged else None,
+    }

@@ -1,0 +1,1 @@
+"""May a verdict rest on this evidence at all, and on which of it?"""

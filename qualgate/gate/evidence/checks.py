@@ -1,0 +1,315 @@
+"""May a verdict rest on this evidence at all? Complete, intact, and paired by identity.
+
+Nothing here is a statistic. A unit that the machinery lost, failed, ended or doubled is no answer, neither right nor
+wrong; one that was cut at its length is an answer.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf, isfinite
+
+from qualgate.formatting import counted
+from qualgate.gate.causes.cause import contradictory, relation
+from qualgate.gate.evidence.duplicates import join
+from qualgate.metrics import METRICS
+from qualgate.records import ArmEvidence, RunEvidence, UnitEvidence, UnitKey
+
+MOST_TRUNCATED = 0.05  # of a set's baseline answers: beyond, the set measures the token budget
+PAIRED_BY = ("template", "tokenizer", "sampling", "engine")  # identity fields that must be equal on both sides
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """The same case and repeat, answered by both arms."""
+
+    baseline: UnitEvidence
+    variant: UnitEvidence
+    cluster: int  # pairs with equal numbers may depend on each other: a shared passage, or repeats of one case
+    budget: int | None = None  # tokens that an answer may take at most (`max_new_tokens`); None: not known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class About:
+    """What is known of two arms beside their pairs."""
+
+    baseline: Mapping[str, float] = field(default_factory=dict)  # `ArmEvidence.facts`
+    variant: Mapping[str, float] = field(default_factory=dict)
+    unmeasured: Mapping[str, str] = field(default_factory=dict)  # of the variant: metric → why it has no number
+    rerun: Mapping[str, tuple[Pair, ...]] = field(default_factory=dict)  # the A/A arm's pairs, where there is one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examination:
+    """What was found about one variant and the baseline. Each entry is a line for the user; empty = nothing wrong."""
+
+    variant: str
+    integrity: tuple[str, ...] = ()  # not what was recorded: invalid, 14
+    incomplete: tuple[str, ...] = ()  # the machinery did not deliver: invalid, 13
+    mismatched: tuple[str, ...] = ()  # not the same question to both sides, or no longer the one to judge: undecided
+    notes: tuple[str, ...] = ()
+    pairs: dict[str, tuple[Pair, ...]]  # evalset → pairs in order of case and repeat; only when nothing is wrong
+    counted: dict[str, tuple[Pair, ...]] | None = None  # with the quarantined ones; None: none is
+    about: About = About()
+
+
+def examine(evidence: RunEvidence) -> tuple[Examination, ...]:
+    """One examination a variant: those given, then, by name, those that were planned and left nothing at all."""
+    planned: dict[str, list[UnitKey]] = {}
+    for key in evidence.expected:
+        planned.setdefault(key.arm, []).append(key)
+    known = {evidence.baseline.name, *(arm.name for arm in evidence.variants)}
+    absent = (ArmEvidence(name=name, identity=None, units=()) for name in sorted(planned.keys() - known))
+    names = Counter(arm.name for arm in (evidence.baseline, *evidence.variants))
+    baseline_faults = _arm_faults(evidence.baseline, planned.get(evidence.baseline.name, []), evidence.metrics)
+    found = []
+    for variant in (*evidence.variants, *absent):
+        faults = _arm_faults(variant, planned.get(variant.name, []), evidence.metrics)
+        broken = [*evidence.integrity, *baseline_faults[0], *faults[0]]
+        incomplete = [*baseline_faults[1], *faults[1]]
+        if names[variant.name] > 1:
+            broken.append(f"two arms are called {variant.name}")
+        unpaired = {_question(key) for key in planned.get(evidence.baseline.name, ())} ^ {
+            _question(key) for key in planned.get(variant.name, ())
+        }
+        if unpaired:
+            incomplete.append(
+                f"{counted(len(unpaired), 'unit was', 'units were')} planned for one of the two arms only"
+                f"{_some(unpaired)}"
+            )
+        if variant.stopped is not None and not broken:
+            found.append(Examination(variant=variant.name, mismatched=(_stopped_line(variant, planned),), pairs={}))
+        elif broken or incomplete:
+            found.append(
+                Examination(variant=variant.name, integrity=tuple(broken), incomplete=tuple(incomplete), pairs={})
+            )
+        else:
+            found.append(_examine_complete(evidence, variant))
+    return tuple(found)
+
+
+def _examine_complete(evidence: RunEvidence, variant: ArmEvidence) -> Examination:
+    pairs = _pair(evidence, variant)
+    mismatched = (*evidence.stale, *_mismatches(evidence, variant, pairs))
+    same = getattr(evidence.baseline.identity, "weights", 0) == getattr(variant.identity, "weights", 1)
+    by_set: dict[str, list[Pair]] = {name: [] for name in sorted(evidence.metrics)}
+    for pair in pairs:
+        by_set[pair.baseline.key.evalset].append(pair)
+    return Examination(
+        variant=variant.name,
+        mismatched=mismatched,
+        notes=(*(("A/A: same weights as the baseline",) if same else ()), *_flaky(evidence.baseline, variant)),
+        pairs={} if mismatched else {name: tuple(chosen) for name, chosen in by_set.items()},
+        about=About(baseline=evidence.baseline.facts, variant=variant.facts, unmeasured=variant.unmeasured),
+    )
+
+
+def _stopped_line(variant: ArmEvidence, planned: Mapping[str, Sequence[UnitKey]]) -> str:
+    """Why none but the policy that looked may judge: a test for one look is not made for cases chosen by looking."""
+    stopped = variant.stopped
+    assert stopped is not None, "asked of stopped variants alone"
+    return (
+        f"{variant.name}: generation ended at {stopped.seen} of "
+        f"{counted(len(planned.get(variant.name, ())), 'case')}, when the "
+        "run's own policy was settled; another policy, or another way to decide, cannot judge cases chosen by looking: "
+        "run again with it"
+    )
+
+
+def _flaky(*arms: ArmEvidence) -> tuple[str, ...]:
+    """Cases whose repeats one arm does not score alike: shown, and counted like all others."""
+    notes = []
+    for arm in arms:
+        if not any(unit.key.repeat for unit in arm.units):
+            continue
+        said: dict[tuple[str, str], set[tuple[tuple[str, float | None], ...]]] = {}
+        for unit in arm.units:
+            scores = tuple(sorted((name, unit.values[name]) for name in unit.scorers if name in unit.values))
+            said.setdefault((unit.key.evalset, unit.key.case_id), set()).add(scores)
+        if flaky := sorted((*case, 0) for case, ways in said.items() if len(ways) > 1):
+            notes.append(
+                f"{arm.name}: {len(flaky)} of {counted(len(said), 'case')} differ between their repeats{_some(flaky)}"
+            )
+    return tuple(notes)
+
+
+def truncated_sets(pairs: dict[str, tuple[Pair, ...]]) -> dict[str, float]:
+    """Sets of which the baseline was cut off too often, with the share."""
+    shares = {
+        name: sum(pair.baseline.truncated for pair in found) / len(found) for name, found in pairs.items() if found
+    }
+    return {name: share for name, share in shares.items() if share > MOST_TRUNCATED}
+
+
+def _question(key: UnitKey) -> tuple[str, str, int]:
+    return key.evalset, key.case_id, key.repeat
+
+
+def _arm_faults(
+    arm: ArmEvidence, expected: Sequence[UnitKey], metrics: dict[str, tuple[str, ...]]
+) -> tuple[list[str], list[str]]:
+    """(integrity, incomplete) of one arm: exactly one terminal row for each expected unit, and sound values in it."""
+    integrity, incomplete = [], []
+
+    def report(into: list[str], what: str, keys: Iterable[UnitKey]) -> None:
+        found = {_question(key) for key in keys}
+        if found:
+            into.append(f"{arm.name}: {len(found)} of {counted(len(expected), 'unit')} {what}{_some(found)}")
+
+    rows = Counter(unit.key for unit in arm.units)
+    planned = Counter(expected)
+    report(integrity, "recorded more than once", [key for key, count in rows.items() if count > 1])
+    report(integrity, "planned more than once", [key for key, count in planned.items() if count > 1])
+    report(integrity, "recorded but never planned", rows.keys() - planned.keys())
+    report(integrity, "of a set that the run does not list", [key for key in planned if key.evalset not in metrics])
+    if not expected:
+        incomplete.append(f"{arm.name}: no unit was planned")
+    missing = {unit.key for unit in arm.units if unit.status == "missing"} | (planned.keys() - rows.keys())
+    report(incomplete, "missing", missing)
+    failed = [unit for unit in arm.units if unit.status not in ("done", "missing")]
+    report(incomplete, "failed", [unit.key for unit in failed])
+    incomplete += sorted({f"{arm.name}: {unit.error}" for unit in failed if unit.error})[:3]
+    done = [unit for unit in arm.units if unit.status == "done"]
+    report(
+        incomplete,
+        "ended by the server (abort, content_filter), which is no answer, however it was scored; ask these cases "
+        "again, or take them out of the evalset",
+        [unit.key for unit in done if unit.finish_reason == "abort"],
+    )
+    lacking = {unit.key: set(metrics.get(unit.key.evalset, ())) - unit.values.keys() for unit in done}
+    unscored = [key for key, names in lacking.items() if names]
+    named = ", ".join(sorted(set().union(*lacking.values())))
+    report(incomplete, f"without a score of {named}, which their set or a rule asks for", unscored)
+    report(incomplete, "with a value that is no number of its range (NaN?)", [u.key for u in done if not _sound(u)])
+    if strange := sorted(name for name, value in arm.facts.items() if not _sound_fact(name, value)):
+        incomplete.append(f"{arm.name}: {', '.join(strange)}, measured of it, is no number of its range (NaN?)")
+    if arm.identity is None:
+        incomplete.append(f"{arm.name}: no job ever finished, so what it was is not known")
+    return integrity, incomplete
+
+
+def _sound_fact(name: str, value: float) -> bool:
+    """Sizes are over 0, shares and rates within 0..1 (sums of floats leave them by some ulp), decibels any number."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+        return False
+    unit = METRICS[name].unit if name in METRICS else "bytes"
+    if unit == "dB":
+        return True
+    if unit == "bytes":
+        return value > 0 or (value == 0 and name != "memory.weights")
+    return 0 <= value <= 1 + 1e-9
+
+
+def _sound(unit: UnitEvidence) -> bool:
+    """Scores are within 0..1, times, counts and divergences finite and not negative, agreement within 0..1; what no
+    rule can name is finite."""
+    for name, value in unit.values.items():
+        if value is None:
+            continue
+        if not isfinite(value):
+            return False
+        if name in METRICS and (value < 0 or (METRICS[name].kind == "quality" and value > 1)):
+            return False
+    agreement = unit.top1_agreement
+    if agreement is not None and not 0 <= agreement <= 1:
+        return False
+    if any(not 0 <= taken < inf for taken in _taken(unit)):
+        return False
+    if len(unit.token_ids) % 4 or len(unit.answer or b"") % 4 or len(unit.margins or b"") % 8:
+        return False  # not whole int32 and float64 numbers
+    return not unit.kl or (isfinite(sum(unit.kl)) and min(unit.kl) >= 0 and 0 <= unit.kl_eta < 1)
+
+
+def _taken(unit: UnitEvidence) -> Iterator[float]:
+    """What the unit and each of its attempts took, as far as it was recorded: a negative one would pay for others."""
+    for one in (unit.tokens, unit.prompt_tokens):
+        if one is not None:
+            yield one
+    for attempt in unit.attempts:
+        for one in (attempt.prompt_tokens, attempt.output_tokens, attempt.seconds):
+            if one is not None:
+                yield one
+
+
+Label = tuple[str, str, bool]  # evalset, the cluster's or else the case's own id, whether it is the case's own
+
+
+def _pair(evidence: RunEvidence, variant: ArmEvidence) -> list[Pair]:
+    answers = {_question(unit.key): unit for unit in variant.units}
+    units = sorted(evidence.baseline.units, key=lambda unit: _question(unit.key))
+    questions = evidence.questions
+    first = join(
+        (_label(unit), question)
+        for unit in units
+        for question in (questions.get((unit.key.evalset, unit.key.case_id), ""), unit.case_hash)
+    )
+    numbers: dict[Label, int] = {}
+    return [
+        Pair(
+            baseline=unit,
+            variant=answers[_question(unit.key)],
+            cluster=numbers.setdefault(first(_label(unit)), len(numbers)),
+            budget=evidence.budgets.get((unit.key.evalset, unit.key.case_id)),
+        )
+        for unit in units
+    ]
+
+
+def _label(unit: UnitEvidence) -> Label:
+    return unit.key.evalset, unit.cluster or unit.key.case_id, unit.cluster is None
+
+
+def _mismatches(evidence: RunEvidence, variant: ArmEvidence, pairs: Sequence[Pair]) -> tuple[str, ...]:
+    found = [
+        f"{field} differs between baseline and {variant.name}: not the same question to both"
+        for field in PAIRED_BY
+        if getattr(evidence.baseline.identity, field) != getattr(variant.identity, field)
+    ]
+    other_case = {
+        _question(pair.baseline.key)
+        for pair in pairs
+        if not pair.baseline.case_hash
+        or pair.baseline.case_hash != pair.variant.case_hash
+        or pair.baseline.cluster != pair.variant.cluster
+    }
+    unhashed = {
+        _question(pair.baseline.key) for pair in pairs if not (pair.baseline.case_hash and pair.variant.case_hash)
+    }
+    if unhashed:
+        found.append(
+            f"{counted(len(unhashed), 'case lacks', 'cases lack')} a `case_hash` on one side or both, so whether both "
+            "were asked the same is not known: give rows of scores the one that `qualgate score` writes, or say "
+            f"`gate: {{identity: ids}}` to pair by ids alone{_some(unhashed)}"
+        )
+    if other_case := other_case - unhashed:
+        found.append(
+            f"{counted(len(other_case), 'case is', 'cases are')} not the same version on both sides{_some(other_case)}"
+        )
+    relations = [relation(pair.baseline, pair.variant) for pair in pairs]
+    if contradictory(relations):
+        found.append(
+            f"{variant.name}: {counted(relations.count('contradiction'), 'answer is', 'answers are')} not what its own "
+            "weights say there "
+            "(an answer of other weights, or out of a stale cache)"
+        )
+    kernels = {pair.variant.kernel for pair in pairs}
+    if len(kernels) > 1:
+        said = ", ".join(sorted(kernel or "not recorded" for kernel in kernels))
+        found.append(f"{variant.name}: its answers came from different kernels ({said}): run again on one machine")
+    other_scorer = set()
+    for pair in pairs:
+        scored = {*evidence.metrics[pair.baseline.key.evalset], *pair.baseline.scorers, *pair.variant.scorers}
+        for metric in scored:
+            scorer = pair.baseline.scorers.get(metric)
+            if not scorer or scorer != pair.variant.scorers.get(metric):
+                other_scorer.add((metric, pair.baseline.key.evalset))
+    found += [f"{metric} [{name}]: not scored by the same scorer version" for metric, name in sorted(other_scorer)]
+    return tuple(found)
+
+
+def _some(questions: Iterable[tuple[str, str, int]]) -> str:
+    """The first three of them, for a message."""
+    names = [f"{name}/{case}" + (f"#{repeat}" if repeat else "") for name, case, repeat in sorted(questions)]
+    return ": " + ", ".join(names[:3]) + (", …" if len(names) > 3 else "")

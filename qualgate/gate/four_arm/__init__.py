@@ -1,0 +1,1 @@
+"""Baseline, quantization only, speculation only, both: which of them is to be served?"""

@@ -1,0 +1,81 @@
+"""Do quantization and speculation together lose, or cost, more than each by itself?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import isfinite
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qualgate.gate.comparisons.cost import Ledger, heard_in_each
+from qualgate.gate.four_arm.parity import critical_quality
+from qualgate.gate.rules import Slice
+from qualgate.records import ArmStep, FourArms, Interaction, Policy, UnitEvidence
+from qualgate.stats.cost_ratio import METHOD_INTERACTION, cost_interaction
+from qualgate.stats.interaction import interaction
+from qualgate.stats.multiplicity import holm
+from qualgate.stats.paired.compare import MIN_CLUSTERS
+
+
+def interactions(
+    slices: Sequence[Slice],
+    units: dict[str, list[UnitEvidence]],
+    order: Sequence[str],
+    clusters: NDArray,
+    policy: Policy,
+) -> tuple[Interaction, ...]:
+    """Of every critical quality metric and slice of the policy, Holm-corrected; order: baseline, the three arms."""
+    tested = []
+    chosen = {(part.rule.metric, part.name): part for part in critical_quality(slices) if not part.obstacle}
+    for (metric, name), part in chosen.items():
+        rows = [index for index, unit in enumerate(units[order[0]]) if part.holds(unit.key.evalset, unit.key.case_id)]
+        scores = [[units[arm][index].values.get(metric) for arm in order] for index in rows]
+        if rows and not any(None in row for row in scores):
+            tested.append((metric, name, interaction(np.array(scores, float), clusters[rows], policy.alpha)))
+    adjusted = holm([found.p_worse for _, _, found in tested])
+    return tuple(
+        Interaction(
+            metric=metric, slice=name, estimate=found.estimate, lower=found.lower, upper=found.upper,
+            found=p <= policy.alpha, n=found.n, clusters=found.clusters, method=found.method,
+        )
+        for (metric, name, found), p in zip(tested, adjusted, strict=True)
+    )  # fmt: skip
+
+
+def with_interaction(parity: ArmStep, found: Sequence[Interaction], arms: FourArms) -> ArmStep:
+    """Speculation that gives its target's answers loses nothing on either target: an interaction is a defect."""
+    worse = next((one for one in found if one.found), None)
+    if worse is None or arms.parity == "lossy":
+        return parity
+    told = (
+        f"{arms.both} is defective: {worse.metric} [{worse.slice}] loses {-100 * worse.estimate:.1f} points beyond "
+        f"what {arms.quantization} and {arms.speculation} lose by themselves "
+        f"(bound: at least {-100 * (worse.upper or 0):.1f})"
+    )
+    return replace(parity, status="broken", reason=f"{told}; {parity.reason}" if parity.status == "broken" else told)
+
+
+def interaction_of_costs(
+    books: dict[str, Ledger], order: Sequence[str], clusters: NDArray, alpha: float
+) -> Interaction | None:
+    """ln of what both cost over what the two savings promise; shown, and over 0 it explains a lost saving."""
+    heard, uneven = heard_in_each(*(books[name] for name in order))
+    clusters = clusters[heard]
+    if uneven or any(books[name].unavailable for name in order) or len(np.unique(clusters)) < MIN_CLUSTERS:
+        return None
+    bounds = cost_interaction(
+        tuple((books[name].costs[heard], books[name].accepted[heard]) for name in order), clusters, alpha
+    )
+    if bounds is None:
+        return None
+    return Interaction(
+        metric="cost_per_accepted_answer", slice="pooled", estimate=bounds.estimate, lower=_finite(bounds.lower),
+        upper=_finite(bounds.upper), found=bounds.lower > 0, n=len(clusters), clusters=bounds.clusters,
+        method=METHOD_INTERACTION,
+    )  # fmt: skip
+
+
+def _finite(value: float) -> float | None:
+    return value if isfinite(value) else None

@@ -1,0 +1,141 @@
+"""Does speculation keep its target's answers? Token by token, or, where answers are sampled, by their scores."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from qualgate.formatting import counted
+from qualgate.gate.comparisons.by_metric import measure
+from qualgate.gate.evidence.checks import Pair, truncated_sets
+from qualgate.gate.rules import Slice
+from qualgate.metrics import METRICS
+from qualgate.records import ArmStep, Policy, RuleStatus
+
+TIE = 2.0**-17  # top-2 logit gap of a near tie: one float32 step of a logit between 64 and 128
+TOKENS = "their tokens"
+DIGESTS = "digests of their tokens"
+TEXTS = "digests of their texts, as no token ids were recorded"
+MOST_TIES = 1e-4  # mismatches at near ties that each token may cost
+
+
+def parity_step(
+    name: str, target: str, pairs: dict[str, tuple[Pair, ...]], slices: Sequence[Slice], policy: Policy
+) -> ArmStep:
+    """Does the arm give its target's answers? pairs: the arm as the variant of its target."""
+    assert policy.four_arm is not None
+
+    def step(status: RuleStatus, reason: str) -> ArmStep:
+        return ArmStep(arm=name, step="parity", status=status, reason=reason)
+
+    match policy.four_arm.parity:
+        case "lossy":
+            return step("proven", "declared to change the distribution, so its quality is judged instead")
+        case "sampled":
+            return step(*_same_within_margins(name, target, pairs, slices, policy.alpha))
+    return step(*_identical(name, target, flat(pairs)))
+
+
+def _identical(name: str, target: str, pairs: Sequence[Pair]) -> tuple[RuleStatus, str]:
+    """Token by token. A difference is excused only at a near tie of the target's own logits, and only rarely."""
+    held = Counter(map(_compared_by, pairs))
+    if unread := held[""]:
+        return "undecided", f"the tokens of {unread} of {counted(len(pairs), 'answer')} were not recorded"
+    differing = [pair for pair in pairs if not equal(pair)]
+    if not differing:
+        lesser = [f"{count} by {way}" for way, count in sorted(held.items()) if way != TOKENS]
+        told = f": {', '.join(lesser)}" if lesser else ", token for token"
+        return "proven", f"all {len(pairs)} answers are {target}'s{told}"
+    first = [(pair, *_first_difference(pair)) for pair in differing]
+    defects = [(pair, place, gap) for pair, place, gap in first if gap is None or not 0 <= gap <= TIE]
+    tokens = sum(len(pair.baseline.answer or b"") // 4 for pair in pairs)
+    if defects:
+        pair, place, gap = defects[0]
+        key = pair.variant.key
+        seen = "no top-2 gap was recorded that could excuse it" if gap is None else f"top-2 gap {gap:.3g}, no near tie"
+        at = f"token {place} of {key.question}" if place is not None else f"{key.question}, by {_compared_by(pair)}"
+        return "broken", (
+            f"{name} is defective: {len(defects)} of {counted(len(pairs), 'answer')} are not {target}'s, first at "
+            f"{at} ({seen})"
+        )
+    if len(differing) > MOST_TIES * tokens:
+        return "broken", (
+            f"{counted(len(differing), 'answer leaves', 'answers leave')} {target}'s at near ties, over "
+            f"{MOST_TIES:g} of {tokens:,} tokens"
+        )
+    return "proven", f"{len(differing)} of {counted(len(pairs), 'answer')} differ from {target}'s, each from a near tie"
+
+
+def _compared_by(pair: Pair) -> str:
+    """The most exact of what both sides recorded of their answers; "": nothing."""
+    before, after = pair.baseline, pair.variant
+    if before.answer is not None and after.answer is not None:
+        return TOKENS
+    if before.tokens_sha256 and after.tokens_sha256:
+        return DIGESTS
+    return TEXTS if before.text_sha256 and after.text_sha256 else ""
+
+
+def equal(pair: Pair) -> bool:
+    """By the most exact of what both sides recorded; False where that is nothing."""
+    before, after, how = pair.baseline, pair.variant, _compared_by(pair)
+    if how == TOKENS:
+        return before.answer == after.answer
+    if how == DIGESTS:
+        return before.tokens_sha256 == after.tokens_sha256
+    return how == TEXTS and before.text_sha256 == after.text_sha256
+
+
+def scored_alike(pair: Pair) -> bool:
+    """Equal answers are: where they are not, no parity stands for the scores that were recorded."""
+    scored = pair.baseline.scorers.keys() | pair.variant.scorers.keys()
+    return all(pair.baseline.values.get(metric) == pair.variant.values.get(metric) for metric in scored)
+
+
+def _first_difference(pair: Pair) -> tuple[int | None, float | None]:
+    """The first token that differs, and the target's own top-2 logit gap there (None: not recorded)."""
+    if _compared_by(pair) != TOKENS:
+        return None, None
+    before, after = (np.frombuffer(unit.answer or b"", "<i4") for unit in (pair.baseline, pair.variant))
+    shared = min(len(before), len(after))
+    differs = np.flatnonzero(before[:shared] != after[:shared])
+    place = int(differs[0]) if len(differs) else shared
+    margins = np.frombuffer(pair.baseline.margins or b"", "<f8")
+    return place, float(margins[place]) if place < len(margins) else None
+
+
+def _same_within_margins(
+    name: str, target: str, pairs: dict[str, tuple[Pair, ...]], slices: Sequence[Slice], alpha: float
+) -> tuple[RuleStatus, str]:
+    """Sampled answers differ; their scores must not. Every critical quality rule is held in both directions."""
+    swapped = {
+        name: tuple(Pair(baseline=pair.variant, variant=pair.baseline, cluster=pair.cluster) for pair in found)
+        for name, found in pairs.items()
+    }
+    truncated = truncated_sets(pairs)
+    mine = critical_quality(slices)
+    open_ = []
+    for part in mine:
+        for way, side in (("worse", pairs), ("better", swapped)):
+            one = measure(part, side, truncated, alpha)
+            broken = one.comparison.p_broken
+            if broken is not None and broken <= alpha / (2 * len(mine)):
+                return "broken", f"{name} is defective: {part.head} is surely {way} than {target}'s, beyond its margin"
+            if one.obstacle or not one.p_within <= alpha:
+                open_.append(
+                    one.obstacle or f"{part.head}: {counted(one.comparison.n, 'case')} cannot tell it from {target}'s"
+                )
+    if open_:
+        return "undecided", open_[0]
+    return "proven", f"scores as {target} does, within every critical margin, in both directions"
+
+
+def critical_quality(slices: Sequence[Slice]) -> list[Slice]:
+    return [part for part in slices if part.rule.tier == "critical" and METRICS[part.rule.metric].kind == "quality"]
+
+
+def flat(pairs: dict[str, tuple[Pair, ...]]) -> list[Pair]:
+    """Of every evalset, in order of their names."""
+    return [pair for name in sorted(pairs) for pair in pairs[name]]

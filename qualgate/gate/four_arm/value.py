@@ -1,0 +1,92 @@
+"""Is an arm worth it? Its cost per accepted answer beside the baseline's and beside the simpler arms'."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from math import isfinite
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qualgate.gate.comparisons.cost import Ledger, heard_in_each
+from qualgate.records import ArmStep, FourArms, RuleStatus
+from qualgate.stats.cost_ratio import accepted_cost_ratio, cost_per_accepted
+from qualgate.stats.intervals import Bounds
+from qualgate.stats.paired.compare import MIN_CLUSTERS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """Every arm's ledger over the same cases."""
+
+    books: dict[str, Ledger]
+    clusters: NDArray  # of the cases
+    together: NDArray  # the same, joined with those that share their time (see `timed_together`)
+    shared: str  # why these cannot be told; "" where they can
+    alpha: float
+
+    def missing(self, *names: str) -> str:
+        """Why these arms' costs cannot be compared; "" where they can."""
+        if len(np.unique(self.clusters)) < MIN_CLUSTERS:
+            return f"fewer than {MIN_CLUSTERS} independent cases"
+        if self.shared:
+            return self.shared
+        return next((why for name in names for why in self.books[name].unavailable), "") or self._unheard()
+
+    def _unheard(self) -> str:
+        heard, uneven = heard_in_each(*self.books.values())
+        if uneven or len(np.unique(self.together[heard])) >= MIN_CLUSTERS:
+            return uneven
+        return f"fewer than {MIN_CLUSTERS} independent cases that users were heard on in all four arms"
+
+    def _compared(self, name: str) -> tuple[NDArray, NDArray]:
+        """(costs, accepted) of the cases that count in every arm."""
+        heard, _ = heard_in_each(*self.books.values())
+        return self.books[name].costs[heard], self.books[name].accepted[heard]
+
+    def ratio(self, name: str, to: str, limit: float) -> Bounds | None:
+        """Cost per accepted answer of `name` / that of `to`; None where `to` accepted nothing or costs nothing."""
+        base, other = self._compared(to), self._compared(name)
+        if base[0].sum() <= 0 or base[1].sum() <= 0:
+            return None
+        heard, _ = heard_in_each(*self.books.values())
+        return accepted_cost_ratio(base, other, self.together[heard], limit, self.alpha, self.clusters[heard])
+
+    def each(self, name: str) -> float:
+        return cost_per_accepted(*self._compared(name))
+
+
+def value_step(name: str, base: str, arms: FourArms, costs: Costs, barred: Collection[str]) -> ArmStep:
+    """Surely cheaper than the baseline by `min_saving`; both surely cheaper than the better single arm as well."""
+
+    def step(status: RuleStatus, reason: str) -> ArmStep:
+        return ArmStep(arm=name, step="value", status=status, reason=reason)
+
+    limit = 1 - arms.min_saving
+    held = [(base, limit)]
+    if name == arms.both:
+        # Surely below both singles is surely below the better one; no estimate has to say which that is. An arm that
+        # may not be served is no rival.
+        held += [(single, 1.0) for single in (arms.quantization, arms.speculation) if single not in barred]
+    if why := costs.missing(name, *(other for other, _ in held)):
+        return step("undecided", f"its cost per accepted answer cannot be compared: {why}")
+    told = []
+    for other, most in held:
+        found = costs.ratio(name, other, most)
+        if found is None:
+            if other == base:
+                return step("undecided", f"{other} has no accepted answer that costs anything to compare with")
+            continue  # a single arm that accepts nothing is no rival
+        upper = f"{found.upper:#.3g}" if isfinite(found.upper) else "unknown"
+        ratio = f"{found.estimate:#.3g} times {other}'s cost per accepted answer (bounds {found.lower:#.3g} to {upper})"
+        if found.p_above <= costs.alpha:
+            return step("broken", f"{ratio}; at most {most:g} is worth it" + _simpler(other, base))
+        if not found.p_below <= costs.alpha:
+            return step("undecided", f"{ratio}; not surely below {most:g}" + _simpler(other, base))
+        told.append(ratio)
+    return step("proven", "; ".join(told))
+
+
+def _simpler(other: str, base: str) -> str:
+    return "" if other == base else f": {other} alone is the simpler choice"

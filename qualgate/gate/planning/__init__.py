@@ -1,0 +1,1 @@
+"""What a policy would decide, told before anything is generated."""

@@ -1,0 +1,185 @@
+"""What stopping early is worth, told before anything is generated: cases until an identical variant is settled, and
+until one that loses twice the margin is.
+
+Outcomes are drawn as `gate.outcomes` draws them, in one seeded order of cases; each rule's capital is followed along
+it. Whether the baseline is right often enough is asked of all cases, though a look has fewer of them. A rule that waits
+for every case (see `gate.early`) has the rates of its one test. Left out: that a rule may be broken by chance on the
+way to an approval, and answers of the baseline that are cut off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qualgate.gate.early import in_sequence, planned_looks, presumed_of, sensitivity
+from qualgate.gate.planning.from_earlier_run import jointly
+from qualgate.gate.planning.outcomes import Columns, outcome_chances, shape_of
+from qualgate.gate.planning.planned_sets import Assumed, PlannedSet
+from qualgate.gate.planning.power import ENOUGH, Key, Prediction, surely_right
+from qualgate.gate.planning.suggestions import Change
+from qualgate.gate.rules import Slice
+from qualgate.records import Policy, RunEvidence
+from qualgate.stats.betting import capital
+from qualgate.stats.intervals import independent_clusters
+
+DRAWS = 200
+_LATE = 2_000  # of the rules that wait
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EarlyRates:
+    approve: float  # P(approve | identical) by these tests, which looking makes weaker than one test of all cases
+    identical: float  # answers of each arm, on average
+    block: float  # P(block | twice the smallest margin of a critical rule, everywhere)
+    twice: float
+    of: int
+    looks: int
+    waiting: tuple[str, ...]  # ids of rules that keep an approval waiting until every case is in
+    repeats: int = 1  # answers to each case
+
+    @property
+    def decidable(self) -> bool:
+        return self.approve >= ENOUGH
+
+
+def early_rates(
+    sets: Sequence[PlannedSet],
+    policy: Policy,
+    assumed: Assumed | None = None,
+    *,
+    earlier: RunEvidence | None = None,
+    draws: int = DRAWS,
+    seed: int = 0,
+) -> EarlyRates:
+    """policy: what is foreseeable of it, with its planned looks. earlier: as `plan_policy` takes it. Same arguments,
+    same numbers."""
+    stop, assumed = policy.stop, assumed or Assumed()
+    assert stop is not None, "a policy that stops early"
+    model = Prediction(sets=tuple(sets), policy=policy, assumed=assumed, draws=_LATE, seed=seed, earlier=earlier)
+    waits = [p.rule.id for p in model.slices if p.rule.tier != "advisory" and not in_sequence(p.rule)]
+    asked = [part for part in model.slices if in_sequence(part.rule) and part.rule.tier != "advisory"]
+    critical = [part for part in asked if part.rule.tier == "critical"]
+    order, looks, strict = _Order.of(sets, seed), np.array(stop.looks), policy.alpha / model.family("critical")
+    never = np.full(draws, order.total + 1)
+    told = [part for part in asked if not model.too_few(part)]
+    same = _Course.of(model, told, order, {}, draws, [seed, 0])
+    worse = _Course.of(model, [part for part in told if part in critical], order, model.twice, draws, [seed, 1])
+    proven = dict.fromkeys(asked, never) | same.settled(beyond=False, alpha=policy.alpha)
+    needed = np.max([0 * never, *(proven[part] for part in critical)], axis=0)
+    settled = np.max([*proven.values()], axis=0) if not waits else np.full(draws, order.total)
+    broken = np.min([never, *worse.settled(beyond=True, alpha=strict).values()], axis=0)
+    late = [part for part in model.critical if part not in critical]
+    at_end = model.rates(late) if late else (1.0, 0.0)
+
+    def at_look(seen: NDArray) -> float:
+        return float(looks[np.minimum(np.searchsorted(looks, seen), len(looks) - 1)].mean())
+
+    return EarlyRates(
+        approve=float((needed <= order.total).mean()) * at_end[0] * jointly(model.measured),
+        identical=at_look(settled),
+        block=max(float((broken <= order.total).mean()), at_end[1]),
+        twice=at_look(broken),
+        of=order.total,
+        looks=len(looks),
+        waiting=tuple(dict.fromkeys(waits)),
+        repeats=max(one.repeats for one in sets),
+    )
+
+
+def rates_after(change: Change, assumed: Assumed | None = None, *, earlier: RunEvidence | None = None) -> EarlyRates:
+    """`early_rates` of the policy and the sets once the change is made, its looks laid out anew."""
+    stop = change.policy.stop
+    assert stop is not None, "a policy that stops early"
+    sizes = (size * one.repeats for one in change.sets for size in one.clusters or (1,) * one.cases)
+    looks = planned_looks(tuple((("", "", 0),) * size for size in sizes), change.policy)
+    return early_rates(change.sets, replace(change.policy, stop=replace(stop, looks=looks)), assumed, earlier=earlier)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Order:
+    """Clusters of all sets in one random order."""
+
+    places: Mapping[str, NDArray]  # of each cluster of an evalset
+    answers: NDArray  # that are in with the cluster at each place
+
+    @classmethod
+    def of(cls, sets: Sequence[PlannedSet], seed: int) -> _Order:
+        sizes = [np.array(one.clusters or (1,) * one.cases) * one.repeats for one in sets]
+        order = np.random.default_rng([seed, 7]).permutation(sum(map(len, sizes)))
+        places = np.argsort(order)
+        ends = np.cumsum([len(each) for each in sizes])
+        return cls(
+            places={one.name: at for one, at in zip(sets, np.split(places, ends[:-1]), strict=True)},
+            answers=np.concatenate(sizes)[order].cumsum(),
+        )
+
+    @property
+    def total(self) -> int:
+        return int(self.answers[-1]) if len(self.answers) else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Course:
+    """Drawn outcomes of each slice, along the order. By slice; arrays over the clusters in which it has any answer."""
+
+    policy: Policy
+    order: _Order
+    places: Mapping[Slice, NDArray]
+    sizes: Mapping[Slice, NDArray]  # answers of the slice
+    net: Mapping[Slice, NDArray]  # [draws, clusters] lost − gained
+    right: Mapping[Slice, NDArray]  # [draws] answers that the baseline got right, of all
+
+    @classmethod
+    def of(
+        cls,
+        model: Prediction,
+        parts: Sequence[Slice],
+        order: _Order,
+        losses: Mapping[Key, float],
+        draws: int,
+        stream: Sequence[int],
+    ) -> _Course:
+        found: dict[Slice, list[tuple[NDArray, ...]]] = {part: [] for part in parts}
+        for key, mine in model.by_key(parts).items():
+            one = next(one for one in model.sets if one.name == key[1])
+            views = [model.view(part, one) for part in mine]
+            columns = Columns.of(
+                (shape_of(kind, views, one.repeats) for kind in one.each()), model.assumed, one.repeats
+            )
+            generator = np.random.default_rng([*stream, *"\0".join(key).encode("utf-8", "surrogatepass")])
+            cells = outcome_chances(*key, losses.get(key, 0.0), model.assumed)
+            lost, gained, right = columns.draw(cells, draws, generator)
+            for view, part in enumerate(mine):
+                at, starts = columns.of_view(view)
+                net = np.add.reduceat((lost - gained)[:, at], starts, axis=1)
+                home, sizes = columns.home[at][starts], np.add.reduceat(columns.sizes[at], starts)
+                found[part].append((order.places[one.name][home], sizes, net, right[:, at].sum(axis=1)))
+        places, sizes, net, total = {}, {}, {}, {}
+        for part, of_sets in found.items():
+            columns_of = [np.concatenate([each[index] for each in of_sets], axis=-1) for index in range(3)]
+            along = np.argsort(columns_of[0])
+            places[part], sizes[part], net[part] = (each[..., along] for each in columns_of)
+            total[part] = np.sum([each[3] for each in of_sets], axis=0)
+        return cls(policy=model.policy, order=order, places=places, sizes=sizes, net=net, right=total)
+
+    def settled(self, *, beyond: bool, alpha: float) -> dict[Slice, NDArray]:
+        """[draws] answers that are in when a slice is proven (beyond: broken); more than all when it never is."""
+        return {part: self._settled(part, beyond, alpha) for part in self.places}
+
+    def _settled(self, part: Slice, beyond: bool, alpha: float) -> NDArray:
+        margin, sizes = part.rule.max_drop or 0.0, self.sizes[part]
+        path = capital(
+            self.net[part], margin, beyond=beyond, sizes=sizes, largest=float(sizes.max()),
+            presumed=presumed_of(self.policy, margin, sizes.tolist()),
+        )  # fmt: skip
+        crossed = path >= -np.log(alpha)
+        if not beyond:
+            right = self.right[part] / sizes.sum()
+            alpha = sensitivity(self.policy)
+            crossed &= surely_right(right, independent_clusters(sizes, alpha), margin, alpha)[:, None]
+        seen = self.order.answers[self.places[part]][np.argmax(crossed, axis=1)]
+        return np.where(crossed.any(axis=1), seen, self.order.total + 1)

@@ -1,0 +1,327 @@
+"""Paired outcomes as the planner foresees them: many draws of what is assumed, and the gate's tests on every draw.
+
+A draw of a slice is kept as a few sums (`Drawn`), for the gate's tests on counts and on clusters need no more; sums of
+several sets add up to those of a slice over all of them. Clusters of one size are exchangeable: how many of them hold
+each possible set of outcomes is one multinomial draw, so thousands of clusters cost as little as a few. Where slices
+divide a cluster it is drawn by itself, and each slice sees its own part.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from math import comb, log, sqrt
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import gammaln, stdtrit
+
+from qualgate.gate.planning.planned_sets import Assumed, Kind, Marks, PlannedSet
+from qualgate.stats.intervals import binomial_lower, binomial_upper, independent_clusters, normal_quantile
+from qualgate.stats.paired.compare import MIN_CLUSTERS
+from qualgate.stats.paired.region import evidence
+from qualgate.stats.power import approved, blocked, evidence_threshold
+from qualgate.stats.relative import RATE_PART
+from qualgate.stats.unseen_clusters import p_at_most
+
+_CELLS = 2_000_000  # drawn at a time
+_STEP = 1.2  # between effective sizes at which thresholds are found
+_CLEAR = 0.8  # evidence so far from the normal quantile is beyond every threshold's doubt
+_SIZES = 80  # effective sizes to `_FEW` are rounded to so fine a part: half a per cent moves a rate by 0.3 point
+_FEW = 400  # pairs
+_BINS = 2.5  # of the baseline's rate, in √n cases that are right: each one standard deviation or less wide at 80 %
+_ALIKE = 0.02  # margins that hang on the baseline's rate are rounded to so fine a part
+
+View = frozenset[Marks] | None  # which questions of a set a slice sees; None: all
+Part = tuple[tuple[int, ...], int]  # by which views it is seen, and its answers
+Shape = tuple[int, tuple[Part, ...]]  # questions of a cluster, and its parts that any view sees
+
+
+def outcome_chances(outcome: str, name: str, loss: float, assumed: Assumed) -> NDArray:
+    """P(lost, gained, both right, both wrong) of one answer. loss: what P(lost) has beyond an identical variant's."""
+    flips, right = assumed.flips(outcome, name), assumed.right(outcome, name)
+    gained, lost = min(flips / 2, 1 - right), min(flips / 2 + loss, right)
+    cells = np.array([lost, gained, right - lost, 1 - right - gained]).clip(0)
+    return cells / cells.sum()
+
+
+# ----------------------------------------------------------------------------------------------------------- draws
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """Outcomes of one slice. All [draws]; d: gained − lost of a cluster, s: its answers, as far as the slice sees."""
+
+    lost: NDArray
+    gained: NDArray
+    right: NDArray  # answers that the baseline got right
+    squares: NDArray  # Σ d² over clusters
+    weighted: NDArray  # Σ d s
+    flipped: NDArray  # clusters with any flip
+
+    @classmethod
+    def of_cases(cls, lost: NDArray, gained: NDArray, right: NDArray) -> Drawn:
+        """Of questions that share nothing, each with one answer."""
+        return cls(lost, gained, right, lost + gained, gained - lost, lost + gained)
+
+    def __add__(self, other: Drawn) -> Drawn:
+        return self._each(lambda name: getattr(self, name) + getattr(other, name))
+
+    def at(self, which: NDArray) -> Drawn:
+        """Some of the draws."""
+        return self._each(lambda name: getattr(self, name)[which])
+
+    @staticmethod
+    def _each(value: Callable[[str], NDArray]) -> Drawn:
+        return Drawn(*(value(one.name) for one in fields(Drawn)))
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Parts of clusters that are drawn one by one. Arrays: [columns], those of a cluster side by side."""
+
+    home: NDArray  # number of the cluster
+    sizes: NDArray  # answers
+    shares: NDArray  # of a cluster's answers, that repeat one outcome
+    seen: tuple[tuple[int, ...], ...]  # by which views
+
+    @classmethod
+    def of(cls, shapes: Iterable[Shape], assumed: Assumed, repeats: int) -> Columns:
+        rows = [
+            (home, size, sqrt(assumed.alike(questions, repeats)), seen)
+            for home, (questions, parts) in enumerate(shapes)
+            for seen, size in parts
+        ]
+        home, sizes, shares, seen = zip(*rows, strict=True) if rows else ((), (), (), ())
+        return cls(np.array(home, int), np.array(sizes, int), np.array(shares, float), seen)
+
+    def of_view(self, view: int) -> tuple[NDArray, NDArray]:
+        """Its columns, and where among them each cluster begins."""
+        mine = np.flatnonzero([view in seen for seen in self.seen])
+        return mine, np.flatnonzero(np.diff(self.home[mine], prepend=-1))
+
+    def draw(self, cells: NDArray, draws: int, generator: np.random.Generator) -> tuple[NDArray, NDArray, NDArray]:
+        """(lost, gained, baseline right) of each part, [draws, columns].
+
+        A share of a cluster's answers repeats one outcome, so that two of them correlate by its square.
+        """
+        shape = (draws, len(self.sizes))
+        copies = generator.binomial(self.sizes, np.where(self.sizes > 0, self.shares, 0.0), shape)
+        common = np.searchsorted(np.cumsum(cells)[:3], generator.random((draws, self.clusters)), side="right")
+        outcome = common[:, self.home]
+        rest, counts, left = self.sizes - copies, [], 1.0
+        for index, chance in enumerate(cells[:3]):
+            count = generator.binomial(rest, min(1.0, max(0.0, chance / left)) if left > 0 else 0.0)
+            rest, left = rest - count, left - chance
+            counts.append(count + np.where(outcome == index, copies, 0))
+        return counts[0], counts[1], counts[0] + counts[2]
+
+    @property
+    def clusters(self) -> int:
+        return int(self.home[-1]) + 1 if len(self.home) else 0
+
+
+def shape_of(kind: Kind, views: Sequence[View], repeats: int) -> Shape:
+    """repeats: answers to each question that count by themselves."""
+    parts: Counter[tuple[int, ...]] = Counter()
+    for marks, count in kind:
+        seen = tuple(index for index, view in enumerate(views) if view is None or marks in view)
+        if seen:
+            parts[seen] += count * repeats
+    return sum(count for _, count in kind), tuple(sorted(parts.items()))
+
+
+def shapes_of(one: PlannedSet, views: Sequence[View], repeats: int) -> Counter[Shape]:
+    """How many clusters of the set there are of each shape, of those that any view sees."""
+    found: Counter[Shape] = Counter()
+    for kind, many in one.kinds.items():
+        shape = shape_of(kind, views, repeats)
+        if shape[1]:
+            found[shape] += many
+    return found
+
+
+def drawn_singly(shapes: Mapping[Shape, int]) -> int:
+    """Parts that have to be drawn one by one."""
+    return sum(many * len(parts) for (_, parts), many in shapes.items() if not _as_kinds(parts, many))
+
+
+def draw(
+    one: PlannedSet,
+    views: Sequence[View],
+    cells: NDArray,
+    assumed: Assumed,
+    draws: int,
+    generator: np.random.Generator,
+    repeats: int = 1,
+) -> tuple[Drawn, ...]:
+    """What each view sees of the same draws. cells: chances of an answer, as `outcome_chances` gives them.
+
+    repeats: answers to each question that count by themselves.
+    """
+    sums, single = np.zeros((len(views), draws, len(fields(Drawn)))), []
+    for shape, many in sorted(shapes_of(one, views, repeats).items()):
+        questions, parts = shape
+        if not _as_kinds(parts, many):
+            single += [shape] * many
+            continue
+        ((seen, size),) = parts
+        alike = assumed.alike(questions, repeats) if size > 1 else 0.0
+        kinds, chances = _kinds(size, sqrt(alike), tuple(cells.tolist()))
+        features = _features(kinds[:, 0], kinds[:, 1], kinds[:, 0] + kinds[:, 2], size)
+        for start in range(0, draws, step := max(1, _CELLS // len(kinds))):
+            counts = generator.multinomial(many, chances, min(step, draws - start))
+            sums[seen, start : start + step] += counts.astype(float) @ features
+    if single:
+        columns = Columns.of(single, assumed, repeats)
+        seen_by = [columns.of_view(view) for view in range(len(views))]
+        for start in range(0, draws, step := max(1, _CELLS // len(columns.sizes))):
+            found = columns.draw(cells, min(step, draws - start), generator)
+            for view, (mine, starts) in enumerate(seen_by):
+                if len(mine):
+                    lost, gained, right = (np.add.reduceat(each[:, mine], starts, axis=1) for each in found)
+                    sizes = np.add.reduceat(columns.sizes[mine], starts)
+                    sums[view, start : start + step] += _features(lost, gained, right, sizes).sum(axis=1)
+    return tuple(Drawn(*np.rint(view).astype(int).T) for view in sums)
+
+
+def _as_kinds(parts: Sequence[Part], many: int) -> bool:
+    """Are so many clusters drawn at once? Not those that views divide, nor of more outcomes than they are worth."""
+    return len(parts) == 1 and comb(parts[0][1] + 3, 3) <= max(4 * many, 84)
+
+
+def _features(lost: NDArray, gained: NDArray, right: NDArray, size: NDArray | int) -> NDArray:
+    """[..., sums of `Drawn`] of clusters with these outcomes."""
+    d = gained - lost
+    return np.stack([lost, gained, right, d * d, d * size, lost + gained > 0], axis=-1).astype(float)
+
+
+@lru_cache(maxsize=256)
+def _kinds(size: int, share: float, cells: tuple[float, ...]) -> tuple[NDArray, NDArray]:
+    """Every (lost, gained, both right, both wrong) of a cluster of this size, and its chance under `Columns.draw`."""
+    range_ = np.arange(size + 1)
+    grid = np.stack(np.meshgrid(range_, range_, range_, indexing="ij"), axis=-1).reshape(-1, 3)
+    grid = grid[grid.sum(axis=1) <= size]
+    kinds = np.column_stack([grid, size - grid.sum(axis=1)])
+    chances = np.zeros(len(kinds))
+    with np.errstate(divide="ignore"):
+        logs = np.log(np.array(cells))
+    for copies in range(size + 1):
+        repeated = comb(size, copies) * share**copies * (1 - share) ** (size - copies)
+        for outcome in range(4):
+            rest = kinds - copies * (np.arange(4) == outcome)
+            fits = (rest >= 0).all(axis=1) & ((rest == 0) | np.isfinite(logs)).all(axis=1)
+            ways = gammaln(size - copies + 1) - gammaln(rest[fits] + 1).sum(axis=1)
+            powers = np.where(rest[fits] > 0, rest[fits] * np.where(np.isfinite(logs), logs, 0.0), 0.0).sum(axis=1)
+            chances[fits] += repeated * cells[outcome] * np.exp(ways + powers)
+    order = np.argsort(-chances, kind="stable")  # a multinomial draw ends as soon as every cluster has its kind
+    return kinds[order], chances[order] / chances.sum()
+
+
+# ------------------------------------------------------------------------------------------------ the tests on them
+
+
+def trials_of(sizes: Mapping[int, int], alpha: float) -> float:
+    """Surely independent ones among clusters, so many of each size."""
+    return independent_clusters(np.repeat(list(sizes), list(sizes.values())), alpha)
+
+
+def decide_cases(
+    drawn: Drawn, n: int, margins: tuple[float, float], alpha: float, strict: float
+) -> tuple[NDArray, NDArray]:
+    """[draws] proven within the first margin at alpha, [draws] beyond the second at `strict`, as `compare_pairs`."""
+    return (
+        approved(drawn.lost, drawn.gained, n, margins[0], alpha),
+        blocked(drawn.lost, drawn.gained, n, margins[1], strict),
+    )
+
+
+def decide_clusters(
+    drawn: Drawn, sizes: Mapping[int, int], margins: tuple[ArrayLike, ArrayLike], alpha: float, strict: float
+) -> tuple[NDArray, NDArray]:
+    """Likewise as `compare_clustered_pairs` would. sizes: clusters of each size, at least two in all. margins: of all
+    draws or of each."""
+    keep, lose = (np.broadcast_to(np.asarray(one, float), drawn.lost.shape) for one in margins)
+    count, n = sum(sizes.values()), sum(size * many for size, many in sizes.items())
+    squared = sum(size * size * many for size, many in sizes.items())
+    down, up = drawn.lost, drawn.gained
+    mean = (up - down) / n
+    residual = drawn.squares - 2 * mean * drawn.weighted + mean * mean * squared
+    spread = np.sqrt(count / (count - 1) * np.where(residual > 1e-9, residual, 0.0)) / n
+    plain = np.sqrt(n / (n - 1) * np.maximum(down + up - n * mean * mean, 0)) / n
+    with np.errstate(divide="ignore", invalid="ignore"):
+        wider = (spread * stdtrit(count - 1, 1 - alpha)) / (plain * stdtrit(n - 1, 1 - alpha))
+    trials = trials_of(sizes, alpha)
+    most = n / trials  # pairs for one that is surely independent
+    told = (drawn.flipped >= MIN_CLUSTERS) & (plain > 0)
+    effect = np.where(told, np.minimum(np.maximum(np.nan_to_num(wider, nan=1.0) ** 2, 1.0), most), most)
+    size = np.maximum((n / effect).astype(int), 1)
+    few, step = told & (size <= _FEW), np.maximum(size // _SIZES, 1)  # each of these takes a threshold of its own
+    size = np.where(few, np.minimum((size + step // 2) // step * step, n), size)
+    share = size / n
+    lost, gained = (np.ceil(down * share), np.floor(down * share)), (np.floor(up * share), np.ceil(up * share))
+    within = p_at_most(mean, spread, count, trials, -keep) <= alpha
+    beyond = p_at_most(-mean, spread, count, trials, lose) <= strict
+    within[within] = _each(
+        np.minimum(lost[0], size - gained[0])[within], gained[0][within], size[within], keep[within], alpha
+    )
+    beyond[beyond] = _each(
+        np.minimum(gained[1], size - lost[1])[beyond], lost[1][beyond], size[beyond], -lose[beyond], strict
+    )
+    return within, beyond
+
+
+def decide_relative(
+    drawn: Drawn, sizes: Mapping[int, int], limit: float, alpha: float, strict: float
+) -> tuple[NDArray, NDArray]:
+    """Likewise as `compare_relative` would against a loss of `limit` of the baseline's rate.
+
+    The margins hang on how often the baseline is right. Of single cases, draws in which that is about the same are
+    decided by one: whole regions are found for it.
+    """
+    n, spent = sum(size * many for size, many in sizes.items()), RATE_PART * alpha
+    trials = trials_of(sizes, spent)
+    alpha, sure, some = alpha - spent, max(strict - spent, 1e-12), drawn.right > 0
+    single = max(sizes) == 1
+    step = max(1.0, sqrt(trials) / _BINS) if single else trials / n
+    kinds, kind = np.unique(np.rint(drawn.right / n * trials / step), return_inverse=True)
+    right = np.clip(kinds * step, min(1.0, trials), trials)
+    least = limit * np.array([binomial_lower(one, trials, spent) for one in right])  # type: ignore[arg-type]  # fractions are fine
+    most = np.minimum(limit * np.array([binomial_upper(one, trials, spent) for one in right]), 1 - 1e-9)  # type: ignore[arg-type]
+    if not single:
+        within, beyond = decide_clusters(drawn, sizes, (least[kind], most[kind]), alpha, sure)
+        return within & some, beyond & some & (strict > spent)
+    within, beyond = np.zeros(len(kind), bool), np.zeros(len(kind), bool)
+    for number in np.unique(kind[some]):
+        mine = (kind == number) & some
+        within[mine], beyond[mine] = decide_cases(
+            drawn.at(mine), n, (float(least[number]), float(most[number])), alpha, sure
+        )
+    return within, beyond & (strict > spent)
+
+
+def _each(lost: NDArray, gained: NDArray, n: NDArray, loss: NDArray, alpha: float) -> NDArray:
+    """Draws at which "the loss is at least `loss`" is rejected, each with its own number of pairs and its own margin.
+
+    To `_FEW` pairs each number has its threshold of the evidence found; above, it drifts slowly with n: a few have it
+    found and the others' lie between. Margins that differ are rounded: with few pairs tables come and go at once.
+    """
+    if len(loss) and loss.min() < loss.max():
+        loss = np.sign(loss) * np.exp(_ALIKE * np.rint(np.log(np.abs(loss)) / _ALIKE))
+    held, aim = evidence(lost, gained, n, loss), normal_quantile(1 - alpha)
+    result = held >= aim
+    near, few = (n > _FEW) & (np.abs(held - aim) < _CLEAR), n <= _FEW
+    for margin in map(float, np.unique(loss[near | few])):
+        many = near & (loss == margin)
+        if many.any():
+            place = np.log(n[many] / _FEW) / log(_STEP)
+            knots = np.unique(np.concatenate([np.floor(place), np.floor(place) + 1]))
+            least = [evidence_threshold(round(_FEW * _STEP**knot) + 1, margin, alpha) for knot in knots]
+            result[many] = held[many] >= np.interp(place, knots, least)
+        mine = few & (loss == margin)
+        for size in map(int, np.unique(n[mine])):
+            at = mine & (n == size)
+            result[at] = held[at] >= evidence_threshold(size, margin, alpha, roughly=True)
+    return result

@@ -1,0 +1,116 @@
+"""Could this policy decide at all? Asked before anything is generated.
+
+For each rule, and for the whole policy jointly: how often an identical variant would be approved, and how often a
+variant that loses twice the margin would be blocked (`gate.prediction`). A policy that would rarely approve an
+identical variant is told with the changes that mend it, each tried out in the same way (`gate.changes`).
+
+What is assumed is said: the disagreement of an identical variant (from an earlier run, else `ASSUMED_DISAGREEMENT`),
+how often the baseline is right, and that different metrics of one set flip independently; real ones rise and fall
+together, which can only help an approval by all of them. A loss adds lost answers and leaves the gained ones.
+
+Only quality rules are predicted. A rule on drift or latency is checked for the cases that it needs to say anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from qualgate.gate.planning.planned_sets import COLLAPSED_ALIKE, Assumed, PlannedSet
+from qualgate.gate.planning.power import DRAWS, ENOUGH, PlannedRule, Prediction, outcome_of
+from qualgate.gate.planning.suggestions import Change, cases_that_do, changes
+from qualgate.gate.rules import Slice
+from qualgate.metrics import METRICS
+from qualgate.records import Policy, Rule, RunEvidence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedPolicy:
+    approve: float  # P(every critical rule proven, nothing broken | identical)
+    block: float  # P(block | every set loses twice the smallest margin of a critical rule on it)
+    rules: tuple[PlannedRule, ...]
+    changes: tuple[Change, ...]  # empty when the policy can decide, or when no change was found
+    cases: dict[str, int]  # by evalset, as they are
+    answers: int  # to all of them
+    draws: int
+    error: float  # the largest standard error of these rates from drawing
+    source: str  # of the assumed disagreement
+
+    @property
+    def decidable(self) -> bool:
+        return self.approve >= ENOUGH
+
+    @property
+    def refused(self) -> bool:
+        """Neither can it decide nor is there a change that would make it."""
+        return not self.decidable and not self.changes
+
+
+def foreseeable(sets: Sequence[PlannedSet], policy: Policy) -> tuple[Policy | None, tuple[str, ...]]:
+    """The policy without the rules whose outcome is not simulated here, and those rules' ids.
+
+    Left out: rules on scores that no set declares. None: no critical quality rule is left, so nothing can be foretold.
+    """
+    carried = {metric for one in sets for metric in one.metrics}
+
+    def fits(rule: Rule) -> bool:
+        metric = METRICS[rule.metric]
+        return metric.kind != "quality" or metric.everywhere or rule.metric in carried
+
+    left = tuple(rule for rule in policy.rules if fits(rule))
+    out = tuple(rule.id for rule in policy.rules if not fits(rule))
+    critical = any(rule.tier == "critical" and METRICS[rule.metric].kind == "quality" for rule in left)
+    return (replace(policy, rules=left) if critical else None), out
+
+
+def plan_policy(
+    sets: Sequence[PlannedSet],
+    policy: Policy,
+    assumed: Assumed | None = None,
+    *,
+    draws: int = DRAWS,
+    seed: int = 0,
+    search: bool = True,
+    earlier: RunEvidence | None = None,
+) -> PlannedPolicy:
+    """Rates of the whole policy and of each rule, and what to change. UsageError: a policy that does not fit the sets.
+
+    Same arguments, same numbers. search: look for changes where it can hardly decide. earlier: a run
+    that tells how much what is measured varies. `draws` shrinks where clusters
+    have to be drawn one by one.
+    """
+    assumed = assumed or Assumed()
+    model = Prediction(sets=tuple(sets), policy=policy, assumed=assumed, draws=draws, seed=seed, earlier=earlier)
+    rules, found = model.rules(), ()
+    if search:
+        rules = tuple(_with_cases(model, part, rule) for part, rule in zip(model.slices, rules, strict=True))
+        found = () if model.approve >= ENOUGH else tuple(changes(model, rules))
+    return PlannedPolicy(
+        approve=model.approve,
+        block=model.block,
+        rules=rules,
+        changes=found,
+        cases={one.name: one.cases for one in model.sets},
+        answers=sum(one.cases * one.repeats for one in model.sets),
+        draws=model.used,
+        error=model.error,
+        source=_source(model),
+    )
+
+
+def _with_cases(model: Prediction, part: Slice, rule: PlannedRule) -> PlannedRule:
+    """Of a slice whose needs no formula tells, an estimate that was tried."""
+    if rule.approve is None or rule.approve >= ENOUGH or rule.needed is not None:
+        return rule
+    told = part.rule.max_drop is not None and not model.clustered(part)
+    return rule if told else replace(rule, needed=cases_that_do(model, part))
+
+
+def _source(model: Prediction) -> str:
+    """Where the assumed disagreement comes from, and what it leaves out."""
+    told, source = model.assumed.disagreement, model.assumed.source
+    collapsed = {
+        (name, one.name) for part in model.quality for one in model.among(part)
+        if (name := outcome_of(part.rule, one)) != part.rule.metric
+    }  # fmt: skip
+    return source if collapsed <= told.keys() or COLLAPSED_ALIKE in source else f"{source}; {COLLAPSED_ALIKE}"

@@ -1,0 +1,369 @@
+"""How often a policy would approve an identical variant, and how often block one that loses twice its margins.
+
+Outcomes are drawn for each metric and evalset (`gate.outcomes`); every rule decides on the sums over its own sets, as
+the gate would, so rules on the same cases agree or err together. Rules on what is measured (time, cost, drift …) have
+the rates of `gate.measured_before` and are taken to be independent of the others.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import ceil, sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qualgate.errors import UsageError
+from qualgate.formatting import counted
+from qualgate.gate.comparisons.by_metric import LEAST_BASELINE_RATE, SENSITIVITY_ALPHA, UNSEEN_KL
+from qualgate.gate.planning.from_earlier_run import ENOUGH, Foretold, foretell, jointly
+from qualgate.gate.planning.outcomes import (
+    Drawn,
+    View,
+    decide_cases,
+    decide_clusters,
+    decide_relative,
+    draw,
+    drawn_singly,
+    outcome_chances,
+    shapes_of,
+    trials_of,
+)
+from qualgate.gate.planning.planned_sets import Assumed, PlannedSet
+from qualgate.gate.rules import Slice, check_policy
+from qualgate.metrics import MARGINS_OF_BASELINE, METRICS
+from qualgate.records import Policy, Rule, RunEvidence
+from qualgate.stats.intervals import binomial_lower
+from qualgate.stats.latency import clusters_needed
+from qualgate.stats.paired.compare import MIN_CLUSTERS
+from qualgate.stats.percentiles import groups_needed
+from qualgate.stats.power import pairs_to_approve
+
+DRAWS = 22_500  # 3 standard errors of any rate are at most 1 point
+_SINGLE_CELLS = 6_000_000  # draws x clusters that are drawn one by one
+_LEAST_DRAWS = 4_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedRule:
+    rule: str  # Rule.id
+    name: str  # likewise, with the slice in place of what spreads the rule
+    slice: str
+    tier: str
+    n: int  # questions
+    clusters: int | None
+    approve: float | None  # P(proven | identical); None: not predicted
+    block: float | None  # P(broken, after Holm's correction | this slice alone loses twice the margin)
+    disagreement: float | None  # assumed, over the slice's cases
+    needed: int | None  # cases at which an identical variant is proven in `ENOUGH` of runs; None: not known or too many
+    note: str = ""
+
+
+Key = tuple[str, str]  # outcome, evalset
+
+
+def outcome_of(rule: Rule, one: PlannedSet) -> str:
+    """What is drawn for a rule: each answer by its metric, or of several to a question what any or all of them give."""
+    return rule.metric if rule.repeats == "mean" or one.repeats == 1 else f"{rule.metric} {rule.repeats}"
+
+
+def answers_of(rule: Rule, one: PlannedSet) -> int:
+    """Answers to a question that count by themselves."""
+    return one.repeats if rule.repeats == "mean" else 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """A policy on its sets under what is assumed. Same fields, same numbers. UsageError: a policy that does not fit."""
+
+    sets: tuple[PlannedSet, ...]
+    policy: Policy
+    assumed: Assumed
+    draws: int = DRAWS  # at most: fewer where many clusters have to be drawn one by one
+    seed: int = 0
+    earlier: RunEvidence | None = None  # a run of the gate file that tells how much times, costs and drift vary
+    foretold: dict[tuple[object, ...], Foretold] = field(default_factory=dict, compare=False, repr=False)  # so far
+
+    @cached_property
+    def slices(self) -> tuple[Slice, ...]:
+        """A slice by label names as its cases (evalset, number of the marks that they have in common)."""
+        labels = {(one.name, str(number)): marks for one in self.sets for number, marks in enumerate(one.marks)}
+        return check_policy(self.policy, {one.name: one.metrics for one in self.sets}, labels)
+
+    @cached_property
+    def used(self) -> int:
+        """Draws of every rate."""
+        single = {}
+        for (_, name), parts in self.by_key(self.quality).items():
+            one = self._named[name]
+            views = [self.view(part, one) for part in parts]
+            shapes = shapes_of(one, views, answers_of(parts[0].rule, one))
+            single[name] = max(drawn_singly(shapes), single.get(name, 0))
+        cells = sum(single.values())
+        return min(self.draws, max(_SINGLE_CELLS // cells, _LEAST_DRAWS)) if cells else self.draws
+
+    @property
+    def error(self) -> float:
+        """The largest standard error that a rate can have from drawing."""
+        return 0.5 / sqrt(self.used)
+
+    @cached_property
+    def quality(self) -> list[Slice]:
+        return [part for part in self.slices if METRICS[part.rule.metric].kind == "quality"]
+
+    @property
+    def critical(self) -> list[Slice]:
+        return [part for part in self.quality if part.rule.tier == "critical"]
+
+    @cached_property
+    def measured(self) -> dict[Slice, Foretold]:
+        """What is known beforehand of each slice that is no quality rule."""
+        parts = [part for part in self.slices if METRICS[part.rule.metric].kind != "quality"]
+
+        def known(part: Slice) -> tuple[object, ...]:
+            mine = next(one for one in parts if (one.rule, one.name) == (part.rule, part.name))
+            return part.rule, part.name, self.family(part.rule.tier), frozenset(self.sizes(mine).items())
+
+        if missing := {(part.rule, part.name) for part in parts if known(part) not in self.foretold}:
+            found = foretell(
+                self._slices_before,
+                lambda part: next(self.sizes(one) for one in parts if (one.rule, one.name) == (part.rule, part.name)),
+                self.policy,
+                self.earlier,
+                lambda part: (part.rule, part.name) in missing,
+            )
+            self.foretold.update({known(part): one for part, one in found.items()})
+        return {part: self.foretold[known(part)] for part in parts if known(part) in self.foretold}
+
+    @property
+    def _slices_before(self) -> tuple[Slice, ...]:
+        """The policy's slices with the labels of the earlier run's cases; as planned where it cannot have them."""
+        if self.earlier is None:
+            return self.slices
+        try:
+            return check_policy(self.policy, self.earlier.metrics, self.earlier.labels)
+        except UsageError:
+            return tuple(replace(part, obstacle="the earlier run had other evalsets") for part in self.slices)
+
+    @cached_property
+    def _named(self) -> dict[str, PlannedSet]:
+        return {one.name: one for one in self.sets}
+
+    def among(self, part: Slice) -> list[PlannedSet]:
+        return [one for one in self.sets if one.name in part.evalsets]
+
+    def view(self, part: Slice, one: PlannedSet) -> View:
+        """The questions of a set that a slice sees, by their marks."""
+        if part.only is None:
+            return None
+        return frozenset(marks for number, marks in enumerate(one.marks) if (one.name, str(number)) in part.only)
+
+    @cached_property
+    def _questions(self) -> dict[Slice, dict[str, int]]:
+        """Of each slice, by evalset."""
+        return {
+            part: {
+                one.name: sum(size * many for size, many in self._sizes_in(part, one, 1).items())
+                for one in self.among(part)
+            }
+            for part in self.slices
+        }
+
+    def _sizes_in(self, part: Slice, one: PlannedSet, answers: int) -> Counter[int]:
+        sizes: Counter[int] = Counter()
+        for (_, ((_, size),)), many in shapes_of(one, [self.view(part, one)], answers).items():
+            sizes[size] += many
+        return sizes
+
+    @cached_property
+    def _sizes(self) -> dict[Slice, Counter[int]]:
+        return {
+            part: sum((self._sizes_in(part, one, answers_of(part.rule, one)) for one in self.among(part)), Counter())
+            for part in self.slices
+        }
+
+    def cases(self, part: Slice) -> int:
+        """Questions of the slice."""
+        return sum(self._questions[part].values())
+
+    def sizes(self, part: Slice) -> Counter[int]:
+        """The slice's clusters of each size, in answers that count."""
+        return self._sizes[part]
+
+    def clustered(self, part: Slice) -> bool:
+        return max(self.sizes(part), default=1) > 1
+
+    def mean(self, part: Slice, rate: Callable[[str, str], float]) -> float:
+        """Of a rate by (outcome, evalset), over the slice's questions."""
+        asked, named = self._questions[part], self._named
+        found = sum(rate(outcome_of(part.rule, named[name]), name) * many for name, many in asked.items())
+        return found / max(1, self.cases(part))
+
+    def family(self, tier: str) -> int:
+        return sum(part.rule.tier == tier for part in self.slices)
+
+    def too_few(self, part: Slice) -> str:
+        """Why a slice could say nothing at all, in words; empty when it could."""
+        if empty := [one.name for one in self.among(part) if not one.cases]:
+            return f"no case of {empty[0]} counts"
+        if not self.cases(part):
+            return "none of its cases counts"
+        units, least = self.sizes(part).total(), self.units_needed(part)
+        few = f"{counted(units, 'independent case is', 'independent cases are')} too few ({least} needed)"
+        return few if units < least else ""
+
+    def units_needed(self, part: Slice) -> int:
+        """Independent cases without which the slice says nothing."""
+        kind, rule = METRICS[part.rule.metric].kind, part.rule
+        if rule.metric == "drift.kl_mean":
+            return clusters_needed(100 - 100 / UNSEEN_KL["of_limit"], 0.05)
+        if kind == "latency":
+            return MIN_CLUSTERS if rule.percentile is None else max(MIN_CLUSTERS, groups_needed(rule.percentile))
+        return MIN_CLUSTERS if kind != "quality" or self.clustered(part) else 1
+
+    def twice_the_margin(self, part: Slice) -> dict[Key, float]:
+        """Loss by (outcome, evalset); a relative one is of the baseline's rate on each set."""
+        found = {}
+        for one in self.among(part):
+            key = (outcome_of(part.rule, one), one.name)
+            rate = self.assumed.right(*key) if part.rule.max_drop is None else 1.0
+            found[key] = 2 * (part.rule.max_drop or part.rule.max_relative_drop or 0.0) * rate
+        return found
+
+    @cached_property
+    def _proven(self) -> tuple[dict[Slice, NDArray], NDArray]:
+        """[draws] proven by slice, and [draws] nothing broken, both of an identical variant."""
+        drawn, proven, unbroken = self._draw({}, 0), {}, np.ones(self.used, bool)
+        for part in self.quality:
+            proven[part], beyond = self._decide(part, drawn)
+            if part.rule.tier != "advisory":
+                unbroken &= ~beyond
+        return proven, unbroken
+
+    @cached_property
+    def approve(self) -> float:
+        """P(every critical rule proven, nothing broken | identical)."""
+        if any(part.rule.tier == "critical" and self.too_few(part) for part in self.slices):
+            return 0.0
+        return float((self._all_proven(self.critical) & self._proven[1]).mean()) * jointly(self.measured)
+
+    def _all_proven(self, parts: Sequence[Slice]) -> NDArray:
+        return np.all([self._proven[0][part] for part in parts], axis=0)
+
+    @cached_property
+    def twice(self) -> dict[Key, float]:
+        """Loss of a variant that loses twice the smallest margin of a critical rule on each set."""
+        twice: dict[Key, float] = {}
+        for part in self.critical:
+            for key, loss in self.twice_the_margin(part).items():
+                twice[key] = min(twice.get(key, 1.0), loss)
+        return twice
+
+    @cached_property
+    def block(self) -> float:
+        """P(block | every set loses twice the smallest margin of a critical rule on it)."""
+        return self._any_broken(self.critical)
+
+    def _any_broken(self, parts: Sequence[Slice]) -> float:
+        worse = self._draw(self.twice, 1)
+        return float(np.any([self._decide(part, worse)[1] for part in parts], axis=0).mean())
+
+    def rates(self, parts: Sequence[Slice]) -> tuple[float, float]:
+        """P(all of some slices proven | identical), and P(any broken | twice the margins)."""
+        return float(self._all_proven(parts).mean()), self._any_broken(parts)
+
+    def alone(self, part: Slice) -> float:
+        """P(proven | identical) of one slice, without drawing for the others."""
+        return float(self._decide(part, self._draw({}, 0, only=part))[0].mean())
+
+    def rules(self) -> tuple[PlannedRule, ...]:
+        return tuple(self._rule(part, index) for index, part in enumerate(self.slices))
+
+    def _rule(self, part: Slice, index: int) -> PlannedRule:
+        margin, proven = part.rule.max_drop, self._proven[0].get(part)
+        block = disagreement = needed = None
+        if proven is not None:
+            losing = self._draw(self.twice_the_margin(part), 2 + index, only=part)
+            block = float(self._decide(part, losing)[1].mean())
+            disagreement = self.mean(part, self.assumed.flips)
+            if proven.mean() < ENOUGH and not self.clustered(part) and margin is not None:
+                needed = pairs_to_approve(margin, disagreement, ENOUGH, self.policy.alpha)
+        approve = None if proven is None else float(proven.mean())
+        note = self.too_few(part)
+        if told := self.measured.get(part):
+            approve, block, note = told.approve, told.block, note or told.note
+            needed = told.needed and ceil(told.needed * self.cases(part) / max(1, self.sizes(part).total()))
+        return PlannedRule(
+            rule=part.rule.id,
+            name=replace(part.rule, evalset=part.name, where=None).id,
+            slice=part.name,
+            tier=part.rule.tier,
+            n=self.cases(part),
+            clusters=self.sizes(part).total() if self.clustered(part) else None,
+            approve=approve,
+            block=block,
+            disagreement=disagreement,
+            needed=needed,
+            note=note,
+        )
+
+    def by_key(self, chosen: Sequence[Slice]) -> dict[Key, list[Slice]]:
+        """By what has to be drawn for them; slices of one key see the same draws."""
+        found: dict[Key, list[Slice]] = {}
+        for part in chosen:
+            for one in self.among(part):
+                found.setdefault((outcome_of(part.rule, one), one.name), []).append(part)
+        return dict(sorted(found.items()))
+
+    def _draw(self, losses: Mapping[Key, float], stream: int, *, only: Slice | None = None) -> dict[Slice, Drawn]:
+        """losses: extra P(lost). stream: draws of the same stream are the same."""
+        found: dict[Slice, Drawn] = {}
+        for index, (key, parts) in enumerate(self.by_key([only] if only else self.quality).items()):
+            one = self._named[key[1]]
+            drawn = draw(
+                one,
+                [self.view(part, one) for part in parts],
+                outcome_chances(*key, losses.get(key, 0.0), self.assumed),
+                self.assumed,
+                self.used,
+                np.random.default_rng([self.seed, stream, index]),
+                answers_of(parts[0].rule, one),
+            )
+            for part, seen in zip(parts, drawn, strict=True):
+                found[part] = found[part] + seen if part in found else seen
+        return found
+
+    def _decide(self, part: Slice, drawn: Mapping[Slice, Drawn]) -> tuple[NDArray, NDArray]:
+        """[draws] proven, and [draws] broken by Holm's first step, which is where a block begins."""
+        margin, alpha = part.rule.max_drop, self.policy.alpha
+        if self.too_few(part):
+            return np.zeros(self.used, bool), np.zeros(self.used, bool)
+        sums, strict, sizes = drawn[part], alpha / self.family(part.rule.tier), self.sizes(part)
+        answers = sum(size * many for size, many in sizes.items())
+        if margin is None:
+            within, beyond = decide_relative(sums, sizes, part.rule.max_relative_drop or 0.0, alpha, strict)
+        elif self.clustered(part):
+            within, beyond = decide_clusters(sums, sizes, (margin, margin), alpha, strict)
+        else:
+            within, beyond = decide_cases(sums, answers, (margin, margin), alpha, strict)
+        right = surely_right(sums.right / answers, trials_of(sizes, SENSITIVITY_ALPHA), margin or 0.0)
+        return within & right, beyond
+
+
+def surely_right(share: NDArray, trials: float, margin: float, alpha: float = SENSITIVITY_ALPHA) -> NDArray:
+    """Is the baseline right often enough to lose `margin`? share: of its cases, [draws]. alpha: of its lower bound."""
+    return share >= _least_share(trials, max(LEAST_BASELINE_RATE, MARGINS_OF_BASELINE * margin), alpha)
+
+
+def _least_share(trials: float, enough: float, alpha: float) -> float:
+    """Share of right answers at which the baseline's lower bound reaches `enough`; above 1 when none does."""
+    low, high = 0.0, trials
+    if binomial_lower(trials, trials, alpha) < enough:  # type: ignore[arg-type]  # fractions are fine
+        return 2.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (low, middle) if binomial_lower(middle, trials, alpha) >= enough else (middle, high)  # type: ignore[arg-type]
+    return high / trials - 1e-9

@@ -1,0 +1,263 @@
+"""`qualgate quantize`: a quantized folder from a full-precision one, and which layers suffer most from it."""
+
+from __future__ import annotations
+
+import resource
+import shutil
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from qualgate.engine.identity import Device
+from qualgate.engine.load import check_model, recognise
+from qualgate.errors import Interrupted, UsageError
+from qualgate.quant.formats import read_json
+from qualgate.quant.recipes import layer_recipe, plain
+from qualgate.quant.shapes import check_fits
+from qualgate.quant.shards import tensor_entries, weights_hash
+from qualgate.quantize.calibration_sets import with_calibration
+from qualgate.quantize.provenance import EVIDENCE, calibration_coverage, card_rows, stability
+from qualgate.records import QuantizeRecipe
+
+if TYPE_CHECKING:
+    from qualgate.quant.writers.folder import Format
+
+Progress = Callable[[str, int, int], None]
+_DTYPES: dict[str, Literal["bfloat16", "float16", "float32"]] = {"BF16": "bfloat16", "F16": "float16", "F32": "float32"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantized:
+    """What was written, as measured."""
+
+    folder: str
+    format: str
+    recipe: str
+    layers: int
+    weights: int  # numbers in the quantized layers
+    code_bytes: int
+    packed_bytes: int  # codes, scales, zero points and all else
+    effective_bits: float  # 8 * packed_bytes / weights
+    source_bytes: int  # of the same weights before
+    written_bytes: int  # of the whole folder
+    peak_bytes: int  # of this process's memory, and of the GPU's where it was used
+    seconds: float
+    errors: dict[str, float]  # by layer, calibrated methods: mean square of the output's error, relative
+    evidence: dict[str, Any]  # coverage of the calibration, stability of the weights
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sensitivity:
+    """What one layer alone does when it is quantized and all others are not."""
+
+    layer: str
+    precision: str
+    kl: float  # mean over the calibration's answers, nats
+    loss_increase: float  # nats a token
+    top1_agreement: float
+    saved_bytes: int
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def quantize(
+    model: Path,
+    recipe: QuantizeRecipe,
+    out: Path,
+    format: str,
+    *,
+    relative_to: Path,
+    against: Sequence[str] = (),
+    device: Device = "cpu",
+    date: str = "",
+    progress: Progress = lambda what, done, total: None,
+) -> Quantized:
+    """Make `recipe` from the folder `model` and write it to `out` in `format`.
+
+    Finished layers are kept beside `out` until it is there: interrupted (Interrupted, exit 130), the same command goes
+    on. against: evalsets that the calibration's coverage is measured on. date: stands in the card as it is given.
+    Raises UsageError for what cannot be quantized or written.
+    """
+    import torch
+
+    from qualgate.engine.calibration import calibration_prompts
+    from qualgate.quant.checkpoint import checkpoint_name, pack, read_packed
+    from qualgate.quant.writers.card import Provenance
+    from qualgate.quant.writers.folder import FORMATS, float_dtype, write_folder
+
+    if format not in FORMATS:
+        raise UsageError(f"--format {format}: not one of {', '.join(FORMATS)}.")
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UsageError(f"{out} is there already. Give another folder, or remove this one.")
+    kept = out.parent / f".{out.name}.work"
+    try:
+        kept.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{out.parent} cannot be written ({error.strerror}). Give another --out.") from None
+    start = time.monotonic()
+    named = recipe.calibration
+    recipe = _checked(model, recipe, relative_to)
+    dtype = stored_dtype(model)
+    source = weights_hash(model)
+    chosen = cast("Format", format)
+    scales = float_dtype(chosen, dtype)
+    coverage = calibration_coverage(model, named, against, relative_to=relative_to, dtype=dtype, device=device)
+    tokens: list[int] = []
+
+    def prompts() -> Sequence[Sequence[int]]:
+        rows = calibration_prompts(model, recipe)
+        tokens.extend(map(len, rows))
+        return rows
+
+    try:
+        packed = read_packed(
+            pack(
+                model, recipe, kept / f"{checkpoint_name(source, recipe, dtype)}-{scales}", dtype, prompts=prompts,
+                scale_dtype=getattr(torch, scales), device=device, progress=progress,
+            )
+        )  # fmt: skip
+        if recipe.calibration and not tokens:  # packed before the interruption
+            tokens.extend(map(len, calibration_prompts(model, recipe)))
+        calibration = Path(recipe.calibration).stem
+        evidence = {"coverage": coverage, "stability": stability(packed.stability)}
+        written = write_folder(
+            model, packed, out, chosen,
+            Provenance(
+                model=model.resolve().name, source_sha256=source, dtype=dtype, versions=_versions(), date=date,
+                calibration=calibration, calibration_cases=len(tokens), calibration_tokens=sum(tokens),
+            ),
+            more={EVIDENCE: evidence}, more_rows=card_rows(evidence),
+        )  # fmt: skip
+    except KeyboardInterrupt:
+        raise Interrupted(f"finished layers are kept in {kept}: run the same command again to go on") from None
+    shutil.rmtree(kept, ignore_errors=True)
+    entries = tensor_entries(model)
+    weights = sum(weight.shape[0] * weight.shape[1] for weight in packed.weights.values())
+    packed_bytes = sum(weight.nbytes for weight in packed.weights.values())
+    return Quantized(
+        folder=str(out),
+        format=format,
+        recipe=recipe.label,
+        layers=len(packed.weights),
+        weights=weights,
+        code_bytes=sum(weight.codes.nbytes for weight in packed.weights.values()),
+        packed_bytes=packed_bytes,
+        effective_bits=8 * packed_bytes / weights,
+        source_bytes=sum(entries[f"{name}.weight"].nbytes for name in packed.weights),
+        written_bytes=sum(file.stat().st_size for file in written),
+        peak_bytes=_peak(device),
+        seconds=time.monotonic() - start,
+        errors=packed.errors,
+        evidence=evidence,
+    )
+
+
+def sensitivity(
+    model: Path,
+    recipe: QuantizeRecipe,
+    calibration: str,
+    *,
+    relative_to: Path,
+    device: Device = "cpu",
+    progress: Progress = lambda what, done, total: None,
+) -> tuple[Sensitivity, ...]:
+    """Every layer the recipe quantizes, quantized alone, the most harmful first.
+
+    Layers are rounded to nearest on the recipe's grid: what a calibrated method makes of a layer depends on the layers
+    before it, and this asks for the layer itself. For methods without data that is what they make, bit for bit.
+    """
+    import torch
+
+    from qualgate.engine.calibration import calibration_pairs
+    from qualgate.engine.divergence import Reference
+    from qualgate.quant.activations import PER_TOKEN
+    from qualgate.quant.checkpoint import float_model, linear_names
+    from qualgate.quant.layers import fused_with
+    from qualgate.quant.linear import QuantizedLinear
+    from qualgate.quant.packing import quantize_weight
+
+    if not calibration:
+        raise UsageError("Sensitivity compares answers, and no cases are named. Give --calibration.")
+    data = _checked(model, replace(recipe, calibration=calibration), relative_to)
+    grid = plain(recipe)
+    dtype = stored_dtype(model)
+    floats = float_model(model, dtype, device)
+    reference = Reference(floats, calibration_pairs(model, data))
+    names = linear_names(model)
+    found = []
+    for done, name in enumerate(names):
+        progress(name, done, len(names))
+        own = layer_recipe(grid, name)
+        if own is None:
+            continue
+        parent, _, attribute = name.rpartition(".")
+        holder = floats.get_submodule(parent)
+        module: Any = getattr(holder, attribute)
+        together = [floats.get_parameter(f"{one}.weight") for one in fused_with(name) if one in names]
+        absmax = torch.stack([weight.abs().amax() for weight in together]).amax()  # they share a tensor's scale
+        packed = quantize_weight(module.weight.detach(), own, name, dtype=getattr(torch, dtype), absmax=absmax)
+        setattr(holder, attribute, QuantizedLinear(packed, module.bias, PER_TOKEN[own.activations]))
+        divergence = reference.against(floats)
+        setattr(holder, attribute, module)
+        found.append(
+            Sensitivity(
+                layer=name,
+                precision=own.label,
+                kl=divergence.kl,
+                loss_increase=divergence.loss_increase,
+                top1_agreement=divergence.top1_agreement,
+                saved_bytes=module.weight.numel() * getattr(torch, dtype).itemsize - packed.nbytes,
+            )
+        )
+    progress("", len(names), len(names))
+    return tuple(sorted(found, key=lambda one: -one.kl))
+
+
+def _checked(model: Path, recipe: QuantizeRecipe, relative_to: Path) -> QuantizeRecipe:
+    check_model(model)
+    if recognise(model) is not None:
+        raise UsageError(f"{model} is quantized already. Give the full-precision model it was made from.")
+    check_fits(model, recipe)
+    return with_calibration(recipe, relative_to)
+
+
+def stored_dtype(model: Path) -> Literal["bfloat16", "float16", "float32"]:
+    """What most of the model's numbers are stored in, as its headers or its config say."""
+    held: dict[str, int] = {}
+    for entry in tensor_entries(model).values():
+        held[entry.dtype] = held.get(entry.dtype, 0) + entry.nbytes
+    stored = max(held, key=lambda name: held[name])
+    if stored not in _DTYPES:
+        config = read_json(model / "config.json")
+        raise UsageError(
+            f"{model} holds {stored} weights (its config says {config.get('dtype') or config.get('torch_dtype')}). "
+            "Quantizing starts from bfloat16, float16 or float32."
+        )
+    return _DTYPES[stored]
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for package in ("qualgate", "torch", "transformers"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:  # a source tree that was never installed
+            found[package] = "source"
+    return found
+
+
+def _peak(device: str) -> int:
+    """Bytes: the most this process has held, and the most torch has held on the GPU."""
+    import torch
+
+    unit = 1 if sys.platform == "darwin" else 1024
+    held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return held + (torch.cuda.max_memory_allocated() if device == "cuda" else 0)

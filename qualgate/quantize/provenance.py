@@ -1,0 +1,100 @@
+"""What a made variant carries with it: how far its calibration covers the traffic, how steady its weights are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from qualgate import evalsets
+from qualgate.quant.stability import WeightStability, stability_section
+from qualgate.quantize.calibration_sets import refuse_leaks
+
+if TYPE_CHECKING:
+    from qualgate.engine.identity import Device
+
+EVIDENCE = "qualgate-evidence.json"  # beside the weights
+NOT_MEASURED = {
+    "status": "not_measured",
+    "reason": "no evalset was named, so there is no traffic to hold the calibration against: name them with --evalset",
+}
+
+
+def calibration_coverage(
+    model: Path,
+    calibration: str,
+    against: Sequence[str],
+    *,
+    relative_to: Path,
+    dtype: Literal["bfloat16", "float16", "float32"],
+    device: Device,
+) -> dict[str, Any]:
+    """How far `calibration` covers the evalsets `against` in the baseline `model`, as plain JSON.
+
+    calibration: the set's name or path, "" for a direct cast. Without evalsets the shipped calibration set is held
+    against all shipped ones, and another against nothing. Raises UsageError when both sides share cases.
+    """
+    from qualgate.engine.coverage import coverage
+    from qualgate.quant.coverage import NOT_APPLICABLE
+
+    if not calibration:
+        return NOT_APPLICABLE
+    if not against and not evalsets.is_path(calibration):
+        against = evalsets.shipped()
+    if not against:
+        return NOT_MEASURED
+    found = coverage(
+        model,
+        evalsets.load_calibration(calibration, relative_to),
+        [evalsets.load(name, relative_to) for name in against],
+        dtype=dtype,
+        device=device,
+    )
+    refuse_leaks(found.leakage.cases)
+    return found.as_json()
+
+
+def stability(layers: Mapping[str, WeightStability], reason: str = "") -> dict[str, Any]:
+    """The counters of every layer as plain JSON, or why there are none."""
+    if not layers:
+        return {"status": "not_measured", "reason": reason}
+    return {"status": "measured", **stability_section(layers)}
+
+
+def card_rows(evidence: Mapping[str, Any]) -> list[str]:
+    """Rows of a model card's table; everything else is in the evidence file."""
+    coverage, steady = evidence["coverage"], evidence["stability"]
+    rows = []
+    if coverage["status"] != "measured":
+        rows.append(f"| calibration coverage | {coverage['status'].replace('_', ' ')}: {coverage['reason']} |")
+    else:
+        sets = ", ".join(f"{one['name']} v{one['version']}" for one in coverage["traffic"]["evalsets"])
+        missed = [flag["name"] for flag in coverage["flags"] if flag["met"] is False]
+        grams = ", ".join(_number(gram["share"]) for gram in coverage["ngrams"].values())
+        rows += [
+            f"| calibration coverage of | {sets} |",
+            f"| range, worst layer | {_number(coverage['range']['min'])} |",
+            f"| clipped energy, worst layer | {_number(coverage['range']['clipped_energy_max'])} |",
+            f"| outlier channels covered, worst layer | {_number(coverage['outlier_channels']['min'])} |",
+            f"| n-grams known (1, 2, 3) | {grams} |",
+            f"| smallest stratum ratio | {_number(coverage['strata']['min_ratio'])} |",
+            f"| centroid distance, worst layer | {_number(coverage['centroid_distance']['max'])} |",
+            f"| leaked 13-word runs / whole cases | {coverage['leakage']['grams']} / {coverage['leakage']['same']} |",
+            f"| suggested bounds missed | {', '.join(missed) or 'none'} |",
+        ]
+    if steady["status"] != "measured":
+        rows.append(f"| numerical stability | not measured: {steady['reason']} |")
+    else:
+        none = "exact" if not (steady["nan"] or steady["inf"]) else "not a number"
+        noise = f"{_number(steady['sqnr_min'])} dB, {steady['sqnr_min_layer']}"
+        rows += [
+            f"| NaN / infinite weights | {steady['nan']} / {steady['inf']} |",
+            f"| saturated weights | {steady['saturated']:,} of {steady['elements']:,} |",
+            f"| clamped exponents / zero scales | {steady['exponent_clamps']} / {steady['zero_scales']} |",
+            f"| SQNR, worst layer | {noise if steady['sqnr_min'] is not None else none} |",
+        ]
+    return [*rows, f"| the numbers layer by layer | `{EVIDENCE}` |"]
+
+
+def _number(value: float | None) -> str:
+    return "none" if value is None else f"{value:.4g}"

@@ -1,0 +1,176 @@
+"""`qualgate quantize --backend`: a quantized folder made by another library, in an interpreter of its own."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from qualgate.engine.load import check_model, recognise
+from qualgate.errors import InfrastructureError, UsageError
+from qualgate.quant.backends.call import Made, check_free, run_backend
+from qualgate.quant.backends.environment import find
+from qualgate.quant.backends.job import backend_job
+from qualgate.quant.shapes import check_fits
+from qualgate.quant.shards import weights_hash
+from qualgate.quantize.calibration_sets import with_calibration
+from qualgate.quantize.folder import stored_dtype
+from qualgate.quantize.provenance import EVIDENCE, calibration_coverage, card_rows, stability
+from qualgate.records import QuantizeRecipe
+
+if TYPE_CHECKING:
+    from qualgate.engine.identity import Device
+    from qualgate.quant.stability import WeightStability
+    from qualgate_kernels.packed import PackedWeight
+
+FOLDS = ("awq", "smoothquant")  # these change the weights before they round them, and the folder does not say how
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outsourced:
+    """What was written, by whom."""
+
+    folder: str
+    backend: str
+    recipe: str
+    format: str
+    layers: dict[str, int]  # what they are, as read back here, and how many
+    versions: dict[str, str]
+    patches: tuple[str, ...]
+    written_bytes: int
+    seconds: float
+    evidence: dict[str, Any]
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def quantize_with(
+    backend: str,
+    model: Path,
+    recipe: QuantizeRecipe,
+    out: Path,
+    *,
+    against: Sequence[str] = (),
+    folder: Path | None = None,
+    relative_to: Path,
+    format: str = "",
+    device: Device = "cpu",
+    date: str = "",
+    progress: Callable[[str], None] = lambda line: None,
+) -> Outsourced:
+    """Let `backend` make `recipe` from `model`. folder: where environments lie. UsageError when there is none.
+
+    against: evalsets that the calibration's coverage is measured on; format: "" is the backend's own. The folder
+    appears once it was read here: InfrastructureError when the library wrote what cannot be.
+    """
+    from qualgate.engine.calibration import calibration_prompts
+
+    start = time.monotonic()
+    environment = find(backend, folder)
+    check_free(out)
+    check_model(model)
+    if recognise(model) is not None:
+        raise UsageError(f"{model} is quantized already. Give the full-precision model it was made from.")
+    check_fits(model, recipe)
+    calibration, recipe = recipe.calibration, with_calibration(recipe, relative_to)
+    texts = calibration_prompts(model, recipe) if recipe.calibration else []
+    job = backend_job(backend, model, recipe, texts, out, format, device)
+    progress("measuring coverage")
+    coverage = calibration_coverage(
+        model, calibration if texts else "", against, relative_to=relative_to, dtype=stored_dtype(model), device=device
+    )
+    evidence: dict[str, Any] = {"coverage": coverage}
+    layers: dict[str, int] = {}
+
+    def finish(made: Made) -> None:
+        steady: dict[str, WeightStability] = {}
+        for name, weight in _read_back(made):
+            layers[weight.format] = layers.get(weight.format, 0) + 1
+            if recipe.method not in FOLDS:
+                steady |= _stability(model, name, weight)
+        if not layers:
+            raise InfrastructureError(f"{backend} said it was done and quantized no layer.")
+        reason = f"{recipe.method} changes weights before it rounds them, and {backend} does not say how"
+        evidence["stability"] = stability(steady, reason)
+        (made.folder / EVIDENCE).write_text(json.dumps(evidence, indent=2) + "\n", encoding="utf-8")
+        card = _card(model, recipe, made, layers, len(texts), date, evidence)
+        (made.folder / "README.md").write_text(card, encoding="utf-8")
+
+    made = run_backend(environment, job, progress, finish)
+    return Outsourced(
+        folder=str(out),
+        backend=backend,
+        recipe=recipe.label,
+        format=job.format,
+        layers=layers,
+        versions=made.versions,
+        patches=made.patches,
+        written_bytes=sum(file.stat().st_size for file in made.folder.iterdir() if file.is_file()),
+        seconds=time.monotonic() - start,
+        evidence=evidence,
+    )
+
+
+def _read_back(made: Made) -> Iterator[tuple[str, PackedWeight]]:
+    """Every quantized layer of what the library wrote, one at a time."""
+    from qualgate.quant.readers import layers
+
+    try:
+        for name, layer in layers(made.folder):
+            yield name, layer.weight
+    except UsageError as error:
+        raise InfrastructureError(f"{made.backend} wrote a folder that qualgate cannot read: {error}") from None
+
+
+def _stability(model: Path, name: str, weight: PackedWeight) -> dict[str, WeightStability]:
+    """Of one packed layer, against the weight the library was given."""
+    from safetensors import safe_open
+
+    from qualgate.quant.shards import tensor_entries
+    from qualgate.quant.stability import weight_stability
+
+    entry = tensor_entries(model).get(f"{name}.weight")
+    if entry is None:
+        return {}
+    with safe_open(entry.file, framework="pt") as shard:
+        return {name: weight_stability(shard.get_tensor(f"{name}.weight"), weight)}
+
+
+def _card(
+    model: Path,
+    recipe: QuantizeRecipe,
+    made: Made,
+    layers: dict[str, int],
+    cases: int,
+    date: str,
+    evidence: dict[str, Any],
+) -> str:
+    name = model.resolve().name
+    return "\n".join(
+        [
+            f"# {name}, {recipe.label}",
+            "",
+            f"Made from `{name}` by {made.backend}, which qualgate ran in an environment of its own"
+            + (f", on {date}." if date else "."),
+            "",
+            "| | |",
+            "|---|---|",
+            f"| source weights, sha256 | `{weights_hash(model)}` |",
+            *(
+                f"| {key} | {value if isinstance(value, int) else f'`{value}`'} |"
+                for key, value in recipe.content.items()
+            ),
+            *(f"| layers in {name} | {count} |" for name, count in layers.items()),
+            f"| calibration cases | {cases} |",
+            *(f"| {package} | {version} |" for package, version in sorted(made.versions.items())),
+            *(f"| changed in the library to run here | {patch} |" for patch in made.patches),
+            *card_rows(evidence),
+            "",
+            "Whether it may replace its baseline is not known from this card: that is what `qualgate run` decides.",
+            "",
+        ]
+    )

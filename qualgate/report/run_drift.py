@@ -1,0 +1,227 @@
+"""A stored run's drift: how far each variant is from its baseline, and where in the answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qualgate.drift.llama_table import clustered_error
+from qualgate.drift.where import PLACES, marked_tokens, token_bytes
+from qualgate.engine.identity import readable, tokenizer_content
+from qualgate.engine.prompts import load_tokenizer
+from qualgate.errors import IntegrityError, UsageError
+from qualgate.records import ArmEvidence, RunEvidence, UnitEvidence
+from qualgate.stats.intervals import clustered_percentile, clustered_share
+from qualgate.stats.kl_error_bound import kl_error
+from qualgate.store import queries, runs
+from qualgate.store.database import open_store
+
+Question = tuple[str, str, int]  # evalset, case id, repeat
+Spelled = Callable[[tuple[int, ...]], list[bytes] | None]  # token ids → their bytes; None: one that is no token
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriftNumbers:
+    """KL(baseline || variant) in nats over some positions, and the share of them with the same most likely token.
+    Cases of one cluster may depend on each other."""
+
+    positions: int
+    clusters: int
+    mean: float | None  # None where there is no position
+    mean_error: float | None  # standard error, cases as clusters; None for fewer than two
+    p99: float | None
+    p99_lower: float | None  # 95 % bounds each side, by clusters; None where there are too few for one
+    p99_upper: float | None
+    max: float | None  # of these positions; nothing bounds the largest of others
+    same_top: float | None  # 0..1; this and what follows is None in runs from before it was stored by position
+    same_top_error: float | None  # standard error, cases as clusters; 0 where all are the same, which proves little
+    same_top_lower: float | None  # 95 % bounds each side, exact with clusters as trials: never of zero width
+    same_top_upper: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VariantDrift:
+    variant: str
+    answers: int  # pairs that carry drift
+    silent: int  # units without: not run, failed, or answered by the baseline with nothing
+    certified: float | None  # the mean of `overall` is proven to be within this of the true one; None: it is exact
+    overall: DriftNumbers
+    where: dict[str, DriftNumbers]  # kind of place → its positions; {} where `DriftReport.unavailable` says why
+    unplaced: int  # answers whose tokens do not spell their text: in `overall` alone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriftReport:
+    run_id: str
+    complete: bool
+    variants: tuple[VariantDrift, ...]
+    unavailable: str  # why nothing is said about places; "" when it is
+
+
+def drift_report(store_url: str, run_id: str | None) -> DriftReport:
+    """Every variant's drift in a stored run, the newest by default.
+
+    IntegrityError for evidence that is not what was recorded; UsageError for a run or a store that is not there.
+    Without the tokenizer that the run used there is no `where`.
+    """
+    with open_store(store_url, create=False) as store:
+        found = run_id or queries.latest_run(store)
+        summary = queries.run_summary(store, found)
+        evidence = runs.evidence(store, found)
+        if evidence.integrity:
+            raise IntegrityError(f"the drift of run {found} cannot be shown: {evidence.integrity[0]}")
+        said = queries.baseline_said(store, found)
+    baseline = summary.arms[0]
+    spelled, unavailable = _speller(Path(baseline.spec.model), evidence.baseline)
+    marks = {question: _marks(answer, spelled) for question, answer in said.items()} if spelled else {}
+    return DriftReport(
+        run_id=found,
+        complete=summary.status == "complete",
+        variants=tuple(_variant(evidence, arm, marks, placed=spelled is not None) for arm in evidence.variants),
+        unavailable=unavailable,
+    )
+
+
+def _speller(folder: Path, baseline: ArmEvidence) -> tuple[Spelled | None, str]:
+    """What gives token ids their bytes, by the tokenizer that the run used; else why it cannot be had."""
+    if baseline.identity is None:
+        return None, "the baseline never ran, so its tokenizer is not known"
+    if not folder.is_dir():
+        return None, f"the baseline's folder {folder} is not there any more, and the tokens' texts with it"
+    try:
+        with readable(folder):
+            if tokenizer_content(folder) != baseline.identity.tokenizer:
+                return None, f"the tokenizer in {folder} is not the one the run used"
+        tokenizer = load_tokenizer(folder)
+    except UsageError as error:
+        return None, str(error)
+
+    spaced = "▁" in tokenizer.get_vocab()
+
+    def spelled(ids: tuple[int, ...]) -> list[bytes] | None:
+        if any(not 0 <= token < len(tokenizer) for token in ids):
+            return None
+        tokens = tokenizer.convert_ids_to_tokens(list(ids))
+        return (
+            [token_bytes(token, spaced=spaced) for token in tokens]
+            if all(isinstance(token, str) for token in tokens)
+            else None
+        )
+
+    return spelled, ""
+
+
+def _marks(answer: queries.Said, spelled: Spelled) -> dict[str, NDArray[np.bool_]] | None:
+    tokens = spelled(answer.token_ids)
+    return None if tokens is None else marked_tokens(tokens, answer.text, _tool_names(answer.body))
+
+
+def _tool_names(body: dict[str, Any]) -> list[str]:
+    """Names of the tools that a case offers, in OpenAI's shape or bare."""
+    tools = body.get("tools")
+    offered = [tool for tool in tools if isinstance(tool, dict)] if isinstance(tools, list) else []
+    named = [tool["function"] if isinstance(tool.get("function"), dict) else tool for tool in offered]
+    return [tool["name"] for tool in named if isinstance(tool.get("name"), str)]
+
+
+def _variant(
+    evidence: RunEvidence, arm: ArmEvidence, marks: dict[Question, dict[str, NDArray[np.bool_]] | None], *, placed: bool
+) -> VariantDrift:
+    expected = sum(key.arm == arm.name for key in evidence.expected)
+    measured = [unit for unit in arm.units if unit.status == "done" and unit.kl]
+    for unit in measured:
+        if not isfinite(sum(unit.kl)) or min(unit.kl) < 0:
+            raise IntegrityError(f"{arm.name}: {unit.key.evalset}/{unit.key.case_id} has a KL that none can be")
+    clusters = [_cluster(unit) for unit in measured]
+    labels = {cluster: number for number, cluster in enumerate(dict.fromkeys(clusters))}
+    kl = [np.array(unit.kl) for unit in measured]
+    of = [np.full(len(unit.kl), labels[cluster]) for unit, cluster in zip(measured, clusters, strict=True)]
+    where, unplaced = {}, 0
+    if placed:
+        found = [marks.get((u.key.evalset, u.key.case_id, u.key.repeat)) for u in measured]
+        fitting = [
+            (values, same, cluster, mark)
+            for values, same, cluster, mark in zip(kl, map(_same_top, measured), of, found, strict=True)
+            if mark is not None and len(mark["end"]) == len(values)
+        ]
+        unplaced = len(measured) - len(fitting)
+        where = {
+            kind: _numbers(
+                [values[mark[kind]] for values, _, _, mark in fitting],
+                [None if same is None else same[mark[kind]] for _, same, _, mark in fitting],
+                [cluster[mark[kind]] for _, _, cluster, mark in fitting],
+            )
+            for kind in PLACES
+        }
+    return VariantDrift(
+        variant=arm.name,
+        answers=len(measured),
+        silent=expected - len(measured),
+        certified=_certified(measured),
+        overall=_numbers(kl, [_agreement(unit) for unit in measured], of),
+        where=where,
+        unplaced=unplaced,
+    )
+
+
+def _certified(units: list[UnitEvidence]) -> float | None:
+    if not any(unit.kl_eta for unit in units):
+        return None
+    return float(np.concatenate([kl_error(unit.kl, unit.kl_eta) for unit in units]).mean())
+
+
+def _cluster(unit: UnitEvidence) -> tuple[str, str, bool]:
+    """Cases that share a cluster, and repeats of one case, may depend on each other."""
+    return unit.key.evalset, unit.cluster or unit.key.case_id, unit.cluster is None
+
+
+def _same_top(unit: UnitEvidence) -> NDArray[np.float64] | None:
+    """1 where the most likely tokens are the same, else 0; None where that was not stored by position."""
+    if unit.top1_differs is None:
+        return None
+    same = np.ones(len(unit.kl))
+    same[list(unit.top1_differs)] = 0
+    return same
+
+
+def _agreement(unit: UnitEvidence) -> NDArray[np.float64] | None:
+    """An answer's share, at each of its positions: enough for sums over whole answers, and every store has it."""
+    return None if unit.top1_agreement is None else np.full(len(unit.kl), unit.top1_agreement)
+
+
+def _numbers(
+    kl: list[NDArray[np.float64]], same: list[NDArray[np.float64] | None], clusters: list[NDArray[np.int64]]
+) -> DriftNumbers:
+    values, of = np.concatenate([np.zeros(0), *kl]), np.concatenate([np.zeros(0, np.int64), *clusters])
+    if not len(values):
+        return DriftNumbers(positions=0, clusters=0, mean=None, mean_error=None, p99=None, p99_lower=None,
+                            p99_upper=None, max=None, same_top=None, same_top_error=None, same_top_lower=None,
+                            same_top_upper=None)  # fmt: skip
+    known = [answer for answer in same if answer is not None]
+    agreed = np.concatenate(known) if len(known) == len(same) else None
+    tail = clustered_percentile(values, of, 99, 0.0)
+    share = None if agreed is None else clustered_share(agreed, np.ones(len(agreed)), of, 0.5)
+    return DriftNumbers(
+        positions=len(values),
+        clusters=len(np.unique(of)),
+        mean=float(values.mean()),
+        mean_error=clustered_error(values, of),
+        p99=float(np.percentile(values, 99)),
+        p99_lower=_bound(tail.lower),
+        p99_upper=_bound(tail.upper),
+        max=float(values.max()),
+        same_top=None if agreed is None else float(agreed.mean()),
+        same_top_error=None if agreed is None else clustered_error(agreed, of),
+        same_top_lower=None if share is None else _bound(share.lower),
+        same_top_upper=None if share is None else _bound(share.upper),
+    )
+
+
+def _bound(value: float) -> float | None:
+    return value if isfinite(value) else None

@@ -1,0 +1,1 @@
+"""Exact tests of two paired binary outcomes."""

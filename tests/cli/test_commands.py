@@ -1,0 +1,123 @@
+"""The command line's contract: exit codes, plain errors, and a help page that lists only what works."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from qualgate.errors import Exit
+
+COMMANDS = (
+    "demo", "run", "plan", "gate", "report", "config", "evalset", "db", "dashboard", "doctor", "bench", "inspect",
+    "quantize", "score", "rescore", "intake", "drift",
+)  # fmt: skip
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def qualgate(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "qualgate", *arguments], capture_output=True, text=True, cwd=cwd, check=False
+    )
+
+
+def commands() -> list[str]:
+    shown = qualgate("--help").stdout
+    return re.findall(r"^  ([a-z]+)  ", shown[shown.index("Commands:") :], re.MULTILINE)
+
+
+def test_the_exit_codes_are_those_of_the_contract():
+    assert {code.name: code.value for code in Exit} == {
+        "APPROVE": 0, "BLOCK": 10, "REVIEW": 11, "UNDECIDED": 12, "INFRASTRUCTURE": 13, "INTEGRITY": 14,
+        "USAGE": 64, "INTERRUPTED": 130, "TERMINATED": 143,
+    }  # fmt: skip
+
+
+def test_help_lists_the_commands_and_the_exit_codes():
+    shown = qualgate("--help")
+    assert shown.returncode == 0
+    for code in Exit:
+        assert f"{code.value}" in shown.stdout
+    assert set(commands()) == set(COMMANDS)
+
+
+def test_the_version_is_that_of_the_project():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    shown = qualgate("--version")
+    assert (shown.returncode, shown.stdout) == (0, f"qualgate {project['version']}\n")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_and_is_in_the_readme(command):
+    shown = qualgate(command, "--help")
+    assert shown.returncode == 0
+    assert len(shown.stdout.splitlines()) > 3
+    assert f"qualgate {command}" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("no-such-command",),
+        ("run",),
+        ("run", "no-such-file.yaml"),
+        ("run", "--no-such-option"),
+        ("plan", "no-such-file.yaml"),
+        ("evalset", "check", "no-such-file.yaml"),
+        ("bench", "no-such-benchmark"),
+        ("report", "--store", "sqlite:///no-such-store.db"),
+        ("report", "--format", "pdf"),
+        ("gate", "--store", "mysql://nowhere/db"),
+        ("db", "upgrade", "--store", "sqlite:///no-such-folder/x.db"),
+    ],
+)
+def test_a_mistake_is_one_plain_message_and_exit_64(arguments, tmp_path):
+    done = qualgate(*arguments, cwd=tmp_path)
+    assert done.returncode == Exit.USAGE, done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stderr.strip()
+    assert list(tmp_path.iterdir()) == [], "a mistake leaves nothing behind"
+
+
+@pytest.mark.parametrize("command", [("config", "check"), ("plan",)])
+@pytest.mark.parametrize(
+    ("file", "text", "why"),
+    [
+        ("said.jsonl", '{"arm": "int8"}\n', "said.jsonl:1: `corrected` must be true or false"),
+        ("nel.yaml", "benchmarks: {arithmetic: {}}\n", "nel.yaml:1: the nel policy requires arithmetic"),
+    ],
+)
+def test_what_a_run_would_refuse_in_a_file_that_the_gate_file_names_is_found_before(tmp_path, command, file, text, why):
+    rules = "nel_policy: nel.yaml" if file == "nel.yaml" else "rules: [{metric: exact_match, max_drop: 0.05}]"
+    (tmp_path / file).write_text(text)
+    (tmp_path / "gate.yaml").write_text(
+        "version: 1\nbaseline: {model: reference}\nvariants: {int8: {quantize: int8}}\nevalsets: [arithmetic]\n"
+        f"gate: {{{rules}}}\n" + ("feedback: said.jsonl\n" if file == "said.jsonl" else "")
+    )
+    done = qualgate(*command, "gate.yaml", cwd=tmp_path)
+    assert (done.returncode, why in done.stderr) == (Exit.USAGE, True), done.stderr
+
+
+def test_config_schema_and_metrics_are_json():
+    assert json.loads(qualgate("config", "schema").stdout)["$schema"].endswith("draft-07/schema#")
+    names = {metric["name"] for metric in json.loads(qualgate("config", "metrics", "--json").stdout)}
+    assert {"exact_match", "tool_call.valid", "drift.kl_mean"} <= names
+
+
+def test_doctor_finds_this_installation_whole():
+    done = qualgate("doctor", "--json")
+    findings = {finding["what"]: finding for finding in json.loads(done.stdout)}
+    assert done.returncode == 0, findings
+    assert findings["torch"]["ok"]
+
+
+def test_evalset_list_names_the_seven_families_and_the_calibration_set():
+    listed = {row["name"]: row for row in json.loads(qualgate("evalset", "list", "--json").stdout)}
+    assert listed.pop("calibration")["cases"] == 266
+    assert set(listed) == {"arithmetic", "json_extract", "tool_calls", "code", "transform", "reformat", "grounded_qa"}
+    assert all(row["cases"] >= 400 for row in listed.values())

@@ -1,0 +1,159 @@
+"""What the planner predicts against the exact test's own rates, and against the gate deciding on drawn cases."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import yaml
+
+from qualgate.errors import UsageError
+from qualgate.gate.planning.outcomes import Columns, Drawn, decide_clusters, draw, drawn_singly, shapes_of
+from qualgate.gate.planning.planned_sets import Assumed, PlannedSet, seen_in
+from qualgate.gate.planning.planner import plan_policy
+from qualgate.gate.planning.power import ENOUGH
+from qualgate.gate.planning.suggestions import as_line
+from qualgate.records import Case, Evalset, Policy, Rule
+from qualgate.stats.paired.compare import compare_clustered_pairs, compare_pairs
+from qualgate.stats.power import approved, blocked, chance_to_approve, chance_to_block, pairs_to_approve
+from tests.gate.planted import run
+
+METRIC = ("exact_match",)
+SUITE = [PlannedSet(name=name, metrics=METRIC, cases=cases)
+         for name, cases in (("mmlu_pro", 12_032), ("gpqa", 198), ("gsm8k", 1_319), ("aime", 30))]  # fmt: skip
+FLIPS = {
+    ("exact_match", name): rate for name, rate in zip([s.name for s in SUITE], (0.08, 0.1, 0.05, 0.15), strict=True)
+}
+ASSUMED = Assumed(disagreement=FLIPS, default_baseline=0.755)
+
+
+def policy(*rules: Rule) -> Policy:
+    return Policy(rules=rules)
+
+
+def test_one_rule_has_the_exact_rates_of_its_test() -> None:
+    one = PlannedSet(name="a", metrics=METRIC, cases=600)
+    rule = plan_policy([one], policy(Rule(metric="exact_match", max_drop=0.03))).rules[0]
+    assert rule.approve == pytest.approx(chance_to_approve(600, 0.03, 0.05), abs=0.012)
+    assert rule.block == pytest.approx(chance_to_block(600, 0.03, 0.11, -0.06), abs=0.012)
+
+
+@pytest.mark.parametrize(("n", "margin", "alpha"), [(60, 0.05, 0.05), (700, 0.02, 0.01), (1_500, 0.03, 0.05)])
+def test_tables_are_decided_as_their_p_values_decide(n: int, margin: float, alpha: float) -> None:
+    rng = np.random.default_rng(0)
+    lost, gained, _ = rng.multinomial(n, [0.03 + margin, 0.03, 0.94 - margin], 8).T
+    within, beyond = approved(lost, gained, n, margin, alpha), blocked(lost, gained, n, margin, alpha)
+    for index in range(8):
+        result = compare_pairs(int(lost[index]), int(gained[index]), n, margin, alpha)
+        if min(abs(result.p_within - alpha), abs(result.p_beyond - alpha)) > 1e-3:
+            assert (result.p_within <= alpha) == within[index]
+            assert (result.p_beyond <= alpha) == beyond[index]
+
+
+def test_the_cases_said_to_suffice_do_and_a_tenth_fewer_do_not() -> None:
+    needed = pairs_to_approve(0.03, 0.06, 0.9)
+    assert needed is not None
+    assert chance_to_approve(needed, 0.03, 0.06) >= 0.9 > chance_to_approve(int(0.9 * needed), 0.03, 0.06)
+
+
+def test_draws_with_clusters_are_decided_as_the_gate_decides_them() -> None:
+    rng = np.random.default_rng(4)
+    sizes = np.array([4] * 40 + [1] * 20 + [9] * 5)
+    lost = rng.binomial(sizes, rng.choice([0.0, 0.12, 0.6], p=[0.6, 0.3, 0.1], size=(10, 65)))
+    gained = rng.binomial(sizes - lost, 0.03)
+    d = gained - lost
+    sums = Drawn(*(x.sum(axis=1) for x in (lost, gained, sizes - gained, d * d, d * sizes, lost + gained > 0)))
+    within, beyond = decide_clusters(sums, Counter(sizes.tolist()), (0.06, 0.06), 0.05, 0.05)
+    for row in range(10):
+        before, after = [], []
+        for size, l, g in zip(sizes, lost[row], gained[row], strict=True):  # noqa: E741
+            before += [1] * l + [0] * g + [1] * (size - l - g)
+            after += [0] * l + [1] * g + [1] * (size - l - g)
+        result = compare_clustered_pairs(before, after, np.repeat(np.arange(65), sizes), 0.06)
+        assert (within[row], beyond[row]) == (result.p_within <= 0.05, result.p_beyond <= 0.05)
+
+
+def test_clusters_drawn_by_kind_are_spread_as_those_drawn_one_by_one() -> None:
+    one = PlannedSet(name="a", metrics=METRIC, cases=400, clusters=(4,) * 100)
+    cells = np.array([0.08, 0.04, 0.68, 0.2])
+    (shape,) = shapes = shapes_of(one, [None], 1)
+    assert drawn_singly(shapes) == 0
+    (kinds,) = draw(one, [None], cells, Assumed(), 20_000, np.random.default_rng(1))
+    lost, gained, right = Columns.of([shape] * 100, Assumed(), 1).draw(cells, 20_000, np.random.default_rng(2))
+    d = gained - lost
+    singly = [x.sum(axis=1) for x in (lost, gained, right, d * d, 4 * d, lost + gained > 0)]
+    for a, b in zip((kinds.lost, kinds.gained, kinds.right, kinds.squares, kinds.weighted, kinds.flipped), singly,
+                    strict=True):  # fmt: skip
+        error = b.std() * (2 / 20_000) ** 0.5
+        assert a.mean() == pytest.approx(b.mean(), abs=4 * error)
+        assert a.std() == pytest.approx(b.std(), rel=0.03)
+
+
+def test_a_documented_suite_that_hardly_ever_decides_is_told_what_would_decide() -> None:
+    planned = plan_policy(SUITE, policy(Rule(metric="exact_match", scope="evalset", max_drop=0.01)), ASSUMED)
+    assert planned.approve < 0.01
+    assert not planned.decidable
+    kinds = {change.kind: change for change in planned.changes}
+    assert set(kinds) == {"pooled endpoint", "more cases"}
+    for change in planned.changes:
+        assert change.approve >= ENOUGH
+        sets = [PlannedSet(name=one.name, metrics=METRIC, cases=change.cases[one.name]) for one in SUITE]
+        assert plan_policy(sets, change.policy, ASSUMED, seed=9).approve == pytest.approx(change.approve, abs=0.02)
+    assert kinds["pooled endpoint"].cases == {one.name: one.cases for one in SUITE}
+    assert "- {metric: exact_match, max_drop: 0.01}  # new" in kinds["pooled endpoint"].lines
+    pasted = yaml.safe_load("\n".join(kinds["pooled endpoint"].lines))
+    assert [Rule(**entry) for entry in pasted] == [
+        replace(rule, scope="pooled") for rule in kinds["pooled endpoint"].policy.rules
+    ]
+    assert kinds["more cases"].cases["aime"] > 9_000
+
+
+def test_a_set_with_an_odd_name_is_still_an_entry_one_can_paste() -> None:
+    rule = Rule(metric="exact_match", evalset='a: "b" # c', max_drop=0.05, tier="advisory")
+    assert Rule(**yaml.safe_load(as_line(rule))) == rule
+
+
+def test_rules_that_no_change_saves_are_refused() -> None:
+    weak = Assumed(default_baseline=0.1)
+    planned = plan_policy([SUITE[2]], policy(Rule(metric="exact_match", max_drop=0.02)), weak)
+    assert (planned.approve, planned.refused) == (0.0, True)
+
+
+def test_same_arguments_same_numbers_and_rules_on_the_same_cases_are_not_independent() -> None:
+    both = policy(Rule(metric="exact_match", max_drop=0.03), Rule(metric="exact_match", scope="evalset", max_drop=0.03))
+    one = PlannedSet(name="a", metrics=METRIC, cases=500)
+    first, again = plan_policy([one], both), plan_policy([one], both)
+    assert first == again
+    assert first.approve == first.rules[0].approve == first.rules[1].approve
+
+
+def test_too_few_clusters_or_cases_for_drift_say_so() -> None:
+    few = PlannedSet(name="a", metrics=METRIC, cases=40)
+    rules = (Rule(metric="exact_match", max_drop=0.1), Rule(metric="drift.kl_mean", max=0.05))
+    planned = plan_policy([few], policy(*rules))
+    assert planned.approve == 0.0
+    assert planned.rules[1].note == "40 independent cases are too few (59 needed)"
+    clustered = PlannedSet(name="a", metrics=METRIC, cases=60, clusters=(6,) * 10)
+    assert plan_policy([clustered], policy(rules[0]), search=False).rules[0].approve == 0.0
+
+
+def test_a_policy_that_does_not_fit_the_sets_is_refused_as_the_gate_refuses_it() -> None:
+    with pytest.raises(UsageError, match=r"carries json\.valid"):
+        plan_policy([SUITE[0]], policy(Rule(metric="json.valid", max_drop=0.02)))
+
+
+def test_an_earlier_run_tells_how_often_answers_change() -> None:
+    seen = seen_in(run(n=100, right=0.9, lost=0.03, gained=0.02))
+    assert seen.disagreement["exact_match", "code"] == pytest.approx(6 / 101)  # 3 lost, 2 gained, one more
+    assert seen.baseline["exact_match", "code"] == pytest.approx(0.9)
+
+
+def test_a_set_with_shared_passages_is_seen_as_clusters() -> None:
+    cases = [Case(evalset="a", body={"id": str(i)} | ({"cluster": f"p{i // 3}"} if i < 6 else {})) for i in range(8)]
+    found = PlannedSet.of(Evalset(name="a", version="1", sha256="", metrics=METRIC, cases=tuple(cases)))
+    assert (found.cases, sorted(found.clusters)) == (8, [1, 1, 3, 3])
+    assert (
+        PlannedSet.of(Evalset(name="a", version="1", sha256="", metrics=METRIC, cases=tuple(cases[6:]))).clusters == ()
+    )

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from qualgate.pipeline.batches import BLOCKS, JOB_ROWS, JOB_TOKENS, batches, interleaved
+from qualgate.records import NOISE, TWIN, ArmSpec, Job, Prompt, UnitKey
+
+
+def prompt(case: str, length: int = 10, answer: int = 10, repeat: int = 0, temperature: float = 0.0) -> Prompt:
+    return Prompt(
+        key=UnitKey("baseline", "s", case, repeat),
+        case_hash="",
+        token_ids=(0,) * length,
+        max_new_tokens=answer,
+        temperature=temperature,
+    )
+
+
+def of_clusters(prompts: list[Prompt], clusters: list[int]) -> dict[tuple[str, str, int], int]:
+    return {("s", one.key.case_id, one.key.repeat): name for one, name in zip(prompts, clusters, strict=True)}
+
+
+def fits(batch: list[int], prompts: list[Prompt], most: int = JOB_ROWS) -> bool:
+    longest, answer = max(prompts[i].tokens_read for i in batch), max(prompts[i].max_new_tokens for i in batch)
+    return len(batch) <= most and len(batch) * (longest + answer) <= JOB_TOKENS
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 3000), st.integers(1, 800)), max_size=300))
+def test_batches_hold_every_prompt_once_within_their_limits(sizes):
+    prompts = [prompt(f"{i}", *size) for i, size in enumerate(sizes)]
+    found = list(batches(prompts))
+    assert sorted(position for batch in found for position in batch) == list(range(len(prompts)))
+    assert all(len(batch) == 1 or fits(batch, prompts) for batch in found)
+    apart = of_clusters(prompts, list(range(len(prompts))))
+    assert found == list(batches(prompts, clusters=apart)), "a cluster of one is as none"
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 3000), st.integers(1, 800), st.integers(0, 30)), max_size=200),
+    st.integers(1, 20),
+)
+def test_a_cluster_is_in_one_batch_or_has_batches_of_its_own(sizes, most):
+    prompts = [prompt(f"{i}", *size[:2]) for i, size in enumerate(sizes)]
+    clusters = [size[2] for size in sizes]
+    found = list(batches(prompts, most, of_clusters(prompts, clusters)))
+    assert sorted(position for batch in found for position in batch) == list(range(len(prompts)))
+    assert all(len(batch) == 1 or fits(batch, prompts, most) for batch in found)
+    for name in set(clusters):
+        mine = [batch for batch in found if any(clusters[i] == name for i in batch)]
+        whole = [i for i, one in enumerate(clusters) if one == name]
+        if len(whole) == 1 or fits(whole, prompts, most):
+            assert len(mine) == 1
+        else:
+            assert {clusters[i] for batch in mine for i in batch} == {name}
+
+
+def test_batches_of_clusters_are_alike_in_length_and_of_one_temperature():
+    clusters = [number // 2 for number in range(40)]
+    prompts = [
+        prompt(f"{number:02d}", answer=16 * (1 + number // 2 % 4), temperature=float(number >= 20))
+        for number in range(40)
+    ]
+    found = list(batches(prompts, 4, of_clusters(prompts, clusters)))
+    assert all(len({prompts[i].temperature for i in batch}) == 1 for batch in found)
+    answers = [{prompts[i].max_new_tokens for i in batch} for batch in found]
+    assert sum(len(lengths) == 1 for lengths in answers) >= len(found) - 4, "where one length ends another begins"
+    shuffled = [*reversed(prompts)]
+    again = batches(shuffled, 4, of_clusters(prompts, clusters))
+    assert [{shuffled[i].key for i in batch} for batch in again] == [{prompts[i].key for i in b} for b in found]
+
+
+BASELINE = ArmSpec(name="baseline", model="m")
+
+
+def jobs(count: int, *variants: str) -> list[Job]:
+    """In the order of a plan: arm after arm; an A/A arm has twice as many."""
+    return [
+        Job(index=index, arm=arm, prompts=(prompt(f"{index}"),), artifact="a", drafted=False, timed=True)
+        for arm in (BASELINE, *(ArmSpec(name=name, model="m") for name in variants))
+        for index in range(count * (2 if arm.name.endswith(NOISE) else 1))
+    ]
+
+
+@pytest.mark.parametrize(("count", "blocks"), [(24, BLOCKS), (61, BLOCKS), (5, 5), (1, 1)])
+def test_a_block_holds_the_jobs_of_the_same_indexes_of_every_arm(count, blocks):
+    found = interleaved(jobs(count, "a", "b"))
+    assert Counter((job.arm.name, job.index) for job in found) == Counter(
+        (job.arm.name, job.index) for job in jobs(count, "a", "b")
+    )
+    assert [job.stage for job in found] == sorted(job.stage for job in found)
+    assert {job.stage for job in found} == set(range(blocks))
+    ends = []
+    for stage in range(blocks):
+        of_arm = {name: [j.index for j in found if j.stage == stage and j.arm.name == name] for name in "ab"}
+        of_arm["baseline"] = [job.index for job in found if job.stage == stage and job.arm.is_baseline]
+        assert of_arm["a"] == of_arm["b"] == of_arm["baseline"]
+        ends += of_arm["a"]
+    assert ends == list(range(count)), "consecutive"
+    sizes = Counter(job.stage for job in found).values()
+    assert max(sizes) - min(sizes) <= 3
+
+
+def test_the_baseline_is_first_in_every_block_and_the_variants_take_turns():
+    found = interleaved(jobs(24, "a", "b", f"b{TWIN}"))
+    orders = [list(dict.fromkeys(job.arm.name for job in found if job.stage == stage)) for stage in range(BLOCKS)]
+    assert {order[0] for order in orders} == {"baseline"}
+    for place in (1, 2, 3):
+        assert Counter(order[place] for order in orders) == {"a": 2, "b": 2, f"b{TWIN}": 2}
+
+
+def test_an_a_a_arm_comes_after_all_blocks():
+    found = interleaved(jobs(24, f"baseline{NOISE}", "a"))
+    last = [job for job in found if job.arm.name.endswith(NOISE)]
+    assert found[-48:] == last
+    assert {job.stage for job in last} == {BLOCKS}
+    assert {job.stage for job in found[:-48]} == set(range(BLOCKS))
+
+
+def test_a_baseline_alone_is_laid_out_too():
+    assert [job.index for job in interleaved(jobs(7))] == list(range(7))

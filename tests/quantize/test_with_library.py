@@ -1,0 +1,254 @@
+"""`qualgate quantize --backend`: what the command makes of a library's folder, with a stand-in for its interpreter."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from qualgate.engine.calibration import calibration_prompts
+from qualgate.errors import Exit, InfrastructureError, UsageError
+from qualgate.quant.backends.environment import requirements_hash
+from qualgate.quant.readers import read_quantized
+from qualgate.quant.recipes import parse_recipe
+from qualgate.quant.shards import weights_hash
+from qualgate.quantize.calibration_sets import with_calibration
+from qualgate.quantize.folder import quantize
+from qualgate.quantize.provenance import EVIDENCE
+from qualgate.quantize.with_library import Outsourced, quantize_with
+from tests.tiny_models import save_tiny_model
+
+GPTQ: dict[str, Any] = {"method": "gptq", "group_size": 32, "calibration": "./mine.yaml"}
+SAYS_DONE = "print(json.dumps({'done': {'patches': ['no pinned memory']}}), flush=True)\n"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> Path:
+    return save_tiny_model(tmp_path_factory.mktemp("model") / "tiny")
+
+
+@pytest.fixture(scope="module")
+def library_folder(model, tmp_path_factory) -> Path:
+    """A GPTQ folder as a library would leave it: its own tokenizer files, no card, no evidence."""
+    out = tmp_path_factory.mktemp("library") / "made"
+    quantize(model, parse_recipe({"method": "int4"}), out, "gptq", relative_to=out.parent)
+    for name in ("README.md", EVIDENCE):
+        (out / name).unlink()
+    (out / "tokenizer_config.json").write_text('{"the library": "wrote this"}')
+    return out
+
+
+@pytest.fixture
+def room(tmp_path: Path) -> Path:
+    """A calibration set, and an evalset of other words."""
+    for name, header, texts in (
+        ("mine", "kind: calibration", ("A first text.", "A second one.", "A third, and longer.")),
+        ("exam", "metrics: [exact_match]", ("Something else.", "And more!")),
+        ("leaky", "metrics: [exact_match]", ("A second one.",)),
+    ):
+        cases = [
+            {"id": f"{name}-{number}", "prompt": text, "answer": "Yes.", "max_new_tokens": 4}
+            for number, text in enumerate(texts)
+        ]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(case) + "\n" for case in cases))
+        (tmp_path / f"{name}.yaml").write_text(f"name: {name}\nversion: 1\n{header}\n")
+    return tmp_path
+
+
+def backends(room: Path, code: str, name: str = "gptqmodel") -> Path:
+    """A folder of environments whose `name` is finished; its interpreter runs `code` with the order in `order`."""
+    place = room / "environments" / name
+    (place / "bin").mkdir(parents=True)
+    script, python = place / "stand_in.py", place / "bin" / "python"
+    script.write_text(
+        "import json, os, shutil, sys\nfrom pathlib import Path\norder = json.load(open(sys.argv[1]))\n"
+        f"Path({str(place)!r}, 'order.json').write_text(json.dumps(order))\n{code}"
+    )
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I "{script}" "$3"\n')
+    python.chmod(0o755)
+    noted = {"requirements": requirements_hash(name), "versions": {"gptqmodel": "7.6.0", "torch": "2.13.0"}}
+    (place / "qualgate-backend.json").write_text(json.dumps(noted))
+    return place.parent
+
+
+def copies(folder: Path) -> str:
+    return f"shutil.copytree({str(folder)!r}, order['out'])\n{SAYS_DONE}"
+
+
+def outsourced(room: Path, model: Path, code: str, words: dict[str, Any] = GPTQ, **more: Any) -> Outsourced:
+    name = more.pop("backend", "gptqmodel")
+    return quantize_with(
+        name, model, parse_recipe(words), room / "out", folder=backends(room, code, name), relative_to=room, **more
+    )
+
+
+def test_a_librarys_folder_appears_with_card_evidence_and_the_baselines_tokenizer(model, library_folder, room):
+    heard: list[str] = []
+    made = outsourced(
+        room, model, copies(library_folder), against=("./exam.yaml",), date="1 January 2027", progress=heard.append
+    )
+    out = room / "out"
+    assert (made.folder, made.backend, made.format, made.layers) == (str(out), "gptqmodel", "gptq", {"int4 g32": 14})
+    assert made.versions == {"gptqmodel": "7.6.0", "torch": "2.13.0"}
+    assert made.written_bytes == sum(file.stat().st_size for file in out.iterdir())
+    assert (out / "tokenizer_config.json").read_bytes() == (model / "tokenizer_config.json").read_bytes()
+    theirs, found = read_quantized(library_folder), read_quantized(out)
+    assert all(torch.equal(found.layers[name].weight.codes, theirs.layers[name].weight.codes) for name in theirs.layers)
+    card = (out / "README.md").read_text()
+    for said in (
+        "# tiny, gptq int4 g32", "by gptqmodel", "on 1 January 2027", f"`{weights_hash(model)}`",
+        "layers in int4 g32 | 14", "calibration cases | 3", "| gptqmodel | 7.6.0 |",
+        "run here | no pinned memory |", "coverage of | exam v1 |",
+    ):  # fmt: skip
+        assert said in card, card
+    assert str(room) not in card
+    evidence = json.loads((out / EVIDENCE).read_text())
+    assert evidence == made.evidence
+    assert evidence["coverage"]["status"] == evidence["stability"]["status"] == "measured"
+    assert len(evidence["stability"]["layers"]) == 14
+    assert 10 < evidence["stability"]["sqnr_min"] < 40
+    assert heard == ["measuring coverage"]
+    json.dumps(made.as_json())
+
+
+def test_the_library_gets_the_calibration_cases_as_token_ids_and_the_model_as_it_lies(model, library_folder, room):
+    outsourced(room, model, copies(library_folder), {**GPTQ, "act_order": True, "bits": 8}, format="gptq_v2")
+    order = json.loads((room / "environments" / "gptqmodel" / "order.json").read_text())
+    recipe = with_calibration(parse_recipe(GPTQ), room)
+    assert order.pop("texts") == [list(row) for row in calibration_prompts(model, recipe)]
+    out = Path(order.pop("out"))
+    assert (out.parent.parent, out.name) == (room, "made")
+    assert order == {
+        "backend": "gptqmodel", "model": str(model), "method": "gptq", "format": "gptq_v2", "bits": 8,
+        "group_size": 32, "symmetric": True, "act_order": "group", "granularity": "", "activations": "",
+        "device": "cpu",
+    }  # fmt: skip
+
+
+def test_a_method_that_folds_scales_has_no_stability_and_says_why(model, library_folder, room):
+    words = {"method": "awq", "group_size": 32, "calibration": "./mine.yaml"}
+    made = outsourced(room, model, copies(library_folder), words, backend="autoawq")
+    assert made.evidence["stability"]["status"] == "not_measured"
+    assert "autoawq does not say how" in (room / "out" / "README.md").read_text()
+    assert made.evidence["coverage"]["status"] == "not_measured"  # no evalset was named
+
+
+def test_a_direct_cast_needs_no_data(model, library_folder, room):
+    made = outsourced(room, model, copies(library_folder), {"method": "mxfp4"}, backend="llmcompressor")
+    assert made.evidence["coverage"]["status"] == "not_applicable"
+    assert "calibration cases | 0" in (room / "out" / "README.md").read_text()
+
+
+def damaged(folder: Path, library_folder: Path) -> Path:
+    """The library's folder, one of its tensors cut short."""
+    tensors = load_file(library_folder / "model.safetensors")
+    name = next(name for name in tensors if name.endswith(".qzeros"))
+    tensors[name] = tensors[name][:1].contiguous()
+    bad = folder / "bad"
+    bad.mkdir()
+    for file in library_folder.iterdir():
+        if file.name != "model.safetensors":
+            (bad / file.name).write_bytes(file.read_bytes())
+    save_file(tensors, bad / "model.safetensors")
+    return bad
+
+
+def test_a_folder_that_cannot_be_read_here_never_appears(model, library_folder, room):
+    bad = damaged(room, library_folder)
+    with pytest.raises(InfrastructureError, match=r"gptqmodel wrote a folder that qualgate cannot read: .*qzeros"):
+        outsourced(room, model, copies(bad))
+    assert not list(room.glob("*out*"))
+
+
+def test_a_folder_in_which_nothing_is_quantized_never_appears(model, room):
+    with pytest.raises(InfrastructureError, match="is not a quantized checkpoint"):
+        outsourced(room, model, copies(model))
+    assert not list(room.glob("*out*"))
+
+
+@pytest.mark.parametrize(
+    ("fault", "words", "said"),
+    [
+        (lambda room, model: (room / "out").mkdir(), {}, "is there already"),
+        (lambda room, model: None, {"group_size": 48}, "not a multiple of the group size 48"),
+        (lambda room, model: None, {"calibration": "./gone.yaml"}, "gone.yaml"),
+        (lambda room, model: None, {"keep": {"down_proj": "bf16"}}, "cannot be told `keep`"),
+    ],
+    ids=["out is there", "groups do not divide", "no such set", "keep"],
+)
+def test_what_cannot_work_is_refused_before_anything_is_measured_or_started(model, room, fault, words, said):
+    fault(room, model)
+    heard: list[str] = []
+    with pytest.raises(UsageError, match=said):
+        outsourced(room, model, "sys.exit(1)", {**GPTQ, **words}, progress=heard.append)
+    assert heard == []
+    assert not (room / "environments" / "gptqmodel" / "order.json").exists()
+
+
+def test_a_set_that_shares_cases_with_the_evalset_is_refused_before_the_library_starts(model, room):
+    with pytest.raises(UsageError, match="leaky"):
+        outsourced(room, model, "sys.exit(1)", against=("./leaky.yaml",))
+    assert not (room / "environments" / "gptqmodel" / "order.json").exists()
+
+
+def test_a_quantized_model_is_not_quantized_again(library_folder, room):
+    with pytest.raises(UsageError, match="quantized already"):
+        outsourced(room, library_folder, "sys.exit(1)")
+
+
+# -------------------------------------------------------------------------------------------- the command
+
+
+def command(room: Path, model: Path, *more: str) -> list[str]:
+    words = ["--method", "gptq", "--group-size", "32", "--calibration", "./mine.yaml", "--out", "out"]
+    told = ["--backend", "gptqmodel", "--backend-dir", str(room / "environments"), "--devices", "cpu"]
+    return [sys.executable, "-m", "qualgate", "quantize", str(model), *words, *told, *more]
+
+
+def test_the_command_says_what_came_out(model, library_folder, room):
+    backends(room, copies(library_folder))
+    done = subprocess.run(command(room, model), cwd=room, capture_output=True, text=True, check=False)
+    assert done.returncode == Exit.APPROVE, done.stderr
+    assert "made by gptqmodel (gptqmodel 7.6.0, torch 2.13.0)" in done.stdout
+    assert "14 int4 g32; gptq format" in done.stdout
+    assert "changed for it to run here: no pinned memory" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("code", "exit", "said"),
+    [
+        ("print('the reason', file=sys.stderr)\nraise SystemExit(3)", Exit.INFRASTRUCTURE,
+         "gptqmodel failed: it ended with 3 and no word\nIts last lines:\nthe reason"),
+        ("print(json.dumps({'refused': 'it does not know llama'}))", Exit.USAGE, "gptqmodel: it does not know llama"),
+        (None, Exit.USAGE, "does not exist. Make it with: qualgate quantize --setup-backend gptqmodel --backend-dir"),
+    ],
+    ids=["fails", "refuses", "missing"],
+)  # fmt: skip
+def test_the_commands_exit_code_says_whose_fault_it_was(model, room, code, exit, said):
+    if code is not None:
+        backends(room, code)
+    done = subprocess.run(command(room, model), cwd=room, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (exit, "")
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list(room.glob("*out*"))
+
+
+def test_ctrl_c_ends_the_command_and_the_library(model, room, ctrl_c):
+    backends(room, "print(json.dumps({'progress': f'pid {os.getpid()}'}), flush=True)\nsys.stdin.buffer.read()\n")
+    with subprocess.Popen(command(room, model), cwd=room, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        library = next(int(line.split()[-1]) for line in process.stderr if "pid" in line)
+        process.send_signal(signal.SIGINT)
+        rest = process.stderr.read()
+    assert process.returncode == Exit.INTERRUPTED
+    assert "nothing was written; run again, it starts over" in rest
+    assert not Path(f"/proc/{library}").exists()
+    assert not list(room.glob("*out*"))

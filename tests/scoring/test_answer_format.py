@@ -1,0 +1,231 @@
+"""Format damage: what each metric sees, what it does not, and that no text stalls it."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from qualgate.records import Case
+from qualgate.scoring.answer_format import METRICS, length_ratio, looping_block, score_format, stop_reasons
+from tests.scoring.cases import scored
+
+
+def wrong(text: str, finish_reason: str = "eos", **body) -> dict[str, str]:
+    """The metrics that see damage, short names, with what they call it."""
+    case = Case(evalset="set", body={"id": "1", "prompt": "What is it?", "max_new_tokens": 8, **body})
+    found = score_format(case, text, finish_reason)
+    assert tuple(found) == METRICS
+    return {name.removeprefix("format."): score.error_type for name, score in found.items() if not score.verdict}
+
+
+def test_a_plain_answer_is_undamaged():
+    assert wrong("It is 4.") == {}
+    assert wrong('{"name": "Ada", "ages": [1, 2, 3]}') == {}
+
+
+# ------------------------------------------------------------------------------------------------ the end
+
+
+@pytest.mark.parametrize(
+    ("reason", "fault"), [("eos", None), ("stop", None), ("length", "truncated"), ("abort", "aborted")]
+)
+def test_an_answer_is_finished_when_it_ended_by_itself(reason, fault):
+    assert wrong("It is 4.", reason) == ({"finished": fault} if fault else {})
+
+
+@pytest.mark.parametrize("text", ["", " \n\t", "\u200b\u200d", "\ufeff", "\u202e", "\0", "\u00a0"])
+def test_nothing_visible_is_empty(text):
+    assert wrong(text) == {"nonempty": "empty"}
+
+
+# ------------------------------------------------------------------------------------------------ loops
+
+
+def loops_by_definition(text: str) -> str | None:
+    """The shortest block that fills the end at least 4 times over, 32 characters at least; found by trying them all."""
+    for period in range(1, len(text) // 4 + 1):
+        reach = period
+        while reach < len(text) and text[-reach - 1] == text[-reach - 1 + period]:
+            reach += 1
+        if reach >= max(32, 4 * period):
+            return text[-period:]
+    return None
+
+
+@settings(max_examples=300)
+@given(
+    st.text("ab \n", max_size=40),
+    st.text("ab.", min_size=1, max_size=12),
+    st.integers(0, 40),
+    st.text("ab", max_size=5),
+)
+def test_a_loop_is_what_the_definition_says(before, block, times, after):
+    text = before + block * times + after
+    assert looping_block(text) == loops_by_definition(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The answer is 4. " * 4, "Let me think. " + "so so " * 6, "=" * 32, "\n" * 40, "a" * 8192,
+        "and then " * 20 + "and th", ("x" * 2047 + "y") * 4, "哈" * 40, "🙂👍" * 20,
+    ],
+)  # fmt: skip
+def test_what_repeats_to_the_end_is_a_loop(text):
+    assert wrong(text, prompt="哈 a")["no_loop"] == "loop"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The answer is 4. " * 3, "=" * 31, "ha ha ha ha", "so so " * 20 + "much for that.",
+        '{"a": {"b": {"c": [[[]]]}}}',
+        "[" + "0, " * 30 + "0]", "| a | b |\n|---|---|\n| 1 | 2 |\n| 3 | 4 |", ("x" * 2048 + "y") * 4, "1000000000000",
+    ],
+)  # fmt: skip
+def test_what_ends_otherwise_is_none(text):
+    assert wrong(text) == {}
+
+
+# ------------------------------------------------------------------------------------------------ refusals
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I'm sorry, but I can't help with that.", "I’m sorry, but I cannot assist you.", "**Sorry**, I can't do that",
+        "Sorry, I cannot answer that.", "  I'm unable to provide this.", "I cannot fulfill this request.",
+        "As an AI language model, I do not", "Unfortunately, I am not able to", "I must respectfully decline.",
+        "Es tut mir leid, aber ich kann dabei nicht helfen.", "Leider, ich kann das nicht.", "Als KI-Sprachmodell",
+        "Je suis désolé, mais je ne peux pas", "Désolée, je ne peux pas", "Lo siento, pero no puedo ayudarte",
+        "Mi dispiace, ma non posso", "Desculpe, mas não posso", "Извините, но я не могу помочь",
+        "很抱歉，我无法提供", "对不起，我不能", "申し訳ありませんが、その質問にはお答えできません。",
+        "죄송하지만 도와드릴 수 없습니다.",
+    ],
+)  # fmt: skip
+def test_a_refusal_is_seen(text):
+    assert wrong(text, prompt=text) == {"no_refusal": "refusal"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I'm sorry, but I can see only one.", "It says: I'm sorry, but I can't help.", "I can help with that.",
+        "I cannot find a larger one: 7.", "Sorry for the delay: 4", "Unfortunately, the shop is closed.", "I'm unable",
+        "Es tut mir leid, das zu hören.", "Je ne peux que dire oui.", "No puedo más, dijo.", "Извините за опоздание",
+        "抱歉，我们关门了", "申し訳ありませんが、少々お待ちください。", "죄송하지만 내일 오세요.",
+        '{"text": "I\'m sorry, but I can\'t help with that."}',
+    ],
+)  # fmt: skip
+def test_what_only_sounds_like_one_is_not(text):
+    assert wrong(text, prompt=text) == {}
+
+
+def test_a_refusal_that_the_case_expects_is_right():
+    said = "I'm sorry, but I can't help with that."
+    assert wrong(said, answer="Sorry, I cannot do this.") == {}
+    assert wrong(said, answer="4") == {"no_refusal": "refusal"}
+
+
+# ------------------------------------------------------------------------------------------------ language
+
+
+@pytest.mark.parametrize(
+    ("prompt", "text", "switched"),
+    [
+        ("What is the capital?", "首都是北京，它很大。", True),
+        ("What is the capital?", "Столица это Москва", True),
+        ("Was ist die Hauptstadt?", "The capital is Berlin", False),  # one script: not seen
+        ("首都是哪里？", "The capital is Beijing", True),
+        ("首都是哪里？", "首都は東京です。それは大きいです。", True),
+        ("首都はどこですか", "首都は東京です", False),
+        ("Translate 'cat' into 日本語 like ねこ", "猫はねこです", False),
+        ("What is pi?", "π = 3.14, α, β", False),  # under five letters
+        ("What is the capital?", "Beijing (北京, 首都, 中国), a large city in the north", False),  # under a fifth
+        ("12 + 30 =", "сорок два", False),  # a question without letters
+        ("What is it?", "𝓑𝓮𝓻𝓵𝓲𝓷 𝐢𝐬 𝐢𝐭", False),  # Latin in other clothes
+        ("What is it?", "١٢٣٤٥٦٧٨", False),  # digits are no letters
+        ("サーバーは?", "ｻｰﾊﾞｰﾃﾞｽ ｻｰﾊﾞｰ", False),  # half-width
+    ],
+)  # fmt: skip
+def test_a_switch_of_script_is_seen(prompt, text, switched):
+    assert wrong(text, prompt=prompt) == ({"same_language": "language"} if switched else {})
+
+
+def test_what_the_case_needs_is_not_foreign():
+    call = '<tool_call>{"name": "get_weather", "arguments": {"city": "北京"}}</tool_call>'
+    assert wrong(call, prompt="北京天气如何？") == {"same_language": "language"}
+    assert wrong(call, prompt="北京天气如何？", tools=[{"name": "get_weather", "parameters": {}}]) == {}
+    assert wrong("Столица Москва", answer="Москва") == {}
+    assert wrong("Beijing city", messages=[{"role": "user", "content": "首都"}], prompt=None) == {
+        "same_language": "language"
+    }
+    assert wrong("Beijing city", prompt="首都", id="latin", task="latin", tags=["latin"], cluster="latin") == {
+        "same_language": "language"
+    }
+
+
+# ---------------------------------------------------------------------------------------- hostile answers
+
+
+HOSTILE = {
+    "ten megabytes": "x" * 10_000_000,
+    "ten megabytes of words": "lorem ipsum " * 833_333,
+    "ten megabytes without a loop": "".join(chr(0x4E00 + n * n % 20_000) for n in range(20_000)) * 500 + ".",
+    "blanks": " " * 10_000_000,
+    "invisible": "\u200b" * 10_000_000,
+    "quotes": "\"'>*_" * 2_000_000,
+    "nearly a loop": ("a" * 2000 + "b") * 5000 + "c",
+    "fibonacci": "abaababaabaababaababaabaababaabaab" * 300_000,
+    "marks": "a" + "\u0301\u0316" * 5_000_000,
+    "every character": "".join(map(chr, range(0x110000))) * 9,
+    "surrogates": "\ud800\udfff" * 5_000_000,
+    "ligatures that grow": "\ufdfa" * 10_000_000,
+    "nearly a refusal": "i'm sorry, " * 1_000_000,
+    "nearly a japanese refusal": "申し訳ありませんが、" * 1_000_000,
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_ten_megabytes_take_less_than_a_second(name):
+    text = HOSTILE[name]
+    start = time.process_time()
+    wrong(text, "length")
+    assert time.process_time() - start < 1
+
+
+@settings(max_examples=300)
+@given(st.text(st.characters()), st.sampled_from(["eos", "stop", "length", "abort", "", "\ud800"]))
+def test_any_text_is_scored(text, reason):
+    case = Case(evalset="set", body={"id": "1", "prompt": text[::-1], "messages": 3, "answer": None})
+    for score in score_format(case, text, reason).values():
+        assert score.verdict in (True, False)
+        assert score.value == float(score.verdict)
+        assert score.reason.isprintable()
+
+
+# --------------------------------------------------------------------------------------- with other metrics
+
+
+def test_a_set_may_declare_them_like_any_other():
+    found = scored({"answer": "4", "prompt": "2+2"}, ("exact_match", "format.finished"), "4", "length")
+    assert found["exact_match"].verdict is True
+    assert found["format.finished"].error_type == "truncated"
+    assert found["format.finished"].scorer == "format/1"
+
+
+# --------------------------------------------------------------------------------------------- of an arm
+
+
+def test_stop_reasons_and_length_ratio_of_an_arm():
+    assert list(stop_reasons(["eos", "length", "eos", "stop"]).items()) == [
+        ("eos", 0.5),
+        ("length", 0.25),
+        ("stop", 0.25),
+    ]
+    assert stop_reasons([]) == {}
+    assert length_ratio([2, 2], [3, 5]) == 2
+    assert length_ratio([0], [3]) is None

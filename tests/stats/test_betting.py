@@ -1,0 +1,218 @@
+"""The anytime-valid test against its own definition case by case, and by simulation at the margin."""
+
+from __future__ import annotations
+
+from itertools import product
+from math import ceil, exp, log
+
+import numpy as np
+import pytest
+from scipy.optimize import fminbound
+
+from qualgate.stats.betting import METHOD_SEQUENTIAL, UNTOLD, Presumed, capital, compare_in_sequence, presume
+
+
+def outcomes(lost: float, gained: float, shape: tuple[int, ...], seed: int = 1) -> np.ndarray:
+    return np.random.default_rng(seed).choice([1, -1, 0], size=shape, p=[lost, gained, 1 - lost - gained])
+
+
+def bet_case_by_case(x: np.ndarray, margin: float, beyond: bool, flips: float = 0.05) -> float:
+    """The planned bet alone, with stakes found by maximising the expected growth numerically."""
+    money, worth = 1.0, 1 / flips  # cases that the assumed disagreement weighs
+    for seen, case in enumerate(x):
+        before = x[:seen]
+        if beyond:
+            gains = (np.count_nonzero(before < 0) + worth * flips / 2) / (seen + worth)
+            losses = (np.count_nonzero(before > 0) + worth * (flips / 2 + 2 * margin)) / (seen + worth)
+
+            def unlikely(gained: float, gains=gains, losses=losses) -> float:  # Poisson counts of both
+                return 2 * gained - gains * log(gained) - losses * log(2 * margin + gained)
+
+            gained = float(fminbound(unlikely, 1e-9, 1, xtol=1e-10))
+            truth = (gained + 2 * margin, gained)
+        else:
+            rate = (np.count_nonzero(before) + worth * flips) / (seen + worth)
+            truth = (rate / 2, rate / 2)
+        sign = -1 if beyond else 1
+
+        def growth(stakes: float, truth=truth, sign=sign) -> float:
+            lost, gained = truth
+            each = ((lost, 1), (gained, -1), (1 - lost - gained, 0))
+            return -sum(p * log(1 + stakes * sign * (margin - value)) for p, value in each)
+
+        top = 0.99 / (1 - sign * margin)
+        best = float(fminbound(growth, 0, top, xtol=1e-9))
+        money *= 1 + best * sign * (margin - case)
+    return money
+
+
+@pytest.mark.parametrize("beyond", [False, True])
+def test_the_planned_stakes_are_those_that_grow_fastest(beyond: bool) -> None:
+    x = outcomes(0.12 if beyond else 0.04, 0.04, (60,))
+    found = capital(x, 0.05, beyond=beyond, planned=1.0)[-1]
+    assert exp(found) == pytest.approx(bet_case_by_case(x, 0.05, beyond), rel=2e-3)
+
+
+@pytest.mark.parametrize(("margin", "flips"), [(0.05, 0.0), (0.05, 0.1), (0.02, 0.02)])
+@pytest.mark.parametrize("beyond", [False, True])
+def test_looking_after_every_case_at_the_margin_errs_in_at_most_alpha(margin, flips, beyond) -> None:
+    x = outcomes(margin + flips / 2, flips / 2, (2_000, 400))
+    crossed = (capital(x, margin, beyond=beyond).max(axis=1) >= log(20)).mean()
+    assert crossed <= 0.05 + 3 * (0.05 * 0.95 / 2_000) ** 0.5
+
+
+@pytest.mark.parametrize("beyond", [False, True])
+def test_no_single_bet_wins_on_average_whatever_has_been_seen(beyond: bool) -> None:
+    """Given any past, the next case at the margin multiplies the capital by 1 on average: enumerated."""
+    margin, rng = 0.04, np.random.default_rng(3)
+    for _ in range(20):
+        past = outcomes(0.1, 0.1, (int(rng.integers(1, 50)),), int(rng.integers(1_000_000)))
+        gained = rng.uniform(0, 0.4)
+        ends = [capital(np.append(past, case), margin, beyond=beyond)[-1] for case in (1, -1, 0)]
+        start = capital(past, margin, beyond=beyond)[-1]
+        expected = np.dot([gained + margin, gained, 1 - 2 * gained - margin], np.exp(ends))
+        assert expected == pytest.approx(exp(start), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "presumed", [UNTOLD, Presumed(disagreement=0.3, weight=2), Presumed(disagreement=0.01, weight=9)]
+)
+@pytest.mark.parametrize("beyond", [False, True])
+def test_every_sequence_of_ten_cases_together_crosses_in_at_most_alpha(beyond, presumed) -> None:
+    """All 59,049 of them, each with its chance at the margin, whatever is lost and gained beside it."""
+    alpha, margin = 0.1, 0.3
+    x = np.array(list(product((1, 0, -1), repeat=10)), dtype=np.int8)
+    crossed = x[capital(x, margin, beyond=beyond, presumed=presumed).max(axis=1) >= -log(alpha)]
+    lost, gained = (crossed == 1).sum(axis=1), (crossed == -1).sum(axis=1)
+    chances = [
+        float(((g + margin) ** lost * g**gained * (1 - margin - 2 * g) ** (10 - lost - gained)).sum())
+        for g in np.linspace(0, 0.35, 71)
+    ]
+    assert 0.01 < max(chances) <= alpha
+
+
+def chance_of_ever_crossing(margin: float, gained: float, n: int, planned: float, *, beyond: bool) -> float:
+    """Of one bet alone in n cases at the margin, by forward recursion over cases lost, gained and the capital.
+
+    Stakes depend on the counts alone. Log capitals are rounded up to a grid of 0.002 and up to −6, so at most too high.
+    """
+    step, floor, p = 0.002, -6.0, (gained + margin, gained, 1 - 2 * gained - margin)
+    goal, presumed, crossed = ceil((log(20) - floor) / step), presume(margin, n), 0.0
+    chances = {(0, 0): np.eye(1, goal, ceil(-floor / step))[0]}
+    for seen in range(n):
+        counts, after = list(chances), {}
+        past = np.array([[1] * lost + [-1] * won + [0] * (seen - lost - won) for lost, won in counts], float)
+        for case, chance, (more_lost, more_won) in zip((1, -1, 0), p, ((1, 0), (0, 1), (0, 0)), strict=True):
+            path = capital(
+                np.c_[past, np.full(len(counts), case)], margin, beyond=beyond, presumed=presumed, planned=planned
+            )
+            grown = path[:, -1] - (path[:, -2] if seen else 0.0)
+            for (lost, won), by in zip(counts, np.ceil(grown / step - 1e-9).astype(int), strict=True):
+                into = after.setdefault((lost + more_lost, won + more_won), np.zeros(goal))
+                end = np.maximum(np.arange(goal) + by, 0)
+                crossed += chance * chances[lost, won][end >= goal].sum()
+                np.add.at(into, end[end < goal], chance * chances[lost, won][end < goal])
+        chances = {count: held for count, held in after.items() if held.sum() > 1e-9}
+        crossed += sum(held.sum() for held in after.values() if held.sum() <= 1e-9)
+    return float(crossed)
+
+
+@pytest.mark.parametrize("planned", [1.0, 0.0])
+@pytest.mark.parametrize("beyond", [False, True])
+def test_sixty_cases_at_the_margin_cross_in_at_most_alpha_counted_exactly(beyond, planned) -> None:
+    found = [chance_of_ever_crossing(0.1, gained, 60, planned, beyond=beyond) for gained in (0.0, 0.02)]
+    assert 0.005 < max(found) <= 0.05
+
+
+@pytest.mark.parametrize("beyond", [False, True])
+def test_after_every_count_of_sixty_cases_the_next_bet_is_fair_at_the_margin(beyond) -> None:
+    """Both bets, after each number of cases lost and gained; so neither grows on average, and Ville's bound holds."""
+    margin, presumed = 0.05, presume(0.05, 60)
+    for seen in (0, 1, 2, 7, 20, 59):
+        counts = [(lost, gained) for lost in range(seen + 1) for gained in range(seen + 1 - lost)]
+        past = np.array([[1] * lost + [-1] * gained + [0] * (seen - lost - gained) for lost, gained in counts], float)
+        for planned in (0.0, 1.0):
+            ends = [
+                capital(
+                    np.c_[past, np.full(len(past), case)], margin, beyond=beyond, presumed=presumed, planned=planned
+                )
+                for case in (1, -1, 0)
+            ]
+            times = [np.exp(end[:, -1] - (end[:, -2] if seen else 0.0)) for end in ends]
+            for gained in (0.0, 0.2, 0.475):  # fair at two of them is fair at all: it is linear
+                fair = np.dot([gained + margin, gained, 1 - 2 * gained - margin], times)
+                assert fair == pytest.approx(1, abs=1e-9)
+
+
+def test_a_list_presumes_the_disagreement_at_which_a_third_of_it_settles_an_identical_variant() -> None:
+    found = presume(0.05, 562)
+    x = outcomes(found.disagreement / 2, found.disagreement / 2, (2_000, 1_500))
+    crossed = capital(x, 0.05, presumed=Presumed(disagreement=found.disagreement, weight=1_000)) >= log(20)
+    assert np.argmax(crossed, axis=1).mean() == pytest.approx(562 / 3, rel=0.12)  # the last bet wins more than it must
+
+
+def test_a_longer_list_presumes_more_and_one_with_room_for_far_more_tells_nothing() -> None:
+    found = [presume(0.05, units).disagreement for units in (10, 200, 300, 500)]
+    assert found == sorted(found)
+    assert presume(0.05, 20_000) == UNTOLD
+    assert presume(0.05, 300, typical=0.5).disagreement < presume(0.05, 300).disagreement
+
+
+def test_a_short_list_is_blocked_sooner_for_what_it_presumes() -> None:
+    x = outcomes(0.15, 0.05, (1_000, 120))
+    told, bare = (capital(x, 0.05, beyond=True, presumed=one).max(axis=1) for one in (presume(0.05, 120), UNTOLD))
+    assert (told >= log(20)).sum() > (bare >= log(20)).sum()
+
+
+def test_clusters_that_answer_alike_are_one_observation() -> None:
+    alike = 4 * outcomes(0.1, 0.05, (1_500, 100))
+    crossed = (capital(alike, 0.05, sizes=4, largest=4).max(axis=1) >= log(20)).mean()
+    assert crossed <= 0.05 + 3 * (0.05 * 0.95 / 1_500) ** 0.5
+    single = compare_in_sequence(alike[0] / 4, 0.05)
+    whole = compare_in_sequence(alike[0], 0.05, size=np.full(100, 4), largest=4)
+    assert (whole.p_within, whole.p_beyond) == pytest.approx((single.p_within, single.p_beyond))
+    assert whole.n == 400
+
+
+@pytest.mark.parametrize("beyond", [False, True])
+def test_clusters_that_fail_or_gain_as_a_whole_and_are_seldom_drawn_are_allowed_for(beyond: bool) -> None:
+    """At the margin: three in a hundred fail wholly beside symmetric noise; or all lose and as many gain wholly."""
+    generator, margin, size = np.random.default_rng(4), 0.03, 10
+    whole = generator.random((1_500, 300)) < 0.03
+    up, down = generator.binomial(size, 0.05, (2, *whole.shape))
+    lost = generator.binomial(size, 2 * margin / 0.97, whole.shape)
+    x = np.where(whole, -size, lost) if beyond else np.where(whole, size, np.clip(up - down, -size, size))
+    crossed = capital(x, margin, beyond=beyond, sizes=size, largest=size, presumed=presume(margin, 300)).max(axis=1)
+    assert 0.001 < (crossed >= log(20)).mean() <= 0.05 + 3 * (0.05 * 0.95 / 1_500) ** 0.5
+
+
+def test_no_flip_proves_as_soon_as_the_exact_test_does_or_soon_after() -> None:
+    assert compare_in_sequence(np.zeros(58), 0.05).p_within > 0.05
+    assert compare_in_sequence(np.zeros(80), 0.05).p_within <= 0.05
+
+
+def test_a_settled_question_stays_settled_and_bounds_agree_with_it() -> None:
+    x = np.concatenate([np.zeros(400), np.ones(30)])
+    result = compare_in_sequence(x, 0.05)
+    assert result.method == METHOD_SEQUENTIAL
+    assert result.p_within <= 0.05
+    assert result.lower >= -0.05
+    assert (result.lost, result.gained, result.n) == (30, 0, 430)
+
+
+def test_bounds_hold_the_truth_at_every_look() -> None:
+    missed = 0
+    for seed in range(60):
+        x = outcomes(0.07, 0.03, (200,), seed)
+        results = [compare_in_sequence(x[:n], 0.02) for n in (50, 200)]
+        missed += any(not one.lower <= -0.04 for one in results)
+    assert missed <= 9  # 5 % of 60 is 3; more than 9 has a chance of 0.1 %
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"loss": [2.0]}, {"loss": []}, {"loss": [0.0], "margin": 0.0}, {"loss": [0.0], "size": [3], "largest": 2}]
+)
+def test_what_is_no_evidence_is_refused(wrong) -> None:
+    arguments = {"margin": 0.05, **wrong}
+    with pytest.raises(ValueError, match=r"units|range"):
+        compare_in_sequence(arguments.pop("loss"), arguments.pop("margin"), **arguments)

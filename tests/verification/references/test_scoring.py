@@ -1,0 +1,84 @@
+"""A small slice of the scoring benchmark: its mutants are the same each time, and its checks can fail."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from qualgate.bench import run_benchmark
+from qualgate.bench.shape import GOALS, SANDBOX, STORED, goal
+from qualgate.errors import UsageError
+from qualgate.scoring import registry
+from qualgate.scoring.tools.strict import Judged
+from tests.verification.references import lm_eval_log, scoring
+
+FUZZ = ("filters_fuzz", "match_fuzz", "ifeval_fuzz")
+
+
+def test_mutants_are_seeded_and_differ():
+    first = list(scoring.mutants(300, 1))
+    assert first == list(scoring.mutants(300, 1))
+    assert len(set(first)) > 250
+    assert first != list(scoring.mutants(300, 2))
+
+
+def test_no_scorer_fails_or_hangs_on_mutants():
+    found = scoring.hostile(150)
+    assert (found["crashes"], found["hangs"]) == ([], [])
+
+
+def test_a_scorer_that_raises_or_hangs_is_found(monkeypatch):
+    def raising(case, evalset, text):
+        raise RecursionError
+
+    def endless(case, evalset, text):
+        while True:
+            pass
+
+    json_scorer = registry.find("json")
+    monkeypatch.setattr(registry, "SHIPPED", tuple(replace(json_scorer, function=f) for f in (raising, endless)))
+    monkeypatch.setattr(scoring, "SLOW", 0.02)
+    monkeypatch.setattr(scoring, "HUNG", 0.05)
+    found = scoring.hostile(1)
+    assert found["crashes"] == [f"mutant 0, {json_scorer.version} strict: RecursionError"]
+    assert len(found["hangs"]) == 1
+
+
+def cannot_run():
+    raise lm_eval_log.CannotRun("the rows are not here")
+
+
+def test_every_row_is_measured_or_says_what_it_waits_for(monkeypatch):
+    monkeypatch.setattr(scoring, "hostile", lambda count: {"crashes": [], "hangs": [], "slowest": 0.1})
+    monkeypatch.setattr(scoring, "CHECKS", 50)
+    monkeypatch.setattr(scoring, "FUZZED", 2000)
+    fuzzed = (lambda quick: ([], [goal("scoring", i, 1, met=True) for i in FUZZ]), FUZZ)
+    monkeypatch.setattr(scoring, "PARTS", tuple(fuzzed if ids == FUZZ else (part, ids) for part, ids in scoring.PARTS))
+    monkeypatch.setattr(scoring.lm_eval_log, "samples", lambda data: cannot_run())
+    monkeypatch.setattr(scoring.sandbox, "rows", lambda quick, data: [goal("scoring", i, 1, met=True) for i in SANDBOX])
+    monkeypatch.setattr(scoring.drift_stored, "rows", lambda q: ([], [goal("scoring", i, 1, met=True) for i in STORED]))
+    result = scoring.run(quick=True)
+    assert [row["id"] for row in result["goals"]] == list(GOALS["scoring"])
+    for row in result["goals"]:
+        assert (row["met"] is None) == ("reason" in row)
+
+
+@pytest.mark.parametrize("name", ["tool_call_judged", "tool_call_strict", "schema_speed"])
+def test_what_is_timed_is_a_right_answer(name):
+    said = scoring.checks()[name]()
+    if isinstance(said, Judged):
+        assert all(said.flags.values())
+    else:
+        assert said is None or all(score.verdict for score in said.values())
+
+
+def test_rows_can_be_asked_for_alone_and_the_others_have_no_verdict():
+    ids = [id for _, part in scoring.PARTS for id in part]
+    assert sorted(ids) == sorted(GOALS["scoring"])
+    rows = {row["id"]: row for row in run_benchmark("scoring", quick=True, only=["schema_suite"])["goals"]}
+    assert rows["schema_suite"].get("reason") != "not asked for"
+    assert {row["met"] for id, row in rows.items() if id != "schema_suite"} == {None}
+    for name, row, said in (("scoring", "schema_suit", "schema_suite"), ("demo", "seconds", "as a whole")):
+        with pytest.raises(UsageError, match=said):
+            run_benchmark(name, quick=True, only=[row])

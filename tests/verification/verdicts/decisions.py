@@ -1,0 +1,97 @@
+"""Benchmark `decisions`: is the gate's word right, and what does it cost in cases? Each row is another module's."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
+
+from qualgate.bench.shape import GOALS, described, goal, told
+
+Rounds = list[dict[str, Any]]
+Found = tuple[Rounds, list[dict[str, Any]]]
+
+
+def _measured(module: ModuleType, quick: bool) -> Found:
+    return module.measure(quick)
+
+
+def _bare_rows(module: ModuleType, quick: bool) -> Found:
+    return [], module.rows(quick)
+
+
+def _noise(module: ModuleType, quick: bool) -> Found:
+    row = module.block_rate(quick)
+    return row.pop("rows"), [row]
+
+
+def _planned(module: ModuleType, quick: bool) -> Found:
+    rows = module.measured_rows(quick=quick)
+    found = [{"id": row.id, "measured": row.measured, "spread": row.spread, "met": row.met} for row in rows]
+    return [{"row": row.id, **one} for row in rows for one in row.rounds], [_a_slice(row, quick) for row in found]
+
+
+def _benchmark(module: ModuleType, quick: bool) -> Found:
+    """A benchmark of its own, some of whose rows are rows of this one."""
+    result = module.run(quick)
+    return result["rounds"], result["goals"]
+
+
+def _a_slice(row: dict[str, Any], quick: bool) -> dict[str, Any]:
+    return row | {"met": None, "reason": "a slice of the draws"} if quick and row["met"] else row
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Rows that one module measures. A module that is not there leaves them without a verdict."""
+
+    ids: tuple[str, ...]
+    module: str
+    ask: Callable[[ModuleType, bool], Found] = _measured
+
+
+PARTS = (
+    Part(("errors", "power"), "paired_errors"),
+    Part(("peers.cases", "peers.false_pass"), "peer_rules"),
+    Part(("planner.rates", "planner.decidable"), "planner_rates", _planned),
+    Part(("early.identical", "early.twice", "early.worst"), "early_stopping", _planned),
+    Part(("peeking",), "peeking", _planned),
+    Part(("fail_closed.cases", "fail_closed.mutations"), "fail_closed"),
+    Part(("fail_closed.score_files",), "fail_closed_files"),
+    Part(("defects.false_approve", "defects.false_block"), "defects"),
+    Part(("planted.false_approve", "planted.false_block", "planted.cause"), "planted_runs"),
+    Part(("interaction.power", "interaction.silent"), "four_arms", _bare_rows),
+    Part(("aa.block_rate",), "noise", _noise),
+    Part(("deterministic",), "determinism_report", _benchmark),
+    Part(("gate_100k",), "commands", _benchmark),
+)
+
+
+def run(quick: bool, only: Sequence[str] = ()) -> dict[str, Any]:
+    """Every part in turn, or those that measure a row of `only`. quick: slices; a met goal of most rows then stays
+    without a verdict."""
+    return assembled(tuple(part for part in PARTS if not only or set(only) & set(part.ids)), quick)
+
+
+def assembled(parts: tuple[Part, ...], quick: bool) -> dict[str, Any]:
+    """The rows of these parts; those of no part, of a module that is not there or that it left out have no verdict."""
+    rounds, found = [], {}
+    for part in told("decisions", parts, lambda part: ", ".join(part.ids)):
+        room = "qualgate.bench" if part.module == "commands" else "tests.verification.verdicts"
+        name = f"{room}.{part.module}"
+        if find_spec(name) is None:
+            found |= {id: _not_run(id, f"{part.module} is not part of this version") for id in part.ids}
+            continue
+        of_part, rows = part.ask(importlib.import_module(name), quick)
+        rounds += [{"part": part.module, **one} for one in of_part]
+        # The goal is this table's; what else a row tells (a reason, a peak) is kept.
+        found |= {row["id"]: row | {"goal": GOALS["decisions"][row["id"]]} for row in rows if row["id"] in part.ids}
+    rows = [found.get(id) or _not_run(id, "nothing measured it") for id in GOALS["decisions"]]
+    return described("decisions", rounds=rounds, goals=rows)
+
+
+def _not_run(id: str, why: str) -> dict[str, Any]:
+    return goal("decisions", id, None, met=None, unmet_because=why)

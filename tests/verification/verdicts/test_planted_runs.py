@@ -1,0 +1,147 @@
+"""Defects planted in real runs of the reference model: found, and told apart, from what the store holds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from qualgate.engine.sampling import Said
+from qualgate.engine.transcript import Transcript
+from tests.verification.verdicts import mutants, planted_runs
+from tests.verification.verdicts.graded import GRADED
+from tests.verification.verdicts.mutants import ANSWERS, DEFECTS, SOUND, Mutant
+from tests.verification.verdicts.planted_runs import (
+    Batch,
+    judged,
+    judged_batches,
+    planted_run,
+    pooled,
+    rates,
+    rows,
+    truth,
+)
+
+CASES = 24
+CHOSEN = ("0.5 of the budget", "another role marker", "JSON in a fence", "an accepted token lost", "a weight is NaN",
+          "layer 0's down_proj zeroed", "the same")  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def lines(tmp_path_factory) -> list[dict[str, Any]]:
+    every = {mutant.what: mutant for mutant in (*DEFECTS, *SOUND)}
+    named = tuple((f"m{number}", every[what]) for number, what in enumerate(CHOSEN))
+    batch = Batch(name="slice", seed=7001, sets=ANSWERS, margin=0.15, cases=CASES, mutants=named)
+    store = tmp_path_factory.mktemp("planted") / "slice.db"
+    planted_run(batch, store)
+    return judged(batch, store)
+
+
+def test_no_defect_of_a_real_run_is_approved_and_the_same_weights_are(lines):
+    words = {line["what"]: line["word"] for line in lines}
+    assert words.pop("the same") == "approve"
+    assert "approve" not in words.values()
+
+
+def test_the_cause_of_each_is_read_from_the_store(lines):
+    assert {line["what"]: line["cause"] for line in lines} == {line["what"]: line["planted"] for line in lines}
+
+
+def seen(lost: int, n: int = 100, gained: int = 0) -> list[dict[str, Any]]:
+    """What `pooled` makes of truth runs in which so many of n were lost."""
+    found = [{"metric": "exact_match", "n": n, "lost": lost, "gained": gained}]
+    return pooled([{"name": "m1", "losses": found}])["m1"]
+
+
+def test_the_truth_is_left_open_within_two_standard_errors_of_the_margin():
+    plain = Mutant(what="x")
+    assert [truth(plain, seen(lost), 0.10) for lost in (0, 4, 10, 17, 25)] == ["sound", "sound", "", "", "defect"]
+    assert truth(plain, seen(170, 1000), 0.10) == "defect", "more cases, a smaller error"
+    assert truth(plain, seen(30, 1000, gained=30), 0.05) == "sound", "what is gained is no loss"
+    assert truth(plain, [], 0.10) == "", "nothing was measured"
+    assert truth(Mutant(what="x", broken=True), [], 0.10) == "defect"
+
+
+def test_of_two_metrics_one_that_loses_makes_a_defect():
+    both = [{"metric": "exact_match", "n": 400, "lost": 0, "gained": 0},
+            {"metric": "json.valid", "n": 400, "lost": 60, "gained": 0}]  # fmt: skip
+    lost = pooled([{"name": "m1", "losses": both}])["m1"]
+    assert truth(Mutant(what="x"), lost, 0.10) == "defect"
+    assert truth(Mutant(what="x"), lost, 0.15) == ""
+
+
+def test_an_arm_is_judged_at_the_declared_cases_under_margins_that_its_truth_is_known_for():
+    name = f"m{len(DEFECTS) + len(SOUND)}"
+    lost = {name: seen(96, 600)}  # 16 points: three margins of 5 and more, a defect of both others
+    found = list(judged_batches({name: GRADED[0]}, lost, planted_runs.SEEDS))
+    assert {batch.margin for batch in found} == {0.07, 0.10}
+    assert all(batch.cases == planted_runs.declared(batch.margin)[0] for batch in found)
+    assert len({batch.seed for batch in found if batch.margin == 0.10}) == 2
+    assert not {batch.seed for batch in found} & set(planted_runs.TRUTH_SEEDS)
+
+
+def line(truth: str, word: str, cause: str = "", *, broken: bool = False) -> dict[str, Any]:
+    return {"name": "m1", "what": "x", "planted": "recipe", "broken": broken, "held_out": True, "margin": 0.1,
+            "word": word, "cause": cause, "compared": True, "truth": truth, "loss": 0.2}  # fmt: skip
+
+
+def test_approved_defects_blocked_sound_arms_and_wrong_causes_are_counted():
+    missed = rates([line("defect", "approve"), line("defect", "block", "recipe"), line("defect", "block", "kernel")])
+    assert [missed[name] for name in ("defects", "approved", "found", "cause_right")] == [3, 1, 2, 1]
+    assert missed["causes"] == {"recipe": {"recipe": 1, "kernel": 1}}
+    alarms = rates([line("sound", "block"), line("sound", "approve"), line("sound", "undecided")])
+    assert [alarms[name] for name in ("sound", "blocked", "sound_approved")] == [3, 1, 1]
+    open_ = rates([line("defect", "undecided"), line("defect", "block", "recipe")])
+    assert [open_[name] for name in ("defects", "approved", "undecided", "found")] == [2, 0, 1, 1]
+
+
+def test_a_rate_beyond_the_goal_fails_its_row_and_a_few_arms_meet_none():
+    few = {row["id"]: row for row in rows([line("defect", "block", "recipe"), line("sound", "approve")])}
+    assert all(row["met"] is None and "too few" in row["reason"] for row in few.values())
+    bad = {row["id"]: row for row in rows([line("defect", "approve"), line("defect", "block", "kernel")])}
+    assert (bad["planted.false_approve"]["met"], bad["planted.cause"]["met"]) == (False, False)
+    assert bad["planted.false_approve"]["spread"] == pytest.approx([0.0126, 0.9874], abs=1e-4), "Clopper and Pearson"
+
+
+def test_arms_that_a_kept_file_holds_are_not_run_again_and_other_arms_are(tmp_path, monkeypatch):
+    ran: list[tuple[str, ...]] = []
+
+    def kept_run(batch: Batch, kept: Path) -> list[dict[str, Any]]:
+        ran.append(tuple(mutant.what for _, mutant in batch.mutants))
+        found = [line("", "block") | {"name": name, "what": mutant.what, "broken": True, "seed": batch.seed,
+                                      "margin": batch.margin, "cases": batch.cases, "witness": mutant.witness}
+                 for name, mutant in batch.mutants]  # fmt: skip
+        with kept.open("a") as file:
+            file.write("".join(json.dumps(one) + "\n" for one in found))
+        return found
+
+    monkeypatch.setattr(planted_runs, "kept_run", kept_run)
+    named = {f"m{number:03}": Mutant(what=f"what {number}", broken=True) for number in range(2)}
+    which = (planted_runs.SEEDS[:1], (0.10,), planted_runs.TRUTH_CASES, tmp_path / "lines.jsonl")
+    first = planted_runs.collect(named, *which)
+    assert [(one["name"], one["truth"]) for one in first] == [("m000", "defect"), ("m001", "defect")]
+    assert planted_runs.collect(named, *which) == first
+    later = planted_runs.collect(named | {"m002": Mutant(what="what 2", broken=True)}, *which)
+    assert [one["name"] for one in later] == ["m000", "m001", "m002"]
+    assert ran == [("what 0", "what 1"), ("what 2",)]
+
+
+def test_no_two_mutants_share_the_words_they_are_kept_by():
+    mutants = planted_runs.all_mutants()
+    assert len({mutant.what for mutant in mutants.values()}) == len(mutants)
+
+
+@pytest.mark.parametrize("force", [mutants._one_too_many, mutants._all, mutants._unless_sure])
+def test_a_defective_acceptance_takes_a_drafted_token_that_the_arm_would_not_say(force):
+    would = Said(torch.tensor([[5, 7, 9]]), torch.zeros(1, 3), torch.tensor([[9.0, 1.0, 9.0]]), torch.ones(1, 3).bool())
+    draft = torch.tensor([[5, 6, 8]])
+    wrong = Transcript([3], (0,), torch.device("cpu"))
+    with mutants._accepting(force):
+        wrong.accept(torch.tensor([0]), would, draft, torch.tensor([3]))
+    right = Transcript([3], (0,), torch.device("cpu"))
+    right.accept(torch.tensor([0]), would, draft, torch.tensor([3]))
+    assert right.tokens[0, :2].tolist() == [5, 7]
+    assert wrong.tokens[0, :2].tolist() == [5, 6]
