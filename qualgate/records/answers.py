@@ -1,0 +1,90 @@
+"""What comes of a job: answers, drift from the baseline, failures, and the scores of an answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from qualgate.records.arms import ArmFootprint, ArmIdentity
+from qualgate.records.work import UnitKey
+
+FinishReason = Literal["eos", "stop", "length", "abort"]
+# What servers and harnesses call the same. A word that is not here is refused: it may mean that an answer was cut off.
+FINISH_WORDS: dict[str, FinishReason] = {
+    "eos": "eos", "stop": "stop", "stop_sequence": "stop", "end_turn": "stop", "tool_calls": "stop",
+    "function_call": "stop", "length": "length", "max_tokens": "length", "abort": "abort", "content_filter": "abort",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion:
+    """What one arm answered for one case. The text is decoded without the end-of-turn token."""
+
+    key: UnitKey
+    case_hash: str
+    token_ids: tuple[int, ...]  # end-of-turn token included when finish_reason is "eos"
+    text: str
+    finish_reason: FinishReason
+    prompt_tokens: int
+    logprobs: tuple[float, ...]  # nats, of each token under the arm itself
+    margins: tuple[float, ...]  # logit of the chosen token minus the runner-up's, >= 0; drawn tokens: noise included
+    ttft: float  # s from the batch's start to this row's first token
+    e2e: float  # s from the batch's start to this row's last token
+    draft_proposed: int = 0  # baseline tokens offered to the variant; 0 = plain decoding
+    draft_accepted: int = 0  # of those, tokens the variant would have said itself
+    kernel: str = ""  # what multiplied the packed weights, e.g. "c avx512"; "" where none are packed
+
+    @property
+    def tpot(self) -> float | None:
+        """Seconds a token after the first; None for answers of one token or none."""
+        return (self.e2e - self.ttft) / (len(self.token_ids) - 1) if len(self.token_ids) > 1 else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drift:
+    """Teacher forcing on the baseline's own tokens, full vocabulary, one value a position."""
+
+    key: UnitKey  # of the variant's unit
+    kl: tuple[float, ...]  # KL(p_baseline || p_variant) in nats, float64 log-softmax, >= 0
+    top1_agreement: float  # share of positions where both find the same token likeliest
+    first_divergence: int | None  # first position at which the variant would say another token; None = never
+    length_ratio: float | None  # variant tokens / baseline tokens
+    kl_eta: float = (
+        0.0  # nats the baseline's log-probs may be off by: certifies `kl` (stats/kl_error_bound.py); 0 = exact
+    )
+    top1_differs: tuple[int, ...] | None = None  # positions at which they do not; None: not recorded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobResult:
+    """What a worker hands back of one job: one completion a prompt, in the job's order."""
+
+    index: int
+    arm: str
+    identity: ArmIdentity  # as loaded by the worker, not as planned
+    footprint: ArmFootprint
+    completions: tuple[Completion, ...]
+    drifts: tuple[Drift, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFailure:
+    """A job the machinery could not run. Its units are errors, never answers."""
+
+    index: int
+    arm: str
+    keys: tuple[UnitKey, ...]
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """One scorer's result for one completion."""
+
+    metric: str
+    value: float | None  # None with verdict None: this scorer cannot say, e.g. nothing expected
+    verdict: bool | None
+    error_type: str = ""
+    extracted: str | None = None
+    reason: str = ""
+    scorer: str = ""  # name and version, e.g. "exact_match/1"

@@ -1,0 +1,119 @@
+"""Which weights answer: an arm as it is planned, and what it really was once loaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
+
+NOISE = "@aa"  # ends the name of the A/A arm: the baseline's own weights in other batches
+TWIN = "@torch"  # ends the name of the arm that runs a variant's weights through the torch twin; no variant's can
+DEVICE_MEMORY = "device.memory"  # the fact: bytes of the device that the arm ran on
+CACHE_TOKEN = "memory.cache_token"  # the fact: bytes of one token's keys and values, in the arm's dtype
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuantizeRecipe:
+    """How a variant's weights are made from the baseline's. Every linear but the output head is quantized.
+
+    A field that does not apply to the method, or is left at the method's own choice, keeps its default: then it takes
+    no part in `content`, so a recipe that says no more than an older version could say keeps its hashes and caches.
+    """
+
+    method: Literal[
+        "int8", "int4", "int3", "int2", "fp8", "mxfp4", "mxfp8", "nvfp4", "gptq", "awq", "smoothquant"
+    ]  # fmt: skip
+    group_size: int  # along in_features; 0 = one scale a row, or as `granularity` says
+    bits: int = 0  # gptq, awq; 0 = the method's name says it
+    symmetric: bool = True  # integers: zero at the middle code; else a zero point for each scale
+    clip: Literal["", "mse", "percentile"] = ""  # integers: how far the range may shrink below the largest weight
+    granularity: Literal["", "tensor", "block"] = ""  # one scale a tensor, or for each 128 x 128 weights
+    element: Literal["", "e5m2"] = ""  # fp8; "" = e4m3
+    exponent: Literal["", "rounded"] = ""  # mxfp4, mxfp8: "" = floor, as OCP's specification has it
+    activations: Literal["", "int8", "fp8"] = ""  # what enters a quantized layer is rounded to, one scale a token
+    rounding: Literal["", "gptq"] = ""  # smoothquant: of the weights it leaves; to nearest in the first versions
+    act_order: Literal["", "group", "static"] = ""  # gptq: columns by falling importance, groups with them or not
+    calibration: str = ""  # where the cases lie; `calibration_sha256` says which they are
+    calibration_sha256: str = ""
+    keep: tuple[tuple[str, str], ...] = ()  # (pattern of module names, precision), the first that fits counts
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "keep", tuple((pattern, to) for pattern, to in self.keep))  # JSON gives lists
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """What decides the weights, as plain JSON: fields at their default are left out, and so is where data lie."""
+        return {
+            item.name: [list(pair) for pair in value] if item.name == "keep" else value
+            for item in fields(self)
+            if item.name != "calibration"
+            and ((value := getattr(self, item.name)) != item.default or item.name in ("method", "group_size"))
+        }
+
+    @property
+    def label(self) -> str:
+        """A name for people and folders: `int4 g32`, `gptq int4 g128 act-order`, `fp8 e5m2 128x128`."""
+        words: list[str] = [self.method]
+        if self.bits:
+            words.append(f"int{self.bits}")
+        if self.element:
+            words.append(self.element)
+        if self.granularity:
+            words.append({"tensor": "per tensor", "block": "128x128"}[self.granularity])
+        elif self.method not in ("mxfp4", "mxfp8", "nvfp4"):
+            words.append(f"g{self.group_size}" if self.group_size else "per row")
+        words += ["asym"] if not self.symmetric and self.method != "awq" else []
+        words += ["sym"] if self.symmetric and self.method == "awq" else []
+        words += [f"clip-{self.clip}"] if self.clip else []
+        words += [f"exponent-{self.exponent}"] if self.exponent else []
+        words += [{"group": "act-order", "static": "act-order-static"}[self.act_order]] if self.act_order else []
+        words += [f"a-{self.activations}"] if self.activations else []
+        words += ["calibrated"] if self.calibration_sha256 and self.method == "nvfp4" else []
+        words += ["keep"] if self.keep else []
+        return " ".join(words)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmSpec:
+    """One arm of a run as planned: which weights, made how."""
+
+    name: str  # "baseline" or the variant's key in the gate file
+    model: str  # folder with config.json, tokenizer and safetensors
+    dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"  # of the weights that are not quantized
+    quantize: QuantizeRecipe | None = None
+    kernels: Literal["fused", "torch"] = "fused"  # "torch": packed weights through the torch twin, for `--blame`
+    calibration: str = ""  # of a folder: the cases that it was calibrated with, as the gate file says; "" = not told
+    calibration_sha256: str = ""
+
+    @property
+    def is_baseline(self) -> bool:
+        """No variant can be called so: a gate file that tries is refused."""
+        return self.name == "baseline"
+
+    @property
+    def weights_label(self) -> str:
+        """How the weights are held: "bfloat16", "int4 g32", …"""
+        return self.quantize.label if self.quantize else self.dtype
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmIdentity:
+    """What an arm really was, by content. Equal template, tokenizer and sampling make a pair comparable."""
+
+    weights: str  # sha256 over the safetensors files and the recipe
+    config: str  # sha256 of config.json
+    tokenizer: str  # sha256 of the tokenizer's files
+    template: str  # sha256 of the chat template's text ("" hashed when there is none)
+    sampling: str  # sha256 of temperature, seed, repeats, stop rules
+    engine: str  # version and arithmetic, e.g. "qualgate 0.1.0 torch cpu float32"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmFootprint:
+    """Measured sizes of one loaded arm."""
+
+    bytes_on_disk: int  # of its weight files
+    bytes_in_memory: int  # parameters and packed buffers after loading
+    quantized_bytes: int  # packed codes and scales alone, 0 for the baseline
+    effective_bits: float  # 8 * bytes_in_memory / number of weights
+    facts: dict[str, float] = field(default_factory=dict)  # see `ArmEvidence.facts`
+    unmeasured: dict[str, str] = field(default_factory=dict)  # likewise

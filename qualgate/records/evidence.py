@@ -1,0 +1,107 @@
+"""Everything a verdict may rest on, as it is read from a store or from score files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from qualgate.records.arms import ArmIdentity
+from qualgate.records.policy import Policy
+from qualgate.records.verdicts import VerdictWord
+from qualgate.records.work import UnitKey
+
+# Of a row of outputs or scores: what serving the answer took and gave, see `intake.serving_rows`.
+SERVING_FIELDS = (
+    "token_ids", "tokens_sha256", "text_sha256", "top2_gaps", "tokens", "prompt_tokens", "ttft", "tpot", "e2e",
+    "attempts", "batch",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One try at a unit and what it took, whatever came of it. None: not recorded, which is not nothing."""
+
+    outcome: Literal["done", "failed", "cancelled"]
+    cause: str = ""  # of what was not done, or done again: "transport", "timeout", "parse", "schema", "guard", …
+    prompt_tokens: int | None = None
+    output_tokens: int | None = None
+    seconds: float | None = None  # that it held its place in the batch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitEvidence:
+    """One terminal unit as the gate sees it. `values` maps metric → value (None: the scorer could not say)."""
+
+    key: UnitKey
+    case_hash: str
+    status: Literal["done", "error", "missing"]
+    values: dict[str, float | None] = field(default_factory=dict)  # scores, and latency.* in seconds
+    scorers: dict[str, str] = field(default_factory=dict)  # metric → scorer name and version
+    kernel: str = ""  # what multiplied the packed weights; "" where none are, or before that was stored
+    truncated: bool = False
+    finish_reason: str = ""  # this and the next four tell a cause; empty where they are not known
+    prompt_tokens: int | None = None
+    token_ids: bytes = b""  # of the answer, little-endian int32
+    raw: str = ""  # the answer, where no tool call or no JSON could be read in it
+    misread: str = ""  # how else it can be read: the dialect of the calls in `raw`, or "JSON in a code fence"
+    tokens: int | None = 0  # of the answer; None: not counted
+    cluster: str | None = None
+    kl: tuple[float, ...] = ()  # variants only: one value a position of the baseline's answer
+    top1_agreement: float | None = None
+    kl_eta: float = 0.0  # certifies `kl`: see Drift
+    top1_differs: tuple[int, ...] | None = None  # see Drift; None: a store from before that was stored
+    first_divergence: int | None = None  # None with kl: the variant never would say another token
+    error: str = ""
+    finished: bool | None = None  # the answer ended by itself; None: not recorded
+    attempts: tuple[Attempt, ...] = ()  # every try at this unit, in order; () = not recorded
+    answer: bytes | None = None  # token ids, int32 little-endian; None: not read, or not recorded
+    margins: bytes | None = None  # top-2 logit gap at each token, float64 little-endian
+    tokens_sha256: str = ""  # of what `answer` would hold; "" = not said, or `answer` is there
+    text_sha256: str = ""  # of the answer's text, what feedback names it by; "" = not read
+    job: int | None = None  # which of its arm's batches it ran in: answers of one share its time; None: not recorded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopped:
+    """Why a variant's list was not finished: at a planned look its verdict was settled."""
+
+    look: int  # from 1
+    seen: int  # questions that were in, the first of the order
+    word: VerdictWord
+    order: str  # sha256 of the order of cases
+    policy: Policy  # by which it was settled
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmEvidence:
+    """What one arm of a run answered, and what was measured of it as a whole."""
+
+    name: str
+    identity: ArmIdentity | None  # None: no job of this arm ever finished
+    units: tuple[UnitEvidence, ...]  # one for each terminal row found, in any order
+    stopped: Stopped | None = None  # variants only
+    # What was measured of the arm as a whole: metrics of kind "arm", CACHE_TOKEN, DEVICE_MEMORY; the rest was not.
+    facts: Mapping[str, float] = field(default_factory=dict)
+    unmeasured: Mapping[str, str] = field(default_factory=dict)  # metric → why it has no number, where that is known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEvidence:
+    """Everything a verdict may rest on, read from the store."""
+
+    run_id: str
+    expected: tuple[UnitKey, ...]  # the closed list written before generation, both arms and all variants
+    metrics: dict[str, tuple[str, ...]]  # evalset → metrics its cases carry
+    baseline: ArmEvidence
+    variants: tuple[ArmEvidence, ...]
+    integrity: tuple[str, ...] = ()  # what was found broken (hashes, duplicates); empty = intact
+    made_at: str = ""  # UTC, ISO 8601: when the run began; "" = not known
+    labels: Mapping[tuple[str, str], tuple[str, ...]] | None = (
+        None  # (evalset, case) → "task:x", "tag:y"; None = not known
+    )
+    stale: tuple[str, ...] = ()  # what changed since the run (weights, evalsets, variants): every verdict undecided
+    corrected: dict[UnitKey, bool] | None = None  # by users, where known; None: no feedback was read
+    clusters: Mapping[tuple[str, str], str] = field(default_factory=dict)  # (evalset, case) → cluster, where it has one
+    questions: Mapping[tuple[str, str], str] = field(default_factory=dict)  # → `question_hash`; no entry: not known
+    budgets: Mapping[tuple[str, str], int] = field(default_factory=dict)  # → `max_new_tokens`; no entry: not known

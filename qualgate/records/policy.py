@@ -1,0 +1,134 @@
+"""What a gate file asks for: rules, prices, objectives, quarantine, four arms, early stopping."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Tier = Literal["critical", "supporting", "advisory"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One line of the policy. Exactly one of `max_drop`, `max_relative_drop`, `max`, `min`, `max_ratio` is set.
+
+    scope: "pooled" over every set that has the metric, or one comparison a set ("evalset"), a task ("task"), or a value
+    of a tag ("tag:NAME": each tag that is NAME or begins with `NAME:`); evalset: only that set; where: only cases with
+    this label ("tag:x", "task:x"). repeats: what counts of several answers to one case: their mean, whether any is
+    right (pass@k), whether all are (pass^k).
+    """
+
+    metric: str
+    scope: str = "pooled"
+    evalset: str | None = None
+    tier: Tier = "critical"
+    max_drop: float | None = None
+    max_relative_drop: float | None = None  # of the baseline's own rate
+    max: float | None = None
+    min: float | None = None
+    max_ratio: float | None = None
+    percentile: float | None = None
+    where: str | None = None
+    repeats: Literal["mean", "any", "all"] = "mean"
+    line: int = field(default=0, compare=False)  # in the gate file, for messages alone
+
+    @property
+    def id(self) -> str:
+        """The rule in words, "json.valid [each set] max_drop 0.02"; comparisons name it by this."""
+        each = {"pooled": "pooled", "evalset": "each set", "task": "each task"}
+        where = self.evalset or each.get(self.scope, f"each {self.scope.removeprefix('tag:')}")
+        where += f", {self.where}" if self.where else ""
+        where += {"mean": "", "any": ", any repeat", "all": ", all repeats"}[self.repeats]
+        bound = next(
+            f"{name} {value:g}"
+            for name, value in (
+                ("max_drop", self.max_drop),
+                ("max_relative_drop", self.max_relative_drop),
+                ("max", self.max),
+                ("min", self.min),
+                ("max_ratio", self.max_ratio),
+            )
+            if value is not None
+        )
+        at = f" p{self.percentile:g}" if self.percentile is not None else ""
+        return f"{self.metric}{at} [{where}] {bound}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slo:
+    """The slowest that an answer may be and still count as delivered; None: not asked."""
+
+    ttft: float | None = None
+    tpot: float | None = None
+    e2e: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prices:
+    """What serving costs. A price of 0 is one that is not charged."""
+
+    version: str
+    currency: str
+    prompt_token: float = 0.0
+    output_token: float = 0.0
+    device_second: float = 0.0
+    concurrency: int = 1  # answers that share the device: a second of one answer is 1/concurrency device seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FourArms:
+    """Which variants are the arms of a four-arm comparison, and how it is judged."""
+
+    quantization: str
+    speculation: str
+    both: str
+    seed: int = 0  # of the blocks' order
+    parity: Literal["identical", "sampled", "lossy"] = "identical"  # what speculation promises of its target's answers
+    min_saving: float = 0.05  # of the cost per accepted answer: what an arm must surely save to be worth having
+    memory_share: float | None = None  # declared: of the device's memory that weights and KV cache fill
+    tool_share: float | None = None  # declared: of a request's time that is spent in tools
+    blocks: tuple[str, ...] = ()  # order of each block as it was planned, e.g. "BQSX": X is both
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "blocks", tuple(self.blocks))  # JSON gives a list
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quarantine:
+    """A case that does not count until a day, because someone answers for it."""
+
+    case: str  # its id
+    owner: str
+    expires: str  # the first day on which it counts again, YYYY-MM-DD
+    reason: str
+    evalset: str | None = None  # None: every evalset that has such an id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EarlyStop:
+    """Generation ends for a variant once its verdict is settled. What the looks rest on is fixed before the first."""
+
+    seed: int  # of the order of cases
+    looks: tuple[int, ...] = ()  # questions that are in at each look, as it was planned; the last: all of them
+    disagreement: float | None = None  # this and the next: assumed by the test's stakes of every rule; None: by each
+    weight: float | None = None  # rule's list, which is how they have been planned since `paired_betting/3`
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "looks", tuple(self.looks))  # JSON gives a list
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """By what a verdict is reached. No part of it decides what is generated."""
+
+    rules: tuple[Rule, ...]
+    alpha: float = 0.05  # one-sided
+    review: Literal["never", "always"] = "never"
+    slo: Slo | None = None
+    prices: Prices | None = None
+    feedback: str = ""  # sha256 of the feedback file that is part of the evidence; "" = none asked for
+    four_arm: FourArms | None = None  # None: each variant is judged by itself
+    quarantine: tuple[Quarantine, ...] = ()
+    max_age: int | None = None  # s, of evidence that still decides; None = any
+    stop: EarlyStop | None = None  # None: generation ends when every unit is done
+    nel: str = ""  # a NeMo Evaluator policy, as JSON: `rules` and `alpha` are then what became of it, or not yet there

@@ -1,0 +1,125 @@
+"""What the gate says: comparisons, a variant's verdict, and the answer of a four-arm comparison."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from qualgate.records.policy import Tier
+
+VerdictWord = Literal["approve", "block", "review", "undecided", "invalid"]
+RuleStatus = Literal["proven", "broken", "undecided"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """One metric, one slice, variant against baseline, paired. Differences are variant − baseline."""
+
+    rule: str  # Rule.id
+    metric: str
+    slice: str  # "pooled" or the evalset's name
+    tier: Tier
+    status: RuleStatus
+    n: int  # pairs
+    clusters: int | None = None  # when cases share a cluster
+    baseline: float | None = None  # mean over the pairs
+    variant: float | None = None
+    difference: float | None = None
+    lower: float | None = None  # one-sided bounds at confidence 1 − alpha each: of the difference (quality),
+    upper: float | None = None  # of the variant's value (drift), of variant / baseline (latency)
+    lost: int | None = None  # baseline right, variant wrong
+    gained: int | None = None
+    p_broken: float | None = None  # one-sided p-value of "the loss exceeds the margin", before Holm
+    needed: int | None = None  # pairs at which this rule would probably decide; None = decided or unknowable
+    method: str = ""  # formula id, e.g. "paired_exact_unconditional/4"
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmService:
+    """What serving one arm's answers took and gave. None: unavailable, and `unavailable` says why."""
+
+    arm: str
+    units: int
+    attempts: int | None
+    accepted: int | None
+    refused: dict[str, int]  # first reason for which an answer was not accepted → answers
+    cost: float | None  # of all attempts
+    per_accepted: float | None  # None also where nothing was accepted: it has no finite cost
+    prices: str  # "EUR, version 2026-11"
+    retries: dict[str, float] | None  # cause → attempts beyond the first / units
+    within_slo: float | None  # None also where no objective was asked for: see `slo_asked`
+    correction_rate: float | None  # corrected / answers with feedback
+    feedback: int | None  # answers with feedback
+    unavailable: tuple[str, ...] = ()
+    slo_asked: bool = True
+    feedback_asked: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmStep:
+    """One step of the four-arm rule for one arm; the first that is not proven ends it."""
+
+    arm: str
+    step: Literal["parity", "quality", "slo", "value"]
+    status: RuleStatus
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interaction:
+    """What quantization and speculation do together beyond what each does alone."""
+
+    metric: str  # a quality metric, or "cost_per_accepted_answer" (then the logarithm of a ratio)
+    slice: str
+    estimate: float
+    lower: float | None
+    upper: float | None
+    found: bool  # together they are proven worse than apart, after Holm over the metrics
+    n: int
+    clusters: int
+    method: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FourArm:
+    """The answer of a four-arm comparison: which arm to serve, step by step, and what to try first."""
+
+    choice: str  # an arm's name, "baseline" where none of the three is to replace it, "" where it is not known
+    why: str
+    exit: int
+    steps: tuple[ArmStep, ...]
+    interactions: tuple[Interaction, ...]
+    first: Literal["quantize", "speculate", "neither", "unknown"]
+    first_why: str
+    services: tuple[ArmService, ...]
+    seed: int
+    blocks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """How much of the run an early verdict rests on. It is an anytime-valid test's, so looking has no price."""
+
+    look: int  # from 1
+    looks: int  # that were planned
+    questions: int  # a case, or one repeat of it
+    of: int
+    settled: bool  # False: every case is in, and not every rule is decided
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """The gate's answer for one variant."""
+
+    variant: str
+    word: VerdictWord
+    exit: int
+    reasons: tuple[str, ...]  # most important first; the first is the one-line reason
+    comparisons: tuple[Comparison, ...] = ()
+    drift: dict[str, float | None] = field(default_factory=dict)  # shown, ranks and warns; decides by a rule alone
+    stop_reasons: dict[str, int] = field(default_factory=dict)  # "eos → length" and how many pairs; {} = not known
+    cause: str = ""  # recipe, kernel, KV, speculation, parser, template, truncation, infrastructure; "" = not known
+    services: tuple[ArmService, ...] = ()  # of the baseline and the variant, where a rule on cost asked for it
+    four_arm: FourArm | None = None  # on the verdict about the arm that does both
+    seen: Seen | None = None  # where generation may stop early

@@ -1,0 +1,90 @@
+"""What a run will do: units, the prompts and batches they become, and the plan that holds them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from qualgate.records.arms import ArmIdentity, ArmSpec
+from qualgate.records.cases import Evalset
+from qualgate.records.policy import Policy
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class UnitKey:
+    """One expected completion of a run: the smallest thing that is done, missing or failed."""
+
+    arm: str
+    evalset: str
+    case_id: str
+    repeat: int = 0
+
+    @property
+    def question(self) -> str:
+        """For people: which set's case, and which of several answers to it."""
+        return f"{self.evalset}/{self.case_id}" + (f"#{self.repeat}" if self.repeat else "")
+
+
+TEMPERATURES = 0.01, 100.0  # beyond, an answer is greedy or noise in all but name
+NOISE_ID = "gumbel/1"  # how tokens are drawn: engine/sampling.py; a part of what a drawn answer is known by
+Window = tuple[tuple[int, ...], tuple[int, ...]]  # a context, and what is read after it; neither is empty
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """A case rendered through the chat template and tokenized, ready for the engine.
+
+    One with `requests` generates nothing: for each request its windows are read, and what is read is weighed.
+    """
+
+    key: UnitKey
+    case_hash: str
+    token_ids: tuple[int, ...]
+    max_new_tokens: int
+    until: tuple[str, ...] | None = None  # texts that end the answer, which they and special tokens are no part of
+    temperature: float = 0.0  # 0 says the likeliest token, else one is drawn
+    requests: tuple[tuple[Window, ...], ...] = ()
+
+    @property
+    def tokens_read(self) -> int:
+        """Tokens that go through the model before, or instead of, any that is generated."""
+        return len(self.token_ids) + sum(len(a) + len(b) for windows in self.requests for a, b in windows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """Units that one worker runs as one batch. The baseline's job k and each variant's job k hold the same cases."""
+
+    index: int
+    arm: ArmSpec
+    prompts: tuple[Prompt, ...]
+    artifact: str  # the baseline writes it (token ids, hidden states before the head); variants read it
+    drafted: bool  # a variant starts from the baseline's answer instead of decoding every token
+    stage: int = 0  # jobs of an earlier one come first: the look they are for, or the block where times decide
+    seed: int = 0  # of the noise by which tokens are drawn; its prompts have one temperature
+    timed: bool = False  # its times decide: a worker that has just loaded the arm warms up first
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a run will do, before it does it. The same `key` means the same generation: such a run can be resumed."""
+
+    key: str  # sha256 over evalsets, arm identities, sampling, engine and scorer versions; no threshold is in it
+    gate_file: str  # its text, kept with the run
+    policy: Policy
+    arms: tuple[ArmSpec, ...]  # the baseline first
+    identities: dict[str, ArmIdentity]  # planned, by arm name
+    evalsets: tuple[Evalset, ...]
+    jobs: tuple[Job, ...]  # the baseline's first
+    artifacts: str  # folder of the baseline's artifacts
+
+    also: dict[str, tuple[str, ...]] = field(default_factory=dict)  # evalset → metrics that only a rule asks for
+
+    @property
+    def expected(self) -> tuple[UnitKey, ...]:
+        """The closed list: every unit of every arm."""
+        return tuple(prompt.key for job in self.jobs for prompt in job.prompts)
+
+    @property
+    def repeats(self) -> int:
+        """Answers to each case."""
+        return 1 + max((key.repeat for key in self.expected), default=0)
