@@ -1,0 +1,72 @@
+"""Every function and module of the shipped code: how long, how typed, how documented."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.house.imports import ROOT
+
+MOST_LINES = 60
+# Triton bodies take every pointer and stride; a migration writes one schema down.
+BODIES = ("kernels/qualgate_kernels/", "migrations/versions/")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Function:
+    """One `def`: `place` is file:line, `lines` from its `def` to its end."""
+
+    place: str
+    name: str
+    lines: int
+    typed: bool
+    documented: bool
+    public: bool
+
+
+def functions(paths: list[Path]) -> list[Function]:
+    """Of these files, nested ones too."""
+    return [one for path in paths for one in _of(path)]
+
+
+def _of(path: Path) -> Iterator[Function]:
+    where = path.relative_to(ROOT).as_posix()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+            own = given[1:] if given and given[0].arg in ("self", "cls") else given
+            yield Function(
+                place=f"{where}:{node.lineno}",
+                name=node.name,
+                lines=(node.end_lineno or node.lineno) - node.lineno + 1,
+                typed=node.returns is not None and all(one.annotation is not None for one in own),
+                documented=ast.get_docstring(node) is not None,
+                public=not node.name.startswith("_"),
+            )
+
+
+def too_long(found: list[Function]) -> list[str]:
+    """Over 60 lines, where they may not be."""
+    return [f"{one.place} {one.name} {one.lines}" for one in found
+            if one.lines > MOST_LINES and not one.place.startswith(BODIES)]  # fmt: skip
+
+
+def ruled(*rules: str) -> list[str]:
+    """What ruff finds by these rules, with the project's own limits: `file:line message`."""
+    done = subprocess.run(
+        [sys.executable, "-m", "ruff", "check", "--select", ",".join(rules), "--output-format", "json", "."],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    rows = json.loads(done.stdout)
+    return [f"{Path(row['filename']).relative_to(ROOT)}:{row['location']['row']} {row['message']}" for row in rows]
+
+
+def comments_per_100(paths: list[Path]) -> float:
+    """Lines that hold a comment, of 100."""
+    lines = [line for path in paths for line in path.read_text(encoding="utf-8").splitlines()]
+    return 100 * sum("# " in line for line in lines) / max(1, len(lines))

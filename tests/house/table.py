@@ -1,0 +1,134 @@
+"""The rows of the table: what is measured, its goal where it has one, and the places that miss it."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from tests.house import opened
+from tests.house.functions import comments_per_100, functions, ruled, too_long
+from tests.house.imports import ROOT, circles, floors, graph, modules
+from tests.house.rooms import ALLOWED, room
+
+MOST_LINES = 450  # of a module
+LINES_BEFORE = 60_878  # of Python in the wheel, at commit 7871ea0, before the proofs left it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """met: None where the row only tells. places: what misses the goal."""
+
+    what: str
+    measured: float | int | str
+    goal: str = ""
+    met: bool | None = None
+    places: tuple[str, ...] = ()
+
+    def as_plain(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+def rows() -> list[Row]:
+    """Every row, in the order of the table."""
+    shipped = modules()
+    return [*_sizes(shipped), *_imports(), *_functions(sorted(shipped.values())), *_wheel(shipped), *_pages()]
+
+
+def _most(what: str, measured: float, most: float, places: Sequence[str] = ()) -> Row:
+    return Row(what=what, measured=measured, goal=f"<= {most:g}", met=measured <= most, places=tuple(places))
+
+
+def _none(what: str, places: Sequence[str]) -> Row:
+    return Row(what=what, measured=len(places), goal="0", met=not places, places=tuple(places))
+
+
+def _lines(path: Path) -> int:
+    return len(path.read_text(encoding="utf-8").splitlines())
+
+
+def _sizes(shipped: dict[str, Path]) -> list[Row]:
+    proofs = sorted((ROOT / "tests" / "verification").rglob("*.py"))
+    lines = {path.relative_to(ROOT).as_posix(): _lines(path) for path in [*shipped.values(), *proofs]}
+    of_shipped = [lines[path.relative_to(ROOT).as_posix()] for path in shipped.values()]
+    doors = [
+        path.name
+        for path in (ROOT / "qualgate").iterdir()
+        if (path.suffix == ".py" and not path.name.startswith("__")) or (path / "__init__.py").is_file()
+    ]
+    return [
+        _most("median module, lines", median(of_shipped), 110),
+        Row(what="modules", measured=len(of_shipped)),
+        _none("modules over 450 lines", [f"{n} {name}" for name, n in sorted(lines.items()) if n > MOST_LINES]),
+        Row(what="modules over 300 lines", measured=sum(n > 300 for n in of_shipped)),
+        _most("run.py, lines", lines["qualgate/run.py"], 120),
+        _most("entries in qualgate/", len(doors), 30),
+    ]
+
+
+def _imports() -> list[Row]:
+    edges = graph()
+    upward = [
+        f"{name} imports {target}"
+        for name, targets in sorted(edges.items())
+        for target in sorted(targets)
+        if room(target) != room(name) and room(target) not in ALLOWED.get(room(name), set())
+    ]
+    between = {(room(a), room(b)) for a, targets in edges.items() for b in targets if room(a) != room(b)}
+    by_room: dict[str, set[str]] = {}
+    for a, b in between:
+        by_room.setdefault(a, set()).add(b)
+    of_rooms = [" -> ".join(circle) for circle in circles(by_room)]
+    return [
+        _none("circles of modules", [" -> ".join(circle) for circle in circles(edges)]),
+        _none("circles of rooms", of_rooms),
+        _none("upward arrows", upward),
+        Row(what="rooms", measured=len({room(name) for name in edges})),
+        Row(what="floors", measured="?" if of_rooms else floors(by_room)),
+        Row(what="arrows between rooms", measured=len(between)),
+        Row(what="imports", measured=sum(map(len, edges.values()))),
+    ]
+
+
+def _functions(paths: list[Path]) -> list[Row]:
+    found = functions(paths)
+    public = [one for one in found if one.public]
+    return [
+        Row(what="functions", measured=len(found)),
+        Row(what="median function, lines", measured=median(one.lines for one in found)),
+        Row(what="fully typed, %", measured=round(100 * sum(one.typed for one in found) / len(found), 1)),
+        Row(what="with a docstring, %", measured=round(100 * sum(one.documented for one in found) / len(found), 1)),
+        Row(what="public ones, %", measured=round(100 * sum(one.documented for one in public) / len(public), 1)),
+        _none("functions over 60 lines", too_long(found)),
+        _none("McCabe over 15", ruled("C901")),
+        _none("over 8 parameters", ruled("PLR0913")),
+        _none("public names without a docstring", ruled("D100", "D101", "D102", "D103", "D104")),
+        Row(what="lines with a comment, of 100", measured=round(comments_per_100(paths), 1)),
+        Row(what="# fmt: skip", measured=sum(path.read_text(encoding="utf-8").count("# fmt: skip") for path in paths)),
+    ]
+
+
+def _wheel(shipped: dict[str, Path]) -> list[Row]:
+    packages = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["packages"]
+    lines = sum(map(_lines, shipped.values()))
+    counts = opened.by_python()
+    return [
+        _none("proofs or attacks in the wheel", [name for name in packages if name.startswith("tests")]),
+        _most("qualgate/bench, lines", sum(_lines(p) for n, p in shipped.items() if room(n) == "bench"), 2500),
+        _most("Python lines in the wheel, % of before", round(100 * lines / LINES_BEFORE, 1), 88),
+        _none("files that a plan opens twice", [f"{name}: {n} times" for name, n in sorted(counts.items()) if n > 1]),
+    ]
+
+
+def _pages() -> list[Row]:
+    tests = sorted((ROOT / "tests").rglob("*.py"))
+    long = [f"{_lines(path)} {path.relative_to(ROOT)}" for path in tests if _lines(path) > MOST_LINES]
+    return [
+        _most("README, bytes", (ROOT / "README.md").stat().st_size, 10_000),
+        Row(what="tests, lines", measured=sum(map(_lines, tests))),
+        _none("test files over 450 lines", long),
+    ]
