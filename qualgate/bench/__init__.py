@@ -1,49 +1,74 @@
-"""Benchmarks: one a file, each a function `run(quick) -> dict` of the one shape
+"""Benchmarks of speed and cost: one a file, each a function `run(quick) -> dict` of the one shape
 
 {"bench", "device", "versions", "rounds": [...], "goals": [{"id", "goal", "measured", "spread", "met"}]}
 
 A goal that was not run has `met: null` and a reason. Machines are noisy: ratios of interleaved rounds are quoted.
+The proofs and attacks of `tests/verification` are run by the same command where they are (`checkout`).
 """
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from qualgate.bench.shape import GOALS
+from qualgate.bench import checkout
+from qualgate.bench.goals import SPEED
+from qualgate.bench.shape import Benchmark
 from qualgate.errors import UsageError
 
-BENCHMARKS = {
-    "generate": "our step loop against transformers.generate at its best batch size, same tokens",
-    "commands": "seconds a user waits: --help, gate over 20,000 and 100,000 stored scores, the dashboard",
-    "determinism-report": "the same evidence judged and reported 100 times: the same bytes in every format",
-    "decisions": "the gate's words: errors and power of its tests, peers' rules, faulted and planted evidence",
-    "demo": "the demo's seconds and memory, and its verdicts over evalset seeds",
-    "kernels-gpu": "fused GPU kernels: share of the memory's bandwidth, against torch bf16 and int4, gemlite, Marlin",
-    "static": "every GPU kernel compiled for sm_80, sm_90, sm_100: spills, shared memory, instructions per weight",
-    "quantize": "KL of every calibrated method against round-to-nearest on the same grid",
-    "kernels-cpu": "the C kernels against torch's int4 operator, bf16 linear and a plain read, two threads",
-    "scoring": "scorers against the field's references and hostile answers, and their speed on one core",
-    "drift": "two models' distributions compared without logits, against full logits through transformers",
-}
+
+def benchmarks() -> dict[str, Benchmark]:
+    """Name → benchmark: those of speed, and in a checkout the proofs."""
+    proofs = checkout.proofs()
+    return SPEED if proofs is None else SPEED | proofs.PROOFS
 
 
-IN_PARTS = ("decisions", "scoring")  # the long ones; some of their rows can be asked for alone
+def listing() -> list[str]:
+    """A line for each benchmark; in a wheel one more, which says where the proofs are."""
+    found = benchmarks()
+    lines = [f"{name:<12} {one.about}" for name, one in found.items()]
+    return lines if len(found) > len(SPEED) else [*lines, f"{', '.join(checkout.PROOFS)}: {checkout.NOT_HERE}"]
 
 
 def run_benchmark(name: str, *, quick: bool, only: Sequence[str] = ()) -> dict[str, Any]:
     """Run benchmark `name`. only: rows to measure, with what is measured beside them; all others are without a verdict.
 
-    UsageError for an unknown benchmark or row, and for rows of a benchmark that has no parts.
+    UsageError for an unknown benchmark or row, for rows of a benchmark that has no parts, and for a proof in a wheel.
     """
-    if name not in BENCHMARKS:
-        raise UsageError(f"no benchmark {name!r}; there are: {', '.join(BENCHMARKS)}.")
-    if only and name not in IN_PARTS:
-        raise UsageError(f"--only goes with {' and '.join(IN_PARTS)}; {name} is measured as a whole.")
-    if unknown := [id for id in only if id not in GOALS[name]]:
-        raise UsageError(f"{name} has no row {unknown[0]!r}; there are: {', '.join(GOALS[name])}.")
-    rooms = {"decisions": "tests.verification.verdicts", "determinism-report": "tests.verification.verdicts",
-             "scoring": "tests.verification.references"}  # fmt: skip
-    run = importlib.import_module(f"{rooms.get(name, 'qualgate.bench')}.{name.replace('-', '_')}").run
+    there = benchmarks()
+    if name not in there:
+        if name in checkout.PROOFS:
+            raise UsageError(f"{name} is a proof: {checkout.NOT_HERE.replace('NAME', name)}.")
+        raise UsageError(f"no benchmark {name!r}; there are: {', '.join(there)}.")
+    if only and not there[name].in_parts:
+        in_parts = [one.name for one in there.values() if one.in_parts]
+        raise UsageError(f"--only goes with {' and '.join(in_parts)}; {name} is measured as a whole.")
+    if unknown := [id for id in only if id not in there[name].goals]:
+        raise UsageError(f"{name} has no row {unknown[0]!r}; there are: {', '.join(there[name].goals)}.")
+    proofs = checkout.proofs()
+    run = _run_of(name) if proofs is None or name in SPEED else proofs.run_of(name)
     return run(quick, only) if only else run(quick)
+
+
+def _run_of(name: str) -> Callable[..., dict[str, Any]]:
+    """Only the module of the benchmark that is asked for is loaded: some load torch, one triton."""
+    match name:
+        case "generate":
+            from qualgate.bench.generate import run
+        case "commands":
+            from qualgate.bench.commands import run
+        case "demo":
+            from qualgate.bench.demo import run
+        case "kernels-gpu":
+            from qualgate.bench.kernels_gpu import run
+        case "static":
+            from qualgate.bench.static import run
+        case "quantize":
+            from qualgate.bench.quantize import run
+        case "kernels-cpu":
+            from qualgate.bench.kernels_cpu import run
+        case "drift":
+            from qualgate.bench.drift import run
+        case _:
+            raise AssertionError(f"{name} has no module")
+    return run

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from qualgate.bench.shape import described, goal, told
+from qualgate.bench.goals import COMMANDS
+from qualgate.bench.shape import told
 from qualgate.records import (
     ArmFootprint,
     ArmIdentity,
@@ -62,7 +63,7 @@ def run(quick: bool) -> dict[str, Any]:
     def row(id: str, key: str, limit: float, met: bool = True) -> dict[str, Any]:
         taken = [one[key] for one in rounds]
         middle = statistics.median(taken)
-        return goal("commands", id, middle, spread=[min(taken), max(taken)], met=met and middle <= limit)
+        return COMMANDS.row(id, middle, spread=[min(taken), max(taken)], met=met and middle <= limit)
 
     assert (scores, many) == (20_000, 100_000)
 
@@ -74,10 +75,9 @@ def run(quick: bool) -> dict[str, Any]:
             "processor_seconds": of_processor,
         }
 
-    return described(
-        "commands",
+    return COMMANDS.result(
         rounds=rounds,
-        goals=[
+        rows=[
             row("help", "help", 0.5),
             row("gate_20000_scores", "gate", 3.0),
             large_row("gate_100k"),

@@ -9,8 +9,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from qualgate.bench.goals import DEMO
 from qualgate.bench.memory import measure
-from qualgate.bench.shape import described, goal, told
+from qualgate.bench.shape import told
 from qualgate.errors import UsageError
 
 SEEDS = 20
@@ -28,17 +29,16 @@ def run(quick: bool) -> dict[str, Any]:
     approved = sum(r["verdicts"]["int8"] == "approve" for r in rounds)
     blocked = sum(r["verdicts"]["int2-g32"] == "block" for r in rounds)
     short = f"{len(rounds)} seeds only (--quick)" if quick else None
-    return described(
-        "demo",
+    return DEMO.result(
         rounds=[
             {"demo": {"exit": whole.exit, "seconds": whole.seconds, "rss": whole.peak_rss, "pss": whole.peak_pss}},
             *rounds,
         ],
-        goals=[
-            goal("demo", "demo_seconds", whole.seconds, met=decided and whole.seconds <= 360),
-            goal("demo", "demo_memory", whole.peak_pss, met=decided and whole.peak_pss <= 2**31),
-            goal("demo", "int8_approves", approved, met=approved >= 19, unmet_because=short),
-            goal("demo", "int2_blocks", blocked, met=blocked == SEEDS, unmet_because=short),
+        rows=[
+            DEMO.row("demo_seconds", whole.seconds, met=decided and whole.seconds <= 360),
+            DEMO.row("demo_memory", whole.peak_pss, met=decided and whole.peak_pss <= 2**31),
+            DEMO.row("int8_approves", approved, met=approved >= 19, unmet_because=short),
+            DEMO.row("int2_blocks", blocked, met=blocked == SEEDS, unmet_because=short),
         ],
     )
 

@@ -17,7 +17,8 @@ from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from qualgate.bench.shape import described, goal, told
+from qualgate.bench.goals import DRIFT
+from qualgate.bench.shape import told
 
 if TYPE_CHECKING:
     import torch
@@ -52,19 +53,19 @@ def run(quick: bool) -> dict[str, Any]:
         reason = "quick: too few rows" if quick else None
     for id, limit in zip(GPU_GOALS, (600, 2.5, 50), strict=True):
         value = None if measured is None else measured[id]
-        goals.append(goal("drift", id, value, met=value is not None and value >= limit, unmet_because=reason))
-    return described("drift", rounds=every, goals=goals)
+        goals.append(DRIFT.row(id, value, met=value is not None and value >= limit, unmet_because=reason))
+    return DRIFT.result(rounds=every, rows=goals)
 
 
 def _rows(id: str, found: dict[str, Any] | None, reason: str | None) -> list[dict[str, Any]]:
     if found is None:
-        return [goal("drift", f"{id}_{what}", None, met=None, unmet_because=reason) for what in ("time", "memory")]
+        return [DRIFT.row(f"{id}_{what}", None, met=None, unmet_because=reason) for what in ("time", "memory")]
     ratios = [round["transformers_s"] / round["ours_s"] for round in found["rounds"]]
     memory = found["transformers_bytes"] / found["ours_bytes"]
     return [
-        goal("drift", f"{id}_time", median(ratios), met=median(ratios) >= 2 and found["equal"],
+        DRIFT.row(f"{id}_time", median(ratios), met=median(ratios) >= 2 and found["equal"],
              spread=[min(ratios), max(ratios)], unmet_because=reason),
-        goal("drift", f"{id}_memory", memory, met=memory >= 20, unmet_because=reason),
+        DRIFT.row(f"{id}_memory", memory, met=memory >= 20, unmet_because=reason),
     ]  # fmt: skip
 
 

@@ -16,7 +16,8 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
-from qualgate.bench.shape import described, goal, told
+from qualgate.bench.goals import GENERATE
+from qualgate.bench.shape import told
 from qualgate.engine.load import LoadedArm, choose_device, load_arm
 from qualgate.engine.prompts import Renderer
 from qualgate.records import ArmSpec, Case
@@ -53,12 +54,10 @@ def run(quick: bool, model: str | None = None) -> dict[str, Any]:
         )
     ratios = [entry["ratio"] for entry in rounds]
     unlike = different > MOST_UNLIKE * len(questions)
-    return described(
-        "generate",
+    return GENERATE.result(
         rounds=[{"cases": len(questions), "batch_size": best, "cases_with_other_tokens": different}, *rounds],
-        goals=[
-            goal(
-                "generate",
+        rows=[
+            GENERATE.row(
                 "generate_speed",
                 median(ratios),
                 met=median(ratios) >= 1.0 and not unlike,

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.nn.functional import linear
 
-from qualgate.bench.shape import described, goal
+from qualgate.bench.goals import KERNELS_CPU
 from qualgate.errors import UsageError
 from qualgate_kernels import cpu
 from qualgate_kernels.cpu.library import read
@@ -50,15 +50,14 @@ def run(quick: bool) -> dict[str, Any]:
         worst = (min if at_least is not None else max)(found, key=median)
         middle = median(worst)
         met = middle >= at_least if at_least is not None else at_most is not None and middle <= at_most
-        return goal("kernels-cpu", id, middle, spread=[min(worst), max(worst)], met=met)
+        return KERNELS_CPU.row(id, middle, spread=[min(worst), max(worst)], met=met)
 
     def of(part: list[dict[str, Any]], name: str, **where: Any) -> list[list[float]]:
         return [entry["ratios"][name] for entry in part if all(entry[key] == value for key, value in where.items())]
 
-    return described(
-        "kernels-cpu",
+    return KERNELS_CPU.result(
         rounds=[{"path": cpu.available(), "threads": THREADS, "rounds": count}, *map(_shown, many + few + model)],
-        goals=[
+        rows=[
             row("int4_rows_32_512", of(many, "torch_int4"), 5.0, None),
             row("int4_rows_64_up", [one for m in rows if m >= 64 for one in of(many, "cost", rows=m)], None, 1.25),
             row("int4_few_rows", of(few, "torch_bf16", format="int4 g128"), 2.5, None),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from qualgate.bench.shape import described
+from qualgate.bench.goals import KERNELS_GPU
 from qualgate_kernels import bench
 
 
 def run(quick: bool) -> dict[str, Any]:
     found = bench.run(quick)
-    result = described("kernels-gpu", rounds=found["rounds"], goals=found["goals"])
+    result = KERNELS_GPU.result(rounds=found["rounds"], rows=found["goals"])
     result["versions"] |= found["versions"]
     return result | {key: found[key] for key in ("device", "checks", "configuration_table")}

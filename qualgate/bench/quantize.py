@@ -21,7 +21,7 @@ from typing import Any
 
 from torch import nn
 
-from qualgate.bench.shape import described, goal
+from qualgate.bench.goals import QUANTIZE
 from qualgate.engine.calibration import answered, calibration_prompts
 from qualgate.engine.divergence import Reference
 from qualgate.engine.load import choose_device
@@ -82,8 +82,8 @@ def run(quick: bool, model: str | None = None) -> dict[str, Any]:
                     {"method": name, "draw": number, **found, "nearest": nearest[twin], "kl_ratio": ratio}
                 )  # fmt: skip
             middle = median(ratios)
-            goals.append(goal("quantize", name, middle, spread=[min(ratios), max(ratios)], met=max(ratios) < 1.0))
-    return described("quantize", rounds=rounds, goals=goals)
+            goals.append(QUANTIZE.row(name, middle, spread=[min(ratios), max(ratios)], met=max(ratios) < 1.0))
+    return QUANTIZE.result(rounds=rounds, rows=goals)
 
 
 def _held_out(per_set: int) -> list[Case]:

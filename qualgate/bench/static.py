@@ -8,7 +8,7 @@ import os
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
-from qualgate.bench.shape import GOALS, described, goal
+from qualgate.bench.goals import STATIC
 
 
 def run(quick: bool) -> dict[str, Any]:
@@ -17,10 +17,9 @@ def run(quick: bool) -> dict[str, Any]:
     if os.environ.get("TRITON_INTERPRET", "0") == "1":
         reason = "TRITON_INTERPRET is set: Triton cannot compile"
     if reason:
-        return described(
-            "static",
+        return STATIC.result(
             rounds=[],
-            goals=[goal("static", id, None, met=None, unmet_because=reason) for id in GOALS["static"]],
+            rows=[STATIC.not_run(id, reason) for id in STATIC.goals],
         )
     from qualgate_kernels import static_gate
 
@@ -38,12 +37,11 @@ def run(quick: bool) -> dict[str, Any]:
     def row(id: str, measured: Any, fault: str, spread: Any = None) -> dict[str, Any]:
         met = not any(fault in said for reading in rounds for said in reading["faults"])
         part = f"only the {len(rounds)} readings of the quick table" if quick and met else None  # a fault needs no more
-        return goal("static", id, measured, spread=spread, met=met, unmet_because=part)
+        return STATIC.row(id, measured, spread=spread, met=met, unmet_because=part)
 
-    return described(
-        "static",
+    return STATIC.result(
         rounds=rounds,
-        goals=[
+        rows=[
             row("compiles", sum(not r["failed"] for r in rounds), "does not compile"),
             row("no_spills", max((r["spills"] for r in rounds), default=None), "spills"),
             row("products", sum(r["loop"] > 0 for r in rounds), "matrix products"),

@@ -91,13 +91,13 @@ def bench(
     out: Annotated[Path | None, typer.Option("--json", help="write the result to this file")] = None,
 ) -> None:
     """Run one of the benchmarks behind the figures in the README."""
-    from qualgate.bench import BENCHMARKS, run_benchmark
+    from qualgate.bench import listing, run_benchmark
     from qualgate.report.render import write_atomically
     from qualgate.report.screen import fit
 
     if listed or name is None:
-        for known, meaning in BENCHMARKS.items():
-            say(fit(f"{known:<12} {meaning}"))
+        for line in listing():
+            say(fit(line))
         return
     result = json.dumps(run_benchmark(name, quick=quick, only=only or ()), indent=2) + "\n"
     if out is None:

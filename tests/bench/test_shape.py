@@ -5,30 +5,71 @@ import sys
 
 import pytest
 
-from qualgate.bench import BENCHMARKS, run_benchmark
+from qualgate.bench import _run_of as run_of_speed
+from qualgate.bench import benchmarks, checkout, run_benchmark
+from qualgate.bench.goals import COMMANDS, DEMO, SPEED
 from qualgate.bench.memory import measure
-from qualgate.bench.shape import GOALS, described, goal, told
+from qualgate.bench.shape import told
 from qualgate.errors import UsageError
+from tests.verification import PROOFS, run_of
+
+ROWS = {  # goals of earlier versions keep their ids, and none is dropped; a new row is added here
+    "generate": "generate_speed",
+    "commands": "help gate_20000_scores gate_100k gate_files_100k dashboard_first_page",
+    "determinism-report": "deterministic",
+    "decisions": "errors power peers.cases peers.false_pass early.identical early.twice early.worst planner.rates "
+    "planner.decidable peeking fail_closed.cases fail_closed.mutations fail_closed.score_files defects.false_approve "
+    "defects.false_block planted.false_approve planted.false_block planted.cause interaction.power interaction.silent "
+    "aa.block_rate deterministic gate_100k",
+    "demo": "demo_seconds demo_memory int8_approves int2_blocks",
+    "kernels-gpu": "int4_8192_bandwidth int4_28672_bandwidth int4_8192_bf16 int4_28672_bf16 int4_8192_best "
+    "int4_28672_best verify_cost invariance_tax",
+    "static": "compiles no_spills products tensor_memory shared_memory int4_instructions",
+    "quantize": "gptq_int4 gptq_int4_act_order gptq_int4_static gptq_int4_asym gptq_int3 gptq_int2 gptq_int8 awq_int4 "
+    "awq_int3 smoothquant_w8a8 nvfp4_calibrated",
+    "kernels-cpu": "int4_rows_32_512 int4_rows_64_up int4_few_rows mxfp4_few_rows int4_bandwidth mxfp4_bandwidth",
+    "scoring": "bfcl_mutations bfcl_fuzz schema_suite gsm8k_filters filters_fuzz match_fuzz ifeval_fuzz "
+    "hostile_outputs tool_call_speed schema_speed lm_eval_speed escape.1 escape.8 escape.32 escape.mutants "
+    "sandbox.overhead forgeries humaneval.reference humaneval.broken mbpp.reference drift.llama34 drift.bytes "
+    "drift.certified",
+    "drift": "cpu_32k_float32_time cpu_32k_float32_memory cpu_32k_bfloat16_time cpu_32k_bfloat16_memory "
+    "cpu_150k_float32_time cpu_150k_float32_memory cpu_150k_bfloat16_time cpu_150k_bfloat16_memory gpu_speed "
+    "gpu_ratio gpu_memory",
+}
 
 
-def test_every_benchmark_has_a_goal_table_and_a_module():
-    assert set(BENCHMARKS) == set(GOALS)
-    for name in BENCHMARKS:
-        __import__(f"qualgate.bench.{name.replace('-', '_')}")
+def test_no_benchmark_and_no_row_is_dropped_or_renamed():
+    assert {name: one.goals.keys() for name, one in benchmarks().items()} == {
+        name: dict.fromkeys(ids.split()).keys() for name, ids in ROWS.items()
+    }
+    assert all(one.name == name and all(one.goals.values()) for name, one in benchmarks().items())
+
+
+def test_every_benchmark_has_a_module():
+    modules = [run.__module__ for run in (*map(run_of_speed, SPEED), *map(run_of, PROOFS))]
+    assert [module.rpartition(".")[2].replace("_", "-") for module in modules] == [*SPEED, *PROOFS]
+
+
+def test_what_a_wheel_says_of_the_proofs_is_what_a_checkout_holds(monkeypatch, tmp_path):
+    assert set(checkout.PROOFS) == set(PROOFS)
+    monkeypatch.setattr(checkout, "ROOT", tmp_path)
+    assert benchmarks() == SPEED
+    with pytest.raises(UsageError, match=r"decisions is a proof.*checkout.*qualgate bench decisions"):
+        run_benchmark("decisions", quick=True)
 
 
 def test_a_result_without_a_row_of_its_table_is_refused():
-    rows = [goal("commands", id, 0.1, met=True) for id in GOALS["commands"]]
-    assert described("commands", rounds=[], goals=rows)["goals"] == rows
+    rows = [COMMANDS.row(id, 0.1, met=True) for id in COMMANDS.goals]
+    assert COMMANDS.result(rounds=[], rows=rows)["goals"] == rows
     with pytest.raises(AssertionError, match="dashboard_first_page"):
-        described("commands", rounds=[], goals=rows[:-1])
+        COMMANDS.result(rounds=[], rows=rows[:-1])
 
 
 def test_a_row_that_was_not_run_has_no_verdict_and_a_reason():
-    row = goal("demo", "int8_approves", 2, met=True, unmet_because="2 seeds only")
+    row = DEMO.row("int8_approves", 2, met=True, unmet_because="2 seeds only")
     assert row["met"] is None
     assert row["reason"] == "2 seeds only"
-    assert row["goal"] == GOALS["demo"]["int8_approves"]
+    assert row["goal"] == DEMO.goals["int8_approves"]
 
 
 def test_an_unknown_benchmark_is_named_with_those_there_are():
@@ -45,12 +86,14 @@ def test_memory_is_measured_over_the_whole_process_tree():
     assert 40_000_000 < found.peak_pss <= found.peak_rss
 
 
-def test_the_list_of_benchmarks_is_shown():
+@pytest.mark.parametrize("there", ["inside", "elsewhere"])
+def test_the_list_of_benchmarks_is_shown_wherever_it_is_asked_for(there, tmp_path):
     shown = subprocess.run(
-        [sys.executable, "-m", "qualgate", "bench", "--list"], capture_output=True, text=True, check=True
-    )
+        [sys.executable, "-m", "qualgate", "bench", "--list"], capture_output=True, text=True, check=True,
+        cwd=checkout.ROOT if there == "inside" else tmp_path,
+    )  # fmt: skip
     begun = [line for line in shown.stdout.splitlines() if not line.startswith(" ")]  # the others go on with one
-    assert [line.split()[0] for line in begun] == list(BENCHMARKS)
+    assert [line.split()[0] for line in begun] == list(benchmarks())
 
 
 def test_each_part_is_told_on_stderr_alone(capsys):

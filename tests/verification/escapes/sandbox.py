@@ -20,10 +20,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from qualgate.bench.shape import SANDBOX as GOALS
 from qualgate.sandbox import Ended, Limits, Sandbox, SandboxFailed, probe, tiers
 from qualgate.scoring.code import METRIC, score_code
 from tests.verification.escapes.hostile import ESCAPES, FORGERIES, FORGERY_TESTS, HONEST, HONEST_TESTS, TRIES
+from tests.verification.goals import SANDBOX, SCORING
 
 SECRET = "SECRET-OF-THE-HOST"
 
@@ -32,7 +32,7 @@ def rows(quick: bool, data: Path) -> list[dict[str, Any]]:
     """The goal rows. data: the folder that holds humaneval/ and mbpp/. quick: slices, which meet no goal."""
     sandbox = Sandbox.best()
     if sandbox is None:
-        return [_row(id, None, reason=str(probe())) for id in GOALS]
+        return [_row(id, None, reason=str(probe())) for id in SANDBOX]
     part = "a slice only" if quick else None
     found = [_escape_row(sandbox, count, part) for count in (1, 8, 32)]
     found.append(_overhead_row(sandbox, 5 if quick else 40, part))
@@ -43,7 +43,7 @@ def rows(quick: bool, data: Path) -> list[dict[str, Any]]:
     step = 20 if quick else 1
     for name, path in (("humaneval", "humaneval/HumanEval.jsonl"), ("mbpp", "mbpp/mbpp.jsonl")):
         if not (data / path).exists():
-            found += [_row(id, None, reason=f"no {path}") for id in GOALS if id.startswith(name)]
+            found += [_row(id, None, reason=f"no {path}") for id in SANDBOX if id.startswith(name)]
             continue
         read = [json.loads(line) for line in (data / path).read_text(encoding="utf-8").splitlines()][::step]
         failed = [row["task_id"] for row in read if not score_code(row, solution(row), sandbox=sandbox)[METRIC].verdict]
@@ -54,14 +54,13 @@ def rows(quick: bool, data: Path) -> list[dict[str, Any]]:
             found.append(
                 _row("humaneval.broken", f"{len(faults)} misjudged: {faults[:3]}", met=not faults, reason=part)
             )
-    return sorted(found, key=lambda row: list(GOALS).index(row["id"]))
+    return sorted(found, key=lambda row: list(SANDBOX).index(row["id"]))
 
 
 def _row(
     id: str, measured: Any, *, met: bool | None = None, spread: Any = None, reason: str | None = None
 ) -> dict[str, Any]:
-    row = {"id": id, "goal": GOALS[id], "measured": measured, "spread": spread, "met": met}
-    return row if reason is None or met is False else row | {"met": None, "reason": reason}
+    return SCORING.row(id, measured, spread=spread, met=met, unmet_because=None if met is False else reason)
 
 
 def _escape_row(sandbox: Sandbox, at_once: int, part: str | None) -> dict[str, Any]:
@@ -440,6 +439,3 @@ def _busy() -> float:
     """CPU seconds that this machine has spent on anything, in user and kernel mode."""
     user, nice, system, _, _, irq, softirq, *_ = map(int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:])
     return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
-
-
-__all__ = ["GOALS", "Limits", "attempt", "broken", "escapes", "forgeries", "ground", "mutants", "overhead", "rows"]

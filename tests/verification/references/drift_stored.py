@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from qualgate.bench.shape import STORED as GOALS
 from qualgate.drift.llama_table import compare, llama_table, render
 from qualgate.drift.stored import AT_MOST, StoredBaseline, certify, store
+from tests.verification.goals import SCORING
 from tests.verification.references.llama_lines import SETS, chunks_of, printed
 
 VARIANTS = ("int8", "int4")
@@ -36,10 +36,7 @@ def rows(quick: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         ("drift.bytes", 1 / min(ratios), [1 / ratio for ratio in ratios], min(ratios) >= 50),
         ("drift.certified", max(errors), [min(errors), max(errors)], held and max(errors) <= AT_MOST),
     ]
-    goals = [
-        {"id": id, "goal": GOALS[id], "measured": value, "spread": spread, "met": met}
-        for id, value, spread, met in found
-    ]  # fmt: skip
+    goals = [SCORING.row(id, value, spread=spread, met=met) for id, value, spread, met in found]
     return [{"lines_equal_of_34": lines}, *measured], goals
 
 

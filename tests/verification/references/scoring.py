@@ -14,19 +14,19 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from qualgate.bench.shape import GOALS, SANDBOX, STORED, described, goal, told
+from qualgate.bench.shape import told
 from qualgate.records import Case, Evalset
 from qualgate.scoring import registry
 from qualgate.scoring.schema import DIALECT, CannotValidate, first_error
 from qualgate.scoring.tools import strict
 from tests.verification.escapes import sandbox
+from tests.verification.goals import SANDBOX, SCORING, STORED
 from tests.verification.references import bfcl_rules, drift_stored, filters_fuzz, ifeval_fuzz, lm_eval_log, match_rules
 from tests.verification.references.agreement import NoReference
+from tests.verification.shared import DATA
 
-DATA = Path(__file__).resolve().parents[3] / "shared" / "data"  # beside the checkout; its rows need it
 MUTANTS, SEED = 10_000, 20_251
 SLOW, HUNG = 1.0, 30.0  # seconds of processor time: what breaks the goal, and when a scorer is stopped
 ROUNDS, CHECKS = 5, 20_000
@@ -77,13 +77,13 @@ PROGRAM_EVERY = 100  # every how many mutants one is run as a program, too: a sa
 def run(quick: bool, only: Sequence[str] = ()) -> dict[str, Any]:
     """Every part's rows, or of those that measure a row of `only`. quick: slices, which meet no goal."""
     rounds: list[dict[str, Any]] = []
-    rows = {id: goal("scoring", id, None, met=None, unmet_because="not asked for") for id in GOALS["scoring"] if only}
+    rows = {id: SCORING.not_run(id, "not asked for") for id in SCORING.goals if only}
     parts = [(part, ids) for part, ids in PARTS if not only or set(only) & set(ids)]
     for part, _ in told("scoring", parts, lambda part: ", ".join(part[1])):
         taken, found = part(quick)
         rounds += taken
         rows |= {row["id"]: row for row in found}
-    return described("scoring", rounds=rounds, goals=[rows[id] for id in GOALS["scoring"]])
+    return SCORING.result(rounds=rounds, rows=[rows[id] for id in SCORING.goals])
 
 
 Part = tuple[list[dict[str, Any]], list[dict[str, Any]]]  # rounds, goal rows
@@ -95,12 +95,12 @@ def _bfcl(quick: bool) -> Part:
     rounds, found = [], []
     for id, held, count in (("bfcl_mutations", theirs, calls // 5), ("bfcl_fuzz", [], calls)):
         if held is None:
-            found.append(goal("scoring", id, None, met=None, unmet_because="BFCL's rows are not here"))
+            found.append(SCORING.not_run(id, "BFCL's rows are not here"))
             continue
         said = bfcl_rules.differential(count, SEED, held)
         rounds.append({id: asdict(said)})
         part = f"{count:,} calls only (--quick)" if quick and said.same == count else None
-        found.append(goal("scoring", id, said.same / count, met=said.same == count, unmet_because=part))
+        found.append(SCORING.row(id, said.same / count, met=said.same == count, unmet_because=part))
     return rounds, found
 
 
@@ -108,7 +108,7 @@ def _suite(quick: bool) -> Part:
     suite = schema_suite()
     share = suite and suite["agree"] / suite["tests"]
     absent = None if suite else "the JSON-Schema-Test-Suite is not here"
-    return [{"schema_suite": suite}], [goal("scoring", "schema_suite", share, met=share == 1, unmet_because=absent)]
+    return [{"schema_suite": suite}], [SCORING.row("schema_suite", share, met=share == 1, unmet_because=absent)]
 
 
 def _lm_eval(quick: bool) -> Part:
@@ -116,13 +116,13 @@ def _lm_eval(quick: bool) -> Part:
         found = lm_eval_log.measured(DATA / "gsm8k", 2 if quick else ROUNDS)
     except lm_eval_log.CannotRun as why:
         ids = ("gsm8k_filters", "lm_eval_speed")
-        return [], [goal("scoring", id, None, met=None, unmet_because=str(why)) for id in ids]
+        return [], [SCORING.not_run(id, str(why)) for id in ids]
     share = min(found["agree"].values()) / found["samples"]
     ratios = sorted(one["lm_eval"] / one["qualgate"] for one in found["seconds"])
     middle = statistics.median(ratios)
     return [{"lm_eval_log": found}], [
-        goal("scoring", "gsm8k_filters", share, met=share == 1),
-        goal("scoring", "lm_eval_speed", middle, spread=[ratios[0], ratios[-1]], met=middle >= 5),
+        SCORING.row("gsm8k_filters", share, met=share == 1),
+        SCORING.row("lm_eval_speed", middle, spread=[ratios[0], ratios[-1]], met=middle >= 5),
     ]
 
 
@@ -139,11 +139,11 @@ def _fuzzed(quick: bool) -> Part:
         try:
             tally = compare(asked, SEED)
         except NoReference as why:
-            found.append(goal("scoring", id, None, met=None, unmet_because=str(why)))
+            found.append(SCORING.not_run(id, str(why)))
             continue
         rounds.append({id: tally.as_row(), "answers": asked, "seconds": time.process_time() - start})
         part = f"{asked:,} answers only (--quick)" if quick and tally.agree else None
-        found.append(goal("scoring", id, tally.share, met=tally.agree, unmet_because=part))
+        found.append(SCORING.row(id, tally.share, met=tally.agree, unmet_because=part))
     return rounds, found
 
 
@@ -153,7 +153,7 @@ def _hostile(quick: bool) -> Part:
     held = not found["crashes"] and not found["hangs"]
     said = {"crashes": len(found["crashes"]), "hangs": len(found["hangs"]), "slowest": found["slowest"]}
     part = f"{count:,} mutants only (--quick)" if quick and held else None
-    return [{"hostile": found}], [goal("scoring", "hostile_outputs", said, met=held, unmet_because=part)]
+    return [{"hostile": found}], [SCORING.row("hostile_outputs", said, met=held, unmet_because=part)]
 
 
 def _speeds(quick: bool) -> Part:
@@ -166,7 +166,7 @@ def _speeds(quick: bool) -> Part:
     for id, limit in (("tool_call_speed", 100_000), ("schema_speed", 20_000)):
         taken = [one[id] for one in rounds]
         middle = statistics.median(taken)
-        found.append(goal("scoring", id, middle, spread=[min(taken), max(taken)], met=middle >= limit))
+        found.append(SCORING.row(id, middle, spread=[min(taken), max(taken)], met=middle >= limit))
     return rounds, found
 
 

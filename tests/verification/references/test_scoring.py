@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from qualgate.bench import run_benchmark
-from qualgate.bench.shape import GOALS, SANDBOX, STORED, goal
 from qualgate.errors import UsageError
 from qualgate.scoring import registry
 from qualgate.scoring.tools.strict import Judged
+from tests.verification.goals import SANDBOX, SCORING, STORED
 from tests.verification.references import lm_eval_log, scoring
 
 FUZZ = ("filters_fuzz", "match_fuzz", "ifeval_fuzz")
@@ -53,13 +53,13 @@ def test_every_row_is_measured_or_says_what_it_waits_for(monkeypatch):
     monkeypatch.setattr(scoring, "hostile", lambda count: {"crashes": [], "hangs": [], "slowest": 0.1})
     monkeypatch.setattr(scoring, "CHECKS", 50)
     monkeypatch.setattr(scoring, "FUZZED", 2000)
-    fuzzed = (lambda quick: ([], [goal("scoring", i, 1, met=True) for i in FUZZ]), FUZZ)
+    fuzzed = (lambda quick: ([], [SCORING.row(i, 1, met=True) for i in FUZZ]), FUZZ)
     monkeypatch.setattr(scoring, "PARTS", tuple(fuzzed if ids == FUZZ else (part, ids) for part, ids in scoring.PARTS))
     monkeypatch.setattr(scoring.lm_eval_log, "samples", lambda data: cannot_run())
-    monkeypatch.setattr(scoring.sandbox, "rows", lambda quick, data: [goal("scoring", i, 1, met=True) for i in SANDBOX])
-    monkeypatch.setattr(scoring.drift_stored, "rows", lambda q: ([], [goal("scoring", i, 1, met=True) for i in STORED]))
+    monkeypatch.setattr(scoring.sandbox, "rows", lambda quick, data: [SCORING.row(i, 1, met=True) for i in SANDBOX])
+    monkeypatch.setattr(scoring.drift_stored, "rows", lambda q: ([], [SCORING.row(i, 1, met=True) for i in STORED]))
     result = scoring.run(quick=True)
-    assert [row["id"] for row in result["goals"]] == list(GOALS["scoring"])
+    assert [row["id"] for row in result["goals"]] == list(SCORING.goals)
     for row in result["goals"]:
         assert (row["met"] is None) == ("reason" in row)
 
@@ -75,7 +75,7 @@ def test_what_is_timed_is_a_right_answer(name):
 
 def test_rows_can_be_asked_for_alone_and_the_others_have_no_verdict():
     ids = [id for _, part in scoring.PARTS for id in part]
-    assert sorted(ids) == sorted(GOALS["scoring"])
+    assert sorted(ids) == sorted(SCORING.goals)
     rows = {row["id"]: row for row in run_benchmark("scoring", quick=True, only=["schema_suite"])["goals"]}
     assert rows["schema_suite"].get("reason") != "not asked for"
     assert {row["met"] for id, row in rows.items() if id != "schema_suite"} == {None}

@@ -9,7 +9,8 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
-from qualgate.bench.shape import GOALS, described, goal, told
+from qualgate.bench.shape import told
+from tests.verification.goals import DECISIONS
 
 Rounds = list[dict[str, Any]]
 Found = tuple[Rounds, list[dict[str, Any]]]
@@ -51,6 +52,7 @@ class Part:
     ids: tuple[str, ...]
     module: str
     ask: Callable[[ModuleType, bool], Found] = _measured
+    room: str = "tests.verification.verdicts"
 
 
 PARTS = (
@@ -66,7 +68,7 @@ PARTS = (
     Part(("interaction.power", "interaction.silent"), "four_arms", _bare_rows),
     Part(("aa.block_rate",), "noise", _noise),
     Part(("deterministic",), "determinism_report", _benchmark),
-    Part(("gate_100k",), "commands", _benchmark),
+    Part(("gate_100k",), "commands", _benchmark, room="qualgate.bench"),
 )
 
 
@@ -80,18 +82,13 @@ def assembled(parts: tuple[Part, ...], quick: bool) -> dict[str, Any]:
     """The rows of these parts; those of no part, of a module that is not there or that it left out have no verdict."""
     rounds, found = [], {}
     for part in told("decisions", parts, lambda part: ", ".join(part.ids)):
-        room = "qualgate.bench" if part.module == "commands" else "tests.verification.verdicts"
-        name = f"{room}.{part.module}"
+        name = f"{part.room}.{part.module}"
         if find_spec(name) is None:
-            found |= {id: _not_run(id, f"{part.module} is not part of this version") for id in part.ids}
+            found |= {id: DECISIONS.not_run(id, f"{part.module} is not part of this version") for id in part.ids}
             continue
         of_part, rows = part.ask(importlib.import_module(name), quick)
         rounds += [{"part": part.module, **one} for one in of_part]
         # The goal is this table's; what else a row tells (a reason, a peak) is kept.
-        found |= {row["id"]: row | {"goal": GOALS["decisions"][row["id"]]} for row in rows if row["id"] in part.ids}
-    rows = [found.get(id) or _not_run(id, "nothing measured it") for id in GOALS["decisions"]]
-    return described("decisions", rounds=rounds, goals=rows)
-
-
-def _not_run(id: str, why: str) -> dict[str, Any]:
-    return goal("decisions", id, None, met=None, unmet_because=why)
+        found |= {row["id"]: row | {"goal": DECISIONS.goals[row["id"]]} for row in rows if row["id"] in part.ids}
+    rows = [found.get(id) or DECISIONS.not_run(id, "nothing measured it") for id in DECISIONS.goals]
+    return DECISIONS.result(rounds=rounds, rows=rows)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from qualgate.bench.commands import answered, store_run
-from qualgate.bench.shape import described, goal
+from tests.verification.goals import DETERMINISM_REPORT
 
 REPETITIONS, QUICK = 100, 4
 CASES = 12  # x 5 sets x 5 arms x 4 metrics = 1,200 scores
@@ -46,11 +46,11 @@ def run(quick: bool) -> dict[str, Any]:
     rounds = repetitions(QUICK if quick else REPETITIONS)
     same = sum(one["digests"] == rounds[0]["digests"] for one in rounds)
     few = f"{len(rounds)} repetitions only" if quick else None
-    row = goal(
-        "determinism-report", "deterministic", same, spread=[same, len(rounds)], met=same == len(rounds),
+    row = DETERMINISM_REPORT.row(
+        "deterministic", same, spread=[same, len(rounds)], met=same == len(rounds),
         unmet_because=few,
     )  # fmt: skip
-    return described("determinism-report", rounds=rounds, goals=[row])
+    return DETERMINISM_REPORT.result(rounds=rounds, rows=[row])
 
 
 def repetitions(count: int) -> list[dict[str, Any]]:

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from qualgate.bench.shape import Row
 from qualgate.gate.early import Order, planned_looks, presumed_of
 from qualgate.records import EarlyStop, Policy, Rule
 from qualgate.stats.betting import Presumed, capital
 from qualgate.stats.power import chance_to_block, pairs_to_approve
+from tests.verification.verdicts.row import Row
 
 MARGINS = (0.01, 0.02, 0.05)
 DISAGREEMENTS = (0.01, 0.02, 0.05, 0.10, 0.15)  # of an identical variant; a loss adds lost answers to them

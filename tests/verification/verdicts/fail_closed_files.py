@@ -21,8 +21,8 @@ import typer
 import yaml
 
 from qualgate.errors import QualgateError
+from tests.verification.goals import DECISIONS
 
-GOALS = {"fail_closed.score_files": ">= 300 mutations of score files and gate files: 0 exit with 0 that should not"}
 LEAST = 300
 CASES, REPEATS, LOST = 120, 2, 1 / 3
 GATE = """\
@@ -256,7 +256,7 @@ def measure(quick: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     id = "fail_closed.score_files"
     measured = {"tried": len(found), "approved_wrongly": wrong, "approved_unchanged": approved - len(wrong),
                 "crashed": crashed}  # fmt: skip
-    row = {"id": id, "goal": GOALS[id], "measured": measured, "spread": None, "met": not wrong and not crashed}
+    row = DECISIONS.row(id, measured, met=not wrong and not crashed)
     if row["met"] and len(found) < LEAST:
         row |= {"met": None, "reason": f"only {len(found)} were tried"}
     return [{"of": id, "exit": code, "count": count} for code, count in sorted(codes.items())], [row]

@@ -15,12 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qualgate.stats.interaction import chance_to_find, interaction
+from tests.verification.goals import DECISIONS
 
 CASES, CHANGED, LOSS, ALPHA = 2500, 0.11, 0.02, 0.05
-GOALS = {
-    "interaction.power": "P(found) >= 0.9 at 2,500 cases, 2 points lost by both alone, 11 % of cases changed",
-    "interaction.silent": "P(found) <= alpha where there is none, every n and share of changed cases of the grid",
-}
 SEED = 20260106
 GRID_N = (30, 59, 100, 200, 400, 1000, 2500)
 GRID_CHANGED = (0.001, 0.01, 0.02, 0.05, 0.11, 0.15, 0.3, 1.0)
@@ -75,8 +72,7 @@ def _power(draws: int) -> dict[str, Any]:
         "by_changed": {f"{share:g}": chance_to_find(CASES, share, LOSS, ALPHA) for share in (0.02, 0.05, 0.08, 0.11)},
     }  # fmt: skip
     met = exact >= 0.9 and abs(simulated - exact) <= error
-    return {"id": "interaction.power", "goal": GOALS["interaction.power"], "measured": measured, "spread": error,
-            "met": met}  # fmt: skip
+    return DECISIONS.row("interaction.power", measured, spread=error, met=met)
 
 
 def _silent(draws: int) -> dict[str, Any]:
@@ -91,8 +87,7 @@ def _silent(draws: int) -> dict[str, Any]:
     error = 3 * sqrt(ALPHA * (1 - ALPHA) / draws)
     measured = {"exact_worst": exact, "clustered": alarms, "draws": draws}
     met = exact <= ALPHA and max(alarms.values()) <= ALPHA + error
-    return {"id": "interaction.silent", "goal": GOALS["interaction.silent"], "measured": measured, "spread": error,
-            "met": met}  # fmt: skip
+    return DECISIONS.row("interaction.silent", measured, spread=error, met=met)
 
 
 if __name__ == "__main__":

@@ -7,9 +7,9 @@ from math import ceil, log, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from qualgate.bench.shape import Row
 from qualgate.stats.betting import capital, presume
 from tests.verification.verdicts.early_stopping import ALPHA, losses
+from tests.verification.verdicts.row import Row
 
 
 def measured_rows(*, quick: bool) -> tuple[Row]:

@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from qualgate.bench.shape import GOALS
 from qualgate.gate.peers import llm_compressor_recovery, lm_eval_z, nel_v1, sglang_minus5, trt_hypothesis, vllm_rtol
 from qualgate.gate.peers.rule import Outcomes, PeerVerdict, Sample
 from qualgate.stats.power import chance_to_approve
+from tests.verification.goals import DECISIONS
 
 ALPHA, POWER = 0.05, 0.8
 LEVEL = 0.755  # the baseline's score
@@ -244,5 +244,5 @@ def measure(quick: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
 
 
 def _row(id: str, measured: dict[str, Any], spread: Any, met: bool, quick: bool) -> dict[str, Any]:
-    row = {"id": id, "goal": GOALS["decisions"][id], "measured": measured, "spread": spread, "met": met}
+    row = DECISIONS.row(id, measured, spread=spread, met=met)
     return row | {"met": None, "reason": "fewer draws, one margin and disagreement"} if quick and met else row

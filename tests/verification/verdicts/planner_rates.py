@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from qualgate.bench.shape import Row
 from qualgate.gate.planning.planner import plan_policy
 from tests.verification.verdicts.planned_policies import PLAIN, Case, policies
+from tests.verification.verdicts.row import Row
 from tests.verification.verdicts.simulated_verdicts import simulated
 
 

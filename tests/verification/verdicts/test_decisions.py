@@ -8,10 +8,10 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from qualgate.bench.shape import GOALS
 from qualgate.stats.paired.compare import compare_pairs
 from qualgate.stats.paired.region import Region
 from qualgate.stats.power import approval_region, evidence_threshold
+from tests.verification.goals import DECISIONS
 from tests.verification.verdicts import defects, paired_errors
 from tests.verification.verdicts.decisions import PARTS, Part, assembled
 from tests.verification.verdicts.paired_errors import chances, inside, rival_regions, unblocked_region
@@ -19,7 +19,7 @@ from tests.verification.verdicts.paired_errors import chances, inside, rival_reg
 
 def test_every_row_of_the_table_belongs_to_one_part():
     ids = [id for part in PARTS for id in part.ids]
-    assert sorted(ids) == sorted(GOALS["decisions"])
+    assert sorted(ids) == sorted(DECISIONS.goals)
 
 
 def test_a_part_that_is_not_there_or_leaves_a_row_out_gives_no_verdict():
@@ -29,7 +29,7 @@ def test_a_part_that_is_not_there_or_leaves_a_row_out_gives_no_verdict():
     result = assembled((Part(("errors", "power"), "defects", only_power), Part(("peeking",), "no_such_part")), True)
     rows = {row["id"]: row for row in result["goals"]}
     assert rows["power"]["met"] is False
-    assert rows["power"]["goal"] == GOALS["decisions"]["power"]
+    assert rows["power"]["goal"] == DECISIONS.goals["power"]
     assert all(row["met"] is None and row["reason"] for id, row in rows.items() if id != "power")
     assert "no_such_part" in rows["peeking"]["reason"]
     assert result["rounds"] == [{"part": "defects", "n": 1}]

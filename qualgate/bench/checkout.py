@@ -1,0 +1,27 @@
+"""Where the proofs are: a checkout holds them beside this package, a wheel does not.
+
+A checkout is known by `tests/verification` beside the folder that this package lies in, wherever it is called from.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+ROOT = Path(__file__).resolve().parents[2]
+PROOFS = ("decisions", "determinism-report", "scoring")
+NOT_HERE = (
+    "proofs of what the gate says stand in tests/verification of a checkout and not in an installed wheel; "
+    "there `make install`, then `.venv/bin/qualgate bench NAME`"
+)
+
+
+def proofs() -> ModuleType | None:
+    """The package `tests.verification` (its `PROOFS` and `run_of`); None where this is no checkout."""
+    if not (ROOT / "tests" / "verification" / "__init__.py").is_file():
+        return None
+    if str(ROOT) not in sys.path:
+        sys.path.insert(0, str(ROOT))
+    return import_module("tests.verification")  # by its name: the product knows of no test

@@ -1,0 +1,116 @@
+"""What each benchmark of speed and cost is to show: row id → goal. Ids stay what they are from version to version."""
+
+from __future__ import annotations
+
+from qualgate.bench.shape import Benchmark
+
+GENERATE = Benchmark(
+    name="generate",
+    about="our step loop against transformers.generate at its best batch size, same tokens",
+    goals={"generate_speed": ">= 1.0x transformers.generate at its best batch size"},
+)
+
+COMMANDS = Benchmark(
+    name="commands",
+    about="seconds a user waits: --help, gate over 20,000 and 100,000 stored scores, the dashboard",
+    goals={
+        "help": "<= 0.5 s",
+        "gate_20000_scores": "<= 3 s",
+        "gate_100k": "< 5 s and < 500 MB over 100,000 stored scores",
+        "gate_files_100k": "< 5 s and < 500 MB over two files of 100,000 score rows",
+        "dashboard_first_page": "<= 2 s",
+    },
+)
+
+DEMO = Benchmark(
+    name="demo",
+    about="the demo's seconds and memory, and its verdicts over evalset seeds",
+    goals={
+        "demo_seconds": "<= 360 s after installation, on two idle cores",
+        "demo_memory": "<= 2 GiB, PSS of the process tree",
+        "int8_approves": ">= 19 of 20 evalset seeds",
+        "int2_blocks": "20 of 20 evalset seeds",
+    },
+)
+
+KERNELS_GPU = Benchmark(
+    name="kernels-gpu",
+    about="fused GPU kernels: share of the memory's bandwidth, against torch bf16 and int4, gemlite, Marlin",
+    goals={
+        "int4_8192_bandwidth": ">= 0.75 of the copy bandwidth of the run, 8192 x 8192 int4 g128, 1 to 16 rows",
+        "int4_28672_bandwidth": ">= 0.75 of the copy bandwidth of the run, 28672 x 4096 int4 g128, 1 to 16 rows",
+        "int4_8192_bf16": ">= 3.0x torch bf16, 8192 x 8192 int4 g128, 1 to 16 rows",
+        "int4_28672_bf16": ">= 3.0x torch bf16, 28672 x 4096 int4 g128, 1 to 16 rows",
+        "int4_8192_best": ">= 1.0x the best of torch int4, gemlite, Marlin, 8192 x 8192 int4 g128, 1 to 16 rows",
+        "int4_28672_best": ">= 1.0x the best of torch int4, gemlite, Marlin, 28672 x 4096 int4 g128, 1 to 16 rows",
+        "verify_cost": "time(8 rows) / time(1 row) <= 1.15, both shapes",
+        "invariance_tax": "<= 5 % over the same kernels split as suits the number of rows best",
+    },
+)
+
+STATIC = Benchmark(
+    name="static",
+    about="every GPU kernel compiled for sm_80, sm_90, sm_100: spills, shared memory, instructions per weight",
+    goals={
+        "compiles": "every kernel in every configuration, for sm_80, sm_90 and sm_100",
+        "no_spills": "0 instructions that move a register to local memory or back",
+        "products": "matrix products in every loop that is there for them",
+        "tensor_memory": "within the 512 columns of sm_100",
+        "shared_memory": "within what the target's blocks may ask for, in bytes",
+        "int4_instructions": "<= 3.6 instructions per int4 weight in the main loop, sm_90, 16 tokens",
+    },
+)
+
+QUANTIZE = Benchmark(
+    name="quantize",
+    about="KL of every calibrated method against round-to-nearest on the same grid",
+    goals=dict.fromkeys(
+        (
+            "gptq_int4",
+            "gptq_int4_act_order",
+            "gptq_int4_static",
+            "gptq_int4_asym",
+            "gptq_int3",
+            "gptq_int2",
+            "gptq_int8",
+            "awq_int4",
+            "awq_int3",
+            "smoothquant_w8a8",
+            "nvfp4_calibrated",
+        ),
+        "KL below round-to-nearest on the same grid, with every calibration draw",
+    ),
+)
+
+KERNELS_CPU = Benchmark(
+    name="kernels-cpu",
+    about="the C kernels against torch's int4 operator, bf16 linear and a plain read, two threads",
+    goals={
+        "int4_rows_32_512": ">= 5x torch's eager int4 operator, K = N of 1024 to 4096, every shape",
+        "int4_rows_64_up": "<= 1.25x the time of torch bf16 linear, 64 to 512 rows, every shape",
+        "int4_few_rows": ">= 2.5x torch bf16 linear, 1 to 4 rows, 64 MiB packed, 4 copies rotated",
+        "mxfp4_few_rows": ">= 2.5x torch bf16 linear, 1 to 4 rows, 64 MiB packed, 4 copies rotated",
+        "int4_bandwidth": ">= 70 % of the read bandwidth of the same rounds, 1 to 4 rows",
+        "mxfp4_bandwidth": ">= 70 % of the read bandwidth of the same rounds, 1 to 4 rows",
+    },
+)
+
+DRIFT = Benchmark(
+    name="drift",
+    about="two models' distributions compared without logits, against full logits through transformers",
+    goals={
+        f"cpu_{shape}_{what}": limit
+        for shape in ("32k_float32", "32k_bfloat16", "150k_float32", "150k_bfloat16")
+        for what, limit in (
+            ("time", ">= 2x faster than full logits through transformers, 4096 rows, two threads"),
+            ("memory", ">= 20x less peak memory above weights and hidden states"),
+        )
+    }
+    | {
+        "gpu_speed": ">= 600 TFLOP/s on an H200, 8192 x 4096 x 128256, two heads",
+        "gpu_ratio": ">= 2.5x faster than the unfused torch pair",
+        "gpu_memory": ">= 50x less peak memory than the unfused torch pair",
+    },
+)
+
+SPEED = {one.name: one for one in (GENERATE, COMMANDS, DEMO, KERNELS_GPU, STATIC, QUANTIZE, KERNELS_CPU, DRIFT)}

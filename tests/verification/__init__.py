@@ -1,0 +1,28 @@
+"""Proofs and attacks: is the gate's word right (`verdicts`), do scorers and statistics say what the field's references
+say (`references`), and does the sandbox hold (`escapes`)?
+
+`qualgate bench NAME` runs one of `PROOFS` in whole, `python -m tests.verification` slices of all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tests.verification.goals import PROOFS
+
+__all__ = ["PROOFS", "run_of"]
+
+
+def run_of(name: str) -> Callable[..., dict[str, Any]]:
+    """`run(quick)` of a proof, or `run(quick, only)` where it has parts; only its modules are loaded."""
+    match name:
+        case "decisions":
+            from tests.verification.verdicts.decisions import run
+        case "determinism-report":
+            from tests.verification.verdicts.determinism_report import run
+        case "scoring":
+            from tests.verification.references.scoring import run
+        case _:
+            raise AssertionError(f"{name} has no module")
+    return run

@@ -1,0 +1,100 @@
+"""Slices of every proof, one after the other, each named with its rows, its seconds and what came of it.
+
+python -m tests.verification [--list] [PROOF or ROW ...]      exit 1: a goal is not met, or a proof crashed
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tests.verification import PROOFS, run_of
+from tests.verification.references import scoring
+from tests.verification.verdicts import decisions
+
+ELSEWHERE = {"deterministic", "gate_100k"}  # rows of the decisions that another benchmark measures
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slice:
+    """Rows of a proof that are measured together."""
+
+    proof: str
+    rows: tuple[str, ...]
+
+    def measured(self) -> list[dict[str, Any]]:
+        """The rows as the quick benchmark tells them."""
+        run = run_of(self.proof)
+        result = run(True, self.rows) if PROOFS[self.proof].in_parts else run(True)
+        return [row for row in result["goals"] if row["id"] in self.rows]
+
+
+def slices() -> Iterator[Slice]:
+    """Of every proof, the short ones first."""
+    yield Slice(proof="determinism-report", rows=tuple(PROOFS["determinism-report"].goals))
+    for rows in (part.ids for part in decisions.PARTS):
+        if not ELSEWHERE.intersection(rows):
+            yield Slice(proof="decisions", rows=rows)
+    for _, rows in scoring.PARTS:
+        yield Slice(proof="scoring", rows=rows)
+
+
+def chosen(names: Sequence[str]) -> list[Slice]:
+    """The slices of these proofs and rows; all of them where none is named."""
+    found = list(slices())
+    for name in names:
+        if not any(name == one.proof or name in one.rows for one in found):
+            print(f"no proof or row {name!r}; there are (--list):", file=sys.stderr)
+            print(*(described(one) for one in found), sep="\n", file=sys.stderr)
+            raise SystemExit(64)
+    return [one for one in found if not names or {one.proof, *one.rows} & {*names}]
+
+
+def described(one: Slice) -> str:
+    return f"{one.proof}: {', '.join(one.rows)}"
+
+
+def hold(one: Slice) -> bool:
+    """Measure the slice and say what came of it, a line for each row; whether no goal is missed."""
+    start = time.monotonic()
+    try:
+        rows = one.measured()
+    except Exception:
+        traceback.print_exc()
+        say("CRASHED", described(one), start)
+        return False
+    missed = [row for row in rows if row["met"] is False]
+    say("MISSED" if missed else "ok", described(one), start)
+    for row in rows:
+        if row in missed:
+            print(f"         {row['id']}: not met: {row['goal']}; measured: {row['measured']}", flush=True)
+        elif row["met"] is None:
+            print(f"         {row['id']}: no verdict: {row['reason']}", flush=True)
+    return not missed
+
+
+def say(word: str, what: str, start: float) -> None:
+    print(f"{word:<8} {what}  ({time.monotonic() - start:.0f} s)", flush=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.verification", description="Slices of every proof.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="a proof or a row; all by default")
+    parser.add_argument("--list", action="store_true", help="name what is covered, and measure nothing")
+    asked = parser.parse_args(arguments)
+    covered = chosen(asked.names)
+    if asked.list:
+        print(*map(described, covered), sep="\n")
+        return 0
+    held = [hold(one) for one in covered]
+    print(f"{sum(held)} of {len(held)} proofs hold on their slices", flush=True)
+    return 0 if all(held) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,89 @@
+"""What each proof is to show: row id → goal. Ids stay what they are from version to version."""
+
+from __future__ import annotations
+
+from qualgate.bench.shape import Benchmark
+
+SANDBOX = {
+    "escape.1": "every outcome of S1-S17 as required, one sandbox at a time",
+    "escape.8": "every outcome of S1-S17 as required, 8 sandboxes at once",
+    "escape.32": "every outcome of S1-S17 as required, 32 sandboxes at once",
+    "escape.mutants": "10,000 mutants of hostile programs change nothing outside, learn no secret, stop nothing (S16)",
+    "sandbox.overhead": "<= 40 ms a sample over a plain Python that runs the same program and its test",
+    "forgeries": "0 of >= 30 forgeries pass, against every kind of test",
+    "humaneval.reference": "every reference solution passes",
+    "humaneval.broken": "every solution that returns something else fails, mutants as when run beside their tests",
+    "mbpp.reference": "every reference solution passes",
+}
+STORED = {
+    "drift.llama34": "all 34 values as the reference prints them, every line of every seeded set",
+    "drift.bytes": "<= 1/50 of llama.cpp's logits file, reference model and 128,256 tokens",
+    "drift.certified": "certified KL error <= 1e-4 nats at every position, int8 and int4, and the truth within it",
+}
+
+DECISIONS = Benchmark(
+    name="decisions",
+    about="the gate's words: errors and power of its tests, peers' rules, faulted and planted evidence",
+    goals={
+        "errors": "P(approve) <= alpha at loss = max_drop, P(block) <= alpha at losses <= max_drop, whole policy: "
+        "exact, clustered cases by draws; fewer than 20 clusters undecided",
+        "power": "P(approve | identical), P(block | 2 x max_drop) within 2 points of the best exact paired test",
+        "peers.cases": ">= 0.9 x 2p(1-p)/disagreement times our cases for every unpaired rule at our errors and "
+        "margin, disagreement >= 1.5 margins; below, reported",
+        "peers.false_pass": "every rule's passes of a true 3-point loss, n = 1,319, as known, within simulation error",
+        "early.identical": ">= 40 % of a fixed paired test's cases saved on average at power .95, identical variants",
+        "early.twice": ">= 40 % of a fixed paired test's cases saved on average at power .95, at 2 x max_drop",
+        "early.worst": "the worst truth's cases over the fixed test's, reported",
+        "planner.rates": "predicted rates of 50 policies, 14 of them on tags, tasks, repeats or relative losses, "
+        "within 2 points of simulation",
+        "planner.decidable": ">= 95 % of 50 policies reach P(approve | identical) >= .8 after the printed change",
+        "peeking": "100,000 adversarial schedules: P(crossing) <= alpha",
+        "fail_closed.cases": ">= 60 faulted evidences, policies and score files: 0 exit with 0",
+        "fail_closed.mutations": ">= 500 single and paired mutations of what the gate is given: 0 exit with 0",
+        "fail_closed.score_files": ">= 300 mutations of score files and gate files: 0 exit with 0 that should not",
+        "defects.false_approve": "<= 5 % of >= 100 defects planted in evidence records approved",
+        "defects.false_block": "<= 5 % of sound variants in evidence records blocked",
+        "planted.false_approve": "<= 5 % of >= 100 defects planted in real runs approved",
+        "planted.false_block": "<= 5 % of >= 100 sound arms of real runs blocked at the declared n",
+        "planted.cause": ">= 90 % of the defects found in real runs, mutants held out: the cause named right; of all "
+        "planted, reported",
+        "interaction.power": "P(found) >= 0.9 at <= 2,500 cases, both 2 points worse, <= 11 % of cases changed",
+        "interaction.silent": "P(found) <= alpha where there is no interaction",
+        "aa.block_rate": "P(block) of the baseline against itself <= alpha",
+        "deterministic": "100 of 100: other worker order, hash seed, locale, time zone, thread count; same bytes",
+        "gate_100k": "< 5 s and < 500 MB over 100,000 stored scores",
+    },
+    in_parts=True,
+)
+
+DETERMINISM_REPORT = Benchmark(
+    name="determinism-report",
+    about="the same evidence judged and reported 100 times: the same bytes in every format",
+    goals={
+        "deterministic": "100 of 100: other worker order, hash seed, locale, time zone, thread count; same bytes",
+    },
+)
+
+SCORING = Benchmark(
+    name="scoring",
+    about="scorers against the field's references and hostile answers, and their speed on one core",
+    goals={
+        "bfcl_mutations": "100 % same verdict and error type as rules written independently, BFCL's rows mutated",
+        "bfcl_fuzz": "100 % same verdict and error type, 100,000 made calls against rules written independently",
+        "schema_suite": "100 % of the JSON-Schema-Test-Suite's required part, draft 2020-12",
+        "gsm8k_filters": "100 % same extraction and verdict as lm-eval's two filters, GSM8K rows and real completions",
+        "filters_fuzz": "100 % same extraction and verdict as lm-eval's filters and exact_match, 100,000 made answers",
+        "match_fuzz": "100 % same numbers, F1, verdicts, 100,000 made answers: numeric and SQuAD's F1 against rules "
+        "written independently, DROP's F1 against lm-eval's",
+        "ifeval_fuzz": "100 % same verdicts as lm-eval's own checkers, strict and loose, 25,000 made answers",
+        "hostile_outputs": "0 crashes, 0 hangs over 1 s, 10,000 seeded mutants to every scorer",
+        "tool_call_speed": ">= 100,000 simple tool-call checks/s on one core, compat mode, calls already decoded",
+        "schema_speed": ">= 20,000 schema checks/s on one core",
+        "lm_eval_speed": ">= 5x lm-eval's scoring of the same log",
+    }
+    | SANDBOX
+    | STORED,
+    in_parts=True,
+)
+
+PROOFS = {one.name: one for one in (DECISIONS, DETERMINISM_REPORT, SCORING)}
