@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from qualgate.bench.goals import SPEED
+from tests.verification.escapes.hostile import ESCAPES, FORGERIES
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -53,6 +56,29 @@ def test_every_package_of_the_checkout_is_declared():
     }
     assert found <= declared
     assert {"qualgate_kernels", "qualgate_app", "qualgate_migrations", "qualgate_evalsets"} <= declared
+
+
+def test_the_wheel_holds_no_proof_and_no_attack(installed):
+    assert not (installed / "tests").exists()
+    bench = {path.stem: path.read_text(encoding="utf-8") for path in (installed / "qualgate" / "bench").glob("*.py")}
+    speed = {name.replace("-", "_") for name in SPEED}
+    assert bench.keys() == speed | {"__init__", "checkout", "goals", "memory", "shape"}
+    assert sum(len(text.splitlines()) for text in bench.values()) <= 2_500
+    whole = "".join(path.read_text(encoding="utf-8") for path in installed.rglob("*.py"))
+    attacks = [*FORGERIES.values(), *(text for text, _ in ESCAPES.values())]
+    assert not [text for text in attacks if len(text) > 60 and text.strip() in whole]
+
+
+def test_the_wheel_lists_what_is_fast_and_says_where_the_proofs_are(installed, tmp_path):
+    listed = isolated(installed, "-m", "qualgate", "bench", "--list", cwd=tmp_path)
+    assert listed.returncode == 0, listed.stderr
+    begun = [line.split()[0] for line in listed.stdout.splitlines() if not line.startswith(" ")]
+    assert begun == [*SPEED, "decisions,"]
+    assert "tests/verification" in listed.stdout
+    asked = isolated(installed, "-m", "qualgate", "bench", "decisions", "--quick", cwd=tmp_path)
+    assert asked.returncode == 64
+    assert "checkout" in asked.stderr
+    assert "bench decisions" in asked.stderr
 
 
 def test_the_wheel_plans_the_demo_from_its_own_files(installed, tmp_path):
