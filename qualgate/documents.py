@@ -324,9 +324,14 @@ class _Reader:
 
 
 class Written(BaseModel):
-    """Base of what a document may hold: nothing unknown, nothing converted, no NaN."""
+    """Base of what a document may hold: nothing unknown, nothing converted, no NaN.
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+    The text below a key says what it means, with an example: editors show it, and docs/reference is made of it.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
     later: ClassVar[tuple[str, ...]] = ()  # keys of the design that this version does not serve
     example: ClassVar[str] = "key: value"  # what to write, for whoever wrote something else than a mapping
 

@@ -47,11 +47,19 @@ class _SetFile(Written):
     """What every NAME.yaml says."""
 
     name: str = Field(pattern=f"^{NAME}$")
+    """The set's name, which is the file's. Example: `name: support`"""
     version: str
+    """Raised whenever a case changes. Example: `version: "1"`"""
     description: str = ""
-    sha256: str = Field(default=ABSENT, pattern="^[0-9a-f]{64}$")  # of NAME.jsonl's bytes
+    """What the set asks, for people. Example: `description: refunds and returns`"""
+    sha256: str = Field(default=ABSENT, pattern="^[0-9a-f]{64}$")
+    """Of the bytes of NAME.jsonl; a set whose cases hash to something else is refused. Example: `sha256:
+    9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08`
+    """
     generator: str = ABSENT
+    """What made the cases, for people. Example: `generator: ours.make_support`"""
     seed: int = ABSENT
+    """The generator's seed, for people. Example: `seed: 7`"""
 
     @field_validator("version", mode="before")
     @classmethod
@@ -63,16 +71,24 @@ class CalibrationFile(_SetFile):
     """NAME.yaml of a calibration set. It judges nothing, so it has no metrics."""
 
     kind: Literal["calibration"]
+    """Says that quantizers may see it, and that it judges nothing. Example: `kind: calibration`"""
 
 
 class EvalsetFile(_SetFile):
     """NAME.yaml of an evalset."""
 
     kind: Literal["evalset", "calibration"] = "evalset"  # "calibration" never gets here: see `_read`
+    """What the set is for. Example: `kind: evalset`"""
     metrics: list[str] = Field(min_length=1)
-    lenient: list[str] = []  # of `scoring.strict_json.LENIENT`; there is told what they take off, and in which order
-    normalizers: list[str] = []  # of exact_match, in order
-    dialect: str = ABSENT  # of the tool calls of every case that declares none; "auto": of any that reads calls
+    """What every case is scored by. Example: `metrics: [exact_match, json.schema]`"""
+    lenient: list[str] = []
+    """What JSON's wrapping is forgiven: `code_fence`, `trailing_text`, or both. Example: `lenient: [code_fence]`"""
+    normalizers: list[str] = []
+    """What `exact_match` takes off before it compares, in order. Example: `normalizers: [casefold]`"""
+    dialect: str = ABSENT
+    """How the tool calls of every case that declares nothing are written; `auto`: any dialect that reads calls.
+    Example: `dialect: mistral`
+    """
 
     @field_validator("metrics")
     @classmethod

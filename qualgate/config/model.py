@@ -121,7 +121,7 @@ def _recipe_schema(method: str) -> dict[str, Any]:
     properties: dict[str, Any] = {"method": {"const": method}}
     for key, option in OPTIONS.items():
         if method in option.methods:
-            properties[key] = known.get(key, {"enum": list(option.values)})
+            properties[key] = known.get(key, {"enum": list(option.values)}) | {"description": option.meaning}
     return {
         "type": "object",
         "properties": properties,
@@ -131,16 +131,28 @@ def _recipe_schema(method: str) -> dict[str, Any]:
     }
 
 
-LM_EVAL_KEYS: dict[str, type] = {
-    "lm_eval": str, "include_path": str, "filter": str, "metric": str, "num_fewshot": int, "limit": int
-}  # fmt: skip
+LM_EVAL_KEYS: dict[str, tuple[type, str]] = {
+    "lm_eval": (str, "The task's or the group's name. Example: `lm_eval: gsm8k`"),
+    "include_path": (
+        str,
+        "The folder of tasks of your own, relative to the gate file. Example: `include_path: ./tasks`",
+    ),
+    "filter": (str, "The filter of lm-eval's that counts. Example: `filter: strict-match`"),
+    "metric": (str, "The task's metric that is judged, as `lm_eval.score`. Example: `metric: bleu`"),
+    "num_fewshot": (
+        int,
+        "Examples before each question; the task's own number where it is left out. Example: `num_fewshot: 5`",
+    ),
+    "limit": (int, "Only so many documents of each task. Example: `limit: 200`"),
+}
 LM_EVAL_SCHEMA = {
     "type": "object",
     "properties": {
-        name: {"type": "string", "minLength": 1}
-        if kind is str
-        else {"type": "integer", "minimum": int(name == "limit")}
-        for name, kind in LM_EVAL_KEYS.items()
+        name: (
+            {"type": "string", "minLength": 1} if kind is str else {"type": "integer", "minimum": int(name == "limit")}
+        )
+        | {"description": meaning}
+        for name, (kind, meaning) in LM_EVAL_KEYS.items()
     },
     "required": ["lm_eval"],
     "additionalProperties": False,
@@ -151,7 +163,7 @@ def _lm_eval_task(ref: dict[Any, Any], info: ValidationInfo) -> LmEvalTask:
     for key, value in ref.items():
         if key not in LM_EVAL_KEYS:
             raise stated(f"unknown key {quote(key)} beside `lm_eval`{nearest(str(key), LM_EVAL_KEYS)}")
-        kind = LM_EVAL_KEYS[key]
+        kind, _ = LM_EVAL_KEYS[key]
         if type(value) is not kind or value == "" or (kind is int and value < (key == "limit")):
             wanted = "a text" if kind is str else f"a whole number from {int(key == 'limit')}"
             raise stated(f"`{key}` must be {wanted}, found {quote(value)}")
@@ -241,8 +253,15 @@ class Baseline(Written):
     later: ClassVar = ("endpoint", "api_key_env", "kv_cache", "speculation")
     example: ClassVar = "{model: ./models/support}"
     model: Annotated[str, AfterValidator(_model_folder), NOT_AN_ADDRESS]
+    """The full-precision model: a folder with config.json, safetensors and tokenizer, relative to the gate file, or
+    `reference`, the small model that ships with qualgate. Example: `model: ./models/support`
+    """
     dtype: Dtype = "bfloat16"
-    quantized: bool = False  # the user says that a quantized checkpoint is what variants are held against
+    """What the weights are rounded to. Arithmetic is float32, whatever this says. Example: `dtype: float16`"""
+    quantized: bool = False
+    """`true` says that you mean to hold variants against a quantized checkpoint; without it such a baseline is
+    refused. Example: `quantized: true`
+    """
 
 
 class Variant(Written):
@@ -250,7 +269,8 @@ class Variant(Written):
 
     later: ClassVar = ("kv_cache", "speculation", "endpoint", "api_key_env")
     example: ClassVar = "{quantize: int8}"
-    arm: Literal["quantization", "speculation", "both"] = ABSENT  # its role in a four-arm comparison
+    arm: Literal["quantization", "speculation", "both"] = ABSENT
+    """Its role in a comparison of four arms. Example: `arm: quantization`"""
     model_config = {
         "json_schema_extra": {
             "oneOf": [
@@ -260,15 +280,25 @@ class Variant(Written):
         }
     }
     model: Annotated[str, AfterValidator(_model_folder), NOT_AN_ADDRESS] = ABSENT
+    """A folder of its own, quantized or not; its format is recognised. Example: `model: ./models/support-awq`"""
     dtype: Dtype = ABSENT
+    """What the weights that are not quantized are rounded to; the baseline's where it is left out. Example: `dtype:
+    float16`
+    """
     quantize: Annotated[
         Any,
         AfterValidator(_recipe),
         WithJsonSchema({"oneOf": [{"enum": list(DATA_FREE)}, *map(_recipe_schema, BITS)]}),
     ] = ABSENT
+    """How the weights are made from the baseline's: a method's name, or a mapping with `method` and its options.
+    Example: `quantize: {method: int4, group_size: 32}`
+    """
     calibration: Annotated[
         Any, AfterValidator(_calibration_set), WithJsonSchema({"type": "string", "minLength": 1})
-    ] = ABSENT  # what a folder was calibrated with, as whoever made it knows: rules on coverage are measured by it
+    ] = ABSENT
+    """The set that a folder made elsewhere was calibrated with, by your word; rules on `coverage.*` are measured by
+    it. Example: `calibration: ./ours/calibration.yaml`
+    """
 
     @model_validator(mode="before")
     @classmethod
@@ -304,8 +334,13 @@ class Generation(Written):
     temperature: Annotated[
         float, Field(json_schema_extra={"anyOf": [{"const": 0}, {"minimum": COLDEST, "maximum": HOTTEST}]})
     ] = 0.0
+    """0 takes the likeliest token; above it, tokens are drawn. Evalsets of lm-eval that say their own keep it.
+    Example: `temperature: 0.7`
+    """
     seed: int = Field(default=0, ge=0, lt=2**63)
+    """Seed of every draw: sampled tokens, the order of cases with `stop: early`. Example: `seed: 5`"""
     repeats: Annotated[int, Field(json_schema_extra={"minimum": 1, "maximum": MOST_REPEATS})] = 1
+    """Answers to each case; more than one needs a temperature. Example: `repeats: 4`"""
 
     @field_validator("temperature")
     @classmethod
@@ -348,7 +383,9 @@ class Where(Written):
     model_config = {"json_schema_extra": {"minProperties": 1, "maxProperties": 1}}
     example: ClassVar = "{tag: NAME}"
     tag: str = Field(default=ABSENT, min_length=1)
+    """Only the cases that carry this tag. Example: `tag: german`"""
     task: str = Field(default=ABSENT, min_length=1)
+    """Only the cases of this task. Example: `task: extract`"""
 
     @model_validator(mode="after")
     def _is_one(self) -> Where:
@@ -360,17 +397,35 @@ class Where(Written):
 class RuleEntry(Written):
     example: ClassVar = "{metric: exact_match, max_drop: 0.02}"
     metric: Annotated[str, AfterValidator(_metric), Field(json_schema_extra={"enum": list(METRICS)})]
+    """What the rule is about, from the closed list of metrics. Example: `metric: exact_match`"""
     per: Annotated[str, AfterValidator(_per), Field(json_schema_extra={"pattern": f"^({PER})$"})] = ABSENT
+    """One comparison for each evalset, each task, or each value of a tag `NAME:VALUE`; left out, all are pooled.
+    Example: `per: evalset`
+    """
     evalset: str = ABSENT
+    """Only the cases of this evalset. Example: `evalset: tool_calls`"""
     tier: Literal["critical", "supporting", "advisory"] = "critical"
+    """Critical rules approve and block, a broken supporting rule asks for a person, an advisory one is only shown.
+    Example: `tier: advisory`
+    """
     max_drop: float = Field(default=ABSENT, gt=0, json_schema_extra={"exclusiveMaximum": DROP_BELOW})
+    """The largest loss allowed, as a share: 0.02 is two points. Example: `max_drop: 0.02`"""
     max_relative_drop: float = Field(default=ABSENT, gt=0, json_schema_extra={"exclusiveMaximum": DROP_BELOW})
+    """The largest loss allowed, as a share of the baseline's own rate. Example: `max_relative_drop: 0.03`"""
     max: float = Field(default=ABSENT, gt=0)
+    """The largest value of the variant allowed, in the metric's unit. Example: `max: 0.05`"""
     min: float = Field(default=ABSENT, gt=0)
+    """The smallest value of the variant allowed, in the metric's unit. Example: `min: 0.98`"""
     max_ratio: float = Field(default=ABSENT, gt=0)
+    """The largest ratio allowed of the variant to the baseline. Example: `max_ratio: 1.10`"""
     percentile: float = Field(default=ABSENT, gt=0, lt=100)
+    """Of a latency: compare this percentile; left out, the ratio of total seconds. Example: `percentile: 95`"""
     where: Where = ABSENT
+    """Only the cases with a tag, or of a task. Example: `where: {tag: german}`"""
     repeats: Literal["mean", "any", "all"] = "mean"
+    """What counts of several answers to a case: their mean, whether any is right (pass@k), whether all are (pass^k).
+    Example: `repeats: any`
+    """
 
     model_config = {
         "json_schema_extra": {
@@ -470,14 +525,20 @@ class QuarantineEntry(Written):
 
     example: ClassVar = "{case: ID, owner: WHO, expires: 2026-12-31, reason: WHY}"
     case: str = Field(min_length=1)
+    """The case's id. Example: `case: c-17`"""
     evalset: str = Field(default=ABSENT, min_length=1)
+    """The evalset it is in; left out, every set that has the id. Example: `evalset: support`"""
     owner: str = Field(min_length=1)
+    """Who will mend the case. Example: `owner: ana`"""
     expires: Annotated[Any, AfterValidator(_day), WithJsonSchema({"type": "string", "pattern": r"^\d{4}-\d\d-\d\d$"})]
+    """The day on which the case counts again. Example: `expires: 2026-12-31`"""
     reason: str = Field(min_length=1)
+    """Why it is held out. Example: `reason: two references are right`"""
 
 
 class Gate(Written):
     alpha: float = Field(default=0.05, gt=0, lt=0.5)
+    """One-sided error of each bound: 0.05 is a 95 % bound. Example: `alpha: 0.05`"""
     rules: list[RuleEntry] = Field(
         default=ABSENT,
         min_length=1,
@@ -491,12 +552,25 @@ class Gate(Written):
             }
         },
     )
+    """What must hold. At least one rule is critical and on quality. Example: `rules: [{metric: exact_match, max_drop:
+    0.02}]`
+    """
     nel_policy: Annotated[str, AfterValidator(_plain_file), NOT_AN_ADDRESS] = ABSENT
+    """A NeMo Evaluator policy, version 1, that decides in place of `rules`. Example: `nel_policy: gate_policy.yaml`"""
     review: Literal["never", "always"] = "never"
+    """`always` asks for a person where all rules are proven. Example: `review: always`"""
     stop: Literal["end", "early"] = "end"
+    """`early` stops generating for a variant once its verdict is settled. Example: `stop: early`"""
     noise_floor: bool = False
+    """Run the baseline a second time in other batches, and show what it changes by itself. Example: `noise_floor:
+    true`
+    """
     quarantine: list[QuarantineEntry] = []
+    """Cases that do not count until a day, at most 2 % of all. Example: `quarantine: [{case: c-17, owner: ana,
+    expires: 2026-12-31, reason: flaky}]`
+    """
     max_age: Annotated[str, AfterValidator(_age), WithJsonSchema({"type": "string", "pattern": f"^{AGE}$"})] = ABSENT
+    """Evidence older than this decides nothing; hours or days. Example: `max_age: 7d`"""
     model_config = {
         "json_schema_extra": {
             "oneOf": [
@@ -512,8 +586,12 @@ class Gate(Written):
             },
         }
     }
-    identity: Literal["hash", "ids"] = "hash"  # this and `expected`: of score files alone, a run has a closed list
+    identity: Literal["hash", "ids"] = "hash"
+    """Of score files: what pairs two rows, the hash of the case or its id alone. Example: `identity: ids`"""
     expected: str = Field(default=ABSENT, min_length=1)
+    """Of score files: JSON lines with the `id` (and `evalset`) of every case that they must hold. Example: `expected:
+    ids.jsonl`
+    """
 
     @model_validator(mode="after")
     def _has_one_policy(self) -> Gate:
@@ -531,12 +609,15 @@ class Gate(Written):
 class Workers(Written):
     example: ClassVar = "{count: 2}"
     backend: Annotated[str, Field(json_schema_extra={"const": "local"})] = "local"
+    """Where jobs run: processes on this machine. Example: `backend: local`"""
     count: Annotated[
         Any,
         AfterValidator(_count),
         WithJsonSchema({"oneOf": [{"type": "integer", "minimum": 1, "maximum": 256}, {"const": "auto"}]}),
     ] = 2
+    """How many processes generate; `auto` is one for each core this process may use. Example: `count: 2`"""
     devices: Annotated[str, Field(json_schema_extra={"enum": ["auto", "cpu"]})] = "auto"
+    """`auto` takes a GPU where torch sees one, `cpu` never. Example: `devices: cpu`"""
 
     @field_validator("backend")
     @classmethod
@@ -562,8 +643,11 @@ class SloEntry(Written):
 
     example: ClassVar = "{e2e: 10}"
     ttft: float = Field(default=ABSENT, gt=0)
+    """Longest time to the first token, in seconds. Example: `ttft: 0.5`"""
     tpot: float = Field(default=ABSENT, gt=0)
+    """Longest time per further token, in seconds. Example: `tpot: 0.05`"""
     e2e: float = Field(default=ABSENT, gt=0)
+    """Longest time of the whole answer, in seconds. Example: `e2e: 10`"""
     model_config = {"json_schema_extra": {"minProperties": 1}}
 
     @model_validator(mode="after")
@@ -578,26 +662,45 @@ class FourArmEntry(Written):
 
     example: ClassVar = "{quantization: int4, speculation: drafted, both: int4+drafted}"
     quantization: str = ABSENT
+    """The variant that is quantized alone. Example: `quantization: int4`"""
     speculation: str = ABSENT
+    """The variant that speculates alone. Example: `speculation: drafted`"""
     both: str = ABSENT
-    seed: int = Field(default=0, ge=0, lt=2**63)  # of the blocks' order
+    """The variant that does both. Example: `both: int4+drafted`"""
+    seed: int = Field(default=0, ge=0, lt=2**63)
+    """Seed of the order of blocks. Example: `seed: 5`"""
     parity: Literal["identical", "sampled", "lossy"] = "identical"
+    """What speculation promises of its target's answers: `identical` tokens, answers `sampled` from the same
+    distribution (compared by their scores), or neither (`lossy`: its quality is judged instead). Example: `parity:
+    sampled`
+    """
     min_saving: float = Field(default=0.05, ge=0, lt=1)
+    """What an arm must surely save of the baseline's cost per accepted answer to be worth having, as a share. Example:
+    `min_saving: 0.05`
+    """
     memory_share: float = Field(default=ABSENT, ge=0, le=1)
+    """Declared: the share of the serving device's memory that weights and KV cache fill. It goes before what is
+    measured here, in the advice what to try first. Example: `memory_share: 0.9`
+    """
     tool_share: float = Field(default=ABSENT, ge=0, le=1)
+    """Declared: the share of a request's time that is spent in tools, for the same advice. Example: `tool_share: 0.3`
+    """
 
 
 class GateFileModel(Written):
     """A qualgate gate file: which variants of which model are judged, on what, and by which rules."""
 
     version: Annotated[int, Field(json_schema_extra={"const": 1})]
+    """Of the gate file's form. Example: `version: 1`"""
     baseline: Baseline
+    """What every variant is held against. Example: `baseline: {model: ./models/support}`"""
     variants: dict[Annotated[str, AfterValidator(_variant_name)], Variant] = Field(
         min_length=1,
         json_schema_extra={
             "propertyNames": {"pattern": VARIANT_NAME, "not": {"pattern": "^[Bb][Aa][Ss][Ee][Ll][Ii][Nn][Ee]$"}}
         },
     )
+    """Who asks to replace it, each under a name of your choice. Example: `variants: {int8: {quantize: int8}}`"""
     evalsets: list[
         Annotated[
             Any,
@@ -605,16 +708,31 @@ class GateFileModel(Written):
             WithJsonSchema({"oneOf": [{"type": "string", "minLength": 1}, LM_EVAL_SCHEMA]}),
         ]
     ] = Field(min_length=1, json_schema_extra={"uniqueItems": True})
+    """The cases: a shipped set's name, a path to one of yours, or a task of lm-eval's. Example: `evalsets:
+    [tool_calls, ./ours/support.yaml]`
+    """
     generation: Generation = Generation()
+    """How answers are drawn. Example: `generation: {temperature: 0.7, seed: 5, repeats: 4}`"""
     gate: Gate
+    """The policy: rules, error, and what else a verdict needs. Example: `gate: {rules: [{metric: exact_match,
+    max_drop: 0.02}]}`
+    """
     slo: SloEntry = ABSENT
+    """Limits in seconds: what is slower was not delivered. Example: `slo: {ttft: 0.5, e2e: 10}`"""
     prices: Annotated[str, AfterValidator(_plain_file), NOT_AN_ADDRESS] = ABSENT
+    """A price table, for rules on cost and for what `plan` says of cost. Example: `prices: prices.yaml`"""
     feedback: Annotated[str, AfterValidator(_plain_file), NOT_AN_ADDRESS] = ABSENT
+    """JSON lines with what users said of answers. Example: `feedback: said.jsonl`"""
     four_arm: FourArmEntry = ABSENT
+    """Judge baseline, quantization, speculation and both as four arms. Example: `four_arm: {parity: identical}`"""
     store: Annotated[
         str, AfterValidator(_store_url), Field(json_schema_extra={"pattern": "^sqlite:///(?!.*:memory:)[^?]*[^?/]$"})
     ] = "sqlite:///qualgate.db"
+    """Where evidence is kept: `sqlite:///FILE` relative to the gate file, `sqlite:////FOLDER/FILE` absolute. Example:
+    `store: sqlite:///qualgate.db`
+    """
     workers: Workers = Workers()
+    """Processes and devices that generate. Example: `workers: {count: 2}`"""
 
     @field_validator("version")
     @classmethod

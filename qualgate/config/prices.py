@@ -21,11 +21,17 @@ class PriceFile(Written):
     """`version` changes with the prices; a price that is left out is not charged."""
 
     version: Annotated[str, AfterValidator(_name)]
+    """Named beside every cost; change it with the prices. Example: `version: "2026-11"`"""
     currency: Annotated[str, AfterValidator(_name)]
+    """What the prices are in. Example: `currency: EUR`"""
     prompt_token: float = Field(default=0.0, ge=0)
+    """Price of a token that is read. Example: `prompt_token: 0.0000002`"""
     output_token: float = Field(default=0.0, ge=0)
+    """Price of a token that is written. Example: `output_token: 0.000001`"""
     device_second: float = Field(default=0.0, ge=0)
+    """Price of a second of the device; needs `concurrency`. Example: `device_second: 0.0005`"""
     concurrency: int = Field(default=ABSENT, ge=1, le=1_000_000)
+    """How many answers share the device at a time. Example: `concurrency: 8`"""
 
 
 def load_prices(path: Path) -> Prices:

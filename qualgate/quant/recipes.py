@@ -39,21 +39,48 @@ class Option:
     """One key of a recipe: the methods that have it, and what it may be."""
 
     methods: tuple[str, ...]
+    meaning: str  # for the editor's schema and the reference
     values: tuple[Any, ...] = ()  # () = checked by its own rule
 
 
 OPTIONS: dict[str, Option] = {
-    "bits": Option(tuple(BITS)),
-    "group_size": Option(tuple(BITS)),
-    "symmetric": Option((*INTEGERS, "gptq", "awq"), (True, False)),
-    "clip": Option((*INTEGERS, "gptq"), ("mse", "percentile")),
-    "granularity": Option((*INTEGERS, "fp8"), ("tensor", "block")),
-    "element": Option(("fp8",), ("e4m3", "e5m2")),
-    "exponent": Option(("mxfp4", "mxfp8"), ("floor", "rounded")),
-    "activations": Option(("int8", "fp8"), ("int8", "fp8")),
-    "act_order": Option(("gptq",), (True, False, "static")),
-    "calibration": Option((*CALIBRATED, "nvfp4")),
-    "keep": Option(tuple(BITS)),
+    "bits": Option(tuple(BITS), "Bits of one weight. Example: `bits: 4`"),
+    "group_size": Option(
+        tuple(BITS), "Weights that share a scale, a multiple of 8; 0 is a whole row. Example: `group_size: 128`"
+    ),
+    "symmetric": Option(
+        (*INTEGERS, "gptq", "awq"), "`false` gives each group a zero point. Example: `symmetric: false`", (True, False)
+    ),
+    "clip": Option(
+        (*INTEGERS, "gptq"),
+        "How a scale is chosen below the largest weight. Example: `clip: mse`",
+        ("mse", "percentile"),
+    ),
+    "granularity": Option(
+        (*INTEGERS, "fp8"),
+        "One scale a tensor, or (fp8) a block of 128 x 128. Example: `granularity: tensor`",
+        ("tensor", "block"),
+    ),
+    "element": Option(("fp8",), "The 8-bit float. Example: `element: e5m2`", ("e4m3", "e5m2")),
+    "exponent": Option(
+        ("mxfp4", "mxfp8"), "How a block's exponent is rounded. Example: `exponent: rounded`", ("floor", "rounded")
+    ),
+    "activations": Option(
+        ("int8", "fp8"), "Round each layer's inputs too, token by token. Example: `activations: int8`", ("int8", "fp8")
+    ),
+    "act_order": Option(
+        ("gptq",),
+        "Quantize the columns that matter most first; `static` keeps the groups in place. Example: `act_order: true`",
+        (True, False, "static"),
+    ),
+    "calibration": Option(
+        (*CALIBRATED, "nvfp4"),
+        "The calibration set: a shipped one's name or a path. Example: `calibration: calibration`",
+    ),
+    "keep": Option(
+        tuple(BITS),
+        'Layers of another precision, by class or pattern of names. Example: `keep: {mlp: int8, "layers.0.*": bf16}`',
+    ),
 }
 
 
