@@ -16,9 +16,9 @@ from qualgate.config import GateFile
 from qualgate.engine.load import check_model, choose_device, identify, recognise
 from qualgate.errors import EvidenceMissing, Exit, InfrastructureError, Interrupted, UsageError
 from qualgate.formatting import counted
+from qualgate.gate.decide import Decided, decide, rules_before
 from qualgate.gate.evidence.quarantine import hold
-from qualgate.gate.four_arm.verdict import decide_four, exit_of
-from qualgate.gate.peers.nel_policy import Decided, NelPolicy, NelSaid, as_rules, as_text, decide_as_asked
+from qualgate.gate.peers.nel_policy import NelPolicy, NelSaid, as_text
 from qualgate.gate.peers.said import PeerSaid, what_peers_say
 from qualgate.gate.planning.planned_sets import PlannedSet
 from qualgate.gate.planning.planner import foreseeable, plan_policy
@@ -96,17 +96,17 @@ def run(
         if not failures:
             measure_coverage(plan, record.run_id, store, gate)
         evidence = with_labels(known(store, record.run_id, answers=_reads_answers(plan.policy)), plan)
-        verdicts, policy, beside = _verdicts(evidence, plan.policy, said)
-        runs.finish(store, record.run_id, verdicts, complete=not failures, policy=policy)
+        decided = _verdicts(evidence, plan.policy, said)
+        runs.finish(store, record.run_id, decided.verdicts, complete=not failures, policy=decided.policy)
         if not failures:
             shutil.rmtree(plan.artifacts, ignore_errors=True)
     return Outcome(
         run_id=record.run_id,
-        verdicts=verdicts,
-        exit=exit_of(verdicts),
+        verdicts=decided.verdicts,
+        exit=decided.exit,
         resumed=record.resumed,
         failures=failures,
-        nel=beside,
+        nel=decided.nel,
     )
 
 
@@ -131,7 +131,7 @@ def _warn_of_undecidable(plan: Plan, warn: Callable[[str], None]) -> None:
     for line in (*held.faults, *asked_in_two_sets(plan)):
         warn(line)
     sets = [PlannedSet.of(item, held.of(item.name), plan.repeats) for item in plan.evalsets]
-    policy, _ = foreseeable(sets, as_rules(plan.policy, {item.name: item.metrics for item in plan.evalsets}))
+    policy, _ = foreseeable(sets, rules_before(plan.policy, {item.name: item.metrics for item in plan.evalsets}))
     if policy is None:
         return
     rates = plan_policy(sets, policy, draws=2_000, search=False)
@@ -176,9 +176,7 @@ def _reads_answers(policy: Policy) -> bool:
 def _verdicts(evidence: RunEvidence, policy: Policy, said: Feedback | None) -> Decided:
     if said is not None:
         evidence = replace(evidence, corrected=corrections(said, evidence))
-    if policy.four_arm is not None:
-        return decide_four(evidence, policy, plain.now()), policy, ()
-    return decide_as_asked(evidence, policy, plain.now())
+    return decide(evidence, policy, plain.now())
 
 
 def with_twins(gate: GateFile) -> GateFile:
@@ -331,10 +329,16 @@ def decide_again(
                 )
             stands = replace(stands, policy=replace(stands.policy, nel=as_text(nel)))
         evidence = replace(stands.evidence, stale=(*stands.evidence.stale, *_scored_otherwise(stands.evidence)))
-        verdicts, policy, beside = stands.decided(evidence)
-        runs.add_verdicts(store, found, verdicts, policy)
-    exit = exit_of(verdicts)
-    return Outcome(run_id=found, verdicts=verdicts, exit=exit, resumed=False, failures=(), nel=beside)
+        decided = stands.decided(evidence)
+        runs.add_verdicts(store, found, decided.verdicts, decided.policy)
+    return Outcome(
+        run_id=found,
+        verdicts=decided.verdicts,
+        exit=decided.exit,
+        resumed=False,
+        failures=(),
+        nel=decided.nel,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

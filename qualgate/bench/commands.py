@@ -130,7 +130,7 @@ def answered(cases: int) -> tuple[Plan, list[tuple[JobResult, Scored]]]:
 
 def store_run(url: str, plan: Plan, results: Sequence[tuple[JobResult, Scored]]) -> None:
     """Record the jobs in this order, decide, finish."""
-    from qualgate.gate.verdict import decide
+    from qualgate.gate.decide import decide
     from qualgate.store import runs
     from qualgate.store.database import open_store
 
@@ -138,8 +138,8 @@ def store_run(url: str, plan: Plan, results: Sequence[tuple[JobResult, Scored]])
         record = runs.begin(store, plan)
         for result, scored in results:
             runs.record(store, record.run_id, result, scored)
-        verdicts = decide(runs.evidence(store, record.run_id), plan.policy)
-        runs.finish(store, record.run_id, verdicts, complete=True)
+        decided = decide(runs.evidence(store, record.run_id), plan.policy)
+        runs.finish(store, record.run_id, decided.verdicts, complete=True)
 
 
 def _plan(cases: int) -> Plan:

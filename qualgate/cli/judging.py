@@ -125,8 +125,8 @@ def plan(
     printed, 64 when no change was found.
     """
     from qualgate.config import load_gate_file
+    from qualgate.gate.decide import rules_before
     from qualgate.gate.evidence.quarantine import hold
-    from qualgate.gate.peers.nel_policy import as_rules
     from qualgate.gate.planning.early_stop import early_rates, rates_after
     from qualgate.gate.planning.planned_sets import PlannedSet, seen_in
     from qualgate.gate.planning.planner import foreseeable, plan_policy
@@ -148,7 +148,7 @@ def plan(
     takes = forecast(planned, loaded.workers, earlier_answers(loaded, earlier.run_id) if earlier else None)
     sets = [PlannedSet.of(item, held.of(item.name), planned.repeats) for item in planned.evalsets]
     metrics = {item.name: item.metrics for item in planned.evalsets}
-    asked = as_rules(planned.policy, metrics)
+    asked = rules_before(planned.policy, metrics)
     policy, unforeseen = foreseeable(sets, asked)
     assumed = seen_in(earlier, planned.repeats) if earlier else None
     rates = None if policy is None else plan_policy(sets, policy, assumed, earlier=earlier)

@@ -51,7 +51,7 @@ def _judge_files(gate_file: Path, baseline: Path, variants: dict[str, Path], nel
 
     from qualgate import evalsets
     from qualgate.config import load_gate_file
-    from qualgate.gate.four_arm.verdict import exit_of
+    from qualgate.gate.decide import exit_of
     from qualgate.intake.feedback import read_feedback
     from qualgate.intake.scores import judge, read_score_rows, refuse_a_copy
     from qualgate.pipeline.plan import set_refs

@@ -36,7 +36,7 @@ from qualgate.gate.comparisons.result import Measured, unmeasured
 from qualgate.gate.evidence.checks import MOST_TRUNCATED, Pair, examine, truncated_sets
 from qualgate.gate.evidence.duplicates import join
 from qualgate.gate.rules import Slice
-from qualgate.gate.verdict import decide, judge, prepare, without
+from qualgate.gate.verdict import decide_plain, judge, prepare, without
 from qualgate.identity import content_hash
 from qualgate.metrics import METRICS
 from qualgate.records import (
@@ -155,14 +155,15 @@ def stages(order: Order, looks: Sequence[int]) -> tuple[frozenset[Question], ...
 
 
 def decide_early(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[Verdict, ...]:
-    """As `verdict.decide`, for a run whose generation may have stopped early: each variant at the look that stopped it.
+    """As `decide_plain`, for a run whose generation may have stopped early: each variant at the look that stopped it.
 
     A variant that was never settled is judged on all its cases; where some are missing, its run is not complete. What a
     stopping record says must be what the same look says now, else nothing is decided.
     """
+    assert policy.stop is not None, "a policy that stops early"
     names = [arm.name for arm in evidence.variants]
-    if policy.stop is None or not policy.stop.looks or len(set(names)) < len(names):
-        return decide(evidence, policy, now)
+    if len(set(names)) < len(names):
+        return decide_plain(evidence, policy, now)
     order = order_of(evidence, policy.stop.seed)
     looks, total, digest = policy.stop.looks, sum(map(len, order)), order_digest(order)
     verdicts: dict[str, Verdict] = {}
@@ -201,7 +202,7 @@ def decide_early(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[
     planned = {key.arm for key in evidence.expected} - {evidence.baseline.name}
     if left.variants or planned - verdicts.keys() or not verdicts:
         left = replace(left, expected=tuple(key for key in left.expected if key.arm not in verdicts))
-        verdicts |= {verdict.variant: verdict for verdict in decide(left, policy, now)}
+        verdicts |= {verdict.variant: verdict for verdict in decide_plain(left, policy, now)}
     return tuple(verdicts[name] for name in (*names, *sorted(verdicts.keys() - set(names))))
 
 
@@ -244,7 +245,7 @@ def look(
     """The variant's verdict on what is in, and whether it is settled.
 
     order: as `seeded_order` made it before generation, of exactly the closed list. at: look at no more than so many of
-    its questions. now: see `verdict.decide`. UsageError: an unknown variant, another list, or a policy that does not
+    its questions. now: see `decide.decide`. UsageError: an unknown variant, another list, or a policy that does not
     fit the evalsets.
     """
     slices, held, evidence = prepare(evidence, policy, now)

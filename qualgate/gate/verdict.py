@@ -25,7 +25,7 @@ from qualgate.stats.multiplicity import holm
 ONLY_WITHOUT = "proven only without the quarantined cases, so a person has to sign; with them"
 
 
-def decide(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[Verdict, ...]:
+def decide_plain(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[Verdict, ...]:
     """The verdict on each variant: those given, then, by name, planned ones that left no evidence at all. Twin arms of
     `run --blame` get none; they tell the cause of a block.
 

@@ -24,8 +24,8 @@ from typing import Any, Literal
 
 from qualgate.errors import UsageError
 from qualgate.formatting import counted
-from qualgate.gate.four_arm.verdict import decide_four
-from qualgate.gate.peers.nel_policy import NelSaid, decide_as_asked
+from qualgate.gate.decide import decide
+from qualgate.gate.peers.nel_policy import NelSaid
 from qualgate.identity import content_hash
 from qualgate.intake.feedback import Feedback, corrections
 from qualgate.intake.jsonl import content_of_lines, read_objects
@@ -356,13 +356,11 @@ def judge(
         policy = replace(policy, feedback=said.sha256)
         evidence = replace(evidence, corrected=corrections(said, evidence))
     notes = (*((BY_IDS,) if identity == "ids" else ()), *_unnamed_scorers(evidence))
-    if policy.four_arm is not None:
-        verdicts, nel = decide_four(evidence, policy, now), ()
-    else:
-        verdicts, policy, nel = decide_as_asked(evidence, replace(policy, stop=None), now)
+    if policy.four_arm is None:
         notes = (*notes, *_all_equal(evidence))
-    verdicts = tuple(replace(verdict, reasons=(*verdict.reasons, *notes)) for verdict in verdicts)
-    return evidence, verdicts, policy, nel
+    decided = decide(evidence, replace(policy, stop=None), now)
+    verdicts = tuple(replace(verdict, reasons=(*verdict.reasons, *notes)) for verdict in decided.verdicts)
+    return evidence, verdicts, decided.policy, decided.nel
 
 
 def _unnamed_scorers(evidence: RunEvidence) -> tuple[str, ...]:

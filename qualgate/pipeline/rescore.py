@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from qualgate.config import GateFile
 from qualgate.errors import Exit, IntegrityError, UsageError
 from qualgate.formatting import counted
-from qualgate.gate.four_arm.verdict import exit_of
 from qualgate.harness import tasks
 from qualgate.metrics import LM_EVAL
 from qualgate.pipeline.plan import set_refs
@@ -93,13 +92,13 @@ def rescore(
         new = _scored(last, old, scorers, {ref.task: ref for ref in refs if isinstance(ref, LmEvalTask)}, progress)
         texts = {answer.key: answer.text for answer in last.answers}
         evidence = with_readers(store, _by(stands.evidence, new, texts)) if scorers else stands.evidence
-        (before, _, _), (after, policy, _) = (stands.decided(one) for one in (stands.evidence, evidence))
+        before, after = (stands.decided(one) for one in (stands.evidence, evidence))
         if keep:
             if scorers:
                 scored = {answer.unit_id: tuple(new[answer.key].values()) for answer in last.answers}
                 scorings.add(store, found, last.number, scored)
             # Also when an earlier rescoring was stopped just before.
-            runs.add_verdicts(store, found, after, policy)
+            runs.add_verdicts(store, found, after.verdicts, after.policy)
     return Rescored(
         run_id=found,
         scorers=scorers,
@@ -110,9 +109,11 @@ def rescore(
             for metric, score in scores.items()
             if (score.value, score.verdict) != (old[key][metric].value, old[key][metric].verdict)
         ),
-        verdicts=tuple(VerdictChange(before=was, after=now) for was, now in zip(before, after, strict=True)),
+        verdicts=tuple(
+            VerdictChange(before=was, after=now) for was, now in zip(before.verdicts, after.verdicts, strict=True)
+        ),
         stored=keep and bool(scorers),
-        exit=exit_of(after),
+        exit=after.exit,
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from qualgate.gate.verdict import decide
+from qualgate.gate.verdict import decide_plain
 from qualgate.store import runs
 from qualgate.store.database import open_store
 from tests.store.made import make_plan, make_results, make_run
@@ -79,5 +79,5 @@ def _hostile_run(store) -> str:
                 for key, job in scored.items()
             }
         runs.record(store, record.run_id, replace(result, completions=said), scored)
-    runs.finish(store, record.run_id, decide(runs.evidence(store, record.run_id), plan.policy), complete=True)
+    runs.finish(store, record.run_id, decide_plain(runs.evidence(store, record.run_id), plan.policy), complete=True)
     return record.run_id

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import text
 
 from qualgate.gate.four_arm.verdict import decide_four
-from qualgate.gate.verdict import decide
+from qualgate.gate.verdict import decide_plain
 from qualgate.records import Policy, Rule, Verdict
 from qualgate.store import decisions, queries, runs
 from qualgate.store.database import open_store
@@ -168,7 +168,7 @@ def test_an_address_that_asks_for_nonsense_is_answered_plainly(made, open_page):
 def test_a_verdict_by_another_gate_file_shows_that_policy(made, open_page):
     other = Policy(rules=(Rule(metric="exact_match", max_drop=0.07),))
     with open_store(made.url) as store:
-        runs.add_verdicts(store, made.complete, decide(runs.evidence(store, made.complete), other), other)
+        runs.add_verdicts(store, made.complete, decide_plain(runs.evidence(store, made.complete), other), other)
     page = shown(open_page("verdict", run=made.complete, variant="int8"))
     assert "made by another policy" in page
     assert "exact_match [pooled] max_drop 0.07" in page
@@ -305,7 +305,7 @@ def test_the_pages_of_invalid_evidence_draw_nothing_of_it(made, open_page):
         run = runs.begin(store, plan)
         for result, scored in make_results(plan):
             runs.record(store, run.run_id, result, scored)
-        judged = decide(runs.evidence(store, run.run_id), plan.policy)
+        judged = decide_plain(runs.evidence(store, run.run_id), plan.policy)
         bad = [replace(one, word="invalid", exit=14, comparisons=(), drift={}) for one in judged]
         runs.finish(store, run.run_id, tuple(bad), complete=True)
     page = shown(open_page("verdict", run=run.run_id, variant="int2-g32"))

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from qualgate.errors import Exit, UsageError
-from qualgate.gate import decide, overall_exit
 from qualgate.gate.evidence.checks import PAIRED_BY
+from qualgate.gate.verdict import decide_plain, overall_exit
 from qualgate.records import ArmEvidence, RunEvidence, UnitKey
 from tests.gate.planted import POLICY, identity, run, with_unit, with_units, with_variant
 
@@ -185,14 +185,14 @@ CASES: dict[str, tuple[Callable[[RunEvidence], RunEvidence], int, str]] = {
 
 
 def test_the_evidence_they_start_from_approves() -> None:
-    (verdict,) = decide(GOOD, POLICY)
+    (verdict,) = decide_plain(GOOD, POLICY)
     assert (verdict.word, verdict.exit, verdict.reasons) == ("approve", 0, ("all 4 critical rules proven",))
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_faulty_evidence_never_approves(name: str) -> None:
     fault, code, said = CASES[name]
-    verdicts = decide(fault(GOOD), POLICY)
+    verdicts = decide_plain(fault(GOOD), POLICY)
     assert overall_exit(verdicts) == code
     assert any(said in reason for verdict in verdicts for reason in verdict.reasons), verdicts[-1].reasons
 
@@ -200,7 +200,7 @@ def test_faulty_evidence_never_approves(name: str) -> None:
 def test_no_variant_is_an_error() -> None:
     alone = replace(GOOD, variants=(), expected=tuple(k for k in GOOD.expected if k.arm == "baseline"))
     with pytest.raises(UsageError, match="no variant"):
-        decide(alone, POLICY)
+        decide_plain(alone, POLICY)
     with pytest.raises(UsageError, match="no verdict"):
         overall_exit(())
 
@@ -209,7 +209,7 @@ def test_one_sick_variant_does_not_touch_the_other() -> None:
     sick = ArmEvidence(name="int2", identity=identity("int2"), units=())
     keys = tuple(replace(k, arm="int2") for k in GOOD.expected if k.arm == "int4")
     evidence = replace(GOOD, variants=(*GOOD.variants, sick), expected=(*GOOD.expected, *keys))
-    verdicts = decide(evidence, POLICY)
+    verdicts = decide_plain(evidence, POLICY)
     assert [v.word for v in verdicts] == ["approve", "invalid"]
     assert overall_exit(verdicts) == Exit.INFRASTRUCTURE
 
@@ -249,4 +249,4 @@ def test_no_single_or_paired_mutation_approves() -> None:
         evidence = GOOD
         for mutate in mutations:
             evidence = mutate(evidence, str(generator.choice(["baseline", "variant"])), generator)
-        assert overall_exit(decide(evidence, POLICY)) != Exit.APPROVE
+        assert overall_exit(decide_plain(evidence, POLICY)) != Exit.APPROVE

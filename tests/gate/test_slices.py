@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from qualgate.errors import UsageError
-from qualgate.gate import decide
+from qualgate.gate.verdict import decide_plain
 from qualgate.records import Policy, Rule, RunEvidence
 from qualgate.stats.relative import compare_relative
 from tests.gate.planted import arm, of, run, with_units
@@ -39,7 +39,7 @@ def loses_on_sub(evidence: RunEvidence) -> RunEvidence:
 
 
 def slices(evidence: RunEvidence, **rule) -> dict[str, tuple[int, str]]:
-    return {c.slice: (c.n, c.status) for c in decide(evidence, policy(**rule))[0].comparisons}
+    return {c.slice: (c.n, c.status) for c in decide_plain(evidence, policy(**rule))[0].comparisons}
 
 
 @pytest.mark.parametrize(
@@ -66,10 +66,10 @@ def test_a_rule_is_held_against_the_cases_of_its_label(rule, found):
 def test_labels_that_are_not_known_decide_nothing_and_unknown_ones_are_refused():
     evidence = labelled(run())
     for silent in (replace(evidence, labels=None), replace(evidence, labels=dict([*evidence.labels.items()][:-1]))):
-        (verdict,) = decide(silent, policy(scope="task"))
+        (verdict,) = decide_plain(silent, policy(scope="task"))
         assert (verdict.exit, "not known here" in verdict.reasons[0]) == (12, True)
     with pytest.raises(UsageError, match="no case of code, tools has such a label"):
-        decide(evidence, policy(where="tag:hrad"))
+        decide_plain(evidence, policy(where="tag:hrad"))
 
 
 def repeated(answers: dict[str, list[list[int]]]) -> RunEvidence:
@@ -91,7 +91,7 @@ def test_repeats_of_a_case_are_one_cluster_and_count_as_the_rule_says():
     evidence = repeated({"baseline": [always] * 90 + [never] * 10, "int4": [always] * 60 + [once] * 30 + [never] * 10})
 
     def found(repeats: str):
-        (comparison,) = decide(evidence, policy(repeats=repeats))[0].comparisons
+        (comparison,) = decide_plain(evidence, policy(repeats=repeats))[0].comparisons
         return comparison.n, comparison.clusters, round(comparison.baseline, 3), round(comparison.variant, 3)
 
     assert found("mean") == (400, 100, 0.9, 0.675)
@@ -101,13 +101,13 @@ def test_repeats_of_a_case_are_one_cluster_and_count_as_the_rule_says():
 
 def test_a_hundred_repeats_of_ten_cases_are_ten_cases():
     evidence = repeated({name: [[1] * 100] * 10 for name in ("baseline", "int4")})
-    assert decide(evidence, policy())[0].exit == 12
+    assert decide_plain(evidence, policy())[0].exit == 12
 
 
 def test_a_relative_drop_is_told_and_decided_by_its_interval():
     evidence = run(n=1000, right=0.5, lost=0.02, metrics={"code": ("exact_match",)})
     for limit, word in ((0.10, "approve"), (0.04, "undecided"), (0.015, "block")):
-        (verdict,) = decide(evidence, policy(max_drop=None, max_relative_drop=limit))
+        (verdict,) = decide_plain(evidence, policy(max_drop=None, max_relative_drop=limit))
         (c,) = verdict.comparisons
         assert c.difference == pytest.approx(-0.04)
         assert verdict.word == word
@@ -140,14 +140,14 @@ def test_parity_is_a_fact_of_every_token():
     spoken = run()
     for side in ("baseline", "int4"):
         spoken = with_units(spoken, side, lambda us: (replace(u, token_ids=pack("<3i", 1, 2, 3)) for u in us))
-    assert decide(spoken, Policy(rules=rules))[0].word == "approve"
+    assert decide_plain(spoken, Policy(rules=rules))[0].word == "approve"
     one = with_units(
         spoken, "int4", lambda us: (replace(u, token_ids=pack("<3i", 1, 2, 3 + (i == 5))) for i, u in enumerate(us))
     )
-    (verdict,) = decide(one, Policy(rules=rules))
+    (verdict,) = decide_plain(one, Policy(rules=rules))
     assert verdict.word == "block"
     assert verdict.comparisons[-1].variant == pytest.approx(239 / 240)
-    assert decide(run(), Policy(rules=rules))[0].exit == 12, "no tokens were stored"
+    assert decide_plain(run(), Policy(rules=rules))[0].exit == 12, "no tokens were stored"
 
 
 @pytest.mark.parametrize(
@@ -167,5 +167,5 @@ def test_parity_below_one_is_tested_for_it_speaks_of_answers_not_drawn(cases, di
             Rule(metric="exact_match", max_drop=0.1),
             Rule(metric=metric, min=0.95),
         )
-        (verdict,) = decide(arms, Policy(rules=rules))
+        (verdict,) = decide_plain(arms, Policy(rules=rules))
         assert verdict.comparisons[-1].status == status, metric

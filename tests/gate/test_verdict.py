@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from qualgate.errors import Exit, UsageError
-from qualgate.gate import check_policy, decide, overall_exit
+from qualgate.gate.rules import check_policy
+from qualgate.gate.verdict import decide_plain, overall_exit
 from qualgate.records import Policy, Rule, Verdict
 from qualgate.stats.multiplicity import holm
 from tests.gate.planted import METRICS, POLICY, arm, identity, of, run, with_units, with_variant
@@ -18,7 +19,7 @@ TOOLS = ("tools", "tool_call.valid")
 
 
 def word(evidence, policy=POLICY) -> str:
-    return decide(evidence, policy)[0].word
+    return decide_plain(evidence, policy)[0].word
 
 
 def rules(*chosen: Rule, **settings) -> Policy:
@@ -26,7 +27,7 @@ def rules(*chosen: Rule, **settings) -> Policy:
 
 
 def test_a_planted_loss_blocks_and_says_so_in_one_line() -> None:
-    (verdict,) = decide(run(n=400, lost={TOOLS: 57 / 400}), POLICY)
+    (verdict,) = decide_plain(run(n=400, lost={TOOLS: 57 / 400}), POLICY)
     assert (verdict.word, verdict.exit) == ("block", Exit.BLOCK)
     assert verdict.reasons[0] == (
         "tool_call.valid [tools] fell 14.2 points (95 % bound: at least 11.4; allowed 10.0), 57 lost, 0 gained of 400"
@@ -35,7 +36,7 @@ def test_a_planted_loss_blocks_and_says_so_in_one_line() -> None:
 
 def test_too_few_cases_are_undecided_with_the_number_needed() -> None:
     policy = rules(Rule(metric="exact_match", evalset="code", max_drop=0.05))
-    (verdict,) = decide(run(n=100, lost=0.05, gained=0.05), policy)
+    (verdict,) = decide_plain(run(n=100, lost=0.05, gained=0.05), policy)
     (comparison,) = verdict.comparisons
     assert (verdict.word, verdict.exit) == ("undecided", 12)
     assert (
@@ -43,11 +44,11 @@ def test_too_few_cases_are_undecided_with_the_number_needed() -> None:
         == "exact_match [code]: 100 cases cannot exclude a 5-point loss; about 270 would (5 lost, 5 gained)"
     )
     assert comparison.needed == 270
-    assert decide(run(n=270, lost=0.05, gained=0.05), policy)[0].word == "approve"
+    assert decide_plain(run(n=270, lost=0.05, gained=0.05), policy)[0].word == "approve"
 
 
 def test_comparisons_carry_their_numbers_in_rule_order() -> None:
-    (verdict,) = decide(run(lost=0.02, gained=0.05), POLICY)
+    (verdict,) = decide_plain(run(lost=0.02, gained=0.05), POLICY)
     assert [(c.metric, c.slice) for c in verdict.comparisons] == [
         ("exact_match", "pooled"),
         ("exact_match", "code"),
@@ -70,16 +71,16 @@ def test_tiers() -> None:
         assert word(lossy, rules(critical, Rule(metric="tool_call.valid", max_drop=0.05, tier=tier))) == expected
     small = run(n=400, lost={TOOLS: 0.04})
     undecided = rules(critical, Rule(metric="tool_call.valid", max_drop=0.05, tier="supporting"))
-    (verdict,) = decide(small, undecided)
+    (verdict,) = decide_plain(small, undecided)
     assert verdict.word == "approve"
     assert any("tool_call.valid" in reason for reason in verdict.reasons)  # shown all the same
-    (verdict,) = decide(small, rules(critical, Rule(metric="tool_call.valid", max_drop=0.05, tier="advisory")))
+    (verdict,) = decide_plain(small, rules(critical, Rule(metric="tool_call.valid", max_drop=0.05, tier="advisory")))
     assert (verdict.word, verdict.reasons[1:]) == ("approve", (verdict.comparisons[1].reason,))
 
 
 def test_review_always_asks_a_person_instead_of_approving_and_excuses_nothing() -> None:
     always = replace(POLICY, review="always")
-    assert decide(run(), always)[0].exit == Exit.REVIEW
+    assert decide_plain(run(), always)[0].exit == Exit.REVIEW
     assert word(run(n=400, lost={TOOLS: 0.25}), always) == "block"
     assert word(run(n=10), always) == "undecided"
 
@@ -109,7 +110,7 @@ def test_a_loss_is_blocked_even_where_the_baseline_is_too_weak_to_approve() -> N
 
 
 def test_same_weights_are_noted() -> None:
-    (verdict,) = decide(with_variant(run(), identity=identity("baseline")), POLICY)
+    (verdict,) = decide_plain(with_variant(run(), identity=identity("baseline")), POLICY)
     assert verdict.word == "approve"
     assert "A/A: same weights as the baseline" in verdict.reasons
 
@@ -118,11 +119,11 @@ def test_blocking_is_holm_corrected_over_the_critical_comparisons() -> None:
     lost = {("code", "exact_match"): 0.0775}  # beyond 5 points at p = 0.015 alone, not times two comparisons or more
     evidence = run(n=400, lost=lost)
     alone = rules(Rule(metric="exact_match", evalset="code", max_drop=0.05))
-    (single,) = decide(evidence, alone)
+    (single,) = decide_plain(evidence, alone)
     assert single.word == "block"
     p = single.comparisons[0].p_broken
     others = (Rule(metric="exact_match", evalset="tools", max_drop=0.05), Rule(metric="tool_call.valid", max_drop=0.05))
-    (several,) = decide(evidence, rules(*alone.rules, *others, *others))
+    (several,) = decide_plain(evidence, rules(*alone.rules, *others, *others))
     adjusted = holm([c.p_broken for c in several.comparisons])
     assert adjusted[0] == pytest.approx(5 * p)
     assert several.word == ("block" if adjusted[0] <= 0.05 else "undecided") == "undecided"
@@ -151,7 +152,7 @@ def test_drift_and_latency_rules_block_when_critical_and_never_approve_alone(met
     assert word(evidence, rules(quality, Rule(metric=metric, tier="supporting", **breached))) == "review"
     assert word(run(n=12, right=1.0), rules(quality, Rule(metric=metric, **kept))) == "undecided"
     with pytest.raises(UsageError, match="no critical quality rule"):
-        decide(run(), rules(Rule(metric=metric, **kept)))
+        decide_plain(run(), rules(Rule(metric=metric, **kept)))
 
 
 @pytest.mark.parametrize("metric", ["drift.kl_mean", "drift.kl_p99", "drift.kl_max"])
@@ -172,9 +173,9 @@ def test_a_limit_inside_a_kl_s_certified_error_decides_nothing(metric) -> None:
 
 def test_a_certified_error_is_shown_where_there_is_one() -> None:
     evidence = run(n=60)
-    (exact,) = decide(evidence, POLICY)
+    (exact,) = decide_plain(evidence, POLICY)
     assert "drift.kl_error" not in exact.drift
-    (kept,) = decide(with_units(evidence, "variant", lambda us: (replace(u, kl_eta=1e-4) for u in us)), POLICY)
+    (kept,) = decide_plain(with_units(evidence, "variant", lambda us: (replace(u, kl_eta=1e-4) for u in us)), POLICY)
     assert 1e-6 < kept.drift["drift.kl_error"] < 1e-4
 
 
@@ -186,7 +187,7 @@ def test_agreement_everywhere_in_few_answers_proves_no_high_agreement() -> None:
         Rule(metric="drift.kl_p99", max=0.001),
         Rule(metric="drift.kl_mean", max=0.001),
     )
-    _, agreement, tail, mean = decide(same, policy)[0].comparisons
+    _, agreement, tail, mean = decide_plain(same, policy)[0].comparisons
     assert {agreement.status, tail.status, mean.status} == {"undecided"}
     assert agreement.lower < 1 == agreement.upper
     assert tail.upper is None
@@ -198,7 +199,7 @@ def test_agreement_everywhere_in_few_answers_proves_no_high_agreement() -> None:
 @pytest.mark.parametrize(("n", "percentile", "needed"), [(40, 95, 82), (41, 95, None), (100, 99, 418)])
 def test_a_latency_percentile_is_undecided_below_the_cases_that_can_bound_it(n, percentile, needed) -> None:
     latency = Rule(metric="latency.e2e", max_ratio=5.0, percentile=percentile)
-    comparison = decide(run(n=n), rules(*POLICY.rules, latency))[0].comparisons[-1]  # two sets of n
+    comparison = decide_plain(run(n=n), rules(*POLICY.rules, latency))[0].comparisons[-1]  # two sets of n
     assert comparison.status == ("undecided" if needed else "proven")
     assert comparison.needed == needed
     if needed:
@@ -217,8 +218,8 @@ def test_of_times_it_is_batches_that_a_percentile_counts() -> None:
         return with_units(with_units(evidence, "baseline", batched), "variant", batched)
 
     policy = rules(*POLICY.rules, latency)
-    assert decide(in_batches(2), policy)[0].comparisons[-1].status == "proven"
-    (verdict,) = decide(in_batches(8), policy)
+    assert decide_plain(in_batches(2), policy)[0].comparisons[-1].status == "proven"
+    (verdict,) = decide_plain(in_batches(8), policy)
     assert (verdict.word, verdict.comparisons[-1].needed) == ("undecided", 656)
     said = "200 timed cases ran in 25 groups of batches that share no case, and p95 needs 82: more cases, or smaller"
     assert said in verdict.comparisons[-1].reason
@@ -232,11 +233,11 @@ def test_of_answers_that_may_become_of_any_length_no_length_is_proven() -> None:
     def with_budget(tokens: int):
         return replace(evidence, budgets=dict.fromkeys(evidence.budgets, tokens))
 
-    assert decide(with_budget(40), policy)[0].comparisons[-1].status == "proven"
-    room = decide(with_budget(2048), policy)[0].comparisons[-1]
+    assert decide_plain(with_budget(40), policy)[0].comparisons[-1].status == "proven"
+    room = decide_plain(with_budget(2048), policy)[0].comparisons[-1]
     assert (room.status, room.upper > 2) == ("undecided", True)
     some = {case: tokens for case, tokens in evidence.budgets.items() if case[1] != "code-7"}
-    (unknown,) = decide(replace(evidence, budgets=some), policy)
+    (unknown,) = decide_plain(replace(evidence, budgets=some), policy)
     assert unknown.word == "undecided"
     assert "(`max_new_tokens`) is not known for 1 of 200 cases" in unknown.reasons[0]
     assert unknown.comparisons[-1].upper is None
@@ -251,21 +252,21 @@ def test_latency_cases_of_one_cluster_count_once() -> None:
     evidence = with_units(with_units(run(), "baseline", clustered), "variant", clustered)
     latency = Rule(metric="latency.e2e", max_ratio=5.0, percentile=95)
     assert (
-        decide(evidence, rules(*POLICY.rules, latency))[0].comparisons[-1].needed is None
+        decide_plain(evidence, rules(*POLICY.rules, latency))[0].comparisons[-1].needed is None
     )  # 41 clusters a set, two sets
 
 
 def test_where_a_rule_stands_in_its_file_changes_nothing() -> None:
     moved = replace(POLICY, rules=tuple(replace(rule, line=rule.line + 9) for rule in POLICY.rules))
     assert moved == POLICY
-    assert repr(decide(run(lost=0.02), moved)) == repr(decide(run(lost=0.02), POLICY))
+    assert repr(decide_plain(run(lost=0.02), moved)) == repr(decide_plain(run(lost=0.02), POLICY))
 
 
 @pytest.mark.parametrize("metric", ["drift.kl_mean", "drift.top1_agreement"])
 def test_drift_that_was_not_recorded_is_undecided(metric: str) -> None:
     bare = with_units(run(), "variant", lambda us: (replace(u, kl=()) if i == 0 else u for i, u in enumerate(us)))
     limit = {"max": 1.0} if metric == "drift.kl_mean" else {"min": 0.5}
-    (verdict,) = decide(bare, rules(*POLICY.rules, Rule(metric=metric, **limit)))
+    (verdict,) = decide_plain(bare, rules(*POLICY.rules, Rule(metric=metric, **limit)))
     assert verdict.word == "undecided"
     assert "no drift was recorded for 1 of 240" in verdict.reasons[0]
 
@@ -322,7 +323,7 @@ def test_an_alpha_out_of_range_is_refused() -> None:
 def test_the_order_of_units_changes_no_byte() -> None:
     policy = rules(*POLICY.rules, Rule(metric="latency.e2e", max_ratio=1.3), Rule(metric="drift.kl_mean", max=0.05))
     evidence = run(lost=0.03, gained=0.02)
-    expected = repr(decide(evidence, policy))
+    expected = repr(decide_plain(evidence, policy))
     generator = np.random.default_rng(8)
     for _ in range(5):
         shuffled = evidence
@@ -330,7 +331,7 @@ def test_the_order_of_units_changes_no_byte() -> None:
             shuffled = with_units(shuffled, side, lambda u: [u[i] for i in generator.permutation(len(u))])
         closed = [evidence.expected[i] for i in generator.permutation(len(evidence.expected))]
         metrics = dict(reversed(evidence.metrics.items()))
-        assert repr(decide(replace(shuffled, expected=tuple(closed), metrics=metrics), policy)) == expected
+        assert repr(decide_plain(replace(shuffled, expected=tuple(closed), metrics=metrics), policy)) == expected
 
 
 def test_repeats_of_a_case_are_one_cluster() -> None:
@@ -339,8 +340,8 @@ def test_repeats_of_a_case_are_one_cluster() -> None:
 
     evidence = with_units(with_units(run(n=60), "baseline", repeated), "variant", repeated)
     evidence = of(evidence.baseline, *evidence.variants)
-    (verdict,) = decide(evidence, POLICY)
-    single = decide(run(n=60), POLICY)[0]
+    (verdict,) = decide_plain(evidence, POLICY)
+    single = decide_plain(run(n=60), POLICY)[0]
     for thrice, once in zip(verdict.comparisons, single.comparisons, strict=True):
         assert thrice.n == 3 * once.n
         assert thrice.clusters == once.n
@@ -388,7 +389,7 @@ def test_fourteen_thousand_units_are_decided_quickly() -> None:
     assert len(whole.expected) == 14_000
     policy = rules(*(Rule(metric=m, scope=s, max_drop=0.05) for m in metrics["set0"] for s in ("pooled", "evalset")))
     start = process_time()
-    verdicts = decide(whole, policy)
+    verdicts = decide_plain(whole, policy)
     assert [v.word for v in verdicts] == ["approve"] * 4
     assert process_time() - start < 30
 
@@ -398,10 +399,12 @@ def test_too_few_passages_for_the_margin_are_told_how_many_there_must_be_at_leas
         return [replace(unit, cluster=f"p{int(unit.key.case_id.split('-')[1]) // 10}") for unit in units]
 
     evidence = with_units(with_units(run(n=400), "baseline", passages), "variant", passages)
-    (comparison, *_) = decide(evidence, rules(Rule(metric="exact_match", max_drop=0.02, evalset="code")))[0].comparisons
+    (verdict,) = decide_plain(evidence, rules(Rule(metric="exact_match", max_drop=0.02, evalset="code")))
+    comparison = verdict.comparisons[0]
     assert comparison.status == "undecided"
     assert comparison.reason.endswith(
         "40 independent cases can prove no loss under 7.3 points; 149 would be needed at least"
     )
-    (comparison, *_) = decide(evidence, rules(Rule(metric="exact_match", max_drop=0.08, evalset="code")))[0].comparisons
+    (verdict,) = decide_plain(evidence, rules(Rule(metric="exact_match", max_drop=0.08, evalset="code")))
+    comparison = verdict.comparisons[0]
     assert comparison.status == "proven"

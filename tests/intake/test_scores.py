@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from qualgate.cli import app
 from qualgate.config import load_gate_file
 from qualgate.errors import UsageError
-from qualgate.gate import decide, overall_exit
+from qualgate.gate.verdict import decide_plain, overall_exit
 from qualgate.intake.scores import BY_IDS, ScoreRow, Scores, evidence_of, judge, read_score_rows, rows_of
 from qualgate.records import EarlyStop, Policy, Rule, RunEvidence
 from qualgate.report.formats.body import report_schema
@@ -325,7 +325,7 @@ def bytes_of(verdicts) -> str:
 def test_a_stored_runs_exported_scores_give_the_same_verdict_report_and_code(tmp_path, wrong):
     evidence = stored(tmp_path, wrong)
     files = exported(tmp_path, evidence)
-    said = decide(evidence, load_gate_file(files[0], files=False).policy)
+    said = decide_plain(evidence, load_gate_file(files[0], files=False).policy)
     done = gated(files)
     assert done.exit_code == int(overall_exit(said)), done.output
     (found,) = json.loads(done.stdout)["verdicts"]

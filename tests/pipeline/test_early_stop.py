@@ -15,9 +15,10 @@ from jsonschema import Draft202012Validator
 
 from qualgate import run as main_path
 from qualgate.errors import Exit, IntegrityError, UsageError
-from qualgate.gate.early import decide_early, lay_out
+from qualgate.gate.decide import decide
+from qualgate.gate.early import lay_out
 from qualgate.gate.peers.nel_policy import NelBenchmark, NelPolicy, as_text
-from qualgate.gate.verdict import decide
+from qualgate.gate.verdict import decide_plain
 from qualgate.identity import content_hash
 from qualgate.pipeline.rescore import rescore
 from qualgate.records import EarlyStop, Job, JobFailure, Plan, Policy, Rule, Stopped, Verdict
@@ -99,7 +100,7 @@ def run(url: str, plan: Plan = PLAN) -> tuple[str, tuple[Verdict, ...]]:
     with open_store(url) as store:
         record = runs.begin(store, plan)
         failures = main_path.generate(plan, record, store, gate, lambda *said: None, lambda: None)  # type: ignore[arg-type]
-        verdicts = decide_early(main_path.with_labels(main_path.known(store, record.run_id), plan), plan.policy)
+        verdicts = decide(main_path.with_labels(main_path.known(store, record.run_id), plan), plan.policy).verdicts
         runs.finish(store, record.run_id, verdicts, complete=not failures)
     return record.run_id, verdicts
 
@@ -220,10 +221,10 @@ def test_another_policy_decides_nothing_about_cases_chosen_by_looking(stopped):
         replace(PLAN.policy, stop=None),
         replace(PLAN.policy, alpha=0.1),
     ):
-        found = {v.variant: v for v in decide_early(evidence, policy)}
+        found = {v.variant: v for v in decide(evidence, policy).verdicts}
         assert found["int8"].exit == found["int2-g32"].exit == Exit.UNDECIDED
         assert "another policy" in found["int8"].reasons[0]
-    assert {v.exit for v in decide(evidence, PLAN.policy) if v.variant != "mxfp4"} == {Exit.UNDECIDED}
+    assert {v.exit for v in decide_plain(evidence, PLAN.policy) if v.variant != "mxfp4"} == {Exit.UNDECIDED}
 
 
 def test_a_run_planned_with_looks_is_never_judged_by_a_second_test_though_nothing_stopped_it(monkeypatch, url):
@@ -237,7 +238,7 @@ def test_a_run_planned_with_looks_is_never_judged_by_a_second_test_though_nothin
         stands = main_path.standing(store, run_id, None)
     assert stands.decided(stands.evidence)[0] == (looked,)
     fixed = replace(plan.policy, stop=None)
-    assert decide(stands.evidence, fixed)[0].word == "approve", "what shopping for a test would bring"
+    assert decide_plain(stands.evidence, fixed)[0].word == "approve", "what shopping for a test would bring"
     nel = NelPolicy(defaults=NelBenchmark(), benchmarks={})
     for policy in (fixed, replace(fixed, nel=as_text(nel))):
         (verdict,) = replace(stands, policy=policy).decided(stands.evidence)[0]

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from qualgate.cli import app
 from qualgate.errors import Exit, IntegrityError, UsageError
 from qualgate.gate.four_arm.verdict import decide_four
-from qualgate.gate.verdict import decide
+from qualgate.gate.verdict import decide_plain
 from qualgate.pipeline.rescore import rescore
 from qualgate.records import Evalset, FourArms, Policy, Rule
 from qualgate.run import decide_again
@@ -139,7 +139,7 @@ def test_scores_of_two_versions_are_never_compared(url, run_id, next_version):
     rescore(url, run_id, None)
     with open_store(url) as store:
         old, new = runs.evidence(store, run_id, scoring=0), runs.evidence(store, run_id)
-    for verdict in decide(replace(new, baseline=old.baseline), EXACT):
+    for verdict in decide_plain(replace(new, baseline=old.baseline), EXACT):
         assert verdict.word == "undecided"
         assert any("not scored by the same scorer version" in reason for reason in verdict.reasons)
 
@@ -295,7 +295,7 @@ def test_a_metric_that_only_a_rule_asked_for_is_scored_again_too(url, monkeypatc
                 for one in result.completions
             }  # fmt: skip
             runs.record(store, record.run_id, result, said)
-        runs.finish(store, record.run_id, decide(runs.evidence(store, record.run_id), plan.policy), complete=True)
+        runs.finish(store, record.run_id, decide_plain(runs.evidence(store, record.run_id), plan.policy), complete=True)
     monkeypatch.setattr(answer_format, "SCORER", "format/99")
     found = rescore(url, None, None)
     assert found.scorers == {"format.nonempty": ("format/1", "format/99")}

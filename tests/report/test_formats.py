@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 import pytest
 from jsonschema import Draft202012Validator
 
-from qualgate.gate import decide
+from qualgate.gate.verdict import decide_plain
 from qualgate.records import Comparison, Policy, Rule, Verdict
 from qualgate.report.findings import VERDICT, findings
 from qualgate.report.formats import FORMATS, rendered
@@ -262,7 +262,7 @@ def test_a_rule_that_could_not_be_told_says_why_though_it_is_advisory(form: str)
     policy = Policy(rules=(Rule(metric="exact_match", max_drop=0.1),
                            Rule(metric="stability.sqnr", min=20.0, tier="advisory")))  # fmt: skip
     evidence = planted()
-    made = report_of(evidence, decide(evidence, policy), policy, ["b.jsonl", "v.jsonl"])
+    made = report_of(evidence, decide_plain(evidence, policy), policy, ["b.jsonl", "v.jsonl"])
     assert made.exit == 0
     text = rendered(made, form)
     shown = "".join(Page(text).text) if form == "html" else text.replace("\\", "")

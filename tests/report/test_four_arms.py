@@ -11,7 +11,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from qualgate.errors import Exit
-from qualgate.gate.four_arm.verdict import decide_four, exit_of
+from qualgate.gate.decide import exit_of
+from qualgate.gate.four_arm.verdict import decide_four
 from qualgate.records import FourArm
 from qualgate.report import plots
 from qualgate.report.arms import interaction_numbers

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from qualgate.gate.verdict import decide
+from qualgate.gate.verdict import decide_plain
 from qualgate.records import Verdict
 from qualgate.report.formats import rendered
 from qualgate.report.formats.markdown import escaped, report_as_markdown
@@ -91,7 +91,7 @@ def test_verdicts_by_other_rules_than_the_runs_own_say_so_in_every_report(tmp_pa
         run_id = make_run(store, make_plan(cases=20))
         assert load_report(url).decided_otherwise == ""
         policy = replace(runs.policy(store, run_id), **change)
-        runs.add_verdicts(store, run_id, decide(runs.evidence(store, run_id), policy), policy)
+        runs.add_verdicts(store, run_id, decide_plain(runs.evidence(store, run_id), policy), policy)
     report = load_report(url)
     assert said in report.decided_otherwise
     for text in (printed(report), *(rendered(report, form) for form in ("markdown", "html", "github"))):

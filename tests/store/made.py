@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from zlib import crc32
 
-from qualgate.gate.verdict import decide
+from qualgate.gate.verdict import decide_plain
 from qualgate.identity import content_hash, sha256_text
 from qualgate.records import (
     ArmFootprint,
@@ -134,7 +134,7 @@ def make_run(store: Store, plan: Plan | None = None, wrong: dict[str, float] = W
         if number == jobs:
             return record.run_id
         runs.record(store, record.run_id, result, scores)
-    runs.finish(store, record.run_id, decide(runs.evidence(store, record.run_id), plan.policy), complete=True)
+    runs.finish(store, record.run_id, decide_plain(runs.evidence(store, record.run_id), plan.policy), complete=True)
     return record.run_id
 
 

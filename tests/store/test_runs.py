@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import text
 
 from qualgate.errors import IntegrityError, UsageError
-from qualgate.gate.verdict import decide
+from qualgate.gate.verdict import decide_plain
 from qualgate.records import JobFailure, Policy, Rule, Verdict
 from qualgate.store import queries, runs, seal
 from qualgate.store.database import open_store
@@ -134,7 +134,7 @@ def test_a_latency_rule_over_drafted_answers_is_undecided(store):
     evidence = runs.evidence(store, run_id)
     assert evidence.baseline.units[0].values["latency.e2e"] == 0.01
     timed = [Rule(metric=f"latency.{name}", max_ratio=1.1) for name in ("ttft", "e2e", "tpot")]
-    [verdict] = decide(evidence, Policy(rules=(Rule(metric="exact_match", max_drop=0.05), *timed)))
+    [verdict] = decide_plain(evidence, Policy(rules=(Rule(metric="exact_match", max_drop=0.05), *timed)))
     assert [one.status for one in verdict.comparisons] == ["proven", "undecided", "undecided", "undecided"]
     assert verdict.word == "undecided"
 

@@ -25,7 +25,7 @@ from qualgate.gate.four_arm.advice import advise, beside_choice, traffic_of
 from qualgate.gate.four_arm.interaction import interaction_of_costs, interactions, with_interaction
 from qualgate.gate.four_arm.parity import equal, flat, parity_step, scored_alike
 from qualgate.gate.four_arm.value import Costs, value_step
-from qualgate.gate.verdict import ONLY_WITHOUT, decide, overall_exit, prepare, without
+from qualgate.gate.verdict import ONLY_WITHOUT, decide_plain, overall_exit, prepare, without
 from qualgate.metrics import METRICS
 from qualgate.records import (
     NOISE,
@@ -47,17 +47,17 @@ SLO_PERCENTILE = 95.0
 
 
 def decide_four(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[Verdict, ...]:
-    """Verdicts on the three arms, in their order; the one on `both` carries the `FourArm` answer. now: as in `decide`.
+    """Verdicts on the three arms, in their order; the one on `both` carries the `FourArm` answer. now: see `decide`.
 
     UsageError: the policy names no four arms, or arms that are not in the run. Evidence that is broken, incomplete or
-    mismatched gives the verdicts of `decide`, and no arm is chosen.
+    mismatched gives the verdicts of `decide_plain`, and no arm is chosen.
     """
     arms = policy.four_arm
     if arms is None:
         raise UsageError("The policy names no four arms: `four_arm: {quantization: …, speculation: …, both: …}`.")
     names = (arms.quantization, arms.speculation, arms.both)
     again = _against_itself(evidence)
-    verdicts = {verdict.variant: verdict for verdict in decide(_only(evidence, names, again), policy, now)}
+    verdicts = {verdict.variant: verdict for verdict in decide_plain(_only(evidence, names, again), policy, now)}
     # What is too old to decide, or quarantined, is so for parity, service levels and value, too.
     slices, held, evidence = prepare(_only(evidence, names), policy, now)
     examined = {found.variant: without(found, held) for found in examine(evidence)}
@@ -136,18 +136,12 @@ def decide_four(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[V
                 *_reasons(steps[name], verdicts[name], policy),
                 *([f"four arms: {choice or 'not known yet'}: {why}"] if name == arms.both else []),
                 *examined[name].notes,
-                *(verdicts[name].reasons[-1:] if again else ()),  # beside the noise floor, which `decide` says last
+                *(verdicts[name].reasons[-1:] if again else ()),  # the noise floor, which `decide_plain` says last
             ),
             four_arm=answer if name == arms.both else None,
         )
         for name in names
     )
-
-
-def exit_of(verdicts: Sequence[Verdict]) -> Exit:
-    """Of a four-arm comparison: that of its answer. Else `overall_exit`."""
-    answers = [verdict.four_arm for verdict in verdicts if verdict.four_arm is not None]
-    return Exit(answers[0].exit) if answers else overall_exit(verdicts)
 
 
 # --------------------------------------------------------------------------------------------------- the evidence
@@ -349,7 +343,7 @@ def _only_without_quarantine(
 
 
 def _asks_a_person(verdict: Verdict, policy: Policy) -> tuple[str, ...]:
-    """Why an arm that passed every step is not to be served unseen: as in `decide`."""
+    """Why an arm that passed every step is not to be served unseen: as in `decide_plain`."""
     broken = _of_tier(verdict, "supporting", "broken")
     return broken or (("the policy asks for a person",) if policy.review == "always" else ())
 

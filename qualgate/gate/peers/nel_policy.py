@@ -9,22 +9,24 @@ policy by which nothing is gated approves nothing.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from types import MappingProxyType
 from typing import Literal
 
 from qualgate.errors import Exit, UsageError
-from qualgate.gate.early import decide_early
 from qualgate.gate.peers.nel_v1 import CONFIDENCE, judge
 from qualgate.gate.peers.rule import Outcomes, PeerVerdict
 from qualgate.gate.peers.said import outcomes
-from qualgate.gate.verdict import decide
+from qualgate.gate.verdict import decide_plain
 from qualgate.metrics import METRICS
-from qualgate.records import ArmEvidence, Comparison, Policy, Rule, RunEvidence, Tier, Verdict
+from qualgate.records import Comparison, Policy, Rule, RunEvidence, Tier, Verdict
 
 METRICS_GATED = ("mean_reward", "pass@1")
 MOST_MARGIN = 1 - 1e-6  # a tolerance of 1 and more is kept by everything
 LEAST_MARGIN = 1e-6  # for a tolerance of 0, which no sample can keep: then only a proven gain approves
 NOTHING_ELSE = Policy(rules=())
+NOT_KNOWN: Mapping[str, float] = MappingProxyType({})
 Word = Literal["GO", "NO-GO", "INCONCLUSIVE"]
 Status = Literal["PASS", "BREACH", "INSUFFICIENT_EVIDENCE", "MISSING"]
 _SAME = {"GO": {"approve"}, "NO-GO": {"block"}, "INCONCLUSIVE": {"undecided"}}
@@ -75,62 +77,47 @@ class NelSaid:
     differences: tuple[str, ...] = ()
 
 
-Decided = tuple[tuple[Verdict, ...], Policy, tuple[NelSaid, ...]]
-
-
 def as_text(nel: NelPolicy) -> str:
     """For `Policy.nel`: equal policies have equal texts."""
     return json.dumps(asdict(nel), sort_keys=True)
 
 
-def _of_text(text: str) -> NelPolicy:
+def of_text(text: str) -> NelPolicy:
+    """What `as_text` wrote."""
     body = json.loads(text)
     benchmarks = {name: NelBenchmark(**one) for name, one in body["benchmarks"].items()}
     return NelPolicy(defaults=NelBenchmark(**body["defaults"]), benchmarks=benchmarks)
 
 
-def decide_as_asked(evidence: RunEvidence, policy: Policy, now: str = "") -> Decided:
-    """By the policy's nel policy where it has one, else by its rules; as `decide_by` returns it."""
-    if not policy.nel:
-        return decide_early(evidence, policy, now), policy, ()
-    return decide_by(_of_text(policy.nel), evidence, policy, now)
-
-
-def as_rules(policy: Policy, metrics: dict[str, tuple[str, ...]]) -> Policy:
-    """The rules that will decide, as far as they are known before a run (evalset → metrics): an nel policy's relative
-    guards wait for the baseline's level. A policy of our own stays as it is."""
-    if not policy.nel:
-        return policy
-    nobody = ArmEvidence(name="baseline", identity=None, units=())
-    adopted, _, _ = adopt(
-        _of_text(policy.nel), RunEvidence(run_id="", expected=(), metrics=metrics, baseline=nobody, variants=())
-    )
-    return replace(policy, rules=adopted.rules, alpha=adopted.alpha)
-
-
-def decide_by(nel: NelPolicy, evidence: RunEvidence, policy: Policy = NOTHING_ELSE, now: str = "") -> Decided:
+def decide_by(
+    nel: NelPolicy, evidence: RunEvidence, policy: Policy = NOTHING_ELSE, now: str = ""
+) -> tuple[tuple[Verdict, ...], Policy, tuple[NelSaid, ...]]:
     """(our verdicts by nel's policy, the policy as ours, what nel would say beside each). UsageError: unfit policy.
 
     policy: what nel's takes the rules' and the level's place of. nel has no word for a person who is asked, a case in
     quarantine or evidence that grows old: that stays as it is.
     """
-    adopted, notes, missing = adopt(nel, evidence)
+    adopted, notes, missing = adopt(nel, evidence.metrics, _levels(evidence))
     policy = replace(policy, rules=adopted.rules, alpha=adopted.alpha, nel=as_text(nel))
     said = {one.variant: one for one in nel_says(nel, evidence)}
-    verdicts = tuple(_barred(one, missing, notes, said.get(one.variant)) for one in decide(evidence, policy, now))
+    verdicts = tuple(_barred(one, missing, notes, said.get(one.variant)) for one in decide_plain(evidence, policy, now))
     beside = tuple(_compared(verdict, said[verdict.variant]) for verdict in verdicts if verdict.variant in said)
     return verdicts, policy, beside
 
 
-def adopt(nel: NelPolicy, evidence: RunEvidence) -> tuple[Policy, tuple[str, ...], tuple[str, ...]]:
+def adopt(
+    nel: NelPolicy, metrics: Mapping[str, tuple[str, ...]], levels: Mapping[str, float] = NOT_KNOWN
+) -> tuple[Policy, tuple[str, ...], tuple[str, ...]]:
     """(our policy, what had to be read in our way, required benchmarks that the run has not).
 
+    metrics: those of each evalset, in its order. levels: the baseline's mean reward on each; without it, no guard.
     critical and supporting both block in nel, so both are critical here. The margin of a benchmark under its relative
     guard is the smaller of `max_drop` and `max_relative_drop` times the baseline's level.
     """
     check(nel)
     rules, notes = [], []
-    for name, reward in _rewards(evidence).items():
+    rewards = _rewards(metrics)
+    for name, reward in rewards.items():
         wanted = nel.of(name)
         if wanted.gated and wanted.metric not in (None, *METRICS_GATED):
             raise UsageError(
@@ -144,7 +131,7 @@ def adopt(nel: NelPolicy, evidence: RunEvidence) -> tuple[Policy, tuple[str, ...
             raise UsageError(
                 f"the nel policy gates pass@1 of {name}, whose {reward} is not right or wrong but a number"
             )
-        margin, guard = wanted.max_drop, _guard(wanted, evidence, name, reward)
+        margin, guard = wanted.max_drop, _guard(wanted, levels.get(name))
         if guard is not None and guard < margin:
             notes.append(f"nel policy: {name} is under its relative guard, so at most {guard:.4g} may be lost of it")
             margin = guard
@@ -153,7 +140,7 @@ def adopt(nel: NelPolicy, evidence: RunEvidence) -> tuple[Policy, tuple[str, ...
             notes.append(f"nel policy: {name} tolerates a loss of {margin:g}, which nothing exceeds: it gates nothing")
         if margin < LEAST_MARGIN:
             notes.append(f"nel policy: {name} tolerates no loss at all, so only a proven gain can approve")
-        others = [metric for metric in _quality(evidence, name) if metric != reward]
+        others = [metric for metric in _quality(metrics[name]) if metric != reward]
         if others:
             notes.append(f"nel policy: {name} is gated on {reward} alone, not on {', '.join(others)}")
         rules.append(
@@ -165,7 +152,7 @@ def adopt(nel: NelPolicy, evidence: RunEvidence) -> tuple[Policy, tuple[str, ...
                 max_drop=min(max(margin, LEAST_MARGIN), MOST_MARGIN),
             )
         )
-    missing = tuple(name for name in sorted(nel.benchmarks) if nel.of(name).gated and name not in _rewards(evidence))
+    missing = tuple(name for name in sorted(nel.benchmarks) if nel.of(name).gated and name not in rewards)
     return Policy(rules=tuple(rules), alpha=round((1 - CONFIDENCE) / 2, 6)), tuple(notes), missing
 
 
@@ -182,7 +169,7 @@ def check(nel: NelPolicy) -> None:
 
 def nel_says(nel: NelPolicy, evidence: RunEvidence) -> tuple[NelSaid, ...]:
     """nel's gate on every variant: only rows that both arms have, whatever else is missing, failed or stale."""
-    rewards = _rewards(evidence)
+    rewards = _rewards(evidence.metrics)
     said = []
     for variant in evidence.variants:
         found = {one.evalset: one for one in outcomes(evidence, variant) if rewards.get(one.evalset) == one.metric}
@@ -222,29 +209,34 @@ def _aggregate(lines: list[NelLine]) -> tuple[Word, str]:
     return "GO", f"all {len(gated)} gated benchmarks passed" if gated else "no gated benchmark was evaluated"
 
 
-def _quality(evidence: RunEvidence, name: str) -> list[str]:
-    return [m for m in evidence.metrics[name] if m in METRICS and METRICS[m].kind == "quality"]
+def _quality(metrics: Sequence[str]) -> list[str]:
+    return [name for name in metrics if name in METRICS and METRICS[name].kind == "quality"]
 
 
-def _rewards(evidence: RunEvidence) -> dict[str, str]:
+def _rewards(metrics: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
     """evalset → the metric that stands for nel's reward."""
-    found = {name: _quality(evidence, name) for name in sorted(evidence.metrics)}
-    return {name: metrics[0] for name, metrics in found.items() if metrics}
+    found = {name: _quality(metrics[name]) for name in sorted(metrics)}
+    return {name: first[0] for name, first in found.items() if first}
 
 
-def _guard(wanted: NelBenchmark, evidence: RunEvidence, name: str, reward: str) -> float | None:
+def _levels(evidence: RunEvidence) -> dict[str, float]:
+    """evalset → the baseline's mean reward."""
+    rewards = _rewards(evidence.metrics)
+    found: dict[str, float] = {}
+    for variant in evidence.variants[:1]:
+        for one in outcomes(evidence, variant):
+            if rewards.get(one.evalset) == one.metric:
+                found.setdefault(one.evalset, one.baseline.mean)
+    return found
+
+
+def _guard(wanted: NelBenchmark, level: float | None) -> float | None:
     """The loss that the relative guard allows, where it applies: the baseline's level is taken from the evidence."""
-    if wanted.max_relative_drop is None:
+    if wanted.max_relative_drop is None or level is None:
         return None
-    levels = [
-        one.baseline.mean
-        for variant in evidence.variants[:1]
-        for one in outcomes(evidence, variant)
-        if (one.evalset, one.metric) == (name, reward)
-    ]
-    if not levels or (wanted.relative_guard_below is not None and levels[0] >= wanted.relative_guard_below):
+    if wanted.relative_guard_below is not None and level >= wanted.relative_guard_below:
         return None
-    return wanted.max_relative_drop * levels[0]
+    return wanted.max_relative_drop * level
 
 
 def _barred(verdict: Verdict, missing: tuple[str, ...], notes: tuple[str, ...], said: NelSaid | None) -> Verdict:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from qualgate.gate import decide, overall_exit
+from qualgate.gate.verdict import decide_plain, overall_exit
 from qualgate.records import TWIN, RunEvidence, UnitKey
 from tests.gate.planted import POLICY, of, run
 
@@ -21,42 +21,42 @@ GOOD, BAD = run(), run(lost=0.3)
 
 
 def test_a_loss_that_the_twin_shows_too_is_the_recipes():
-    (verdict,) = decide(with_twin(BAD, BAD), POLICY)
+    (verdict,) = decide_plain(with_twin(BAD, BAD), POLICY)
     assert (verdict.variant, verdict.word, verdict.cause) == ("int4", "block", "recipe")
     assert "as well" in verdict.reasons[-1]
     assert "KV cache and speculation: not available" in verdict.reasons[-1]
 
 
 def test_a_loss_that_the_twin_does_not_show_is_the_kernels():
-    (verdict,) = decide(with_twin(BAD, GOOD), POLICY)
+    (verdict,) = decide_plain(with_twin(BAD, GOOD), POLICY)
     assert (verdict.word, verdict.cause) == ("block", "kernel")
     assert overall_exit([verdict]) == 10
 
 
 def test_one_rule_each_blames_both():
     partly = run(lost={("tools", "tool_call.valid"): 0.5})
-    (verdict,) = decide(
+    (verdict,) = decide_plain(
         with_twin(run(lost={("tools", "tool_call.valid"): 0.5, ("code", "exact_match"): 0.5}), partly), POLICY
     )
     assert verdict.cause == "kernel and recipe"
 
 
 def test_the_twin_gets_no_verdict_and_changes_none():
-    (alone,) = decide(GOOD, POLICY)
+    (alone,) = decide_plain(GOOD, POLICY)
     for twin in (GOOD, BAD):
-        assert decide(with_twin(GOOD, twin), POLICY) == (alone,)
+        assert decide_plain(with_twin(GOOD, twin), POLICY) == (alone,)
 
 
 def test_a_twin_that_was_lost_leaves_the_cause_open_and_the_block_standing():
     evidence = with_twin(BAD, GOOD)
     lost = tuple(key for key in evidence.expected if not key.arm.endswith(TWIN))
     extra = (*lost, UnitKey("int4" + TWIN, "code", "code-0"))
-    (verdict,) = decide(replace(evidence, variants=evidence.variants[:1], expected=extra), POLICY)
+    (verdict,) = decide_plain(replace(evidence, variants=evidence.variants[:1], expected=extra), POLICY)
     assert (verdict.word, verdict.cause) == ("block", "")
     assert "cause: not known; the torch twin's answers cannot be used" in verdict.reasons[-1]
 
 
 def test_a_twin_that_cannot_decide_leaves_the_cause_open():
-    (verdict,) = decide(with_twin(BAD, run(lost=0.06)), POLICY)
+    (verdict,) = decide_plain(with_twin(BAD, run(lost=0.06)), POLICY)
     assert (verdict.word, verdict.cause) == ("block", "")
     assert "cause: not known; the torch twin leaves" in verdict.reasons[-1]

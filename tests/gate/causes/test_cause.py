@@ -7,8 +7,8 @@ from struct import pack
 
 import pytest
 
-from qualgate.gate import decide
 from qualgate.gate.causes.blame import WITNESSES
+from qualgate.gate.verdict import decide_plain
 from qualgate.records import TWIN, ArmEvidence, RunEvidence, UnitEvidence
 from tests.gate.planted import POLICY, identity, of, run, with_units, with_variant
 
@@ -77,7 +77,7 @@ def out_of_a_cache(unit, before):
 
 
 def judged(evidence: RunEvidence):
-    return decide(evidence, POLICY)[0]
+    return decide_plain(evidence, POLICY)[0]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from qualgate.gate import decide
+from qualgate.gate.verdict import decide_plain
 from qualgate.records import NOISE, RunEvidence
 from tests.gate.planted import POLICY, of, run
 from tests.verification.verdicts.noise import block_rate
@@ -20,21 +20,21 @@ def with_floor(evidence: RunEvidence, floor: RunEvidence, drop: int = 0) -> RunE
 
 def test_the_margin_test_does_not_see_the_noise_floor():
     for own in (run(), run(lost=0.3), run(lost=0.06)):
-        (alone,) = decide(own, POLICY)
+        (alone,) = decide_plain(own, POLICY)
         for floor in (run(), run(lost=0.3)):
-            (beside,) = decide(with_floor(own, floor), POLICY)
+            (beside,) = decide_plain(with_floor(own, floor), POLICY)
             assert replace(beside, reasons=beside.reasons[:-1]) == alone
             assert beside.reasons[-1].startswith("noise floor, lost / gained")
 
 
 def test_flips_of_both_are_told_side_by_side():
     evidence = with_floor(run(lost=0.05), run(lost=0.025, gained=0.025))
-    (verdict,) = decide(evidence, POLICY)
+    (verdict,) = decide_plain(evidence, POLICY)
     assert "exact_match 12 / 0 and 6 / 6 of 240" in verdict.reasons[-1]
 
 
 def test_a_floor_that_was_not_finished_is_said_and_changes_no_verdict():
-    (verdict,) = decide(with_floor(run(), run(), drop=1), POLICY)
+    (verdict,) = decide_plain(with_floor(run(), run(), drop=1), POLICY)
     assert verdict.word == "approve"
     assert "noise floor: not available" in verdict.reasons[-1]
 

@@ -11,8 +11,8 @@ import pytest
 from sqlalchemy import text
 
 from qualgate.errors import Exit, UsageError
-from qualgate.gate import decide
 from qualgate.gate.four_arm.verdict import decide_four
+from qualgate.gate.verdict import decide_plain
 from qualgate.metrics import METRICS
 from qualgate.records import CACHE_TOKEN, NOISE, ArmFootprint, FourArms, Policy, Rule, RunEvidence, Slo
 from qualgate.store import plain, runs
@@ -26,7 +26,7 @@ FULL = {"memory.weights": 1000.0, CACHE_TOKEN: 10.0}
 
 def found(evidence: RunEvidence, metric: str, *, slo: Slo | None = None, **rule):
     """(the verdict's word, the comparison of the one rule that is added to a rule on quality)."""
-    (verdict,) = decide(evidence, Policy(rules=(QUALITY, Rule(metric=metric, **rule)), slo=slo))
+    (verdict,) = decide_plain(evidence, Policy(rules=(QUALITY, Rule(metric=metric, **rule)), slo=slo))
     return verdict.word, verdict.comparisons[-1]
 
 
@@ -86,7 +86,7 @@ def test_what_nobody_measured_is_undecided_and_never_a_pass():
 
 
 def test_a_size_that_is_no_number_is_no_evidence():
-    (verdict,) = decide(with_variant(run(), facts={"memory.weights": nan}), Policy(rules=(QUALITY,)))
+    (verdict,) = decide_plain(with_variant(run(), facts={"memory.weights": nan}), Policy(rules=(QUALITY,)))
     assert verdict.exit == Exit.INFRASTRUCTURE
 
 
@@ -106,7 +106,7 @@ def test_a_number_out_of_its_range_is_no_evidence_whether_or_not_a_rule_asks(met
     else:
         evidence = with_variant(evidence, facts={metric: value})
     for rules in ((QUALITY,), (QUALITY, Rule(metric=metric, **{METRICS[metric].bounds[-1]: 0.5}))):
-        (verdict,) = decide(evidence, Policy(rules=rules))
+        (verdict,) = decide_plain(evidence, Policy(rules=rules))
         assert (verdict.exit, metric in verdict.reasons[0]) == (Exit.INFRASTRUCTURE, True)
 
 
@@ -131,7 +131,7 @@ def test_a_time_that_is_no_number_is_no_evidence_of_goodput(side, metric, second
     values = evidence.baseline.units[5].values | {metric: seconds}
     odd = with_unit(evidence, side, 5, values=values)
     for rule in ({"min": 0.5}, {"max_drop": 0.1}):
-        (verdict,) = decide(odd, Policy(rules=(QUALITY, Rule(metric="goodput", **rule)), slo=SLO))
+        (verdict,) = decide_plain(odd, Policy(rules=(QUALITY, Rule(metric="goodput", **rule)), slo=SLO))
         assert verdict.exit == Exit.INFRASTRUCTURE
 
 
@@ -142,7 +142,7 @@ def test_a_time_that_is_no_number_is_no_evidence_of_goodput(side, metric, second
     ids=str,
 )  # fmt: skip
 def test_drift_that_is_no_number_is_no_evidence(odd):
-    (verdict,) = decide(with_unit(run(), "int4", 5, **odd), Policy(rules=(QUALITY,)))
+    (verdict,) = decide_plain(with_unit(run(), "int4", 5, **odd), Policy(rules=(QUALITY,)))
     assert verdict.exit == Exit.INFRASTRUCTURE
     for missing in ({"kl": ()}, {"top1_agreement": None}):
         assert found(with_unit(run(), "int4", 5, **missing), "drift.kl_mean", max=1.0)[1].status == "undecided"
@@ -151,16 +151,16 @@ def test_drift_that_is_no_number_is_no_evidence(odd):
 @pytest.mark.parametrize("value", [nan, inf, -inf])
 def test_a_noise_ratio_that_is_no_number_is_neither_kept_nor_broken(value):
     policy = Policy(rules=(QUALITY, Rule(metric="stability.sqnr", min=20)))
-    (verdict,) = decide(with_variant(run(), facts={"stability.sqnr": value}), policy)
+    (verdict,) = decide_plain(with_variant(run(), facts={"stability.sqnr": value}), policy)
     assert verdict.exit == Exit.INFRASTRUCTURE
-    (verdict,) = decide(with_variant(run(), facts={"stability.sqnr": -3.0}), policy)
+    (verdict,) = decide_plain(with_variant(run(), facts={"stability.sqnr": -3.0}), policy)
     assert verdict.exit == Exit.BLOCK
 
 
 def test_a_number_of_the_whole_has_no_part_for_a_slice():
     for slice_ in ({"scope": "evalset"}, {"evalset": "code"}, {"where": "tag:x"}):
         with pytest.raises(UsageError, match="variant as a whole"):
-            decide(run(), Policy(rules=(QUALITY, Rule(metric="memory.weights", max=1.0, **slice_))))
+            decide_plain(run(), Policy(rules=(QUALITY, Rule(metric="memory.weights", max=1.0, **slice_))))
 
 
 # ------------------------------------------------------------------------------------------------------------ goodput
@@ -309,7 +309,7 @@ def test_parity_of_a_stored_run_is_counted_from_its_tokens(tmp_path):
 
     policy = Policy(rules=(Rule(metric="exact_match", max_drop=0.1), *(
         Rule(metric=f"parity.{name}", min=0.5, tier="advisory") for name in ("tokens", "prefix"))))  # fmt: skip
-    for verdict in decide(evidence, policy):
+    for verdict in decide_plain(evidence, policy):
         pairs = [(said["baseline"][case], answer) for case, answer in said[verdict.variant].items()]
         _, tokens, common = (one.variant for one in verdict.comparisons)
         assert tokens == sum(ours == theirs for ours, theirs in pairs) / len(pairs)

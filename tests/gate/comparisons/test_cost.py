@@ -8,7 +8,7 @@ import pytest
 
 from qualgate.errors import Exit
 from qualgate.gate.comparisons.cost import Terms, ledger
-from qualgate.gate.verdict import decide
+from qualgate.gate.verdict import decide_plain
 from qualgate.records import Attempt, Policy, Prices, Rule, Slo, UnitEvidence, UnitKey
 from tests.gate.four import alike, evidence, with_units
 
@@ -93,7 +93,7 @@ def test_what_is_not_recorded_is_unavailable_and_never_zero(changed, said, why):
 
 
 def judged(given, policy=POLICY):
-    return {verdict.variant: verdict for verdict in decide(given, policy)}
+    return {verdict.variant: verdict for verdict in decide_plain(given, policy)}
 
 
 def cost_of(verdict):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from qualgate.errors import Exit
-from qualgate.gate import decide, overall_exit
+from qualgate.gate.verdict import decide_plain, overall_exit
 from qualgate.records import Policy, Rule, RunEvidence
 from tests.gate.planted import POLICY, run, with_unit
 
@@ -31,26 +31,26 @@ def with_finished(lost: int, **changes) -> RunEvidence:
 
 
 def test_a_format_rule_is_pooled_over_every_set():
-    (verdict,) = decide(with_finished(0), ASKED)
+    (verdict,) = decide_plain(with_finished(0), ASKED)
     assert verdict.word == "approve"
     found = next(item for item in verdict.comparisons if item.metric == RULE.metric)
     assert (found.status, found.n, found.baseline) == ("proven", 240, 1.0)
 
 
 def test_answers_that_no_longer_end_block():
-    (verdict,) = decide(with_finished(25), ASKED)
+    (verdict,) = decide_plain(with_finished(25), ASKED)
     assert verdict.word == "block"
     assert next(item for item in verdict.comparisons if item.metric == RULE.metric).lost == 50
 
 
 def test_a_format_rule_may_be_held_against_each_set_or_one():
     for rule, sets in ((replace(RULE, scope="evalset"), ["code", "tools"]), (replace(RULE, evalset="code"), ["code"])):
-        (verdict,) = decide(with_finished(0), Policy(rules=(*POLICY.rules, rule)))
+        (verdict,) = decide_plain(with_finished(0), Policy(rules=(*POLICY.rules, rule)))
         assert [item.slice for item in verdict.comparisons if item.metric == RULE.metric] == sets
 
 
 def test_answers_stored_before_the_rule_was_written_decide_nothing():
-    verdicts = decide(run(), ASKED)
+    verdicts = decide_plain(run(), ASKED)
     assert overall_exit(verdicts) == Exit.UNDECIDED
     assert "240 of 240 cases were not scored by it: run again" in " ".join(verdicts[0].reasons)
 
@@ -59,4 +59,4 @@ def test_two_versions_of_the_scorer_are_not_compared():
     evidence = with_finished(0)
     unit = evidence.variants[0].units[3]
     other = with_unit(evidence, "variant", 3, scorers=unit.scorers | {RULE.metric: "format/0"})
-    assert overall_exit(decide(other, ASKED)) == Exit.UNDECIDED
+    assert overall_exit(decide_plain(other, ASKED)) == Exit.UNDECIDED

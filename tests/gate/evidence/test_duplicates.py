@@ -9,7 +9,7 @@ import pytest
 from qualgate.gate.early import decide_early, lay_out, order_of, seeded_order
 from qualgate.gate.evidence.checks import examine
 from qualgate.gate.evidence.duplicates import join
-from qualgate.gate.verdict import decide
+from qualgate.gate.verdict import decide_plain
 from qualgate.identity import case_hash, question_hash
 from qualgate.pipeline.plan import asked_in_two_sets
 from qualgate.records import Case, EarlyStop, Evalset, Plan, Policy, Rule, UnitKey
@@ -52,9 +52,9 @@ def test_a_set_and_its_copy_under_other_ids_prove_no_more_than_the_set() -> None
     """60 cases cannot prove a loss of 4 points absent; 120 independent ones can."""
     twice = run(n=60, metrics={"code": ("exact_match",), "copy": ("exact_match",)}, right=1.0)
     policy = Policy(rules=(replace(POOLED, max_drop=0.04),))
-    (free,) = decide(twice, policy)
+    (free,) = decide_plain(twice, policy)
     asked = {(name, f"{name}-{number}"): f"question {number}" for name in ("code", "copy") for number in range(60)}
-    (joined,) = decide(replace(twice, questions=asked), policy)
+    (joined,) = decide_plain(replace(twice, questions=asked), policy)
     assert (free.word, joined.word) == ("approve", "undecided")
     assert joined.comparisons[0].clusters == 60
     (found,) = examine(replace(twice, questions=asked))
@@ -95,7 +95,7 @@ def test_a_stored_run_counts_a_question_once_however_often_it_is_judged(tmp_path
     plan = with_copy(Policy(rules=(POOLED, PER_SET)))
     with open_store(f"sqlite:///{tmp_path / 'qualgate.db'}") as store:
         evidence = runs.evidence(store, make_run(store, plan, {"int8": 0.0}))
-    (verdict,) = decide(evidence, plan.policy)
+    (verdict,) = decide_plain(evidence, plan.policy)
     assert [(c.n, c.clusters) for c in verdict.comparisons] == [(2 * CASES, CASES), (CASES, None), (CASES, None)]
     assert "90 questions stand in more than one evalset (arithmetic/" in asked_in_two_sets(plan)[0]
     assert asked_in_two_sets(replace(plan, evalsets=plan.evalsets[:1])) == ()

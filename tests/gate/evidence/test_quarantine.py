@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from qualgate.gate import decide
 from qualgate.gate.evidence.quarantine import hold
 from qualgate.gate.planning.planned_sets import PlannedSet
 from qualgate.gate.planning.planner import plan_policy
+from qualgate.gate.verdict import decide_plain
 from qualgate.records import Policy, Quarantine, Rule
 from qualgate.store import plain
 from tests.gate.planted import run, with_units
@@ -23,7 +23,7 @@ def entry(number: int, expires: str = "2026-12-01") -> Quarantine:
 
 
 def judged(evidence, *entries: Quarantine, now: str = NOW, **settings):
-    (verdict,) = decide(evidence, Policy(rules=RULES, quarantine=entries, **settings), now)
+    (verdict,) = decide_plain(evidence, Policy(rules=RULES, quarantine=entries, **settings), now)
     return verdict
 
 
@@ -79,7 +79,7 @@ def test_a_label_whose_cases_are_all_in_quarantine_decides_nothing():
     labels = {(key.evalset, key.case_id): ("tag:rare",) * (key.case_id == "code-3") for key in evidence.expected}
     rare = Rule(metric="exact_match", max_drop=0.1, where="tag:rare")
     policy = Policy(rules=(*RULES, rare), quarantine=(entry(3),))
-    (verdict,) = decide(replace(evidence, labels=labels), policy, NOW)
+    (verdict,) = decide_plain(replace(evidence, labels=labels), policy, NOW)
     assert (verdict.exit, verdict.reasons[0]) == (12, "exact_match [tag:rare]: none of its cases counts")
 
 

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from qualgate.errors import Exit, UsageError
+from qualgate.gate.decide import exit_of
 from qualgate.gate.four_arm.advice import Traffic, advise
-from qualgate.gate.four_arm.verdict import decide_four, exit_of
-from qualgate.gate.verdict import decide
+from qualgate.gate.four_arm.verdict import decide_four
+from qualgate.gate.verdict import decide_plain
 from qualgate.records import NOISE, Quarantine, Rule, RunEvidence, Slo
 from qualgate.store import plain
 from tests.gate.four import ARMS, NAMES, POLICY, PRICES, alike, evidence, with_units
@@ -196,7 +197,9 @@ def test_equal_answers_of_speculation_prove_no_more_than_the_same_answers_of_any
     said = replace(said, baseline=short(said.baseline), variants=tuple(short(arm) for arm in said.variants))
     verdicts = decide_four(said, POLICY)
     alone = tuple(key for key in said.expected if key.arm in ("baseline", "drafted"))
-    (plain_gate,) = decide(replace(said, variants=said.variants[1:2], expected=alone), replace(POLICY, four_arm=None))
+    (plain_gate,) = decide_plain(
+        replace(said, variants=said.variants[1:2], expected=alone), replace(POLICY, four_arm=None)
+    )
     assert plain_gate.word == "undecided"
     assert step(verdicts, "drafted", "parity").status == "proven"
     assert step(verdicts, "drafted", "quality").status == "undecided"

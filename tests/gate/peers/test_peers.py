@@ -15,12 +15,13 @@ import yaml
 
 from qualgate import cli
 from qualgate.errors import UsageError
+from qualgate.gate.decide import Decided, decide, rules_before
 from qualgate.gate.peers import llm_compressor_recovery, lm_eval_z, nel_v1, sglang_minus5, trt_hypothesis, vllm_rtol
-from qualgate.gate.peers.nel_policy import NelBenchmark, NelPolicy, as_rules, as_text, decide_as_asked, decide_by
+from qualgate.gate.peers.nel_policy import NelBenchmark, NelPolicy, as_text, decide_by
 from qualgate.gate.peers.registry import SHIPPED, rules
 from qualgate.gate.peers.rule import Outcomes, PeerRule, PeerVerdict
 from qualgate.gate.peers.said import what_peers_say
-from qualgate.gate.verdict import decide
+from qualgate.gate.verdict import decide_plain
 from qualgate.intake.nel_policy import read_nel_policy
 from qualgate.records import Policy
 from qualgate.store.database import open_store
@@ -125,7 +126,7 @@ def test_every_rule_speaks_of_every_variant_set_and_metric():
 
 def test_peers_get_the_rows_there_are_and_pass_what_our_gate_calls_incomplete():
     evidence = with_units(run(), "variant", lambda units: units[:12])
-    (verdict,) = decide(evidence, POLICY)
+    (verdict,) = decide_plain(evidence, POLICY)
     said = {line.verdict.name: line for line in what_peers_say(evidence) if line.evalset == "code"}
     assert verdict.exit == 13
     assert said["nel_v1"].n == 12
@@ -342,19 +343,19 @@ def test_evidence_that_is_too_old_stays_too_old_under_an_nel_policy():
 
 def test_a_stored_nel_policy_decides_again_as_it_did():
     first, policy, _ = decide_by(everything(max_relative_drop=0.02), run(n=300, lost=0.02))
-    again, same, said = decide_as_asked(run(n=300, lost=0.02), replace(policy, rules=(), alpha=0.05))
-    assert (again, same, bool(said)) == (first, policy, True)
-    assert decide_as_asked(run(), POLICY) == (decide(run(), POLICY), POLICY, ())
+    again = decide(run(n=300, lost=0.02), replace(policy, rules=(), alpha=0.05))
+    assert (again.verdicts, again.policy, bool(again.nel)) == (first, policy, True)
+    assert decide(run(), POLICY) == Decided(verdicts=decide_plain(run(), POLICY), policy=POLICY)
 
 
 def test_before_a_run_an_nel_policy_is_known_but_for_its_guards():
     nel = replace(Policy(rules=()), nel=as_text(everything(max_relative_drop=0.02)))
-    known = as_rules(nel, {"code": ("exact_match",), "tools": ("tool_call.valid", "exact_match")})
+    known = rules_before(nel, {"code": ("exact_match",), "tools": ("tool_call.valid", "exact_match")})
     assert [(r.evalset, r.metric, r.max_drop) for r in known.rules] == [
         ("code", "exact_match", 0.05),
         ("tools", "tool_call.valid", 0.05),
     ]
-    assert as_rules(POLICY, {}) is POLICY
+    assert rules_before(POLICY, {}) is POLICY
 
 
 def test_a_policy_that_gates_nothing_goes_for_nel_and_approves_nothing_here():
@@ -363,7 +364,7 @@ def test_a_policy_that_gates_nothing_goes_for_nel_and_approves_nothing_here():
         assert (said.says, verdict.word, verdict.exit) == ("GO", "undecided", 12)
         assert "no critical rule" in verdict.reasons[0]
         assert any("nel would say GO" in reason for reason in verdict.reasons)
-        assert decide_as_asked(run(lost=0.9), replace(policy, rules=()))[0] == (verdict,)
+        assert decide(run(lost=0.9), replace(policy, rules=())).verdicts == (verdict,)
 
 
 @pytest.mark.parametrize("odd", [{"statistic": "0.1"}, {"threshold": np.float32(1)}, {"why": None}, {"name": 3}])

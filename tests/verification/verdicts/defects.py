@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from qualgate.gate import decide
+from qualgate.gate.verdict import decide_plain
 from qualgate.records import ArmEvidence, ArmIdentity, Policy, Rule, RunEvidence, UnitEvidence, UnitKey
 
 N = 1_000  # cases a set: the declared n
@@ -181,7 +181,7 @@ def sound(count: int, seed: int = 7) -> Iterator[Planted]:
 
 
 def word(planted: Planted) -> str:
-    (verdict,) = decide(planted.evidence, POLICY)
+    (verdict,) = decide_plain(planted.evidence, POLICY)
     return verdict.word
 
 
@@ -197,7 +197,7 @@ def clustered_word(clusters: int, size: int = 10) -> str:
     evidence = replace(
         evidence, baseline=passages(evidence.baseline), variants=tuple(passages(arm) for arm in evidence.variants)
     )
-    return decide(evidence, policy)[0].word
+    return decide_plain(evidence, policy)[0].word
 
 
 # ----------------------------------------------------------------------------------------------------------- rows

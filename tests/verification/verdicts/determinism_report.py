@@ -29,12 +29,12 @@ from qualgate.report.formats import FORMATS, rendered
 from qualgate.report.summary import load_report
 from qualgate.store.database import open_store
 from qualgate.store import queries, runs
-from qualgate.gate.verdict import decide
+from qualgate.gate.decide import decide
 url = sys.argv[1]
 with open_store(url, create=False) as store:
     run = queries.latest_run(store)
     policy = runs.policy(store, run)
-    runs.add_verdicts(store, run, decide(runs.evidence(store, run), policy), policy)
+    runs.add_verdicts(store, run, decide(runs.evidence(store, run), policy).verdicts, policy)
 report = load_report(url, run)
 texts = {form: rendered(report, form).replace(run, "RUN") for form in FORMATS}
 print(json.dumps({form: hashlib.sha256(text.encode()).hexdigest() for form, text in texts.items()}))

@@ -21,12 +21,11 @@ from typing import Any, Literal
 import numpy as np
 
 from qualgate.errors import Exit, QualgateError
-from qualgate.gate import overall_exit
-from qualgate.gate.early import decide_early, first_settled, order_of, planned_looks
+from qualgate.gate.decide import decide
+from qualgate.gate.early import first_settled, order_of, planned_looks
 from qualgate.gate.evidence.checks import PAIRED_BY
-from qualgate.gate.four_arm.verdict import decide_four
-from qualgate.gate.four_arm.verdict import exit_of as exit_of_four
 from qualgate.gate.peers.nel_policy import decide_by
+from qualgate.gate.verdict import overall_exit
 from qualgate.intake.nel_policy import read_nel_policy
 from qualgate.intake.scores import judge, read_score_rows
 from qualgate.records import (
@@ -77,9 +76,8 @@ Mutation = Callable[[Asked, Side, Draw], Asked]
 
 def exit_of(asked: Asked) -> int:
     """The code a pipeline would see. An exception that is no QualgateError is a crash, and passes through."""
-    ask = decide_four if asked.policy.four_arm else decide_early
     try:
-        return int(exit_of_four(ask(asked.evidence, asked.policy)))
+        return int(decide(asked.evidence, asked.policy).exit)
     except QualgateError as error:
         return int(error.exit)
 

@@ -1,0 +1,61 @@
+"""The one door to a verdict. What the policy names says which of four ways decides: four arms, an nel policy, looks on
+the way (`stop: early`), or else its rules on all cases."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from qualgate.errors import Exit
+from qualgate.gate.early import decide_early
+from qualgate.gate.four_arm.verdict import decide_four
+from qualgate.gate.peers.nel_policy import NelSaid, adopt, decide_by, of_text
+from qualgate.gate.verdict import decide_plain, overall_exit
+from qualgate.records import Policy, RunEvidence, Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decided:
+    """Verdicts, and what they rest on."""
+
+    verdicts: tuple[Verdict, ...]
+    policy: Policy  # by which rules in the end: an nel policy's are known once there is evidence
+    nel: tuple[NelSaid, ...] = ()  # where an nel policy decided: what nel would say, and why ours differs
+
+    @property
+    def exit(self) -> Exit:
+        return exit_of(self.verdicts)
+
+
+def decide(evidence: RunEvidence, policy: Policy, now: str = "") -> Decided:
+    """The verdict on each variant of a run or of score files.
+
+    now: UTC, ISO 8601, for quarantines that end and evidence that grows old; "" = not told: none is in force, and a
+    `max_age` decides nothing.
+
+    Same evidence in any order of units → the same verdicts, to the byte. UsageError: no variant, or a policy that
+    does not fit the evidence.
+    """
+    if policy.four_arm is not None:
+        return Decided(verdicts=decide_four(evidence, policy, now), policy=policy)
+    if policy.nel:
+        verdicts, adopted, said = decide_by(of_text(policy.nel), evidence, policy, now)
+        return Decided(verdicts=verdicts, policy=adopted, nel=said)
+    if policy.stop is not None and policy.stop.looks:
+        return Decided(verdicts=decide_early(evidence, policy, now), policy=policy)
+    return Decided(verdicts=decide_plain(evidence, policy, now), policy=policy)
+
+
+def exit_of(verdicts: Sequence[Verdict]) -> Exit:
+    """Of a four-arm comparison: that of its answer. Else the first of 14, 13, 10, 12, 11, 0 that occurs."""
+    answers = [verdict.four_arm for verdict in verdicts if verdict.four_arm is not None]
+    return Exit(answers[0].exit) if answers else overall_exit(verdicts)
+
+
+def rules_before(policy: Policy, metrics: Mapping[str, tuple[str, ...]]) -> Policy:
+    """The policy with the rules that will decide, as far as they are known before a run (evalset → metrics): an nel
+    policy's relative guards wait for the baseline's level. A policy of rules stays as it is."""
+    if not policy.nel:
+        return policy
+    adopted, _, _ = adopt(of_text(policy.nel), metrics)
+    return replace(policy, rules=adopted.rules, alpha=adopted.alpha)
