@@ -82,6 +82,7 @@ def _run(
 ) -> None:
     from qualgate import run as main_path
     from qualgate.config import load_gate_file
+    from qualgate.report.formats import write_report
     from qualgate.report.peers import print_peers
     from qualgate.report.progress import shown_progress
     from qualgate.report.screen import fit
@@ -104,7 +105,9 @@ def _run(
     if outcome.nel and not as_json:
         print_peers((), outcome.nel, outcome.verdicts)
     _tell_host(report)
-    written = report.write(gate_file.parent / "qualgate-reports")  # after it is shown: a full disk must not hide it
+    written = write_report(
+        report, gate_file.parent / "qualgate-reports"
+    )  # after it is shown: a full disk must not hide it
     if not as_json:
         for path in written:
             say(f"report: {path}")
@@ -343,7 +346,9 @@ def _report(url: str, run_id: str | None, gate: GateFile | None, warn_only: bool
 
 def _show(found: Report, as_json: bool) -> None:
     if as_json:
-        say(found.as_json(), nl=False)
+        from qualgate.report.formats import rendered
+
+        say(rendered(found, "json"), nl=False)
     else:
         from qualgate.report.terminal import print_report
 

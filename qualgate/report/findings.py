@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from qualgate.escaping import visible_line
 from qualgate.formatting import seen_text
 from qualgate.identity import content_hash
 from qualgate.records import Comparison, FourArm, Verdict
 from qualgate.report.arms import interaction_text
-
-if TYPE_CHECKING:
-    from qualgate.report.summary import Report
+from qualgate.report.summary import Report
 
 Level = Literal["error", "warning", "note"]
 VERDICT = "verdict"  # stands for a rule where no rule explains the verdict

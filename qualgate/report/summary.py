@@ -7,15 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 
 from qualgate.errors import EXIT_ORDER, Exit
 from qualgate.escaping import visible_line
 from qualgate.formatting import seen_text
 from qualgate.records import FourArm, Policy, Verdict
 from qualgate.report.arms import choice_line
-from qualgate.report.formats import rendered
-from qualgate.report.render import write_atomically
 from qualgate.report.source import Source, stored_source
 from qualgate.store import queries
 from qualgate.store.database import open_store
@@ -25,6 +22,8 @@ FLIPS_SHOWN = 20  # right → wrong answers quoted for each variant
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
+    """All that any format says of a run. `report.formats.rendered` makes a text of it."""
+
     run: queries.RunSummary
     flips: dict[str, tuple[queries.Flip, ...]]  # variant → the first answers that were right and are wrong
     flip_counts: dict[str, tuple[queries.FlipCount, ...]] = field(default_factory=dict)  # variant → by metric and set
@@ -34,6 +33,7 @@ class Report:
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
+        """The newest of each variant, in the gate file's order."""
         return tuple(stored.verdict for stored in self.run.verdicts)
 
     @property
@@ -76,22 +76,6 @@ class Report:
             for name, v in zip(names, self.verdicts, strict=True)
         ]
         return lines if self.four_arm is None else [*lines, choice_line(self.four_arm)]
-
-    def as_json(self) -> str:
-        return rendered(self, "json")
-
-    def as_markdown(self) -> str:
-        return rendered(self, "markdown")
-
-    def write(self, folder: Path) -> tuple[Path, ...]:
-        """Write RUN_ID.json, .md and .html into `folder`, each whole or not at all."""
-        written = {folder / f"{self.run.run_id}.{end}": form for end, form in WRITTEN.items()}
-        for path, form in written.items():
-            write_atomically(path, rendered(self, form))
-        return tuple(written)
-
-
-WRITTEN = {"json": "json", "md": "markdown", "html": "html"}  # by `run`: a file's ending → its format
 
 
 def load_report(url: str, run_id: str | None = None, source: Source | None = None) -> Report:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
 from qualgate.escaping import visible_line
 from qualgate.formatting import difference_and_bounds, drift_texts, flips_text, size_text, stop_texts, value_text
+from qualgate.records import Comparison
 from qualgate.report import screen
 from qualgate.report.arms import arm_lines
 from qualgate.report.screen import fit, indented
-
-if TYPE_CHECKING:
-    from qualgate.records import Comparison
-    from qualgate.report.summary import Report
+from qualgate.report.summary import Report
 
 STYLE = {
     "approve": "bold green",

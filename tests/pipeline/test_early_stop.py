@@ -152,10 +152,10 @@ def test_the_same_answers_give_the_same_verdicts_whichever_came_first(monkeypatc
 
 def test_the_stored_run_gives_the_same_verdicts_and_the_same_report_again(stopped):
     url, run_id, verdicts = stopped
-    before = load_report(url, run_id).as_json()
+    before = rendered(load_report(url, run_id), "json")
     again = main_path.decide_again(url, run_id, None)
     assert (again.verdicts, again.exit) == (verdicts, Exit.BLOCK)
-    assert load_report(url, run_id).as_json() == before
+    assert rendered(load_report(url, run_id), "json") == before
 
 
 @pytest.mark.parametrize("after", [2, 12])

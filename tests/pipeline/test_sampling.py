@@ -171,7 +171,7 @@ def test_repeats_are_run_scored_judged_and_shown(judged, made):
         assert rendered(report, form)
     for form in ("markdown", "html"):
         assert "60 cases, 3 answers to each" in rendered(report, form)
-    assert json.loads(report.as_json())["evalsets"][0]["repeats"] == REPEATS
+    assert json.loads(rendered(report, "json"))["evalsets"][0]["repeats"] == REPEATS
 
 
 def test_a_run_cut_off_resumes_to_the_same_answers(judged, made, tmp_path_factory, monkeypatch):

@@ -13,7 +13,7 @@ import pytest
 
 from qualgate.gate.verdict import decide_plain
 from qualgate.records import Verdict
-from qualgate.report.formats import rendered
+from qualgate.report.formats import rendered, write_report
 from qualgate.report.formats.markdown import escaped, report_as_markdown
 from qualgate.report.summary import FLIPS_SHOWN, Report, load_report
 from qualgate.report.terminal import print_report
@@ -70,7 +70,7 @@ def without_fences(text: str) -> str:
 
 
 def test_every_verdict_arm_rule_and_flip_is_in_the_markdown(report: Report) -> None:
-    text = report.as_markdown()
+    text = rendered(report, "markdown")
     for verdict in report.verdicts:
         assert f"## {verdict.variant}: {verdict.word}" in text
         assert f"- {escaped(verdict.reasons[0])}" in text
@@ -99,7 +99,7 @@ def test_verdicts_by_other_rules_than_the_runs_own_say_so_in_every_report(tmp_pa
 
 
 def test_the_same_store_gives_the_same_bytes(url: str, report: Report, tmp_path: Path) -> None:
-    first, second = (load_report(url, report.run.run_id).write(tmp_path / name) for name in "ab")
+    first, second = (write_report(load_report(url, report.run.run_id), tmp_path / name) for name in "ab")
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
     assert json.loads(first[0].read_text())["run"] == report.run.run_id
 

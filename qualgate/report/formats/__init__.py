@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from qualgate.errors import UsageError
 from qualgate.escaping import unread
-
-if TYPE_CHECKING:
-    from qualgate.report.summary import Report
+from qualgate.report.render import write_atomically
+from qualgate.report.summary import Report
 
 FORMATS = {  # --format → module, function
     "json": ("body", "report_as_json"),
@@ -22,6 +21,7 @@ FORMATS = {  # --format → module, function
     "gitlab": ("gitlab", "report_as_code_quality"),
     "sarif": ("sarif", "report_as_sarif"),
 }
+WRITTEN = {"json": "json", "md": "markdown", "html": "html"}  # by `run`: a file's ending → its format
 
 
 def rendered(report: Report, form: str) -> str:
@@ -34,3 +34,11 @@ def rendered(report: Report, form: str) -> str:
     module, function = FORMATS[form]
     render: Callable[[Report], str] = getattr(import_module(f"{__name__}.{module}"), function)
     return render(report) if form == "annotations" else unread(render(report))
+
+
+def write_report(report: Report, folder: Path) -> tuple[Path, ...]:
+    """Write RUN_ID.json, .md and .html into `folder`, each whole or not at all; UsageError where it cannot be done."""
+    written = {folder / f"{report.run.run_id}.{end}": form for end, form in WRITTEN.items()}
+    for path, form in written.items():
+        write_atomically(path, rendered(report, form))
+    return tuple(written)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from qualgate.records import ArmFootprint, ArmIdentity, Policy, Verdict
+from qualgate.report.summary import Report
 from qualgate.store.queries import EvalsetLine, Flip, FlipCount, PositionDrift
-
-if TYPE_CHECKING:
-    from qualgate.report.summary import Report
 
 SCHEMA = 1  # raised when a key goes or changes its meaning; a reader must allow for new keys
 

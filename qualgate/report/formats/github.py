@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from qualgate.formatting import counted
 from qualgate.records import Verdict
@@ -16,9 +15,7 @@ from qualgate.report.arms import choice_line
 from qualgate.report.findings import Finding, findings
 from qualgate.report.formats.markdown import COMPARISONS_HEAD, comparison_row, escaped, flip_lines, four_arm_lines, row
 from qualgate.report.limits import fitting
-
-if TYPE_CHECKING:
-    from qualgate.report.summary import Report
+from qualgate.report.summary import Report
 
 SUMMARY_LIMIT = 200_000  # bytes
 RUNNER_LIMIT = 1 << 20  # bytes of all that a step wrote

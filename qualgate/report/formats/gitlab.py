@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from qualgate.identity import content_hash
 from qualgate.report.findings import Finding, findings
-
-if TYPE_CHECKING:
-    from qualgate.report.summary import Report
+from qualgate.report.summary import Report
 
 MOST = 1000  # violations; a merge request that shows more is read by nobody
 SEVERITY = {"error": "critical", "warning": "major", "note": "info"}

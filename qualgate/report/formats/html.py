@@ -12,7 +12,6 @@ from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from html import escape
 from importlib.resources import files
-from typing import TYPE_CHECKING
 
 from qualgate.escaping import visible, visible_line
 from qualgate.formatting import (
@@ -27,16 +26,14 @@ from qualgate.formatting import (
 from qualgate.records import ArmService, Comparison, FourArm
 from qualgate.report import plots
 from qualgate.report.arms import SERVICE_HEADS, service_notes, service_row, step_rows
-
-if TYPE_CHECKING:
-    from qualgate.report.summary import Report
-    from qualgate.store.queries import ArmLine, Flip, StoredVerdict
+from qualgate.report.summary import Report
+from qualgate.store.queries import ArmLine, Flip, StoredVerdict
 
 TEXT_LIMIT = 2000  # characters of an answer quoted
 
 
 def report_as_html(report: Report) -> str:
-    style = (files("qualgate.report.formats") / "report.css").read_text(encoding="utf-8")
+    style = (files(__package__) / "report.css").read_text(encoding="utf-8")
     digest = b64encode(sha256(style.encode("utf-8")).digest()).decode("ascii")
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     run = report.run

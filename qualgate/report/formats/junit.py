@@ -8,7 +8,6 @@ is chosen, as the choice decides then.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from qualgate.errors import Exit
@@ -17,9 +16,7 @@ from qualgate.formatting import counted, seen_text
 from qualgate.records import Comparison, FourArm, Verdict
 from qualgate.report.arms import choice_line, interaction_text
 from qualgate.report.limits import fitting
-
-if TYPE_CHECKING:
-    from qualgate.report.summary import Report
+from qualgate.report.summary import Report
 
 LARGEST = 1_000_000  # bytes of the whole file
 ARMS = "four arms"  # the suite of their choice

@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from qualgate.escaping import visible, visible_line
 from qualgate.formatting import (
@@ -19,10 +18,8 @@ from qualgate.formatting import (
 )
 from qualgate.records import ArmService, Comparison, FourArm
 from qualgate.report.arms import SERVICE_HEADS, choice_line, interaction_text, service_notes, service_row, step_rows
-
-if TYPE_CHECKING:
-    from qualgate.report.summary import Report
-    from qualgate.store.queries import Flip
+from qualgate.report.summary import Report
+from qualgate.store.queries import Flip
 
 # What can begin something in Markdown, a bare address among it, which many readers make a link.
 _MARKS = re.compile(r"[\\`*_{}\[\]#!|~$^]|^[-+=]|:(?=//)|(?<=www)\.", re.IGNORECASE)

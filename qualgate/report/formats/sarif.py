@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from qualgate.escaping import visible_line
 from qualgate.report.findings import FOUR_ARM, VERDICT, Finding, findings
-
-if TYPE_CHECKING:
-    from qualgate.report.summary import Report
+from qualgate.report.summary import Report
 
 MOST = 5000  # results; GitHub ignores those beyond
 CUT = "cut"
