@@ -1,0 +1,213 @@
+"""The arms of a gate file: the baseline, variants with their recipes, and who plays which part of four."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import AfterValidator, Field, ValidationInfo, WithJsonSchema, model_validator
+
+from qualgate.config.paths import ModelPath
+from qualgate.documents import ABSENT, Written, planned, quote, stated
+from qualgate.errors import NotInThisVersion, UsageError
+from qualgate.quant.recipes import (
+    BITS,
+    BLOCKS,
+    CALIBRATED,
+    CHOICES,
+    CLASSES,
+    DATA_FREE,
+    FLOATS,
+    OPTIONS,
+    parse_recipe,
+)
+from qualgate.quantize.calibration_sets import located, with_calibration
+from qualgate.records import QuantizeRecipe
+
+Dtype = Literal["bfloat16", "float16", "float32"]
+VARIANT_NAME = "^[A-Za-z0-9][A-Za-z0-9._+-]{0,63}$"
+
+
+def _recipe(value: Any, info: ValidationInfo) -> QuantizeRecipe:
+    try:
+        recipe = parse_recipe(value)
+        if info.context is None or not recipe.calibration:
+            return recipe
+        try:
+            return with_calibration(recipe, info.context["folder"])
+        except UsageError:
+            if info.context["files"]:
+                raise
+            return recipe  # a stored run is decided again without the data that made its variants
+    except NotInThisVersion as error:
+        raise planned(str(error).removesuffix(".").partition(" is not in this version")[0]) from None
+    except UsageError as error:
+        raise stated(str(error)) from None
+
+
+def _calibration_set(ref: Any, info: ValidationInfo) -> Any:
+    """Its cases' file and their sha256, "" where a stored run is decided again without it."""
+    if not isinstance(ref, str) or not ref:
+        raise stated(f"`calibration` names a calibration set, not {quote(ref)}")
+    if info.context is None:
+        return ref
+    try:
+        return located(ref, info.context["folder"])
+    except UsageError as error:
+        if info.context["files"]:
+            raise stated(str(error)) from None
+        return ref, ""
+
+
+def _recipe_schema(method: str) -> dict[str, Any]:
+    """What `parse_recipe` takes for one method, as far as a schema can say it."""
+    data_free, floats = {"enum": [*FLOATS, *DATA_FREE]}, {"enum": list(FLOATS)}
+    size: dict[str, Any] = {"type": "integer", "minimum": 0, "multipleOf": 8}
+    if method in BLOCKS or method in ("fp8", "smoothquant"):
+        size = {"const": BLOCKS.get(method, 0)}
+    known: dict[str, Any] = {
+        "bits": {"enum": list(CHOICES.get(method, (BITS[method],)))},
+        "group_size": size,
+        "granularity": {"enum": ["tensor", "block"] if method == "fp8" else ["tensor"]},
+        "activations": {"enum": ["int8" if method == "smoothquant" else method]},
+        "calibration": {"type": "string", "minLength": 1},
+        "keep": {
+            "type": "object",
+            "properties": dict.fromkeys(CLASSES["lm_head"], floats),
+            "propertyNames": {"minLength": 1},
+            "additionalProperties": data_free,
+        },
+    }
+    properties: dict[str, Any] = {"method": {"const": method}}
+    for key, option in OPTIONS.items():
+        if method in option.methods:
+            properties[key] = known.get(key, {"enum": list(option.values)}) | {"description": option.meaning}
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": ["method", "calibration"] if method in CALIBRATED else ["method"],
+        "dependencies": {"granularity": {"properties": {"group_size": {"const": 0}}}},
+        "additionalProperties": False,
+    }
+
+
+def _environment_name(name: str) -> str:
+    if not re.fullmatch(r"[A-Z][A-Z0-9_]{0,63}", name):
+        raise stated("`api_key_env` must be the NAME of an environment variable; a key itself must not stand in a file")
+    return name
+
+
+def _variant_name(name: str) -> str:
+    if name.casefold() == "baseline":
+        raise stated("a variant cannot be called baseline; that is what it is held against")
+    if not re.fullmatch(VARIANT_NAME, name):
+        raise stated(f"variant name {quote(name)}: at most 64 letters, digits and . _ + -, the first a letter or digit")
+    return name
+
+
+VariantName = Annotated[str, AfterValidator(_variant_name)]
+
+
+class Baseline(Written):
+    """What variants are held against: a model folder, at full precision unless `quantized` says otherwise."""
+
+    later: ClassVar = ("endpoint", "api_key_env", "kv_cache", "speculation")
+    example: ClassVar = "{model: ./models/support}"
+    model: ModelPath
+    """The full-precision model: a folder with config.json, safetensors and tokenizer, relative to the gate file, or
+    `reference`, the small model that ships with qualgate. Example: `model: ./models/support`
+    """
+    dtype: Dtype = "bfloat16"
+    """What the weights are rounded to. Arithmetic is float32, whatever this says. Example: `dtype: float16`"""
+    quantized: bool = False
+    """`true` says that you mean to hold variants against a quantized checkpoint; without it such a baseline is
+    refused. Example: `quantized: true`
+    """
+
+
+class Variant(Written):
+    """A model folder of its own, or a way to make the weights from the baseline's."""
+
+    later: ClassVar = ("kv_cache", "speculation", "endpoint", "api_key_env")
+    example: ClassVar = "{quantize: int8}"
+    arm: Literal["quantization", "speculation", "both"] = ABSENT
+    """Its role in a comparison of four arms. Example: `arm: quantization`"""
+    model_config = {
+        "json_schema_extra": {
+            "oneOf": [
+                {"required": ["model"], "properties": {"quantize": False}},
+                {"required": ["quantize"], "properties": {"model": False, "dtype": False, "calibration": False}},
+            ]
+        }
+    }
+    model: ModelPath = ABSENT
+    """A folder of its own, quantized or not; its format is recognised. Example: `model: ./models/support-awq`"""
+    dtype: Dtype = ABSENT
+    """What the weights that are not quantized are rounded to; the baseline's where it is left out. Example: `dtype:
+    float16`
+    """
+    quantize: Annotated[
+        Any,
+        AfterValidator(_recipe),
+        WithJsonSchema({"oneOf": [{"enum": list(DATA_FREE)}, *map(_recipe_schema, BITS)]}),
+    ] = ABSENT
+    """How the weights are made from the baseline's: a method's name, or a mapping with `method` and its options.
+    Example: `quantize: {method: int4, group_size: 32}`
+    """
+    calibration: Annotated[
+        Any, AfterValidator(_calibration_set), WithJsonSchema({"type": "string", "minLength": 1})
+    ] = ABSENT
+    """The set that a folder made elsewhere was calibrated with, by your word; rules on `coverage.*` are measured by
+    it. Example: `calibration: ./ours/calibration.yaml`
+    """
+
+    @model_validator(mode="before")
+    @classmethod
+    def _only_what_is_built(cls, value: Any) -> Any:
+        if isinstance(value, dict):
+            if isinstance(value.get("api_key_env"), str):
+                _environment_name(value["api_key_env"])
+            if later := [key for key in value if key in cls.later]:
+                # Such a variant is refused whole: its other keys mean something else there.
+                raise planned(f"a variant with `{'`, `'.join(later)}`")
+        return value
+
+    @model_validator(mode="after")
+    def _has_one_origin(self) -> Variant:
+        if (self.model is None) == (self.quantize is None):
+            raise stated("a variant has `model` (a folder) or `quantize` (made from the baseline), one of the two")
+        if self.quantize is not None and self.dtype is not None:
+            raise stated("`dtype` does not go with `quantize`: what is not quantized keeps the baseline's")
+        if self.quantize is not None and self.calibration is not None:
+            raise stated("`calibration` goes with `model`; a recipe names its own: quantize: {calibration: …}")
+        return self
+
+
+class FourArmEntry(Written):
+    """Which variants the arms are (or each variant says it by `arm:`), and how they are compared."""
+
+    example: ClassVar = "{quantization: int4, speculation: drafted, both: int4+drafted}"
+    quantization: str = ABSENT
+    """The variant that is quantized alone. Example: `quantization: int4`"""
+    speculation: str = ABSENT
+    """The variant that speculates alone. Example: `speculation: drafted`"""
+    both: str = ABSENT
+    """The variant that does both. Example: `both: int4+drafted`"""
+    seed: int = Field(default=0, ge=0, lt=2**63)
+    """Seed of the order of blocks. Example: `seed: 5`"""
+    parity: Literal["identical", "sampled", "lossy"] = "identical"
+    """What speculation promises of its target's answers: `identical` tokens, answers `sampled` from the same
+    distribution (compared by their scores), or neither (`lossy`: its quality is judged instead). Example: `parity:
+    sampled`
+    """
+    min_saving: float = Field(default=0.05, ge=0, lt=1)
+    """What an arm must surely save of the baseline's cost per accepted answer to be worth having, as a share. Example:
+    `min_saving: 0.05`
+    """
+    memory_share: float = Field(default=ABSENT, ge=0, le=1)
+    """Declared: the share of the serving device's memory that weights and KV cache fill. It goes before what is
+    measured here, in the advice what to try first. Example: `memory_share: 0.9`
+    """
+    tool_share: float = Field(default=ABSENT, ge=0, le=1)
+    """Declared: the share of a request's time that is spent in tools, for the same advice. Example: `tool_share: 0.3`
+    """

@@ -1,0 +1,76 @@
+"""Paths as a gate file writes them: relative to it, with `~`, and never addresses.
+
+Validators find the gate file's folder in the validation context under "folder"; without one they look for no file.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, ValidationInfo
+
+from qualgate.documents import planned, quote, stated
+
+SHIPPED_MODEL = "reference"
+LONGEST_PATH = 4096  # bytes; Linux takes no more
+
+
+def expanded(path: str) -> Path:
+    """`path` with `~` and `~name` as folders. A fault for what no file system could mean by it."""
+    if "\0" in path or len(path.encode("utf-8", "replace")) > LONGEST_PATH:
+        raise stated(f"{quote(path)} cannot be a path: it holds a NUL character or more than {LONGEST_PATH} bytes")
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise stated(f"{quote(path)}: no such user's home folder is known; write the folder out") from None
+
+
+def _model_folder(model: str, info: ValidationInfo) -> str:
+    if not model:
+        raise stated(f"`model` is empty; write a folder, or `{SHIPPED_MODEL}` for the shipped one")
+    if "://" in model:
+        raise planned(f"a model at an address ({quote(model)})")
+    if info.context is None or model == SHIPPED_MODEL:
+        return model
+    folder: Path = info.context["folder"] / expanded(model)
+    there = os.path.isdir(folder)  # Path.is_dir raises for a name that is too long or may not be looked at
+    if "/" not in model and not there:
+        raise stated(
+            f"no model called {quote(model)}; the shipped one is `{SHIPPED_MODEL}`, a folder is written ./{model}"
+        )
+    if info.context["files"] and not there:
+        raise stated(f"no model folder {quote(str(folder), 200)}")
+    return model
+
+
+def _plain_file(path: str, info: ValidationInfo) -> str:
+    if not path:
+        raise stated("a file's name is empty")
+    if "://" in path:
+        raise planned(f"a file at an address ({quote(path)})")
+    expanded(path)
+    if info.context and info.context["files"] and not os.path.isfile(info.context["folder"] / expanded(path)):
+        raise stated(f"no file {quote(str(info.context['folder'] / expanded(path)), 200)}")
+    return path
+
+
+def _store_url(url: str) -> str:
+    scheme, _, rest = url.partition("://")
+    if scheme.startswith("postgres"):
+        raise planned("a PostgreSQL store")  # the address is not repeated: it may hold a password
+    if scheme != "sqlite" or not rest.startswith("/") or rest.endswith("/"):
+        raise stated("the store must be sqlite:///FILE (relative to the gate file) or sqlite:////FOLDER/FILE")
+    if "?" in rest or ":memory:" in rest:
+        raise stated("the store must be a plain file: a verdict has to outlive its run")
+    expanded(rest[1:])
+    return url
+
+
+_NOT_AN_ADDRESS = Field(json_schema_extra={"minLength": 1, "not": {"pattern": "://"}})
+ModelPath = Annotated[str, AfterValidator(_model_folder), _NOT_AN_ADDRESS]
+PlainFile = Annotated[str, AfterValidator(_plain_file), _NOT_AN_ADDRESS]
+StoreUrl = Annotated[
+    str, AfterValidator(_store_url), Field(json_schema_extra={"pattern": "^sqlite:///(?!.*:memory:)[^?]*[^?/]$"})
+]

@@ -1,0 +1,270 @@
+"""The policy of a gate file: its rules and what else `gate` may say, quarantine, and objectives."""
+
+from __future__ import annotations
+
+import re
+from datetime import date
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import AfterValidator, Field, ValidationInfo, WithJsonSchema, field_validator, model_validator
+
+from qualgate.config.paths import PlainFile
+from qualgate.documents import ABSENT, Written, nearest, planned, quote, stated
+from qualgate.metrics import DROP_BELOW, DROP_TOO_LARGE, METRICS, PLANNED
+
+BOUNDS = ("max_drop", "max_relative_drop", "max", "min", "max_ratio")
+PER = "evalset|task|tag:.{1,100}"
+AGE = "([0-9]{1,5})(h|d)"
+
+
+def _metric(name: str) -> str:
+    if name in PLANNED:
+        raise planned(f"the metric {name!r}")
+    if name not in METRICS:
+        raise stated(f"unknown metric {quote(name)}{nearest(name, METRICS)}")
+    return name
+
+
+def _per(value: str) -> str:
+    if not re.fullmatch(PER, value):
+        raise stated(f"`per` is 'evalset', 'task' or 'tag:NAME', not {quote(value)}")
+    return value
+
+
+class Where(Written):
+    """Only the cases with this tag, or of this task."""
+
+    model_config = {"json_schema_extra": {"minProperties": 1, "maxProperties": 1}}
+    example: ClassVar = "{tag: NAME}"
+    tag: str = Field(default=ABSENT, min_length=1)
+    """Only the cases that carry this tag. Example: `tag: german`"""
+    task: str = Field(default=ABSENT, min_length=1)
+    """Only the cases of this task. Example: `task: extract`"""
+
+    @model_validator(mode="after")
+    def _is_one(self) -> Where:
+        if (self.tag is None) == (self.task is None):
+            raise stated("`where` has one of `tag` and `task`")
+        return self
+
+
+class RuleEntry(Written):
+    """One bound on one metric, and of which cases it is taken."""
+
+    example: ClassVar = "{metric: exact_match, max_drop: 0.02}"
+    metric: Annotated[str, AfterValidator(_metric), Field(json_schema_extra={"enum": list(METRICS)})]
+    """What the rule is about, from the closed list of metrics. Example: `metric: exact_match`"""
+    per: Annotated[str, AfterValidator(_per), Field(json_schema_extra={"pattern": f"^({PER})$"})] = ABSENT
+    """One comparison for each evalset, each task, or each value of a tag `NAME:VALUE`; left out, all are pooled.
+    Example: `per: evalset`
+    """
+    evalset: str = ABSENT
+    """Only the cases of this evalset. Example: `evalset: tool_calls`"""
+    tier: Literal["critical", "supporting", "advisory"] = "critical"
+    """Critical rules approve and block, a broken supporting rule asks for a person, an advisory one is only shown.
+    Example: `tier: advisory`
+    """
+    max_drop: float = Field(default=ABSENT, gt=0, json_schema_extra={"exclusiveMaximum": DROP_BELOW})
+    """The largest loss allowed, as a share: 0.02 is two points. Example: `max_drop: 0.02`"""
+    max_relative_drop: float = Field(default=ABSENT, gt=0, json_schema_extra={"exclusiveMaximum": DROP_BELOW})
+    """The largest loss allowed, as a share of the baseline's own rate. Example: `max_relative_drop: 0.03`"""
+    max: float = Field(default=ABSENT, gt=0)
+    """The largest value of the variant allowed, in the metric's unit. Example: `max: 0.05`"""
+    min: float = Field(default=ABSENT, gt=0)
+    """The smallest value of the variant allowed, in the metric's unit. Example: `min: 0.98`"""
+    max_ratio: float = Field(default=ABSENT, gt=0)
+    """The largest ratio allowed of the variant to the baseline. Example: `max_ratio: 1.10`"""
+    percentile: float = Field(default=ABSENT, gt=0, lt=100)
+    """Of a latency: compare this percentile; left out, the ratio of total seconds. Example: `percentile: 95`"""
+    where: Where = ABSENT
+    """Only the cases with a tag, or of a task. Example: `where: {tag: german}`"""
+    repeats: Literal["mean", "any", "all"] = "mean"
+    """What counts of several answers to a case: their mean, whether any is right (pass@k), whether all are (pass^k).
+    Example: `repeats: any`
+    """
+
+    model_config = {
+        "json_schema_extra": {
+            "not": {"required": ["per", "evalset"]},
+            "allOf": [
+                {
+                    "if": {"properties": {"metric": {"const": metric.name}}, "required": ["metric"]},
+                    "then": {
+                        "oneOf": [{"required": [bound]} for bound in metric.bounds],
+                        "properties": {
+                            key: False
+                            for key in (*BOUNDS, *(() if metric.kind == "latency" else ("percentile",)))
+                            if key not in metric.bounds
+                        }
+                        | ({} if metric.kind == "quality" else {"repeats": {"const": "mean"}})
+                        | ({} if metric.kind != "arm" else dict.fromkeys(("per", "evalset", "where"), False))
+                        | ({} if "min" not in metric.bounds or metric.unit == "dB" else {"min": {"maximum": 1}}),
+                    },
+                }
+                for metric in METRICS.values()
+            ],
+        }
+    }
+
+    @field_validator("max_drop", "max_relative_drop")
+    @classmethod
+    def _can_be_proven(cls, value: float, info: ValidationInfo) -> float:
+        if value >= DROP_BELOW:
+            raise stated(f"`{info.field_name}: {value:g}` {DROP_TOO_LARGE}")
+        return value
+
+    @model_validator(mode="after")
+    def _fits_its_metric(self) -> RuleEntry:
+        metric = METRICS[self.metric]
+        given = [bound for bound in BOUNDS if getattr(self, bound) is not None]
+        if len(given) != 1 or given[0] not in metric.bounds:
+            fitting = "` or `".join(metric.bounds)
+            raise stated(
+                f"a rule on {self.metric} sets one bound, `{fitting}`; found {', '.join(given) if given else 'none'}"
+            )
+        if self.min is not None and self.min > 1 and metric.unit != "dB":
+            raise stated(f"`min: {self.min:g}` of {self.metric} should be less than or equal to 1")
+        if metric.kind == "arm" and not self.per is self.evalset is self.where is None:
+            raise stated(
+                f"{self.metric} is a number of the variant as a whole: `per`, `evalset` and `where` do not go with it"
+            )
+        if self.repeats != "mean" and metric.kind != "quality":
+            raise stated(f"`repeats` goes with metrics of quality, not with {self.metric}")
+        if self.percentile is not None and metric.kind != "latency":
+            raise stated(f"`percentile` goes with latency metrics, not with {self.metric}")
+        if self.per is not None and self.evalset is not None:
+            raise stated("`per: evalset` means every set, `evalset: NAME` one of them; write one of the two")
+        return self
+
+    @property
+    def bound(self) -> float:
+        """The one bound's number, in the metric's unit: its validator lets one alone be set."""
+        return next(value for bound in BOUNDS if (value := getattr(self, bound)) is not None)
+
+    @property
+    def label(self) -> str | None:
+        """What `where` asks for, as `Case.labels` names it."""
+        return None if self.where is None else f"tag:{self.where.tag}" if self.where.tag else f"task:{self.where.task}"
+
+
+def _day(value: Any) -> str:
+    text = value.isoformat() if isinstance(value, date) else value
+    try:
+        if isinstance(text, str) and re.fullmatch(r"\d{4}-\d\d-\d\d", text):
+            return date.fromisoformat(text).isoformat()
+    except ValueError:
+        pass
+    raise stated(f"`expires` is a day, YYYY-MM-DD, not {quote(value)}")
+
+
+def _age(value: str) -> int:
+    if not (found := re.fullmatch(AGE, value)) or not int(found[1]):
+        raise stated(f"`max_age` is a number of hours or days such as 36h or 7d, not {quote(value)}")
+    return int(found[1]) * {"h": 3600, "d": 86400}[found[2]]
+
+
+class QuarantineEntry(Written):
+    """A case that does not count until the day on which this ends by itself, in one evalset or in every one."""
+
+    example: ClassVar = "{case: ID, owner: WHO, expires: 2026-12-31, reason: WHY}"
+    case: str = Field(min_length=1)
+    """The case's id. Example: `case: c-17`"""
+    evalset: str = Field(default=ABSENT, min_length=1)
+    """The evalset it is in; left out, every set that has the id. Example: `evalset: support`"""
+    owner: str = Field(min_length=1)
+    """Who will mend the case. Example: `owner: ana`"""
+    expires: Annotated[Any, AfterValidator(_day), WithJsonSchema({"type": "string", "pattern": r"^\d{4}-\d\d-\d\d$"})]
+    """The day on which the case counts again. Example: `expires: 2026-12-31`"""
+    reason: str = Field(min_length=1)
+    """Why it is held out. Example: `reason: two references are right`"""
+
+
+class Gate(Written):
+    """By what the verdict is reached: rules, or a NeMo Evaluator policy in their place."""
+
+    alpha: float = Field(default=0.05, gt=0, lt=0.5)
+    """One-sided error of each bound: 0.05 is a 95 % bound. Example: `alpha: 0.05`"""
+    rules: list[RuleEntry] = Field(
+        default=ABSENT,
+        min_length=1,
+        json_schema_extra={  # one that is critical, by word or by default, and on quality
+            "contains": {
+                "properties": {
+                    "metric": {"enum": [name for name, metric in METRICS.items() if metric.kind == "quality"]},
+                    "tier": {"const": "critical"},
+                },
+                "required": ["metric"],
+            }
+        },
+    )
+    """What must hold. At least one rule is critical and on quality. Example: `rules: [{metric: exact_match, max_drop:
+    0.02}]`
+    """
+    nel_policy: PlainFile = ABSENT
+    """A NeMo Evaluator policy, version 1, that decides in place of `rules`. Example: `nel_policy: gate_policy.yaml`"""
+    review: Literal["never", "always"] = "never"
+    """`always` asks for a person where all rules are proven. Example: `review: always`"""
+    stop: Literal["end", "early"] = "end"
+    """`early` stops generating for a variant once its verdict is settled. Example: `stop: early`"""
+    noise_floor: bool = False
+    """Run the baseline a second time in other batches, and show what it changes by itself. Example: `noise_floor:
+    true`
+    """
+    quarantine: list[QuarantineEntry] = []
+    """Cases that do not count until a day, at most 2 % of all. Example: `quarantine: [{case: c-17, owner: ana,
+    expires: 2026-12-31, reason: flaky}]`
+    """
+    max_age: Annotated[str, AfterValidator(_age), WithJsonSchema({"type": "string", "pattern": f"^{AGE}$"})] = ABSENT
+    """Evidence older than this decides nothing; hours or days. Example: `max_age: 7d`"""
+    model_config = {
+        "json_schema_extra": {
+            "oneOf": [
+                {"required": ["rules"], "properties": {"nel_policy": False}},
+                {
+                    "required": ["nel_policy"],
+                    "properties": {"rules": False, "alpha": False, "stop": {"const": "end"}},
+                },
+            ],
+            "not": {
+                "required": ["stop", "noise_floor"],
+                "properties": {"stop": {"const": "early"}, "noise_floor": {"const": True}},
+            },
+        }
+    }
+    identity: Literal["hash", "ids"] = "hash"
+    """Of score files: what pairs two rows, the hash of the case or its id alone. Example: `identity: ids`"""
+    expected: str = Field(default=ABSENT, min_length=1)
+    """Of score files: JSON lines with the `id` (and `evalset`) of every case that they must hold. Example: `expected:
+    ids.jsonl`
+    """
+
+    @model_validator(mode="after")
+    def _has_one_policy(self) -> Gate:
+        if self.rules is None and self.nel_policy is None:
+            raise stated("`gate.rules` is missing; or bring a NeMo Evaluator policy with `nel_policy: FILE`")
+        if self.nel_policy is not None and self.rules is not None:
+            raise stated("`rules` and `nel_policy` are two ways to decide; write one of them")
+        if self.nel_policy is not None and self.stop == "early":
+            raise stated("an nel policy is asked once, of every case; leave `stop: early` out")
+        if self.nel_policy is not None and "alpha" in self.model_fields_set:
+            raise stated("an nel policy has a level of its own (95 %, two-sided); leave `alpha` out")
+        return self
+
+
+class SloEntry(Written):
+    """Service level objective, in seconds: what is slower was not delivered."""
+
+    example: ClassVar = "{e2e: 10}"
+    ttft: float = Field(default=ABSENT, gt=0)
+    """Longest time to the first token, in seconds. Example: `ttft: 0.5`"""
+    tpot: float = Field(default=ABSENT, gt=0)
+    """Longest time per further token, in seconds. Example: `tpot: 0.05`"""
+    e2e: float = Field(default=ABSENT, gt=0)
+    """Longest time of the whole answer, in seconds. Example: `e2e: 10`"""
+    model_config = {"json_schema_extra": {"minProperties": 1}}
+
+    @model_validator(mode="after")
+    def _asks_for_something(self) -> SloEntry:
+        if self.ttft is None and self.tpot is None and self.e2e is None:
+            raise stated("`slo` limits nothing; write for example {ttft: 0.5, tpot: 0.05, e2e: 10} (seconds)")
+        return self
