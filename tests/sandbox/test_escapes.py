@@ -9,8 +9,9 @@ import pytest
 
 from qualgate.sandbox import Ended, Limits, Sandbox, SandboxFailed, Tier, probe
 from qualgate.sandbox.process import _children
+from tests.verification.escapes.ground import ground
 from tests.verification.escapes.hostile import ESCAPES
-from tests.verification.escapes.sandbox import attempt, escapes, ground
+from tests.verification.escapes.suite import attempt, escapes
 
 WAITS = ("S10", "S1 forks", "S2 many")  # end by wall time
 QUICK = tuple(name for name in ESCAPES if not name.startswith(WAITS))

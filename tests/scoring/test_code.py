@@ -16,7 +16,7 @@ from qualgate.scoring import code, unit_tests
 from qualgate.scoring.code import METRIC, pass_at_k, program_of, score_code
 from qualgate.scoring.unit_tests import BadTests
 from tests.verification.escapes.hostile import FORGERIES, FORGERY_TESTS
-from tests.verification.escapes.sandbox import broken, solution
+from tests.verification.escapes.solutions import broken, solution
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = next((p / "shared" / "data" for p in ROOT.parents if (p / "shared" / "data").is_dir()), ROOT / "no data")
