@@ -13,6 +13,7 @@ import json
 import random
 import re
 from hashlib import sha256
+from importlib.resources import files
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,6 @@ from qualgate_evalsets.families import FAMILIES, draw_case, family
 from tokenizers import Tokenizer
 
 from qualgate.identity import case_hash
-from qualgate.refmodel import PATH
 
 SEED = 20260
 CALIBRATION = "calibration"
@@ -193,7 +193,9 @@ def main() -> None:
     parser.add_argument("--calibration-cases", type=int, default=CALIBRATION_CASES)
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
-    tokenizer = Tokenizer.from_file(str(PATH / "tokenizer.json"))
+    # The shipped vocabulary, as a file: the reference model's training imports the families, and they nothing of it.
+    vocabulary = files("qualgate") / "refmodel" / "weights" / "tokenizer.json"
+    tokenizer = Tokenizer.from_str(vocabulary.read_text(encoding="utf-8"))
     for name in FAMILIES:
         write(name, arguments.seed, arguments.cases, arguments.out, tokenizer)
         print(f"{name}: {arguments.cases} cases in {arguments.out}")

@@ -44,7 +44,7 @@ ALLOWED = {
     "store": FLOOR,
     "workers": FLOOR | {"engine"},
     "refmodel": FLOOR | {"scoring"},
-    "qualgate_evalsets": {"identity", "refmodel"},
+    "qualgate_evalsets": {"identity"},
     "__main__": {"cli"},
     "harness": FLOOR | {"engine", "quant", "refmodel"},
     "pipeline": FLOOR

@@ -1,8 +1,9 @@
 """Work that may take too long, done where it can be ended: in a child process, one second of CPU time a job.
 
-The child starts on first need and stays. The kernel ends it when a job's time is up (the default action of SIGPROF),
-inside a regular expression too, and the next job starts another. CPU time, so that a busy machine changes no verdict.
-Arguments and results are JSON. Where there are no interval timers the wall clock alone decides.
+The child starts on first need and stays. A job is a function of a module's top level: its name goes over, and the
+child imports that module before the job's time begins. The kernel ends it when a job's time is up (the default action
+of SIGPROF), inside a regular expression too, and the next job starts another. CPU time, so that a busy machine changes
+no verdict. Arguments and results are JSON. Where there are no interval timers the wall clock alone decides.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 SECONDS = 1.0  # CPU time of one job
@@ -39,10 +41,10 @@ class _Child:
         )
         self._line()  # it has imported what it needs: start-up is no part of a job's time
 
-    def ask(self, job: str, arguments: tuple[Any, ...]) -> Any:
+    def ask(self, job: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         assert self.process.stdin is not None
         try:
-            self.process.stdin.write(json.dumps([job, arguments]).encode("ascii") + b"\n")
+            self.process.stdin.write(json.dumps([job.__module__, job.__name__, arguments]).encode("ascii") + b"\n")
             self.process.stdin.flush()
         except BrokenPipeError:
             pass  # reading says how it ended
@@ -81,8 +83,8 @@ _child: _Child | None = None
 _lock = threading.Lock()
 
 
-def run(job: str, *arguments: Any) -> Any:
-    """`job`, written module:function under qualgate.scoring, called with `arguments` in the child. Killed if it is."""
+def run(job: Callable[..., Any], *arguments: Any) -> Any:
+    """What `job(*arguments)` returns, done in the child. Raises Killed if it is."""
     global _child
     with _lock:
         if _child is None or _child.owner != os.getpid():
@@ -106,7 +108,6 @@ def _serve() -> None:
     """The child's side: one job a line until there are no more."""
     import resource
 
-    importlib.import_module("qualgate.scoring.schema")
     resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY, MAX_MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
@@ -114,11 +115,10 @@ def _serve() -> None:
     out.write(b"ready\n")
     out.flush()
     for line in sys.stdin.buffer:
-        signal.setitimer(signal.ITIMER_PROF, SECONDS)
         try:
-            job, arguments = json.loads(line)
-            module, _, name = job.partition(":")
-            function = getattr(importlib.import_module(f"qualgate.scoring.{module}"), name)
+            module, name, arguments = json.loads(line)
+            function = getattr(importlib.import_module(module), name)
+            signal.setitimer(signal.ITIMER_PROF, SECONDS)
             answer = json.dumps({"result": function(*arguments)})
         except MemoryError:
             answer = json.dumps({"failure": f"more than {MAX_MEMORY >> 20} MiB of memory"})

@@ -68,7 +68,7 @@ def findall(pattern: str, text: str) -> list[Any]:
             m[0] if not groups else (m[1] or "") if groups == 1 else tuple(part or "" for part in m.groups())
             for m in same.finditer(text)
         ]
-    found = killable.run("regexes:_python_findall", pattern, text)
+    found = killable.run(_python_findall, pattern, text)
     return [tuple(item) if isinstance(item, list) else item for item in found]
 
 
@@ -81,7 +81,7 @@ def remove(pattern: str, text: str) -> str:
         return text.rpartition(up_to[1])[2]  # greedy to the last one, after which there is none
     if (same := _by_re2(pattern, text)) is not None:
         return same.sub("", text)
-    return killable.run("regexes:_python_sub", pattern, "", text)
+    return killable.run(_python_sub, pattern, "", text)
 
 
 def _python_findall(pattern: str, text: str) -> list[Any]:
@@ -147,7 +147,7 @@ def count(pattern: str, text: str, ignore_case: bool = False) -> int:
         return _python_count(pattern, text, ignore_case)
     if not ignore_case and (same := _by_re2(pattern, text)) is not None:
         return sum(1 for _ in same.finditer(text))
-    return killable.run("regexes:_python_count", pattern, text, ignore_case)
+    return killable.run(_python_count, pattern, text, ignore_case)
 
 
 def _python_count(pattern: str, text: str, ignore_case: bool) -> int:

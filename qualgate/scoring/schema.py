@@ -203,7 +203,7 @@ def _first_error(canonical: str, remotes: str, value: Any) -> str | None:
     except OverBudget:
         pass
     try:
-        error, reason = killable.run("schema:_in_child", canonical, remotes, value)
+        error, reason = killable.run(_in_child, canonical, remotes, value)
     except killable.Killed as failure:
         raise CannotValidate(f"the schema check was stopped: {failure}") from None
     if reason is not None:
