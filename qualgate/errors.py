@@ -13,6 +13,7 @@ A message says what was found, what was expected, and the next step.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import IntEnum
 
 
@@ -76,3 +77,13 @@ class Interrupted(QualgateError):
     def __init__(self, message: str, exit: Exit = Exit.INTERRUPTED) -> None:
         super().__init__(message)
         self.exit = exit
+
+
+def close_names(name: str, names: Iterable[str], most: int = 1, cutoff: float = 0.6) -> list[str]:
+    """Of the right names those that a wrong one may be meant for, the closest first: for "did you mean".
+
+    cutoff: how alike two names must be, as difflib's ratio in 0..1.
+    """
+    from difflib import get_close_matches  # met only by who mistyped: it need not slow `--help`
+
+    return get_close_matches(name, list(names), n=most, cutoff=cutoff)

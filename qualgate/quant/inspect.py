@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from qualgate.errors import UsageError
+from qualgate.errors import UsageError, close_names
 from qualgate.quant.formats import Format, recognise
 from qualgate.quant.linear import QuantizedLinear
 from qualgate.quant.readers import Layer, QuantizedCheckpoint, read_quantized
@@ -144,14 +144,12 @@ def write_tensor(folder: Path, name: str, out: Path) -> tuple[int, ...]:
 
     Raises UsageError when there is no such tensor, naming those that are most alike.
     """
-    from difflib import get_close_matches
-
     from safetensors.torch import save_file
 
     with opened(folder) as weights:
         whole = name if name in weights.names else f"{name}.weight"
         if whole not in weights.names:
-            near = get_close_matches(name, weights.names, n=3)
+            near = close_names(name, weights.names, most=3)
             meant = f" Did you mean {' or '.join(near)}?" if near else ""
             raise UsageError(f"{folder} has no tensor {name}.{meant} `qualgate inspect {folder}` lists them all.")
         numbers = weights.numbers(whole).contiguous()

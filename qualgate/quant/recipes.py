@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Any, cast
 
-from qualgate.errors import NotInThisVersion, UsageError
+from qualgate.errors import NotInThisVersion, UsageError, close_names
 from qualgate.records import QuantizeRecipe
 
 INTEGERS = ("int8", "int4", "int3", "int2")
@@ -214,10 +213,13 @@ def _method(options: dict[Any, Any]) -> str:
     if method in LATER:
         raise NotInThisVersion(f"quantize method {method!r} is not in this version. Methods: {', '.join(BITS)}.")
     if method not in BITS:
-        near = get_close_matches(method, [*BITS, *LATER], n=1)
-        meant = f" Did you mean {near[0]!r}?" if near else ""
+        meant = _meant(method, [*BITS, *LATER])
         raise UsageError(f"quantize: unknown method {method!r}.{meant} Methods: {', '.join(BITS)}.")
     return method
+
+
+def _meant(name: str, known: Iterable[str]) -> str:
+    return "".join(f" Did you mean {close!r}?" for close in close_names(name, known))
 
 
 def _check_key(method: str, key: Any) -> None:
@@ -228,8 +230,7 @@ def _check_key(method: str, key: Any) -> None:
         raise UsageError(f"quantize: {method} needs no data; leave `calibration` out, or use {_or(CALIBRATED)}.")
     if key in OPTIONS:
         raise UsageError(f"quantize: {method} has no `{key}`; {_or(OPTIONS[key].methods)} has. Keys: {', '.join(own)}.")
-    near = get_close_matches(str(key), own, n=1)
-    meant = f" Did you mean {near[0]!r}?" if near else ""
+    meant = _meant(str(key), own)
     raise UsageError(f"quantize: unknown key {key!r}.{meant} Keys: {', '.join(own)}.")
 
 
@@ -276,8 +277,7 @@ def _keep(value: Any) -> tuple[tuple[str, str], ...]:
         if not isinstance(pattern, str) or not pattern:
             raise UsageError(f"quantize: `keep` names modules by text, not {pattern!r}.")
         if not isinstance(precision, str) or precision not in known:
-            near = get_close_matches(str(precision), known, n=1)
-            meant = f" Did you mean {near[0]!r}?" if near else ""
+            meant = _meant(str(precision), known)
             raise UsageError(
                 f"quantize: `keep` has {precision!r} for {pattern!r}.{meant} Precisions: {', '.join(known)}."
             )

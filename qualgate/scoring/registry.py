@@ -6,14 +6,13 @@ A package adds one by an entry point in the group `qualgate.scorers`, named as t
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal
 
 from qualgate import plugins
-from qualgate.errors import UsageError
+from qualgate.errors import UsageError, close_names
 from qualgate.metrics import BY_LIKELIHOOD
 from qualgate.records import Case, Evalset, Score
 from qualgate.sandbox import Sandbox
@@ -218,7 +217,7 @@ def find(name: str, mode: Mode = "strict") -> Scorer:
 
 def unknown(what: str, name: str, known: Sequence[str], why: str = "") -> str:
     """That `name` is none of those known, and which of them is near."""
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    close = close_names(name, known, cutoff=0.5)
     meant = f" Did you mean {close[0]}?" if close and not why else ""
     return f"no {what} {quote(name)}{why}; there are: {', '.join(known)}.{meant}"
 

@@ -6,12 +6,12 @@ asterisks: an instruction that one of the eight follows is followed. An empty te
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from qualgate.errors import close_names
 from qualgate.records import Score
 from qualgate.scoring import killable, regexes
 from qualgate.scoring.ifeval.checks import INSTRUCTIONS
@@ -43,7 +43,7 @@ def faults(body: Mapping[str, Any]) -> Iterator[str]:
         return
     for name, given in zip(ids, kwargs, strict=True):
         if not isinstance(name, str) or name not in INSTRUCTIONS:
-            close = difflib.get_close_matches(str(name), INSTRUCTIONS, n=1)
+            close = close_names(str(name), INSTRUCTIONS)
             others = f"did you mean {close[0]}?" if close else f"there are: {', '.join(INSTRUCTIONS)}"
             yield f"no instruction {name!r:.60}; {others}"
         elif not isinstance(given, dict):

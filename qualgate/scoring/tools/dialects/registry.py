@@ -11,12 +11,11 @@ A shipped name cannot be taken, nor one that another distribution took: scores m
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import EntryPoint
 
 from qualgate import plugins
-from qualgate.errors import UsageError
+from qualgate.errors import UsageError, close_names
 from qualgate.scoring.tools.dialects.shipped import SHIPPED
 from qualgate.scoring.tools.dialects.stream import Dialect
 
@@ -36,7 +35,7 @@ def dialect(name: str) -> Dialect:
     others = _plugins()
     if name in others:
         return plugins.load(others[name], Dialect)
-    near = get_close_matches(name, names(), n=1)
+    near = close_names(name, names())
     hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(names())}"
     raise UsageError(f"no tool-call dialect is called {name!r}{hint}")
 

@@ -1,0 +1,23 @@
+"""What a person wrote: YAML with the line of every value, and faults that name file and line."""
+
+from qualgate.documents.faults import Fault, nearest, quote, refuse
+from qualgate.documents.safe_yaml import read_safe_yaml
+from qualgate.documents.source import Document
+from qualgate.documents.strict_yaml import read_yaml
+from qualgate.documents.typed import ABSENT, Written, as_model, dotted, planned, stated
+
+__all__ = [
+    "ABSENT",
+    "Document",
+    "Fault",
+    "Written",
+    "as_model",
+    "dotted",
+    "nearest",
+    "planned",
+    "quote",
+    "read_safe_yaml",
+    "read_yaml",
+    "refuse",
+    "stated",
+]

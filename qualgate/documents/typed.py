@@ -1,0 +1,133 @@
+"""What a document says, as a pydantic model: every fault of it with its line, and the nearest right name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, TypeVar, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import PydanticCustomError
+
+from qualgate.documents.faults import Fault, nearest, quote
+from qualgate.documents.source import Document, Place
+from qualgate.errors import close_names
+
+
+class Written(BaseModel):
+    """Base of what a document may hold: nothing unknown, nothing converted, no NaN.
+
+    The text below a key says what it means, with an example: editors show it, and docs/reference is made of it.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
+    later: ClassVar[tuple[str, ...]] = ()  # keys of the design that this version does not serve
+    example: ClassVar[str] = "key: value"  # what to write, for whoever wrote something else than a mapping
+
+
+ABSENT: Any = None  # default of a key that may be left out, but not written as null
+
+
+def planned(message: str) -> PydanticCustomError:
+    """For validators: the design has this, this version does not."""
+    return PydanticCustomError("planned", "{message}", {"message": f"{message} is not in this version"})
+
+
+def stated(message: str) -> PydanticCustomError:
+    """For validators: `message` is the whole message."""
+    return PydanticCustomError("stated", "{message}", {"message": message})
+
+
+Model = TypeVar("Model", bound=Written)
+
+
+def as_model(
+    model: type[Model], document: Document, context: dict[str, Any] | None = None
+) -> tuple[Model | None, list[Fault]]:
+    """The document as `model`, with every fault at once, those of the YAML among them."""
+    faults = list(document.faults)
+    if document.value is None:
+        return None, faults or [document.fault((), "empty")]
+    try:
+        return model.model_validate(document.value, context=context), faults
+    except ValidationError as error:
+        # What the YAML reader already refused is not refused a second time for its type.
+        known = {fault.line for fault in faults}
+        found = (_fault(model, document, detail) for detail in _once(model, error.errors()))
+        return None, faults + [fault for fault in found if fault.line not in known]
+
+
+def _once(model: type[Written], details: Sequence[Any]) -> Iterator[Any]:
+    """Without the keys that are missing only because they are misspelt: "did you mean" says it already."""
+    meant = {
+        (*detail["loc"][:-1], close)
+        for detail in details
+        if detail["type"] == "extra_forbidden"
+        for close in close_names(str(detail["loc"][-1]), _known_at(model, _place(detail)[:-1]))
+    }
+    return (detail for detail in details if detail["type"] != "missing" or detail["loc"] not in meant)
+
+
+def _place(detail: Any) -> Place:
+    return tuple(part for part in detail["loc"] if part != "[key]")
+
+
+def _known_at(model: type[Written], place: Place) -> tuple[str, ...]:
+    around = _model_at(model, place)
+    return (*around.model_fields, *around.later)
+
+
+def _fault(model: type[Written], document: Document, detail: Any) -> Fault:
+    place = _place(detail)
+    name, kind = dotted(place), detail["type"]
+    if kind == "extra_forbidden":
+        if str(place[-1]) in _model_at(model, place[:-1]).later:
+            return document.fault(place, f"`{name}` is not in this version", planned=True)
+        known = _known_at(model, place[:-1])
+        return document.fault(place, f"unknown key {quote(place[-1])}{nearest(str(place[-1]), known)}")
+    if kind == "missing":
+        return document.fault(place[:-1], f"`{name}` is missing")
+    if kind in ("planned", "stated"):
+        return document.fault(place, detail["msg"], planned=kind == "planned")
+    message = re.sub("^(Input|String) ", "", detail["msg"]).replace("valid dictionary", "mapping (`key: value`)")
+    if kind == "model_type":
+        message = f"should be a mapping, {_as_mapping(_model_at(model, place), detail['input'])}"
+    if kind == "list_type":
+        message = "should be a list, `[…, …]`"
+    if kind == "string_type" and type(detail["input"]) in (int, float):
+        message = f'should be a text; quote it: "{detail["input"]}"'
+    if kind == "float_type" and isinstance(detail["input"], str):
+        message += " without quotes or a unit, a share such as 0.05"
+    if kind == "literal_error":
+        message += nearest(str(detail["input"]), re.findall(r"'([^']+)'", message)).partition("; known")[0]
+    found = "" if isinstance(detail["input"], (dict, list)) else f" (found {quote(detail['input'])})"
+    return document.fault(place, f"`{name or 'the file'}` {message}{found}")
+
+
+def _as_mapping(model: type[Written], found: object) -> str:
+    """How to write it: `tag:x`, which YAML reads as one word, as {tag: x}; anything else by the model's example."""
+    key, colon, value = found.partition(":") if isinstance(found, str) else ("", "", "")
+    if colon and value and key.strip() in model.model_fields:
+        return f"`{{{key.strip()}: {value.strip()}}}` with a space after the colon"
+    return f"`{model.example}`" if model.example == Written.example else f"such as `{model.example}`"
+
+
+def dotted(place: Place) -> str:
+    """A place as a person would write it: gate.rules[2].max_drop."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).removeprefix(".")
+
+
+def _model_at(model: type[Written], place: Place) -> type[Written]:
+    """The model that stands at `place` inside `model`."""
+    parts = list(place)
+    while parts:
+        annotation = model.model_fields[str(parts.pop(0))].annotation
+        while get_origin(annotation) in (dict, list, tuple):
+            annotation = get_args(annotation)[1 if get_origin(annotation) is dict else 0]
+            parts.pop(0)
+        assert isinstance(annotation, type)
+        assert issubclass(annotation, Written)
+        model = annotation
+    return model
