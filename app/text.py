@@ -9,9 +9,9 @@ import html
 import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from difflib import SequenceMatcher
 
 from qualgate.escaping import visible
+from qualgate.report.diff import EMPTY, marked
 
 COLOURS = {  # one colour a word, everywhere; the word itself always stands beside it
     "approve": "#1a7f37",
@@ -22,10 +22,8 @@ COLOURS = {  # one colour a word, everywhere; the word itself always stands besi
     "proven": "#1a7f37",
     "broken": "#cf222e",
 }
-DIFF_PIECES = 3000  # past this, what lies between the common beginning and end is marked as one change
 
 _MARKDOWN = re.compile(r"[\\`*_{}\[\]()<>#+\-.!|~$:]")
-_PIECES = re.compile(r"\w+|\s+|[^\w\s]")
 
 
 def escape(text: str) -> str:
@@ -61,47 +59,17 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterab
 
 
 def diff(before: str, after: str) -> tuple[str, str]:
-    """Both texts, word piece by word piece; what only one of them has is marked."""
-    old, new = _PIECES.findall(visible(before)), _PIECES.findall(visible(after))
-    start = _common(old, new)
-    end = _common(old[start:][::-1], new[start:][::-1])
-    middle_old, middle_new = old[start : len(old) - end], new[start : len(new) - end]
-    left, right = [_plain(old[:start])], [_plain(new[:start])]
-    if len(middle_old) + len(middle_new) > DIFF_PIECES:
-        left.append(_marked("del", middle_old))
-        right.append(_marked("ins", middle_new))
-    else:
-        matcher = SequenceMatcher(None, middle_old, middle_new, autojunk=False)
-        for tag, i, j, k, m in matcher.get_opcodes():
-            same = tag == "equal"
-            left.append(_plain(middle_old[i:j]) if same else _marked("del", middle_old[i:j]))
-            right.append(_plain(middle_new[k:m]) if same else _marked("ins", middle_new[k:m]))
-    left.append(_plain(old[len(old) - end :]))
-    right.append(_plain(new[len(new) - end :]))
-    return _block("".join(left)), _block("".join(right))
+    """Both answers, each in a block; what only one of them has is marked."""
+    old, new = marked(before, after)
+    return _block(old), _block(new)
 
 
 def plain_block(text: str) -> str:
     return _block(escape(text))
 
 
-def _common(old: Sequence[str], new: Sequence[str]) -> int:
-    return next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
-
-
-def _plain(pieces: Sequence[str]) -> str:
-    return html.escape("".join(pieces))
-
-
-def _marked(tag: str, pieces: Sequence[str]) -> str:
-    if not pieces:
-        return ""
-    # A changed line end would be an invisible mark.
-    return f"<{tag}>{html.escape(''.join(pieces)).replace(chr(10), '↵' + chr(10))}</{tag}>"
-
-
 def _block(content: str) -> str:
-    return f'<div class="qg-text">{content or "<i>empty answer</i>"}</div>'
+    return f'<div class="qg-text">{content or EMPTY}</div>'
 
 
 def when(stamp: str | None) -> str:

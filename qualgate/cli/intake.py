@@ -37,6 +37,7 @@ def lm_eval(
     from qualgate.gate.verdict import overall_exit
     from qualgate.intake.lm_eval import default_policy, read_pair
     from qualgate.intake.scores import judge
+    from qualgate.report.formats import rendered
     from qualgate.report.screen import fit
     from qualgate.report.terminal import print_report
     from qualgate.report.unstored import report_of
@@ -57,7 +58,7 @@ def lm_eval(
     sources = [before.scores.source, after.scores.source]
     report = report_of(evidence, verdicts, policy, sources, description=f"lm-eval, filter {before.filter}")
     if as_json:
-        say(report.as_json())
+        say(rendered(report, "json"))
     else:
         print_report(report)
         say(fit("\n".join(report.lines())))

@@ -13,7 +13,7 @@ from hashlib import sha256
 from html import escape
 from importlib.resources import files
 
-from qualgate.escaping import visible, visible_line
+from qualgate.escaping import visible_line
 from qualgate.formatting import (
     difference_and_bounds,
     drift_terms,
@@ -24,12 +24,13 @@ from qualgate.formatting import (
     version_text,
 )
 from qualgate.records import ArmService, Comparison, FourArm
-from qualgate.report import plots
+from qualgate.report import diff, plots
 from qualgate.report.arms import SERVICE_HEADS, service_notes, service_row, step_rows
 from qualgate.report.summary import Report
 from qualgate.store.queries import ArmLine, Flip, StoredVerdict
 
 TEXT_LIMIT = 2000  # characters of an answer quoted
+PIECES = 1000  # of two answers compared; many are, so less time is spent on each than on a page of its own
 
 
 def report_as_html(report: Report) -> str:
@@ -223,29 +224,13 @@ def _flip(flip: Flip) -> str:
 
 
 def _answers(before: str, after: str) -> tuple[str, str]:
-    """Both texts; what lies between their common beginning and end is marked."""
-    one, other = _shown(before), _shown(after)
-    start = _common(one, other)
-    end = _common(one[start:][::-1], other[start:][::-1])
-    return _marked(one, start, end), _marked(other, start, end)
+    """The beginnings of both, with what only one of them has marked."""
+    one, other = diff.marked(before[:TEXT_LIMIT], after[:TEXT_LIMIT], most=PIECES)
+    return one + _cut(before), other + _cut(after)
 
 
-def _common(one: str, other: str) -> int:
-    """The length of their common beginning."""
-    pairs = zip(one, other, strict=False)
-    return next((index for index, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
-
-
-def _shown(text: str) -> str:
-    return visible(text[:TEXT_LIMIT]) + (" … (cut)" if len(text) > TEXT_LIMIT else "")
-
-
-def _marked(text: str, start: int, end: int) -> str:
-    stop = len(text) - end
-    if not text:
-        return "<i>empty answer</i>"
-    middle = f"<mark>{escape(text[start:stop])}</mark>" if start < stop else ""
-    return f"{escape(text[:start])}{middle}{escape(text[stop:])}"
+def _cut(text: str) -> str:
+    return " … (cut)" if len(text) > TEXT_LIMIT else ""
 
 
 _LONG_WORD = re.compile(r"[^\s<>\"=]{31,}")  # only such a one may break in its middle

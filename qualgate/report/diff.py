@@ -1,0 +1,78 @@
+"""Two answers side by side, word piece by word piece: what only one of them has is a change, and is marked.
+
+Model text is hostile: what is returned says it with the invisible made visible, and as HTML it is only ever text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from html import escape
+from itertools import pairwise
+
+from qualgate.escaping import visible
+
+MOST = 3000  # pieces of both answers between their common beginning and end
+
+_PIECES = re.compile(r"\w+|\s+|[^\w\s]")
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A stretch of one answer."""
+
+    text: str
+    changed: bool  # the other answer does not have it
+
+
+def difference(before: str, after: str, most: int = MOST) -> tuple[tuple[Span, ...], tuple[Span, ...]]:
+    """Both answers as spans, which put together are what `visible` makes of them.
+
+    most: past so many pieces, all between the common beginning and end is one change. The time taken grows with their
+    square: in the worst case 2 s for 3,000, 0.2 s for 1,000.
+    """
+    old, new = _PIECES.findall(visible(before)), _PIECES.findall(visible(after))
+    start = _common(old, new)
+    end = _common(old[start:][::-1], new[start:][::-1])
+    changes = [(start, len(old) - end, start, len(new) - end)]
+    if sum(map(len, (old, new))) - 2 * (start + end) <= most:
+        changes = list(_changes(old[start : len(old) - end], new[start : len(new) - end], start))
+    return _spans(old, [(i, j) for i, j, _, _ in changes]), _spans(new, [(k, m) for _, _, k, m in changes])
+
+
+def marked(before: str, after: str, most: int = MOST) -> tuple[str, str]:
+    """Both answers as HTML: what only the first has stands in <del>, what only the second has in <ins>."""
+    old, new = difference(before, after, most)
+    return _html("del", old), _html("ins", new)
+
+
+def _common(old: Sequence[str], new: Sequence[str]) -> int:
+    """The length of their common beginning."""
+    return next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
+
+
+def _changes(old: Sequence[str], new: Sequence[str], start: int) -> Iterator[tuple[int, int, int, int]]:
+    """Pieces i to j of the old stand where pieces k to m of the new do, counted from `start` before both."""
+    for tag, i, j, k, m in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if tag != "equal":
+            yield start + i, start + j, start + k, start + m
+
+
+def _spans(pieces: Sequence[str], changes: Sequence[tuple[int, int]]) -> tuple[Span, ...]:
+    ends = [0, *(end for change in changes for end in change), len(pieces)]
+    stretches = ["".join(pieces[i:j]) for i, j in pairwise(ends)]
+    return tuple(Span(text, changed=bool(number % 2)) for number, text in enumerate(stretches) if text)
+
+
+def _html(tag: str, spans: Sequence[Span]) -> str:
+    return "".join(_marked(tag, span.text) if span.changed else escape(span.text) for span in spans) or EMPTY
+
+
+EMPTY = "<i>empty answer</i>"
+
+
+def _marked(tag: str, text: str) -> str:
+    # A changed line end would be an invisible mark.
+    return f"<{tag}>{escape(text).replace(chr(10), '↵' + chr(10))}</{tag}>"
