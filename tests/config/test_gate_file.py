@@ -102,8 +102,9 @@ def faults(load):
     return faults
 
 
-def test_what_the_readme_shows_of_a_gate_file_and_the_files_it_names_is_taken(tmp_path):
-    text = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
+def test_what_readme_and_docs_show_of_a_gate_file_and_the_files_it_names_is_taken(tmp_path):
+    root = Path(__file__).resolve().parents[2]
+    text = "".join((root / page).read_text(encoding="utf-8") for page in ("README.md", "docs/four-arms.md"))
     shown = re.findall(r"```(?:yaml|json)\n(.*?)```", text, re.DOTALL)
     whole, four, prices, said = (
         next(block for block in shown if block.startswith(start))

@@ -1,0 +1,288 @@
+"""Writes docs/reference/ from the code: `python -m docs.generate`. A test compares the pages with what this makes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import typer
+from pydantic import BaseModel
+
+from qualgate.cli import app
+from qualgate.config import model as gate
+from qualgate.config.prices import PriceFile
+from qualgate.evalsets import CalibrationFile, EvalsetFile
+from qualgate.metrics import METRICS, Metric
+from qualgate.quant.recipes import BITS, OPTIONS
+
+PAGES = Path(__file__).parent / "reference"
+MADE = "<!-- Made by `python -m docs.generate` from the code; edit it there. -->"
+
+# A heading, the model whose keys it lists, and what a reader wants to see first.
+SECTIONS: tuple[tuple[str, type[BaseModel], str], ...] = (
+    ("The whole file", gate.GateFileModel, ""),
+    ("baseline", gate.Baseline, "baseline: {model: ./models/support, dtype: bfloat16}"),
+    ("variants", gate.Variant, "variants:\n  int8: {quantize: int8}\n  awq:  {model: ./models/support-awq}"),
+    ("generation", gate.Generation, "generation: {temperature: 0.7, seed: 5, repeats: 4}"),
+    ("gate", gate.Gate, "gate:\n  alpha: 0.05\n  rules: [{metric: exact_match, max_drop: 0.02}]\n  max_age: 7d"),
+    ("gate.rules", gate.RuleEntry, "gate:\n  rules:\n    - {metric: exact_match, max_drop: 0.02}\n"
+     "    - {metric: exact_match, per: evalset, max_drop: 0.05}\n    - {metric: latency.tpot, max_ratio: 1.25}"),
+    ("gate.rules.where", gate.Where, "gate: {rules: [{metric: exact_match, where: {tag: german}, max_drop: 0.05}]}"),
+    ("gate.quarantine", gate.QuarantineEntry, "gate:\n  rules: [{metric: exact_match, max_drop: 0.02}]\n  quarantine:\n"
+     "    - {case: c-17, evalset: support, owner: ana, expires: 2026-12-31, reason: two references are right}"),
+    ("slo", gate.SloEntry, "slo: {ttft: 0.5, e2e: 10}"),
+    ("four_arm", gate.FourArmEntry, "four_arm: {parity: identical, min_saving: 0.05}"),
+    ("workers", gate.Workers, "workers: {count: 2, devices: auto}"),
+)  # fmt: skip
+FILES: tuple[tuple[str, type[BaseModel], str], ...] = (
+    ("A price table", PriceFile, 'version: "2026-11"\ncurrency: EUR\nprompt_token: 0.0000002\noutput_token: 0.000001'),
+    ("An evalset's NAME.yaml", EvalsetFile, 'name: support\nversion: "1"\nmetrics: [exact_match, json.schema]'),
+    ("A calibration set's NAME.yaml", CalibrationFile, 'name: ours\nversion: "1"\nkind: calibration'),
+)
+LIMITS = {"minimum": "from", "exclusiveMinimum": "over", "maximum": "to", "exclusiveMaximum": "below"}
+WORDS = {"string": "text", "integer": "whole number", "number": "number", "boolean": "`true` or `false`",
+         "object": "mapping", "array": "list"}  # fmt: skip
+
+
+def pages() -> dict[str, str]:
+    """File name → the page, as it must stand in docs/reference/."""
+    return {"gate-file.md": _gate_file(), "metrics.md": _metrics(), "commands.md": _commands()}
+
+
+def _page(title: str, lead: str, lines: Iterable[str]) -> str:
+    return "\n".join((MADE, "", f"# {title}", "", lead, "", *lines)).rstrip() + "\n"
+
+
+def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
+    head = list(head)
+    yield f"| {' | '.join(head)} |"
+    yield f"|{'---|' * len(head)}"
+    for row in rows:
+        yield f"| {' | '.join(cell.replace('|', '&#124;') for cell in row)} |"
+    yield ""
+
+
+# ------------------------------------------------------------------------------------------------ the gate file
+
+
+def _gate_file() -> str:
+    lead = (
+        "Every key of a gate file, and of the files it names. An unknown key, a misspelt metric, a duplicate key or a "
+        "contradiction is refused with its line and the nearest right name (exit 64). `qualgate config check "
+        "gate.yaml` checks a file, `qualgate config schema` prints the JSON Schema for your editor."
+    )
+    lines: list[str] = []
+    for name, model, example in SECTIONS:
+        lines += _section(f"`{name}`" if model is not gate.GateFileModel else name, model, example)
+        if model is gate.Variant:
+            lines += _recipe()
+            lines += _lm_eval()
+    lines += ["# The files it names", ""]
+    for name, model, example in FILES:
+        lines += _section(name, model, example)
+    return _page("The gate file, key by key", lead, lines)
+
+
+def _section(title: str, model: type[BaseModel], example: str) -> Iterator[str]:
+    yield from (f"## {title}", "")
+    if model.__doc__:
+        yield from (" ".join(model.__doc__.split()), "")
+    if example:
+        yield from ("```yaml", example, "```", "")
+    properties = model.model_json_schema()["properties"]
+    yield from _table(
+        ("key", "meaning", "what it may be", "default", "example"),
+        (
+            (f"`{key}`", *_meaning(field.description or "", allowed(properties[key]), _default(field)))
+            for key, field in model.model_fields.items()
+        ),
+    )
+    if later := getattr(model, "later", ()):
+        yield from (f"Not in this version, and refused as such: {_listed(later)}.", "")
+
+
+def _recipe() -> Iterator[str]:
+    yield from ("## `variants.NAME.quantize`", "")
+    yield f"A method's name alone, or a mapping with `method` and options. Methods: {_listed(BITS)}."
+    yield from (
+        "",
+        "```yaml",
+        "variants:\n  gptq: {quantize: {method: gptq, bits: 4, calibration: calibration}}",
+        "```",
+        "",
+    )
+    yield from _table(
+        ("key", "meaning", "of the methods", "values", "example"),
+        (
+            (f"`{key}`", meaning, _listed(option.methods), _listed(map(_word, option.values)) or "–", example)
+            for key, option in OPTIONS.items()
+            for meaning, example in [parts(option.meaning)]
+        ),
+    )
+
+
+def _lm_eval() -> Iterator[str]:
+    yield from ("## `evalsets`: a task of lm-eval's", "", "Needs `pip install 'qualgate[harness]'`.", "")
+    yield from ("```yaml", "evalsets: [{lm_eval: gsm8k, filter: strict-match, limit: 200}]", "```", "")
+    properties = gate.LM_EVAL_SCHEMA["properties"]
+    yield from _table(
+        ("key", "meaning", "what it may be", "example"),
+        (
+            (f"`{key}`", meaning, allowed(properties[key]), example)
+            for key, (_, said) in gate.LM_EVAL_KEYS.items()
+            for meaning, example in [parts(said)]
+        ),
+    )
+
+
+def parts(description: str) -> tuple[str, str]:
+    """A key's meaning, and its example between backticks: "Meaning. Example: `key: value`"."""
+    meaning, _, example = " ".join(description.split()).partition(" Example: ")
+    return meaning, example
+
+
+def _meaning(description: str, may_be: str, default: str) -> tuple[str, ...]:
+    meaning, example = parts(description)
+    return meaning, may_be, default, example
+
+
+def _default(field: Any) -> str:
+    if field.is_required():
+        return "needed"
+    value = field.get_default(call_default_factory=True)
+    if value is None or isinstance(value, BaseModel) or value == []:
+        return "–"
+    return f"`{_word(value)}`"
+
+
+def allowed(schema: dict[str, Any]) -> str:
+    """What a JSON Schema lets a value be, in words."""
+    if "$ref" in schema or "allOf" in schema:
+        return "mapping, see below"
+    for key in ("oneOf", "anyOf"):
+        if key in schema and "type" not in schema:
+            return "; ".join(dict.fromkeys(map(allowed, schema[key])))
+    if "const" in schema:
+        return f"`{_word(schema['const'])}`"
+    if "enum" in schema:
+        return "a metric" if schema["enum"] == list(METRICS) else _listed(map(_word, schema["enum"]))
+    if "properties" in schema:
+        method = schema["properties"].get("method", {}).get("const")
+        return "mapping, see below" if method or "lm_eval" in schema["properties"] else "mapping"
+    kind = WORDS.get(schema.get("type", ""), "")
+    if kind == "list" and "items" in schema:
+        return f"list of: {allowed(schema['items'])}"
+    limits = " ".join(f"{word} {_number(schema[key])}" for key, word in LIMITS.items() if key in schema)
+    special = " or ".join(allowed(one) for one in schema.get("anyOf", ()))
+    return " ".join(filter(None, (kind, f"({special})" if special else limits))).strip() or "from … to …"
+
+
+def _number(value: float) -> str:
+    return "2^63" if value == 2**63 else f"{value:,g}" if isinstance(value, float) else f"{value:,}"
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _word(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+# ------------------------------------------------------------------------------------------------------ metrics
+
+KINDS = {
+    "quality": "Quality: paired case by case, and the only kind that can approve",
+    "drift": "Drift and parity: how far the variant's answers and tokens are from the baseline's",
+    "latency": "Time",
+    "cost": "Cost",
+    "service": "Service",
+    "arm": "Facts of a whole variant, measured while it was made or loaded",
+    "stability": "Stability of answers",
+}
+RULE = {
+    "max_drop": "0.02", "max": "0.05", "min": "0.98", "max_ratio": "1.10"
+}  # fmt: skip
+
+
+def _metrics() -> str:
+    lead = (
+        "The closed list of metrics a rule may name. `qualgate config metrics` prints it, with `--json` for machines. "
+        "A rule sets one of the metric's bounds. *Everywhere* means that a rule may name it for any evalset; other "
+        "quality metrics are scored where the evalset names them."
+    )
+    lines: list[str] = []
+    for kind, title in KINDS.items():
+        lines += [f"## {title}", ""]
+        found = [metric for metric in METRICS.values() if metric.kind == kind]
+        lines += _table(("metric", "meaning", "unit", "better", "bounds", "example of a rule"), map(_metric, found))
+    return _page("Metrics", lead, lines)
+
+
+def _metric(one: Metric) -> tuple[str, ...]:
+    bound = one.bounds[0]
+    bounds = _listed(one.bounds) + (" (everywhere)" if one.everywhere else "")
+    rule = f"`{{metric: {one.name}, {bound}: {_bound(one.name, bound)}}}`"
+    return f"`{one.name}`", one.meaning, one.unit, one.better, bounds, rule
+
+
+def _bound(name: str, bound: str) -> str:
+    """A number that makes sense: a decibel is no share."""
+    return "20" if METRICS[name].unit == "dB" else "0.5" if name == "coverage.strata" else RULE[bound]
+
+
+# ----------------------------------------------------------------------------------------------------- commands
+
+
+def _commands() -> str:
+    lead = (
+        "Every command and option, as `--help` tells them. Where a command has `--json`, machines get what people see."
+    )
+    root: Any = typer.main.get_command(app)
+    lines: list[str] = []
+    for name, command in sorted(_leaves(root, "qualgate")):
+        lines += [f"## `{name}`", "", " ".join((command.help or "").split()), ""]
+        lines += ["```text", f"{name} {_usage(command)}".rstrip(), "```", ""]
+        options = [one for one in command.params if one.param_type_name == "option"]
+        if options:
+            lines += _table(
+                ("option", "meaning", "default"), ((_flags(one), one.help or "", _given(one)) for one in options)
+            )
+    lines += ["## Exit codes", "", "```text", *(line.strip() for line in (root.epilog or "").splitlines()[2:]), "```"]
+    return _page("Commands", lead, lines)
+
+
+def _leaves(command: Any, name: str) -> Iterator[tuple[str, Any]]:
+    below = getattr(command, "commands", None)
+    if below is None:
+        yield name, command
+        return
+    for key, one in below.items():
+        yield from _leaves(one, f"{name} {key}")
+
+
+def _usage(command: Any) -> str:
+    arguments = [one for one in command.params if one.param_type_name == "argument"]
+    shown = [one.metavar or one.name.upper() for one in arguments]
+    return " ".join([*shown, "[OPTIONS]"])
+
+
+def _flags(option: Any) -> str:
+    taken = "" if option.is_flag else f" {option.metavar or option.name.upper()}"
+    return f"`{option.opts[0]}{taken}`"
+
+
+def _given(option: Any) -> str:
+    return f"`{option.default}`" if option.default not in (None, False, "", []) and not option.is_flag else "–"
+
+
+def main() -> None:
+    PAGES.mkdir(exist_ok=True)
+    for name, text in pages().items():
+        (PAGES / name).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
