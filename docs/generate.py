@@ -11,8 +11,11 @@ import typer
 from pydantic import BaseModel
 
 from qualgate.cli import app
-from qualgate.config import model as gate
+from qualgate.config.arms import Baseline, FourArmEntry, Variant
+from qualgate.config.evalset_refs import LM_EVAL_KEYS, LM_EVAL_SCHEMA
+from qualgate.config.model import GateFileModel, Generation, Workers
 from qualgate.config.prices import PriceFile
+from qualgate.config.rules import Gate, QuarantineEntry, RuleEntry, SloEntry, Where
 from qualgate.evalsets import CalibrationFile, EvalsetFile
 from qualgate.metrics import METRICS, Metric
 from qualgate.quant.recipes import BITS, OPTIONS
@@ -22,19 +25,19 @@ MADE = "<!-- Made by `python -m docs.generate` from the code; edit it there. -->
 
 # A heading, the model whose keys it lists, and what a reader wants to see first.
 SECTIONS: tuple[tuple[str, type[BaseModel], str], ...] = (
-    ("The whole file", gate.GateFileModel, ""),
-    ("baseline", gate.Baseline, "baseline: {model: ./models/support, dtype: bfloat16}"),
-    ("variants", gate.Variant, "variants:\n  int8: {quantize: int8}\n  awq:  {model: ./models/support-awq}"),
-    ("generation", gate.Generation, "generation: {temperature: 0.7, seed: 5, repeats: 4}"),
-    ("gate", gate.Gate, "gate:\n  alpha: 0.05\n  rules: [{metric: exact_match, max_drop: 0.02}]\n  max_age: 7d"),
-    ("gate.rules", gate.RuleEntry, "gate:\n  rules:\n    - {metric: exact_match, max_drop: 0.02}\n"
+    ("The whole file", GateFileModel, ""),
+    ("baseline", Baseline, "baseline: {model: ./models/support, dtype: bfloat16}"),
+    ("variants", Variant, "variants:\n  int8: {quantize: int8}\n  awq:  {model: ./models/support-awq}"),
+    ("generation", Generation, "generation: {temperature: 0.7, seed: 5, repeats: 4}"),
+    ("gate", Gate, "gate:\n  alpha: 0.05\n  rules: [{metric: exact_match, max_drop: 0.02}]\n  max_age: 7d"),
+    ("gate.rules", RuleEntry, "gate:\n  rules:\n    - {metric: exact_match, max_drop: 0.02}\n"
      "    - {metric: exact_match, per: evalset, max_drop: 0.05}\n    - {metric: latency.tpot, max_ratio: 1.25}"),
-    ("gate.rules.where", gate.Where, "gate: {rules: [{metric: exact_match, where: {tag: german}, max_drop: 0.05}]}"),
-    ("gate.quarantine", gate.QuarantineEntry, "gate:\n  rules: [{metric: exact_match, max_drop: 0.02}]\n  quarantine:\n"
+    ("gate.rules.where", Where, "gate: {rules: [{metric: exact_match, where: {tag: german}, max_drop: 0.05}]}"),
+    ("gate.quarantine", QuarantineEntry, "gate:\n  rules: [{metric: exact_match, max_drop: 0.02}]\n  quarantine:\n"
      "    - {case: c-17, evalset: support, owner: ana, expires: 2026-12-31, reason: two references are right}"),
-    ("slo", gate.SloEntry, "slo: {ttft: 0.5, e2e: 10}"),
-    ("four_arm", gate.FourArmEntry, "four_arm: {parity: identical, min_saving: 0.05}"),
-    ("workers", gate.Workers, "workers: {count: 2, devices: auto}"),
+    ("slo", SloEntry, "slo: {ttft: 0.5, e2e: 10}"),
+    ("four_arm", FourArmEntry, "four_arm: {parity: identical, min_saving: 0.05}"),
+    ("workers", Workers, "workers: {count: 2, devices: auto}"),
 )  # fmt: skip
 FILES: tuple[tuple[str, type[BaseModel], str], ...] = (
     ("A price table", PriceFile, 'version: "2026-11"\ncurrency: EUR\nprompt_token: 0.0000002\noutput_token: 0.000001'),
@@ -75,8 +78,8 @@ def _gate_file() -> str:
     )
     lines: list[str] = []
     for name, model, example in SECTIONS:
-        lines += _section(f"`{name}`" if model is not gate.GateFileModel else name, model, example)
-        if model is gate.Variant:
+        lines += _section(f"`{name}`" if model is not GateFileModel else name, model, example)
+        if model is Variant:
             lines += _recipe()
             lines += _lm_eval()
     lines += ["# The files it names", ""]
@@ -126,12 +129,12 @@ def _recipe() -> Iterator[str]:
 def _lm_eval() -> Iterator[str]:
     yield from ("## `evalsets`: a task of lm-eval's", "", "Needs `pip install 'qualgate[harness]'`.", "")
     yield from ("```yaml", "evalsets: [{lm_eval: gsm8k, filter: strict-match, limit: 200}]", "```", "")
-    properties = gate.LM_EVAL_SCHEMA["properties"]
+    properties = LM_EVAL_SCHEMA["properties"]
     yield from _table(
         ("key", "meaning", "what it may be", "example"),
         (
             (f"`{key}`", meaning, allowed(properties[key]), example)
-            for key, (_, said) in gate.LM_EVAL_KEYS.items()
+            for key, (_, said) in LM_EVAL_KEYS.items()
             for meaning, example in [parts(said)]
         ),
     )

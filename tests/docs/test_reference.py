@@ -9,7 +9,7 @@ import yaml
 from pydantic import TypeAdapter
 
 from docs.generate import FILES, PAGES, SECTIONS, pages, parts
-from qualgate.config.model import LM_EVAL_KEYS
+from qualgate.config.evalset_refs import LM_EVAL_KEYS
 from qualgate.quant.recipes import OPTIONS, parse_recipe
 
 KEYS = [(model, key) for _, model, _ in (*SECTIONS, *FILES) for key in model.model_fields]
