@@ -21,6 +21,7 @@ from qualgate.workers.unit import Refused, WorkerSettings, serve
 
 MAX_ATTEMPTS = 3
 Body = Callable[[Connection, WorkerSettings], None]
+START = "spawn"  # a fresh interpreter: a fork would inherit torch's threads without their locks
 POLL_SECONDS = 0.2  # how often a stop request is looked for while every worker is busy
 
 
@@ -149,7 +150,7 @@ def run_jobs(
 
 
 def _spawn(body: Body, settings: WorkerSettings) -> _Worker:
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context(START)
     ours, theirs = context.Pipe()
     process = context.Process(target=body, args=(theirs, settings), daemon=True)
     with _ctrl_c_ignored():

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from qualgate.errors import Exit
+from tests.command_line import in_a_process, qualgate
 from tests.gated_model import make_workspace, write_evalset
-from tests.run.commands import qualgate, rows
+from tests.run.commands import rows
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +112,7 @@ def test_a_model_whose_logits_are_not_numbers_ends_as_an_incomplete_run_and_neve
     tensors = load_file(path)
     tensors["model.norm.weight"][0] = float("nan")
     save_file(tensors, path, metadata={"format": "pt"})
-    done = qualgate("run", "gate.yaml", cwd=workspace)
+    done = in_a_process("run", "gate.yaml", cwd=workspace)
     assert done.returncode == Exit.INFRASTRUCTURE, done.stdout + done.stderr
     assert "NaN" in done.stdout
     assert "Traceback" not in done.stderr

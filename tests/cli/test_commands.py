@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 
 from qualgate.errors import Exit
+from tests.command_line import in_a_process, qualgate
 
 COMMANDS = (
     "demo", "run", "plan", "gate", "report", "config", "evalset", "db", "dashboard", "doctor", "bench", "inspect",
@@ -20,14 +19,8 @@ COMMANDS = (
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def qualgate(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "qualgate", *arguments], capture_output=True, text=True, cwd=cwd, check=False
-    )
-
-
 def commands() -> list[str]:
-    shown = qualgate("--help").stdout
+    shown = in_a_process("--help").stdout
     return re.findall(r"^  ([a-z]+)  ", shown[shown.index("Commands:") :], re.MULTILINE)
 
 
@@ -39,7 +32,7 @@ def test_the_exit_codes_are_those_of_the_contract():
 
 
 def test_help_lists_the_commands_and_the_exit_codes():
-    shown = qualgate("--help")
+    shown = in_a_process("--help")
     assert shown.returncode == 0
     for code in Exit:
         assert f"{code.value}" in shown.stdout
@@ -48,7 +41,7 @@ def test_help_lists_the_commands_and_the_exit_codes():
 
 def test_the_version_is_that_of_the_project():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    shown = qualgate("--version")
+    shown = in_a_process("--version")
     assert (shown.returncode, shown.stdout) == (0, f"qualgate {project['version']}\n")
 
 
@@ -110,7 +103,7 @@ def test_config_schema_and_metrics_are_json():
 
 
 def test_doctor_finds_this_installation_whole():
-    done = qualgate("doctor", "--json")
+    done = in_a_process("doctor", "--json")
     findings = {finding["what"]: finding for finding in json.loads(done.stdout)}
     assert done.returncode == 0, findings
     assert findings["torch"]["ok"]

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -14,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from qualgate.pipeline.batches import williams_blocks
+from tests.command_line import qualgate
 from tests.gated_model import make_workspace
 
 GATE_FILE = """\
@@ -34,11 +32,6 @@ store: sqlite:///qualgate.db
 workers: {backend: local, count: 1}
 """
 PRICES = 'version: "7"\ncurrency: EUR\noutput_token: 0.001\ndevice_second: 0.5\nconcurrency: 5\n'
-
-
-def qualgate(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "qualgate", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False, env=os.environ)
 
 
 @pytest.fixture(scope="module")

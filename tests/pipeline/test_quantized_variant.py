@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from qualgate.errors import Exit
+from tests.command_line import qualgate
 from tests.gated_model import make_workspace
 from tests.quant.readers.models import gptq_folder
 
@@ -29,11 +27,6 @@ def workspace(tmp_path_factory) -> Path:
     gate_file.write_text(text[:start] + VARIANTS + text[end:])
     gptq_folder(gate_file.parent / "model", gate_file.parent / "gptq-8", bits=8)
     return gate_file.parent
-
-
-def qualgate(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "qualgate", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False, env=dict(os.environ))
 
 
 def test_a_quantized_folder_is_planned_run_and_judged(workspace):

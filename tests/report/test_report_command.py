@@ -16,6 +16,7 @@ from qualgate.bench.commands import fill
 from qualgate.errors import Exit
 from qualgate.report.formats import FORMATS
 from qualgate.report.summary import load_report
+from tests.command_line import qualgate
 
 HOSTS = ("GITHUB_STEP_SUMMARY", "GITHUB_ACTIONS", "GITHUB_WORKSPACE", "CI_PROJECT_DIR")
 
@@ -27,16 +28,17 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> str:
     return url
 
 
+@pytest.fixture(autouse=True)
+def _nowhere_hosted(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in HOSTS:
+        monkeypatch.delenv(name, raising=False)
+
+
 def python(*arguments: str, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    clean = {name: value for name, value in os.environ.items() if name not in HOSTS}
     return subprocess.run(
-        [sys.executable, *arguments], capture_output=True, text=True, cwd=cwd, check=False, env={**clean, **variables},
-        encoding="utf-8",
+        [sys.executable, *arguments], capture_output=True, encoding="utf-8", cwd=cwd, check=False,
+        env={**os.environ, **variables},
     )  # fmt: skip
-
-
-def qualgate(*arguments: str, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    return python("-m", "qualgate", *arguments, cwd=cwd, **variables)
 
 
 def test_the_printed_schema_fits_the_printed_report(url: str, tmp_path: Path) -> None:

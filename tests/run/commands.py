@@ -1,22 +1,12 @@
-"""The installed command line, and what it left in the store."""
+"""What the command line left in the store, and workspaces made larger."""
 
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
-import subprocess
-import sys
 from pathlib import Path
 
 from tests.gated_model import write_evalset
-
-
-def qualgate(*arguments: str, cwd: Path, **options) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "qualgate", *arguments],
-        capture_output=True, text=True, cwd=cwd, check=False, env={**os.environ, **options},
-    )  # fmt: skip
 
 
 def rows(folder: Path, query: str) -> list[tuple]:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.command_line import in_a_process
 from tests.gated_model import make_workspace
-from tests.run.commands import employ_two, qualgate
+from tests.run.commands import employ_two
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +24,7 @@ def judged(made, tmp_path_factory) -> tuple[Path, subprocess.CompletedProcess[st
     folder = tmp_path_factory.mktemp("judged")
     shutil.copytree(made.parent, folder, dirs_exist_ok=True)
     employ_two(folder)
-    return folder, qualgate("run", "gate.yaml", cwd=folder)
+    return folder, in_a_process("run", "gate.yaml", cwd=folder)
 
 
 @pytest.fixture

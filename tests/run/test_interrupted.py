@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from qualgate.errors import Exit
+from tests.command_line import in_a_process
 from tests.gated_model import make_workspace
-from tests.run.commands import employ_two, qualgate, rows, spawned_workers
+from tests.run.commands import employ_two, rows, spawned_workers
 
 CASES = 150  # three jobs an arm: the first of nine has ended when the run is interrupted
 UNITS = CASES * 3
@@ -42,7 +43,7 @@ def test_an_interrupted_run_stops_cleanly_and_running_again_resumes(workspace, w
     assert "resume" in said
     [(stored,)] = rows(workspace, "select count(*) from units where status = 'done'")
     assert 0 < stored < UNITS
-    done = qualgate("run", "gate.yaml", cwd=workspace)
+    done = in_a_process("run", "gate.yaml", cwd=workspace)
     assert done.returncode == Exit.BLOCK, done.stderr
     assert rows(workspace, "select count(*), count(distinct run_id) from units where status = 'done'") == [(UNITS, 1)]
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from qualgate.errors import Exit
-from tests.run.commands import qualgate, rows
+from tests.command_line import qualgate
+from tests.run.commands import rows
 from tests.tiny_sets import CALIBRATION, write_set
 
 

@@ -8,7 +8,8 @@ import shutil
 from qualgate import run as run_module
 from qualgate.errors import Exit
 from qualgate.records import UnitEvidence, UnitKey
-from tests.run.commands import qualgate, rows
+from tests.command_line import in_a_process, qualgate
+from tests.run.commands import rows
 
 
 def test_a_run_approves_the_same_weights_and_blocks_two_bits(judged):
@@ -25,7 +26,7 @@ def test_a_run_approves_the_same_weights_and_blocks_two_bits(judged):
 def test_the_report_is_the_same_bytes_each_time_and_json_for_machines(judged):
     folder, _ = judged
     first = qualgate("report", "gate.yaml", "--json", cwd=folder)
-    second = qualgate(
+    second = in_a_process(
         "report", "--store", "sqlite:///qualgate.db", "--json", cwd=folder, PYTHONHASHSEED="7", TZ="Asia/Tokyo"
     )
     assert first.returncode == 0

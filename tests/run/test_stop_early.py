@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from qualgate.errors import Exit
-from tests.run.commands import grow, qualgate, rows
+from tests.command_line import in_a_process, qualgate
+from tests.run.commands import grow, rows
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +44,7 @@ def test_a_run_that_may_stop_early_generates_no_more_than_settles_each_variant(e
 
 def test_an_early_verdict_is_the_same_from_the_store_and_is_its_own_policy_s_alone(early):
     folder, done = early
-    again = qualgate("gate", "gate.yaml", "--json", cwd=folder, PYTHONHASHSEED="5", TZ="Asia/Tokyo")
+    again = in_a_process("gate", "gate.yaml", "--json", cwd=folder, PYTHONHASHSEED="5", TZ="Asia/Tokyo")
     assert (again.returncode, again.stdout) == (Exit.BLOCK, done.stdout)
     text = (folder / "gate.yaml").read_text()
     for change in (("max_drop: 0.10", "max_drop: 0.15"), ("stop: early", "stop: end")):
