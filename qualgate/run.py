@@ -13,7 +13,8 @@ from typing import Any
 
 from qualgate import evalsets
 from qualgate.config import GateFile
-from qualgate.engine.load import check_model, choose_device, identify, recognise
+from qualgate.engine.device import choose_device
+from qualgate.engine.identity import engine_version, identify
 from qualgate.errors import EvidenceMissing, Exit, InfrastructureError, Interrupted, UsageError
 from qualgate.formatting import counted
 from qualgate.gate.decide import Decided, decide, rules_before
@@ -29,6 +30,8 @@ from qualgate.metrics import LM_EVAL
 from qualgate.pipeline.early_stop import Settling
 from qualgate.pipeline.forecast import Past
 from qualgate.pipeline.plan import artifacts_folder, asked_in_two_sets, load_set, make_plan, sampling_settings, set_refs
+from qualgate.quant.formats import recognise
+from qualgate.quant.model_folder import read_model_folder
 from qualgate.records import (
     NOISE,
     TWIN,
@@ -534,8 +537,8 @@ def _changes_since(run: queries.RunSummary, gate: GateFile) -> tuple[str, ...]:
     changes += [f"{name} was in run {run.run_id} and is not in the gate file" for name in then if name not in now]
     for name in now.keys() & then.keys():
         try:
-            check_model(Path(now[name].model))
-            today = identify(now[name], sampling_settings(gate), choose_device(gate.devices))
+            folder = read_model_folder(Path(now[name].model))
+            today = identify(now[name], folder, sampling_settings(gate), engine_version(choose_device(gate.devices)))
         except UsageError as error:
             changes.append(f"{name} cannot be held against run {run.run_id}: {error}")
             continue

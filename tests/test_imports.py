@@ -48,12 +48,13 @@ ALLOWED = {
     "__main__": {"cli"},
     "harness": FLOOR | {"engine", "quant", "refmodel"},
     "pipeline": FLOOR
-    | {"config", "documents", "engine", "evalsets", "gate", "harness", "intake", "quantize", "run", "scoring", "stats"}
-    | {"store"},
-    "report": FLOOR | {"drift", "engine", "stats", "store", "pipeline"},
+    | {"config", "documents", "engine", "evalsets", "gate", "harness", "intake", "quant", "quantize", "run", "scoring"}
+    | {"stats", "store"},
+    "report": FLOOR | {"drift", "engine", "quant", "stats", "store", "pipeline"},
     "run": FLOOR
-    | {"config", "engine", "evalsets", "gate", "harness", "intake", "pipeline", "scoring", "store", "workers"},
-    "doctor": FLOOR | {"engine", "evalsets", "refmodel", "sandbox"},
+    | {"config", "engine", "evalsets", "gate", "harness", "intake", "pipeline", "quant", "scoring", "store"}
+    | {"workers"},
+    "doctor": FLOOR | {"quant", "evalsets", "refmodel", "sandbox"},
     "intake": FLOOR | {"documents", "gate"},
 }
 LEAVES = {

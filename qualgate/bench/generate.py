@@ -18,8 +18,10 @@ from typing import Any
 
 from qualgate.bench.goals import GENERATE
 from qualgate.bench.shape import told
-from qualgate.engine.load import LoadedArm, choose_device, load_arm
+from qualgate.engine.device import choose_device
+from qualgate.engine.load import LoadedArm, load_arm
 from qualgate.engine.prompts import Renderer
+from qualgate.quant.model_files import read_files
 from qualgate.records import ArmSpec, Case
 
 BATCH_SIZES = (8, 16, 32, 64)
@@ -75,7 +77,7 @@ def _questions(arm: LoadedArm, per_set: int) -> list[Question]:
         for name in SETS
         for line in (folder / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()[:per_set]
     ]
-    rendered = Renderer(Path(arm.spec.model)).render(cases)
+    rendered = Renderer(read_files(Path(arm.spec.model))).render(cases)
     questions = [Question(ids, case.max_new_tokens) for ids, case in zip(rendered, cases, strict=True)]
     return sorted(questions, key=lambda question: (-question.max_new_tokens, -len(question.token_ids)))
 

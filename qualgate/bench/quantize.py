@@ -23,8 +23,8 @@ from torch import nn
 
 from qualgate.bench.goals import QUANTIZE
 from qualgate.engine.calibration import answered, calibration_prompts
+from qualgate.engine.device import choose_device
 from qualgate.engine.divergence import Reference
-from qualgate.engine.load import choose_device
 from qualgate.quant.calibrate import install
 from qualgate.quant.checkpoint import PackedModel, float_model, pack, read_packed
 from qualgate.quant.recipes import parse_recipe, plain

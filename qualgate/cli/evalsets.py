@@ -88,7 +88,7 @@ def evalset_coverage(
 
     from qualgate import evalsets, refmodel
     from qualgate.engine.coverage import coverage
-    from qualgate.engine.load import choose_device
+    from qualgate.engine.device import choose_device
     from qualgate.quantize.calibration_sets import refuse_leaks
     from qualgate.report.coverage import coverage_lines
     from qualgate.report.screen import fit

@@ -55,7 +55,7 @@ def _determinism(model: Path, evalset: str, as_json: bool) -> None:
 
     from qualgate import evalsets
     from qualgate.engine.determinism import model_determinism
-    from qualgate.engine.load import choose_device
+    from qualgate.engine.device import choose_device
     from qualgate.report.determinism import determinism_lines
     from qualgate.report.screen import fit
 
@@ -111,7 +111,7 @@ def quantize(
 ) -> None:
     """Make a quantized folder that other libraries load. Interrupted, run it again: finished layers are kept."""
     from qualgate import refmodel
-    from qualgate.engine.load import choose_device
+    from qualgate.engine.device import choose_device
     from qualgate.quant.recipes import words_of_recipe
     from qualgate.quantize import folder as making
     from qualgate.report.progress import shown_progress

@@ -7,8 +7,9 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from qualgate.engine.prompts import Renderer, context_length
+from qualgate.engine.prompts import Renderer
 from qualgate.errors import UsageError
+from qualgate.quant.model_files import read_files
 from qualgate.records import Case, QuantizeRecipe
 
 
@@ -17,7 +18,7 @@ def calibration_prompts(model_folder: Path, recipe: QuantizeRecipe) -> list[tupl
 
     Raises UsageError when the file is not the one the recipe was planned with.
     """
-    limit = context_length(model_folder)
+    limit = read_files(model_folder).context_length
     return [(*prompt, *answer)[:limit] for prompt, answer in calibration_pairs(model_folder, recipe)]
 
 
@@ -42,7 +43,7 @@ def calibration_pairs(model_folder: Path, recipe: QuantizeRecipe) -> list[tuple[
 
 def answered(model_folder: Path, cases: Sequence[Case]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     """(prompt, answer) token ids of each case: its `answer` and the end token, or nothing where it has none."""
-    renderer = Renderer(model_folder)
+    renderer = Renderer(read_files(model_folder))
     tokenizer = renderer.tokenizer
     end = [tokenizer.eos_token_id] if isinstance(tokenizer.eos_token_id, int) else []
     pairs = []

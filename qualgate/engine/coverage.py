@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from qualgate.engine.calibration import answered
-from qualgate.engine.prompts import context_length
 from qualgate.quant.coverage import Coverage, measure_coverage
+from qualgate.quant.model_files import read_files
 from qualgate.quant.text_coverage import Reading, reading_of
 from qualgate.records import ArmSpec, CalibrationSet, Case, Evalset
 
 if TYPE_CHECKING:
-    from qualgate.engine.identity import Device
+    from qualgate.engine.device import Device
 
 ACTIVATION_CASES = 256  # of the traffic, run through the model: on its texts all cases count
 
@@ -46,7 +46,7 @@ def coverage(
 
 def readings(model_folder: Path, cases: Sequence[Case]) -> list[Reading]:
     """The cases as the model reads them."""
-    limit = context_length(model_folder)
+    limit = read_files(model_folder).context_length
     rows = [(*prompt, *answer)[:limit] for prompt, answer in answered(model_folder, cases)]
     return [reading_of(case, token_ids) for case, token_ids in zip(cases, rows, strict=True)]
 

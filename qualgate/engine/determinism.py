@@ -18,7 +18,7 @@ from qualgate.quant.stability import softmax_sum_error, ulp, ulp_distance
 from qualgate.records import ArmSpec, Case
 
 if TYPE_CHECKING:
-    from qualgate.engine.identity import Device
+    from qualgate.engine.device import Device
 
 Logits = list[torch.Tensor]  # one [tokens, vocabulary] float32 each text
 REPEATS = 5

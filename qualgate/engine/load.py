@@ -8,34 +8,22 @@ arithmetic far below the differences that quantization makes.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qualgate.engine.identity import Device, choose_device, identify, read_json, readable, stop_ids
+from qualgate.engine.device import Device
+from qualgate.engine.identity import engine_version, identify
 from qualgate.errors import NotInThisVersion, UsageError
 from qualgate.formatting import counted
-from qualgate.quant.formats import recognise, weights_in
-from qualgate.quant.shapes import check_fits
-from qualgate.quant.shards import tensor_entries, weight_files, weights_hash
+from qualgate.quant.model_files import readable
+from qualgate.quant.model_folder import ModelFolder, read_model_folder
+from qualgate.quant.shards import Shards
 from qualgate.records import ArmFootprint, ArmIdentity, ArmSpec
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from qualgate.quant.stability import WeightStability
-
-__all__ = [
-    "LoadedArm",
-    "check_fits",
-    "check_model",
-    "check_weights",
-    "choose_device",
-    "identify",
-    "load_arm",
-    "parameter_count",
-    "recognise",
-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,53 +35,7 @@ class LoadedArm:
     footprint: ArmFootprint
     kernel: str  # what multiplies its packed weights, see `choose_kernels`
     stop_ids: tuple[int, ...]  # every token that ends an answer
-
-
-def check_model(folder: Path) -> None:
-    """Raise UsageError when `folder` cannot be loaded as it stands. Reads headers only, without torch."""
-    with readable(folder):
-        _check_model(folder)
-
-
-def _check_model(folder: Path) -> None:
-    if not folder.is_dir():
-        raise UsageError(
-            f"Model folder {folder} does not exist. qualgate never downloads a model: give the path of a folder with "
-            "config.json, tokenizer and safetensors."
-        )
-    if not (folder / "config.json").is_file():
-        raise UsageError(f"{folder} has no config.json: expected a transformers model folder.")
-    config = read_json(folder / "config.json")
-    for file, settings in (
-        ("config.json", config),
-        ("tokenizer_config.json", read_json(folder / "tokenizer_config.json")),
-    ):
-        if "auto_map" in settings:
-            raise UsageError(
-                f"{folder / file} asks for the model's own Python code (auto_map), which qualgate does not run. If "
-                "transformers knows this architecture, remove auto_map; else convert the model."
-            )
-    if not isinstance(config.get("model_type"), str):
-        raise UsageError(f"{folder / 'config.json'} has no model_type, so its architecture is unknown.")
-    if not isinstance(config.get("text_config") or {}, dict):
-        raise UsageError(
-            f"{folder / 'config.json'}: text_config is {type(config['text_config']).__name__}, expected a JSON object. "
-            "Fetch or save this model again."
-        )
-    recognise(folder)
-    tensor_entries(folder)
-    if not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")):
-        raise UsageError(f"{folder} has no tokenizer: expected tokenizer.json. Save it there with save_pretrained.")
-
-
-def vocabulary(folder: Path) -> int | None:
-    """Rows of the output head, from the headers, else what the config says; None when neither tells."""
-    head = tensor_entries(folder).get("lm_head.weight")
-    if head is not None and head.shape and recognise(folder) is None:
-        return head.shape[0]
-    config = read_json(folder / "config.json")
-    size = (config.get("text_config") or config).get("vocab_size")
-    return size if type(size) is int else None
+    context_length: int | None  # tokens, None: its config names no limit
 
 
 def one_line(error: BaseException) -> str:
@@ -101,40 +43,31 @@ def one_line(error: BaseException) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())[:400]
 
 
-def parameter_count(folder: Path) -> int:
-    """Numbers the model's files stand for, from their headers: a packed weight counts with each of its codes."""
-    format, entries = recognise(folder), tensor_entries(folder)
-    if format is not None:
-        return sum(weights_in(name, entry, format) for name, entry in entries.items())
-    return sum(prod(entry.shape) for entry in entries.values())
-
-
-def check_weights(spec: ArmSpec, *, quantized_baseline: bool = False) -> None:
-    """Raise UsageError when `spec`'s model is a quantized checkpoint that is damaged, contradicts itself, cannot be run
-    here, does not fit its architecture, is to be quantized once more, or is the baseline without `quantized_baseline`.
-    Full-precision models pass as they are: loading says the rest.
+def check_weights(spec: ArmSpec, folder: ModelFolder, *, quantized_baseline: bool = False) -> None:
+    """Raise UsageError when `folder`, the model of `spec`, is a quantized checkpoint that is damaged, contradicts
+    itself, cannot be run here, does not fit its architecture, is to be quantized once more, or is the baseline without
+    `quantized_baseline`. Full-precision models pass as they are: loading says the rest.
 
     Every packed layer is read, one at a time, and put into the model without its numbers, which needs torch.
     """
-    folder = Path(spec.model)
-    with readable(folder):
-        format = recognise(folder)
-        if format is None:
-            return
-        if spec.is_baseline and not quantized_baseline:
-            raise UsageError(
-                f"{folder} is a quantized checkpoint ({format.method}), so it cannot be the baseline: variants are "
-                "held against the full-precision model. Give that one, or write `quantized: true` beside `model` if "
-                "this one is what you serve today."
-            )
-        if spec.quantize:
-            raise UsageError(
-                f"{folder} is a quantized checkpoint ({format.method}) already. Quantize the model it was made from."
-            )
-        import torch
+    if folder.format is None:
+        return
+    method = folder.format.method
+    if spec.is_baseline and not quantized_baseline:
+        raise UsageError(
+            f"{folder.path} is a quantized checkpoint ({method}), so it cannot be the baseline: variants are held "
+            "against the full-precision model. Give that one, or write `quantized: true` beside `model` if this one is "
+            "what you serve today."
+        )
+    if spec.quantize:
+        raise UsageError(
+            f"{folder.path} is a quantized checkpoint ({method}) already. Quantize the model it was made from."
+        )
+    import torch
 
-        from qualgate.engine.quantized import load_quantized
+    from qualgate.engine.quantized import load_quantized
 
+    with readable(folder.path):
         _refuse_packed_head(spec, load_quantized(folder, torch.float32, weightless=True).model)
 
 
@@ -158,39 +91,38 @@ def load_arm(spec: ArmSpec, cache_dir: str | Path, sampling: dict[str, Any], *, 
     from qualgate.engine.kernels import choose_kernels
     from qualgate.engine.prompts import load_tokenizer
 
-    folder = Path(spec.model)
-    check_model(folder)
+    path = Path(spec.model)
+    folder = read_model_folder(path)
     if device == "cuda" and not torch.cuda.is_available():
         raise UsageError(
             "This machine has a GPU that torch cannot use. Write `workers: {devices: cpu}` in the gate file, or mend "
             "the driver: `python -c 'import torch; torch.cuda.init()'` says what is wrong."
         )
-    identity = identify(spec, sampling, device)
-    on_disk = sum(file.stat().st_size for file in weight_files(folder))
-    quantized, weights, stability = 0, parameter_count(folder), {}
-    if recognise(folder) is not None:
+    identity = identify(spec, folder, sampling, engine_version(device))
+    on_disk, quantized, weights, stability = folder.shards.nbytes, 0, folder.parameters, {}
+    if folder.format is not None:
         from qualgate.engine.quantized import load_quantized
 
         checkpoint = load_quantized(folder, getattr(torch, spec.dtype))
         model, quantized, weights = checkpoint.model, checkpoint.packed_bytes, checkpoint.weights
         _refuse_packed_head(spec, model)
     else:
-        model = _load_model(folder, getattr(torch, spec.dtype))
+        model = _load_model(path, getattr(torch, spec.dtype))
     if spec.quantize:
         from qualgate.engine.calibration import calibration_prompts
         from qualgate.quant.checkpoint import checkpoint_name, pack
 
         recipe = spec.quantize
-        packed = Path(cache_dir) / checkpoint_name(weights_hash(folder), recipe, spec.dtype)
-        pack(folder, recipe, packed, spec.dtype, prompts=lambda: calibration_prompts(folder, recipe), device=device)
-        replaced, quantized, stability = _quantize(model, folder, packed)
+        packed = Path(cache_dir) / checkpoint_name(folder.shards.sha256, recipe, spec.dtype)
+        pack(path, recipe, packed, spec.dtype, prompts=lambda: calibration_prompts(path, recipe), device=device)
+        replaced, quantized, stability = _quantize(model, folder.shards, packed)
         on_disk += (packed / "packed.safetensors").stat().st_size - replaced
     torch.nn.Module.to(model, torch.device(device))
     kernel = choose_kernels(model, spec.kernels)
     return LoadedArm(
         spec=spec,
         model=model,
-        tokenizer=load_tokenizer(folder),
+        tokenizer=load_tokenizer(folder.files),
         identity=identity,
         footprint=footprint(
             model,
@@ -201,7 +133,8 @@ def load_arm(spec: ArmSpec, cache_dir: str | Path, sampling: dict[str, Any], *, 
             stability=stability,
         ),
         kernel=kernel,
-        stop_ids=stop_ids(folder),  # from the files alone, so that they are those of the identity
+        context_length=folder.files.context_length,
+        stop_ids=folder.stop_ids,  # from the files alone, so that they are those of the identity
     )
 
 
@@ -239,14 +172,13 @@ def _load_model(folder: Path, dtype: Any) -> PreTrainedModel:
     return model.eval().requires_grad_(False)
 
 
-def _quantize(model: PreTrainedModel, folder: Path, packed: Path) -> tuple[int, int, dict[str, WeightStability]]:
+def _quantize(model: PreTrainedModel, shards: Shards, packed: Path) -> tuple[int, int, dict[str, WeightStability]]:
     """Put the packed weights in place of the float ones; returns (source bytes they replace on disk, packed bytes,
     what packing did to each layer)."""
     from qualgate.quant.calibrate import install
     from qualgate.quant.checkpoint import read_packed
 
-    entries = tensor_entries(folder)
     found = read_packed(packed)
     install(model, found.recipe, found.weights, found.folded)
-    replaced = sum(entries[f"{name}.weight"].nbytes for name in found.weights)
+    replaced = sum(shards.entries[f"{name}.weight"].nbytes for name in found.weights)
     return replaced, sum(weight.nbytes for weight in found.weights.values()), found.stability

@@ -9,13 +9,12 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from qualgate.engine import loglikelihood_windows
-from qualgate.engine.identity import read_json
 from qualgate.errors import UsageError
+from qualgate.quant.model_files import TEMPLATE_FILE, ModelFiles
 from qualgate.records import Case, Window
 
 if TYPE_CHECKING:
@@ -25,43 +24,79 @@ LONGEST_WINDOW = 2048  # tokens of a text weighed at once by a model whose confi
 RENDER_SECONDS = 20  # a template that renders one case this long is taken for endless
 
 
-def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
-    """The tokenizer AutoTokenizer would give. Raises UsageError when it cannot be loaded."""
-    settings = read_json(folder / "tokenizer_config.json")
+def load_tokenizer(files: ModelFiles) -> PreTrainedTokenizerBase:
+    """The tokenizer AutoTokenizer would give. Raises UsageError when it cannot be loaded.
+
+    A plain fast tokenizer is made of what was read already. Any other is left to transformers, which knows a class and
+    files for each and opens them itself: tokenizer_config.json three times, tokenizer.json up to three times,
+    config.json, and each other file of the tokenizer once.
+    """
+    settings = files.json("tokenizer_config.json")
     plain = settings.get("tokenizer_class") in ("PreTrainedTokenizerFast", "TokenizersBackend")
-    if (
-        plain
-        and (folder / "tokenizer.json").is_file()
-        and read_json(folder / "config.json").get("model_type") == "llama"
-    ):
+    if plain and files.has("tokenizer.json") and files.config.get("model_type") == "llama":
+        with suppress(Exception):  # what is wrong with its files, transformers says below
+            if (made := _of_files(files)) is not None:
+                return made
         from transformers import PreTrainedTokenizerFast as tokenizer_class
     else:
         from transformers import AutoTokenizer as tokenizer_class
     try:
-        return tokenizer_class.from_pretrained(folder, local_files_only=True)
+        return tokenizer_class.from_pretrained(files.path, local_files_only=True)
     except Exception as error:  # tokenizers raises a bare Exception for a damaged tokenizer.json
         raise UsageError(
-            f"The tokenizer in {folder} cannot be loaded: {error}. Save it there again with save_pretrained."
+            f"The tokenizer in {files.path} cannot be loaded: {error}. Save it there again with save_pretrained."
         ) from error
 
 
-def context_length(folder: Path) -> int | None:
-    """The most tokens the model was made for, or None when its config names no limit."""
-    config = read_json(folder / "config.json")
-    text = config.get("text_config")
-    for settings in (config, text if isinstance(text, dict) else {}):
-        for key in ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length"):
-            if type(settings.get(key)) is int:
-                return settings[key]
-    return None
+# What tokenizer_config.json may say of a tokenizer that is made here; of other keys transformers makes more than
+# an argument of the same name.
+_PLAIN_SETTINGS = {
+    "added_tokens_decoder", "backend", "chat_template", "clean_up_tokenization_spaces", "is_local", "local_files_only",
+    "model_input_names", "model_max_length", "name_or_path", "padding_side", "tokenizer_class", "truncation_side",
+}  # fmt: skip
+_NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+
+
+def _of_files(files: ModelFiles) -> PreTrainedTokenizerBase | None:
+    """What PreTrainedTokenizerFast.from_pretrained makes of the folder, without opening a file; None where more than
+    tokenizer.json, tokenizer_config.json and chat_template.jinja would have a say.
+
+    Where the vocabulary has over 100,000 entries transformers looks into config.json once more, for its model_type.
+    """
+    from tokenizers import AddedToken, Tokenizer
+    from transformers import PreTrainedTokenizerFast
+
+    settings = dict(files.json("tokenizer_config.json"))
+    legacy = ("special_tokens_map.json", "added_tokens.json", "tokenizer.model", "tekken.json", "tiktoken.model")
+    named = {key: settings.pop(key) for key in _NAMED_TOKENS if key in settings}
+    if (
+        settings.keys() - _PLAIN_SETTINGS
+        or any((files.path / name).exists() for name in (*legacy, "additional_chat_templates"))
+        or not all(token is None or isinstance(token, str) for token in named.values())
+    ):
+        return None
+    del settings["tokenizer_class"]
+    if files.has(TEMPLATE_FILE):
+        settings["chat_template"] = files.text(TEMPLATE_FILE)
+    if "added_tokens_decoder" in settings:
+        added = {int(token): AddedToken(**fields) for token, fields in settings["added_tokens_decoder"].items()}
+    else:
+        fields = [dict(one) for one in files.json("tokenizer.json")["added_tokens"]]
+        added = {one.pop("id"): AddedToken(**one) for one in fields}
+    by_text = {str(token): token for token in added.values()}
+    settings |= {"added_tokens_decoder": added, "name_or_path": str(files.path), "is_local": True}
+    settings |= {key: token and by_text.get(token, token) for key, token in named.items()}
+    backend = Tokenizer.from_buffer(files.raw["tokenizer.json"])
+    return PreTrainedTokenizerFast(tokenizer_object=backend, local_files_only=True, **settings)
 
 
 class Renderer:
     """Renders cases for one model."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.tokenizer = load_tokenizer(folder)
+    def __init__(self, files: ModelFiles) -> None:
+        """Raises UsageError when the tokenizer cannot be loaded."""
+        self.files = files
+        self.tokenizer = load_tokenizer(files)
 
     def render(self, cases: Sequence[Case]) -> list[tuple[int, ...]]:
         """Token ids of each case's prompt: `messages` through the chat template, or `prompt` as it stands.
@@ -93,7 +128,7 @@ class Renderer:
 
         Raises UsageError naming the case whose request has nothing to read.
         """
-        limit = context_length(self.folder)
+        limit = self.files.context_length
         try:
             return tuple(
                 (loglikelihood_windows.continuation_window(self.tokenizer, texts[0], texts[1]),)
@@ -109,8 +144,8 @@ class Renderer:
     def _chat(self, case: Case) -> str:
         if not self.tokenizer.chat_template:
             raise UsageError(
-                f"{case.evalset}/{case.id} has messages, but the tokenizer in {self.folder} has no chat template. Add "
-                "chat_template.jinja there, or write the case with `prompt`."
+                f"{case.evalset}/{case.id} has messages, but the tokenizer in {self.files.path} has no chat template. "
+                "Add chat_template.jinja there, or write the case with `prompt`."
             )
         try:
             with _time_limit(RENDER_SECONDS):
@@ -121,7 +156,7 @@ class Renderer:
                 return rendered
         except Exception as error:  # a template is a program of the model's author: anything can go wrong in it
             raise UsageError(
-                f"{case.evalset}/{case.id}: the chat template in {self.folder} fails on this case: "
+                f"{case.evalset}/{case.id}: the chat template in {self.files.path} fails on this case: "
                 f"{type(error).__name__}: {error}"
             ) from error
 

@@ -14,8 +14,9 @@ from torch import nn
 from qualgate.errors import NotInThisVersion, UsageError
 from qualgate.formatting import counted
 from qualgate.quant.linear import QuantizedLinear
-from qualgate.quant.readers import Layer, QuantizedCheckpoint, read_quantized
-from qualgate.quant.readers.checkpoint import check_runnable
+from qualgate.quant.model_folder import ModelFolder
+from qualgate.quant.readers import Layer
+from qualgate.quant.readers.checkpoint import check_runnable, read_checkpoint
 from qualgate_kernels.dequantize import dequantize_torch
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ class LoadedCheckpoint:
     weights: int  # numbers the checkpoint stands for
 
 
-def load_quantized(folder: Path, dtype: torch.dtype, *, weightless: bool = False) -> LoadedCheckpoint:
+def load_quantized(folder: ModelFolder, dtype: torch.dtype, *, weightless: bool = False) -> LoadedCheckpoint:
     """The model of a quantized folder. Floats are rounded to `dtype` and held in float32; packed layers are as stored.
     weightless: the same on the meta device, which finds all that is wrong with a folder before it is needed.
 
@@ -37,9 +38,10 @@ def load_quantized(folder: Path, dtype: torch.dtype, *, weightless: bool = False
     UsageError when the checkpoint and its architecture do not fit, NotInThisVersion when the engine cannot compute what
     the format asks.
     """
-    checkpoint = read_quantized(folder, weightless=weightless)
+    path = folder.path
+    checkpoint = read_checkpoint(folder.shards, folder.format, weightless=weightless)
     check_runnable(checkpoint)
-    model = _empty(folder)
+    model = _empty(path)
     packed_bytes = 0
     floats = {
         name: tensor.to(dtype).float() for name, tensor in checkpoint.tensors.items() if tensor.is_floating_point()
@@ -48,30 +50,30 @@ def load_quantized(folder: Path, dtype: torch.dtype, *, weightless: bool = False
     for name, layer in checkpoint.layers.items():
         module = _submodule(model, name)
         if isinstance(module, nn.Linear):
-            _check_shape(folder, name, layer, (module.out_features, module.in_features))
+            _check_shape(path, name, layer, (module.out_features, module.in_features))
             _put(
                 model,
                 name,
-                QuantizedLinear(layer.weight, _bias(folder, module, name, layer), layer.activations.rounding),
+                QuantizedLinear(layer.weight, _bias(path, module, name, layer), layer.activations.rounding),
             )
             packed_bytes += layer.weight.nbytes
         elif isinstance(module, nn.Embedding):
-            _check_shape(folder, name, layer, (module.num_embeddings, module.embedding_dim))
+            _check_shape(path, name, layer, (module.num_embeddings, module.embedding_dim))
             floats[f"{name}.weight"] = _numbers(layer)
         elif name.rpartition(".")[2].isdigit() and _parameter(model, name.rpartition(".")[0]) is not None:
             experts.setdefault(name.rpartition(".")[0], []).append(_numbers(layer))
         else:
             raise NotInThisVersion(
-                f"{folder}: {name} is quantized, but {type(model).__name__} has no linear layer of that name. Mixtures "
+                f"{path}: {name} is quantized, but {type(model).__name__} has no linear layer of that name. Mixtures "
                 "of experts that transformers fuses, and architectures it renames, are not run in this version."
             )
     for name, matrices in experts.items():
         parameter = _parameter(model, name)
         stacked = torch.stack([matrix.T for matrix in matrices])  # transformers multiplies from the other side
         if parameter is None or parameter.shape != stacked.shape:
-            raise UsageError(f"{folder}: {name} holds {list(stacked.shape)}, its architecture another shape.")
+            raise UsageError(f"{path}: {name} holds {list(stacked.shape)}, its architecture another shape.")
         floats[name] = stacked
-    _load_floats(folder, model, floats)
+    _load_floats(path, model, floats)
     count = sum(layer.weight.shape[0] * layer.weight.shape[1] for layer in checkpoint.layers.values())
     count += sum(tensor.numel() for tensor in checkpoint.tensors.values())
     return LoadedCheckpoint(model=model.eval().requires_grad_(False), packed_bytes=packed_bytes, weights=count)
@@ -171,9 +173,3 @@ def _load_floats(folder: Path, model: PreTrainedModel, floats: Mapping[str, torc
             f"{folder} lacks {counted(len(missing), 'tensor')} that its architecture needs, among them {missing[0]}. "
             "Fetch or save this checkpoint again."
         )
-
-
-def describe(checkpoint: QuantizedCheckpoint) -> str:
-    """What a plan or a report calls the weights, e.g. "gptq int4 g64"."""
-    kinds = sorted({layer.weight.format for layer in checkpoint.layers.values()})
-    return f"{checkpoint.format.method} {', '.join(kinds)}"

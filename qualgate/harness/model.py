@@ -17,7 +17,7 @@ from lm_eval.api.model import LM
 from lm_eval.api.registry import register_model
 
 from qualgate.engine import loglikelihood_windows
-from qualgate.engine.prompts import LONGEST_WINDOW, context_length
+from qualgate.engine.prompts import LONGEST_WINDOW
 from qualgate.errors import InfrastructureError, UsageError
 from qualgate.harness.generation import Generation, generation_settings
 from qualgate.records import ArmSpec, Window
@@ -49,7 +49,8 @@ class QualgateLM(LM):
         batch_size: rows at a time, 64 where it is not said or `auto`. seed: of the noise by which tokens are drawn.
         """
         from qualgate import refmodel
-        from qualgate.engine.load import choose_device, load_arm
+        from qualgate.engine.device import choose_device
+        from qualgate.engine.load import load_arm
         from qualgate.quant.recipes import parse_recipe
 
         super().__init__()
@@ -76,7 +77,7 @@ class QualgateLM(LM):
         self.tokenizer = self.arm.tokenizer
         self._rows = max(1, int(batch_size)) if batch_size is not None and str(batch_size).isdigit() else BATCH
         self._device, self._seed = on, seed
-        self.max_length = context_length(folder) or LONGEST_WINDOW
+        self.max_length = self.arm.context_length or LONGEST_WINDOW
         self._folder = folder
 
     # ------------------------------------------------------------------------------------------- requests

@@ -12,6 +12,8 @@ from dataclasses import replace
 
 from qualgate.errors import UsageError
 from qualgate.gate.early import Question
+from qualgate.gate.evidence.time_groups import groups_for
+from qualgate.metrics import METRICS
 from qualgate.records import NOISE, Job, Policy, Prompt, UnitKey
 
 JOB_ROWS = 64  # rows of a batch: past this the decode step of a small model on a CPU gains nothing
@@ -20,6 +22,21 @@ LEAST_BATCHES = 24  # where times decide; six Williams squares of four arms
 LEAST_FOR_TAILS = 60  # where an objective does: of fewer, none may lie beyond the 95th percentile
 BLOCKS = 6  # of a timed run: two or three variants are first equally often in as many; each takes a load of every arm
 TIMED = 2  # how timed runs are laid out and measured; 1: clusters over many batches, arm after arm, no warm-up
+
+
+def times_decide(policy: Policy) -> bool:
+    """Whether a rule on latency, cost or goodput asks for times, or a service level objective, or four arms, which are
+    served side by side."""
+    if policy.slo is not None or policy.four_arm is not None:
+        return True
+    return any(METRICS[rule.metric].kind in ("latency", "cost", "service") for rule in policy.rules)
+
+
+def least_batches(policy: Policy) -> int:
+    """Where times decide, how many batches there are to be at least; 0 where they do not."""
+    if not times_decide(policy):
+        return 0
+    return max(LEAST_BATCHES, LEAST_FOR_TAILS if policy.slo is not None else 0, groups_for(policy))
 
 
 def most_rows(prompts: int, least: int) -> int:

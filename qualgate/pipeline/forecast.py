@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qualgate.engine.load import parameter_count, recognise
-from qualgate.records import ArmSpec, Job, Plan, Prices, UnitKey
+from qualgate.records import ArmSpec, Job, ModelFacts, Plan, Prices, UnitKey
 
 if TYPE_CHECKING:
     from qualgate.store.queries import AnswerTime
@@ -85,12 +83,12 @@ def forecast(plan: Plan, workers: int, past: Past | None = None) -> Forecast:
             if plan.identities[arm.name].engine.endswith("cpu float32"):
                 probe = probe or _matmul_flops()
                 written = expected * (ASSUMED_REST if any(job.drafted for job in jobs) else 1.0)
-                forward = 2.0 * parameter_count(Path(arm.model))
+                forward = 2.0 * plan.models[arm.model].parameters
                 seconds = forward * (read + 2 * written) / (probe * FORWARD_EFFICIENCY) + LOADING / workers
         rows.append(
             ArmForecast(
                 name=arm.name,
-                weights=_weights(arm),
+                weights=_weights(arm, plan.models[arm.model]),
                 cases=len(prompts),
                 prompt_tokens=read,
                 answer_tokens=limits,
@@ -145,10 +143,9 @@ def _sum(values: Iterable[float | None]) -> float | None:
     return total
 
 
-def _weights(arm: ArmSpec) -> str:
+def _weights(arm: ArmSpec, model: ModelFacts) -> str:
     """What an arm's weights are, in a word: "bfloat16", "int4 g32", "gptq checkpoint"."""
-    format = recognise(Path(arm.model))
-    return f"{format.method} checkpoint" if format and not arm.quantize else arm.weights_label
+    return f"{model.method} checkpoint" if model.method and not arm.quantize else arm.weights_label
 
 
 def _matmul_flops() -> float:

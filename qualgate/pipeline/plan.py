@@ -5,58 +5,89 @@ Torch is loaded only to check the weights of quantized folders.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from qualgate import evalsets
 from qualgate.config import GateFile
-from qualgate.engine.load import (
-    check_fits,
-    check_model,
-    check_weights,
-    choose_device,
-    identify,
-    vocabulary,
-)
-from qualgate.engine.prompts import Renderer, context_length
+from qualgate.engine.device import choose_device
+from qualgate.engine.identity import engine_version, identify
+from qualgate.engine.prompts import Renderer
 from qualgate.errors import UsageError
 from qualgate.formatting import counted
 from qualgate.gate.early import Question, lay_out, seeded_order
-from qualgate.gate.evidence.time_groups import groups_for
 from qualgate.harness import tasks
 from qualgate.identity import content_hash
 from qualgate.metrics import METRICS
 from qualgate.pipeline.batches import (
     JOB_ROWS,
     JOB_TOKENS,
-    LEAST_BATCHES,
-    LEAST_FOR_TAILS,
     TIMED,
     batches,
     in_blocks,
     interleaved,
+    least_batches,
     most_rows,
     regrouped,
     staged,
+    times_decide,
 )
-from qualgate.quantize.calibration_sets import check_leaks
+from qualgate.pipeline.checks import check_arms, check_lengths, check_rules, check_same_head
+from qualgate.pipeline.prompts import prompts_of
+from qualgate.quant.model_folder import ModelFolder, read_model_folder
 from qualgate.records import (
     NOISE,
     NOISE_ID,
     ArmIdentity,
     ArmSpec,
-    Case,
     Evalset,
     Job,
     LmEvalTask,
+    ModelFacts,
     Plan,
     Policy,
     Prompt,
     UnitKey,
 )  # fmt: skip
 from qualgate.scoring import scorer_versions
+
+
+def make_plan(gate: GateFile) -> Plan:
+    """Check every model and evalset the gate file names and lay out the run.
+
+    Each model's folder and each evalset is read once. Raises UsageError for a model, evalset or prompt that cannot be
+    run as it stands.
+    """
+    sets = tuple(load_set(ref, gate.path.parent) for ref in set_refs(gate))
+    check_rules(gate, sets)
+    arms = (gate.baseline, *gate.variants)
+    folders = {model: read_model_folder(Path(model)) for model in dict.fromkeys(arm.model for arm in arms)}
+    check_arms(gate, folders, sets)
+    policy, stages = _with_looks(gate, sets)
+    sampling, engine = sampling_settings(gate), engine_version(choose_device(gate.devices))
+    identities = {arm.name: identify(arm, folders[arm.model], sampling, engine) for arm in arms}
+    also = _asked_by_rules(gate, sets)
+    key = content_hash(_generated_by(gate, policy, sets, identities, also))
+    artifacts = artifacts_folder(gate.store_url) / key[:16]
+    jobs = list(_jobs(gate, sets, folders, identities, stages, artifacts))
+    if policy.four_arm is not None:
+        jobs, policy = in_blocks(jobs, policy, gate.baseline.name)
+    elif times_decide(policy) and not stages:  # looks take turns already
+        jobs = interleaved(jobs)
+    return Plan(
+        key=key,
+        gate_file=gate.text,
+        policy=policy,
+        arms=arms,
+        identities=identities,
+        evalsets=sets,
+        jobs=tuple(jobs),
+        artifacts=str(artifacts),
+        also=also,
+        models={model: _facts(folder) for model, folder in folders.items()},
+    )
 
 
 def sampling_settings(gate: GateFile) -> dict[str, Any]:
@@ -82,96 +113,6 @@ def set_refs(gate: GateFile) -> tuple[str | LmEvalTask, ...]:
     return tuple(refs.values())
 
 
-def make_plan(gate: GateFile) -> Plan:
-    """Check every model and evalset the gate file names and lay out the run.
-
-    Raises UsageError for a model, evalset or prompt that cannot be run as it stands.
-    """
-    sets = tuple(load_set(ref, gate.path.parent) for ref in set_refs(gate))
-    _refuse_unknown_metrics(gate, sets)
-    arms = (gate.baseline, *gate.variants)
-    for folder in dict.fromkeys(arm.model for arm in arms):
-        check_model(Path(folder))
-    for arm in arms:
-        check_weights(arm, quantized_baseline=gate.quantized_baseline)
-        if arm.quantize:
-            check_fits(Path(arm.model), arm.quantize)
-        check_leaks(arm.quantize or arm, sets)
-    policy, stages = gate.policy, None
-    if policy.stop is not None:
-        stop, stages = lay_out(policy, (case for item in sets for case in item.cases), gate.repeats)
-        policy = replace(policy, stop=stop)
-    sampling, device = sampling_settings(gate), choose_device(gate.devices)
-    identities = {arm.name: identify(arm, sampling, device) for arm in arms}
-    versions, also = scorer_versions(), _asked_by_rules(gate, sets)
-    least = _least_batches(gate)
-    learned = {arm.name: arm.calibration_sha256 for arm in arms if arm.calibration_sha256}
-    key = content_hash(
-        {
-            "evalsets": [item.content for item in sets],
-            "identities": {name: _as_dict(identity) for name, identity in identities.items()},
-            "scorers": {
-                metric: versions.get(metric) or tasks.library()
-                for item in sets
-                for metric in (*item.metrics, *also[item.name])
-            },
-            "drafted": _drafted(gate),
-            "job": [JOB_ROWS, JOB_TOKENS],
-            **({"timed": [least, TIMED]} if least else {}),
-            **({"four_arm": gate.policy.four_arm.seed} if gate.policy.four_arm else {}),
-            **({"calibrations": learned} if learned else {}),
-            # The policy decides what is generated, so another one is another run.
-            **({"stop": _as_plain(policy)} if policy.stop else {}),
-        }
-    )
-    artifacts = artifacts_folder(gate.store_url) / key[:16]
-    rendered = {folder: Renderer(Path(folder)) for folder in dict.fromkeys(arm.model for arm in arms)}
-    baseline = _prompts(gate, gate.baseline, rendered[gate.baseline.model], sets)
-    jobs: list[Job] = []
-    # In a four-arm run any arm may come first in a block: none waits for what the baseline leaves, unless a rule asks.
-    recorded = gate.policy.four_arm is None or any(METRICS[rule.metric].kind == "drift" for rule in gate.policy.rules)
-    most, clusters = most_rows(len(baseline), least), _clusters(sets, gate.repeats) if least else None
-    laid = staged(baseline, stages, most, clusters) if stages else [(0, b) for b in batches(baseline, most, clusters)]
-    for arm in arms:
-        again = arm.name.endswith(NOISE)
-        comparable = not again and _same_tokens(identities[arm.name], identities[gate.baseline.name])
-        if comparable:
-            prompts = baseline
-            _refuse_too_long(arm, prompts)
-            _refuse_other_vocabulary(arm, gate.baseline)
-        else:
-            prompts = _prompts(gate, arm, rendered[arm.model], sets)
-        theirs = [(0, batch) for batch in regrouped(baseline)] if again and not stages else laid
-        for index, (stage, batch) in enumerate(theirs):
-            jobs.append(
-                Job(
-                    index=index,
-                    arm=arm,
-                    prompts=tuple(_of_arm(prompts[position], arm) for position in batch),
-                    artifact=str(artifacts / f"job-{index:05d}.safetensors") if comparable and recorded else "",
-                    drafted=comparable and not arm.is_baseline and _drafted(gate),
-                    stage=stage,
-                    seed=gate.seed,
-                    timed=bool(least),
-                )
-            )
-    if policy.four_arm is not None:
-        jobs, policy = in_blocks(jobs, policy, gate.baseline.name)
-    elif least and not stages:  # looks take turns already
-        jobs = interleaved(jobs)
-    return Plan(
-        key=key,
-        gate_file=gate.text,
-        policy=policy,
-        arms=arms,
-        identities=identities,
-        evalsets=sets,
-        jobs=tuple(jobs),
-        artifacts=str(artifacts),
-        also=also,
-    )
-
-
 def asked_in_two_sets(plan: Plan) -> tuple[str, ...]:
     """A line for the user where evalsets share questions: the planner takes cases of two sets for independent."""
     shared = [cases for cases in evalsets.asked_again(plan.evalsets) if len({case.evalset for case in cases}) > 1]
@@ -190,28 +131,57 @@ def artifacts_folder(store_url: str) -> Path:
     return Path(store_url.removeprefix("sqlite:///") + ".artifacts")
 
 
-def _refuse_unknown_metrics(gate: GateFile, sets: tuple[Evalset, ...]) -> None:
-    names = {item.name for item in sets}
-    carried = {metric for item in sets for metric in item.metrics}
-    for rule in gate.policy.rules:
-        where = f"{gate.path}:{rule.line}"
-        if rule.evalset is not None and rule.evalset not in names:
-            raise UsageError(f"{where}: rule on evalset {rule.evalset!r}, which this gate file does not run. It runs: "
-                             f"{', '.join(sorted(names))}.")  # fmt: skip
-        found = carried if rule.evalset is None else set(next(s.metrics for s in sets if s.name == rule.evalset))
-        wanted = [rule.where] if rule.where else []
-        wanted += [rule.scope] if rule.scope.startswith("tag:") else []
-        marks = {m for s in sets if rule.evalset in (None, s.name) for case in s.cases for m in case.labels}
-        for label in wanted:
-            if not any(mark == label or (label == rule.scope and mark.startswith(f"{label}:")) for mark in marks):
-                raise UsageError(f"{where}: no case of {rule.evalset or 'any evalset here'} has the {label!r} that the "
-                                 "rule names.")  # fmt: skip
-        metric = METRICS[rule.metric]
-        if metric.kind == "quality" and not metric.everywhere and rule.metric not in found:
-            raise UsageError(
-                f"{where}: no case of {rule.evalset or 'any evalset here'} is scored by {rule.metric!r}. "
-                f"Scored here: {', '.join(sorted(found))}."
-            )
+def _facts(folder: ModelFolder) -> ModelFacts:
+    return ModelFacts(method=folder.format.method if folder.format else "", parameters=folder.parameters)
+
+
+def _with_looks(gate: GateFile, sets: Sequence[Evalset]) -> tuple[Policy, tuple[frozenset[Question], ...]]:
+    """The policy with what its looks rest on, and the questions that each adds; () where it does not stop early."""
+    if gate.policy.stop is None:
+        return gate.policy, ()
+    stop, stages = lay_out(gate.policy, (case for item in sets for case in item.cases), gate.repeats)
+    return replace(gate.policy, stop=stop), stages
+
+
+def _generated_by(
+    gate: GateFile,
+    policy: Policy,
+    sets: Sequence[Evalset],
+    identities: Mapping[str, ArmIdentity],
+    also: Mapping[str, tuple[str, ...]],
+) -> dict[str, Any]:
+    """All that the generation and its scores depend on: a run of another is another run, never resumed by this one."""
+    versions, least = scorer_versions(), least_batches(gate.policy)
+    learned = {
+        arm.name: arm.calibration_sha256 for arm in (gate.baseline, *gate.variants) if arm.calibration_sha256
+    }  # fmt: skip
+    return {
+        "evalsets": [item.content for item in sets],
+        "identities": {name: asdict(identity) for name, identity in identities.items()},
+        "scorers": {
+            metric: versions.get(metric) or tasks.library()
+            for item in sets
+            for metric in (*item.metrics, *also[item.name])
+        },
+        "drafted": not times_decide(policy),
+        "job": [JOB_ROWS, JOB_TOKENS],
+        **({"timed": [least, TIMED]} if least else {}),
+        **({"four_arm": policy.four_arm.seed} if policy.four_arm else {}),
+        **({"calibrations": learned} if learned else {}),
+        # The policy decides what is generated, so another one is another run.
+        **({"stop": _as_plain(policy)} if policy.stop else {}),
+    }
+
+
+def _as_plain(policy: Policy) -> dict[str, Any]:
+    """Without the rules' lines: a comment in the gate file is not another policy."""
+    plain = asdict(policy)
+    for rule in plain["rules"]:
+        del rule["line"]
+    for entry in plain["quarantine"]:
+        if entry["evalset"] is None:  # a policy that says no more than it could before is the same
+            del entry["evalset"]
+    return plain
 
 
 def _asked_by_rules(gate: GateFile, sets: tuple[Evalset, ...]) -> dict[str, tuple[str, ...]]:
@@ -231,27 +201,64 @@ def _asked_by_rules(gate: GateFile, sets: tuple[Evalset, ...]) -> dict[str, tupl
     }
 
 
-def _drafted(gate: GateFile) -> bool:
-    """A variant's answer may start from the baseline's, unless something asked for needs every token decoded."""
-    return not _timed(gate)
+def _jobs(
+    gate: GateFile,
+    sets: Sequence[Evalset],
+    folders: Mapping[str, ModelFolder],
+    identities: Mapping[str, ArmIdentity],
+    stages: Sequence[frozenset[Question]],
+    artifacts: Path,
+) -> Iterator[Job]:
+    """Each arm's jobs, the baseline's first. Job k of arms that read the same tokens holds the same cases.
+
+    Such an arm's answers start from the baseline's, unless times decide: then every token is a decoded one.
+    """
+    timed = times_decide(gate.policy)
+    # In a four-arm run any arm may come first in a block: none waits for what the baseline leaves, unless a rule asks.
+    recorded = gate.policy.four_arm is None or any(METRICS[rule.metric].kind == "drift" for rule in gate.policy.rules)
+    renderers = {model: Renderer(folder.files) for model, folder in folders.items()}
+    of_baseline = folders[gate.baseline.model]
+    baseline = prompts_of(gate, of_baseline, renderers[gate.baseline.model], sets)
+    laid = _batches(gate, baseline, sets, stages)
+    for arm in (gate.baseline, *gate.variants):
+        again = arm.name.endswith(NOISE)
+        comparable = not again and _same_tokens(identities[arm.name], identities[gate.baseline.name])
+        prompts = baseline
+        if comparable:
+            check_lengths(folders[arm.model], prompts)
+            check_same_head(folders[arm.model], of_baseline)
+        else:
+            prompts = prompts_of(gate, folders[arm.model], renderers[arm.model], sets)
+        for index, (stage, batch) in enumerate(_apart(baseline) if again and not stages else laid):
+            yield Job(
+                index=index,
+                arm=arm,
+                prompts=tuple(_of_arm(prompts[position], arm) for position in batch),
+                artifact=str(artifacts / f"job-{index:05d}.safetensors") if comparable and recorded else "",
+                drafted=comparable and not arm.is_baseline and not timed,
+                stage=stage,
+                seed=gate.seed,
+                timed=timed,
+            )
 
 
-def _timed(gate: GateFile) -> bool:
-    """Whether times decide: a rule on latency, cost or goodput, a service level objective, or four arms, which are
-    served side by side."""
-    if gate.policy.slo is not None or gate.policy.four_arm is not None:
-        return True
-    return any(METRICS[rule.metric].kind in ("latency", "cost", "service") for rule in gate.policy.rules)
+def _batches(
+    gate: GateFile, prompts: Sequence[Prompt], sets: Sequence[Evalset], stages: Sequence[frozenset[Question]]
+) -> list[tuple[int, list[int]]]:
+    """The stage of each batch, and the positions of its prompts."""
+    least = least_batches(gate.policy)
+    most, clusters = most_rows(len(prompts), least), _clusters(sets, gate.repeats) if least else None
+    if stages:
+        return staged(prompts, stages, most, clusters)
+    return [(0, batch) for batch in batches(prompts, most, clusters)]
 
 
-def _least_batches(gate: GateFile) -> int:
-    """Where times decide, how many batches there are to be at least; 0 where they do not."""
-    if not _timed(gate):
-        return 0
-    return max(LEAST_BATCHES, LEAST_FOR_TAILS if gate.policy.slo is not None else 0, groups_for(gate.policy))
+def _apart(prompts: Sequence[Prompt]) -> list[tuple[int, list[int]]]:
+    """The same of an A/A arm: in batches of other neighbours."""
+    return [(0, batch) for batch in regrouped(prompts)]
 
 
-def _clusters(sets: tuple[Evalset, ...], repeats: int) -> dict[Question, int]:
+def _clusters(sets: Sequence[Evalset], repeats: int) -> dict[Question, int]:
     """A number for each question, equal for those of one cluster: what the gate counts as one observation."""
     order = seeded_order((case for item in sets for case in item.cases), seed=0, repeats=repeats)
     return {question: number for number, cluster in enumerate(order) for question in cluster}
@@ -261,98 +268,5 @@ def _same_tokens(one: ArmIdentity, other: ArmIdentity) -> bool:
     return (one.tokenizer, one.template) == (other.tokenizer, other.template)
 
 
-def _prompts(gate: GateFile, arm: ArmSpec, renderer: Renderer, sets: tuple[Evalset, ...]) -> list[Prompt]:
-    cases: list[Case] = [case for item in sets for case in item.cases]
-    theirs = {item.name for item in sets if item.lm_eval is not None}
-    answered = [case for case in cases if "requests" not in case.body]
-    rendered = dict(zip(map(id, answered), renderer.render(answered), strict=True))
-    prompts = [
-        Prompt(
-            key=UnitKey("baseline", case.evalset, case.id),
-            case_hash=case.hash,
-            token_ids=rendered.get(id(case), ()),
-            max_new_tokens=case.max_new_tokens,
-            until=tuple(case.body["until"]) if "until" in case.body else None,
-            requests=renderer.requests(case) if "requests" in case.body else (),
-            temperature=_temperature(gate, case, case.evalset in theirs),
-        )
-        for case in cases
-    ]
-    _refuse_too_long(arm, prompts)
-    _refuse_equal_repeats(gate, prompts)
-    return [
-        replace(prompt, key=replace(prompt.key, repeat=repeat)) for prompt in prompts for repeat in range(gate.repeats)
-    ]
-
-
-def _temperature(gate: GateFile, case: Case, theirs: bool) -> float:
-    """A task of lm-eval's says itself how it is answered (theirs); what is only read is not drawn."""
-    if "requests" in case.body:
-        return 0.0
-    return case.body.get("temperature", 0.0) if theirs else gate.temperature
-
-
-def _refuse_equal_repeats(gate: GateFile, prompts: list[Prompt]) -> None:
-    greedy = sorted({prompt.key.evalset for prompt in prompts if not prompt.temperature})
-    if gate.repeats > 1 and greedy:
-        raise UsageError(
-            f"{gate.path}: `repeats: {gate.repeats}` asks for several answers to a case, and those of "
-            f"{', '.join(greedy)} are all equal: nothing is drawn where choices or texts are read, or where lm-eval's "
-            "task does not sample. Judge them by a gate file without `repeats`."
-        )
-
-
-def _refuse_too_long(arm: ArmSpec, prompts: list[Prompt]) -> None:
-    """Also for a variant that shares the baseline's tokens: its own context may be shorter."""
-    limit = context_length(Path(arm.model))
-    too_long = [
-        f"{prompt.key.evalset}/{prompt.key.case_id} ({before} + {after})"
-        for prompt in prompts
-        for before, after in _lengths(prompt)
-        if limit is not None and before + after > limit
-    ]
-    if too_long:
-        more = f" and {len(too_long) - 10} more" if len(too_long) > 10 else ""
-        raise UsageError(
-            f"{counted(len(too_long), 'prompt with its max_new_tokens does', 'prompts with their max_new_tokens do')} "
-            f"not fit the {limit} tokens of context of "
-            f"{arm.model}: {', '.join(too_long[:10])}{more}. Shorten or remove these cases, or use a model with "
-            "a longer context."
-        )
-
-
-def _lengths(prompt: Prompt) -> Iterator[tuple[int, int]]:
-    """Tokens of the context and of what follows it that the model has to read or write."""
-    if not prompt.requests:
-        yield len(prompt.token_ids), prompt.max_new_tokens
-    for windows in prompt.requests:
-        for before, after in windows:
-            yield len(before), len(after) - 1  # the last token is weighed and never read
-
-
-def _refuse_other_vocabulary(arm: ArmSpec, baseline: ArmSpec) -> None:
-    ours, theirs = vocabulary(Path(arm.model)), vocabulary(Path(baseline.model))
-    if ours is not None and theirs is not None and ours != theirs:
-        raise UsageError(
-            f"{arm.model}: its output head has {ours} entries, that of the baseline {baseline.model} has {theirs}, so "
-            "their distributions cannot be compared. Use checkpoints with the same output head."
-        )
-
-
 def _of_arm(prompt: Prompt, arm: ArmSpec) -> Prompt:
     return replace(prompt, key=UnitKey(arm.name, prompt.key.evalset, prompt.key.case_id, prompt.key.repeat))
-
-
-def _as_plain(policy: Policy) -> dict[str, Any]:
-    """Without the rules' lines: a comment in the gate file is not another policy."""
-    plain = asdict(policy)
-    for rule in plain["rules"]:
-        del rule["line"]
-    for entry in plain["quarantine"]:
-        if entry["evalset"] is None:  # a policy that says no more than it could before is the same
-            del entry["evalset"]
-    return plain
-
-
-def _as_dict(identity: ArmIdentity) -> dict[str, str]:
-    return {name: getattr(identity, name) for name in identity.__dataclass_fields__}

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
 
 from qualgate.errors import NotInThisVersion, UsageError
-from qualgate.quant.shards import TensorEntry, file_metadata, weight_files
+from qualgate.quant.model_files import AGAIN, CONFIG_FILES, QUANTIZE_FILES, ModelFiles, read_files
+from qualgate.quant.shards import Shards, TensorEntry, read_shards
 
 METHODS = ("gptq", "awq", "compressed-tensors", "fp8", "mxfp4", "torchao", "bitsandbytes", "gguf")
 # Known by name, so that the message need not guess.
@@ -17,7 +17,6 @@ _NOT_READ = (
     "aqlm", "auto-round", "intel/auto-round", "bitnet", "eetq", "fbgemm_fp8", "fp_quant", "higgs", "hqq", "metal",
     "modelopt", "nvfp4", "quanto", "quark", "sinq", "spqr", "vptq",
 )  # fmt: skip
-_AGAIN = "Fetch or save this model again."
 # Endings of tensors that describe codes and hold no weights of their own.
 _BESIDE_CODES = (
     ".scales", ".qzeros", ".g_idx", ".weight_scale", ".weight_scale_inv", ".weight_zero_point", ".weight_shape",
@@ -43,39 +42,48 @@ class Format:
             value = self.settings.get(name)
             if value is not None:
                 if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-                    raise UsageError(f"{self.where}: {name} is {value!r:.60}, expected {kind.__name__}. {_AGAIN}")
+                    raise UsageError(f"{self.where}: {name} is {value!r:.60}, expected {kind.__name__}. {AGAIN}")
                 return value
         if default is None:
-            raise UsageError(f"{self.where} does not say {names[0]}, so {self.method} weights cannot be read. {_AGAIN}")
+            raise UsageError(f"{self.where} does not say {names[0]}, so {self.method} weights cannot be read. {AGAIN}")
         return default
 
 
 def recognise(folder: Path) -> Format | None:
     """The folder's quantized format; None for a full-precision model.
 
-    Looked for in config.json, then in the files AutoGPTQ and AutoAWQ write beside it, then in the weights' own headers.
+    Looked for in the config files, then in the weights' own headers. Raises UsageError for an unknown quant_method,
+    NotInThisVersion for a known one that is not read.
+    """
+    files = read_files(folder, CONFIG_FILES)
+    return said_by_config(files) or said_by_headers(read_shards(folder))
+
+
+def said_by_config(files: ModelFiles) -> Format | None:
+    """The quantized format that config.json names, or a file that AutoGPTQ and AutoAWQ write beside it.
+
     Raises UsageError for an unknown quant_method, NotInThisVersion for a known one that is not read.
     """
-    config = read_json(folder / "config.json")
+    where = files.path / "config.json"
     for key in ("quantization_config", "compression_config"):
-        settings: Any = config.get(key)
+        settings: Any = files.config.get(key)
         if settings is not None and not isinstance(settings, dict):
-            raise UsageError(
-                f"{folder / 'config.json'}: {key} is {type(settings).__name__}, expected a JSON object. {_AGAIN}"
-            )
+            raise UsageError(f"{where}: {key} is {type(settings).__name__}, expected a JSON object. {AGAIN}")
         if settings:
-            return Format(
-                method=_method(folder / "config.json", settings), settings=settings, where=folder / "config.json"
-            )
-    for name, method in (("quantize_config.json", "gptq"), ("quant_config.json", "awq")):
-        settings = read_json(folder / name)
+            return Format(method=_method(where, settings), settings=settings, where=where)
+    for name, method in zip(QUANTIZE_FILES, ("gptq", "awq"), strict=True):
+        settings = files.json(name)
         if settings:
             settings = {"quant_method": method, **settings}
-            return Format(method=_method(folder / name, settings), settings=settings, where=folder / name)
-    files = weight_files(folder)
-    if files[0].suffix == ".gguf":
-        return Format(method="gguf", settings={}, where=files[0])
-    metadata = file_metadata(folder)
+            return Format(method=_method(files.path / name, settings), settings=settings, where=files.path / name)
+    return None
+
+
+def said_by_headers(shards: Shards) -> Format | None:
+    """The quantized format that the weights' own headers tell, where no config names one."""
+    file, metadata = shards.files[0], shards.metadata
+    if file.suffix == ".gguf":
+        return Format(method="gguf", settings={}, where=file)
     if metadata.get("gptq_bits", "").isdigit():
         settings = {
             "bits": int(metadata["gptq_bits"]),
@@ -83,9 +91,9 @@ def recognise(folder: Path) -> Format | None:
             "desc_act": metadata.get("gptq_desc_act") == "True",
             "is_marlin_format": metadata.get("gptq_is_marlin_format") == "True",
         }
-        return Format(method="gptq", settings=settings, where=files[0])
+        return Format(method="gptq", settings=settings, where=file)
     if any('"_type"' in text and '"_tensor_data_names"' in text for text in metadata.values()):
-        return Format(method="torchao", settings={}, where=files[0])
+        return Format(method="torchao", settings={}, where=file)
     return None
 
 
@@ -141,18 +149,3 @@ def _number(text: str) -> int:
         return int(text)
     except ValueError:
         return -1
-
-
-def read_json(file: Path) -> dict[str, Any]:
-    """A JSON object, {} when the file is not there. Raises UsageError when it holds anything else."""
-    if not file.is_file():
-        return {}
-    try:
-        value = json.loads(file.read_bytes())
-    except ValueError as error:
-        raise UsageError(f"{file} is not valid JSON ({error}). {_AGAIN}") from None
-    except RecursionError:
-        raise UsageError(f"{file} is nested too deeply to be a model's. {_AGAIN}") from None
-    if not isinstance(value, dict):
-        raise UsageError(f"{file} holds {type(value).__name__}, expected a JSON object. {_AGAIN}")
-    return value

@@ -16,6 +16,7 @@ from qualgate.quant.formats import Format, recognise
 from qualgate.quant.linear import QuantizedLinear
 from qualgate.quant.readers import Layer, QuantizedCheckpoint, read_quantized
 from qualgate.quant.readers.source import Source, open_source
+from qualgate.quant.shards import read_shards
 from qualgate_kernels.dequantize import dequantize_torch
 from qualgate_kernels.packed import PackedWeight, unpack_codes
 
@@ -106,7 +107,7 @@ def opened(folder: Path) -> Iterator[Weights]:
         yield Weights(None, read_quantized(folder))
         return
     plain = Format(method="full precision", settings={}, where=folder / "config.json")
-    with open_source(folder, plain) as source:
+    with open_source(read_shards(folder), plain) as source:
         yield Weights(source, None)
 
 

@@ -6,32 +6,32 @@ from pathlib import Path
 
 from qualgate.errors import NotInThisVersion, UsageError
 from qualgate.quant.recipes import CLASSES, bits_of, fits, layer_recipe
-from qualgate.quant.shards import tensor_entries
+from qualgate.quant.shards import Shards
 from qualgate.records import QuantizeRecipe
 
 # Parts of names of what is not the text decoder, and of what is no linear layer though it has two dimensions.
 _ELSEWHERE = ("vision", "visual", "audio", "embed", "norm", "lm_head")
 
 
-def check_fits(model_folder: Path, recipe: QuantizeRecipe) -> None:
-    """Raise UsageError when `recipe` cannot be applied to the model, as far as its safetensors headers show.
+def check_fits(shards: Shards, recipe: QuantizeRecipe) -> None:
+    """Raise UsageError when `recipe` cannot be applied to the model, as far as its headers show.
 
     Building the architecture shows the rest (see `checkpoint.linear_names`), but needs torch.
     """
     linears = {
         name: entry.shape
-        for name, entry in tensor_entries(model_folder).items()
+        for name, entry in shards.entries.items()
         if len(entry.shape) >= 2 and in_a_layer(name) and not any(part in name for part in _ELSEWHERE)
     }
     if not linears:
-        raise NotInThisVersion(f"{model_folder}: no linear layers that can be quantized in this version.")
+        raise NotInThisVersion(f"{shards.folder}: no linear layers that can be quantized in this version.")
     for name, shape in linears.items():
         if len(shape) > 2 or "experts" in name.split("."):
-            raise not_quantizable(model_folder, name, shape)
+            raise not_quantizable(shards.folder, name, shape)
         own = layer_recipe(recipe, name.removesuffix(".weight"))
         if own is not None:
             check_divides(name, shape[1], own.group_size, bits_of(own))
-    check_keeps(model_folder, recipe, [name.removesuffix(".weight") for name in linears])
+    check_keeps(shards.folder, recipe, [name.removesuffix(".weight") for name in linears])
 
 
 def check_keeps(model_folder: Path, recipe: QuantizeRecipe, modules: list[str]) -> None:

@@ -6,15 +6,17 @@ data. GGUF files are read by the package of that name.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 from dataclasses import dataclass
-from functools import cache
+from io import BufferedReader
 from math import prod
 from pathlib import Path
 from typing import Any
 
 from qualgate.errors import UsageError
-from qualgate.identity import content_hash, file_hash
+from qualgate.identity import content_hash
 from qualgate.quant.gguf_file import open_gguf
 
 _ITEM_BITS = {
@@ -37,21 +39,72 @@ class TensorEntry:
     nbytes: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Shards:
+    """A folder's weight files, as their headers describe them."""
+
+    folder: Path
+    files: tuple[Path, ...]
+    nbytes: int  # of the files
+    entries: dict[str, TensorEntry]
+    metadata: dict[str, str]  # the texts that safetensors headers carry beside their tensors, all files' together
+    sha256: str  # over the files, in the order of their names; "" where it was not asked for
+
+
+def read_shards(folder: Path, *, hashed: bool = False) -> Shards:
+    """Every tensor of the model, by name; each file is opened once, for its header and its hash.
+
+    Raises UsageError when there are no weights, and naming the file and tensor that are damaged.
+    """
+    files, index, weight_map = _located(folder)
+    read = [_read(file, hashed=hashed) for file in files]
+    entries = {name: entry for shard in read for name, entry in shard.entries.items()}
+    for name, shard in weight_map.items():
+        if name not in entries or entries[name].file.name != shard:
+            raise UsageError(f"{index} says that {name} is in {shard}, but it is not. {_AGAIN}")
+    return Shards(
+        folder=folder,
+        files=files,
+        nbytes=sum(shard.size for shard in read),
+        entries=entries,
+        metadata={key: value for shard in read for key, value in shard.metadata.items()},
+        sha256=content_hash([shard.sha256 for shard in read]) if hashed else "",
+    )
+
+
 def weight_files(folder: Path) -> tuple[Path, ...]:
     """The files that hold the model: `model.safetensors` or the shards of its index, as transformers would load them;
     else those auto-gptq names after bits and group size (`gptq_model-4bit-128g.safetensors`), else one GGUF file.
 
     Raises UsageError when there are none, when only pickled weights are there, or when a shard is missing.
     """
-    single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
+    return _located(folder)[0]
+
+
+def tensor_entries(folder: Path) -> dict[str, TensorEntry]:
+    """Every tensor of the model, by name. Raises UsageError as `read_shards` does."""
+    return read_shards(folder).entries
+
+
+def weights_hash(folder: Path) -> str:
+    """sha256 over the model's weight files, in the order of their names. Raises UsageError as `read_shards` does."""
+    return read_shards(folder, hashed=True).sha256
+
+
+def read_header(file: Path) -> dict[str, TensorEntry]:
+    """The tensors of one file, after checking that sizes, bounds and the file's length agree."""
+    return _read(file, hashed=False).entries
+
+
+def _located(folder: Path) -> tuple[tuple[Path, ...], Path | None, dict[str, str]]:
+    """(the weight files, the index that names them, which tensor it says is in which of them)."""
+    single, index = folder / "model.safetensors", _index(folder)
     if single.is_file():
-        return (single,)
-    if index.is_file():
-        return tuple(sorted({folder / shard for shard in _weight_map(index).values()}))
-    named = sorted(path for path in folder.glob("gptq_model-*.safetensors") if path.is_file())
-    index = _index(folder)
+        return (single,), None, {}
     if index is not None:
-        return tuple(sorted({folder / shard for shard in _weight_map(index).values()}))
+        weight_map = _weight_map(index)
+        return tuple(sorted({folder / shard for shard in weight_map.values()})), index, weight_map
+    named = sorted(path for path in folder.glob("gptq_model-*.safetensors") if path.is_file())
     for found, kind in ((named, "safetensors"), (_ggufs(folder), "GGUF")):
         if len(found) > 1:
             raise UsageError(
@@ -59,7 +112,7 @@ def weight_files(folder: Path) -> tuple[Path, ...]:
                 "says which is the model. Keep one in the folder."
             )
         if found:
-            return (found[0],)
+            return (found[0],), None, {}
     pickled = sorted(path.name for path in folder.iterdir() if path.suffix in (".bin", ".pt", ".pth", ".pkl"))
     if pickled:
         raise UsageError(
@@ -67,29 +120,6 @@ def weight_files(folder: Path) -> tuple[Path, ...]:
             "qualgate refuses it. Save the model again with save_pretrained, which writes model.safetensors."
         )
     raise UsageError(f"{folder} holds no weights: expected model.safetensors or model.safetensors.index.json.")
-
-
-def tensor_entries(folder: Path) -> dict[str, TensorEntry]:
-    """Every tensor of the model, by name. Raises UsageError naming the file and tensor that are damaged."""
-    files = weight_files(folder)
-    entries = {name: entry for file in files for name, entry in read_header(file).items()}
-    index = _index(folder)
-    if index is not None and not (folder / "model.safetensors").is_file():
-        for name, shard in _weight_map(index).items():
-            if name not in entries or entries[name].file.name != shard:
-                raise UsageError(f"{index} says that {name} is in {shard}, but it is not. {_AGAIN}")
-    return entries
-
-
-def file_metadata(folder: Path) -> dict[str, str]:
-    """The texts that safetensors headers carry beside their tensors, all files' together."""
-    found: dict[str, str] = {}
-    for file in weight_files(folder):
-        if file.suffix != ".gguf":
-            extra = _json_header(file)[0].get("__metadata__")
-            if isinstance(extra, dict):
-                found |= {key: value for key, value in extra.items() if isinstance(value, str)}
-    return found
 
 
 def _index(folder: Path) -> Path | None:
@@ -102,28 +132,54 @@ def _ggufs(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("*.gguf") if path.is_file())
 
 
-def weights_hash(folder: Path) -> str:
-    """sha256 over the model's safetensors files, in the order of their names."""
-    stats = [(file, file.stat()) for file in weight_files(folder)]
-    return content_hash([_file_hash(file, stat.st_size, stat.st_mtime_ns) for file, stat in stats])
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Shard:
+    """One weight file."""
+
+    size: int
+    entries: dict[str, TensorEntry]
+    metadata: dict[str, str]
+    sha256: str
 
 
-@cache
-def _file_hash(file: Path, size: int, mtime_ns: int) -> str:
-    """Once for each state of a file: every arm made from one checkpoint asks for it."""
-    return file_hash(file)
-
-
-def read_header(file: Path) -> dict[str, TensorEntry]:
-    """The tensors of one file, after checking that sizes, bounds and the file's length agree."""
+def _read(file: Path, *, hashed: bool) -> _Shard:
     if file.suffix == ".gguf":
-        return {
+        entries = {
             name: TensorEntry(file=file, dtype=tensor.type, shape=tensor.shape, nbytes=tensor.nbytes)
             for name, tensor in open_gguf(file).tensors.items()
         }
-    size = file.stat().st_size
-    header, length = _json_header(file)
-    header.pop("__metadata__", None)
+        with file.open("rb") as stream:
+            size, sha256 = os.fstat(stream.fileno()).st_size, _hash(file, stream) if hashed else ""
+        return _Shard(size=size, entries=entries, metadata={}, sha256=sha256)
+    with file.open("rb") as stream:
+        size = os.fstat(stream.fileno()).st_size
+        header, length = _json_header(file, stream, size)
+        extra = header.pop("__metadata__", None)
+        entries = _entries(file, header, length, size)
+        metadata = extra if isinstance(extra, dict) else {}
+        return _Shard(
+            size=size,
+            entries=entries,
+            metadata={key: value for key, value in metadata.items() if isinstance(value, str)},
+            sha256=_hash(file, stream) if hashed else "",
+        )
+
+
+_hashes: dict[tuple[Path, int, int], str] = {}  # by place, size and time of change
+
+
+def _hash(file: Path, stream: BufferedReader) -> str:
+    """sha256 of all of it, computed once for each state of a file: a worker loads one checkpoint for arm after arm."""
+    stat = os.fstat(stream.fileno())
+    state = file, stat.st_size, stat.st_mtime_ns
+    if state not in _hashes:
+        stream.seek(0)
+        _hashes[state] = hashlib.file_digest(stream, "sha256").hexdigest()
+    return _hashes[state]
+
+
+def _entries(file: Path, header: dict[str, Any], length: int, size: int) -> dict[str, TensorEntry]:
+    """The tensors of a header of `length` bytes in a file of `size`."""
     try:
         entries = {name: _entry(file, name, fields) for name, fields in header.items()}
     except (ValueError, AttributeError, TypeError, KeyError, RecursionError):
@@ -143,16 +199,13 @@ def read_header(file: Path) -> dict[str, TensorEntry]:
     return {name: entry for name, (_, entry) in entries.items()}
 
 
-def _json_header(file: Path) -> tuple[dict[str, Any], int]:
+def _json_header(file: Path, stream: BufferedReader, size: int) -> tuple[dict[str, Any], int]:
     """(the header as JSON, its length in bytes)."""
-    size = file.stat().st_size
-    with file.open("rb") as stream:
-        length = int.from_bytes(stream.read(8), "little")
-        if size < 8 or length > min(size - 8, _HEADER_LIMIT):
-            raise UsageError(f"{file} is not a whole safetensors file: {size} bytes, cut within its header. {_AGAIN}")
-        raw = stream.read(length)
+    length = int.from_bytes(stream.read(8), "little")
+    if size < 8 or length > min(size - 8, _HEADER_LIMIT):
+        raise UsageError(f"{file} is not a whole safetensors file: {size} bytes, cut within its header. {_AGAIN}")
     try:
-        header = json.loads(raw)
+        header = json.loads(stream.read(length))
     except (ValueError, RecursionError):
         header = None
     if not isinstance(header, dict):

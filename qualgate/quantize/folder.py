@@ -12,13 +12,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from qualgate.engine.identity import Device
-from qualgate.engine.load import check_model, recognise
+from qualgate.engine.device import Device
 from qualgate.errors import Interrupted, UsageError
-from qualgate.quant.formats import read_json
+from qualgate.quant.model_folder import ModelFolder, read_model_folder
 from qualgate.quant.recipes import layer_recipe, plain
 from qualgate.quant.shapes import check_fits
-from qualgate.quant.shards import tensor_entries, weights_hash
 from qualgate.quantize.calibration_sets import with_calibration
 from qualgate.quantize.provenance import EVIDENCE, calibration_coverage, card_rows, stability
 from qualgate.records import QuantizeRecipe
@@ -104,9 +102,9 @@ def quantize(
         raise UsageError(f"{out.parent} cannot be written ({error.strerror}). Give another --out.") from None
     start = time.monotonic()
     named = recipe.calibration
-    recipe = _checked(model, recipe, relative_to)
-    dtype = stored_dtype(model)
-    source = weights_hash(model)
+    folder = full_precision(model, recipe)
+    recipe = with_calibration(recipe, relative_to)
+    dtype, source = stored_dtype(folder), folder.shards.sha256
     chosen = cast("Format", format)
     scales = float_dtype(chosen, dtype)
     coverage = calibration_coverage(model, named, against, relative_to=relative_to, dtype=dtype, device=device)
@@ -139,7 +137,6 @@ def quantize(
     except KeyboardInterrupt:
         raise Interrupted(f"finished layers are kept in {kept}: run the same command again to go on") from None
     shutil.rmtree(kept, ignore_errors=True)
-    entries = tensor_entries(model)
     weights = sum(weight.shape[0] * weight.shape[1] for weight in packed.weights.values())
     packed_bytes = sum(weight.nbytes for weight in packed.weights.values())
     return Quantized(
@@ -151,7 +148,7 @@ def quantize(
         code_bytes=sum(weight.codes.nbytes for weight in packed.weights.values()),
         packed_bytes=packed_bytes,
         effective_bits=8 * packed_bytes / weights,
-        source_bytes=sum(entries[f"{name}.weight"].nbytes for name in packed.weights),
+        source_bytes=sum(folder.shards.entries[f"{name}.weight"].nbytes for name in packed.weights),
         written_bytes=sum(file.stat().st_size for file in written),
         peak_bytes=_peak(device),
         seconds=time.monotonic() - start,
@@ -186,9 +183,10 @@ def sensitivity(
 
     if not calibration:
         raise UsageError("Sensitivity compares answers, and no cases are named. Give --calibration.")
-    data = _checked(model, replace(recipe, calibration=calibration), relative_to)
+    folder = full_precision(model, replace(recipe, calibration=calibration))
+    data = with_calibration(replace(recipe, calibration=calibration), relative_to)
     grid = plain(recipe)
-    dtype = stored_dtype(model)
+    dtype = stored_dtype(folder)
     floats = float_model(model, dtype, device)
     reference = Reference(floats, calibration_pairs(model, data))
     names = linear_names(model)
@@ -221,25 +219,29 @@ def sensitivity(
     return tuple(sorted(found, key=lambda one: -one.kl))
 
 
-def _checked(model: Path, recipe: QuantizeRecipe, relative_to: Path) -> QuantizeRecipe:
-    check_model(model)
-    if recognise(model) is not None:
+def full_precision(model: Path, recipe: QuantizeRecipe) -> ModelFolder:
+    """The folder `model`, read. Raises UsageError when it is quantized already, or `recipe` does not fit it."""
+    folder = read_model_folder(model)
+    if folder.format is not None:
         raise UsageError(f"{model} is quantized already. Give the full-precision model it was made from.")
-    check_fits(model, recipe)
-    return with_calibration(recipe, relative_to)
+    check_fits(folder.shards, recipe)
+    return folder
 
 
-def stored_dtype(model: Path) -> Literal["bfloat16", "float16", "float32"]:
-    """What most of the model's numbers are stored in, as its headers or its config say."""
+def stored_dtype(folder: ModelFolder) -> Literal["bfloat16", "float16", "float32"]:
+    """What most of the model's numbers are stored in, as its headers say.
+
+    Raises UsageError for what no quantizer starts from, with what its config says.
+    """
     held: dict[str, int] = {}
-    for entry in tensor_entries(model).values():
+    for entry in folder.shards.entries.values():
         held[entry.dtype] = held.get(entry.dtype, 0) + entry.nbytes
     stored = max(held, key=lambda name: held[name])
     if stored not in _DTYPES:
-        config = read_json(model / "config.json")
+        config = folder.files.config
         raise UsageError(
-            f"{model} holds {stored} weights (its config says {config.get('dtype') or config.get('torch_dtype')}). "
-            "Quantizing starts from bfloat16, float16 or float32."
+            f"{folder.path} holds {stored} weights (its config says {config.get('dtype') or config.get('torch_dtype')})"
+            ". Quantizing starts from bfloat16, float16 or float32."
         )
     return _DTYPES[stored]
 

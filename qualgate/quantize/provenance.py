@@ -11,7 +11,7 @@ from qualgate.quant.stability import WeightStability, stability_section
 from qualgate.quantize.calibration_sets import refuse_leaks
 
 if TYPE_CHECKING:
-    from qualgate.engine.identity import Device
+    from qualgate.engine.device import Device
 
 EVIDENCE = "qualgate-evidence.json"  # beside the weights
 NOT_MEASURED = {

@@ -9,20 +9,19 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qualgate.engine.load import check_model, recognise
 from qualgate.errors import InfrastructureError, UsageError
 from qualgate.quant.backends.call import Made, check_free, run_backend
 from qualgate.quant.backends.environment import find
 from qualgate.quant.backends.job import backend_job
-from qualgate.quant.shapes import check_fits
-from qualgate.quant.shards import weights_hash
+from qualgate.quant.model_folder import ModelFolder
+from qualgate.quant.shards import Shards
 from qualgate.quantize.calibration_sets import with_calibration
-from qualgate.quantize.folder import stored_dtype
+from qualgate.quantize.folder import full_precision, stored_dtype
 from qualgate.quantize.provenance import EVIDENCE, calibration_coverage, card_rows, stability
 from qualgate.records import QuantizeRecipe
 
 if TYPE_CHECKING:
-    from qualgate.engine.identity import Device
+    from qualgate.engine.device import Device
     from qualgate.quant.stability import WeightStability
     from qualgate_kernels.packed import PackedWeight
 
@@ -72,16 +71,13 @@ def quantize_with(
     start = time.monotonic()
     environment = find(backend, folder)
     check_free(out)
-    check_model(model)
-    if recognise(model) is not None:
-        raise UsageError(f"{model} is quantized already. Give the full-precision model it was made from.")
-    check_fits(model, recipe)
+    source = full_precision(model, recipe)
     calibration, recipe = recipe.calibration, with_calibration(recipe, relative_to)
     texts = calibration_prompts(model, recipe) if recipe.calibration else []
     job = backend_job(backend, model, recipe, texts, out, format, device)
     progress("measuring coverage")
     coverage = calibration_coverage(
-        model, calibration if texts else "", against, relative_to=relative_to, dtype=stored_dtype(model), device=device
+        model, calibration if texts else "", against, relative_to=relative_to, dtype=stored_dtype(source), device=device
     )
     evidence: dict[str, Any] = {"coverage": coverage}
     layers: dict[str, int] = {}
@@ -91,13 +87,13 @@ def quantize_with(
         for name, weight in _read_back(made):
             layers[weight.format] = layers.get(weight.format, 0) + 1
             if recipe.method not in FOLDS:
-                steady |= _stability(model, name, weight)
+                steady |= _stability(source.shards, name, weight)
         if not layers:
             raise InfrastructureError(f"{backend} said it was done and quantized no layer.")
         reason = f"{recipe.method} changes weights before it rounds them, and {backend} does not say how"
         evidence["stability"] = stability(steady, reason)
         (made.folder / EVIDENCE).write_text(json.dumps(evidence, indent=2) + "\n", encoding="utf-8")
-        card = _card(model, recipe, made, layers, len(texts), date, evidence)
+        card = _card(source, recipe, made, layers, len(texts), date, evidence)
         (made.folder / "README.md").write_text(card, encoding="utf-8")
 
     made = run_backend(environment, job, progress, finish)
@@ -126,14 +122,13 @@ def _read_back(made: Made) -> Iterator[tuple[str, PackedWeight]]:
         raise InfrastructureError(f"{made.backend} wrote a folder that qualgate cannot read: {error}") from None
 
 
-def _stability(model: Path, name: str, weight: PackedWeight) -> dict[str, WeightStability]:
+def _stability(source: Shards, name: str, weight: PackedWeight) -> dict[str, WeightStability]:
     """Of one packed layer, against the weight the library was given."""
     from safetensors import safe_open
 
-    from qualgate.quant.shards import tensor_entries
     from qualgate.quant.stability import weight_stability
 
-    entry = tensor_entries(model).get(f"{name}.weight")
+    entry = source.entries.get(f"{name}.weight")
     if entry is None:
         return {}
     with safe_open(entry.file, framework="pt") as shard:
@@ -141,7 +136,7 @@ def _stability(model: Path, name: str, weight: PackedWeight) -> dict[str, Weight
 
 
 def _card(
-    model: Path,
+    source: ModelFolder,
     recipe: QuantizeRecipe,
     made: Made,
     layers: dict[str, int],
@@ -149,7 +144,7 @@ def _card(
     date: str,
     evidence: dict[str, Any],
 ) -> str:
-    name = model.resolve().name
+    name = source.path.resolve().name
     return "\n".join(
         [
             f"# {name}, {recipe.label}",
@@ -159,7 +154,7 @@ def _card(
             "",
             "| | |",
             "|---|---|",
-            f"| source weights, sha256 | `{weights_hash(model)}` |",
+            f"| source weights, sha256 | `{source.shards.sha256}` |",
             *(
                 f"| {key} | {value if isinstance(value, int) else f'`{value}`'} |"
                 for key, value in recipe.content.items()

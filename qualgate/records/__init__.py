@@ -28,7 +28,7 @@ from qualgate.records.verdicts import (
     Verdict,
     VerdictWord,
 )
-from qualgate.records.work import NOISE_ID, TEMPERATURES, Job, Plan, Prompt, UnitKey, Window
+from qualgate.records.work import NOISE_ID, TEMPERATURES, Job, ModelFacts, Plan, Prompt, UnitKey, Window
 
 __all__ = [
     "CACHE_TOKEN",
@@ -61,6 +61,7 @@ __all__ = [
     "JobFailure",
     "JobResult",
     "LmEvalTask",
+    "ModelFacts",
     "Plan",
     "Policy",
     "Prices",

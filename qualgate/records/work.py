@@ -65,6 +65,14 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFacts:
+    """What the headers of a model's folder say, for a forecast."""
+
+    method: str  # of its quantized format; "": full precision
+    parameters: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """What a run will do, before it does it. The same `key` means the same generation: such a run can be resumed."""
 
@@ -78,6 +86,7 @@ class Plan:
     artifacts: str  # folder of the baseline's artifacts
 
     also: dict[str, tuple[str, ...]] = field(default_factory=dict)  # evalset → metrics that only a rule asks for
+    models: dict[str, ModelFacts] = field(default_factory=dict)  # by `ArmSpec.model`
 
     @property
     def expected(self) -> tuple[UnitKey, ...]:

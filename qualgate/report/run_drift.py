@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from qualgate.drift.llama_table import clustered_error
 from qualgate.drift.where import PLACES, marked_tokens, token_bytes
-from qualgate.engine.identity import readable, tokenizer_content
 from qualgate.engine.prompts import load_tokenizer
 from qualgate.errors import IntegrityError, UsageError
+from qualgate.quant.model_files import read_files, readable
+from qualgate.quant.tokenizer_files import tokenizer_content
 from qualgate.records import ArmEvidence, RunEvidence, UnitEvidence
 from qualgate.stats.intervals import clustered_percentile, clustered_share
 from qualgate.stats.kl_error_bound import kl_error
@@ -96,9 +97,10 @@ def _speller(folder: Path, baseline: ArmEvidence) -> tuple[Spelled | None, str]:
         return None, f"the baseline's folder {folder} is not there any more, and the tokens' texts with it"
     try:
         with readable(folder):
-            if tokenizer_content(folder) != baseline.identity.tokenizer:
+            files = read_files(folder)
+            if tokenizer_content(files) != baseline.identity.tokenizer:
                 return None, f"the tokenizer in {folder} is not the one the run used"
-        tokenizer = load_tokenizer(folder)
+        tokenizer = load_tokenizer(files)
     except UsageError as error:
         return None, str(error)
 

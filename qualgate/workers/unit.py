@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
-from qualgate.engine.identity import Device
+from qualgate.engine.device import Device
 from qualgate.engine.load import one_line
 from qualgate.errors import QualgateError, UsageError
 from qualgate.records import Job, JobFailure

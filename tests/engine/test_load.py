@@ -7,21 +7,23 @@ import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from hashlib import file_digest
 from pathlib import Path
 
 import pytest
 import torch
 import transformers
 
-from qualgate.engine.identity import stop_ids
-from qualgate.engine.load import check_model, choose_device, identify, load_arm, parameter_count
+from qualgate.engine.device import Device, choose_device
+from qualgate.engine.identity import engine_version, identify
+from qualgate.engine.load import load_arm
 from qualgate.errors import UsageError
-from qualgate.identity import file_hash
 from qualgate.quant import shards
 from qualgate.quant.checkpoint import read_packed
 from qualgate.quant.linear import QuantizedLinear
+from qualgate.quant.model_folder import read_model_folder
 from qualgate.quant.shards import weights_hash
-from qualgate.records import ArmSpec, QuantizeRecipe
+from qualgate.records import ArmIdentity, ArmSpec, QuantizeRecipe
 from tests.engine.jobs import INT4, loaded
 from tests.tiny_models import END, PAD, save_tiny_model
 
@@ -35,6 +37,10 @@ def shipped(tmp_path_factory) -> Path:
 def folder(shipped, tmp_path) -> Path:
     """A copy to break."""
     return Path(shutil.copytree(shipped, tmp_path / "model"))
+
+
+def identified(spec: ArmSpec, sampling: dict, device: Device = "cpu") -> ArmIdentity:
+    return identify(spec, read_model_folder(Path(spec.model)), sampling, engine_version(device))
 
 
 def edit(file: Path, **changes) -> None:
@@ -83,16 +89,16 @@ FAULTS = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_each_fault_of_a_model_folder_is_named(folder, fault):
     spoil, message = FAULTS[fault]
-    check_model(folder)
+    read_model_folder(folder)
     spoil(folder)
     with pytest.raises(UsageError, match=message) as refused:
-        check_model(folder)
+        read_model_folder(folder)
     assert str(folder) in str(refused.value)
 
 
 def test_a_missing_folder_is_never_downloaded(tmp_path):
     with pytest.raises(UsageError, match="never downloads"):
-        check_model(tmp_path / "org" / "model")
+        read_model_folder(tmp_path / "org" / "model")
 
 
 @pytest.mark.parametrize(
@@ -112,11 +118,13 @@ def test_what_only_loading_shows_is_named_too(folder, tmp_path, spoil, message):
 
 def test_checking_and_identifying_load_no_torch(shipped):
     code = (
-        "import sys; from pathlib import Path; from qualgate.engine.load import check_model, identify;"
+        "import sys; from pathlib import Path; from qualgate.engine.identity import identify;"
+        "from qualgate.quant.model_folder import read_model_folder;"
         "from qualgate.engine.prompts import Renderer; from qualgate.records import ArmSpec, Case;"
-        "folder = sys.argv[1]; check_model(Path(folder)); identify(ArmSpec(name='a', model=folder), {}, 'cpu');"
+        "path = sys.argv[1]; folder = read_model_folder(Path(path));"
+        "identify(ArmSpec(name='a', model=path), folder, {}, 'engine');"
         "case = Case(evalset='e', body={'id': '1', 'messages': [{'role': 'user', 'content': 'x'}]});"
-        "Renderer(Path(folder)).render([case]); sys.exit('torch' in sys.modules)"
+        "Renderer(folder.files).render([case]); sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code, str(shipped)], check=False).returncode == 0
 
@@ -172,12 +180,12 @@ def test_what_a_rule_may_ask_of_a_loaded_arm_is_measured(shipped, tmp_path):
 
 def test_an_identity_follows_content_not_names(folder, tmp_path):
     spec = ArmSpec(name="a", model=str(folder))
-    identity = identify(spec, {"seed": 0}, "cpu")
+    identity = identified(spec, {"seed": 0})
     copy = shutil.copytree(folder, tmp_path / "renamed")
-    assert identify(replace(spec, name="b", model=str(copy)), {"seed": 0}, "cpu") == identity
-    assert identify(replace(spec, quantize=INT4), {"seed": 0}, "cpu").weights != identity.weights
-    assert identify(replace(spec, dtype="float16"), {"seed": 0}, "cpu").weights != identity.weights
-    assert identify(spec, {"seed": 1}, "cpu").sampling != identity.sampling
+    assert identified(replace(spec, name="b", model=str(copy)), {"seed": 0}) == identity
+    assert identified(replace(spec, quantize=INT4), {"seed": 0}).weights != identity.weights
+    assert identified(replace(spec, dtype="float16"), {"seed": 0}).weights != identity.weights
+    assert identified(spec, {"seed": 1}).sampling != identity.sampling
     for file, field in (
         ("config.json", "config"),
         ("generation_config.json", "config"),
@@ -189,7 +197,7 @@ def test_an_identity_follows_content_not_names(folder, tmp_path):
             edit(copy / file, something="else")
         else:
             (copy / file).write_text(kept + " ")
-        changed = identify(replace(spec, model=str(copy)), {"seed": 0}, "cpu")
+        changed = identified(replace(spec, model=str(copy)), {"seed": 0})
         assert [name for name in ("weights", "config", "tokenizer", "template", "sampling", "engine")
                 if getattr(changed, name) != getattr(identity, name)] == [field]  # fmt: skip
         (copy / file).write_text(kept)
@@ -198,12 +206,12 @@ def test_an_identity_follows_content_not_names(folder, tmp_path):
 def test_the_loaded_identity_is_the_planned_one(shipped, tmp_path):
     spec = ArmSpec(name="v", model=str(shipped), quantize=INT4)
     arm = load_arm(spec, tmp_path, {"seed": 0}, device="cpu")
-    assert arm.identity == identify(spec, {"seed": 0}, "cpu")
+    assert arm.identity == identified(spec, {"seed": 0})
     assert arm.spec == spec
 
 
 def test_parameters_are_counted_from_headers(shipped, tmp_path):
-    assert parameter_count(shipped) == sum(p.numel() for p in loaded(shipped, tmp_path).model.parameters())
+    assert read_model_folder(shipped).parameters == sum(p.numel() for p in loaded(shipped, tmp_path).model.parameters())
 
 
 HOSTILE = {
@@ -225,7 +233,7 @@ def test_a_hostile_file_cannot_be_identified_and_says_why(folder, fault):
     spoil, message = HOSTILE[fault]
     spoil(folder)
     with pytest.raises(UsageError, match=message) as refused:
-        identify(ArmSpec(name="a", model=str(folder)), {}, "cpu")
+        identified(ArmSpec(name="a", model=str(folder)), {})
     assert str(folder) in str(refused.value)
 
 
@@ -241,7 +249,7 @@ def test_a_file_that_may_not_be_read_is_named(folder, monkeypatch, file):
 
     monkeypatch.setattr(Path, "open", refuse)
     with pytest.raises(UsageError, match=rf"{file} cannot be read \(Permission denied\)"):
-        identify(ArmSpec(name="a", model=str(folder)), {}, "cpu")
+        identified(ArmSpec(name="a", model=str(folder)), {})
 
 
 BOOKKEEPING = {
@@ -260,11 +268,11 @@ BOOKKEEPING = {
 
 def test_a_librarys_notes_beside_the_same_tokenizer_change_nothing(folder):
     spec = ArmSpec(name="a", model=str(folder))
-    before = identify(spec, {}, "cpu")
+    before = identified(spec, {})
     edit(folder / "tokenizer_config.json", **BOOKKEEPING)
     edit(folder / "tokenizer.json", padding={"strategy": "BatchLongest"}, truncation=None)
     (folder / "special_tokens_map.json").write_text('{"eos_token": "<|end|>"}')
-    assert identify(spec, {}, "cpu") == before
+    assert identified(spec, {}) == before
 
 
 @pytest.mark.parametrize(
@@ -281,23 +289,23 @@ def test_a_librarys_notes_beside_the_same_tokenizer_change_nothing(folder):
 )
 def test_what_changes_a_token_changes_the_tokenizer(folder, file, changes):
     spec = ArmSpec(name="a", model=str(folder))
-    before = identify(spec, {}, "cpu")
+    before = identified(spec, {})
     edit(folder / file, **changes)
-    assert identify(spec, {}, "cpu").tokenizer != before.tokenizer
+    assert identified(spec, {}).tokenizer != before.tokenizer
 
 
 def test_unequal_stop_tokens_make_unequal_sampling(folder, tmp_path):
     spec = ArmSpec(name="a", model=str(folder))
-    identity = identify(spec, {}, "cpu")
+    identity = identified(spec, {})
     edit(folder / "generation_config.json", eos_token_id=[END, 3])
-    assert identify(spec, {}, "cpu").sampling != identity.sampling
-    assert stop_ids(folder) == loaded(folder, tmp_path).stop_ids == (3, END)
+    assert identified(spec, {}).sampling != identity.sampling
+    assert read_model_folder(folder).stop_ids == loaded(folder, tmp_path).stop_ids == (3, END)
     edit(folder / "tokenizer_config.json", eos_token="<|pad|>")
-    assert stop_ids(folder) == (3, PAD, END)
+    assert read_model_folder(folder).stop_ids == (3, PAD, END)
 
 
 def test_the_engine_names_what_computes(shipped):
-    engine = identify(ArmSpec(name="a", model=str(shipped)), {}, "cuda").engine
+    engine = identified(ArmSpec(name="a", model=str(shipped)), {}, "cuda").engine
     for part in ("qualgate", f"torch {torch.__version__}", f"transformers {transformers.__version__}", "cuda float32"):
         assert part in engine
 
@@ -311,7 +319,7 @@ def test_cpu_is_chosen_by_word_and_a_gpu_that_torch_cannot_use_says_so(shipped, 
 
 def test_weights_are_hashed_once_until_they_change(folder, monkeypatch):
     read = []
-    monkeypatch.setattr(shards, "file_hash", lambda file: read.append(file) or file_hash(file))
+    monkeypatch.setattr(shards.hashlib, "file_digest", lambda *what: read.append(what) or file_digest(*what))
     first = weights_hash(folder)
     assert weights_hash(folder) == first
     assert len(read) == 1

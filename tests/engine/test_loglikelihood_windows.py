@@ -7,12 +7,13 @@ import pytest
 from qualgate.engine.loglikelihood_windows import continuation_window, prefix_token, rolling_windows
 from qualgate.engine.prompts import load_tokenizer
 from qualgate.errors import UsageError
+from qualgate.quant.model_files import read_files
 from qualgate.refmodel import PATH
 
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    return load_tokenizer(PATH)
+    return load_tokenizer(read_files(PATH))
 
 
 @pytest.mark.parametrize("length", [1, 2, 7, 8, 9, 16, 17, 40])

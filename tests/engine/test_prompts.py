@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from transformers import AutoTokenizer
 
-from qualgate.engine.prompts import Renderer, context_length
+from qualgate.engine.prompts import Renderer, _of_files, load_tokenizer
 from qualgate.errors import UsageError
+from qualgate.quant.model_files import read_files
 from qualgate.records import Case
 from tests.tiny_models import save_tiny_model
 
@@ -30,7 +32,7 @@ TOOLS = [{"type": "function", "function": {"name": "size", "parameters": {}}}]
 def test_token_ids_are_those_of_transformers(tmp_path, arch):
     folder = save_tiny_model(tmp_path / "model", arch=arch)
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    rendered = Renderer(folder).render(
+    rendered = Renderer(read_files(folder)).render(
         [case(messages=MESSAGES), case(prompt="1 + 1"), case(messages=MESSAGES, tools=TOOLS)]
     )
     for found, tools in ((rendered[0], None), (rendered[2], TOOLS)):
@@ -42,8 +44,8 @@ def test_token_ids_are_those_of_transformers(tmp_path, arch):
 def test_messages_without_a_chat_template_are_refused(folder):
     (folder / "chat_template.jinja").unlink()
     with pytest.raises(UsageError, match=r"set/1 has messages, but .* no chat template"):
-        Renderer(folder).render([case(messages=MESSAGES)])
-    assert Renderer(folder).render([case(prompt="x")])
+        Renderer(read_files(folder)).render([case(messages=MESSAGES)])
+    assert Renderer(read_files(folder)).render([case(prompt="x")])
 
 
 @pytest.mark.parametrize(
@@ -60,15 +62,57 @@ def test_a_template_that_fails_names_the_case(folder, monkeypatch, template, mes
     monkeypatch.setattr("qualgate.engine.prompts.RENDER_SECONDS", 0.2)
     (folder / "chat_template.jinja").write_text(template)
     with pytest.raises(UsageError, match=f"set/1: the chat template .*{message}"):
-        Renderer(folder).render([case(messages=MESSAGES)])
+        Renderer(read_files(folder)).render([case(messages=MESSAGES)])
 
 
 def test_an_empty_prompt_is_refused(folder):
     with pytest.raises(UsageError, match="no tokens"):
-        Renderer(folder).render([case(prompt="")])
+        Renderer(read_files(folder)).render([case(prompt="")])
+
+
+PLAIN = {
+    "as saved": {},
+    "a token of its own": {"unk_token": "<new>"},
+    "added tokens": {"added_tokens_decoder": {"258": {"content": "<|end|>", "special": True}, "400": {"content": "x"}}},
+    "template in the config": {"chat_template": "{{ messages[0].content }}"},
+    "named templates": {"chat_template": [{"name": "default", "template": "a"}, {"name": "tools", "template": "b"}]},
+    "notes": {"backend": "tokenizers", "is_local": False, "padding_side": "left", "model_input_names": ["input_ids"]},
+}
+
+
+@pytest.mark.parametrize("said", PLAIN)
+@pytest.mark.parametrize("file", ["", "{{ messages[0].role }}\r\nand\rmore"])
+def test_a_plain_tokenizer_made_of_what_was_read_is_transformers_own(folder, said, file):
+    (folder / "chat_template.jinja").unlink()
+    if file:
+        (folder / "chat_template.jinja").write_bytes(file.encode())
+    settings = json.loads((folder / "tokenizer_config.json").read_text()) | PLAIN[said]
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    made, theirs = _of_files(read_files(folder)), AutoTokenizer.from_pretrained(folder)
+    assert made is not None
+    assert type(made) is type(theirs)
+    state, their_state = vars(made) | {"_tokenizer": ""}, vars(theirs) | {"_tokenizer": ""}
+    assert state == their_state
+    assert made.backend_tokenizer.to_str() == theirs.backend_tokenizer.to_str()
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast", "extra_special_tokens": ["<x>"]}),
+        ("tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": {"content": "<|end|>"}}),
+        ("special_tokens_map.json", {"unk_token": "<new>"}),
+        ("added_tokens.json", {"<new>": 500}),
+    ],
+)
+def test_a_tokenizer_that_is_not_plain_is_left_to_transformers(folder, file, content):
+    (folder / file).write_text(json.dumps(content))
+    assert _of_files(read_files(folder)) is None
+    if file != "tokenizer_config.json":
+        assert load_tokenizer(read_files(folder)).get_vocab() == AutoTokenizer.from_pretrained(folder).get_vocab()
 
 
 def test_the_context_length_is_the_configs(folder):
-    assert context_length(folder) == 512
+    assert read_files(folder).context_length == 512
     (folder / "config.json").write_text('{"model_type": "llama"}')
-    assert context_length(folder) is None
+    assert read_files(folder).context_length is None

@@ -12,11 +12,12 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from qualgate.engine.job import run_job
-from qualgate.engine.load import check_model, check_weights, load_arm, parameter_count
+from qualgate.engine.load import check_weights, load_arm
 from qualgate.engine.quantized import load_quantized
 from qualgate.errors import NotInThisVersion, UsageError
 from qualgate.quant.activations import PER_TOKEN, round_inputs
 from qualgate.quant.linear import QuantizedLinear
+from qualgate.quant.model_folder import read_model_folder
 from qualgate.quant.readers import read_quantized
 from qualgate.records import ArmSpec, QuantizeRecipe
 from qualgate_kernels.dequantize import dequantize_torch
@@ -84,8 +85,8 @@ def test_tied_embeddings_stay_tied(tmp_path):
 
 
 def test_a_model_without_weights_has_every_place_and_no_numbers(quantized):
-    found = load_quantized(quantized, torch.float32, weightless=True)
-    whole = load_quantized(quantized, torch.float32)
+    found = load_quantized(read_model_folder(quantized), torch.float32, weightless=True)
+    whole = load_quantized(read_model_folder(quantized), torch.float32)
     assert (found.packed_bytes, found.weights) == (whole.packed_bytes, whole.weights)
     for mine, theirs in ((found.model.named_parameters(), whole.model.named_parameters()),
                          (found.model.named_buffers(), whole.model.named_buffers())):  # fmt: skip
@@ -102,13 +103,13 @@ def test_a_quantized_arms_footprint_is_what_it_holds(quantized, model, tmp_path)
     assert plain.footprint.bytes_in_memory - found.footprint.bytes_in_memory == 4 * numbers - packed
     assert found.footprint.bytes_on_disk == (quantized / "gptq_model-4bit-32g.safetensors").stat().st_size
     assert found.footprint.effective_bits == pytest.approx(
-        8 * found.footprint.bytes_in_memory / (parameter_count(model)), rel=0.02
+        8 * found.footprint.bytes_in_memory / (read_model_folder(model).parameters), rel=0.02
     )
 
 
 def test_parameters_are_counted_as_weights_not_as_words(quantized, model):
     zero_biases = sum(layer.weight.shape[0] for layer in read_quantized(quantized).layers.values())
-    assert parameter_count(quantized) == parameter_count(model) + zero_biases
+    assert read_model_folder(quantized).parameters == read_model_folder(model).parameters + zero_biases
 
 
 def test_the_file_beside_the_config_is_part_of_the_identity(folder, tmp_path):
@@ -145,10 +146,13 @@ DAMAGE = {
 }
 
 
+def checked(spec: ArmSpec, **more: bool) -> None:
+    check_weights(spec, read_model_folder(Path(spec.model)), **more)
+
+
 def check(spec: ArmSpec) -> None:
     """What a plan does with every arm."""
-    check_model(Path(spec.model))
-    check_weights(spec)
+    checked(spec)
 
 
 def _cut(file: Path) -> None:
@@ -168,9 +172,9 @@ def test_damage_is_refused_before_anything_is_generated(folder, fault):
 
 def test_a_quantized_baseline_or_a_second_quantization_is_refused(folder, tmp_path):
     with pytest.raises(UsageError, match="cannot be the baseline"):
-        check_weights(ArmSpec(name="baseline", model=str(folder)))
+        checked(ArmSpec(name="baseline", model=str(folder)))
     with pytest.raises(UsageError, match="Quantize the model it was made from"):
-        check_weights(ArmSpec(name="v", model=str(folder), quantize=QuantizeRecipe(method="int4", group_size=32)))
+        checked(ArmSpec(name="v", model=str(folder), quantize=QuantizeRecipe(method="int4", group_size=32)))
 
 
 def refused_alike(folder: Path, tmp_path: Path, error: type[UsageError], message: str) -> None:
@@ -242,14 +246,14 @@ def test_inputs_with_a_fixed_scale_are_rounded_by_the_layers_own(model, tmp_path
         if layer.in_features == 64:
             codes = (x / scale).clamp(-448, 448).to(torch.float8_e4m3fn).float()
             assert torch.equal(layer(x), torch.nn.functional.linear(codes * scale, dequantize_torch(layer.packed)))
-    check_weights(ArmSpec(name="v", model=str(folder)))
+    checked(ArmSpec(name="v", model=str(folder)))
 
 
 def test_inputs_that_cannot_be_computed_are_refused_before_a_run(model, tmp_path):
     batch = {"num_bits": 8, "type": "int", "dynamic": True, "strategy": "tensor", "symmetric": True}
     folder = w8a8(model, tmp_path / "batch", batch)
     with pytest.raises(NotInThisVersion, match="a row's result would depend on the rows beside it"):
-        check_weights(ArmSpec(name="v", model=str(folder)))
+        checked(ArmSpec(name="v", model=str(folder)))
     with pytest.raises(NotInThisVersion, match="a row's result would depend on the rows beside it"):
         arm(folder, tmp_path)
 
@@ -259,7 +263,7 @@ def test_the_baseline_still_loads_as_before(model, tmp_path):
 
 
 def test_a_quantized_baseline_is_taken_where_the_gate_file_says_so(folder, tmp_path):
-    check_weights(ArmSpec(name="baseline", model=str(folder)), quantized_baseline=True)
+    checked(ArmSpec(name="baseline", model=str(folder)), quantized_baseline=True)
     assert load_arm(ArmSpec(name="baseline", model=str(folder)), tmp_path, {}, device="cpu").footprint.quantized_bytes
 
 
@@ -267,7 +271,7 @@ def test_a_baseline_with_a_quantized_head_is_refused(model, tmp_path):
     packed_head = gptq_folder(model, tmp_path / "head", bits=8, head=True)
     spec = ArmSpec(name="baseline", model=str(packed_head))
     with pytest.raises(NotInThisVersion, match="output head is quantized"):
-        check_weights(spec, quantized_baseline=True)
+        checked(spec, quantized_baseline=True)
     with pytest.raises(NotInThisVersion, match="output head is quantized"):
         load_arm(spec, tmp_path, {}, device="cpu")
 
@@ -292,8 +296,10 @@ def test_fused_mxfp4_experts_are_dequantized_into_their_place(tmp_path):
     save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
     settings = json.loads((tmp_path / "config.json").read_text()) | {"quantization_config": {"quant_method": "mxfp4"}}
     (tmp_path / "config.json").write_text(json.dumps(settings))
-    assert load_quantized(tmp_path, torch.bfloat16, weightless=True).weights
-    found = load_quantized(tmp_path, torch.bfloat16).model
+    (tmp_path / "tokenizer.json").write_text("{}")
+    folder = read_model_folder(tmp_path)
+    assert load_quantized(folder, torch.bfloat16, weightless=True).weights
+    found = load_quantized(folder, torch.bfloat16).model
     layers = read_quantized(tmp_path).layers
     for name in ("gate_up_proj", "down_proj"):
         parameter = found.get_parameter(f"model.layers.0.mlp.experts.{name}")

@@ -6,12 +6,13 @@ import pytest
 
 from qualgate.engine.prompts import load_tokenizer
 from qualgate.engine.stopping import Stops
+from qualgate.quant.model_files import read_files
 from qualgate.refmodel import PATH
 
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    return load_tokenizer(PATH)
+    return load_tokenizer(read_files(PATH))
 
 
 def said(stops: Stops, tokens: list[int]) -> str:

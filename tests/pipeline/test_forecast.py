@@ -8,7 +8,7 @@ import pytest
 
 from qualgate.pipeline import forecast as forecasting
 from qualgate.pipeline.forecast import LOADING, Past, forecast
-from qualgate.records import ArmIdentity, ArmSpec, Evalset, Job, Plan, Policy, Prices, Prompt, Rule, UnitKey
+from qualgate.records import ArmIdentity, ArmSpec, Evalset, Job, ModelFacts, Plan, Policy, Prices, Prompt, Rule, UnitKey
 from qualgate.store.queries import AnswerTime
 
 CPU = "qualgate 1, torch 2, transformers 5, cpu float32"
@@ -17,11 +17,9 @@ SECONDS = replace(PRICES, device_second=6.0, concurrency=3)
 
 
 @pytest.fixture(autouse=True)
-def folders(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No weights lie anywhere: a probe of 1 GFLOP a second, a model of a million parameters."""
+def probe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A probe of 1 GFLOP a second."""
     monkeypatch.setattr(forecasting, "_matmul_flops", lambda: 1e9)
-    monkeypatch.setattr(forecasting, "parameter_count", lambda folder: 1_000_000)
-    monkeypatch.setattr(forecasting, "recognise", lambda folder: None)
 
 
 def planned(prices: Prices | None = None, engine: str = CPU, drafted: bool = True) -> Plan:
@@ -46,6 +44,7 @@ def planned(prices: Prices | None = None, engine: str = CPU, drafted: bool = Tru
         key="k", gate_file="", policy=Policy(rules=(Rule(metric="exact_match", max_drop=0.1),), prices=prices),
         arms=arms, identities={arm.name: identity for arm in arms},
         evalsets=(Evalset(name="s", version="1", sha256="", metrics=("exact_match",)),), jobs=tuple(jobs), artifacts="",
+        models={"m": ModelFacts(method="", parameters=1_000_000)},
     )  # fmt: skip
 
 

@@ -148,7 +148,8 @@ def test_a_group_size_that_does_not_fit_is_refused_before_the_run(gate_file):
 
 
 def test_devices_cpu_is_planned_and_changes_nothing_else(gate_file, monkeypatch):
-    monkeypatch.setattr("qualgate.engine.identity.version", lambda name: "1")
+    for room in ("device", "identity"):
+        monkeypatch.setattr(f"qualgate.engine.{room}.version", lambda name: "1")
     before = dict(os.environ)
     gate_file.write_text(GATE_FILE.replace("count: 1", "count: 1, devices: cpu"))
     plan = make_plan(load_gate_file(gate_file))

@@ -13,6 +13,7 @@ from qualgate.errors import NotInThisVersion, UsageError
 from qualgate.quant.checkpoint import linear_names
 from qualgate.quant.recipes import parse_recipe
 from qualgate.quant.shapes import check_fits
+from qualgate.quant.shards import read_shards
 from tests.tiny_models import save_tiny_model
 
 LAYER = "model.layers.0"
@@ -27,24 +28,24 @@ def headers(folder: Path, **shapes: tuple[int, ...]) -> Path:
 
 def test_a_dense_model_fits_in_headers_and_architecture(tmp_path):
     folder = save_tiny_model(tmp_path)
-    check_fits(folder, parse_recipe("int4"))
+    check_fits(read_shards(folder), parse_recipe("int4"))
     assert len(linear_names(folder)) == 14
 
 
 def test_a_group_size_that_does_not_divide_is_refused_with_one_that_does(tmp_path):
     with pytest.raises(UsageError, match=r"layers.0.up.weight has 96 in_features.*Sizes that divide it: 32"):
-        check_fits(headers(tmp_path, up=(4, 96)), parse_recipe({"method": "int4", "group_size": 64}))
+        check_fits(read_shards(headers(tmp_path, up=(4, 96))), parse_recipe({"method": "int4", "group_size": 64}))
 
 
 @pytest.mark.parametrize("shapes", [{"mlp.experts.0.w1": (4, 64)}, {"mlp.gate_up_proj": (4, 8, 64)}])
 def test_experts_are_refused_from_the_headers(tmp_path, shapes):
     with pytest.raises(NotInThisVersion, match="Mixtures of experts"):
-        check_fits(headers(tmp_path, **shapes), parse_recipe("int8"))
+        check_fits(read_shards(headers(tmp_path, **shapes)), parse_recipe("int8"))
 
 
 def test_a_model_without_layers_is_refused(tmp_path):
     with pytest.raises(NotInThisVersion, match="no linear layers"):
-        check_fits(headers(tmp_path, norm=(64,)), parse_recipe("int8"))
+        check_fits(read_shards(headers(tmp_path, norm=(64,))), parse_recipe("int8"))
 
 
 @pytest.mark.parametrize(("arch", "extra"), [("mixtral", {"num_local_experts": 2}), ("gpt2", {})])

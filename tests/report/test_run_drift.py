@@ -16,8 +16,9 @@ from tokenizers import Tokenizer
 from typer.testing import CliRunner
 
 from qualgate.cli import app
-from qualgate.engine.identity import tokenizer_content
 from qualgate.errors import IntegrityError, UsageError
+from qualgate.quant.model_files import read_files
+from qualgate.quant.tokenizer_files import tokenizer_content
 from qualgate.refmodel import PATH
 from qualgate.report.drift import drift_lines
 from qualgate.report.run_drift import DriftNumbers, drift_report
@@ -69,7 +70,9 @@ def made(tmp_path_factory, folder) -> tuple[str, str, dict]:
     tokenizer = Tokenizer.from_file(str(PATH / "tokenizer.json"))
     plan = make_plan(cases=20, wrong=WRONG, families=("tool_calls", "arithmetic"))
     plan = replace(plan, arms=tuple(replace(arm, model=str(folder)) for arm in plan.arms))
-    identities = {arm.name: replace(make_identity(arm.name), tokenizer=tokenizer_content(folder)) for arm in plan.arms}
+    identities = {
+        arm.name: replace(make_identity(arm.name), tokenizer=tokenizer_content(read_files(folder))) for arm in plan.arms
+    }
     plan = replace(plan, identities=identities)
     url = f"sqlite:///{tmp_path_factory.mktemp('store') / 'q.db'}"
     answers = {case.id: case.body["answer"] for item in plan.evalsets for case in item.cases}

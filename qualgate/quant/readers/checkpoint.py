@@ -10,9 +10,11 @@ from pathlib import Path
 import torch
 
 from qualgate.errors import NotInThisVersion, UsageError
-from qualgate.quant.formats import Format, recognise
+from qualgate.quant.formats import Format, said_by_config, said_by_headers
+from qualgate.quant.model_files import CONFIG_FILES, read_files
 from qualgate.quant.readers import awq, bitsandbytes, compressed_tensors, fp8, gguf, gptq, mxfp4, torchao
 from qualgate.quant.readers.source import AGAIN, Layer, Source, open_source
+from qualgate.quant.shards import Shards, read_shards
 
 _READERS: dict[str, Callable[[Source], Iterator[tuple[str, Layer]]]] = {
     "gptq": gptq.read,
@@ -53,16 +55,22 @@ class QuantizedCheckpoint:
         return found
 
 
-def read_quantized(folder: Path, *, weightless: bool = False) -> QuantizedCheckpoint:
-    """Everything the folder holds. Raises UsageError for a folder that is not quantized, damaged or contradictory,
-    and NotInThisVersion for formats and layouts that are not read.
+def read_quantized(folder: Path) -> QuantizedCheckpoint:
+    """Everything the folder holds, see `read_checkpoint`."""
+    shards, format = _headers(folder)
+    return read_checkpoint(shards, format)
+
+
+def read_checkpoint(shards: Shards, format: Format | None, *, weightless: bool = False) -> QuantizedCheckpoint:
+    """Everything a folder holds whose headers and format are known. Raises UsageError for one that is not quantized,
+    damaged or contradictory, and NotInThisVersion for formats and layouts that are not read.
 
     weightless: all is read and checked, one layer at a time, and weights are kept as shapes alone, on the meta device.
     """
-    with _opened(folder) as source:
+    with _opened(shards, format) as source:
         found = {name: _weightless(layer) if weightless else layer for name, layer in _checked(source)}
         tensors = {name: tensor.to("meta") if weightless else tensor for name, tensor in _plain(source).items()}
-        return QuantizedCheckpoint(folder=folder, format=source.format, layers=found, tensors=tensors)
+        return QuantizedCheckpoint(folder=shards.folder, format=source.format, layers=found, tensors=tensors)
 
 
 def _weightless(layer: Layer) -> Layer:
@@ -72,7 +80,7 @@ def _weightless(layer: Layer) -> Layer:
 
 def layers(folder: Path) -> Iterator[tuple[str, Layer]]:
     """The quantized layers one after another, none of them kept; the same checks as `read_quantized`."""
-    with _opened(folder) as source:
+    with _opened(*_headers(folder)) as source:
         yield from _checked(source)
         _plain(source)
 
@@ -90,12 +98,18 @@ def check_runnable(checkpoint: QuantizedCheckpoint) -> None:
         gguf.check_architecture(checkpoint.format)
 
 
+def _headers(folder: Path) -> tuple[Shards, Format | None]:
+    """What the folder holds and in which format, as its files are now."""
+    format = said_by_config(read_files(folder, CONFIG_FILES))
+    shards = read_shards(folder)
+    return shards, format or said_by_headers(shards)
+
+
 @contextmanager
-def _opened(folder: Path) -> Iterator[Source]:
-    format = recognise(folder)
+def _opened(shards: Shards, format: Format | None) -> Iterator[Source]:
     if format is None:
-        raise UsageError(f"{folder} is not a quantized checkpoint: nothing in its configs or headers says so.")
-    with open_source(folder, format) as source:
+        raise UsageError(f"{shards.folder} is not a quantized checkpoint: nothing in its configs or headers says so.")
+    with open_source(shards, format) as source:
         yield source
 
 

@@ -14,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 from qualgate.errors import UsageError
 from qualgate.quant.activations import Rounding
 from qualgate.quant.formats import Format
-from qualgate.quant.shards import TensorEntry, file_metadata, tensor_entries
+from qualgate.quant.shards import Shards
 from qualgate_kernels.dequantize import dequantize_torch
 from qualgate_kernels.packed import PackedWeight, pack_codes
 
@@ -43,10 +43,9 @@ class Layer:
 class Source:
     """The folder's tensors. What was taken is remembered, so that what nothing reads can be named."""
 
-    def __init__(self, folder: Path, format: Format, stack: ExitStack) -> None:
-        self.folder, self.format = folder, format
-        self.entries: dict[str, TensorEntry] = tensor_entries(folder)
-        self.metadata = file_metadata(folder)
+    def __init__(self, shards: Shards, format: Format, stack: ExitStack) -> None:
+        self.folder, self.format = shards.folder, format
+        self.entries, self.metadata = shards.entries, shards.metadata
         self._stack, self._open = stack, {}
         self._taken: set[str] = set()
 
@@ -135,9 +134,10 @@ FLOATS = (torch.float16, torch.bfloat16, torch.float32)
 
 
 @contextmanager
-def open_source(folder: Path, format: Format) -> Iterator[Source]:
+def open_source(shards: Shards, format: Format) -> Iterator[Source]:
+    """The tensors that `shards` describes, for as long as the block lasts."""
     with ExitStack() as stack:
-        yield Source(folder, format, stack)
+        yield Source(shards, format, stack)
 
 
 def packed(source: Source, name: str, *, any_scale: bool = False, **fields: Any) -> PackedWeight:

@@ -16,6 +16,7 @@ from qualgate.engine.job import run_job
 from qualgate.engine.load import load_arm
 from qualgate.quant.activations import PER_TOKEN
 from qualgate.quant.linear import QuantizedLinear
+from qualgate.quant.model_folder import read_model_folder
 from qualgate.quant.readers import read_quantized
 from qualgate.records import ArmSpec, Job, Prompt, UnitKey
 from qualgate_kernels.dequantize import dequantize_torch
@@ -147,7 +148,8 @@ def test_the_text_survives_inputs_that_are_rounded_otherwise(name, inputs, part,
 def test_a_librarys_checkpoint_is_comparable_with_the_model_it_was_made_from(name):
     """Each library saved the tokenizer in its own way; text, tokens and stop rules are the same."""
     found, original = (
-        identify(ArmSpec(name="v", model=str(SAMPLES / folder)), {}, "cpu") for folder in (name, "original-fp16")
+        identify(ArmSpec(name="v", model=""), read_model_folder(SAMPLES / folder), {}, "engine")
+        for folder in (name, "original-fp16")
     )
     assert (found.tokenizer, found.template, found.sampling) == (
         original.tokenizer,

@@ -81,6 +81,7 @@ def _reference_model(per_set: int) -> dict[str, Any]:
     from qualgate.engine.likelihood import read_answers
     from qualgate.engine.load import load_arm
     from qualgate.engine.prompts import Renderer
+    from qualgate.quant.model_files import read_files
     from qualgate.quant.recipes import parse_recipe
     from qualgate.records import ArmSpec, Job, Prompt, UnitKey
 
@@ -91,7 +92,7 @@ def _reference_model(per_set: int) -> dict[str, Any]:
             key=UnitKey("baseline", case.evalset, case.id), case_hash=case.hash, token_ids=token_ids,
             max_new_tokens=case.max_new_tokens,
         )
-        for case, token_ids in zip(cases, Renderer(Path(folder)).render(cases), strict=True)
+        for case, token_ids in zip(cases, Renderer(read_files(Path(folder))).render(cases), strict=True)
     )  # fmt: skip
     sampling = {"temperature": 0, "seed": 0, "repeats": 1}
     with tempfile.TemporaryDirectory() as room:

@@ -1,0 +1,107 @@
+"""What a gate file may not ask of the models and evalsets it names: refused before anything is generated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from qualgate.config import GateFile
+from qualgate.engine.load import check_weights
+from qualgate.errors import UsageError
+from qualgate.formatting import counted
+from qualgate.metrics import METRICS
+from qualgate.quant.model_folder import ModelFolder
+from qualgate.quant.shapes import check_fits
+from qualgate.quantize.calibration_sets import check_leaks
+from qualgate.records import Evalset, Prompt, Rule
+
+
+def check_arms(gate: GateFile, folders: Mapping[str, ModelFolder], sets: Sequence[Evalset]) -> None:
+    """Raise UsageError for an arm whose weights cannot be run as it asks, or whose calibration knows the cases."""
+    for arm in (gate.baseline, *gate.variants):
+        check_weights(arm, folders[arm.model], quantized_baseline=gate.quantized_baseline)
+        if arm.quantize:
+            check_fits(folders[arm.model].shards, arm.quantize)
+        check_leaks(arm.quantize or arm, sets)
+
+
+def check_rules(gate: GateFile, sets: Sequence[Evalset]) -> None:
+    """Raise UsageError for a rule on an evalset, a label or a metric that no case of this run has."""
+    names = {item.name for item in sets}
+    for rule in gate.policy.rules:
+        where = f"{gate.path}:{rule.line}"
+        if rule.evalset is not None and rule.evalset not in names:
+            raise UsageError(
+                f"{where}: rule on evalset {rule.evalset!r}, which this gate file does not run. It runs: "
+                f"{', '.join(sorted(names))}."
+            )
+        judged = [item for item in sets if rule.evalset in (None, item.name)]
+        _check_labels(rule, judged, where)
+        scored, metric = {metric for item in judged for metric in item.metrics}, METRICS[rule.metric]
+        if metric.kind == "quality" and not metric.everywhere and rule.metric not in scored:
+            raise UsageError(
+                f"{where}: no case of {rule.evalset or 'any evalset here'} is scored by {rule.metric!r}. "
+                f"Scored here: {', '.join(sorted(scored))}."
+            )
+
+
+def _check_labels(rule: Rule, judged: Sequence[Evalset], where: str) -> None:
+    wanted = [rule.where] if rule.where else []
+    wanted += [rule.scope] if rule.scope.startswith("tag:") else []
+    labels = {label for item in judged for case in item.cases for label in case.labels}
+    for wish in wanted:
+        if not any(label == wish or (wish == rule.scope and label.startswith(f"{wish}:")) for label in labels):
+            raise UsageError(
+                f"{where}: no case of {rule.evalset or 'any evalset here'} has the {wish!r} that the rule names."
+            )
+
+
+def check_lengths(folder: ModelFolder, prompts: Sequence[Prompt]) -> None:
+    """Raise UsageError for prompts that do not fit the model's context with their answers.
+
+    Asked of a variant that shares the baseline's tokens too: its own context may be shorter.
+    """
+    limit = folder.files.context_length
+    too_long = [
+        f"{prompt.key.evalset}/{prompt.key.case_id} ({before} + {after})"
+        for prompt in prompts
+        for before, after in _lengths(prompt)
+        if limit is not None and before + after > limit
+    ]
+    if too_long:
+        more = f" and {len(too_long) - 10} more" if len(too_long) > 10 else ""
+        raise UsageError(
+            f"{counted(len(too_long), 'prompt with its max_new_tokens does', 'prompts with their max_new_tokens do')} "
+            f"not fit the {limit} tokens of context of "
+            f"{folder.path}: {', '.join(too_long[:10])}{more}. Shorten or remove these cases, or use a model with "
+            "a longer context."
+        )
+
+
+def _lengths(prompt: Prompt) -> Iterator[tuple[int, int]]:
+    """Tokens of the context and of what follows it that the model has to read or write."""
+    if not prompt.requests:
+        yield len(prompt.token_ids), prompt.max_new_tokens
+    for windows in prompt.requests:
+        for before, after in windows:
+            yield len(before), len(after) - 1  # the last token is weighed and never read
+
+
+def check_repeats(gate: GateFile, prompts: Sequence[Prompt]) -> None:
+    """Raise UsageError where answers are repeated that are equal."""
+    greedy = sorted({prompt.key.evalset for prompt in prompts if not prompt.temperature})
+    if gate.repeats > 1 and greedy:
+        raise UsageError(
+            f"{gate.path}: `repeats: {gate.repeats}` asks for several answers to a case, and those of "
+            f"{', '.join(greedy)} are all equal: nothing is drawn where choices or texts are read, or where lm-eval's "
+            "task does not sample. Judge them by a gate file without `repeats`."
+        )
+
+
+def check_same_head(variant: ModelFolder, baseline: ModelFolder) -> None:
+    """Raise UsageError where the two heads have another number of entries: their drift would have no meaning."""
+    ours, theirs = variant.vocabulary, baseline.vocabulary
+    if ours is not None and theirs is not None and ours != theirs:
+        raise UsageError(
+            f"{variant.path}: its output head has {ours} entries, that of the baseline {baseline.path} has {theirs}, "
+            "so their distributions cannot be compared. Use checkpoints with the same output head."
+        )

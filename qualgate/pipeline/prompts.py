@@ -1,0 +1,47 @@
+"""From cases to the prompts of one model: token ids, limits, temperatures, one prompt for each repeat."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from qualgate.config import GateFile
+from qualgate.engine.prompts import Renderer
+from qualgate.pipeline.checks import check_lengths, check_repeats
+from qualgate.quant.model_folder import ModelFolder
+from qualgate.records import Case, Evalset, Prompt, UnitKey
+
+
+def prompts_of(gate: GateFile, folder: ModelFolder, renderer: Renderer, sets: Sequence[Evalset]) -> list[Prompt]:
+    """Every prompt of the run as `renderer`, the folder's, makes it, under the baseline's keys.
+
+    Raises UsageError for a case that cannot be rendered, or that does not fit the model's context.
+    """
+    cases = [case for item in sets for case in item.cases]
+    of_lm_eval = {item.name for item in sets if item.lm_eval is not None}
+    answered = [case for case in cases if "requests" not in case.body]
+    rendered = dict(zip(map(id, answered), renderer.render(answered), strict=True))
+    prompts = [
+        Prompt(
+            key=UnitKey("baseline", case.evalset, case.id),
+            case_hash=case.hash,
+            token_ids=rendered.get(id(case), ()),
+            max_new_tokens=case.max_new_tokens,
+            until=tuple(case.body["until"]) if "until" in case.body else None,
+            requests=renderer.requests(case) if "requests" in case.body else (),
+            temperature=_temperature(gate, case, case.evalset in of_lm_eval),
+        )
+        for case in cases
+    ]
+    check_lengths(folder, prompts)
+    check_repeats(gate, prompts)
+    return [
+        replace(prompt, key=replace(prompt.key, repeat=repeat)) for prompt in prompts for repeat in range(gate.repeats)
+    ]
+
+
+def _temperature(gate: GateFile, case: Case, of_lm_eval: bool) -> float:
+    """A task of lm-eval's says itself how it is answered; what is only read is not drawn."""
+    if "requests" in case.body:
+        return 0.0
+    return case.body.get("temperature", 0.0) if of_lm_eval else gate.temperature

@@ -1,0 +1,113 @@
+"""A model's folder, read once: what planning and loading know of it comes from one `ModelFolder`. Needs no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from pathlib import Path
+
+from qualgate.errors import UsageError
+from qualgate.identity import content_hash, sha256_text
+from qualgate.quant import tokenizer_files
+from qualgate.quant.formats import Format, said_by_config, said_by_headers, weights_in
+from qualgate.quant.model_files import QUANTIZE_FILES, ModelFiles, read_files, readable
+from qualgate.quant.shards import Shards, read_shards
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)  # no slots: what is worked out of the files is kept
+class ModelFolder:
+    """A folder that can be loaded as it stands, as it was when it was read: nothing here opens a file again.
+
+    What is asked of it (its identity, its stop tokens, ...) is told from the same bytes. Raises UsageError where these
+    do not tell it.
+    """
+
+    files: ModelFiles
+    shards: Shards
+    format: Format | None  # None: full precision
+
+    @property
+    def path(self) -> Path:
+        """The folder."""
+        return self.files.path
+
+    @property
+    def vocabulary(self) -> int | None:
+        """Rows of the output head, from the headers, else what the config says; None when neither tells."""
+        head = self.shards.entries.get("lm_head.weight")
+        if head is not None and head.shape and self.format is None:
+            return head.shape[0]
+        size = (self.files.config.get("text_config") or self.files.config).get("vocab_size")
+        return size if type(size) is int else None
+
+    @property
+    def parameters(self) -> int:
+        """Numbers the files stand for, from their headers: a packed weight counts with each of its codes."""
+        entries = self.shards.entries
+        if self.format is None:
+            return sum(prod(entry.shape) for entry in entries.values())
+        return sum(weights_in(name, entry, self.format) for name, entry in entries.items())
+
+    @cached_property
+    def config_sha256(self) -> str:
+        """Of what says how the model is built, how it generates and, beside it, how its weights are to be read."""
+        return content_hash(
+            [self.files.sha256(name) for name in ("config.json", "generation_config.json")]
+            + [self.files.sha256(name) for name in QUANTIZE_FILES if self.files.has(name)]
+        )
+
+    @cached_property
+    def tokenizer_sha256(self) -> str:
+        """Of what turns text into tokens and back, see `tokenizer_files.tokenizer_content`."""
+        return tokenizer_files.tokenizer_content(self.files)
+
+    @cached_property
+    def template_sha256(self) -> str:
+        """Of the chat template's text."""
+        return sha256_text(tokenizer_files.chat_template(self.files))
+
+    @cached_property
+    def stop_ids(self) -> tuple[int, ...]:
+        """Every token that ends an answer, in ascending order."""
+        return tokenizer_files.stop_ids(self.files)
+
+
+def read_model_folder(path: Path) -> ModelFolder:
+    """The folder as it is now, each file opened once; of a weight file the header is read and all of it hashed.
+
+    Raises UsageError when it cannot be loaded as it stands: without torch, so packed weights are not looked into.
+    """
+    with readable(path):
+        if not path.is_dir():
+            raise UsageError(
+                f"Model folder {path} does not exist. qualgate never downloads a model: give the path of a folder with "
+                "config.json, tokenizer and safetensors."
+            )
+        files = read_files(path)
+        _check_configs(files)
+        format = said_by_config(files)
+        shards = read_shards(path, hashed=True)
+        if not any(files.has(name) for name in ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")):
+            raise UsageError(f"{path} has no tokenizer: expected tokenizer.json. Save it there with save_pretrained.")
+        return ModelFolder(files=files, shards=shards, format=format or said_by_headers(shards))
+
+
+def _check_configs(files: ModelFiles) -> None:
+    where = files.path / "config.json"
+    if not files.has("config.json"):
+        raise UsageError(f"{files.path} has no config.json: expected a transformers model folder.")
+    settings = {name: files.json(name) for name in ("config.json", "tokenizer_config.json")}
+    for name, found in settings.items():
+        if "auto_map" in found:
+            raise UsageError(
+                f"{files.path / name} asks for the model's own Python code (auto_map), which qualgate does not run. If "
+                "transformers knows this architecture, remove auto_map; else convert the model."
+            )
+    if not isinstance(files.config.get("model_type"), str):
+        raise UsageError(f"{where} has no model_type, so its architecture is unknown.")
+    if not isinstance(files.config.get("text_config") or {}, dict):
+        raise UsageError(
+            f"{where}: text_config is {type(files.config['text_config']).__name__}, expected a JSON object. "
+            "Fetch or save this model again."
+        )
