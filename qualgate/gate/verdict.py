@@ -9,9 +9,10 @@ from qualgate.errors import EXIT_ORDER, Exit, UsageError
 from qualgate.gate.causes.blame import with_causes
 from qualgate.gate.causes.cause import name_causes
 from qualgate.gate.causes.noise_floor import with_noise_floor
+from qualgate.gate.comparisons.acceptance import Terms, terms_of
 from qualgate.gate.comparisons.by_metric import measure
-from qualgate.gate.comparisons.cost import Terms, ledger, terms_of
 from qualgate.gate.comparisons.drift_summary import summarise
+from qualgate.gate.comparisons.ledger import ledger
 from qualgate.gate.comparisons.result import Measured, unmeasured
 from qualgate.gate.evidence.checks import Examination, Pair, examine, truncated_sets
 from qualgate.gate.evidence.quarantine import Held, hold, too_old

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from qualgate.gate.comparisons.cost import terms_of
+from qualgate.gate.comparisons.acceptance import terms_of
 from qualgate.gate.comparisons.result import Measured, comparison
 from qualgate.gate.evidence.checks import Examination
 from qualgate.gate.rules import Slice

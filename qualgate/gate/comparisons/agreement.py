@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from qualgate.formatting import counted
-from qualgate.gate.comparisons.result import Measured, comparison, observed, unmeasured
+from qualgate.gate.comparisons.pairs import clusters_of, pairs_of
+from qualgate.gate.comparisons.result import Measured, bounded, few_cases, observed, unmeasured
 from qualgate.gate.evidence.checks import Pair
 from qualgate.gate.rules import Slice
 from qualgate.records import UnitEvidence
@@ -19,19 +20,26 @@ from qualgate.stats.paired.compare import MIN_CLUSTERS
 METHOD_SHARE = "share_of_cases_binomial/2"
 
 
-def measure_parity(part: Slice, pairs: Sequence[Pair], alpha: float) -> Measured:
+def measure_parity(slice_: Slice, pairs: Sequence[Pair], alpha: float) -> Measured:
     """`min: 1` is a fact about these answers: an exact proposer changes none, so a single one that differs is proof.
     A smaller share is tested."""
-    n = len(pairs)
-    silent = sum(not (pair.baseline.token_ids and pair.variant.token_ids) for pair in pairs)
-    if silent:
-        return unmeasured(part, n, f"the tokens of {silent} of {counted(n, 'answer')} were not stored")
-    clusters = np.array([pair.cluster for pair in pairs])
-    if part.rule.metric == "parity.prefix":
+    if why := _unstored(pairs):
+        return unmeasured(slice_, len(pairs), why)
+    clusters = clusters_of(pairs)
+    if slice_.rule.metric == "parity.prefix":
         tokens = np.array([len(pair.baseline.token_ids) // 4 for pair in pairs], float)
-        return _at_least(part, np.array([*map(common_tokens, pairs)], float), clusters, alpha, tokens)
-    same = np.array([pair.baseline.token_ids == pair.variant.token_ids for pair in pairs], float)
-    return _at_least(part, same, clusters, alpha)
+        return _at_least(slice_, np.array([*map(common_tokens, pairs)], float), clusters, alpha, tokens)
+    return _at_least(slice_, _same(pairs), clusters, alpha)
+
+
+def _unstored(pairs: Sequence[Pair]) -> str:
+    silent = sum(not (pair.baseline.token_ids and pair.variant.token_ids) for pair in pairs)
+    return f"the tokens of {silent} of {counted(len(pairs), 'answer')} were not stored" if silent else ""
+
+
+def _same(pairs: Sequence[Pair]) -> np.ndarray:
+    """[pairs] 1 where both arms gave the same tokens."""
+    return np.array([pair.baseline.token_ids == pair.variant.token_ids for pair in pairs], float)
 
 
 def common_tokens(pair: Pair) -> int:
@@ -43,27 +51,20 @@ def common_tokens(pair: Pair) -> int:
 
 
 def measure_stability(
-    part: Slice, pairs: Sequence[Pair], rerun: Mapping[str, Sequence[Pair]], alpha: float
+    slice_: Slice, pairs: Sequence[Pair], rerun: Mapping[str, Sequence[Pair]], alpha: float
 ) -> Measured:
     """rerun: the pairs of the A/A arm. `min: 1` asks that none of these answers differs; a smaller share is tested."""
-    if part.rule.metric == "stability.repeats":
-        return _repeats(part, pairs, alpha)
-    mine = [
-        pair
-        for name in part.evalsets
-        for pair in rerun.get(name, ())
-        if part.only is None or (name, pair.baseline.key.case_id) in part.only
-    ]
+    if slice_.rule.metric == "stability.repeats":
+        return _repeats(slice_, pairs, alpha)
+    mine = pairs_of(slice_, rerun)
     if not mine:
-        return unmeasured(part, 0, "the baseline was not run against itself: write `noise_floor: true` and run again")
-    silent = sum(not (pair.baseline.token_ids and pair.variant.token_ids) for pair in mine)
-    if silent:
-        return unmeasured(part, len(mine), f"the tokens of {silent} of {counted(len(mine), 'answer')} were not stored")
-    same = np.array([pair.baseline.token_ids == pair.variant.token_ids for pair in mine], float)
-    return _at_least(part, same, np.array([pair.cluster for pair in mine]), alpha)
+        return unmeasured(slice_, 0, "the baseline was not run against itself: write `noise_floor: true` and run again")
+    if why := _unstored(mine):
+        return unmeasured(slice_, len(mine), why)
+    return _at_least(slice_, _same(mine), clusters_of(mine), alpha)
 
 
-def _repeats(part: Slice, pairs: Sequence[Pair], alpha: float) -> Measured:
+def _repeats(slice_: Slice, pairs: Sequence[Pair], alpha: float) -> Measured:
     """By case: whether all its repeats have the same scores. Cases of one cluster depend on each other."""
     ways: dict[tuple[str, str], list[tuple[tuple[str, float | None], ...]]] = {}
     clusters: dict[tuple[str, str], int] = {}
@@ -73,14 +74,13 @@ def _repeats(part: Slice, pairs: Sequence[Pair], alpha: float) -> Measured:
         clusters[case] = pair.cluster
     once = sum(len(scores) < 2 for scores in ways.values())
     if once:
-        return unmeasured(part, len(ways), f"{once} of {counted(len(ways), 'case')} were answered once: nothing "
-                          "shows whether "
-                          "they would be answered alike again")  # fmt: skip
+        return unmeasured(slice_, len(ways), f"{once} of {counted(len(ways), 'case')} were answered once: nothing "
+                          "shows whether they would be answered alike again")  # fmt: skip
     said = [scores for repeats in ways.values() for scores in repeats]
     if not all(said) or any(value is None for scores in said for _, value in scores):
-        return unmeasured(part, len(ways), "an answer has no score")
+        return unmeasured(slice_, len(ways), "an answer has no score")
     alike = np.array([len(set(scores)) == 1 for scores in ways.values()], float)
-    return _at_least(part, alike, np.array([*clusters.values()]), alpha)
+    return _at_least(slice_, alike, np.array([*clusters.values()]), alpha)
 
 
 def _scores(unit: UnitEvidence) -> tuple[tuple[str, float | None], ...]:
@@ -88,37 +88,22 @@ def _scores(unit: UnitEvidence) -> tuple[tuple[str, float | None], ...]:
 
 
 def _at_least(
-    part: Slice, same: np.ndarray, clusters: np.ndarray, alpha: float, of: np.ndarray | None = None
+    slice_: Slice, same: np.ndarray, clusters: np.ndarray, alpha: float, of: np.ndarray | None = None
 ) -> Measured:
     """of: what `same` is a part of, by answer; 1 each when not given."""
-    if part.rule.min == 1:  # no sample proves that nothing ever differs
+    if slice_.rule.min == 1:  # no sample proves that nothing ever differs
         share = float(same.sum() / (len(same) if of is None else of.sum()))
-        return observed(part, len(same), share, kept=share == 1, method="same_answers_observed/1")
-    return share_of_cases(part, same, clusters, alpha, of)
+        return observed(slice_, len(same), share, kept=share == 1, method="same_answers_observed/1")
+    return share_of_cases(slice_, same, clusters, alpha, of)
 
 
 def share_of_cases(
-    part: Slice, hits: np.ndarray, clusters: np.ndarray, alpha: float, of: np.ndarray | None = None
+    slice_: Slice, hits: np.ndarray, clusters: np.ndarray, alpha: float, of: np.ndarray | None = None
 ) -> Measured:
     """The share of cases with a hit (0 or 1 each, or a number up to that in `of`) against the rule's `min`, exact, by
     clusters."""
-    n, limit, count = len(hits), part.rule.min or 0.0, len(np.unique(clusters))
+    n, limit, count = len(hits), slice_.rule.min or 0.0, len(np.unique(clusters))
     if count < MIN_CLUSTERS:
-        return unmeasured(
-            part, n, f"{counted(count, 'independent case is', 'independent cases are')} too few ({MIN_CLUSTERS} needed)"
-        )
+        return unmeasured(slice_, n, few_cases(count))
     found = clustered_share(hits, np.ones(n) if of is None else of, clusters, limit, alpha)
-    return Measured(
-        slice=part,
-        comparison=comparison(
-            part,
-            n=n,
-            clusters=None if count == n else count,
-            variant=found.estimate,
-            lower=found.lower,
-            upper=found.upper,
-            p_broken=found.p_below,
-            method=METHOD_SHARE,
-        ),
-        p_within=found.p_above,
-    )
+    return bounded(slice_, n, found, variant=found.estimate, method=METHOD_SHARE)

@@ -30,22 +30,22 @@ WHY = {
 }
 
 
-def measure_whole(part: Slice, pairs: Sequence[Pair], about: About) -> Measured:
+def measure_arm(slice_: Slice, pairs: Sequence[Pair], about: About) -> Measured:
     """`variant` is the number; `baseline`, and bounds of the ratio, for a rule by ratio."""
-    rule, n = part.rule, len(pairs)
+    rule, n = slice_.rule, len(pairs)
     value = _value(rule.metric, about.variant, [pair.variant for pair in pairs])
     if value is None:
-        return unmeasured(part, n, about.unmeasured.get(rule.metric) or WHY[rule.metric.partition(".")[0]])
+        return unmeasured(slice_, n, about.unmeasured.get(rule.metric) or WHY[rule.metric.partition(".")[0]])
     if rule.max_ratio is not None:
         base = _value(rule.metric, about.baseline, [pair.baseline for pair in pairs])
         if not base:
-            return unmeasured(part, n, "the baseline's was not measured, so there is no ratio to it")
+            return unmeasured(slice_, n, "the baseline's was not measured, so there is no ratio to it")
         ratio = value / base
         return observed(
-            part, n, ratio, kept=ratio <= rule.max_ratio, method=METHOD_COUNTED, variant=value, baseline=base
+            slice_, n, ratio, kept=ratio <= rule.max_ratio, method=METHOD_COUNTED, variant=value, baseline=base
         )
     kept = value >= rule.min if rule.min is not None else value <= (rule.max or 0.0)
-    return observed(part, n, value, kept=kept, method=METHOD_MEASURED)
+    return observed(slice_, n, value, kept=kept, method=METHOD_MEASURED)
 
 
 def _value(metric: str, facts: Mapping[str, float], units: Sequence[UnitEvidence]) -> float | None:

@@ -9,7 +9,7 @@ from math import isfinite
 import numpy as np
 from numpy.typing import NDArray
 
-from qualgate.gate.comparisons.cost import Ledger, heard_in_each
+from qualgate.gate.comparisons.ledger import Ledger, heard_in_each
 from qualgate.gate.four_arm.parity import critical_quality
 from qualgate.gate.rules import Slice
 from qualgate.records import ArmStep, FourArms, Interaction, Policy, UnitEvidence

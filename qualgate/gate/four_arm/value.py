@@ -9,7 +9,7 @@ from math import isfinite
 import numpy as np
 from numpy.typing import NDArray
 
-from qualgate.gate.comparisons.cost import Ledger, heard_in_each
+from qualgate.gate.comparisons.ledger import Ledger, heard_in_each
 from qualgate.records import ArmStep, FourArms, RuleStatus
 from qualgate.stats.cost_ratio import accepted_cost_ratio, cost_per_accepted
 from qualgate.stats.intervals import Bounds

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from qualgate.errors import Exit, UsageError
 from qualgate.formatting import counted
-from qualgate.gate.comparisons.cost import SECONDS, ledger, terms_of
+from qualgate.gate.comparisons.acceptance import terms_of
+from qualgate.gate.comparisons.ledger import SECONDS, ledger
 from qualgate.gate.evidence.checks import examine
 from qualgate.gate.evidence.time_groups import timed_together
 from qualgate.gate.four_arm.advice import advise, beside_choice, traffic_of

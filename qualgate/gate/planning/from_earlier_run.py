@@ -29,9 +29,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import bdtr, bdtrc, ndtr, ndtri
 
+from qualgate.gate.comparisons.acceptance import Terms, terms_of
 from qualgate.gate.comparisons.agreement import common_tokens
-from qualgate.gate.comparisons.by_metric import UNSEEN_KL, length_bounds, longest, measure, pairs_of
-from qualgate.gate.comparisons.cost import Terms, terms_of
+from qualgate.gate.comparisons.by_metric import measure
+from qualgate.gate.comparisons.drift import UNSEEN_KL, length_bounds, longest
+from qualgate.gate.comparisons.pairs import pairs_of
 from qualgate.gate.comparisons.result import Measured
 from qualgate.gate.evidence.checks import Examination, Pair, examine, truncated_sets
 from qualgate.gate.evidence.time_groups import timed_together

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from qualgate.errors import UsageError
 from qualgate.formatting import counted
-from qualgate.gate.comparisons.by_metric import LEAST_BASELINE_RATE, SENSITIVITY_ALPHA, UNSEEN_KL
+from qualgate.gate.comparisons.drift import UNSEEN_KL
+from qualgate.gate.comparisons.quality import LEAST_BASELINE_RATE, SENSITIVITY_ALPHA
 from qualgate.gate.planning.from_earlier_run import ENOUGH, Foretold, foretell, jointly
 from qualgate.gate.planning.outcomes import (
     Drawn,

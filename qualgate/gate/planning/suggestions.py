@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, sqrt
 
-from qualgate.gate.comparisons.by_metric import LEAST_BASELINE_RATE, SENSITIVITY_ALPHA
+from qualgate.gate.comparisons.quality import LEAST_BASELINE_RATE, SENSITIVITY_ALPHA
 from qualgate.gate.planning.outcomes import trials_of
 from qualgate.gate.planning.planned_sets import PlannedSet
 from qualgate.gate.planning.power import ENOUGH, PlannedRule, Prediction, answers_of

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from qualgate.errors import Exit
-from qualgate.gate.comparisons.cost import Terms, ledger
+from qualgate.gate.comparisons.acceptance import Terms
+from qualgate.gate.comparisons.ledger import ledger
 from qualgate.gate.verdict import decide_plain
 from qualgate.records import Attempt, Policy, Prices, Rule, Slo, UnitEvidence, UnitKey
 from tests.gate.four import alike, evidence, with_units

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from qualgate.gate.comparisons.acceptance import Terms
 from qualgate.gate.comparisons.by_metric import measure
-from qualgate.gate.comparisons.cost import Terms
 from qualgate.gate.evidence.checks import Pair
 from qualgate.gate.planning.from_earlier_run import Foretold, foretell, jointly
 from qualgate.gate.rules import Slice, check_policy

@@ -1,0 +1,201 @@
+"""Rules on scores: what the variant loses of the baseline's, in points or as a share of the baseline's rate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qualgate.formatting import counted
+from qualgate.gate.comparisons.pairs import clusters_of
+from qualgate.gate.comparisons.result import Measured, comparison, unmeasured
+from qualgate.gate.evidence.checks import Pair
+from qualgate.gate.rules import Slice
+from qualgate.metrics import MARGINS_OF_BASELINE
+from qualgate.records import Comparison
+from qualgate.stats.intervals import binomial_lower, clustered_share, independent_trials
+from qualgate.stats.paired.compare import MIN_CLUSTERS, compare_clustered_pairs, compare_pairs
+from qualgate.stats.power import pairs_needed
+from qualgate.stats.relative import METHOD_RELATIVE, compare_relative
+from qualgate.stats.unseen_clusters import least_provable, trials_needed
+
+SENSITIVITY_ALPHA = 0.05  # of the baseline's own lower bound, whatever the policy's alpha
+LEAST_BASELINE_RATE = 0.20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Scores:
+    """Both arms' scores, 0..1, of the same cases. Arrays: [cases]."""
+
+    baseline: NDArray
+    variant: NDArray
+    clusters: NDArray  # numbers: cases of one may depend on each other
+
+    @property
+    def n(self) -> int:
+        return len(self.baseline)
+
+    @property
+    def count(self) -> int:
+        """How many clusters there are."""
+        return len(np.unique(self.clusters))
+
+    @property
+    def lost(self) -> int:
+        return int(np.count_nonzero(self.variant < self.baseline))
+
+    @property
+    def gained(self) -> int:
+        return int(np.count_nonzero(self.variant > self.baseline))
+
+    @property
+    def single(self) -> bool:
+        """Right or wrong, and every case by itself: the exact test's."""
+        return self.count == self.n and bool(
+            np.isin(self.baseline, (0, 1)).all() and np.isin(self.variant, (0, 1)).all()
+        )
+
+    def compared(self, slice_: Slice, **numbers) -> Comparison:
+        """What a comparison says of any such scores; numbers: its other fields."""
+        return comparison(
+            slice_,
+            n=self.n,
+            clusters=None if self.count == self.n else self.count,
+            baseline=float(self.baseline.mean()),
+            variant=float(self.variant.mean()),
+            lost=self.lost,
+            gained=self.gained,
+            **numbers,
+        )
+
+
+def measure_quality(slice_: Slice, pairs: Sequence[Pair], alpha: float) -> Measured:
+    """`difference`, `lower` and `upper` are of variant − baseline; by `max_relative_drop`, in shares of the baseline's
+    rate."""
+    metric, n = slice_.rule.metric, len(pairs)
+    unscored = sum(metric not in pair.baseline.values or metric not in pair.variant.values for pair in pairs)
+    if unscored:  # stored before a rule asked for it
+        return unmeasured(
+            slice_, n, f"{unscored} of {counted(n, 'case')} were not scored by it: run again with this policy"
+        )
+    values = [(pair.baseline.values[metric], pair.variant.values[metric]) for pair in pairs]
+    silent = sum(before is None or after is None for before, after in values)
+    if silent:
+        return unmeasured(slice_, n, f"the scorer could not say for {silent} of {counted(n, 'case')}")
+    baseline, variant = np.array(values, float).T
+    scores = _Scores(baseline=baseline, variant=variant, clusters=clusters_of(pairs))
+    if slice_.rule.repeats != "mean":
+        scores = _by_case(slice_.rule.repeats, pairs, scores)
+    if not scores.single and scores.count < MIN_CLUSTERS:
+        clusters = counted(scores.count, "cluster of cases is", "clusters of cases are")
+        return unmeasured(slice_, scores.n, f"{clusters} too few to compare ({MIN_CLUSTERS} needed)")
+    judge = _absolute if slice_.rule.max_relative_drop is None else _relative
+    return judge(slice_, scores, alpha)
+
+
+def _by_case(repeats: str, pairs: Sequence[Pair], scores: _Scores) -> _Scores:
+    """One pair a case: right when any of its answers is (pass@k) or when all are (pass^k), k the repeats there are."""
+    questions = [(pair.baseline.key.evalset, pair.baseline.key.case_id) for pair in pairs]
+    numbers = {question: number for number, question in enumerate(dict.fromkeys(questions))}
+    at = np.array([numbers[question] for question in questions])
+    start, over = (0.0, np.maximum) if repeats == "any" else (1.0, np.minimum)
+
+    def collapsed(values: NDArray) -> NDArray:
+        side = np.full(len(numbers), start)
+        over.at(side, at, values)
+        return side
+
+    clusters = np.zeros(len(numbers), int)
+    clusters[at] = scores.clusters
+    return _Scores(baseline=collapsed(scores.baseline), variant=collapsed(scores.variant), clusters=clusters)
+
+
+def _absolute(slice_: Slice, scores: _Scores, alpha: float) -> Measured:
+    """Against `max_drop`."""
+    margin, n = slice_.rule.max_drop or 0.0, scores.n
+    if scores.single:
+        result = compare_pairs(scores.lost, scores.gained, n, margin, alpha)
+    else:
+        result = compare_clustered_pairs(scores.baseline, scores.variant, scores.clusters, margin, alpha)
+    clustered = scores.count < n
+    decided = min(result.p_within, result.p_beyond) <= alpha
+    return Measured(
+        slice=slice_,
+        comparison=scores.compared(
+            slice_,
+            difference=result.difference,
+            lower=result.lower,
+            upper=result.upper,
+            p_broken=result.p_beyond,
+            needed=None if decided or clustered else pairs_needed(result.lost, result.gained, n, margin, alpha),
+            method=result.method,
+        ),
+        p_within=result.p_within,
+        obstacle=too_weak(slice_, scores.baseline, scores.clusters)
+        or (_too_few(slice_, scores.clusters, alpha) if clustered else ""),
+    )
+
+
+def _too_few(slice_: Slice, clusters: NDArray, alpha: float) -> str:
+    """Why cases of so few clusters cannot prove the margin, however alike the arms, in words; empty when they can.
+
+    A cluster may fail as a whole, and that many may all be drawn without one that does (see `stats.unseen_clusters`).
+    """
+    margin, independent = slice_.rule.max_drop or 0.0, independent_trials(np.ones(len(clusters)), clusters, alpha)
+    least = least_provable(independent, alpha)
+    if margin >= least:
+        return ""
+    return (
+        f"{slice_.head}: {counted(int(independent), 'independent case')} can prove no loss under "
+        f"{ceil(1000 * least) / 10:g} points; {trials_needed(margin, alpha):,} would be needed at least"
+    )
+
+
+def too_weak(slice_: Slice, baseline: NDArray, clusters: NDArray, alpha: float = SENSITIVITY_ALPHA) -> str:
+    """Why a baseline that is right so rarely cannot lose the margin, in words; empty when it surely is often enough.
+
+    baseline: its value on each case. alpha: the chance that a baseline below the limit passes.
+    """
+    n, margin = len(baseline), slice_.rule.max_drop or 0.0
+    if np.isin(baseline, (0, 1)).all() and len(np.unique(clusters)) == n:
+        right = binomial_lower(int(baseline.sum()), n, alpha)
+    else:
+        right = clustered_share(baseline, np.ones(n), clusters, 0.0, alpha).lower
+    enough = max(LEAST_BASELINE_RATE, MARGINS_OF_BASELINE * margin)
+    if right >= enough:
+        return ""
+    return (
+        f"{slice_.head}: the baseline is right on {baseline.mean():.1%} of {counted(n, 'case')} "
+        f"({100 * (1 - alpha):.4g} % bound: at least {right:.1%}); "
+        f"under {enough:.0%} a {100 * margin:g}-point loss would not show"
+    )
+
+
+def _relative(slice_: Slice, scores: _Scores, alpha: float) -> Measured:
+    """Against `max_relative_drop`."""
+    n, limit = scores.n, slice_.rule.max_relative_drop or 0.0
+    result = compare_relative(scores.baseline, scores.variant, scores.clusters, limit, alpha)
+    right = clustered_share(scores.baseline, np.ones(n), scores.clusters, 0.0, SENSITIVITY_ALPHA).lower
+    obstacle = ""
+    if right < LEAST_BASELINE_RATE:
+        obstacle = (
+            f"{slice_.head}: the baseline is right on {scores.baseline.mean():.1%} of {counted(n, 'case')} "
+            f"(95 % bound: at least {right:.1%}); "
+            f"under {LEAST_BASELINE_RATE:.0%} a loss of {limit:.1%} of it would not show"
+        )
+    return Measured(
+        slice=slice_,
+        comparison=scores.compared(
+            slice_,
+            difference=result.change,
+            lower=result.lower,
+            upper=result.upper,
+            p_broken=result.p_beyond,
+            method=METHOD_RELATIVE,
+        ),
+        p_within=result.p_within,
+        obstacle=obstacle,
+    )
