@@ -12,9 +12,10 @@ from qualgate.stats.paired.compare import compare_pairs
 from qualgate.stats.paired.region import Region
 from qualgate.stats.power import approval_region, evidence_threshold
 from tests.verification.goals import DECISIONS
-from tests.verification.verdicts import defects, paired_errors
+from tests.verification.verdicts import defects, exact_chances, paired_errors
 from tests.verification.verdicts.decisions import PARTS, Part, assembled
-from tests.verification.verdicts.paired_errors import chances, inside, rival_regions, unblocked_region
+from tests.verification.verdicts.exact_chances import chances, inside, unblocked_region
+from tests.verification.verdicts.rival_tests import rival_regions
 
 
 def test_every_row_of_the_table_belongs_to_one_part():
@@ -57,7 +58,7 @@ def test_the_sum_row_by_row_is_the_sum_table_by_table(monkeypatch):
     truths = [(0.03, 0.03), (0.03, 0.1), (0.05, 1.0), (0.0, 0.0), (0.1, 0.3)]
     for region in (approval_region(150, 0.03), unblocked_region(150, 0.05, 0.05)):
         by_table = [inside(region, *truth) for truth in truths]
-        monkeypatch.setattr(paired_errors, "EXACT_N", 10)
+        monkeypatch.setattr(exact_chances, "EXACT_N", 10)
         assert [inside(region, *truth) for truth in truths] == pytest.approx(by_table, abs=1e-10)
         monkeypatch.undo()
 
@@ -65,9 +66,10 @@ def test_the_sum_row_by_row_is_the_sum_table_by_table(monkeypatch):
 def test_a_gate_that_approves_too_much_would_be_seen(monkeypatch):
     sound = paired_errors._exactly(100, 0.05)
     assert max(sound["approve"], sound["block"], sound["policy_block"]) <= 0.05
-    monkeypatch.setattr(paired_errors, "approval_region", lambda n, margin, alpha: approval_region(n, margin, 0.08))
+    for module in (exact_chances, paired_errors):
+        monkeypatch.setattr(module, "approval_region", lambda n, margin, alpha: approval_region(n, margin, 0.08))
     assert paired_errors._exactly(100, 0.05)["approve"] > 0.05
-    assert paired_errors.not_the_gates(100, 0.05, np.random.default_rng(0)) > 0
+    assert exact_chances.not_the_gates(100, 0.05, np.random.default_rng(0)) > 0
 
 
 def test_rival_tests_keep_their_error_and_the_score_computed_anew_is_ours():

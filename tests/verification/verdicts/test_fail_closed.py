@@ -5,22 +5,14 @@ from __future__ import annotations
 import pytest
 
 from tests.verification.verdicts import fail_closed
-from tests.verification.verdicts.fail_closed import (
-    FILES,
-    GOOD_FILE,
-    GOOD_NEL,
-    MUTATIONS,
-    NEL,
-    cases,
-    exit_of,
-    file_exit,
-    four,
-    mutated,
-    nel_exit,
-    sound,
-    stopped,
-    weighed,
-)
+from tests.verification.verdicts.fail_closed import cases
+from tests.verification.verdicts.faults.given import exit_of, sound
+from tests.verification.verdicts.faults.mutations import MUTATIONS, mutated
+from tests.verification.verdicts.faults.of_early_stops import stopped
+from tests.verification.verdicts.faults.of_four_arms import four
+from tests.verification.verdicts.faults.of_nel_policies import GOOD_NEL, NEL, nel_exit
+from tests.verification.verdicts.faults.of_score_files import FILES, GOOD_FILE, file_exit
+from tests.verification.verdicts.faults.of_whole_arms import weighed
 
 FAULTED = cases()
 

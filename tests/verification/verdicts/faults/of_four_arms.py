@@ -1,0 +1,154 @@
+"""Faults of four arms: of each one's rows and attempts, and of who they are said to be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import inf, nan
+from typing import Any
+
+import numpy as np
+
+from qualgate.records import (
+    ArmEvidence,
+    Attempt,
+    FourArms,
+    Prices,
+    Rule,
+    RunEvidence,
+    Slo,
+)
+from tests.verification.verdicts.faults.changes import with_policy, with_run
+from tests.verification.verdicts.faults.given import POLICY, SETS, Asked, identity, one_rule, sound
+
+ROLES = ("int4", "drafted", "both")
+
+
+def four(n: int = 100) -> Asked:
+    """Speculation changes no answer, quantization no score; each costs less than the baseline, and both least."""
+    found = sound(n).evidence.baseline
+    arms = []
+    for name, seconds in zip(("baseline", *ROLES), (10.0, 8.0, 7.0, 4.0), strict=True):
+        answer = np.array([1, 2, 3 if name in ("int4", "both") else 4], "<i4").tobytes()
+        units = [
+            replace(
+                unit, key=replace(unit.key, arm=name), answer=answer, finished=True,
+                attempts=(Attempt(outcome="done", prompt_tokens=9, output_tokens=3, seconds=seconds + index % 7 / 10),),
+            )
+            for index, unit in enumerate(found.units)
+        ]  # fmt: skip
+        arms.append(ArmEvidence(name=name, identity=identity(name), units=tuple(units)))
+    return Asked(
+        evidence=RunEvidence(
+            run_id="four", expected=tuple(unit.key for arm in arms for unit in arm.units), metrics=SETS,
+            baseline=arms[0], variants=tuple(arms[1:]),
+        ),
+        policy=replace(POLICY, four_arm=FourArms(quantization="int4", speculation="drafted", both="both")),
+    )  # fmt: skip
+
+
+def _named(asked: Asked, name: str, change: Callable[[ArmEvidence], ArmEvidence]) -> Asked:
+    e = asked.evidence
+    arms = [change(arm) if arm.name == name else arm for arm in (e.baseline, *e.variants)]
+    return with_run(asked, baseline=arms[0], variants=tuple(arms[1:]))
+
+
+def _fourth(asked: Asked, name: str, **changes: Any) -> Asked:
+    """The fourth row of the arm of this name changed."""
+
+    def change(arm: ArmEvidence) -> ArmEvidence:
+        units = [replace(unit, **changes) if index == 3 else unit for index, unit in enumerate(arm.units)]
+        return replace(arm, units=tuple(units))
+
+    return _named(asked, name, change)
+
+
+def _tried(**changes: Any) -> dict[str, Any]:
+    return {"attempts": (Attempt(outcome="done", prompt_tokens=9, output_tokens=3, **changes),)}
+
+
+def _without_arm(asked: Asked, name: str, *, planned: bool) -> Asked:
+    e = asked.evidence
+    expected = e.expected if planned else tuple(key for key in e.expected if key.arm != name)
+    return with_run(asked, variants=tuple(arm for arm in e.variants if arm.name != name), expected=expected)
+
+
+def _arms_are(asked: Asked, **changes: Any) -> Asked:
+    assert asked.policy.four_arm is not None, "a policy of four arms"
+    return with_policy(asked, four_arm=replace(asked.policy.four_arm, **changes))
+
+
+_OF_EACH: dict[str, Callable[[Asked, str], Asked]] = {
+    "a row missing": lambda a, name: _named(a, name, lambda arm: replace(arm, units=arm.units[1:])),
+    "no rows": lambda a, name: _named(a, name, lambda arm: replace(arm, units=())),
+    "a row twice": lambda a, name: _named(a, name, lambda arm: replace(arm, units=(*arm.units, arm.units[5]))),
+    "a row failed": lambda a, name: _fourth(a, name, status="error", error="worker died"),
+    "a score NaN": lambda a, name: _fourth(a, name, values={"exact_match": nan, "tool_call.valid": 1.0}),
+    "another case": lambda a, name: _fourth(a, name, case_hash="another"),
+    "another tokenizer": lambda a, name: _named(
+        a, name, lambda arm: replace(arm, identity=replace(identity(name), tokenizer="another"))
+    ),
+    "no job finished": lambda a, name: _named(a, name, lambda arm: replace(arm, identity=None)),
+    **{
+        f"{seconds} s of an attempt": lambda a, name, seconds=seconds: _fourth(a, name, **_tried(seconds=seconds))
+        for seconds in (nan, inf, -1e9)
+    },
+    "an attempt of less than no tokens": lambda a, name: _fourth(a, name, attempts=(
+        Attempt(outcome="done", prompt_tokens=9, output_tokens=-(10**9), seconds=1.0),)),
+}  # fmt: skip
+FOUR: dict[str, Callable[[Asked], Asked]] = {
+    **{
+        f"{fault}, {name}": lambda a, change=change, name=name: change(a, name)
+        for fault, change in _OF_EACH.items()
+        for name in ("baseline", *ROLES)
+    },
+    **{f"no {name}": lambda a, name=name: _without_arm(a, name, planned=True) for name in ROLES},
+    **{f"{name} was never planned": lambda a, name=name: _without_arm(a, name, planned=False) for name in ROLES},
+    **{
+        f"{name} under two weights": lambda a, name=name: with_run(
+            a, variants=(*a.evidence.variants, next(arm for arm in a.evidence.variants if arm.name == name))
+        )
+        for name in ROLES
+    },
+    "one arm in two roles": lambda a: _arms_are(a, both="int4"),
+    "the baseline in a role": lambda a: _arms_are(a, speculation="baseline"),
+    "a role of an arm that is not there": lambda a: _arms_are(a, both="prod"),
+    "a role of nobody": lambda a: _arms_are(a, both=""),
+    "evidence of before": lambda a: with_run(a, stale=("weights of both changed",)),
+    "a row's digest differs": lambda a: with_run(a, integrity=("row 7: sha256 differs",)),
+    "a person is asked for": lambda a: with_policy(a, review="always"),
+    "a supporting rule broken by every arm": lambda a: with_policy(
+        a, rules=(*a.policy.rules, Rule(metric="latency.e2e", max_ratio=0.5, tier="supporting"))
+    ),
+    "no critical rule": lambda a: with_policy(a, rules=one_rule(tier="advisory").rules),
+    "a rule on an A/A arm that did not run": lambda a: with_policy(
+        a, rules=(*a.policy.rules, Rule(metric="stability.rerun", min=1.0))
+    ),
+    "a critical rule that nobody measured": lambda a: with_policy(
+        a, rules=(*a.policy.rules, Rule(metric="memory.weights", max=1e12))
+    ),
+    "no arm within the SLO": lambda a: with_policy(a, slo=Slo(e2e=1e-3)),
+    **{
+        f"a limit of {limit} s": lambda a, limit=limit: with_policy(a, slo=Slo(e2e=limit)) for limit in (nan, inf, -1.0)
+    },
+    **{
+        f"a price of {price}": lambda a, price=price: with_policy(
+            a, prices=Prices(version="1", currency="EUR", device_second=price)
+        )
+        for price in (nan, inf, -1.0)
+    },
+    "as many answers at a time as none": lambda a: with_policy(
+        a, prices=Prices(version="1", currency="EUR", device_second=1.0, concurrency=0)
+    ),
+    **{
+        f"a saving of {saving}": lambda a, saving=saving: _arms_are(a, min_saving=saving)
+        for saving in (nan, inf, -1.0, 1.0)
+    },
+    "half a token": lambda a: _fourth(a, "drafted", answer=b"\x01"),
+    "half a margin": lambda a: _fourth(a, "baseline", margins=b"\x01"),
+    "a saving that no arm has": lambda a: _arms_are(a, min_saving=0.9),
+    "what the baseline cost is not known": lambda a: _named(
+        a, "baseline", lambda arm: replace(arm, units=tuple(replace(unit, attempts=()) for unit in arm.units))
+    ),
+    "10 cases": lambda a: four(5),
+}
