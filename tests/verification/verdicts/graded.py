@@ -19,19 +19,9 @@ from typing import Any
 
 from qualgate.records import TWIN, Job, QuantizeRecipe
 from qualgate.refmodel import PATH
-from tests.verification.verdicts.mutants import (
-    KV,
-    Mutant,
-    Outcome,
-    Serve,
-    Worker,
-    cache_update,
-    integer,
-    kernel_made,
-    noised,
-    scaled,
-    within,
-)
+from tests.verification.verdicts.plantings.folder_edits import noised, scaled
+from tests.verification.verdicts.plantings.mutant import KV, Mutant, Outcome, Serve, Worker, integer
+from tests.verification.verdicts.plantings.wrong_arithmetic import cache_update, kernel_made, within
 
 Tensors = dict[str, Any]
 Spoil = Callable[[Tensors, str], None]  # of a folder's tensors, in place; the layer's name with its last dot

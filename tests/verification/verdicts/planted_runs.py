@@ -39,24 +39,14 @@ from qualgate.gate.planning.planner import plan_policy
 from qualgate.metrics import METRICS
 from qualgate.pipeline.plan import artifacts_folder
 from qualgate.records import TWIN, ArmEvidence, ArmSpec, Job, Policy, Rule, RunEvidence, Verdict
+from qualgate.refmodel import PATH
 from qualgate.stats.intervals import binomial_lower, binomial_upper
 from qualgate.store import runs
 from qualgate.store.database import open_store
 from qualgate.workers.unit import WorkerSettings
 from tests.verification.verdicts.graded import GRADED
-from tests.verification.verdicts.mutants import (
-    ANSWERS,
-    CALLS,
-    DEFECTS,
-    KV,
-    PATH,
-    PLAIN,
-    SOUND,
-    Mutant,
-    Outcome,
-    Worker,
-    folder_of,
-)
+from tests.verification.verdicts.mutants import DEFECTS, SOUND
+from tests.verification.verdicts.plantings.mutant import ANSWERS, CALLS, KV, PLAIN, Mutant, Outcome, Worker, folder_of
 
 # Evalset seeds; the shipped sets are made with another, and the strengths of the graded were looked for with 9001.
 TRUTH_SEEDS, SEEDS = (8101, 8102), (7101, 7102, 7103, 7104)

@@ -11,9 +11,9 @@ import torch
 
 from qualgate.engine.sampling import Said
 from qualgate.engine.transcript import Transcript
-from tests.verification.verdicts import mutants, planted_runs
+from tests.verification.verdicts import planted_runs
 from tests.verification.verdicts.graded import GRADED
-from tests.verification.verdicts.mutants import ANSWERS, DEFECTS, SOUND, Mutant
+from tests.verification.verdicts.mutants import DEFECTS, SOUND
 from tests.verification.verdicts.planted_runs import (
     Batch,
     judged,
@@ -24,6 +24,8 @@ from tests.verification.verdicts.planted_runs import (
     rows,
     truth,
 )
+from tests.verification.verdicts.plantings.mutant import ANSWERS, Mutant
+from tests.verification.verdicts.plantings.wrong_drafts import accepting, all_accepted, one_too_many, unless_sure
 
 CASES = 24
 CHOSEN = ("0.5 of the budget", "another role marker", "JSON in a fence", "an accepted token lost", "a weight is NaN",
@@ -134,12 +136,12 @@ def test_no_two_mutants_share_the_words_they_are_kept_by():
     assert len({mutant.what for mutant in mutants.values()}) == len(mutants)
 
 
-@pytest.mark.parametrize("force", [mutants._one_too_many, mutants._all, mutants._unless_sure])
+@pytest.mark.parametrize("force", [one_too_many, all_accepted, unless_sure])
 def test_a_defective_acceptance_takes_a_drafted_token_that_the_arm_would_not_say(force):
     would = Said(torch.tensor([[5, 7, 9]]), torch.zeros(1, 3), torch.tensor([[9.0, 1.0, 9.0]]), torch.ones(1, 3).bool())
     draft = torch.tensor([[5, 6, 8]])
     wrong = Transcript([3], (0,), torch.device("cpu"))
-    with mutants._accepting(force):
+    with accepting(force):
         wrong.accept(torch.tensor([0]), would, draft, torch.tensor([3]))
     right = Transcript([3], (0,), torch.device("cpu"))
     right.accept(torch.tensor([0]), would, draft, torch.tensor([3]))
