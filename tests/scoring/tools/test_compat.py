@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from qualgate.scoring.tools.compat import Checked, check, fold
-from tests.verification.references import bfcl_rules
+from qualgate.scoring.tools.compat import Checked, check, fold, is_calls
+from tests.verification.references import bfcl_agreement, bfcl_calls, bfcl_mutations
 
 DATA = Path(__file__).resolve().parents[4] / "shared" / "data" / "bfcl"
 CHECKER = os.environ.get("QUALGATE_BFCL_CHECKER", "")  # the folder that holds the package bfcl_eval
@@ -280,7 +280,7 @@ def test_one_javascript_argument(word, accepted, given, error):
 def test_compat_and_the_independent_rules_agree_on_mutated_calls(rows):
     if rows != "made" and not DATA.is_dir():
         pytest.skip("no BFCL rows here")
-    found = bfcl_rules.differential(3000, seed=20, rows=None if rows == "made" else bfcl_rules.read_rows(DATA))
+    found = bfcl_agreement.differential(3000, seed=20, rows=None if rows == "made" else bfcl_calls.read_rows(DATA))
     assert found.same == found.calls == 3000, "\n".join(found.differences)
     assert len(found.words) >= 15
     assert max(found.words.values()) < 1500  # no rule alone decides
@@ -291,8 +291,8 @@ def test_a_checker_with_a_bug_is_found_out(monkeypatch):
         found = check(*arguments)
         return Checked(True) if found.error_type == STRING and "\\t" in found.reason else found
 
-    monkeypatch.setattr(bfcl_rules, "check", folds_too_much)
-    found = bfcl_rules.differential(1500, seed=20)
+    monkeypatch.setattr(bfcl_agreement, "check", folds_too_much)
+    found = bfcl_agreement.differential(1500, seed=20)
     assert 0 < found.calls - found.same < 100
     assert found.differences
 
@@ -307,12 +307,12 @@ def test_java_and_javascript_values_survive_being_written_as_source():
             for outer in ("", "ArrayList" if language == "java" else "array"):
                 doc = {"type": outer, "items": {"type": word}} if outer else {"type": word}
                 for _ in range(30):
-                    value = bfcl_rules._made_value(rng, doc)
+                    value = bfcl_calls._made_value(rng, doc)
                     if word in ("float", "double") and "e-" in repr(value) and language == "javascript":
                         continue  # an exponent is no float to it
                     if outer and not value:
                         continue  # asList() is no list to it
-                    text = bfcl_rules.source(language, value, doc)
+                    text = bfcl_calls.source(language, value, doc)
                     assert one((outer, word) if outer else word, [value], text, language) == "", (text, value)
 
 
@@ -327,7 +327,7 @@ HOSTILE = ("[[1],", "[", "a:b,", "a:\n", "new HashMap<", 'put("', "add(", "new A
 def test_no_source_text_stalls_the_converters(language):
     # The reference's own patterns take exponential time on some of these.
     start = time.process_time()
-    for word in bfcl_rules.TYPES[language]:
+    for word in bfcl_calls.TYPES[language]:
         for unit in HOSTILE:
             for text in (
                 unit * (30_000 // len(unit)),
@@ -385,14 +385,14 @@ def reference(monkeypatch):
 
 
 @pytest.mark.skipif(not CHECKER, reason="QUALGATE_BFCL_CHECKER names no folder with the package bfcl_eval")
-@pytest.mark.parametrize("language", bfcl_rules.LANGUAGES)
+@pytest.mark.parametrize("language", bfcl_calls.LANGUAGES)
 def test_compat_and_the_reference_itself_agree(reference, language):
     rng = random.Random(3)
-    rows = [bfcl_rules.made_row(rng, language) for _ in range(300)]
+    rows = [bfcl_calls.made_row(rng, language) for _ in range(300)]
     for _ in range(3000):
         chosen, dotted = rng.choice(rows), rng.random() < 0.1
-        row, output = bfcl_rules.mutated(rng, chosen, bfcl_rules.right_output(rng, chosen))
-        if not bfcl_rules.is_calls(output):
+        row, output = bfcl_mutations.mutated(rng, chosen, bfcl_calls.right_output(rng, chosen))
+        if not is_calls(output):
             continue  # judged before the checker is asked
         found = check(row["category"], language, row["functions"], output, row["answers"], underscore_dots=dotted)
         valid, word = reference(row, output, dotted)

@@ -15,7 +15,7 @@ from qualgate.scoring.tools.expected import as_schema, fits, read_expected
 from qualgate.scoring.tools.judge import category_of, compat_faults, judge, score_compat, score_compat_decoded
 from qualgate.scoring.tools.matching import perfect
 from qualgate.scoring.tools.strict import FLAGS, score_decoded
-from tests.verification.references import bfcl_rules
+from tests.verification.references import bfcl_calls, bfcl_mutations
 
 PROPERTIES = {
     "n": {"type": "float"},
@@ -188,8 +188,8 @@ def test_flags_of_parallel_calls_equal_those_of_the_best_assignment():
 
 def test_flags_are_nested_whatever_is_called():
     rng = random.Random(3)
-    for row in [bfcl_rules.made_row(rng) for _ in range(150)]:
-        changed, output = bfcl_rules.mutated(rng, row, bfcl_rules.right_output(rng, row))
+    for row in [bfcl_calls.made_row(rng) for _ in range(150)]:
+        changed, output = bfcl_mutations.mutated(rng, row, bfcl_calls.right_output(rng, row))
         found = judge(row["functions"], row["answers"], output)
         held = [flag for flag in found.flags.values() if flag is not None]
         assert held == sorted(held, reverse=True)
@@ -302,9 +302,9 @@ def test_what_is_remembered_of_a_case_and_checked_quickly_changes_no_verdict(mon
     """Against judging with nothing remembered and every call through the validator."""
     rng, pairs = random.Random(11), []
     for _ in range(250):
-        row = bfcl_rules.made_row(rng)
-        output = bfcl_rules.right_output(rng, row)
-        pairs += [(row, said) for said in (output, bfcl_rules.mutated(rng, row, output)) if isinstance(said, list)]
+        row = bfcl_calls.made_row(rng)
+        output = bfcl_calls.right_output(rng, row)
+        pairs += [(row, said) for said in (output, bfcl_mutations.mutated(rng, row, output)) if isinstance(said, list)]
     quickly = [judge(row["functions"], row["answers"], output) for row, output in pairs]
     again = [judge(row["functions"], row["answers"], output) for row, output in pairs]
     monkeypatch.setattr(strict_module, "_bytes_of", lambda value: None)

@@ -1,48 +1,16 @@
-"""A small slice of the scoring benchmark: its mutants are the same each time, and its checks can fail."""
+"""A small slice of the scoring benchmark: every row is measured, and its checks can fail."""
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 import pytest
 
 from qualgate.bench import run_benchmark
 from qualgate.errors import UsageError
-from qualgate.scoring import registry
 from qualgate.scoring.tools.strict import Judged
 from tests.verification.goals import SANDBOX, SCORING, STORED
 from tests.verification.references import lm_eval_log, scoring
 
 FUZZ = ("filters_fuzz", "match_fuzz", "ifeval_fuzz")
-
-
-def test_mutants_are_seeded_and_differ():
-    first = list(scoring.mutants(300, 1))
-    assert first == list(scoring.mutants(300, 1))
-    assert len(set(first)) > 250
-    assert first != list(scoring.mutants(300, 2))
-
-
-def test_no_scorer_fails_or_hangs_on_mutants():
-    found = scoring.hostile(150)
-    assert (found["crashes"], found["hangs"]) == ([], [])
-
-
-def test_a_scorer_that_raises_or_hangs_is_found(monkeypatch):
-    def raising(case, evalset, text):
-        raise RecursionError
-
-    def endless(case, evalset, text):
-        while True:
-            pass
-
-    json_scorer = registry.find("json")
-    monkeypatch.setattr(registry, "SHIPPED", tuple(replace(json_scorer, function=f) for f in (raising, endless)))
-    monkeypatch.setattr(scoring, "SLOW", 0.02)
-    monkeypatch.setattr(scoring, "HUNG", 0.05)
-    found = scoring.hostile(1)
-    assert found["crashes"] == [f"mutant 0, {json_scorer.version} strict: RecursionError"]
-    assert len(found["hangs"]) == 1
 
 
 def cannot_run():

@@ -8,10 +8,10 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """`rounds`: one entry for each cell or policy."""
+    """`rounds`: one entry for each cell or policy. `met` None: the goal is not of these cells alone."""
 
     id: str
     measured: Any
     spread: Any
-    met: bool
+    met: bool | None
     rounds: list[dict[str, Any]]

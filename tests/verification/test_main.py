@@ -1,0 +1,57 @@
+"""`python -m tests.verification`: what it covers, and what it calls a failure."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.verification import PROOFS
+from tests.verification.__main__ import ELSEWHERE, Slice, chosen, main, slices
+
+
+def test_every_row_of_every_proof_is_covered_once():
+    covered = [(one.proof, row) for one in slices() for row in one.rows]
+    assert len(covered) == len(set(covered))
+    rows = {(name, id) for name, proof in PROOFS.items() for id in proof.goals}
+    assert rows - set(covered) == {("decisions", id) for id in ELSEWHERE}
+
+
+def test_parts_are_chosen_by_the_name_of_a_proof_or_of_a_row():
+    assert {one.proof for one in chosen(["scoring"])} == {"scoring"}
+    assert [one.rows for one in chosen(["power"])] == [("errors", "power")]
+    assert len(chosen([])) == len(list(slices()))
+    with pytest.raises(SystemExit) as refused:
+        chosen(["pover"])
+    assert refused.value.code == 64
+
+
+def test_the_list_names_every_row(capsys):
+    assert main(["--list"]) == 0
+    said = capsys.readouterr().out
+    assert all(row in said for one in slices() for row in one.rows)
+
+
+@pytest.mark.parametrize(
+    ("rows", "code", "word"),
+    [
+        ([{"id": "errors", "met": True}], 0, "ok"),
+        ([{"id": "errors", "met": None, "reason": "a slice"}], 0, "errors: no verdict: a slice"),
+        ([{"id": "errors", "met": False, "goal": "none", "measured": 3}], 1, "errors: not met: none; measured: 3"),
+        (None, 1, "CRASHED"),
+    ],
+)
+def test_a_missed_goal_and_a_crash_fail_and_a_row_without_a_verdict_is_named(monkeypatch, capsys, rows, code, word):
+    def measured(self: Slice):
+        if rows is None:
+            raise KeyError("x")
+        return rows
+
+    monkeypatch.setattr(Slice, "measured", measured)
+    assert main(["errors"]) == code
+    assert word in capsys.readouterr().out
+
+
+def test_a_slice_is_measured_by_the_command_of_its_proof():
+    [one] = chosen(["schema_suite"])
+    [row] = one.measured()
+    assert row["id"] == "schema_suite"
+    assert row["met"] is True or row["reason"]
