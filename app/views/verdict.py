@@ -22,6 +22,7 @@ from qualgate_app.text import (
 from qualgate.errors import UsageError
 from qualgate.formatting import bounds_text, counted, difference_text, flips_text, ms_text, size_text, value_text
 from qualgate.records import NOISE, ArmService, Verdict
+from qualgate.report import plots
 from qualgate.report.arms import SERVICE_HEADS, interaction_text, service_notes, service_row, step_rows
 from qualgate.store.decisions import Action
 from qualgate.store.queries import Answer, CaseDetail, Flip, FlipCount, RunSummary, StoredVerdict
@@ -223,9 +224,9 @@ def _rules(found: StoredVerdict) -> None:
     if not comparisons:
         return
     st.subheader("Rules", anchor="rules")
-    picture = charts.intervals(comparisons, found.policy)
-    if picture is not None:
-        st.plotly_chart(picture, config=charts.CONFIG, key="intervals", alt="the table below in a picture")
+    for heading, picture in plots.margins(comparisons, found.policy):
+        st.caption(heading)
+        charts.show(picture, "the table below in a picture")
     level = f"{100 * (1 - found.policy.alpha):.0f}"
     st.html(
         table(
@@ -268,7 +269,7 @@ def _rules(found: StoredVerdict) -> None:
 
 def _flips(run: RunSummary, variant: str, counts: tuple[FlipCount, ...]) -> None:
     st.subheader("Flips", anchor="flips")
-    picture = charts.flips_by_set(counts)
+    picture = plots.flips(counts)
     if picture is None:
         st.caption("No answer changed between right and wrong.")
         return
@@ -276,7 +277,7 @@ def _flips(run: RunSummary, variant: str, counts: tuple[FlipCount, ...]) -> None
         st.caption(
             "What the baseline changes against itself (the A/A arm) says little, and comes last in each direction."
         )
-    st.plotly_chart(picture, config=charts.CONFIG, key="flips_by_set", alt="right → wrong and wrong → right by set")
+    charts.show(picture, "right → wrong and wrong → right by set")
     chosen = st.columns(3)
     metrics = ["all", *dict.fromkeys(one.metric for one in counts)]
     sets = ["all", *dict.fromkeys(one.evalset for one in counts)]
@@ -384,11 +385,12 @@ def _reference(body: dict[str, Any]) -> str:
 def _more(run: RunSummary, found: StoredVerdict) -> None:
     variant = found.verdict.variant
     points = () if found.verdict.word == "invalid" else data.drift_by_position(run.run_id, variant)
-    picture = charts.drift_by_position(points)
+    picture = plots.drift(points)
     if picture is not None:
         st.subheader("Drift by position", anchor="drift")
+        st.caption(f"{plots.DRIFT_CAPTION}.")
         st.caption("Teacher forcing on the baseline's own tokens. Drift ranks and warns; it never approves.")
-        st.plotly_chart(picture, config=charts.CONFIG, key="drift", alt="mean KL at each token position")
+        charts.show(picture, "mean KL at each token position")
     with st.expander("Arms and identities"):
         st.html(
             table(

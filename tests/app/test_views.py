@@ -77,7 +77,7 @@ def test_a_verdict_says_why_and_shows_the_first_loss_side_by_side(made, open_pag
     assert "<ins>" in page
     assert "prompt" in page
     assert "reference" in page
-    assert len(app.get("plotly_chart")) == 3
+    assert len(app.get("iframe")) == 4, "rules of quality, other rules, flips, drift"
 
 
 def test_flips_are_filtered_and_walked_through(made, open_page):

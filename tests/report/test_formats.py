@@ -377,7 +377,7 @@ OURS = {
     "html", "head", "meta", "title", "style", "body", "main", "header", "h1", "h2", "h3", "p", "div", "a", "section",
     "dl", "dt", "dd",
     "table", "thead", "tbody", "tr", "th", "td", "span", "ul", "li", "figure", "figcaption", "svg", "line", "rect",
-    "circle", "path", "polyline", "text", "article", "pre", "del", "ins", "b", "br", "footer", "i",
+    "circle", "path", "polyline", "g", "text", "article", "pre", "del", "ins", "b", "br", "footer", "i",
 }  # fmt: skip
 
 

@@ -7,9 +7,7 @@ scripts, pictures, frames, forms and every address, should anything slip through
 from __future__ import annotations
 
 import re
-from base64 import b64encode
 from collections.abc import Iterable, Sequence
-from hashlib import sha256
 from html import escape
 from importlib.resources import files
 
@@ -26,6 +24,7 @@ from qualgate.formatting import (
 from qualgate.records import ArmService, Comparison, FourArm
 from qualgate.report import diff, plots
 from qualgate.report.arms import SERVICE_HEADS, service_notes, service_row, step_rows
+from qualgate.report.page import page
 from qualgate.report.summary import Report
 from qualgate.store.queries import ArmLine, Flip, StoredVerdict
 
@@ -34,18 +33,11 @@ PIECES = 1000  # of two answers compared; many are, so less time is spent on eac
 
 
 def report_as_html(report: Report) -> str:
-    style = (files(__package__) / "report.css").read_text(encoding="utf-8")
-    digest = b64encode(sha256(style.encode("utf-8")).digest()).decode("ascii")
-    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    """The whole report. Depends on stored evidence alone, so the same evidence gives the same bytes."""
+    style = plots.style() + (files(__package__) / "report.css").read_text(encoding="utf-8")
     run = report.run
     parts = [
-        "<!DOCTYPE html>",
-        '<html lang="en"><head><meta charset="utf-8">',
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        '<meta name="color-scheme" content="light dark"><meta name="referrer" content="no-referrer">',
-        f"<title>qualgate report {_text(run.run_id)}</title>",
-        f"<style>{style}</style></head><body><main>",
+        "<main>",
         f"<header><h1>qualgate report</h1><p class=quiet>run {_text(run.run_id)} · {_text(run.status)}"
         f" · exit code {int(report.exit)}</p></header>",
         *([_WARN_ONLY.format(code=int(report.exit))] if report.warn_only else []),
@@ -56,9 +48,9 @@ def report_as_html(report: Report) -> str:
         *(_variant(stored, report, index) for index, stored in enumerate(run.verdicts)),
         _setting(report),
         _FOOTER,
-        "</main></body></html>",
+        "</main>",
     ]
-    return "\n".join(parts) + "\n"
+    return page(f"qualgate report {_text(run.run_id)}", style, "\n".join(parts), schemes="light dark")
 
 
 _WARN_ONLY = '<p class="loud">Warn only: the true exit code is {code}, and the command was told to exit with 0.</p>'
@@ -160,7 +152,7 @@ def _variant(stored: StoredVerdict, report: Report, index: int) -> str:
     if verdict.comparisons:
         parts.append("<h3>Rules</h3>")
         parts += [
-            f"<figure><figcaption>{_text(heading)}</figcaption>{drawn}</figure>"
+            f"<figure><figcaption>{_text(heading)}</figcaption>{drawn.html}</figure>"
             for heading, drawn in plots.margins(verdict.comparisons, stored.policy)
         ]
         heads = ("rule", "slice", "n", "baseline", "variant", "difference [bounds]", "lost / gained", "result")
@@ -170,13 +162,12 @@ def _variant(stored: StoredVerdict, report: Report, index: int) -> str:
     if verdict.word == "invalid":  # then its evidence is nothing to draw
         return "\n".join([*parts, "</section>"])
     if drawn := plots.flips(report.flip_counts.get(name, ())):
-        parts.append(f"<h3>Answers that changed</h3><figure>{drawn}</figure>")
+        parts.append(f"<h3>Answers that changed</h3><figure>{drawn.html}</figure>")
     points = report.drift.get(name, ())
     if verdict.drift or points:
         parts.append("<h3>Drift</h3>")
     if drawn := plots.drift(points):
-        caption = "Mean KL, in nats, by token of the baseline's answer; paler where under half of them are that long"
-        parts.append(f"<figure><figcaption>{caption}</figcaption>{drawn}</figure>")
+        parts.append(f"<figure><figcaption>{plots.DRIFT_CAPTION}</figcaption>{drawn.html}</figure>")
     if verdict.drift:
         terms = drift_terms(verdict.drift)
         said = "".join(f"<div><dt>{_text(term)}</dt><dd>{_text(value)}</dd></div>" for term, value in terms)

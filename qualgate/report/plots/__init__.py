@@ -1,0 +1,17 @@
+"""The pictures of the HTML report and the dashboard: each says the same as a table beside it, never by colour alone."""
+
+from importlib.resources import files
+
+from qualgate.report.plots.drawing import SIGNS, Picture
+from qualgate.report.plots.drift import CAPTION as DRIFT_CAPTION
+from qualgate.report.plots.drift import drift
+from qualgate.report.plots.flips import flips
+from qualgate.report.plots.interactions import interactions
+from qualgate.report.plots.intervals import margins
+
+__all__ = ["DRIFT_CAPTION", "SIGNS", "Picture", "drift", "flips", "interactions", "margins", "style"]
+
+
+def style() -> str:
+    """How pictures look on a light ground. A page that is dark too gives the same colours other values after it."""
+    return (files(__name__) / "plots.css").read_text(encoding="utf-8")

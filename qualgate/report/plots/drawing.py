@@ -1,0 +1,100 @@
+"""What pictures are drawn with: SVG as text, with places along an axis in per cent of the picture's width.
+
+So a picture fits a phone, a page of the dashboard and a sheet of paper with text of one size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from html import escape
+from math import floor, log10
+
+from qualgate.escaping import visible_line
+
+ROW = 30  # px, the height of one interval or bar
+LINED = ROW + 1  # with the line below it
+TICKS = 18  # px, the numbers of an axis
+FAR = 4.0  # times what is to be seen: an axis that reached further would squeeze everything else
+SIGNS = {"proven": "✓", "broken": "✗", "undecided": "?"}
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """HTML to be styled by plots.css; stored text in it is only text."""
+
+    html: str
+    height: int  # px, where no label is broken into lines
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    """From `low` to `high` over the picture's width."""
+
+    low: float
+    high: float
+
+    def at(self, value: float) -> float:
+        """Per cent of the width; what lies outside is put at the edge."""
+        return min(100.0, max(0.0, 100 * (value - self.low) / (self.high - self.low)))
+
+    def ticks(self) -> str:
+        """Round numbers below the rows, TICKS px high."""
+        gap = step((self.high - self.low) / 5)
+        marks, tick = [], -floor(-self.low / gap)
+        while tick * gap <= self.high:
+            value = tick * gap
+            at = self.at(value)
+            anchor = "start" if at < 4 else "end" if at > 96 else "middle"
+            marks.append(f'<text x="{at:.2f}%" y="13" text-anchor="{anchor}">{number(value)}</text>')
+            tick += 1
+        return f'<svg class="ticks" width="100%" height="{TICKS}" aria-hidden="true">{"".join(marks)}</svg>'
+
+
+def step(rough: float) -> float:
+    """1, 2 or 5 times a power of ten, at least `rough`."""
+    power = 10.0 ** floor(log10(rough))
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * (1 - 1e-9))
+
+
+def number(value: float) -> str:
+    """A number beside an axis."""
+    return "0" if abs(value) < 1e-9 else f"{value:.6g}".replace("-", "−")
+
+
+def svg(height: float, said: str, inner: str, kind: str = "row") -> str:
+    """A picture, or a row of one. said: what a reader hears, and sees where the pointer rests."""
+    title = text(said)
+    return f'<svg class="{kind}" width="100%" height="{height:g}" role="img"><title>{title}</title>{inner}</svg>'
+
+
+def line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
+    """x in per cent of the width, y in px, as everywhere."""
+    return f'<line class="{kind}" x1="{x1:.2f}%" y1="{y1:g}" x2="{x2:.2f}%" y2="{y2:g}"/>'
+
+
+def rect(left: float, right: float, top: float, height: float, kind: str) -> str:
+    """Between two places of the width."""
+    return (
+        f'<rect class="{kind}" x="{left:.2f}%" y="{top:g}" width="{max(0.0, right - left):.2f}%" height="{height:g}"/>'
+    )
+
+
+def mark(x: float, y: float, status: str) -> str:
+    """A disc for proven, a square for broken, a hollow diamond for what is not decided."""
+    shape = {
+        "proven": '<circle r="5"/>',
+        "broken": '<rect x="-5" y="-5" width="10" height="10"/>',
+    }.get(status, '<path d="M0-7 7 0 0 7-7 0Z"/>')
+    return f'<svg class="mark {text(status)}" x="{x:.2f}%" y="{y:g}" overflow="visible">{shape}</svg>'
+
+
+def text(said: str) -> str:
+    """Stored text as HTML that is only text, on one line."""
+    return escape(visible_line(said))
+
+
+def scaled(
+    value: float | None, low: float | None, high: float | None, factor: float
+) -> tuple[float, float | None, float | None]:
+    """A value and its bounds in an axis's unit. None: that bound is not known."""
+    return factor * (value or 0.0), None if low is None else factor * low, None if high is None else factor * high
