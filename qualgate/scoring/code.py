@@ -18,7 +18,7 @@ from typing import Any
 
 from qualgate.records import Score
 from qualgate.sandbox import Ended, Interpreter, Sandbox, SandboxFailed
-from qualgate.sandbox.inside.remote import BadReply, CannotCross, Far
+from qualgate.sandbox.inside.far import BadReply, CannotCross, Far
 from qualgate.scoring import unit_tests
 from qualgate.scoring.outcome import cannot_say, found, right, wrong
 from qualgate.scoring.unit_tests import BadTests, Exam

@@ -35,7 +35,8 @@ from qualgate.sandbox.inside.asserting import (
     isinstance_names,
     marks_coroutine,
 )
-from qualgate.sandbox.inside.remote import BadReply, Far, names_class, same
+from qualgate.sandbox.inside.far import BadReply, Far
+from qualgate.sandbox.inside.remote import names_class, same
 
 Scope = dict[str, Any]
 Step = Callable[[Scope], Any]

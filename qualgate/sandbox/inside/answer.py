@@ -119,24 +119,49 @@ class _Loop:
         return "cancelled" if task.cancelled() else "done" if task.done() else ""
 
 
-def serve(questions: BinaryIO, replies: BinaryIO) -> None:
-    module = ModuleType("answer")
-    sys.modules["answer"] = module  # for pickle, dataclasses and typing.get_type_hints
-    kept: list[Any] = []
-    places: dict[int, int] = {}  # id → place; what is kept lives on, so ids stay apart
-    loads, dumps = json.loads, json.dumps
-    loops: list[_Loop] = []
+class _Answer:
+    """The candidate's module, and what of it stays on this side: objects by their place, and its event loop."""
 
-    def loop_of(number: int | None) -> _Loop | None:
-        """Ours for the tests' loop of this number. One that they have closed is closed, and its tasks are cancelled."""
-        if loops and loops[0].number != number:
-            loops.pop().runner.close()
-        if number is not None and not loops:
-            loops.append(_Loop(number))
-        return loops[0] if loops else None
+    def __init__(self) -> None:
+        self.module = ModuleType("answer")
+        sys.modules["answer"] = self.module  # for pickle, dataclasses and typing.get_type_hints
+        self._kept: list[Any] = []
+        self._places: dict[int, int] = {}  # id → place; what is kept lives on, so ids stay apart
+        self._loop: _Loop | None = None
 
-    def done(question: dict[str, Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
-        op, loop, running = question["op"], loop_of(question.get("loop")), question.get("running")
+    def reply_to(self, question: dict[str, Any]) -> dict[str, Any]:
+        if question["op"] == "load":
+            program = compile(question["args"][0], "<answer>", "exec", dont_inherit=True)
+            exec(program, self.module.__dict__)
+            return {"value": [name in self.module.__dict__ for name in question["args"][1]]}
+        args = [self._received(form) for form in question["args"]]
+        kwargs = {key: self._received(form) for key, form in question.get("kwargs", {}).items()}
+        head = [self._named(question["name"])] if "name" in question else []
+        reply = {"value": encode(self._done(question, [*head, *args], kwargs), self._keep, True)}
+        sent = [*question["args"], *question.get("kwargs", {}).values()]
+        after = [  # it may have worked in place
+            encode(arg, self._keep, True) if type(arg) in CHANGEABLE else form
+            for form, arg in zip(sent, [*args, *kwargs.values()], strict=True)
+        ]
+        if after != sent:
+            reply["args"] = after
+        return reply
+
+    def raised(self, error: BaseException) -> dict[str, Any]:
+        mro = type.__dict__["__mro__"].__get__(type(error))
+        own = [kind.__name__ for kind in mro[: mro.index(_builtin(type(error)))]]
+        modules = [str(kind.__module__) for kind in mro[: len(own)]]
+        said: dict[str, Any] = {"raised": [_builtin(type(error)).__name__, _message(error)]}
+        try:
+            args = [encode(arg, self._keep, True) for arg in error.args]
+        except NotPlain:
+            args = said["raised"][1:]
+        if own or args != said["raised"][1:]:
+            said["error"] = [args, own, self._keep(error.with_traceback(None)), modules]
+        return said
+
+    def _done(self, question: dict[str, Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
+        op, loop, running = question["op"], self._loop_of(question.get("loop")), question.get("running")
         if loop is None or not running:
             return _OPS[op](*args, **kwargs)
         if op in ("turn", "cancel", "result"):
@@ -145,67 +170,50 @@ def serve(questions: BinaryIO, replies: BinaryIO) -> None:
             return loop.begin(loop.within(lambda: _AWAITABLE[op](*args)))
         return loop.within(lambda: _OPS[op](*args, **kwargs))
 
-    def keep(x: Any) -> list[Any]:
-        place = places.setdefault(id(x), len(kept))
-        if place == len(kept):
-            kept.append(x)
+    def _loop_of(self, number: int | None) -> _Loop | None:
+        """Ours for the tests' loop of this number. One that they have closed is closed, and its tasks are cancelled."""
+        if self._loop is not None and self._loop.number != number:
+            closed, self._loop = self._loop, None
+            closed.runner.close()
+        if number is not None and self._loop is None:
+            self._loop = _Loop(number)
+        return self._loop
+
+    def _keep(self, x: Any) -> list[Any]:
+        place = self._places.setdefault(id(x), len(self._kept))
+        if place == len(self._kept):
+            self._kept.append(x)
         return ["o", place, type(x).__name__[:100]]
 
-    def named(name: str) -> Any:
-        if name in module.__dict__:
-            return module.__dict__[name]
+    def _named(self, name: str) -> Any:
+        if name in self.module.__dict__:
+            return self.module.__dict__[name]
         if hasattr(builtins, name):
             return getattr(builtins, name)
         raise NameError(f"name {name!r} is not defined")
 
-    def received(form: Any) -> Any:
+    def _received(self, form: Any) -> Any:
         match form:
             case ["N", name]:
-                return named(name)
+                return self._named(name)
             case ["x", source]:
-                return eval(source, module.__dict__)
-        return decode(form, lambda number, _: kept[number])
+                return eval(source, self.module.__dict__)
+        return decode(form, lambda number, _: self._kept[number])
 
-    def reply_to(question: dict[str, Any]) -> dict[str, Any]:
-        if question["op"] == "load":
-            program = compile(question["args"][0], "<answer>", "exec", dont_inherit=True)
-            exec(program, module.__dict__)
-            return {"value": [name in module.__dict__ for name in question["args"][1]]}
-        args = [received(form) for form in question["args"]]
-        kwargs = {key: received(form) for key, form in question.get("kwargs", {}).items()}
-        head = [named(question["name"])] if "name" in question else []
-        reply = {"value": encode(done(question, [*head, *args], kwargs), keep, True)}
-        sent = [*question["args"], *question.get("kwargs", {}).values()]
-        after = [  # it may have worked in place
-            encode(arg, keep, True) if type(arg) in CHANGEABLE else form
-            for form, arg in zip(sent, [*args, *kwargs.values()], strict=True)
-        ]
-        if after != sent:
-            reply["args"] = after
-        return reply
 
-    def raised(error: BaseException) -> dict[str, Any]:
-        mro = type.__dict__["__mro__"].__get__(type(error))
-        own = [kind.__name__ for kind in mro[: mro.index(_builtin(type(error)))]]
-        modules = [str(kind.__module__) for kind in mro[: len(own)]]
-        said: dict[str, Any] = {"raised": [_builtin(type(error)).__name__, _message(error)]}
-        try:
-            args = [encode(arg, keep, True) for arg in error.args]
-        except NotPlain:
-            args = said["raised"][1:]
-        if own or args != said["raised"][1:]:
-            said["error"] = [args, own, keep(error.with_traceback(None)), modules]
-        return said
-
+def serve(questions: BinaryIO, replies: BinaryIO) -> None:
+    """Answer the questions, one a line, until there are no more."""
+    answer = _Answer()
+    loads, dumps = json.loads, json.dumps
     for line in iter(questions.readline, b""):
         question = loads(line)
         try:
-            reply = reply_to(question)
+            reply = answer.reply_to(question)
         except NotPlain as error:
             reply = {"large": str(error)[:MAX_MESSAGE]}
         except BaseException as error:
             try:
-                reply = raised(error)
+                reply = answer.raised(error)
             except BaseException:  # its class takes part in this
                 reply = {"raised": ["Exception", ""]}
         replies.write(dumps({"nonce": question["nonce"]} | reply).encode("ascii") + b"\n")

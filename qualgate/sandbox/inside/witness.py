@@ -13,10 +13,13 @@ import sys
 from typing import Any, BinaryIO
 
 from .asserting import asserts, expects_exception, stand_in
-from .remote import BadReply, CannotCross, Far, Source, same
+from .far import BadReply, CannotCross, Far, Source
+from .remote import same
 
 
 def serve(lines: BinaryIO, out: BinaryIO) -> None:
+    """Run the one task of the first line, ask as its tests do, and say the verdict."""
+
     def send(message: dict[str, Any]) -> None:
         out.write(json.dumps(message).encode("ascii") + b"\n")
         out.flush()
