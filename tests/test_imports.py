@@ -48,8 +48,8 @@ ALLOWED = {
     "__main__": {"cli"},
     "harness": FLOOR | {"engine", "quant", "refmodel"},
     "pipeline": FLOOR
-    | {"config", "documents", "engine", "evalsets", "gate", "harness", "intake", "quant", "quantize", "run", "scoring"}
-    | {"stats", "store"},
+    | {"config", "documents", "engine", "evalsets", "gate", "harness", "intake", "quant", "quantize", "scoring"}
+    | {"stats", "store", "workers"},
     "report": FLOOR | {"drift", "engine", "quant", "stats", "store", "pipeline"},
     "run": FLOOR
     | {"config", "engine", "evalsets", "gate", "harness", "intake", "pipeline", "quant", "scoring", "store"}

@@ -37,7 +37,7 @@ def stored_run(gate_file: Path | None, store: str | None, run_id: str | None) ->
     if gate_file is None or run_id is not None:
         return store_url_of(gate_file, store), run_id
     from qualgate.config import load_gate_file
-    from qualgate.run import newest_run_of
+    from qualgate.pipeline.stored import newest_run_of
     from qualgate.store.database import open_store
 
     gate = load_gate_file(gate_file, files=False)

@@ -26,9 +26,9 @@ def config_check(gate_file: GateFileArgument) -> None:
     from qualgate.config import load_gate_file
     from qualgate.formatting import counted
     from qualgate.intake.feedback import read_feedback
+    from qualgate.pipeline.arms import with_nel_policy
     from qualgate.pipeline.plan import make_plan
     from qualgate.report.screen import fit
-    from qualgate.run import with_nel_policy
 
     gate = with_nel_policy(load_gate_file(gate_file))
     if gate.feedback:

@@ -37,11 +37,11 @@ def lm_eval(
     from qualgate.gate.verdict import overall_exit
     from qualgate.intake.lm_eval import default_policy, read_pair
     from qualgate.intake.scores import judge
+    from qualgate.pipeline.arms import with_nel_policy
     from qualgate.report.formats import rendered
     from qualgate.report.screen import fit
     from qualgate.report.terminal import print_report
     from qualgate.report.unstored import report_of
-    from qualgate.run import with_nel_policy
     from qualgate.store.plain import now
 
     if gate_file is not None and max_drop is not None:

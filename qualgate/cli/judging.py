@@ -80,16 +80,16 @@ def run(
 def _run(
     gate_file: Path, as_json: bool, *, blame: bool = False, four_arm: bool = False, warn_only: bool = False
 ) -> None:
-    from qualgate import run as main_path
     from qualgate.config import load_gate_file
     from qualgate.report.formats import write_report
     from qualgate.report.peers import print_peers
     from qualgate.report.progress import shown_progress
     from qualgate.report.screen import fit
+    from qualgate.run import run_gate
 
     gate = load_gate_file(gate_file)
     with shown_progress() as progress:
-        outcome = main_path.run(
+        outcome = run_gate(
             gate,
             progress,
             blame=blame,
@@ -128,57 +128,13 @@ def plan(
     printed, 64 when no change was found.
     """
     from qualgate.config import load_gate_file
-    from qualgate.gate.decide import rules_before
-    from qualgate.gate.evidence.quarantine import hold
-    from qualgate.gate.planning.early_stop import early_rates, rates_after
-    from qualgate.gate.planning.planned_sets import PlannedSet, seen_in
-    from qualgate.gate.planning.planner import foreseeable, plan_policy
-    from qualgate.intake.feedback import read_feedback
-    from qualgate.pipeline.forecast import forecast
-    from qualgate.pipeline.plan import asked_in_two_sets, make_plan
-    from qualgate.report import planning
-    from qualgate.run import as_run, earlier_answers, earlier_evidence
-    from qualgate.store.plain import now
+    from qualgate.pipeline.foretell import foretell
+    from qualgate.report.planning import foretold_as_json, foretold_as_text
 
-    loaded = load_gate_file(gate_file)
-    if loaded.feedback:  # `run` refuses what is wrong with it, and so must what foretells the run
-        read_feedback(loaded.feedback)
-    planned = make_plan(as_run(loaded, blame=blame, four_arm=four_arm))
-    for line in asked_in_two_sets(planned):
-        tell(f"note: {line}")
-    held = hold(planned.policy, planned.expected, now()[:10])
-    earlier = earlier_evidence(loaded)
-    takes = forecast(planned, loaded.workers, earlier_answers(loaded, earlier.run_id) if earlier else None)
-    sets = [PlannedSet.of(item, held.of(item.name), planned.repeats) for item in planned.evalsets]
-    metrics = {item.name: item.metrics for item in planned.evalsets}
-    asked = rules_before(planned.policy, metrics)
-    policy, unforeseen = foreseeable(sets, asked)
-    assumed = seen_in(earlier, planned.repeats) if earlier else None
-    rates = None if policy is None else plan_policy(sets, policy, assumed, earlier=earlier)
-    if rates is not None and loaded.nel_policy is not None:  # its rules stand in no gate file, so none can be edited
-        rates = replace(
-            rates, changes=tuple(change for change in rates.changes if change.kind in ("more cases", "repeats"))
-        )
-    early, after = None, {}
-    if policy is not None and rates is not None and policy.stop is not None and all(one.cases for one in sets):
-        early = early_rates(sets, policy, assumed, earlier=earlier)
-        after = {number: rates_after(change, assumed, earlier=earlier) for number, change in enumerate(rates.changes)}
-    if rates is not None:
-        unforeseen = (*unforeseen, *(f"{rule.name}: {rule.note}" for rule in rates.rules if rule.approve is None))
-    if planned.policy.four_arm is not None:
-        unforeseen = (*unforeseen, "parity, service level and value of the four arms")
-    if as_json:
-        say(planning.plan_as_json(planned, takes, held, rates, unforeseen, early, after))
-    else:
-        lines = [planning.plan_as_text(planned, takes, loaded.workers, held)]
-        lines += ["", *planning.policy_as_lines(rates, takes, after)] if rates is not None else []
-        lines += planning.early_as_lines(early) if early is not None else []
-        say("\n".join([*lines, *planning.unforeseen_as_lines(unforeseen)]))
-    if rates is not None:
-        decidable = rates.decidable and not held.faults and (early is None or early.decidable)
-        raise typer.Exit(Exit.USAGE if rates.refused else Exit.APPROVE if decidable else Exit.UNDECIDED)
-    gated = any(rule.tier == "critical" for rule in asked.rules)  # an nel policy may gate nothing
-    raise typer.Exit(Exit.UNDECIDED if held.faults or not gated else Exit.APPROVE)
+    gate = load_gate_file(gate_file)
+    found = foretell(gate, blame=blame, four_arm=four_arm, warn=lambda line: tell(f"note: {line}"))
+    say(foretold_as_json(found) if as_json else foretold_as_text(found))
+    raise typer.Exit(found.exit)
 
 
 def gate(
@@ -233,7 +189,7 @@ def gate(
     else:
         from qualgate.config import load_gate_file
         from qualgate.intake.nel_policy import read_nel_policy
-        from qualgate.run import decide_again, peers_of
+        from qualgate.pipeline.stored import decide_again, peers_of
 
         loaded = load_gate_file(gate_file, files=False) if gate_file is not None else None
         url = store_url(loaded.store_url if loaded else None, store)

@@ -54,10 +54,10 @@ def _judge_files(gate_file: Path, baseline: Path, variants: dict[str, Path], nel
     from qualgate.gate.decide import exit_of
     from qualgate.intake.feedback import read_feedback
     from qualgate.intake.scores import judge, read_score_rows, refuse_a_copy
+    from qualgate.pipeline.arms import as_four_arms, with_nel_policy
     from qualgate.pipeline.plan import set_refs
     from qualgate.report.source import source_of
     from qualgate.report.unstored import report_of
-    from qualgate.run import as_four_arms, with_nel_policy
     from qualgate.store.plain import now
 
     loaded = load_gate_file(gate_file, files=False)
@@ -148,8 +148,8 @@ class Closed:
 
 def _closed(gate: GateFile, default: str | None, sides: tuple[Scores, ...]) -> Closed:
     from qualgate import evalsets
+    from qualgate.pipeline.evidence import labels_of
     from qualgate.pipeline.plan import load_set, set_refs
-    from qualgate.run import labels_of
 
     closed = Closed(
         expected=_listed(gate, default), asked={}, labels={}, clusters={}, questions={}, budgets={}, stale=[]

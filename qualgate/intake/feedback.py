@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -60,6 +60,11 @@ def corrections(feedback: Feedback, evidence: RunEvidence) -> dict[UnitKey, bool
             continue
         found[event.key] = found.get(event.key, False) or event.corrected
     return found
+
+
+def with_corrections(evidence: RunEvidence, feedback: Feedback | None) -> RunEvidence:
+    """The evidence with what users said of its answers; None: nobody was asked."""
+    return evidence if feedback is None else replace(evidence, corrected=corrections(feedback, evidence))
 
 
 def _event(where: str, body: dict[str, Any]) -> Event:

@@ -10,7 +10,10 @@ from qualgate.errors import Exit, IntegrityError, UsageError
 from qualgate.formatting import counted
 from qualgate.harness import tasks
 from qualgate.metrics import LM_EVAL
+from qualgate.pipeline.evidence import with_readers
 from qualgate.pipeline.plan import set_refs
+from qualgate.pipeline.staleness import of_today
+from qualgate.pipeline.stored import run_meant, standing
 from qualgate.records import (
     ArmEvidence,
     Evalset,
@@ -21,7 +24,6 @@ from qualgate.records import (
     UnitKey,
     Verdict,
 )
-from qualgate.run import of_today, run_meant, standing, with_readers
 from qualgate.scoring import answer_format, score, scorer_versions
 from qualgate.scoring.registry import scorers_of
 from qualgate.scoring.text import known

@@ -23,9 +23,23 @@ if TYPE_CHECKING:
     from qualgate.gate.planning.planner import PlannedPolicy
     from qualgate.gate.planning.suggestions import Change
     from qualgate.pipeline.forecast import ArmForecast, Forecast
+    from qualgate.pipeline.foretell import Foretold
 
 WIDEST = 120  # columns that a plan's tables take
 NOTES_SHOWN = 5
+
+
+def foretold_as_text(found: Foretold) -> str:
+    """All of it: what would run, how surely the policy would decide, what stopping early saves, what is not known."""
+    lines = [plan_as_text(found.plan, found.takes, found.workers, found.held)]
+    lines += ["", *policy_as_lines(found.rates, found.takes, found.after)] if found.rates is not None else []
+    lines += early_as_lines(found.early) if found.early is not None else []
+    return "\n".join([*lines, *unforeseen_as_lines(found.unforeseen)])
+
+
+def foretold_as_json(found: Foretold) -> str:
+    """All that the text says. What is not known is null."""
+    return plan_as_json(found.plan, found.takes, found.held, found.rates, found.unforeseen, found.early, found.after)
 
 
 def plan_as_text(plan: Plan, takes: Forecast, workers: int, held: Held) -> str:

@@ -22,7 +22,7 @@ workers: {{count: 1, devices: cpu}}
 
 def test_a_set_of_choices_scores_as_lm_evals_task_of_the_same_documents(tmp_path):
     pytest.importorskip("lm_eval")
-    from qualgate.run import run
+    from qualgate.run import run_gate
     from qualgate.store import runs
     from qualgate.store.database import open_store
 
@@ -39,7 +39,7 @@ def test_a_set_of_choices_scores_as_lm_evals_task_of_the_same_documents(tmp_path
     (tmp_path / "ours.yaml").write_text(f"name: ours\nversion: 1\nmetrics: {metrics}\n")
     (tmp_path / "gate.yaml").write_text(GATE.format(tasks=tasks))
     loaded = load_gate_file(tmp_path / "gate.yaml")
-    outcome = run(loaded)
+    outcome = run_gate(loaded)
     assert outcome.failures == ()
     assert [verdict.word for verdict in outcome.verdicts] != ["invalid"]
     with open_store(loaded.store_url) as store:

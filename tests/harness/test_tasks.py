@@ -43,12 +43,12 @@ def gate(folder: Path, tasks: Path):
 def ran(folder, tmp_path_factory):
     """(outcome, evidence, gate file) of a run over lm-eval's tasks."""
     pytest.importorskip("lm_eval")
-    from qualgate.run import run
+    from qualgate.run import run_gate
     from qualgate.store import runs
     from qualgate.store.database import open_store
 
     loaded = gate(tmp_path_factory.mktemp("run"), folder)
-    outcome = run(loaded)
+    outcome = run_gate(loaded)
     with open_store(loaded.store_url) as store:
         return outcome, runs.evidence(store, outcome.run_id), loaded
 
@@ -83,7 +83,7 @@ def test_every_sample_is_stored_with_the_scores_lm_eval_gives_it(ran, theirs):
 def test_a_run_is_scored_again_by_another_version_of_lm_eval_without_a_model(ran, monkeypatch):
     from qualgate.harness import tasks
     from qualgate.pipeline.rescore import rescore
-    from qualgate.run import decide_again
+    from qualgate.pipeline.stored import decide_again
 
     outcome, _, loaded = ran
     url = loaded.store_url

@@ -20,7 +20,9 @@ from qualgate.gate.early import lay_out
 from qualgate.gate.peers.nel_policy import NelBenchmark, NelPolicy, as_text
 from qualgate.gate.verdict import decide_plain
 from qualgate.identity import content_hash
+from qualgate.pipeline.evidence import known, with_labels
 from qualgate.pipeline.rescore import rescore
+from qualgate.pipeline.stored import decide_again, standing
 from qualgate.records import EarlyStop, Job, JobFailure, Plan, Policy, Rule, Stopped, Verdict
 from qualgate.report.formats import FORMATS, rendered
 from qualgate.report.formats.body import report_schema
@@ -100,7 +102,7 @@ def run(url: str, plan: Plan = PLAN) -> tuple[str, tuple[Verdict, ...]]:
     with open_store(url) as store:
         record = runs.begin(store, plan)
         failures = main_path.generate(plan, record, store, gate, lambda *said: None, lambda: None)  # type: ignore[arg-type]
-        verdicts = decide(main_path.with_labels(main_path.known(store, record.run_id), plan), plan.policy).verdicts
+        verdicts = decide(with_labels(known(store, record.run_id), plan), plan.policy).verdicts
         runs.finish(store, record.run_id, verdicts, complete=not failures)
     return record.run_id, verdicts
 
@@ -153,7 +155,7 @@ def test_the_same_answers_give_the_same_verdicts_whichever_came_first(monkeypatc
 def test_the_stored_run_gives_the_same_verdicts_and_the_same_report_again(stopped):
     url, run_id, verdicts = stopped
     before = rendered(load_report(url, run_id), "json")
-    again = main_path.decide_again(url, run_id, None)
+    again = decide_again(url, run_id, None)
     assert (again.verdicts, again.exit) == (verdicts, Exit.BLOCK)
     assert rendered(load_report(url, run_id), "json") == before
 
@@ -184,7 +186,7 @@ def test_a_failed_unit_ends_what_is_looked_at_and_the_run_until_it_is_done(monke
     found = {verdict.variant: verdict for verdict in run(url)[1]}
     assert (found["int8"].exit, found["int2-g32"].word) == (Exit.INFRASTRUCTURE, "block")
     assert query(url, "select status from runs") == [("incomplete",)]
-    again = main_path.decide_again(url, None, None)
+    again = decide_again(url, None, None)
     assert {v.variant: v.exit for v in again.verdicts} == {name: v.exit for name, v in found.items()}
     workers(monkeypatch)
     assert run(url)[1] == stopped[2]
@@ -235,17 +237,17 @@ def test_a_run_planned_with_looks_is_never_judged_by_a_second_test_though_nothin
     assert looked.word == "undecided"
     with open_store(url) as store:
         assert all(arm.stopped is None for arm in runs.evidence(store, run_id).variants)
-        stands = main_path.standing(store, run_id, None)
-    assert stands.decided(stands.evidence)[0] == (looked,)
+        stands = standing(store, run_id, None)
+    assert stands.decided(stands.evidence).verdicts == (looked,)
     fixed = replace(plan.policy, stop=None)
     assert decide_plain(stands.evidence, fixed)[0].word == "approve", "what shopping for a test would bring"
     nel = NelPolicy(defaults=NelBenchmark(), benchmarks={})
     for policy in (fixed, replace(fixed, nel=as_text(nel))):
-        (verdict,) = replace(stands, policy=policy).decided(stands.evidence)[0]
+        (verdict,) = replace(stands, policy=policy).decided(stands.evidence).verdicts
         assert (verdict.word, verdict.exit) == ("undecided", Exit.UNDECIDED)
         assert "the better of two errs more often" in verdict.reasons[0]
     planned = replace(stands, then=fixed, policy=fixed)  # the reverse: one test, whatever a gate file says today
-    assert planned.decided(stands.evidence)[0][0].word == "approve"
+    assert planned.decided(stands.evidence).verdicts[0].word == "approve"
 
 
 def forge(url: str, statement: str) -> None:
@@ -279,7 +281,7 @@ def test_a_stopping_record_that_is_absent_or_forged_approves_nothing(copied, sta
     url, run_id = copied
     changes_collapse = "int2" in statement
     forge(url, statement)
-    found = {v.variant: v for v in main_path.decide_again(url, run_id, None).verdicts}
+    found = {v.variant: v for v in decide_again(url, run_id, None).verdicts}
     assert found["int2-g32"].word != "approve"
     if not changes_collapse:
         assert found["int8"].exit in (Exit.UNDECIDED, Exit.INFRASTRUCTURE, Exit.INTEGRITY), found["int8"]
@@ -290,7 +292,7 @@ def test_a_record_that_was_changed_without_its_seal_is_found(copied):
     with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
         connection.execute("drop trigger stoppings_no_update")
         connection.execute("update stoppings set look = 2")
-    found = main_path.decide_again(url, run_id, None)
+    found = decide_again(url, run_id, None)
     assert {v.exit for v in found.verdicts} == {Exit.INTEGRITY}
     assert "why 'int2-g32' was stopped" in " ".join(found.verdicts[0].reasons)
 
@@ -307,7 +309,7 @@ def test_units_called_settled_without_a_record_are_missing(copied):
         connection.execute(
             "update units set status = 'settled' where arm = 'mxfp4' and status = 'done' and unit_id % 2 = 0"
         )
-    (found,) = [v for v in main_path.decide_again(url, run_id, None).verdicts if v.variant == "mxfp4"]
+    (found,) = [v for v in decide_again(url, run_id, None).verdicts if v.variant == "mxfp4"]
     assert found.exit in (Exit.INFRASTRUCTURE, Exit.INTEGRITY)
 
 

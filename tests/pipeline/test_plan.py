@@ -12,11 +12,11 @@ from safetensors.torch import load_file, save_file
 from qualgate.config import GateFile, load_gate_file
 from qualgate.errors import UsageError
 from qualgate.gate.evidence.time_groups import timed_together
+from qualgate.pipeline.arms import with_noise_arm
 from qualgate.pipeline.batches import BLOCKS
 from qualgate.pipeline.forecast import forecast
 from qualgate.pipeline.plan import make_plan
 from qualgate.records import NOISE, Plan, UnitEvidence, UnitKey
-from qualgate.run import with_noise_arm
 from tests.gated_model import GATE_FILE, write_evalset
 from tests.tiny_models import save_tiny_model
 

@@ -16,8 +16,8 @@ from qualgate.errors import Exit, IntegrityError, UsageError
 from qualgate.gate.four_arm.verdict import decide_four
 from qualgate.gate.verdict import decide_plain
 from qualgate.pipeline.rescore import rescore
+from qualgate.pipeline.stored import decide_again
 from qualgate.records import Evalset, FourArms, Policy, Rule
-from qualgate.run import decide_again
 from qualgate.scoring import answer_format, registry, score, scorer_versions
 from qualgate.scoring.match import exact_match
 from qualgate.store import decisions, queries, runs, scorings

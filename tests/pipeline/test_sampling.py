@@ -22,6 +22,7 @@ from qualgate.gate.planning.planned_sets import PlannedSet
 from qualgate.pipeline.forecast import forecast
 from qualgate.pipeline.plan import make_plan
 from qualgate.pipeline.rescore import rescore
+from qualgate.pipeline.stored import decide_again
 from qualgate.report.formats import FORMATS, rendered
 from qualgate.report.planning import plan_as_json, plan_as_text
 from qualgate.report.summary import load_report
@@ -131,7 +132,7 @@ def run(made, tmp_path_factory):
     folder = tmp_path_factory.mktemp("judged")
     with pytest.MonkeyPatch.context() as monkeypatch:
         workers(monkeypatch)
-        return folder, main_path.run(load_gate_file(gate_in(folder, made)))
+        return folder, main_path.run_gate(load_gate_file(gate_in(folder, made)))
 
 
 @pytest.fixture
@@ -181,10 +182,10 @@ def test_a_run_cut_off_resumes_to_the_same_answers(judged, made, tmp_path_factor
     gate = load_gate_file(gate_in(other, made))
     workers(monkeypatch, seed=7, dies_after=6)
     with pytest.raises(Broken):
-        main_path.run(gate)
+        main_path.run_gate(gate)
     assert 0 < sum(row[-1] == "done" for row in said(other / "qualgate.db").values()) < len(whole)
     workers(monkeypatch, seed=8)
-    outcome = main_path.run(gate)
+    outcome = main_path.run_gate(gate)
     assert outcome.resumed
     assert said(other / "qualgate.db") == whole
     assert [one.comparisons for one in outcome.verdicts] == [one.comparisons for one in judged[1].verdicts]
@@ -193,10 +194,10 @@ def test_a_run_cut_off_resumes_to_the_same_answers(judged, made, tmp_path_factor
 def test_stored_answers_are_decided_and_scored_again(judged, monkeypatch):
     folder, outcome = judged
     gate, url = load_gate_file(folder / "gate.yaml"), f"sqlite:///{folder / 'qualgate.db'}"
-    again = main_path.decide_again(url, None, gate)
+    again = decide_again(url, None, gate)
     assert [one.comparisons for one in again.verdicts] == [one.comparisons for one in outcome.verdicts]
     monkeypatch.setattr("qualgate.pipeline.rescore.scorer_versions", lambda: {"exact_match": "exact_match/99"})
-    monkeypatch.setattr("qualgate.run.scorer_versions", lambda: {"exact_match": "exact_match/99"})
+    monkeypatch.setattr("qualgate.pipeline.staleness.scorer_versions", lambda: {"exact_match": "exact_match/99"})
     found = rescore(url, None, gate, keep=False)
     assert found.answers == 3 * CASES * REPEATS
 
@@ -208,7 +209,7 @@ def test_other_sampling_is_another_run_and_no_evidence_for_this_one(judged, chan
     was = {"temperature": "temperature: 0.8", "seed": "seed: 5", "repeats": "repeats: 3"}[change.partition(":")[0]]
     path.write_text(path.read_text().replace(was, change))
     gate = load_gate_file(path)
-    verdicts = main_path.decide_again(gate.store_url, None, gate).verdicts
+    verdicts = decide_again(gate.store_url, None, gate).verdicts
     assert {one.exit for one in verdicts} == {Exit.UNDECIDED}
     assert "sampling changed since run" in str(verdicts[0].reasons)
     with open_store(gate.store_url) as store:
@@ -265,8 +266,8 @@ def test_generation_that_stops_early_asks_all_repeats_of_a_case_together(made, t
     assert plan.policy.stop is not None
     assert plan.policy.stop.looks[-1] == CASES * REPEATS
     workers(monkeypatch)
-    outcome = main_path.run(gate)
-    again = main_path.decide_again(gate.store_url, None, gate)
+    outcome = main_path.run_gate(gate)
+    again = decide_again(gate.store_url, None, gate)
     assert [one.comparisons for one in again.verdicts] == [one.comparisons for one in outcome.verdicts]
     same, int2 = (one.seen for one in outcome.verdicts)
     assert same is not None

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import shutil
 
-from qualgate import run as run_module
 from qualgate.errors import Exit
+from qualgate.pipeline import evidence, staleness
+from qualgate.pipeline.stored import decide_again
 from qualgate.records import UnitEvidence, UnitKey
 from tests.command_line import in_a_process, qualgate
 from tests.run.commands import rows
@@ -140,12 +141,10 @@ def test_evidence_about_other_weights_than_today_s_approves_nothing(workspace, j
 
 
 def test_scores_of_an_older_scorer_decide_nothing(judged, monkeypatch):
-    from qualgate import run as main_path
-
     folder, _ = judged
-    newer = {**main_path.scorer_versions(), "exact_match": "exact_match/99"}
-    monkeypatch.setattr(main_path, "scorer_versions", lambda: newer)
-    outcome = main_path.decide_again(f"sqlite:///{folder / 'qualgate.db'}", None, None)
+    newer = {**staleness.scorer_versions(), "exact_match": "exact_match/99"}
+    monkeypatch.setattr(staleness, "scorer_versions", lambda: newer)
+    outcome = decide_again(f"sqlite:///{folder / 'qualgate.db'}", None, None)
     assert {verdict.word for verdict in outcome.verdicts} == {"undecided"}
     assert "exact_match/99" in " ".join(outcome.verdicts[0].reasons)
 
@@ -165,7 +164,7 @@ def test_the_parser_is_blamed_by_the_dialect_that_the_case_declares():
     tools = [{"name": "f", "parameters": {"type": "object"}}]
 
     def misread(**body) -> str:
-        return run_module._read_elsewhere(unit, {"h": {"tools": tools, **body}}).misread
+        return evidence._read_elsewhere(unit, {"h": {"tools": tools, **body}}).misread
 
     assert misread(dialect="mistral") == ""
     assert misread(dialect="pythonic").startswith("mistral")

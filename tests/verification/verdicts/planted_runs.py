@@ -38,6 +38,7 @@ from qualgate.gate.planning.outcomes import PlannedSet
 from qualgate.gate.planning.planner import plan_policy
 from qualgate.metrics import METRICS
 from qualgate.pipeline.plan import artifacts_folder
+from qualgate.pipeline.stored import decide_again
 from qualgate.records import TWIN, ArmEvidence, ArmSpec, Job, Policy, Rule, RunEvidence, Verdict
 from qualgate.refmodel import PATH
 from qualgate.stats.intervals import binomial_lower, binomial_upper
@@ -210,7 +211,7 @@ def planted_run(batch: Batch, store: Path) -> None:
     folder = Path(tempfile.mkdtemp(prefix="qualgate-planted-"))
     try:
         with _pool_of(dict(batch.mutants)):
-            main_path.run(made_gate(batch, folder, store))
+            main_path.run_gate(made_gate(batch, folder, store))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     shutil.rmtree(artifacts_folder(f"sqlite:///{store}"), ignore_errors=True)
@@ -218,7 +219,7 @@ def planted_run(batch: Batch, store: Path) -> None:
 
 def judged(batch: Batch, store: Path) -> list[dict[str, Any]]:
     """From the store alone, a line a mutant: what was planted, what the gate says, what each rule's metric lost."""
-    found = main_path.decide_again(url := f"sqlite:///{store}", None, None)
+    found = decide_again(url := f"sqlite:///{store}", None, None)
     with open_store(url, create=False) as opened:
         evidence, policy = runs.evidence(opened, found.run_id), runs.policy(opened, found.run_id)
     verdicts, arms = {v.variant: v for v in found.verdicts}, {arm.name: arm for arm in evidence.variants}

@@ -1,0 +1,69 @@
+"""The gate file as a run takes it: with every arm and policy that it implies."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from qualgate.config import GateFile
+from qualgate.errors import UsageError
+from qualgate.gate.peers.nel_policy import as_text
+from qualgate.intake.nel_policy import read_nel_policy
+from qualgate.quant.formats import recognise
+from qualgate.records import NOISE, TWIN
+
+
+def as_run(gate: GateFile, *, blame: bool = False, four_arm: bool = False) -> GateFile:
+    """The gate file with every arm and policy that `run` adds to it, for a plan of all that will be generated.
+
+    UsageError for what does not go together.
+    """
+    if four_arm or gate.four_arm is not None:
+        gate = as_four_arms(gate)
+        if blame:
+            raise UsageError("--blame adds arms to four that are compared: use it with a gate file that names none.")
+    gate = with_nel_policy(gate)
+    if blame and gate.policy.stop is not None:
+        raise UsageError("--blame needs every case of a blocked variant, and `stop: early` ends before: choose one.")
+    gate = with_twins(gate) if blame else gate
+    return with_noise_arm(gate) if gate.noise_floor else gate
+
+
+def as_four_arms(gate: GateFile) -> GateFile:
+    """The gate file with its four arms in the policy. UsageError where it does not name them."""
+    if gate.four_arm is None:
+        raise UsageError(
+            f"{gate.path.name} names no four arms. Add for example: "
+            "four_arm: {quantization: int4, speculation: drafted, both: int4+drafted}"
+        )
+    if gate.policy.stop is not None:
+        raise UsageError(
+            f"{gate.path.name}: four arms are judged on all of their traffic sample, and `stop: early` ends before: "
+            "take one of the two out of the gate file."
+        )
+    if gate.nel_policy is not None:
+        raise UsageError(
+            f"{gate.path.name} decides by an nel policy, which knows no four arms: decide by rules, or name no arms."
+        )
+    return replace(gate, policy=replace(gate.policy, four_arm=gate.four_arm))
+
+
+def with_nel_policy(gate: GateFile) -> GateFile:
+    """The gate file with the nel policy that it names in its own."""
+    if gate.nel_policy is None:
+        return gate
+    return replace(gate, policy=replace(gate.policy, nel=as_text(read_nel_policy(gate.nel_policy))))
+
+
+def with_twins(gate: GateFile) -> GateFile:
+    """Beside each variant with packed weights an arm that runs them through the torch twin. UsageError without any."""
+    packed = [arm for arm in gate.variants if arm.quantize or recognise(Path(arm.model)) is not None]
+    if not packed:
+        raise UsageError("--blame compares kernels, and no variant of this gate file has quantized weights.")
+    twins = [replace(arm, name=f"{arm.name}{TWIN}", kernels="torch") for arm in packed]
+    return replace(gate, variants=(*gate.variants, *twins))
+
+
+def with_noise_arm(gate: GateFile) -> GateFile:
+    """Beside the variants the baseline's own weights, which the plan lays out in other batches."""
+    return replace(gate, variants=(*gate.variants, replace(gate.baseline, name=f"{gate.baseline.name}{NOISE}")))

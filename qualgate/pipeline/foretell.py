@@ -1,0 +1,138 @@
+"""What a run would take, and what its policy would decide: told before anything is generated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from qualgate.config import GateFile
+from qualgate.errors import Exit
+from qualgate.gate.decide import rules_before
+from qualgate.gate.evidence.quarantine import Held, hold
+from qualgate.gate.planning.early_stop import EarlyRates, early_rates, rates_after
+from qualgate.gate.planning.planned_sets import Assumed, PlannedSet, seen_in
+from qualgate.gate.planning.planner import PlannedPolicy, foreseeable, plan_policy
+from qualgate.intake.feedback import read_feedback
+from qualgate.pipeline.arms import as_run
+from qualgate.pipeline.forecast import Forecast, Past, forecast
+from qualgate.pipeline.plan import asked_in_two_sets, make_plan
+from qualgate.pipeline.stored import earlier_evidence
+from qualgate.records import Plan, Policy, RunEvidence
+from qualgate.store import plain, queries
+from qualgate.store.database import open_store
+
+QUICK_DRAWS = 2_000  # before a run: one word is wanted, and no change of the policy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Foretold:
+    """A run that was not made, and what is known of it."""
+
+    plan: Plan
+    workers: int
+    takes: Forecast
+    held: Held
+    rates: PlannedPolicy | None  # None: nothing of the policy can be foreseen
+    early: EarlyRates | None  # with `stop: early`
+    after: Mapping[int, EarlyRates] = field(default_factory=dict)  # by the number of the change in `rates.changes`
+    unforeseen: tuple[str, ...]  # rules whose outcome no plan can tell, and steps of four arms
+    gated: bool  # is any rule critical? An nel policy may gate nothing
+
+    @property
+    def exit(self) -> Exit:
+        """0 where an identical variant would be approved often enough, 12 where a change would do, 64 where none."""
+        if self.rates is None:
+            return Exit.UNDECIDED if self.held.faults or not self.gated else Exit.APPROVE
+        if self.rates.refused:
+            return Exit.USAGE
+        decidable = self.rates.decidable and not self.held.faults and (self.early is None or self.early.decidable)
+        return Exit.APPROVE if decidable else Exit.UNDECIDED
+
+
+def foretell(
+    gate: GateFile,
+    *,
+    blame: bool = False,
+    four_arm: bool = False,
+    warn: Callable[[str], None] = lambda line: None,
+) -> Foretold:
+    """What `run_gate` would do with the same arguments, for how long and how much, and how surely it would decide.
+
+    What the newest run of the gate file found, if its store holds one, is learnt from. UsageError as of a run.
+    """
+    if gate.feedback:  # a run refuses what is wrong with it, and so must what foretells the run
+        read_feedback(gate.feedback)
+    plan = make_plan(as_run(gate, blame=blame, four_arm=four_arm))
+    for line in asked_in_two_sets(plan):
+        warn(line)
+    held = hold(plan.policy, plan.expected, plain.now()[:10])
+    earlier = earlier_evidence(gate)
+    takes = forecast(plan, gate.workers, _earlier_answers(gate, earlier.run_id) if earlier else None)
+    sets, asked = _sets(plan, held), _rules(plan)
+    policy, unforeseen = foreseeable(sets, asked)
+    assumed = seen_in(earlier, plan.repeats) if earlier else None
+    rates = None if policy is None else plan_policy(sets, policy, assumed, earlier=earlier)
+    if rates is not None and gate.nel_policy is not None:  # its rules stand in no gate file, so none can be edited
+        changes = tuple(change for change in rates.changes if change.kind in ("more cases", "repeats"))
+        rates = replace(rates, changes=changes)
+    early, after = None, {}
+    if policy is not None and rates is not None and policy.stop is not None and all(one.cases for one in sets):
+        early, after = _with_looks(sets, policy, rates, assumed, earlier)
+    if rates is not None:
+        unforeseen = (*unforeseen, *(f"{rule.name}: {rule.note}" for rule in rates.rules if rule.approve is None))
+    if plan.policy.four_arm is not None:
+        unforeseen = (*unforeseen, "parity, service level and value of the four arms")
+    return Foretold(
+        plan=plan,
+        workers=gate.workers,
+        takes=takes,
+        held=held,
+        rates=rates,
+        early=early,
+        after=after,
+        unforeseen=unforeseen,
+        gated=any(rule.tier == "critical" for rule in asked.rules),
+    )
+
+
+def doubts(plan: Plan) -> Iterator[str]:
+    """Before a run, one line each: what is wrong with a quarantine, cases asked twice, a policy that hardly decides."""
+    held = hold(plan.policy, plan.expected, plain.now()[:10])
+    yield from held.faults
+    yield from asked_in_two_sets(plan)
+    sets = _sets(plan, held)
+    policy, _ = foreseeable(sets, _rules(plan))
+    if policy is None:
+        return
+    rates = plan_policy(sets, policy, draws=QUICK_DRAWS, search=False)
+    if not rates.decidable:
+        yield (
+            f"this policy would approve an identical variant in about {rates.approve:.0%} of runs; "
+            "`qualgate plan` says what would change that"
+        )
+
+
+def _sets(plan: Plan, held: Held) -> list[PlannedSet]:
+    return [PlannedSet.of(item, held.of(item.name), plan.repeats) for item in plan.evalsets]
+
+
+def _rules(plan: Plan) -> Policy:
+    return rules_before(plan.policy, {item.name: item.metrics for item in plan.evalsets})
+
+
+def _with_looks(
+    sets: Sequence[PlannedSet],
+    policy: Policy,
+    rates: PlannedPolicy,
+    assumed: Assumed | None,
+    earlier: RunEvidence | None,
+) -> tuple[EarlyRates, dict[int, EarlyRates]]:
+    """The rates with `stop: early`: of the policy as it is, and after each change."""
+    early = early_rates(sets, policy, assumed, earlier=earlier)
+    return early, {number: rates_after(one, assumed, earlier=earlier) for number, one in enumerate(rates.changes)}
+
+
+def _earlier_answers(gate: GateFile, run_id: str) -> Past:
+    """What that run's answers took: a forecast may learn from it."""
+    with open_store(gate.store_url, create=False) as store:
+        return Past(run=run_id, times=queries.answer_times(store, run_id))

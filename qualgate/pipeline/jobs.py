@@ -1,0 +1,62 @@
+"""Jobs: which are still to do, what their workers are told, and the scores of what they answered."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from qualgate.config import GateFile
+from qualgate.engine.device import choose_device
+from qualgate.harness import tasks
+from qualgate.pipeline.plan import artifacts_folder, sampling_settings
+from qualgate.records import Case, Evalset, Job, JobResult, Plan, Score, UnitKey
+from qualgate.scoring import score
+from qualgate.workers.unit import WorkerSettings
+
+Cases = Mapping[tuple[str, str], tuple[Case, Evalset]]  # by evalset and id
+
+
+def worker_settings(gate: GateFile) -> WorkerSettings:
+    """What every worker process of this gate file is told."""
+    return WorkerSettings(
+        cache_dir=str(artifacts_folder(gate.store_url) / "packed"),
+        sampling=sampling_settings(gate),
+        device=choose_device(gate.devices),
+        threads=max(1, len(os.sched_getaffinity(0)) // gate.workers),
+    )
+
+
+def cases_of(plan: Plan) -> Cases:
+    return {(item.name, case.id): (case, item) for item in plan.evalsets for case in item.cases}
+
+
+def remaining(jobs: Sequence[Job], done: frozenset[UnitKey]) -> list[Job]:
+    """Jobs with a unit that is not done, and baseline jobs whose artifact such a variant's job still needs."""
+    open_jobs = [job for job in jobs if any(prompt.key not in done for prompt in job.prompts)]
+    needed = {job.index for job in open_jobs if not job.arm.is_baseline and job.artifact}
+    return [
+        job
+        for job in jobs
+        if job in open_jobs or (job.arm.is_baseline and job.index in needed and not Path(job.artifact).is_file())
+    ]
+
+
+def scores_of(result: JobResult, cases: Cases, also: Mapping[str, tuple[str, ...]]) -> dict[UnitKey, tuple[Score, ...]]:
+    """Every score of a job's completions, by unit. also: evalset → metrics beyond those it declares."""
+    return {
+        completion.key: _scores(
+            *cases[completion.key.evalset, completion.key.case_id],
+            completion.text,
+            completion.finish_reason,
+            also.get(completion.key.evalset, ()),
+        )
+        for completion in result.completions
+    }
+
+
+def _scores(case: Case, item: Evalset, text: str, finish_reason: str, also: tuple[str, ...]) -> tuple[Score, ...]:
+    if item.lm_eval is None:
+        return score(case, item, text, finish_reason, also)
+    return (*tasks.score(case, item.lm_eval, text), *score(case, replace(item, metrics=()), text, finish_reason, also))

@@ -1,0 +1,51 @@
+"""One process for one run, and how it is asked to stop."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from qualgate.errors import InfrastructureError, UsageError
+
+
+@contextmanager
+def sole_coordinator(folder: Path) -> Iterator[None]:
+    """Hold the run's lock: a second process on the same run is refused, and a dead one's lock frees itself."""
+    import fcntl
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder.parent / f"{folder.name}.lock").open("w")
+    except OSError as error:
+        raise UsageError(f"{folder.parent}: cannot be written ({error.strerror}); it holds what a run needs.") from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise InfrastructureError(
+                "another qualgate process is working on this very run; wait for it, or stop it and run again"
+            ) from None
+        yield
+
+
+@contextmanager
+def stop_requested() -> Iterator[Callable[[], signal.Signals | None]]:
+    """The first Ctrl-C or SIGTERM is a request, looked at between jobs; a second Ctrl-C interrupts at once."""
+    received: list[signal.Signals] = []
+
+    def on_signal(number: int, frame: object) -> None:
+        if received and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        received.append(signal.Signals(number))
+
+    try:
+        previous = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    except ValueError:  # not the main thread: nothing to install, and nothing will be requested
+        previous = {}
+    try:
+        yield lambda: received[0] if received else None
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -1,0 +1,90 @@
+"""Why a stored run does not decide today: what changed since, and tests and scorers that are other ones now.
+
+Each line that is found here makes every verdict undecided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from qualgate import evalsets
+from qualgate.config import GateFile
+from qualgate.engine.device import choose_device
+from qualgate.engine.identity import engine_version, identify
+from qualgate.errors import UsageError
+from qualgate.harness import tasks
+from qualgate.metrics import LM_EVAL
+from qualgate.pipeline.plan import load_set, sampling_settings, set_refs
+from qualgate.quant.model_folder import read_model_folder
+from qualgate.records import Policy, RunEvidence
+from qualgate.scoring import scorer_versions
+from qualgate.store import queries
+
+
+def changes_since(run: queries.RunSummary, gate: GateFile) -> tuple[str, ...]:
+    """What the gate file names today and the run did not judge, one line each."""
+    then = {arm.name: arm for arm in run.arms if "@" not in arm.name}
+    now = {arm.name: arm for arm in (gate.baseline, *gate.variants)}
+    changes = [f"{name} is in the gate file and was not in run {run.run_id}" for name in now if name not in then]
+    changes += [f"{name} was in run {run.run_id} and is not in the gate file" for name in then if name not in now]
+    for name in now.keys() & then.keys():
+        try:
+            folder = read_model_folder(Path(now[name].model))
+            today = identify(now[name], folder, sampling_settings(gate), engine_version(choose_device(gate.devices)))
+        except UsageError as error:
+            changes.append(f"{name} cannot be held against run {run.run_id}: {error}")
+            continue
+        planned = then[name].planned
+        differing = [field for field in today.__dataclass_fields__ if getattr(today, field) != getattr(planned, field)]
+        if differing:
+            changes.append(f"{name}: {', '.join(differing)} changed since run {run.run_id}")
+    sets = {item.name: item.content for item in run.evalsets}
+    for ref in set_refs(gate):
+        try:
+            item = load_set(ref, gate.path.parent)
+        except UsageError as error:
+            changes.append(f"evalset {evalsets.name_of(ref)} cannot be held against run {run.run_id}: {error}")
+            continue
+        if sets.pop(item.name, None) != item.content:
+            changes.append(f"evalset {item.name} is not the one of run {run.run_id}")
+    changes += [f"evalset {name} was in run {run.run_id} and is not in the gate file" for name in sets]
+    return tuple(sorted(changes))
+
+
+def tested_otherwise(then: Policy, policy: Policy) -> tuple[str, ...]:
+    """A run planned with looks keeps their test, stopped or not. One planned without them has only ever had one."""
+    if then.stop is None:
+        return ()
+    ways = {"an nel policy": policy.nel, "four arms": policy.four_arm, "no `stop: early`": policy.stop is None}
+    how = next((name for name, other in ways.items() if other), "")
+    if not how:
+        return ()
+    return (
+        f"this run was planned with `stop: early` and looked at on the way; to judge it by {how} now is a second test "
+        "of the same cases, and the better of two errs more often than alpha says: decide by a gate file with `stop: "
+        "early`, or run again without it",
+    )
+
+
+def scored_otherwise(evidence: RunEvidence) -> tuple[str, ...]:
+    """Scorers that have another version today than when they scored this run, one line each."""
+    then = {
+        (metric, scorer)
+        for arm in (evidence.baseline, *evidence.variants)
+        for unit in arm.units
+        for metric, scorer in unit.scorers.items()
+    }
+    now = scorer_versions()
+    return tuple(
+        f"{metric} was scored by {scorer}, which this version has no more: run again"
+        if not today
+        else f"{metric} was scored by {scorer}, which is {today} in this version: qualgate rescore"
+        for metric, scorer in sorted(then)
+        if scorer != (today := of_today(metric, scorer, now))
+    )
+
+
+def of_today(metric: str, scorer: str, versions: Mapping[str, str]) -> str:
+    """Name and version today of the scorer that gave a stored score; "" where there is none. versions: of ours."""
+    return tasks.today(scorer) if metric.startswith(LM_EVAL) else versions.get(metric, "")

@@ -1,0 +1,175 @@
+"""A verdict from what was stored: which run is meant, by what it is judged, and whether it still speaks of today."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from qualgate import evalsets
+from qualgate.config import GateFile
+from qualgate.errors import EvidenceMissing, UsageError
+from qualgate.gate.decide import Decided, decide
+from qualgate.gate.peers.nel_policy import NelPolicy, as_text
+from qualgate.gate.peers.said import PeerSaid, what_peers_say
+from qualgate.intake.feedback import Feedback, read_feedback, with_corrections
+from qualgate.pipeline.arms import as_four_arms, with_nel_policy
+from qualgate.pipeline.evidence import known, labels_of, reads_answers
+from qualgate.pipeline.outcome import Outcome
+from qualgate.pipeline.plan import load_set, set_refs
+from qualgate.pipeline.staleness import changes_since, scored_otherwise, tested_otherwise
+from qualgate.records import FourArms, Policy, RunEvidence
+from qualgate.store import plain, queries, runs
+from qualgate.store.database import Store, open_store
+
+
+def decide_again(
+    store_url: str,
+    run_id: str | None,
+    gate: GateFile | None,
+    nel: NelPolicy | None = None,
+    *,
+    four_arm: bool = False,
+) -> Outcome:
+    """Decide from stored evidence alone. Raises UsageError when there is no such run.
+
+    gate: its policy decides, and what it names must still be what the run judged (weights, tokenizers, evalsets,
+    variants), else every verdict is undecided. None: the policy the run was made with, about what was stored.
+    nel: a NeMo Evaluator policy that decides in place of either, see `gate.peers.nel_policy`.
+    four_arm: refuse to decide otherwise than by four arms, see `arms_compared`.
+    """
+    if four_arm and gate is not None:
+        gate = as_four_arms(gate)
+    with open_store(store_url, create=False) as store:
+        stands = standing(store, run_id, gate)
+        found, arms = stands.run_id, stands.policy.four_arm
+        if four_arm and arms is None:
+            raise UsageError(
+                f"run {found} was not made as four arms, and "
+                + ("a gate file must say which they are." if gate is None else "lacks one that the gate file names.")
+            )
+        if nel is not None:
+            if arms is not None:
+                raise UsageError(
+                    f"run {found} compares four arms, and an nel policy knows neither parity nor value: leave "
+                    "--nel-policy out (--peers shows what nel's rule would have said)."
+                )
+            stands = replace(stands, policy=replace(stands.policy, nel=as_text(nel)))
+        evidence = replace(stands.evidence, stale=(*stands.evidence.stale, *scored_otherwise(stands.evidence)))
+        decided = stands.decided(evidence)
+        runs.add_verdicts(store, found, decided.verdicts, decided.policy)
+    return Outcome(
+        run_id=found,
+        verdicts=decided.verdicts,
+        exit=decided.exit,
+        resumed=False,
+        failures=(),
+        nel=decided.nel,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """A stored run, and what it is to be judged by today."""
+
+    run_id: str
+    evidence: RunEvidence
+    policy: Policy
+    then: Policy  # by which the run was made
+    said: Feedback | None
+
+    def decided(self, evidence: RunEvidence) -> Decided:
+        """On this evidence: the run's own, or the same with other scores."""
+        stale = (*evidence.stale, *tested_otherwise(self.then, self.policy))
+        return decide(with_corrections(replace(evidence, stale=stale), self.said), self.policy, plain.now())
+
+
+def standing(store: Store, run_id: str | None, gate: GateFile | None) -> Standing:
+    """The run that is meant, its evidence, and the policy of the gate file or, without one, of the run."""
+    said = read_feedback(gate.feedback) if gate is not None and gate.feedback else None
+    found = run_meant(store, run_id, gate)
+    then = runs.policy(store, found)
+    policy, stale = _grounds(store, found, gate)
+    if said is not None:
+        policy = replace(policy, feedback=said.sha256)
+    evidence = known(store, found, answers=reads_answers(policy))
+    labels = _labels_today(gate, policy) if gate is not None and not stale else None
+    evidence = replace(evidence, labels=labels, stale=stale)
+    return Standing(run_id=found, evidence=evidence, policy=policy, then=then, said=said)
+
+
+def run_meant(store: Store, run_id: str | None, gate: GateFile | None) -> str:
+    """The run that was named, else the newest of the gate file, else the newest."""
+    return run_id or (newest_run_of(store, gate) if gate is not None else queries.latest_run(store))
+
+
+def newest_run_of(store: Store, gate: GateFile) -> str:
+    """The newest run of this gate file's variants and evalsets: several gate files may share a store."""
+    arms = [arm.name for arm in (gate.baseline, *gate.variants)]
+    sets = [evalsets.name_of(ref) for ref in set_refs(gate)]
+    found = queries.latest_run_of(store, arms, sets)
+    if found is None:
+        raise EvidenceMissing(
+            f"{gate.store_url} holds no run of these variants ({', '.join(arms[1:])}) on these evalsets "
+            f"({', '.join(sets)}). Run: qualgate run {gate.path.name}"
+        )
+    return found
+
+
+def _grounds(store: Store, run_id: str, gate: GateFile | None) -> tuple[Policy, tuple[str, ...]]:
+    """By which policy a stored run is judged, and what makes every verdict on it undecided: see `decide_again`.
+
+    How a run stops was settled when it was made: a gate file that says `stop: early` today says it of the next run,
+    and one that no longer says it does not decide a run that was looked at, see `staleness.tested_otherwise`.
+    """
+    then = runs.policy(store, run_id)
+    if gate is None:
+        return then, ()
+    run = queries.run_summary(store, run_id)
+    gate = replace(gate, four_arm=arms_compared(gate.four_arm, then.four_arm, {arm.name for arm in run.arms}))
+    gate = with_nel_policy(gate if gate.four_arm is None else as_four_arms(gate))
+    stop = then.stop if gate.policy.stop is not None else None
+    return replace(gate.policy, stop=stop), changes_since(run, gate)
+
+
+def arms_compared(asked: FourArms | None, then: FourArms | None, held: Collection[str]) -> FourArms | None:
+    """Which four arms a stored run is judged as, with or without a flag: else it could be asked again arm by arm, where
+    parity and value are no question, until it approves.
+
+    asked: by the gate file of today, whose word goes where the run holds those arms. then: as the run was made.
+    None where neither names arms that are there: each variant is judged by itself.
+    """
+    if asked is None or not {asked.quantization, asked.speculation, asked.both} <= set(held):
+        return then
+    if then is None or (asked.quantization, asked.speculation, asked.both) != (
+        then.quantization, then.speculation, then.both,
+    ):  # fmt: skip
+        return asked
+    return replace(asked, seed=then.seed, blocks=then.blocks)
+
+
+def _labels_today(gate: GateFile, policy: Policy) -> dict[tuple[str, str], tuple[str, ...]] | None:
+    """Tasks and tags of the evalsets beside the gate file, which are still those of the run; None where no rule asks.
+
+    The store keeps tags too, but a case's hash leaves them out: there they could be changed unseen.
+    """
+    if all(rule.where is None and rule.scope in ("pooled", "evalset") for rule in policy.rules):
+        return None
+    return labels_of(load_set(ref, gate.path.parent) for ref in set_refs(gate))
+
+
+def peers_of(store_url: str, run_id: str) -> tuple[PeerSaid, ...]:
+    """What each peer's rule would have said about a stored run; it decides nothing."""
+    with open_store(store_url, create=False) as store:
+        return what_peers_say(runs.evidence(store, run_id))
+
+
+def earlier_evidence(gate: GateFile) -> RunEvidence | None:
+    """What the newest run of this gate file found, if its store holds one: a planner may learn from it."""
+    if not Path(gate.store_url.removeprefix("sqlite:///")).is_file():
+        return None
+    try:
+        with open_store(gate.store_url, create=False) as store:
+            return runs.evidence(store, newest_run_of(store, gate))
+    except EvidenceMissing:
+        return None
