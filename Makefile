@@ -1,9 +1,12 @@
-# Two commands: `make demo` judges quantized variants of the shipped model, `make test` runs the tests.
+# `make demo` judges quantized variants of the shipped model, `make test` runs the tests, `make verify` the long proofs.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test verify check install chromium bubblewrap clean
+# Two processes share two cores: more threads only spin. Whole files go to each, the long ones first.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+.PHONY: demo test types tests verify install chromium bubblewrap clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/qualgate demo || test $$? -eq 10  # 10: a variant is blocked, which is what the demo is there to show
@@ -11,11 +14,18 @@ demo: $(VENV)/.installed
 test: $(VENV)/.installed chromium bubblewrap
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/pyright --pythonpath $(BIN)/python
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder  # two processes share two cores: more threads only spin
+	@$(MAKE) --no-print-directory --jobs 2 types tests  # side by side: the one is over long before the other
 
-# The long proofs, a slice of each: what the gate says is right, its references say the same, its sandbox holds.
+types:
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+tests:
+	$(PYTEST)
+
+# What is too long for every change: the proofs in full, every property on five times as many examples, and a slice of
+# each benchmark of the verdicts, the references and the sandbox, with its goals. Each test and row is named.
 verify: $(VENV)/.installed bubblewrap
+	QUALGATE_TEST_DEPTH=5 $(PYTEST) -vv -m 'proof or hypothesis'
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.verification
 
 install: $(VENV)/.installed

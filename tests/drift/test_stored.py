@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 from scipy.special import log_softmax
 
 from qualgate.drift.stored import StoredBaseline, certify, extremes, store
 from qualgate.errors import IntegrityError, UsageError
+from tests.depth import examples
 
 
 def true_kl(logits: np.ndarray, variant: np.ndarray) -> np.ndarray:
@@ -46,7 +47,7 @@ def some_logits(random: np.random.Generator, vocabulary: int, kind: str) -> np.n
 KINDS = ("flat", "usual", "peaked", "heavy", "ties", "hostile")
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(
     st.integers(0, 2**32 - 1), st.sampled_from(KINDS), st.sampled_from((*KINDS, "near")), st.integers(1, 300),
     st.sampled_from((1e-6, 1e-4, 1e-2, 0.5)),
@@ -59,7 +60,7 @@ def test_the_true_kl_is_within_the_certified_error(seed, kind, other, vocabulary
     covered(store(logits, at_most=at_most), logits, variant)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.integers(0, 2**32 - 1), st.sampled_from(("usual", "peaked", "heavy")), st.integers(20, 200))
 def test_no_tail_that_leaves_the_same_bytes_breaks_the_bound(seed, kind, vocabulary):
     """Who is shown the stored bytes and the variant may hand out the tail's probabilities as is worst."""
@@ -76,7 +77,7 @@ def test_no_tail_that_leaves_the_same_bytes_breaks_the_bound(seed, kind, vocabul
         covered(stored, worst, variant)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 12), st.booleans())
 def test_extremes_are_those_of_the_linear_program(seed, size, exact):
     random = np.random.default_rng(seed)
@@ -121,7 +122,7 @@ def a_head(random: np.random.Generator, vocabulary: int, width: int):
     return lambda states: states @ weight.T
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.integers(0, 2**32 - 1), st.sampled_from((*KINDS, "near")), st.floats(1e-3, 30))
 def test_hidden_positions_are_certified_too(seed, other, loud):
     random = np.random.default_rng(seed)

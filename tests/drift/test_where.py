@@ -8,12 +8,13 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from qualgate.drift.where import drift_where, places, summarise, token_bytes, token_spans
 from qualgate.errors import UsageError
 from qualgate.refmodel import PATH
+from tests.depth import examples
 
 
 def found(text: str, kind: str, tools: tuple[str, ...] = ()) -> list[str]:
@@ -50,7 +51,7 @@ INNER = st.integers() | st.text('a"\\:é', max_size=4)
 OBJECT = st.dictionaries(st.text('k":\\', max_size=4), INNER | st.dictionaries(st.text('k":\\', max_size=4), INNER))
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(OBJECT)
 def test_all_keys_of_any_json_are_found(value):
     keys: list[str] = []

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from qualgate.errors import Exit, UsageError
@@ -17,6 +17,7 @@ from qualgate.gate.planning.planned_sets import Assumed, PlannedSet
 from qualgate.records import Case, EarlyStop, Policy, Quarantine, Rule, RunEvidence, UnitKey
 from qualgate.stats.betting import METHOD_SEQUENTIAL, Presumed, compare_in_sequence, presume
 from qualgate.stats.intervals import binomial_lower
+from tests.depth import examples
 from tests.gate.planted import run, with_units
 
 METRICS = {"code": ("exact_match",)}
@@ -253,7 +254,7 @@ def test_few_cut_off_answers_hold_an_approval_up_and_no_block() -> None:
 
 
 @given(st.integers(0, 10**6), st.floats(0, 0.3), st.data())
-@settings(max_examples=15)
+@examples(15)
 def test_a_look_depends_on_the_beginning_of_the_order_alone(seed, lost, data) -> None:
     """Whatever else has been answered, and in whatever order it came."""
     evidence = run(n=120, lost=lost, seed=seed, metrics=METRICS)

@@ -31,7 +31,7 @@ from qualgate.records import ArmSpec, QuantizeRecipe
 from qualgate_kernels.dequantize import dequantize_torch
 from tests.tiny_models import save_tiny_model
 
-pytestmark = [pytest.mark.interop, pytest.mark.slow]
+pytestmark = pytest.mark.interop
 FOLDER = Path(os.environ["QUALGATE_BACKENDS"]) if "QUALGATE_BACKENDS" in os.environ else None
 GROUP = 32
 NEW_TOKENS = 12

@@ -377,7 +377,6 @@ def test_the_torch_twin_can_be_chosen_and_says_so():
         assert said in done.stdout or "not compiled" in done.stdout
 
 
-@pytest.mark.slow
 def test_c_is_clean_under_address_and_undefined_behaviour_sanitizers(tmp_path):
     compiler = shutil.which("gcc") or shutil.which("clang")
     if compiler is None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from qualgate_kernels.packed import PackedWeight, pack_codes, unpack_codes
+from tests.depth import examples
 
 
 def packed(**changes) -> PackedWeight:
@@ -103,7 +104,7 @@ def test_parts_that_do_not_fit_are_refused_by_name(changes, message):
         packed(**changes)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.integers(2, 8), st.integers(1, 5), st.integers(1, 37), st.integers(0, 2**32 - 1))
 def test_a_row_is_one_bitstream_lowest_bits_first(bits, rows, columns, seed):
     codes = np.random.default_rng(seed).integers(0, 2**bits, (rows, columns))

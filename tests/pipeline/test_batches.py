@@ -3,11 +3,12 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from qualgate.pipeline.batches import BLOCKS, JOB_ROWS, JOB_TOKENS, batches, interleaved
 from qualgate.records import NOISE, TWIN, ArmSpec, Job, Prompt, UnitKey
+from tests.depth import examples
 
 
 def prompt(case: str, length: int = 10, answer: int = 10, repeat: int = 0, temperature: float = 0.0) -> Prompt:
@@ -29,7 +30,7 @@ def fits(batch: list[int], prompts: list[Prompt], most: int = JOB_ROWS) -> bool:
     return len(batch) <= most and len(batch) * (longest + answer) <= JOB_TOKENS
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(st.tuples(st.integers(1, 3000), st.integers(1, 800)), max_size=300))
 def test_batches_hold_every_prompt_once_within_their_limits(sizes):
     prompts = [prompt(f"{i}", *size) for i, size in enumerate(sizes)]
@@ -40,7 +41,7 @@ def test_batches_hold_every_prompt_once_within_their_limits(sizes):
     assert found == list(batches(prompts, clusters=apart)), "a cluster of one is as none"
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     st.lists(st.tuples(st.integers(1, 3000), st.integers(1, 800), st.integers(0, 30)), max_size=200),
     st.integers(1, 20),

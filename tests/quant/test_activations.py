@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from qualgate.quant.activations import PER_TOKEN, Rounding, round_inputs
+from tests.depth import examples
 from tests.quant.test_floating import E2M1, nearest, numbers
 
 F = np.float32
@@ -101,7 +102,7 @@ def of_group(x: np.ndarray, how: Rounding) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", SCHEMES)
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(seed=seeds)
 def test_every_scheme_is_its_formats_definition(name, seed):
     how, x = SCHEMES[name], inputs(seed)

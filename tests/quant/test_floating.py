@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
@@ -16,6 +16,7 @@ from qualgate.quant.packing import quantize_weight
 from qualgate.quant.recipes import parse_recipe
 from qualgate_kernels.dequantize import dequantize_torch
 from qualgate_kernels.packed import pack_codes
+from tests.depth import examples
 
 E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])
 weights = st.integers(0, 2**32 - 1).map(
@@ -52,7 +53,7 @@ def test_every_fp8_number_comes_back_with_its_own_code(element):
     assert torch.equal(codes[0, : len(magnitudes)], torch.arange(len(magnitudes), dtype=torch.uint8))
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(weights, st.sampled_from(["e4m3", "e5m2"]), st.sampled_from(["", "tensor", "block"]))
 def test_fp8_takes_the_nearest_number_of_its_scale(weight, element, granularity):
     codes, scales = cast_fp8(weight, element, granularity)
@@ -77,7 +78,7 @@ def test_fp8_blocks_end_where_the_weight_does():
     assert torch.equal(dequantize_torch(packed)[128:, 128:], back)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(weights)
 def test_mxfp4_agrees_with_the_specification_in_float64(weight):
     codes, exponents = cast_mxfp4(weight)
@@ -109,7 +110,7 @@ def test_a_rounded_exponent_rises_where_seven_would_be_cut_to_six(largest, floor
     assert cast_mxfp4(weight, "rounded")[1].item() - 127 == rounded
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(weights, st.sampled_from(["", "rounded"]))
 def test_mxfp8_agrees_with_the_specification_in_float64(weight, exponent):
     codes, exponents = cast_mxfp8(weight, exponent)
@@ -123,7 +124,7 @@ def test_mxfp8_agrees_with_the_specification_in_float64(weight, exponent):
     assert np.array_equal(codes.numpy().reshape(4, 2, 32) & 127, expected)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(weights)
 def test_nvfp4_scales_blocks_by_e4m3_and_the_tensor_by_float32(weight):
     codes, scales, tensor_scale = cast_nvfp4(weight)

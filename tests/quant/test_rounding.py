@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from qualgate.errors import UsageError
@@ -13,13 +13,14 @@ from qualgate.quant.packing import quantize_weight
 from qualgate.quant.rounding import round_to_nearest
 from qualgate.records import QuantizeRecipe
 from qualgate_kernels.dequantize import dequantize_torch
+from tests.depth import examples
 
 weights = st.integers(0, 2**32 - 1).map(
     lambda seed: torch.randn(4, 64, generator=torch.Generator().manual_seed(seed)) * 10.0 ** (seed % 13 - 6)
 )
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(weights, st.sampled_from([(8, 0), (8, 32), (4, 32), (4, 8), (2, 32), (2, 64)]))
 def test_rounding_picks_the_nearest_level_of_its_own_scale(weight, shape):
     bits, group_size = shape
@@ -35,7 +36,7 @@ def test_rounding_picks_the_nearest_level_of_its_own_scale(weight, shape):
     assert (error <= step * (0.5 + 2**bits / 2 * 2**-8 + 1e-6)).all()
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(weights, st.sampled_from([(8, 0), (4, 32), (3, 16), (2, 64)]))
 def test_asymmetric_rounding_reaches_both_ends_and_picks_the_nearest_level(weight, shape):
     bits, group_size = shape
@@ -50,7 +51,7 @@ def test_asymmetric_rounding_reaches_both_ends_and_picks_the_nearest_level(weigh
     assert (error <= wide[0] * 1.001).all()  # half a step, and half a step that the zero point was rounded by
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(weights, st.sampled_from([4, 3, 2]), st.booleans(), st.sampled_from(["mse", "percentile"]))
 def test_a_clip_search_never_adds_error_to_a_group(weight, bits, symmetric, clip):
     def errors(clip: str) -> torch.Tensor:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from qualgate.refmodel import PATH
+from tests.depth import examples
 
 TOOL = {
     "type": "function",
@@ -39,7 +40,7 @@ def tokenizer() -> PreTrainedTokenizerFast:
     return shipped()
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(text=st.text(max_size=200))
 def test_any_text_survives_a_round_trip(text: str):
     tokenizer = shipped()

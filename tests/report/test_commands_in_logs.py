@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import qualgate.cli
@@ -22,6 +22,7 @@ from qualgate.report.screen import fit
 from qualgate.report.summary import Report, load_report
 from qualgate.report.terminal import print_report
 from qualgate.store.database import open_store
+from tests.depth import examples
 from tests.report.test_report import hostile
 from tests.store.made import make_plan, make_run
 
@@ -52,7 +53,7 @@ TEXTS = st.lists(PIECES, min_size=1, max_size=8).map("".join)
 
 
 @given(TEXTS)
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_visible_text_is_no_command_on_any_of_its_lines(text: str) -> None:
     for shown in (visible(text), visible_line(text), unread(text)):
         assert not any(map(obeyed, shown.splitlines()))
@@ -64,7 +65,7 @@ def test_visible_text_is_no_command_on_any_of_its_lines(text: str) -> None:
 
 
 @given(TEXTS)
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_json_that_is_no_command_is_the_same_json(text: str) -> None:
     assert json.loads(unread(json.dumps({text: [text]}, indent=2))) == {text: [text]}
 
@@ -108,7 +109,7 @@ def with_text(report: Report, text: str) -> Report:
 @pytest.mark.parametrize("form", [form for form in FORMATS if form != "annotations"])
 def test_no_line_of_any_format_is_a_command_whatever_a_model_wrote(report: Report, form: str) -> None:
     @given(TEXTS)
-    @settings(max_examples=12, deadline=None)
+    @examples(12)
     def check(text: str) -> None:
         for line in rendered(with_text(report, text), form).splitlines():
             assert not obeyed(line), line

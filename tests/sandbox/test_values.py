@@ -13,10 +13,11 @@ from pathlib import PurePosixPath
 from types import MappingProxyType, SimpleNamespace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from qualgate.sandbox.inside.values import MAX_DEPTH, NotPlain, decode, encode, plain
+from tests.depth import examples
 
 scalars = st.one_of(
     st.none(), st.booleans(), st.integers(), st.integers(-(10**50), 10**50), st.floats(allow_nan=False),
@@ -44,7 +45,7 @@ def shape(value: object) -> object:
     return type(value)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(values)
 def test_a_plain_value_comes_back_equal_and_of_the_same_types(value):
     back = decode(json.loads(json.dumps(encode(value, refused))), refused)
@@ -89,7 +90,7 @@ standard = st.one_of(
 )  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(standard)
 def test_a_value_of_the_standard_library_comes_back_as_itself(value):
     back = decode(json.loads(json.dumps(encode([value], refused, True))), refused)[0]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from qualgate.records import Case
 from qualgate.scoring.answer_format import METRICS, length_ratio, looping_block, score_format, stop_reasons
+from tests.depth import examples
 from tests.scoring.cases import scored
 
 
@@ -55,7 +56,7 @@ def loops_by_definition(text: str) -> str | None:
     return None
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(
     st.text("ab \n", max_size=40),
     st.text("ab.", min_size=1, max_size=12),
@@ -197,7 +198,7 @@ def test_ten_megabytes_take_less_than_a_second(name):
     assert time.process_time() - start < 1
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(st.text(st.characters()), st.sampled_from(["eos", "stop", "length", "abort", "", "\ud800"]))
 def test_any_text_is_scored(text, reason):
     case = Case(evalset="set", body={"id": "1", "prompt": text[::-1], "messages": 3, "answer": None})

@@ -6,12 +6,13 @@ import json
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from qualgate.metrics import BY_LIKELIHOOD, LM_EVAL, METRICS
 from qualgate.scoring import MAX_ANSWER, scorer_versions
 from qualgate.scoring.outcome import SHOWN
+from tests.depth import examples
 from tests.scoring.cases import scored
 
 # Not by likelihood: what is no list of likelihoods gets no verdict there.
@@ -97,7 +98,7 @@ def test_no_answer_breaks_or_stalls_a_scorer(text):
         f"{item.extracted}{item.reason}".encode()  # any store takes it
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(st.text(st.characters()) | st.text('<tool_call>/{}[]",:\\u0d8name arguments19eE+-.`\n', max_size=120))
 def test_scoring_never_fails(text):
     found = scored(BODY, QUALITY, text, lenient=("code_fence", "trailing_text"))

@@ -8,7 +8,7 @@ import json
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from qualgate.scoring.tools.dialects import BadCall, Call, hermes
@@ -16,6 +16,7 @@ from qualgate.scoring.tools.dialects.harmony import MARKERS
 from qualgate.scoring.tools.dialects.registry import dialect, names
 from qualgate.scoring.tools.dialects.shipped import SHIPPED
 from qualgate.scoring.tools.dialects.stream import Dialect
+from tests.depth import examples
 from tests.scoring.tools.test_dialects import PUBLISHED, TOOLS
 
 # Dialects that differ in name and source alone are read once.
@@ -115,7 +116,7 @@ def alphabet(name: str) -> list[str]:
 def test_any_text_in_any_pieces_reads_as_the_whole_and_raises_nothing_else(name):
     form, parts = dialect(name), st.lists(st.sampled_from(alphabet(name)), max_size=8)
 
-    @settings(max_examples=40, deadline=None)
+    @examples(40)
     @given(parts, st.lists(st.integers(0, 400), max_size=6))
     def check(parts, cuts):
         text = "".join(parts)
@@ -127,7 +128,7 @@ def test_any_text_in_any_pieces_reads_as_the_whole_and_raises_nothing_else(name)
     check()
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.text(st.characters(), max_size=80))
 def test_arbitrary_text_raises_nothing_but_bad_call(text):
     for form in SHIPPED.values():
@@ -167,7 +168,7 @@ KINDS = {
 def test_what_is_written_reads_back(name):
     form, written = dialect(name), []
 
-    @settings(max_examples=25, deadline=None)
+    @examples(25)
     @given(st.dictionaries(NAMES, st.dictionaries(NAMES, VALUES, max_size=3), max_size=3))
     def check(made):
         calls = tuple(Call(*item) for item in made.items())

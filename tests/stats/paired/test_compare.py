@@ -7,7 +7,7 @@ from math import comb
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy.special import gammaln, ndtr
 
@@ -23,6 +23,7 @@ from qualgate.stats.paired.estimated_p import ESTIMATED_MAX_N, Band
 from qualgate.stats.paired.minimax_region import USUAL_ALPHA, chosen_region
 from qualgate.stats.paired.region import Region, evidence, score
 from qualgate.stats.power import approval_region, chance_to_approve, chance_to_block
+from tests.depth import examples
 
 
 def all_tables(n: int) -> list[tuple[int, int]]:
@@ -249,7 +250,7 @@ counts = st.integers(1, 120).flatmap(
 )
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(counts, st.sampled_from([0.01, 0.05, 0.2]))
 @example((80, 35, 21), 0.01)  # p-value a hair over alpha: the bound may not touch the margin
 def test_bounds_contain_the_estimate_and_agree_with_the_tests(table: tuple[int, int, int], margin: float) -> None:
@@ -262,7 +263,7 @@ def test_bounds_contain_the_estimate_and_agree_with_the_tests(table: tuple[int, 
     assert not (r.p_within <= 0.05 and r.p_beyond <= 0.05)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(counts, st.sampled_from([0.02, 0.1]))
 def test_one_more_loss_never_helps(table: tuple[int, int, int], margin: float) -> None:
     n, lost, gained = table
@@ -273,7 +274,7 @@ def test_one_more_loss_never_helps(table: tuple[int, int, int], margin: float) -
     assert after.p_beyond <= before.p_beyond + 1e-9
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(counts)
 def test_swapping_the_arms_mirrors_the_bounds(table: tuple[int, int, int]) -> None:
     n, lost, gained = table
