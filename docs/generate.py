@@ -205,9 +205,17 @@ KINDS = {
     "arm": "Facts of a whole variant, measured while it was made or loaded",
     "stability": "Stability of answers",
 }
-RULE = {
-    "max_drop": "0.02", "max": "0.05", "min": "0.98", "max_ratio": "1.10"
-}  # fmt: skip
+RULE = {"max_drop": "0.02", "max": "0.05", "min": "0.9", "max_ratio": "1.1"}
+RULE_OF = {  # where another number makes more sense
+    "drift.kl_p99": "0.5",
+    "drift.kl_max": "5",
+    "drift.top1_agreement": "0.98",
+    "drift.length_ratio": "1.2",
+    "cost_per_accepted_answer": "0.95",
+    "memory.weights": "0.6",
+    "coverage.strata": "0.5",
+    "stability.sqnr": "20",
+}
 
 
 def _metrics() -> str:
@@ -227,13 +235,8 @@ def _metrics() -> str:
 def _metric(one: Metric) -> tuple[str, ...]:
     bound = one.bounds[0]
     bounds = _listed(one.bounds) + (" (everywhere)" if one.everywhere else "")
-    rule = f"`{{metric: {one.name}, {bound}: {_bound(one.name, bound)}}}`"
+    rule = f"`{{metric: {one.name}, {bound}: {RULE_OF.get(one.name, RULE[bound])}}}`"
     return f"`{one.name}`", one.meaning, one.unit, one.better, bounds, rule
-
-
-def _bound(name: str, bound: str) -> str:
-    """A number that makes sense: a decibel is no share."""
-    return "20" if METRICS[name].unit == "dB" else "0.5" if name == "coverage.strata" else RULE[bound]
 
 
 # ----------------------------------------------------------------------------------------------------- commands

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
 import pytest
@@ -10,6 +11,8 @@ from pydantic import TypeAdapter
 
 from docs.generate import FILES, PAGES, SECTIONS, pages, parts
 from qualgate.config.evalset_refs import LM_EVAL_KEYS
+from qualgate.config.rules import RuleEntry
+from qualgate.metrics import METRICS
 from qualgate.quant.recipes import OPTIONS, parse_recipe
 
 KEYS = [(model, key) for _, model, _ in (*SECTIONS, *FILES) for key in model.model_fields]
@@ -28,6 +31,11 @@ def test_every_key_says_what_it_means_with_an_example_that_is_taken(model: Any, 
     value = yaml.safe_load(example.strip("`"))
     assert list(value) == [key]
     TypeAdapter(Annotated[field.annotation, field]).validate_python(value[key])
+
+
+def test_every_example_of_a_rule_is_one():
+    found = re.findall(r"`(\{metric: [^`]*\})`", pages()["metrics.md"])
+    assert [RuleEntry.model_validate(yaml.safe_load(rule)).metric for rule in found] == list(METRICS)
 
 
 def test_every_option_of_a_recipe_says_so_too():
