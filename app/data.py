@@ -49,20 +49,24 @@ def _within(page: int, total: int, size: int) -> int:
 
 
 def latest_run() -> str:
+    """Its id. UsageError where the store holds none."""
     with _open() as store:
         return queries.latest_run(store)
 
 
 def run_summary(run_id: str) -> queries.RunSummary:
+    """A run with its arms and newest verdicts."""
     with _open() as store:
         return queries.run_summary(store, run_id)
 
 
 def flip_counts(run_id: str, variant: str) -> tuple[queries.FlipCount, ...]:
+    """How many answers changed between right and wrong, by metric and set."""
     return _flip_counts(url(), run_id, variant)
 
 
 def drift_by_position(run_id: str, variant: str) -> tuple[queries.PositionDrift, ...]:
+    """Mean KL at each token of the baseline's answers."""
     return _drift_by_position(url(), run_id, variant)
 
 
@@ -75,6 +79,7 @@ def flips(
     limit: int,
     offset: int,
 ) -> tuple[queries.Flip, ...]:
+    """Answers that changed, `limit` of them from `offset`; None: every metric, set, direction."""
     with _open() as store:
         return queries.flips(
             store, run_id, variant, metric=metric, evalset=evalset, direction=direction, limit=limit, offset=offset
@@ -82,11 +87,13 @@ def flips(
 
 
 def case_detail(run_id: str, variant: str, flip: queries.Flip) -> queries.CaseDetail:
+    """The case of a flip with both answers and their scores."""
     with _open() as store:
         return queries.case_detail(store, run_id, variant, flip.evalset, flip.case_id, flip.repeat)
 
 
 def list_decisions(limit: int, offset: int) -> tuple[Decision, ...]:
+    """The newest first."""
     with _open() as store:
         return queries.list_decisions(store, limit, offset)
 
@@ -98,6 +105,7 @@ def verdict_words(made: Sequence[Decision]) -> dict[str, str]:
 
 
 def check_chain() -> str:
+    """The head of the chain of decisions. IntegrityError where a row is not what was recorded."""
     with _open() as store:
         return decisions.check_chain(store)
 

@@ -27,6 +27,7 @@ _MARKDOWN = re.compile(r"[\\`*_{}\[\]()<>#+\-.!|~$:]")
 
 
 def escape(text: str) -> str:
+    """Stored text as HTML that is only text, its line ends kept."""
     return html.escape(visible(text))
 
 
@@ -65,6 +66,7 @@ def diff(before: str, after: str) -> tuple[str, str]:
 
 
 def plain_block(text: str) -> str:
+    """Stored text in a block of its own."""
     return _block(escape(text))
 
 

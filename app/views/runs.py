@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 from qualgate_app import data
+from qualgate_app.paging import link, no_run, page_of, turn
 from qualgate_app.text import chip, escape, when
 
 from qualgate.formatting import counted
@@ -16,10 +17,11 @@ STATES = {
     "incomplete": "incomplete: running it again resumes",
 }
 
-lines, page, total = data.list_runs(PAGE, st.session_state.get("runs_page", 0))
+lines, page, total = data.list_runs(PAGE, page_of("runs"))
 
 
 def progress(line: RunLine) -> str:
+    """How far a run is."""
     errors = f", {line.errors} could not be run" if line.errors else ""
     settled = f", {line.settled:,} not asked because a verdict was settled" if line.settled else ""
     return f"{line.done:,} of {counted(line.expected, 'answer')}{settled}{errors}"
@@ -27,8 +29,7 @@ def progress(line: RunLine) -> str:
 
 st.header("Runs")
 if not total:
-    st.info("This store holds no run yet. Make one, then come back:", icon=":material/info:")
-    st.code("qualgate run gate.yaml", language=None)
+    no_run()
 for line in lines:
     with st.container(border=True):
         st.html(
@@ -45,19 +46,5 @@ for line in lines:
                     f'<span class="qg-quiet">{escape(variant.reason)}{decided}</span>',
                     width="stretch",
                 )
-                st.page_link(
-                    "views/verdict.py",
-                    label="Open",
-                    icon=":material/arrow_forward:",
-                    query_params={"run": variant.run_id, "variant": variant.variant},
-                )
-if total > PAGE:
-    last = (total - 1) // PAGE
-    with st.container(horizontal=True, vertical_alignment="center"):
-        if st.button("Newer", disabled=page == 0):
-            st.session_state.runs_page = page - 1
-            st.rerun()
-        st.caption(f"page {page + 1} of {last + 1}")
-        if st.button("Older", disabled=page >= last):
-            st.session_state.runs_page = page + 1
-            st.rerun()
+                link("Open", variant.run_id, variant.variant)
+turn("runs", page, total, PAGE)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from html import escape
-from importlib.resources import files
+from pathlib import Path
 
 from qualgate.escaping import visible_line
 from qualgate.formatting import (
@@ -34,7 +34,7 @@ PIECES = 1000  # of two answers compared; many are, so less time is spent on eac
 
 def report_as_html(report: Report) -> str:
     """The whole report. Depends on stored evidence alone, so the same evidence gives the same bytes."""
-    style = plots.style() + (files(__package__) / "report.css").read_text(encoding="utf-8")
+    style = plots.style() + Path(__file__).with_name("report.css").read_text(encoding="utf-8")
     run = report.run
     parts = [
         "<main>",

@@ -1,0 +1,41 @@
+"""A list too long for one page."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+
+def page_of(name: str) -> int:
+    """Which page of the list `name` the reader turned to, from 0."""
+    return st.session_state.get(f"{name}_page", 0)
+
+
+def turn(name: str, page: int, total: int, size: int) -> None:
+    """Buttons to the pages before and after `page`, where there are more than one."""
+    if total <= size:
+        return
+    last = (total - 1) // size
+    with st.container(horizontal=True, vertical_alignment="center"):
+        if st.button("Newer", disabled=page == 0):
+            st.session_state[f"{name}_page"] = page - 1
+            st.rerun()
+        st.caption(f"page {page + 1} of {last + 1}")
+        if st.button("Older", disabled=page >= last):
+            st.session_state[f"{name}_page"] = page + 1
+            st.rerun()
+
+
+def link(label: str, run_id: str, variant: str) -> None:
+    """To the verdict on a variant."""
+    st.page_link(
+        "views/verdict.py",
+        label=label,
+        icon=":material/arrow_forward:",
+        query_params={"run": run_id, "variant": variant},
+    )
+
+
+def no_run() -> None:
+    """What to do about a store that holds nothing."""
+    st.info("This store holds no run yet. Make one, then come back:", icon=":material/info:")
+    st.code("qualgate run gate.yaml", language=None)

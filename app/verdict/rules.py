@@ -1,0 +1,93 @@
+"""What was measured of a variant: its size, each rule with its bounds, and what serving took."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+from qualgate_app import charts
+from qualgate_app.text import chip, escape, table
+
+from qualgate.formatting import bounds_text, difference_text, flips_text, size_text, value_text
+from qualgate.records import ArmService
+from qualgate.report import plots
+from qualgate.report.arms import SERVICE_HEADS, service_notes, service_row
+from qualgate.store.queries import FlipCount, RunSummary, StoredVerdict
+
+
+def show_sizes(run: RunSummary, variant: str, counts: tuple[FlipCount, ...]) -> None:
+    """The weights' size beside the baseline's, and how many answers changed."""
+    baseline, arm = run.arms[0], next(arm for arm in run.arms if arm.name == variant)
+    size, full = arm.footprint, baseline.footprint
+    # What ships: the baseline is held in float32 while it runs, whatever its weights' dtype.
+    ratio = full.bytes_on_disk / size.bytes_on_disk if size and full and size.bytes_on_disk else None
+    against = (
+        None
+        if ratio is None
+        else "same size"
+        if ratio == 1
+        else f"{ratio:.1f}× smaller"
+        if ratio > 1
+        else f"{1 / ratio:.1f}× larger"
+    )
+    cells = st.columns(4)
+    help = "scores of every metric; one answer may count under several"
+    on_disk = size_text(size.bytes_on_disk) if size else "–"
+    cells[0].metric("Weights on disk", on_disk, against, delta_color="off", delta_arrow="off")
+    held = "in memory; what is not quantized is held in float32 while it runs"
+    cells[1].metric("Bits a weight", f"{size.effective_bits:.2f}" if size else "–", help=held)
+    cells[2].metric("Right → wrong", sum(one.lost for one in counts), help=help)
+    cells[3].metric("Wrong → right", sum(one.gained for one in counts), help=help)
+
+
+def show_rules(found: StoredVerdict) -> None:
+    """Each rule's bounds beside what it allows, in a picture and in a table."""
+    comparisons = found.verdict.comparisons
+    if not comparisons:
+        return
+    st.subheader("Rules", anchor="rules")
+    for heading, picture in plots.margins(comparisons, found.policy):
+        st.caption(heading)
+        charts.show(picture, "the table below in a picture")
+    level = f"{100 * (1 - found.policy.alpha):.0f}"
+    st.html(
+        table(
+            [
+                "",
+                "rule",
+                "slice",
+                "tier",
+                "n",
+                "baseline",
+                "variant",
+                "difference",
+                f"{level} % bounds",
+                "lost / gained",
+            ],
+            [
+                (
+                    chip(one.status),
+                    escape(one.rule),
+                    escape(one.slice),
+                    escape(one.tier),
+                    f"{one.n:,}",
+                    value_text(one.metric, one.baseline),
+                    value_text(one.metric, one.variant),
+                    difference_text(one),
+                    bounds_text(one),
+                    flips_text(one),
+                )
+                for one in comparisons
+            ],
+            numbers=range(4, 10),
+        )
+    )
+    st.caption("Differences of rates are in points. Each bound is one-sided at the level shown.")
+    show_services(found.verdict.services)
+
+
+def show_services(services: Sequence[ArmService]) -> None:
+    """What serving each arm took and gave, where that was measured."""
+    if services:
+        st.html(table(SERVICE_HEADS, [[escape(cell) for cell in service_row(one)] for one in services], numbers=(1, 3)))
+        st.html("".join(f'<div class="qg-quiet">{escape(line)}</div>' for line in service_notes(services)))

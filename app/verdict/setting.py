@@ -1,0 +1,78 @@
+"""What a verdict stands on: drift along the answers, the arms and their identities, the gate file."""
+
+from __future__ import annotations
+
+import streamlit as st
+from qualgate_app import charts, data
+from qualgate_app.text import escape, table, when
+
+from qualgate.formatting import size_text
+from qualgate.report import plots
+from qualgate.store.queries import RunSummary, StoredVerdict
+
+
+def show_setting(run: RunSummary, found: StoredVerdict) -> None:
+    """All three, the last two to be opened. Of invalid evidence no drift is drawn."""
+    if found.verdict.word != "invalid":
+        _drift(run, found.verdict.variant)
+    with st.expander("Arms and identities"):
+        _arms(run)
+    with st.expander("Gate file"):
+        _gate_file(run, found)
+
+
+def _drift(run: RunSummary, variant: str) -> None:
+    picture = plots.drift(data.drift_by_position(run.run_id, variant))
+    if picture is not None:
+        st.subheader("Drift by position", anchor="drift")
+        st.caption(f"{plots.DRIFT_CAPTION}.")
+        st.caption("Teacher forcing on the baseline's own tokens. Drift ranks and warns; it never approves.")
+        charts.show(picture, "mean KL at each token position")
+
+
+def _arms(run: RunSummary) -> None:
+    st.html(
+        table(
+            [
+                "arm",
+                "weights",
+                "kernel",
+                "on disk",
+                "model",
+                "done",
+                "errors",
+                "weights sha256",
+                "tokenizer",
+                "template",
+            ],
+            [
+                (
+                    escape(arm.name),
+                    escape(arm.weights),
+                    escape(", ".join(arm.kernels) or "–"),
+                    size_text(arm.footprint.bytes_on_disk) if arm.footprint else "–",
+                    escape(arm.spec.model),
+                    f"{arm.done:,} / {arm.expected:,}",
+                    f"{arm.errors:,}",
+                    *(
+                        f"<code>{escape(value[:12])}</code>"
+                        for value in (arm.planned.weights, arm.planned.tokenizer, arm.planned.template)
+                    ),
+                )
+                for arm in run.arms
+            ],
+            numbers=(3, 5, 6),
+        )
+    )
+    engines = "; ".join(dict.fromkeys(arm.planned.engine for arm in run.arms))
+    st.html(f'<span class="qg-quiet">engine: {escape(engines)}</span>')
+
+
+def _gate_file(run: RunSummary, found: StoredVerdict) -> None:
+    if found.policy != run.policy:
+        st.markdown("**This verdict was made by another policy than that of the run's gate file.** Its rules:")
+        tiers = [f"{rule.id} · {rule.tier}" for rule in found.policy.rules]
+        st.code("\n".join([*tiers, f"alpha {found.policy.alpha:g} · review {found.policy.review}"]), language=None)
+        st.caption("The run's gate file:")
+    st.code(run.gate_file, language="yaml")
+    st.caption(f"verdict {found.sha256[:16]}… of {when(found.created_at)} · policy {found.policy_sha256[:16]}…")
