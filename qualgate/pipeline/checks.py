@@ -17,11 +17,15 @@ from qualgate.records import Evalset, Prompt, Rule
 
 def check_arms(gate: GateFile, folders: Mapping[str, ModelFolder], sets: Sequence[Evalset]) -> None:
     """Raise UsageError for an arm whose weights cannot be run as it asks, or whose calibration knows the cases."""
+    without_leaks: set[str] = set()
     for arm in (gate.baseline, *gate.variants):
         check_weights(arm, folders[arm.model], quantized_baseline=gate.quantized_baseline)
         if arm.quantize:
             check_fits(folders[arm.model].shards, arm.quantize)
-        check_leaks(arm.quantize or arm, sets)
+        learned_by = arm.quantize or arm
+        if learned_by.calibration not in without_leaks:
+            check_leaks(learned_by, sets)
+            without_leaks.add(learned_by.calibration)
 
 
 def check_rules(gate: GateFile, sets: Sequence[Evalset]) -> None:
