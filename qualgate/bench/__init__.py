@@ -51,7 +51,7 @@ def run_benchmark(name: str, *, quick: bool, only: Sequence[str] = ()) -> dict[s
 
 
 def _run_of(name: str) -> Callable[..., dict[str, Any]]:
-    """Only the module of the benchmark that is asked for is loaded: some load torch, one triton."""
+    """Only the module of the benchmark that is asked for is loaded: some load torch."""
     match name:
         case "generate":
             from qualgate.bench.generate import run
@@ -61,8 +61,6 @@ def _run_of(name: str) -> Callable[..., dict[str, Any]]:
             from qualgate.bench.demo import run
         case "kernels-gpu":
             from qualgate.bench.kernels_gpu import run
-        case "static":
-            from qualgate.bench.static import run
         case "quantize":
             from qualgate.bench.quantize import run
         case "kernels-cpu":

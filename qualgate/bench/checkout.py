@@ -11,9 +11,9 @@ from pathlib import Path
 from types import ModuleType
 
 ROOT = Path(__file__).resolve().parents[2]
-PROOFS = ("decisions", "determinism-report", "scoring")
+PROOFS = ("decisions", "determinism-report", "scoring", "static")
 NOT_HERE = (
-    "proofs of what the gate says stand in tests/verification of a checkout and not in an installed wheel; "
+    "proofs stand in tests/verification of a checkout and not in an installed wheel; "
     "there `make install`, then `.venv/bin/qualgate bench NAME`"
 )
 

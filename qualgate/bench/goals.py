@@ -48,19 +48,6 @@ KERNELS_GPU = Benchmark(
     },
 )
 
-STATIC = Benchmark(
-    name="static",
-    about="every GPU kernel compiled for sm_80, sm_90, sm_100: spills, shared memory, instructions per weight",
-    goals={
-        "compiles": "every kernel in every configuration, for sm_80, sm_90 and sm_100",
-        "no_spills": "0 instructions that move a register to local memory or back",
-        "products": "matrix products in every loop that is there for them",
-        "tensor_memory": "within the 512 columns of sm_100",
-        "shared_memory": "within what the target's blocks may ask for, in bytes",
-        "int4_instructions": "<= 3.6 instructions per int4 weight in the main loop, sm_90, 16 tokens",
-    },
-)
-
 QUANTIZE = Benchmark(
     name="quantize",
     about="KL of every calibrated method against round-to-nearest on the same grid",
@@ -113,4 +100,4 @@ DRIFT = Benchmark(
     },
 )
 
-SPEED = {one.name: one for one in (GENERATE, COMMANDS, DEMO, KERNELS_GPU, STATIC, QUANTIZE, KERNELS_CPU, DRIFT)}
+SPEED = {one.name: one for one in (GENERATE, COMMANDS, DEMO, KERNELS_GPU, QUANTIZE, KERNELS_CPU, DRIFT)}

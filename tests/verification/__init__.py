@@ -1,5 +1,5 @@
 """Proofs and attacks: is the gate's word right (`verdicts`), do scorers and statistics say what the field's references
-say (`references`), and does the sandbox hold (`escapes`)?
+say (`references`), does the sandbox hold (`escapes`), and is a GPU kernel what it was written to be (`machine_code`)?
 
 `qualgate bench NAME` runs one of `PROOFS` in whole, `python -m tests.verification` slices of all of them.
 """
@@ -23,6 +23,8 @@ def run_of(name: str) -> Callable[..., dict[str, Any]]:
             from tests.verification.verdicts.determinism_report import run
         case "scoring":
             from tests.verification.references.scoring import run
+        case "static":
+            from tests.verification.machine_code.static import run
         case _:
             raise AssertionError(f"{name} has no module")
     return run

@@ -86,4 +86,17 @@ SCORING = Benchmark(
     in_parts=True,
 )
 
-PROOFS = {one.name: one for one in (DECISIONS, DETERMINISM_REPORT, SCORING)}
+STATIC = Benchmark(
+    name="static",
+    about="every GPU kernel compiled for sm_80, sm_90, sm_100: spills, shared memory, instructions per weight",
+    goals={
+        "compiles": "every kernel in every configuration, for sm_80, sm_90 and sm_100",
+        "no_spills": "0 instructions that move a register to local memory or back",
+        "products": "matrix products in every loop that is there for them",
+        "tensor_memory": "within the 512 columns of sm_100",
+        "shared_memory": "within what the target's blocks may ask for, in bytes",
+        "int4_instructions": "<= 3.6 instructions per int4 weight in the main loop, sm_90, 16 tokens",
+    },
+)
+
+PROOFS = {one.name: one for one in (DECISIONS, DETERMINISM_REPORT, SCORING, STATIC)}

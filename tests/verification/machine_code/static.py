@@ -8,7 +8,7 @@ import os
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
-from qualgate.bench.goals import STATIC
+from tests.verification.goals import STATIC
 
 
 def run(quick: bool) -> dict[str, Any]:
@@ -21,7 +21,7 @@ def run(quick: bool) -> dict[str, Any]:
             rounds=[],
             rows=[STATIC.not_run(id, reason) for id in STATIC.goals],
         )
-    from qualgate_kernels import static_gate
+    from tests.verification.machine_code import static_gate
 
     cores = len(os.sched_getaffinity(0))
     with ProcessPoolExecutor(cores, multiprocessing.get_context("spawn")) as pool:

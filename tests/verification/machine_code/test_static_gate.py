@@ -13,7 +13,7 @@ pytest.importorskip("triton")
 
 READ = """
 import json, sys
-from qualgate_kernels import static_gate as gate
+from tests.verification.machine_code import static_gate as gate
 found = [gate.as_row(gate.read(entry, target)) for target in gate.TARGETS for entry in gate.entries(target, quick=True)]
 print(json.dumps(found))
 """
@@ -30,7 +30,8 @@ def readings() -> list[dict]:
 
 def test_every_kernel_compiles_for_every_target_within_its_budget(readings):
     assert [row["faults"] for row in readings if row["faults"]] == []
-    from qualgate_kernels import attention_gpu, drift_gpu, gemm, static_gate
+    from qualgate_kernels import attention_gpu, drift_gpu, gemm
+    from tests.verification.machine_code import static_gate
 
     compiled = {entry.kernel.fn.__name__ for entry in static_gate.entries(90, quick=True)}
     shipped = {name for module in (attention_gpu, drift_gpu, gemm) for name in dir(module) if name.endswith("_kernel")}
@@ -45,7 +46,7 @@ def test_an_int4_weight_takes_no_more_than_its_share_of_instructions(readings):
 
 
 def test_a_loop_is_found_in_a_listing_and_its_spills_are_counted():
-    from qualgate_kernels.static_gate import hot_loop
+    from tests.verification.machine_code.static_gate import hot_loop
 
     listing = """
         /*0000*/                   S2R R0, SR_TID.X ;
