@@ -165,6 +165,7 @@ def manifest(name: str, seed: int, jsonl: bytes) -> str:
 
 
 def write(name: str, seed: int, count: int, out: Path, tokenizer: Tokenizer) -> None:
+    """Write one family's NAME.jsonl and NAME.yaml to `out`, an existing folder."""
     cases = eval_cases(name, seed, count, tokenizer)
     assert len({case_hash(case) for case in cases}) == count
     jsonl = as_lines(cases)
@@ -181,10 +182,12 @@ def write_calibration(seed: int, count: int, out: Path) -> None:
 
 
 def as_lines(cases: list[dict[str, Any]]) -> bytes:
+    """JSON lines as UTF-8; keys in the order in which they were given."""
     return "".join(json.dumps(case, ensure_ascii=False) + "\n" for case in cases).encode()
 
 
 def main() -> None:
+    """The command line: every set, then the calibration set, which depends on them."""
     parser = argparse.ArgumentParser(description="Write the shipped evalsets.")
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent)

@@ -72,6 +72,7 @@ class Values:
         return self.draw(lambda: self.rng.randint(low, high))
 
     def integers(self, count: int, low: int, high: int) -> list[int]:
+        """`count` different integers in low..high."""
         return self.distinct(lambda: self.integer(low, high), count)
 
     def operands(self, *ranges: tuple[int, int]) -> tuple[int, ...]:
@@ -97,6 +98,7 @@ class Values:
 
     @staticmethod
     def distinct(draw: Callable[[], T], count: int, beyond: Sequence[T] = ()) -> list[T]:
+        """`count` different values that `draw` gives, none of them in `beyond`; it must be able to give so many."""
         found: list[T] = []
         while len(found) < count:
             value = draw()

@@ -20,6 +20,7 @@ def size(level: float, most: int) -> tuple[int, int]:
 
 
 def finish(steps: list[str], answer: object) -> str:
+    """The answer: its steps, one a line, then the line `Answer: N`."""
     return "\n".join([*steps, f"Answer: {answer}"])
 
 
@@ -75,66 +76,66 @@ def running(start: int, *changes: tuple[str, int]) -> tuple[list[str], int]:
     return steps, total
 
 
-def add(values: Values, level: float) -> tuple[str, str]:
+def _add(values: Values, level: float) -> tuple[str, str]:
     a, b = values.operands(size(level, 6), size(level, 6))
     return f"{a} + {b} = ?", finish(column_sum((a, b)), a + b)
 
 
-def add_words(values: Values, level: float) -> tuple[str, str]:
+def _add_words(values: Values, level: float) -> tuple[str, str]:
     a, b = values.operands(size(level, 5), size(level, 5))
     return f"What is the sum of {a} and {b}?", finish(column_sum((a, b)), a + b)
 
 
-def add_three(values: Values, level: float) -> tuple[str, str]:
+def _add_three(values: Values, level: float) -> tuple[str, str]:
     numbers = values.operands(*[size(level, 4)] * 3)
     return f"Add {numbers[0]}, {numbers[1]} and {numbers[2]}.", finish(column_sum(numbers), sum(numbers))
 
 
-def subtract(values: Values, level: float) -> tuple[str, str]:
+def _subtract(values: Values, level: float) -> tuple[str, str]:
     a, b = sorted(values.operands(size(level, 6), size(level, 6)), reverse=True)
     return f"{a} - {b} = ?", finish(column_difference(a, b), a - b)
 
 
-def subtract_words(values: Values, level: float) -> tuple[str, str]:
+def _subtract_words(values: Values, level: float) -> tuple[str, str]:
     a, b = sorted(values.operands(size(level, 5), size(level, 5)), reverse=True)
     return f"Take {b} away from {a}.", finish(column_difference(a, b), a - b)
 
 
-def multiply(values: Values, level: float) -> tuple[str, str]:
+def _multiply(values: Values, level: float) -> tuple[str, str]:
     a, digit = values.operands(size(level, 6), (2, 9))
     return f"{a} * {digit} = ?", finish(column_product(a, digit), a * digit)
 
 
-def multiply_words(values: Values, level: float) -> tuple[str, str]:
+def _multiply_words(values: Values, level: float) -> tuple[str, str]:
     a, digit = values.operands(size(level, 5), (3, 9))
     return f"What is {digit} times {a}?", finish(column_product(a, digit), a * digit)
 
 
-def divide(values: Values, level: float) -> tuple[str, str]:
+def _divide(values: Values, level: float) -> tuple[str, str]:
     a, divisor = values.operands(size(level, 5), (2, 9))
     return f"Divide {a} by {divisor}.", finish(long_division(a, divisor), f"{a // divisor} r {a % divisor}")
 
 
-def remainder(values: Values, level: float) -> tuple[str, str]:
+def _remainder(values: Values, level: float) -> tuple[str, str]:
     a, divisor = values.operands(size(level, 5), (3, 9))
     return f"What remains of {a} divided by {divisor}?", finish(long_division(a, divisor), a % divisor)
 
 
-def digit_sum(values: Values, level: float) -> tuple[str, str]:
+def _digit_sum(values: Values, level: float) -> tuple[str, str]:
     (a,) = values.operands((100, 10 ** (3 + round(3 * level)) - 1))
     digits = [int(d) for d in str(a)]
     steps, total = running(digits[0], *(("+", d) for d in digits[1:]))
     return f"Digit sum of {a}?", finish(steps, total)
 
 
-def next_term(values: Values, level: float) -> tuple[str, str]:
+def _next_term(values: Values, level: float) -> tuple[str, str]:
     start, step = values.operands((2, 40), (3, 9 + round(30 * level)))
     a, b, c = start + step, start + 2 * step, start + 3 * step
     steps = [f"{a}-{start}={step}", f"{c}+{step}={c + step}"]
     return f"What comes next: {start}, {a}, {b}, {c}?", finish(steps, c + step)
 
 
-def mean_of_three(values: Values, level: float) -> tuple[str, str]:
+def _mean_of_three(values: Values, level: float) -> tuple[str, str]:
     a, b, extra = values.operands((10, 30 + round(60 * level)), (10, 30 + round(60 * level)), (1, 30))
     mean = (a + b) // 3 + extra
     c = 3 * mean - a - b
@@ -142,36 +143,36 @@ def mean_of_three(values: Values, level: float) -> tuple[str, str]:
     return f"Mean of {a}, {b} and {c}?", finish([*steps, f"{total}/3={mean}"], mean)
 
 
-def percent(values: Values, level: float) -> tuple[str, str]:
+def _percent(values: Values, level: float) -> tuple[str, str]:
     tens, share = values.operands((2, 9 + round(80 * level)), (1, 9))
     return f"What is {share}0% of {tens}0?", finish([f"10% = {tens}", f"{tens}*{share}={tens * share}"], tens * share)
 
 
-def rectangle(values: Values, level: float) -> tuple[str, str]:
+def _rectangle(values: Values, level: float) -> tuple[str, str]:
     a, b = values.operands((10, 40 + round(59 * level)), (10, 40 + round(59 * level)))
     steps, total = running(a, ("+", b), ("*", 2))
     return f"Perimeter of a {a} by {b} rectangle?", finish(steps, total)
 
 
-def minutes(values: Values, level: float) -> tuple[str, str]:
+def _minutes(values: Values, level: float) -> tuple[str, str]:
     hours, rest = values.operands((2, 5 + round(15 * level)), (1, 59))
     steps, total = running(hours, ("*", 60), ("+", rest))
     return f"How many minutes are {hours} h {rest} min?", finish(steps, total)
 
 
-def expression(values: Values, level: float) -> tuple[str, str]:
+def _expression(values: Values, level: float) -> tuple[str, str]:
     a, b, c = values.operands((3, 9 + round(20 * level)), (2, 9), (10, 50 + round(49 * level)))
     steps, total = running(a, ("*", b), ("+", c))
     return f"Compute {c} + {a} * {b}.", finish(steps, total)
 
 
-def brackets(values: Values, level: float) -> tuple[str, str]:
+def _brackets(values: Values, level: float) -> tuple[str, str]:
     a, b, c = values.operands((5, 20 + round(40 * level)), (5, 20 + round(30 * level)), (2, 9))
     steps, total = running(a, ("+", b), ("*", c))
     return f"Compute ({a} + {b}) * {c}.", finish(steps, total)
 
 
-def larger_gap(values: Values, level: float) -> tuple[str, str]:
+def _larger_gap(values: Values, level: float) -> tuple[str, str]:
     a, b = values.operands(size(level, 4), size(level, 4))
     top, bottom = max(a, b), min(a, b)
     steps = [f"{top} is larger", *column_difference(top, bottom)]
@@ -197,8 +198,8 @@ TEMPLATES: dict[str, Callable[[Values, float], tuple[str, str]]] = {
     f"arith-{number:02}": make
     for number, make in enumerate(
         (
-            add, add_words, add_three, subtract, subtract_words, multiply, multiply_words, divide, remainder,
-            digit_sum, next_term, mean_of_three, percent, rectangle, minutes, expression, brackets, larger_gap,
+            _add, _add_words, _add_three, _subtract, _subtract_words, _multiply, _multiply_words, _divide, _remainder,
+            _digit_sum, _next_term, _mean_of_three, _percent, _rectangle, _minutes, _expression, _brackets, _larger_gap,
             story("{name} has {a} {thing} and gets {b} more. How many now?", "+b"),
             story("{name} had {a} {thing} and lost {b}. How many are left?", "-b"),
             story("A box holds {a} {thing}. How many do {c} boxes hold?", "*c"),
@@ -214,5 +215,6 @@ TEMPLATES: dict[str, Callable[[Values, float], tuple[str, str]]] = {
 
 
 def make_case(values: Values, level: float, template: str) -> dict[str, Any]:
+    """The level sets the operands' digits."""
     question, answer = TEMPLATES[template](values, level)
     return {"task": "arithmetic", "messages": user(question), "answer": answer, "tags": [f"template:{template}"]}

@@ -87,10 +87,12 @@ def pipeline(values: Values, level: float, plan: str) -> tuple[str, list[str]]:
 
 
 def constant_of(values: Values, level: float) -> int:
+    """A number of two digits, or the likelier the higher the level of three."""
     return values.integer(2, 99) if values.rng.random() > level else values.integer(100, 999)
 
 
 def make_case(values: Values, level: float, template: str) -> dict[str, Any]:
+    """The level sets how long its constants and its name are."""
     argument, wording, *rest = SPECS[template].split(" | ")
     if rest:
         body = rest[0].split("; ")

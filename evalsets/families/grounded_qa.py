@@ -47,6 +47,7 @@ COLOURS = ("red", "blue", "green", "black", "white", "grey")
 
 
 def draw(values: Values, kind: str) -> str:
+    """A value of a kind that RELATIONS names, as text."""
     if kind == "year":
         return str(values.integer(1900, 2040))
     if kind == "count":
@@ -57,6 +58,7 @@ def draw(values: Values, kind: str) -> str:
 
 
 def make_case(values: Values, level: float, template: str) -> dict[str, Any]:
+    """Two to six people and two to eight facts, by the level; what is asked is told of two of them."""
     rng = values.rng
     _, question, kind, *back = RELATIONS[template]
     people = values.names(2 + round(4 * level))

@@ -61,6 +61,7 @@ NOTES = {
 
 
 def say(phrase: str, kind: str, value: Any) -> str:
+    """A field's phrase with its value: a flag takes one side of the slash, a list is joined with `and`."""
     if kind == "flag":
         return phrase.split("/")[0 if value else 1]
     if kind == "list":
@@ -86,6 +87,7 @@ def schema(fields: list[tuple[str, str]], nullable: set[str]) -> dict[str, Any]:
 
 
 def make_case(values: Values, level: float, template: str) -> dict[str, Any]:
+    """The level sets how many fields the note states, and how often one is asked that it does not: then `null` is right."""
     rng = values.rng
     opening, *rows = NOTES[template]
     fields = [tuple(row.split(" ", 2)) for row in rows]

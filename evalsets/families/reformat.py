@@ -29,53 +29,53 @@ FIELDS: dict[str, Callable[[Values], str]] = {
 }
 
 
-def csv(records: Records) -> str:
+def _csv(records: Records) -> str:
     return "\n".join(",".join(row) for row in (records[0], *(record.values() for record in records)))
 
 
-def pipes(records: Records) -> str:
+def _pipes(records: Records) -> str:
     return "\n".join(" | ".join(row) for row in (records[0], *(record.values() for record in records)))
 
 
-def markdown(records: Records) -> str:
+def _markdown(records: Records) -> str:
     rows = [list(records[0]), ["-"] * len(records[0]), *(list(record.values()) for record in records)]
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
-def json_lines(records: Records) -> str:
+def _json_lines(records: Records) -> str:
     return "\n".join(json.dumps(record) for record in records)
 
 
-def blocks(records: Records) -> str:
+def _blocks(records: Records) -> str:
     return "\n\n".join("\n".join(f"{key}: {value}" for key, value in record.items()) for record in records)
 
 
-def yaml(records: Records) -> str:
+def _yaml(records: Records) -> str:
     return "\n".join("- " + "\n  ".join(f"{key}: {value}" for key, value in record.items()) for record in records)
 
 
-def pairs(records: Records) -> str:
+def _pairs(records: Records) -> str:
     return "\n".join(" ".join(f"{key}={value}" for key, value in record.items()) for record in records)
 
 
-def ini(records: Records) -> str:
+def _ini(records: Records) -> str:
     sections = []
     for number, record in enumerate(records, start=1):
         sections.append("\n".join([f"[{number}]", *(f"{key}={value}" for key, value in record.items())]))
     return "\n".join(sections)
 
 
-def xml(records: Records) -> str:
+def _xml(records: Records) -> str:
     return "\n".join("<r " + " ".join(f'{key}="{value}"' for key, value in record.items()) + "/>" for record in records)
 
 
-def columns(records: Records) -> str:
+def _columns(records: Records) -> str:
     return "\n".join(f"{key}: " + ", ".join(record[key] for record in records) for key in records[0])
 
 
 NOTATIONS = {
-    "csv": csv, "pipes": pipes, "markdown": markdown, "json": json_lines, "blocks": blocks,
-    "yaml": yaml, "pairs": pairs, "ini": ini, "xml": xml, "columns": columns,
+    "csv": _csv, "pipes": _pipes, "markdown": _markdown, "json": _json_lines, "blocks": _blocks,
+    "yaml": _yaml, "pairs": _pairs, "ini": _ini, "xml": _xml, "columns": _columns,
 }  # fmt: skip
 ROUTES = {
     "csv": ("json", "markdown", "blocks", "yaml", "pairs", "xml", "ini"),
@@ -96,6 +96,7 @@ TEMPLATES = {
 
 
 def make_case(values: Values, level: float, template: str) -> dict[str, Any]:
+    """One to six records of two to four fields, by the level."""
     rng = values.rng
     source, target = TEMPLATES[template]
     names = rng.sample(list(FIELDS), 2 + round(rng.random() * 0.6 + 1.6 * level))

@@ -80,6 +80,7 @@ def function_tool(tool: str) -> dict[str, Any]:
 
 
 def draw(values: Values, kind: str) -> Any:
+    """A value of a kind that TOOLS names: a choice of `a|b`, a number, or a text."""
     if "|" in kind:
         return values.rng.choice(kind.split("|"))
     if kind == "few":
@@ -107,10 +108,12 @@ def ask(values: Values, tool: str, level: float) -> tuple[str, dict[str, Any]]:
 
 
 def call_text(call: dict[str, Any]) -> str:
+    """The call as the shipped model's template writes it."""
     return f"<tool_call>\n{json.dumps(call)}\n</tool_call>"
 
 
 def make_case(values: Values, level: float, template: str) -> dict[str, Any]:
+    """The level sets how many tools are offered, and how often two calls are asked for."""
     rng = values.rng
     wanted = TEMPLATES[template]
     others = rng.sample([tool for tool in TOOLS if tool != wanted], 3)

@@ -12,13 +12,13 @@ from qualgate_evalsets.values import Values
 Items = list[str]
 
 
-def length(level: float) -> int:
+def _length(level: float) -> int:
     return 3 + round(6 * level)
 
 
 def with_repeats(values: Values, level: float) -> Items:
     """A list in which at least one word comes twice."""
-    items = values.words(max(2, length(level) - 2))
+    items = values.words(max(2, _length(level) - 2))
     return sorted(items + values.rng.choices(items, k=2), key=lambda _: values.rng.random())
 
 
@@ -26,25 +26,30 @@ def whole(wording: str, change: Callable[[Items], Items], separator: str = ", ")
     """A change of the whole list that needs nothing but the list."""
 
     def make(values: Values, level: float) -> tuple[str, str]:
-        items = values.words(length(level))
+        items = values.words(_length(level))
         return f"{wording}: {', '.join(items)}", separator.join(change(items))
 
     return make
 
 
 def each(wording: str, change: Callable[[str], str]) -> Callable[..., tuple[str, str]]:
+    """A change of every word by itself."""
     return whole(wording, lambda items: [change(item) for item in items])
 
 
 def numbers(wording: str, change: Callable[[list[int]], list[int]]) -> Callable[..., tuple[str, str]]:
+    """A change of a list of three-digit numbers."""
+
     def make(values: Values, level: float) -> tuple[str, str]:
-        items = values.integers(length(level), 100, 999)
+        items = values.integers(_length(level), 100, 999)
         return f"{wording}: {', '.join(map(str, items))}", ", ".join(map(str, change(items)))
 
     return make
 
 
 def repeated(wording: str, change: Callable[[Items], Items]) -> Callable[..., tuple[str, str]]:
+    """A change of a list in which words come twice."""
+
     def make(values: Values, level: float) -> tuple[str, str]:
         items = with_repeats(values, level)
         return f"{wording}: {', '.join(items)}", ", ".join(change(items))
@@ -56,7 +61,7 @@ def with_word(wording: str, change: Callable[[Items, str], Items]) -> Callable[.
     """A change that brings a new word @ with it."""
 
     def make(values: Values, level: float) -> tuple[str, str]:
-        *items, word = values.words(length(level) + 1)
+        *items, word = values.words(_length(level) + 1)
         return f"{wording.replace('@', word)}: {', '.join(items)}", ", ".join(change(items, word))
 
     return make
@@ -66,20 +71,22 @@ def with_member(wording: str, change: Callable[[Items, int], Items]) -> Callable
     """A change around one word @ of the list, given to `change` as its place."""
 
     def make(values: Values, level: float) -> tuple[str, str]:
-        items = values.words(length(level))
+        items = values.words(_length(level))
         place = values.rng.randrange(len(items))
         return f"{wording.replace('@', items[place])}: {', '.join(items)}", ", ".join(change(items, place))
 
     return make
 
 
-def replace_member(values: Values, level: float) -> tuple[str, str]:
-    *items, new = values.words(length(level) + 1)
+def _replace_member(values: Values, level: float) -> tuple[str, str]:
+    *items, new = values.words(_length(level) + 1)
     old = values.rng.choice(items)
     return f"Replace {old} by {new}: {', '.join(items)}", ", ".join(new if item == old else item for item in items)
 
 
 def two_lists(wording: str, change: Callable[[Items, Items], Items]) -> Callable[..., tuple[str, str]]:
+    """A change that makes one list of two of equal length."""
+
     def make(values: Values, level: float) -> tuple[str, str]:
         count = 2 + round(3 * level)
         items = values.words(2 * count)
@@ -89,11 +96,11 @@ def two_lists(wording: str, change: Callable[[Items, Items], Items]) -> Callable
     return make
 
 
-def without_repeats(items: Items) -> Items:
+def _without_repeats(items: Items) -> Items:
     return list(dict.fromkeys(items))
 
 
-def swapped_ends(items: Items) -> Items:
+def _swapped_ends(items: Items) -> Items:
     return [items[-1], *items[1:-1], items[0]]
 
 
@@ -105,7 +112,7 @@ MAKERS = (
     whole("Keep the first two words", lambda items: items[:2]),
     whole("Keep the last two words", lambda items: items[-2:]),
     whole("Keep every second word", lambda items: items[::2]),
-    whole("Swap the first and last word", swapped_ends),
+    whole("Swap the first and last word", _swapped_ends),
     whole("Move the first word to the end", lambda items: [*items[1:], items[0]]),
     whole("Move the last word to the front", lambda items: [items[-1], *items[:-1]]),
     whole("Say each word twice", lambda items: [item for item in items for _ in range(2)]),
@@ -122,8 +129,8 @@ MAKERS = (
     numbers("Sort downwards", lambda items: sorted(items, reverse=True)),
     numbers("Largest number", lambda items: [max(items)]),
     numbers("Smallest number", lambda items: [min(items)]),
-    repeated("Remove repeated words", without_repeats),
-    repeated("Which words come more than once", lambda items: [w for w in without_repeats(items) if items.count(w) > 1]),
+    repeated("Remove repeated words", _without_repeats),
+    repeated("Which words come more than once", lambda items: [w for w in _without_repeats(items) if items.count(w) > 1]),
     with_word("Put @ in front", lambda items, word: [word, *items]),
     with_word("Add @ to the end", lambda items, word: [*items, word]),
     with_word("Put @ in second place", lambda items, word: [items[0], word, *items[1:]]),
@@ -132,7 +139,7 @@ MAKERS = (
     with_member("Keep what follows @, or say none", lambda items, place: items[place + 1 :] or ["none"]),
     with_member("Keep what precedes @, or say none", lambda items, place: items[:place] or ["none"]),
     with_member("Write @ in capitals", lambda items, place: [*items[:place], items[place].upper(), *items[place + 1 :]]),
-    replace_member,
+    _replace_member,
     two_lists("Pair the lists", lambda left, right: [f"{a}={b}" for a, b in zip(left, right, strict=True)]),
     two_lists("Take turns between the lists", lambda left, right: [w for pair in zip(left, right, strict=True) for w in pair]),
     two_lists("Swap the two lists", lambda left, right: [*right, *left]),
@@ -141,5 +148,6 @@ TEMPLATES = {f"list-{number:02}": make for number, make in enumerate(MAKERS, sta
 
 
 def make_case(values: Values, level: float, template: str) -> dict[str, Any]:
+    """The level sets how long the list is: three items to nine."""
     question, answer = TEMPLATES[template](values, level)
     return {"task": "transform", "messages": user(question), "answer": answer, "tags": [f"template:{template}"]}

@@ -46,18 +46,22 @@ class QuantizedCache:
 
     @property
     def batch(self) -> int:
+        """Rows of prompts, which share nothing."""
         return self.keys.shape[0]
 
     @property
     def heads(self) -> int:
+        """Heads of keys and values; a query may have a multiple of them."""
         return self.keys.shape[1]
 
     @property
     def capacity(self) -> int:
+        """Positions it holds, a multiple of a tile."""
         return self.keys.shape[2]
 
     @property
     def nbytes(self) -> int:
+        """Bytes held, filled or not, scales included."""
         tensors = (self.keys, self.values, self.value_scales, self.key_scales, self.key_channel_scales)
         return sum(tensor.nbytes for tensor in tensors if tensor is not None)
 
@@ -234,6 +238,7 @@ def _numbers(codes: torch.Tensor, format: Format) -> torch.Tensor:
 
 
 def check(query: torch.Tensor, cache: QuantizedCache, start: torch.Tensor, scale: float | None) -> float:
+    """The scale of the scores, 1/sqrt(head_dim) for None. ValueError for arguments that no path takes."""
     if (
         query.dim() != 4
         or (query.shape[0], query.shape[3]) != (cache.batch, cache.head_dim)

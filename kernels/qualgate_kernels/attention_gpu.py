@@ -179,6 +179,7 @@ def attend_triton(
 
 
 def constants(cache: QuantizedCache, split: bool) -> dict[str, int | bool]:
+    """What `attend_kernel` is compiled for: one program for each combination."""
     return {
         "DIM": cache.head_dim, "INT4": cache.format == "int4", "CHANNELS": cache.key_scales is None, "SPLIT": split,
         "PACK": PACK, "TILE": TILE, "SPAN": SPAN,

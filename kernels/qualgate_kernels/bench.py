@@ -283,6 +283,7 @@ def _goals(rounds: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def main() -> None:
+    """The command line; the result is JSON."""
     parser = argparse.ArgumentParser(prog="python -m qualgate_kernels.bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer rounds, the same rows")
     parser.add_argument("--json", type=Path, help="write the result here too")

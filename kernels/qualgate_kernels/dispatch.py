@@ -61,7 +61,7 @@ def drift(
 def attend(
     query: torch.Tensor, cache: QuantizedCache, start: torch.Tensor, *, scale: float | None = None
 ) -> torch.Tensor:
-    """See attention.attend_torch."""
+    """See attention.attend_torch. For an engine with a quantized KV cache; until there is one, tests alone call it."""
     if attend_path(cache) == "triton":
         from qualgate_kernels.attention_gpu import attend_triton
 

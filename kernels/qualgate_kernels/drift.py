@@ -201,6 +201,7 @@ def _logits(side: Head, rows: slice, start: int) -> torch.Tensor:
 
 
 def check(p: Head, q: Head, labels: torch.Tensor | None, noise: Noise | None) -> None:
+    """ValueError unless both sides, labels and noise are of as many rows, on one device, and the numbers in range."""
     if p.hidden.shape[0] != q.hidden.shape[0] or p.weight.shape[0] != q.weight.shape[0]:
         raise ValueError(
             f"expected as many rows and tokens of both models, got {p.hidden.shape[0]} and {q.hidden.shape[0]} rows, "

@@ -34,6 +34,8 @@ class _Side(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class Library:
+    """The compiled drift kernel."""
+
     handle: ctypes.CDLL
 
     def drift(self, p: Head, q: Head, labels: torch.Tensor | None, noise: Noise | None, threads: int) -> dict[str, Any]:
@@ -87,6 +89,7 @@ def load() -> Library | str:
 
 
 def open_library(file: Path) -> Library | str:
+    """The kernel in `file`, or why it cannot serve here."""
     try:
         handle = ctypes.CDLL(str(file))
         path, size = handle.qualgate_drift_path(), handle.qualgate_drift_bytes()

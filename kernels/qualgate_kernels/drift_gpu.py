@@ -27,6 +27,8 @@ NUMBERS = ("best", "second", "total", "own", "other", "top", "said", "most", "sa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tile:
+    """How one program of `drift_kernel` cuts the product of hidden states and head."""
+
     rows: int
     tokens: int
     width: int
@@ -249,6 +251,7 @@ def drift_triton(
 
 
 def constants(p: Head, q: Head, labels: torch.Tensor | None, noise: Noise | None, tile: Tile) -> dict[str, int | bool]:
+    """What `drift_kernel` is compiled for: one program for each combination."""
     return {
         "P_BIAS": p.bias is not None, "Q_BIAS": q.bias is not None,
         "LABELS": labels is not None, "NOISE": noise is not None,
@@ -258,6 +261,7 @@ def constants(p: Head, q: Head, labels: torch.Tensor | None, noise: Noise | None
 
 
 def options(tile: Tile) -> dict[str, int]:
+    """What the compiler is told of warps and stages."""
     return {"num_warps": tile.warps, "num_stages": tile.stages}
 
 

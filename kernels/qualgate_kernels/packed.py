@@ -114,6 +114,7 @@ class PackedWeight:
 
     @property
     def row_blocks(self) -> int:
+        """Blocks of rows that share scales; 1 where each row has its own."""
         return -(-self.shape[0] // self.block_rows) if self.block_rows else 1
 
     @property
@@ -123,6 +124,7 @@ class PackedWeight:
 
     @property
     def nbytes(self) -> int:
+        """Bytes of all its tensors."""
         return sum(tensor.nbytes for tensor in self.tensors.values())
 
     @property

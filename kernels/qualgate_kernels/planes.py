@@ -63,26 +63,32 @@ class Prepared:
 
     @property
     def blocks(self) -> int:
+        """K-blocks of a row, the last one filled up."""
         return -(-self.like.shape[1] // self.block_k)
 
     @property
     def grouped(self) -> bool:
+        """Whether scales vary along K; else `row_scales` has them."""
         return self.scales is not None
 
     @property
     def group_size(self) -> int:
+        """in_features that share a scale; all of them where a row has one."""
         return self.like.group_size or self.like.shape[1]
 
     @property
     def scale_bits(self) -> int:
+        """Of one scale in `scales`: 8, 16 or 32."""
         return _scale_bits(self.like, self.block_k)
 
     @property
     def zero_bits(self) -> int:
+        """Of one zero point in `zeros`: 16 or 32."""
         return _zero_bits(self.like, self.block_k)
 
     @property
     def device(self) -> torch.device:
+        """Where its tensors are, or its twin's."""
         held = self.twin.codes if self.twin is not None else self.words
         assert held is not None
         return held.device
@@ -94,6 +100,7 @@ class Prepared:
 
     @property
     def nbytes(self) -> int:
+        """Bytes held, the twin included where there is one."""
         held = (self.words, self.scales, self.zeros, self.row_scales, self.order, *self.kept.values())
         return sum(tensor.nbytes for tensor in held if tensor is not None) + (self.twin.nbytes if self.twin else 0)
 
@@ -121,17 +128,28 @@ def uncovered(packed: PackedWeight, activations: str = "") -> str:
         return f"shape {list(packed.shape)}"
     if packed.g_idx is not None and (reason := _uneven(packed)):
         return reason
-    if activations:
-        if packed.code != {"int8": "int", "fp8": "e4m3"}[activations.split()[0]] or packed.bits != 8:
-            return f"{packed.format} weights with {activations} activations"
-        if packed.zero_points is not None:
-            return f"zero points with {activations} activations"
-        if packed.group_size % BLOCK_8BIT:
-            return f"groups of {packed.group_size} with {activations} activations"
-        if activations == "fp8 g128" and packed.g_idx is not None:
-            return "act-order with fp8 g128 activations"
-    elif not _plane(packed):
+    if activations and (reason := _no_partner(packed, activations)):
+        return reason
+    if not activations and not _plane(packed):
         return f"groups of {packed.group_size}"
+    return _odd_numbers(packed)
+
+
+def _no_partner(packed: PackedWeight, activations: str) -> str:
+    """Why these weights do not meet inputs of 8 bits, or ""."""
+    if packed.code != {"int8": "int", "fp8": "e4m3"}[activations.split()[0]] or packed.bits != 8:
+        return f"{packed.format} weights with {activations} activations"
+    if packed.zero_points is not None:
+        return f"zero points with {activations} activations"
+    if packed.group_size % BLOCK_8BIT:
+        return f"groups of {packed.group_size} with {activations} activations"
+    if activations == "fp8 g128" and packed.g_idx is not None:
+        return "act-order with fp8 g128 activations"
+    return ""
+
+
+def _odd_numbers(packed: PackedWeight) -> str:
+    """Which of its numbers no kernel multiplies, or ""."""
     if packed.zero_points is not None:
         lowest, highest = int(packed.zero_points.min()), int(packed.zero_points.max())
         if lowest < 0 or highest > 2**packed.bits:

@@ -12,6 +12,7 @@ APPEND_ONLY = ("decisions", "verdicts")
 
 
 def upgrade() -> None:
+    """Create the tables of the first version."""
     op.create_table(
         "cases",
         sa.Column("case_hash", sa.String(length=64), nullable=False),
@@ -157,4 +158,5 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
+    """Raises NotImplementedError: a store is copied before it is upgraded, never taken back."""
     raise NotImplementedError("going back would lose every run; delete the store's file if that is what you want")

@@ -10,6 +10,7 @@ down_revision = "0002"
 
 
 def upgrade() -> None:
+    """Create `scorings`, and key `scores` by scoring, too."""
     op.create_table(
         "scorings",
         sa.Column("run_id", sa.String(length=64), nullable=False),
@@ -34,4 +35,5 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
+    """Raises NotImplementedError: a store is copied before it is upgraded, never taken back."""
     raise NotImplementedError("going back would lose every run; delete the store's file if that is what you want")

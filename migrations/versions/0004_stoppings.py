@@ -10,6 +10,7 @@ down_revision = "0003"
 
 
 def upgrade() -> None:
+    """Create `stoppings`."""
     op.create_table(
         "stoppings",
         sa.Column("run_id", sa.String(length=64), nullable=False),
@@ -35,4 +36,5 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
+    """Raises NotImplementedError: a store is copied before it is upgraded, never taken back."""
     raise NotImplementedError("going back would lose every run; delete the store's file if that is what you want")

@@ -48,6 +48,7 @@ class Prepared:
 
     @property
     def shape(self) -> tuple[int, int]:
+        """[out_features, in_features]"""
         return self.rest.shape
 
     @property

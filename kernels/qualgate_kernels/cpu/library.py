@@ -59,6 +59,8 @@ _DESCRIBED: WeakKeyDictionary[Prepared, _Weight] = WeakKeyDictionary()
 
 @dataclass(frozen=True, slots=True)
 class Library:
+    """The compiled products, and which of their paths this processor has."""
+
     handle: ctypes.CDLL
     paths: tuple[str, ...]  # what this processor has, best last
     path: str  # what serves where none is asked for
@@ -127,6 +129,7 @@ def load() -> Library | str:
 
 
 def check(code: int) -> None:
+    """MemoryError or RuntimeError for what C returned; 0 is success."""
     if code == 3:
         raise MemoryError("CPU kernels: out of memory")
     if code:

@@ -30,23 +30,23 @@ def _compares(count: int, relation: str, wanted: int) -> bool:
     return count < wanted if relation == "less than" else count >= wanted
 
 
-def keywords_existence(text: str, keywords: list[str]) -> bool:
+def _keywords_existence(text: str, keywords: list[str]) -> bool:
     return all(regexes.count(keyword, text, ignore_case=True) for keyword in sorted(keywords))
 
 
-def keywords_frequency(text: str, keyword: str, frequency: int, relation: str) -> bool:
+def _keywords_frequency(text: str, keyword: str, frequency: int, relation: str) -> bool:
     return _compares(regexes.count(keyword.strip(), text, ignore_case=True), relation, frequency)
 
 
-def forbidden_words(text: str, forbidden_words: list[str]) -> bool:
+def _forbidden_words(text: str, forbidden_words: list[str]) -> bool:
     return not any(regexes.count(rf"\b{word}\b", text, ignore_case=True) for word in sorted(set(forbidden_words)))
 
 
-def letter_frequency(text: str, letter: str, let_frequency: int, let_relation: str) -> bool:
+def _letter_frequency(text: str, letter: str, let_frequency: int, let_relation: str) -> bool:
     return _compares(text.lower().count(letter.lower()), let_relation, let_frequency)
 
 
-def response_language(text: str, language: str) -> bool:
+def _response_language(text: str, language: str) -> bool:
     return _in(text, language)
 
 
@@ -54,21 +54,21 @@ def _in(text: str, wanted: str) -> bool:
     return language(text) in (wanted, None)
 
 
-def number_sentences(text: str, num_sentences: int, relation: str) -> bool:
+def _number_sentences(text: str, num_sentences: int, relation: str) -> bool:
     return _compares(sum(1 for _ in sentences(text)), relation, num_sentences)
 
 
-def number_words(text: str, num_words: int, relation: str) -> bool:
+def _number_words(text: str, num_words: int, relation: str) -> bool:
     return _compares(words(text), relation, num_words)
 
 
-def number_paragraphs(text: str, num_paragraphs: int) -> bool:
+def _number_paragraphs(text: str, num_paragraphs: int) -> bool:
     paragraphs = re.split(r"\s?\*\*\*\s?", text)
     filled = [bool(paragraph.strip()) for paragraph in paragraphs]
     return all(filled[1:-1]) and sum(filled) == num_paragraphs
 
 
-def nth_paragraph_first_word(text: str, num_paragraphs: int, nth_paragraph: int, first_word: str) -> bool:
+def _nth_paragraph_first_word(text: str, num_paragraphs: int, nth_paragraph: int, first_word: str) -> bool:
     paragraphs = text.split("\n\n")
     filled = sum(bool(paragraph.strip()) for paragraph in paragraphs)
     # The n-th of all is looked at, though only those with text in them are counted.
@@ -78,7 +78,7 @@ def nth_paragraph_first_word(text: str, num_paragraphs: int, nth_paragraph: int,
     return filled == num_paragraphs and "".join(map(str.lower, word)) == first_word.lower()
 
 
-def number_placeholders(text: str, num_placeholders: int) -> bool:
+def _number_placeholders(text: str, num_placeholders: int) -> bool:
     return sum(map(_brackets, text.split("\n"))) >= num_placeholders
 
 
@@ -90,7 +90,7 @@ def _brackets(line: str) -> int:
     return count
 
 
-def postscript(text: str, postscript_marker: str) -> bool:
+def _postscript(text: str, postscript_marker: str) -> bool:
     marker = postscript_marker.strip()
     known = {"P.P.S": r"p\.\s?p\.\s?s", "P.S.": r"p\.\s?s\."}
     return bool(regexes.count(known.get(marker, marker.lower()), text.lower()))
@@ -119,25 +119,25 @@ def _bullets(text: str, mark: str) -> int:
     return count
 
 
-def number_bullet_lists(text: str, num_bullets: int) -> bool:
+def _number_bullet_lists(text: str, num_bullets: int) -> bool:
     return _bullets(text, "*") + _bullets(text, "-") == num_bullets
 
 
-def constrained_response(text: str) -> bool:
+def _constrained_response(text: str) -> bool:
     return any(f"My answer is {word}." in text for word in ("yes", "no", "maybe"))
 
 
-def number_highlighted_sections(text: str, num_highlights: int) -> bool:
+def _number_highlighted_sections(text: str, num_highlights: int) -> bool:
     single = [found for found in re.findall(r"\*[^\n*]*\*", text) if found.strip("*").strip()]
     double = [found for found in re.findall(r"\*\*[^\n*]*\*\*", text) if found[2:-2].strip()]
     return len(single) + len(double) >= num_highlights
 
 
-def multiple_sections(text: str, section_spliter: str, num_sections: int) -> bool:
+def _multiple_sections(text: str, section_spliter: str, num_sections: int) -> bool:
     return regexes.count(rf"\s?{section_spliter.strip()}\s?\d+\s?", text) >= num_sections
 
 
-def json_format(text: str) -> bool:
+def _json_format(text: str) -> bool:
     inner = text.strip()
     for fence in ("```json", "```Json", "```JSON", "```"):
         inner = inner.removeprefix(fence)
@@ -148,7 +148,7 @@ def json_format(text: str) -> bool:
     return True
 
 
-def title(text: str) -> bool:
+def _title(text: str) -> bool:
     for line in text.split("\n"):
         opens, closes = line.find("<<"), line.rfind(">>")
         if opens >= 0 and closes >= opens + 3 and line[opens : closes + 2].lstrip("<").rstrip(">").strip():
@@ -156,43 +156,45 @@ def title(text: str) -> bool:
     return False
 
 
-def two_responses(text: str) -> bool:
+def _two_responses(text: str) -> bool:
     parts = [part.strip() for part in text.split("******")]
     filled = [part for part in parts if part]
     return all(parts[1:-1]) and len(filled) == 2 and filled[0] != filled[1]
 
 
-def repeat_prompt(text: str, prompt_to_repeat: str) -> bool:
+def _repeat_prompt(text: str, prompt_to_repeat: str) -> bool:
     return text.strip().lower().startswith(prompt_to_repeat.strip().lower())
 
 
-def end_checker(text: str, end_phrase: str) -> bool:
+def _end_checker(text: str, end_phrase: str) -> bool:
     return text.strip().strip('"').lower().endswith(end_phrase.strip().lower())
 
 
-def quotation(text: str) -> bool:
+def _quotation(text: str) -> bool:
     inner = text.strip()
     return len(inner) > 1 and inner[0] == inner[-1] == '"'
 
 
-def capital_word_frequency(text: str, capital_frequency: int, capital_relation: str) -> bool:
+def _capital_word_frequency(text: str, capital_frequency: int, capital_relation: str) -> bool:
     return _compares(capital_words(text), capital_relation, capital_frequency)
 
 
-def english_capital(text: str) -> bool:
+def _english_capital(text: str) -> bool:
     return text.isupper() and _in(text, "en")
 
 
-def english_lowercase(text: str) -> bool:
+def _english_lowercase(text: str) -> bool:
     return text.islower() and _in(text, "en")
 
 
-def no_comma(text: str) -> bool:
+def _no_comma(text: str) -> bool:
     return "," not in text
 
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
+    """One of the 25: its check, given the text and the arguments by their names, and what those arguments must be."""
+
     check: Callable[..., bool]
     needs: Mapping[str, str]  # argument → what it is: count, relation, text, texts, letter
 
@@ -225,37 +227,37 @@ def _instruction(check: Callable[..., bool], **needs: str) -> Instruction:
 
 
 INSTRUCTIONS: dict[str, Instruction] = {
-    "keywords:existence": _instruction(keywords_existence, keywords="texts"),
-    "keywords:frequency": _instruction(keywords_frequency, keyword="text", frequency="count", relation="relation"),
-    "keywords:forbidden_words": _instruction(forbidden_words, forbidden_words="texts"),
+    "keywords:existence": _instruction(_keywords_existence, keywords="texts"),
+    "keywords:frequency": _instruction(_keywords_frequency, keyword="text", frequency="count", relation="relation"),
+    "keywords:forbidden_words": _instruction(_forbidden_words, forbidden_words="texts"),
     "keywords:letter_frequency": _instruction(
-        letter_frequency, letter="letter", let_frequency="count", let_relation="relation"
+        _letter_frequency, letter="letter", let_frequency="count", let_relation="relation"
     ),
-    "language:response_language": _instruction(response_language, language="text"),
-    "length_constraints:number_sentences": _instruction(number_sentences, num_sentences="count", relation="relation"),
-    "length_constraints:number_paragraphs": _instruction(number_paragraphs, num_paragraphs="count"),
-    "length_constraints:number_words": _instruction(number_words, num_words="count", relation="relation"),
+    "language:response_language": _instruction(_response_language, language="text"),
+    "length_constraints:number_sentences": _instruction(_number_sentences, num_sentences="count", relation="relation"),
+    "length_constraints:number_paragraphs": _instruction(_number_paragraphs, num_paragraphs="count"),
+    "length_constraints:number_words": _instruction(_number_words, num_words="count", relation="relation"),
     "length_constraints:nth_paragraph_first_word": _instruction(
-        nth_paragraph_first_word, num_paragraphs="count", nth_paragraph="count", first_word="text"
+        _nth_paragraph_first_word, num_paragraphs="count", nth_paragraph="count", first_word="text"
     ),
-    "detectable_content:number_placeholders": _instruction(number_placeholders, num_placeholders="count"),
-    "detectable_content:postscript": _instruction(postscript, postscript_marker="text"),
-    "detectable_format:number_bullet_lists": _instruction(number_bullet_lists, num_bullets="count"),
-    "detectable_format:constrained_response": _instruction(constrained_response),
-    "detectable_format:number_highlighted_sections": _instruction(number_highlighted_sections, num_highlights="count"),
+    "detectable_content:number_placeholders": _instruction(_number_placeholders, num_placeholders="count"),
+    "detectable_content:postscript": _instruction(_postscript, postscript_marker="text"),
+    "detectable_format:number_bullet_lists": _instruction(_number_bullet_lists, num_bullets="count"),
+    "detectable_format:constrained_response": _instruction(_constrained_response),
+    "detectable_format:number_highlighted_sections": _instruction(_number_highlighted_sections, num_highlights="count"),
     "detectable_format:multiple_sections": _instruction(
-        multiple_sections, section_spliter="text", num_sections="count"
+        _multiple_sections, section_spliter="text", num_sections="count"
     ),
-    "detectable_format:json_format": _instruction(json_format),
-    "detectable_format:title": _instruction(title),
-    "combination:two_responses": _instruction(two_responses),
-    "combination:repeat_prompt": _instruction(repeat_prompt, prompt_to_repeat="text"),
-    "startend:end_checker": _instruction(end_checker, end_phrase="text"),
-    "startend:quotation": _instruction(quotation),
+    "detectable_format:json_format": _instruction(_json_format),
+    "detectable_format:title": _instruction(_title),
+    "combination:two_responses": _instruction(_two_responses),
+    "combination:repeat_prompt": _instruction(_repeat_prompt, prompt_to_repeat="text"),
+    "startend:end_checker": _instruction(_end_checker, end_phrase="text"),
+    "startend:quotation": _instruction(_quotation),
     "change_case:capital_word_frequency": _instruction(
-        capital_word_frequency, capital_frequency="count", capital_relation="relation"
+        _capital_word_frequency, capital_frequency="count", capital_relation="relation"
     ),
-    "change_case:english_capital": _instruction(english_capital),
-    "change_case:english_lowercase": _instruction(english_lowercase),
-    "punctuation:no_comma": _instruction(no_comma),
+    "change_case:english_capital": _instruction(_english_capital),
+    "change_case:english_lowercase": _instruction(_english_lowercase),
+    "punctuation:no_comma": _instruction(_no_comma),
 }
