@@ -14,7 +14,7 @@ from typing import Any
 
 from qualgate_evalsets.values import Split, Values
 
-__all__ = ["FAMILIES", "draw_case", "family", "user"]
+__all__ = ["FAMILIES", "draw_case", "family"]
 
 FAMILIES = ("arithmetic", "json_extract", "tool_calls", "code", "transform", "reformat", "grounded_qa")
 
@@ -32,8 +32,3 @@ def draw_case(name: str, rng: random.Random, split: Split, level: float, templat
         case = module.make_case(values, level, template or rng.choice(list(module.TEMPLATES)))
         if values.drawn:
             return case
-
-
-def user(text: str) -> list[dict[str, str]]:
-    """A conversation of one user message."""
-    return [{"role": "user", "content": text}]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from qualgate_evalsets.families import user
+from qualgate_evalsets.messages import user
 from qualgate_evalsets.values import Values
 
 NOT_STATED = "Not stated."

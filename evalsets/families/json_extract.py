@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from qualgate_evalsets.families import user
+from qualgate_evalsets.messages import user
 from qualgate_evalsets.values import Values
 
 COLOURS = ("red", "blue", "green", "black", "white")

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from qualgate_evalsets.families import user
+from qualgate_evalsets.messages import user
 from qualgate_evalsets.values import Values
 
 Records = list[dict[str, str]]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from qualgate_evalsets.families import user
+from qualgate_evalsets.messages import user
 from qualgate_evalsets.values import Values
 
 NO_TOOL = "No tool fits this request."

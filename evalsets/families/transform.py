@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from qualgate_evalsets.families import user
+from qualgate_evalsets.messages import user
 from qualgate_evalsets.values import Values
 
 Items = list[str]

@@ -10,7 +10,8 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-from qualgate_evalsets.families import FAMILIES, draw_case, user
+from qualgate_evalsets.families import FAMILIES, draw_case
+from qualgate_evalsets.messages import user
 from qualgate_evalsets.values import SYLLABLES, Values
 
 # Share of samples: what is learned last comes most often.

@@ -14,7 +14,7 @@ ALLOWED: dict[str, set[str]] = {
     "plugins": {"errors", "escaping"},
     "documents": {"errors"},
     "evalsets": FLOOR | {"documents", "scoring"},
-    "quantize": FLOOR | {"evalsets", "quant", "engine"},
+    "quantize": FLOOR | {"evalsets", "quant", "engine", "qualgate_kernels"},
     "config": FLOOR | {"documents", "quant", "refmodel", "evalsets", "quantize"},
     "scoring": FLOOR | {"sandbox"},
     "sandbox": set(),
@@ -23,20 +23,22 @@ ALLOWED: dict[str, set[str]] = {
     "gate": FLOOR | {"stats"},
     "quant": FLOOR | {"qualgate_kernels"},
     "engine": FLOOR | {"quant", "qualgate_kernels"},
-    "store": FLOOR | {"qualgate_migrations"},
+    "store": FLOOR,
     "workers": FLOOR | {"engine"},
     "refmodel": FLOOR | {"scoring", "qualgate_evalsets"},
     "harness": FLOOR | {"engine", "quant", "refmodel"},
     "pipeline": FLOOR
-    | {"config", "documents", "engine", "evalsets", "gate", "harness", "intake", "quantize", "scoring", "stats"}
-    | {"store", "workers"},
-    "report": FLOOR | {"drift", "engine", "gate", "stats", "store", "pipeline"},
-    "run": FLOOR | {"config", "engine", "evalsets", "gate", "harness", "intake", "pipeline", "scoring", "store"},
-    "doctor": FLOOR | {"engine", "evalsets", "refmodel", "sandbox", "qualgate_kernels"},
+    | {"config", "documents", "engine", "evalsets", "gate", "harness", "intake", "quant", "quantize", "scoring"}
+    | {"stats", "store", "workers"},
+    "report": FLOOR | {"drift", "engine", "gate", "intake", "pipeline", "quant", "quantize", "stats", "store"},
+    "run": FLOOR
+    | {"config", "engine", "evalsets", "gate", "harness", "intake", "pipeline", "scoring", "store"}
+    | {"workers"},
+    "doctor": FLOOR | {"quant", "evalsets", "refmodel", "sandbox", "qualgate_kernels"},
     "intake": FLOOR | {"documents", "gate"},
     "bench": FLOOR
     | {"config", "drift", "engine", "evalsets", "gate", "pipeline", "quant", "quantize", "refmodel", "report", "run"}
-    | {"scoring", "stats", "store", "workers", "qualgate_kernels"},
+    | {"scoring", "stats", "store", "workers", "qualgate_evalsets", "qualgate_kernels"},
     "qualgate": {"pipeline", "records", "report", "run", "errors", "config"},  # the public face, loaded when asked for
     "cli": FLOOR
     | {"qualgate", "bench", "config", "doctor", "documents", "drift", "engine", "evalsets", "gate", "harness", "intake"}
@@ -48,8 +50,19 @@ ALLOWED: dict[str, set[str]] = {
     "qualgate_app": {"store", "metrics", "errors", "records", "escaping", "formatting", "report", "version"},
 }
 
+# What a report and the dashboard show alike: the words of a four-arm answer, the diff of two answers, the pictures.
+SHARED_WITH_APP = {"qualgate.report", *(f"qualgate.report.{name}" for name in ("arms", "diff", "page", "plots"))}
+
 
 def room(module: str) -> str:
     """`gate` of `qualgate.gate.verdict`; other packages of ours are one room each."""
     parts = module.split(".")
     return parts[1] if parts[0] == "qualgate" and len(parts) > 1 else parts[0]
+
+
+def may_import(module: str, target: str) -> bool:
+    """Whether the table lets one module name another."""
+    here, there = room(module), room(target)
+    if here == "qualgate_app" and there == "report":
+        return target in SHARED_WITH_APP
+    return there == here or there in ALLOWED.get(here, set())

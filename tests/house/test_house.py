@@ -1,0 +1,40 @@
+"""The house keeps its own goals, and the measuring sees what it should."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.house import opened
+from tests.house.functions import functions, too_long
+from tests.house.imports import circles, floors
+from tests.house.table import rows
+
+
+@pytest.fixture(scope="module")
+def table():
+    return {row.what: row for row in rows()}
+
+
+def test_every_goal_is_met(table):
+    assert {row.what: row.places or row.measured for row in table.values() if row.met is False} == {}
+
+
+def test_a_plan_opens_no_file_of_its_model_twice():
+    counts = opened.by_python()
+    assert counts
+    assert max(counts.values()) == 1
+
+
+def test_circles_are_found_each_once():
+    edges = {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": set()}
+    assert [sorted(set(circle)) for circle in circles(edges)] == [["a", "b", "c"]]
+    assert list(circles({"a": {"b"}, "b": {"c"}, "c": set()})) == []
+    assert floors({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == 3
+
+
+def test_functions_are_measured_to_their_end():
+    here = [one for one in functions([Path(__file__)]) if one.name == "test_every_goal_is_met"]
+    assert [(one.lines, one.typed, one.documented, one.public) for one in here] == [(2, False, False, True)]
+    assert too_long(here) == []
