@@ -18,10 +18,41 @@ from qualgate.version import own_version
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
+    """One thing that was looked at, and what to do where it is not well."""
+
     what: str
     ok: bool
     detail: str
     optional: bool = False  # a NO here does not stop a run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """Something that rests on what an operating system offers. "": served as on Linux."""
+
+    what: str
+    by: str  # what serves it on Linux
+    macos: str = ""  # what happens there instead
+    windows: str = ""
+
+
+_NO_RUN = "nothing is run there"
+SERVED = (
+    Served(what="generating, scoring and judging", by="Python's fcntl and resource",
+           windows="run, plan, gate, score, config check and quantize do not start"),
+    Served(what="code that models write", by="bubblewrap or Landlock, with seccomp, on x86_64 or aarch64",
+           macos="it is not run, so code cases stay undecided", windows=_NO_RUN),
+    Served(what="bounds on what scoring may take", by="RLIMIT_AS and SIGPROF in a process of its own",
+           macos="where the system refuses the limit on memory, schema, regex and IFEval cases stay undecided",
+           windows=_NO_RUN),
+    Served(what="one process a run, a bound on a template's time", by="flock, SIGALRM", windows=_NO_RUN),
+    Served(what="C kernels", by="gcc or clang while it is installed; AMX asks Linux for its tiles",
+           macos="with clang, without AMX", windows=_NO_RUN),
+    Served(what="GPU", by="CUDA, with Triton's kernels", macos="none is used", windows=_NO_RUN),
+    Served(what="the number of workers and threads", by="sched_getaffinity",
+           macos="all cores are counted, whatever the process is held to", windows=_NO_RUN),
+    Served(what="report, the dashboard and its decisions", by="Python alone"),
+)  # fmt: skip
 
 
 def findings() -> tuple[Finding, ...]:
@@ -29,6 +60,7 @@ def findings() -> tuple[Finding, ...]:
     checks: tuple[Callable[[], Finding], ...] = (
         _qualgate,
         _python,
+        _platform,
         _torch,
         _device,
         _kernels,
@@ -60,6 +92,24 @@ def _python() -> Finding:
         ok=sys.version_info >= (3, 11),
         detail=f"{platform.python_version()} on {platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
     )
+
+
+def _platform() -> Finding:
+    """What this system cannot serve. Only Linux is tested; of the others this is read from the code."""
+    match sys.platform:
+        case "linux":
+            return Finding(what="platform", ok=True, detail="Linux: everything is served, as far as is said below")
+        case "darwin":
+            other = _others([(one.what, one.macos) for one in SERVED])
+            return Finding(what="platform", ok=False, optional=True, detail=f"macOS, not tested: {other}")
+        case "win32":
+            other = _others([(one.what, one.windows) for one in SERVED if one.windows != _NO_RUN])
+            return Finding(what="platform", ok=False, detail=f"Windows: {other}; use WSL 2, which is Linux")
+    return Finding(what="platform", ok=False, optional=True, detail=f"{sys.platform}: not tested. Use Linux")
+
+
+def _others(served: list[tuple[str, str]]) -> str:
+    return "; ".join(f"{what}: {instead}" for what, instead in served if instead)
 
 
 def _torch() -> Finding:

@@ -89,7 +89,7 @@ def load_gate_file(path: Path, *, files: bool = True) -> GateFile:
             stop=EarlyStop(seed=model.generation.seed) if model.gate.stop == "early" else None,
         ),
         store_url=_absolute_store(model.store, path),
-        workers=_usable_cores() if model.workers.count == "auto" else model.workers.count,
+        workers=usable_cores() if model.workers.count == "auto" else model.workers.count,
         devices=model.workers.devices,
         feedback=path.parent / expanded(model.feedback) if model.feedback else None,
         nel_policy=path.parent / expanded(model.gate.nel_policy) if model.gate.nel_policy else None,
@@ -164,5 +164,6 @@ def _absolute_store(url: str, gate_file: Path) -> str:
     return f"sqlite:///{os.path.normpath(gate_file.parent / expanded(url.removeprefix('sqlite:///')))}"
 
 
-def _usable_cores() -> int:
+def usable_cores() -> int:
+    """Cores that this process may use; where the system cannot say (macOS), all there are."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

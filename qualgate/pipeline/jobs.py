@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from qualgate.config import GateFile
+from qualgate.config.gate_file import usable_cores
 from qualgate.engine.device import choose_device
 from qualgate.harness import tasks
 from qualgate.pipeline.plan import artifacts_folder, sampling_settings
@@ -24,7 +24,7 @@ def worker_settings(gate: GateFile) -> WorkerSettings:
         cache_dir=str(artifacts_folder(gate.store_url) / "packed"),
         sampling=sampling_settings(gate),
         device=choose_device(gate.devices),
-        threads=max(1, len(os.sched_getaffinity(0)) // gate.workers),
+        threads=max(1, usable_cores() // gate.workers),
     )
 
 
