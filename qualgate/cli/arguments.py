@@ -20,6 +20,7 @@ WarnOnlyOption = Annotated[
 
 
 def store_url(from_gate_file: str | None, option: str | None) -> str:
+    """Of the gate file or of --store, not of both; `qualgate.db` here where neither says."""
     if from_gate_file is not None and option is not None:
         raise UsageError("give either a gate file or --store, not both.")
     url = from_gate_file or option or "sqlite:///qualgate.db"
@@ -27,6 +28,7 @@ def store_url(from_gate_file: str | None, option: str | None) -> str:
 
 
 def store_url_of(gate_file: Path | None, option: str | None) -> str:
+    """The same, of a gate file that is not read yet."""
     from qualgate.config import load_gate_file
 
     return store_url(load_gate_file(gate_file, files=False).store_url if gate_file is not None else None, option)
@@ -44,6 +46,19 @@ def stored_run(gate_file: Path | None, store: str | None, run_id: str | None) ->
     url = store_url(gate.store_url, store)
     with open_store(url, create=False) as opened:
         return url, newest_run_of(opened, gate)
+
+
+def four_arm_files(given: list[str]) -> dict[str, Path]:
+    """NAME=FILE, several times. UsageError for what is not that, and for a name that comes twice."""
+    arms: dict[str, Path] = {}
+    for one in given:
+        name, equals, path = one.partition("=")
+        if not (name and equals and path) or name in arms:
+            raise UsageError(f"--arm {one}: give each arm once, as NAME=FILE of score rows")
+        arms[name] = Path(path)
+    if len(arms) != 3:
+        raise UsageError(f"--arm is given for each of the three arms beside the baseline, found {len(arms)}")
+    return arms
 
 
 def _absolute_url(url: str) -> str:

@@ -34,10 +34,10 @@ def lm_eval(
 ) -> None:
     """Judge two lm-eval sample logs, paired by document, prompt, target, filter and requests."""
     from qualgate.config import load_gate_file
-    from qualgate.gate.verdict import overall_exit
     from qualgate.intake.lm_eval import default_policy, read_pair
-    from qualgate.intake.scores import judge
+    from qualgate.intake.row_evidence import BASELINE, KnownCases
     from qualgate.pipeline.arms import with_nel_policy
+    from qualgate.pipeline.from_files import judge_scores
     from qualgate.report.formats import rendered
     from qualgate.report.screen import fit
     from qualgate.report.terminal import print_report
@@ -52,14 +52,20 @@ def lm_eval(
         policy, identity = gate.policy, gate.identity
     else:
         policy, identity = default_policy(before, 0.02 if max_drop is None else max_drop), "hash"
-    evidence, verdicts, policy, _ = judge(
-        before.scores, after.scores, policy, identity=identity, now=now(), evalset=before.task
+    evidence, decided = judge_scores(
+        {BASELINE: before.scores, "variant": after.scores},
+        policy,
+        KnownCases(default=before.task),
+        identity=identity,
+        now=now(),
     )
     sources = [before.scores.source, after.scores.source]
-    report = report_of(evidence, verdicts, policy, sources, description=f"lm-eval, filter {before.filter}")
+    report = report_of(
+        evidence, decided.verdicts, decided.policy, sources, description=f"lm-eval, filter {before.filter}"
+    )
     if as_json:
         say(rendered(report, "json"))
     else:
         print_report(report)
         say(fit("\n".join(report.lines())))
-    raise typer.Exit(overall_exit(verdicts))
+    raise typer.Exit(decided.exit)

@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,6 +20,7 @@ from qualgate.cli.arguments import (
     RunOption,
     StoreOption,
     WarnOnlyOption,
+    four_arm_files,
     store_url,
     stored_run,
 )
@@ -80,12 +81,11 @@ def run(
 def _run(
     gate_file: Path, as_json: bool, *, blame: bool = False, four_arm: bool = False, warn_only: bool = False
 ) -> None:
-    from qualgate.config import load_gate_file
+    from qualgate import load_gate_file, run_gate
     from qualgate.report.formats import write_report
     from qualgate.report.peers import print_peers
     from qualgate.report.progress import shown_progress
     from qualgate.report.screen import fit
-    from qualgate.run import run_gate
 
     gate = load_gate_file(gate_file)
     with shown_progress() as progress:
@@ -169,39 +169,68 @@ def gate(
     form = _form(format, as_json, out)
     if peers and form not in ("terminal", "json"):
         raise UsageError(f"--peers is shown on the terminal and in JSON, and --format {form} has no place for it.")
-    if baseline_scores is not None or variant_scores is not None or arm:
-        from qualgate.cli.scored import as_arms, judge_files
-        from qualgate.gate.peers.said import what_peers_say
-
-        if gate_file is None or baseline_scores is None or bool(variant_scores) == bool(arm):
-            raise UsageError(
-                "scores are gated with a gate file, --baseline-scores and --variant-scores, all three; four arms with "
-                "--arm NAME=FILE for each of three instead of --variant-scores."
-            )
-        if store or run_id:
-            raise UsageError("--store and --run go with a stored run, not with files of scores.")
-        if four_arm and not arm:
-            raise UsageError("--four-arm decides from four files: give --arm NAME=FILE for each of the three arms.")
-        files = {"variant": variant_scores} if variant_scores is not None else as_arms(arm or [])
-        judged = judge_files(gate_file, baseline_scores, files, nel_policy)
-        report, nel, true = replace(judged.report, warn_only=warn_only), judged.nel, judged.exit
-        said = _peers(lambda: what_peers_say(judged.evidence)) if peers else None
+    if baseline_scores is None and variant_scores is None and not arm:
+        found = _from_store(gate_file, store, run_id, nel_policy, four_arm=four_arm, peers=peers)
+    elif gate_file is None or baseline_scores is None or bool(variant_scores) == bool(arm):
+        raise UsageError(
+            "scores are gated with a gate file, --baseline-scores and --variant-scores, all three; four arms with "
+            "--arm NAME=FILE for each of three instead of --variant-scores."
+        )
+    elif store or run_id:
+        raise UsageError("--store and --run go with a stored run, not with files of scores.")
+    elif four_arm and not arm:
+        raise UsageError("--four-arm decides from four files: give --arm NAME=FILE for each of the three arms.")
     else:
-        from qualgate.config import load_gate_file
-        from qualgate.intake.nel_policy import read_nel_policy
-        from qualgate.pipeline.stored import decide_again, peers_of
-
-        loaded = load_gate_file(gate_file, files=False) if gate_file is not None else None
-        url = store_url(loaded.store_url if loaded else None, store)
-        policy = read_nel_policy(nel_policy) if nel_policy is not None else None
-        outcome = decide_again(url, run_id, loaded, policy, four_arm=four_arm)
-        report, nel, true = _report(url, outcome.run_id, loaded, warn_only), outcome.nel, outcome.exit
-        said = _peers(lambda: peers_of(url, outcome.run_id)) if peers else None
+        files = {"variant": variant_scores} if variant_scores is not None else four_arm_files(arm or [])
+        found = _from_files(gate_file, baseline_scores, files, nel_policy, peers=peers)
+    report = replace(found.report, warn_only=warn_only)
     _tell_host(report)
-    _tell(report, form, out, said, nel)
+    _tell(report, form, out, found.said, found.nel)
     if out is not None:  # a log without a word of the verdict helps nobody
         say("\n".join(report.lines()))
-    raise typer.Exit(_code(true, warn_only))
+    raise typer.Exit(_code(found.exit, warn_only))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """A verdict as `gate` shows it."""
+
+    report: Report
+    exit: Exit
+    nel: tuple[NelSaid, ...]
+    said: tuple[PeerSaid, ...] | None  # None: not asked for
+
+
+def _from_files(
+    gate_file: Path, baseline: Path, variants: dict[str, Path], nel_policy: Path | None, *, peers: bool
+) -> _Found:
+    from qualgate import judge
+    from qualgate.gate.peers.said import what_peers_say
+    from qualgate.report.unstored import report_of_files
+
+    judged = judge(gate_file, baseline, variants, nel_policy)
+    said = _peers(lambda: what_peers_say(judged.evidence)) if peers else None
+    return _Found(report=report_of_files(judged), exit=judged.exit, nel=judged.nel, said=said)
+
+
+def _from_store(
+    gate_file: Path | None,
+    store: str | None,
+    run_id: str | None,
+    nel_policy: Path | None,
+    *,
+    four_arm: bool,
+    peers: bool,
+) -> _Found:
+    from qualgate.intake.nel_policy import read_nel_policy
+    from qualgate.pipeline.stored import decide_again, peers_of
+
+    loaded = _loaded(gate_file)
+    url = store_url(loaded.store_url if loaded else None, store)
+    policy = read_nel_policy(nel_policy) if nel_policy is not None else None
+    outcome = decide_again(url, run_id, loaded, policy, four_arm=four_arm)
+    said = _peers(lambda: peers_of(url, outcome.run_id)) if peers else None
+    return _Found(report=_report(url, outcome.run_id, loaded), exit=outcome.exit, nel=outcome.nel, said=said)
 
 
 def _tell(
@@ -293,11 +322,9 @@ def _loaded(gate_file: Path | None) -> GateFile | None:
 
 def _report(url: str, run_id: str | None, gate: GateFile | None, warn_only: bool = False) -> Report:
     """Findings point at the gate file that was named, else at the text that the run kept of it."""
-    from qualgate.report.source import source_of
-    from qualgate.report.summary import load_report
+    from qualgate import load_report
 
-    found = load_report(url, run_id, source_of(gate.path, gate.policy) if gate is not None else None)
-    return replace(found, warn_only=warn_only)
+    return replace(load_report(url, run_id, gate=gate), warn_only=warn_only)
 
 
 def _show(found: Report, as_json: bool) -> None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Collection
 from pathlib import Path
-from typing import Annotated, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from qualgate.cli.arguments import JsonOption, OptionalGateFile, RunOption, StoreOption, store_url
 from qualgate.cli.stdout import say
 from qualgate.errors import UsageError
+
+if TYPE_CHECKING:
+    from qualgate.scoring.registry import Mode
 
 
 def score(
@@ -45,12 +48,12 @@ def score(
     ] = None,
 ) -> None:
     """Score anyone's outputs: one row an output, without a model and without a store."""
-    from qualgate.pipeline.score_files import score_files
+    from qualgate import score_outputs
+    from qualgate.pipeline.score_files import choose_scorer
     from qualgate.report.progress import shown_progress
     from qualgate.report.render import write_atomically
     from qualgate.report.scored import scored_json, scored_lines
     from qualgate.report.screen import fit
-    from qualgate.scoring import registry
     from qualgate.scoring.strict_json import LENIENT
     from qualgate.scoring.text import known
 
@@ -59,18 +62,10 @@ def score(
     _known("--normalizer", normalizer or [], known())
     _known("--lenient", lenient or [], LENIENT)
     ks = _numbers("--k", k) if k is not None else ()
-    taken = {cases.resolve(), outputs.resolve()}
-    for option, file in (("--json", out), ("--summary", summary)):
-        if file is not None and file.resolve() in taken:
-            raise UsageError(f"{option} {file} would overwrite what is read or written beside it; give another file.")
-        taken |= {file.resolve()} if file is not None else set()
-    chosen = registry.find(scorer, cast("registry.Mode", mode))
-    if dialect is not None:
-        chosen = registry.in_dialect(chosen, dialect)
-    if filter is not None:
-        chosen = registry.filtered(chosen, filter)
+    _refuse_overwriting((cases, outputs), {"--json": out, "--summary": summary})
+    chosen = choose_scorer(scorer, cast("Mode", mode), dialect=dialect, filter=filter)
     with shown_progress("rows") as progress:
-        found = score_files(
+        found = score_outputs(
             cases, outputs, chosen, metric=metric, normalizers=normalizer or (), lenient=lenient or (),
             progress=progress,
         )  # fmt: skip
@@ -102,6 +97,14 @@ def rescore(
         found = scoring_again.rescore(url, run_id, loaded, keep=not dry_run, progress=progress)
     say(json.dumps(rescored_json(found), indent=2) if as_json else fit("\n".join(rescored_lines(found))))
     raise typer.Exit(found.exit)
+
+
+def _refuse_overwriting(read: tuple[Path, ...], written: dict[str, Path | None]) -> None:
+    taken = {file.resolve() for file in read}
+    for option, file in written.items():
+        if file is not None and file.resolve() in taken:
+            raise UsageError(f"{option} {file} would overwrite what is read or written beside it; give another file.")
+        taken |= {file.resolve()} if file is not None else set()
 
 
 def _known(option: str, given: list[str], known: Collection[str]) -> None:

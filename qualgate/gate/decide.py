@@ -24,6 +24,7 @@ class Decided:
 
     @property
     def exit(self) -> Exit:
+        """The exit code of all of them."""
         return exit_of(self.verdicts)
 
 

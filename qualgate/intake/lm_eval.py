@@ -15,7 +15,7 @@ from typing import Any
 from qualgate.errors import UsageError
 from qualgate.identity import content_hash
 from qualgate.intake.jsonl import read_objects
-from qualgate.intake.scores import ScoreRow, Scores, as_value, refuse_one_file_twice
+from qualgate.intake.score_rows import ScoreRow, Scores, as_value, refuse_one_file_twice
 from qualgate.metrics import LM_EVAL, METRICS
 from qualgate.records import Policy, Rule
 

@@ -29,6 +29,7 @@ def worker_settings(gate: GateFile) -> WorkerSettings:
 
 
 def cases_of(plan: Plan) -> Cases:
+    """Every case of the plan, with the evalset that says how it is scored."""
     return {(item.name, case.id): (case, item) for item in plan.evalsets for case in item.cases}
 
 

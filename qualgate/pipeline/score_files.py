@@ -21,7 +21,8 @@ from qualgate.records import FINISH_WORDS, SERVING_FIELDS, Case, Evalset, Finish
 from qualgate.scoring.code import pass_at_k
 from qualgate.scoring.json_lines import JsonLines
 from qualgate.scoring.outcome import found
-from qualgate.scoring.registry import Scorer, apply, refuse_without_effect
+from qualgate.scoring.registry import Mode, Scorer, apply, filtered, in_dialect, refuse_without_effect
+from qualgate.scoring.registry import find as find_scorer
 from qualgate.stats.intervals import binomial_lower, binomial_upper, clustered_share
 
 MAX_LINE = 128 * 2**20  # bytes; ten megabytes of answer take six times as much when each character is an escape
@@ -132,6 +133,18 @@ class Scored:
         """Error word → rows, the most frequent first."""
         counted = Counter(row.score.error_type for row in self.rows if row.score.error_type)
         return dict(sorted(counted.items(), key=lambda item: (-item[1], item[0])))
+
+
+def choose_scorer(name: str, mode: Mode = "strict", *, dialect: str | None = None, filter: str | None = None) -> Scorer:
+    """The scorer of this name and mode.
+
+    dialect: of tool calls, for cases that declare none. filter: lm-eval's, which extracts what is scored. UsageError
+    for a name that is unknown, and for an option that this scorer does not read.
+    """
+    chosen = find_scorer(name, mode)
+    if dialect is not None:
+        chosen = in_dialect(chosen, dialect)
+    return filtered(chosen, filter) if filter is not None else chosen
 
 
 def score_files(

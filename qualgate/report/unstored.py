@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from qualgate.identity import content_hash
 from qualgate.metrics import METRICS
 from qualgate.records import ArmEvidence, ArmSpec, Policy, RunEvidence, Verdict
-from qualgate.report.source import Source
+from qualgate.report.source import Source, source_of
 from qualgate.report.summary import FLIPS_SHOWN, Report
 from qualgate.store import queries
 from qualgate.store.queries.summary import ArmLine, EvalsetLine, StoredVerdict
@@ -17,7 +17,8 @@ from qualgate.store.queries.summary import ArmLine, EvalsetLine, StoredVerdict
 FAILURES_SHOWN = 100
 
 if TYPE_CHECKING:
-    from qualgate.intake.scores import Scores
+    from qualgate.intake.score_rows import Scores
+    from qualgate.pipeline.from_files import Judged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +26,19 @@ class FileArm(ArmLine):
     @property
     def weights(self) -> str:
         return "not known (scores from a file)"
+
+
+def report_of_files(judged: Judged) -> Report:
+    """The report of a verdict on score files; its findings point at the gate file as it lies there."""
+    return report_of(
+        judged.evidence,
+        judged.verdicts,
+        judged.policy,
+        [side.source for side in judged.sides],
+        description="scores from files",
+        sides=judged.sides,
+        source=source_of(judged.gate.path, judged.gate.policy),
+    )
 
 
 def report_of(

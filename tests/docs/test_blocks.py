@@ -23,7 +23,7 @@ from qualgate.config import load_gate_file
 from qualgate.config.prices import load_prices
 from qualgate.documents import read_yaml
 from qualgate.intake.feedback import read_feedback
-from qualgate.intake.scores import read_score_rows
+from qualgate.intake.score_rows import read_score_rows
 from tests.docs.blocks import ROOT, Block, all_blocks, blocks, commands, pages
 
 ALL = all_blocks()

@@ -39,7 +39,8 @@ ALLOWED: dict[str, set[str]] = {
     "bench": FLOOR
     | {"config", "drift", "engine", "evalsets", "gate", "pipeline", "quant", "quantize", "refmodel", "report", "run"}
     | {"scoring", "stats", "store", "workers", "qualgate_evalsets", "qualgate_kernels"},
-    "qualgate": {"pipeline", "records", "report", "run", "errors", "config"},  # the public face, loaded when asked for
+    # The public face: what it names is loaded when it is asked for.
+    "qualgate": {"pipeline", "records", "report", "run", "errors", "config", "scoring"},
     "cli": FLOOR
     | {"qualgate", "bench", "config", "doctor", "documents", "drift", "engine", "evalsets", "gate", "harness", "intake"}
     | {"pipeline", "quant", "quantize", "refmodel", "report", "run", "scoring", "store", "qualgate_app"},

@@ -16,8 +16,11 @@ from typer.testing import CliRunner
 from qualgate.cli import app
 from qualgate.config import load_gate_file
 from qualgate.errors import UsageError
+from qualgate.gate.decide import Decided
 from qualgate.gate.verdict import decide_plain, overall_exit
-from qualgate.intake.scores import BY_IDS, ScoreRow, Scores, evidence_of, judge, read_score_rows, rows_of
+from qualgate.intake.row_evidence import Identity, KnownCases, evidence_of
+from qualgate.intake.score_rows import ScoreRow, Scores, read_score_rows, rows_of
+from qualgate.pipeline.from_files import BY_IDS, judge_scores
 from qualgate.records import EarlyStop, Policy, Rule, RunEvidence
 from qualgate.report.formats.body import report_schema
 from qualgate.store import runs
@@ -40,8 +43,16 @@ def side(name: str, right: int, n: int = 200, **fields) -> Scores:
     return Scores(source=name, rows=tuple(map(row, range(n))))
 
 
+def judged(
+    baseline: Scores, variant: Scores, policy: Policy = POLICY, *, identity: Identity = "hash", **known
+) -> tuple[RunEvidence, Decided]:
+    """By the rules, of rows that name no evalset: they are of `set`. known: see `KnownCases`."""
+    sides = {"baseline": baseline, "variant": variant}
+    return judge_scores(sides, policy, KnownCases(default="set", **known), identity=identity)
+
+
 def word(baseline: Scores, variant: Scores, **options) -> tuple[str, int]:
-    (verdict,) = judge(baseline, variant, POLICY, evalset="set", **options)[1]
+    (verdict,) = judged(baseline, variant, **options)[1].verdicts
     return verdict.word, verdict.exit
 
 
@@ -58,20 +69,20 @@ def test_equal_scores_approve_and_a_collapse_blocks():
 def test_without_an_equal_hash_nothing_is_compared_and_it_is_said_why(baseline, variant, why):
     sides = side("a", 180, case_hash=baseline), side("b", 180, case_hash=variant)
     assert word(*sides) == ("undecided", 12)
-    (verdict,) = judge(*sides, POLICY, evalset="set")[1]
+    (verdict,) = judged(*sides)[1].verdicts
     assert len([reason for reason in verdict.reasons if why in reason]) == 1, verdict.reasons
 
 
 def test_ids_alone_make_a_pair_only_when_asked_and_the_verdict_says_so():
     nameless = side("a", 180, case_hash=""), side("b", 180, case_hash="")
-    (verdict,) = judge(*nameless, POLICY, evalset="set", identity="ids")[1]
+    (verdict,) = judged(*nameless, identity="ids")[1].verdicts
     assert verdict.word == "approve"
     assert BY_IDS in verdict.reasons
 
 
 def test_a_scorer_that_neither_side_names_is_said_to_be_unknown():
     def said(baseline: Scores, variant: Scores) -> list[str]:
-        (verdict,) = judge(baseline, variant, POLICY, evalset="set")[1]
+        (verdict,) = judged(baseline, variant)[1].verdicts
         return [reason for reason in verdict.reasons if "name no `scorer`" in reason]
 
     silent = side("a", 180, scorer=""), side("b", 180, scorer="")
@@ -105,7 +116,8 @@ def test_a_case_under_many_names_is_one_case():
         ))  # fmt: skip
 
     for changes in ({}, {"cluster": "c{}"}, {"evalset": "set {}"}, {"evalset": "set {}", "cluster": "c{}"}):
-        evidence, (verdict,), *_ = judge(copied("a", **changes), copied("b", **changes), POLICY, evalset="set")
+        evidence, decided = judged(copied("a", **changes), copied("b", **changes))
+        (verdict,) = decided.verdicts
         assert verdict.word == "undecided", changes
         assert len(evidence.baseline.units) == 240
     assert word(side("a", 240, n=240), side("b", 240, n=240)) == ("approve", 0), "as many cases by content"
@@ -125,8 +137,9 @@ def test_an_evalset_without_a_score_is_not_passed_over():
 
 def test_what_a_policy_says_of_generation_is_not_asked_of_files():
     early = replace(POLICY, stop=EarlyStop(seed=1, looks=(32, 64)))
-    _, (verdict,), policy, _ = judge(side("a", 180), side("b", 180), early, evalset="set")
-    assert (verdict.word, verdict.seen, policy.stop) == ("approve", None, None)
+    _, decided = judged(side("a", 180), side("b", 180), early)
+    (verdict,) = decided.verdicts
+    assert (verdict.word, verdict.seen, decided.policy.stop) == ("approve", None, None)
 
 
 def test_what_fails_closed():
@@ -140,12 +153,12 @@ def test_what_fails_closed():
     assert word(whole, side("b", 180, scorer="s/2"))[1] == 12, "another scorer"
     assert word(side("a", 0), side("b", 0))[1] == 12, "nothing right, so nothing could be lost"
     expected = [row.id for row in rows] + ["one more"]
-    assert word(whole, side("b", 180), expected=expected)[1] == 13, "missing on both sides"
+    assert word(whole, side("b", 180), expected={"set": expected})[1] == 13, "missing on both sides"
 
 
 def test_repeats_and_metrics_of_one_case_are_one_unit():
     rows = [ScoreRow(id="x", metric=m, value=1.0, repeat=r) for m in ("exact_match", "numeric") for r in (0, 1)]
-    evidence = evidence_of(Scores(source="a", rows=tuple(rows)), Scores(source="b", rows=tuple(rows)), evalset="set")
+    evidence = evidence_of({arm: Scores(source=arm, rows=tuple(rows)) for arm in ("a", "b")}, KnownCases(default="set"))
     assert [unit.values for unit in evidence.baseline.units] == [{"exact_match": 1.0, "numeric": 1.0}] * 2
     assert evidence.metrics == {"set": ("exact_match", "numeric")}
 
@@ -267,7 +280,7 @@ def test_rows_of_one_answer_that_end_it_twice_are_refused():
         ScoreRow(id="x", metric=m, value=1.0, finish_reason=word) for m, word in (("numeric", "eos"), ("f1", "length"))
     ]
     with pytest.raises(UsageError, match="different ends, 'eos' in numeric and 'length' in f1"):
-        evidence_of(Scores(source="a", rows=tuple(rows)), Scores(source="b", rows=tuple(rows)), evalset="set")
+        evidence_of({arm: Scores(source=arm, rows=tuple(rows)) for arm in ("a", "b")}, KnownCases(default="set"))
 
 
 GATE_FILE = """\

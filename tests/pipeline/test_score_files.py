@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from qualgate.cli import app
 from qualgate.errors import UsageError
 from qualgate.identity import case_hash
-from qualgate.intake.scores import read_score_rows
+from qualgate.intake.score_rows import read_score_rows
 from qualgate.pipeline.score_files import Scored, score_files
 from qualgate.records import Case, Evalset
 from qualgate.scoring import registry, score

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from qualgate.errors import QualgateError
-from qualgate.gate.verdict import overall_exit
-from qualgate.intake.scores import judge, read_score_rows
+from qualgate.intake.row_evidence import KnownCases
+from qualgate.intake.score_rows import read_score_rows
+from qualgate.pipeline.from_files import judge_scores
 from tests.verification.verdicts.faults.given import SIDES, one_rule
 
 
@@ -111,8 +112,7 @@ def file_exit(baseline: str | bytes, variant: str | bytes, folder: Path) -> int:
     for path, text in zip(paths, (baseline, variant), strict=True):
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
     try:
-        baseline_rows, variant_rows = map(read_score_rows, paths)
-        _, verdicts, _, _ = judge(baseline_rows, variant_rows, one_rule(), evalset="code")
-        return int(overall_exit(verdicts))
+        sides = {path.stem: read_score_rows(path) for path in paths}
+        return int(judge_scores(sides, one_rule(), KnownCases(default="code"))[1].exit)
     except QualgateError as error:
         return int(error.exit)

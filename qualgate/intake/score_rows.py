@@ -1,0 +1,216 @@
+"""Files of score rows: what a row may say, and which rows are no answers.
+
+A row is one metric's value for one case and repeat. One that tells of a failure (`status`, `error`, an `error_type` or
+a null `verdict` beside a value) is no answer, whatever value it gives; one whose verdict and value contradict each
+other is not what a scorer wrote, which breaks integrity. That the server ended an answer (`finish_reason`) the gate
+tells, as it does of a run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from math import nan
+from pathlib import Path
+from sys import intern
+from typing import Any
+
+from qualgate.errors import UsageError
+from qualgate.intake.jsonl import content_of_lines, read_objects
+from qualgate.intake.serving_rows import NOT_SAID, Served, served
+from qualgate.metrics import METRICS
+from qualgate.records import FINISH_WORDS, ArmEvidence
+
+QUOTED = 1000  # characters kept of what a scorer extracted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreRow:
+    """What `qualgate score` writes for one case, as far as a verdict rests on it."""
+
+    id: str
+    metric: str
+    value: float | None  # None: the scorer could not say
+    case_hash: str = ""  # "" = the file does not say
+    scorer: str = ""
+    repeat: int = 0
+    cluster: str | None = None
+    evalset: str = ""  # "" = the one that the caller names
+    labels: tuple[str, ...] = ()  # "task:x", "tag:y"
+    finish_reason: str = ""  # a FinishReason; "" = the file does not say
+    failed: str = ""  # where and why this is no answer; "" = it is one
+    served: Served = NOT_SAID  # see `serving_rows`
+    extracted: str = ""  # this and the next are quoted beside a flip, and decide nothing
+    reason: str = ""
+    line: int = field(default=0, compare=False)  # of its file, for an error to name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scores:
+    """One side: where its rows are from, and the rows."""
+
+    source: str
+    rows: tuple[ScoreRow, ...]
+    contradictions: tuple[str, ...] = ()  # where a row says two things that cannot both be true
+
+
+def read_score_rows(path: Path, evalset: str = "") -> Scores:
+    """A file of score rows: `id, metric, value`, optional `verdict, error_type, status, finish_reason, case_hash,
+    scorer, repeat, cluster, evalset, task, tags, extracted, reason`.
+
+    Beside these the fields of `serving_rows`. What else a row holds is not looked at. evalset: of rows that name none.
+    UsageError names file and line.
+    """
+    rows, contradictions = [], []
+    for line, body in read_objects(path):
+        try:
+            row, contradiction = _row(body, evalset, line)
+        except ValueError as error:
+            raise UsageError(f"{path}:{line}: {error}") from None
+        if row.failed:
+            row = replace(row, failed=f"{path}:{line}: {row.failed}")
+        if contradiction:
+            contradictions.append(f"{path}:{line}: {contradiction}")
+        rows.append(row)
+    return Scores(source=str(path), rows=tuple(rows), contradictions=tuple(contradictions))
+
+
+def refuse_one_file_twice(baseline: Path, variant: Path) -> None:
+    """A file is not worse than itself, and that says nothing of any variant."""
+    if baseline.exists() and variant.exists() and baseline.samefile(variant):
+        raise UsageError(f"{baseline} is given as the file of two arms; give each arm's own")
+
+
+def refuse_a_copy(baseline: Path, variant: Path) -> None:
+    """Nor is a file worse than a copy of itself, in whatever order its lines stand.
+
+    An honest file of a variant that answers all cases alike could be one too, so rows may name their model.
+    """
+    refuse_one_file_twice(baseline, variant)
+    if (lines := content_of_lines(baseline)) and lines == content_of_lines(variant):
+        raise UsageError(
+            f"{variant} holds the very lines of {baseline}: a copy says nothing of a variant. Give the variant's own "
+            "rows. If both truly scored alike, let each row say whose answer it is (`model`), as `qualgate score` "
+            "does where the outputs say so."
+        )
+
+
+class _NoRow(ValueError):
+    """Why an object is no score row."""
+
+
+def _row(body: dict[str, Any], evalset: str, line: int) -> tuple[ScoreRow, str]:
+    """The row, and how it contradicts itself ("": it does not). _NoRow for what a score row cannot hold."""
+
+    def text(key: str) -> str:
+        value = body.get(key)
+        if value is not None and not isinstance(value, str):
+            raise _NoRow(f"`{key}` must be a text, found {value!r:.60}")
+        return value or ""
+
+    name, metric, repeat = text("id"), text("metric"), body.get("repeat", 0)
+    if not name or not metric:
+        raise _NoRow("a score row has `id` and `metric`, each a text that is not empty")
+    if type(repeat) is not int or repeat < 0:
+        raise _NoRow(f"`repeat` must be a whole number from 0, found {repeat!r:.60}")
+    value = as_value(body.get("value"))
+    failed, contradiction = _standing(body, metric, value, text("status"), text("error_type"))
+    if "value" not in body and not failed:
+        raise _NoRow("a score row has a `value`: a number, true, false or null")
+    if (said := text("finish_reason")) and said.lower() not in FINISH_WORDS:
+        raise _NoRow(f"`finish_reason` must be eos, stop, length or abort, found {said!r:.60}")
+    task = text("task")
+    row = ScoreRow(
+        id=name,
+        metric=intern(metric),
+        value=value,
+        case_hash=text("case_hash"),
+        scorer=intern(text("scorer")),
+        repeat=repeat,
+        cluster=text("cluster") if body.get("cluster") is not None else None,
+        evalset=intern(text("evalset") or evalset),
+        labels=_labelled(task, tuple(_tags(body.get("tags")))),
+        finish_reason=FINISH_WORDS[said.lower()] if said else "",
+        failed=failed,
+        served=served(body),
+        extracted=str(body.get("extracted") or "")[:QUOTED],
+        reason=str(body.get("reason") or "")[:QUOTED],
+        line=line,
+    )
+    return row, contradiction
+
+
+def _standing(body: dict[str, Any], metric: str, value: float | None, status: str, error_type: str) -> tuple[str, str]:
+    """(why this is no answer, how the row contradicts itself), of which one at least is empty.
+
+    A wrong answer has an `error_type` too, which says what is wrong with it; and where the scorer could not say, there
+    is no value at all. Both are answers.
+    """
+    verdict = body.get("verdict")
+    if not isinstance(verdict, bool | None):
+        raise _NoRow(f"`verdict` must be true, false or null, found {verdict!r:.60}")
+    if status not in ("", "done"):
+        return f"its `status` is {status!r:.60}; an answer's is 'done'", ""
+    if error := body.get("error"):
+        return f"its `error` is {error!r:.60}", ""
+    known = METRICS.get(metric)
+    fraction = value is not None and 0 < value < 1
+    if known is not None and known.kind == "quality":
+        if known.binary and fraction:
+            raise _NoRow(
+                f"{metric} is right or wrong, so its value is 0 or 1, found {value:g}; several answers to a case are "
+                "several rows, each with its `repeat`"
+            )
+        if verdict is not None and (value is None or (value in (0, 1) and verdict != bool(value))):
+            return "", f"`verdict` is {json.dumps(verdict)} and `value` is {json.dumps(body.get('value'))}"
+        if verdict is None and "verdict" in body and value is not None and not fraction:
+            word = f" ({error_type:.60})" if error_type else ""
+            return f"nobody could judge it: `verdict` is null{word}, whatever its `value` says", ""
+    if error_type and value is not None and verdict is not False:
+        return f"its `error_type` is {error_type!r:.60}, whatever its `value` says", ""
+    return "", ""
+
+
+def _tags(value: Any) -> list[str]:
+    if not isinstance(value, list | None) or not all(isinstance(tag, str) for tag in value or ()):
+        raise _NoRow(f"`tags` must be a list of texts, found {value!r:.60}")
+    return value or []
+
+
+@lru_cache(maxsize=4096)  # rows of many cases have equal ones
+def _labelled(task: str, tags: tuple[str, ...]) -> tuple[str, ...]:
+    return (*((f"task:{task}",) if task else ()), *(f"tag:{tag}" for tag in tags))
+
+
+def rows_of(arm: ArmEvidence) -> Iterator[dict[str, Any]]:
+    """The score rows of one arm, in the order of its units: what `read_score_rows` reads back. Times are rows as well.
+
+    ValueError for a unit that is not done: it has no score, and a file without it says so by itself.
+    """
+    for unit in arm.units:
+        if unit.status != "done":
+            raise ValueError(f"{unit.key} is {unit.status}; only answers have scores")
+        for metric, value in sorted(unit.values.items()):
+            if value is None and metric not in unit.scorers:
+                continue  # a time that was not taken
+            row = {"evalset": unit.key.evalset, "id": unit.key.case_id, "repeat": unit.key.repeat, "metric": metric}
+            row |= {"value": value, "case_hash": unit.case_hash, "scorer": unit.scorers.get(metric, "")}
+            row |= {"cluster": unit.cluster} if unit.cluster is not None else {}
+            row |= {"batch": unit.job} if unit.job is not None else {}
+            ended = unit.finish_reason or ("length" if unit.truncated else "")
+            yield row | ({"finish_reason": ended} if ended else {})
+
+
+def as_value(value: Any) -> float | None:
+    """A score's value as a number: true and false count 1 and 0; None stays what nobody could say. ValueError for what
+    is none of these."""
+    if value is None:
+        return None
+    if not isinstance(value, bool | int | float):
+        raise _NoRow(f"a score must be a number, true, false or null, found {value!r:.60}")
+    try:
+        return float(value)
+    except OverflowError:
+        return nan  # beyond a double: a number of no range, which the gate names

@@ -1,0 +1,166 @@
+"""A verdict from files of score rows, whoever scored them: two files, or one for each of four arms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from pathlib import Path
+
+from qualgate import evalsets
+from qualgate.config import GateFile
+from qualgate.errors import Exit, UsageError
+from qualgate.formatting import counted
+from qualgate.gate.decide import Decided, decide, exit_of
+from qualgate.gate.peers.nel_policy import NelSaid
+from qualgate.intake.feedback import Feedback, read_feedback, with_corrections
+from qualgate.intake.row_evidence import BASELINE, NOT_NAMED, Identity, KnownCases, evidence_of
+from qualgate.intake.score_rows import Scores, read_score_rows, refuse_a_copy
+from qualgate.pipeline.arms import as_four_arms, with_nel_policy
+from qualgate.pipeline.known_cases import known_cases
+from qualgate.pipeline.plan import set_refs
+from qualgate.records import Policy, RunEvidence, Verdict
+from qualgate.store import plain
+from qualgate.store.evidence import uncollected
+
+BY_IDS = "paired by ids alone, as asked: whether both sides were asked the same is not known"
+UNION = "the expected cases of {} are those of both files together: what neither holds is not missed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """Verdicts from score files, and what they rest on."""
+
+    verdicts: tuple[Verdict, ...]  # one a variant, in the order of the files
+    policy: Policy  # by which rules in the end
+    nel: tuple[NelSaid, ...]  # where an nel policy decided: what nel would say
+    evidence: RunEvidence
+    sides: tuple[Scores, ...]  # the rows, the baseline's first
+    gate: GateFile  # as it decided
+
+    @property
+    def exit(self) -> Exit:
+        """The exit code of all of them."""
+        return exit_of(self.verdicts)
+
+
+def judge_files(
+    gate: GateFile,
+    baseline: Path,
+    variants: Mapping[str, Path],
+    nel_policy: Path | None = None,
+    *,
+    called: Path | None = None,
+) -> Judged:
+    """Score files judged by the gate file's rules: the exit code of a run with this evidence. variants: one by any
+    name, or the three arms that the gate file names, and then it is four arms that are judged.
+
+    The closed list of an evalset is the gate file's `expected`, else the set itself where it lies beside the gate
+    file (then its case hashes must be the rows' as well, each case has what a rule asks of the set, and the set says
+    which cases depend on each other), else the ids of both files together, which is said. nel_policy: decides in place
+    of the rules. called: the gate file as an error names it.
+    """
+    gate = replace(gate, nel_policy=nel_policy) if nel_policy is not None else gate
+    if gate.four_arm is not None or len(variants) > 1:
+        gate = as_four_arms(gate)
+        variants = _in_order(gate, variants)
+    gate = with_nel_policy(gate)
+    files = {BASELINE: baseline, **variants}
+    for one, other in combinations(files.values(), 2):
+        refuse_a_copy(one, other)
+    with uncollected():
+        return _judge(gate, files, called or gate.path)
+
+
+def _judge(gate: GateFile, files: Mapping[str, Path], called: Path) -> Judged:
+    names = [evalsets.name_of(ref) for ref in set_refs(gate)]
+    default = names[0] if len(names) == 1 else None
+    sides = {arm: read_score_rows(path, default or "") for arm, path in files.items()}
+    found = {row.evalset for side in sides.values() for row in side.rows if row.evalset}
+    if strange := sorted(found - set(names)):
+        raise UsageError(f"rows of {strange[0]!r:.80}, an evalset that {called} does not list: {', '.join(names)}")
+    cases = known_cases(gate, default, tuple(sides.values()))
+    absent = [f"{name} is in the gate file and no score file has a row of it" for name in names if name not in found]
+    evidence, decided = judge_scores(
+        sides,
+        gate.policy,
+        replace(cases, stale=(*cases.stale, *absent)),
+        identity=gate.identity,
+        now=plain.now(),
+        feedback=read_feedback(gate.feedback) if gate.feedback else None,
+    )
+    open_ = sorted(found - cases.expected.keys())
+    union = (UNION.format(", ".join(open_)),) if open_ else ()
+    return Judged(
+        verdicts=_with_reasons(decided.verdicts, union),
+        policy=decided.policy,
+        nel=decided.nel,
+        evidence=evidence,
+        sides=tuple(sides.values()),
+        gate=gate,
+    )
+
+
+def judge_scores(
+    sides: Mapping[str, Scores],
+    policy: Policy,
+    cases: KnownCases,
+    *,
+    identity: Identity = "hash",
+    now: str = "",
+    feedback: Feedback | None = None,
+) -> tuple[RunEvidence, Decided]:
+    """The evidence of score rows, see `evidence_of`, and what is decided on it. UsageError for an unfit policy.
+
+    Files are whole and judged once, so what a policy says of generation (`stop`) is left out. now: see `decide`.
+    feedback: by users, of these answers.
+    """
+    if feedback is not None:
+        policy = replace(policy, feedback=feedback.sha256)
+    evidence = with_corrections(evidence_of(sides, cases, identity), feedback)
+    notes = (*((BY_IDS,) if identity == "ids" else ()), *_unnamed_scorers(evidence))
+    if policy.four_arm is None:
+        notes = (*notes, *_all_equal(evidence))
+    decided = decide(evidence, replace(policy, stop=None), now)
+    return evidence, replace(decided, verdicts=_with_reasons(decided.verdicts, notes))
+
+
+def _with_reasons(verdicts: Sequence[Verdict], more: tuple[str, ...]) -> tuple[Verdict, ...]:
+    return tuple(replace(verdict, reasons=(*verdict.reasons, *more)) for verdict in verdicts)
+
+
+def _unnamed_scorers(evidence: RunEvidence) -> tuple[str, ...]:
+    """Said where rows of both sides leave out who scored: these count as scored alike, which nobody knows."""
+    left_out = [
+        {metric for unit in units for metric, scorer in unit.scorers.items() if scorer == NOT_NAMED}
+        for units in (evidence.baseline.units, [unit for arm in evidence.variants for unit in arm.units])
+    ]
+    names = ", ".join(sorted(left_out[0] & left_out[1]))
+    return (f"{names}: rows name no `scorer`, so whether both sides were scored alike is not known",) if names else ()
+
+
+def _all_equal(evidence: RunEvidence) -> tuple[str, ...]:
+    """Said where it is so, for files may be copies: no other evidence could tell."""
+    sides = [
+        {(unit.key.evalset, unit.key.case_id, unit.key.repeat): unit for unit in arm.units}
+        for arm in (evidence.baseline, *evidence.variants)
+    ]
+    scores = 0
+    for question, unit in sides[0].items():
+        other = sides[1].get(question)
+        if other is None or any(unit.values[name] != other.values.get(name) for name in unit.scorers):
+            return ()
+        scores += len(unit.scorers)
+    return (f"all {counted(scores, 'score')} of the variant equal the baseline's",) if scores else ()
+
+
+def _in_order(gate: GateFile, variants: Mapping[str, Path]) -> dict[str, Path]:
+    assert gate.four_arm is not None
+    names = (gate.four_arm.quantization, gate.four_arm.speculation, gate.four_arm.both)
+    if set(variants) != set(names):
+        strange = "".join(f" ({name!r:.80} is none of them)" for name in sorted({*variants} - {*names, "variant"}))
+        raise UsageError(
+            f"{gate.path.name} compares four arms{strange}: give --baseline-scores, and "
+            + " ".join(f"--arm {name}=FILE" for name in names)
+        )
+    return {name: variants[name] for name in names}
