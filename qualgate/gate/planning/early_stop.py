@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qualgate.gate.early import in_sequence, planned_looks, presumed_of, sensitivity
-from qualgate.gate.planning.from_earlier_run import jointly
+from qualgate.gate.planning.from_earlier_run.by_metric import jointly
 from qualgate.gate.planning.outcomes import Columns, outcome_chances, shape_of
 from qualgate.gate.planning.planned_sets import Assumed, PlannedSet
 from qualgate.gate.planning.power import ENOUGH, Key, Prediction, surely_right

@@ -20,7 +20,7 @@ from qualgate.errors import UsageError
 from qualgate.formatting import counted
 from qualgate.gate.comparisons.drift import UNSEEN_KL
 from qualgate.gate.comparisons.quality import LEAST_BASELINE_RATE, SENSITIVITY_ALPHA
-from qualgate.gate.planning.from_earlier_run import ENOUGH, Foretold, foretell, jointly
+from qualgate.gate.planning.from_earlier_run.by_metric import ENOUGH, Foretold, foretell, jointly
 from qualgate.gate.planning.outcomes import (
     Drawn,
     View,

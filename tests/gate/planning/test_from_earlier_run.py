@@ -11,7 +11,7 @@ import pytest
 from qualgate.gate.comparisons.acceptance import Terms
 from qualgate.gate.comparisons.by_metric import measure
 from qualgate.gate.evidence.checks import Pair
-from qualgate.gate.planning.from_earlier_run import Foretold, foretell, jointly
+from qualgate.gate.planning.from_earlier_run.by_metric import Foretold, foretell, jointly
 from qualgate.gate.rules import Slice, check_policy
 from qualgate.records import ArmEvidence, Attempt, Policy, Prices, Rule, RunEvidence, Slo, UnitEvidence, UnitKey
 from qualgate.stats import cost_ratio

@@ -1,0 +1,94 @@
+"""What an earlier run of the gate file holds that nothing is wrong with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qualgate.gate.comparisons.acceptance import Terms, terms_of
+from qualgate.gate.comparisons.by_metric import measure
+from qualgate.gate.comparisons.drift import longest
+from qualgate.gate.comparisons.pairs import pairs_of
+from qualgate.gate.comparisons.result import Measured
+from qualgate.gate.evidence.checks import Examination, examine, truncated_sets
+from qualgate.gate.planning.from_earlier_run.chances import UNTOLD
+from qualgate.gate.rules import Slice
+from qualgate.records import NOISE, TWIN, Policy, RunEvidence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EarlierRun:
+    """Its arms that can be compared, and the terms by which the policy in question judges them."""
+
+    run: str = ""  # its id; "" = there is none
+    arms: tuple[Examination, ...] = ()  # most like the baseline first
+    terms: Terms | None = None
+    alpha: float = 0.05
+
+    @classmethod
+    def of(cls, evidence: RunEvidence | None, policy: Policy) -> EarlierRun:
+        """Without what is broken in it; an empty one where there is none."""
+        if evidence is None:
+            return cls()
+        sound = [one for one in examine(evidence) if one.pairs and not one.variant.endswith(TWIN)]
+        rerun = next((one.pairs for one in sound if one.variant.endswith(NOISE)), {})
+        arms = [replace(one, about=replace(one.about, rerun=rerun)) for one in sound]
+        return cls(
+            run=evidence.run_id,
+            arms=tuple(sorted(arms, key=lambda one: (not same_weights(one), _flips(one, evidence), one.variant))),
+            terms=terms_of(evidence, policy),
+            alpha=policy.alpha,
+        )
+
+    def measured(self, slice_: Slice) -> Iterator[tuple[Examination, Measured]]:
+        """The slice of each arm, in their order."""
+        for arm in self.arms:
+            yield arm, self.measure(slice_, arm)
+
+    def measure(self, slice_: Slice, arm: Examination) -> Measured:
+        """The slice of one arm, as the gate measures it."""
+        return measure(slice_, arm.pairs, truncated_sets(arm.pairs), self.alpha, self.terms, arm.about)
+
+    def itself(self, slice_: Slice) -> Measured | None:
+        """The slice of the baseline's own answers, as if a variant had given them."""
+        if not self.arms:
+            return None
+        pairs = {
+            name: tuple(replace(pair, variant=pair.baseline) for pair in found)
+            for name, found in self.arms[0].pairs.items()
+        }
+        return self.measure(slice_, replace(self.arms[0], pairs=pairs))
+
+    def lengths(self, slice_: Slice) -> NDArray:
+        """Tokens of the baseline's answers; [1] where none is known: then all are taken to be equally long."""
+        found = [pair.baseline.tokens for arm in self.arms[:1] for pair in pairs_of(slice_, arm.pairs)]
+        return np.array(found if any(found) else [1], float)
+
+    def longest(self, slice_: Slice) -> float | None:
+        """How long an answer may become, in times of the baseline's mean answer; None: not known."""
+        return next((longest(pairs_of(slice_, arm.pairs)) for arm in self.arms), None)
+
+    def silence(self, slice_: Slice, measured: Measured | None) -> str:
+        """Why the run says nothing of the slice, of which it measured this."""
+        if measured is None or not measured.obstacle:
+            return UNTOLD
+        why, *_ = measured.obstacle.removeprefix(f"{slice_.head}: ").split(". ")
+        return f"in run {self.run} {why}"
+
+
+def same_weights(arm: Examination) -> bool:
+    """Does the arm have the baseline's own weights?"""
+    return arm.variant.endswith(NOISE) or any(note.startswith("A/A") for note in arm.notes)
+
+
+def _flips(arm: Examination, evidence: RunEvidence) -> int:
+    """Scores that are not the baseline's."""
+    return sum(
+        pair.baseline.values.get(metric) != pair.variant.values.get(metric)
+        for name, pairs in arm.pairs.items()
+        for pair in pairs
+        for metric in evidence.metrics.get(name, ())
+    )

@@ -1,0 +1,130 @@
+"""How surely a rule on a ratio of sums would decide: of times, and of costs per accepted answer.
+
+The log of a ratio is taken as normal; its standard error is that of the gate's own bounds in the earlier run, narrowed
+by the root of the clusters. Of the variants the one most like the baseline counts, the baseline against itself before
+all. A truth of 1 is approved, one of twice the allowance (1 + 2 (r − 1)) blocked.
+
+A ratio below 1 asks for a saving, and nothing identical saves: approved is what saves twice as much (r²), blocked what
+saves nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import floor, log, sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr, ndtri
+
+from qualgate.gate.comparisons.pairs import clusters_of, pairs_of
+from qualgate.gate.planning.from_earlier_run.chances import UNTOLD, Chances
+from qualgate.gate.planning.from_earlier_run.earlier_run import EarlierRun
+from qualgate.gate.rules import Slice
+from qualgate.metrics import METRICS
+from qualgate.stats import cost_ratio, latency
+from qualgate.stats.intervals import independent_clusters, independent_trials
+from qualgate.stats.paired.compare import MIN_CLUSTERS
+
+NO_RATIO = Chances(approve=lambda sizes: 0.0, note="nothing takes no time and costs nothing")
+_ANY = 10**9  # draws: of a test that has a p-value of every size
+
+
+def true_ratios(limit: float) -> tuple[float, float]:
+    """Those to be approved and to be blocked."""
+    return (1.0, 1 + 2 * (limit - 1)) if limit >= 1 else (limit * limit, 1.0)
+
+
+def saving_note(limit: float, note: str) -> str:
+    """A ratio below 1 is a promise: what "approve" and "block" then mean."""
+    if limit >= 1:
+        return note
+    return f"{note}; asks for a saving: proven if it takes {limit * limit:.3g} times as much, broken if as much"
+
+
+def ratio_chances(slice_: Slice, before: EarlierRun, alpha: float, strict: float) -> Chances:
+    """Of a rule by `max_ratio`. strict: the alpha of a block."""
+    limit, costs = slice_.rule.max_ratio or 0.0, METRICS[slice_.rule.metric].kind == "cost"
+    spread = _spread(slice_, before, alpha)
+    if limit <= 0:
+        return NO_RATIO
+    if isinstance(spread, str):
+        return Chances(note=spread)
+    good, bad = true_ratios(limit)
+
+    def chance(sizes: NDArray, truth: float, level: float) -> float:
+        # Answers of one batch share its time: batches as large as those of the earlier run.
+        alike = spread.timed * min(len(sizes), sizes.sum() * spread.clusters / spread.cases)
+        if spread.timed * len(sizes) < MIN_CLUSTERS or alike < MIN_CLUSTERS:
+            return 0.0
+        # See `nonnegative_ratio` and `accepted_cost_ratio`: a share of the cases may be of a kind not drawn.
+        unseen = _unseen(spread.timed * spread.even * independent_clusters(sizes, alpha), alpha)
+        slow = latency.UNSEEN_SECONDS["of_limit"] * limit * unseen / (1 - unseen)
+        asked = limit / (1 - unseen) if truth > limit else (limit if costs else limit / (1 - unseen)) - slow
+        if asked <= 0:
+            return 0.0
+        distance = log(truth / asked) if truth > limit else log(asked / truth)
+        error = spread.error * sqrt(spread.clusters / alike)
+        return _tail(distance, error, level, cost_ratio.DRAWS if costs else _ANY)
+
+    return Chances(
+        approve=lambda sizes: chance(sizes, good, alpha),
+        block=lambda sizes: chance(sizes, bad, strict),
+        note=saving_note(limit, f"varies as {spread.arm} did in run {before.run}"),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Spread:
+    """How a ratio varied in an earlier run."""
+
+    arm: str
+    error: float  # standard error of its log
+    clusters: int
+    cases: int
+    timed: float  # share of the cases that count: answers of one token have no time per further token
+    even: float = 1.0  # share of the independent cases left when they count by their seconds
+
+
+def _spread(slice_: Slice, before: EarlierRun, alpha: float) -> _Spread | str:
+    """Of the variant most like the baseline that has bounds; in words why there is none.
+
+    From the lower bound alone: the upper one allows for slow cases that were not drawn as well.
+    """
+    why, metric = UNTOLD, slice_.rule.metric
+    for arm, one in before.measured(slice_):
+        seen, pairs = one.comparison, pairs_of(slice_, arm.pairs)
+        if not seen.lower or seen.upper is None or not seen.baseline or not seen.variant:
+            why = before.silence(slice_, one)
+            continue
+        labels, costs = clusters_of(pairs), METRICS[metric].kind == "cost"
+        weights = [1.0 if costs else pair.baseline.values.get(metric) or 0.0 for pair in pairs]
+        trials = independent_trials(weights, labels, alpha)
+        width = log(seen.variant / seen.baseline * (1 - _unseen(trials, alpha)) / seen.lower)
+        return _Spread(
+            arm=arm.variant,
+            error=max(width, 0.0) / float(ndtri(1 - alpha)),
+            clusters=seen.clusters or seen.n,
+            cases=seen.n,
+            timed=seen.n / len(pairs),
+            even=trials / independent_trials(np.ones(len(labels)), labels, alpha),
+        )
+    return why
+
+
+def _unseen(trials: float, alpha: float) -> float:
+    """Share of cases that may be of a kind not drawn: see `accepted_cost_ratio`."""
+    return 1 - alpha ** (1 / trials)
+
+
+def _tail(distance: float, error: float, alpha: float, draws: int) -> float:
+    """P(a bound at alpha lies on the near side of a limit so far away), on the log scale.
+
+    A bootstrap's p-value is (1 + k) / (1 + draws): below the least of them nothing is ever decided.
+    """
+    reached = floor(alpha * (1 + draws) + 1e-9) / (1 + draws)
+    if reached <= 0:
+        return 0.0
+    if error <= 0:
+        return float(distance > 0)
+    return float(ndtr(distance / error + ndtri(reached)))
