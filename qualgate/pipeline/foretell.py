@@ -9,8 +9,9 @@ from qualgate.config import GateFile
 from qualgate.errors import Exit
 from qualgate.gate.decide import rules_before
 from qualgate.gate.evidence.quarantine import Held, hold
-from qualgate.gate.planning.early_stop import EarlyRates, early_rates, rates_after
-from qualgate.gate.planning.planned_sets import Assumed, PlannedSet, seen_in
+from qualgate.gate.planning.assumed import Assumed, seen_in
+from qualgate.gate.planning.early_stop import UntilSettled, until_settled, until_settled_after
+from qualgate.gate.planning.planned_sets import PlannedSet
 from qualgate.gate.planning.planner import PlannedPolicy, foreseeable, plan_policy
 from qualgate.intake.feedback import read_feedback
 from qualgate.pipeline.arms import as_run
@@ -33,8 +34,8 @@ class Foretold:
     takes: Forecast
     held: Held
     rates: PlannedPolicy | None  # None: nothing of the policy can be foreseen
-    early: EarlyRates | None  # with `stop: early`
-    after: Mapping[int, EarlyRates] = field(default_factory=dict)  # by the number of the change in `rates.changes`
+    early: UntilSettled | None  # with `stop: early`
+    after: Mapping[int, UntilSettled] = field(default_factory=dict)  # by the number of the change in `rates.changes`
     unforeseen: tuple[str, ...]  # rules whose outcome no plan can tell, and steps of four arms
     gated: bool  # is any rule critical? An nel policy may gate nothing
 
@@ -126,10 +127,12 @@ def _with_looks(
     rates: PlannedPolicy,
     assumed: Assumed | None,
     earlier: RunEvidence | None,
-) -> tuple[EarlyRates, dict[int, EarlyRates]]:
+) -> tuple[UntilSettled, dict[int, UntilSettled]]:
     """The rates with `stop: early`: of the policy as it is, and after each change."""
-    early = early_rates(sets, policy, assumed, earlier=earlier)
-    return early, {number: rates_after(one, assumed, earlier=earlier) for number, one in enumerate(rates.changes)}
+    early = until_settled(sets, policy, assumed, earlier=earlier)
+    return early, {
+        number: until_settled_after(one, assumed, earlier=earlier) for number, one in enumerate(rates.changes)
+    }
 
 
 def _earlier_answers(gate: GateFile, run_id: str) -> Past:

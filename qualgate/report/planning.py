@@ -19,9 +19,9 @@ from qualgate.report.screen import fit, indented, table_lines, width
 
 if TYPE_CHECKING:
     from qualgate.gate.evidence.quarantine import Held
-    from qualgate.gate.planning.early_stop import EarlyRates
+    from qualgate.gate.planning.change import Change
+    from qualgate.gate.planning.early_stop import UntilSettled
     from qualgate.gate.planning.planner import PlannedPolicy
-    from qualgate.gate.planning.suggestions import Change
     from qualgate.pipeline.forecast import ArmForecast, Forecast
     from qualgate.pipeline.foretell import Foretold
 
@@ -109,7 +109,9 @@ def _money(takes: Forecast) -> list[str]:
     return [visible_line(f"Cost: about {_money_text(takes.cost)} {table}{most}.")]
 
 
-def policy_as_lines(policy: PlannedPolicy, takes: Forecast, early: Mapping[int, EarlyRates] | None = None) -> list[str]:
+def policy_as_lines(
+    policy: PlannedPolicy, takes: Forecast, early: Mapping[int, UntilSettled] | None = None
+) -> list[str]:
     """takes: the run as it stands; a change of cases scales it. early: what `stop: early` would do after each of the
     policy's changes, by number."""
     lines = [*table_lines(_rules(policy), min(width() or WIDEST, WIDEST)), ""]
@@ -132,7 +134,7 @@ def policy_as_lines(policy: PlannedPolicy, takes: Forecast, early: Mapping[int, 
     return lines
 
 
-def _change(change: Change, before: int, takes: Forecast, early: EarlyRates | None) -> list[str]:
+def _change(change: Change, before: int, takes: Forecast, early: UntilSettled | None) -> list[str]:
     lines = [
         fit(
             f"  {change.kind}: approves an identical variant in {_rate(change.approve)}, blocks twice the margin in "
@@ -177,7 +179,7 @@ def _rules(policy: PlannedPolicy) -> Table:
     return table
 
 
-def early_as_lines(early: EarlyRates) -> list[str]:
+def early_as_lines(early: UntilSettled) -> list[str]:
     """What `stop: early` is foretold to save."""
     unit = "case" if early.repeats == 1 else "answer"
     lines = [
@@ -212,8 +214,8 @@ def plan_as_json(
     held: Held,
     policy: PlannedPolicy | None,
     unforeseen: Sequence[str] = (),
-    early: EarlyRates | None = None,
-    after: Mapping[int, EarlyRates] | None = None,
+    early: UntilSettled | None = None,
+    after: Mapping[int, UntilSettled] | None = None,
 ) -> str:
     """All that the text says. What is not known is null."""
     out = Counter(item.name for item in plan.evalsets for case in item.cases if (item.name, case.id) in held.cases)
@@ -251,7 +253,7 @@ def _arm_body(row: ArmForecast, run: str, repeats: int) -> dict[str, Any]:
     }
 
 
-def policy_as_body(policy: PlannedPolicy, after: Mapping[int, EarlyRates] | None = None) -> dict[str, Any]:
+def policy_as_body(policy: PlannedPolicy, after: Mapping[int, UntilSettled] | None = None) -> dict[str, Any]:
     return {
         "approve_identical": policy.approve,
         "block_twice_the_margin": policy.block,

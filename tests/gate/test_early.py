@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from qualgate.errors import Exit, UsageError
 from qualgate.gate.early import decide_early, first_settled, lay_out, look, planned_looks, presumed_of, seeded_order
 from qualgate.gate.early import order_of as order_of_run
-from qualgate.gate.planning.early_stop import early_rates
-from qualgate.gate.planning.planned_sets import Assumed, PlannedSet
+from qualgate.gate.planning.assumed import Assumed
+from qualgate.gate.planning.early_stop import until_settled
+from qualgate.gate.planning.planned_sets import PlannedSet
 from qualgate.records import Case, EarlyStop, Policy, Quarantine, Rule, RunEvidence, UnitKey
 from qualgate.stats.betting import METHOD_SEQUENTIAL, Presumed, compare_in_sequence, presume
 from qualgate.stats.intervals import binomial_lower
@@ -277,7 +278,7 @@ def test_foretold_cases_are_those_that_simulated_runs_take() -> None:
     policy = Policy(rules=(Rule(metric="exact_match", max_drop=margin),), stop=EarlyStop(seed=0))
     stop, _ = lay_out(policy, [Case(evalset="code", body={"id": f"code-{i}"}) for i in range(n)])
     policy = replace(policy, stop=stop)
-    foretold = early_rates([PlannedSet(name="code", metrics=("exact_match",), cases=n)], policy, draws=400)
+    foretold = until_settled([PlannedSet(name="code", metrics=("exact_match",), cases=n)], policy, draws=400)
     rng = np.random.default_rng(1)
 
     def asked(seen):
@@ -302,7 +303,7 @@ def test_a_baseline_that_is_hardly_right_often_enough_is_foretold_no_approval(si
     policy = Policy(rules=(Rule(metric="exact_match", max_drop=0.15),), stop=stop)
     planned = PlannedSet(name="code", metrics=("exact_match",), cases=40, clusters=sizes)
     often = Assumed(baseline={("exact_match", "code"): 0.99}, source="told")
-    assert early_rates([planned], policy).approve < 0.5 * early_rates([planned], policy, often).approve
+    assert until_settled([planned], policy).approve < 0.5 * until_settled([planned], policy, often).approve
 
 
 @pytest.mark.parametrize("full", [400, 0])
@@ -316,7 +317,7 @@ def test_a_set_of_which_no_case_counts_is_foretold_never_to_be_approved(full) ->
     each = Policy(rules=(Rule(metric="exact_match", scope="evalset", max_drop=0.1),))
     for policy in (POLICY, each):
         policy = replace(policy, stop=EarlyStop(seed=0, looks=(100, 200, 300, 400) if full else (0,)))
-        found = early_rates(sets, policy)
+        found = until_settled(sets, policy)
         assert (found.approve, found.decidable, found.of, found.identical) == (0.0, False, full, full)
         assert (found.block > 0.9) == bool(full and policy.rules == each.rules)
 
@@ -325,7 +326,7 @@ def test_rules_that_wait_are_named_and_cost_an_identical_variant_every_case() ->
     cases = [Case(evalset="code", body={"id": f"code-{i}"}) for i in range(400)]
     stop, _ = lay_out(EARLY, cases)
     policy = replace(POLICY, stop=stop, rules=(*POLICY.rules, Rule(metric="drift.kl_mean", max=0.05)))
-    found = early_rates([PlannedSet(name="code", metrics=("exact_match",), cases=400)], policy)
+    found = until_settled([PlannedSet(name="code", metrics=("exact_match",), cases=400)], policy)
     assert (found.identical, found.waiting) == (400, ("drift.kl_mean [pooled] max 0.05",))
     assert found.twice < found.of
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from qualgate.gate.evidence.quarantine import Held
+from qualgate.gate.planning.change import Change
 from qualgate.gate.planning.planned_sets import PlannedSet
 from qualgate.gate.planning.planner import PlannedPolicy
 from qualgate.gate.planning.power import PlannedRule
-from qualgate.gate.planning.suggestions import Change
 from qualgate.pipeline.forecast import ArmForecast, Forecast
 from qualgate.records import ArmIdentity, ArmSpec, Case, Evalset, Plan, Policy, Prices, Rule
 from qualgate.report.planning import plan_as_json, plan_as_text, policy_as_lines

@@ -16,11 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qualgate.gate.early import in_sequence, planned_looks, presumed_of, sensitivity
+from qualgate.gate.planning.assumed import Assumed
+from qualgate.gate.planning.change import Change
 from qualgate.gate.planning.from_earlier_run.by_metric import jointly
 from qualgate.gate.planning.outcomes import Columns, outcome_chances, shape_of
-from qualgate.gate.planning.planned_sets import Assumed, PlannedSet
+from qualgate.gate.planning.planned_sets import PlannedSet
 from qualgate.gate.planning.power import ENOUGH, Key, Prediction, surely_right
-from qualgate.gate.planning.suggestions import Change
 from qualgate.gate.rules import Slice
 from qualgate.records import Policy, RunEvidence
 from qualgate.stats.betting import capital
@@ -31,7 +32,7 @@ _LATE = 2_000  # of the rules that wait
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EarlyRates:
+class UntilSettled:
     approve: float  # P(approve | identical) by these tests, which looking makes weaker than one test of all cases
     identical: float  # answers of each arm, on average
     block: float  # P(block | twice the smallest margin of a critical rule, everywhere)
@@ -46,7 +47,7 @@ class EarlyRates:
         return self.approve >= ENOUGH
 
 
-def early_rates(
+def until_settled(
     sets: Sequence[PlannedSet],
     policy: Policy,
     assumed: Assumed | None = None,
@@ -54,31 +55,31 @@ def early_rates(
     earlier: RunEvidence | None = None,
     draws: int = DRAWS,
     seed: int = 0,
-) -> EarlyRates:
+) -> UntilSettled:
     """policy: what is foreseeable of it, with its planned looks. earlier: as `plan_policy` takes it. Same arguments,
     same numbers."""
     stop, assumed = policy.stop, assumed or Assumed()
     assert stop is not None, "a policy that stops early"
     model = Prediction(sets=tuple(sets), policy=policy, assumed=assumed, draws=_LATE, seed=seed, earlier=earlier)
     waits = [p.rule.id for p in model.slices if p.rule.tier != "advisory" and not in_sequence(p.rule)]
-    asked = [part for part in model.slices if in_sequence(part.rule) and part.rule.tier != "advisory"]
-    critical = [part for part in asked if part.rule.tier == "critical"]
+    asked = [slice_ for slice_ in model.slices if in_sequence(slice_.rule) and slice_.rule.tier != "advisory"]
+    critical = [slice_ for slice_ in asked if slice_.rule.tier == "critical"]
     order, looks, strict = _Order.of(sets, seed), np.array(stop.looks), policy.alpha / model.family("critical")
     never = np.full(draws, order.total + 1)
-    told = [part for part in asked if not model.too_few(part)]
+    told = [slice_ for slice_ in asked if not model.too_few(slice_)]
     same = _Course.of(model, told, order, {}, draws, [seed, 0])
-    worse = _Course.of(model, [part for part in told if part in critical], order, model.twice, draws, [seed, 1])
+    worse = _Course.of(model, [slice_ for slice_ in told if slice_ in critical], order, model.twice, draws, [seed, 1])
     proven = dict.fromkeys(asked, never) | same.settled(beyond=False, alpha=policy.alpha)
-    needed = np.max([0 * never, *(proven[part] for part in critical)], axis=0)
+    needed = np.max([0 * never, *(proven[slice_] for slice_ in critical)], axis=0)
     settled = np.max([*proven.values()], axis=0) if not waits else np.full(draws, order.total)
     broken = np.min([never, *worse.settled(beyond=True, alpha=strict).values()], axis=0)
-    late = [part for part in model.critical if part not in critical]
+    late = [slice_ for slice_ in model.critical if slice_ not in critical]
     at_end = model.rates(late) if late else (1.0, 0.0)
 
     def at_look(seen: NDArray) -> float:
         return float(looks[np.minimum(np.searchsorted(looks, seen), len(looks) - 1)].mean())
 
-    return EarlyRates(
+    return UntilSettled(
         approve=float((needed <= order.total).mean()) * at_end[0] * jointly(model.measured),
         identical=at_look(settled),
         block=max(float((broken <= order.total).mean()), at_end[1]),
@@ -90,13 +91,15 @@ def early_rates(
     )
 
 
-def rates_after(change: Change, assumed: Assumed | None = None, *, earlier: RunEvidence | None = None) -> EarlyRates:
-    """`early_rates` of the policy and the sets once the change is made, its looks laid out anew."""
+def until_settled_after(
+    change: Change, assumed: Assumed | None = None, *, earlier: RunEvidence | None = None
+) -> UntilSettled:
+    """`until_settled` of the policy and the sets once the change is made, its looks laid out anew."""
     stop = change.policy.stop
     assert stop is not None, "a policy that stops early"
     sizes = (size * one.repeats for one in change.sets for size in one.clusters or (1,) * one.cases)
     looks = planned_looks(tuple((("", "", 0),) * size for size in sizes), change.policy)
-    return early_rates(change.sets, replace(change.policy, stop=replace(stop, looks=looks)), assumed, earlier=earlier)
+    return until_settled(change.sets, replace(change.policy, stop=replace(stop, looks=looks)), assumed, earlier=earlier)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,43 +146,43 @@ class _Course:
         draws: int,
         stream: Sequence[int],
     ) -> _Course:
-        found: dict[Slice, list[tuple[NDArray, ...]]] = {part: [] for part in parts}
+        found: dict[Slice, list[tuple[NDArray, ...]]] = {slice_: [] for slice_ in parts}
         for key, mine in model.by_key(parts).items():
             one = next(one for one in model.sets if one.name == key[1])
-            views = [model.view(part, one) for part in mine]
+            views = [model.view(slice_, one) for slice_ in mine]
             columns = Columns.of(
                 (shape_of(kind, views, one.repeats) for kind in one.each()), model.assumed, one.repeats
             )
             generator = np.random.default_rng([*stream, *"\0".join(key).encode("utf-8", "surrogatepass")])
             cells = outcome_chances(*key, losses.get(key, 0.0), model.assumed)
             lost, gained, right = columns.draw(cells, draws, generator)
-            for view, part in enumerate(mine):
+            for view, slice_ in enumerate(mine):
                 at, starts = columns.of_view(view)
                 net = np.add.reduceat((lost - gained)[:, at], starts, axis=1)
                 home, sizes = columns.home[at][starts], np.add.reduceat(columns.sizes[at], starts)
-                found[part].append((order.places[one.name][home], sizes, net, right[:, at].sum(axis=1)))
+                found[slice_].append((order.places[one.name][home], sizes, net, right[:, at].sum(axis=1)))
         places, sizes, net, total = {}, {}, {}, {}
-        for part, of_sets in found.items():
+        for slice_, of_sets in found.items():
             columns_of = [np.concatenate([each[index] for each in of_sets], axis=-1) for index in range(3)]
             along = np.argsort(columns_of[0])
-            places[part], sizes[part], net[part] = (each[..., along] for each in columns_of)
-            total[part] = np.sum([each[3] for each in of_sets], axis=0)
+            places[slice_], sizes[slice_], net[slice_] = (each[..., along] for each in columns_of)
+            total[slice_] = np.sum([each[3] for each in of_sets], axis=0)
         return cls(policy=model.policy, order=order, places=places, sizes=sizes, net=net, right=total)
 
     def settled(self, *, beyond: bool, alpha: float) -> dict[Slice, NDArray]:
         """[draws] answers that are in when a slice is proven (beyond: broken); more than all when it never is."""
-        return {part: self._settled(part, beyond, alpha) for part in self.places}
+        return {slice_: self._settled(slice_, beyond, alpha) for slice_ in self.places}
 
-    def _settled(self, part: Slice, beyond: bool, alpha: float) -> NDArray:
-        margin, sizes = part.rule.max_drop or 0.0, self.sizes[part]
+    def _settled(self, slice_: Slice, beyond: bool, alpha: float) -> NDArray:
+        margin, sizes = slice_.rule.max_drop or 0.0, self.sizes[slice_]
         path = capital(
-            self.net[part], margin, beyond=beyond, sizes=sizes, largest=float(sizes.max()),
+            self.net[slice_], margin, beyond=beyond, sizes=sizes, largest=float(sizes.max()),
             presumed=presumed_of(self.policy, margin, sizes.tolist()),
         )  # fmt: skip
         crossed = path >= -np.log(alpha)
         if not beyond:
-            right = self.right[part] / sizes.sum()
+            right = self.right[slice_] / sizes.sum()
             alpha = sensitivity(self.policy)
             crossed &= surely_right(right, independent_clusters(sizes, alpha), margin, alpha)[:, None]
-        seen = self.order.answers[self.places[part]][np.argmax(crossed, axis=1)]
+        seen = self.order.answers[self.places[slice_]][np.argmax(crossed, axis=1)]
         return np.where(crossed.any(axis=1), seen, self.order.total + 1)

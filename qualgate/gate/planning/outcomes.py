@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammaln, stdtrit
 
-from qualgate.gate.planning.planned_sets import Assumed, Kind, Marks, PlannedSet
+from qualgate.gate.planning.assumed import Assumed
+from qualgate.gate.planning.planned_sets import Kind, Marks, PlannedSet
 from qualgate.stats.intervals import binomial_lower, binomial_upper, independent_clusters, normal_quantile
 from qualgate.stats.paired.compare import MIN_CLUSTERS
 from qualgate.stats.paired.region import evidence

@@ -16,9 +16,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from qualgate.gate.planning.planned_sets import COLLAPSED_ALIKE, Assumed, PlannedSet
+from qualgate.gate.planning.assumed import COLLAPSED_ALIKE, Assumed
+from qualgate.gate.planning.cases_needed import cases_that_do
+from qualgate.gate.planning.change import Change
+from qualgate.gate.planning.planned_sets import PlannedSet
 from qualgate.gate.planning.power import DRAWS, ENOUGH, PlannedRule, Prediction, outcome_of
-from qualgate.gate.planning.suggestions import Change, cases_that_do, changes
+from qualgate.gate.planning.suggestions import changes
 from qualgate.gate.rules import Slice
 from qualgate.metrics import METRICS
 from qualgate.records import Policy, Rule, RunEvidence
@@ -83,7 +86,7 @@ def plan_policy(
     model = Prediction(sets=tuple(sets), policy=policy, assumed=assumed, draws=draws, seed=seed, earlier=earlier)
     rules, found = model.rules(), ()
     if search:
-        rules = tuple(_with_cases(model, part, rule) for part, rule in zip(model.slices, rules, strict=True))
+        rules = tuple(_with_cases(model, slice_, rule) for slice_, rule in zip(model.slices, rules, strict=True))
         found = () if model.approve >= ENOUGH else tuple(changes(model, rules))
     return PlannedPolicy(
         approve=model.approve,
@@ -98,19 +101,19 @@ def plan_policy(
     )
 
 
-def _with_cases(model: Prediction, part: Slice, rule: PlannedRule) -> PlannedRule:
+def _with_cases(model: Prediction, slice_: Slice, rule: PlannedRule) -> PlannedRule:
     """Of a slice whose needs no formula tells, an estimate that was tried."""
     if rule.approve is None or rule.approve >= ENOUGH or rule.needed is not None:
         return rule
-    told = part.rule.max_drop is not None and not model.clustered(part)
-    return rule if told else replace(rule, needed=cases_that_do(model, part))
+    told = slice_.rule.max_drop is not None and not model.clustered(slice_)
+    return rule if told else replace(rule, needed=cases_that_do(model, slice_))
 
 
 def _source(model: Prediction) -> str:
     """Where the assumed disagreement comes from, and what it leaves out."""
     told, source = model.assumed.disagreement, model.assumed.source
     collapsed = {
-        (name, one.name) for part in model.quality for one in model.among(part)
-        if (name := outcome_of(part.rule, one)) != part.rule.metric
+        (name, one.name) for slice_ in model.quality for one in model.among(slice_)
+        if (name := outcome_of(slice_.rule, one)) != slice_.rule.metric
     }  # fmt: skip
     return source if collapsed <= told.keys() or COLLAPSED_ALIKE in source else f"{source}; {COLLAPSED_ALIKE}"

@@ -20,6 +20,7 @@ from qualgate.errors import UsageError
 from qualgate.formatting import counted
 from qualgate.gate.comparisons.drift import UNSEEN_KL
 from qualgate.gate.comparisons.quality import LEAST_BASELINE_RATE, SENSITIVITY_ALPHA
+from qualgate.gate.planning.assumed import Assumed
 from qualgate.gate.planning.from_earlier_run.by_metric import ENOUGH, Foretold, foretell, jointly
 from qualgate.gate.planning.outcomes import (
     Drawn,
@@ -33,7 +34,7 @@ from qualgate.gate.planning.outcomes import (
     shapes_of,
     trials_of,
 )
-from qualgate.gate.planning.planned_sets import Assumed, PlannedSet
+from qualgate.gate.planning.planned_sets import PlannedSet
 from qualgate.gate.rules import Slice, check_policy
 from qualgate.metrics import MARGINS_OF_BASELINE, METRICS
 from qualgate.records import Policy, Rule, RunEvidence
@@ -100,7 +101,7 @@ class Prediction:
         single = {}
         for (_, name), parts in self.by_key(self.quality).items():
             one = self._named[name]
-            views = [self.view(part, one) for part in parts]
+            views = [self.view(slice_, one) for slice_ in parts]
             shapes = shapes_of(one, views, answers_of(parts[0].rule, one))
             single[name] = max(drawn_singly(shapes), single.get(name, 0))
         cells = sum(single.values())
@@ -113,31 +114,33 @@ class Prediction:
 
     @cached_property
     def quality(self) -> list[Slice]:
-        return [part for part in self.slices if METRICS[part.rule.metric].kind == "quality"]
+        return [slice_ for slice_ in self.slices if METRICS[slice_.rule.metric].kind == "quality"]
 
     @property
     def critical(self) -> list[Slice]:
-        return [part for part in self.quality if part.rule.tier == "critical"]
+        return [slice_ for slice_ in self.quality if slice_.rule.tier == "critical"]
 
     @cached_property
     def measured(self) -> dict[Slice, Foretold]:
         """What is known beforehand of each slice that is no quality rule."""
-        parts = [part for part in self.slices if METRICS[part.rule.metric].kind != "quality"]
+        parts = [slice_ for slice_ in self.slices if METRICS[slice_.rule.metric].kind != "quality"]
 
-        def known(part: Slice) -> tuple[object, ...]:
-            mine = next(one for one in parts if (one.rule, one.name) == (part.rule, part.name))
-            return part.rule, part.name, self.family(part.rule.tier), frozenset(self.sizes(mine).items())
+        def known(slice_: Slice) -> tuple[object, ...]:
+            mine = next(one for one in parts if (one.rule, one.name) == (slice_.rule, slice_.name))
+            return slice_.rule, slice_.name, self.family(slice_.rule.tier), frozenset(self.sizes(mine).items())
 
-        if missing := {(part.rule, part.name) for part in parts if known(part) not in self.foretold}:
+        if missing := {(slice_.rule, slice_.name) for slice_ in parts if known(slice_) not in self.foretold}:
             found = foretell(
                 self._slices_before,
-                lambda part: next(self.sizes(one) for one in parts if (one.rule, one.name) == (part.rule, part.name)),
+                lambda slice_: next(
+                    self.sizes(one) for one in parts if (one.rule, one.name) == (slice_.rule, slice_.name)
+                ),
                 self.policy,
                 self.earlier,
-                lambda part: (part.rule, part.name) in missing,
+                lambda slice_: (slice_.rule, slice_.name) in missing,
             )
-            self.foretold.update({known(part): one for part, one in found.items()})
-        return {part: self.foretold[known(part)] for part in parts if known(part) in self.foretold}
+            self.foretold.update({known(slice_): one for slice_, one in found.items()})
+        return {slice_: self.foretold[known(slice_)] for slice_ in parts if known(slice_) in self.foretold}
 
     @property
     def _slices_before(self) -> tuple[Slice, ...]:
@@ -147,119 +150,121 @@ class Prediction:
         try:
             return check_policy(self.policy, self.earlier.metrics, self.earlier.labels)
         except UsageError:
-            return tuple(replace(part, obstacle="the earlier run had other evalsets") for part in self.slices)
+            return tuple(replace(slice_, obstacle="the earlier run had other evalsets") for slice_ in self.slices)
 
     @cached_property
     def _named(self) -> dict[str, PlannedSet]:
         return {one.name: one for one in self.sets}
 
-    def among(self, part: Slice) -> list[PlannedSet]:
-        return [one for one in self.sets if one.name in part.evalsets]
+    def among(self, slice_: Slice) -> list[PlannedSet]:
+        return [one for one in self.sets if one.name in slice_.evalsets]
 
-    def view(self, part: Slice, one: PlannedSet) -> View:
+    def view(self, slice_: Slice, one: PlannedSet) -> View:
         """The questions of a set that a slice sees, by their marks."""
-        if part.only is None:
+        if slice_.only is None:
             return None
-        return frozenset(marks for number, marks in enumerate(one.marks) if (one.name, str(number)) in part.only)
+        return frozenset(marks for number, marks in enumerate(one.marks) if (one.name, str(number)) in slice_.only)
 
     @cached_property
     def _questions(self) -> dict[Slice, dict[str, int]]:
         """Of each slice, by evalset."""
         return {
-            part: {
-                one.name: sum(size * many for size, many in self._sizes_in(part, one, 1).items())
-                for one in self.among(part)
+            slice_: {
+                one.name: sum(size * many for size, many in self._sizes_in(slice_, one, 1).items())
+                for one in self.among(slice_)
             }
-            for part in self.slices
+            for slice_ in self.slices
         }
 
-    def _sizes_in(self, part: Slice, one: PlannedSet, answers: int) -> Counter[int]:
+    def _sizes_in(self, slice_: Slice, one: PlannedSet, answers: int) -> Counter[int]:
         sizes: Counter[int] = Counter()
-        for (_, ((_, size),)), many in shapes_of(one, [self.view(part, one)], answers).items():
+        for (_, ((_, size),)), many in shapes_of(one, [self.view(slice_, one)], answers).items():
             sizes[size] += many
         return sizes
 
     @cached_property
     def _sizes(self) -> dict[Slice, Counter[int]]:
         return {
-            part: sum((self._sizes_in(part, one, answers_of(part.rule, one)) for one in self.among(part)), Counter())
-            for part in self.slices
+            slice_: sum(
+                (self._sizes_in(slice_, one, answers_of(slice_.rule, one)) for one in self.among(slice_)), Counter()
+            )
+            for slice_ in self.slices
         }
 
-    def cases(self, part: Slice) -> int:
+    def cases(self, slice_: Slice) -> int:
         """Questions of the slice."""
-        return sum(self._questions[part].values())
+        return sum(self._questions[slice_].values())
 
-    def sizes(self, part: Slice) -> Counter[int]:
+    def sizes(self, slice_: Slice) -> Counter[int]:
         """The slice's clusters of each size, in answers that count."""
-        return self._sizes[part]
+        return self._sizes[slice_]
 
-    def clustered(self, part: Slice) -> bool:
-        return max(self.sizes(part), default=1) > 1
+    def clustered(self, slice_: Slice) -> bool:
+        return max(self.sizes(slice_), default=1) > 1
 
-    def mean(self, part: Slice, rate: Callable[[str, str], float]) -> float:
+    def mean(self, slice_: Slice, rate: Callable[[str, str], float]) -> float:
         """Of a rate by (outcome, evalset), over the slice's questions."""
-        asked, named = self._questions[part], self._named
-        found = sum(rate(outcome_of(part.rule, named[name]), name) * many for name, many in asked.items())
-        return found / max(1, self.cases(part))
+        asked, named = self._questions[slice_], self._named
+        found = sum(rate(outcome_of(slice_.rule, named[name]), name) * many for name, many in asked.items())
+        return found / max(1, self.cases(slice_))
 
     def family(self, tier: str) -> int:
-        return sum(part.rule.tier == tier for part in self.slices)
+        return sum(slice_.rule.tier == tier for slice_ in self.slices)
 
-    def too_few(self, part: Slice) -> str:
+    def too_few(self, slice_: Slice) -> str:
         """Why a slice could say nothing at all, in words; empty when it could."""
-        if empty := [one.name for one in self.among(part) if not one.cases]:
+        if empty := [one.name for one in self.among(slice_) if not one.cases]:
             return f"no case of {empty[0]} counts"
-        if not self.cases(part):
+        if not self.cases(slice_):
             return "none of its cases counts"
-        units, least = self.sizes(part).total(), self.units_needed(part)
+        units, least = self.sizes(slice_).total(), self.units_needed(slice_)
         few = f"{counted(units, 'independent case is', 'independent cases are')} too few ({least} needed)"
         return few if units < least else ""
 
-    def units_needed(self, part: Slice) -> int:
+    def units_needed(self, slice_: Slice) -> int:
         """Independent cases without which the slice says nothing."""
-        kind, rule = METRICS[part.rule.metric].kind, part.rule
+        kind, rule = METRICS[slice_.rule.metric].kind, slice_.rule
         if rule.metric == "drift.kl_mean":
             return clusters_needed(100 - 100 / UNSEEN_KL["of_limit"], 0.05)
         if kind == "latency":
             return MIN_CLUSTERS if rule.percentile is None else max(MIN_CLUSTERS, groups_needed(rule.percentile))
-        return MIN_CLUSTERS if kind != "quality" or self.clustered(part) else 1
+        return MIN_CLUSTERS if kind != "quality" or self.clustered(slice_) else 1
 
-    def twice_the_margin(self, part: Slice) -> dict[Key, float]:
+    def twice_the_margin(self, slice_: Slice) -> dict[Key, float]:
         """Loss by (outcome, evalset); a relative one is of the baseline's rate on each set."""
         found = {}
-        for one in self.among(part):
-            key = (outcome_of(part.rule, one), one.name)
-            rate = self.assumed.right(*key) if part.rule.max_drop is None else 1.0
-            found[key] = 2 * (part.rule.max_drop or part.rule.max_relative_drop or 0.0) * rate
+        for one in self.among(slice_):
+            key = (outcome_of(slice_.rule, one), one.name)
+            rate = self.assumed.right(*key) if slice_.rule.max_drop is None else 1.0
+            found[key] = 2 * (slice_.rule.max_drop or slice_.rule.max_relative_drop or 0.0) * rate
         return found
 
     @cached_property
     def _proven(self) -> tuple[dict[Slice, NDArray], NDArray]:
         """[draws] proven by slice, and [draws] nothing broken, both of an identical variant."""
         drawn, proven, unbroken = self._draw({}, 0), {}, np.ones(self.used, bool)
-        for part in self.quality:
-            proven[part], beyond = self._decide(part, drawn)
-            if part.rule.tier != "advisory":
+        for slice_ in self.quality:
+            proven[slice_], beyond = self._decide(slice_, drawn)
+            if slice_.rule.tier != "advisory":
                 unbroken &= ~beyond
         return proven, unbroken
 
     @cached_property
     def approve(self) -> float:
         """P(every critical rule proven, nothing broken | identical)."""
-        if any(part.rule.tier == "critical" and self.too_few(part) for part in self.slices):
+        if any(slice_.rule.tier == "critical" and self.too_few(slice_) for slice_ in self.slices):
             return 0.0
         return float((self._all_proven(self.critical) & self._proven[1]).mean()) * jointly(self.measured)
 
     def _all_proven(self, parts: Sequence[Slice]) -> NDArray:
-        return np.all([self._proven[0][part] for part in parts], axis=0)
+        return np.all([self._proven[0][slice_] for slice_ in parts], axis=0)
 
     @cached_property
     def twice(self) -> dict[Key, float]:
         """Loss of a variant that loses twice the smallest margin of a critical rule on each set."""
         twice: dict[Key, float] = {}
-        for part in self.critical:
-            for key, loss in self.twice_the_margin(part).items():
+        for slice_ in self.critical:
+            for key, loss in self.twice_the_margin(slice_).items():
                 twice[key] = min(twice.get(key, 1.0), loss)
         return twice
 
@@ -270,40 +275,40 @@ class Prediction:
 
     def _any_broken(self, parts: Sequence[Slice]) -> float:
         worse = self._draw(self.twice, 1)
-        return float(np.any([self._decide(part, worse)[1] for part in parts], axis=0).mean())
+        return float(np.any([self._decide(slice_, worse)[1] for slice_ in parts], axis=0).mean())
 
     def rates(self, parts: Sequence[Slice]) -> tuple[float, float]:
         """P(all of some slices proven | identical), and P(any broken | twice the margins)."""
         return float(self._all_proven(parts).mean()), self._any_broken(parts)
 
-    def alone(self, part: Slice) -> float:
+    def alone(self, slice_: Slice) -> float:
         """P(proven | identical) of one slice, without drawing for the others."""
-        return float(self._decide(part, self._draw({}, 0, only=part))[0].mean())
+        return float(self._decide(slice_, self._draw({}, 0, only=slice_))[0].mean())
 
     def rules(self) -> tuple[PlannedRule, ...]:
-        return tuple(self._rule(part, index) for index, part in enumerate(self.slices))
+        return tuple(self._rule(slice_, index) for index, slice_ in enumerate(self.slices))
 
-    def _rule(self, part: Slice, index: int) -> PlannedRule:
-        margin, proven = part.rule.max_drop, self._proven[0].get(part)
+    def _rule(self, slice_: Slice, index: int) -> PlannedRule:
+        margin, proven = slice_.rule.max_drop, self._proven[0].get(slice_)
         block = disagreement = needed = None
         if proven is not None:
-            losing = self._draw(self.twice_the_margin(part), 2 + index, only=part)
-            block = float(self._decide(part, losing)[1].mean())
-            disagreement = self.mean(part, self.assumed.flips)
-            if proven.mean() < ENOUGH and not self.clustered(part) and margin is not None:
+            losing = self._draw(self.twice_the_margin(slice_), 2 + index, only=slice_)
+            block = float(self._decide(slice_, losing)[1].mean())
+            disagreement = self.mean(slice_, self.assumed.flips)
+            if proven.mean() < ENOUGH and not self.clustered(slice_) and margin is not None:
                 needed = pairs_to_approve(margin, disagreement, ENOUGH, self.policy.alpha)
         approve = None if proven is None else float(proven.mean())
-        note = self.too_few(part)
-        if told := self.measured.get(part):
+        note = self.too_few(slice_)
+        if told := self.measured.get(slice_):
             approve, block, note = told.approve, told.block, note or told.note
-            needed = told.needed and ceil(told.needed * self.cases(part) / max(1, self.sizes(part).total()))
+            needed = told.needed and ceil(told.needed * self.cases(slice_) / max(1, self.sizes(slice_).total()))
         return PlannedRule(
-            rule=part.rule.id,
-            name=replace(part.rule, evalset=part.name, where=None).id,
-            slice=part.name,
-            tier=part.rule.tier,
-            n=self.cases(part),
-            clusters=self.sizes(part).total() if self.clustered(part) else None,
+            rule=slice_.rule.id,
+            name=replace(slice_.rule, evalset=slice_.name, where=None).id,
+            slice=slice_.name,
+            tier=slice_.rule.tier,
+            n=self.cases(slice_),
+            clusters=self.sizes(slice_).total() if self.clustered(slice_) else None,
             approve=approve,
             block=block,
             disagreement=disagreement,
@@ -314,9 +319,9 @@ class Prediction:
     def by_key(self, chosen: Sequence[Slice]) -> dict[Key, list[Slice]]:
         """By what has to be drawn for them; slices of one key see the same draws."""
         found: dict[Key, list[Slice]] = {}
-        for part in chosen:
-            for one in self.among(part):
-                found.setdefault((outcome_of(part.rule, one), one.name), []).append(part)
+        for slice_ in chosen:
+            for one in self.among(slice_):
+                found.setdefault((outcome_of(slice_.rule, one), one.name), []).append(slice_)
         return dict(sorted(found.items()))
 
     def _draw(self, losses: Mapping[Key, float], stream: int, *, only: Slice | None = None) -> dict[Slice, Drawn]:
@@ -326,27 +331,27 @@ class Prediction:
             one = self._named[key[1]]
             drawn = draw(
                 one,
-                [self.view(part, one) for part in parts],
+                [self.view(slice_, one) for slice_ in parts],
                 outcome_chances(*key, losses.get(key, 0.0), self.assumed),
                 self.assumed,
                 self.used,
                 np.random.default_rng([self.seed, stream, index]),
                 answers_of(parts[0].rule, one),
             )
-            for part, seen in zip(parts, drawn, strict=True):
-                found[part] = found[part] + seen if part in found else seen
+            for slice_, seen in zip(parts, drawn, strict=True):
+                found[slice_] = found[slice_] + seen if slice_ in found else seen
         return found
 
-    def _decide(self, part: Slice, drawn: Mapping[Slice, Drawn]) -> tuple[NDArray, NDArray]:
+    def _decide(self, slice_: Slice, drawn: Mapping[Slice, Drawn]) -> tuple[NDArray, NDArray]:
         """[draws] proven, and [draws] broken by Holm's first step, which is where a block begins."""
-        margin, alpha = part.rule.max_drop, self.policy.alpha
-        if self.too_few(part):
+        margin, alpha = slice_.rule.max_drop, self.policy.alpha
+        if self.too_few(slice_):
             return np.zeros(self.used, bool), np.zeros(self.used, bool)
-        sums, strict, sizes = drawn[part], alpha / self.family(part.rule.tier), self.sizes(part)
+        sums, strict, sizes = drawn[slice_], alpha / self.family(slice_.rule.tier), self.sizes(slice_)
         answers = sum(size * many for size, many in sizes.items())
         if margin is None:
-            within, beyond = decide_relative(sums, sizes, part.rule.max_relative_drop or 0.0, alpha, strict)
-        elif self.clustered(part):
+            within, beyond = decide_relative(sums, sizes, slice_.rule.max_relative_drop or 0.0, alpha, strict)
+        elif self.clustered(slice_):
             within, beyond = decide_clusters(sums, sizes, (margin, margin), alpha, strict)
         else:
             within, beyond = decide_cases(sums, answers, (margin, margin), alpha, strict)

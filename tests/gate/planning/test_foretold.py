@@ -17,11 +17,12 @@ import yaml
 from qualgate.gate.comparisons.by_metric import measure
 from qualgate.gate.early import lay_out
 from qualgate.gate.evidence.checks import Pair
-from qualgate.gate.planning.early_stop import early_rates
+from qualgate.gate.planning.assumed import REPEAT_CORRELATION, Assumed, seen_in
+from qualgate.gate.planning.early_stop import until_settled
 from qualgate.gate.planning.outcomes import Drawn, decide_relative, draw, outcome_chances
-from qualgate.gate.planning.planned_sets import REPEAT_CORRELATION, Assumed, PlannedSet, seen_in
+from qualgate.gate.planning.planned_sets import PlannedSet
 from qualgate.gate.planning.planner import foreseeable, plan_policy
-from qualgate.gate.planning.suggestions import as_line
+from qualgate.gate.planning.rule_lines import as_line
 from qualgate.gate.rules import check_policy
 from qualgate.records import Case, EarlyStop, Evalset, Policy, Rule, UnitEvidence, UnitKey
 from qualgate.stats.paired import compare
@@ -264,16 +265,16 @@ def test_looks_at_a_tag_see_its_own_cases_and_a_relative_drop_waits_for_all() ->
     tag = Rule(metric="exact_match", where="tag:odd", max_drop=0.1)
     stop, _ = lay_out(Policy(rules=(tag,), stop=EarlyStop(seed=0)), cases)
     alone, _ = lay_out(Policy(rules=(tag,), stop=EarlyStop(seed=0)), cases[:200])
-    found = early_rates([one], Policy(rules=(tag,), stop=stop))
+    found = until_settled([one], Policy(rules=(tag,), stop=stop))
     plain = PlannedSet(name="a", metrics=METRIC, cases=200)
-    half = early_rates([plain], Policy(rules=(Rule(metric="exact_match", max_drop=0.1),), stop=alone))
+    half = until_settled([plain], Policy(rules=(Rule(metric="exact_match", max_drop=0.1),), stop=alone))
     assert found.approve == pytest.approx(half.approve, abs=0.15)
     assert found.identical == pytest.approx(2 * half.identical, abs=60)
     relative = Rule(metric="exact_match", max_relative_drop=0.1)
-    waits = early_rates([one], Policy(rules=(tag, relative), stop=stop))
+    waits = until_settled([one], Policy(rules=(tag, relative), stop=stop))
     assert (waits.identical, waits.waiting) == (400, (relative.id,))
     assert waits.twice < 400, "a block comes from the tag alone"
-    only = early_rates([one], Policy(rules=(relative,), stop=stop))
+    only = until_settled([one], Policy(rules=(relative,), stop=stop))
     assert only.approve == pytest.approx(plan_policy([one], Policy(rules=(relative,)), search=False).approve, abs=0.04)
 
 

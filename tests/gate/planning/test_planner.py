@@ -10,11 +10,12 @@ import pytest
 import yaml
 
 from qualgate.errors import UsageError
+from qualgate.gate.planning.assumed import Assumed, seen_in
 from qualgate.gate.planning.outcomes import Columns, Drawn, decide_clusters, draw, drawn_singly, shapes_of
-from qualgate.gate.planning.planned_sets import Assumed, PlannedSet, seen_in
+from qualgate.gate.planning.planned_sets import PlannedSet
 from qualgate.gate.planning.planner import plan_policy
 from qualgate.gate.planning.power import ENOUGH
-from qualgate.gate.planning.suggestions import as_line
+from qualgate.gate.planning.rule_lines import as_line
 from qualgate.records import Case, Evalset, Policy, Rule
 from qualgate.stats.paired.compare import compare_clustered_pairs, compare_pairs
 from qualgate.stats.power import approved, blocked, chance_to_approve, chance_to_block, pairs_to_approve

@@ -14,10 +14,10 @@ from qualgate import evalsets
 from qualgate.config import load_gate_file
 from qualgate.gate.early import lay_out
 from qualgate.gate.evidence.quarantine import hold
-from qualgate.gate.planning.early_stop import early_rates, rates_after
+from qualgate.gate.planning.change import Change
+from qualgate.gate.planning.early_stop import until_settled, until_settled_after
 from qualgate.gate.planning.planned_sets import PlannedSet
 from qualgate.gate.planning.planner import PlannedPolicy, foreseeable, plan_policy
-from qualgate.gate.planning.suggestions import Change
 from qualgate.records import UnitKey
 
 ARMS = "baseline: {model: reference}\nvariants: {a: {quantize: int8}, b: {quantize: int8}, c: {quantize: mxfp4}}\n"
@@ -114,8 +114,8 @@ def planned(gate_file: Path) -> tuple[PlannedPolicy, dict[int, float], float]:
     found = plan_policy(counted, policy, draws=1_500)
     if policy.stop is None:
         return found, {}, 1.0
-    after = {number: rates_after(change) for number, change in enumerate(found.changes)}
-    return found, {at: one.approve for at, one in after.items()}, early_rates(counted, policy).approve
+    after = {number: until_settled_after(change) for number, change in enumerate(found.changes)}
+    return found, {at: one.approve for at, one in after.items()}, until_settled(counted, policy).approve
 
 
 def pasted(text: str, change: Change, *, early: bool) -> str:

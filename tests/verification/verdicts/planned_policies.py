@@ -8,7 +8,8 @@ from functools import partial
 
 import numpy as np
 
-from qualgate.gate.planning.planned_sets import Assumed, PlannedSet
+from qualgate.gate.planning.assumed import Assumed
+from qualgate.gate.planning.planned_sets import PlannedSet
 from qualgate.records import Policy, Rule
 
 

@@ -34,7 +34,7 @@ from unittest.mock import patch
 
 from qualgate import run as main_path
 from qualgate.config import GateFile, load_gate_file
-from qualgate.gate.planning.outcomes import PlannedSet
+from qualgate.gate.planning.planned_sets import PlannedSet
 from qualgate.gate.planning.planner import plan_policy
 from qualgate.metrics import METRICS
 from qualgate.pipeline.plan import artifacts_folder

@@ -21,7 +21,8 @@ from scipy.stats import t as student
 
 from qualgate.gate.comparisons.by_metric import measure
 from qualgate.gate.evidence.checks import Pair
-from qualgate.gate.planning.planned_sets import Assumed, PlannedSet
+from qualgate.gate.planning.assumed import Assumed
+from qualgate.gate.planning.planned_sets import PlannedSet
 from qualgate.gate.rules import Slice, check_policy
 from qualgate.records import Policy, UnitEvidence, UnitKey
 from qualgate.stats.paired.compare import proof

@@ -7,7 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from qualgate.gate.planning.planned_sets import Assumed, PlannedSet
+from qualgate.gate.planning.assumed import Assumed
+from qualgate.gate.planning.planned_sets import PlannedSet
 from qualgate.gate.planning.planner import plan_policy
 from tests.verification.verdicts import planner_rates, simulated_verdicts
 from tests.verification.verdicts.planned_policies import PLAIN, policies

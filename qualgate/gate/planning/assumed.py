@@ -1,0 +1,137 @@
+"""What the planner takes for true: how often an identical variant disagrees, how often the baseline is right, and how
+alike answers of one cluster are. From an earlier run where there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from qualgate.records import ArmEvidence, RunEvidence
+from qualgate.stats.betting import ASSUMED_DISAGREEMENT
+from qualgate.stats.intervals import clustered_ratio
+from qualgate.stats.paired.compare import MIN_CLUSTERS
+
+ASSUMED_BASELINE = 0.8  # share of a set's cases that the baseline gets right
+ASSUMED_CORRELATION = 0.1  # of the differences of two questions of one cluster
+# Of the differences of two answers to one question. The reference model at temperature 0.7, 4 answers to each of 800
+# questions of transform and arithmetic: 0.51 (95 % bound: at most 0.57) of int4, which loses 8 points; 0.03 (0.08) of
+# int8, which loses none and changes 0.6 % of its answers.
+REPEAT_CORRELATION = 0.6
+COLLAPSED_ALIKE = "any or all of the repeats like one answer"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assumed:
+    """What is taken for true, by (outcome, evalset); what is not listed has the default.
+
+    An outcome is a metric, or what a metric gives any or all of a question's answers: "exact_match any".
+    """
+
+    disagreement: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    baseline: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    default_disagreement: float = ASSUMED_DISAGREEMENT
+    default_baseline: float = ASSUMED_BASELINE
+    correlation: float = ASSUMED_CORRELATION
+    repeat_correlation: float = REPEAT_CORRELATION
+    source: str = "assumed: no earlier run tells"
+
+    def flips(self, outcome: str, name: str) -> float:
+        """The disagreement of an identical variant: share of answers that change from right to wrong or back."""
+        return self.disagreement.get((outcome, name), self.default_disagreement)
+
+    def right(self, outcome: str, name: str) -> float:
+        """The baseline's rate."""
+        return self.baseline.get((outcome, name), self.default_baseline)
+
+    def alike(self, questions: float, repeats: int) -> float:
+        """Mean correlation of the differences of two answers in a cluster of so many questions; 0 of one alone."""
+        others = questions * repeats - 1
+        if others <= 0:
+            return 0.0
+        return ((repeats - 1) * self.repeat_correlation + (questions - 1) * repeats * self.correlation) / others
+
+
+Pairs = list[tuple[float, float]]  # (the baseline's value, the variant's) of answers
+
+
+def seen_in(evidence: RunEvidence, repeats: int = 1) -> Assumed:
+    """Disagreement and baseline rates of an earlier run, the least of its variants': the one most like the baseline.
+
+    One flip is added, so that none seen is not taken for none ever. repeats: answers to each question that are planned;
+    of as many the run also tells what any and all of them give, of another number they are taken to be like one answer.
+    """
+    answered = 1 + max((unit.key.repeat for unit in evidence.baseline.units), default=0)
+    changed: dict[tuple[str, str], float] = {}
+    right: dict[tuple[str, str], float] = {}
+    alike: tuple[float, float] | None = None  # share of answers changed, and their correlation
+    for arm in evidence.variants:
+        seen = _answers(evidence, arm)
+        for (metric, name), questions in seen.items():
+            for outcome, pairs in _outcomes(metric, questions, repeats, answered).items():
+                rate = (_changes(pairs) + 1) / (len(pairs) + 1)
+                changed[outcome, name] = min(rate, changed.get((outcome, name), 1.0))
+                right[outcome, name] = sum(before for before, _ in pairs) / len(pairs)
+        if answered > 1 and seen:
+            everything = [pair for questions in seen.values() for pairs in questions.values() for pair in pairs]
+            alike = min(alike or (2.0, 0.0), (_changes(everything) / len(everything), _alike(seen)))
+    source = f"as seen in run {evidence.run_id}"
+    return Assumed(
+        disagreement=changed,
+        baseline=right,
+        repeat_correlation=REPEAT_CORRELATION if alike is None else alike[1],
+        source=source if repeats in (1, answered) else f"{source}; {COLLAPSED_ALIKE}",
+    )
+
+
+def _answers(evidence: RunEvidence, arm: ArmEvidence) -> dict[tuple[str, str], dict[str, Pairs]]:
+    """(metric, evalset) → case → its answers that both sides have a value of."""
+    before = {(u.key.evalset, u.key.case_id, u.key.repeat): u.values for u in evidence.baseline.units}
+    found: dict[tuple[str, str], dict[str, Pairs]] = {}
+    for unit in arm.units:
+        base = before.get((unit.key.evalset, unit.key.case_id, unit.key.repeat), {})
+        for metric in evidence.metrics.get(unit.key.evalset, ()):
+            was, now = base.get(metric), unit.values.get(metric)
+            if was is not None and now is not None:
+                questions = found.setdefault((metric, unit.key.evalset), {})
+                questions.setdefault(unit.key.case_id, []).append((was, now))
+    return found
+
+
+def _outcomes(metric: str, questions: Mapping[str, Pairs], repeats: int, answered: int) -> dict[str, Pairs]:
+    """Outcome → its pairs: one an answer, and where several are planned what any and what all of a question's give."""
+    single = [pair for pairs in questions.values() for pair in pairs]
+    if repeats == 1:
+        return {metric: single}
+    whole = [pairs for pairs in questions.values() if len(pairs) == answered == repeats]
+
+    def collapsed(over: Callable[[Iterable[float]], float]) -> Pairs:
+        return [(over(before for before, _ in pairs), over(after for _, after in pairs)) for pairs in whole] or single
+
+    return {metric: single, f"{metric} any": collapsed(max), f"{metric} all": collapsed(min)}
+
+
+def _changes(pairs: Pairs) -> int:
+    return sum(before != after for before, after in pairs)
+
+
+def _alike(seen: Mapping[tuple[str, str], Mapping[str, Pairs]]) -> float:
+    """Correlation of the differences of two answers to one question: the most that a 95 % bound leaves, 0 to 1.
+
+    The moment estimator Σ dᵢ dⱼ / (k − 1) over Σ dᵢ², both over questions, d the difference less its mean. Of fewer
+    than `MIN_CLUSTERS` questions with any difference never less than what is assumed without a run.
+    """
+    products, squares, asked, flipped = [], [], [], set()
+    numbers: dict[tuple[str, str], int] = {}
+    for (_, name), questions in seen.items():
+        several = {case: np.array([b - a for a, b in pairs]) for case, pairs in questions.items() if len(pairs) > 1}
+        mean = np.concatenate([*several.values(), [0.0] * (not several)]).mean()
+        for case, differences in several.items():
+            off = differences - mean
+            squares.append(float(off @ off))
+            products.append((float(off.sum()) ** 2 - squares[-1]) / (len(off) - 1))
+            asked.append(numbers.setdefault((name, case), len(numbers)))  # by several metrics perhaps
+            flipped |= {asked[-1]} if differences.any() else set()
+    least = REPEAT_CORRELATION if len(flipped) < MIN_CLUSTERS else 0.0
+    return min(max(clustered_ratio(products, squares, asked, 0.0).upper, least), 1.0) if flipped else least

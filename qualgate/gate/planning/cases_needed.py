@@ -1,0 +1,108 @@
+"""How many cases a slice would need, and the sets with so many of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import ceil, sqrt
+
+from qualgate.gate.comparisons.quality import SENSITIVITY_ALPHA
+from qualgate.gate.planning.margins import absolute_margin, bound_of, enough_right
+from qualgate.gate.planning.outcomes import View, trials_of
+from qualgate.gate.planning.planned_sets import PlannedSet
+from qualgate.gate.planning.power import ENOUGH, Prediction, answers_of
+from qualgate.gate.rules import Slice
+from qualgate.stats.intervals import normal_quantile
+from qualgate.stats.paired.compare import MIN_CLUSTERS
+from qualgate.stats.power import MOST_PAIRS, pairs_to_approve
+from qualgate.stats.unseen_clusters import p_at_most, trials_needed
+
+_TRIED = 2_000  # draws by which an estimate of the cases that a slice needs is tried
+_TRIES = 6
+
+
+def cases_that_do(model: Prediction, slice_: Slice) -> int | None:
+    """Cases of the slice at which an identical variant is proven in `ENOUGH` of draws: an estimate, raised until draws
+    bear it out. None: too many, or not known."""
+    alone = replace(model.policy, rules=(replace(slice_.rule, tier="critical"),))
+    model = replace(model, policy=alone, draws=min(model.draws, _TRIED))
+    (slice_,) = (one for one in model.slices if one.name == slice_.name)
+    cases = cases_needed(model, slice_, ENOUGH)
+    for _ in range(_TRIES):
+        grown = with_cases(model, slice_, cases) if cases is not None else None
+        if grown is None or cases is None:
+            return None
+        (mine,) = (one for one in grown.slices if one.name == slice_.name)
+        if grown.alone(mine) >= ENOUGH:
+            return grown.cases(mine)
+        cases = ceil(max(cases, model.cases(slice_)) * 1.15)
+    return None
+
+
+def cases_needed(model: Prediction, slice_: Slice, target: float) -> int | None:
+    """Cases of the slice at which an identical variant is proven with that chance, by formula; None: too many."""
+    right, bound, cases = model.mean(slice_, model.assumed.right), bound_of(slice_.rule)[1], model.cases(slice_)
+    spare, flips = right - enough_right(slice_.rule, bound), model.mean(slice_, model.assumed.flips)
+    found, margin, alpha = None, bound, model.policy.alpha
+    for _ in range(1 if slice_.rule.max_drop is not None else 4):  # a relative margin is the wider the more cases tell
+        margin, alpha = absolute_margin(model, slice_, bound, found or max(cases, 30))
+        found = pairs_to_approve(margin, flips, target, alpha)
+        if spare <= 0 or found is None:
+            return None
+    assert found is not None, "tried at least once"
+    reach = normal_quantile(1 - SENSITIVITY_ALPHA) + normal_quantile(target)
+    found = max(found, ceil(reach**2 * right * (1 - right) / spare**2) + ceil(1 / spare))
+    repeats = max(answers_of(slice_.rule, one) for one in model.among(slice_))
+    answers = _in_clusters(model, slice_, found, flips, repeats, margin, alpha, target)
+    return None if answers is None else ceil(answers / repeats)
+
+
+def _in_clusters(
+    model: Prediction, slice_: Slice, pairs: int, flips: float, repeats: int, margin: float, alpha: float, target: float
+) -> float | None:
+    """Answers, in clusters like the slice's, that tell as much as so many independent pairs.
+
+    Each cluster for one pair, or where enough of them flip to tell how alike their answers are, by that; and so many
+    that clusters which fail as a whole and were not drawn cannot hide the margin.
+    """
+    sizes = model.sizes(slice_)
+    typical = sum(size * many for size, many in sizes.items()) / trials_of(sizes, alpha)
+    if typical <= 1:
+        return pairs
+    alike = model.assumed.alike(typical / repeats, repeats)
+    effect = 1 + alike * (typical - 1)
+    flipping = 1 - (1 - flips) ** (1 + (1 - sqrt(alike)) * (typical - 1))  # of clusters, by about that many outcomes
+    told = max(pairs * effect * 1.1, 1.3 * MIN_CLUSTERS * typical / max(flipping, 1e-6))
+    found = max(min(pairs * typical, told), max(MIN_CLUSTERS, trials_needed(margin, alpha)) * typical)
+    z = normal_quantile(target)
+
+    def proven(answers: float) -> bool:
+        """Whether clusters prove it where the variant's luck is as bad as in a share 1 − target of draws."""
+        error, trials = sqrt(flips * effect / answers), answers / typical
+        return bool(p_at_most(-z * error, error, max(2, int(trials)), trials, -margin) <= alpha)
+
+    while not proven(found):
+        found *= 1.02
+        if found > MOST_PAIRS:
+            return None
+    return found
+
+
+def with_cases(model: Prediction, slice_: Slice, cases: float) -> Prediction | None:
+    """The sets with at least so many cases of a slice; None where it has none yet, or that would be too many."""
+    now = model.cases(slice_)
+    if not now:
+        return None
+    if cases <= now:
+        return model
+    among = {one.name for one in model.among(slice_)}
+    sets = tuple(
+        _enlarged(one, model.view(slice_, one), cases, now) if one.name in among else one for one in model.sets
+    )
+    return None if max(one.cases for one in sets) > MOST_PAIRS else replace(model, sets=sets)
+
+
+def _enlarged(one: PlannedSet, view: View, cases: float, now: int) -> PlannedSet:
+    """The set once a slice that has `now` cases has so many. view: which of the set's questions the slice sees."""
+    if view is None:  # all of them: cases of every kind
+        return one.grown(ceil(one.cases * cases / now))
+    return one.multiplied(cases / now, view.__contains__) if view else one

@@ -1,0 +1,53 @@
+"""An edit that makes a policy decidable: it is offered only when draws bear it out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import sqrt
+
+from qualgate.gate.planning.planned_sets import PlannedSet
+from qualgate.gate.planning.power import ENOUGH, Prediction
+from qualgate.records import Policy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """An edit that makes the policy decidable, with what the planner then predicts."""
+
+    kind: str  # "more cases", "repeats", "pooled endpoint", "wider margins"
+    lines: tuple[str, ...]  # what to write, one line each; of rules: lines of the gate file's list of rules
+    sets: tuple[PlannedSet, ...]
+    policy: Policy
+    approve: float
+    block: float
+
+    @property
+    def cases(self) -> dict[str, int]:
+        """By evalset."""
+        return {one.name: one.cases for one in self.sets}
+
+    @property
+    def answers(self) -> int:
+        """To all of them."""
+        return sum(one.cases * one.repeats for one in self.sets)
+
+
+def targets(model: Prediction) -> Iterator[float]:
+    """Chances that each critical rule should have, so that all of them together have `ENOUGH`."""
+    critical = max(1, model.family("critical"))
+    yield from (ENOUGH ** (1 / critical), 1 - (1 - ENOUGH) / critical, 1 - (1 - ENOUGH) / critical / 3, 0.999)
+
+
+def tried(changed: Prediction, kind: str, lines: Sequence[str]) -> Change | None:
+    changed = replace(changed, seed=changed.seed + 1)
+    if changed.approve < ENOUGH + 3 * sqrt(ENOUGH * (1 - ENOUGH) / changed.used):  # not by the luck of these draws
+        return None
+    return Change(
+        kind=kind,
+        lines=tuple(lines),
+        sets=changed.sets,
+        policy=changed.policy,
+        approve=changed.approve,
+        block=changed.block,
+    )

@@ -1,0 +1,146 @@
+"""Rules that a policy could decide by with the cases it has: a pooled endpoint, or wider margins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import ceil, sqrt
+
+from qualgate.gate.comparisons.quality import SENSITIVITY_ALPHA
+from qualgate.gate.planning.change import Change, targets, tried
+from qualgate.gate.planning.margins import absolute_margin, bound_of, enough_right
+from qualgate.gate.planning.outcomes import trials_of
+from qualgate.gate.planning.power import PlannedRule, Prediction
+from qualgate.gate.planning.rule_lines import rewritten_lines
+from qualgate.gate.rules import Slice
+from qualgate.metrics import DROP_BELOW, METRICS
+from qualgate.records import Rule
+from qualgate.stats.intervals import normal_quantile
+from qualgate.stats.paired.compare import MIN_CLUSTERS
+from qualgate.stats.power import chance_to_approve
+
+
+def pooled_endpoint(model: Prediction, rules: Sequence[PlannedRule]) -> Change | None:
+    """One critical rule over everything keeps the margin; slices too small to prove it guard against a collapse."""
+    partial = [slice_ for slice_ in _failing(model, rules) if slice_.name != "pooled"]
+    if not any(len(model.sets) > 1 or slice_.only is not None for slice_ in partial):
+        return None
+    found: dict[tuple[str, str, str], list[Slice]] = {}
+    for slice_ in partial:
+        found.setdefault(_kind_of(slice_), []).append(slice_)
+    added: list[Rule] = []
+    for kind, slices in sorted(found.items()):
+        metric, _, bound = kind
+        carrying = {one.name for one in model.sets if METRICS[metric].everywhere or metric in one.metrics}
+        there = any(_kind_of(slice_) == kind and slice_.only is None and carrying == set(slice_.evalsets)
+                    for slice_ in model.critical)  # fmt: skip
+        if not there:
+            least = min(bound_of(slice_.rule)[1] for slice_ in slices)
+            added.append(replace(slices[0].rule, scope="pooled", evalset=None, where=None, **{bound: least}))
+    return _rewritten(model, failing=_failing(model, rules), added=added, kind="pooled endpoint")
+
+
+def _kind_of(slice_: Slice) -> tuple[str, str, str]:
+    """Rules of one kind can stand in for each other on other cases: metric, repeats, and which bound."""
+    return slice_.rule.metric, slice_.rule.repeats, bound_of(slice_.rule)[0]
+
+
+def wider_margins(model: Prediction, rules: Sequence[PlannedRule]) -> Change | None:
+    """Every failing slice with the least margin by which it would decide."""
+    failing = _failing(model, rules)
+    if not failing or (
+        len(model.sets) > 1 and any(slice_.name != "pooled" and slice_.only is None for slice_ in failing)
+    ):
+        return None  # nothing to widen, or the pooled endpoint's task
+    return _rewritten(model, failing, [], "wider margins")
+
+
+def _failing(model: Prediction, rules: Sequence[PlannedRule]) -> list[Slice]:
+    target = next(iter(targets(model)))
+    return [
+        slice_
+        for slice_, rule in zip(model.slices, rules, strict=True)
+        if slice_.rule.tier == "critical" and rule.approve is not None and rule.approve < target
+    ]
+
+
+def _rewritten(model: Prediction, failing: Sequence[Slice], added: Sequence[Rule], kind: str) -> Change | None:
+    for target in targets(model):
+        becomes = [
+            (rule, _widened(model, [slice_ for slice_ in model.slices if slice_.rule is rule], failing, target))
+            for rule in model.policy.rules
+        ]
+        changed = replace(model.policy, rules=_strictest([*(one for _, new in becomes for one in new), *added]))
+        lines = rewritten_lines(becomes, added, changed.rules)
+        if not any(r.tier == "critical" and METRICS[r.metric].kind == "quality" for r in changed.rules):
+            continue
+        change = tried(replace(model, policy=changed), kind, lines)
+        if change is not None:
+            return change
+    return None
+
+
+def _widened(model: Prediction, mine: Sequence[Slice], failing: Sequence[Slice], target: float) -> list[Rule]:
+    """What a rule becomes. mine: all of its slices. A slice that no margin saves is kept as advice."""
+    rule, (name, bound) = mine[0].rule, bound_of(mine[0].rule)
+    if not any(slice_ in failing for slice_ in mine):
+        return [rule]
+    margins = {slice_: _least_margin(model, slice_, target) if slice_ in failing else bound for slice_ in mine}
+    least = [margin for margin in margins.values() if margin is not None]
+    alone = [_alone(slice_) for slice_ in mine]
+    together = rule.scope != "evalset" and len(least) == len(mine)  # one line for all tasks, or all values of a tag
+    if together or None in alone:
+        whole = replace(rule, **{name: max(least, default=bound)})
+        return [whole if len(least) == len(mine) else replace(rule, tier="advisory")]
+    return [
+        replace(one, tier="advisory") if margin is None else replace(one, **{name: margin})
+        for one, margin in zip(alone, margins.values(), strict=True)
+        if one is not None
+    ]
+
+
+def _alone(slice_: Slice) -> Rule | None:
+    """The rule on this slice only; None where no line of a gate file can say that: two labels at once."""
+    rule = slice_.rule
+    if rule.evalset is not None or rule.scope == "pooled":
+        return rule
+    if rule.scope == "evalset":
+        return replace(rule, scope="pooled", evalset=slice_.evalsets[0])
+    return replace(rule, scope="pooled", where=slice_.name) if rule.where in (None, slice_.name) else None
+
+
+def _strictest(rules: Sequence[Rule]) -> tuple[Rule, ...]:
+    """Of rules on the same cases in the same tier, which no gate file may hold, the one with the least margin."""
+    kept: dict[tuple[object, ...], Rule] = {}
+    for index, rule in enumerate(rules):
+        name, bound = bound_of(rule)
+        where = rule.evalset is None and rule.scope, rule.evalset, rule.where, rule.repeats
+        key = (rule.metric, rule.tier, name, *where) if bound else (index,)
+        if key not in kept or bound < bound_of(kept[key])[1]:
+            kept[key] = rule
+    return tuple(kept.values())
+
+
+def _least_margin(model: Prediction, slice_: Slice, target: float) -> float | None:
+    """The smallest margin, in half points, at which the slice approves an identical variant often enough."""
+    sizes, flips = model.sizes(slice_), model.mean(slice_, model.assumed.flips)
+    cases = sum(size * many for size, many in sizes.items())
+    if model.clustered(slice_):
+        if sizes.total() < MIN_CLUSTERS:
+            return None
+        cases = int(trials_of(sizes, model.policy.alpha))
+    if not cases:
+        return None
+    right = model.mean(slice_, model.assumed.right)
+    reach = normal_quantile(1 - SENSITIVITY_ALPHA) + normal_quantile(target)
+    surely = right - reach * sqrt(right * (1 - right) / cases)
+    margin = bound_of(slice_.rule)[1] + 0.005
+    while margin < DROP_BELOW:
+        margin = ceil(round(margin * 200, 6)) / 200
+        if margin >= DROP_BELOW or surely < enough_right(slice_.rule, margin):
+            return None
+        absolute, alpha = absolute_margin(model, slice_, margin, cases)
+        if chance_to_approve(cases, absolute, flips, 0.0, alpha) >= target:
+            return margin
+        margin += 0.005
+    return None
