@@ -22,6 +22,6 @@ def proofs() -> ModuleType | None:
     """The package `tests.verification` (its `PROOFS` and `run_of`); None where this is no checkout."""
     if not (ROOT / "tests" / "verification" / "__init__.py").is_file():
         return None
-    if str(ROOT) not in sys.path:
-        sys.path.insert(0, str(ROOT))
+    if sys.path[:1] != [str(ROOT)]:
+        sys.path.insert(0, str(ROOT))  # before whoever else installed a package called tests
     return import_module("tests.verification")  # by its name: the product knows of no test

@@ -86,8 +86,11 @@ def test_memory_is_measured_over_the_whole_process_tree():
     assert 40_000_000 < found.peak_pss <= found.peak_rss
 
 
-@pytest.mark.parametrize("there", ["inside", "elsewhere"])
+@pytest.mark.parametrize("there", ["inside", "elsewhere", "beside another package called tests"])
 def test_the_list_of_benchmarks_is_shown_wherever_it_is_asked_for(there, tmp_path):
+    if there.startswith("beside"):
+        (tmp_path / "tests").mkdir()
+        (tmp_path / "tests" / "__init__.py").touch()
     shown = subprocess.run(
         [sys.executable, "-m", "qualgate", "bench", "--list"], capture_output=True, text=True, check=True,
         cwd=checkout.ROOT if there == "inside" else tmp_path,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.verification import PROOFS
-from tests.verification.__main__ import ELSEWHERE, Slice, chosen, main, slices
+from tests.verification.__main__ import ELSEWHERE, WHOLE, Slice, chosen, main, slices
 
 
 def test_every_row_of_every_proof_is_covered_once():
@@ -13,6 +13,7 @@ def test_every_row_of_every_proof_is_covered_once():
     assert len(covered) == len(set(covered))
     rows = {(name, id) for name, proof in PROOFS.items() for id in proof.goals}
     assert rows - set(covered) == {("decisions", id) for id in ELSEWHERE}
+    assert {row for one in slices() if one.whole for row in one.rows} == WHOLE
 
 
 def test_parts_are_chosen_by_the_name_of_a_proof_or_of_a_row():
