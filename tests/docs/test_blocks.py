@@ -119,7 +119,9 @@ def test_what_a_page_says_to_run_runs_and_exits_as_it_says(page: Path, tmp_path,
         if block.file:
             (tmp_path / block.file).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / block.file).write_text(block.text, encoding="utf-8")
-        if block.exit is not None:
+        if block.exit is not None and block.language == "python":
+            exec(compile(block.text, str(block), "exec"), {"__name__": "a_page"})
+        elif block.exit is not None:
             for words in commands(block.text):
                 monkeypatch.setattr(sys, "argv", words)
                 with pytest.raises(SystemExit) as ended:
@@ -195,7 +197,9 @@ def test_a_json_block_is_read_by_what_reads_such_lines(block: Block, tmp_path):
         path.rename(tmp_path / f"{name}.jsonl")
         assert evalsets.check(tmp_path / f"{name}.yaml") == ()
     else:
-        assert all({"id"} < body.keys() <= {"id", "text", "schema"} for body in bodies), "say in this test what that is"
+        assert all({"id"} < body.keys() <= {"id", "text", "schema", "answer"} for body in bodies), (
+            "say in this test what that is"
+        )
 
 
 @parametrized("python")
