@@ -16,6 +16,7 @@ from qualgate.config.evalset_refs import LM_EVAL_KEYS, LM_EVAL_SCHEMA
 from qualgate.config.model import GateFileModel, Generation, Workers
 from qualgate.config.prices import PriceFile
 from qualgate.config.rules import Gate, QuarantineEntry, RuleEntry, SloEntry, Where
+from qualgate.doctor import SERVED
 from qualgate.evalsets import CalibrationFile, EvalsetFile
 from qualgate.metrics import METRICS, Metric
 from qualgate.quant.recipes import BITS, OPTIONS
@@ -51,7 +52,12 @@ WORDS = {"string": "text", "integer": "whole number", "number": "number", "boole
 
 def pages() -> dict[str, str]:
     """File name → the page, as it must stand in docs/reference/."""
-    return {"gate-file.md": _gate_file(), "metrics.md": _metrics(), "commands.md": _commands()}
+    return {
+        "gate-file.md": _gate_file(),
+        "metrics.md": _metrics(),
+        "commands.md": _commands(),
+        "platforms.md": _platforms(),
+    }
 
 
 def _page(title: str, lead: str, lines: Iterable[str]) -> str:
@@ -282,6 +288,18 @@ def _flags(option: Any) -> str:
 
 def _given(option: Any) -> str:
     return f"`{option.default}`" if option.default not in (None, False, "", []) and not option.is_flag else "–"
+
+
+# ---------------------------------------------------------------------------------------------------- platforms
+
+
+def _platforms() -> str:
+    lead = (
+        "What each operating system serves, as `qualgate doctor` knows it. Only Linux is tested; of the others this is "
+        "read from the code."
+    )
+    rows = ((one.what, one.by, one.macos or "as on Linux", one.windows or "as on Linux") for one in SERVED)
+    return _page("What each system serves", lead, _table(("what", "on Linux, by", "on macOS", "on Windows"), rows))
 
 
 def main() -> None:
