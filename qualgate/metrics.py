@@ -8,6 +8,8 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
+    """What a rule may be about, and which of its bounds go with it."""
+
     name: str
     kind: Literal["quality", "drift", "latency", "cost", "service", "arm", "stability"]
     binary: bool  # every value is 0 or 1

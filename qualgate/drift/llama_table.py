@@ -40,6 +40,7 @@ class Codes:
 
     @property
     def log_probs(self) -> Floats:
+        """float32 [positions, vocabulary], nats, as the reference reads them back."""
         return self.scale[:, None] * self.codes.astype(np.float32) + self.lowest[:, None]
 
 
@@ -66,6 +67,8 @@ class Value:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LlamaTable:
+    """The reference's printed table; beside each of its errors one that counts chunks as clusters."""
+
     values: tuple[Value, ...]  # 34, in printed order: 6 perplexity, 12 KLD, 16 token probability
     tokens: int
     chunks: int

@@ -6,6 +6,7 @@ import sys
 
 
 def main() -> None:
+    """lm-eval's command, with the model `qualgate` in its registry."""
     try:
         from lm_eval.__main__ import cli_evaluate
     except ImportError:

@@ -12,6 +12,8 @@ CUTS = {"top_p": (1,), "top_k": (0, -1, None), "min_p": (0,)}  # → values that
 
 
 class Generation(NamedTuple):
+    """How one request of lm-eval is to be answered."""
+
     until: tuple[str, ...]  # texts that end an answer
     limit: int  # the most tokens of it
     temperature: float  # 0: the likeliest token

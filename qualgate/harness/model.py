@@ -83,6 +83,7 @@ class QualgateLM(LM):
     # ------------------------------------------------------------------------------------------- requests
 
     def generate_until(self, requests: list[Any]) -> list[str]:
+        """The answers, without the text that ended them. UsageError for settings that cannot be met."""
         from qualgate.engine.forward import open_decoder
         from qualgate.engine.generate import generate
         from qualgate.engine.sampling import Draws, noise_numbers
@@ -114,6 +115,7 @@ class QualgateLM(LM):
         return texts
 
     def loglikelihood(self, requests: list[Any]) -> list[tuple[float, bool]]:
+        """For each (context, continuation): nats of the continuation, and whether it is what greedy decoding says."""
         asked = [
             (self._fitting(loglikelihood_windows.continuation_window(self.tokenizer, *request.args)),)
             for request in requests
@@ -124,6 +126,7 @@ class QualgateLM(LM):
         return found
 
     def loglikelihood_rolling(self, requests: list[Any]) -> list[float]:
+        """Nats of each text as a whole, read in windows of the context length."""
         asked = [
             loglikelihood_windows.rolling_windows(self.tokenizer, request.args[0], self.max_length)
             for request in requests
@@ -169,13 +172,16 @@ class QualgateLM(LM):
 
     @property
     def tokenizer_name(self) -> str:
+        """What lm-eval's cache of requests is keyed by."""
         return str(self._folder).replace("/", "__")
 
     def chat_template(self, chat_template: bool | str = False) -> str | None:
+        """The one of the folder, whatever name is asked for; None where there is none, or none is to be used."""
         template = self.tokenizer.chat_template
         return template if chat_template and isinstance(template, str) else None
 
     def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
+        """The conversation as text, open for an answer, or for its last message to be continued."""
         rendered = self.tokenizer.apply_chat_template(
             chat_history,
             tokenize=False,
@@ -186,6 +192,7 @@ class QualgateLM(LM):
         return rendered
 
     def get_model_info(self) -> dict[str, Any]:
+        """What lm-eval writes beside its results: weights and arithmetic by content."""
         return {
             "model_dtype": self.arm.spec.weights_label,
             "model_sha": self.arm.identity.weights,

@@ -95,6 +95,7 @@ def evaluate(folder: Path, *, seed: int, cases: int) -> dict[str, float]:
 
 
 def main() -> None:
+    """The command line: a line of JSON a seed."""
     parser = argparse.ArgumentParser(description="Score a model on generated eval cases.")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seeds", type=int, nargs="+", default=[101])

@@ -44,6 +44,7 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:
+        """Matrices of one shape are orthogonalised together."""
         for group in self.param_groups:
             same_shape = defaultdict(list)
             for matrix in group["params"]:

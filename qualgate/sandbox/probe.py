@@ -104,4 +104,5 @@ class Sandbox:
         return Sandbox(tier=tier, limits=limits or Limits()) if tier else None
 
     def interpreter(self, role: Literal["answer", "witness"] = "answer") -> Interpreter:
+        """A fresh one, to be used as a context manager. SandboxFailed where it does not start."""
         return Interpreter(self.tier, self.limits, role)

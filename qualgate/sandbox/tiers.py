@@ -32,6 +32,8 @@ TMP_BYTES = 16 * 2**20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tier:
+    """A wall as this machine has it; what each consists of stands above."""
+
     name: Literal["A", "B"]
     bwrap: str = ""  # tier A
 

@@ -39,6 +39,7 @@ class FilterFault(ValueError):
 
 
 def regex(regex_pattern: str = r"#### (\-?[0-9\.\,]+)", group_select: int = 0, fallback: str = INVALID) -> Step:
+    """The match number `group_select` of each response; of several groups the first that is not empty."""
     regexes.compiled(regex_pattern)
 
     def one(response: Any) -> str:
@@ -114,10 +115,13 @@ def multi_choice_regex(
 
 
 def take_first() -> Step:
+    """One response instead of a list of them: the first."""
     return lambda responses, case: responses[0]
 
 
 def take_first_k(k: int) -> Step:
+    """The first `k`; FilterFault where there are fewer."""
+
     def step(responses: Responses, case: Mapping[str, Any]) -> Responses:
         if len(responses) < k:
             raise FilterFault(f"take_first_k needs {k} responses, there are {len(responses)}")
@@ -127,10 +131,12 @@ def take_first_k(k: int) -> Step:
 
 
 def majority_vote() -> Step:
+    """A list of the most frequent response alone; of equals the one that came first."""
     return lambda responses, case: [Counter(responses).most_common(1)[0][0]]
 
 
 def mapped(mapping_dict: Mapping[Any, Any] | None = None, default_value: Any = None) -> Step:
+    """Each response looked up in `mapping_dict`."""
     mapping = dict(mapping_dict or {})
     return lambda responses, case: [mapping.get(response, default_value) for response in responses]
 

@@ -27,6 +27,7 @@ class JsonLines:
 
     @property
     def sha256(self) -> str:
+        """Of the file's bytes read so far, in hexadecimal."""
         return self._digest.hexdigest()
 
     def fault(self, message: str) -> None:

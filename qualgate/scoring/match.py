@@ -73,6 +73,7 @@ class Tolerance:
         return cls(absolute=_bound(declared.get("abs", 0)), relative=_bound(declared.get("rel", 0)))
 
     def allows(self, answer: Decimal, reference: Decimal) -> bool:
+        """Exact arithmetic, whatever the number of digits; without a tolerance, equality of values."""
         if answer == reference or not (self.absolute or self.relative):
             return answer == reference
         expected = Fraction(reference)
@@ -110,6 +111,7 @@ def _value(match: re.Match[str]) -> Decimal:
 
 
 def exact_match(case: Case, evalset: Evalset, text: str) -> dict[str, Score]:
+    """The scorer: see `score_exact_match`."""
     return score_exact_match(case.body, text, evalset.normalizers)
 
 
@@ -134,6 +136,7 @@ def score_exact_match(body: Mapping[str, Any], text: str, normalizers: Iterable[
 
 
 def numeric(case: Case, evalset: Evalset, text: str) -> dict[str, Score]:
+    """The scorer: see `score_numeric`."""
     return score_numeric(case.body, text)
 
 

@@ -12,6 +12,7 @@ SHOWN = 4096  # characters of an extracted answer kept with its score
 
 
 def right(metric: str, scorer: str, extracted: str | None = None) -> Score:
+    """Value 1."""
     return Score(metric=metric, value=1.0, verdict=True, extracted=_storable(extracted), scorer=scorer)
 
 
@@ -25,6 +26,7 @@ def all_right(metrics: tuple[str, ...], scorer: str, extracted: str | None) -> d
 
 
 def wrong(metric: str, scorer: str, error_type: str, reason: str, extracted: str | None = None) -> Score:
+    """Value 0; `error_type` is a word of the scorer's closed list, `reason` a sentence for people."""
     return Score(
         metric=metric,
         value=0.0,

@@ -29,12 +29,13 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLE = re.compile(r"\b(?:a|an|the)\b")
 
 
-def squad_tokens(text: str) -> list[str]:
+def _squad_tokens(text: str) -> list[str]:
     return _ARTICLE.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split()
 
 
 def squad_f1(answer: str, reference: str) -> float:
-    said, expected = squad_tokens(answer), squad_tokens(reference)
+    """SQuAD's F1 of word counts, 0..1; 1 where neither text has a word."""
+    said, expected = _squad_tokens(answer), _squad_tokens(reference)
     if not said or not expected:
         return float(said == expected)
     shared = (Counter(said) & Counter(expected)).total()
@@ -59,14 +60,14 @@ def _drop_token(token: str) -> str:
     return " ".join(_ARTICLE.sub(" ", token).split())
 
 
-def drop_tokens(text: str) -> set[str]:
+def _drop_tokens(text: str) -> set[str]:
     return {word for token in set(re.split("[ -]", text)) for word in _drop_token(token).split()}
 
 
 def drop_f1(answer: str, spans: tuple[str, ...]) -> float:
     """`spans`: one reference answer, which may be of several spans."""
-    said = drop_tokens(answer)
-    best = max(_drop_span_f1(said, drop_tokens(span)) for span in spans)
+    said = _drop_tokens(answer)
+    best = max(_drop_span_f1(said, _drop_tokens(span)) for span in spans)
     return round(best / len(spans) * 100) / 100
 
 
@@ -90,7 +91,7 @@ def score_f1(body: Mapping[str, Any], text: str, rules: str = "squad") -> dict[s
         return {metric: refusal}
     answers = body["answer"] if isinstance(body["answer"], list) else [body["answer"]]
     if rules == "squad":
-        spoken = [answer for answer in map(str, answers) if squad_tokens(answer)] or [""]
+        spoken = [answer for answer in map(str, answers) if _squad_tokens(answer)] or [""]
         value = max(squad_f1(text, answer) for answer in spoken)
     else:
         spans = [tuple(map(str, each)) if isinstance(each, list) else (str(each),) for each in answers]

@@ -49,6 +49,7 @@ class BadPattern(ValueError):
 
 @lru_cache(maxsize=1024)
 def compiled(pattern: str) -> re.Pattern[str]:
+    """By Python. BadPattern where it is none, or longer than MAX_PATTERN."""
     if len(pattern) > MAX_PATTERN:
         raise BadPattern(f"a pattern of {len(pattern):,} characters, {MAX_PATTERN:,} are allowed")
     try:

@@ -20,13 +20,14 @@ from qualgate.scoring.json_value import identity, size
 
 
 class OverBudget(Exception):
-    pass
+    """The check takes more work than was allowed; nothing is known of the value."""
 
 
 budget: ContextVar[list[int]] = ContextVar("budget")  # what is left of it, in steps of a few microseconds
 
 
 def charge(steps: int) -> None:
+    """Take `steps` off the budget of this check. OverBudget when it is spent."""
     left = budget.get()
     left[0] -= steps
     if left[0] < 0:

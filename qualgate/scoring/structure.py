@@ -14,6 +14,7 @@ SCORER = "json/3"
 
 
 def score_json(case: Case, evalset: Evalset, text: str) -> dict[str, Score]:
+    """The scorer: see `json_scores`."""
     return json_scores(case.body, text, evalset.lenient)
 
 

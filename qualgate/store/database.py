@@ -53,6 +53,7 @@ class Store:
             yield connection
 
     def close(self) -> None:
+        """Give the connections back. Closing twice does no harm."""
         self.engine.dispose()
 
     def __enter__(self) -> Store:

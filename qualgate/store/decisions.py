@@ -24,6 +24,8 @@ CHAINED = ("run_id", "variant", "verdict_sha256", "action", "name", "reason", "c
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
+    """What a person decided about a verdict, one row of the chain."""
+
     run_id: str
     variant: str
     verdict_sha256: str  # of the verdict the person saw
@@ -122,6 +124,7 @@ def check_chain(store: Store) -> str:
 
 
 def row_hash(row: Any) -> str:
+    """sha256 over the CHAINED columns, the hash of the row before among them."""
     return content_hash({name: row[name] for name in CHAINED})
 
 

@@ -72,12 +72,14 @@ def verdict_to_json(verdict: Verdict) -> str:
 
 
 def arm_spec(text: str) -> ArmSpec:
+    """Recipes of earlier versions say less: what is missing is at its default."""
     body = json.loads(text)
     recipe = body.pop("quantize")
     return ArmSpec(**body, quantize=QuantizeRecipe(**recipe) if recipe else None)
 
 
 def identity(text: str | None) -> ArmIdentity | None:
+    """None where nothing was recorded."""
     return ArmIdentity(**json.loads(text)) if text else None
 
 
@@ -95,10 +97,12 @@ def evalset(row: Any) -> Evalset:
 
 
 def footprint(text: str | None) -> ArmFootprint | None:
+    """None where nothing was recorded."""
     return ArmFootprint(**json.loads(text)) if text else None
 
 
 def policy(text: str) -> Policy:
+    """Policies of earlier versions say less: what is missing is at its default."""
     body = json.loads(text)
     for name, kind in (("slo", Slo), ("prices", Prices), ("four_arm", FourArms), ("stop", EarlyStop)):
         if name in body:
@@ -109,6 +113,7 @@ def policy(text: str) -> Policy:
 
 
 def verdict(text: str) -> Verdict:
+    """Verdicts of earlier versions say less: what is missing is at its default."""
     body = json.loads(text)
     body["services"] = tuple(_service(one) for one in body.get("services", ()))
     if "four_arm" in body:

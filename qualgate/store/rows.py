@@ -44,15 +44,18 @@ ARM = ("run_id", "name", "position", "spec_json", "planned_json", "observed_json
 
 
 def unit_name(key: UnitKey) -> str:
+    """For messages: arm, set, case and repeat."""
     repeat = f" repeat {key.repeat}" if key.repeat else ""
     return f"{key.arm}: {key.evalset}/{key.case_id}{repeat}"
 
 
 def run_digest(row: Any) -> str:
+    """What seals a run's row: sha256 over the RUN columns."""
     return content_hash({name: row[name] for name in RUN})
 
 
 def arm_digest(row: Any) -> str:
+    """What seals an arm's row: sha256 over the ARM columns; those not recorded yet count as NULL."""
     return content_hash({name: row.get(name) for name in ARM})
 
 
@@ -158,4 +161,5 @@ def score_rows(key: UnitKey, given: Iterable[Score]) -> list[tuple[Any, ...]]:
 
 
 def score_columns(score: Sequence[Any]) -> dict[str, Any]:
+    """Of one of the rows that `score_rows` gives."""
     return {column.name: value for column, value in zip(SCORE, score, strict=True)}

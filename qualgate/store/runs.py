@@ -70,6 +70,8 @@ ENDED = ("done", "settled")  # a unit's terminal states, see `stoppings.py`
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
+    """A run that is under way: what of it is done already."""
+
     run_id: str
     done: frozenset[UnitKey]
     resumed: bool

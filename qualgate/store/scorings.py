@@ -25,6 +25,8 @@ Said = Mapping[int, Sequence[Sequence[Any]]]  # unit_id → its scores, as `scor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredAnswer:
+    """An answer to be scored again."""
+
     unit_id: int
     key: UnitKey
     text: str

@@ -17,18 +17,22 @@ _encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
 
 def pack_ints(values: Sequence[int]) -> bytes:
+    """int32, little-endian."""
     return struct.pack(f"<{len(values)}i", *values)
 
 
 def pack_floats(values: Sequence[float]) -> bytes:
+    """float64, little-endian."""
     return struct.pack(f"<{len(values)}d", *values)
 
 
 def ints(blob: bytes | None) -> tuple[int, ...]:
+    """What `pack_ints` packed; () for NULL."""
     return struct.unpack(f"<{len(blob) // 4}i", blob) if blob else ()
 
 
 def floats(blob: bytes | None) -> tuple[float, ...]:
+    """What `pack_floats` packed; () for NULL."""
     return struct.unpack(f"<{len(blob) // 8}d", blob) if blob else ()
 
 

@@ -54,6 +54,7 @@ def _end_units(connection: Connection, run_id: str, arm: str) -> None:
 
 
 def stopped_variants(connection: Connection, run_id: str) -> frozenset[str]:
+    """By name; whether their records are what was written, `read` says."""
     return frozenset(connection.execute(select(stoppings.c.variant).where(stoppings.c.run_id == run_id)).scalars())
 
 

@@ -160,6 +160,7 @@ class Raises:
         return True
 
     def match(self, pattern: str) -> bool:
+        """As unittest's and pytest's: AssertionError unless the pattern is found in the exception's text."""
         if not re.search(pattern, str(self.value)):
             raise AssertionError(f"the exception's text does not match {pattern!r}")
         return True

@@ -78,6 +78,7 @@ class Remote:
         return base if isinstance(base, type) else object
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """A method of an object that the answer returned takes no arguments: what the tests expect could be one."""
         if (args or kwargs) and slot(self, "_method") and not slot(self, "_made"):
             raise slot(self, "_far").undecided(
                 "a method of an object that the answer returned is called with arguments"
@@ -263,6 +264,7 @@ class Named:
         object.__setattr__(self, "_name", name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """What a class, told by its capital, gives is an object that the tests made themselves."""
         value = slot(self, "_far").do("call", *args, name=slot(self, "_name"), **kwargs)
         if type(value) is Remote:
             _set(value, _made=names_class(slot(self, "_name")))

@@ -130,6 +130,7 @@ def _call(name: str, *args: ast.expr) -> ast.Call:
 
 
 def wrong(error_type: str, reason: str) -> dict[str, Any]:
+    """The verdict of tests that did not hold."""
     return {"verdict": False, "error_type": error_type, "reason": reason}
 
 

@@ -8,7 +8,7 @@ READ = 100_000  # characters; langdetect itself reads 10,000 after leaving out a
 
 
 class NoDetector(Exception):
-    pass
+    """langdetect is not installed."""
 
 
 @lru_cache(maxsize=64)

@@ -29,6 +29,8 @@ from qualgate.scoring.tools.compat_javascript import javascript_value
 
 @dataclass(frozen=True, slots=True)
 class Checked:
+    """The reference checker's verdict on the calls of one answer."""
+
     valid: bool | None  # None: the reference itself gives no verdict
     error_type: str = ""
     reason: str = ""
@@ -260,6 +262,7 @@ def _elements_fit(value: Any, answers: Any, inner: type) -> bool:
 
 
 def fold(text: str) -> str:
+    """`text` as the reference compares it: without letter case, blanks and signs of ",./-_*^", all quotes alike."""
     for ignored in " ,./-_*^":
         if ignored in text:
             text = text.replace(ignored, "")

@@ -67,6 +67,7 @@ def java_value(text: str, documented: str, nested: str | None = None) -> Any:
 
 
 def refuse_long(text: str) -> None:
+    """TooLong for source text that the patterns for collections would take too long to read."""
     if len(text) > MAX_COLLECTION:
         raise TooLong(f"a collection of more than {MAX_COLLECTION:,} characters")
 
@@ -112,6 +113,7 @@ def java_literal(text: str) -> Any:
 
 
 def number(text: str) -> Any:
+    """`text` as int or float, by Python; `text` itself where it is neither."""
     for read in (int, float):
         try:
             return read(text)

@@ -57,6 +57,8 @@ MAX_COMPARED = 500_000  # values: every call is held against every value of ever
 
 @dataclass(frozen=True, slots=True)
 class Judged:
+    """What an answer's calls are, held against the tools and the calls expected."""
+
     flags: dict[str, bool | None]  # by metric, in order; None: cannot be said
     error_type: str = ""  # why the first flag that is not true is not
     reason: str = ""

@@ -44,6 +44,8 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseDetail:
+    """One case, and what both arms answered to it."""
+
     evalset: str
     case_id: str
     repeat: int

@@ -49,6 +49,7 @@ class Flip:
 
     @property
     def name(self) -> str:
+        """For people: of which set, too."""
         return f"{self.evalset}/{self.case_name}"
 
 

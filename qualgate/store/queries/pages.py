@@ -34,6 +34,8 @@ class VariantLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLine:
+    """A run as a list shows it."""
+
     run_id: str
     status: str
     created_at: str
@@ -73,6 +75,7 @@ def list_runs(store: Store, limit: int = PAGE, offset: int = 0) -> tuple[RunLine
 
 
 def count_runs(store: Store) -> int:
+    """Of every status."""
     with store.read() as connection:
         return connection.execute(select(func.count()).select_from(runs)).scalar_one()
 
@@ -84,6 +87,7 @@ def queue(store: Store, limit: int = PAGE, offset: int = 0) -> tuple[VariantLine
 
 
 def count_queue(store: Store) -> int:
+    """How long `queue` is without a limit."""
     with store.read() as connection:
         return connection.execute(select(func.count()).select_from(_LINES.where(_WAITING).subquery())).scalar_one()
 

@@ -23,6 +23,8 @@ from qualgate.store.tables import arms, evalsets, runs, units
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmLine:
+    """An arm of a run: as planned, as loaded, and how far it is."""
+
     spec: ArmSpec
     planned: ArmIdentity
     identity: ArmIdentity | None  # as loaded; None until a job of the arm finished
@@ -34,6 +36,7 @@ class ArmLine:
 
     @property
     def name(self) -> str:
+        """ "baseline", or the variant's in the gate file."""
         return self.spec.name
 
     @property
@@ -46,6 +49,8 @@ class ArmLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvalsetLine:
+    """An evalset as it was when the run began."""
+
     name: str
     version: str
     sha256: str
@@ -57,6 +62,7 @@ class EvalsetLine:
 
     @property
     def size(self) -> str:
+        """For people: "400 cases, 4 answers to each"."""
         return counted(self.cases, "case") + (f", {self.repeats:,} answers to each" if self.repeats > 1 else "")
 
 
@@ -79,6 +85,8 @@ class StoredVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
+    """All of a run but its answers."""
+
     run_id: str
     status: str
     created_at: str
@@ -91,6 +99,7 @@ class RunSummary:
     failures: tuple[str, ...]  # distinct messages of units the machinery could not run
 
     def verdict(self, variant: str) -> StoredVerdict | None:
+        """The newest on this variant; None where there is none yet."""
         return next((found for found in self.verdicts if found.verdict.variant == variant), None)
 
 

@@ -29,6 +29,8 @@ Tools = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Call:
+    """One call as the model wrote it; nothing is checked against a tool."""
+
     name: str
     arguments: dict[str, Any]
 

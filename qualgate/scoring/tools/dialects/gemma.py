@@ -21,6 +21,7 @@ _SPACE = re.compile(r"\s*+")
 
 
 def read(text: str, tools: Tools) -> list[Call]:
+    """The one call of a block. BadCall for anything else."""
     head = _HEAD.match(text)
     if not head:
         raise BadCall("call_shape", f"{quote(text)} is no call:name{{…}}")
@@ -95,6 +96,7 @@ def _skip(text: str, at: int) -> int:
 
 
 def write(calls: Sequence[Call]) -> str:
+    """ValueError for what the dialect cannot express."""
     return "".join(
         f"<start_function_call>call:{_name(call.name)}{_written(call.arguments)}<end_function_call>" for call in calls
     )

@@ -101,6 +101,7 @@ class Messages(Stream):
 
 
 def write(calls: Sequence[Call]) -> str:
+    """A message a call, on the commentary channel. ValueError for a name with white space or `<`."""
     parts = []
     for call in calls:
         if not re.fullmatch(r"[^\s<]+", call.name):

@@ -91,6 +91,7 @@ def openai_calls(value: Any) -> list[Call]:
 
 
 def read_openai(text: str, tools: Tools) -> list[Call]:
+    """As `openai_calls`, of JSON text."""
     return openai_calls(read_json(text))
 
 

@@ -31,6 +31,7 @@ _NAMES = {"true": True, "false": False, "null": None}
 
 
 def read(text: str, tools: Tools) -> list[Call]:
+    """`[f(a=1), g(b="x")]`. BadCall for anything else, operators and positional arguments among it."""
     tree = _parsed(text)
     if not isinstance(tree, ast.List) or not tree.elts:
         raise BadCall("call_shape", "not a list of calls")
@@ -127,6 +128,7 @@ def _finite(number: int | float) -> int | float:
 
 
 def write(calls: Sequence[Call]) -> str:
+    """ValueError for names that Python could not read."""
     return "[" + ", ".join(map(_written, calls)) + "]"
 
 

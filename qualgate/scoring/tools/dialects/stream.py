@@ -130,10 +130,14 @@ class Dialect:
         return calls
 
     def stream(self, tools: Tools = ()) -> Stream:
+        """A reader of one answer, to be fed piece by piece."""
         return (self.scanner or Stream)(self, tools)
 
     def serialise(self, calls: Sequence[Call]) -> str:
-        """The text of these calls; ValueError for what the dialect cannot express. No calls: no text."""
+        """The text of these calls, for tests that a dialect reads what it writes; no calls: no text.
+
+        ValueError for what the dialect cannot express.
+        """
         return self.write(calls) if calls else ""
 
 

@@ -23,6 +23,7 @@ _MAX_SCHEMA_DEPTH = 8
 
 
 def tool_names(tools: Tools) -> frozenset[str]:
+    """The names of the tools offered, OpenAI's `function` unwrapped."""
     functions = [tool.get("function", tool) for tool in tools]
     return frozenset(
         str(function["name"]) for function in functions if isinstance(function, dict) and "name" in function
