@@ -34,6 +34,7 @@ from qualgate.refmodel.tasks import training_case
 log = logging.getLogger(__name__)
 
 IGNORED = -100  # the label of a token that is not learned: prompt and padding
+SAVE_EVERY = 300.0  # seconds between checkpoints
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +67,7 @@ class Progress:
 
 
 def build(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
+    """The untrained model: random by the seed, with the planted start of `copying`."""
     torch.manual_seed(recipe.seed)
     model = LlamaForCausalLM(
         LlamaConfig(
@@ -117,6 +119,7 @@ def step_batches(recipe: Recipe, tokenizer: PreTrainedTokenizerFast, step: int, 
 
 
 def pad(rows: list[tuple[list[int], int]], pad_id: int) -> torch.Tensor:
+    """int64 [2, rows, tokens], ids above labels, from rows of ids and how many of them are the prompt."""
     longest = max(len(ids) for ids, _ in rows)
     ids = [ids + [pad_id] * (longest - len(ids)) for ids, _ in rows]
     labels = [[IGNORED] * n + ids[n:] + [IGNORED] * (longest - len(ids)) for ids, n in rows]
@@ -134,10 +137,12 @@ def answer_loss(model: LlamaForCausalLM, batch: torch.Tensor, bf16: bool = False
 
 
 def learning_rate_factor(recipe: Recipe, progress: float) -> float:
+    """Of the full rate: up over `warm_up`, level to `decay_from`, then down to 0. progress: 0..1."""
     return min(1.0, progress / recipe.warm_up, (1 - progress) / (1 - recipe.decay_from))
 
 
 def optimizers(model: LlamaForCausalLM, recipe: Recipe) -> list[torch.optim.Optimizer]:
+    """Muon for hidden matrices, then AdamW for embedding and norms."""
     matrices = [p for p in model.model.layers.parameters() if p.ndim == 2]
     others = [p for p in model.parameters() if p.ndim == 1] + [model.model.embed_tokens.weight]
     return [
@@ -153,7 +158,6 @@ def train(
     minutes: float | None = None,
     steps: int | None = None,
     stop_after: int | None = None,
-    save_every: float = 300.0,
     tokenizer: PreTrainedTokenizerFast | None = None,
     eval_cases: int = 0,
     compiled: bool = False,
@@ -162,24 +166,16 @@ def train(
 
     minutes, steps: the whole run's length, one of the two; it sets curriculum and learning rate.
     compiled:       faster by half, after two minutes of compiling; needs a C++ compiler.
-    save_every:     seconds between checkpoints, each with an export and `eval_cases` scored cases a family.
+    Each checkpoint comes with an export and `eval_cases` scored cases a family.
     """
     tokenizer = tokenizer or AutoTokenizer.from_pretrained(PATH)
     model = build(recipe, tokenizer)
     if compiled:
         model.model.forward = torch.compile(model.model.forward, dynamic=True)
     updates = optimizers(model, recipe)
-    state = Progress()
     checkpoint = out / "checkpoint.pt"
     given = asdict(recipe) | {"steps": steps}
-    if checkpoint.exists():
-        saved = torch.load(checkpoint, weights_only=True)
-        if saved["given"] != given:
-            raise SystemExit(f"{checkpoint} is of another recipe or length; give its own again, or another --out")
-        model.load_state_dict(saved["model"])
-        for optimizer, optimizer_state in zip(updates, saved["optimizers"], strict=True):
-            optimizer.load_state_dict(optimizer_state)
-        state = Progress(**saved["progress"])
+    state = _resumed(checkpoint, given, model, updates) if checkpoint.exists() else Progress()
     started, last_save, seen, total_loss = time.monotonic() - state.seconds, time.monotonic(), 0, 0.0
 
     def progress() -> float:
@@ -188,18 +184,8 @@ def train(
     first = state.step
     while progress() < 1 and (stop_after is None or state.step - first < stop_after):
         batches = step_batches(recipe, tokenizer, state.step, progress())
-        answers = sum(int((batch[1] != IGNORED).sum()) for batch in batches)
-        for batch in batches:
-            loss = answer_loss(model, batch, recipe.bf16) / answers
-            loss.backward()
-            total_loss += loss.item()
-            state.tokens += int((batch[0] != tokenizer.pad_token_id).sum())
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        for optimizer, rate in zip(updates, (recipe.matrix_lr, recipe.other_lr), strict=True):
-            for group in optimizer.param_groups:
-                group["lr"] = rate * learning_rate_factor(recipe, progress())
-            optimizer.step()
-            optimizer.zero_grad()
+        total_loss += _step(model, updates, recipe, batches, progress())
+        state.tokens += sum(int((batch[0] != tokenizer.pad_token_id).sum()) for batch in batches)
         state.step += 1
         state.seconds = time.monotonic() - started
         seen += 1
@@ -209,11 +195,47 @@ def train(
                 state.step, progress(), total_loss / seen, state.tokens / state.seconds,
             )  # fmt: skip
             seen, total_loss = 0, 0.0
-        if time.monotonic() - last_save > save_every:
+        if time.monotonic() - last_save > SAVE_EVERY:
             save(out, checkpoint, model, tokenizer, updates, state, given, eval_cases)
             last_save = time.monotonic()
     save(out, checkpoint, model, tokenizer, updates, state, given, eval_cases)
     return state
+
+
+def _resumed(
+    checkpoint: Path, given: dict[str, Any], model: LlamaForCausalLM, updates: list[torch.optim.Optimizer]
+) -> Progress:
+    """Model and optimizers as the checkpoint has them. SystemExit for one of another run."""
+    saved = torch.load(checkpoint, weights_only=True)
+    if saved["given"] != given:
+        raise SystemExit(f"{checkpoint} is of another recipe or length; give its own again, or another --out")
+    model.load_state_dict(saved["model"])
+    for optimizer, optimizer_state in zip(updates, saved["optimizers"], strict=True):
+        optimizer.load_state_dict(optimizer_state)
+    return Progress(**saved["progress"])
+
+
+def _step(
+    model: LlamaForCausalLM,
+    updates: list[torch.optim.Optimizer],
+    recipe: Recipe,
+    batches: list[torch.Tensor],
+    progress: float,
+) -> float:
+    """One step of both optimizers; the loss, in nats an answer token."""
+    answers = sum(int((batch[1] != IGNORED).sum()) for batch in batches)
+    total = 0.0
+    for batch in batches:
+        loss = answer_loss(model, batch, recipe.bf16) / answers
+        loss.backward()
+        total += loss.item()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    for optimizer, rate in zip(updates, (recipe.matrix_lr, recipe.other_lr), strict=True):
+        for group in optimizer.param_groups:
+            group["lr"] = rate * learning_rate_factor(recipe, progress)
+        optimizer.step()
+        optimizer.zero_grad()
+    return total
 
 
 def save(
@@ -226,6 +248,7 @@ def save(
     given: dict[str, Any],
     eval_cases: int,
 ) -> None:
+    """An export and a checkpoint, which replaces the one before as a whole; with `eval_cases`, its scores are logged."""
     out.mkdir(parents=True, exist_ok=True)
     export(out / "model", model, tokenizer)
     partial = checkpoint.with_suffix(".partial")
@@ -260,6 +283,7 @@ def export(folder: Path, model: LlamaForCausalLM, tokenizer: PreTrainedTokenizer
 
 
 def main() -> None:
+    """The command line."""
     parser = argparse.ArgumentParser(description="Train the reference model.")
     parser.add_argument("--out", type=Path, required=True)
     length = parser.add_mutually_exclusive_group(required=True)

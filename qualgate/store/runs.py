@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -125,22 +125,7 @@ def _begin_new(connection: Connection, plan: Plan) -> str:
         }
         for position, arm in enumerate(plan.arms)
     ]
-    expected = [
-        {
-            "run_id": run_id,
-            "arm": prompt.key.arm,
-            "evalset": prompt.key.evalset,
-            "case_id": prompt.key.case_id,
-            "repeat": prompt.key.repeat,
-            "case_hash": prompt.case_hash,
-            "cluster": known[prompt.key.evalset, prompt.key.case_id].cluster,
-            "status": "pending",
-            "attempts": 0,
-            "error": "",
-        }
-        for job in plan.jobs
-        for prompt in job.prompts
-    ]
+    expected = _expected_rows(run_id, plan, known)
     run = {
         "run_id": run_id,
         "plan_key": plan.key,
@@ -159,6 +144,26 @@ def _begin_new(connection: Connection, plan: Plan) -> str:
     _add_cases(connection, known.values())
     connection.execute(insert(units), expected)
     return run_id
+
+
+def _expected_rows(run_id: str, plan: Plan, known: Mapping[tuple[str, str], Case]) -> list[dict[str, Any]]:
+    """The closed list, a row a unit. known: (evalset, case) → case."""
+    return [
+        {
+            "run_id": run_id,
+            "arm": prompt.key.arm,
+            "evalset": prompt.key.evalset,
+            "case_id": prompt.key.case_id,
+            "repeat": prompt.key.repeat,
+            "case_hash": prompt.case_hash,
+            "cluster": known[prompt.key.evalset, prompt.key.case_id].cluster,
+            "status": "pending",
+            "attempts": 0,
+            "error": "",
+        }
+        for job in plan.jobs
+        for prompt in job.prompts
+    ]
 
 
 def _add_cases(connection: Connection, new: Iterable[Case]) -> None:
