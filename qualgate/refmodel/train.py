@@ -248,7 +248,7 @@ def save(
     given: dict[str, Any],
     eval_cases: int,
 ) -> None:
-    """An export and a checkpoint, which replaces the one before as a whole; with `eval_cases`, its scores are logged."""
+    """An export and a checkpoint that replaces the one before as a whole; with `eval_cases`, scores in the log."""
     out.mkdir(parents=True, exist_ok=True)
     export(out / "model", model, tokenizer)
     partial = checkpoint.with_suffix(".partial")
