@@ -1,0 +1,27 @@
+"""Evalsets and calibration sets: NAME.yaml and NAME.jsonl, read strictly, every fault named with its file and line.
+
+An evalset judges, a calibration set (`kind: calibration`) is what a quantizer may see. Neither is taken for the other:
+a variant calibrated on the cases that judge it has seen its exam.
+"""
+
+from qualgate.evalsets.cases import identity_faults
+from qualgate.evalsets.header import NAME, CalibrationFile, EvalsetFile
+from qualgate.evalsets.places import is_path, locate, name_of, shipped, shipped_folder
+from qualgate.evalsets.sets import asked_again, check, load, load_calibration, read
+
+__all__ = [
+    "NAME",
+    "CalibrationFile",
+    "EvalsetFile",
+    "asked_again",
+    "check",
+    "identity_faults",
+    "is_path",
+    "load",
+    "load_calibration",
+    "locate",
+    "name_of",
+    "read",
+    "shipped",
+    "shipped_folder",
+]

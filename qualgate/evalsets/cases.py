@@ -1,0 +1,156 @@
+"""A set's cases, read line by line, every fault named with its line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from qualgate.documents import Fault, quote
+from qualgate.evalsets.header import EvalsetFile, SetFile, as_evalset
+from qualgate.identity import content_hash, question_hash
+from qualgate.metrics import BY_LIKELIHOOD
+from qualgate.records import Case
+
+MAX_LINE = 8 * 2**20  # bytes
+ROLES = ("system", "user", "assistant", "tool")
+OURS_TO_MAKE = ("requests", "until")  # of a case: what the engine is to read or to stop at, as lm-eval's tasks have it
+_OF_ALL_CASES = "it is one for all cases of a run: set it in the gate file, `generation: {%s: …}`"
+_NOWHERE = "a draw is from all tokens as the model weighs them, in this version: take it out"
+_LENGTH = "a case says how long its answer may be with `max_new_tokens`"
+WITHOUT_EFFECT = {  # keys of a case that other tools heed, and that nothing here reads → where that is said
+    **{name: _OF_ALL_CASES % name for name in ("temperature", "seed", "repeats")},
+    "do_sample": _OF_ALL_CASES % "temperature",
+    **dict.fromkeys(("top_p", "top_k", "min_p", "repetition_penalty"), _NOWHERE),
+    **dict.fromkeys(
+        ("max_tokens", "max_completion_tokens", "max_output_tokens", "max_gen_toks", "max_length"), _LENGTH
+    ),
+    "stop": "an answer ends where the model ends it or at `max_new_tokens`: take it out",
+}
+
+
+class CaseReader:
+    """Cases of one JSONL file, read line by line. Once `cases()` is spent, `sha256` and `faults` are whole.
+
+    added: what the YAML says in place of every case that does not say it itself; it is part of the case from here on.
+    """
+
+    def __init__(self, path: Path, header: SetFile) -> None:
+        from qualgate.scoring.json_lines import JsonLines
+        from qualgate.scoring.registry import scorers_of
+
+        self.lines = JsonLines(path, MAX_LINE)
+        self.name = header.name
+        self._set = as_evalset(header) if isinstance(header, EvalsetFile) else None  # None: nothing scores its cases
+        self.metrics: tuple[str, ...] = self._set.metrics if self._set else ()
+        self.added = {"dialect": header.dialect} if isinstance(header, EvalsetFile) and header.dialect else {}
+        self._scorers = scorers_of(self.metrics)
+        self._weighed = any(
+            metric in BY_LIKELIHOOD for metric in self.metrics
+        )  # its choices are read, nothing is written
+        self._first_line: dict[str, int] = {}
+        self._asked: dict[str, tuple[int, Any]] = {}  # what was asked → its first line and that case's cluster
+
+    @property
+    def sha256(self) -> str:
+        """Of what is asked and how it is scored: the file's bytes, and what the YAML adds to them if it does."""
+        return content_hash([self.lines.sha256, self.added]) if self.added else self.lines.sha256
+
+    @property
+    def faults(self) -> Iterator[Fault]:
+        """Those of all lines read so far."""
+        return (Fault(self.lines.path, line, message) for line, message in self.lines.faults)
+
+    def cases(self) -> Iterator[Case]:
+        """The cases without a fault, in order; read once."""
+        from qualgate.scoring.multiple_choice import requests_of
+
+        for line in self.lines:
+            body, before = {**self.added, **line}, len(self.lines.faults)
+            for message in self._faults_of(body):
+                self.lines.fault(message)
+            if self._weighed and len(self.lines.faults) == before:
+                body |= {"requests": requests_of(body), "max_new_tokens": 0}
+            if self._set and len(self.lines.faults) == before:
+                self._fault_copies(body)
+            if len(self.lines.faults) == before:
+                yield Case(evalset=self.name, body=body)
+
+    def _faults_of(self, body: dict[str, Any]) -> Iterator[str]:
+        yield from self._identity_faults(body)
+        yield from _prompt_faults(body)
+        for key in OURS_TO_MAKE:
+            if key in body:
+                yield f"`{key}` is of lm-eval's tasks; a case of a file says what it asks in `messages` or `prompt`"
+        for key in filter(body.__contains__, WITHOUT_EFFECT):
+            yield f"`{key}` of a case has no effect; {WITHOUT_EFFECT[key]}"
+        tokens = body.get("max_new_tokens")
+        if self._weighed:
+            yield from _weighed_faults(body, self.metrics[0])
+        elif (self._set or "max_new_tokens" in body) and (type(tokens) is not int or tokens < 1):
+            yield f"`max_new_tokens` must be a whole number from 1, {_found(body, 'max_new_tokens')}"
+        if self._set is None:
+            if not isinstance(body.get("answer", ""), str):
+                yield f"`answer`, which is read after the prompt, must be a text; {_found(body, 'answer')}"
+            return
+        for scorer in self._scorers:
+            yield from scorer.unscorable(body, self._set)
+
+    def _identity_faults(self, body: dict[str, Any]) -> Iterator[str]:
+        yield from identity_faults(body)
+        if isinstance(body.get("id"), str):
+            first = self._first_line.setdefault(body["id"], self.lines.line)
+            if first != self.lines.line:
+                yield f"duplicate id {quote(body['id'])}; first on line {first}"
+
+    def _fault_copies(self, body: dict[str, Any]) -> None:
+        """The same prompt under two ids is one observation, and two would prove twice what was seen once."""
+        line, cluster = self._asked.setdefault(question_hash(body), (self.lines.line, body.get("cluster")))
+        if line != self.lines.line and (cluster is None or cluster != body.get("cluster")):
+            self.lines.fault(f"asks what line {line} asks; drop one of them, or give both the same `cluster`")
+
+
+def identity_faults(body: dict[str, Any]) -> Iterator[str]:
+    """What keeps a case from being told from others and grouped: `id`, `task`, `cluster`, `tags`."""
+    case_id = body.get("id")
+    if not isinstance(case_id, str) or not case_id or len(case_id) > 200 or not case_id.isprintable():
+        yield f"`id` must be a text of 1 to 200 printable characters; {_found(body, 'id')}"
+    for key in ("task", "cluster"):
+        if key in body and (not isinstance(body[key], str) or not body[key]):
+            yield f"`{key}` must be a text; {_found(body, key)}"
+    tags = body.get("tags", [])
+    if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
+        yield f"`tags` must be a list of texts; {_found(body, 'tags')}"
+
+
+def _found(body: dict[str, Any], key: str) -> str:
+    return f"found {quote(body[key])}" if key in body else "it is missing"
+
+
+def _weighed_faults(body: dict[str, Any], metric: str) -> Iterator[str]:
+    """Of a case whose choices are read: it has a plain prompt, and nothing is written."""
+    if "messages" in body:
+        yield f"`messages`: {metric} reads each choice right after a plain text; give that text as `prompt` instead"
+    if "max_new_tokens" in body:
+        yield f"`max_new_tokens`: {metric} has the model read `choices` and write nothing; take `max_new_tokens` out"
+
+
+def _prompt_faults(body: dict[str, Any]) -> Iterator[str]:
+    if ("messages" in body) == ("prompt" in body):
+        yield f"a case has `messages` or `prompt`, {'not both' if 'prompt' in body else 'and this one has neither'}"
+        return
+    if "prompt" in body:
+        if not isinstance(body["prompt"], str) or not body["prompt"]:
+            yield f"`prompt` must be a text; {_found(body, 'prompt')}"
+        return
+    messages = body["messages"]
+    if not isinstance(messages, list) or not messages:
+        yield f"`messages` must be a list of messages; {_found(body, 'messages')}"
+        return
+    for index, message in enumerate(messages):
+        if not isinstance(message, dict) or not isinstance(message.get("content"), str):
+            yield f"messages[{index}] must be an object with a `role` and a `content` text"
+        elif message.get("role") not in ROLES:
+            yield f"messages[{index}].role must be one of {', '.join(ROLES)}; {_found(message, 'role')}"
+    if isinstance(messages[-1], dict) and messages[-1].get("role") in ("system", "assistant"):
+        yield f"the last message must be the user's or a tool's, found {messages[-1]['role']!r}"

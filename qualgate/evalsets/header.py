@@ -1,0 +1,119 @@
+"""What NAME.yaml says of a set: an evalset, or a calibration set."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, field_validator
+
+from qualgate.documents import ABSENT, Written, nearest, quote, stated
+from qualgate.metrics import BY_LIKELIHOOD, LM_EVAL, METRICS, PLANNED
+from qualgate.records import Evalset
+
+NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
+SCORED = tuple(  # by our own scorers
+    name for name, metric in METRICS.items() if metric.kind == "quality" and not name.startswith(LM_EVAL)
+)
+
+
+class SetFile(Written):
+    """What every NAME.yaml says."""
+
+    name: str = Field(pattern=f"^{NAME}$")
+    """The set's name, which is the file's. Example: `name: support`"""
+    version: str
+    """Raised whenever a case changes. Example: `version: "1"`"""
+    description: str = ""
+    """What the set asks, for people. Example: `description: refunds and returns`"""
+    sha256: str = Field(default=ABSENT, pattern="^[0-9a-f]{64}$")
+    """Of the bytes of NAME.jsonl; a set whose cases hash to something else is refused. Example: `sha256:
+    9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08`
+    """
+    generator: str = ABSENT
+    """What made the cases, for people. Example: `generator: ours.make_support`"""
+    seed: int = ABSENT
+    """The generator's seed, for people. Example: `seed: 7`"""
+
+    @field_validator("version", mode="before")
+    @classmethod
+    def _whole_numbers_are_versions(cls, value: Any) -> Any:
+        return str(value) if type(value) is int else value
+
+
+class CalibrationFile(SetFile):
+    """NAME.yaml of a calibration set. It judges nothing, so it has no metrics."""
+
+    kind: Literal["calibration"]
+    """Says that quantizers may see it, and that it judges nothing. Example: `kind: calibration`"""
+
+
+class EvalsetFile(SetFile):
+    """NAME.yaml of an evalset."""
+
+    kind: Literal["evalset", "calibration"] = "evalset"  # "calibration" never gets here: see `_read`
+    """What the set is for. Example: `kind: evalset`"""
+    metrics: list[str] = Field(min_length=1)
+    """What every case is scored by. Example: `metrics: [exact_match, json.schema]`"""
+    lenient: list[str] = []
+    """What JSON's wrapping is forgiven: `code_fence`, `trailing_text`, or both. Example: `lenient: [code_fence]`"""
+    normalizers: list[str] = []
+    """What `exact_match` takes off before it compares, in order. Example: `normalizers: [casefold]`"""
+    dialect: str = ABSENT
+    """How the tool calls of every case that declares nothing are written; `auto`: any dialect that reads calls.
+    Example: `dialect: mistral`
+    """
+
+    @field_validator("metrics")
+    @classmethod
+    def _metrics_are_scored(cls, names: list[str]) -> list[str]:
+        _refuse_twice("metric", names)
+        for name in names:
+            if name in PLANNED:
+                raise stated(f"the metric {name!r} is not in this version")
+            if name not in SCORED:
+                raise stated(f"unknown metric {quote(name)}{nearest(name, SCORED)}")
+        if (others := [name for name in names if name not in BY_LIKELIHOOD]) and len(others) < len(names):
+            weighed = next(name for name in names if name in BY_LIKELIHOOD)
+            raise stated(f"{weighed!r} is of choices that are read, {others[0]!r} of an answer: make two sets of them")
+        return names
+
+    @field_validator("lenient")
+    @classmethod
+    def _modes_are_known(cls, names: list[str]) -> list[str]:
+        from qualgate.scoring.strict_json import LENIENT
+
+        return _known("lenient mode", names, LENIENT)
+
+    @field_validator("normalizers")
+    @classmethod
+    def _normalizers_are_known(cls, names: list[str]) -> list[str]:
+        from qualgate.scoring.text import known
+
+        return _known("normalizer", names, known())
+
+    @field_validator("dialect")
+    @classmethod
+    def _dialect_is_known(cls, name: str) -> str:
+        from qualgate.scoring.tools.dialects.registry import names
+        from qualgate.scoring.tools.strict import AUTO
+
+        return _known("dialect", [name], (AUTO, *names()))[0]
+
+
+def _known(kind: str, names: list[str], known: Any) -> list[str]:
+    _refuse_twice(kind, names)
+    for name in names:
+        if name not in known:
+            raise stated(f"unknown {kind} {quote(name)}{nearest(name, known)}")
+    return names
+
+
+def _refuse_twice(kind: str, names: list[str]) -> None:
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise stated(f"the {kind} {twice[0]!r} twice")
+
+
+def as_evalset(header: EvalsetFile) -> Evalset:
+    """What the YAML alone says of the set."""
+    kept: dict[str, Any] = {name: tuple(getattr(header, name)) for name in ("metrics", "lenient", "normalizers")}
+    return Evalset(name=header.name, version=header.version, sha256="", **kept)

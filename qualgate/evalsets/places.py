@@ -1,0 +1,65 @@
+"""Where a set lies that a gate file names: shipped with the package, or a file of one's own."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+from qualgate.documents import Document, nearest, quote, read_yaml
+from qualgate.errors import UsageError
+from qualgate.records import LmEvalTask
+
+Kind = Literal["evalset", "calibration"]
+
+
+@lru_cache(maxsize=1)
+def shipped_folder() -> Path:
+    """Where the shipped sets lie: the installed package, or `evalsets/` of a checkout."""
+    spec = importlib.util.find_spec("qualgate_evalsets")
+    if spec is not None and spec.submodule_search_locations:
+        return Path(spec.submodule_search_locations[0])
+    return Path(__file__).resolve().parents[2] / "evalsets"
+
+
+@lru_cache(maxsize=2)
+def shipped(kind: Kind = "evalset") -> tuple[str, ...]:
+    """Names of the shipped sets of one kind."""
+    found = (path for path in shipped_folder().glob("*.yaml") if path.with_suffix(".jsonl").exists())
+    return tuple(sorted(path.stem for path in found if kind_of(read_yaml(path)) == kind))
+
+
+def kind_of(document: Document) -> Kind:
+    """What a set's YAML says that it is."""
+    calibrates = isinstance(document.value, dict) and document.value.get("kind") == "calibration"
+    return "calibration" if calibrates else "evalset"
+
+
+def is_path(ref: str) -> bool:
+    """A reference with `/` or ending in .yaml is a file; a bare name is a shipped set."""
+    return "/" in ref or ref.endswith((".yaml", ".yml"))
+
+
+def name_of(ref: str | LmEvalTask) -> str:
+    """The evalset's name: a path's stem, a bare name itself, a task's name."""
+    if isinstance(ref, LmEvalTask):
+        return ref.task
+    return Path(ref).stem if is_path(ref) else ref
+
+
+def locate(ref: str, relative_to: Path, kind: Kind | None = None) -> Path:
+    """The YAML file that `ref` names; a bare name is a shipped set of `kind`, or of either. UsageError without one."""
+    what = "calibration set" if kind == "calibration" else "evalset"
+    if is_path(ref):
+        path = relative_to / ref
+        if os.path.isfile(path):  # Path.is_file raises for a name that is too long
+            return path
+        raise UsageError(f"no {what} at {path}")
+    known = shipped(kind) if kind else (*shipped(), *shipped("calibration"))
+    if ref in known:
+        return shipped_folder() / f"{ref}.yaml"
+    raise UsageError(
+        f"no shipped {what} {quote(ref)}{nearest(ref, known)} (a set of your own is named by its path: ./{ref}.yaml)"
+    )

@@ -1,0 +1,130 @@
+"""Reads a set whole: its YAML, its cases, and what is wrong only when the two are put side by side."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from qualgate.documents import Document, Fault, as_model, read_yaml, refuse
+from qualgate.errors import UsageError
+from qualgate.evalsets.cases import CaseReader
+from qualgate.evalsets.header import CalibrationFile, EvalsetFile, SetFile, as_evalset
+from qualgate.evalsets.places import is_path, kind_of, locate, shipped_folder
+from qualgate.records import CalibrationSet, Case, Evalset
+
+
+def load(ref: str, relative_to: Path) -> Evalset:
+    """The evalset `ref` names, checked whole. UsageError lists its faults: the first 20, and how many more."""
+    path = shipped_folder() / f"{ref}.yaml"
+    ours = not is_path(ref) and os.path.isfile(path) and os.path.isfile(path.with_suffix(".jsonl"))
+    found = read(path) if ours else None
+    if not isinstance(found, Evalset):  # not asked of a set that is: `locate` reads all that are shipped
+        path = locate(ref, relative_to, "evalset")
+        found = read(path)
+    if isinstance(found, Evalset):
+        return found
+    raise UsageError(f"{path} is a calibration set, which judges nothing: name an evalset")
+
+
+def load_calibration(ref: str, relative_to: Path) -> CalibrationSet:
+    """The calibration set `ref` names, checked whole. UsageError lists its faults; an evalset is refused."""
+    path = locate(ref, relative_to, "calibration")
+    found = read(path)
+    if isinstance(found, CalibrationSet):
+        return found
+    raise UsageError(
+        f"{path} is an evalset: a variant calibrated on it has seen its exam. Name a calibration set (`kind: "
+        "calibration`, no `metrics`) whose cases stand in no evalset, such as the shipped one: calibration"
+    )
+
+
+def read(path: Path) -> Evalset | CalibrationSet:
+    """The set of either kind whose YAML is `path`, checked whole. UsageError lists its faults."""
+    found, faults = _read(path)
+    if faults or found is None:
+        refuse(faults)
+    return found
+
+
+def check(path: Path) -> tuple[Fault, ...]:
+    """Every fault of the set of either kind whose YAML is `path`; nothing when it is fine."""
+    return tuple(sorted(_read(path)[1]))
+
+
+def _read(path: Path) -> tuple[Evalset | CalibrationSet | None, list[Fault]]:
+    document = read_yaml(path)
+    header, faults = as_model(CalibrationFile if kind_of(document) == "calibration" else EvalsetFile, document)
+    data = path.with_suffix(".jsonl")
+    if header is None:
+        return None, faults
+    if header.name != path.stem:
+        faults.append(document.fault(("name",), f"name {header.name!r}, but the file is called {path.name}"))
+    if data.resolve().parent != path.resolve().parent:
+        faults.append(document.fault((), f"{data.name} leads out of its folder, to {data.resolve()}"))
+        return None, faults
+    if not data.is_file():
+        faults.append(document.fault((), f"no {data.name} beside it"))
+        return None, faults
+    reader = CaseReader(data, header)
+    cases = tuple(reader.cases())
+    faults += reader.faults
+    if not reader.lines.line:
+        faults.append(Fault(data, 1, "no cases"))
+    faults += _hash_faults(document, header, reader.lines.sha256, path)
+    if reader.added and not any(metric.startswith("tool_call.") for metric in reader.metrics):
+        faults.append(document.fault(("dialect",), "`dialect` is of tool calls, and the set has no metric of them"))
+    common: dict[str, Any] = {
+        "name": header.name,
+        "version": header.version,
+        "sha256": reader.sha256,
+        "description": header.description,
+        "path": str(path),
+        "cases": cases,
+    }
+    if isinstance(header, EvalsetFile):
+        faults += _effect_faults(document, header)
+        return replace(as_evalset(header), **common), faults
+    return CalibrationSet(**common), faults
+
+
+def _effect_faults(document: Document, header: EvalsetFile) -> Iterator[Fault]:
+    """What the YAML declares and no metric of the set reads: it would change no score, silently."""
+    from qualgate.scoring.registry import metrics_that, scorers_of
+
+    def fault(place: tuple[str | int, ...], what: str, readers: tuple[str, ...]) -> Fault:
+        do = f"{', '.join(readers)} {'do' if len(readers) > 1 else 'does'}"
+        return document.fault(
+            place, f"no metric of this set reads {what}; {do}: take it out, or add such a metric to `metrics`"
+        )
+
+    scorers = scorers_of(tuple(header.metrics))
+    if header.normalizers and not any(scorer.normalizes for scorer in scorers):
+        yield fault(("normalizers",), "`normalizers`", metrics_that(lambda scorer: scorer.normalizes))
+    for index, mode in enumerate(header.lenient):
+        if not any(mode in scorer.lenient for scorer in scorers):
+            readers = metrics_that(lambda scorer, mode=mode: mode in scorer.lenient)
+            yield fault(("lenient", index), f"the lenient mode {mode!r}", readers)
+
+
+def _hash_faults(document: Document, header: SetFile, sha256: str, path: Path) -> Iterator[Fault]:
+    if header.sha256 is None:
+        if path.resolve().parent == shipped_folder().resolve():
+            yield document.fault((), f"a shipped set states its hash; add `sha256: {sha256}`")
+    elif header.sha256 != sha256:
+        yield document.fault(
+            ("sha256",),
+            f"sha256 says {header.sha256}, but the cases hash to {sha256}. Either restore them, "
+            f"or raise `version` and set `sha256: {sha256}`: a changed set is another set",
+        )
+
+
+def asked_again(sets: Iterable[Evalset]) -> tuple[tuple[Case, ...], ...]:
+    """Cases of one or several sets that ask one question, whatever their ids: each a cluster to the gate."""
+    asked: dict[str, list[Case]] = {}
+    for item in sets:
+        for case in item.cases:
+            asked.setdefault(case.question, []).append(case)
+    return tuple(tuple(cases) for cases in asked.values() if len(cases) > 1)
