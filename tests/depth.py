@@ -1,9 +1,12 @@
-"""How many examples a property is tried on."""
+"""How much of a proof `make test` runs: how many examples of a property, which cases of a list of long ones."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Collection, Iterable
+from typing import Any
 
+import pytest
 from hypothesis import settings
 
 DEPTH = int(os.environ.get("QUALGATE_TEST_DEPTH", "1"))  # `make verify` sets 5
@@ -12,3 +15,10 @@ DEPTH = int(os.environ.get("QUALGATE_TEST_DEPTH", "1"))  # `make verify` sets 5
 def examples(count: int) -> settings:
     """On `count` examples in `make test`, on DEPTH times as many in `make verify`."""
     return settings(max_examples=count * DEPTH, deadline=None)
+
+
+def with_proofs(names: Iterable[str], proofs: Collection[str]) -> list[Any]:
+    """Parameters of a test: `proofs` take long and are run by `make verify`, the others by `make test`."""
+    found = [*names]
+    assert set(proofs) < set(found)
+    return [pytest.param(name, marks=pytest.mark.proof) if name in proofs else name for name in found]

@@ -114,7 +114,9 @@ def test_a_relative_drop_is_told_and_decided_by_its_interval():
         assert (c.lower > -limit, c.upper < -limit) == (word == "approve", word == "block")
 
 
-@pytest.mark.parametrize(("rate", "limit", "discordant"), [(0.75, 0.15, 0.14), (0.9, 0.1, 0.1)])
+@pytest.mark.parametrize(
+    ("rate", "limit", "discordant"), [pytest.param(0.75, 0.15, 0.14, marks=pytest.mark.proof), (0.9, 0.1, 0.1)]
+)
 def test_at_the_limit_a_relative_loss_is_rarely_proven_absent(rate, limit, discordant):
     """250 draws of 80 pairs at a loss of exactly the limit: at most alpha and three standard errors are proven."""
     generator, n, draws = np.random.default_rng(7), 80, 250

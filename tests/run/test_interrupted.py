@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from qualgate.errors import Exit
-from tests.command_line import in_a_process
+from tests.command_line import qualgate
 from tests.gated_model import make_workspace
 from tests.run.commands import employ_two, rows, spawned_workers
 
@@ -43,7 +43,7 @@ def test_an_interrupted_run_stops_cleanly_and_running_again_resumes(workspace, w
     assert "resume" in said
     [(stored,)] = rows(workspace, "select count(*) from units where status = 'done'")
     assert 0 < stored < UNITS
-    done = in_a_process("run", "gate.yaml", cwd=workspace)
+    done = qualgate("run", "gate.yaml", cwd=workspace)
     assert done.returncode == Exit.BLOCK, done.stderr
     assert rows(workspace, "select count(*), count(distinct run_id) from units where status = 'done'") == [(UNITS, 1)]
 

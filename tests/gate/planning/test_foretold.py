@@ -27,6 +27,7 @@ from qualgate.gate.rules import check_policy
 from qualgate.records import Case, EarlyStop, Evalset, Policy, Rule, UnitEvidence, UnitKey
 from qualgate.stats.paired import compare
 from qualgate.stats.relative import compare_relative
+from tests.depth import with_proofs
 from tests.gate.planted import arm, of, with_units
 
 METRIC = ("exact_match",)
@@ -104,7 +105,7 @@ RULES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("name", with_proofs(RULES, {"a relative drop of a tag"}))
 def test_rules_are_foretold_as_the_gate_decides_drawn_answers(name: str, no_bounds: None) -> None:
     one, rules = RULES[name]
     policy = Policy(rules=rules)

@@ -19,6 +19,7 @@ from qualgate.gate.planning.early_stop import until_settled, until_settled_after
 from qualgate.gate.planning.planned_sets import PlannedSet
 from qualgate.gate.planning.planner import PlannedPolicy, foreseeable, plan_policy
 from qualgate.records import UnitKey
+from tests.depth import with_proofs
 
 ARMS = "baseline: {model: reference}\nvariants: {a: {quantize: int8}, b: {quantize: int8}, c: {quantize: mxfp4}}\n"
 QUARANTINE = "  quarantine: [{case: a-1, owner: ana, expires: 2099-01-01, reason: wrong}]\n"
@@ -85,6 +86,10 @@ POLICIES: dict[str, tuple[dict[str, tuple[int, int]], list[str], str, str]] = {
 }  # fmt: skip
 
 
+LONG = ("repeats of every kind", "each tag by relative drops", "two metrics in three tiers", "a rule each set",
+        "each set, and one of them as advice", "pooled and each set")  # fmt: skip
+
+
 def write_sets(folder: Path, sizes: dict[str, tuple[int, int]], odd: dict[str, int] | None = None) -> None:
     """odd: of each set, how many cases have that tag; every other one where it is not said."""
     for name, (cases, cluster) in sizes.items():
@@ -143,7 +148,7 @@ def pasted(text: str, change: Change, *, early: bool) -> str:
     return made if early else made.replace("stop: early", "stop: end")
 
 
-@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("name", with_proofs(POLICIES, LONG))
 def test_every_change_that_is_printed_loads_and_decides(tmp_path: Path, name: str) -> None:
     sizes, rules, under, sections = POLICIES[name]
     write_sets(tmp_path, sizes)

@@ -28,7 +28,10 @@ def test_every_kind_of_rule_is_among_the_policies_and_the_first_ones_stay_plain(
     assert kinds == [False] * PLAIN + [True] * 14
 
 
-@pytest.mark.parametrize("name", ["GPQA at 1 point", "tags of unequal size", "4 answers, pass@4 and pass^4"])
+@pytest.mark.parametrize(
+    "name",
+    ["GPQA at 1 point", "tags of unequal size", pytest.param("4 answers, pass@4 and pass^4", marks=pytest.mark.proof)],
+)
 def test_predicted_rates_are_those_of_the_gates_own_tests_on_drawn_answers(name):
     case = next(case for case in policies() if case.name == name)
     planned = plan_policy(case.sets, case.policy, case.assumed, search=False)
@@ -39,7 +42,10 @@ def test_predicted_rates_are_those_of_the_gates_own_tests_on_drawn_answers(name)
     assert not found.differing
 
 
-@pytest.mark.parametrize(("name", "draws"), [("passages across tags", 8), ("relative loss, pooled", 8)])
+@pytest.mark.parametrize(
+    ("name", "draws"),
+    [("passages across tags", 8), pytest.param("relative loss, pooled", 8, marks=pytest.mark.proof)],
+)
 def test_what_decides_every_draw_decides_as_the_gate_itself(name, draws, monkeypatch):
     case = next(case for case in policies() if case.name == name)
     monkeypatch.setattr(simulated_verdicts, "CHECKED", draws)
