@@ -133,6 +133,7 @@ def on_cpu(vocabulary: int, width: int, dtype: str, rows: int, rounds: int) -> d
 
 
 def on_gpu(rows: int, width: int, vocabulary: int, rounds: int) -> dict[str, Any]:
+    """Seconds of each round, interleaved, peak bytes, and the goals' figures; rows of `width` under two heads."""
     import torch
 
     from qualgate_kernels.dispatch import drift

@@ -31,6 +31,8 @@ SETS = ("arithmetic", "json_extract", "tool_calls", "code", "transform", "reform
 
 @dataclass(frozen=True, slots=True)
 class Question:
+    """A rendered prompt and how many tokens may be said."""
+
     token_ids: tuple[int, ...]
     max_new_tokens: int
 

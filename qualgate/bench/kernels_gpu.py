@@ -9,6 +9,7 @@ from qualgate_kernels import bench
 
 
 def run(quick: bool) -> dict[str, Any]:
+    """The kernels' own benchmark as one of ours, with its device, checks and configurations beside."""
     found = bench.run(quick)
     result = KERNELS_GPU.result(rounds=found["rounds"], rows=found["goals"])
     result["versions"] |= found["versions"]

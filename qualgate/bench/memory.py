@@ -12,6 +12,8 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
+    """What a process and its descendants took."""
+
     exit: int
     seconds: float
     peak_rss: int  # bytes; pages that two processes share are counted twice

@@ -55,7 +55,7 @@ def run(quick: bool, model: str | None = None) -> dict[str, Any]:
     folder = Path(model) if model else Path(str(files("qualgate") / "refmodel" / "weights"))
     device = choose_device("auto")
     floats = float_model(folder, "bfloat16", device)
-    reference = Reference(floats, answered(folder, _held_out(40 if quick else 100)))
+    reference = Reference(floats, answered(folder, held_out(40 if quick else 100)))
 
     def measured(recipe: QuantizeRecipe) -> dict[str, Any]:
         return _measured(folder, recipe, floats, reference, device)
@@ -86,7 +86,7 @@ def run(quick: bool, model: str | None = None) -> dict[str, Any]:
     return QUANTIZE.result(rounds=rounds, rows=goals)
 
 
-def _held_out(per_set: int) -> list[Case]:
+def held_out(per_set: int) -> list[Case]:
     """So many cases of every shipped evalset, evenly spaced: its templates stand in turn."""
     found = []
     for name in SETS:

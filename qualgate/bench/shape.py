@@ -33,6 +33,7 @@ class Benchmark:
         return row if unmet_because is None else row | {"met": None, "reason": unmet_because}
 
     def not_run(self, id: str, why: str) -> dict[str, Any]:
+        """A row that nothing measured."""
         return self.row(id, None, met=None, unmet_because=why)
 
     def result(self, *, rounds: list[dict[str, Any]], rows: list[dict[str, Any]]) -> dict[str, Any]:

@@ -74,7 +74,7 @@ def _kl(logits: NDArray, others: NDArray) -> float:
 def _reference_model(per_set: int) -> dict[str, Any]:
     import torch
 
-    from qualgate.bench.quantize import _held_out
+    from qualgate.bench.quantize import held_out
     from qualgate.engine.artifact import read_artifact
     from qualgate.engine.forward import open_decoder
     from qualgate.engine.job import run_job
@@ -86,7 +86,7 @@ def _reference_model(per_set: int) -> dict[str, Any]:
     from qualgate.records import ArmSpec, Job, Prompt, UnitKey
 
     folder = str(files("qualgate") / "refmodel" / "weights")
-    cases = _held_out(per_set)
+    cases = held_out(per_set)
     prompts = tuple(
         Prompt(
             key=UnitKey("baseline", case.evalset, case.id), case_hash=case.hash, token_ids=token_ids,
