@@ -52,6 +52,7 @@ def _share(comparison: Comparison) -> str:
 
 
 def difference_and_bounds(comparison: Comparison) -> str:
+    """The difference before its bounds, where there is one."""
     bounds = bounds_text(comparison)
     return bounds if comparison.difference is None else f"{difference_text(comparison)} {bounds}"
 
@@ -119,13 +120,29 @@ def seen_text(seen: Seen | None) -> str:
 
 
 def ms_text(seconds: float | None) -> str:
+    """Seconds as milliseconds."""
     return "–" if seconds is None else f"{1000 * seconds:.1f} ms"
 
 
 def size_text(size: int) -> str:
+    """Bytes as MiB or GiB."""
     return f"{size / 2**20:.2f} MiB" if size < 2**30 else f"{size / 2**30:.2f} GiB"
 
 
 def version_text(version: str) -> str:
     """`v1.2.0`; words stay as they are."""
     return f"v{version}" if version[:1].isdigit() else version
+
+
+def time_text(seconds: float) -> str:
+    """Seconds as the s, min or h that say it in two or three digits."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def money_text(amount: float | None) -> str:
+    """An amount without its currency."""
+    if amount is None:
+        return "unknown"
+    return f"{amount:,.2f}" if amount >= 1 else f"{amount:.3g}"

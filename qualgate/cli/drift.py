@@ -60,7 +60,7 @@ def drift(
     if logits is None:
         if tokens is not None or chunk is not None:
             raise UsageError("--tokens and --chunk belong to --logits BASE.npy VARIANT.npy.")
-        from qualgate.report.run_drift import drift_report
+        from qualgate.pipeline.run_drift import drift_report
 
         found = drift_report(*stored_run(gate_file, store, run_id))
         body, lines = shown.drift_json, shown.drift_lines

@@ -129,7 +129,8 @@ def plan(
     """
     from qualgate.config import load_gate_file
     from qualgate.pipeline.foretell import foretell
-    from qualgate.report.planning import foretold_as_json, foretold_as_text
+    from qualgate.report.planning import foretold_as_text
+    from qualgate.report.planning_json import foretold_as_json
 
     gate = load_gate_file(gate_file)
     found = foretell(gate, blame=blame, four_arm=four_arm, warn=lambda line: tell(f"note: {line}"))

@@ -13,7 +13,7 @@ from qualgate.escaping import visible_line
 from qualgate.formatting import counted
 
 if TYPE_CHECKING:
-    from qualgate.report.run_drift import DriftNumbers, DriftReport
+    from qualgate.pipeline.run_drift import DriftNumbers, DriftReport
 
 NAMES = {"tool_name": "tool names", "json_key": "JSON keys", "digit": "digits", "end": "end of turn",
          "elsewhere": "elsewhere"}  # fmt: skip
@@ -24,6 +24,7 @@ HEAD = (
 
 
 def drift_lines(found: DriftReport) -> list[str]:
+    """A table for each variant: all positions, then those of each kind of place."""
     lines = [f"run {visible_line(found.run_id)}" + ("" if found.complete else ", not complete: what there is so far")]
     for one in found.variants:
         silent = f", {one.silent:,} without drift" if one.silent else ""
@@ -71,6 +72,7 @@ def _same_top(found: DriftNumbers) -> str:
 
 
 def drift_json(found: DriftReport) -> dict[str, Any]:
+    """All that the text says and more; what is not known is null."""
     return {
         "run": found.run_id,
         "complete": found.complete,
@@ -113,6 +115,7 @@ def table_json(table: LlamaTable) -> dict[str, Any]:
 
 
 def kept_lines(kept: KeptBytes) -> list[str]:
+    """How much a stored baseline takes, beside llama.cpp's file of logits."""
     ratio = kept.llama_bytes / kept.bytes
     held = f"{ratio:.3g} times less than" if ratio >= 1 else f"{1 / ratio:.3g} times what"
     return [
@@ -122,6 +125,7 @@ def kept_lines(kept: KeptBytes) -> list[str]:
 
 
 def certified_lines(found: Certified) -> list[str]:
+    """The mean and the largest KL, each with its proven error."""
     mean, error = found.mean
     worst = int(found.kl.argmax())
     return [
@@ -133,6 +137,7 @@ def certified_lines(found: Certified) -> list[str]:
 
 
 def certified_json(found: Certified) -> dict[str, Any]:
+    """KL and its proven error at every position, in nats."""
     mean, error = found.mean
     return {"positions": len(found.kl), "mean": mean, "error": error, "kl": found.kl.tolist(),
             "errors": found.error.tolist()}  # fmt: skip

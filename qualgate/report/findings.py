@@ -29,6 +29,8 @@ _LEVELS: dict[tuple[str, str], Level] = {  # (tier, status)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
+    """What a host shows beside a line of the gate file."""
+
     level: Level
     variant: str
     rule: str  # Rule.id or VERDICT
@@ -43,6 +45,7 @@ class Finding:
 
     @property
     def title(self) -> str:
+        """A few words for a list."""
         return f"{self.variant}: {self.rule}"
 
 

@@ -60,6 +60,7 @@ def _flip_lines(changes: tuple[ScoreChange, ...]) -> list[str]:
 
 
 def rescored_json(found: Rescored) -> dict[str, Any]:
+    """All that the text says, with every answer whose score changed."""
     return {
         "run": found.run_id,
         "stored": found.stored,

@@ -19,6 +19,7 @@ from qualgate.escaping import unread
 
 WIDTH_WITHOUT_SCREEN = 1_000_000  # a table takes what it needs, and no line is broken
 NARROWEST = 40
+WIDEST = 120  # columns that the tables of a plan take
 _PASTED = re.compile(r"`[^`]*`|(?<=: )qualgate .*?(?=\.?$|\. )|^\S.*?\.(?:ya?ml|jsonl):\d+(?=:)")
 
 

@@ -13,15 +13,19 @@ from qualgate.records import Policy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
+    """The gate file's path and the lines of what findings point at."""
+
     path: str = "gate.yaml"  # relative to the checkout
     lines: dict[str, int] = field(default_factory=dict)  # Rule.id → line, from 1; what is not known is not there
     variants: dict[str, int] = field(default_factory=dict)  # name → line
     arms: int | None = None  # of the four arms
 
     def line(self, rule: str) -> int | None:
+        """Of the rule with this id."""
         return self.lines.get(rule)
 
     def variant(self, name: str) -> int | None:
+        """Of the variant of this name."""
         return self.variants.get(name)
 
 

@@ -23,8 +23,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileArm(ArmLine):
+    """An arm of which only scores are known."""
+
     @property
     def weights(self) -> str:
+        """What stands for a description of its weights."""
         return "not known (scores from a file)"
 
 

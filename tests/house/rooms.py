@@ -28,9 +28,9 @@ ALLOWED: dict[str, set[str]] = {
     "refmodel": FLOOR | {"scoring", "qualgate_evalsets"},
     "harness": FLOOR | {"engine", "quant", "refmodel"},
     "pipeline": FLOOR
-    | {"config", "documents", "engine", "evalsets", "gate", "harness", "intake", "quant", "quantize", "scoring"}
-    | {"stats", "store", "workers"},
-    "report": FLOOR | {"drift", "engine", "gate", "intake", "pipeline", "quant", "quantize", "stats", "store"},
+    | {"config", "documents", "drift", "engine", "evalsets", "gate", "harness", "intake", "quant", "quantize"}
+    | {"scoring", "stats", "store", "workers"},
+    "report": FLOOR | {"drift", "engine", "gate", "intake", "pipeline", "quant", "quantize", "store"},
     "run": FLOOR
     | {"config", "engine", "evalsets", "gate", "harness", "intake", "pipeline", "scoring", "store"}
     | {"workers"},

@@ -24,7 +24,8 @@ from qualgate.pipeline.plan import make_plan
 from qualgate.pipeline.rescore import rescore
 from qualgate.pipeline.stored import decide_again
 from qualgate.report.formats import FORMATS, rendered
-from qualgate.report.planning import plan_as_json, plan_as_text
+from qualgate.report.planning import plan_as_text
+from qualgate.report.planning_json import plan_as_json
 from qualgate.report.summary import load_report
 from qualgate.store import queries, runs
 from qualgate.store.database import open_store

@@ -14,7 +14,9 @@ from qualgate.gate.planning.planner import PlannedPolicy
 from qualgate.gate.planning.power import PlannedRule
 from qualgate.pipeline.forecast import ArmForecast, Forecast
 from qualgate.records import ArmIdentity, ArmSpec, Case, Evalset, Plan, Policy, Prices, Rule
-from qualgate.report.planning import plan_as_json, plan_as_text, policy_as_lines
+from qualgate.report.planned_policy import policy_as_lines
+from qualgate.report.planning import plan_as_text
+from qualgate.report.planning_json import plan_as_json
 
 SET = PlannedSet(name="a", metrics=("exact_match",), cases=3)
 LONG = Rule(metric="tool_call.correct", evalset="a-set-with-a-rather-long-name", max_drop=0.05)

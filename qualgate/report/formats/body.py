@@ -15,6 +15,8 @@ SCHEMA = 1  # raised when a key goes or changes its meaning; a reader must allow
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmBody:
+    """One arm of the run."""
+
     name: str
     weights: str
     identity: ArmIdentity | None
@@ -45,6 +47,7 @@ class Body:
 
 
 def report_as_json(report: Report) -> str:
+    """The whole report as `Body`. NaN never stands in it."""
     run = report.run
     body = Body(
         schema=SCHEMA,

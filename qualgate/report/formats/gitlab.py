@@ -14,6 +14,7 @@ SEVERITY = {"error": "critical", "warning": "major", "note": "info"}
 
 
 def report_as_code_quality(report: Report) -> str:
+    """GitLab's Code Quality report: one violation for each finding."""
     found = findings(report)
     shown = found if len(found) <= MOST else found[: MOST - 1]
     entries = [_violation(one, report.source.path) for one in shown]

@@ -34,6 +34,7 @@ _WORST_FIRST = ("error", "failure", "skipped", "")
 
 
 def report_as_junit(report: Report) -> str:
+    """JUnit's XML: a suite for each variant, a case for each rule."""
     root = ElementTree.Element("testsuites", name=f"qualgate run {visible_line(report.run.run_id)}")
     suites = [(verdict.variant, _cases(verdict, report)) for verdict in report.verdicts]
     if report.four_arm is not None:

@@ -104,6 +104,7 @@ def _services(services: Sequence[ArmService]) -> list[str]:
 
 
 def comparison_row(c: Comparison) -> str:
+    """A row under COMPARISONS_HEAD."""
     values = (
         value_text(c.metric, c.baseline),
         value_text(c.metric, c.variant),

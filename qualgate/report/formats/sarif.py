@@ -15,6 +15,7 @@ CUT = "cut"
 
 
 def report_as_sarif(report: Report) -> str:
+    """SARIF 2.1.0: one result for each finding."""
     found = findings(report)
     shown = found if len(found) <= MOST else found[: MOST - 1]
     names = dict.fromkeys((*(visible_line(rule.id) for rule in report.policy.rules), *(one.rule for one in shown)))

@@ -17,11 +17,11 @@ from typer.testing import CliRunner
 
 from qualgate.cli import app
 from qualgate.errors import IntegrityError, UsageError
+from qualgate.pipeline.run_drift import DriftNumbers, drift_report
 from qualgate.quant.model_files import read_files
 from qualgate.quant.tokenizer_files import tokenizer_content
 from qualgate.refmodel import PATH
 from qualgate.report.drift import drift_lines
-from qualgate.report.run_drift import DriftNumbers, drift_report
 from qualgate.store import runs
 from qualgate.store.database import open_store
 from tests.store.made import make_identity, make_plan, make_results

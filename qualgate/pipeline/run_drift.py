@@ -48,6 +48,8 @@ class DriftNumbers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VariantDrift:
+    """One variant's drift, over all its answers and by kind of place."""
+
     variant: str
     answers: int  # pairs that carry drift
     silent: int  # units without: not run, failed, or answered by the baseline with nothing
@@ -59,6 +61,8 @@ class VariantDrift:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriftReport:
+    """The drift of every variant of a run."""
+
     run_id: str
     complete: bool
     variants: tuple[VariantDrift, ...]

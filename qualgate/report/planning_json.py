@@ -1,0 +1,93 @@
+"""A plan and what is foretold of it, as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from qualgate.records import Plan
+
+if TYPE_CHECKING:
+    from qualgate.gate.evidence.quarantine import Held
+    from qualgate.gate.planning.early_stop import UntilSettled
+    from qualgate.gate.planning.planner import PlannedPolicy
+    from qualgate.pipeline.forecast import ArmForecast, Forecast
+    from qualgate.pipeline.foretell import Foretold
+
+
+def foretold_as_json(found: Foretold) -> str:
+    """All that the text says. What is not known is null."""
+    return plan_as_json(found.plan, found.takes, found.held, found.rates, found.unforeseen, found.early, found.after)
+
+
+def plan_as_json(
+    plan: Plan,
+    takes: Forecast,
+    held: Held,
+    policy: PlannedPolicy | None,
+    unforeseen: Sequence[str] = (),
+    early: UntilSettled | None = None,
+    after: Mapping[int, UntilSettled] | None = None,
+) -> str:
+    """All that the text says. What is not known is null."""
+    out = Counter(item.name for item in plan.evalsets for case in item.cases if (item.name, case.id) in held.cases)
+    prices = takes.prices
+    body = {
+        "key": plan.key,
+        "arms": [_arm_body(row, takes.run, plan.repeats) for row in takes.arms],
+        "evalsets": [
+            {
+                "name": item.name, "version": item.version, "cases": len(item.cases), "quarantined": out[item.name],
+                "sha256": item.sha256,
+            }
+            for item in plan.evalsets
+        ],
+        "rules": [rule.id for rule in plan.policy.rules],
+        "units": len(plan.expected),
+        "repeats": plan.repeats,
+        "seconds": takes.seconds,
+        "measured_in": takes.run or None,
+        "cost": None if prices is None else {
+            "expected": takes.cost, "at_most": takes.most, "currency": prices.currency, "prices": prices.version,
+        },
+        "quarantine": {"notes": list(held.notes), "faults": list(held.faults)},
+        "policy": None if policy is None else policy_as_body(policy, after),
+        "not_foretold": list(unforeseen),
+        "stop": None if early is None else asdict(early),
+    }  # fmt: skip
+    return json.dumps(body, indent=2)
+
+
+def _arm_body(row: ArmForecast, run: str, repeats: int) -> dict[str, Any]:
+    body = asdict(row) | {"cases": row.cases // repeats, "answers": row.cases}
+    return {name: value for name, value in body.items() if name != "measured"} | {
+        "measured_in": run if row.measured else None
+    }
+
+
+def policy_as_body(policy: PlannedPolicy, after: Mapping[int, UntilSettled] | None = None) -> dict[str, Any]:
+    """after: what `stop: early` would do after each of the policy's changes, by number."""
+    return {
+        "approve_identical": policy.approve,
+        "block_twice_the_margin": policy.block,
+        "decidable": policy.decidable,
+        "refused": policy.refused,
+        "draws": policy.draws,
+        "standard_error": policy.error,
+        "assumed": policy.source,
+        "rules": [asdict(rule) for rule in policy.rules],
+        "changes": [
+            {
+                "kind": change.kind,
+                "lines": list(change.lines),
+                "cases": change.cases,
+                "approve_identical": change.approve,
+                "block_twice_the_margin": change.block,
+                **({"stop": asdict(after[index])} if after and index in after else {}),
+            }
+            for index, change in enumerate(policy.changes)
+        ],
+    }
