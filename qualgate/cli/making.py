@@ -65,46 +65,57 @@ def _determinism(model: Path, evalset: str, as_json: bool) -> None:
     say(json.dumps(asdict(found), indent=2) if as_json else fit("\n".join(determinism_lines(found))))
 
 
+MethodOption = Annotated[
+    str | None, typer.Option("--method", help="int8 int4 int3 int2 fp8 mxfp4 mxfp8 nvfp4 gptq awq smoothquant")
+]
+FormatOption = Annotated[
+    str,
+    typer.Option("--format", help="gptq, gptq_v2, awq or compressed-tensors (the default; a backend has its own)"),
+]
+CalibrationOption = Annotated[
+    str | None, typer.Option("--calibration", help="a calibration set: shipped name or NAME.yaml")
+]
+KeepOption = Annotated[
+    list[str] | None, typer.Option("--keep", metavar="PATTERN=PRECISION", help="layers that get another precision")
+]
+OptionOption = Annotated[
+    list[str] | None,
+    typer.Option("--option", metavar="KEY=VALUE", help="any other key of the gate file's `quantize:`"),
+]
+SensitivityOption = Annotated[
+    bool,
+    typer.Option(
+        "--sensitivity",
+        help="rank layers by what each costs when it alone is rounded to nearest on the method's grid (gptq, awq, "
+        "smoothquant and calibrated nvfp4 do better; direct casts are exact); writes nothing",
+    ),
+]
+BackendOption = Annotated[
+    str | None, typer.Option("--backend", help="let a library do it: gptqmodel, llmcompressor, auto-gptq, autoawq")
+]
+SetupBackendOption = Annotated[
+    str | None, typer.Option("--setup-backend", help="make this library's environment, and do no more")
+]
+EvalsetOption = Annotated[
+    list[str] | None, typer.Option("--evalset", help="what the calibration's coverage is measured on")
+]
+
+
 def quantize(
     model: Annotated[str | None, typer.Argument(help="a full-precision model's folder, or `reference`")] = None,
-    method: Annotated[
-        str | None, typer.Option("--method", help="int8 int4 int3 int2 fp8 mxfp4 mxfp8 nvfp4 gptq awq smoothquant")
-    ] = None,
+    method: MethodOption = None,
     out: Annotated[Path | None, typer.Option("--out", help="the folder to make")] = None,
-    format: Annotated[
-        str,
-        typer.Option("--format", help="gptq, gptq_v2, awq or compressed-tensors (the default; a backend has its own)"),
-    ] = "",
+    format: FormatOption = "",
     bits: Annotated[int | None, typer.Option("--bits", help="of gptq and awq; 4 by default")] = None,
     group_size: Annotated[int | None, typer.Option("--group-size", help="weights a scale; 0 = a row")] = None,
-    calibration: Annotated[
-        str | None, typer.Option("--calibration", help="a calibration set: shipped name or NAME.yaml")
-    ] = None,
-    keep: Annotated[
-        list[str] | None, typer.Option("--keep", metavar="PATTERN=PRECISION", help="layers that get another precision")
-    ] = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option("--option", metavar="KEY=VALUE", help="any other key of the gate file's `quantize:`"),
-    ] = None,
-    sensitivity: Annotated[
-        bool,
-        typer.Option(
-            "--sensitivity",
-            help="rank layers by what each costs when it alone is rounded to nearest on the method's grid (gptq, awq, "
-            "smoothquant and calibrated nvfp4 do better; direct casts are exact); writes nothing",
-        ),
-    ] = False,
-    backend: Annotated[
-        str | None, typer.Option("--backend", help="let a library do it: gptqmodel, llmcompressor, auto-gptq, autoawq")
-    ] = None,
-    setup_backend: Annotated[
-        str | None, typer.Option("--setup-backend", help="make this library's environment, and do no more")
-    ] = None,
+    calibration: CalibrationOption = None,
+    keep: KeepOption = None,
+    option: OptionOption = None,
+    sensitivity: SensitivityOption = False,
+    backend: BackendOption = None,
+    setup_backend: SetupBackendOption = None,
     backend_dir: Annotated[Path | None, typer.Option("--backend-dir", help="where environments lie")] = None,
-    evalset: Annotated[
-        list[str] | None, typer.Option("--evalset", help="what the calibration's coverage is measured on")
-    ] = None,
+    evalset: EvalsetOption = None,
     devices: Annotated[str, typer.Option("--devices", help="auto or cpu")] = "auto",
     date: Annotated[str, typer.Option("--date", help="for the model card; none by default")] = "",
     as_json: JsonOption = False,
@@ -116,16 +127,9 @@ def quantize(
     from qualgate.quantize import folder as making
     from qualgate.report.progress import shown_progress
     from qualgate.report.quantized import outsourced_lines, quantized_lines, sensitivity_lines
-    from qualgate.report.screen import fit
-
-    def show(lines: list[str], value: object) -> None:
-        say(json.dumps(value, indent=2) if as_json else fit("\n".join(lines)))
 
     if setup_backend is not None:
-        from qualgate.quant.backends.environment import set_up
-
-        ready = set_up(setup_backend, backend_dir, tell)
-        show([f"{setup_backend} is ready: {ready.python}"], {"backend": setup_backend, "versions": ready.versions})
+        _set_up(setup_backend, backend_dir, as_json)
         return
     if model is None or method is None:
         raise UsageError("quantize needs a MODEL and a --method: qualgate quantize MODEL --method int4 --out FOLDER")
@@ -136,11 +140,11 @@ def quantize(
     )  # fmt: skip
     device = choose_device(devices)
     if sensitivity:
-        with shown_progress("layers") as progress:
+        with shown_progress("layers") as told:
             ranked = making.sensitivity(
-                folder, recipe, calibration or "", relative_to=here, device=device, progress=progress
+                folder, recipe, calibration or "", relative_to=here, device=device, progress=told
             )
-        show(sensitivity_lines(ranked), [one.as_json() for one in ranked])
+        _show(as_json, sensitivity_lines(ranked), [one.as_json() for one in ranked])
         return
     if out is None:
         raise UsageError("--out is missing: the folder to make.")
@@ -151,11 +155,24 @@ def quantize(
             backend, folder, recipe, out, against=evalset or (), folder=backend_dir, relative_to=here, device=device,
             date=date, progress=tell, format=format,
         )  # fmt: skip
-        show(outsourced_lines(by), by.as_json())
+        _show(as_json, outsourced_lines(by), by.as_json())
         return
     with shown_progress("layers") as progress:
         made = making.quantize(
             folder, recipe, out, format or "compressed-tensors", relative_to=here, against=evalset or (), device=device,
             date=date, progress=progress,
         )  # fmt: skip
-    show(quantized_lines(made), made.as_json())
+    _show(as_json, quantized_lines(made), made.as_json())
+
+
+def _set_up(backend: str, folder: Path | None, as_json: bool) -> None:
+    from qualgate.quant.backends.environment import set_up
+
+    ready = set_up(backend, folder, tell)
+    _show(as_json, [f"{backend} is ready: {ready.python}"], {"backend": backend, "versions": ready.versions})
+
+
+def _show(as_json: bool, lines: list[str], value: object) -> None:
+    from qualgate.report.screen import fit
+
+    say(json.dumps(value, indent=2) if as_json else fit("\n".join(lines)))

@@ -6,6 +6,7 @@ import typer
 
 
 def say(text: str, nl: bool = True) -> None:
+    """Print it, nothing in it obeyed by whoever reads along. nl: end the line."""
     from qualgate.escaping import unread
 
     typer.echo(unread(text), nl=nl)

@@ -111,6 +111,7 @@ def _order(cases: Iterable[tuple[str, str, str | None, str]], seed: int, repeats
 
 
 def order_digest(order: Order) -> str:
+    """What a stopping record keeps of the order that it rests on."""
     return content_hash([list(map(list, cluster)) for cluster in order])
 
 

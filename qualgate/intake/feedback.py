@@ -31,6 +31,8 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feedback:
+    """A file of events."""
+
     sha256: str  # of the file's bytes
     events: tuple[Event, ...]
 

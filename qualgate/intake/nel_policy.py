@@ -29,6 +29,8 @@ def _first(value: int) -> int:
 
 
 class Converted(Written):
+    """Values are taken as nel takes them: a number that stands as a text is a number."""
+
     model_config = ConfigDict(strict=False)
 
 
@@ -44,6 +46,8 @@ class Entry(Converted):
 
 
 class Defaults(Converted):
+    """nel's own, where the file leaves them out."""
+
     tier: Tier = "supporting"
     max_drop: Drop = 0.015
     max_relative_drop: Drop | None = None
@@ -53,6 +57,8 @@ class Defaults(Converted):
 
 
 class PolicyFile(Converted):
+    """A policy file, version 1."""
+
     version: Annotated[int, AfterValidator(_first)] = 1
     defaults: Defaults = Defaults()
     benchmarks: dict[str, Entry] = {}

@@ -41,6 +41,7 @@ class Settling:
         return bool(self._variants - self.stopped) if arm not in self._variants else arm not in self.stopped
 
     def wants(self, job: Job) -> bool:
+        """Is it still worth its time?"""
         return self.needed(job.arm.name)
 
     def answered(self, keys: Iterable[UnitKey]) -> None:

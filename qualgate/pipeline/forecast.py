@@ -40,20 +40,25 @@ class ArmForecast:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
+    """What a run would take, arm by arm. None where one of them is not known."""
+
     arms: tuple[ArmForecast, ...]
     run: str = ""  # the earlier one that what is `measured` was seen in
     prices: Prices | None = None
 
     @property
     def seconds(self) -> float | None:
+        """Of all arms, one after the other."""
         return _sum(arm.seconds for arm in self.arms)
 
     @property
     def cost(self) -> float | None:
+        """Of all arms, in the price list's currency."""
         return _sum(arm.cost for arm in self.arms)
 
     @property
     def most(self) -> float | None:
+        """The same, with every answer as long as it may be."""
         return _sum(arm.most for arm in self.arms)
 
 

@@ -57,6 +57,8 @@ class VerdictChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rescored:
+    """What scoring a run again changes."""
+
     run_id: str
     scorers: dict[str, tuple[str, str]]  # metric → version before and now, where they differ; empty: nothing to do
     answers: int  # that were scored again

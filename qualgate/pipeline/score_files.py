@@ -46,6 +46,7 @@ class Row:
     )  # SERVING_FIELDS as the output has them; the gate reads them
 
     def as_json(self) -> dict[str, Any]:
+        """The row as the file has it; what is not known is left out."""
         kept = {key: self.case.body[key] for key in ("task", "cluster", "tags") if key in self.case.body}
         said = {"repeat": self.repeat, "finish_reason": self.finish_reason, "model": self.model}
         return {
@@ -106,6 +107,8 @@ class PassAt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scored:
+    """A file of answers, scored."""
+
     metric: str
     scorer: str  # name and version
     mode: str
@@ -118,6 +121,7 @@ class Scored:
         return Rate.of([(row.score.value, row.case) for row in self.rows if row.score.value is not None])
 
     def pass_at(self, k: int) -> PassAt:
+        """pass@k over all cases; where it cannot be told, why."""
         if k > self.repeats:
             return PassAt(k=k, rate=None, unavailable=f"needs {k:,} answers to each case, there are {self.repeats:,}")
         values = []

@@ -46,20 +46,26 @@ class NelBenchmark:
 
     @property
     def gated(self) -> bool:
+        """Can it block?"""
         return self.tier != "advisory"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NelPolicy:
+    """The policy as read, its benchmarks' gaps filled from the defaults."""
+
     defaults: NelBenchmark = NelBenchmark()
     benchmarks: dict[str, NelBenchmark] = field(default_factory=dict)  # those the policy lists
 
     def of(self, benchmark: str) -> NelBenchmark:
+        """Of one that the policy does not list: the defaults."""
         return self.benchmarks.get(benchmark, self.defaults)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NelLine:
+    """What nel would say of one benchmark."""
+
     benchmark: str
     tier: Tier
     status: Status
