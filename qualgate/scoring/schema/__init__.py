@@ -1,0 +1,35 @@
+"""JSON Schema 2020-12 and draft 7, safe on hostile answers: nothing is fetched, patterns are RE2, work is bounded.
+
+Validation is jsonschema's, with the keywords of `keywords`. A schema is linted before its first use. A check
+runs here as long as a cheap bound promises that it is short; what the bound cannot promise goes to `killable`, which
+ends it after a second. `$schema` chooses the draft; without one it is 2020-12. A reference may lead to any part of the
+schema (by pointer, anchor or inner `$id`) and to the drafts' own metaschemas. `format` is an annotation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from qualgate.identity import canonical_json
+from qualgate.scoring.schema.accepting import quick
+from qualgate.scoring.schema.check import CannotValidate, checked
+from qualgate.scoring.schema.drafts import DIALECT
+from qualgate.scoring.schema.linter import NO_REMOTES, faults_of, lint
+from qualgate.scoring.strict_json import MAX_DEPTH
+
+__all__ = ["DIALECT", "CannotValidate", "first_error", "lint", "quick"]
+
+
+def first_error(schema: Any, value: Any, remotes: Mapping[str, Any] | None = None) -> str | None:
+    """Why `schema` refuses `value`, with the place; None when it accepts. CannotValidate when it cannot tell.
+
+    remotes: documents by URI that references may lead to besides the schema's own parts; by default none.
+    """
+    try:
+        canonical, others = canonical_json(schema), canonical_json(remotes) if remotes else NO_REMOTES
+    except RecursionError:
+        raise CannotValidate(f"the schema is nested deeper than {MAX_DEPTH} levels") from None
+    if faults := faults_of(canonical, others):
+        raise CannotValidate(faults[0])
+    return checked(canonical, others, value)

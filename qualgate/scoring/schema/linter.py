@@ -1,0 +1,182 @@
+"""What keeps a schema from being used on untrusted answers, found before its first use."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+import re2
+import referencing.exceptions
+
+from qualgate.identity import canonical_json
+from qualgate.scoring.json_value import depth
+from qualgate.scoring.outcome import quote
+from qualgate.scoring.schema.check import CannotValidate, checked, quote_message
+from qualgate.scoring.schema.drafts import DRAFTS, Draft, NotASchema, dialect, registry_of
+from qualgate.scoring.schema.keywords import pattern
+from qualgate.scoring.strict_json import MAX_DEPTH
+
+MAX_NODES = 10_000
+MAX_PATTERN = 2_000  # characters of one pattern
+MAX_PROGRAMS = 50_000  # RE2 instructions of all patterns of a schema
+NO_REMOTES = "{}"
+
+
+def lint(schema: Any) -> tuple[str, ...]:
+    """What keeps `schema` from being used on untrusted answers; nothing when it is fine."""
+    try:
+        return faults_of(canonical_json(schema), NO_REMOTES)
+    except RecursionError:
+        return (f"nested deeper than {MAX_DEPTH} levels",)
+
+
+@lru_cache(maxsize=8192)
+def faults_of(canonical: str, remotes: str) -> tuple[str, ...]:
+    """As `lint`, of a schema and the documents by URI that it may refer to, both as canonical JSON."""
+    schema, registry = json.loads(canonical), registry_of(remotes)
+    if not isinstance(schema, dict):
+        if isinstance(schema, bool):
+            return ()
+        text = ", and this is a text: give the JSON itself" if isinstance(schema, str) else ""
+        return (f"a schema is an object, true or false{text}; found {quote(schema)}",)
+    if depth(schema) > MAX_DEPTH:
+        return (f"nested deeper than {MAX_DEPTH} levels",)
+    if _nodes(schema) > MAX_NODES:
+        return (f"more than {MAX_NODES:,} nodes",)
+    try:
+        draft, _ = dialect(schema, registry)
+        faults = tuple(_Lint(draft, schema).faults(registry))
+    except NotASchema as error:
+        return (str(error),)
+    if not faults and ('"$ref":' in canonical or '"$dynamicRef":' in canonical):
+        faults = tuple(_endless(canonical, remotes))
+    return faults
+
+
+def _nodes(value: Any) -> int:
+    children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return 1 + sum(map(_nodes, children))
+
+
+class _Lint:
+    """A walk over every schema in a schema, and over what its references lead to, wherever that stands."""
+
+    def __init__(self, draft: Draft, schema: dict[str, Any]) -> None:
+        self.draft, self.schema = draft, schema
+        self.seen: set[int] = set()
+        self.programs = 0
+
+    def faults(self, registry: Any) -> Iterator[str]:
+        yield from self._part(self.schema, self.draft.resolver(self.schema, registry), "$")
+        if self.programs > MAX_PROGRAMS:
+            yield f"its patterns take {self.programs:,} instructions, {MAX_PROGRAMS:,} are allowed"
+
+    def _part(self, part: Any, resolver: Any, place: str) -> Iterator[str]:
+        """What stands under `const`, `enum` or `examples` is data and is not entered."""
+        if isinstance(part, bool) or id(part) in self.seen:
+            return
+        self.seen.add(id(part))
+        draft = self.draft
+        if error := _shape_error(draft.name, canonical_json(_outline(draft, part))):
+            raise NotASchema(f"not a {draft.name} schema at {place}: {error}")
+        if part is not self.schema and part.get("$schema", same := self.schema.get("$schema")) != same:
+            known = part["$schema"].removesuffix("#") in DRAFTS
+            if not known or DRAFTS[part["$schema"].removesuffix("#")] is not draft:
+                yield f"$schema {quote(part['$schema'])} at {place}: a schema is written in one draft"
+        yield from self._patterns(part)
+        yield from self._references(part, resolver, place)
+        for key in draft.one:
+            if isinstance(part.get(key), (dict, bool)):
+                yield from self._inside(part[key], resolver, f"{place}.{key}")
+        for key in draft.many:
+            if isinstance(part.get(key), list):
+                for index, item in enumerate(part[key]):
+                    yield from self._inside(item, resolver, f"{place}.{key}[{index}]")
+        for key in draft.named:
+            for name, item in part.get(key, {}).items():
+                if key != "dependencies" or not isinstance(item, list):  # these may name keys, in draft 7
+                    yield from self._inside(item, resolver, f"{place}.{key}.{name[:40]}")
+
+    def _inside(self, part: Any, resolver: Any, place: str) -> Iterator[str]:
+        if not isinstance(part, (dict, bool)):
+            raise NotASchema(f"not a {self.draft.name} schema at {place}: {quote(part)} is neither object nor boolean")
+        yield from self._part(part, resolver.in_subresource(self.draft.specification.create_resource(part)), place)
+
+    def _patterns(self, part: dict[str, Any]) -> Iterator[str]:
+        for source in (*([part["pattern"]] if "pattern" in part else ()), *part.get("patternProperties", {})):
+            if len(source) > MAX_PATTERN:
+                yield f"a pattern of {len(source):,} characters, {MAX_PATTERN:,} are allowed"
+                continue
+            try:
+                self.programs += pattern(source).programsize
+            except re2.error as error:
+                yield f"the pattern {quote(source)} is not one RE2 takes: {_reason(error)}"
+
+    def _references(self, part: dict[str, Any], resolver: Any, place: str) -> Iterator[str]:
+        for key in ("$ref", "$dynamicRef"):
+            if (target := part.get(key)) is None or (key == "$dynamicRef" and self.draft.name == "draft 7"):
+                continue
+            try:
+                found = resolver.lookup(target)
+            except (
+                referencing.exceptions.PointerToNowhere,
+                referencing.exceptions.NoSuchAnchor,
+                referencing.exceptions.InvalidAnchor,
+            ):
+                yield f"{key} {quote(target)} leads nowhere"
+            except (AttributeError, TypeError):  # the library takes whatever stands on the way for a schema
+                yield f"{key} {quote(target)} leads to what is no schema"
+            except (referencing.exceptions.Unresolvable, ValueError):
+                yield f"{key} {quote(target)} leaves the schema; nothing is fetched"
+            else:
+                if not isinstance(found.contents, (dict, bool)):
+                    yield f"{key} {quote(target)} leads to what is no schema"
+                else:
+                    yield from self._part(found.contents, found.resolver, f"{place}.{key}")
+
+
+def _outline(draft: Draft, schema: Any) -> Any:
+    """`schema` one level deep, without names and texts: schemas share few outlines, so their checks are remembered."""
+    outline = {}
+    for key, value in schema.items():
+        match value:
+            case dict() if key in draft.named and key != "dependencies":
+                value = {}
+            case dict() | bool() if key in draft.one:
+                value = True
+            case [_, *_] if key in draft.many and all(isinstance(item, (dict, bool)) for item in value):
+                value = [True]
+            case str() if key in ("title", "description", "$comment"):
+                value = ""
+            case list() if key == "required" and all(isinstance(name, str) for name in value):
+                value = ["name"] if len(set(value)) == len(value) else ["name", "name"]
+            case _ if key in ("const", "default", "examples", "enum"):
+                value = [] if isinstance(value, list) else ""
+        outline[key] = value
+    return outline
+
+
+@lru_cache(maxsize=8192)
+def _shape_error(draft: str, canonical: str) -> str | None:
+    metaschema = next(each.metaschema for each in DRAFTS.values() if each.name == draft)
+    error = next(metaschema.iter_errors(json.loads(canonical)), None)
+    while error is not None and error.context:  # of what may be this or that: what comes nearest
+        error = max(error.context, key=lambda each: len(each.relative_path))
+    return None if error is None else f"{error.json_path[:120]}: {quote_message(error.message)}"
+
+
+def _reason(error: Exception) -> str:
+    reason = error.args[0] if error.args else ""
+    return quote_message(reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason))
+
+
+def _endless(canonical: str, remotes: str) -> Iterator[str]:
+    """One small value of each type finds a schema that applies itself to the same value without end."""
+    for probe in (None, True, 0, "", [], {}):
+        try:
+            checked(canonical, remotes, probe)
+        except CannotValidate as failure:
+            yield f"cannot be used: {failure}"
+            return
