@@ -148,20 +148,18 @@ def quantize(
         return
     if out is None:
         raise UsageError("--out is missing: the folder to make.")
+    order = making.Order(
+        model=folder, recipe=recipe, out=out, format=format or ("compressed-tensors" if backend is None else ""),
+        relative_to=here, against=evalset or (), device=device, date=date,
+    )  # fmt: skip
     if backend is not None:
         from qualgate.quantize.with_library import quantize_with
 
-        by = quantize_with(
-            backend, folder, recipe, out, against=evalset or (), folder=backend_dir, relative_to=here, device=device,
-            date=date, progress=tell, format=format,
-        )  # fmt: skip
+        by = quantize_with(backend, order, backend_dir, tell)
         _show(as_json, outsourced_lines(by), by.as_json())
         return
     with shown_progress("layers") as progress:
-        made = making.quantize(
-            folder, recipe, out, format or "compressed-tensors", relative_to=here, against=evalset or (), device=device,
-            date=date, progress=progress,
-        )  # fmt: skip
+        made = making.quantize(order, progress)
     _show(as_json, quantized_lines(made), made.as_json())
 
 

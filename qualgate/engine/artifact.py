@@ -47,9 +47,11 @@ class BaselineAnswers:
 
     @property
     def vocabulary(self) -> int:
+        """Entries of the output head."""
         return self.states.shape[1] if self.head is None else self.head["weight"].shape[0]
 
     def eta(self, row: int) -> float:
+        """Nats: the log-probs that `states` give a row are within this of the baseline's; 0.0 = exact."""
         return self.etas[row] if self.etas else 0.0
 
     def logits(self, row: int, start: int, stop: int) -> torch.Tensor:
@@ -94,6 +96,7 @@ class Recorder:
 
     @property
     def width(self) -> int:
+        """Numbers kept of a token; 0 before the first."""
         return self._states[0].shape[1] if self._states else 0
 
     def states(self) -> torch.Tensor:

@@ -31,6 +31,7 @@ class KVLayer(CacheLayerMixin):
         self.length = 0
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
+        """Take the first keys and values as they are, [rows, heads, new, head_dim] each."""
         self.keys, self.values, self.is_initialized = key_states, value_states, True
 
     def update(
@@ -48,12 +49,15 @@ class KVLayer(CacheLayerMixin):
         return self.keys[:, :, : self.length], self.values[:, :, : self.length]
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """(slots that are read with `query_length` new ones, the first of them)."""
         return self.length + query_length, 0
 
     def get_seq_length(self) -> int:
+        """Slots that are filled."""
         return self.length
 
     def get_max_length(self) -> int:
+        """-1: it grows."""
         return -1
 
 

@@ -40,6 +40,8 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeterminismMatrix:
+    """How a model's logits change under conditions that should not change them."""
+
     cells: tuple[Cell, ...]
     positions: int
     near_tie_share: dict[str, float | None]  # k → share of positions whose best two logits are less than k ULP apart
@@ -47,6 +49,7 @@ class DeterminismMatrix:
 
     @property
     def repeatable(self) -> bool:
+        """Whether the same batch read again gave the same bits."""
         return all(cell.equal for cell in self.cells if cell.condition == "repeat")
 
 

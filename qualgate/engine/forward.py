@@ -49,10 +49,12 @@ class Decoder:
 
     @property
     def device(self) -> torch.device:
+        """Where the output head is."""
         return self._weight.device
 
     @property
     def vocabulary(self) -> int:
+        """Entries of the output head."""
         return self._weight.shape[0]
 
     def forward(self, token_ids: torch.Tensor, lengths: torch.Tensor, cache: Cache | None, keep: int) -> Step:

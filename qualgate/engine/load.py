@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedArm:
+    """An arm that can run, and what is known of it."""
+
     spec: ArmSpec
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase

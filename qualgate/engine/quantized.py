@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LoadedCheckpoint:
+    """A quantized folder's model, and what its weights take."""
+
     model: PreTrainedModel  # in eval mode
     packed_bytes: int  # of the layers that run packed
     weights: int  # numbers the checkpoint stands for

@@ -29,9 +29,11 @@ class Stops:
 
     @property
     def any(self) -> bool:
+        """Whether a row has texts to stop at."""
         return any(self._until)
 
     def watches(self, row: int) -> bool:
+        """Whether this row has."""
         return bool(self._until[row])
 
     def reached(self, row: int, tokens: Sequence[int]) -> bool:

@@ -91,4 +91,5 @@ class Transcript:
         return ~ended & ~self.stopped[rows] & (length < self.limits[rows])
 
     def finish_reason(self, row: int) -> FinishReason:
+        """Why a row that has ended did: its end token, a text it stops at, else its limit."""
         return "eos" if self.ended[row] else "stop" if self.stopped[row] else "length"

@@ -42,6 +42,7 @@ class SeenInputs:
         self.peak = self.sum = torch.empty(0)
 
     def see(self, rows: torch.Tensor) -> None:
+        """Count more of the traffic's inputs, [rows, in_features]."""
         """rows: [tokens, in_features]."""
         if not self.tokens:
             self.peak = torch.zeros(rows.shape[1], device=rows.device)
@@ -74,6 +75,8 @@ class ComparedInputs(SeenInputs):
 
 @dataclass(frozen=True, slots=True)
 class ActivationCoverage:
+    """What traffic meets at every site, against what calibration saw there."""
+
     sites: tuple[SiteCoverage, ...]
     range_p1: float | None  # 1st percentile of Pr_T(|a[c]| <= m[c]) over the channels of all sites
 

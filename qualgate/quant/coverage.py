@@ -47,6 +47,8 @@ class Flag:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
+    """How far a calibration set covers traffic: at each site of the model, and in its texts."""
+
     calibration: dict[str, Any]  # name, version, sha256, cases, tokens
     traffic: dict[str, Any]  # evalsets, cases, tokens; activation_cases: how many were run through the model
     sites: tuple[SiteCoverage, ...]
@@ -57,26 +59,32 @@ class Coverage:
 
     @property
     def range(self) -> float | None:
+        """The worst site's share of traffic within what calibration saw, 0..1."""
         return _smallest(site.range for site in self.sites)
 
     @property
     def clipped_energy(self) -> float | None:
+        """The worst site's share of energy beyond it, 0..1."""
         return _largest(site.clipped_energy for site in self.sites)
 
     @property
     def outliers(self) -> float | None:
+        """The worst site's share of the traffic's outlier channels that calibration has, 0..1."""
         return _smallest(site.outliers for site in self.sites)
 
     @property
     def centroid_distance(self) -> float | None:
+        """The worst site's distance of mean inputs."""
         return _largest(site.centroid_distance for site in self.sites)
 
     @property
     def fewest_tokens(self) -> int | None:
+        """Of the calibration, at the site that met fewest."""
         return min((site.calibration_tokens for site in self.sites), default=None)
 
     @property
     def flags(self) -> tuple[Flag, ...]:
+        """Each number against the bound that is suggested for it."""
         return (
             _flag("range", self.range, least=0.999),
             _flag("clipped_energy", self.clipped_energy, most=1e-4),

@@ -28,17 +28,21 @@ class GGUFTensor:
 
     @property
     def nbytes(self) -> int:
+        """As stored."""
         return int(self.data.nbytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class GGUFFile:
+    """A file's header, and where its tensors lie."""
+
     path: Path
     fields: dict[str, Any]  # general.architecture, llama.attention.head_count, …; arrays are left out
     tensors: dict[str, GGUFTensor]
 
     @property
     def architecture(self) -> str:
+        """As the header names it, "" where it does not."""
         return str(self.fields.get("general.architecture", ""))
 
 

@@ -7,6 +7,8 @@ column j moves by -e_k * U[k, j] / U[k, k], U the upper Cholesky factor of H's i
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from qualgate.quant.rounding import SHRINKS, Clip, Grid, fit_grid
@@ -25,7 +27,6 @@ def gptq(
     symmetric: bool = True,
     act_order: str = "",
     clip: Clip = "",
-    damping: float = DAMPING,
     scale_dtype: torch.dtype = torch.bfloat16,
 ) -> PackedWeight:
     """Quantize `weight` [out_features, in_features] for inputs whose mean x x^T is `hessian` [in, in].
@@ -42,7 +43,7 @@ def gptq(
     order = torch.arange(columns, device=weight.device)
     if act_order:
         order = torch.argsort(hessian.diagonal(), descending=True, stable=True)
-    inverse = _inverse_factor(hessian[order][:, order], damping).to(original.dtype)
+    inverse = _inverse_factor(hessian[order][:, order]).to(original.dtype)
     left = original[:, order].clone()
 
     def fit(group: torch.Tensor, importance: torch.Tensor) -> Grid:
@@ -60,26 +61,17 @@ def gptq(
         placed = torch.empty_like(cost).scatter_(0, order, cost)
         static = [fit(original[:, at : at + size], placed[at : at + size]) for at in range(0, columns, size)]
     grids: list[Grid] = list(static)
+
+    def grid_of(column: int) -> Grid:
+        """Of a column in working order; a group's is fitted when its first column is reached."""
+        if static:
+            return static[places[column] // size]
+        if column % size == 0:
+            grids.append(fit(left[:, column : column + size], cost[column : column + size]))
+        return grids[-1]
+
     codes = torch.empty(rows, columns, dtype=torch.uint8, device=weight.device)
-    block = size if size >= _BLOCK else _BLOCK // size * size
-    for start in range(0, columns, block):
-        stop = min(start + block, columns)
-        errors = original.new_empty(rows, stop - start)
-        for column in range(start, stop):
-            if static:
-                grid = static[places[column] // size]
-            elif column % size == 0:
-                grid = fit(left[:, column : column + size], cost[column : column + size])
-                grids.append(grid)
-            else:
-                grid = grids[-1]
-            now = left[:, column : column + 1]
-            chosen = grid.codes(now)
-            codes[:, places[column]] = chosen.squeeze(1).to(torch.uint8)
-            error = (now - grid.values(chosen)) / inverse[column, column]
-            left[:, column + 1 : stop] -= error * inverse[column, column + 1 : stop]
-            errors[:, column - start] = error.squeeze(1)
-        left[:, stop:] -= errors @ inverse[start:stop, stop:]
+    codes[:, order] = _compensated(left, inverse, grid_of, size if size >= _BLOCK else _BLOCK // size * size)
     g_idx = None
     if act_order == "group" and group_size:
         g_idx = torch.empty(columns, dtype=torch.int32, device=weight.device)
@@ -91,7 +83,27 @@ def gptq(
     )  # fmt: skip
 
 
-def _inverse_factor(hessian: torch.Tensor, damping: float) -> torch.Tensor:
+def _compensated(left: torch.Tensor, inverse: torch.Tensor, grid_of: Callable[[int], Grid], block: int) -> torch.Tensor:
+    """uint8 codes [out, in] of `left`, column by column; what each rounds off moves those after it, in place.
+
+    inverse: U above; block: columns between two updates of all that follow.
+    """
+    codes = torch.empty(left.shape, dtype=torch.uint8, device=left.device)
+    for start in range(0, left.shape[1], block):
+        stop = min(start + block, left.shape[1])
+        errors = left.new_empty(len(left), stop - start)
+        for column in range(start, stop):
+            grid, now = grid_of(column), left[:, column : column + 1]
+            chosen = grid.codes(now)
+            codes[:, column] = chosen.squeeze(1).to(torch.uint8)
+            error = (now - grid.values(chosen)) / inverse[column, column]
+            left[:, column + 1 : stop] -= error * inverse[column, column + 1 : stop]
+            errors[:, column - start] = error.squeeze(1)
+        left[:, stop:] -= errors @ inverse[start:stop, stop:]
+    return codes
+
+
+def _inverse_factor(hessian: torch.Tensor, damping: float = DAMPING) -> torch.Tensor:
     """The upper Cholesky factor of the damped inverse, float64; damping grows tenfold where it is too little."""
     if not hessian.isfinite().all():
         raise ArithmeticError("the inputs of this layer are not finite")

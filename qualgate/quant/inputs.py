@@ -50,6 +50,7 @@ class Inputs:
 
     @property
     def mean_square(self) -> torch.Tensor:
+        """Mean of x**2, [in_features]."""
         return self._gram.diagonal() / self.tokens
 
     @property

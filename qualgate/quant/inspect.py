@@ -46,6 +46,8 @@ class TensorReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelReport:
+    """What a folder holds."""
+
     folder: str
     method: str  # quant_method, or "full precision"
     tensors: tuple[TensorReport, ...]
@@ -55,6 +57,7 @@ class ModelReport:
 
     @property
     def nbytes(self) -> int:
+        """Of all tensors."""
         return sum(tensor.nbytes for tensor in self.tensors)
 
     @property
@@ -87,6 +90,7 @@ class Weights:
             self.names = (*self._layers, *checkpoint.tensors)
 
     def get(self, name: str) -> Layer | torch.Tensor:
+        """A layer with all that belongs to its weight, or a plain tensor."""
         if self._checkpoint is None:
             assert self._source is not None
             return self._source.tensor(name)

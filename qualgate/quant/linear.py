@@ -63,6 +63,7 @@ class QuantizedLinear(nn.Module):
 
     @property
     def packed(self) -> PackedWeight:
+        """The weight as stored. RuntimeError once it is laid out for a fused kernel."""
         if self._fused is not None:
             raise RuntimeError("this layer's weight is laid out for a fused kernel; read it before `fuse`")
         if self._packed.codes is not self._buffers["codes"]:  # the module was moved to another device
@@ -88,6 +89,7 @@ class QuantizedLinear(nn.Module):
         return product if self.bias is None else product.add_(self.bias)
 
     def extra_repr(self) -> str:
+        """What torch prints of it."""
         inputs = f", {self.activations.label} activations" if self.activations else ""
         return f"{self.in_features}, {self.out_features}, {self._packed.format}{inputs}"
 

@@ -35,6 +35,7 @@ class Grid:
         return torch.round(weight / self.scale.float()).add_(self.zero).clamp_(0, 2**self.bits - 1)
 
     def values(self, codes: torch.Tensor) -> torch.Tensor:
+        """What codes stand for."""
         return (codes - self.zero) * self.scale.float()
 
     def round(self, weight: torch.Tensor) -> torch.Tensor:

@@ -22,10 +22,25 @@ from qualgate.quantize.provenance import EVIDENCE, calibration_coverage, card_ro
 from qualgate.records import QuantizeRecipe
 
 if TYPE_CHECKING:
+    from qualgate.quant.checkpoint import PackedModel
     from qualgate.quant.writers.folder import Format
 
 Progress = Callable[[str, int, int], None]
 _DTYPES: dict[str, Literal["bfloat16", "float16", "float32"]] = {"BF16": "bfloat16", "F16": "float16", "F32": "float32"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What is to be made of a full-precision folder."""
+
+    model: Path
+    recipe: QuantizeRecipe
+    out: Path
+    format: str = ""  # of the folder; "": a library's own choice
+    relative_to: Path  # where the paths of evalsets and calibration sets begin
+    against: Sequence[str] = ()  # evalsets that the calibration's coverage is measured on
+    device: Device = "cpu"
+    date: str = ""  # stands in the card as it is given
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +63,7 @@ class Quantized:
     evidence: dict[str, Any]  # coverage of the calibration, stability of the weights
 
     def as_json(self) -> dict[str, Any]:
+        """As `--json` prints it."""
         return asdict(self)
 
 
@@ -63,74 +79,37 @@ class Sensitivity:
     saved_bytes: int
 
     def as_json(self) -> dict[str, Any]:
+        """As `--json` prints it."""
         return asdict(self)
 
 
-def quantize(
-    model: Path,
-    recipe: QuantizeRecipe,
-    out: Path,
-    format: str,
-    *,
-    relative_to: Path,
-    against: Sequence[str] = (),
-    device: Device = "cpu",
-    date: str = "",
-    progress: Progress = lambda what, done, total: None,
-) -> Quantized:
-    """Make `recipe` from the folder `model` and write it to `out` in `format`.
+def quantize(order: Order, progress: Progress = lambda what, done, total: None) -> Quantized:
+    """Make what is ordered, here.
 
-    Finished layers are kept beside `out` until it is there: interrupted (Interrupted, exit 130), the same command goes
-    on. against: evalsets that the calibration's coverage is measured on. date: stands in the card as it is given.
-    Raises UsageError for what cannot be quantized or written.
+    Finished layers are kept beside `order.out` until it is there: interrupted (Interrupted, exit 130), the same order
+    goes on. Raises UsageError for what cannot be quantized or written.
     """
-    import torch
-
-    from qualgate.engine.calibration import calibration_prompts
-    from qualgate.quant.checkpoint import checkpoint_name, pack, read_packed
     from qualgate.quant.writers.card import Provenance
-    from qualgate.quant.writers.folder import FORMATS, float_dtype, write_folder
+    from qualgate.quant.writers.folder import FORMATS, write_folder
 
-    if format not in FORMATS:
-        raise UsageError(f"--format {format}: not one of {', '.join(FORMATS)}.")
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UsageError(f"{out} is there already. Give another folder, or remove this one.")
-    kept = out.parent / f".{out.name}.work"
+    if order.format not in FORMATS:
+        raise UsageError(f"--format {order.format}: not one of {', '.join(FORMATS)}.")
+    kept, start = _work_folder(order.out), time.monotonic()
+    source = full_precision(order.model, order.recipe)
+    recipe, dtype = with_calibration(order.recipe, order.relative_to), stored_dtype(source)
+    coverage = calibration_coverage(
+        order.model, order.recipe.calibration, order.against, relative_to=order.relative_to, dtype=dtype,
+        device=order.device,
+    )  # fmt: skip
     try:
-        kept.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"{out.parent} cannot be written ({error.strerror}). Give another --out.") from None
-    start = time.monotonic()
-    named = recipe.calibration
-    folder = full_precision(model, recipe)
-    recipe = with_calibration(recipe, relative_to)
-    dtype, source = stored_dtype(folder), folder.shards.sha256
-    chosen = cast("Format", format)
-    scales = float_dtype(chosen, dtype)
-    coverage = calibration_coverage(model, named, against, relative_to=relative_to, dtype=dtype, device=device)
-    tokens: list[int] = []
-
-    def prompts() -> Sequence[Sequence[int]]:
-        rows = calibration_prompts(model, recipe)
-        tokens.extend(map(len, rows))
-        return rows
-
-    try:
-        packed = read_packed(
-            pack(
-                model, recipe, kept / f"{checkpoint_name(source, recipe, dtype)}-{scales}", dtype, prompts=prompts,
-                scale_dtype=getattr(torch, scales), device=device, progress=progress,
-            )
-        )  # fmt: skip
-        if recipe.calibration and not tokens:  # packed before the interruption
-            tokens.extend(map(len, calibration_prompts(model, recipe)))
-        calibration = Path(recipe.calibration).stem
+        packed, tokens = _packed(order, source, recipe, kept, progress)
         evidence = {"coverage": coverage, "stability": stability(packed.stability)}
         written = write_folder(
-            model, packed, out, chosen,
+            order.model, packed, order.out, cast("Format", order.format),
             Provenance(
-                model=model.resolve().name, source_sha256=source, dtype=dtype, versions=_versions(), date=date,
-                calibration=calibration, calibration_cases=len(tokens), calibration_tokens=sum(tokens),
+                model=order.model.resolve().name, source_sha256=source.shards.sha256, dtype=dtype,
+                versions=_versions(), date=order.date, calibration=Path(recipe.calibration).stem,
+                calibration_cases=len(tokens), calibration_tokens=sum(tokens),
             ),
             more={EVIDENCE: evidence}, more_rows=card_rows(evidence),
         )  # fmt: skip
@@ -140,21 +119,61 @@ def quantize(
     weights = sum(weight.shape[0] * weight.shape[1] for weight in packed.weights.values())
     packed_bytes = sum(weight.nbytes for weight in packed.weights.values())
     return Quantized(
-        folder=str(out),
-        format=format,
+        folder=str(order.out),
+        format=order.format,
         recipe=recipe.label,
         layers=len(packed.weights),
         weights=weights,
         code_bytes=sum(weight.codes.nbytes for weight in packed.weights.values()),
         packed_bytes=packed_bytes,
         effective_bits=8 * packed_bytes / weights,
-        source_bytes=sum(folder.shards.entries[f"{name}.weight"].nbytes for name in packed.weights),
+        source_bytes=sum(source.shards.entries[f"{name}.weight"].nbytes for name in packed.weights),
         written_bytes=sum(file.stat().st_size for file in written),
-        peak_bytes=_peak(device),
+        peak_bytes=_peak(order.device),
         seconds=time.monotonic() - start,
         errors=packed.errors,
         evidence=evidence,
     )
+
+
+def _work_folder(out: Path) -> Path:
+    """Where finished layers are kept until `out` is there. UsageError when it is, or cannot be written."""
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UsageError(f"{out} is there already. Give another folder, or remove this one.")
+    kept = out.parent / f".{out.name}.work"
+    try:
+        kept.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{out.parent} cannot be written ({error.strerror}). Give another --out.") from None
+    return kept
+
+
+def _packed(
+    order: Order, source: ModelFolder, recipe: QuantizeRecipe, kept: Path, progress: Progress
+) -> tuple[PackedModel, list[int]]:
+    """(the quantized layers, tokens of each calibration case). recipe: the order's, its calibration set found."""
+    import torch
+
+    from qualgate.engine.calibration import calibration_prompts
+    from qualgate.quant.checkpoint import checkpoint_name, pack, read_packed
+    from qualgate.quant.writers.folder import float_dtype
+
+    dtype, tokens = stored_dtype(source), []
+    scales = float_dtype(cast("Format", order.format), dtype)
+
+    def prompts() -> Sequence[Sequence[int]]:
+        rows = calibration_prompts(order.model, recipe)
+        tokens.extend(map(len, rows))
+        return rows
+
+    folder = pack(
+        order.model, recipe, kept / f"{checkpoint_name(source.shards.sha256, recipe, dtype)}-{scales}", dtype,
+        prompts=prompts, scale_dtype=getattr(torch, scales), device=order.device, progress=progress,
+    )  # fmt: skip
+    packed = read_packed(folder)
+    if recipe.calibration and not tokens:  # packed before the interruption
+        prompts()
+    return packed, tokens
 
 
 def sensitivity(

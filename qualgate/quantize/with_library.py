@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,12 +16,11 @@ from qualgate.quant.backends.job import backend_job
 from qualgate.quant.model_folder import ModelFolder
 from qualgate.quant.shards import Shards
 from qualgate.quantize.calibration_sets import with_calibration
-from qualgate.quantize.folder import full_precision, stored_dtype
+from qualgate.quantize.folder import Order, full_precision, stored_dtype
 from qualgate.quantize.provenance import EVIDENCE, calibration_coverage, card_rows, stability
 from qualgate.records import QuantizeRecipe
 
 if TYPE_CHECKING:
-    from qualgate.engine.device import Device
     from qualgate.quant.stability import WeightStability
     from qualgate_kernels.packed import PackedWeight
 
@@ -44,41 +43,31 @@ class Outsourced:
     evidence: dict[str, Any]
 
     def as_json(self) -> dict[str, Any]:
+        """As `--json` prints it."""
         return asdict(self)
 
 
 def quantize_with(
-    backend: str,
-    model: Path,
-    recipe: QuantizeRecipe,
-    out: Path,
-    *,
-    against: Sequence[str] = (),
-    folder: Path | None = None,
-    relative_to: Path,
-    format: str = "",
-    device: Device = "cpu",
-    date: str = "",
-    progress: Callable[[str], None] = lambda line: None,
+    backend: str, order: Order, folder: Path | None = None, progress: Callable[[str], None] = lambda line: None
 ) -> Outsourced:
-    """Let `backend` make `recipe` from `model`. folder: where environments lie. UsageError when there is none.
+    """Let `backend` make what is ordered. folder: where environments lie. UsageError when there is none.
 
-    against: evalsets that the calibration's coverage is measured on; format: "" is the backend's own. The folder
-    appears once it was read here: InfrastructureError when the library wrote what cannot be.
+    The folder appears once it was read here: InfrastructureError when the library wrote what cannot be.
     """
     from qualgate.engine.calibration import calibration_prompts
 
     start = time.monotonic()
     environment = find(backend, folder)
-    check_free(out)
-    source = full_precision(model, recipe)
-    calibration, recipe = recipe.calibration, with_calibration(recipe, relative_to)
-    texts = calibration_prompts(model, recipe) if recipe.calibration else []
-    job = backend_job(backend, model, recipe, texts, out, format, device)
+    check_free(order.out)
+    source = full_precision(order.model, order.recipe)
+    recipe = with_calibration(order.recipe, order.relative_to)
+    texts = calibration_prompts(order.model, recipe) if recipe.calibration else []
+    job = backend_job(backend, order.model, recipe, texts, order.out, order.format, order.device)
     progress("measuring coverage")
     coverage = calibration_coverage(
-        model, calibration if texts else "", against, relative_to=relative_to, dtype=stored_dtype(source), device=device
-    )
+        order.model, order.recipe.calibration if texts else "", order.against, relative_to=order.relative_to,
+        dtype=stored_dtype(source), device=order.device,
+    )  # fmt: skip
     evidence: dict[str, Any] = {"coverage": coverage}
     layers: dict[str, int] = {}
 
@@ -93,12 +82,12 @@ def quantize_with(
         reason = f"{recipe.method} changes weights before it rounds them, and {backend} does not say how"
         evidence["stability"] = stability(steady, reason)
         (made.folder / EVIDENCE).write_text(json.dumps(evidence, indent=2) + "\n", encoding="utf-8")
-        card = _card(source, recipe, made, layers, len(texts), date, evidence)
+        card = _card(source, recipe, made, layers, len(texts), order.date, evidence)
         (made.folder / "README.md").write_text(card, encoding="utf-8")
 
     made = run_backend(environment, job, progress, finish)
     return Outsourced(
-        folder=str(out),
+        folder=str(order.out),
         backend=backend,
         recipe=recipe.label,
         format=job.format,

@@ -69,12 +69,15 @@ class Queue:
         return job
 
     def keep(self, needed: Callable[[Job], bool]) -> None:
+        """Drop the jobs that are not needed."""
         self.waiting = [job for job in self.waiting if needed(job)]
 
     def give_back(self, job: Job) -> None:
+        """Put a job that did not end before all others."""
         self.waiting.insert(0, job)
 
     def finished(self, job: Job) -> None:
+        """Note what has left its artifact."""
         if job.arm.is_baseline:
             self.baseline_open.discard(job.index)
 
@@ -141,12 +144,17 @@ def run_jobs(
                     queue.finished(job)
                     yield outcome
     finally:
-        for worker in workers:
-            worker.pipe.close()
-            if worker.job is not None:
-                worker.process.kill()
-        for worker in workers:
-            worker.process.join()
+        _dismiss(workers)
+
+
+def _dismiss(workers: Sequence[_Worker]) -> None:
+    """Those at work are killed; the others end when their pipe closes."""
+    for worker in workers:
+        worker.pipe.close()
+        if worker.job is not None:
+            worker.process.kill()
+    for worker in workers:
+        worker.process.join()
 
 
 def _spawn(body: Body, settings: WorkerSettings) -> _Worker:

@@ -26,7 +26,7 @@ from qualgate.quant.backends.environment import Environment, find
 from qualgate.quant.backends.job import backend_job
 from qualgate.quant.readers import read_quantized
 from qualgate.quant.recipes import parse_recipe
-from qualgate.quantize.folder import quantize
+from qualgate.quantize.folder import Order, quantize
 from qualgate.records import ArmSpec, QuantizeRecipe
 from qualgate_kernels.dequantize import dequantize_torch
 from tests.tiny_models import save_tiny_model
@@ -178,7 +178,7 @@ def test_what_qualgate_made_gives_the_same_weights_and_text_in_the_library(forma
     if words["method"] in ("gptq", "awq", "smoothquant"):
         words = {**words, "calibration": calibration}
     made = tmp_path / "made"
-    quantize(model, parse_recipe(words), made, format, relative_to=tmp_path)
+    quantize(Order(model=model, recipe=parse_recipe(words), out=made, format=format, relative_to=tmp_path))
     library = "transformers" if format == "compressed-tensors" else "gptqmodel"
     if format == "gptq" and words.get("symmetric") is False:
         say_that_gptqmodel_made(made)
@@ -193,7 +193,7 @@ def test_gptqmodel_still_refuses_asymmetric_v1_of_others(model, calibration, tmp
     """When this fails, the test above needs its detour no longer, and the model card its remark."""
     environment("gptqmodel")
     words = {"method": "gptq", "group_size": GROUP, "symmetric": False, "calibration": calibration}
-    quantize(model, parse_recipe(words), tmp_path / "made", "gptq", relative_to=tmp_path)
+    quantize(Order(model=model, recipe=parse_recipe(words), out=tmp_path / "made", format="gptq", relative_to=tmp_path))
     with pytest.raises(AssertionError, match="only supported if produced by gptqmodel version"):
         theirs("gptqmodel", "gptqmodel", tmp_path / "made", tmp_path / "read.safetensors")
 

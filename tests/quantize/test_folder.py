@@ -19,7 +19,7 @@ from qualgate.quant.linear import QuantizedLinear
 from qualgate.quant.readers import read_quantized
 from qualgate.quant.recipes import parse_recipe, words_of_recipe
 from qualgate.quantize.calibration_sets import with_calibration
-from qualgate.quantize.folder import quantize, sensitivity
+from qualgate.quantize.folder import Order, quantize, sensitivity
 from qualgate.records import ArmSpec, Case
 from tests.tiny_models import END, save_tiny_model
 
@@ -49,8 +49,11 @@ def recipe(data: str = "", **words: Any):
 def test_a_gptq_folder_is_made_measured_and_read_back(model, data, tmp_path):
     seen: list[tuple[str, int, int]] = []
     made = quantize(
-        model, recipe(data, method="gptq", group_size=32), tmp_path / "out", "gptq", relative_to=tmp_path,
-        date="today", progress=lambda *step: seen.append(step),
+        Order(
+            model=model, recipe=recipe(data, method="gptq", group_size=32), out=tmp_path / "out", format="gptq",
+            relative_to=tmp_path, date="today",
+        ),
+        lambda *step: seen.append(step),
     )  # fmt: skip
     found = read_quantized(tmp_path / "out")
     assert made.layers == len(found.layers) == 14
@@ -73,10 +76,15 @@ def test_an_interrupted_command_goes_on_and_gives_the_same_bytes(model, data, tm
             raise KeyboardInterrupt
 
     with pytest.raises(Interrupted, match="same command again") as stopped:
-        quantize(model, recipe(data, **words), tmp_path / "a", "awq", relative_to=tmp_path, progress=interrupt)
+        quantize(
+            Order(model=model, recipe=recipe(data, **words), out=tmp_path / "a", format="awq", relative_to=tmp_path),
+            interrupt,
+        )
     assert stopped.value.exit == Exit.INTERRUPTED
     for name in ("a", "b"):
-        quantize(model, recipe(data, **words), tmp_path / name, "awq", relative_to=tmp_path)
+        quantize(
+            Order(model=model, recipe=recipe(data, **words), out=tmp_path / name, format="awq", relative_to=tmp_path)
+        )
     for name in ("model.safetensors", "config.json", "README.md"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
     assert not list(tmp_path.glob(".*"))
@@ -178,10 +186,34 @@ def test_words_of_a_command_line_give_the_recipe_of_a_gate_file():
 def test_what_cannot_be_written_is_refused_before_anything_is_made(model, data, tmp_path, change, message):
     given = {"format": "gptq", "out": "out"} | change
     with pytest.raises(UsageError, match=message):
-        quantize(model, recipe(data, method="gptq"), tmp_path / given["out"], given["format"], relative_to=tmp_path)
+        quantize(
+            Order(
+                model=model,
+                recipe=recipe(data, method="gptq"),
+                out=tmp_path / given["out"],
+                format=given["format"],
+                relative_to=tmp_path,
+            )
+        )
 
 
 def test_a_quantized_folder_is_not_quantized_again(model, data, tmp_path):
-    quantize(model, recipe(method="int8"), tmp_path / "out", "compressed-tensors", relative_to=tmp_path)
+    quantize(
+        Order(
+            model=model,
+            recipe=recipe(method="int8"),
+            out=tmp_path / "out",
+            format="compressed-tensors",
+            relative_to=tmp_path,
+        )
+    )
     with pytest.raises(UsageError, match="quantized already"):
-        quantize(tmp_path / "out", recipe(method="int4"), tmp_path / "b", "gptq", relative_to=tmp_path)
+        quantize(
+            Order(
+                model=tmp_path / "out",
+                recipe=recipe(method="int4"),
+                out=tmp_path / "b",
+                format="gptq",
+                relative_to=tmp_path,
+            )
+        )

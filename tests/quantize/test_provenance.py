@@ -9,7 +9,7 @@ import pytest
 
 from qualgate.errors import UsageError
 from qualgate.quant.recipes import parse_recipe
-from qualgate.quantize.folder import quantize
+from qualgate.quantize.folder import Order, quantize
 from qualgate.quantize.provenance import EVIDENCE, card_rows
 from tests.tiny_models import save_tiny_model
 from tests.tiny_sets import CALIBRATION, write_set
@@ -30,7 +30,16 @@ def sets(tmp_path: Path) -> Path:
 
 def made(model: Path, sets: Path, against: tuple[str, ...] = (), **words) -> dict:
     out = sets / "made"
-    found = quantize(model, parse_recipe(words), out, "compressed-tensors", relative_to=sets, against=against)
+    found = quantize(
+        Order(
+            model=model,
+            recipe=parse_recipe(words),
+            out=out,
+            format="compressed-tensors",
+            relative_to=sets,
+            against=against,
+        )
+    )
     evidence = json.loads((out / EVIDENCE).read_text())
     assert found.evidence == evidence
     return evidence

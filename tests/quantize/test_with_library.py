@@ -20,7 +20,7 @@ from qualgate.quant.readers import read_quantized
 from qualgate.quant.recipes import parse_recipe
 from qualgate.quant.shards import weights_hash
 from qualgate.quantize.calibration_sets import with_calibration
-from qualgate.quantize.folder import quantize
+from qualgate.quantize.folder import Order, quantize
 from qualgate.quantize.provenance import EVIDENCE
 from qualgate.quantize.with_library import Outsourced, quantize_with
 from tests.tiny_models import save_tiny_model
@@ -38,7 +38,9 @@ def model(tmp_path_factory) -> Path:
 def library_folder(model, tmp_path_factory) -> Path:
     """A GPTQ folder as a library would leave it: its own tokenizer files, no card, no evidence."""
     out = tmp_path_factory.mktemp("library") / "made"
-    quantize(model, parse_recipe({"method": "int4"}), out, "gptq", relative_to=out.parent)
+    quantize(
+        Order(model=model, recipe=parse_recipe({"method": "int4"}), out=out, format="gptq", relative_to=out.parent)
+    )
     for name in ("README.md", EVIDENCE):
         (out / name).unlink()
     (out / "tokenizer_config.json").write_text('{"the library": "wrote this"}')
@@ -84,9 +86,9 @@ def copies(folder: Path) -> str:
 
 def outsourced(room: Path, model: Path, code: str, words: dict[str, Any] = GPTQ, **more: Any) -> Outsourced:
     name = more.pop("backend", "gptqmodel")
-    return quantize_with(
-        name, model, parse_recipe(words), room / "out", folder=backends(room, code, name), relative_to=room, **more
-    )
+    heard = more.pop("progress", lambda line: None)
+    order = Order(model=model, recipe=parse_recipe(words), out=room / "out", relative_to=room, **more)
+    return quantize_with(name, order, backends(room, code, name), heard)
 
 
 def test_a_librarys_folder_appears_with_card_evidence_and_the_baselines_tokenizer(model, library_folder, room):

@@ -29,6 +29,8 @@ _VERSIONS_OF = ("torch", "transformers", "gptqmodel", "llmcompressor", "compress
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
+    """An interpreter that has one library, and in which versions."""
+
     name: str
     python: Path
     versions: dict[str, str]  # of the packages that decide what comes out

@@ -24,6 +24,7 @@ class Refused(Exception):
 
 
 def with_gptqmodel(order: dict[str, Any]) -> None:
+    """Fill the order with gptqmodel."""
     from gptqmodel import BACKEND, GPTQModel, QuantizeConfig
 
     # Act-order off means plain groups here: gptqmodel's own default reorders groups behind one's back.
@@ -52,6 +53,7 @@ def with_gptqmodel(order: dict[str, Any]) -> None:
 
 
 def with_llmcompressor(order: dict[str, Any]) -> None:
+    """Fill the order with llmcompressor."""
     from datasets import Dataset
     from llmcompressor import oneshot
     from llmcompressor.modifiers.gptq import GPTQModifier
@@ -66,31 +68,7 @@ def with_llmcompressor(order: dict[str, Any]) -> None:
         IntermediatesCache.pin_memory = lambda self, *args, **kwargs: None
         PATCHES.append("IntermediatesCache.pin_memory does nothing")
     own: dict[str, Any] = {"targets": ["Linear"], "ignore": ["lm_head"]}
-    rows = order["group_size"] == -1
-    groups = {
-        "group_0": {
-            "targets": ["Linear"],
-            "weights": {
-                "num_bits": order["bits"],
-                "type": "int",
-                "symmetric": order["symmetric"],
-                "strategy": "channel" if rows else "group",
-                "group_size": None if rows else order["group_size"],
-            },
-        }
-    }
-    weights: dict[str, Any] = {"config_groups": groups, "ignore": ["lm_head"]}
-    # Its own schemes, FP8_DYNAMIC and FP8_BLOCK, always round activations too.
-    float8: dict[str, Any] = {"num_bits": 8, "type": "float", "symmetric": True}
-    tiled = order["granularity"] == "block"
-    floats = {
-        "group_0": {
-            "targets": ["Linear"],
-            "weights": {**float8, **({"strategy": "block", "block_structure": [128, 128]} if tiled else
-                                     {"strategy": "channel"})},
-            "input_activations": {**float8, "strategy": "token", "dynamic": True} if order["activations"] else None,
-        }
-    }  # fmt: skip
+    weights: dict[str, Any] = {"config_groups": _integers(order), "ignore": ["lm_head"]}
     recipe: list[Any] = {
         "gptq": lambda: [GPTQModifier(**weights, actorder=order["act_order"] or None)],
         "awq": lambda: [AWQModifier(), QuantizationModifier(**weights)],
@@ -98,7 +76,7 @@ def with_llmcompressor(order: dict[str, Any]) -> None:
             SmoothQuantModifier(smoothing_strength=0.5),
             GPTQModifier(scheme="W8A8", **own),
         ],
-        "fp8": lambda: [QuantizationModifier(config_groups=floats, ignore=["lm_head"])],
+        "fp8": lambda: [QuantizationModifier(config_groups=_floats8(order), ignore=["lm_head"])],
         "nvfp4": lambda: [QuantizationModifier(scheme="NVFP4A16", **own)],
         "mxfp4": lambda: [QuantizationModifier(scheme="MXFP4A16", **own)],
     }[order["method"]]()
@@ -119,7 +97,38 @@ def with_llmcompressor(order: dict[str, Any]) -> None:
     model.save_pretrained(order["out"], save_compressed=True)
 
 
+def _integers(order: dict[str, Any]) -> dict[str, Any]:
+    rows = order["group_size"] == -1
+    return {
+        "group_0": {
+            "targets": ["Linear"],
+            "weights": {
+                "num_bits": order["bits"],
+                "type": "int",
+                "symmetric": order["symmetric"],
+                "strategy": "channel" if rows else "group",
+                "group_size": None if rows else order["group_size"],
+            },
+        }
+    }
+
+
+def _floats8(order: dict[str, Any]) -> dict[str, Any]:
+    # Its own schemes, FP8_DYNAMIC and FP8_BLOCK, always round activations too.
+    float8: dict[str, Any] = {"num_bits": 8, "type": "float", "symmetric": True}
+    tiled = order["granularity"] == "block"
+    return {
+        "group_0": {
+            "targets": ["Linear"],
+            "weights": {**float8, **({"strategy": "block", "block_structure": [128, 128]} if tiled else
+                                     {"strategy": "channel"})},
+            "input_activations": {**float8, "strategy": "token", "dynamic": True} if order["activations"] else None,
+        }
+    }  # fmt: skip
+
+
 def with_auto_gptq(order: dict[str, Any]) -> None:
+    """Fill the order with auto-gptq."""
     import torch
 
     if not _has_gpu():
@@ -158,6 +167,7 @@ def with_auto_gptq(order: dict[str, Any]) -> None:
 
 
 def with_autoawq(order: dict[str, Any]) -> None:
+    """Fill the order with AutoAWQ. Raises Refused, as `with_auto_gptq` does, for a model it would read wrongly."""
     import torch
     from awq import AutoAWQForCausalLM
 
@@ -230,11 +240,13 @@ BACKENDS = {
 
 
 def answer(**word: Any) -> None:
+    """Write one line to whoever gave the order."""
     _ANSWERS.write(json.dumps(word) + "\n")
     _ANSWERS.flush()
 
 
 def say(progress: str) -> None:
+    """Tell how far it is, in words."""
     answer(progress=progress)
 
 

@@ -39,6 +39,7 @@ class BackendJob:
     texts: tuple[tuple[int, ...], ...]
 
     def as_json(self) -> dict[str, Any]:
+        """The order as `inside` reads it."""
         return asdict(self)
 
 

@@ -56,6 +56,7 @@ class Source:
                                                for part in name.split(".")])  # fmt: skip
 
     def has(self, name: str) -> bool:
+        """Whether the folder has a tensor of that name."""
         return name in self.entries
 
     def rest(self) -> list[str]:
@@ -67,6 +68,7 @@ class Source:
         self._taken.add(name)
 
     def taken(self, name: str) -> bool:
+        """Whether something has read it."""
         return name in self._taken
 
     def tensor(self, name: str) -> torch.Tensor:
@@ -126,6 +128,7 @@ class Source:
         return int(self.expect(name, (torch.int8,), [1] * found.dim(), "one zero point for all inputs"))
 
     def where(self, name: str) -> Path:
+        """The tensor's file; the folder where there is none."""
         entry = self.entries.get(name)
         return entry.file if entry is not None else self.folder
 

@@ -56,23 +56,10 @@ def write_folder(
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(f"{out} is there already. Give another folder, or remove this one.")
-    kept = _kept(model_folder, packed)
     activations = {
         name: recipe.activations for name in packed.weights if (recipe := layer_recipe(packed.recipe, name)) is not None
     }
-    asked = sorted({name for name, to in activations.items() if to})
-    if asked and format != "compressed-tensors":
-        raise UsageError(
-            f"{asked[0]} rounds its activations, which only the compressed-tensors format can say. Use that one."
-        )
-    made_by = f"qualgate:{provenance.versions.get('qualgate', 'source')}"
-    if format == "compressed-tensors":
-        config = compressed_tensors.config(packed.weights, kept, activations)
-    elif format == "awq":
-        config = awq.config(packed.weights, kept)
-    else:
-        config = gptq.config(packed.weights, [name for name in kept if name != "lm_head"], v2=format == "gptq_v2",
-                             made_by=made_by)  # fmt: skip
+    config = _quantization_config(model_folder, packed, format, provenance, activations)
     out.parent.mkdir(parents=True, exist_ok=True)
     unfinished = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
     try:
@@ -99,6 +86,25 @@ def write_folder(
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
     return tuple(sorted(out.iterdir()))
+
+
+def _quantization_config(
+    model_folder: Path, packed: PackedModel, format: Format, provenance: Provenance, activations: dict[str, str]
+) -> dict[str, Any]:
+    """What config.json says of the weights. UsageError for layers that the format cannot hold."""
+    kept = _kept(model_folder, packed)
+    asked = sorted({name for name, to in activations.items() if to})
+    if asked and format != "compressed-tensors":
+        raise UsageError(
+            f"{asked[0]} rounds its activations, which only the compressed-tensors format can say. Use that one."
+        )
+    made_by = f"qualgate:{provenance.versions.get('qualgate', 'source')}"
+    if format == "compressed-tensors":
+        return compressed_tensors.config(packed.weights, kept, activations)
+    if format == "awq":
+        return awq.config(packed.weights, kept)
+    return gptq.config(packed.weights, [name for name in kept if name != "lm_head"], v2=format == "gptq_v2",
+                       made_by=made_by)  # fmt: skip
 
 
 def _kept(model_folder: Path, packed: PackedModel) -> list[str]:

@@ -30,11 +30,11 @@ Spoil = Callable[[Tensors, str], None]  # of a folder's tensors, in place; the l
 @cache
 def _written(recipe: QuantizeRecipe, format: str) -> Path:
     """The reference model as our quantizer writes it, once a process."""
-    from qualgate.quantize.folder import quantize
+    from qualgate.quantize.folder import Order, quantize
 
     folder = Path(tempfile.mkdtemp(prefix="qualgate-written-"))
     register(shutil.rmtree, folder, ignore_errors=True)
-    quantize(PATH, recipe, folder / "model", format, relative_to=_EVALSETS)
+    quantize(Order(model=PATH, recipe=recipe, out=folder / "model", format=format, relative_to=_EVALSETS))
     return folder / "model"
 
 
