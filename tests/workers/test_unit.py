@@ -120,7 +120,7 @@ def jobs_of(model: str, artifacts: Path, *, timed: bool, drafted: bool = False, 
 def ticks(monkeypatch):
     """A clock that goes on by one whenever it is read, so that times are equal to the bit where the work is."""
     clock = count()
-    for module in ("transcript", "requests"):
+    for module in ("transcript", "loglikelihood"):
         monkeypatch.setattr(f"qualgate.engine.{module}.perf_counter", lambda: float(next(clock)))
 
 
