@@ -1,0 +1,1 @@
+"""The parts of the page on a verdict, each one thing that it says."""

@@ -1,0 +1,1 @@
+"""The pages, each run by Streamlit from top to bottom."""

@@ -25,6 +25,7 @@ HOSTILE = (
     "x\n# approved\n| int2 | approve | fine |\r\n![x](http://evil) "
     "<img src=x onerror=1> `a` \x1b[2K\u202e **b** www.evil.com"
 )
+ATTACK = f'{HOSTILE}\n::error::fake\n]]><script>alert(1)</script>"><svg onload=x>&#x41; \x00\x85\uffff\U000e0041\u061c'
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,119 @@
+"""The HTML report loads nothing, runs nothing, and draws what the numbers say."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from itertools import chain
+from typing import Any
+
+import pytest
+
+from qualgate.report.formats import rendered
+from qualgate.report.summary import Report
+
+
+class Page(HTMLParser):
+    """Tags, attributes and text of a page, as a browser would find them."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.text: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in ("meta", "br", "line", "rect", "circle", "path", "polyline"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+
+OURS = {
+    "html", "head", "meta", "title", "style", "body", "main", "header", "h1", "h2", "h3", "p", "div", "a", "section",
+    "dl", "dt", "dd",
+    "table", "thead", "tbody", "tr", "th", "td", "span", "ul", "li", "figure", "figcaption", "svg", "line", "rect",
+    "circle", "path", "polyline", "g", "text", "article", "pre", "del", "ins", "b", "br", "footer", "i",
+}  # fmt: skip
+
+
+def test_the_page_loads_nothing_runs_nothing_and_shows_an_attack_as_text(attacked: Report) -> None:
+    text = rendered(attacked, "html")
+    page = Page(text)
+    assert page.open == []
+    assert {tag for tag, _ in page.tags} <= OURS
+    attributes = set(chain.from_iterable(found for _, found in page.tags))
+    assert not {name for name in attributes if name.startswith("on")} | ({"style", "src", "action"} & attributes)
+    assert all(found["href"].startswith("#") for _, found in page.tags if "href" in found)  # type: ignore[union-attr]
+    assert "url(" not in text
+    assert "@import" not in text
+    shown = "".join(page.text)
+    assert "<script>alert(1)</script>" in shown
+    assert "\\u202e" in shown
+
+
+def test_the_pages_security_policy_allows_its_own_style_alone(report: Report) -> None:
+    from base64 import b64encode
+    from hashlib import sha256
+
+    text = rendered(report, "html")
+    policy = next(f["content"] for tag, f in Page(text).tags if tag == "meta" and f.get("http-equiv"))
+    (style,) = re.findall("<style>(.*?)</style>", text, re.DOTALL)
+    digest = b64encode(sha256(style.encode()).digest()).decode()
+    assert policy == f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+
+
+def test_the_page_has_every_verdict_rule_and_flip_and_draws_them(report: Report) -> None:
+    page = Page(rendered(report, "html"))
+    shown = "".join(page.text)
+    for verdict in report.verdicts:
+        assert all(reason in shown for reason in verdict.reasons)
+        assert all(one.rule in shown for one in verdict.comparisons)
+    for flip in chain.from_iterable(report.flips.values()):
+        assert f"{flip.evalset}/{flip.case_id}" in shown
+    rows = sum(len(verdict.comparisons) for verdict in report.verdicts)
+    assert sum(found.get("class") == "limit" for tag, found in page.tags if tag == "line") == rows
+    assert sum(tag == "polyline" for tag, _ in page.tags) >= len(report.verdicts)
+
+
+def margin_row(report: Report, **numbers: Any) -> str:
+    """The page's first interval, drawn for these numbers under max_drop 0.02."""
+    stored = report.run.verdicts[0]
+    one = replace(stored.verdict.comparisons[0], **numbers)
+    verdict = replace(stored.verdict, comparisons=(one,), drift={})
+    found = replace(report, run=replace(report.run, verdicts=(replace(stored, verdict=verdict),)), flips={}, drift={})
+    return re.findall('<svg class="row".*?</svg></svg>', rendered(replace(found, flip_counts={}), "html"))[0]
+
+
+def test_an_interval_lies_where_its_numbers_say(report: Report) -> None:
+    drawn = margin_row(report, status="broken", difference=-0.06, lower=-0.10, upper=-0.03)
+    bounds = [float(x) for x in re.search('class="bar broken" x1="([\\d.]+)%" y1="15" x2="([\\d.]+)%"', drawn).groups()]  # type: ignore[union-attr]
+    limit = float(re.search('class="limit" x1="([\\d.]+)%"', drawn).group(1))  # type: ignore[union-attr]
+    zero = float(re.search('class="zero" x1="([\\d.]+)%"', drawn).group(1))  # type: ignore[union-attr]
+    point = float(re.search('class="mark broken" x="([\\d.]+)%"', drawn).group(1))  # type: ignore[union-attr]
+    scale = (zero - limit) / 2  # per cent of the width a point
+    assert [(place - zero) / scale for place in (*bounds, point)] == pytest.approx([-10, -3, -6], abs=0.02)
+
+
+def test_an_unknown_bound_reaches_the_edge_and_draws_no_end(report: Report) -> None:
+    drawn = margin_row(report, status="undecided", difference=0.0, lower=-0.01, upper=None)
+    assert re.search('class="bar undecided" x1="[\\d.]+%" y1="15" x2="100.00%"', drawn)
+    assert drawn.count('class="bar undecided"') == 2, "the line and one end"
+
+
+def test_drift_is_told_in_words_and_the_setting_stands_below_the_reasons(report: Report) -> None:
+    page = rendered(report, "html")
+    assert "<dt>mean KL (nats)</dt>" in page
+    assert "kl p99" not in page
+    assert page.index(report.verdicts[-1].reasons[0]) < page.index("What was judged")
