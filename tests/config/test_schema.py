@@ -11,7 +11,8 @@ from jsonschema import Draft7Validator
 from qualgate.config import gate_file_schema, load_gate_file
 from qualgate.documents import read_yaml
 from qualgate.errors import UsageError
-from tests.config.test_gate_file import BEFORE_RULES, ONE_LINE_CHANGES, RULES, SMALL, WHOLE
+from tests.config.gate_files import BEFORE_RULES, SMALL, WHOLE
+from tests.config.test_faults import ONE_LINE_CHANGES, RULES
 
 # What a schema cannot see: the disk, other parts of the file, names only the program knows.
 BEYOND_A_SCHEMA = (

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Sequence
-from dataclasses import replace
 from functools import reduce
-from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,10 +14,10 @@ from typer.testing import CliRunner
 from qualgate.cli import app
 from qualgate.errors import UsageError
 from qualgate.identity import case_hash
-from qualgate.intake.score_rows import read_score_rows
 from qualgate.pipeline.score_files import Scored, score_files
 from qualgate.records import Case, Evalset
 from qualgate.scoring import registry, score
+from tests.pipeline.outputs import write
 
 TOOLS = [{"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}}]
 CALL = {"tools": TOOLS, "expected_calls": [{"name": "f", "arguments": {"a": 1}}]}
@@ -39,10 +35,6 @@ def scored(tmp_path):
         return score_files(tmp_path / "cases.jsonl", tmp_path / "outputs.jsonl", registry.find(scorer), **options)
 
     return run
-
-
-def write(path: Path, rows: Sequence[dict | str]) -> None:
-    path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows))
 
 
 def verdicts(found: Scored) -> list[bool | None]:
@@ -107,145 +99,6 @@ def test_drops_f1_takes_spans_and_numbers_where_squads_takes_tokens(scored):
     for answer in ([], [[]], [["a", ""]], [["a", 3]], 3):
         with pytest.raises(UsageError, match=r"cases.jsonl:1: f1.drop needs `answer`"):
             scored("f1.drop", [({"answer": answer}, "a")])
-
-
-# ------------------------------------------------------------------------------- several answers to each case
-
-SEVERAL = {"a": "1101", "b": "0000", "c": "0100", "d": "1111"}  # which answers of each case are right
-
-
-def several(tmp_path, said: dict[str, str] = SEVERAL, **body) -> tuple[Path, Path]:
-    cases, outputs = tmp_path / "cases.jsonl", tmp_path / "outputs.jsonl"
-    write(cases, [{"id": id, "answer": "1", **body} for id in said])
-    rows = [{"id": id, "repeat": n, "text": mark} for id, marks in said.items() for n, mark in enumerate(marks)]
-    write(outputs, rows[::-1])
-    return cases, outputs
-
-
-def test_each_answer_has_a_row_and_pass_at_k_is_the_mean_of_all_draws(tmp_path):
-    found = score_files(*several(tmp_path), registry.find("numeric"))
-    assert [(row.as_json()["id"], row.as_json()["repeat"]) for row in found.rows] == [
-        (i, n) for i in "abcd" for n in range(4)
-    ]
-    assert "".join(str(int(row.score.value or 0)) for row in found.rows) == "".join(SEVERAL.values())
-    for k in (1, 2, 3, 4):
-        drawn = [[any(map(int, draw)) for draw in combinations(marks, k)] for marks in SEVERAL.values()]
-        at = found.pass_at(k)
-        assert at.rate is not None
-        assert (at.rate.n, at.rate.mean) == (4, pytest.approx(sum(sum(one) / len(one) for one in drawn) / 4))
-        assert 0 <= at.rate.lower < at.rate.mean < at.rate.upper <= 1
-    assert (found.pass_at(5).rate, found.pass_at(5).unavailable) == (None, "needs 5 answers to each case, there are 4")
-
-
-def test_answers_to_one_case_do_not_narrow_the_interval(tmp_path):
-    """One answer a case, and the same answer four times, say as much."""
-    marks = {f"c{n}": "1" if n % 3 else "0" for n in range(12)}
-    once = score_files(*several(tmp_path, marks), registry.find("numeric"))
-    often = score_files(*several(tmp_path, {id: mark * 4 for id, mark in marks.items()}), registry.find("numeric"))
-    for rates in ((once.rate, often.rate), (once.rate, often.pass_at(1).rate), (once.rate, often.pass_at(3).rate)):
-        one, other = rates
-        assert one is not None
-        assert other is not None
-        assert (one.lower, one.mean, one.upper) == pytest.approx((other.lower, other.mean, other.upper), rel=1e-9)
-    alone = score_files(*several(tmp_path, {"a": "11"}), registry.find("numeric")).rate
-    assert alone is not None
-    assert alone.lower < 0.2  # nothing is known of other cases
-    grouped = score_files(*several(tmp_path, SEVERAL, cluster="g"), registry.find("numeric")).pass_at(2).rate
-    assert grouped is not None
-    assert (grouped.lower, grouped.upper) == (0, 1)
-
-
-def test_a_case_with_an_answer_that_nobody_could_judge_is_left_out_of_pass_at_k(tmp_path):
-    found = score_files(*several(tmp_path, {"a": "11", "b": "10"}), registry.find("numeric"))
-    rows = list(found.rows)
-    rows[1] = replace(rows[1], score=replace(rows[1].score, value=None, verdict=None))
-    at = replace(found, rows=tuple(rows)).pass_at(1)
-    assert at.rate is not None
-    assert (at.rate.n, at.rate.mean) == (1, 0.5)
-    rows[2] = replace(rows[2], score=rows[1].score)
-    assert "no case whose answers could all be judged" in replace(found, rows=tuple(rows)).pass_at(1).unavailable
-
-
-REPEATED = {
-    "one is missing": ([("a", 0), ("a", 1), ("b", 0)], "cases.jsonl:2: no output with `repeat` 1 for the id 'b'"),
-    "all of a case": ([("a", 0), ("a", 1)], "cases.jsonl:2: no output for the id 'b'"),
-    "one is extra": ([("a", 0), ("b", 0), ("b", 1)], "cases.jsonl:1: no output with `repeat` 1 for the id 'a'"),
-    "a gap": ([("a", 0), ("b", 0), ("a", 2), ("b", 2)], "outputs.jsonl:3: `repeat` 2, but no output has 1"),
-    "a huge one": ([("a", 0), ("b", 10**18)], "outputs.jsonl:2: `repeat` 1000000000000000000, but no output has 1"),
-    "twice": ([("a", 0), ("b", 0), ("b", 0)], "outputs.jsonl:3: duplicate id 'b' with `repeat` 0; first on line 2"),
-    "not counted": ([("a", None), ("b", 0), ("a", None)], "duplicate id 'a'; first on line 1; several outputs of one"),
-    "below 0": ([("a", -1), ("b", 0)], "outputs.jsonl:1: `repeat` must be a whole number from 0; found -1"),
-    "a truth value": ([("a", True), ("b", 0)], "outputs.jsonl:1: `repeat` must be a whole number from 0; found True"),
-    "an unknown id": ([("a", 0), ("b", 0), ("z", 0), ("z", 1)], "outputs.jsonl:3: no case has the id 'z'"),
-}
-
-
-@pytest.mark.parametrize("what", REPEATED)
-def test_a_missing_or_extra_answer_is_an_error(tmp_path, what):
-    keys, said = REPEATED[what]
-    write(tmp_path / "cases.jsonl", [{"id": i, "answer": "1"} for i in "ab"])
-    rows = [{"id": id, "text": "1", **({} if repeat is None else {"repeat": repeat})} for id, repeat in keys]
-    write(tmp_path / "outputs.jsonl", rows)
-    with pytest.raises(UsageError) as error:
-        score_files(tmp_path / "cases.jsonl", tmp_path / "outputs.jsonl", registry.find("numeric"))
-    assert said in str(error.value)
-
-
-def test_what_the_gate_needs_beside_the_score_goes_from_outputs_and_cases_into_the_rows(tmp_path):
-    cases = [{"id": f"c{n}", "task": "sums", "tags": ["hard"], "cluster": f"k{n}", "answer": "1"} for n in range(200)]
-    write(tmp_path / "cases.jsonl", cases)
-    gate = tmp_path / "gate.yaml"
-    gate.write_text(
-        "version: 1\nbaseline: {model: ./m}\nvariants: {v: {model: ./m}}\nevalsets: [./sums.yaml]\n"
-        "gate: {rules: [{metric: numeric, max_drop: 0.1}, {metric: numeric, per: task, max_drop: 0.1}]}\n"
-    )
-
-    def exit_when_cut(cut: int) -> int:
-        sides = []
-        for name in ("base", "int4"):
-            outputs = [{"id": f"c{n}", "text": "1", "model": name, "finish_reason": "length" if n < cut else "stop"}
-                       for n in range(200)]  # fmt: skip
-            write(tmp_path / f"{name}.out", outputs)
-            sides += [f"--{'baseline' if name == 'base' else 'variant'}-scores", str(tmp_path / f"{name}.jsonl")]
-            files = [str(tmp_path / "cases.jsonl"), str(tmp_path / f"{name}.out")]
-            done = CliRunner().invoke(app, ["score", *files, "--scorer", "numeric", "--json", sides[-1]])
-            assert done.exit_code == 0, done.output
-        return CliRunner().invoke(app, ["gate", str(gate), *sides]).exit_code
-
-    assert exit_when_cut(0) == 0
-    row = json.loads((tmp_path / "int4.jsonl").read_text().splitlines()[0])
-    assert (row["finish_reason"], row["model"], row["task"], row["tags"]) == ("stop", "int4", "sums", ["hard"])
-    assert exit_when_cut(40) == 12
-    write(tmp_path / "base.out", [{"id": "c0", "text": "1", "finish_reason": "lenght", "model": 1}])
-    files = (tmp_path / "cases.jsonl", tmp_path / "base.out")
-    with pytest.raises(UsageError, match=r"(?s)base.out:1: `finish_reason` must be .*base.out:1: `model` must be a"):
-        score_files(*files, registry.find("numeric"))
-
-
-def test_the_command_tells_pass_at_k_and_its_rows_are_read_by_the_gate(tmp_path):
-    files = list(map(str, several(tmp_path)))
-    out, summary = tmp_path / "rows.jsonl", tmp_path / "summary.json"
-    written = ["--json", str(out), "--summary", str(summary)]
-    done = CliRunner().invoke(app, ["score", "--scorer", "numeric", *files, "--k", "10, 2", *written])
-    assert done.exit_code == 0, done.output
-    assert "16 rows, 4 answers to each of 4 cases" in done.stdout
-    assert "pass@2   62.50%   95 % interval" in done.stdout
-    assert "pass@10   unavailable: needs 10 answers to each case, there are 4" in done.stdout
-    told = json.loads(summary.read_text())
-    assert (told["cases"], told["repeats"], told["right"], told["wrong"]) == (4, 4, 8, 8)
-    assert told["pass_at"]["2"]["mean"] == pytest.approx(0.625)
-    assert told["pass_at"]["10"] == {"unavailable": "needs 10 answers to each case, there are 4"}
-    assert [(row.id, row.repeat) for row in read_score_rows(out).rows] == [(i, n) for i in "abcd" for n in range(4)]
-    assert "pass@1" in CliRunner().invoke(app, ["score", "--scorer", "numeric", *files]).stdout
-    for options in (
-        ["--k", "0"],
-        ["--k", "1,"],
-        ["--k", "x"],
-        ["--k", "9" * 10],
-        ["--json", str(out), "--summary", str(out)],
-    ):
-        refused = CliRunner().invoke(app, ["score", "--scorer", "numeric", *files, *options])
-        assert isinstance(refused.exception, UsageError), options
 
 
 WITHOUT_EFFECT = [
@@ -458,6 +311,7 @@ def test_the_command_shows_a_summary_and_refuses_to_overwrite_its_input(tmp_path
 
 
 # --------------------------------------------------------------------------------------------- hostile files
+
 
 HELD = {  # a case and an output that each scorer takes
     "exact_match": ({"answer": "Paris"}, "Paris"),

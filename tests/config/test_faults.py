@@ -1,0 +1,253 @@
+"""What is wrong with a gate file: each mistake is named with its line, and all of them at once."""
+
+from __future__ import annotations
+
+import pytest
+
+from qualgate.errors import NotInThisVersion, UsageError
+from qualgate.metrics import PLANNED
+from tests.config.gate_files import BEFORE_RULES, SMALL, WHOLE
+
+ONE_LINE_CHANGES = [
+    # (line of SMALL, what stands there instead, the message)
+    (1, "version: 2", "needs a newer qualgate"),
+    (1, "version: 0", "must be 1"),
+    (1, "version: 1.0", "valid integer"),
+    (1, "version: '1'", "valid integer"),
+    (1, "versoin: 1", "unknown key 'versoin'; did you mean 'version'?"),
+    (2, "baseline: {model: reference, model: reference}", "duplicate key 'model'; first on line 2"),
+    (2, "baseline: {model: refrence}", "a folder is written ./refrence"),
+    (2, "baseline: {model: ./nowhere}", "no model folder"),
+    (2, "baseline: {model: https://example.org/m}", "not in this version"),
+    (2, "baseline: {model: reference, dtype: bf16}", "did you mean 'bfloat16'?"),
+    (2, "baseline: {model: ''}", "`model` is empty"),
+    (2, "baseline: {model: ~nosuchuser/m}", "no such user's home folder"),
+    (2, 'baseline: {model: "./a\\0b"}', "cannot be a path"),
+    (2, f"baseline: {{model: ./{'a' * 300}}}", "no model folder"),
+    (2, f"baseline: {{model: ./{'a/' * 3000}}}", "cannot be a path"),
+    (2, "baseline: {model: no}", "YAML readers disagree"),
+    (2, "baseline: {model: true}", "valid string (found True)"),
+    (2, "baseline: {dtype: bfloat16}", "`baseline.model` is missing"),
+    (2, "baseline: reference", "should be a mapping, such as `{model: ./models/support}`"),
+    (2, "baseline: &a {model: reference}", "anchor &a"),
+    (2, "baseline: *a", "alias *a"),
+    (2, "baseline: !!map {model: reference}", "tag"),
+    (2, "baseline: !python/object {model: reference}", "tag"),
+    (2, "baseline: {1: reference}", "a key must be a word, not 1"),
+    (2, "baseline: {'?x': 1, model: reference}", "unknown key '?x'"),
+    (2, "baseline: {<<: {model: reference}}", "unknown key '<<'"),
+    (3, "variants: {}", "at least 1 item"),
+    (3, "variants: {baseline: {quantize: int8}}", "cannot be called baseline"),
+    (3, "variants: {'a/b': {quantize: int8}}", "variant name 'a/b'"),
+    (3, 'variants: {"a\\e[31m": {quantize: int8}}', r"'a\x1b[31m'"),
+    (3, "variants: {a: {}}", "one of the two"),
+    (3, "variants: {a: {quantize: int8, model: reference}}", "one of the two"),
+    (3, "variants: {a: {quantize: int8, dtype: float16}}", "does not go with"),
+    (3, "variants: {a: {quantize: int8, calibration: calibration}}", "goes with `model`"),
+    (3, "variants: {a: {model: reference, calibration: calibraton}}", "no shipped calibration set"),
+    (3, "variants: {a: {model: reference, calibration: [calibration]}}", "names a calibration set"),
+    (3, "variants: {a: {model: reference, calibration: arithmetic}}", "calibration set"),
+    (3, "variants: {a: {quantize: int9}}", "int8"),
+    (3, "variants: {a: {quantize: nf4}}", "not in this version"),
+    (3, "variants: {a: {quantize: gptq}}", "`calibration` is missing"),
+    (3, "variants: {a: {quantize: {method: gptq, calibration: calibraton}}}", "no shipped calibration set"),
+    (3, "variants: {a: {quantize: {method: awq, calibration: ./none.yaml}}}", "no calibration set at"),
+    (3, "variants: {a: {quantize: {method: gptq, bits: 5, calibration: calibration}}}", "2, 3, 4 or 8 bits"),
+    (3, "variants: {a: {quantize: {method: awq, calibration: calibration, keep: [lm_head]}}}", "`keep` maps"),
+    (3, "variants: {a: {quantize: {method: int4, keep: {mlp: int9}}}}", "`keep` has 'int9'"),
+    (3, "variants: {a: {quantize: {method: int4, keep: {lm_head: int8}}}}", "not in this version"),
+    (3, "variants: {a: {quantize: {method: int4, symmetric: 0}}}", "true or false"),
+    (3, "variants: {a: {quantize: {method: fp8, activations: int8}}}", "activations: fp8"),
+    (3, "variants: {a: {quantize: {method: int8, group_size: 32, granularity: tensor}}}", "contradict"),
+    (3, "variants: {a: {quantize: {method: int4, group_size: 7}}}", "group_size 7"),
+    (3, "variants: {Baseline: {quantize: int8}}", "cannot be called baseline"),
+    (3, "variants: {a: {quantize: {method: [int4]}}}", "must be one name, not a list"),
+    (3, "variants: {a: {quantize: {method: {a: 1}}}}", "must be one name, not a dict"),
+    (3, "variants: {a: {quantize: {method: int8, bits: 4}}}", "has 8 bits"),
+    (3, "variants: {a: {quantize: {method: mxfp4, group_size: 64}}}", "blocks of 32"),
+    (3, "variants: {a: {quantise: int8}}", "did you mean 'quantize'?"),
+    (3, "variants: {a: {quantize: int8, kv_cache: int8}}", "`kv_cache` is not in this version"),
+    (3, "variants: {a: {model: m, speculation: {tokens: 5}}}", "`speculation` is not in this version"),
+    (3, "variants: {a: {model: m, endpoint: 'http://x', api_key_env: KEY}}", "`endpoint`, `api_key_env` is not"),
+    (3, "variants: {a: {model: m, endpoint: 'http://x', api_key_env: sk-abc123}}", "NAME of an environment variable"),
+    (3, "variants: {a: {quantize: int8, api_key: x}}", "did you mean 'api_key_env'?"),
+    (4, "evalsets: []", "at least 1 item"),
+    (4, "evalsets: arithmetic", "should be a list, `[…, …]`"),
+    (4, "evalsets: [aritmetic]", "did you mean 'arithmetic'?"),
+    (4, "evalsets: [arithmetic, arithmetic]", "'arithmetic' twice"),
+    (4, "evalsets: [./ours/support.yaml, ours/support.yaml]", "'support' twice"),
+    (4, "evalsets: [./theirs.yaml]", "no evalset at"),
+    (4, f"evalsets: [./{'a' * 300}.yaml]", "no evalset at"),
+    (4, 'evalsets: ["./a\\0b.yaml"]', "no evalset at"),
+    (4, "evalsets: [3]", "not 3"),
+    (5, "gate: {alpha: 0, rules: [{metric: exact_match, max_drop: 0.02}]}", "greater than 0"),
+    (5, "gate: {alpha: 0.5, rules: [{metric: exact_match, max_drop: 0.02}]}", "less than 0.5"),
+    (5, "gate: {alpha: .nan, rules: [{metric: exact_match, max_drop: 0.02}]}", "finite"),
+    (5, "gate: {alpha: 5e-2, rules: [{metric: exact_match, max_drop: 0.02}]}", "YAML readers disagree"),
+    (5, "gate: {review: sometimes, rules: [{metric: exact_match, max_drop: 0.02}]}", "'never' or 'always'"),
+    (5, "gate: {stop: soon, rules: [{metric: exact_match, max_drop: 0.02}]}", "'end' or 'early'"),
+    (5, "gate: {stop: early, noise_floor: true, rules: [{metric: exact_match, max_drop: 0.02}]}", "a noise floor"),
+    (5, "gate: {noise_floor: 1, rules: [{metric: exact_match, max_drop: 0.02}]}", "valid boolean"),
+    (5, "gate: {identity: names, rules: [{metric: exact_match, max_drop: 0.02}]}", "'hash' or 'ids'"),
+    (5, "gate: {rules: []}", "at least 1 item"),
+    (5, "gate: {}", "`gate.rules` is missing"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "change", "message"), ONE_LINE_CHANGES, ids=[c[1][:60] for c in ONE_LINE_CHANGES])
+def test_a_mistake_is_named_with_its_line(faults, line, change, message):
+    lines = SMALL.splitlines()
+    lines[line - 1] = change
+    found = faults("\n".join(lines) + "\n")
+    assert any(message in text and number == line for number, text in found), found
+    assert "\x1b" not in str(found)
+
+
+@pytest.mark.parametrize(
+    ("line", "change", "message"),
+    [
+        (2, "baseline: {modle: ./base}", "unknown key 'modle'; did you mean 'model'?"),
+        (2, "base_line: {model: ./base}", "unknown key 'base_line'; did you mean 'baseline'?"),
+        (5, "gate: {ruls: [{metric: exact_match, max_drop: 0.1}]}", "unknown key 'ruls'; did you mean 'rules'?"),
+        (5, "gate: {rules: [{metrc: exact_match, max_drop: 0.1}]}", "unknown key 'metrc'; did you mean 'metric'?"),
+    ],
+)
+def test_a_misspelt_key_is_one_mistake(faults, line, change, message):
+    lines = SMALL.splitlines()
+    lines[line - 1] = change
+    assert faults("\n".join(lines) + "\n") == [(line, message)]
+
+
+def test_a_key_that_is_missing_beside_an_unknown_one_is_said_too(faults):
+    found = faults("\n".join([*SMALL.splitlines()[:1], "baseline: {folder: ./base}", *SMALL.splitlines()[2:], ""]))
+    assert [message.partition(";")[0] for _, message in found] == [
+        "`baseline.model` is missing",
+        "unknown key 'folder'",
+    ]
+
+
+RULES = [
+    ("{metric: exact_mach, max_drop: 0.02}", "did you mean 'exact_match'?"),
+    ("{metric: exact_match}", "sets one bound, `max_drop` or `max_relative_drop`; found none"),
+    ("{metric: exact_match, max_drop: 0.1, max: 0.2}", "found max_drop, max"),
+    ("{metric: exact_match, max: 0.1}", "`max_relative_drop`; found max"),
+    ("{metric: drift.kl_mean, max_drop: 0.1}", "`max`; found max_drop"),
+    ("{metric: drift.top1_agreement, max: 0.1}", "`min`; found max"),
+    ("{metric: latency.tpot, max: 0.1}", "`max_ratio`; found max"),
+    ("{metric: exact_match, max_drop: 0}", "greater than 0"),
+    ("{metric: exact_match, max_drop: 1}", "could never be proven"),
+    ("{metric: exact_match, max_drop: 0.2}", "must be below 0.2"),
+    ("{metric: exact_match, max_drop: -0.1}", "greater than 0"),
+    ("{metric: exact_match, max_drop: '0.1'}", "valid number"),
+    ("{metric: exact_match, max_drop: 1e-2}", "YAML readers disagree"),
+    ("{metric: exact_match, max_drop: 010}", "YAML readers disagree"),
+    ("{metric: exact_match, max_drop: true}", "valid number"),
+    ("{metric: exact_match, max_drop: }", "valid number"),
+    ("{metric: exact_match, max_drop: [0.1]}", "valid number"),
+    ("{metric: drift.kl_mean, max: .inf}", "finite"),
+    ("{metric: drift.top1_agreement, min: 1.1}", "less than or equal to 1"),
+    ("{metric: latency.tpot, max_ratio: 0}", "greater than 0"),
+    ("{metric: latency.tpot, max_ratio: 1.1, percentile: 100}", "less than 100"),
+    ("{metric: latency.tpot, max_ratio: 1.1, percentile: 0}", "greater than 0"),
+    ("{metric: exact_match, max_drop: 0.1, percentile: 95}", "goes with latency metrics"),
+    ("{metric: exact_match, max_drop: 0.1, per: evalset, evalset: arithmetic}", "write one of the two"),
+    ("{metric: exact_match, max_drop: 0.1, per: topic}", "'evalset', 'task' or 'tag:NAME'"),
+    ("{metric: exact_match, max_drop: 0.1, evalset: arithmetics}", "is not one this file runs: arithmetic"),
+    ("{metric: exact_match, max_drop: 0.1, max_relative_drop: 0.1}", "found max_drop, max_relative_drop"),
+    ("{metric: exact_match, max_relative_drop: 0.2}", "must be below 0.2"),
+    ("{metric: exact_match, max_drop: 0.1, where: {tag: left, task: right}}", "one of `tag` and `task`"),
+    ("{metric: exact_match, max_drop: 0.1, where: {tags: x}}", "did you mean 'tag'?"),
+    ("{metric: exact_match, max_drop: 0.1, where: tag:left}", "`{tag: left}` with a space after the colon"),
+    ("{metric: exact_match, max_drop: 0.1, where: tag:size:big}", "`{tag: size:big}` with a space after the colon"),
+    ("{metric: exact_match, max_drop: 0.1, where: left}", "should be a mapping, such as `{tag: NAME}`"),
+    ("{metric: exact_match, max_drop: 0.1, where: [tag, left]}", "such as `{tag: NAME}`"),
+    ("{metric: exact_match, max_drop: 5%}", "without quotes or a unit, a share such as 0.05 (found '5%')"),
+    ("{metric: 7, max_drop: 0.1}", 'should be a text; quote it: "7"'),
+    ("{metric: exact_match, max_drop: 0.1, per: 'tag:'}", "'tag:NAME'"),
+    ("{metric: exact_match, max_drop: 0.1, repeats: some}", "'mean'"),
+    ("{metric: drift.kl_mean, max: 0.1, repeats: any}", "goes with metrics of quality"),
+    ("{metric: exact_match, max_drop: 0.1, tier: blocking}", "'critical'"),
+    ("{metric: exact_match, max_drop: 0.1, evalest: arithmetic}", "did you mean 'evalset'?"),
+    ("{metric: memory.peak, max_ratio: 0.8, per: evalset}", "a number of the variant as a whole"),
+    ("{metric: coverage.range, min: 0.9, where: {tag: x}}", "a number of the variant as a whole"),
+    ("{metric: stability.sqnr, max: 3}", "`min`; found max"),
+    ("{metric: goodput, min: 2}", "less than or equal to 1"),
+    ("{max_drop: 0.1}", "metric` is missing"),
+    ("exact_match", "should be a mapping"),
+    ("{metric: exact_match, max_drop: 0.02}", "repeats the one on line 6"),
+    ("{metric: exact_match, max_drop: 0.03}", "contradicts the one on line 6"),
+    *((f"{{metric: {name}, max: 1}}", "not in this version") for name in PLANNED),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rule", "message"), RULES, ids=[rule for rule, _ in RULES])
+def test_a_rule_that_cannot_be_meant_is_refused(faults, rule, message):
+    text = "\n".join([*BEFORE_RULES, "gate:", "  rules: [{metric: exact_match, max_drop: 0.02},", f"    {rule}]", ""])
+    found = faults(text)
+    assert any(number == 7 and message in text for number, text in found), found
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ("generation: {temperature: -1}", "negative"),
+        ("generation: {temperature: 0.001}", "or from 0.01 to 100"),
+        ("generation: {temperature: 1000}", "or from 0.01 to 100"),
+        ("generation: {temperature: .nan}", "finite number"),
+        ("generation: {temperature: 0.7, top_p: 0.9}", "`generation.top_p` is not in this version"),
+        ("generation: {temperature: 0.7, top_k: 40}", "`generation.top_k` is not in this version"),
+        ("generation: {temperature: 0.7, repeats: 1001}", "from 1 to 1,000"),
+        ("generation: {repeats: 3}", "temperature 0, where all answers to a case are equal"),
+        ("generation: {repeats: 0}", "from 1"),
+        ("generation: {seed: -1}", "greater than or equal to 0"),
+        ("generation: {seed: true}", "valid integer"),
+        ("store: postgresql+psycopg://me:hunter2@host/db", "PostgreSQL store is not in this version"),
+        ("store: qualgate.db", "sqlite:///FILE"),
+        ("store: 'sqlite:///:memory:'", "plain file"),
+        ("store: sqlite:///q.db?mode=ro", "plain file"),
+        ("store: 'sqlite:///'", "sqlite:///FILE"),
+        ("store: sqlite:///a/", "sqlite:///FILE"),
+        ("store: sqlite:///~nosuch/q.db", "no such user's home folder"),
+        ('store: "sqlite:///a\\0b"', "cannot be a path"),
+        ("workers: {backend: ray}", "Ray backend is not in this version"),
+        ("workers: {backend: slurm}", "unknown backend 'slurm'"),
+        ("workers: {count: 0}", "from 1 to 256"),
+        ("workers: {count: many}", "or auto"),
+        ("workers: {count: true}", "from 1 to 256"),
+        ("workers: {devices: 'cuda:0'}", "not in this version"),
+        ("workers: {devices: tpu}", "unknown devices"),
+        ("wrokers: {count: 2}", "did you mean 'workers'?"),
+    ],
+)
+def test_a_section_that_cannot_be_served_is_refused(faults, more, message):
+    found = faults(SMALL + more + "\n")
+    assert len(found) == 1
+    assert found[0][0] == 6
+    assert message in found[0][1]
+    assert "hunter2" not in found[0][1]
+
+
+def test_all_faults_are_reported_at_once(faults):
+    text = WHOLE.replace("mxfp4}", "mxfp5}").replace("alpha: 0.1", "alpha: 7").replace("exact_match, max", "exact, max")
+    assert [number for number, _ in faults(text)] == [4, 10, 13]
+
+
+def test_only_keys_of_the_future_make_it_not_in_this_version(load):
+    with pytest.raises(NotInThisVersion):
+        load(SMALL + "workers: {backend: ray}\ngeneration: {top_p: 0.5}\n")
+    with pytest.raises(UsageError) as error:
+        load(SMALL + "workers: {backend: ray}\ngeneration: {repeats: -2}\n")
+    assert not isinstance(error.value, NotInThisVersion)
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        "{metric: exact_match, max_drop: 0.02, tier: supporting}",
+        "{metric: drift.kl_mean, max: 0.1}",
+        "{metric: latency.tpot, max_ratio: 1.1}",
+    ],
+)
+def test_a_policy_that_could_never_approve_is_refused(faults, rules):
+    (fault,) = faults("\n".join([*BEFORE_RULES, f"gate: {{rules: [{rules}]}}", ""]))
+    assert "no critical rule on quality" in fault[1]

@@ -1,0 +1,323 @@
+"""Score files through `qualgate gate`: the same verdict, report and exit code as of a run."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import jsonschema
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from qualgate.cli import app
+from qualgate.config import load_gate_file
+from qualgate.errors import UsageError
+from qualgate.gate.verdict import decide_plain, overall_exit
+from qualgate.intake.score_rows import read_score_rows
+from qualgate.records import RunEvidence
+from qualgate.report.formats.body import report_schema
+from qualgate.store import runs
+from qualgate.store.database import open_store
+from tests.gate import planted
+from tests.intake.score_files import code, exported, gated
+from tests.store.made import make_plan, make_run
+
+
+def stored(folder: Path, wrong: float, cases: int = 100) -> RunEvidence:
+    """What a store hands the gate, without what no score row holds: drift, tokens, and what the two weights are."""
+    plan = make_plan(cases=cases, wrong={"variant": wrong})
+    with open_store(f"sqlite:///{folder}/q.db") as store:
+        evidence = runs.evidence(store, make_run(store, plan, {"variant": wrong}))
+    (variant,) = evidence.variants
+    silent = {"kl": (), "top1_agreement": None, "first_divergence": None, "token_ids": b"", "prompt_tokens": None}
+    units = tuple(replace(u, **silent) for u in variant.units)
+    return replace(evidence, variants=(replace(variant, units=units),))
+
+
+def bytes_of(verdicts) -> str:
+    return json.dumps(verdicts, ensure_ascii=True, sort_keys=True)
+
+
+@pytest.mark.parametrize("wrong", [0.0, 0.06, 0.4])
+def test_a_stored_runs_exported_scores_give_the_same_verdict_report_and_code(tmp_path, wrong):
+    evidence = stored(tmp_path, wrong)
+    files = exported(tmp_path, evidence)
+    said = decide_plain(evidence, load_gate_file(files[0], files=False).policy)
+    done = gated(files)
+    assert done.exit_code == int(overall_exit(said)), done.output
+    (found,) = json.loads(done.stdout)["verdicts"]
+    *reasons, closed = [reason for reason in found["reasons"] if "equal the baseline's" not in reason]
+    assert closed.startswith("the expected cases of arithmetic, json_extract, tool_calls are those of both files")
+    assert bytes_of([{**found, "reasons": reasons}]) == bytes_of([asdict(one) for one in said])
+
+
+def test_times_and_cut_off_answers_are_evidence_in_score_rows(tmp_path):
+    whole = planted.run(n=120)
+    slow = planted.with_units(
+        whole, "int4", lambda us: (replace(u, values=u.values | {"latency.e2e": 9.0}) for u in us)
+    )
+    cut = planted.with_units(whole, "baseline", lambda us: (replace(u, truncated=i < 30) for i, u in enumerate(us)))
+    assert [code(exported(tmp_path, one)) for one in (whole, slow, cut)] == [0, 11, 12]
+
+
+def test_what_editors_and_shells_add_to_a_file_is_no_fault_and_what_is_no_text_is_named(tmp_path):
+    gate, a, b = exported(tmp_path, planted.run(n=120))
+    plain = b.read_bytes()
+    for found in (b"\xef\xbb\xbf" + plain, plain + b"\n", plain + b"\n \r\n\t\n", plain.replace(b"\n", b"\r\n")):
+        b.write_bytes(found)
+        assert code((gate, a, b)) == 0
+    lines = plain.splitlines(keepends=True)
+    for found, said in (
+        (gzip.compress(plain), r"b\.jsonl:1: the file is compressed \(gzip\); give it unpacked"),
+        (plain.decode().encode("utf-16"), r"b\.jsonl:1: the file is UTF-16; save it as UTF-8"),
+        (b"".join([*lines[:5], b"\n", *lines[5:]]), r"b\.jsonl:7: an empty line 6 before it"),
+        (b"".join([lines[0], b"\xef\xbb\xbf", *lines[1:]]), r"b\.jsonl:2: not JSON"),
+        (b"\xef\xbb\xbf\n\n", r"b\.jsonl: is empty"),
+    ):
+        b.write_bytes(found)
+        with pytest.raises(UsageError, match=said):
+            read_score_rows(b)
+        assert code((gate, a, b)) == 64
+    b.write_bytes(b"\xef\xbb\xbf" + a.read_bytes())
+    assert code((gate, a, b)) == 64, "a copy, with a mark"
+
+
+def test_a_copy_of_the_baselines_file_is_no_variants_whatever_the_order_of_its_lines(tmp_path):
+    gate, a, b = exported(tmp_path, planted.run(n=120))
+    lines = a.read_text().splitlines()
+    copies = {"equal": a.read_text(), "turned": "\n".join(reversed(lines)), "spaced": "\n\n".join(lines) + "\n \n"}
+    for name, text in copies.items():
+        b.write_text(text)
+        assert code((gate, a, b)) == 64, name
+        assert f"{b} holds the very lines of {a}" in str(gated((gate, a, b)).exception)
+    b.unlink()
+    b.symlink_to(a)
+    assert code((gate, a, b)) == 64, "the same file under another name"
+    b.unlink()
+    b.write_text(a.read_text().replace('"model": "baseline"', '"model": "int4"'))
+    (said,) = json.loads(gated((gate, a, b)).stdout)["verdicts"]
+    assert (said["word"], said["reasons"][-2]) == ("approve", "all 360 scores of the variant equal the baseline's")
+    b.write_text("\n".join(lines[1:]))
+    assert code((gate, a, b)) == 13, "a part of a copy"
+
+
+def test_the_closed_list_of_score_files_fails_closed(tmp_path):
+    evidence = planted.run(n=120)
+    gate, a, b = exported(tmp_path, evidence)
+    assert code((gate, a, b)) == 0
+
+    few = [line for line in a.read_text().splitlines() if '"code-1"' not in line]
+    (tmp_path / "few.jsonl").write_text("\n".join(few))
+    assert code((gate, a, tmp_path / "few.jsonl")) == 13, "a case of one side alone"
+    (tmp_path / "as few.jsonl").write_text("\n".join(few).replace('"model": "baseline"', '"model": "another"'))
+    both = (gate, tmp_path / "few.jsonl", tmp_path / "as few.jsonl")
+    assert code(both) == 0, "nobody said that it was expected"
+    listed = "".join(json.dumps({"evalset": k.evalset, "id": k.case_id}) + "\n" for k in set(evidence.expected))
+    (tmp_path / "ids.jsonl").write_text(listed)
+    asked = exported(tmp_path, evidence, "  expected: ./ids.jsonl")[0]
+    assert code((asked, *both[1:])) == 13, "missing on both sides"
+
+    one_more = exported(tmp_path, evidence, sets="./code.yaml, ./tools.yaml, ./third.yaml")
+    assert code(one_more) == 12, "an evalset without a row"
+    assert code(exported(tmp_path, evidence, sets="./code.yaml")) == 64, "rows of a set that is not gated"
+    assert code(exported(tmp_path, evidence), "--run", "x") == 64
+    assert code(exported(tmp_path, evidence), "--four-arm") == 64, "not asked for and left out"
+    shipped = exported(tmp_path, evidence, sets="./code.yaml, tool_calls")
+    assert code(shipped) == 64, "rows that are of no shipped set"
+
+
+def test_score_files_are_decided_by_the_nel_policy_that_a_gate_file_brings(tmp_path):
+    (tmp_path / "nel.yaml").write_text("defaults: {metric: mean_reward, max_drop: 0.1, tier: critical}\n")
+
+    def by_nel(evidence: RunEvidence) -> tuple[Path, ...]:
+        files = exported(tmp_path, evidence)
+        head, _, _ = files[0].read_text().partition("  rules:\n")
+        files[0].write_text(f"{head}  nel_policy: nel.yaml\n")
+        return files
+
+    assert code(by_nel(planted.run(n=120))) == 0
+    done = gated(by_nel(planted.run(n=120, lost=0.3)))
+    assert done.exit_code == 10
+    rules = json.loads(done.stdout)["policy"]["rules"]
+    assert [(rule["evalset"], rule["metric"]) for rule in rules] == [("code", "exact_match"), ("tools", "exact_match")]
+
+
+def repeats(flaky: int) -> RunEvidence:
+    """100 cases with 4 repeats; the variant gets only one of four right in so many of them, the rest is right."""
+    arms = []
+    for name, spoiled in (("baseline", 0), ("int4", flaky)):
+        right = np.array([[c >= spoiled or r == 2 for r in range(4)] for c in range(100)], float)
+        made = planted.arm(name, {("code", "exact_match"): right.ravel()})
+        arms.append(
+            replace(
+                made,
+                units=tuple(
+                    replace(u, key=replace(u.key, case_id=f"c{i // 4}", repeat=i % 4), case_hash=f"h{i // 4}", kl=(),
+                            top1_agreement=None)
+                    for i, u in enumerate(made.units)
+                ),
+            )
+        )  # fmt: skip
+    return planted.of(*arms, metrics={"code": ("exact_match",)})
+
+
+@pytest.mark.parametrize(
+    ("rule", "exit", "n", "variant"),
+    [
+        ("{metric: exact_match, max_drop: 0.10}", 10, 400, 0.775),
+        ("{metric: exact_match, max_drop: 0.10, repeats: any}", 0, 100, 1.0),
+        ("{metric: exact_match, max_drop: 0.10, repeats: all}", 10, 100, 0.7),
+    ],
+)
+def test_repeats_in_score_files_count_as_the_rule_says(tmp_path, rule, exit, n, variant):
+    """The mean, pass@k and pass^k, with the repeats of a case as one cluster: from rows to the exit code."""
+    files = exported(tmp_path, repeats(flaky=30))
+    head, _, _ = files[0].read_text().partition("    - ")
+    files[0].write_text(f"{head}    - {rule}\n    - {{metric: stability.repeats, min: 0.9, tier: advisory}}\n")
+    done = gated(files)
+    assert done.exit_code == exit, done.output
+    one, alike = json.loads(done.stdout)["verdicts"][0]["comparisons"]
+    assert (one["n"], one["variant"], one["clusters"]) == (n, variant, 100 if n == 400 else None)
+    assert (alike["status"], alike["variant"]) == ("broken", 0.7)
+    assert "30 of 100 cases differ between their repeats" in done.stdout
+    rows = files[2].read_text().splitlines(keepends=True)
+    files[2].write_text("".join(line for line in rows if '"c5", "repeat": 3' not in line))
+    assert code(files) == 13, "a repeat that one side lacks"
+
+
+def test_where_the_evalset_lies_beside_the_gate_file_its_cases_are_the_closed_list(tmp_path):
+    rows = [{"id": f"c{n}", "task": "t", "prompt": f"p{n}", "max_new_tokens": 4, "answer": str(n)} for n in range(120)]
+    (tmp_path / "own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "own.yaml").write_text("name: own\nversion: '1'\nmetrics: [exact_match]\n")
+    from qualgate.evalsets import load
+
+    hashes = {case.id: case.hash for case in load("./own.yaml", tmp_path).cases}
+    gate = tmp_path / "gate.yaml"
+    rule = "gate: {rules: [{metric: exact_match, max_drop: 0.1}]}"
+    gate.write_text(
+        f"version: 1\nbaseline: {{model: ./m}}\nvariants: {{v: {{model: ./m}}}}\nevalsets: [./own.yaml]\n{rule}\n"
+    )
+
+    def said(ids, hashed) -> int:
+        sides = tmp_path / "base.jsonl", tmp_path / "variant.jsonl"
+        for side in sides:
+            row = {"metric": "exact_match", "value": 1, "scorer": "s", "model": side.stem}
+            side.write_text("".join(json.dumps({**row, "id": id, "case_hash": hashed(id)}) + "\n" for id in ids))
+        return code((gate, *sides))
+
+    assert said(hashes, hashes.get) == 0
+    assert said([*hashes][:12], hashes.get) == 13, "12 of 120 rows, the same 12 on both sides"
+    assert said(hashes, "other {}".format) == 12, "equal on both sides, and not the set that lies there"
+
+
+def test_a_length_is_proven_where_the_evalset_says_how_long_an_answer_may_become(tmp_path):
+    from qualgate.identity import case_hash
+
+    gate, sides = tmp_path / "gate.yaml", (tmp_path / "base.jsonl", tmp_path / "variant.jsonl")
+    gate.write_text(
+        "version: 1\nbaseline: {model: ./m}\nvariants: {v: {model: ./m}}\nevalsets: [./own.yaml]\n"
+        "gate: {rules: [{metric: exact_match, max_drop: 0.1}, {metric: drift.length_ratio, max: 1.5}]}\n"
+    )
+
+    def said(most: int):
+        cases = [{"id": f"c{n}", "task": "t", "prompt": f"p{n}", "max_new_tokens": most, "answer": "1"}
+                 for n in range(120)]  # fmt: skip
+        (tmp_path / "own.jsonl").write_text("".join(json.dumps(one) + "\n" for one in cases))
+        (tmp_path / "own.yaml").write_text("name: own\nversion: '1'\nmetrics: [exact_match]\n")
+        for side in sides:
+            row = {"metric": "exact_match", "value": 1, "scorer": "s", "model": side.stem, "tokens": 10}
+            rows = [{**row, "id": one["id"], "case_hash": case_hash(one)} for one in cases]
+            side.write_text("".join(json.dumps(one) + "\n" for one in rows))
+        return code((gate, *sides))
+
+    assert said(1024) == 12
+    assert said(64) == 0
+    (tmp_path / "own.yaml").unlink()
+    assert code((gate, *sides)) == 12
+    assert "keep the evalset where the gate file names it" in gated((gate, *sides)).stdout
+
+
+def test_what_an_evalset_says_of_its_cases_is_not_left_to_the_rows(tmp_path):
+    """Its tags, and which metrics its cases have. Rows of another evalset, which nobody has here, are fine."""
+    bodies = [{"id": f"c{n}", "task": "t", "prompt": f"p{n}", "max_new_tokens": 4, "answer": str(n),
+               "tags": ["hard"] if n < 120 else []} for n in range(240)]  # fmt: skip
+    (tmp_path / "own.jsonl").write_text("".join(json.dumps(body) + "\n" for body in bodies))
+    (tmp_path / "own.yaml").write_text("name: own\nversion: '1'\nmetrics: [exact_match]\n")
+    from qualgate.evalsets import load
+
+    hashes = {case.id: case.hash for case in load("./own.yaml", tmp_path).cases}
+    gate = tmp_path / "gate.yaml"
+
+    def said(rule: str, metric: str = "exact_match", wrong: int = 0, hard=lambda n: n < 120) -> int:
+        gate.write_text(
+            "version: 1\nbaseline: {model: ./m}\nvariants: {v: {model: ./m}}\nevalsets: [./own.yaml, ./far.yaml]\n"
+            f"gate: {{rules: [{{metric: exact_match, max_drop: 0.15{rule}}}]}}\n"
+        )
+        sides = tmp_path / "base.jsonl", tmp_path / "variant.jsonl"
+        for side, lost in zip(sides, (0, wrong), strict=True):
+            own = [{"evalset": "own", "id": f"c{n}", "metric": metric, "value": int(n >= lost),
+                    "case_hash": hashes[f"c{n}"], "tags": ["hard"] if hard(n) else []} for n in range(240)]  # fmt: skip
+            far = [{"evalset": "far", "id": f"f{n}", "metric": "exact_match", "value": 1, "case_hash": f"f{n}",
+                    "tags": []} for n in range(240)]  # fmt: skip
+            side.write_text("".join(json.dumps({"scorer": "s", "model": side.stem, **row}) + "\n" for row in own + far))
+        return code((gate, *sides))
+
+    tagged = ", where: {tag: hard}"
+    assert (said(""), said(tagged)) == (0, 0)
+    assert said("", metric="latency.e2e") == 13, "not passed over for want of the score"
+    assert said(tagged, wrong=60) == 10
+    assert said(tagged, wrong=60, hard=lambda n: n >= 120) == 10, "whatever its rows call hard"
+
+
+def test_a_gate_over_score_files_reports_in_every_form_that_a_run_does(tmp_path, monkeypatch):
+    files = exported(tmp_path, planted.run(n=120, lost=0.3))
+    rows = [json.loads(line) for line in files[2].read_text().splitlines()]
+    files[2].write_text("".join(json.dumps({**row, "extracted": "said `this`", "reason": "not that"}) + "\n"
+                                for row in rows))  # fmt: skip
+    text = {}
+    for form in ("json", "markdown", "html", "junit", "github", "annotations", "gitlab", "sarif"):
+        done = CliRunner().invoke(app, ["gate", str(files[0]), "--baseline-scores", str(files[1]), "--variant-scores",
+                                        str(files[2]), "--format", form, "--out", str(tmp_path / form)])  # fmt: skip
+        assert done.exit_code == 10, done.output
+        assert done.stdout.startswith("variant  BLOCK"), "the log says it as well"
+        text[form] = (tmp_path / form).read_text()
+    assert text["json"] == gated(files).stdout
+    told = json.loads(text["json"])
+    jsonschema.validate(told, report_schema())
+    assert {(one["metric"], one["evalset"], one["lost"]) for one in told["flip_counts"]["variant"]} == {
+        ("exact_match", "code", 36), ("exact_match", "tools", 36), ("tool_call.valid", "tools", 36)
+    }  # fmt: skip
+    assert [one["variant"] for one in told["flips"]["variant"]] == ["said `this`"] * 20
+    assert "said `this`" in text["markdown"]
+    assert "not that" in text["html"]
+    assert ElementTree.fromstring(text["junit"]).attrib["failures"] != "0"
+    line = next(i for i, row in enumerate(files[0].read_text().splitlines(), 1) if "max_drop: 0.10" in row)
+    assert f"::error file=gate.yaml,line={line}," in text["annotations"]
+    assert json.loads(text["gitlab"])[0]["location"]["lines"]["begin"] == line
+    assert json.loads(text["sarif"])["runs"][0]["results"]
+
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary.md"))
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    done = gated(files, "--warn-only")
+    assert (done.exit_code, "the true exit code is 10" in done.stderr) == (0, True)
+    assert "::error file=gate.yaml" in done.stderr
+    assert "**Warn only:** the true exit code is **10**" in (tmp_path / "summary.md").read_text()
+    assert code(files, "--format", "docx") == 64
+
+
+def test_peers_and_an_nel_policy_speak_of_score_files_too(tmp_path):
+    files = exported(tmp_path, planted.run(n=120))
+    told = json.loads(gated(files, "--peers").stdout)
+    assert {one["verdict"]["name"] for one in told["peers"]} >= {"nel_v1", "lm_eval_z", "vllm_rtol"}
+    assert code(files, "--peers", "--format", "html") == 0, "--json wins"
+    nel = tmp_path / "nel.yaml"
+    nel.write_text("defaults: {metric: mean_reward, max_drop: 0.1, tier: critical}\n")
+    told = json.loads(gated(files, "--nel-policy", str(nel)).stdout)
+    assert [one["says"] for one in told["nel"]] == ["GO"]
+    assert {rule["max_drop"] for rule in told["policy"]["rules"]} == {0.1}
+    nel.write_text("defaults: {metric: vibes, max_drop: 0.1, tier: critical}\n")
+    assert code(files, "--nel-policy", str(nel)) == 64
