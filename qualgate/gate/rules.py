@@ -47,7 +47,7 @@ def check_policy(
     if not 0 < policy.alpha < 0.5:
         raise UsageError(f"alpha is {policy.alpha:g}; it must be over 0 and below 0.5, for example 0.05.")
     _check_terms(policy)
-    slices = tuple(part for rule in policy.rules for part in _spread(rule, metrics, labels, bool(policy.nel)))
+    slices = tuple(slice_ for rule in policy.rules for slice_ in _spread(rule, metrics, labels, bool(policy.nel)))
     if not policy.nel and not any(
         rule.tier == "critical" and METRICS[rule.metric].kind == "quality" for rule in policy.rules
     ):

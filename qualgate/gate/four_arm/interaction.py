@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import isfinite
 
@@ -21,16 +21,16 @@ from qualgate.stats.paired.compare import MIN_CLUSTERS
 
 def interactions(
     slices: Sequence[Slice],
-    units: dict[str, list[UnitEvidence]],
+    units: Mapping[str, list[UnitEvidence]],
     order: Sequence[str],
     clusters: NDArray,
     policy: Policy,
 ) -> tuple[Interaction, ...]:
     """Of every critical quality metric and slice of the policy, Holm-corrected; order: baseline, the three arms."""
     tested = []
-    chosen = {(part.rule.metric, part.name): part for part in critical_quality(slices) if not part.obstacle}
-    for (metric, name), part in chosen.items():
-        rows = [index for index, unit in enumerate(units[order[0]]) if part.holds(unit.key.evalset, unit.key.case_id)]
+    chosen = {(slice_.rule.metric, slice_.name): slice_ for slice_ in critical_quality(slices) if not slice_.obstacle}
+    for (metric, name), slice_ in chosen.items():
+        rows = [index for index, unit in enumerate(units[order[0]]) if slice_.holds(unit.key.evalset, unit.key.case_id)]
         scores = [[units[arm][index].values.get(metric) for arm in order] for index in rows]
         if rows and not any(None in row for row in scores):
             tested.append((metric, name, interaction(np.array(scores, float), clusters[rows], policy.alpha)))

@@ -117,15 +117,18 @@ def _same_within_margins(
     truncated = truncated_sets(pairs)
     mine = critical_quality(slices)
     open_ = []
-    for part in mine:
+    for slice_ in mine:
         for way, side in (("worse", pairs), ("better", swapped)):
-            one = measure(part, side, truncated, alpha)
+            one = measure(slice_, side, truncated, alpha)
             broken = one.comparison.p_broken
             if broken is not None and broken <= alpha / (2 * len(mine)):
-                return "broken", f"{name} is defective: {part.head} is surely {way} than {target}'s, beyond its margin"
+                return (
+                    "broken",
+                    f"{name} is defective: {slice_.head} is surely {way} than {target}'s, beyond its margin",
+                )
             if one.obstacle or not one.p_within <= alpha:
                 open_.append(
-                    one.obstacle or f"{part.head}: {counted(one.comparison.n, 'case')} cannot tell it from {target}'s"
+                    one.obstacle or f"{slice_.head}: {counted(one.comparison.n, 'case')} cannot tell it from {target}'s"
                 )
     if open_:
         return "undecided", open_[0]
@@ -133,7 +136,10 @@ def _same_within_margins(
 
 
 def critical_quality(slices: Sequence[Slice]) -> list[Slice]:
-    return [part for part in slices if part.rule.tier == "critical" and METRICS[part.rule.metric].kind == "quality"]
+    """The slices of critical quality rules."""
+    return [
+        slice_ for slice_ in slices if slice_.rule.tier == "critical" and METRICS[slice_.rule.metric].kind == "quality"
+    ]
 
 
 def flat(pairs: dict[str, tuple[Pair, ...]]) -> list[Pair]:

@@ -54,6 +54,7 @@ class Costs:
         return accepted_cost_ratio(base, other, self.together[heard], limit, self.alpha, self.clusters[heard])
 
     def each(self, name: str) -> float:
+        """The arm's cost per accepted answer."""
         return cost_per_accepted(*self._compared(name))
 
 

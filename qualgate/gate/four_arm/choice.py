@@ -1,0 +1,86 @@
+"""Which arm is to be served, by the steps that each passed; and each arm's word, reasons and exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from qualgate.errors import Exit
+from qualgate.gate.four_arm.steps import rules_of_step
+from qualgate.gate.four_arm.value import Costs
+from qualgate.metrics import METRICS
+from qualgate.records import ArmStep, Policy, Verdict, VerdictWord
+
+
+def choose(
+    base: str,
+    names: tuple[str, ...],
+    steps: Mapping[str, list[ArmStep]],
+    quantized: Verdict,
+    costs: Costs,
+) -> tuple[str, str]:
+    """(arm, why). The cheapest arm that passed every step; of arms whose costs cannot be told apart, the simplest."""
+    passed = [name for name in names if all(step.status == "proven" for step in steps[name])]
+    if not passed:
+        for name in names:
+            if (ended := ended_by(steps[name])) is not None and ended.status == "undecided":
+                return "", f"{name}: {ended.reason}"
+        return base, "none of the three may and should replace the baseline"
+    # Speculation changes no answer: where quantization is proven to lose something, speculation is the simpler change.
+    loses = any(
+        (one.upper or 0) < 0 for one in rules_of_step(quantized, "quality") if METRICS[one.metric].kind == "quality"
+    )
+    quantization, speculation, both = names
+    order = (speculation, quantization, both) if loses else (quantization, speculation, both)
+    simplest_first = [name for name in order if name in passed]
+    best = min(simplest_first, key=costs.each)
+    for name in simplest_first:
+        if name == best:
+            break
+        found = costs.ratio(best, name, 1.0)
+        if found is not None and not found.upper < 1:
+            return name, f"{best} is not surely cheaper, and {name} has fewer moving parts"
+    return best, "passed parity, quality, SLO and value, at the lowest cost per accepted answer"
+
+
+def ended_by(steps: Sequence[ArmStep]) -> ArmStep | None:
+    """The first broken step: what is proven is a fact, whatever stayed open before it. Else the first open one."""
+    for status in ("broken", "undecided"):
+        if found := next((step for step in steps if step.status == status), None):
+            return found
+    return None
+
+
+def word_of(steps: Sequence[ArmStep], verdict: Verdict, policy: Policy) -> tuple[VerdictWord, Exit]:
+    """Of an arm, by what ended its steps; a person is asked where the policy wants one."""
+    ended = ended_by(steps)
+    if ended is not None:
+        return ("block", Exit.BLOCK) if ended.status == "broken" else ("undecided", Exit.UNDECIDED)
+    return ("review", Exit.REVIEW) if _asks_a_person(verdict, policy) else ("approve", Exit.APPROVE)
+
+
+def _asks_a_person(verdict: Verdict, policy: Policy) -> tuple[str, ...]:
+    """Why an arm that passed every step is not to be served unseen: as in `decide_plain`."""
+    broken = _of_tier(verdict, "supporting", "broken")
+    return broken or (("the policy asks for a person",) if policy.review == "always" else ())
+
+
+def _of_tier(verdict: Verdict, tier: str, status: str) -> tuple[str, ...]:
+    return tuple(one.reason for one in verdict.comparisons if (one.tier, one.status) == (tier, status))
+
+
+def reasons_of(steps: Sequence[ArmStep], verdict: Verdict, policy: Policy) -> tuple[str, ...]:
+    """What ended it first, or why a person is asked; then the other steps in their order, and the lesser rules."""
+    ended = ended_by(steps)
+    told = ([ended] if ended else []) + [step for step in steps if step is not ended]
+    said = tuple(f"{step.step} {step.status}: {step.reason}" for step in told)
+    asks = _asks_a_person(verdict, policy)
+    lesser = (("supporting", "undecided"), ("advisory", "broken"), ("advisory", "undecided"))
+    rest = tuple(reason for tier, status in lesser for reason in _of_tier(verdict, tier, status))
+    return (*said, *asks, *rest) if ended else (*asks, *said, *rest)
+
+
+def exit_code(choice: str, base: str, words: Mapping[str, tuple[VerdictWord, Exit]]) -> Exit:
+    """0 only for an arm that may replace the baseline unseen; 11 where the chosen one is for a person to see."""
+    if choice and choice != base:
+        return words[choice][1]
+    return Exit.UNDECIDED if not choice or any(word == "undecided" for word, _ in words.values()) else Exit.BLOCK

@@ -1,0 +1,92 @@
+"""Two of the steps that an arm has to pass: quality, and the service level."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qualgate.formatting import counted
+from qualgate.metrics import METRICS
+from qualgate.records import ArmStep, Comparison, FourArms, Policy, RuleStatus, Slo, UnitEvidence, Verdict
+from qualgate.stats.intervals import clustered_percentile
+
+SLO_PERCENTILE = 95.0
+
+
+def quality_step(verdict: Verdict, same: bool, of_quantization: Sequence[ArmStep], arms: FourArms) -> ArmStep:
+    """By the critical rules on quality, drift, coverage and stability. same: every answer is the target's.
+
+    Then nothing that drafting could have moved is asked of it again. What equal answers do not tell is: whether there
+    are enough of them (sixty without a difference exclude no loss under five points) from a baseline that could have
+    lost any, whether they repeat, and what the arm's own weights are. Speculation alone has the baseline's weights.
+    """
+    name, rules = verdict.variant, rules_of_step(verdict, "quality")
+    if not same:
+        return _by_rules(name, "quality", rules)
+    untold = ("quality", "stability") if name == arms.speculation else ("quality", "stability", "arm")
+    own = _by_rules(name, "quality", [one for one in rules if METRICS[one.metric].kind in untold])
+    if own.status != "proven":
+        return own
+    if name == arms.speculation:
+        return ArmStep(arm=name, step="quality", status="proven", reason="the baseline's, by parity")
+    target = next(step for step in of_quantization if step.step == "quality")
+    but = "" if target.status == "proven" else f": {target.reason}"
+    return replace(target, arm=name, reason=f"{arms.quantization}'s, by parity{but}")
+
+
+def rules_of_step(verdict: Verdict, step: str) -> list[Comparison]:
+    """The critical rules that a step asks for: what serving takes and gives is `slo`, all else is quality."""
+
+    def serves(metric: str) -> bool:
+        return METRICS[metric].kind in ("latency", "cost", "service") or metric.startswith("memory.")
+
+    return [one for one in verdict.comparisons if one.tier == "critical" and serves(one.metric) == (step == "slo")]
+
+
+def _by_rules(name: str, step: Literal["quality", "slo"], rules: Sequence[Comparison]) -> ArmStep:
+    for status in ("broken", "undecided"):
+        if chosen := [one for one in rules if one.status == status]:
+            return ArmStep(arm=name, step=step, status=status, reason=chosen[0].reason)
+    kept = f"all {len(rules)} critical rules proven" if len(rules) != 1 else "the critical rule is proven"
+    return ArmStep(arm=name, step=step, status="proven", reason=kept if rules else "nothing asked")
+
+
+def slo_step(
+    verdict: Verdict, units: Sequence[UnitEvidence], clusters: NDArray, shared: str, policy: Policy
+) -> ArmStep:
+    """Critical rules on latency, cost, goodput and memory, then the 95th percentile of every time that `slo` limits."""
+    name, slo = verdict.variant, policy.slo or Slo()
+    found = [_by_rules(name, "slo", rules_of_step(verdict, "slo"))]
+    for metric, limit in (("latency.ttft", slo.ttft), ("latency.tpot", slo.tpot), ("latency.e2e", slo.e2e)):
+        if limit is not None:
+            status, reason = (
+                ("undecided", f"{metric}: {shared}")
+                if shared
+                else _within_limit(metric, limit, units, clusters, policy.alpha)
+            )
+            found.append(ArmStep(arm=name, step="slo", status=status, reason=reason))
+    for status in ("broken", "undecided"):
+        if failing := next((step for step in found if step.status == status), None):
+            return failing
+    return found[-1]
+
+
+def _within_limit(
+    metric: str, limit: float, units: Sequence[UnitEvidence], clusters: NDArray, alpha: float
+) -> tuple[RuleStatus, str]:
+    asked = [index for index, unit in enumerate(units) if metric != "latency.tpot" or unit.tokens not in (0, 1)]
+    seconds = [units[index].values.get(metric) for index in asked]
+    if not seconds or None in seconds:
+        return (
+            "undecided",
+            f"{metric}: no time was recorded for {counted(sum(one is None for one in seconds), 'answer')}",
+        )
+    found = clustered_percentile(np.array(seconds, float), clusters[asked], SLO_PERCENTILE, limit, alpha)
+    told = f"{metric} p{SLO_PERCENTILE:g} is {found.estimate:.3g} s, and at most {limit:g} s is asked"
+    if found.p_above <= alpha:
+        return "broken", told
+    return ("proven", told) if found.p_below <= alpha else ("undecided", f"{told}: too near, or too few cases, to tell")
