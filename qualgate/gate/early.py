@@ -5,7 +5,7 @@ numbers of them that are planned before the first answer. At a look only the beg
 else is in already, so that neither workers nor answer lengths choose the cases, and a verdict is the same whoever was
 first. A failed unit ends that beginning: nothing after it is looked at.
 
-A quality rule with a `max_drop` is judged by `stats.sequential`. Every other rule (drift, latency, cost, a relative
+A quality rule with a `max_drop` is judged by `stats.betting`. Every other rule (drift, latency, cost, a relative
 drop, pass@k) has a test for one look only: it waits until every case is in, and so does an approval that needs it. Such
 a test is asked once, of the whole list, so it stays below alpha whatever the looks before decided. Blocking needs no
 more than the rule that is broken.

@@ -23,6 +23,7 @@ class Slice:
 
     @property
     def head(self) -> str:
+        """How lines for a user begin."""
         at = f" p{self.rule.percentile:g}" if self.rule.percentile is not None else ""
         return f"{self.rule.metric}{at} [{self.name}]"
 

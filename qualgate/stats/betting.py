@@ -55,7 +55,7 @@ class SequentialResult:
     """Variant − baseline over the cases seen so far, against a loss of `margin`. Field names as in `PairedResult`."""
 
     n: int
-    lost: int
+    lost: int  # units in which more was lost than gained
     gained: int
     difference: float
     lower: float  # one-sided bounds of the difference, confidence 1 − alpha each, valid at any stopping time
@@ -74,16 +74,14 @@ def compare_in_sequence(
     largest: int = 1,
     typical: float | None = None,
     presumed: Presumed = UNTOLD,
-    lost: int | None = None,
-    gained: int | None = None,
 ) -> SequentialResult:
     """Both anytime-valid tests after the units seen so far, in their seeded order, and the bounds that agree with them.
 
     loss: [units] baseline − variant, summed over the cases of each unit (a case, or a cluster). size: cases of each
     unit, 1 by default; largest, typical: cases of the largest unit of the whole list, and on average. The stakes rest
     on typical, so at every look it must be the same (None: of the units given, right for one look and for units of one
-    size). presumed: of the whole list, by `presume`, at every look the same. lost, gained: cases, where a unit's sum
-    hides them. ValueError outside 0 < margin < 1, 0 < alpha < 0.5, |loss| ≤ size ≤ largest.
+    size). presumed: of the whole list, by `presume`, at every look the same.
+    ValueError outside 0 < margin < 1, 0 < alpha < 0.5, |loss| ≤ size ≤ largest.
     """
     x = np.asarray(loss, float)
     sizes = np.ones(len(x)) if size is None else np.asarray(size, float)
@@ -106,8 +104,8 @@ def compare_in_sequence(
     least = max(least, margin) if p_beyond <= alpha else min(least, nextafter(margin, -2))
     return SequentialResult(
         n=n,
-        lost=int(np.count_nonzero(x > 0)) if lost is None else lost,
-        gained=int(np.count_nonzero(x < 0)) if gained is None else gained,
+        lost=int(np.count_nonzero(x > 0)),
+        gained=int(np.count_nonzero(x < 0)),
         difference=-mean,
         lower=-most,
         upper=-least,

@@ -10,7 +10,7 @@ where one of three tests says so, each at its own part of alpha (so at the true 
 no b is forgotten):
 
 - too few of the variant's values exceed limit · b for b's percentile (exact binomial test),
-- fewer of the variant's values exceed limit · b than of the baseline's exceed b, case by case (`stats.unseen`); this
+- fewer of the variant's values exceed limit · b than of the baseline's exceed b, case by case (`unseen_clusters`); this
   one carries what is alike in both, so that long and short cases cost little,
 - b is too low to be the baseline's percentile (exact binomial test).
 

@@ -39,6 +39,7 @@ def clustered_mean(values: ArrayLike, clusters: ArrayLike, limit: float, alpha: 
     if seen.lower == -inf:
         return seen
     count, trials = seen.clusters, independent_trials(np.ones(len(x)), clusters, alpha)
+    # The standard error that `clustered_ratio` had: its interval reaches t times as far to either side.
     error = (seen.upper - seen.lower) / 2 / float(stdtrit(count - 1, 1 - alpha))
 
     def p_above(truth: float) -> float:

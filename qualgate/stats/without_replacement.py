@@ -1,6 +1,6 @@
 """Will the sum over a closed list reach a bar? Told from its beginning, and asked after each unit with no price for it.
 
-A bet as in `stats.sequential`, but on the list itself rather than on what it was drawn from: if the whole list's sum
+A bet as in `stats.betting`, but on the list itself rather than on what it was drawn from: if the whole list's sum
 were the bar, the units not seen yet would have the mean m = (bar − sum so far) / units left, whatever came before, and
 when it is more, a mean of at least that. So Π (1 + λ (m − x)), with stakes λ ≥ 0 chosen before each unit, exceeds
 1/alpha in at most alpha of the orders (Waudby-Smith and Ramdas, NeurIPS 2020, on sampling without replacement). With

@@ -10,8 +10,8 @@ Facts that no loss of quality can fake come first, each read off the stored unit
   sampling settings differ (stop tokens are among them) and that is how most answers differ
 - parser: most lost answers cannot be read as declared and can be in another way (`UnitEvidence.misread`)
 
-What is left is in the answers' content. Then a witness tells: an arm that lacks one part (`gate/blame`). Without one a
-single suspect is enough: other weights, and nothing packed, cached or drafted in between. Two suspects are none.
+What is left is in the answers' content. Then a witness tells: an arm that lacks one part (`causes.blame`). Without one
+a single suspect is enough: other weights, and nothing packed, cached or drafted in between. Two suspects are none.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ CAN_CONTRADICT = 5  # answers that diverge, in words or in teacher forcing; of f
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
+    """What made a variant fail, and by what that is known."""
+
     word: str  # recipe, kernel, KV, speculation, parser, template, truncation, infrastructure; "" = not known
     why: str
 

@@ -26,6 +26,7 @@ def recovery(baseline: NDArray | float, variant: NDArray | float, *, single: boo
 
 
 def judge(outcomes: Outcomes, *, least: float = 0.95, single: bool = True) -> PeerVerdict:
+    """least: the ratio of scores that passes. single: as the peer computes it, in single precision."""
     if why := unanswered(outcomes):
         return cannot(NAME, SOURCE, why)
     reached = float(recovery(outcomes.baseline.mean, outcomes.variant.mean, single=single))

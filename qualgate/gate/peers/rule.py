@@ -26,12 +26,14 @@ class Sample:
 
     @classmethod
     def of(cls, values: Mapping[str, float]) -> Sample:
+        """values: case → number."""
         found = np.fromiter(values.values(), float, len(values))
         n = len(found)
         return cls(n=n, mean=float(found.mean()) if n else 0.0, sd=float(found.std(ddof=1)) if n > 1 else 0.0)
 
     @property
     def stderr(self) -> float:
+        """Of the mean; 0 when n is 0."""
         return self.sd / sqrt(self.n) if self.n else 0.0
 
 
@@ -78,6 +80,8 @@ class PeerVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerRule:
+    """A rule by which a peer would decide, as a distribution declares it."""
+
     name: str
     source: str
     judge: Callable[[Outcomes], PeerVerdict]  # pure, at the peer's own settings
@@ -90,4 +94,5 @@ def unanswered(outcomes: Outcomes) -> str:
 
 
 def cannot(name: str, source: str, why: str) -> PeerVerdict:
+    """The answer of a rule that has none for these outcomes."""
     return PeerVerdict(name=name, says="cannot", statistic=None, threshold=None, why=why, source=source)

@@ -20,6 +20,8 @@ from qualgate.records import NOISE, TWIN, ArmEvidence, RunEvidence
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerSaid:
+    """What one peer's rule says of one variant, evalset and metric."""
+
     variant: str
     evalset: str
     metric: str

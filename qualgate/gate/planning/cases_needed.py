@@ -94,9 +94,9 @@ def with_cases(model: Prediction, slice_: Slice, cases: float) -> Prediction | N
         return None
     if cases <= now:
         return model
-    among = {one.name for one in model.among(slice_)}
     sets = tuple(
-        _enlarged(one, model.view(slice_, one), cases, now) if one.name in among else one for one in model.sets
+        _enlarged(one, model.view(slice_, one), cases, now) if one.name in slice_.evalsets else one
+        for one in model.sets
     )
     return None if max(one.cases for one in sets) > MOST_PAIRS else replace(model, sets=sets)
 

@@ -40,6 +40,7 @@ def targets(model: Prediction) -> Iterator[float]:
 
 
 def tried(changed: Prediction, kind: str, lines: Sequence[str]) -> Change | None:
+    """The change, where other draws bear out that it makes the policy decidable."""
     changed = replace(changed, seed=changed.seed + 1)
     if changed.approve < ENOUGH + 3 * sqrt(ENOUGH * (1 - ENOUGH) / changed.used):  # not by the luck of these draws
         return None

@@ -1,8 +1,8 @@
 """What stopping early is worth, told before anything is generated: cases until an identical variant is settled, and
 until one that loses twice the margin is.
 
-Outcomes are drawn as `gate.outcomes` draws them, in one seeded order of cases; each rule's capital is followed along
-it. Whether the baseline is right often enough is asked of all cases, though a look has fewer of them. A rule that waits
+Outcomes are drawn as `planning.outcomes` draws them, in one seeded order of cases; each rule's capital is followed
+along it. Whether the baseline is right often enough is asked of all cases, though a look has fewer of them. A rule that waits
 for every case (see `gate.early`) has the rates of its one test. Left out: that a rule may be broken by chance on the
 way to an approval, and answers of the baseline that are cut off.
 """
@@ -33,10 +33,12 @@ _LATE = 2_000  # of the rules that wait
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UntilSettled:
+    """How soon looks would settle a policy, and how surely."""
+
     approve: float  # P(approve | identical) by these tests, which looking makes weaker than one test of all cases
     identical: float  # answers of each arm, on average
     block: float  # P(block | twice the smallest margin of a critical rule, everywhere)
-    twice: float
+    twice: float  # answers of each arm until then, likewise
     of: int
     looks: int
     waiting: tuple[str, ...]  # ids of rules that keep an approval waiting until every case is in
@@ -44,6 +46,7 @@ class UntilSettled:
 
     @property
     def decidable(self) -> bool:
+        """Is an identical variant approved often enough?"""
         return self.approve >= ENOUGH
 
 
@@ -61,34 +64,46 @@ def until_settled(
     stop, assumed = policy.stop, assumed or Assumed()
     assert stop is not None, "a policy that stops early"
     model = Prediction(sets=tuple(sets), policy=policy, assumed=assumed, draws=_LATE, seed=seed, earlier=earlier)
-    waits = [p.rule.id for p in model.slices if p.rule.tier != "advisory" and not in_sequence(p.rule)]
+    order, looks = _Order.of(sets, seed), np.array(stop.looks)
     asked = [slice_ for slice_ in model.slices if in_sequence(slice_.rule) and slice_.rule.tier != "advisory"]
     critical = [slice_ for slice_ in asked if slice_.rule.tier == "critical"]
-    order, looks, strict = _Order.of(sets, seed), np.array(stop.looks), policy.alpha / model.family("critical")
-    never = np.full(draws, order.total + 1)
-    told = [slice_ for slice_ in asked if not model.too_few(slice_)]
-    same = _Course.of(model, told, order, {}, draws, [seed, 0])
-    worse = _Course.of(model, [slice_ for slice_ in told if slice_ in critical], order, model.twice, draws, [seed, 1])
-    proven = dict.fromkeys(asked, never) | same.settled(beyond=False, alpha=policy.alpha)
-    needed = np.max([0 * never, *(proven[slice_] for slice_ in critical)], axis=0)
-    settled = np.max([*proven.values()], axis=0) if not waits else np.full(draws, order.total)
-    broken = np.min([never, *worse.settled(beyond=True, alpha=strict).values()], axis=0)
+    waiting = [s.rule.id for s in model.slices if s.rule.tier != "advisory" and not in_sequence(s.rule)]
+    proven, broken = _answers_until(model, asked, order, draws, seed)
+    needed = np.max([np.zeros(draws), *(proven[slice_] for slice_ in critical)], axis=0)
+    settled = np.full(draws, order.total) if waiting else np.max([*proven.values()], axis=0)
     late = [slice_ for slice_ in model.critical if slice_ not in critical]
-    at_end = model.rates(late) if late else (1.0, 0.0)
+    late_approve, late_block = model.rates(late) if late else (1.0, 0.0)
 
     def at_look(seen: NDArray) -> float:
+        """Mean answers at the look that comes with them, or after them."""
         return float(looks[np.minimum(np.searchsorted(looks, seen), len(looks) - 1)].mean())
 
     return UntilSettled(
-        approve=float((needed <= order.total).mean()) * at_end[0] * jointly(model.measured),
+        approve=float((needed <= order.total).mean()) * late_approve * jointly(model.measured),
         identical=at_look(settled),
-        block=max(float((broken <= order.total).mean()), at_end[1]),
+        block=max(float((broken <= order.total).mean()), late_block),
         twice=at_look(broken),
         of=order.total,
         looks=len(looks),
-        waiting=tuple(dict.fromkeys(waits)),
+        waiting=tuple(dict.fromkeys(waiting)),
         repeats=max(one.repeats for one in sets),
     )
+
+
+def _answers_until(
+    model: Prediction, asked: Sequence[Slice], order: _Order, draws: int, seed: int
+) -> tuple[dict[Slice, NDArray], NDArray]:
+    """[draws] answers that are in when each slice is proven of an identical variant, and when any critical one is
+    broken of one that loses twice the margins; more than all where that never happens."""
+    never = np.full(draws, order.total + 1)
+    told = [slice_ for slice_ in asked if not model.too_few(slice_)]
+    critical = [slice_ for slice_ in told if slice_.rule.tier == "critical"]
+    same = _Course.of(model, told, order, {}, draws, [seed, 0])
+    worse = _Course.of(model, critical, order, model.twice, draws, [seed, 1])
+    alpha = model.policy.alpha
+    proven = dict.fromkeys(asked, never) | same.settled(beyond=False, alpha=alpha)
+    broken = worse.settled(beyond=True, alpha=alpha / model.family("critical"))
+    return proven, np.min([never, *broken.values()], axis=0)
 
 
 def until_settled_after(
@@ -140,14 +155,14 @@ class _Course:
     def of(
         cls,
         model: Prediction,
-        parts: Sequence[Slice],
+        slices: Sequence[Slice],
         order: _Order,
         losses: Mapping[Key, float],
         draws: int,
         stream: Sequence[int],
     ) -> _Course:
-        found: dict[Slice, list[tuple[NDArray, ...]]] = {slice_: [] for slice_ in parts}
-        for key, mine in model.by_key(parts).items():
+        found: dict[Slice, list[tuple[NDArray, ...]]] = {slice_: [] for slice_ in slices}
+        for key, mine in model.by_key(slices).items():
             one = next(one for one in model.sets if one.name == key[1])
             views = [model.view(slice_, one) for slice_ in mine]
             columns = Columns.of(

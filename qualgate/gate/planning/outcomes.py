@@ -90,6 +90,7 @@ class Columns:
 
     @classmethod
     def of(cls, shapes: Iterable[Shape], assumed: Assumed, repeats: int) -> Columns:
+        """One cluster of each shape, in their order."""
         rows = [
             (home, size, sqrt(assumed.alike(questions, repeats)), seen)
             for home, (questions, parts) in enumerate(shapes)
@@ -121,6 +122,7 @@ class Columns:
 
     @property
     def clusters(self) -> int:
+        """How many there are."""
         return int(self.home[-1]) + 1 if len(self.home) else 0
 
 

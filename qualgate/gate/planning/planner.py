@@ -1,8 +1,8 @@
 """Could this policy decide at all? Asked before anything is generated.
 
 For each rule, and for the whole policy jointly: how often an identical variant would be approved, and how often a
-variant that loses twice the margin would be blocked (`gate.prediction`). A policy that would rarely approve an
-identical variant is told with the changes that mend it, each tried out in the same way (`gate.changes`).
+variant that loses twice the margin would be blocked (`planning.power`). A policy that would rarely approve an
+identical variant is told with the changes that mend it, each tried out in the same way (`planning.suggestions`).
 
 What is assumed is said: the disagreement of an identical variant (from an earlier run, else `ASSUMED_DISAGREEMENT`),
 how often the baseline is right, and that different metrics of one set flip independently; real ones rise and fall
@@ -29,6 +29,8 @@ from qualgate.records import Policy, Rule, RunEvidence
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedPolicy:
+    """What is predicted of a policy, and what to change where it can hardly decide."""
+
     approve: float  # P(every critical rule proven, nothing broken | identical)
     block: float  # P(block | every set loses twice the smallest margin of a critical rule on it)
     rules: tuple[PlannedRule, ...]
@@ -41,6 +43,7 @@ class PlannedPolicy:
 
     @property
     def decidable(self) -> bool:
+        """Is an identical variant approved often enough?"""
         return self.approve >= ENOUGH
 
     @property
@@ -78,9 +81,8 @@ def plan_policy(
 ) -> PlannedPolicy:
     """Rates of the whole policy and of each rule, and what to change. UsageError: a policy that does not fit the sets.
 
-    Same arguments, same numbers. search: look for changes where it can hardly decide. earlier: a run
-    that tells how much what is measured varies. `draws` shrinks where clusters
-    have to be drawn one by one.
+    Same arguments, same numbers. search: look for changes where it can hardly decide. earlier: a run that tells how
+    much what is measured varies. `draws` shrinks where clusters have to be drawn one by one.
     """
     assumed = assumed or Assumed()
     model = Prediction(sets=tuple(sets), policy=policy, assumed=assumed, draws=draws, seed=seed, earlier=earlier)

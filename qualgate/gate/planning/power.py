@@ -1,8 +1,8 @@
 """How often a policy would approve an identical variant, and how often block one that loses twice its margins.
 
-Outcomes are drawn for each metric and evalset (`gate.outcomes`); every rule decides on the sums over its own sets, as
-the gate would, so rules on the same cases agree or err together. Rules on what is measured (time, cost, drift …) have
-the rates of `gate.measured_before` and are taken to be independent of the others.
+Outcomes are drawn for each metric and evalset (`planning.outcomes`); every rule decides on the sums over its own sets,
+as the gate would, so rules on the same cases agree or err together. Rules on what is measured (time, cost, drift …)
+have the rates of `planning.from_earlier_run` and are taken to be independent of the others.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from qualgate.errors import UsageError
 from qualgate.formatting import counted
 from qualgate.gate.comparisons.drift import UNSEEN_KL
+from qualgate.gate.comparisons.latency import least_groups
 from qualgate.gate.comparisons.quality import LEAST_BASELINE_RATE, SENSITIVITY_ALPHA
 from qualgate.gate.planning.assumed import Assumed
 from qualgate.gate.planning.from_earlier_run.by_metric import ENOUGH, Foretold, foretell, jointly
@@ -41,7 +42,6 @@ from qualgate.records import Policy, Rule, RunEvidence
 from qualgate.stats.intervals import binomial_lower
 from qualgate.stats.latency import clusters_needed
 from qualgate.stats.paired.compare import MIN_CLUSTERS
-from qualgate.stats.percentiles import groups_needed
 from qualgate.stats.power import pairs_to_approve
 
 DRAWS = 22_500  # 3 standard errors of any rate are at most 1 point
@@ -51,6 +51,8 @@ _LEAST_DRAWS = 4_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedRule:
+    """What is predicted of one slice of a rule."""
+
     rule: str  # Rule.id
     name: str  # likewise, with the slice in place of what spreads the rule
     slice: str
@@ -99,10 +101,10 @@ class Prediction:
     def used(self) -> int:
         """Draws of every rate."""
         single = {}
-        for (_, name), parts in self.by_key(self.quality).items():
+        for (_, name), slices in self.by_key(self.quality).items():
             one = self._named[name]
-            views = [self.view(slice_, one) for slice_ in parts]
-            shapes = shapes_of(one, views, answers_of(parts[0].rule, one))
+            views = [self.view(slice_, one) for slice_ in slices]
+            shapes = shapes_of(one, views, answers_of(slices[0].rule, one))
             single[name] = max(drawn_singly(shapes), single.get(name, 0))
         cells = sum(single.values())
         return min(self.draws, max(_SINGLE_CELLS // cells, _LEAST_DRAWS)) if cells else self.draws
@@ -114,33 +116,37 @@ class Prediction:
 
     @cached_property
     def quality(self) -> list[Slice]:
+        """The slices of quality rules."""
         return [slice_ for slice_ in self.slices if METRICS[slice_.rule.metric].kind == "quality"]
 
     @property
     def critical(self) -> list[Slice]:
+        """Those of them that a verdict hangs on."""
         return [slice_ for slice_ in self.quality if slice_.rule.tier == "critical"]
 
     @cached_property
     def measured(self) -> dict[Slice, Foretold]:
         """What is known beforehand of each slice that is no quality rule."""
-        parts = [slice_ for slice_ in self.slices if METRICS[slice_.rule.metric].kind != "quality"]
+        slices = [slice_ for slice_ in self.slices if METRICS[slice_.rule.metric].kind != "quality"]
+
+        def planned(slice_: Slice) -> Slice:
+            """Ours: the earlier run's may hold other cases."""
+            return next(one for one in slices if (one.rule, one.name) == (slice_.rule, slice_.name))
 
         def known(slice_: Slice) -> tuple[object, ...]:
-            mine = next(one for one in parts if (one.rule, one.name) == (slice_.rule, slice_.name))
-            return slice_.rule, slice_.name, self.family(slice_.rule.tier), frozenset(self.sizes(mine).items())
+            sizes = self.sizes(planned(slice_))
+            return slice_.rule, slice_.name, self.family(slice_.rule.tier), frozenset(sizes.items())
 
-        if missing := {(slice_.rule, slice_.name) for slice_ in parts if known(slice_) not in self.foretold}:
+        if missing := {(slice_.rule, slice_.name) for slice_ in slices if known(slice_) not in self.foretold}:
             found = foretell(
                 self._slices_before,
-                lambda slice_: next(
-                    self.sizes(one) for one in parts if (one.rule, one.name) == (slice_.rule, slice_.name)
-                ),
+                lambda slice_: self.sizes(planned(slice_)),
                 self.policy,
                 self.earlier,
                 lambda slice_: (slice_.rule, slice_.name) in missing,
             )
             self.foretold.update({known(slice_): one for slice_, one in found.items()})
-        return {slice_: self.foretold[known(slice_)] for slice_ in parts if known(slice_) in self.foretold}
+        return {slice_: self.foretold[known(slice_)] for slice_ in slices if known(slice_) in self.foretold}
 
     @property
     def _slices_before(self) -> tuple[Slice, ...]:
@@ -157,6 +163,7 @@ class Prediction:
         return {one.name: one for one in self.sets}
 
     def among(self, slice_: Slice) -> list[PlannedSet]:
+        """The sets that the slice is held against."""
         return [one for one in self.sets if one.name in slice_.evalsets]
 
     def view(self, slice_: Slice, one: PlannedSet) -> View:
@@ -200,6 +207,7 @@ class Prediction:
         return self._sizes[slice_]
 
     def clustered(self, slice_: Slice) -> bool:
+        """Does any answer share its cluster with another?"""
         return max(self.sizes(slice_), default=1) > 1
 
     def mean(self, slice_: Slice, rate: Callable[[str, str], float]) -> float:
@@ -209,6 +217,7 @@ class Prediction:
         return found / max(1, self.cases(slice_))
 
     def family(self, tier: str) -> int:
+        """Slices of the tier: so many claims Holm's correction is over."""
         return sum(slice_.rule.tier == tier for slice_ in self.slices)
 
     def too_few(self, slice_: Slice) -> str:
@@ -227,7 +236,7 @@ class Prediction:
         if rule.metric == "drift.kl_mean":
             return clusters_needed(100 - 100 / UNSEEN_KL["of_limit"], 0.05)
         if kind == "latency":
-            return MIN_CLUSTERS if rule.percentile is None else max(MIN_CLUSTERS, groups_needed(rule.percentile))
+            return least_groups(rule.percentile)
         return MIN_CLUSTERS if kind != "quality" or self.clustered(slice_) else 1
 
     def twice_the_margin(self, slice_: Slice) -> dict[Key, float]:
@@ -256,8 +265,8 @@ class Prediction:
             return 0.0
         return float((self._all_proven(self.critical) & self._proven[1]).mean()) * jointly(self.measured)
 
-    def _all_proven(self, parts: Sequence[Slice]) -> NDArray:
-        return np.all([self._proven[0][slice_] for slice_ in parts], axis=0)
+    def _all_proven(self, slices: Sequence[Slice]) -> NDArray:
+        return np.all([self._proven[0][slice_] for slice_ in slices], axis=0)
 
     @cached_property
     def twice(self) -> dict[Key, float]:
@@ -273,19 +282,20 @@ class Prediction:
         """P(block | every set loses twice the smallest margin of a critical rule on it)."""
         return self._any_broken(self.critical)
 
-    def _any_broken(self, parts: Sequence[Slice]) -> float:
+    def _any_broken(self, slices: Sequence[Slice]) -> float:
         worse = self._draw(self.twice, 1)
-        return float(np.any([self._decide(slice_, worse)[1] for slice_ in parts], axis=0).mean())
+        return float(np.any([self._decide(slice_, worse)[1] for slice_ in slices], axis=0).mean())
 
-    def rates(self, parts: Sequence[Slice]) -> tuple[float, float]:
+    def rates(self, slices: Sequence[Slice]) -> tuple[float, float]:
         """P(all of some slices proven | identical), and P(any broken | twice the margins)."""
-        return float(self._all_proven(parts).mean()), self._any_broken(parts)
+        return float(self._all_proven(slices).mean()), self._any_broken(slices)
 
     def alone(self, slice_: Slice) -> float:
         """P(proven | identical) of one slice, without drawing for the others."""
         return float(self._decide(slice_, self._draw({}, 0, only=slice_))[0].mean())
 
     def rules(self) -> tuple[PlannedRule, ...]:
+        """Of every slice, in their order."""
         return tuple(self._rule(slice_, index) for index, slice_ in enumerate(self.slices))
 
     def _rule(self, slice_: Slice, index: int) -> PlannedRule:
@@ -327,18 +337,18 @@ class Prediction:
     def _draw(self, losses: Mapping[Key, float], stream: int, *, only: Slice | None = None) -> dict[Slice, Drawn]:
         """losses: extra P(lost). stream: draws of the same stream are the same."""
         found: dict[Slice, Drawn] = {}
-        for index, (key, parts) in enumerate(self.by_key([only] if only else self.quality).items()):
+        for index, (key, slices) in enumerate(self.by_key([only] if only else self.quality).items()):
             one = self._named[key[1]]
             drawn = draw(
                 one,
-                [self.view(slice_, one) for slice_ in parts],
+                [self.view(slice_, one) for slice_ in slices],
                 outcome_chances(*key, losses.get(key, 0.0), self.assumed),
                 self.assumed,
                 self.used,
                 np.random.default_rng([self.seed, stream, index]),
-                answers_of(parts[0].rule, one),
+                answers_of(slices[0].rule, one),
             )
-            for slice_, seen in zip(parts, drawn, strict=True):
+            for slice_, seen in zip(slices, drawn, strict=True):
                 found[slice_] = found[slice_] + seen if slice_ in found else seen
         return found
 

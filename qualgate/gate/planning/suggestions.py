@@ -42,9 +42,8 @@ def _more_cases(model: Prediction) -> Change | None:
 def _large_enough(model: Prediction, target: float, factor: float) -> Prediction | None:
     """The sets with what each critical slice needs, times `factor` where that is an estimate; None: no such sets."""
     larger: Prediction | None = model
-    for slice_ in sorted(
-        model.critical, key=lambda slice_: slice_.only is None
-    ):  # what a label needs counts for the set
+    labels_first = sorted(model.critical, key=lambda slice_: slice_.only is None)  # what they need counts for the set
+    for slice_ in labels_first:
         total = cases_needed(model, slice_, target)
         larger = with_cases(larger, slice_, total * factor) if total is not None else None
         if larger is None:

@@ -2,9 +2,9 @@
 
 **Exact unconditional test.** Tables are ordered by their evidence: the score statistic (Tango, Statistics in Medicine
 17, 1998: the difference from the margin over its standard error at the restricted maximum likelihood) freed of its
-skewness. To 400 pairs the tables of a region chosen from n and the margin come first (`stats.chosen`): the test at the
-usual alpha. The p-value of a table is the largest probability, over every discordance, of a table at least as extreme:
-the error is at most alpha whatever the truth. It serves to n = 20,000, for Tango's normal limit alone lets through 6.1
+skewness. To 400 pairs the tables of a region chosen from n and the margin come first (`minimax_region`): the test at
+the usual alpha. The p-value of a table is the largest probability, over every discordance, of a table at least as
+extreme: the error is at most alpha whatever the truth. It serves to n = 20,000, for Tango's normal limit alone lets through 6.1
 % instead of 5 % at n = 801 and a margin of 0.35 points, and still 5.2 % at n = 12,000 and 1 point. "The loss is at
 most the margin" is the same test of the arms swapped.
 

@@ -38,6 +38,7 @@ class Band:
 
     @classmethod
     def between(cls, n: int, loss: float, low: float, high: float) -> Band:
+        """The tables with evidence from `low` to `high` against a loss of `loss`, −1..1."""
         outer, inner = edges(n, loss, np.array([low - _TIE, high + _TIE]))
         return cls._of(n, loss, inner, *_tables(n, outer, inner))
 

@@ -2,7 +2,7 @@
 
 With some hundred pairs a table more or less is points of power, and no one order of tables is near the best test at
 every discordance. So to `GROWN_MAX_N` pairs the region of the usual alpha is chosen before any data are seen, from n
-and the loss alone. The candidates are the region of `stats.estimated` and some that are grown table by table: next
+and the loss alone. The candidates are the region of `estimated_p` and some that are grown table by table: next
 comes the table that most reduces, over a list of discordances, the share of harmless variants (or of those that lose
 twice the margin) still missed, for the share of the error left that it takes. A candidate's regret is how far it is
 behind the others at the discordance where it is furthest behind. None may err more than alpha at any discordance.
@@ -22,7 +22,7 @@ from qualgate.stats.paired.estimated_p import largest_region
 from qualgate.stats.paired.region import Region, grid, log_ways
 
 USUAL_ALPHA = 0.05
-GROWN_MAX_N = 400  # above, the region of `stats.estimated` is hardly behind the best of other tests
+GROWN_MAX_N = 400  # above, the region of `estimated_p` is hardly behind the best of other tests
 _FEW = 160  # pairs to which a coarse list of discordances tells enough of a region
 _COARSE = np.array([1, 1.5, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 17, 20, 25, 30, 50]) / 100
 _FINE = np.sort(np.concatenate([_COARSE, np.array([2.5, 3.5, 4.25, 4.5, 5.5, 6.5]) / 100]))

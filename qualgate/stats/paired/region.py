@@ -88,6 +88,7 @@ class Region:
 
     @classmethod
     def from_edge(cls, n: int, edge: NDArray) -> Region:
+        """edge: int [n + 1], never falling, as in the field."""
         lost = np.arange(n)
         room = n - 1 - lost  # most gains a table of n − 1 pairs can hold beside `lost`
         into = (edge[:-1] >= 1) & (edge[:-1] - 1 <= room)
