@@ -2,10 +2,9 @@
 until one that loses twice the margin is.
 
 Outcomes are drawn as `planning.outcomes` draws them, in one seeded order of cases; each rule's capital is followed
-along it. Whether the baseline is right often enough is asked of all cases, though a look has fewer of them. A rule that waits
-for every case (see `gate.early`) has the rates of its one test. Left out: that a rule may be broken by chance on the
-way to an approval, and answers of the baseline that are cut off.
-"""
+along it. Whether the baseline is right often enough is asked of all cases, though a look has fewer of them. A rule that
+waits for every case (see `gate.early`) has the rates of its one test. Left out: that a rule may be broken by chance on
+the way to an approval, and answers of the baseline that are cut off."""
 
 from __future__ import annotations
 

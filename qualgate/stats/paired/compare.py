@@ -4,9 +4,9 @@
 17, 1998: the difference from the margin over its standard error at the restricted maximum likelihood) freed of its
 skewness. To 400 pairs the tables of a region chosen from n and the margin come first (`minimax_region`): the test at
 the usual alpha. The p-value of a table is the largest probability, over every discordance, of a table at least as
-extreme: the error is at most alpha whatever the truth. It serves to n = 20,000, for Tango's normal limit alone lets through 6.1
-% instead of 5 % at n = 801 and a margin of 0.35 points, and still 5.2 % at n = 12,000 and 1 point. "The loss is at
-most the margin" is the same test of the arms swapped.
+extreme: the error is at most alpha whatever the truth. It serves to n = 20,000, for Tango's normal limit alone lets
+through 6.1 % instead of 5 % at n = 801 and a margin of 0.35 points, and still 5.2 % at n = 12,000 and 1 point. "The
+loss is at most the margin" is the same test of the arms swapped.
 
 **Bounds** invert the test (Chan and Zhang, Biometrics 55, 1999): the losses that it does not exclude, found to a
 twentieth of a standard error and kept on the p-value's side of the margin. At every loss the tables chosen for the
