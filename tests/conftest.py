@@ -26,19 +26,23 @@ def ctrl_c():
     signal.signal(signal.SIGINT, before)
 
 
-# Files of few tests that take long each: first, so that no process ends alone with one of them.
+# What takes longest, longest first: so that no process ends alone with one of them.
 LONG = (
     "tests/run/",
-    "tests/test_wheel.py",
-    "tests/kernels/test_cpu.py",
     "tests/harness/",
-    "tests/test_quantized_variant.py",
-    "tests/test_bad_input.py",
-    "tests/gate/test_changes.py",
-    "tests/gate/test_planner.py",
     "tests/sandbox/",
+    "tests/verification/",
+    "tests/gate/planning/",
+    "tests/kernels/",
+    "tests/gate/four_arm/",
+    "tests/cli/test_bad_input.py",
+    "tests/pipeline/test_four_arm.py",
+    "tests/pipeline/test_quantized_variant.py",
+    "tests/quantize/",
+    "tests/app/",
+    "tests/test_wheel.py",
 )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
+    items.sort(key=lambda item: next((at for at, path in enumerate(LONG) if item.nodeid.startswith(path)), len(LONG)))
