@@ -72,15 +72,19 @@ def gptq(
 
     codes = torch.empty(rows, columns, dtype=torch.uint8, device=weight.device)
     codes[:, order] = _compensated(left, inverse, grid_of, size if size >= _BLOCK else _BLOCK // size * size)
-    g_idx = None
-    if act_order == "group" and group_size:
-        g_idx = torch.empty(columns, dtype=torch.int32, device=weight.device)
-        g_idx[order] = torch.arange(columns, dtype=torch.int32, device=weight.device) // size
+    g_idx = _groups(order, size) if act_order == "group" and group_size else None
     zeros = None if symmetric else torch.cat([grid.zero for grid in grids], 1).to(torch.uint8)
     return PackedWeight(
         code="int", bits=bits, shape=(rows, columns), group_size=group_size, codes=pack_codes(codes, bits),
         scales=torch.cat([grid.scale for grid in grids], 1), zero_points=zeros, g_idx=g_idx,
     )  # fmt: skip
+
+
+def _groups(order: torch.Tensor, size: int) -> torch.Tensor:
+    """int32 [in]: which group each column is in, when those that follow each other in `order` share one."""
+    g_idx = torch.empty(len(order), dtype=torch.int32, device=order.device)
+    g_idx[order] = torch.arange(len(order), dtype=torch.int32, device=order.device) // size
+    return g_idx
 
 
 def _compensated(left: torch.Tensor, inverse: torch.Tensor, grid_of: Callable[[int], Grid], block: int) -> torch.Tensor:
