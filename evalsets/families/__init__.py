@@ -12,7 +12,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from qualgate_evalsets.values import Split, Values
+from qualgate_evalsets.making.values import Split, Values
 
 __all__ = ["FAMILIES", "draw_case", "family"]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from qualgate_evalsets.messages import user
-from qualgate_evalsets.values import Values
+from qualgate_evalsets.making.messages import user
+from qualgate_evalsets.making.values import Values
 
 
 def size(level: float, most: int) -> tuple[int, int]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from qualgate_evalsets.messages import user
-from qualgate_evalsets.values import Values
+from qualgate_evalsets.making.messages import user
+from qualgate_evalsets.making.values import Values
 
 NUMBERS = ([3, 8, 120, 7, 45, 64, 999, 12], [], [500, 21, 9, 36])
 TEXTS = ("banana", "", "Hello World", "racecar tomato")

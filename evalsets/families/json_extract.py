@@ -11,8 +11,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from qualgate_evalsets.messages import user
-from qualgate_evalsets.values import Values
+from qualgate_evalsets.making.messages import user
+from qualgate_evalsets.making.values import Values
 
 COLOURS = ("red", "blue", "green", "black", "white")
 KINDS: dict[str, tuple[str, Callable[[Values], Any]]] = {

@@ -10,8 +10,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from qualgate_evalsets.messages import user
-from qualgate_evalsets.values import Values
+from qualgate_evalsets.making.messages import user
+from qualgate_evalsets.making.values import Values
 
 Records = list[dict[str, str]]
 FIELDS: dict[str, Callable[[Values], str]] = {

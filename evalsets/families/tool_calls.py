@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from qualgate_evalsets.messages import user
-from qualgate_evalsets.values import Values
+from qualgate_evalsets.making.messages import user
+from qualgate_evalsets.making.values import Values
 
 NO_TOOL = "No tool fits this request."
 TYPES = {"few": "integer", "many": "integer", "price": "number"}  # of a kind of value; every other is a string

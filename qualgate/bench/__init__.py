@@ -61,8 +61,6 @@ def _run_of(name: str) -> Callable[..., dict[str, Any]]:
             from qualgate.bench.demo import run
         case "kernels-gpu":
             from qualgate.bench.kernels_gpu import run
-        case "quantize":
-            from qualgate.bench.quantize import run
         case "kernels-cpu":
             from qualgate.bench.kernels_cpu import run
         case "drift":

@@ -48,27 +48,6 @@ KERNELS_GPU = Benchmark(
     },
 )
 
-QUANTIZE = Benchmark(
-    name="quantize",
-    about="KL of every calibrated method against round-to-nearest on the same grid",
-    goals=dict.fromkeys(
-        (
-            "gptq_int4",
-            "gptq_int4_act_order",
-            "gptq_int4_static",
-            "gptq_int4_asym",
-            "gptq_int3",
-            "gptq_int2",
-            "gptq_int8",
-            "awq_int4",
-            "awq_int3",
-            "smoothquant_w8a8",
-            "nvfp4_calibrated",
-        ),
-        "KL below round-to-nearest on the same grid, with every calibration draw",
-    ),
-)
-
 KERNELS_CPU = Benchmark(
     name="kernels-cpu",
     about="the C kernels against torch's int4 operator, bf16 linear and a plain read, two threads",
@@ -100,4 +79,4 @@ DRIFT = Benchmark(
     },
 )
 
-SPEED = {one.name: one for one in (GENERATE, COMMANDS, DEMO, KERNELS_GPU, QUANTIZE, KERNELS_CPU, DRIFT)}
+SPEED = {one.name: one for one in (GENERATE, COMMANDS, DEMO, KERNELS_GPU, KERNELS_CPU, DRIFT)}

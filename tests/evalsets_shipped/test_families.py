@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 from qualgate_evalsets.families import FAMILIES, draw_case, family
 from qualgate_evalsets.families.grounded_qa import NOT_STATED
 from qualgate_evalsets.families.tool_calls import NO_TOOL
-from qualgate_evalsets.values import Values
+from qualgate_evalsets.making.values import Values
 
 from qualgate.identity import case_hash
 

@@ -14,7 +14,7 @@ import pytest
 import qualgate_evalsets
 import yaml
 from qualgate_evalsets.families import FAMILIES, family
-from qualgate_evalsets.generate import (
+from qualgate_evalsets.making.generate import (
     CALIBRATION,
     CASES,
     LEVELS,
@@ -28,7 +28,7 @@ from qualgate_evalsets.generate import (
     write,
     write_calibration,
 )
-from qualgate_evalsets.values import split_of
+from qualgate_evalsets.making.values import split_of
 from tokenizers import Tokenizer
 
 from qualgate.identity import case_hash
@@ -68,7 +68,7 @@ def test_the_generator_writes_the_shipped_bytes_again(name: str, manifest: dict,
     write(name, manifest["seed"], CASES, tmp_path, tokenizer)
     for file in (f"{name}.jsonl", f"{name}.yaml"):
         assert (tmp_path / file).read_bytes() == (FOLDER / file).read_bytes(), (
-            "run: python -m qualgate_evalsets.generate"
+            "run: python -m qualgate_evalsets.making.generate"
         )
 
 
@@ -136,7 +136,7 @@ def test_the_generator_writes_the_shipped_calibration_set_again(calibration: lis
     write_calibration(seed, len(calibration), tmp_path)
     for file in (f"{CALIBRATION}.jsonl", f"{CALIBRATION}.yaml"):
         assert (tmp_path / file).read_bytes() == (FOLDER / file).read_bytes(), (
-            "run: python -m qualgate_evalsets.generate"
+            "run: python -m qualgate_evalsets.making.generate"
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qualgate.refmodel.evaluate import is_json
+from qualgate.refmodel.training.evaluate import is_json
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,22 @@ from pathlib import Path
 
 import pytest
 import torch
-from qualgate_evalsets.values import Split, Values
+from qualgate_evalsets.making.values import Split, Values
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from qualgate.refmodel import PATH
-from qualgate.refmodel.muon import orthogonal
-from qualgate.refmodel.tasks import training_case
-from qualgate.refmodel.train import IGNORED, Recipe, answer_loss, build, learning_rate_factor, step_batches, train
+from qualgate.refmodel.training.muon import orthogonal
+from qualgate.refmodel.training.tasks import training_case
+from qualgate.refmodel.training.train import (
+    IGNORED,
+    Recipe,
+    answer_loss,
+    build,
+    learning_rate_factor,
+    step_batches,
+    train,
+)
 
 TINY = Recipe(width=128, layers=2, heads=4, mlp=64, tokens_per_step=300, tokens_per_batch=200)
 

@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 
 import qualgate.refmodel
 from qualgate.refmodel import PATH
-from qualgate.refmodel.evaluate import answers
+from qualgate.refmodel.training.evaluate import answers
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def test_the_model_answers_shipped_cases(model: LlamaForCausalLM, name: str):
 
 def test_the_model_card_tells_recipe_and_scores():
     card = (PATH / "README.md").read_text(encoding="utf-8")
-    for word in ("qualgate.refmodel.train", "Seed", "Hardware", "Tokens", "grounded_qa", "reformat"):
+    for word in ("qualgate.refmodel.training.train", "Seed", "Hardware", "Tokens", "grounded_qa", "reformat"):
         assert word in card
 
 

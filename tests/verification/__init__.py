@@ -1,5 +1,6 @@
 """Proofs and attacks: is the gate's word right (`verdicts`), do scorers and statistics say what the field's references
-say (`references`), does the sandbox hold (`escapes`), and is a GPU kernel what it was written to be (`machine_code`)?
+say (`references`), does the sandbox hold (`escapes`), is a GPU kernel what it was written to be
+(`machine_code`), and is calibration worth its data (`methods`)?
 
 `qualgate bench NAME` runs one of `PROOFS` in whole, `python -m tests.verification` slices of all of them.
 """
@@ -21,6 +22,8 @@ def run_of(name: str) -> Callable[..., dict[str, Any]]:
             from tests.verification.verdicts.decisions import run
         case "determinism-report":
             from tests.verification.verdicts.determinism_report import run
+        case "quantize":
+            from tests.verification.methods.quantize import run
         case "scoring":
             from tests.verification.references.scoring import run
         case "static":

@@ -99,4 +99,25 @@ STATIC = Benchmark(
     },
 )
 
-PROOFS = {one.name: one for one in (DECISIONS, DETERMINISM_REPORT, SCORING, STATIC)}
+QUANTIZE = Benchmark(
+    name="quantize",
+    about="KL of every calibrated method against round-to-nearest on the same grid",
+    goals=dict.fromkeys(
+        (
+            "gptq_int4",
+            "gptq_int4_act_order",
+            "gptq_int4_static",
+            "gptq_int4_asym",
+            "gptq_int3",
+            "gptq_int2",
+            "gptq_int8",
+            "awq_int4",
+            "awq_int3",
+            "smoothquant_w8a8",
+            "nvfp4_calibrated",
+        ),
+        "KL below round-to-nearest on the same grid, with every calibration draw",
+    ),
+)
+
+PROOFS = {one.name: one for one in (DECISIONS, DETERMINISM_REPORT, QUANTIZE, SCORING, STATIC)}

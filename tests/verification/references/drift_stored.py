@@ -74,7 +74,6 @@ def _kl(logits: NDArray, others: NDArray) -> float:
 def _reference_model(per_set: int) -> dict[str, Any]:
     import torch
 
-    from qualgate.bench.quantize import held_out
     from qualgate.engine.artifact import read_artifact
     from qualgate.engine.forward import open_decoder
     from qualgate.engine.job import run_job
@@ -84,6 +83,7 @@ def _reference_model(per_set: int) -> dict[str, Any]:
     from qualgate.quant.model_files import read_files
     from qualgate.quant.recipes import parse_recipe
     from qualgate.records import ArmSpec, Job, Prompt, UnitKey
+    from tests.verification.methods.quantize import held_out
 
     folder = str(files("qualgate") / "refmodel" / "weights")
     cases = held_out(per_set)

@@ -21,7 +21,6 @@ from typing import Any
 
 from torch import nn
 
-from qualgate.bench.goals import QUANTIZE
 from qualgate.engine.calibration import answered, calibration_prompts
 from qualgate.engine.device import choose_device
 from qualgate.engine.divergence import Reference
@@ -29,6 +28,7 @@ from qualgate.quant.calibrate import install
 from qualgate.quant.checkpoint import PackedModel, float_model, pack, read_packed
 from qualgate.quant.recipes import parse_recipe, plain
 from qualgate.records import Case, QuantizeRecipe
+from tests.verification.goals import QUANTIZE
 
 SETS = ("arithmetic", "json_extract", "tool_calls", "code", "transform", "reformat", "grounded_qa")
 DRAWS = 3  # of the calibration set
@@ -97,7 +97,7 @@ def held_out(per_set: int) -> list[Case]:
 
 def _calibrations(room: Path, count: int) -> list[tuple[Path, str]]:
     """(file, sha256) of the shipped calibration set and of `count - 1` more of its make."""
-    from qualgate_evalsets.generate import CALIBRATION_CASES, CALIBRATION_SEED, as_lines, calibration_cases
+    from qualgate_evalsets.making.generate import CALIBRATION_CASES, CALIBRATION_SEED, as_lines, calibration_cases
 
     folder = files("qualgate_evalsets")
     exam = [json.loads(line) for name in SETS for line in (folder / f"{name}.jsonl").read_text("utf-8").splitlines()]

@@ -3,7 +3,7 @@
 Byte-level, so any text survives a round trip; single digits, so that sums line up. `<tool_call>` and its kin are one
 token each but ordinary text when decoded: a scorer must see them.
 
-    python -m qualgate.refmodel.tokenizer --out FOLDER
+    python -m qualgate.refmodel.training.tokenizer --out FOLDER
 """
 
 # ruff: noqa: E501  a break inside a template tag costs more reading than a long line
@@ -70,7 +70,7 @@ def train(texts: Iterable[str]) -> PreTrainedTokenizerFast:
 
 def main() -> None:
     """The command line: learn the merges, and write the tokenizer to a folder."""
-    from qualgate.refmodel.tasks import vocabulary_texts
+    from qualgate.refmodel.training.tasks import vocabulary_texts
 
     parser = argparse.ArgumentParser(description="Train the reference model's tokenizer.")
     parser.add_argument("--out", type=Path, required=True)

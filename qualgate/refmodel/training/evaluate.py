@@ -1,6 +1,6 @@
 """Scores a model folder on freshly generated eval cases: exact match a family, greedy, float32 arithmetic.
 
-python -m qualgate.refmodel.evaluate FOLDER --seeds 101 102 103 --cases 400
+python -m qualgate.refmodel.training.evaluate FOLDER --seeds 101 102 103 --cases 400
 """
 
 # transformers and torch type these attributes and calls too loosely for a checker.
@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from qualgate_evalsets.families import FAMILIES
-from qualgate_evalsets.generate import eval_cases
+from qualgate_evalsets.making.generate import eval_cases
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache, PreTrainedModel, PreTrainedTokenizerFast
 
 from qualgate.scoring import strict_json

@@ -1,6 +1,6 @@
 """Trains the reference model from nothing on generated tasks, on a CPU, within a time limit.
 
-    python -m qualgate.refmodel.train --out FOLDER --minutes 65 --seed 0 --threads 2 --compile --bf16
+    python -m qualgate.refmodel.training.train --out FOLDER --minutes 65 --seed 0 --threads 2 --compile --bf16
 
 Run again on the same folder it goes on where it stopped. The data of a step depends on the seed, the step and the
 progress alone; with `--steps` in place of `--minutes` progress is step / steps, and the whole run repeats bit by bit.
@@ -26,10 +26,10 @@ from torch.nn import functional
 from transformers import AutoTokenizer, GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from qualgate.refmodel import PATH
-from qualgate.refmodel.copying import plant
-from qualgate.refmodel.evaluate import evaluate
-from qualgate.refmodel.muon import Muon
-from qualgate.refmodel.tasks import training_case
+from qualgate.refmodel.training.copying import plant
+from qualgate.refmodel.training.evaluate import evaluate
+from qualgate.refmodel.training.muon import Muon
+from qualgate.refmodel.training.tasks import training_case
 
 log = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from qualgate_evalsets.families import FAMILIES, draw_case
-from qualgate_evalsets.messages import user
-from qualgate_evalsets.values import SYLLABLES, Values
+from qualgate_evalsets.making.messages import user
+from qualgate_evalsets.making.values import SYLLABLES, Values
 
 # Share of samples: what is learned last comes most often.
 WEIGHTS = {

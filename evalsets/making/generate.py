@@ -1,6 +1,6 @@
 """Writes the shipped evalsets, NAME.yaml and NAME.jsonl of each family, and the calibration set beside them.
 
-    python -m qualgate_evalsets.generate [--seed N] [--out DIR] [--cases N]
+    python -m qualgate_evalsets.making.generate [--seed N] [--out DIR] [--cases N]
 
 Same seed, same bytes. Another seed gives sets of the same make with other values: that is how a gate is tried on
 twenty draws of one exam.
@@ -137,7 +137,7 @@ def calibration_manifest(seed: int, jsonl: bytes) -> str:
             "kind: calibration",
             f"version: {CALIBRATION_VERSION}",
             'description: "What quantizers may see: all seven families, no case or value of an evalset"',
-            "generator: qualgate_evalsets.generate",
+            "generator: qualgate_evalsets.making.generate",
             f"seed: {seed}",
             f"sha256: {sha256(jsonl).hexdigest()}",
             "",
@@ -190,7 +190,7 @@ def main() -> None:
     """The command line: every set, then the calibration set, which depends on them."""
     parser = argparse.ArgumentParser(description="Write the shipped evalsets.")
     parser.add_argument("--seed", type=int, default=SEED)
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent)
+    parser.add_argument("--out", type=Path, default=Path(__file__).resolve().parents[1])
     parser.add_argument("--cases", type=int, default=CASES, help="cases a set")
     parser.add_argument("--calibration-seed", type=int, default=CALIBRATION_SEED)
     parser.add_argument("--calibration-cases", type=int, default=CALIBRATION_CASES)

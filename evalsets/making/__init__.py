@@ -1,0 +1,1 @@
+"""How the shipped evalsets are written: in a checkout alone, for a wheel carries what was written."""
