@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from qualgate.bench.goals import SPEED
+from tests.house.imports import SOURCES
 from tests.verification.escapes.hostile import ESCAPES, FORGERIES
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -51,11 +52,11 @@ def isolated(installed: Path, *code: str, cwd: Path) -> subprocess.CompletedProc
 def test_every_package_of_the_checkout_is_declared():
     declared = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"])
     found = {
-        ".".join(("qualgate", *path.parent.relative_to(ROOT / "qualgate").parts))
-        for path in (ROOT / "qualgate").rglob("__init__.py")
+        ".".join((package, *path.parent.relative_to(folder).parts))
+        for package, folder in SOURCES.items()
+        for path in folder.rglob("*.py")
     }
-    assert found - declared == {"qualgate.refmodel.training"}  # for a checkout alone, as the evalsets' making is
-    assert {"qualgate_kernels", "qualgate_app", "qualgate_migrations", "qualgate_evalsets"} <= declared
+    assert found - declared == {"qualgate.refmodel.training", "qualgate_evalsets.families", "qualgate_evalsets.making"}
 
 
 def test_the_wheel_holds_no_proof_and_no_attack(installed):
