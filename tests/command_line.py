@@ -13,6 +13,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -30,15 +31,23 @@ multiprocessing.set_forkserver_preload(
 )  # fmt: skip
 
 
+@contextlib.contextmanager
+def forked_workers() -> Iterator[None]:
+    """A pool forks its workers from that server, in place of spawning them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pool, "START", "forkserver")
+        yield
+
+
 def qualgate(*arguments: str, cwd: Path | None = None, **variables: str) -> subprocess.CompletedProcess[str]:
     """`python -m qualgate ARGUMENTS` in `cwd`, with these variables beside the environment's own."""
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
     with contextlib.ExitStack() as entered:
         patch = entered.enter_context(pytest.MonkeyPatch.context())
         patch.setattr(sys, "argv", [PROGRAM, *arguments])
-        patch.setattr(pool, "START", "forkserver")
         for name, value in variables.items():
             patch.setenv(name, value)
+        entered.enter_context(forked_workers())
         entered.enter_context(contextlib.chdir(cwd or Path.cwd()))
         entered.enter_context(contextlib.redirect_stdout(out))
         entered.enter_context(contextlib.redirect_stderr(err))

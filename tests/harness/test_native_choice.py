@@ -7,6 +7,7 @@ import json
 import pytest
 
 from qualgate.config import load_gate_file
+from tests.command_line import forked_workers
 from tests.harness.local_tasks import CHAT, sum_row, write_tasks
 
 DOCUMENTS = 8
@@ -39,7 +40,8 @@ def test_a_set_of_choices_scores_as_lm_evals_task_of_the_same_documents(tmp_path
     (tmp_path / "ours.yaml").write_text(f"name: ours\nversion: 1\nmetrics: {metrics}\n")
     (tmp_path / "gate.yaml").write_text(GATE.format(tasks=tasks))
     loaded = load_gate_file(tmp_path / "gate.yaml")
-    outcome = run_gate(loaded)
+    with forked_workers():
+        outcome = run_gate(loaded)
     assert outcome.failures == ()
     assert [verdict.word for verdict in outcome.verdicts] != ["invalid"]
     with open_store(loaded.store_url) as store:

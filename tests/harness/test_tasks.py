@@ -11,6 +11,7 @@ import pytest
 from qualgate.config import load_gate_file
 from qualgate.errors import UsageError
 from qualgate.records import LmEvalTask
+from tests.command_line import forked_workers
 
 GATE = """\
 version: 1
@@ -48,7 +49,8 @@ def ran(folder, tmp_path_factory):
     from qualgate.store.database import open_store
 
     loaded = gate(tmp_path_factory.mktemp("run"), folder)
-    outcome = run_gate(loaded)
+    with forked_workers():
+        outcome = run_gate(loaded)
     with open_store(loaded.store_url) as store:
         return outcome, runs.evidence(store, outcome.run_id), loaded
 

@@ -23,6 +23,7 @@ from qualgate.quantize.calibration_sets import with_calibration
 from qualgate.quantize.folder import Order, quantize
 from qualgate.quantize.provenance import EVIDENCE
 from qualgate.quantize.with_library import Outsourced, quantize_with
+from tests.command_line import qualgate
 from tests.tiny_models import save_tiny_model
 
 GPTQ: dict[str, Any] = {"method": "gptq", "group_size": 32, "calibration": "./mine.yaml"}
@@ -208,15 +209,15 @@ def test_a_quantized_model_is_not_quantized_again(library_folder, room):
 # -------------------------------------------------------------------------------------------- the command
 
 
-def command(room: Path, model: Path, *more: str) -> list[str]:
-    words = ["--method", "gptq", "--group-size", "32", "--calibration", "./mine.yaml", "--out", "out"]
+def words(room: Path, model: Path) -> list[str]:
+    how = ["--method", "gptq", "--group-size", "32", "--calibration", "./mine.yaml", "--out", "out"]
     told = ["--backend", "gptqmodel", "--backend-dir", str(room / "environments"), "--devices", "cpu"]
-    return [sys.executable, "-m", "qualgate", "quantize", str(model), *words, *told, *more]
+    return ["quantize", str(model), *how, *told]
 
 
 def test_the_command_says_what_came_out(model, library_folder, room):
     backends(room, copies(library_folder))
-    done = subprocess.run(command(room, model), cwd=room, capture_output=True, text=True, check=False)
+    done = qualgate(*words(room, model), cwd=room)
     assert done.returncode == Exit.APPROVE, done.stderr
     assert "made by gptqmodel (gptqmodel 7.6.0, torch 2.13.0)" in done.stdout
     assert "14 int4 g32; gptq format" in done.stdout
@@ -236,7 +237,7 @@ def test_the_command_says_what_came_out(model, library_folder, room):
 def test_the_commands_exit_code_says_whose_fault_it_was(model, room, code, exit, said):
     if code is not None:
         backends(room, code)
-    done = subprocess.run(command(room, model), cwd=room, capture_output=True, text=True, check=False)
+    done = qualgate(*words(room, model), cwd=room)
     assert (done.returncode, done.stdout) == (exit, "")
     assert said in done.stderr
     assert "Traceback" not in done.stderr
@@ -245,7 +246,8 @@ def test_the_commands_exit_code_says_whose_fault_it_was(model, room, code, exit,
 
 def test_ctrl_c_ends_the_command_and_the_library(model, room, ctrl_c):
     backends(room, "print(json.dumps({'progress': f'pid {os.getpid()}'}), flush=True)\nsys.stdin.buffer.read()\n")
-    with subprocess.Popen(command(room, model), cwd=room, stderr=subprocess.PIPE, text=True) as process:
+    command = [sys.executable, "-m", "qualgate", *words(room, model)]
+    with subprocess.Popen(command, cwd=room, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         library = next(int(line.split()[-1]) for line in process.stderr if "pid" in line)
         process.send_signal(signal.SIGINT)
