@@ -303,6 +303,7 @@ def _platforms() -> str:
 
 
 def main() -> None:
+    """Write every page of the reference."""
     PAGES.mkdir(exist_ok=True)
     for name, text in pages().items():
         (PAGES / name).write_text(text, encoding="utf-8")

@@ -1,0 +1,1 @@
+"""Revisions of the store's schema, the oldest first."""

@@ -76,6 +76,7 @@ class Recorder:
         self._states: list[torch.Tensor] = []
 
     def __call__(self, rows: torch.Tensor, step: Step) -> None:
+        """Keep the last position of a step for its rows [rows]."""
         self.keep(rows, Step(step.logits[:, -1:], step.hidden[:, -1:]), torch.ones_like(rows))
 
     def keep(self, rows: torch.Tensor, step: Step, lengths: torch.Tensor) -> None:

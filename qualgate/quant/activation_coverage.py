@@ -61,6 +61,7 @@ class ComparedInputs(SeenInputs):
         self.within = self.clipped = self.square = torch.empty(0)  # tokens with |a| <= m; sums in float64
 
     def see(self, rows: torch.Tensor) -> None:
+        """Count what the evalsets send into the layer: rows [tokens, in_features]."""
         if not self.tokens:
             self.clip = self.clip if len(self.clip) else torch.zeros_like(rows[0])
             self.within = torch.zeros_like(self.clip, dtype=torch.long)

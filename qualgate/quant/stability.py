@@ -196,6 +196,7 @@ class OutputCounters:
     largest: float = 0.0  # of the finite ones
 
     def see(self, output: torch.Tensor) -> None:
+        """Count one output of the layer, of any shape."""
         self.elements += output.numel()
         self.nan += int(output.isnan().sum())
         self.inf += int(output.isinf().sum())
