@@ -67,7 +67,7 @@ def test_a_filter_that_finds_something_else_is_found(monkeypatch):
 def test_a_comparison_or_an_f1_that_differs_is_found(monkeypatch):
     monkeypatch.setattr(filters_fuzz, "compared", lambda text, options: text)
     assert agreed(filters_fuzz.differential, 100).same["exact_match"] < 100
-    monkeypatch.setattr(overlap, "squad_tokens", str.split)
+    monkeypatch.setattr(overlap, "_squad_tokens", str.split)
     tally = agreed(match_rules.differential, 100)
     assert tally.same["f1"] < tally.asked["f1"]
 
