@@ -100,6 +100,7 @@ def test_the_wheel_plans_the_demo_from_its_own_files(installed, tmp_path):
     assert "int2-g32" in planned.stdout
 
 
+@pytest.mark.proof
 def test_the_wheel_runs_a_gate_file_and_its_dashboard_starts(installed, tmp_path):
     lines = (installed / "qualgate" / "demo.yaml").read_text().splitlines()
     kept = [line for line in lines if not line.startswith(("  int4-g32:", "  mxfp4:", "  int2-g32:"))]

@@ -55,6 +55,20 @@ def test_metrics_are_the_same(ours, theirs):
     assert ours["sums"]["exact_match,strict-match"] > 0.5, "else equal metrics would say little"
 
 
+def test_the_entry_points_that_pyproject_states_make_the_model_known():
+    import tomllib
+    from importlib.metadata import EntryPoint
+
+    from lm_eval.api.registry import model_registry
+
+    stated = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
+    for group, names in stated.items():
+        for name, value in names.items():
+            EntryPoint(name, value, group).load()()
+    assert "qualgate" in model_registry
+
+
+@pytest.mark.proof
 def test_the_plain_command_finds_the_model(tmp_path):
     """`lm_eval --model qualgate` where qualgate is installed: its entry points as pyproject states them."""
     import tomllib

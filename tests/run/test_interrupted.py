@@ -25,7 +25,9 @@ def made(tmp_path_factory) -> Path:
     return make_workspace(tmp_path_factory.mktemp("made"), cases=CASES)
 
 
-@pytest.mark.parametrize(("wanted", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("wanted", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.proof)]
+)
 def test_an_interrupted_run_stops_cleanly_and_running_again_resumes(workspace, wanted, code):
     employ_two(workspace)
     process = subprocess.Popen(
@@ -48,6 +50,7 @@ def test_an_interrupted_run_stops_cleanly_and_running_again_resumes(workspace, w
     assert rows(workspace, "select count(*), count(distinct run_id) from units where status = 'done'") == [(UNITS, 1)]
 
 
+@pytest.mark.proof
 def test_a_worker_killed_in_the_middle_loses_and_doubles_nothing(workspace):
     employ_two(workspace)
     process = subprocess.Popen(

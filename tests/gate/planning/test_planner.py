@@ -92,6 +92,7 @@ def test_clusters_drawn_by_kind_are_spread_as_those_drawn_one_by_one() -> None:
         assert a.std() == pytest.approx(b.std(), rel=0.03)
 
 
+@pytest.mark.proof
 def test_a_documented_suite_that_hardly_ever_decides_is_told_what_would_decide() -> None:
     planned = plan_policy(SUITE, policy(Rule(metric="exact_match", scope="evalset", max_drop=0.01)), ASSUMED)
     assert planned.approve < 0.01

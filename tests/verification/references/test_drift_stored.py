@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.verification.goals import STORED
 from tests.verification.references import drift_stored
 
 
+@pytest.mark.proof
 def test_the_rows_of_a_small_slice(monkeypatch):
     monkeypatch.setattr(drift_stored, "VOCABULARY", 20_000)
     monkeypatch.setattr(drift_stored, "WIDTH", 64)
