@@ -105,14 +105,15 @@ def test_a_mistake_stops_before_generation_with_exit_64_and_says_where(mistake, 
     assert not (workspace / "qualgate.db").exists()
 
 
-def test_a_model_whose_logits_are_not_numbers_ends_as_an_incomplete_run_and_never_as_an_answer(workspace):
+@pytest.mark.parametrize("call", [qualgate, pytest.param(in_a_process, marks=pytest.mark.proof)])
+def test_a_model_whose_logits_are_not_numbers_ends_as_an_incomplete_run_and_never_as_an_answer(workspace, call):
     from safetensors.torch import load_file, save_file
 
     path = workspace / "model" / "model.safetensors"
     tensors = load_file(path)
     tensors["model.norm.weight"][0] = float("nan")
     save_file(tensors, path, metadata={"format": "pt"})
-    done = in_a_process("run", "gate.yaml", cwd=workspace)
+    done = call("run", "gate.yaml", cwd=workspace)
     assert done.returncode == Exit.INFRASTRUCTURE, done.stdout + done.stderr
     assert "NaN" in done.stdout
     assert "Traceback" not in done.stderr
