@@ -108,3 +108,15 @@ def test_a_gate_file_is_taken_as_a_path_as_a_text_and_as_it_was_read(tmp_path):
             qualgate.judge(gate, baseline=rows, variants=str(rows))
         with pytest.raises(qualgate.UsageError):  # the models are not there
             qualgate.make_plan(gate)
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [((), "against a variant's"), (("baseline",), "cannot be a variant's name"), (("a@torch",), "'a@torch' cannot")],
+)
+def test_a_variant_that_cannot_be_one_is_refused(tmp_path, names, message):
+    (tmp_path / "gate.yaml").write_text(GATE_FILE)
+    write(tmp_path / "a.jsonl", [{"id": "1", "metric": "exact_match", "value": 1}])
+    write(tmp_path / "b.jsonl", [{"id": "1", "metric": "exact_match", "value": 0}])
+    with pytest.raises(qualgate.UsageError, match=message):
+        qualgate.judge(tmp_path / "gate.yaml", tmp_path / "a.jsonl", {name: tmp_path / "b.jsonl" for name in names})

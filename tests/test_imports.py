@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from graphlib import TopologicalSorter
+from pathlib import Path
 
 import pytest
 
@@ -24,6 +27,22 @@ def test_no_import_climbs_to_a_higher_room():
 def test_the_table_of_rooms_has_no_circle_and_no_room_that_is_not_there():
     assert tuple(TopologicalSorter(ALLOWED).static_order())
     assert set(ALLOWED) == {room(name) for name in GRAPH}
+
+
+def test_the_product_knows_of_no_test_but_where_a_checkout_s_proofs_are_run():
+    naming = [name for name, path in modules().items() if re.search(r"\btests\b", "".join(_texts(path)))]
+    assert naming == ["qualgate.bench.checkout"]
+
+
+def _texts(path: Path) -> Iterator[str]:
+    """What a module imports, and the texts by which it might."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            yield f"{node.module} "
+        elif isinstance(node, ast.Import):
+            yield from (f"{alias.name} " for alias in node.names)
+        elif isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) == "import_module":
+            yield f"{ast.unparse(node.args[0])} "
 
 
 def test_the_import_graph_has_no_circle():

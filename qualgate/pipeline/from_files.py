@@ -53,13 +53,19 @@ def judge_files(
     called: Path | None = None,
 ) -> Judged:
     """Score files judged by the gate file's rules: the exit code of a run with this evidence. variants: one by any
-    name, or the three arms that the gate file names, and then it is four arms that are judged.
+    name but `baseline` and one with an @, or the three arms that the gate file names, and then four arms are judged.
 
     The closed list of an evalset is the gate file's `expected`, else the set itself where it lies beside the gate
     file (then its case hashes must be the rows' as well, each case has what a rule asks of the set, and the set says
     which cases depend on each other), else the ids of both files together, which is said. nel_policy: decides in place
     of the rules. called: the gate file as an error names it.
     """
+    if not variants:
+        raise UsageError("a baseline's scores are held against a variant's: give the file of one, or of three arms.")
+    if reserved := [name for name in variants if name == BASELINE or "@" in name]:
+        raise UsageError(
+            f"{reserved[0]!r} cannot be a variant's name: `baseline` and what holds an @ have a meaning here."
+        )
     gate = replace(gate, nel_policy=nel_policy) if nel_policy is not None else gate
     if gate.four_arm is not None or len(variants) > 1:
         gate = as_four_arms(gate)

@@ -39,7 +39,7 @@ class _Child:
             stderr=subprocess.DEVNULL,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )
-        self._line()  # it has imported what it needs: start-up is no part of a job's time
+        self._line()  # the interpreter is up: neither its start nor imports count as a job's time
 
     def ask(self, job: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         assert self.process.stdin is not None

@@ -18,7 +18,7 @@ ALLOWED: dict[str, set[str]] = {
     "config": FLOOR | {"documents", "quant", "refmodel", "evalsets", "quantize"},
     "scoring": FLOOR | {"sandbox"},
     "sandbox": set(),
-    "stats": {"errors"},
+    "stats": set(),
     "drift": FLOOR,
     "gate": FLOOR | {"stats"},
     "quant": FLOOR | {"qualgate_kernels"},
@@ -31,24 +31,19 @@ ALLOWED: dict[str, set[str]] = {
     | {"config", "documents", "drift", "engine", "evalsets", "gate", "harness", "intake", "quant", "quantize"}
     | {"scoring", "stats", "store", "workers"},
     "report": FLOOR | {"drift", "engine", "gate", "intake", "pipeline", "quant", "quantize", "store"},
-    "run": FLOOR
-    | {"config", "engine", "evalsets", "gate", "harness", "intake", "pipeline", "scoring", "store"}
-    | {"workers"},
+    "run": FLOOR | {"config", "gate", "intake", "pipeline", "store", "workers"},
     "doctor": FLOOR | {"quant", "evalsets", "refmodel", "sandbox", "qualgate_kernels"},
     "intake": FLOOR | {"documents", "gate"},
-    "bench": FLOOR
-    | {"config", "drift", "engine", "evalsets", "gate", "pipeline", "quant", "quantize", "refmodel", "report", "run"}
-    | {"scoring", "stats", "store", "workers", "qualgate_evalsets", "qualgate_kernels"},
-    # The public face: what it names is loaded when it is asked for.
+    "bench": FLOOR | {"engine", "gate", "quant", "store", "qualgate_kernels"},
     "qualgate": {"pipeline", "records", "report", "run", "errors", "config", "scoring"},
     "cli": FLOOR
-    | {"qualgate", "bench", "config", "doctor", "documents", "drift", "engine", "evalsets", "gate", "harness", "intake"}
-    | {"pipeline", "quant", "quantize", "refmodel", "report", "run", "scoring", "store", "qualgate_app"},
+    | {"qualgate", "bench", "config", "doctor", "drift", "engine", "evalsets", "gate", "intake", "pipeline", "quant"}
+    | {"quantize", "refmodel", "report", "scoring", "store", "qualgate_app"},
     "__main__": {"cli"},
     "qualgate_kernels": set(),
     "qualgate_evalsets": {"identity"},
     "qualgate_migrations": {"store"},
-    "qualgate_app": {"store", "metrics", "errors", "records", "escaping", "formatting", "report", "version"},
+    "qualgate_app": {"store", "errors", "records", "escaping", "formatting", "report"},
 }
 
 # What a report and the dashboard show alike: the words of a four-arm answer, the diff of two answers, the pictures.
