@@ -119,4 +119,4 @@ def test_a_variant_that_cannot_be_one_is_refused(tmp_path, names, message):
     write(tmp_path / "a.jsonl", [{"id": "1", "metric": "exact_match", "value": 1}])
     write(tmp_path / "b.jsonl", [{"id": "1", "metric": "exact_match", "value": 0}])
     with pytest.raises(qualgate.UsageError, match=message):
-        qualgate.judge(tmp_path / "gate.yaml", tmp_path / "a.jsonl", {name: tmp_path / "b.jsonl" for name in names})
+        qualgate.judge(tmp_path / "gate.yaml", tmp_path / "a.jsonl", dict.fromkeys(names, tmp_path / "b.jsonl"))
