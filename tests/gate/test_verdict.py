@@ -360,7 +360,11 @@ def draw(generator: np.random.Generator, n: int, loss: float, discordance: float
 
 @pytest.mark.parametrize(
     ("loss", "discordance", "approve", "block"),
-    [(0.0, 0.06, (0.93, 1), (0, 0.01)), (0.05, 0.08, (0, 0.10), (0, 0.10)), (0.12, 0.14, (0, 0.01), (0.93, 1))],
+    [
+        pytest.param(0.0, 0.06, (0.93, 1), (0, 0.01), marks=pytest.mark.proof),
+        (0.05, 0.08, (0, 0.10), (0, 0.10)),
+        pytest.param(0.12, 0.14, (0, 0.01), (0.93, 1), marks=pytest.mark.proof),
+    ],
 )
 def test_operating_characteristics(loss, discordance, approve, block) -> None:
     """A/A-like noise approves, a loss at the margin does neither, a loss of over twice the margin blocks. n = 400;

@@ -6,6 +6,7 @@ The interpreter takes bfloat16 for integers, so float32 and float16 only; shapes
 from __future__ import annotations
 
 import sys
+import traceback
 
 import torch
 
@@ -93,5 +94,10 @@ def attention_is_its_twin_and_a_row_its_own() -> None:
 
 
 if __name__ == "__main__":
-    globals()[sys.argv[1]]()
-    print("passed")
+    for name in sys.argv[1:]:
+        try:
+            globals()[name]()
+        except Exception:
+            print(name, "failed", traceback.format_exc())
+        else:
+            print(name, "passed")

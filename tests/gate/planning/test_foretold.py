@@ -120,7 +120,7 @@ def test_rules_are_foretold_as_the_gate_decides_drawn_answers(name: str, no_boun
     assert planned.approve == pytest.approx(found.all(axis=1).mean(), abs=WITHIN)
 
 
-@pytest.mark.parametrize("repeats", ["any", "all"])
+@pytest.mark.parametrize("repeats", with_proofs(["any", "all"], {"all"}))
 def test_any_and_all_of_the_repeats_are_one_outcome_a_question(repeats: Literal["any", "all"], no_bounds: None) -> None:
     """Foretold from what collapsed answers do; the gate collapses drawn answers itself."""
     one = PlannedSet(name="a", metrics=METRIC, cases=150, repeats=3)
@@ -260,6 +260,7 @@ def test_lines_of_such_rules_are_read_back_as_they_are_meant(rule: Rule) -> None
     assert Rule(scope=found.pop("per", "pooled"), where=where, **found) == rule
 
 
+@pytest.mark.proof
 def test_looks_at_a_tag_see_its_own_cases_and_a_relative_drop_waits_for_all() -> None:
     one = labelled(200, 200)
     cases = [Case(evalset="a", body={"id": str(n)}) for n in range(400)]

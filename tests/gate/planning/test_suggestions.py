@@ -86,8 +86,11 @@ POLICIES: dict[str, tuple[dict[str, tuple[int, int]], list[str], str, str]] = {
 }  # fmt: skip
 
 
-LONG = ("repeats of every kind", "each tag by relative drops", "two metrics in three tiers", "a rule each set",
-        "each set, and one of them as advice", "pooled and each set")  # fmt: skip
+LONG = (
+    "repeats of every kind", "each tag by relative drops", "two metrics in three tiers", "a rule each set",
+    "each set, and one of them as advice", "pooled and each set", "each set, and one of them again", "clusters",
+    "any of the repeats", "a tag that is small", "drift and latency", "noise floor",
+)  # fmt: skip
 
 
 def write_sets(folder: Path, sizes: dict[str, tuple[int, int]], odd: dict[str, int] | None = None) -> None:

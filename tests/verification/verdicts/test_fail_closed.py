@@ -65,6 +65,7 @@ def test_a_fault_is_refused_for_what_it_is(name, code):
     assert exit_of(FAULTED[name]) == code
 
 
+@pytest.mark.proof
 def test_no_faulted_input_exits_with_0_and_none_crashes():
     rounds, rows = fail_closed.measure(quick=True)
     found = {row["id"]: row for row in rows}

@@ -30,7 +30,11 @@ def test_every_kind_of_rule_is_among_the_policies_and_the_first_ones_stay_plain(
 
 @pytest.mark.parametrize(
     "name",
-    ["GPQA at 1 point", "tags of unequal size", pytest.param("4 answers, pass@4 and pass^4", marks=pytest.mark.proof)],
+    [
+        "GPQA at 1 point",
+        pytest.param("tags of unequal size", marks=pytest.mark.proof),
+        pytest.param("4 answers, pass@4 and pass^4", marks=pytest.mark.proof),
+    ],
 )
 def test_predicted_rates_are_those_of_the_gates_own_tests_on_drawn_answers(name):
     case = next(case for case in policies() if case.name == name)

@@ -105,7 +105,7 @@ def decided(part: Slice, policy: Policy, sides: tuple[list, list], strict: float
         pytest.param(Rule(metric="latency.e2e", percentile=50, max_ratio=1.2), 120, 40, marks=pytest.mark.proof),
         pytest.param(Rule(metric="latency.e2e", percentile=95, max_ratio=2.0), 300, 40, marks=pytest.mark.proof),
         (Rule(metric="cost_per_accepted_answer", max_ratio=1.15), 300, 60),
-        (Rule(metric="latency.e2e", max_ratio=0.93), 400, 80),
+        pytest.param(Rule(metric="latency.e2e", max_ratio=0.93), 400, 80, marks=pytest.mark.proof),
     ],
 )
 def test_ratios_are_decided_as_often_as_foretold(rule: Rule, n: int, draws: int, monkeypatch) -> None:
@@ -196,7 +196,7 @@ def p99_of_drift() -> float:
     ("rule", "n", "scale"),  # scale: at which the truth of `drifted` is twice the limit
     [
         (Rule(metric="drift.kl_mean", max=0.05), 40, 0.1 / 0.02),
-        (Rule(metric="drift.kl_p99", max=0.2), 260, 0.4 / p99_of_drift()),
+        pytest.param(Rule(metric="drift.kl_p99", max=0.2), 260, 0.4 / p99_of_drift(), marks=pytest.mark.proof),
         (Rule(metric="drift.top1_agreement", min=0.9), 100, 7.02),
         (Rule(metric="drift.length_ratio", max=1.3), 45, 3.0),
         (Rule(metric="parity.prefix", min=0.9), 60, 0.2 / 0.0567),
