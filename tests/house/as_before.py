@@ -11,11 +11,13 @@ import argparse
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +32,7 @@ variants:
   int8: {quantize: {method: int8, group_size: 32}, arm: quantization}
   drafted: {model: reference, arm: speculation}
   both: {quantize: {method: int8, group_size: 32}, arm: both}
-evalsets: [reformat]
+evalsets: [./few.yaml]
 gate:
   rules: [{metric: exact_match, max_drop: 0.15}, {metric: stability.rerun, min: 0.5, tier: advisory}]
   noise_floor: true
@@ -119,21 +121,26 @@ def _made(site: Path, folder: Path) -> list[dict[str, Any]]:
     """The runs that are asked about, made by the other version, and the questions."""
     commands = []
     for name, text in (("demo", None), ("four", FOUR_ARMS)):
-        place = folder / name
-        place.mkdir()
+        place, kept = folder / name, folder / name / "kept"
+        place.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / "qualgate" / "demo.yaml", place / "gate.yaml")
         if text:
             (place / "gate.yaml").write_text(text, encoding="utf-8")
-        print(f"running {name} ...", file=sys.stderr)
-        said = json.loads(_python(site, "-m", "qualgate", "run", "gate.yaml", "--json", cwd=place))
-        kept = place / "kept"
-        _python(site, "-c", f"import sqlite3; sqlite3.connect('qualgate.db').execute('VACUUM INTO {str(kept)!r}')",
-                cwd=place)  # fmt: skip
-        commands += _of_a_store(place, kept, said["run_id"])
+            lines = (ROOT / "evalsets" / "tool_calls.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+            (place / "few.jsonl").write_text("".join(lines[:40]), encoding="utf-8")
+            (place / "few.yaml").write_text('name: few\nversion: "1"\nmetrics: [exact_match, tool_call.valid]\n')
+        if not kept.exists():
+            print(f"running {name} ...", file=sys.stderr)
+            _python(site, "-m", "qualgate", "run", "gate.yaml", "--json", cwd=place)
+            with closing(sqlite3.connect(place / "qualgate.db")) as store:
+                store.execute("VACUUM INTO ?", (str(kept),))
+        with closing(sqlite3.connect(kept)) as store:
+            (run,) = store.execute("SELECT run_id FROM runs").fetchone()
+        commands += _of_a_store(place, kept, run)
     return commands
 
 
-def _all(site: Path, folder: Path) -> list[dict[str, Any]]:
+def _all(site: Path, folder: Path, runs: Path) -> list[dict[str, Any]]:
     commands = [_command(folder, *path, "--help") for path in json.loads(_python(site, "-c", _COMMANDS, cwd=folder))]
     commands += [_command(folder, *line.split()) for line in (
         "config metrics", "config schema", "evalset list", "report --schema", "score", "gate", "nothing",
@@ -144,7 +151,7 @@ def _all(site: Path, folder: Path) -> list[dict[str, Any]]:
     for number, arguments in enumerate(write_gates(gates, 100)):
         for form in ("json", FORMATS[number % len(FORMATS)]):
             commands.append(_command(gates, "gate", *arguments, "--format", form))
-    return [*commands, *_made(site, folder)]
+    return [*commands, *_made(site, runs)]
 
 
 def main() -> int:
@@ -152,10 +159,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.house.as_before", description=__doc__)
     parser.add_argument("--old", type=Path, required=True, metavar="SITE")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="leave both sides of what differs there")
+    parser.add_argument("--runs", type=Path, metavar="FOLDER", help="keep the two runs there, or take those kept there")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        commands = _all(asked.old.resolve(), folder)
+        runs = (asked.runs or folder / "runs").resolve()
+        commands = _all(asked.old.resolve(), folder, runs)
         before, after = (_asked(site, commands, folder) for site in (asked.old.resolve(), None))
     differing = [number for number, pair in enumerate(zip(before, after, strict=True)) if pair[0] != pair[1]]
     for number in differing:
