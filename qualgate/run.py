@@ -18,7 +18,7 @@ from qualgate.pipeline.coverage import measure_coverage
 from qualgate.pipeline.early_stop import Settling
 from qualgate.pipeline.evidence import known, labels_of, reads_answers, with_labels
 from qualgate.pipeline.foretell import doubts
-from qualgate.pipeline.jobs import cases_of, remaining, scores_of, worker_settings
+from qualgate.pipeline.jobs import cases_of, drop_damaged, remaining, scores_of, worker_settings
 from qualgate.pipeline.locks import sole_coordinator, stop_requested
 from qualgate.pipeline.outcome import Outcome, Progress
 from qualgate.pipeline.plan import make_plan
@@ -52,6 +52,11 @@ def run_gate(
         warn(line)
     with open_store(gate.store_url) as store, sole_coordinator(Path(plan.artifacts)), stop_requested() as stop:
         record = runs.begin(store, plan)
+        if damaged := drop_damaged(Path(plan.artifacts)):
+            warn(
+                f"{counted(damaged, 'artifact')} of the baseline changed on the disk since the run was interrupted: "
+                "made again"
+            )
         failures = generate(plan, record, store, gate, progress, stop)
         if not failures:
             measure_coverage(plan, record.run_id, store, gate)

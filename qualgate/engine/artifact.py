@@ -1,10 +1,12 @@
 """What a baseline job leaves for the variants: its answers, and what its logits are recomputed from.
 
-`job.artifact` is a safetensors file: `lengths` int32 [rows], `tokens` int32 [all tokens], and `states` float32
-[all tokens, width], what entered the output head at each token, rows one after the other. The head itself is
-written once beside it. What a model does to its logits after the head (soft cap, scale) is done again from its
-config, once the first batch showed that this gives the same bits. Where it does not, `states` are the float32 logits
-[all tokens, vocabulary]: always right, but as much memory as they take, so more than LOGITS_BYTES are refused.
+`job.artifact` is a sealed safetensors file (quant/sealed_tensors.py): `lengths` int32 [rows], `tokens` int32 [all
+tokens], and `states` float32 [all tokens, width], what entered the output head at each token, rows one after the
+other. The head itself is written once beside it. Both say which place in which run they were made for, as a whole file
+of another run would be as wrong as a damaged one. What a model does to its logits after the head (soft cap, scale) is
+done again from its config, once the first batch showed that this gives the same bits. Where it does not, `states` are
+the float32 logits [all tokens, vocabulary]: always right, but as much memory as they take, so more than LOGITS_BYTES
+are refused.
 
 From a vocabulary of LARGE on, and where the head is all there is, states are kept in codes (`high`, `low`, `exponent`;
 see kept.py) with `eta`, float32 [all tokens]: how far each position's log-probs may have moved. A position with eta 0
@@ -14,21 +16,18 @@ is in `states`, as it was. Small vocabularies belong to small models, whose arti
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
 
 from qualgate.engine.forward import Decoder, Step, finished
 from qualgate.engine.hidden_codes import ETA, Kept, keep, moved, read
 from qualgate.errors import InfrastructureError, UsageError
-from qualgate.records import ArmIdentity, Job, UnitKey
+from qualgate.quant.sealed_tensors import read_tensors, write_tensors
+from qualgate.records import ArmIdentity, Job, Prompt
 
 LOGITS_BYTES = 2**29  # of kept logits in one job
 LARGE = 4096  # tokens of a vocabulary
@@ -118,44 +117,47 @@ def write_artifact(
         if not (path.parent / head).exists():
             tensors = dict(recorder._decoder.head.named_parameters())
             # Its numbers are rounded to `dtype` already: half the bytes, the same bits.
-            _save(path.parent / head, {name: tensor.to(dtype).contiguous() for name, tensor in tensors.items()}, {})
+            halved = {name: tensor.to(dtype).contiguous() for name, tensor in tensors.items()}
+            write_tensors(path.parent / head, halved, {"place": _place(path.parent / head)})
     tensors = {
         "lengths": torch.tensor([len(answer) for answer in answers], dtype=torch.int32),
         "tokens": torch.tensor([token for answer in answers for token in answer], dtype=torch.int32),
         **_columns(recorder),
     }
-    metadata = {
+    about = {
+        "place": _place(path),
         "width": str(recorder.width),
         "head": head,
         "after": json.dumps(recorder._decoder.after),
-        "cases": json.dumps([_case(prompt.key) for prompt in job.prompts]),
+        "cases": json.dumps([_case(prompt) for prompt in job.prompts]),
     }
-    _save(path, tensors, metadata)
+    write_tensors(path, tensors, about)
 
 
 def read_artifact(job: Job, device: torch.device) -> BaselineAnswers:
-    """The baseline's answers to the job's cases. Raises InfrastructureError when the file is not that.
+    """The baseline's answers to the job's cases. Raises InfrastructureError when the file is not what was written for
+    this job of this run: no bit of another is ever used.
 
-    A file that cannot be read is deleted, so that the next run makes it again.
+    Such a file is deleted, so that the next run makes it again.
     """
     path = Path(job.artifact)
     head_file = None
     try:
-        with safe_open(path, framework="pt", device=str(device)) as file:
-            metadata = file.metadata()
-            lengths, tokens = file.get_tensor("lengths").tolist(), file.get_tensor("tokens").tolist()
-            states, eta = _states({name: file.get_tensor(name) for name in file.keys()}, metadata)  # noqa: SIM118
-        cases, after = json.loads(metadata["cases"]), json.loads(metadata["after"])
-        head_file = path.parent / metadata["head"] if metadata["head"] else None
-        head = _head(str(head_file), str(device)) if head_file else None
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        columns, about = read_tensors(path)
+        head_file = path.parent / about["head"] if about["head"] else None
+        _check_place(path, about)
+        lengths, tokens = columns["lengths"].tolist(), columns["tokens"].tolist()
+        states, eta = _states({name: column.to(device) for name, column in columns.items()}, about)
+        after = json.loads(about["after"])
+        if json.loads(about["cases"]) != [_case(prompt) for prompt in job.prompts]:
+            raise ValueError("it is of other cases")
+        head = _head(head_file, str(device)) if head_file else None
+    except (OSError, KeyError, TypeError, ValueError) as error:
         # Also when the head alone is broken: it is made again together with an artifact.
         for broken in (path, head_file):
             if broken is not None:
                 broken.unlink(missing_ok=True)
         raise InfrastructureError(f"The baseline's artifact {path} cannot be read ({error}). Run again.") from error
-    if cases != [_case(prompt.key) for prompt in job.prompts]:
-        raise InfrastructureError(f"The baseline's artifact {path} is of other cases. Delete it and run again.")
     starts = [sum(lengths[:row]) for row in range(len(lengths))]
     answers = [tuple(tokens[start : start + length]) for start, length in zip(starts, lengths, strict=True)]
     etas = tuple(float(row.max()) if len(row) else 0.0 for row in eta.split(lengths)) if eta.any() else ()
@@ -191,21 +193,21 @@ def _states(columns: dict[str, torch.Tensor], metadata: dict[str, str]) -> tuple
 
 
 @lru_cache(maxsize=1)  # every job of a run has the same
-def _head(path: str, device: str) -> dict[str, torch.Tensor]:
-    return {name: tensor.float() for name, tensor in load_file(path, device=device).items()}
+def _head(path: Path, device: str) -> dict[str, torch.Tensor]:
+    tensors, about = read_tensors(path)
+    _check_place(path, about)
+    return {name: tensor.to(device).float() for name, tensor in tensors.items()}
 
 
-def _case(key: UnitKey) -> list[str | int]:
-    return [key.evalset, key.case_id, key.repeat]
+def _place(path: Path) -> str:
+    """The run's folder is called by its key, and so by everything that generation depends on."""
+    return f"{path.parent.name}/{path.name}"
 
 
-def _save(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str]) -> None:
-    handle, unfinished = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-    os.close(handle)
-    try:
-        save_file(tensors, unfinished, metadata=metadata)
-        with open(unfinished, "rb") as file:  # a power cut must not leave the name without the bytes
-            os.fsync(file.fileno())
-        os.replace(unfinished, path)
-    finally:
-        Path(unfinished).unlink(missing_ok=True)
+def _check_place(path: Path, about: dict[str, str]) -> None:
+    if about["place"] != _place(path):
+        raise ValueError(f"it was made for {about['place']}")
+
+
+def _case(prompt: Prompt) -> list[str | int]:
+    return [prompt.key.evalset, prompt.key.case_id, prompt.key.repeat, prompt.case_hash]

@@ -13,6 +13,7 @@ from qualgate.harness import tasks
 from qualgate.pipeline.plan import artifacts_folder, sampling_settings
 from qualgate.records import Case, Evalset, Job, JobResult, Plan, Score, UnitKey
 from qualgate.scoring import score
+from qualgate.sealed import is_whole
 from qualgate.workers.unit import WorkerSettings
 
 Cases = Mapping[tuple[str, str], tuple[Case, Evalset]]  # by evalset and id
@@ -42,6 +43,18 @@ def remaining(jobs: Sequence[Job], done: frozenset[UnitKey]) -> list[Job]:
         for job in jobs
         if job in open_jobs or (job.arm.is_baseline and job.index in needed and not Path(job.artifact).is_file())
     ]
+
+
+def drop_damaged(artifacts: Path) -> int:
+    """Delete what an interrupted run left in its folder and what is not as it was written; returns how many files.
+
+    The baseline's job of each is then run again. The head is made again together with any of them.
+    """
+    files = sorted(artifacts.glob("*.safetensors"))
+    damaged = [file for file in files if not is_whole(file)]
+    for file in files if any(file.name.startswith("head-") for file in damaged) else damaged:
+        file.unlink(missing_ok=True)
+    return len(damaged)
 
 
 def scores_of(result: JobResult, cases: Cases, also: Mapping[str, tuple[str, ...]]) -> dict[UnitKey, tuple[Score, ...]]:

@@ -8,8 +8,6 @@ finished layer is on disk before the next begins; run again on the same folder, 
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -17,8 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import nn
 
 from qualgate.errors import UsageError
@@ -32,6 +28,7 @@ from qualgate.quant.layouts import layouts_of, tensors_of, weights_of
 from qualgate.quant.linear import QuantizedLinear
 from qualgate.quant.packing import quantize_weight
 from qualgate.quant.recipes import bits_of, layer_recipe
+from qualgate.quant.sealed_tensors import read_tensors, write_tensors
 from qualgate.quant.shapes import check_divides
 from qualgate.quant.smoothquant import search_smoothing
 from qualgate.quant.stability import WeightStability, weight_stability
@@ -289,29 +286,23 @@ def _bias(module: nn.Module) -> torch.Tensor | None:
 
 def write_layer(file: Path, made: MadeLayer) -> None:
     """Keep a finished layer; it appears whole, in one rename."""
-    layouts = layouts_of(made.weights)
     file.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=file.parent, prefix=f".{file.name}-", delete=False) as unfinished:
-        pass
-    noted = {
-        "layouts": json.dumps(layouts),
+    about = {
+        "layouts": json.dumps(layouts_of(made.weights)),
         "errors": json.dumps(made.errors),
         "stability": json.dumps({name: asdict(one) for name, one in made.stability.items()}),
     }
-    save_file(tensors_of(made.weights, made.folded), unfinished.name, metadata=noted)
-    os.replace(unfinished.name, file)
+    write_tensors(file, tensors_of(made.weights, made.folded), about)
 
 
 def read_layer(file: Path) -> MadeLayer | None:
-    """A finished layer, or None when there is none, or none that can be read: it is made again."""
+    """A finished layer, or None when there is none, or none that is what was written: it is made again."""
     if not file.is_file():
         return None
     try:
-        with safe_open(file, framework="pt") as stored:
-            kept = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118 (no mapping)
-            noted = stored.metadata()
+        kept, noted = read_tensors(file)
         weights, folded = weights_of(kept, json.loads(noted["layouts"]))
         stability = {name: WeightStability(**one) for name, one in json.loads(noted["stability"]).items()}
         return MadeLayer(weights=weights, folded=folded, errors=json.loads(noted["errors"]), stability=stability)
-    except (SafetensorError, OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors import safe_open
 
 from qualgate.engine.forward import finished
 from qualgate.engine.job import run_job
 from qualgate.engine.likelihood import kl_divergence
 from qualgate.errors import InfrastructureError, UsageError
+from qualgate.quant.sealed_tensors import read_tensors
 from tests.engine.jobs import INT4, INT8, job, loaded
 from tests.tiny_models import END, save_tiny_model
 
@@ -102,7 +102,8 @@ def test_a_missing_artifact_or_one_of_other_cases_is_a_failure(arms, tmp_path):
     variant = loaded(model, cache, "v", INT8)
     with pytest.raises(InfrastructureError, match="cannot be read"):
         run_job(variant, job(variant, tmp_path / "gone.safetensors", drafted=True))
-    work = job(variant, artifact, drafted=True, count=12)
+    copies = Path(shutil.copytree(artifact.parent, tmp_path / "artifacts"))
+    work = job(variant, copies / artifact.name, drafted=True, count=12)
     with pytest.raises(InfrastructureError, match="of other cases"):
         run_job(variant, replace(work, prompts=work.prompts[::-1]))
 
@@ -149,8 +150,8 @@ def test_a_variant_with_other_stop_tokens_ends_at_its_own(arms, stops):
 
 def test_what_comes_after_the_head_is_done_again_from_the_config(arms):
     _, _, artifact, _, _ = arms
-    with safe_open(artifact, framework="pt") as file:
-        assert file.get_tensor("states").shape[1] == 64  # the hidden width: not the vocabulary, also for a soft cap
+    columns, _ = read_tensors(artifact)
+    assert columns["states"].shape[1] == 64  # the hidden width: not the vocabulary, also for a soft cap
     logits = torch.randn(3, 5) * 50
     assert finished(logits, {"final_logit_softcapping": 30.0}).abs().max() <= 30
     assert torch.equal(finished(logits, {"logit_scale": 0.5}), finished(logits, {"logits_scaling": 2.0}))

@@ -338,11 +338,14 @@ def test_a_finished_layer_is_not_made_again(llama, tmp_path, monkeypatch):
             assert all(torch.equal(value, other.weights[name].tensors[part]) for part, value in packed.tensors.items())
 
 
-def test_a_layer_file_that_was_cut_is_made_again(llama, tmp_path):
+def test_a_layer_file_that_was_cut_or_changed_is_made_again(llama, tmp_path):
     calibrate(model_of(llama), recipe_of("awq"), prompts(), dtype=torch.bfloat16, folder=tmp_path)
     file = tmp_path / "layer-00000.safetensors"
     assert read_layer(file) is not None
-    file.write_bytes(file.read_bytes()[:1000])
+    data = file.read_bytes()
+    file.write_bytes(data[:1000])
+    assert read_layer(file) is None
+    file.write_bytes(data[:-5] + bytes([data[-5] ^ 1]) + data[-4:])  # one bit of one number
     assert read_layer(file) is None
 
 

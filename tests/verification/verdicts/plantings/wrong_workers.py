@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from multiprocessing.connection import Connection
@@ -63,7 +64,12 @@ def stale_artifact(change: Callable[[Job, Path], None]) -> Serve:
     """The baseline's artifact is an older one. change: makes it at the path."""
 
     def serve(worker: Worker, job: Job) -> Outcome:
-        stale = Path(job.artifact).with_name(f"stale-{job.arm.name}-{job.index}.safetensors")
+        # In a folder of the same name: whole, and made for this place, as far as the file says.
+        stale = Path(job.artifact).parent / f"stale-{job.arm.name}" / Path(job.artifact).parent.name
+        stale.mkdir(parents=True, exist_ok=True)
+        for head in Path(job.artifact).parent.glob("head-*"):
+            shutil.copy(head, stale)
+        stale /= Path(job.artifact).name
         change(job, stale)
         return worker.run(replace(job, artifact=str(stale)))
 
@@ -74,13 +80,11 @@ def rewritten(change: Callable[[dict[str, str], dict[str, Any]], None]) -> Calla
     """change: of the artifact's metadata and tensors, in place."""
 
     def rewrite(job: Job, stale: Path) -> None:
-        from safetensors import safe_open
-        from safetensors.torch import save_file
+        from qualgate.quant.sealed_tensors import read_tensors, write_tensors
 
-        with safe_open(job.artifact, framework="pt") as file:
-            metadata, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        tensors, metadata = read_tensors(Path(job.artifact))
         change(metadata, tensors)
-        save_file(tensors, stale, metadata=metadata)
+        write_tensors(stale, tensors, metadata)
 
     return rewrite
 
