@@ -196,8 +196,8 @@ def _completions(
             margins=tuple(margins[row][: len(answer)]),
             ttft=first[row],
             e2e=last[row],
-            draft_proposed=proposed[row],
-            draft_accepted=accepted[row],
+            baseline_proposed=proposed[row],
+            baseline_accepted=accepted[row],
             kernel=arm.kernel,
         )
         for row, (prompt, answer) in enumerate(zip(job.prompts, answers, strict=True))

@@ -135,8 +135,8 @@ def _completion(arm: LoadedArm, prompt: Prompt, requests: list[list[Read]]) -> C
         margins=tuple(margin for read in reads for margin in read.margins),
         ttft=reads[0].seconds,
         e2e=max(read.seconds for read in reads),
-        draft_proposed=len(agrees),  # given to read: nothing was decoded, so its times say nothing of serving
-        draft_accepted=sum(agrees),
+        baseline_proposed=len(agrees),  # given to read: nothing was decoded, so its times say nothing of serving
+        baseline_accepted=sum(agrees),
         kernel=arm.kernel,
     )
 

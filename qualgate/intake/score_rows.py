@@ -199,6 +199,8 @@ def rows_of(arm: ArmEvidence) -> Iterator[dict[str, Any]]:
             row |= {"value": value, "case_hash": unit.case_hash, "scorer": unit.scorers.get(metric, "")}
             row |= {"cluster": unit.cluster} if unit.cluster is not None else {}
             row |= {"batch": unit.job} if unit.job is not None else {}
+            drafts = {"draft_proposed": unit.draft_proposed, "draft_accepted": unit.draft_accepted}
+            row |= {name: count for name, count in drafts.items() if count is not None}
             ended = unit.finish_reason or ("length" if unit.truncated else "")
             yield row | ({"finish_reason": ended} if ended else {})
 

@@ -9,6 +9,7 @@
     ttft, tpot, e2e  seconds to the first token, for each further one, in all
     attempts       every try at the case, in order: `outcome` (done, failed, cancelled), and where they are known
                    `cause`, `prompt_tokens`, `output_tokens`, `seconds` that it held its place in the batch
+    draft_proposed, draft_accepted  tokens that speculation proposed for this answer, and how many of them it kept
     batch          a number that answers share which were served at the same time, and so share its stalls; a server
                    without batches counts, say, minutes
 
@@ -47,6 +48,8 @@ class Served:
     e2e: float | None = None
     attempts: tuple[Attempt, ...] | None = None
     job: int | None = None
+    draft_proposed: int | None = None
+    draft_accepted: int | None = None
 
 
 NOT_SAID = Served()
@@ -67,6 +70,10 @@ def served(body: Mapping[str, Any]) -> Served:
     digest = _digest(body, "tokens_sha256")
     if answer is not None and digest not in (None, own := sha256(answer).hexdigest()):
         raise ValueError(f"`tokens_sha256` is {digest} and that of `token_ids` is {own}")
+    proposed, accepted = _whole(body, "draft_proposed"), _whole(body, "draft_accepted")
+    if accepted is not None and (proposed is None or accepted > proposed):
+        given = "is not given" if proposed is None else f"is {proposed}"
+        raise ValueError(f"`draft_accepted` is {accepted} and `draft_proposed`, of which these are a part, {given}")
     attempts = _attempts(body.get("attempts"))
     last = attempts[-1].output_tokens if attempts and attempts[-1].outcome == "done" else None
     return Served(
@@ -78,6 +85,8 @@ def served(body: Mapping[str, Any]) -> Served:
         prompt_tokens=_whole(body, "prompt_tokens"),
         attempts=attempts,
         job=_whole(body, "batch"),
+        draft_proposed=proposed,
+        draft_accepted=accepted,
         **{name: _seconds(body, name) for name in TIMES},
     )
 

@@ -30,8 +30,10 @@ class Completion:
     margins: tuple[float, ...]  # logit of the chosen token minus the runner-up's, >= 0; drawn tokens: noise included
     ttft: float  # s from the batch's start to this row's first token
     e2e: float  # s from the batch's start to this row's last token
-    draft_proposed: int = 0  # baseline tokens offered to the variant; 0 = plain decoding
-    draft_accepted: int = 0  # of those, tokens the variant would have said itself
+    baseline_proposed: int = 0  # tokens of the baseline's answer offered to the variant; 0 = every token was decoded
+    baseline_accepted: int = 0  # of those, tokens the variant would have said itself
+    draft_proposed: int | None = None  # tokens that the arm's own draft proposed; None: not counted
+    draft_accepted: int | None = None  # of those, tokens that the arm kept
     kernel: str = ""  # what multiplied the packed weights, e.g. "c avx512"; "" where none are packed
 
     @property

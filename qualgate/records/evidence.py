@@ -14,7 +14,7 @@ from qualgate.records.work import UnitKey
 # Of a row of outputs or scores: what serving the answer took and gave, see `intake.serving_rows`.
 SERVING_FIELDS = (
     "token_ids", "tokens_sha256", "text_sha256", "top2_gaps", "tokens", "prompt_tokens", "ttft", "tpot", "e2e",
-    "attempts", "batch",
+    "attempts", "batch", "draft_proposed", "draft_accepted",
 )  # fmt: skip
 
 
@@ -60,6 +60,8 @@ class UnitEvidence:
     tokens_sha256: str = ""  # of what `answer` would hold; "" = not said, or `answer` is there
     text_sha256: str = ""  # of the answer's text, what feedback names it by; "" = not read
     job: int | None = None  # which of its arm's batches it ran in: answers of one share its time; None: not recorded
+    draft_proposed: int | None = None  # tokens that a draft proposed for the answer; None: not recorded
+    draft_accepted: int | None = None  # of those, tokens that the arm kept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -219,6 +219,8 @@ _EVIDENCE = select(
     units.c.kernel,
     units.c.kl_eta,
     units.c.job,
+    units.c.draft_proposed,
+    units.c.draft_accepted,
     units.c.text,
     units.c.token_ids,
     *(units.c[name] for name in ARRAYS),
@@ -229,12 +231,13 @@ _HEAD = list(_EVIDENCE.selected_columns).index(units.c.case_hash)
 
 def _intact(run_id: str, row: AnyRow, said: Sequence[Sequence[Any]]) -> bool:
     """As it was written into this run, or by an older version, which did not seal into which."""
-    *head, kernel, kl_eta, job, text, token_ids, logprobs, margins, kl = row[_HEAD:-1]
+    *head, kernel, kl_eta, job, drafted, kept, text, token_ids, logprobs, margins, kl = row[_HEAD:-1]
     if None in (text, token_ids, logprobs, margins, kl):
         return False
     parts = (text.encode("utf-8"), token_ids, logprobs, margins, kl)
     return any(
-        row.sha256 == seal.digest((*row[:4], *head, *sealed_later(kernel, kl_eta, job, run), *said), *parts)
+        row.sha256
+        == seal.digest((*row[:4], *head, *sealed_later(kernel, kl_eta, job, run, (drafted, kept)), *said), *parts)
         for run in (run_id, None)
     )
 
@@ -243,8 +246,8 @@ def _unit_evidence(key: UnitKey, row: AnyRow, said: Sequence[Sequence[Any]], ans
     if row.status == "error":
         return UnitEvidence(key=key, case_hash=row.case_hash, status="error", cluster=row.cluster, error=row.error)
     values: dict[str, float | None] = {score[0]: score[1] for score in said}
-    # An answer that was drafted was not decoded token by token: its times say nothing about serving the variant.
-    timed = not row.draft_proposed
+    # An answer that began as the baseline's was not decoded token by token: its times say nothing about serving it.
+    timed = not row.baseline_proposed
     values["latency.ttft"] = row.ttft if timed else None
     values["latency.e2e"] = row.e2e if timed else None
     several = timed and row.answer_tokens > 1
@@ -274,6 +277,8 @@ def _unit_evidence(key: UnitKey, row: AnyRow, said: Sequence[Sequence[Any]], ans
         answer=row.token_ids if answers else None,
         margins=row.margins if answers else None,
         job=row.job,
+        draft_proposed=row.draft_proposed,
+        draft_accepted=row.draft_accepted,
         text_sha256=sha256(row.text.encode("utf-8")).hexdigest() if answers else "",
     )
 
@@ -288,7 +293,7 @@ _LOST = Attempt(outcome="failed", cause="infrastructure")
 
 
 def _attempts(row: AnyRow, timed: bool) -> tuple[Attempt, ...]:
-    """Every try at a unit. A drafted answer's own cost is not known: most of its tokens were the baseline's."""
+    """Every try at a unit. What an answer that began as the baseline's cost by itself is not known."""
     last = Attempt(
         outcome="done",
         prompt_tokens=row.prompt_tokens,

@@ -30,8 +30,8 @@ MEASURED = (
     "answer_tokens",
     "ttft",
     "e2e",
-    "draft_proposed",
-    "draft_accepted",
+    "baseline_proposed",
+    "baseline_accepted",
     "top1_agreement",
     "first_divergence",
     "length_ratio",
@@ -107,8 +107,8 @@ def unit_row(
         "answer_tokens": len(completion.token_ids),
         "ttft": float(completion.ttft),
         "e2e": float(completion.e2e),
-        "draft_proposed": completion.draft_proposed,
-        "draft_accepted": completion.draft_accepted,
+        "baseline_proposed": completion.baseline_proposed,
+        "baseline_accepted": completion.baseline_accepted,
         "kernel": completion.kernel,
         "top1_agreement": None if drift is None else float(drift.top1_agreement),
         "first_divergence": None if drift is None else drift.first_divergence,
@@ -119,23 +119,33 @@ def unit_row(
         "kl": b"" if drift is None else seal.pack_kl(drift.kl, drift.top1_differs),
         "kl_eta": float(drift.kl_eta) if drift is not None and drift.kl_eta else None,
         "job": job,
+        "draft_proposed": completion.draft_proposed,
+        "draft_accepted": completion.draft_accepted,
     }
     key = completion.key
     head = (key.arm, key.evalset, key.case_id, key.repeat, completion.case_hash, completion.finish_reason)
     text = row["text"].encode("utf-8")
     row["answer_sha256"] = seal.digest((*head, *said), text, row["token_ids"])
-    measured = (*(row[name] for name in MEASURED), *sealed_later(row["kernel"], row["kl_eta"], job, run_id))
+    drafts = completion.draft_proposed, completion.draft_accepted
+    measured = (*(row[name] for name in MEASURED), *sealed_later(row["kernel"], row["kl_eta"], job, run_id, drafts))
     row["sha256"] = seal.digest((*head, *measured, *said), text, row["token_ids"], *(row[name] for name in ARRAYS))
     return row
 
 
 def sealed_later(
-    kernel: str | None, kl_eta: float | None, job: int | None, run_id: str | None
+    kernel: str | None,
+    kl_eta: float | None,
+    job: int | None,
+    run_id: str | None,
+    drafts: tuple[int | None, int | None] = (None, None),
 ) -> tuple[str | float, ...]:
     """What the digest takes of columns that later revisions added: nothing where they are NULL. run_id: None of rows
-    that older versions sealed."""
-    known = (kernel, kl_eta, None if job is None else f"job {job}", None if run_id is None else f"run {run_id}")
-    return tuple(value for value in known if value is not None)
+    that older versions sealed. drafts: tokens proposed and accepted."""
+    named = (("job", job), ("run", run_id), ("drafted", drafts[0]), ("kept", drafts[1]))
+    return (
+        *(value for value in (kernel, kl_eta) if value is not None),
+        *(f"{name} {value}" for name, value in named if value is not None),
+    )
 
 
 def score_rows(key: UnitKey, given: Iterable[Score]) -> list[tuple[Any, ...]]:

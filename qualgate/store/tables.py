@@ -102,8 +102,8 @@ units = Table(
     Column("answer_tokens", Integer),
     Column("ttft", Float),
     Column("e2e", Float),
-    Column("draft_proposed", Integer),
-    Column("draft_accepted", Integer),
+    Column("baseline_proposed", Integer),  # this and the next: the baseline's answer as a draft (not speculation)
+    Column("baseline_accepted", Integer),
     Column("kernel", String(200)),  # what multiplied the packed weights; NULL in units of revision 0001
     Column("top1_agreement", Float),  # this and the next two: drift, variants only
     Column("first_divergence", Integer),
@@ -114,6 +114,8 @@ units = Table(
     Column("kl", LargeBinary),  # its signs: see `seal.pack_kl`
     Column("kl_eta", Float),  # certifies `kl`; NULL where that is exact
     Column("job", Integer),  # which of its arm's batches it ran in; NULL in units before revision 0006
+    Column("draft_proposed", Integer),  # this and the next: by the arm's own speculation; NULL where nobody counted
+    Column("draft_accepted", Integer),
     Column("answer_sha256", String(64)),  # what was said and how it was scored
     Column("sha256", String(64)),  # that and everything measured
     UniqueConstraint("run_id", "arm", "evalset", "case_id", "repeat"),

@@ -45,12 +45,12 @@ def test_drafting_changes_nothing_but_the_cost(arms, recipe):
             assert (one.token_ids, one.text, one.finish_reason) == (other.token_ids, other.text, other.finish_reason)
             np.testing.assert_allclose(one.logprobs, other.logprobs, rtol=1e-4, atol=1e-5)
         agreed = [a == b for a, b in zip(one.token_ids, base.token_ids, strict=False)]
-        assert one.draft_proposed == len(base.token_ids)
-        assert one.draft_accepted == (agreed.index(False) if False in agreed else len(agreed))
+        assert one.baseline_proposed == len(base.token_ids)
+        assert one.baseline_accepted == (agreed.index(False) if False in agreed else len(agreed))
     for one, other in zip(drafted.drifts, plain.drifts, strict=True):
         assert (one.first_divergence, one.top1_agreement) == (other.first_divergence, other.top1_agreement)
         np.testing.assert_allclose(one.kl, other.kl, rtol=1e-3, atol=1e-9)
-    assert sum(completion.draft_accepted for completion in drafted.completions) > 0
+    assert sum(completion.baseline_accepted for completion in drafted.completions) > 0
 
 
 def test_drift_agrees_with_a_float64_oracle(arms):
@@ -84,7 +84,7 @@ def test_the_baseline_does_not_drift_from_itself(arms):
     # One pass over the answer and many steps round differently: not zero, but a billion times below any quantization.
     assert max(max(drift.kl) for drift in result.drifts) < 1e-9
     for one, base in zip(result.completions, reference.completions, strict=True):
-        assert (one.token_ids, one.draft_accepted) == (base.token_ids, len(base.token_ids))
+        assert (one.token_ids, one.baseline_accepted) == (base.token_ids, len(base.token_ids))
 
 
 def test_kl_of_equal_logits_is_exactly_zero_and_chunks_do_not_matter(monkeypatch):
@@ -144,7 +144,7 @@ def test_a_variant_with_other_stop_tokens_ends_at_its_own(arms, stops):
     assert [(c.text, c.finish_reason) for c in drafted] == [(c.text, c.finish_reason) for c in plain]
     for one, other in zip(drafted, plain, strict=True):
         np.testing.assert_allclose(one.logprobs, other.logprobs, rtol=1e-4, atol=1e-5)
-        assert one.draft_accepted <= len(one.token_ids)
+        assert one.baseline_accepted <= len(one.token_ids)
     assert any(a.token_ids != b.token_ids for a, b in zip(drafted, reference.completions, strict=True))
 
 

@@ -75,7 +75,7 @@ def test_completions_carry_what_was_measured(arm):
         assert not set(ids[:-1]) & set(arm.stop_ids)
         assert completion.text == arm.tokenizer.decode(ids[:-1] if ended else ids)
         assert 0 < completion.ttft <= completion.e2e
-        assert (completion.draft_proposed, completion.draft_accepted) == (0, 0)
+        assert (completion.baseline_proposed, completion.baseline_accepted) == (0, 0)
         # The log-probs and margins of an independent pass over prompt and answer.
         with torch.inference_mode():
             logits = (

@@ -200,7 +200,7 @@ def test_a_drafted_answer_is_the_variants_own_draw(arms):
             np.testing.assert_allclose(one.logprobs, other.logprobs, rtol=1e-4, atol=1e-4)
             np.testing.assert_allclose(one.margins, other.margins, rtol=1e-3, atol=1e-3)
         assert [d.first_divergence for d in drafted.drifts] == [d.first_divergence for d in plain.drifts]
-        accepted += sum(c.draft_accepted for c in drafted.completions)
+        accepted += sum(c.baseline_accepted for c in drafted.completions)
     assert accepted > 0
 
 

@@ -170,6 +170,8 @@ def test_four_files_and_a_gate_file_that_names_other_arms_or_none_are_refused(tm
         {"text_sha256": "ab"}, {"token_ids": [1], "tokens_sha256": "0" * 64}, {"attempts": []}, {"attempts": {}},
         {"attempts": [{"outcome": "won"}]}, {"attempts": [{"outcome": "done", "seconds": -1}]},
         {"attempts": [{"outcome": "done", "output_tokens": 1.5}]}, {"attempts": [{"outcome": "failed", "cause": 3}]},
+        {"draft_proposed": -1}, {"draft_proposed": 1.5}, {"draft_proposed": True}, {"draft_accepted": 2},
+        {"draft_proposed": 3, "draft_accepted": 4}, {"draft_proposed": 3, "draft_accepted": -1},
     ],
 )  # fmt: skip
 def test_what_a_field_cannot_hold_is_refused(body):
@@ -192,9 +194,10 @@ def test_rows_of_one_answer_may_each_say_a_part_but_no_two_things():
 def test_scores_of_outputs_carry_what_serving_took_to_the_gate(tmp_path):
     (tmp_path / "cases.jsonl").write_text('{"id": "a", "messages": [], "answer": "x"}\n')
     tries = [{"outcome": "failed", "cause": "timeout"}, {"outcome": "done", "seconds": 0.5}]
-    said = {"id": "a", "text": "x", "e2e": 0.5, "attempts": tries}
+    said = {"id": "a", "text": "x", "e2e": 0.5, "attempts": tries, "draft_proposed": 4, "draft_accepted": 3}
     (tmp_path / "outputs.jsonl").write_text(json.dumps(said) + "\n")
     (row,) = score_files(tmp_path / "cases.jsonl", tmp_path / "outputs.jsonl", registry.find("exact_match")).rows
     body = row.as_json()
     assert (body["e2e"], body["attempts"], body["text_sha256"]) == (0.5, tries, sha256(b"x").hexdigest())
+    assert (served(body).draft_proposed, served(body).draft_accepted) == (4, 3)
     assert served(body).attempts == (Attempt(outcome="failed", cause="timeout"), Attempt(outcome="done", seconds=0.5))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,19 +18,22 @@ from sqlalchemy import text
 from qualgate.store import database, queries, rows, runs
 from qualgate.store.database import migrations_folder, open_store, upgrade
 from qualgate.store.tables import metadata
-from tests.store.made import make_plan, make_run
+from tests.store.made import make_plan, make_results, make_run
 
+KNOWN = database.REVISIONS  # of this version, oldest first
+LAST = KNOWN[-1]
+AFTER = f"{int(LAST) + 1:04}"
 NEXT = '''"""A step that a later version might bring."""
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0007"
-down_revision = "0006"
+revision = "{next}"
+down_revision = "{last}"
 
 
 def upgrade():
     op.add_column("runs", sa.Column("note", sa.Text()))
-'''
+'''.format(next=AFTER, last=LAST)
 
 
 @pytest.fixture
@@ -49,9 +53,9 @@ def before_0006(monkeypatch):
 def next_version(tmp_path, monkeypatch):
     """The program one migration later."""
     folder = shutil.copytree(migrations_folder(), tmp_path / "migrations")
-    (folder / "versions" / "0007_next.py").write_text(NEXT)
+    (folder / "versions" / f"{AFTER}_next.py").write_text(NEXT)
     monkeypatch.setattr(database, "migrations_folder", lambda: folder)
-    monkeypatch.setattr(database, "REVISIONS", ("0001", "0002", "0003", "0004", "0005", "0006", "0007"))
+    monkeypatch.setattr(database, "REVISIONS", (*KNOWN, AFTER))
 
 
 def test_the_program_knows_exactly_the_migrations_there_are():
@@ -74,40 +78,74 @@ def test_the_migrations_make_the_tables_of_the_program(url):
 
 def test_upgrading_keeps_the_evidence_and_a_backup_of_the_old_store(url, next_version, monkeypatch, tmp_path):
     with monkeypatch.context() as old:
-        old.setattr(database, "REVISIONS", ("0001", "0002", "0003", "0004", "0005", "0006"))
+        old.setattr(database, "REVISIONS", KNOWN)
         old.setattr(database, "migrations_folder", lambda: Path(__file__).resolve().parents[2] / "migrations")
         with open_store(url) as store:
             run_id = make_run(store, make_plan(cases=3))
             before = runs.evidence(store, run_id)
     said = upgrade(url)
-    assert "from revision 0006 to 0007" in said
+    assert f"from revision {LAST} to {AFTER}" in said
     with open_store(url) as store:
         assert runs.evidence(store, run_id) == before
     [backup] = tmp_path.glob("*.backup")
     assert str(backup) in said
     with sqlite3.connect(backup) as connection:
-        assert connection.execute("select version_num from alembic_version").fetchall() == [("0006",)]
+        assert connection.execute("select version_num from alembic_version").fetchall() == [(LAST,)]
         assert connection.execute("select count(*) from units").fetchone() == (45,)
+
+
+def as_held_by(revision: str, url: str, new: Path) -> None:
+    """A store of an older revision with what the store in `new` says, as far as it could say it."""
+    config = Config()
+    config.set_main_option("script_location", str(migrations_folder()))
+    with database.Store(url, database._engine(url)) as store, store.write() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, revision)
+    with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
+        connection.execute("attach ? as new", (str(new),))
+        tables = {row[0] for row in connection.execute("select name from main.sqlite_master where type = 'table'")}
+        for table in tables - {"alembic_version"}:
+            columns = [row[1] for row in connection.execute(f"pragma main.table_info({table})")]
+            named = [column.replace("draft_", "baseline_") for column in columns]  # until 0007
+            connection.execute(
+                f"insert into main.{table} ({', '.join(columns)}) select {', '.join(named)} from new.{table}"
+            )
+
+
+def test_what_revision_0006_called_drafted_is_the_baselines_answer_and_its_seals_hold(url, tmp_path):
+    plan = make_plan(cases=3)
+    with open_store(f"sqlite:///{tmp_path / 'new.db'}") as new:
+        run_id = runs.begin(new, plan).run_id
+        for result, scores in make_results(plan):
+            offered = 0 if result.arm == "baseline" else 9
+            said = tuple(replace(c, baseline_proposed=offered, baseline_accepted=4) for c in result.completions)
+            runs.record(new, run_id, replace(result, completions=said), scores)
+        before = runs.evidence(new, run_id)
+    as_held_by("0006", url, tmp_path / "new.db")
+    with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
+        assert connection.execute("select max(draft_proposed), max(draft_accepted) from units").fetchone() == (9, 4)
+    assert f"from revision 0006 to {LAST}" in upgrade(url)
+    with open_store(url) as store:
+        after = runs.evidence(store, run_id)
+        assert {time.drafted for key, time in queries.answer_times(store, run_id).items() if key.arm == "int8"} == {True}
+    assert (after, after.integrity) == (before, ())
+    assert {(one.draft_proposed, one.draft_accepted) for arm in after.variants for one in arm.units} == {(None, None)}
+    assert {unit.values["latency.e2e"] for arm in after.variants for unit in arm.units} == {None}
+    with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
+        connection.execute("update units set baseline_proposed = 0 where arm = 'int8'")
+    with open_store(url) as store:
+        assert len(runs.evidence(store, run_id).integrity) == sum(key.arm == "int8" for key in plan.expected)
 
 
 def test_scores_of_revision_0002_are_kept_as_the_recorded_ones(url, tmp_path, before_0006):
     with open_store(f"sqlite:///{tmp_path / 'new.db'}") as new:
         run_id = make_run(new, make_plan(cases=3))
         before, summary = runs.evidence(new, run_id), queries.run_summary(new, run_id)
-    config = Config()
-    config.set_main_option("script_location", str(migrations_folder()))
-    with database.Store(url, database._engine(url)) as store, store.write() as connection:
-        config.attributes["connection"] = connection
-        command.upgrade(config, "0002")
-    with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:  # the same run, as 0002 held it
-        connection.execute("attach ? as new", (str(tmp_path / "new.db"),))
-        tables = {row[0] for row in connection.execute("select name from main.sqlite_master where type = 'table'")}
-        for table in tables - {"alembic_version"}:
-            columns = ", ".join(row[1] for row in connection.execute(f"pragma main.table_info({table})"))
-            connection.execute(f"insert into main.{table} ({columns}) select {columns} from new.{table}")
-        counted = connection.execute("select count(*) from main.scores").fetchone()
-        assert "scoring" not in {row[1] for row in connection.execute("pragma main.table_info(scores)")}
-    assert "from revision 0002 to 0006" in upgrade(url)
+    as_held_by("0002", url, tmp_path / "new.db")
+    with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
+        counted = connection.execute("select count(*) from scores").fetchone()
+        assert "scoring" not in {row[1] for row in connection.execute("pragma table_info(scores)")}
+    assert f"from revision 0002 to {LAST}" in upgrade(url)
     with open_store(url) as store:
         assert runs.evidence(store, run_id) == before
         assert queries.run_summary(store, run_id) == summary
@@ -126,8 +164,11 @@ def test_a_run_of_revision_0003_stopped_no_variant_and_keeps_its_verdicts(url, b
         connection.execute("drop table stoppings")
         connection.execute("alter table units drop column kl_eta")
         connection.execute("alter table units drop column job")
+        for name in ("proposed", "accepted"):
+            connection.execute(f"alter table units drop column draft_{name}")
+            connection.execute(f"alter table units rename column baseline_{name} to draft_{name}")
         connection.execute("update alembic_version set version_num = '0003'")
-    assert "from revision 0003 to 0006" in upgrade(url)
+    assert f"from revision 0003 to {LAST}" in upgrade(url)
     with open_store(url) as store:
         assert (runs.evidence(store, run_id), queries.run_summary(store, run_id)) == before
         assert all(arm.stopped is None for arm in runs.evidence(store, run_id).variants)
@@ -140,10 +181,10 @@ def test_a_run_of_revision_0003_stopped_no_variant_and_keeps_its_verdicts(url, b
 
 def test_a_step_that_fails_leaves_the_store_as_it_was(url, next_version, tmp_path):
     versions = tmp_path / "migrations" / "versions"
-    head = versions / "0007_next.py"
+    head = versions / f"{AFTER}_next.py"
     head.unlink()
     monkey = pytest.MonkeyPatch()
-    monkey.setattr(database, "REVISIONS", ("0001", "0002", "0003", "0004", "0005", "0006"))
+    monkey.setattr(database, "REVISIONS", KNOWN)
     with open_store(url) as store:
         run_id = make_run(store, make_plan(cases=3))
     monkey.undo()
@@ -151,9 +192,9 @@ def test_a_step_that_fails_leaves_the_store_as_it_was(url, next_version, tmp_pat
     with pytest.raises(RuntimeError):
         upgrade(url)
     with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
-        assert connection.execute("select version_num from alembic_version").fetchall() == [("0006",)]
+        assert connection.execute("select version_num from alembic_version").fetchall() == [(LAST,)]
         assert "note" not in {row[1] for row in connection.execute("pragma table_info(runs)")}
-    monkey.setattr(database, "REVISIONS", ("0001", "0002", "0003", "0004", "0005", "0006"))
+    monkey.setattr(database, "REVISIONS", KNOWN)
     with open_store(url) as store:
         assert queries.latest_run(store) == run_id
     monkey.undo()

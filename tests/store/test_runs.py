@@ -129,7 +129,7 @@ def test_a_latency_rule_over_drafted_answers_is_undecided(store):
     run_id = runs.begin(store, plan).run_id
     for result, scores in make_results(plan):
         drafted = 0 if result.arm == "baseline" else 5
-        said = tuple(replace(c, draft_proposed=drafted, ttft=0.01, e2e=0.01) for c in result.completions)
+        said = tuple(replace(c, baseline_proposed=drafted, ttft=0.01, e2e=0.01) for c in result.completions)
         runs.record(store, run_id, replace(result, completions=said), scores)
     evidence = runs.evidence(store, run_id)
     assert evidence.baseline.units[0].values["latency.e2e"] == 0.01
@@ -292,6 +292,21 @@ def test_what_certifies_a_kl_is_kept_and_sealed(store, begun):
     assert evidence.integrity == ()
     execute(store, "update units set kl_eta = null where kl_eta is not null")
     assert len(runs.evidence(store, begun).integrity) == len(evidence.variants[0].units)
+
+
+def test_what_an_arms_own_draft_proposed_is_kept_and_sealed(store, begun):
+    for result, scores in make_results(SMALL):
+        counts = (7, 5) if result.arm == "int8" else (None, None)
+        said = tuple(replace(c, draft_proposed=counts[0], draft_accepted=counts[1]) for c in result.completions)
+        runs.record(store, begun, replace(result, completions=said), scores)
+    evidence = runs.evidence(store, begun)
+    assert {(arm.name, unit.draft_proposed, unit.draft_accepted) for arm in evidence.variants for unit in arm.units} == {
+        (arm.name, *((7, 5) if arm.name == "int8" else (None, None))) for arm in evidence.variants
+    }
+    assert evidence.integrity == ()
+    for change in ("draft_proposed = null", "draft_accepted = 6"):
+        execute(store, f"update units set {change} where draft_proposed is not null")
+        assert len(runs.evidence(store, begun).integrity) == len(evidence.variants[0].units)
 
 
 def test_where_the_most_likely_tokens_differ_is_kept_and_sealed_and_unknown_of_an_older_store(store, begun):

@@ -27,7 +27,7 @@ def answer_times(store: Store, run_id: str) -> dict[UnitKey, AnswerTime]:
     """Of every unit that is done."""
     asked = select(
         units.c.arm, units.c.evalset, units.c.case_id, units.c.repeat, units.c.case_hash, units.c.e2e,
-        units.c.answer_tokens, units.c.draft_proposed,
+        units.c.answer_tokens, units.c.baseline_proposed,
     ).where(units.c.run_id == run_id, units.c.status == "done")  # fmt: skip
     with store.read() as connection:
         found = connection.execute(select(arms.c.name, arms.c.planned_json).where(arms.c.run_id == run_id))
@@ -38,7 +38,7 @@ def answer_times(store: Store, run_id: str) -> dict[UnitKey, AnswerTime]:
                 engine=engines[row.arm],
                 seconds=row.e2e,
                 tokens=row.answer_tokens,
-                drafted=bool(row.draft_proposed),
+                drafted=bool(row.baseline_proposed),
             )
             for row in connection.execute(asked)
         }

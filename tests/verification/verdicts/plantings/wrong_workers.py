@@ -121,7 +121,7 @@ def fenced(before: str, after: str) -> Serve:
             spread = [0.0] * len(ids)
             completions.append(
                 replace(said, text=text, token_ids=ids, logprobs=tuple(spread), margins=tuple(spread),
-                        draft_accepted=0)
+                        baseline_accepted=0)
             )  # fmt: skip
         drifts = tuple(
             replace(
