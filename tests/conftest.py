@@ -10,9 +10,9 @@ from hypothesis import settings
 
 from tests.depth import DEPTH
 
-# A property holds on 100 examples, or on as many as it names, and on five times as many in `make verify`. Hypothesis
+# A property holds on 50 examples, or half as many as it names, and on ten times as many in `make verify`. Hypothesis
 # gives an example 200 ms; a busy machine's own pauses are longer.
-settings.register_profile("qualgate", deadline=None, max_examples=100 * DEPTH)
+settings.register_profile("qualgate", deadline=None, max_examples=round(100 * DEPTH))
 settings.load_profile("qualgate")
 
 os.environ.pop("COLUMNS", None)  # pytest-xdist sets it for its workers; a pipe has no width

@@ -16,7 +16,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
@@ -91,6 +91,7 @@ def _other(metric: str, filter: str) -> str:
     return name if len(name) <= 64 else f"{name[:55]}~{sha256_text(name)[:8]}"
 
 
+@cache
 def library() -> str:
     """`lm_eval/VERSION`, or an empty text where it is not installed."""
     try:

@@ -61,7 +61,10 @@ def fits(counts: np.ndarray, chances: np.ndarray) -> float:
     return float(chisquare(seen[wanted > 0], wanted[wanted > 0]).pvalue)
 
 
-@pytest.mark.parametrize(("temperature", "over"), [(0.7, "seeds"), (1.3, "cases"), (1.0, "positions")])
+LONG = [pytest.param(1.3, "cases", marks=pytest.mark.proof), pytest.param(1.0, "positions", marks=pytest.mark.proof)]
+
+
+@pytest.mark.parametrize(("temperature", "over"), [(0.7, "seeds"), *LONG])
 def test_draws_have_the_models_own_distribution(tmp_path, temperature, over):
     """24,000 draws of one next token, against float64 softmax: over seeds, over cases, and over positions."""
     arm, many = loaded(save_tiny_model(tmp_path / "model"), tmp_path), 24_000

@@ -21,6 +21,7 @@ def test_every_goal_is_met(table):
     assert {row.what: row.places or row.measured for row in table.values() if row.met is False} == {}
 
 
+@pytest.mark.proof  # the table above holds it too
 def test_a_plan_opens_no_file_of_its_model_twice():
     counts = opened.by_python()
     assert counts

@@ -14,6 +14,7 @@ from tests.run.commands import rows
 from tests.tiny_sets import CALIBRATION, write_set
 
 
+@pytest.mark.proof
 def test_a_rule_by_task_decides_with_the_gate_file_beside_its_evalsets(workspace):
     file = workspace / "gate.yaml"
     file.write_text(file.read_text().replace("max_drop: 0.10}", "max_drop: 0.10, per: task}"))
@@ -107,6 +108,7 @@ def test_what_a_run_measures_of_its_arms_can_be_asked_for_by_rules(noisy):
     assert json.loads(again.stdout)["verdicts"] == body["verdicts"]
 
 
+@pytest.mark.proof
 def test_a_gate_file_may_bring_an_nel_policy_in_place_of_rules(workspace):
     file = workspace / "gate.yaml"
     (workspace / "nel.yaml").write_text("version: 1\ndefaults: {metric: mean_reward, max_drop: 0.1, tier: critical}\n")

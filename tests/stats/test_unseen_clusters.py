@@ -61,7 +61,7 @@ def test_a_share_of_the_rate_lost_by_whole_clusters_is_not_proven_to_be_less() -
         assert compare_relative(baseline, baseline + d, labels, 0.02).p_within > 0.05
 
 
-@pytest.mark.parametrize("scale", [0.5, 1.0])
+@pytest.mark.parametrize("scale", [pytest.param(0.5, marks=pytest.mark.proof), 1.0])
 def test_scores_between_0_and_1_keep_alpha_where_whole_clusters_are_lost(scale) -> None:
     generator = np.random.default_rng(2)
     proven = 0

@@ -105,7 +105,7 @@ RULES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", with_proofs(RULES, {"a relative drop of a tag"}))
+@pytest.mark.parametrize("name", with_proofs(RULES, {"a relative drop of a tag", "each value of a tag"}))
 def test_rules_are_foretold_as_the_gate_decides_drawn_answers(name: str, no_bounds: None) -> None:
     one, rules = RULES[name]
     policy = Policy(rules=rules)

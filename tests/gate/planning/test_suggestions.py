@@ -89,7 +89,7 @@ POLICIES: dict[str, tuple[dict[str, tuple[int, int]], list[str], str, str]] = {
 LONG = (
     "repeats of every kind", "each tag by relative drops", "two metrics in three tiers", "a rule each set",
     "each set, and one of them as advice", "pooled and each set", "each set, and one of them again", "clusters",
-    "any of the repeats", "a tag that is small", "drift and latency", "noise floor",
+    "any of the repeats", "a tag that is small", "drift and latency", "noise floor", "tags", "a tag, stopping early",
 )  # fmt: skip
 
 

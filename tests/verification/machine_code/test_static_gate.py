@@ -1,4 +1,4 @@
-"""The machine code of the GPU kernels, with no GPU: one or two configurations a kernel and target."""
+"""The machine code of the GPU kernels, with no GPU: of an int4 product, and in `make verify` of every kernel."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ pytest.importorskip("triton")
 READ = """
 import json, sys
 from tests.verification.machine_code import static_gate as gate
-targets = [int(one) for one in sys.argv[1:]]
-found = [gate.as_row(gate.read(entry, target)) for target in targets for entry in gate.entries(target, quick=True)]
+form, *targets = sys.argv[1:]
+asked = [(entry, int(to)) for to in targets for entry in gate.entries(int(to), quick=True) if form in entry.name]
+found = [gate.as_row(gate.read(entry, target)) for entry, target in asked]
 print(json.dumps(found))
 """
 
 
-def read(*targets: int) -> list[dict]:
-    """In a process where Triton compiles, which it does not beside its interpreter."""
+def read(*targets: int, form: str = "") -> list[dict]:
+    """Of kernels with `form` in their name, in a process where Triton compiles: beside its interpreter it does not."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    command = [sys.executable, "-c", READ, *map(str, targets)]
+    command = [sys.executable, "-c", READ, form, *map(str, targets)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -31,10 +32,11 @@ def read(*targets: int) -> list[dict]:
 
 @pytest.fixture(scope="module")
 def hopper() -> list[dict]:
-    return read(90)
+    return read(90, form="int4")
 
 
-def test_every_kernel_compiles_for_hopper_within_its_budget(hopper):
+def test_int4_products_compile_for_hopper_within_their_budget(hopper):
+    assert len(hopper) > 0
     assert [row["faults"] for row in hopper if row["faults"]] == []
 
 

@@ -76,6 +76,7 @@ def test_answers_of_a_question_and_questions_of_a_passage_correlate_as_told():
     assert abs(np.corrcoef(d[:-1, 0], d[1:, 0])[0, 1]) < 0.01  # of another passage
 
 
+@pytest.mark.proof
 def test_what_a_file_holds_is_not_measured_again(tmp_path, monkeypatch):
     kept, chosen = tmp_path / "rounds.jsonl", policies()[4:5]
     first = planner_rates.planner_rates(chosen, 200, kept)

@@ -75,6 +75,7 @@ def test_of_two_metrics_one_that_loses_makes_a_defect():
     assert truth(Mutant(what="x"), lost, 0.15) == ""
 
 
+@pytest.mark.proof
 def test_an_arm_is_judged_at_the_declared_cases_under_margins_that_its_truth_is_known_for():
     name = f"m{len(DEFECTS) + len(SOUND)}"
     lost = {name: seen(96, 600)}  # 16 points: three margins of 5 and more, a defect of both others
