@@ -56,10 +56,11 @@ def too_long(found: list[Function]) -> list[str]:
             if one.lines > MOST_LINES and not one.place.startswith(BODIES)]  # fmt: skip
 
 
-def ruled(*rules: str) -> list[str]:
-    """What ruff finds by these rules, with the project's own limits: `file:line message`."""
+def ruled(*rules: str, limits: tuple[str, ...] = ()) -> list[str]:
+    """What ruff finds by these rules: `file:line message`. limits: `--config` lines in place of the project's own."""
+    options = [part for limit in limits for part in ("--config", limit)]
     done = subprocess.run(
-        [sys.executable, "-m", "ruff", "check", "--select", ",".join(rules), "--output-format", "json", "."],
+        [sys.executable, "-m", "ruff", "check", "--select", ",".join(rules), *options, "--output-format", "json", "."],
         cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
     rows = json.loads(done.stdout)

@@ -1,0 +1,43 @@
+"""Which public names of the shipped code nothing shipped names, and which test files mirror a module."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from pathlib import Path
+
+from tests.house.imports import ROOT
+
+LEAST = 30  # lines from which a module is looked for among the tests
+CALLED_BY_OTHERS = re.compile(r"^(upgrade|downgrade|main|serve|visit_\w+|do_\w+)$")
+
+
+def unnamed(paths: list[Path]) -> list[str]:
+    """`file:line name` of functions and classes at a module's top that no shipped file, page or setting names again."""
+    texts = {path: path.read_text(encoding="utf-8") for path in paths}
+    others = [ROOT / "pyproject.toml", *(ROOT / "app").rglob("*.toml")]
+    words = Counter(
+        word for text in [*texts.values(), *(path.read_text() for path in others)] for word in re.findall(r"\w+", text)
+    )
+    return [
+        f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
+        for path, text in texts.items()
+        for node in ast.parse(text).body
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.decorator_list
+        if words[node.name] == 1 and not CALLED_BY_OTHERS.match(node.name)
+    ]
+
+
+def mirrored(paths: list[Path]) -> tuple[int, int]:
+    """(modules of at least 30 lines with a test file of their name in their room's folder, all such modules)."""
+    asked = [path for path in paths if path.name != "__init__.py" and len(path.read_text().splitlines()) >= LEAST]
+    of_tests = {path.relative_to(ROOT / "tests") for path in (ROOT / "tests").rglob("test_*.py")}
+
+    def test_of(path: Path) -> Path:
+        inside = (
+            path.relative_to(ROOT / "qualgate") if path.is_relative_to(ROOT / "qualgate") else path.relative_to(ROOT)
+        )
+        return inside.with_name(f"test_{inside.name}")
+
+    return sum(test_of(path) in of_tests for path in asked), len(asked)
