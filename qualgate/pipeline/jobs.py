@@ -10,10 +10,10 @@ from qualgate.config import GateFile
 from qualgate.config.gate_file import usable_cores
 from qualgate.engine.device import choose_device
 from qualgate.harness import tasks
+from qualgate.identity import is_whole
 from qualgate.pipeline.plan import artifacts_folder, sampling_settings
 from qualgate.records import Case, Evalset, Job, JobResult, Plan, Score, UnitKey
 from qualgate.scoring import score
-from qualgate.sealed import is_whole
 from qualgate.workers.unit import WorkerSettings
 
 Cases = Mapping[tuple[str, str], tuple[Case, Evalset]]  # by evalset and id

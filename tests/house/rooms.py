@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-FLOOR = {"errors", "identity", "records", "metrics", "escaping", "formatting", "plugins", "version", "sealed"}
+FLOOR = {"errors", "identity", "records", "metrics", "escaping", "formatting", "plugins", "version"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "identity": set(),
@@ -10,7 +10,6 @@ ALLOWED: dict[str, set[str]] = {
     "metrics": set(),
     "escaping": set(),
     "version": set(),
-    "sealed": set(),
     "formatting": {"metrics", "records"},
     "plugins": {"errors", "escaping"},
     "documents": {"errors"},

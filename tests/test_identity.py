@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from qualgate.sealed import is_whole, read_sealed, write_sealed
+from qualgate.identity import is_whole, read_sealed, write_sealed
 
 
 @pytest.mark.parametrize("body", [b"", b"a", random.Random(0).randbytes(500)], ids=["nothing", "a byte", "more"])
