@@ -1,8 +1,8 @@
 """Content identities: what makes two things the same is their content, never their name.
 
-A sealed file says of itself whether it is whole: the sha256 of what follows in 32 bytes, then that. What is kept between
-a kill and a resume enters the evidence, so a flipped bit must not read as a number. It is held against damage, not
-against an attacker: who can write the file can seal it.
+A sealed file says of itself whether it is whole: the sha256 of what follows in 32 bytes, then that. What is kept
+between a kill and a resume enters the evidence, so a flipped bit must not read as a number. It is held against damage,
+not against an attacker: who can write the file can seal it.
 """
 
 from __future__ import annotations
