@@ -23,17 +23,17 @@ from tests.store.made import make_plan, make_results, make_run
 KNOWN = database.REVISIONS  # of this version, oldest first
 LAST = KNOWN[-1]
 AFTER = f"{int(LAST) + 1:04}"
-NEXT = '''"""A step that a later version might bring."""
+NEXT = f'''"""A step that a later version might bring."""
 import sqlalchemy as sa
 from alembic import op
 
-revision = "{next}"
-down_revision = "{last}"
+revision = "{AFTER}"
+down_revision = "{LAST}"
 
 
 def upgrade():
     op.add_column("runs", sa.Column("note", sa.Text()))
-'''.format(next=AFTER, last=LAST)
+'''
 
 
 @pytest.fixture
