@@ -127,7 +127,8 @@ def test_what_revision_0006_called_drafted_is_the_baselines_answer_and_its_seals
     assert f"from revision 0006 to {LAST}" in upgrade(url)
     with open_store(url) as store:
         after = runs.evidence(store, run_id)
-        assert {time.drafted for key, time in queries.answer_times(store, run_id).items() if key.arm == "int8"} == {True}
+        times = queries.answer_times(store, run_id)
+        assert {time.drafted for key, time in times.items() if key.arm == "int8"} == {True}
     assert (after, after.integrity) == (before, ())
     assert {(one.draft_proposed, one.draft_accepted) for arm in after.variants for one in arm.units} == {(None, None)}
     assert {unit.values["latency.e2e"] for arm in after.variants for unit in arm.units} == {None}

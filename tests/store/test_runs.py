@@ -300,7 +300,8 @@ def test_what_an_arms_own_draft_proposed_is_kept_and_sealed(store, begun):
         said = tuple(replace(c, draft_proposed=counts[0], draft_accepted=counts[1]) for c in result.completions)
         runs.record(store, begun, replace(result, completions=said), scores)
     evidence = runs.evidence(store, begun)
-    assert {(arm.name, unit.draft_proposed, unit.draft_accepted) for arm in evidence.variants for unit in arm.units} == {
+    units = [(arm.name, unit) for arm in evidence.variants for unit in arm.units]
+    assert {(name, unit.draft_proposed, unit.draft_accepted) for name, unit in units} == {
         (arm.name, *((7, 5) if arm.name == "int8" else (None, None))) for arm in evidence.variants
     }
     assert evidence.integrity == ()
