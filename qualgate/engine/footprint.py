@@ -27,11 +27,12 @@ def footprint(
     quantized: int,
     weights: int,
     stability: Mapping[str, WeightStability],
+    left_out: dict[str, int],
 ) -> ArmFootprint:
     """Sizes of `model`, on its device and fused, with floats of `dtype` (held as float32).
 
     on_disk, quantized: bytes of its files, and of its packed weights as their format has them. weights: numbers that
-    it stands for. stability: of every layer that was packed here, by name.
+    it stands for. stability: of every layer that was packed here, by name. left_out: see `ArmFootprint`.
     """
     held = {tensor.data_ptr(): tensor for tensor in (*model.parameters(), *model.buffers())}
     packed = {
@@ -58,6 +59,7 @@ def footprint(
         effective_bits=8 * in_memory / weights,
         facts=facts | steadiness,
         unmeasured=unmeasured,
+        left_out=left_out,
     )
 
 

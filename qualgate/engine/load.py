@@ -15,6 +15,7 @@ from qualgate.engine.device import Device
 from qualgate.engine.identity import engine_version, identify
 from qualgate.errors import NotInThisVersion, UsageError
 from qualgate.formatting import counted
+from qualgate.quant.full_precision import check_floats
 from qualgate.quant.model_files import readable
 from qualgate.quant.model_folder import ModelFolder, read_model_folder
 from qualgate.quant.shards import Shards
@@ -107,9 +108,10 @@ def load_arm(spec: ArmSpec, cache_dir: str | Path, sampling: dict[str, Any], *, 
 
         checkpoint = load_quantized(folder, getattr(torch, spec.dtype))
         model, quantized, weights = checkpoint.model, checkpoint.packed_bytes, checkpoint.weights
+        left_out = checkpoint.left_out
         _refuse_packed_head(spec, model)
     else:
-        model = _load_model(path, getattr(torch, spec.dtype))
+        model, left_out = _load_model(folder, getattr(torch, spec.dtype))
     if spec.quantize:
         from qualgate.engine.calibration import calibration_prompts
         from qualgate.quant.checkpoint import checkpoint_name, pack
@@ -133,6 +135,7 @@ def load_arm(spec: ArmSpec, cache_dir: str | Path, sampling: dict[str, Any], *, 
             quantized=quantized,
             weights=weights,
             stability=stability,
+            left_out=left_out,
         ),
         kernel=kernel,
         context_length=folder.files.context_length,
@@ -140,17 +143,19 @@ def load_arm(spec: ArmSpec, cache_dir: str | Path, sampling: dict[str, Any], *, 
     )
 
 
-def _load_model(folder: Path, dtype: Any) -> PreTrainedModel:
-    """The model in eval mode, in float32, its weights rounded to `dtype`."""
+def _load_model(folder: ModelFolder, dtype: Any) -> tuple[PreTrainedModel, dict[str, int]]:
+    """(the model in eval mode, in float32, its weights rounded to `dtype`; what of its files was left out)."""
     import torch
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
+
+    from qualgate.engine.unexpected import known_to_be_unused, left_out_of
 
     logging.disable_progress_bar()
     logging.set_verbosity_error()  # what is missing is said below, in our words
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
-            folder,
+            folder.path,
             dtype=torch.float32,
             local_files_only=True,
             trust_remote_code=False,
@@ -160,18 +165,20 @@ def _load_model(folder: Path, dtype: Any) -> PreTrainedModel:
     except MemoryError:
         raise
     except Exception as error:  # whatever a config can make an architecture's constructor do
-        raise UsageError(f"transformers cannot load {folder}: {one_line(error)}") from error
+        raise UsageError(f"transformers cannot load {folder.path}: {one_line(error)}") from error
     model, report = loaded
     missing = sorted(report["missing_keys"])
     if missing:
         raise UsageError(
-            f"{folder} lacks {counted(len(missing), 'tensor')} that its architecture needs, among them {missing[0]}. "
-            "Fetch or save this checkpoint again."
+            f"{folder.path} lacks {counted(len(missing), 'tensor')} that its architecture needs, among them "
+            f"{missing[0]}. Fetch or save this checkpoint again."
         )
+    check_floats(folder.shards, (name for name, _ in model.named_buffers()), known_to_be_unused(folder, model))
+    left_out = left_out_of(folder, model, report["unexpected_keys"])
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(parameter.to(dtype))
-    return model.eval().requires_grad_(False)
+    return model.eval().requires_grad_(False), left_out
 
 
 def _quantize(model: PreTrainedModel, shards: Shards, packed: Path) -> tuple[int, int, dict[str, WeightStability]]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from qualgate.engine.unexpected import known_to_be_unused, left_out_of, own_names
 from qualgate.errors import NotInThisVersion, UsageError
 from qualgate.formatting import counted
 from qualgate.quant.linear import QuantizedLinear
@@ -30,6 +31,7 @@ class LoadedCheckpoint:
     model: PreTrainedModel  # in eval mode
     packed_bytes: int  # of the layers that run packed
     weights: int  # numbers the checkpoint stands for
+    left_out: dict[str, int]  # see `ArmFootprint.left_out`
 
 
 def load_quantized(folder: ModelFolder, dtype: torch.dtype, *, weightless: bool = False) -> LoadedCheckpoint:
@@ -44,6 +46,7 @@ def load_quantized(folder: ModelFolder, dtype: torch.dtype, *, weightless: bool 
     checkpoint = read_checkpoint(folder.shards, folder.format, weightless=weightless)
     check_runnable(checkpoint)
     model = _empty(path)
+    unused, strange = known_to_be_unused(folder, model), checkpoint.tensors.keys() - own_names(model)
     packed_bytes = 0
     floats = {
         name: tensor.to(dtype).float() for name, tensor in checkpoint.tensors.items() if tensor.is_floating_point()
@@ -64,7 +67,7 @@ def load_quantized(folder: ModelFolder, dtype: torch.dtype, *, weightless: bool 
             floats[f"{name}.weight"] = _numbers(layer)
         elif name.rpartition(".")[2].isdigit() and _parameter(model, name.rpartition(".")[0]) is not None:
             experts.setdefault(name.rpartition(".")[0], []).append(_numbers(layer))
-        else:
+        elif not unused.search(f"{name}.weight"):
             raise NotInThisVersion(
                 f"{path}: {name} is quantized, but {type(model).__name__} has no linear layer of that name. Mixtures "
                 "of experts that transformers fuses, and architectures it renames, are not run in this version."
@@ -76,9 +79,11 @@ def load_quantized(folder: ModelFolder, dtype: torch.dtype, *, weightless: bool 
             raise UsageError(f"{path}: {name} holds {list(stacked.shape)}, its architecture another shape.")
         floats[name] = stacked
     _load_floats(path, model, floats)
+    left_out = left_out_of(folder, model, strange)
     count = sum(layer.weight.shape[0] * layer.weight.shape[1] for layer in checkpoint.layers.values())
     count += sum(tensor.numel() for tensor in checkpoint.tensors.values())
-    return LoadedCheckpoint(model=model.eval().requires_grad_(False), packed_bytes=packed_bytes, weights=count)
+    model = model.eval().requires_grad_(False)
+    return LoadedCheckpoint(model=model, packed_bytes=packed_bytes, weights=count, left_out=left_out)
 
 
 def _numbers(layer: Layer) -> torch.Tensor:

@@ -60,7 +60,7 @@ def recognise(folder: Path) -> Format | None:
 
 
 def said_by_config(files: ModelFiles) -> Format | None:
-    """The quantized format that config.json names, or a file that AutoGPTQ and AutoAWQ write beside it.
+    """The quantized format that config.json names, or a file that AutoGPTQ, AutoAWQ and ModelOpt write beside it.
 
     Raises UsageError for an unknown quant_method, NotInThisVersion for a known one that is not read.
     """
@@ -71,8 +71,10 @@ def said_by_config(files: ModelFiles) -> Format | None:
             raise UsageError(f"{where}: {key} is {type(settings).__name__}, expected a JSON object. {AGAIN}")
         if settings:
             return Format(method=_method(where, settings), settings=settings, where=where)
-    for name, method in zip(QUANTIZE_FILES, ("gptq", "awq"), strict=True):
+    for name, method in zip(QUANTIZE_FILES, ("gptq", "awq", "modelopt"), strict=True):
         settings = files.json(name)
+        if method == "modelopt":  # of a quantized cache alone, the weights are what they were
+            settings = _modelopt(files.path / name, settings)
         if settings:
             settings = {"quant_method": method, **settings}
             return Format(method=_method(files.path / name, settings), settings=settings, where=files.path / name)
@@ -110,6 +112,14 @@ def weights_in(name: str, entry: TensorEntry, format: Format) -> int:
     return count
 
 
+def _modelopt(where: Path, settings: dict[str, Any]) -> dict[str, Any]:
+    """{} where ModelOpt quantized no weight."""
+    about = settings.get("quantization", settings)
+    if not isinstance(about, dict):
+        raise UsageError(f"{where}: quantization is {type(about).__name__}, expected a JSON object. {AGAIN}")
+    return about if about.get("quant_algo") not in (None, "NO_QUANT") else {}
+
+
 def _bits(format: Format) -> int:
     """As the config says; the readers hold it against the shapes."""
     groups = format.settings.get("config_groups")
@@ -138,8 +148,10 @@ def _method(where: Path, settings: dict[str, Any]) -> str:
     if method in METHODS and method != "gguf":
         return str(method)
     if method in _NOT_READ:
+        kind = f" ({settings['quant_algo']})" if isinstance(settings.get("quant_algo"), str) else ""
         raise NotInThisVersion(
-            f"{where}: quant_method {method!r} is not read in this version. Formats that are: {', '.join(METHODS)}."
+            f"{where}: quant_method {method!r}{kind} is not read in this version. Formats that are: "
+            f"{', '.join(METHODS)}."
         )
     raise UsageError(f"{where}: unknown quant_method {str(method)!r:.60}. Formats that are read: {', '.join(METHODS)}.")
 

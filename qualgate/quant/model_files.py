@@ -14,7 +14,8 @@ from typing import Any
 from qualgate.errors import UsageError
 
 AGAIN = "Fetch or save this model again."
-QUANTIZE_FILES = ("quantize_config.json", "quant_config.json")
+# AutoGPTQ's, AutoAWQ's and ModelOpt's, beside config.json
+QUANTIZE_FILES = ("quantize_config.json", "quant_config.json", "hf_quant_config.json")
 CONFIG_FILES = ("config.json", "generation_config.json", *QUANTIZE_FILES)
 TOKENIZER_FILES = (
     "tokenizer.json",

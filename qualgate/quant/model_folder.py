@@ -11,8 +11,11 @@ from qualgate.errors import UsageError
 from qualgate.identity import content_hash, sha256_text
 from qualgate.quant import tokenizer_files
 from qualgate.quant.formats import Format, said_by_config, said_by_headers, weights_in
+from qualgate.quant.full_precision import check_full_precision
 from qualgate.quant.model_files import QUANTIZE_FILES, ModelFiles, read_files, readable
 from qualgate.quant.shards import Shards, read_shards
+
+_MOST_AHEAD = 16  # layers: no model predicts more tokens at once
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)  # no slots: what is worked out of the files is kept
@@ -48,6 +51,15 @@ class ModelFolder:
         if self.format is None:
             return sum(prod(entry.shape) for entry in entries.values())
         return sum(weights_in(name, entry, self.format) for name, entry in entries.items())
+
+    @property
+    def ahead(self) -> tuple[str, ...]:
+        """Patterns of the tensors of layers that predict more tokens at once, behind the last one that answers."""
+        config = self.files.config.get("text_config") or self.files.config
+        last, more = config.get("num_hidden_layers"), config.get("num_nextn_predict_layers")
+        if type(last) is not int or type(more) is not int:
+            return ()
+        return tuple(rf"(^|\.)layers\.{layer}\." for layer in range(last, last + min(more, _MOST_AHEAD)))
 
     @cached_property
     def config_sha256(self) -> str:
@@ -90,7 +102,10 @@ def read_model_folder(path: Path) -> ModelFolder:
         shards = read_shards(path, hashed=True)
         if not any(files.has(name) for name in ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")):
             raise UsageError(f"{path} has no tokenizer: expected tokenizer.json. Save it there with save_pretrained.")
-        return ModelFolder(files=files, shards=shards, format=format or said_by_headers(shards))
+        format = format or said_by_headers(shards)
+        if format is None:
+            check_full_precision(shards)
+        return ModelFolder(files=files, shards=shards, format=format)
 
 
 def _check_configs(files: ModelFiles) -> None:

@@ -117,3 +117,6 @@ class ArmFootprint:
     effective_bits: float  # 8 * bytes_in_memory / number of weights
     facts: dict[str, float] = field(default_factory=dict)  # see `ArmEvidence.facts`
     unmeasured: dict[str, str] = field(default_factory=dict)  # likewise
+    # Tensors of its files that have no say in its answers, by name with * for each number: how many. Heads that predict
+    # more than the next token, vision, buffers that are computed anew, scales of a quantized cache.
+    left_out: dict[str, int] = field(default_factory=dict)

@@ -10,13 +10,14 @@ from functools import partial
 
 from qualgate.errors import EXIT_ORDER, Exit
 from qualgate.escaping import visible_line
-from qualgate.formatting import seen_text
+from qualgate.formatting import counted, seen_text
 from qualgate.records import FourArm, Policy, Verdict
 from qualgate.report.arms import choice_line
 from qualgate.report.source import Source, stored_source
 from qualgate.store import queries
 from qualgate.store.database import open_store
 
+LEFT_OUT_SHOWN = 12  # names of tensors for each arm
 FLIPS_SHOWN = 20  # right → wrong answers quoted for each variant
 
 
@@ -50,6 +51,22 @@ class Report:
         if not now.nel and (now.rules, now.alpha, now.nel) != (then.rules, then.alpha, then.nel):
             return "Decided by rules given later, not by those that this run was made with."
         return ""
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """One line an arm whose files hold tensors that have no say in its answers."""
+        lines = []
+        for arm in self.run.arms:
+            found = arm.footprint.left_out if arm.footprint else {}
+            named = [f"{name} ({count})" for name, count in found.items()]
+            more = [f"and {len(named) - LEFT_OUT_SHOWN} more"] if len(named) > LEFT_OUT_SHOWN else []
+            if named:
+                all_ = counted(sum(found.values()), "tensor")
+                shown = ", ".join([*named[:LEFT_OUT_SHOWN], *more])
+                lines.append(
+                    visible_line(f"{arm.name}: {all_} of its files left out, no answer rests on them: {shown}")
+                )
+        return tuple(lines)
 
     @property
     def four_arm(self) -> FourArm | None:

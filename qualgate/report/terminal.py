@@ -30,6 +30,8 @@ def print_report(report: Report) -> None:
     """Print to stdout; colours only on a terminal."""
     console = screen.console()
     console.print(_arms(report, wide=console.width >= WIDE))
+    for line in report.left_out:
+        console.print(Text(fit(line), style="dim"))
     if not report.verdicts:
         console.print(
             Text(

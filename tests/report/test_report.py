@@ -41,6 +41,11 @@ def report(url: str) -> Report:
     return load_report(url)
 
 
+def holding(arm, name: str):
+    """Its footprint, with so-called tensors in its files that its model has no place for."""
+    return replace(arm.footprint, left_out={name: 3})
+
+
 def hostile(report: Report) -> Report:
     """The report of a store in which every text is an attack."""
     (stored, *others), (arm, *arms) = report.run.verdicts, report.run.arms
@@ -53,7 +58,7 @@ def hostile(report: Report) -> Report:
     )  # fmt: skip
     run = replace(
         report.run, run_id=HOSTILE, verdicts=(replace(stored, verdict=verdict), *others),
-        arms=(replace(arm, spec=replace(arm.spec, name=HOSTILE)), *arms),
+        arms=(replace(arm, spec=replace(arm.spec, name=HOSTILE), footprint=holding(arm, HOSTILE)), *arms),
         evalsets=tuple(replace(item, name=HOSTILE, version=HOSTILE) for item in report.run.evalsets),
     )  # fmt: skip
     return Report(run=run, flips={HOSTILE: (flip,)})
@@ -80,6 +85,20 @@ def test_every_verdict_arm_rule_and_flip_is_in_the_markdown(report: Report) -> N
     lost = sum(count.lost for count in report.flip_counts["int2-g32"])
     assert len(report.flips["int2-g32"]) == min(lost, FLIPS_SHOWN) > 5
     assert all(f"**{escaped(f'{flip.evalset}/{flip.case_id}')}**" in text for flip in report.flips["int2-g32"])
+
+
+@pytest.mark.parametrize("show", [lambda report: printed(report), lambda r: rendered(r, "markdown"),
+                                  lambda r: rendered(r, "html")])  # fmt: skip
+def test_every_report_names_the_tensors_that_no_answer_rests_on(report: Report, show) -> None:
+    arm, *others = report.run.arms
+    said = "baseline: 3 tensors of its files left out"
+    held = replace(
+        report, run=replace(report.run, arms=(replace(arm, footprint=holding(arm, "mtp.fc.weight")), *others))
+    )
+    assert said not in show(report)
+    text = " ".join(show(held).split())
+    assert said in text
+    assert "mtp.fc.weight (3)" in text
 
 
 @pytest.mark.parametrize(

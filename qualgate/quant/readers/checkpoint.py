@@ -11,6 +11,7 @@ import torch
 
 from qualgate.errors import NotInThisVersion, UsageError
 from qualgate.quant.formats import Format, said_by_config, said_by_headers
+from qualgate.quant.full_precision import has_no_say
 from qualgate.quant.model_files import CONFIG_FILES, read_files
 from qualgate.quant.readers import awq, bitsandbytes, compressed_tensors, fp8, gguf, gptq, mxfp4, torchao
 from qualgate.quant.readers.source import AGAIN, Layer, Source, open_source
@@ -140,7 +141,7 @@ def _plain(source: Source) -> dict[str, torch.Tensor]:
     found = {}
     for name in source.rest():
         tensor = source.tensor(name)
-        if tensor.dtype not in _FLOATS and tensor.dim() >= 2:
+        if tensor.dtype not in _FLOATS and tensor.dim() >= 2 and not has_no_say(name, tuple(tensor.shape)):
             raise UsageError(
                 f"{source.where(name)}: tensor {name} is {str(tensor.dtype).removeprefix('torch.')} "
                 f"{list(tensor.shape)}, which {source.format.method} as {source.format.where} describes it does not "

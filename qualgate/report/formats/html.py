@@ -142,7 +142,8 @@ def _setting(report: Report) -> str:
         f"<section><h2>What was judged</h2><p>Evalsets: {sets}.<br>Policy: {_counted(len(policy.rules), 'rule')}, "
         f"alpha {policy.alpha:g}, one-sided; review {_text(policy.review)}"
         f"{'; generation stops early' if policy.stop else ''}.</p>"
-        f"{_table(heads, ([_text(cell) for cell in row] for row in rows), numbers=(2, 3, 4, 6, 7))}{failures}</section>"
+        f"{_table(heads, ([_text(cell) for cell in row] for row in rows), numbers=(2, 3, 4, 6, 7))}"
+        f"{_list(report.left_out)}{failures}</section>"
     )
 
 
