@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from qualgate.cli import app
 from qualgate.config.arms import Baseline, FourArmEntry, Variant
-from qualgate.config.evalset_refs import LM_EVAL_KEYS, LM_EVAL_SCHEMA
+from qualgate.config.evalset_refs import EXTERNAL_KEYS, EXTERNAL_SCHEMA, LM_EVAL_KEYS, LM_EVAL_SCHEMA
 from qualgate.config.model import GateFileModel, Generation, Workers
 from qualgate.config.prices import PriceFile
 from qualgate.config.rules import Gate, QuarantineEntry, RuleEntry, SloEntry, Where
@@ -88,6 +88,7 @@ def _gate_file() -> str:
         if model is Variant:
             lines += _recipe()
             lines += _lm_eval()
+            lines += _external()
     lines += ["# The files it names", ""]
     for name, model, example in FILES:
         lines += _section(name, model, example)
@@ -135,13 +136,22 @@ def _recipe() -> Iterator[str]:
 def _lm_eval() -> Iterator[str]:
     yield from ("## `evalsets`: a task of lm-eval's", "", "Needs `pip install 'qualgate[harness]'`.", "")
     yield from ("```yaml", "evalsets: [{lm_eval: gsm8k, filter: strict-match, limit: 200}]", "```", "")
-    properties = LM_EVAL_SCHEMA["properties"]
+    yield from _keys({key: said for key, (_, said) in LM_EVAL_KEYS.items()}, LM_EVAL_SCHEMA)
+
+
+def _external() -> Iterator[str]:
+    yield from ("## `evalsets`: cases that others hold", "", "Of [score files](../score-files.md) alone.", "")
+    yield from ("```yaml", "evalsets: [{name: support, cases: external}]", "```", "")
+    yield from _keys(EXTERNAL_KEYS, EXTERNAL_SCHEMA)
+
+
+def _keys(said: dict[str, str], schema: dict[str, Any]) -> Iterator[str]:
     yield from _table(
         ("key", "meaning", "what it may be", "example"),
         (
-            (f"`{key}`", meaning, allowed(properties[key]), example)
-            for key, (_, said) in LM_EVAL_KEYS.items()
-            for meaning, example in [parts(said)]
+            (f"`{key}`", meaning, allowed(schema["properties"][key]), example)
+            for key, text in said.items()
+            for meaning, example in [parts(text)]
         ),
     )
 
@@ -179,7 +189,7 @@ def allowed(schema: dict[str, Any]) -> str:
         return "a metric" if schema["enum"] == list(METRICS) else _listed(map(_word, schema["enum"]))
     if "properties" in schema:
         method = schema["properties"].get("method", {}).get("const")
-        return "mapping, see below" if method or "lm_eval" in schema["properties"] else "mapping"
+        return "mapping, see below" if method or schema["properties"].keys() & {"lm_eval", "cases"} else "mapping"
     kind = WORDS.get(schema.get("type", ""), "")
     if kind == "list" and "items" in schema:
         return f"list of: {allowed(schema['items'])}"

@@ -21,7 +21,7 @@ GATE_FILE = """\
 version: 1
 baseline: {model: ./fp32}
 variants: {int4: {model: ./int4}}
-evalsets: [./questions.yaml]
+evalsets: [{name: questions, cases: external}]
 gate:
   rules: [{metric: exact_match, max_drop: 0.05}]
 """

@@ -37,6 +37,7 @@ def lm_eval(
     from qualgate.intake.lm_eval import default_policy, read_pair
     from qualgate.intake.row_evidence import BASELINE, KnownCases
     from qualgate.pipeline.arms import with_nel_policy
+    from qualgate.pipeline.closed_list import UNION
     from qualgate.pipeline.from_files import judge_scores
     from qualgate.report.formats import rendered
     from qualgate.report.screen import fit
@@ -55,7 +56,7 @@ def lm_eval(
     evidence, decided = judge_scores(
         {BASELINE: before.scores, "variant": after.scores},
         policy,
-        KnownCases(default=before.task),
+        KnownCases(default=before.task, notes=(UNION.format(before.task),)),
         identity=identity,
         now=now(),
     )

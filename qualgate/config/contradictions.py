@@ -9,7 +9,7 @@ from qualgate.config.model import GateFileModel
 from qualgate.config.rules import BOUNDS
 from qualgate.documents import Document, Fault, nearest, quote
 from qualgate.metrics import METRICS
-from qualgate.records import LmEvalTask
+from qualgate.records import ExternalCases, LmEvalTask, SetRef
 
 ROLES = ("quantization", "speculation", "both")
 
@@ -23,13 +23,15 @@ def roles(model: GateFileModel) -> dict[str, list[str]]:
     return found
 
 
-def _said(ref: str | LmEvalTask) -> str:
+def _said(ref: SetRef) -> str:
+    if isinstance(ref, ExternalCases):
+        return f"name: {ref.name}"
     return f"lm_eval: {ref.task}" if isinstance(ref, LmEvalTask) else ref
 
 
 def contradictions(document: Document, model: GateFileModel) -> Iterator[Fault]:
     """The faults of a file whose every part has passed by itself, each with its line."""
-    names: dict[str, str | LmEvalTask] = {}
+    names: dict[str, SetRef] = {}
     for index, ref in enumerate(model.evalsets):
         name = evalsets.name_of(ref)
         if name in names:

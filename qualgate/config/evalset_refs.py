@@ -1,4 +1,4 @@
-"""What a gate file's `evalsets` name: a shipped set, a file, or a task of lm-eval's."""
+"""What a gate file's `evalsets` name: a shipped set, a file, a task of lm-eval's, or a set that others hold."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic import AfterValidator, ValidationInfo, WithJsonSchema
 from qualgate import evalsets
 from qualgate.config.paths import expanded
 from qualgate.documents import nearest, quote, stated
-from qualgate.records import LmEvalTask
+from qualgate.records import ExternalCases, LmEvalTask
 
 LM_EVAL_KEYS: dict[str, tuple[type, str]] = {
     "lm_eval": (str, "The task's or the group's name. Example: `lm_eval: gsm8k`"),
@@ -37,6 +37,22 @@ LM_EVAL_SCHEMA = {
         for name, (kind, meaning) in LM_EVAL_KEYS.items()
     },
     "required": ["lm_eval"],
+    "additionalProperties": False,
+}
+EXTERNAL_KEYS = {
+    "name": "The set's name, as the rows of score files say it in `evalset`. Example: `name: support`",
+    "cases": (
+        "Says that the cases lie elsewhere: without `gate.expected`, the ids of all score files together are taken "
+        "for all there are, and the verdict says so. Example: `cases: external`"
+    ),
+}
+EXTERNAL_SCHEMA = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "pattern": f"^{evalsets.NAME}$", "description": EXTERNAL_KEYS["name"]},
+        "cases": {"const": "external", "description": EXTERNAL_KEYS["cases"]},
+    },
+    "required": ["name", "cases"],
     "additionalProperties": False,
 }
 
@@ -69,9 +85,26 @@ def _lm_eval_task(ref: dict[Any, Any], info: ValidationInfo) -> LmEvalTask:
     )
 
 
+def _external(ref: dict[Any, Any]) -> ExternalCases:
+    for key in ref:
+        if key not in EXTERNAL_KEYS:
+            raise stated(f"unknown key {quote(key)} of an evalset{nearest(str(key), (*EXTERNAL_KEYS, 'lm_eval'))}")
+    name = ref.get("name")
+    if not isinstance(name, str) or not re.fullmatch(evalsets.NAME, name):
+        raise stated(f"`name` must be the name of an evalset, found {quote(name)}")
+    if ref.get("cases") != "external":
+        raise stated(
+            "`cases` must be `external`: cases that lie here are named by their file, as ./NAME.yaml; found "
+            f"{quote(ref.get('cases'))}"
+        )
+    return ExternalCases(name=name)
+
+
 def _evalset_ref(ref: Any, info: ValidationInfo) -> Any:
     if isinstance(ref, dict) and "lm_eval" in ref:
         return _lm_eval_task(ref, info)
+    if isinstance(ref, dict) and ref:
+        return _external(ref)
     if not isinstance(ref, str) or not ref:
         raise stated(f"an evalset is a shipped set's name or a path, not {quote(ref)}")
     if not evalsets.is_path(ref) and ref not in evalsets.shipped():
@@ -91,5 +124,5 @@ def _evalset_ref(ref: Any, info: ValidationInfo) -> Any:
 EvalsetRef = Annotated[
     Any,
     AfterValidator(_evalset_ref),
-    WithJsonSchema({"oneOf": [{"type": "string", "minLength": 1}, LM_EVAL_SCHEMA]}),
+    WithJsonSchema({"oneOf": [{"type": "string", "minLength": 1}, LM_EVAL_SCHEMA, EXTERNAL_SCHEMA]}),
 ]

@@ -14,7 +14,7 @@ from qualgate.config.paths import SHIPPED_MODEL, expanded
 from qualgate.config.prices import load_prices
 from qualgate.config.rules import RuleEntry
 from qualgate.documents import Document, as_model, read_yaml, refuse
-from qualgate.records import ArmSpec, EarlyStop, FourArms, LmEvalTask, Policy, Quarantine, Rule, Slo
+from qualgate.records import ArmSpec, EarlyStop, FourArms, Policy, Quarantine, Rule, SetRef, Slo
 from qualgate.refmodel import PATH as SHIPPED_MODEL_FOLDER
 from qualgate.version import own_version
 
@@ -28,7 +28,7 @@ class GateFile:
     baseline: ArmSpec
     quantized_baseline: bool  # the user says that it may be a quantized checkpoint
     variants: tuple[ArmSpec, ...]  # in the file's order
-    evalset_refs: tuple[str | LmEvalTask, ...]  # for `plan.load_set(ref, gate.path.parent)`
+    evalset_refs: tuple[SetRef, ...]  # for `plan.load_set(ref, gate.path.parent)`
     seed: int
     policy: Policy
     store_url: str
@@ -42,6 +42,7 @@ class GateFile:
     noise_floor: bool = False  # run the baseline a second time, in other batches
     identity: Literal["hash", "ids"] = "hash"  # what pairs the rows of two score files
     expected: Path | None = None  # JSON lines with the `id` (and `evalset`) of every case that score files must hold
+    subset: str = ""  # why these may be fewer than an evalset beside the gate file has
 
 
 def load_gate_file(path: Path, *, files: bool = True) -> GateFile:
@@ -99,6 +100,7 @@ def load_gate_file(path: Path, *, files: bool = True) -> GateFile:
         noise_floor=model.gate.noise_floor,
         identity=model.gate.identity,
         expected=Path(_folder(model.gate.expected, path)) if model.gate.expected else None,
+        subset=model.gate.subset or "",
     )
 
 

@@ -225,6 +225,7 @@ class Gate(Written):
                     "properties": {"rules": False, "alpha": False, "stop": {"const": "end"}},
                 },
             ],
+            "dependencies": {"subset": ["expected"]},
             "not": {
                 "required": ["stop", "noise_floor"],
                 "properties": {"stop": {"const": "early"}, "noise_floor": {"const": True}},
@@ -237,9 +238,15 @@ class Gate(Written):
     """Of score files: JSON lines with the `id` (and `evalset`) of every case that they must hold. Example: `expected:
     ids.jsonl`
     """
+    subset: str = Field(default=ABSENT, min_length=1)
+    """Of score files: why `expected` names fewer cases than the evalset beside the gate file has; the verdict says it.
+    Example: `subset: the German cases alone`
+    """
 
     @model_validator(mode="after")
     def _has_one_policy(self) -> Gate:
+        if self.subset is not None and self.expected is None:
+            raise stated("`subset` says why `expected` names fewer cases than its evalset; name that file as well")
         if self.rules is None and self.nel_policy is None:
             raise stated("`gate.rules` is missing; or bring a NeMo Evaluator policy with `nel_policy: FILE`")
         if self.nel_policy is not None and self.rules is not None:

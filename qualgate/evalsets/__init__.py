@@ -6,7 +6,7 @@ a variant calibrated on the cases that judge it has seen its exam.
 
 from qualgate.evalsets.cases import identity_faults
 from qualgate.evalsets.header import NAME, CalibrationFile, EvalsetFile
-from qualgate.evalsets.places import is_path, locate, name_of, shipped, shipped_folder
+from qualgate.evalsets.places import is_path, locate, lying_in, name_of, shipped, shipped_folder
 from qualgate.evalsets.sets import asked_again, check, load, load_calibration, read
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "load",
     "load_calibration",
     "locate",
+    "lying_in",
     "name_of",
     "read",
     "shipped",

@@ -10,7 +10,7 @@ from typing import Literal
 
 from qualgate.documents import Document, nearest, quote, read_yaml
 from qualgate.errors import UsageError
-from qualgate.records import LmEvalTask
+from qualgate.records import ExternalCases, LmEvalTask, SetRef
 
 Kind = Literal["evalset", "calibration"]
 
@@ -42,11 +42,21 @@ def is_path(ref: str) -> bool:
     return "/" in ref or ref.endswith((".yaml", ".yml"))
 
 
-def name_of(ref: str | LmEvalTask) -> str:
-    """The evalset's name: a path's stem, a bare name itself, a task's name."""
+def name_of(ref: SetRef) -> str:
+    """The evalset's name: a path's stem, a bare name itself, a task's name, what `name` says."""
+    if isinstance(ref, ExternalCases):
+        return ref.name
     if isinstance(ref, LmEvalTask):
         return ref.task
     return Path(ref).stem if is_path(ref) else ref
+
+
+def lying_in(folder: Path, *, below: bool = False) -> dict[str, Path]:
+    """Name → YAML of the sets that lie in a folder, and with `below` in the folders right in it."""
+    if not os.path.isdir(folder):  # which for glob, of a name with a NUL in it, is an error
+        return {}
+    found = [path for pattern in ("*.yaml", *(("*/*.yaml",) if below else ())) for path in folder.glob(pattern)]
+    return {path.stem: path for path in sorted(found, reverse=True) if path.with_suffix(".jsonl").is_file()}
 
 
 def locate(ref: str, relative_to: Path, kind: Kind | None = None) -> Path:

@@ -40,6 +40,7 @@ class KnownCases:
     questions: Mapping[CaseId, str] = field(default_factory=dict)  # → `question_hash`
     budgets: Mapping[CaseId, int] = field(default_factory=dict)  # tokens that an answer may take at most
     stale: tuple[str, ...] = ()  # why rows are not of the cases that are to be judged; any makes it undecided
+    notes: tuple[str, ...] = ()  # what a verdict must say of these cases
 
 
 def evidence_of(sides: Mapping[str, Scores], cases: KnownCases, identity: Identity = "hash") -> RunEvidence:

@@ -24,7 +24,6 @@ from qualgate.store import plain
 from qualgate.store.evidence import uncollected
 
 BY_IDS = "paired by ids alone, as asked: whether both sides were asked the same is not known"
-UNION = "the expected cases of {} are those of both files together: what neither holds is not missed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,10 +54,9 @@ def judge_files(
     """Score files judged by the gate file's rules: the exit code of a run with this evidence. variants: one by any
     name but `baseline` and one with an @, or the three arms that the gate file names, and then four arms are judged.
 
-    The closed list of an evalset is the gate file's `expected`, else the set itself where it lies beside the gate
-    file (then its case hashes must be the rows' as well, each case has what a rule asks of the set, and the set says
-    which cases depend on each other), else the ids of both files together, which is said. nel_policy: decides in place
-    of the rules. called: the gate file as an error names it.
+    `closed_list` says which cases they must hold. Where the evalset lies beside the gate file, its case hashes must be
+    the rows' as well, each case has what a rule asks of the set, and the set says which cases depend on each other.
+    nel_policy: decides in place of the rules. called: the gate file as an error names it.
     """
     if not variants:
         raise UsageError("a baseline's scores are held against a variant's: give the file of one, or of three arms.")
@@ -95,10 +93,8 @@ def _judge(gate: GateFile, files: Mapping[str, Path], called: Path) -> Judged:
         now=plain.now(),
         feedback=read_feedback(gate.feedback) if gate.feedback else None,
     )
-    open_ = sorted(found - cases.expected.keys())
-    union = (UNION.format(", ".join(open_)),) if open_ else ()
     return Judged(
-        verdicts=_with_reasons(decided.verdicts, union),
+        verdicts=decided.verdicts,
         policy=decided.policy,
         nel=decided.nel,
         evidence=evidence,
@@ -128,7 +124,7 @@ def judge_scores(
     if policy.four_arm is None:
         notes = (*notes, *_all_equal(evidence))
     decided = decide(evidence, replace(policy, stop=None), now)
-    return evidence, replace(decided, verdicts=_with_reasons(decided.verdicts, notes))
+    return evidence, replace(decided, verdicts=_with_reasons(decided.verdicts, (*notes, *cases.notes)))
 
 
 def _with_reasons(verdicts: Sequence[Verdict], more: tuple[str, ...]) -> tuple[Verdict, ...]:

@@ -2,54 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 
 from qualgate import evalsets
 from qualgate.config import GateFile
-from qualgate.errors import UsageError
+from qualgate.errors import UsageError, close_names
 from qualgate.formatting import counted
-from qualgate.intake.jsonl import read_objects
 from qualgate.intake.row_evidence import CaseId, KnownCases
 from qualgate.intake.score_rows import Scores
+from qualgate.pipeline.closed_list import closed_list
 from qualgate.pipeline.evidence import labels_of
 from qualgate.pipeline.plan import load_set, set_refs
-from qualgate.records import Evalset
+from qualgate.records import Evalset, ExternalCases
 
 
 def known_cases(gate: GateFile, default: str | None, sides: Sequence[Scores]) -> KnownCases:
     """Of every evalset that lies there: its cases, and where rows were scored in another version of it.
 
-    The closed list is the gate file's `expected` where it names one, else the evalsets' own. default: the evalset of
-    rows that name none. UsageError for a row that names another cluster than its case has.
+    default: the evalset of rows that name none. UsageError for an evalset whose path is a near miss, for `expected`
+    that the set beside the gate file contradicts, and for a row that names another cluster than its case has.
     """
-    listed = _listed(gate, default)
     items = _lying_there(gate)
     cases = {(item.name, case.id): case for item in items for case in item.cases}
     clusters = {at: case.cluster for at, case in cases.items()}
     versions = {at: case.hash for at, case in cases.items()}
-    if gate.expected is None:
-        listed |= {item.name: frozenset(case.id for case in item.cases) for item in items}
+    closed = closed_list(gate, {item.name: {case.id for case in item.cases} for item in items}, default)
     known = KnownCases(
         default=default,
-        expected=listed,
+        expected=closed.expected,
         asked={item.name: _asked(gate, item) for item in items},
         labels=labels_of(items),
         clusters=clusters,
         questions={at: case.question for at, case in cases.items()},
         budgets={at: case.max_new_tokens for at, case in cases.items()},
-        stale=_other_versions(items, versions, sides),
+        stale=(*_other_versions(items, versions, sides), *closed.unknown),
+        notes=closed.notes,
     )
     _refuse_other_clusters(sides, clusters, versions)
     return known
 
 
 def _lying_there(gate: GateFile) -> list[Evalset]:
-    folder = gate.path.parent
+    folder, refs = gate.path.parent, set_refs(gate)
+    for ref in refs:
+        if isinstance(ref, str) and evalsets.is_path(ref) and not os.path.isfile(folder / ref):
+            _refuse_a_near_miss(ref, folder, {evalsets.name_of(ref) for ref in refs})
+        elif isinstance(ref, ExternalCases) and (lying := evalsets.lying_in(folder).get(ref.name)):
+            raise UsageError(
+                f"{gate.path}: the cases of {ref.name} are called external, and {lying} lies beside the gate file: "
+                "name that file, which says what there is to answer, or take it away"
+            )
     return [
         load_set(ref, folder)
-        for ref in set_refs(gate)
-        if isinstance(ref, str) and (not evalsets.is_path(ref) or (folder / ref).exists())
+        for ref in refs
+        if isinstance(ref, str) and (not evalsets.is_path(ref) or os.path.isfile(folder / ref))
     ]
+
+
+def _refuse_a_near_miss(ref: str, folder: Path, named: Collection[str]) -> None:
+    """UsageError where a set lies near a path that leads nowhere and is named by no other: it is a slip of the pen."""
+    name, places = evalsets.name_of(ref), [Path(os.path.normpath(folder / ref)).parent, folder]
+    found = {one: at for place in reversed(places) for one, at in evalsets.lying_in(place, below=True).items()}
+    for near in close_names(name, [one for one in found if one == name or one not in named]):
+        at = Path(os.path.relpath(found[near], folder)).as_posix()
+        raise UsageError(
+            f"no evalset at {folder / ref}; did you mean {at if at.startswith('../') else './' + at}? A set that lies "
+            f"elsewhere is named {{name: {name}, cases: external}}"
+        )
 
 
 def _asked(gate: GateFile, item: Evalset) -> list[str]:
@@ -95,14 +116,3 @@ def _refuse_other_clusters(
                     f"evalset {row.evalset} that lies there it is {own}, which is what counts. Leave `cluster` out of "
                     "the rows, or change the evalset and score again with it."
                 )
-
-
-def _listed(gate: GateFile, default: str | None) -> dict[str, frozenset[str]]:
-    """Evalset → ids of the gate file's `expected`; nothing where it names none."""
-    ids: dict[str, set[str]] = {}
-    for line, body in read_objects(gate.expected) if gate.expected is not None else ():
-        name, case = body.get("evalset", default), body.get("id")
-        if not isinstance(name, str) or not isinstance(case, str) or not case:
-            raise UsageError(f"{gate.expected}:{line}: needs an `id`, and an `evalset` where the gate file has several")
-        ids.setdefault(name, set()).add(case)
-    return {name: frozenset(found) for name, found in ids.items()}

@@ -43,12 +43,14 @@ from qualgate.records import (
     ArmIdentity,
     ArmSpec,
     Evalset,
+    ExternalCases,
     Job,
     LmEvalTask,
     ModelFacts,
     Plan,
     Policy,
     Prompt,
+    SetRef,
     UnitKey,
 )  # fmt: skip
 from qualgate.scoring import scorer_versions
@@ -96,14 +98,20 @@ def sampling_settings(gate: GateFile) -> dict[str, Any]:
     return {**drawn, "seed": gate.seed, "repeats": gate.repeats}
 
 
-def load_set(ref: str | LmEvalTask, relative_to: Path) -> Evalset:
-    """The evalset a gate file names: a file, a shipped one, or a task of lm-eval's. UsageError lists its faults."""
+def load_set(ref: SetRef, relative_to: Path) -> Evalset:
+    """The evalset a gate file names: a file, a shipped one, or a task of lm-eval's. UsageError lists its faults, or
+    says that its cases are external."""
+    if isinstance(ref, ExternalCases):
+        raise UsageError(
+            f"evalset {ref.name}: `cases: external` leaves nothing to ask here; only score files are judged by it. "
+            f"To generate answers, name the set's own file: ./{ref.name}.yaml"
+        )
     return tasks.load(ref) if isinstance(ref, LmEvalTask) else evalsets.load(ref, relative_to)
 
 
-def set_refs(gate: GateFile) -> tuple[str | LmEvalTask, ...]:
+def set_refs(gate: GateFile) -> tuple[SetRef, ...]:
     """What the gate file names as evalsets, groups of lm-eval's as their tasks. UsageError for one named twice."""
-    refs: dict[str, str | LmEvalTask] = {}
+    refs: dict[str, SetRef] = {}
     for named in gate.evalset_refs:
         for ref in tasks.members(named) if isinstance(named, LmEvalTask) else (named,):
             name = evalsets.name_of(ref)

@@ -14,7 +14,7 @@ from qualgate.records.arms import (
     ArmSpec,
     QuantizeRecipe,
 )
-from qualgate.records.cases import CalibrationSet, Case, Evalset, LmEvalTask
+from qualgate.records.cases import CalibrationSet, Case, Evalset, ExternalCases, LmEvalTask, SetRef
 from qualgate.records.evidence import SERVING_FIELDS, ArmEvidence, Attempt, RunEvidence, Stopped, UnitEvidence
 from qualgate.records.policy import EarlyStop, FourArms, Policy, Prices, Quarantine, Rule, Slo, Tier
 from qualgate.records.verdicts import (
@@ -53,6 +53,7 @@ __all__ = [
     "Drift",
     "EarlyStop",
     "Evalset",
+    "ExternalCases",
     "FinishReason",
     "FourArm",
     "FourArms",
@@ -73,6 +74,7 @@ __all__ = [
     "RunEvidence",
     "Score",
     "Seen",
+    "SetRef",
     "Slo",
     "Stopped",
     "Tier",

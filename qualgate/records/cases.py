@@ -70,6 +70,16 @@ class LmEvalTask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ExternalCases:
+    """A gate file's `{name: NAME, cases: external}`: an evalset whose cases only score files speak of."""
+
+    name: str
+
+
+SetRef = str | LmEvalTask | ExternalCases  # what a gate file's `evalsets` may name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Evalset:
     """A versioned, hashed list of cases. `metrics`: names from `qualgate.metrics` that its cases carry."""
 

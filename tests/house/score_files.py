@@ -39,8 +39,9 @@ def _write(folder: Path, number: int, rng: random.Random) -> list[str]:
     more = rng.choice(("", ", alpha: 0.01", ", review: always", ", identity: ids"))
     gate.write_text(
         f"version: 1\nbaseline: {{model: ./m}}\nvariants: {{{', '.join(f'{arm}: {{model: ./n}}' for arm in arms)}}}\n"
-        f"evalsets: [./made.yaml]\n{named}gate: {{rules: [{', '.join(rules)}]{more}}}\n"
+        f"evalsets: [./made.yaml]\n{named}gate: {{rules: [{', '.join(rules)}]{more}, expected: {number:03}.ids}}\n"
     )
+    (folder / f"{number:03}.ids").write_text("".join(json.dumps({"id": f"c{case}"}) + "\n" for case in range(cases)))
     files = {arm: folder / f"{number:03}.{place}.jsonl" for place, arm in enumerate(("baseline", *arms))}
     loss = rng.choice((0.0, 0.0, 0.02, 0.1, 0.3))
     for arm, path in files.items():
@@ -58,10 +59,11 @@ def _rows(cases: random.Random, count: int, rng: random.Random, loss: float) -> 
     """cases: draws the same of every arm."""
     rows: list[Row] = []
     hashed, clustered = cases.random() < 0.7, cases.random() < 0.3
+    model = str(rng.random())
     for case in range(count):
         right, hard = cases.random() < 0.8, cases.random() < 0.4
         kept = rng.random() >= loss if right else rng.random() < 0.02
-        row: Row = {"id": f"c{case}", "tags": ["hard"] if hard else [], "scorer": "ours/1", "model": str(rng.random())}
+        row: Row = {"id": f"c{case}", "tags": ["hard"] if hard else [], "scorer": "ours/1", "model": model}
         row |= {"case_hash": f"{case:064x}"} if hashed else {}
         row |= {"cluster": f"k{case // 4}"} if clustered else {}
         serving = {"ttft": 0.1, "e2e": 1 + cases.random() + rng.random() / 10, "tokens": 20, "batch": case // 4}

@@ -37,9 +37,14 @@ def side(name: str, right: int, n: int = 200, **fields) -> Scores:
     return Scores(source=name, rows=tuple(map(row, range(n))))
 
 
+def external(name: str) -> str:
+    """How a gate file names a set that lies nowhere near it."""
+    return f"{{name: {name}, cases: external}}"
+
+
 def exported(folder: Path, evidence: RunEvidence, settings: str = "", sets: str | None = None) -> tuple[Path, ...]:
     """A gate file, and the scores of a run's two arms as rows, in a folder without any evalset."""
-    names = sets if sets is not None else ", ".join(f"./{name}.yaml" for name in evidence.metrics)
+    names = sets if sets is not None else ", ".join(map(external, evidence.metrics))
     files = folder / "gate.yaml", folder / "a.jsonl", folder / "b.jsonl"
     files[0].write_text(GATE_FILE.format(variant="variant", sets=names, settings=settings))
     for path, arm in zip(files[1:], (evidence.baseline, *evidence.variants), strict=True):

@@ -29,7 +29,7 @@ variants:
   int4: {model: ./nor-here}
   drafted: {model: ./nor-here}
   int4+drafted: {model: ./nor-here}
-evalsets: [./code.yaml]
+evalsets: [{name: code, cases: external}]
 four_arm: {quantization: int4, speculation: drafted, both: int4+drafted}
 prices: prices.yaml
 gate:

@@ -23,7 +23,7 @@ from qualgate.report.formats.body import report_schema
 from qualgate.store import runs
 from qualgate.store.database import open_store
 from tests.gate import planted
-from tests.intake.score_files import code, exported, gated
+from tests.intake.score_files import code, exported, external, gated
 from tests.store.made import make_plan, make_run
 
 
@@ -121,12 +121,12 @@ def test_the_closed_list_of_score_files_fails_closed(tmp_path):
     asked = exported(tmp_path, evidence, "  expected: ./ids.jsonl")[0]
     assert code((asked, *both[1:])) == 13, "missing on both sides"
 
-    one_more = exported(tmp_path, evidence, sets="./code.yaml, ./tools.yaml, ./third.yaml")
+    one_more = exported(tmp_path, evidence, sets=", ".join(map(external, ("code", "tools", "third"))))
     assert code(one_more) == 12, "an evalset without a row"
-    assert code(exported(tmp_path, evidence, sets="./code.yaml")) == 64, "rows of a set that is not gated"
+    assert code(exported(tmp_path, evidence, sets=external("code"))) == 64, "rows of a set that is not gated"
     assert code(exported(tmp_path, evidence), "--run", "x") == 64
     assert code(exported(tmp_path, evidence), "--four-arm") == 64, "not asked for and left out"
-    shipped = exported(tmp_path, evidence, sets="./code.yaml, tool_calls")
+    shipped = exported(tmp_path, evidence, sets=f"{external('code')}, tool_calls")
     assert code(shipped) == 64, "rows that are of no shipped set"
 
 
@@ -237,6 +237,7 @@ def test_a_length_is_proven_where_the_evalset_says_how_long_an_answer_may_become
     assert said(1024) == 12
     assert said(64) == 0
     (tmp_path / "own.yaml").unlink()
+    gate.write_text(gate.read_text().replace("./own.yaml", "{name: own, cases: external}"))
     assert code((gate, *sides)) == 12
     assert "keep the evalset where the gate file names it" in gated((gate, *sides)).stdout
 
@@ -254,7 +255,8 @@ def test_what_an_evalset_says_of_its_cases_is_not_left_to_the_rows(tmp_path):
 
     def said(rule: str, metric: str = "exact_match", wrong: int = 0, hard=lambda n: n < 120) -> int:
         gate.write_text(
-            "version: 1\nbaseline: {model: ./m}\nvariants: {v: {model: ./m}}\nevalsets: [./own.yaml, ./far.yaml]\n"
+            "version: 1\nbaseline: {model: ./m}\nvariants: {v: {model: ./m}}\n"
+            "evalsets: [./own.yaml, {name: far, cases: external}]\n"
             f"gate: {{rules: [{{metric: exact_match, max_drop: 0.15{rule}}}]}}\n"
         )
         sides = tmp_path / "base.jsonl", tmp_path / "variant.jsonl"

@@ -17,7 +17,8 @@ from qualgate.evalsets import load
 from qualgate.records import RunEvidence
 from tests.gate.four import NAMES, alike, evidence, with_units
 from tests.gate.four_arm.test_verdict import CHEAPER
-from tests.intake.test_four_arm_files import GATE_FILE as FOUR_ARMS
+from tests.intake.score_files import external
+from tests.intake.test_four_arm_files import GATE_FILE as FOR_FILES
 from tests.intake.test_four_arm_files import judged
 
 GATE_FILE = """\
@@ -27,6 +28,7 @@ variants: {{v: {{model: ./m}}}}
 evalsets: [{sets}]
 gate: {{{settings}rules: [{{metric: exact_match, max_drop: 0.05}}]}}
 """
+FOUR_ARMS = FOR_FILES.replace(external("code"), "./code.yaml")
 Row = dict[str, Any]
 Said = Callable[[Row], Row]
 

@@ -29,7 +29,7 @@ GATE = """\
 version: 1
 baseline: {model: ./m}
 variants: {v: {model: ./n}}
-evalsets: [./set.yaml]
+evalsets: [{name: set, cases: external}]
 gate:
   rules:
     - {metric: exact_match, max_drop: 0.12}
