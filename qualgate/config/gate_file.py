@@ -39,6 +39,7 @@ class GateFile:
     four_arm: FourArms | None = None  # a run, and what is judged of it, puts it into the policy
     temperature: float = 0.0  # of evalsets that do not say their own; 0: the likeliest token
     repeats: int = 1  # answers to each case
+    repeats_stated: bool = False  # not the default: score files must hold as many
     noise_floor: bool = False  # run the baseline a second time, in other batches
     identity: Literal["hash", "ids"] = "hash"  # what pairs the rows of two score files
     expected: Path | None = None  # JSON lines with the `id` (and `evalset`) of every case that score files must hold
@@ -97,6 +98,7 @@ def load_gate_file(path: Path, *, files: bool = True) -> GateFile:
         four_arm=_four_arms(model),
         temperature=model.generation.temperature,
         repeats=model.generation.repeats,
+        repeats_stated="repeats" in model.generation.model_fields_set,
         noise_floor=model.gate.noise_floor,
         identity=model.gate.identity,
         expected=Path(_folder(model.gate.expected, path)) if model.gate.expected else None,

@@ -8,7 +8,7 @@ says.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -39,6 +39,7 @@ class KnownCases:
     clusters: Mapping[CaseId, str | None] = field(default_factory=dict)  # likewise its own cluster; None: it has none
     questions: Mapping[CaseId, str] = field(default_factory=dict)  # → `question_hash`
     budgets: Mapping[CaseId, int] = field(default_factory=dict)  # tokens that an answer may take at most
+    repeats: int | None = None  # answers to each case; None: not said, and then as many as the files number
     stale: tuple[str, ...] = ()  # why rows are not of the cases that are to be judged; any makes it undecided
     notes: tuple[str, ...] = ()  # what a verdict must say of these cases
 
@@ -48,12 +49,14 @@ def evidence_of(sides: Mapping[str, Scores], cases: KnownCases, identity: Identi
 
     sides: by the arm's name, the baseline first. Evalsets that `cases.expected` does not name take the ids of all files
     together, so that what only one side has is missing on the other. The same id, metric and repeat twice on one side
-    is a duplicate, which breaks integrity. UsageError for rows of one answer that say two things of it.
+    is a duplicate, which breaks integrity. Every case of a set has as many answers as any of them, and as
+    `cases.repeats` says: fewer are missing. UsageError for more, and for rows of one answer that say two things of it.
     """
     placed = {arm: _placed(side, cases.default) for arm, side in sides.items()}
     rows = [row for side in placed.values() for row in side.rows]
     metrics = _metrics(rows, cases)
-    questions = _closed_list(rows, cases.expected)
+    questions = _closed_list(rows, cases)
+    _refuse_more_repeats(placed.values(), set(questions), cases)
     hashed = [{(row.evalset, row.id) for row in side.rows if row.case_hash} for side in placed.values()]
     told = set.intersection(*hashed) if identity == "ids" else None
     baseline, *variants = (
@@ -86,13 +89,44 @@ def _metrics(rows: Sequence[ScoreRow], cases: KnownCases) -> dict[str, tuple[str
     return {at: tuple(dict.fromkeys((*cases.asked.get(at, ()), *found))) for at, found in carried.items()}
 
 
-def _closed_list(rows: Sequence[ScoreRow], expected: Mapping[str, Collection[str]]) -> list[tuple[str, str, int]]:
+def _closed_list(rows: Sequence[ScoreRow], cases: KnownCases) -> list[tuple[str, str, int]]:
     """Evalset, id and repeat of every answer that each side must have, sorted."""
-    keys = {(row.evalset, row.id, row.repeat) for row in rows if row.evalset not in expected}
-    for at, ids in expected.items():
-        repeats = {row.repeat for row in rows if row.evalset == at} or {0}
-        keys |= {(at, case, repeat) for case in ids for repeat in repeats}
-    return sorted(keys)
+    ids: dict[str, set[str]] = {at: set(named) for at, named in cases.expected.items()}
+    numbered: dict[str, set[int]] = {}
+    for row in rows:
+        numbered.setdefault(row.evalset, set()).add(row.repeat)
+        if row.evalset not in cases.expected:
+            ids.setdefault(row.evalset, set()).add(row.id)
+    repeats = {at: _repeats(numbered.get(at) or {0}, cases.repeats) for at in ids}
+    return sorted((at, case, repeat) for at, named in ids.items() for case in named for repeat in repeats[at])
+
+
+def _repeats(numbered: set[int], stated: int | None) -> set[int]:
+    """The numbers that each case's answers must have: so many from 0, or from 1 where no row counts from 0. Where
+    nobody says how many, those that any row has, without a gap: of an answer in it, the rows were lost."""
+    first = 1 if min(numbered) == 1 else 0
+    if stated is not None:
+        return set(range(first, first + stated))
+    gap = next(number for number in range(first, first + len(numbered) + 1) if number not in numbered)
+    return numbered | ({gap} if gap < max(numbered) else set())
+
+
+def _refuse_more_repeats(
+    sides: Iterable[Scores], questions: Collection[tuple[str, str, int]], cases: KnownCases
+) -> None:
+    """UsageError for an answer beyond those that the gate file states."""
+    if cases.repeats is None:
+        return
+    repeats: dict[str, set[int]] = {}
+    for at, _, repeat in questions:
+        repeats.setdefault(at, set()).add(repeat)
+    for side in sides:
+        for row in side.rows:
+            if row.evalset in repeats and row.repeat not in repeats[row.evalset]:
+                raise UsageError(
+                    f"{side.source}:{row.line}: the `repeat` of {row.id!r:.80} is {row.repeat}, and the gate file "
+                    f"states `repeats: {cases.repeats}`. State how many answers each case has, or leave these out."
+                )
 
 
 def _first(lines: Sequence[str]) -> tuple[str, ...]:

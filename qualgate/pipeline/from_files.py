@@ -120,7 +120,9 @@ def judge_scores(
     if feedback is not None:
         policy = replace(policy, feedback=feedback.sha256)
     evidence = with_corrections(evidence_of(sides, cases, identity), feedback)
-    notes = (*((BY_IDS,) if identity == "ids" else ()), *_unnamed_scorers(evidence))
+    answers = _answers_to_a_case(evidence) if cases.repeats is None else {}
+    evidence = replace(evidence, stale=(*evidence.stale, *_single_answers(policy, answers)))
+    notes = (*((BY_IDS,) if identity == "ids" else ()), *_unnamed_scorers(evidence), *_not_stated(answers))
     if policy.four_arm is None:
         notes = (*notes, *_all_equal(evidence))
     decided = decide(evidence, replace(policy, stop=None), now)
@@ -129,6 +131,36 @@ def judge_scores(
 
 def _with_reasons(verdicts: Sequence[Verdict], more: tuple[str, ...]) -> tuple[Verdict, ...]:
     return tuple(replace(verdict, reasons=(*verdict.reasons, *more)) for verdict in verdicts)
+
+
+def _answers_to_a_case(evidence: RunEvidence) -> dict[str, int]:
+    """Evalset → how many answers each of its cases must have."""
+    numbers: dict[str, set[int]] = {}
+    for key in evidence.expected:
+        numbers.setdefault(key.evalset, set()).add(key.repeat)
+    return {at: len(found) for at, found in sorted(numbers.items())}
+
+
+def _not_stated(answers: Mapping[str, int]) -> tuple[str, ...]:
+    """Said where only the files tell how many answers there are: none of both sides could be missed."""
+    return tuple(
+        f"{at}: {count} answers to each case, as many as the files hold: the gate file does not state "
+        f"`generation: {{repeats: {count}}}`"
+        for at, count in answers.items()
+        if count > 1
+    )
+
+
+def _single_answers(policy: Policy, answers: Mapping[str, int]) -> tuple[str, ...]:
+    """Why a rule on the best or the worst of several answers says nothing of files with one to a case."""
+    return tuple(
+        f"{at}: {rule.metric} is to count {rule.repeats} of a case's answers, and the files hold one of each; a case "
+        "with several has a row for each, numbered by `repeat`. Of one alone say so: `generation: {repeats: 1}`"
+        for rule in policy.rules
+        if rule.repeats != "mean"
+        for at, count in answers.items()
+        if count == 1 and rule.evalset in (None, at)
+    )
 
 
 def _unnamed_scorers(evidence: RunEvidence) -> tuple[str, ...]:

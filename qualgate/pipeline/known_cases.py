@@ -37,6 +37,7 @@ def known_cases(gate: GateFile, default: str | None, sides: Sequence[Scores]) ->
         clusters=clusters,
         questions={at: case.question for at, case in cases.items()},
         budgets={at: case.max_new_tokens for at, case in cases.items()},
+        repeats=gate.repeats if gate.repeats_stated else None,
         stale=(*_other_versions(items, versions, sides), *closed.unknown),
         notes=closed.notes,
     )

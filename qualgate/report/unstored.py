@@ -76,7 +76,7 @@ def report_of(
                 description=description,
                 metrics=metrics,
                 cases=len({case for case, _ in questions[name]}),
-                repeats=1 + max((repeat for _, repeat in questions[name]), default=0),
+                repeats=len({repeat for _, repeat in questions[name]}) or 1,
             )
             for name, metrics in evidence.metrics.items()
         ),
