@@ -50,7 +50,7 @@ def compare_relative(
     def compared(margin: float):
         if exact:
             return compare_pairs(lost, gained, n, margin, alpha - spent)
-        return compare_clustered_pairs(base, other, labels, margin, alpha - spent)
+        return compare_clustered_pairs(base, other, labels, margin, alpha - spent, margin_known=False)
 
     hard, easy = compared(limit * least), compared(min(limit * most, 1 - 1e-9))
     lower = hard.lower / (least if hard.lower < 0 else most)  # the rate that makes the loss the largest share

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from math import ceil, sqrt
+
+import numpy as np
+from numpy.typing import NDArray
 
 from qualgate.gate.comparisons.quality import SENSITIVITY_ALPHA
 from qualgate.gate.planning.margins import absolute_margin, bound_of, enough_right
@@ -11,6 +15,7 @@ from qualgate.gate.planning.outcomes import View, trials_of
 from qualgate.gate.planning.planned_sets import PlannedSet
 from qualgate.gate.planning.power import ENOUGH, Prediction, answers_of
 from qualgate.gate.rules import Slice
+from qualgate.stats.cluster_bets import MOST_TRIALS, bets_serve, clusters_by_bets
 from qualgate.stats.intervals import normal_quantile
 from qualgate.stats.paired.compare import MIN_CLUSTERS
 from qualgate.stats.power import MOST_PAIRS, pairs_to_approve
@@ -70,6 +75,12 @@ def _in_clusters(
         return pairs
     alike = model.assumed.alike(typical / repeats, repeats)
     effect = 1 + alike * (typical - 1)
+    serve = bets_serve(_grown(sizes, MOST_TRIALS * trials_needed(margin, alpha), alpha), margin, alpha)
+    if slice_.rule.max_drop is not None and serve:
+        jump = min(1.0, 1.3 / typical)  # most flips come alone, some together
+        clusters = 1.08 * clusters_by_bets(margin, flips * effect / typical, jump, target, alpha)
+        if clusters <= MOST_TRIALS * trials_needed(margin, alpha):
+            return max(clusters, MIN_CLUSTERS) * typical
     flipping = 1 - (1 - flips) ** (1 + (1 - sqrt(alike)) * (typical - 1))  # of clusters, by about that many outcomes
     told = max(pairs * effect * 1.1, 1.3 * MIN_CLUSTERS * typical / max(flipping, 1e-6))
     found = max(min(pairs * typical, told), max(MIN_CLUSTERS, trials_needed(margin, alpha)) * typical)
@@ -85,6 +96,12 @@ def _in_clusters(
         if found > MOST_PAIRS:
             return None
     return found
+
+
+def _grown(sizes: Mapping[int, int], trials: float, alpha: float) -> NDArray:
+    """Clusters like these, so many that hardly more than `trials` of them are independent."""
+    share = trials / trials_of(sizes, alpha)
+    return np.repeat(list(sizes), [max(1, int(many * share)) for many in sizes.values()])
 
 
 def with_cases(model: Prediction, slice_: Slice, cases: float) -> Prediction | None:

@@ -20,6 +20,7 @@ from scipy.special import gammaln, stdtrit
 
 from qualgate.gate.planning.assumed import Assumed
 from qualgate.gate.planning.planned_sets import Kind, Marks, PlannedSet
+from qualgate.stats.cluster_bets import log_bets
 from qualgate.stats.intervals import binomial_lower, binomial_upper, independent_clusters, normal_quantile
 from qualgate.stats.paired.compare import MIN_CLUSTERS
 from qualgate.stats.paired.region import evidence
@@ -34,6 +35,15 @@ _SIZES = 80  # effective sizes to `_FEW` are rounded to so fine a part: half a p
 _FEW = 400  # pairs
 _BINS = 2.5  # of the baseline's rate, in √n cases that are right: each one standard deviation or less wide at 80 %
 _ALIKE = 0.02  # margins that hang on the baseline's rate are rounded to so fine a part
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bets:
+    """By which a slice is proven, see `stats.cluster_bets`."""
+
+    margin: float
+    largest: int  # answers of the slice's largest cluster
+
 
 View = frozenset[Marks] | None  # which questions of a set a slice sees; None: all
 Part = tuple[tuple[int, ...], int]  # by which views it is seen, and its answers
@@ -61,11 +71,12 @@ class Drawn:
     squares: NDArray  # Σ d² over clusters
     weighted: NDArray  # Σ d s
     flipped: NDArray  # clusters with any flip
+    capital: NDArray  # Σ log of the bets on clusters (`stats.cluster_bets`); 0 where none are laid
 
     @classmethod
     def of_cases(cls, lost: NDArray, gained: NDArray, right: NDArray) -> Drawn:
         """Of questions that share nothing, each with one answer."""
-        return cls(lost, gained, right, lost + gained, gained - lost, lost + gained)
+        return cls(lost, gained, right, lost + gained, gained - lost, lost + gained, 0.0 * lost)
 
     def __add__(self, other: Drawn) -> Drawn:
         return self._each(lambda name: getattr(self, name) + getattr(other, name))
@@ -159,11 +170,13 @@ def draw(
     draws: int,
     generator: np.random.Generator,
     repeats: int = 1,
+    bets: Sequence[Bets | None] = (),
 ) -> tuple[Drawn, ...]:
     """What each view sees of the same draws. cells: chances of an answer, as `outcome_chances` gives them.
 
-    repeats: answers to each question that count by themselves.
+    repeats: answers to each question that count by themselves. bets: of each view; empty when none has any.
     """
+    laid = bets or (None,) * len(views)
     sums, single = np.zeros((len(views), draws, len(fields(Drawn)))), []
     for shape, many in sorted(shapes_of(one, views, repeats).items()):
         questions, parts = shape
@@ -173,10 +186,12 @@ def draw(
         ((seen, size),) = parts
         alike = assumed.alike(questions, repeats) if size > 1 else 0.0
         kinds, chances = _kinds(size, sqrt(alike), tuple(cells.tolist()))
-        features = _features(kinds[:, 0], kinds[:, 1], kinds[:, 0] + kinds[:, 2], size)
+        outcomes = kinds[:, 0], kinds[:, 1], kinds[:, 0] + kinds[:, 2]
+        features = {view: _features(*outcomes, size, laid[view]) for view in seen}
         for start in range(0, draws, step := max(1, _CELLS // len(kinds))):
-            counts = generator.multinomial(many, chances, min(step, draws - start))
-            sums[seen, start : start + step] += counts.astype(float) @ features
+            counts = generator.multinomial(many, chances, min(step, draws - start)).astype(float)
+            for view in seen:
+                sums[view, start : start + step] += counts @ features[view]
     if single:
         columns = Columns.of(single, assumed, repeats)
         seen_by = [columns.of_view(view) for view in range(len(views))]
@@ -186,8 +201,8 @@ def draw(
                 if len(mine):
                     lost, gained, right = (np.add.reduceat(each[:, mine], starts, axis=1) for each in found)
                     sizes = np.add.reduceat(columns.sizes[mine], starts)
-                    sums[view, start : start + step] += _features(lost, gained, right, sizes).sum(axis=1)
-    return tuple(Drawn(*np.rint(view).astype(int).T) for view in sums)
+                    sums[view, start : start + step] += _features(lost, gained, right, sizes, laid[view]).sum(axis=1)
+    return tuple(Drawn(*np.rint(view[:, :-1]).astype(int).T, capital=view[:, -1]) for view in sums)
 
 
 def _as_kinds(parts: Sequence[Part], many: int) -> bool:
@@ -195,10 +210,11 @@ def _as_kinds(parts: Sequence[Part], many: int) -> bool:
     return len(parts) == 1 and comb(parts[0][1] + 3, 3) <= max(4 * many, 84)
 
 
-def _features(lost: NDArray, gained: NDArray, right: NDArray, size: NDArray | int) -> NDArray:
+def _features(lost: NDArray, gained: NDArray, right: NDArray, size: NDArray | int, bets: Bets | None) -> NDArray:
     """[..., sums of `Drawn`] of clusters with these outcomes."""
     d = gained - lost
-    return np.stack([lost, gained, right, d * d, d * size, lost + gained > 0], axis=-1).astype(float)
+    capital = 0.0 * d if bets is None else log_bets(-d, size, bets.margin, bets.largest)
+    return np.stack([lost, gained, right, d * d, d * size, lost + gained > 0, capital], axis=-1).astype(float)
 
 
 @lru_cache(maxsize=256)
@@ -242,10 +258,16 @@ def decide_cases(
 
 
 def decide_clusters(
-    drawn: Drawn, sizes: Mapping[int, int], margins: tuple[ArrayLike, ArrayLike], alpha: float, strict: float
+    drawn: Drawn,
+    sizes: Mapping[int, int],
+    margins: tuple[ArrayLike, ArrayLike],
+    alpha: float,
+    strict: float,
+    *,
+    by_bets: bool = False,
 ) -> tuple[NDArray, NDArray]:
     """Likewise as `compare_clustered_pairs` would. sizes: clusters of each size, at least two in all. margins: of all
-    draws or of each."""
+    draws or of each. by_bets: they were laid, and prove what is within the margin."""
     keep, lose = (np.broadcast_to(np.asarray(one, float), drawn.lost.shape) for one in margins)
     count, n = sum(sizes.values()), sum(size * many for size, many in sizes.items())
     squared = sum(size * size * many for size, many in sizes.items())
@@ -265,11 +287,14 @@ def decide_clusters(
     size = np.where(few, np.minimum((size + step // 2) // step * step, n), size)
     share = size / n
     lost, gained = (np.ceil(down * share), np.floor(down * share)), (np.floor(up * share), np.ceil(up * share))
-    within = p_at_most(mean, spread, count, trials, -keep) <= alpha
     beyond = p_at_most(-mean, spread, count, trials, lose) <= strict
-    within[within] = _each(
-        np.minimum(lost[0], size - gained[0])[within], gained[0][within], size[within], keep[within], alpha
-    )
+    if by_bets:
+        within = drawn.capital >= -log(alpha)
+    else:
+        within = p_at_most(mean, spread, count, trials, -keep) <= alpha
+        within[within] = _each(
+            np.minimum(lost[0], size - gained[0])[within], gained[0][within], size[within], keep[within], alpha
+        )
     beyond[beyond] = _each(
         np.minimum(gained[1], size - lost[1])[beyond], lost[1][beyond], size[beyond], -lose[beyond], strict
     )

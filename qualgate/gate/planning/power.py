@@ -24,6 +24,7 @@ from qualgate.gate.comparisons.quality import LEAST_BASELINE_RATE, SENSITIVITY_A
 from qualgate.gate.planning.assumed import Assumed
 from qualgate.gate.planning.from_earlier_run.by_metric import ENOUGH, Foretold, foretell, jointly
 from qualgate.gate.planning.outcomes import (
+    Bets,
     Drawn,
     View,
     decide_cases,
@@ -39,6 +40,7 @@ from qualgate.gate.planning.planned_sets import PlannedSet
 from qualgate.gate.rules import Slice, check_policy
 from qualgate.metrics import MARGINS_OF_BASELINE, METRICS
 from qualgate.records import Policy, Rule, RunEvidence
+from qualgate.stats.cluster_bets import bets_serve
 from qualgate.stats.intervals import binomial_lower
 from qualgate.stats.latency import clusters_needed
 from qualgate.stats.paired.compare import MIN_CLUSTERS
@@ -210,6 +212,18 @@ class Prediction:
         """Does any answer share its cluster with another?"""
         return max(self.sizes(slice_), default=1) > 1
 
+    @cached_property
+    def bets(self) -> dict[Slice, Bets | None]:
+        """Those that prove each slice, where its sizes and margin choose them."""
+        return {slice_: self._laid(slice_) for slice_ in self.slices}
+
+    def _laid(self, slice_: Slice) -> Bets | None:
+        margin, sizes = slice_.rule.max_drop, self.sizes(slice_)
+        if margin is None or not sizes:
+            return None
+        each = np.repeat(list(sizes), list(sizes.values()))
+        return Bets(margin=margin, largest=max(sizes)) if bets_serve(each, margin, self.policy.alpha) else None
+
     def mean(self, slice_: Slice, rate: Callable[[str, str], float]) -> float:
         """Of a rate by (outcome, evalset), over the slice's questions."""
         asked, named = self._questions[slice_], self._named
@@ -347,6 +361,7 @@ class Prediction:
                 self.used,
                 np.random.default_rng([self.seed, stream, index]),
                 answers_of(slices[0].rule, one),
+                [self.bets[slice_] for slice_ in slices],
             )
             for slice_, seen in zip(slices, drawn, strict=True):
                 found[slice_] = found[slice_] + seen if slice_ in found else seen
@@ -362,7 +377,8 @@ class Prediction:
         if margin is None:
             within, beyond = decide_relative(sums, sizes, slice_.rule.max_relative_drop or 0.0, alpha, strict)
         elif self.clustered(slice_):
-            within, beyond = decide_clusters(sums, sizes, (margin, margin), alpha, strict)
+            by_bets = self.bets[slice_] is not None
+            within, beyond = decide_clusters(sums, sizes, (margin, margin), alpha, strict, by_bets=by_bets)
         else:
             within, beyond = decide_cases(sums, answers, (margin, margin), alpha, strict)
         right = surely_right(sums.right / answers, trials_of(sizes, SENSITIVITY_ALPHA), margin or 0.0)

@@ -22,11 +22,12 @@ from functools import lru_cache
 from math import ceil, inf, isfinite, nextafter, sqrt
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, ndtri
 
 from qualgate.stats.bounded import bounded_mean
-from qualgate.stats.intervals import clustered_ratio, independent_trials
+from qualgate.stats.cluster_bets import bets_serve, proof_by_bets
+from qualgate.stats.intervals import Bounds, clustered_ratio, independent_trials
 from qualgate.stats.paired.estimated_p import ESTIMATED_MAX_N
 from qualgate.stats.paired.minimax_region import chosen_region
 from qualgate.stats.paired.region import Region, null_variance, score
@@ -35,6 +36,7 @@ from qualgate.stats.unseen_clusters import clustered_mean
 METHOD_EXACT = "paired_exact_unconditional/4"
 METHOD_SCORE = "paired_score_tango/1"
 METHOD_CLUSTERED = "paired_clustered/3"
+METHOD_BETS = "paired_cluster_bets/1"  # of a loss within the margin; of one beyond it METHOD_CLUSTERED
 METHOD_BOUNDED = "paired_t_and_gaffke/1"  # of scores that are not right or wrong
 MIN_CLUSTERS = 20  # fewer say too little about the spread between clusters
 EXACT_MAX_N = 20_000  # a p-value takes about 0.1 s there; above, the score test with continuity correction
@@ -154,16 +156,25 @@ def _score_bound(lost: int, gained: int, n: int, alpha: float) -> float:
 
 
 def compare_clustered_pairs(
-    baseline: ArrayLike, variant: ArrayLike, clusters: ArrayLike, margin: float, alpha: float = 0.05
+    baseline: ArrayLike,
+    variant: ArrayLike,
+    clusters: ArrayLike,
+    margin: float,
+    alpha: float = 0.05,
+    *,
+    margin_known: bool = True,
 ) -> PairedResult:
     """The tests of `compare_pairs` when pairs of one cluster depend on each other; outcomes in 0..1.
 
-    The weaker of two answers on each side. For scores that are not right or wrong: the cluster-robust t of the mean
-    difference, and Gaffke's bound, which holds where they are few or skewed (see `bounded_mean`). For binary outcomes:
-    the t that allows for clusters that fail as a whole and were not drawn (`clustered_mean`), and the exact test at
-    the effective sample size (right when few or none flip; Korn and Graubard, Survey Methodology 24, 1998). Flips in
-    fewer than `MIN_CLUSTERS` clusters tell too little about the clustering: the effective size is then the number of
-    clusters, less where they are of unequal size. Callers refuse fewer clusters than that altogether.
+    For binary outcomes where few clusters face a wide margin, "within" is proven by bets on their sums, which are exact
+    (`cluster_bets`); sizes, margin and alpha choose them. margin_known: it was before any data, so that it may choose.
+
+    Else the weaker of two answers on each side. For scores that are not right or wrong: the cluster-robust t of the
+    mean difference, and Gaffke's bound, which holds where they are few or skewed (see `bounded_mean`). For binary
+    outcomes: the t that allows for clusters that fail as a whole and were not drawn (`clustered_mean`), and the exact
+    test at the effective sample size (right when few or none flip; Korn and Graubard, Survey Methodology 24, 1998).
+    Flips in fewer than `MIN_CLUSTERS` clusters tell too little about the clustering: the effective size is then the
+    number of clusters, less where they are of unequal size. Callers refuse fewer clusters than that altogether.
     """
     base, other = np.asarray(baseline, float), np.asarray(variant, float)
     difference, n = other - base, len(base)
@@ -171,23 +182,21 @@ def compare_clustered_pairs(
     mean = clustered_ratio(difference, np.ones(n), clusters, -margin, alpha)
     lower, upper, p_within, p_beyond = mean.lower, mean.upper, mean.p_above, mean.p_below
     if np.isin(difference, (-1.0, 0.0, 1.0)).all():
-        independent = clustered_ratio(difference, np.ones(n), np.arange(n), -margin, alpha)
-        width, plain = mean.upper - mean.lower, independent.upper - independent.lower
-        # Of unequal clusters the large ones may be those that fail: they count by their size, see `independent_trials`.
-        design_effect = n / independent_trials(np.ones(n), clusters, alpha)
-        if len(np.unique(np.asarray(clusters)[difference != 0])) >= MIN_CLUSTERS:
-            # Pairs that all flip alike show no spread to compare: the effective size stays the number of clusters.
-            design_effect = min(max((width / plain) ** 2, 1.0), design_effect) if plain > 0 else design_effect
-        size = max(int(n / design_effect), 1)
+        _, members = np.unique(np.asarray(clusters), return_inverse=True)
+        size, sizes = _effective_size(difference, members, mean, alpha), np.bincount(members)
         share = size / n
-        worst = min(ceil(lost * share), size - int(gained * share)), int(gained * share)
         best = int(lost * share), min(ceil(gained * share), size - int(lost * share))
-        within = _excluded(*worst, size, float(margin), float(alpha), plainly=True)  # an effective size is no exact one
         beyond = _excluded(*reversed(best), size, -float(margin), float(alpha), plainly=True)
-        unseen = clustered_mean(difference, clusters, -margin, alpha)
-        lower, upper = min(unseen.lower, -within.most), max(unseen.upper, beyond.most)
-        p_within, p_beyond = max(unseen.p_above, within.p), max(unseen.p_below, beyond.p)
-        method = METHOD_CLUSTERED
+        unseen = clustered_mean(difference, members, -margin, alpha)
+        upper, p_beyond = max(unseen.upper, beyond.most), max(unseen.p_below, beyond.p)
+        if margin_known and bets_serve(sizes, margin, alpha):
+            p_within, most = proof_by_bets(np.bincount(members, -difference), sizes, margin, alpha)
+            lower, method = -most, METHOD_BETS
+        else:
+            worst = min(ceil(lost * share), size - int(gained * share)), int(gained * share)
+            within = _excluded(*worst, size, float(margin), float(alpha), plainly=True)
+            lower, p_within = min(unseen.lower, -within.most), max(unseen.p_above, within.p)
+            method = METHOD_CLUSTERED
     else:
         bounded = bounded_mean(difference, clusters, -margin, alpha)
         lower, upper = min(lower, bounded.lower), max(upper, bounded.upper)
@@ -204,3 +213,16 @@ def compare_clustered_pairs(
         p_beyond=p_beyond,
         method=method,
     )
+
+
+def _effective_size(difference: NDArray, members: NDArray, mean: Bounds, alpha: float) -> int:
+    """Pairs that tell as much by themselves; an effective size is no exact one, so tables come in order of evidence."""
+    n = len(difference)
+    # Of unequal clusters the large ones may be those that fail: they count by their size, see `independent_trials`.
+    design_effect = n / independent_trials(np.ones(n), members, alpha)
+    if len(np.unique(members[difference != 0])) >= MIN_CLUSTERS:
+        independent = clustered_ratio(difference, np.ones(n), np.arange(n), 0.0, alpha)
+        width, plain = mean.upper - mean.lower, independent.upper - independent.lower
+        # Pairs that all flip alike show no spread to compare: the effective size stays the number of clusters.
+        design_effect = min(max((width / plain) ** 2, 1.0), design_effect) if plain > 0 else design_effect
+    return max(int(n / design_effect), 1)

@@ -11,12 +11,21 @@ import yaml
 
 from qualgate.errors import UsageError
 from qualgate.gate.planning.assumed import Assumed, seen_in
-from qualgate.gate.planning.outcomes import Columns, Drawn, decide_clusters, draw, drawn_singly, shapes_of
+from qualgate.gate.planning.outcomes import (
+    Columns,
+    Drawn,
+    decide_clusters,
+    draw,
+    drawn_singly,
+    shape_of,
+    shapes_of,
+)
 from qualgate.gate.planning.planned_sets import PlannedSet
 from qualgate.gate.planning.planner import plan_policy
-from qualgate.gate.planning.power import ENOUGH
+from qualgate.gate.planning.power import ENOUGH, Prediction
 from qualgate.gate.planning.rule_lines import as_line
 from qualgate.records import Case, Evalset, Policy, Rule
+from qualgate.stats.cluster_bets import log_bets
 from qualgate.stats.paired.compare import compare_clustered_pairs, compare_pairs
 from qualgate.stats.power import approved, blocked, chance_to_approve, chance_to_block, pairs_to_approve
 from tests.gate.planted import run
@@ -65,7 +74,8 @@ def test_draws_with_clusters_are_decided_as_the_gate_decides_them() -> None:
     lost = rng.binomial(sizes, rng.choice([0.0, 0.12, 0.6], p=[0.6, 0.3, 0.1], size=(10, 65)))
     gained = rng.binomial(sizes - lost, 0.03)
     d = gained - lost
-    sums = Drawn(*(x.sum(axis=1) for x in (lost, gained, sizes - gained, d * d, d * sizes, lost + gained > 0)))
+    capital = np.zeros(10)  # no bets are laid among so many single cases
+    sums = Drawn(*(x.sum(axis=1) for x in (lost, gained, sizes - gained, d * d, d * sizes, lost + gained > 0)), capital)
     within, beyond = decide_clusters(sums, Counter(sizes.tolist()), (0.06, 0.06), 0.05, 0.05)
     for row in range(10):
         before, after = [], []
@@ -74,6 +84,29 @@ def test_draws_with_clusters_are_decided_as_the_gate_decides_them() -> None:
             after += [0] * l + [1] * g + [1] * (size - l - g)
         result = compare_clustered_pairs(before, after, np.repeat(np.arange(65), sizes), 0.06)
         assert (within[row], beyond[row]) == (result.p_within <= 0.05, result.p_beyond <= 0.05)
+
+
+def test_draws_by_bets_are_decided_as_the_gate_decides_them() -> None:
+    one = PlannedSet(name="a", metrics=METRIC, cases=330, clusters=(*[6] * 40, *[3] * 30))
+    model = Prediction(sets=(one,), policy=policy(Rule(metric="exact_match", max_drop=0.06)), assumed=Assumed())
+    (slice_,) = model.slices
+    bets = model.bets[slice_]
+    assert bets is not None
+    columns = Columns.of([shape_of(kind, [None], 1) for kind in one.each()], Assumed(), 1)
+    lost, gained, right = columns.draw(np.array([0.02, 0.02, 0.7, 0.26]), 30, np.random.default_rng(8))
+    d, sizes = gained - lost, columns.sizes
+    capital = log_bets(-d, sizes, bets.margin, bets.largest)
+    parts = (lost, gained, right, d * d, d * sizes, lost + gained > 0, capital)
+    sums = Drawn(*(x.sum(axis=1) for x in parts))
+    within, beyond = model._decide(slice_, {slice_: sums})
+    for row in range(30):
+        before, after = [], []
+        for size, l, g, r in zip(sizes, lost[row], gained[row], right[row], strict=True):  # noqa: E741
+            before += [1] * r + [0] * (size - r)
+            after += [0] * l + [1] * (r - l) + [1] * g + [0] * (size - r - g)
+        result = compare_clustered_pairs(before, after, np.repeat(np.arange(70), sizes), 0.06)
+        assert (within[row], beyond[row]) == (result.p_within <= 0.05, result.p_beyond <= 0.05)
+    assert 5 < within.sum() < 30
 
 
 def test_clusters_drawn_by_kind_are_spread_as_those_drawn_one_by_one() -> None:

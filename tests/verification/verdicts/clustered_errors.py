@@ -1,8 +1,9 @@
 """Errors on clustered cases, drawn.
 
-Two answers must agree on a decision; how often the one that is found for many draws at once does (the t that allows for
-clusters not drawn; of scores t, then Gaffke's bound) is reported, so the gate errs no more often. That it decides
-nothing more is put to the gate itself on some draws of each cell.
+Where bets on clusters prove what is within the margin, their product is taken here as well. Else two answers must agree
+on a decision; how often the one that is found for many draws at once does (the t that allows for clusters not drawn; of
+scores t, then Gaffke's bound) is reported, so the gate errs no more often. That it decides nothing more is put to the
+gate itself on some draws of each cell.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import betaincinv, stdtrit
 
 from qualgate.stats.bounded import bounded_mean
+from qualgate.stats.cluster_bets import bets_serve
 from qualgate.stats.intervals import independent_clusters
 from qualgate.stats.paired.compare import compare_clustered_pairs
 from qualgate.stats.relative import RATE_PART, compare_relative
@@ -102,7 +104,11 @@ def _by_clusters(
         for start in range(0, draws, step := max(1, CELLS_AT_ONCE // clusters)):
             lost, gained = drawing(each, (min(step, draws - start), clusters))
             mean, error = _moments(sign * (gained - lost), each)
-            rejects = p_at_most(mean, error, clusters, independent_clusters(each, ALPHA), -sign * margin) <= ALPHA
+            if sign > 0 and bets_serve(each, margin, ALPHA):
+                won = (margin * each - lost + gained) / each.max() / (1 - margin)
+                rejects = np.prod(1 + 0.95 * won, axis=1) >= 1 / ALPHA
+            else:
+                rejects = p_at_most(mean, error, clusters, independent_clusters(each, ALPHA), -sign * margin) <= ALPHA
             wrong += int(rejects.sum())
             if start == 0:
                 results = [_gates(lost[k], gained[k], each, margin) for k in range(PUT_TO_THE_GATE)]

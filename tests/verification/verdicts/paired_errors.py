@@ -62,6 +62,9 @@ WHOLLY = (
     (250, (16,), 0.05, 0.10),
     (240, (1, 2, 20), 0.15, 0.06),
     (400, (5,), 0.05, 0.02),
+    (60, (10,), 0.05, 0.08),  # from here on bets on clusters decide
+    (40, (10,), 0.05, 0.10),
+    (45, (8,), 0.10, 0.10),
 )
 # Likewise, but of clusters of unequal size the large ones fail, as often as hides the loss best.
 BY_SIZE = (
@@ -72,6 +75,8 @@ BY_SIZE = (
     (240, (1, 2, 20), 0.05, 0.05),
     (180, (1, 2, 3, 5, 8), 0.02, 0.04),
     (400, (*[1] * 199, 2), 0.02, 0.01),
+    (100, (1, 1, 1, 12), 0.05, 0.12),
+    (180, (1, 2, 3, 5, 8), 0.02, 0.05),
 )
 SPREAD = (0.01, 0.05, 0.15)  # disagreement beyond the loss
 # Sets of a policy: (cases, margin) of each, and into how many tags the last one is divided, each with its margin.

@@ -25,6 +25,7 @@ from qualgate.gate.planning.assumed import Assumed
 from qualgate.gate.planning.planned_sets import PlannedSet
 from qualgate.gate.rules import Slice, check_policy
 from qualgate.records import Policy, UnitEvidence, UnitKey
+from qualgate.stats.cluster_bets import bets_serve
 from qualgate.stats.paired.compare import proof
 
 CHECKED = 8  # draws of each slice that the gate itself decides as well
@@ -52,6 +53,7 @@ class View:
     drawn: str  # the metric, or "metric any", "metric all" of a question's answers taken together
     places: dict[str, NDArray]  # evalset → its answers' places among all of the set
     sizes: NDArray  # answers that it sees of each cluster, evalset after evalset
+    by_bets: bool  # is a loss within the margin proven by bets on clusters?
 
     @property
     def alone(self) -> bool:
@@ -66,6 +68,7 @@ class Sums(NamedTuple):
     right: NDArray
     flipped: NDArray  # clusters with a change
     residual: NDArray  # Σ (a cluster's gained − lost − what its size would have of the mean)²; 0 where all are alone
+    capital: NDArray  # what 1 grows to by bets on every cluster
 
 
 def simulated(
@@ -74,7 +77,8 @@ def simulated(
     """block: else only the identical variant, and `block` says nothing."""
     by_name = {one.name: one for one in sets}
     labels = {(one.name, str(index)): marks for one in sets for index, marks in enumerate(one.labels)}
-    views = [_view(part, by_name) for part in check_policy(policy, {one.name: one.metrics for one in sets}, labels)]
+    parts = check_policy(policy, {one.name: one.metrics for one in sets}, labels)
+    views = [_view(part, by_name, policy.alpha) for part in parts]
     keys = sorted({(view.drawn, name) for view in views for name in view.places})
     draws = min(draws, max(LEAST_DRAWS, MOST_ANSWERS // sum(len(_cluster_of(by_name[n], drawn)) for drawn, n in keys)))
     rates, checked, differing = [], 0, 0
@@ -121,7 +125,7 @@ def _each(one: PlannedSet, drawn: str) -> int:
     return 1 if drawn.endswith((" any", " all")) else one.repeats
 
 
-def _view(part: Slice, by_name: Mapping[str, PlannedSet]) -> View:
+def _view(part: Slice, by_name: Mapping[str, PlannedSet], alpha: float) -> View:
     rule, places, sizes = part.rule, {}, []
     drawn = rule.metric if rule.repeats == "mean" else f"{rule.metric} {rule.repeats}"
     for name in part.evalsets:
@@ -130,7 +134,9 @@ def _view(part: Slice, by_name: Mapping[str, PlannedSet]) -> View:
         seen = np.array([part.only is None or (name, str(q)) in part.only for q in range(by_name[name].cases)])
         places[name] = np.flatnonzero(seen[question])
         sizes.append(np.unique(clusters[places[name]], return_counts=True)[1])
-    return View(part=part, drawn=drawn, places=places, sizes=np.concatenate(sizes))
+    each = np.concatenate(sizes)
+    by_bets = rule.max_drop is not None and bets_serve(each, rule.max_drop, alpha)
+    return View(part=part, drawn=drawn, places=places, sizes=each, by_bets=by_bets)
 
 
 def _twice_the_margins(views: Sequence[View], assumed: Assumed) -> dict[tuple[str, str], float]:
@@ -192,14 +198,14 @@ def _every_draw(
 
 
 def _summed(view: View, outcomes: Mapping[tuple[str, str], Outcomes]) -> NDArray:
-    """[5, draws], as `Sums` has them."""
+    """[6, draws], as `Sums` has them."""
     lost, gained, right = (
         np.concatenate([outcomes[view.drawn, name][which][:, places] for name, places in view.places.items()], axis=1)
         for which in range(3)
     )
     if view.alone:
         down, up = lost.sum(axis=1), gained.sum(axis=1)
-        return np.array([down, up, right.sum(axis=1), down + up, 0 * down])
+        return np.array([down, up, right.sum(axis=1), down + up, 0 * down, 0 * down])
     starts = np.cumsum(view.sizes) - view.sizes
     down, up = (np.add.reduceat(which, starts, axis=1, dtype=np.int16) for which in (lost, gained))
     mean = (up.sum(axis=1) - down.sum(axis=1)) / view.sizes.sum()
@@ -211,8 +217,17 @@ def _summed(view: View, outcomes: Mapping[tuple[str, str], Outcomes]) -> NDArray
             right.sum(axis=1),
             np.count_nonzero(down + up, axis=1),
             np.einsum("ij,ij->i", off, off),
+            _grown(view, down, up) if view.by_bets else 0 * mean,
         ]
     )
+
+
+def _grown(view: View, lost: NDArray, gained: NDArray) -> NDArray:
+    """[draws] the capital: of each cluster 95 % of what one wholly lost could take is bet that less than the margin is
+    lost of it, in proportion to its size."""
+    margin, whole = view.part.rule.max_drop or 0.0, view.sizes.max()
+    won = (margin * view.sizes - lost + gained) / whole / (1 - margin)
+    return np.prod(1 + 0.95 * won, axis=1)
 
 
 def _as_pairs(one: PlannedSet, drawn: str, three: Sequence[NDArray], index: int) -> tuple[Pair, ...]:
@@ -265,6 +280,8 @@ def _decided(view: View, sums: Sums, alpha: float, strict: float) -> tuple[NDArr
         enough = surely(0.05) >= 0.2
     decide = _of_single_answers if view.alone else partial(_of_clusters, sizes=sizes)
     within, beyond = decide(sums, n, (least, most), alpha, strict)
+    if view.by_bets:
+        within = sums.capital >= 1 / alpha
     return within & enough, beyond & (least > 0)
 
 

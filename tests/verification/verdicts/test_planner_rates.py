@@ -10,6 +10,7 @@ import pytest
 from qualgate.gate.planning.assumed import Assumed
 from qualgate.gate.planning.planned_sets import PlannedSet
 from qualgate.gate.planning.planner import plan_policy
+from qualgate.records import Policy, Rule
 from tests.verification.verdicts import planner_rates, simulated_verdicts
 from tests.verification.verdicts.planned_policies import PLAIN, policies
 from tests.verification.verdicts.simulated_verdicts import _answers, simulated
@@ -56,6 +57,21 @@ def test_what_decides_every_draw_decides_as_the_gate_itself(name, draws, monkeyp
     found = simulated(case.sets, case.policy, case.assumed, draws, seed=1)
     assert found.checked >= 32  # both words of every slice, of both truths
     assert found.differing <= 0.01 * found.checked
+
+
+def test_bets_on_a_few_passages_are_foretold_and_simulated_as_the_gate_lays_them(monkeypatch):
+    sets = [PlannedSet(name=name, metrics=("exact_match",), cases=size * count, clusters=(size,) * count)
+            for name, size, count in (("a", 4, 60), ("b", 3, 50))]  # fmt: skip
+    policy = Policy(
+        rules=(Rule(metric="exact_match", max_drop=0.06), Rule(metric="exact_match", scope="evalset", max_drop=0.09))
+    )
+    monkeypatch.setattr(simulated_verdicts, "CHECKED", 16)
+    found = simulated(sets, policy, Assumed(), 400)
+    assert found.checked >= 90
+    assert not found.differing
+    planned = plan_policy(sets, policy, draws=4_000, search=False)
+    assert planned.approve == pytest.approx(found.approve, abs=0.08)
+    assert found.approve > 0.45  # where t and the effective size approved 0.25
 
 
 def test_another_decision_than_the_gates_would_be_counted(monkeypatch):
