@@ -35,6 +35,7 @@ from qualgate.gate.comparisons.by_metric import measure
 from qualgate.gate.comparisons.pairs import pairs_of
 from qualgate.gate.comparisons.quality import SENSITIVITY_ALPHA, too_weak
 from qualgate.gate.comparisons.result import Measured, unmeasured
+from qualgate.gate.comparisons.unsaid import Outcomes, taken
 from qualgate.gate.evidence.checks import MOST_TRUNCATED, Pair, examine, truncated_sets
 from qualgate.gate.evidence.duplicates import join
 from qualgate.gate.rules import Slice
@@ -53,7 +54,7 @@ from qualgate.records import (
     UnitKey,
     Verdict,
 )
-from qualgate.stats.betting import Presumed, capital, compare_in_sequence, presume
+from qualgate.stats.betting import Presumed, SequentialResult, capital, compare_in_sequence, presume
 from qualgate.stats.without_replacement import p_reached
 
 Question = tuple[str, str, int]  # evalset, case id, repeat
@@ -354,39 +355,30 @@ def _in_sequence(
     rule = fixed.slice.rule
     if fixed.comparison.difference is None or rule.max_drop is None:
         return fixed  # what could not be measured at all
-    losses: dict[int, list[float]] = {}
-    right: list[float] = []
-    places: list[int] = []
-    for pair in pairs:
-        before, after = pair.baseline.values[rule.metric], pair.variant.values[rule.metric]
-        assert before is not None, "a silent scorer is not measured"
-        assert after is not None, "a silent scorer is not measured"
-        right.append(before)
-        places.append(seen[_question(pair.baseline.key)])
-        losses.setdefault(places[-1], []).append(before - after)
-    units = [losses[place] for place in sorted(losses)]
+    places = np.array([seen[_question(pair.baseline.key)] for pair in pairs])
+    units, at, size = np.unique(places, return_inverse=True, return_counts=True)
     if len({pair.cluster for pair in pairs}) < len(units):
         return unmeasured(fixed.slice, len(pairs), "holds the same case more than once, which the order of cases took "
                           "for several: leave it out of all evalsets but one, or `stop: early` out")  # fmt: skip
-    result = compare_in_sequence(
-        [sum(unit) for unit in units],
-        rule.max_drop,
-        policy.alpha,
-        size=np.array([len(unit) for unit in units]),
-        largest=max(sizes),
-        typical=sum(sizes) / len(sizes),
-        presumed=presumed_of(policy, rule.max_drop, sizes),
-    )
+    margin, told = rule.max_drop, {"largest": max(sizes), "typical": sum(sizes) / len(sizes)}
+
+    def compared(side: Outcomes) -> SequentialResult:
+        losses = np.bincount(at, side.baseline - side.variant)
+        presumed = presumed_of(policy, margin, sizes)
+        return compare_in_sequence(losses, margin, policy.alpha, size=size, presumed=presumed, **told)
+
+    scores = taken(rule.metric, pairs)
+    result = scores.each(compared)
     comparison = replace(
         fixed.comparison,
-        lower=result.lower,
-        upper=result.upper,
-        p_broken=result.p_beyond,
+        lower=result.worst.lower,
+        upper=result.best.upper,
+        p_broken=result.best.p_beyond,
         needed=None,  # it is told for a test of one look
-        method=result.method,
+        method=result.shown.method,
     )
-    weak = too_weak(fixed.slice, np.array(right), np.array(places), sensitivity(policy))
-    return replace(fixed, comparison=comparison, p_within=result.p_within, obstacle=weak)
+    weak = too_weak(fixed.slice, scores.best.baseline, places, sensitivity(policy))
+    return replace(fixed, comparison=comparison, p_within=result.worst.p_within, obstacle=weak)
 
 
 def sensitivity(policy: Policy) -> float:

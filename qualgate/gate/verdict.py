@@ -23,6 +23,11 @@ from qualgate.metrics import METRICS
 from qualgate.records import NOISE, ArmService, Comparison, Policy, RunEvidence, Verdict, VerdictWord
 from qualgate.stats.multiplicity import holm
 
+TAKEN = {  # how scores that nobody could give were taken
+    "proven": "taken at their worst, the baseline right and the variant wrong",
+    "broken": "taken at their best, the baseline wrong and the variant right",
+    "undecided": "taken at their worst nothing is proven, at their best nothing is broken",
+}
 ONLY_WITHOUT = "proven only without the quarantined cases, so a person has to sign; with them"
 
 
@@ -90,22 +95,22 @@ def judge(
     if found.incomplete:
         return Verdict(variant=found.variant, word="invalid", exit=int(Exit.INFRASTRUCTURE), reasons=found.incomplete)
 
-    def compared(pairs: dict[str, tuple[Pair, ...]]) -> tuple[Comparison, ...]:
+    def measured(pairs: dict[str, tuple[Pair, ...]]) -> list[Measured]:
         truncated = truncated_sets(pairs)
-        measured = [
+        return [
             by(part, pairs) if by else measure(part, pairs, truncated, policy.alpha, terms, found.about)
             for part in slices
         ]
-        return _settle(measured, policy.alpha)
 
     if found.mismatched:
-        silent = [unmeasured(part, 0, "not compared: " + found.mismatched[0]) for part in slices]
-        comparisons = _settle(silent, policy.alpha)
+        told = [unmeasured(part, 0, "not compared: " + found.mismatched[0]) for part in slices]
     else:
-        comparisons = compared(found.pairs)
+        told = measured(found.pairs)
+    comparisons = _settle(told, policy.alpha)
     word, code, reasons = _conclude(comparisons, slices, found.mismatched, policy)
     if word == "approve" and found.counted:  # an entry may have been written once the failures were seen
-        open_ = [one for one in compared(found.counted) if one.tier == "critical" and one.status != "proven"]
+        counted_too = _settle(measured(found.counted), policy.alpha)
+        open_ = [one for one in counted_too if one.tier == "critical" and one.status != "proven"]
         if open_:
             word, code, reasons = "review", Exit.REVIEW, (f"{ONLY_WITHOUT}: {open_[0].reason}", *reasons)
     pairs = [pair for name in sorted(found.pairs) for pair in found.pairs[name]]
@@ -113,11 +118,20 @@ def judge(
         variant=found.variant,
         word=word,
         exit=int(code),
-        reasons=(*reasons, *found.notes),
+        reasons=(*reasons, *_taken_at_worst(told, comparisons), *found.notes),
         comparisons=comparisons,
         drift=summarise(pairs),
         stop_reasons=stop_reasons(pairs),
         services=_services(found, slices, terms),
+    )
+
+
+def _taken_at_worst(measured: Sequence[Measured], comparisons: Sequence[Comparison]) -> tuple[str, ...]:
+    """Said of rules that are proven although scores are missing; of the others their own reason says it."""
+    return tuple(
+        f"{one.slice.head}: {one.unsaid}: {TAKEN['proven']}"
+        for one, told in zip(measured, comparisons, strict=True)
+        if one.unsaid and told.status == "proven"
     )
 
 
@@ -154,7 +168,8 @@ def _with_status(measured: Measured, adjusted_p_broken: float, alpha: float) -> 
         status = "undecided"
     comparison = replace(measured.comparison, status=status)
     barred = status == "undecided" and measured.obstacle
-    return replace(comparison, reason=measured.obstacle if barred else explain(measured.slice, comparison, alpha))
+    reason = measured.obstacle if barred else explain(measured.slice, comparison, alpha)
+    return replace(comparison, reason=f"{reason}; {measured.unsaid}: {TAKEN[status]}" if measured.unsaid else reason)
 
 
 def _conclude(

@@ -190,6 +190,7 @@ def _units(
             error=failed,
             values={row.metric: row.value for row in copy},
             scorers=scorers.setdefault(said, dict(said)),
+            unsaid={row.metric: row.unsaid for row in copy if row.unsaid},
             truncated=end == "length",
             finish_reason=end,
             finished=end in ("eos", "stop") if end else None,

@@ -33,6 +33,7 @@ class ScoreRow:
     id: str
     metric: str
     value: float | None  # None: the scorer could not say
+    unsaid: str = ""  # why it could not, in its word
     case_hash: str = ""  # "" = the file does not say
     scorer: str = ""
     repeat: int = 0
@@ -126,6 +127,7 @@ def _row(body: dict[str, Any], evalset: str, line: int) -> tuple[ScoreRow, str]:
         id=name,
         metric=intern(metric),
         value=value,
+        unsaid=intern(text("error_type")) if value is None else "",
         case_hash=text("case_hash"),
         scorer=intern(text("scorer")),
         repeat=repeat,
@@ -197,6 +199,7 @@ def rows_of(arm: ArmEvidence) -> Iterator[dict[str, Any]]:
                 continue  # a time that was not taken
             row = {"evalset": unit.key.evalset, "id": unit.key.case_id, "repeat": unit.key.repeat, "metric": metric}
             row |= {"value": value, "case_hash": unit.case_hash, "scorer": unit.scorers.get(metric, "")}
+            row |= {"error_type": unit.unsaid[metric]} if metric in unit.unsaid else {}
             row |= {"cluster": unit.cluster} if unit.cluster is not None else {}
             row |= {"batch": unit.job} if unit.job is not None else {}
             drafts = {"draft_proposed": unit.draft_proposed, "draft_accepted": unit.draft_accepted}

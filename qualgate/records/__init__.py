@@ -3,7 +3,16 @@
 Times are seconds, sizes bytes, divergences nats, rates 0..1.
 """
 
-from qualgate.records.answers import FINISH_WORDS, Completion, Drift, FinishReason, JobFailure, JobResult, Score
+from qualgate.records.answers import (
+    CALL_UNREAD,
+    FINISH_WORDS,
+    Completion,
+    Drift,
+    FinishReason,
+    JobFailure,
+    JobResult,
+    Score,
+)
 from qualgate.records.arms import (
     CACHE_TOKEN,
     DEVICE_MEMORY,
@@ -32,6 +41,7 @@ from qualgate.records.work import NOISE_ID, TEMPERATURES, Job, ModelFacts, Plan,
 
 __all__ = [
     "CACHE_TOKEN",
+    "CALL_UNREAD",
     "DEVICE_MEMORY",
     "FINISH_WORDS",
     "NOISE",

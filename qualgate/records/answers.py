@@ -79,6 +79,11 @@ class JobFailure:
     error: str
 
 
+# Why a scorer cannot say: the declared dialect reads no call where one was asked for, and another dialect does. So the
+# model is wrong where the declared one is what it was asked to write, and the parser is where it is not.
+CALL_UNREAD = "call_unread"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
     """One scorer's result for one completion."""

@@ -38,6 +38,7 @@ class UnitEvidence:
     status: Literal["done", "error", "missing"]
     values: dict[str, float | None] = field(default_factory=dict)  # scores, and latency.* in seconds
     scorers: dict[str, str] = field(default_factory=dict)  # metric → scorer name and version
+    unsaid: Mapping[str, str] = field(default_factory=dict)  # metric without a value → why, in the scorer's word
     kernel: str = ""  # what multiplied the packed weights; "" where none are, or before that was stored
     truncated: bool = False
     finish_reason: str = ""  # this and the next four tell a cause; empty where they are not known

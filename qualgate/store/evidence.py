@@ -259,6 +259,7 @@ def _unit_evidence(key: UnitKey, row: AnyRow, said: Sequence[Sequence[Any]], ans
         status="done",
         values=values,
         scorers={score[0]: score[6] for score in said},
+        unsaid={score[0]: score[3] for score in said if score[1] is None and score[3]},
         kernel=row.kernel or "",
         truncated=row.finish_reason == "length",
         finish_reason=row.finish_reason,

@@ -39,6 +39,12 @@ def scored(e: RunEvidence, side: str, index: int, value: float | None) -> RunEvi
     return with_unit(e, side, index, values=unit.values | {"exact_match": value})
 
 
+def unscored(e: RunEvidence, side: str, first: int) -> RunEvidence:
+    for index in range(first):
+        e = scored(e, side, index, None)
+    return e
+
+
 def swapped_ids(e: RunEvidence) -> RunEvidence:
     """Two cases' answers exchanged on one side: keys intact, hashes betray it."""
     return with_units(e, "variant", lambda u: (replace(u[0], key=u[1].key), replace(u[1], key=u[0].key), *u[2:]))
@@ -126,8 +132,12 @@ CASES: dict[str, tuple[Callable[[RunEvidence], RunEvidence], int, str]] = {
         13,
         "range",
     ),
-    "scorer cannot say, variant": (lambda e: scored(e, "variant", 0, None), 12, "could not say for 1 of 240"),
-    "scorer cannot say, baseline": (lambda e: scored(e, "baseline", 0, None), 12, "could not say for 1 of 240"),
+    "scorer cannot say, variant": (lambda e: unscored(e, "variant", 12), 12, "could not say for 12 of 240"),
+    "scorer cannot say, either": (
+        lambda e: unscored(unscored(e, "variant", 12), "baseline", 12),
+        12,
+        "could not say for 12 of 240",
+    ),
     "scorer cannot say anything": (
         lambda e: both(e, lambda us: (replace(u, values=dict.fromkeys(u.values)) for u in us)),
         12,
@@ -228,7 +238,7 @@ MUTATIONS: tuple[Callable[[RunEvidence, str, np.random.Generator], RunEvidence],
     lambda e, side, g: with_unit(e, side, any_index(g), scorers={}),
     lambda e, side, g: with_unit(e, side, any_index(g), cluster="moved"),
     lambda e, side, g: with_unit(e, side, any_index(g), values={"exact_match": float(g.choice([nan, inf, 2.0]))}),
-    lambda e, side, g: with_unit(e, side, any_index(g), values={"exact_match": None, "tool_call.valid": None}),
+    lambda e, side, g: all_with(e, side, values={"exact_match": None, "tool_call.valid": None}),
     lambda e, side, g: truncated(e, "baseline", float(g.uniform(0.1, 1))),
     lambda e, side, g: replace(e, integrity=("a hash differs",)),
     lambda e, side, g: replace(e, stale=("weights changed",)),

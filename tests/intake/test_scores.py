@@ -126,7 +126,9 @@ def test_what_fails_closed():
     assert word(Scores(source="a", rows=tuple(rows[:-1])), whole)[1] == 13, "a row of one side only"
     assert word(whole, Scores(source="b", rows=(*rows, rows[0])))[1] == 14, "a row twice"
     assert word(whole, Scores(source="b", rows=(replace(rows[0], value=float("nan")), *rows[1:])))[1] == 13, "NaN"
-    assert word(whole, Scores(source="b", rows=(replace(rows[0], value=None), *rows[1:])))[1] == 12, "nobody could say"
+    silent = [replace(row, value=None) for row in rows]
+    assert word(whole, Scores(source="b", rows=(*silent[:12], *rows[12:])))[1] == 12, "nobody could say, of too many"
+    assert word(whole, Scores(source="b", rows=tuple(silent)))[1] == 12, "of any"
     assert word(whole, side("b", 180, scorer="s/2"))[1] == 12, "another scorer"
     assert word(side("a", 0), side("b", 0))[1] == 12, "nothing right, so nothing could be lost"
     expected = [row.id for row in rows] + ["one more"]

@@ -121,8 +121,10 @@ def test_a_broken_hermes_call_is_no_other_dialects(tmp_path):
 def test_a_declared_parser_that_is_the_wrong_one_says_nothing_of_the_model(tmp_path):
     for body, options in (({**DIALECT, "dialect": "hermes"}, ()), (DIALECT, ("--dialect", "hermes"))):
         row = score(tmp_path, "tool_call", body, MISTRAL, *options)
-        assert (row["verdict"], row["error_type"]) == (None, "parser")
+        assert (row["verdict"], row["error_type"]) == (None, "call_unread"), "wrong, if the parser is right"
         assert "mistral" in row["reason"]
+        row = score(tmp_path, "tool_call", {**body, "expected_calls": []}, MISTRAL, *options)
+        assert (row["verdict"], row["error_type"]) == (None, "parser"), "right, if the parser is right"
         for answer in ("I cannot.", HERMES[:-1], MISTRAL.replace('"f"', '"g"')):
             assert score(tmp_path, "tool_call", body, answer, *options)["verdict"] is False
 

@@ -23,7 +23,7 @@ from typing import Literal
 from qualgate.formatting import counted
 from qualgate.gate.causes.blame import WITNESSES
 from qualgate.metrics import BY_LIKELIHOOD, LM_EVAL, METRICS
-from qualgate.records import ArmEvidence, RunEvidence, UnitEvidence, Verdict
+from qualgate.records import CALL_UNREAD, ArmEvidence, RunEvidence, UnitEvidence, Verdict
 
 Relation = Literal["", "same", "ended", "contradiction", "content"]
 MOST = 0.5  # of the lost answers: a fact that holds for more of them is their cause
@@ -152,6 +152,8 @@ def _pairs(baseline: ArmEvidence, arm: ArmEvidence) -> list[tuple[UnitEvidence, 
 def _lost(baseline: UnitEvidence, variant: UnitEvidence, metric: str, part: str) -> bool:
     if part == baseline.key.evalset or part == "pooled" or ":" in part:
         before, after = baseline.values.get(metric), variant.values.get(metric)
+        if variant.unsaid.get(metric) == CALL_UNREAD:
+            after = 0.0  # else the rule would not be broken by it: see `evidence.unread_calls`
         return before is not None and after is not None and after < before
     return False
 

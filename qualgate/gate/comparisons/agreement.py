@@ -11,6 +11,7 @@ import numpy as np
 from qualgate.formatting import counted
 from qualgate.gate.comparisons.pairs import clusters_of, pairs_of
 from qualgate.gate.comparisons.result import Measured, bounded, few_cases, observed, unmeasured
+from qualgate.gate.comparisons.unsaid import between
 from qualgate.gate.evidence.checks import Pair
 from qualgate.gate.rules import Slice
 from qualgate.records import UnitEvidence
@@ -76,11 +77,24 @@ def _repeats(slice_: Slice, pairs: Sequence[Pair], alpha: float) -> Measured:
     if once:
         return unmeasured(slice_, len(ways), f"{once} of {counted(len(ways), 'case')} were answered once: nothing "
                           "shows whether they would be answered alike again")  # fmt: skip
-    said = [scores for repeats in ways.values() for scores in repeats]
-    if not all(said) or any(value is None for scores in said for _, value in scores):
+    if not all(scores for repeats in ways.values() for scores in repeats):
         return unmeasured(slice_, len(ways), "an answer has no score")
-    alike = np.array([len(set(scores)) == 1 for scores in ways.values()], float)
-    return _at_least(slice_, alike, np.array([*clusters.values()]), alpha)
+    labels = np.array([*clusters.values()])
+    surely = [len(set(scores)) == 1 and all(value is not None for _, value in scores[0]) for scores in ways.values()]
+    perhaps = [_may_be_alike(scores) for scores in ways.values()]
+    worst, best = (_at_least(slice_, np.array(alike, float), labels, alpha) for alike in (surely, perhaps))
+    if not (untold := sum(perhaps) - sum(surely)):
+        return worst
+    return between(worst, best, f"the scorer could not say for {untold} of {counted(len(ways), 'case')}")
+
+
+def _may_be_alike(scores: Sequence[tuple[tuple[str, float | None], ...]]) -> bool:
+    """Whether the answers' scores are alike, were each null what the others are."""
+    known: dict[str, set[float]] = {}
+    for name, value in (one for answer in scores for one in answer):
+        if value is not None:
+            known.setdefault(name, set()).add(value)
+    return all(len(values) == 1 for values in known.values())
 
 
 def _scores(unit: UnitEvidence) -> tuple[tuple[str, float | None], ...]:

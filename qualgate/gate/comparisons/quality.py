@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 import numpy as np
@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 from qualgate.formatting import counted
 from qualgate.gate.comparisons.pairs import clusters_of
 from qualgate.gate.comparisons.result import Measured, comparison, unmeasured
+from qualgate.gate.comparisons.unsaid import Outcomes, Taken, taken
 from qualgate.gate.evidence.checks import Pair
 from qualgate.gate.rules import Slice
 from qualgate.metrics import MARGINS_OF_BASELINE
 from qualgate.records import Comparison
 from qualgate.stats.intervals import binomial_lower, clustered_share, independent_trials
-from qualgate.stats.paired.compare import MIN_CLUSTERS, compare_clustered_pairs, compare_pairs
+from qualgate.stats.paired.compare import MIN_CLUSTERS, PairedResult, compare_clustered_pairs, compare_pairs
 from qualgate.stats.power import pairs_needed
 from qualgate.stats.relative import METHOD_RELATIVE, compare_relative
 from qualgate.stats.unseen_clusters import least_provable, trials_needed
@@ -81,19 +82,21 @@ def measure_quality(slice_: Slice, pairs: Sequence[Pair], alpha: float) -> Measu
         return unmeasured(
             slice_, n, f"{unscored} of {counted(n, 'case')} were not scored by it: run again with this policy"
         )
-    values = [(pair.baseline.values[metric], pair.variant.values[metric]) for pair in pairs]
-    silent = sum(before is None or after is None for before, after in values)
-    if silent:
-        return unmeasured(slice_, n, f"the scorer could not say for {silent} of {counted(n, 'case')}")
-    baseline, variant = np.array(values, float).T
-    scores = _Scores(baseline=baseline, variant=variant, clusters=clusters_of(pairs))
-    if slice_.rule.repeats != "mean":
-        scores = _by_case(slice_.rule.repeats, pairs, scores)
-    if not scores.single and scores.count < MIN_CLUSTERS:
-        clusters = counted(scores.count, "cluster of cases is", "clusters of cases are")
-        return unmeasured(slice_, scores.n, f"{clusters} too few to compare ({MIN_CLUSTERS} needed)")
+    found = taken(metric, pairs)
+    if found.silent:
+        return unmeasured(slice_, n, found.unsaid)
+    scores = found.each(lambda outcomes: _scores(slice_, pairs, outcomes))
+    shown = scores.shown
+    if not shown.single and shown.count < MIN_CLUSTERS:
+        clusters = counted(shown.count, "cluster of cases is", "clusters of cases are")
+        return unmeasured(slice_, shown.n, f"{clusters} too few to compare ({MIN_CLUSTERS} needed)")
     judge = _absolute if slice_.rule.max_relative_drop is None else _relative
-    return judge(slice_, scores, alpha)
+    return replace(judge(slice_, scores, alpha), unsaid=found.unsaid)
+
+
+def _scores(slice_: Slice, pairs: Sequence[Pair], outcomes: Outcomes) -> _Scores:
+    scores = _Scores(baseline=outcomes.baseline, variant=outcomes.variant, clusters=clusters_of(pairs))
+    return scores if slice_.rule.repeats == "mean" else _by_case(slice_.rule.repeats, pairs, scores)
 
 
 def _by_case(repeats: str, pairs: Sequence[Pair], scores: _Scores) -> _Scores:
@@ -113,29 +116,32 @@ def _by_case(repeats: str, pairs: Sequence[Pair], scores: _Scores) -> _Scores:
     return _Scores(baseline=collapsed(scores.baseline), variant=collapsed(scores.variant), clusters=clusters)
 
 
-def _absolute(slice_: Slice, scores: _Scores, alpha: float) -> Measured:
+def _absolute(slice_: Slice, scores: Taken[_Scores], alpha: float) -> Measured:
     """Against `max_drop`."""
-    margin, n = slice_.rule.max_drop or 0.0, scores.n
-    if scores.single:
-        result = compare_pairs(scores.lost, scores.gained, n, margin, alpha)
-    else:
-        result = compare_clustered_pairs(scores.baseline, scores.variant, scores.clusters, margin, alpha)
-    clustered = scores.count < n
-    decided = min(result.p_within, result.p_beyond) <= alpha
+    shown, margin, n = scores.shown, slice_.rule.max_drop or 0.0, scores.shown.n
+
+    def compared(side: _Scores) -> PairedResult:
+        if side.single:
+            return compare_pairs(side.lost, side.gained, n, margin, alpha)
+        return compare_clustered_pairs(side.baseline, side.variant, side.clusters, margin, alpha)
+
+    result = scores.each(compared)
+    within, beyond, clustered = result.worst.p_within, result.best.p_beyond, shown.count < n
+    told = min(within, beyond) <= alpha or clustered or scores.unsaid  # what nobody knows more cases do not tell
     return Measured(
         slice=slice_,
-        comparison=scores.compared(
+        comparison=shown.compared(
             slice_,
-            difference=result.difference,
-            lower=result.lower,
-            upper=result.upper,
-            p_broken=result.p_beyond,
-            needed=None if decided or clustered else pairs_needed(result.lost, result.gained, n, margin, alpha),
-            method=result.method,
+            difference=result.shown.difference,
+            lower=result.worst.lower,
+            upper=result.best.upper,
+            p_broken=beyond,
+            needed=None if told else pairs_needed(shown.lost, shown.gained, n, margin, alpha),
+            method=result.shown.method,
         ),
-        p_within=result.p_within,
-        obstacle=too_weak(slice_, scores.baseline, scores.clusters)
-        or (_too_few(slice_, scores.clusters, alpha) if clustered else ""),
+        p_within=within,
+        obstacle=too_weak(slice_, scores.best.baseline, shown.clusters)
+        or (_too_few(slice_, shown.clusters, alpha) if clustered else ""),
     )
 
 
@@ -174,28 +180,28 @@ def too_weak(slice_: Slice, baseline: NDArray, clusters: NDArray, alpha: float =
     )
 
 
-def _relative(slice_: Slice, scores: _Scores, alpha: float) -> Measured:
+def _relative(slice_: Slice, scores: Taken[_Scores], alpha: float) -> Measured:
     """Against `max_relative_drop`."""
-    n, limit = scores.n, slice_.rule.max_relative_drop or 0.0
-    result = compare_relative(scores.baseline, scores.variant, scores.clusters, limit, alpha)
-    right = clustered_share(scores.baseline, np.ones(n), scores.clusters, 0.0, SENSITIVITY_ALPHA).lower
+    shown, limit, surely = scores.shown, slice_.rule.max_relative_drop or 0.0, scores.best.baseline
+    result = scores.each(lambda side: compare_relative(side.baseline, side.variant, side.clusters, limit, alpha))
+    right = clustered_share(surely, np.ones(shown.n), shown.clusters, 0.0, SENSITIVITY_ALPHA).lower
     obstacle = ""
     if right < LEAST_BASELINE_RATE:
         obstacle = (
-            f"{slice_.head}: the baseline is right on {scores.baseline.mean():.1%} of {counted(n, 'case')} "
+            f"{slice_.head}: the baseline is right on {surely.mean():.1%} of {counted(shown.n, 'case')} "
             f"(95 % bound: at least {right:.1%}); "
             f"under {LEAST_BASELINE_RATE:.0%} a loss of {limit:.1%} of it would not show"
         )
     return Measured(
         slice=slice_,
-        comparison=scores.compared(
+        comparison=shown.compared(
             slice_,
-            difference=result.change,
-            lower=result.lower,
-            upper=result.upper,
-            p_broken=result.p_beyond,
+            difference=result.shown.change,
+            lower=result.worst.lower,
+            upper=result.best.upper,
+            p_broken=result.best.p_beyond,
             method=METHOD_RELATIVE,
         ),
-        p_within=result.p_within,
+        p_within=result.worst.p_within,
         obstacle=obstacle,
     )

@@ -20,6 +20,7 @@ class Measured:
     comparison: Comparison
     p_within: float = 1.0  # of "the limit is breached"; small = proven to be kept
     obstacle: str = ""  # a reason why this slice can prove nothing, in words for the user
+    unsaid: str = ""  # how many scores nobody could give, in words; "" = none
 
 
 def unmeasured(slice_: Slice, n: int, why: str, needed: int | None = None) -> Measured:

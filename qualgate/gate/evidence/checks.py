@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf, isfinite
 
 from qualgate.formatting import counted
 from qualgate.gate.causes.cause import contradictory, relation
 from qualgate.gate.evidence.duplicates import join
+from qualgate.gate.evidence.unread_calls import counted_as_wrong, lost_calls
 from qualgate.metrics import METRICS
 from qualgate.records import ArmEvidence, RunEvidence, UnitEvidence, UnitKey
 
@@ -91,6 +92,7 @@ def examine(evidence: RunEvidence) -> tuple[Examination, ...]:
 
 
 def _examine_complete(evidence: RunEvidence, variant: ArmEvidence) -> Examination:
+    variant = replace(variant, units=tuple(counted_as_wrong(evidence.baseline.units, variant.units)))
     pairs = _pair(evidence, variant)
     mismatched = (*evidence.stale, *_mismatches(evidence, variant, pairs))
     same = getattr(evidence.baseline.identity, "weights", 0) == getattr(variant.identity, "weights", 1)
@@ -100,7 +102,11 @@ def _examine_complete(evidence: RunEvidence, variant: ArmEvidence) -> Examinatio
     return Examination(
         variant=variant.name,
         mismatched=mismatched,
-        notes=(*(("A/A: same weights as the baseline",) if same else ()), *_flaky(evidence.baseline, variant)),
+        notes=(
+            *(("A/A: same weights as the baseline",) if same else ()),
+            *_flaky(evidence.baseline, variant),
+            *_lost_calls(variant),
+        ),
         pairs={} if mismatched else {name: tuple(chosen) for name, chosen in by_set.items()},
         about=About(baseline=evidence.baseline.facts, variant=variant.facts, unmeasured=variant.unmeasured),
     )
@@ -133,6 +139,18 @@ def _flaky(*arms: ArmEvidence) -> tuple[str, ...]:
                 f"{arm.name}: {len(flaky)} of {counted(len(said), 'case')} differ between their repeats{_some(flaky)}"
             )
     return tuple(notes)
+
+
+def _lost_calls(variant: ArmEvidence) -> tuple[str, ...]:
+    """Said of answers that another dialect reads and that count as wrong all the same."""
+    lost = lost_calls(variant.units)
+    if not lost:
+        return ()
+    return (
+        f"{variant.name}: {counted(len(lost), 'answer holds', 'answers hold')} a call that the declared dialect does "
+        "not read and another does. It reads the baseline's, so the parser is the right one, and these count as wrong"
+        f"{_some([_question(unit.key) for unit in lost])}",
+    )
 
 
 def truncated_sets(pairs: dict[str, tuple[Pair, ...]]) -> dict[str, float]:

@@ -18,6 +18,8 @@ from qualgate.stats.interaction import interaction
 from qualgate.stats.multiplicity import holm
 from qualgate.stats.paired.compare import MIN_CLUSTERS
 
+_LEAST = np.array([1.0, 0.0, 0.0, 1.0])  # baseline, quantization, speculation, both: what speaks least for one
+
 
 def interactions(
     slices: Sequence[Slice],
@@ -26,14 +28,23 @@ def interactions(
     clusters: NDArray,
     policy: Policy,
 ) -> tuple[Interaction, ...]:
-    """Of every critical quality metric and slice of the policy, Holm-corrected; order: baseline, the three arms."""
+    """Of every critical quality metric and slice of the policy, Holm-corrected; order: baseline, the three arms.
+
+    A score that nobody could give is taken as it speaks least for an interaction; the lower bound, as it speaks most.
+    """
     tested = []
     chosen = {(slice_.rule.metric, slice_.name): slice_ for slice_ in critical_quality(slices) if not slice_.obstacle}
     for (metric, name), slice_ in chosen.items():
         rows = [index for index, unit in enumerate(units[order[0]]) if slice_.holds(unit.key.evalset, unit.key.case_id)]
-        scores = [[units[arm][index].values.get(metric) for arm in order] for index in rows]
-        if rows and not any(None in row for row in scores):
-            tested.append((metric, name, interaction(np.array(scores, float), clusters[rows], policy.alpha)))
+        scores = np.array([[units[arm][index].values.get(metric) for arm in order] for index in rows], float)
+        null = np.isnan(scores)
+        if not rows or null.all(axis=1).any():
+            continue
+        found = interaction(np.where(null, _LEAST, scores), clusters[rows], policy.alpha)
+        if null.any():
+            most = interaction(np.where(null, 1 - _LEAST, scores), clusters[rows], policy.alpha)
+            found = replace(found, lower=most.lower)
+        tested.append((metric, name, found))
     adjusted = holm([found.p_worse for _, _, found in tested])
     return tuple(
         Interaction(

@@ -86,16 +86,18 @@ def seen_in(evidence: RunEvidence, repeats: int = 1) -> Assumed:
 
 
 def _answers(evidence: RunEvidence, arm: ArmEvidence) -> dict[tuple[str, str], dict[str, Pairs]]:
-    """(metric, evalset) → case → its answers that both sides have a value of."""
+    """(metric, evalset) → case → its answers on both sides. A score that nobody could give is as an approval takes it:
+    the baseline right, the variant wrong."""
     before = {(u.key.evalset, u.key.case_id, u.key.repeat): u.values for u in evidence.baseline.units}
     found: dict[tuple[str, str], dict[str, Pairs]] = {}
     for unit in arm.units:
         base = before.get((unit.key.evalset, unit.key.case_id, unit.key.repeat), {})
         for metric in evidence.metrics.get(unit.key.evalset, ()):
-            was, now = base.get(metric), unit.values.get(metric)
-            if was is not None and now is not None:
+            if metric in base and metric in unit.values:
+                was, now = base[metric], unit.values[metric]
                 questions = found.setdefault((metric, unit.key.evalset), {})
-                questions.setdefault(unit.key.case_id, []).append((was, now))
+                pair = (1.0 if was is None else was, 0.0 if now is None else now)
+                questions.setdefault(unit.key.case_id, []).append(pair)
     return found
 
 

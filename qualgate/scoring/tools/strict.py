@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
-from qualgate.records import Case, Evalset, Score
+from qualgate.records import CALL_UNREAD, Case, Evalset, Score
 from qualgate.scoring.outcome import all_right, cannot_say, quote, right, wrong
 from qualgate.scoring.schema import CannotValidate, first_error, quick
 from qualgate.scoring.tools.dialects import BadCall, Call, read_json
@@ -38,7 +38,7 @@ from qualgate.scoring.tools.expected import (
 )
 from qualgate.scoring.tools.matching import perfect
 
-SCORER = "tool_call/5"
+SCORER = "tool_call/6"
 FLAGS = (
     "tool_call.parses",
     "tool_call.valid",
@@ -165,8 +165,9 @@ def score_tool_call(case: Case, evalset: Evalset, text: str, written_in: str | N
     """All six flags of an answer as text.
 
     It is read as `dialect_of` says. Where the dialect was declared and only another one reads calls of the tools, the
-    parser is at fault, and nothing is said of the model; where it follows from the reference answer, calls of another
-    form are wrong, and the reason says so. AUTO: the first dialect that finds calls of the tools, hermes before others.
+    parser may be at fault: what the declared one alone calls wrong is not said here (`CALL_UNREAD`; the baseline's
+    answers can tell), nor is the rest. Where the dialect follows from the reference answer, calls of another form are
+    wrong, and the reason says so. AUTO: the first dialect that finds calls of the tools, hermes before others.
     """
     declared = dialect_of(case.body, written_in)
     name, tools = HERMES if declared == AUTO else declared, case.body["tools"]
@@ -180,8 +181,11 @@ def score_tool_call(case: Case, evalset: Evalset, text: str, written_in: str | N
         if found.readers and declared == AUTO:
             return _score(case, found.calls)
         if found.readers and (written_in or "dialect" in case.body):
-            reason = f"{name} reads no call, {', '.join(found.readers[:3])} reads it: the parser is the wrong one"
-            return {flag: cannot_say(flag, SCORER, "parser", reason) for flag in FLAGS}
+            reason = f"{name} reads no call, {', '.join(found.readers[:3])} reads it: is the parser the wrong one?"
+            doubted = FLAGS if fault else FLAGS[1:] if wanted_calls(case.body) else ()  # wrong, if the parser is right
+            return {
+                flag: cannot_say(flag, SCORER, CALL_UNREAD if flag in doubted else "parser", reason) for flag in FLAGS
+            }
     else:
         found = None
     if fault:

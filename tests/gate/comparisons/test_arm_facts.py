@@ -255,9 +255,19 @@ def test_repeats_of_a_case_are_to_be_scored_alike():
     assert (word, comparison.variant, comparison.n) == ("approve", 0.97, 100)
     assert found(repeated(30), "stability.repeats", min=0.9)[1].status == "broken"
     assert found(repeated(0, repeats=1), "stability.repeats", min=0.5)[0] == "undecided", "asked once"
-    silent = with_units(repeated(0), "int4", lambda units: (
-        replace(u, values={"exact_match": None}) if u.key.case_id == "c7" else u for u in units))  # fmt: skip
-    assert found(silent, "stability.repeats", min=0.9)[1].status == "undecided", "scored by nobody is not scored alike"
+
+
+def test_repeats_that_nobody_could_score_are_alike_for_no_approval_and_unlike_for_no_block():
+    def silent(cases: int) -> RunEvidence:
+        return with_units(repeated(0), "int4", lambda units: (
+            replace(u, values={"exact_match": None}) if int(u.key.case_id[1:]) < cases else u for u in units
+        ))  # fmt: skip
+
+    few, many = (found(silent(cases), "stability.repeats", min=0.9)[1] for cases in (1, 40))
+    assert (few.status, few.variant) == ("proven", 0.99)
+    assert many.status == "undecided"
+    assert "could not say for 40 of 100 cases" in many.reason
+    assert found(silent(1), "stability.repeats", min=1.0)[1].status == "undecided"
 
 
 def test_a_common_prefix_is_counted_in_tokens():

@@ -48,7 +48,7 @@ ONE_SIDED: dict[str, Callable[[Asked, Side], Asked]] = {
     "score below 0": lambda a, s: with_some(a, s, [3], values={"exact_match": -1.0}),
     "every score NaN": lambda a, s: with_every(a, s, values={"exact_match": nan}),
     "score absent": lambda a, s: with_some(a, s, [3], values={}),
-    "the scorer could not say": lambda a, s: with_some(a, s, [3], values={"exact_match": None}),
+    "the scorer could not say": lambda a, s: with_some(a, s, range(0, 240, 8), values={"exact_match": None}),
     "the scorer could say nothing": lambda a, s: with_every(
         a, s, values={"exact_match": None, "tool_call.valid": None}
     ),
