@@ -71,6 +71,9 @@ def evalset_check(ref: Annotated[str, typer.Argument(metavar="NAME.yaml")]) -> N
         more = "; …" if len(again) > 3 else ""
         said = f"{counted(len(again), 'question is', 'questions are')} asked more than once ({few}{more})"
         tell(visible_line(f"note: {said}: each is one observation, and counts as one cluster"))
+    if not isinstance(found, CalibrationSet):
+        for line in evalsets.notes(found):
+            tell(visible_line(f"note: {line}"))
     say(fit(f"{path}: fine. {counted(len(found.cases), 'case')}, sha256 {found.sha256}"))
 
 

@@ -7,7 +7,7 @@ a variant calibrated on the cases that judge it has seen its exam.
 from qualgate.evalsets.cases import identity_faults
 from qualgate.evalsets.header import NAME, CalibrationFile, EvalsetFile
 from qualgate.evalsets.places import is_path, locate, lying_in, name_of, shipped, shipped_folder
-from qualgate.evalsets.sets import asked_again, check, load, load_calibration, read
+from qualgate.evalsets.sets import asked_again, check, load, load_calibration, notes, read
 
 __all__ = [
     "NAME",
@@ -22,6 +22,7 @@ __all__ = [
     "locate",
     "lying_in",
     "name_of",
+    "notes",
     "read",
     "shipped",
     "shipped_folder",

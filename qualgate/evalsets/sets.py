@@ -121,6 +121,15 @@ def _hash_faults(document: Document, header: SetFile, sha256: str, path: Path) -
         )
 
 
+def notes(found: Evalset) -> Iterator[str]:
+    """What is odd in a set and no fault, a line a case: expected calls that their own tool's schema refuses."""
+    from qualgate.scoring.needs import tool_notes
+
+    if any(metric.startswith("tool_call.") for metric in found.metrics):
+        for case in found.cases:
+            yield from (f"case {case.id}: {note}" for note in tool_notes(case.body))
+
+
 def asked_again(sets: Iterable[Evalset]) -> tuple[tuple[Case, ...], ...]:
     """Cases of one or several sets that ask one question, whatever their ids: each a cluster to the gate."""
     asked: dict[str, list[Case]] = {}

@@ -11,8 +11,9 @@ answer, if there is one.
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -23,7 +24,15 @@ from qualgate.scoring import unit_tests
 from qualgate.scoring.outcome import cannot_say, found, right, wrong
 from qualgate.scoring.unit_tests import BadTests, Exam
 
-METRIC, SCORER = "code.pass", "code/4"
+METRIC, SCORER = "code.pass", "code/5"
+# Libraries that are real and in no sandbox, so that an answer which imports one is not the model's fault. A name that
+# is none of them may be made up, and is.
+LIBRARIES = frozenset({
+    "numpy", "pandas", "scipy", "sympy", "sklearn", "matplotlib", "networkx", "torch", "tensorflow", "requests", "yaml",
+    "dateutil", "pytz", "regex", "nltk", "gmpy2", "sortedcontainers", "more_itertools", "bs4", "lxml", "PIL", "cv2",
+    "seaborn", "statsmodels", "numba", "pydantic", "attr", "pytest", "hypothesis", "tqdm", "psutil", "Crypto",
+})  # fmt: skip
+_ABSENT = re.compile(r"ModuleNotFoundError: No module named '([^'.]+)")
 
 _FENCE = re.compile(
     r"^[ \t]*```[ \t]*(?:python3?|py)?[ \t]*\r?\n(.*?)^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE | re.IGNORECASE
@@ -37,7 +46,7 @@ def score_code(
 
     case_body: `tests` (assert lines, one text or a list of them; HumanEval's `test` and MBPP's `test_list` are read
     too), `entry_point`, `prompt`, `test_setup_code`. Wrong has the error types no_code, syntax, missing, exception,
-    wrong_value, timeout, memory, output, files, reply, exit; undecided has no_sandbox, sandbox, tests.
+    wrong_value, timeout, memory, output, files, reply, exit; undecided has no_sandbox, sandbox, tests, no_library.
     """
     if sandbox is None:
         return {METRIC: cannot_say(METRIC, SCORER, "no_sandbox", "no sandbox holds on this machine: qualgate doctor")}
@@ -96,6 +105,8 @@ def _examined(program: str, exam: Exam, sandbox: Sandbox) -> Score:
         with sandbox.interpreter("answer") as candidate:
             match candidate.ask({"op": "load", "args": [program, []]}):
                 case {"raised": [str(kind), str(message)]}:
+                    if absent := _absent(program, f"{kind}: {message}"):
+                        return absent
                     error_type = {"SyntaxError": "syntax", "IndentationError": "syntax", "MemoryError": "memory"}
                     return wrong(METRIC, SCORER, error_type.get(kind, "exception"), f"{kind}: {message}", program)
                 case {"value": _}:
@@ -108,7 +119,27 @@ def _examined(program: str, exam: Exam, sandbox: Sandbox) -> Score:
         return wrong(METRIC, SCORER, error.error_type, str(error), program)
     if verdict is None:
         return cannot_say(METRIC, SCORER, error_type, reason)
+    if not verdict and (absent := _absent(program, reason)):
+        return absent
     return right(METRIC, SCORER, program) if verdict else wrong(METRIC, SCORER, error_type, reason, program)
+
+
+def _absent(program: str, reason: str) -> Score | None:
+    """That the program failed for a real library which it imports and the sandbox lacks; None where it did not."""
+    found = _ABSENT.match(reason)
+    if not found or found[1] not in LIBRARIES or found[1] not in set(_imported(program)):
+        return None
+    why = f"the answer imports {found[1]}, which is in no sandbox: ask for the standard library alone in the prompt"
+    return cannot_say(METRIC, SCORER, "no_library", why)
+
+
+def _imported(program: str) -> Iterator[str]:
+    """Top-level names of the modules that a program, which compiles, imports anywhere."""
+    for node in ast.walk(ast.parse(program)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            yield (node.module or "").partition(".")[0]
 
 
 def _sat_here(exam: Exam, candidate: Interpreter, sandbox: Sandbox) -> tuple[bool | None, str, str]:

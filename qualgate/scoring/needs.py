@@ -17,7 +17,7 @@ from qualgate.scoring.outcome import found, quote
 from qualgate.scoring.schema import CannotValidate, first_error, lint
 from qualgate.scoring.text import normalize
 from qualgate.scoring.tools.dialects import registry as dialects
-from qualgate.scoring.tools.expected import ANY_CALL, as_schema, read_call, wanted_calls
+from qualgate.scoring.tools.expected import ANY_CALL, as_schema, example, read_call, wanted_calls
 from qualgate.scoring.tools.strict import AUTO
 
 TOOL = '{"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}'
@@ -130,6 +130,30 @@ def schema_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
         return
     for reason in lint(body["schema"]):
         yield f"`schema`: {reason}"
+
+
+def tool_notes(body: dict[str, Any]) -> Iterator[str]:
+    """Of a case without faults: expected calls of which nothing that is accepted fits the tool's own schema.
+
+    Published sets hold such calls. An answer that gives what is expected is then right by value and not valid.
+    """
+    functions = [tool.get("function", tool) for tool in body["tools"]]
+    schemas = {function["name"]: as_schema(function.get("parameters", {})) for function in functions}
+    calls = wanted_calls(body)
+    for index, call in enumerate(calls if isinstance(calls, list) else ()):
+        wanted = read_call(f"expected_calls[{index}]", call)
+        schema = schemas[wanted.name]
+        properties = schema.get("properties") if isinstance(schema, dict) else None
+
+        def allowed(key: str, value: Any, known: Any = properties) -> bool:
+            return not isinstance(known, dict) or key not in known or first_error(known[key], value) is None
+
+        try:
+            error = first_error(schema, example(wanted, allowed))
+        except CannotValidate as failure:
+            error = str(failure)
+        if error:
+            yield f"expected_calls[{index}]: the tool's own schema refuses every accepted value: {wanted.name} {error}"
 
 
 def tool_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:

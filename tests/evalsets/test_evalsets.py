@@ -338,7 +338,7 @@ def test_a_set_declares_the_dialect_of_the_cases_that_declare_none(write, tmp_pa
     found = evalsets.load("./mine.yaml", tmp_path)
     assert [case.body["dialect"] for case in found.cases] == ["mistral", "hermes"]
     assert [score(case, found, MISTRAL, "eos")[1].verdict for case in found.cases] == [True, None]
-    assert [score(case, found, HERMES, "eos")[1].error_type for case in found.cases] == ["parser", ""]
+    assert [score(case, found, HERMES, "eos")[1].error_type for case in found.cases] == ["call_unread", ""]
     # What decides a score is part of what the set and its cases are known by.
     assert found.content != bare.content
     assert [a.hash == b.hash for a, b in zip(found.cases, bare.cases, strict=True)] == [False, True]
@@ -443,3 +443,36 @@ def test_a_question_asked_twice_in_one_cluster_is_noted_by_the_check_and_no_faul
     assert "1 question is asked more than once (a = b)" in said.err
     evalset_check(str(write([GOOD])))
     assert capsys.readouterr().err == ""
+
+
+def calling(accepted: dict[str, list], **properties) -> dict:
+    """A case that expects one call of a tool with these arguments, in BFCL's shape."""
+    tool = {"name": "weather", "parameters": {"type": "dict", "properties": properties, "required": ["city"]}}
+    return {**GOOD, "tools": [tool], "expected_calls": [{"weather": accepted}]}
+
+
+@pytest.mark.parametrize(
+    ("accepted", "named"),
+    [
+        ({"city": ["Paris"]}, ""),
+        ({"city": ["Paris"], "unit": ["Celsius", "C", ""]}, ""),
+        ({"city": ["Paris"], "unit": ["Celsius", ""]}, ""),
+        ({"city": ["Paris"], "unit": ["Celsius"]}, "unit"),
+        ({"city": [5]}, "city"),
+        ({"unit": ["C"]}, "city"),
+        ({"city": [""]}, "city"),
+        ({"city": ["Paris"], "place": [{"lat": [1.5], "name": ["x", ""]}]}, ""),
+        ({"city": ["Paris"], "place": [{"lat": ["north"]}]}, "place"),
+    ],
+)
+def test_expected_calls_that_their_own_tools_schema_refuses_are_named_by_the_check(write, capsys, accepted, named):
+    """A note and no fault: published sets hold such calls, and the case can be scored."""
+    from qualgate.cli.evalsets import evalset_check
+
+    place = {"type": "dict", "properties": {"lat": {"type": "float"}, "name": {"type": "string"}}}
+    case = calling(accepted, city={"type": "string"}, unit={"type": "string", "enum": ["C", "F"]}, place=place)
+    evalset_check(str(write([case], "metrics: [tool_call.correct]")))
+    said = capsys.readouterr()
+    assert "fine. 1 case" in said.out
+    assert bool(named) == ("the tool's own schema refuses every accepted value: weather" in said.err), said.err
+    assert named in said.err

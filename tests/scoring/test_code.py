@@ -246,6 +246,29 @@ def test_a_wrong_answer_says_how(sandbox, answer, error_type):
     assert judged(sandbox, "assert f(1) == 2", answer) == (False, error_type)
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "import numpy as np\ndef f(x): return int(np.sum([x, x]))",
+        "def f(x):\n    from numpy.linalg import norm\n    return norm([x])",
+        "import pandas\ndef f(x): return x",
+    ],
+)
+def test_a_library_that_no_sandbox_has_is_not_the_models_fault(sandbox, answer):
+    for tests in ("assert f(1) == 2", "def check(g):\n    assert g(1) == 2\ncheck(f)"):
+        assert judged(sandbox, tests, answer) == (None, "no_library")
+
+
+def test_a_library_that_was_not_asked_for_or_does_not_matter_changes_nothing(sandbox):
+    for answer, verdict in (
+        ("try:\n    import numpy\nexcept ImportError:\n    numpy = None\ndef f(x): return 2 * x", True),
+        ("try:\n    import numpy\nexcept ImportError:\n    numpy = None\ndef f(x): return x", False),
+        ("def f(x): raise ModuleNotFoundError(\"No module named 'numpy'\")", False),
+        ("import numppy\ndef f(x): return 2 * x", False),
+    ):
+        assert judged(sandbox, "assert f(1) == 2", answer)[0] is verdict, answer
+
+
 def test_output_files_line_ends_and_a_main_block_do_not_matter(sandbox):
     answer = (
         "import sys\r\nprint('hello')\r\nsys.stderr.write('x')\r\nopen('note', 'w').write('x')\r\n"

@@ -123,8 +123,11 @@ def test_loose_forgives_a_preamble_and_stars():
     [
         ("keywords:nothing", {}, "no instruction"), ("keywords:existence", {}, "keywords is None"),
         ("startend:quotation", {"end_phrase": "x"}, "takes no 'end_phrase'"),
-        ("keywords:letter_frequency", {"letter": "#", "let_frequency": 1, "let_relation": "at least"},
-        "a letter from a to z"),
+        ("keywords:letter_frequency", {"let_frequency": 1, "let_relation": "at least"}, "letter is None"),
+        ("keywords:letter_frequency", {"letter": "ab", "let_frequency": 1, "let_relation": "at least"},
+        "one character that can be seen"),
+        ("keywords:letter_frequency", {"letter": "\t", "let_frequency": 1, "let_relation": "at least"},
+        "one character that can be seen"),
         ("length_constraints:number_words", {"num_words": -1, "relation": "at least"}, "above 0"),
         ("length_constraints:number_words", {"num_words": 0, "relation": "at least"}, "num_words is None"),
         ("length_constraints:number_words", {"num_words": 1, "relation": "more"}, "'less than' or"),
@@ -215,6 +218,15 @@ def test_generated_answers_agree_with_lm_eval():
             else:
                 assert all(same), (name, given, text)
     assert differ <= 15  # of 150: these texts are made of the cases in which the splitters part
+
+
+@pytest.mark.parametrize("mark", ["#", "!", "?", "é", "4"])
+def test_a_sign_that_a_published_row_asks_for_is_counted_and_never_drawn_by_lot(mark):
+    """Keys 1122 and 1129 ask for "#" and "!"."""
+    asked = body(("keywords:letter_frequency", {"letter": mark, "let_frequency": 4, "let_relation": "at least"}))
+    assert not list(faults(asked))
+    said = {times: score_ifeval(asked, "so " + f"{mark}x " * times)["ifeval.prompt_strict"].verdict for times in (3, 4)}
+    assert said == {3: False, 4: True}
 
 
 HOSTILE = ["[" * 2**17, "<<" * 2**16, "\n" * 2**17, " " * 2**17, "*\n" * 2**16, "a.)" * 2**15, ". " * 2**15,

@@ -9,7 +9,7 @@ values of a dict are lists of accepted values again.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -113,6 +113,29 @@ def _accepted(value: Any) -> Any:
             return {key: _options(item) for key, item in value.items()}
         case list() | tuple():
             return [_accepted(item) for item in value]
+    return value
+
+
+def example(expected: Expected, allowed: Callable[[str, Any], bool]) -> dict[str, Any]:
+    """Arguments that would be right, of each the first value that `allowed` (argument, value) takes, else the first.
+
+    An argument that may be left out is, where none of its values is allowed.
+    """
+    made: dict[str, Any] = {}
+    for key, options in expected.arguments.items():
+        values = [_first(value) for value in options.values if not (options.optional and value == "")]
+        chosen = [value for value in values if allowed(key, value)]
+        if chosen or (values and not options.optional):
+            made[key] = (chosen or values)[0]
+    return made
+
+
+def _first(value: Any) -> Any:
+    match value:
+        case dict():
+            return {key: _first(options.values[0]) for key, options in value.items() if not options.optional}
+        case list():
+            return [_first(item) for item in value]
     return value
 
 
