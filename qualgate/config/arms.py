@@ -106,6 +106,7 @@ def _variant_name(name: str) -> str:
 
 
 VariantName = Annotated[str, AfterValidator(_variant_name)]
+Names = Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)]
 
 
 class Baseline(Written):
@@ -122,6 +123,10 @@ class Baseline(Written):
     quantized: bool = False
     """`true` says that you mean to hold variants against a quantized checkpoint; without it such a baseline is
     refused. Example: `quantized: true`
+    """
+    models: Names = ABSENT
+    """Of score files: what rows may call the baseline in `model`, where that is several names. Example: `models:
+    [support, support-0902]`
     """
 
 
@@ -145,6 +150,10 @@ class Variant(Written):
     dtype: Dtype = ABSENT
     """What the weights that are not quantized are rounded to; the baseline's where it is left out. Example: `dtype:
     float16`
+    """
+    models: Names = ABSENT
+    """Of score files: what rows may call the variant in `model`, where that is several names. Example: `models:
+    [support-awq, support-awq-0902]`
     """
     quantize: Annotated[
         Any,

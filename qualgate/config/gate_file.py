@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -43,6 +44,7 @@ class GateFile:
     noise_floor: bool = False  # run the baseline a second time, in other batches
     identity: Literal["hash", "ids"] = "hash"  # what pairs the rows of two score files
     expected: Path | None = None  # JSON lines with the `id` (and `evalset`) of every case that score files must hold
+    models: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # arm → what rows may call it
     subset: str = ""  # why these may be fewer than an evalset beside the gate file has
 
 
@@ -103,6 +105,11 @@ def load_gate_file(path: Path, *, files: bool = True) -> GateFile:
         identity=model.gate.identity,
         expected=Path(_folder(model.gate.expected, path)) if model.gate.expected else None,
         subset=model.gate.subset or "",
+        models={
+            name: tuple(arm.models)
+            for name, arm in {"baseline": model.baseline, **model.variants}.items()
+            if arm.models is not None
+        },
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import codecs
 import json
 from collections.abc import Iterator
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -59,20 +58,6 @@ def _beginning(raw: bytes) -> bytes:
     if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise _Unreadable("the file is UTF-16; save it as UTF-8", again=False)
     return raw.removeprefix(codecs.BOM_UTF8)
-
-
-def content_of_lines(path: Path) -> int:
-    """One number for what the lines of a file are, whatever their order and the blanks around them: equal files have
-    equal ones. UsageError for a file that cannot be read."""
-    found = 0
-    try:
-        with path.open("rb") as file:
-            while raw := file.readline(MAX_LINE + 1):
-                if line := raw.removeprefix(codecs.BOM_UTF8).strip():
-                    found += int.from_bytes(blake2b(line, digest_size=16).digest())
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read ({error.strerror})") from None
-    return found
 
 
 class _Unreadable(ValueError):

@@ -9,6 +9,7 @@ tells, as it does of a run.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -18,12 +19,16 @@ from sys import intern
 from typing import Any
 
 from qualgate.errors import UsageError
-from qualgate.intake.jsonl import content_of_lines, read_objects
-from qualgate.intake.serving_rows import NOT_SAID, Served, served
+from qualgate.intake.jsonl import read_objects
+from qualgate.intake.serving_rows import FIELDS, NOT_SAID, Served, served
 from qualgate.metrics import METRICS
 from qualgate.records import FINISH_WORDS, ArmEvidence
 
 QUOTED = 1000  # characters kept of what a scorer extracted
+READ = FIELDS | {
+    "id", "metric", "value", "verdict", "error_type", "status", "error", "finish_reason", "case_hash", "scorer",
+    "repeat", "cluster", "evalset", "task", "tags", "extracted", "reason", "model",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +50,8 @@ class ScoreRow:
     served: Served = NOT_SAID  # see `serving_rows`
     extracted: str = ""  # this and the next are quoted beside a flip, and decide nothing
     reason: str = ""
+    model: str = ""  # whose answer it is; "" = the file does not say
+    unread: int = 0  # a number for what else the row holds, so that rows which differ in that alone differ
     line: int = field(default=0, compare=False)  # of its file, for an error to name
 
 
@@ -56,10 +63,15 @@ class Scores:
     rows: tuple[ScoreRow, ...]
     contradictions: tuple[str, ...] = ()  # where a row says two things that cannot both be true
 
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Whose answers these are, as far as rows say it, in their order."""
+        return tuple(dict.fromkeys(row.model for row in self.rows if row.model))
+
 
 def read_score_rows(path: Path, evalset: str = "") -> Scores:
     """A file of score rows: `id, metric, value`, optional `verdict, error_type, status, finish_reason, case_hash,
-    scorer, repeat, cluster, evalset, task, tags, extracted, reason`.
+    scorer, repeat, cluster, evalset, task, tags, extracted, reason, model`.
 
     Beside these the fields of `serving_rows`. What else a row holds is not looked at. evalset: of rows that name none.
     UsageError names file and line.
@@ -84,17 +96,16 @@ def refuse_one_file_twice(baseline: Path, variant: Path) -> None:
         raise UsageError(f"{baseline} is given as the file of two arms; give each arm's own")
 
 
-def refuse_a_copy(baseline: Path, variant: Path) -> None:
-    """Nor is a file worse than a copy of itself, in whatever order its lines stand.
+def refuse_a_copy(baseline: Scores, variant: Scores) -> None:
+    """Nor is a file worse than a copy of itself, in whatever order its lines and their keys stand.
 
     An honest file of a variant that answers all cases alike could be one too, so rows may name their model.
     """
-    refuse_one_file_twice(baseline, variant)
-    if (lines := content_of_lines(baseline)) and lines == content_of_lines(variant):
+    if baseline.rows and Counter(baseline.rows) == Counter(variant.rows):
         raise UsageError(
-            f"{variant} holds the very lines of {baseline}: a copy says nothing of a variant. Give the variant's own "
-            "rows. If both truly scored alike, let each row say whose answer it is (`model`), as `qualgate score` "
-            "does where the outputs say so."
+            f"{variant.source} holds the very rows of {baseline.source}: a copy says nothing of a variant. Give the "
+            "variant's own rows. If both truly scored alike, let each row say whose answer it is (`model`), as "
+            "`qualgate score` does where the outputs say so."
         )
 
 
@@ -139,6 +150,8 @@ def _row(body: dict[str, Any], evalset: str, line: int) -> tuple[ScoreRow, str]:
         served=served(body),
         extracted=str(body.get("extracted") or "")[:QUOTED],
         reason=str(body.get("reason") or "")[:QUOTED],
+        model=intern(text("model")),
+        unread=_unread(body),
         line=line,
     )
     return row, contradiction
@@ -173,6 +186,12 @@ def _standing(body: dict[str, Any], metric: str, value: float | None, status: st
     if error_type and value is not None and verdict is not False:
         return f"its `error_type` is {error_type!r:.60}, whatever its `value` says", ""
     return "", ""
+
+
+def _unread(body: dict[str, Any]) -> int:
+    """Equal within this process for rows that hold equal things beside what is read; 0 for those that hold nothing."""
+    rest = {key: body[key] for key in body.keys() - READ}
+    return hash(json.dumps(rest, sort_keys=True)) if rest else 0
 
 
 def _tags(value: Any) -> list[str]:

@@ -15,9 +15,10 @@ from qualgate.gate.decide import Decided, decide, exit_of
 from qualgate.gate.peers.nel_policy import NelSaid
 from qualgate.intake.feedback import Feedback, read_feedback, with_corrections
 from qualgate.intake.row_evidence import BASELINE, NOT_NAMED, Identity, KnownCases, evidence_of
-from qualgate.intake.score_rows import Scores, read_score_rows, refuse_a_copy
+from qualgate.intake.score_rows import Scores, read_score_rows, refuse_a_copy, refuse_one_file_twice
 from qualgate.pipeline.arms import as_four_arms, with_nel_policy
 from qualgate.pipeline.known_cases import known_cases
+from qualgate.pipeline.models_of_rows import one_name_of_two, refuse_other_models
 from qualgate.pipeline.plan import set_refs
 from qualgate.records import Policy, RunEvidence, Verdict
 from qualgate.store import plain
@@ -71,7 +72,7 @@ def judge_files(
     gate = with_nel_policy(gate)
     files = {BASELINE: baseline, **variants}
     for one, other in combinations(files.values(), 2):
-        refuse_a_copy(one, other)
+        refuse_one_file_twice(one, other)
     with uncollected():
         return _judge(gate, files, called or gate.path)
 
@@ -80,6 +81,9 @@ def _judge(gate: GateFile, files: Mapping[str, Path], called: Path) -> Judged:
     names = [evalsets.name_of(ref) for ref in set_refs(gate)]
     default = names[0] if len(names) == 1 else None
     sides = {arm: read_score_rows(path, default or "") for arm, path in files.items()}
+    for one, other in combinations(sides.values(), 2):
+        refuse_a_copy(one, other)
+    refuse_other_models(gate, sides)
     found = {row.evalset for side in sides.values() for row in side.rows if row.evalset}
     if strange := sorted(found - set(names)):
         raise UsageError(f"rows of {strange[0]!r:.80}, an evalset that {called} does not list: {', '.join(names)}")
@@ -88,7 +92,7 @@ def _judge(gate: GateFile, files: Mapping[str, Path], called: Path) -> Judged:
     evidence, decided = judge_scores(
         sides,
         gate.policy,
-        replace(cases, stale=(*cases.stale, *absent)),
+        replace(cases, stale=(*cases.stale, *absent), notes=(*cases.notes, *one_name_of_two(sides))),
         identity=gate.identity,
         now=plain.now(),
         feedback=read_feedback(gate.feedback) if gate.feedback else None,

@@ -25,10 +25,12 @@ if TYPE_CHECKING:
 class FileArm(ArmLine):
     """An arm of which only scores are known."""
 
+    models: tuple[str, ...] = ()  # as its rows call it
+
     @property
     def weights(self) -> str:
         """What stands for a description of its weights."""
-        return "not known (scores from a file)"
+        return f"{', '.join(self.models) or 'not known'} (scores from a file)"
 
 
 def report_of_files(judged: Judged) -> Report:
@@ -80,7 +82,10 @@ def report_of(
             )
             for name, metrics in evidence.metrics.items()
         ),
-        arms=tuple(_arm(arm, source, evidence) for arm, source in zip(arms, sources, strict=True)),
+        arms=tuple(
+            _arm(arm, source, evidence, side.models if side else ())
+            for arm, source, side in zip(arms, sources, sides or [None] * len(arms), strict=True)
+        ),
         verdicts=tuple(
             StoredVerdict(verdict=verdict, sha256="", created_at="", policy=policy, policy_sha256="", decisions=())
             for verdict in verdicts
@@ -133,7 +138,7 @@ def _flips(baseline: Scores, variant: Scores) -> tuple[tuple[queries.Flip, ...],
     return tuple(shown), tuple(told)
 
 
-def _arm(arm: ArmEvidence, source: str, evidence: RunEvidence) -> FileArm:
+def _arm(arm: ArmEvidence, source: str, evidence: RunEvidence, models: tuple[str, ...]) -> FileArm:
     assert arm.identity is not None, "scores from a file have one"
     return FileArm(
         spec=ArmSpec(name=arm.name, model=source),
@@ -144,4 +149,5 @@ def _arm(arm: ArmEvidence, source: str, evidence: RunEvidence) -> FileArm:
         done=len({unit.key for unit in arm.units if unit.status == "done"}),
         errors=sum(unit.status == "error" for unit in arm.units),
         kernels=(),
+        models=models,
     )

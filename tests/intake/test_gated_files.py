@@ -89,11 +89,19 @@ def test_what_editors_and_shells_add_to_a_file_is_no_fault_and_what_is_no_text_i
 def test_a_copy_of_the_baselines_file_is_no_variants_whatever_the_order_of_its_lines(tmp_path):
     gate, a, b = exported(tmp_path, planted.run(n=120))
     lines = a.read_text().splitlines()
-    copies = {"equal": a.read_text(), "turned": "\n".join(reversed(lines)), "spaced": "\n\n".join(lines) + "\n \n"}
+    rows = [json.loads(line) for line in lines]
+    copies = {
+        "equal": a.read_text(),
+        "turned": "\n".join(reversed(lines)),
+        "spaced": "\n".join(lines).replace(": ", ":  ") + "\n \n",
+        "keys in another order": "\n".join(json.dumps(dict(reversed(row.items()))) for row in rows),
+        "numbers written otherwise": "\n".join(lines).replace('"value": 1.0,', '"value": 1,'),
+        "what is empty left out": "\n".join(json.dumps({"error_type": "", "tags": [], **row}) for row in rows),
+    }
     for name, text in copies.items():
         b.write_text(text)
         assert code((gate, a, b)) == 64, name
-        assert f"{b} holds the very lines of {a}" in str(gated((gate, a, b)).exception)
+        assert f"{b} holds the very rows of {a}" in str(gated((gate, a, b)).exception)
     b.unlink()
     b.symlink_to(a)
     assert code((gate, a, b)) == 64, "the same file under another name"

@@ -1,0 +1,112 @@
+"""Whose answers score files hold: `model` in their rows is held against itself and against the gate file, and shown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from qualgate.cli import app
+from tests.intake.score_files import gated
+
+Name = Callable[[int], str | None]
+GATE_FILE = """\
+version: 1
+baseline: {{model: ./models/support{baseline}}}
+variants: {{{variants}}}
+evalsets: [{{name: set, cases: external}}]
+gate: {{rules: [{{metric: exact_match, max_drop: 0.1}}]}}
+"""
+INT4 = "int4: {model: ./models/support-int4}"
+
+
+def called(name: str | None) -> Name:
+    return lambda case: name
+
+
+def judged(
+    folder: Path, baseline: Name, variant: Name, *, variants: str = INT4, more: str = "", wrong: int = 1
+) -> tuple[int, str]:
+    """(code, what is said) of two files whose rows name these models; the variant's has so many wrong answers."""
+    files = folder / "gate.yaml", folder / "a.jsonl", folder / "b.jsonl"
+    files[0].write_text(GATE_FILE.format(baseline=more, variants=variants))
+    for path, name, lost in zip(files[1:], (baseline, variant), (0, wrong), strict=True):
+        rows = [{"id": f"c{i}", "metric": "exact_match", "value": int(i >= lost), "case_hash": f"h{i}",
+                 "scorer": "s", "model": name(i)} for i in range(200)]  # fmt: skip
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = gated(files)
+    return int(getattr(done.exception, "exit", done.exit_code)), f"{done.output}{done.exception or ''}"
+
+
+BOTH = ("support", "support-int4")
+
+
+@pytest.mark.parametrize(
+    ("names", "options", "exit", "told"),
+    [
+        (BOTH, {}, 0, "support-int4 (scores from a file)"),
+        ((None, None), {}, 0, "not known (scores from a file)"),
+        (("bf16", "awq-4"), {}, 0, "awq-4 (scores from a file)"),
+        (("served", "served"), {}, 0, "the rows of baseline and variant name one model, 'served'"),
+        (BOTH[::-1], {}, 64, "which the gate file states of int4. Are two files swapped?"),
+        ((None, "support"), {}, 64, "b.jsonl:1: variant's rows name the model 'support'"),
+        (("int4", None), {}, 64, "a.jsonl:1: baseline's rows name the model 'int4'"),
+        (("x", "baseline"), {}, 0, ""),
+        (("support", "support"), {"variants": "int4: {quantize: int4}"}, 0, "name one model, 'support'"),
+        (("support", "int8"), {"variants": f"{INT4}, int8: {{quantize: int8}}"}, 0, ""),
+        (("support", "support"), {"variants": "v: {model: ./support}"}, 0, "name one model, 'support'"),
+        (("gpt", "v2"), {"more": ", models: [gpt]"}, 0, ""),
+        (("gtp", "v2"), {"more": ", models: [gpt]"}, 64, "the gate file's `models` lists gpt"),
+        (("v2", "gpt"), {"more": ", models: [gpt, v2]"}, 64, "which the gate file states of baseline"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_each_side_is_of_the_model_that_the_gate_file_states(tmp_path, names, options, exit, told):
+    found, said = judged(tmp_path, *map(called, names), **options)
+    assert (found, told in said) == (exit, True), said
+
+
+@pytest.mark.parametrize("side", ["a", "b"])
+def test_one_side_is_one_model(tmp_path, side):
+    def two(case: int) -> str:
+        return "m2" if case > 120 else "m1"
+
+    one = called("one")
+    sides = (two, one) if side == "a" else (one, two)
+    found, said = judged(tmp_path, *sides)
+    assert (found, f"{side}.jsonl:122: rows of two models, 'm1' and 'm2'" in said) == (64, True), said
+    listed = {"more": ", models: [m1, m2]"} if side == "a" else {"variants": INT4[:-1] + ", models: [m1, m2]}"}
+    found, said = judged(tmp_path, *sides, **listed)
+    assert (found, "m1, m2 (scores from a file)" in said) == (0, True), said
+    assert judged(tmp_path, lambda case: "one" if case % 2 else None, called("other"))[0] == 0, "rows may be silent"
+
+
+def test_two_variants_names_are_not_one_models(tmp_path):
+    lists = "int4: {quantize: int4, models: [p, q]}, int8: {quantize: int8, models: [z]}"
+    assert judged(tmp_path, called("b"), lambda case: "pq"[case % 2], variants=lists)[0] == 0
+    assert judged(tmp_path, called("b"), lambda case: "pz"[case % 2], variants=lists)[0] == 64
+    assert judged(tmp_path, called("b"), called("w"), variants=lists)[0] == 64
+
+
+def test_every_form_of_report_shows_whose_rows_they_are(tmp_path):
+    judged(tmp_path, *map(called, BOTH))
+    files = [str(tmp_path / name) for name in ("gate.yaml", "a.jsonl", "b.jsonl")]
+    for form in ("terminal", "json", "markdown", "html"):
+        done = CliRunner().invoke(app, ["gate", files[0], "--baseline-scores", files[1], "--variant-scores", files[2],
+                                     "--format", form])  # fmt: skip
+        assert "support-int4 (scores from a file)" in done.stdout.replace("\n", " "), form
+
+
+def test_what_else_rows_hold_tells_two_files_apart(tmp_path):
+    """Equal scores without a model: a copy, unless something in the rows says that they are not."""
+    silent = called(None)
+    assert judged(tmp_path, silent, silent, wrong=0)[0] == 64
+    files = [tmp_path / name for name in ("gate.yaml", "a.jsonl", "b.jsonl")]
+    rows = [json.loads(line) for line in files[2].read_text().splitlines()]
+    files[2].write_text("".join(json.dumps(row | {"latency_ms": 7}) + "\n" for row in rows))
+    done = gated((files[0], files[1], files[2]))
+    assert done.exit_code == 0
+    assert "all 200 scores of the variant equal the baseline's" in done.stdout
