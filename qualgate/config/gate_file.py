@@ -105,12 +105,14 @@ def load_gate_file(path: Path, *, files: bool = True) -> GateFile:
         identity=model.gate.identity,
         expected=Path(_folder(model.gate.expected, path)) if model.gate.expected else None,
         subset=model.gate.subset or "",
-        models={
-            name: tuple(arm.models)
-            for name, arm in {"baseline": model.baseline, **model.variants}.items()
-            if arm.models is not None
-        },
+        models=_models(model),
     )
+
+
+def _models(model: GateFileModel) -> dict[str, tuple[str, ...]]:
+    """Arm → what rows of score files may call it, where the file lists that."""
+    arms = {"baseline": model.baseline, **model.variants}
+    return {name: tuple(arm.models) for name, arm in arms.items() if arm.models is not None}
 
 
 def _four_arms(model: GateFileModel) -> FourArms | None:

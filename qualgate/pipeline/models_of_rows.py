@@ -9,7 +9,6 @@ from pathlib import Path
 from qualgate.config import GateFile
 from qualgate.errors import UsageError
 from qualgate.intake.score_rows import Scores
-from qualgate.refmodel import PATH as SHIPPED_MODEL
 
 
 def refuse_other_models(gate: GateFile, sides: Mapping[str, Scores]) -> None:
@@ -65,9 +64,8 @@ def _stated(gate: GateFile, arm: str) -> set[str]:
     """What the gate file calls an arm: a variant's name, its folder's, and what `models` lists. `baseline` is a role,
     and no model's name: an int8 model may be the baseline of one gate file and a variant of another."""
     spec = next(one for one in (gate.baseline, *gate.variants) if one.name == arm)
-    folder = Path(spec.model)
     named = set() if spec.is_baseline else {arm}
-    return {*named, "reference" if folder == SHIPPED_MODEL else folder.name, *gate.models.get(arm, ())}
+    return {*named, Path(spec.model).name, *gate.models.get(arm, ())}
 
 
 def _where(side: Scores, model: str) -> str:
