@@ -156,12 +156,14 @@ def judge(
     baseline: str | Path,
     variants: str | Path | Mapping[str, str | Path],
     nel_policy: str | Path | None = None,
+    looks: str | Path | None = None,
 ) -> Judged:
     """A verdict on score rows that anyone made, by the gate file's rules. No model, no store.
 
     baseline, variants: JSON lines with `id`, `metric` and `value`, as `score_outputs` gives them; one file, or one for
     each of the three arms that the gate file names. nel_policy: a NeMo Evaluator policy that decides in place of the
-    rules. UsageError names file and line of what is no score row.
+    rules. looks: a file in which the looks at these files are kept, for lists that grow. UsageError names file and line
+    of what is no score row.
     """
     from qualgate.config import load_gate_file
     from qualgate.pipeline.from_files import judge_files
@@ -170,7 +172,14 @@ def judge(
     found = load_gate_file(called, files=False) if isinstance(gate, str | Path) else gate
     named = variants if isinstance(variants, Mapping) else {"variant": variants}
     files = {name: Path(path) for name, path in named.items()}
-    return judge_files(found, Path(baseline), files, Path(nel_policy) if nel_policy else None, called=called)
+    return judge_files(
+        found,
+        Path(baseline),
+        files,
+        Path(nel_policy) if nel_policy else None,
+        called=called,
+        looks=Path(looks) if looks else None,
+    )
 
 
 def score_outputs(

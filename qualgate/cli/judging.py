@@ -159,6 +159,10 @@ def gate(
     nel_policy: Annotated[
         Path | None, typer.Option("--nel-policy", help="decide by this NeMo Evaluator policy (version 1) instead")
     ] = None,
+    looks: Annotated[
+        Path | None,
+        typer.Option("--looks", help="keep here how often these score files were judged as they grew; made if missing"),
+    ] = None,
     format: FormatOption = "terminal",
     out: OutOption = None,
     warn_only: WarnOnlyOption = False,
@@ -171,6 +175,8 @@ def gate(
     if peers and form not in ("terminal", "json"):
         raise UsageError(f"--peers is shown on the terminal and in JSON, and --format {form} has no place for it.")
     if baseline_scores is None and variant_scores is None and not arm:
+        if looks is not None:
+            raise UsageError("--looks goes with files of scores; a store keeps its own looks.")
         found = _from_store(gate_file, store, run_id, nel_policy, four_arm=four_arm, peers=peers)
     elif gate_file is None or baseline_scores is None or bool(variant_scores) == bool(arm):
         raise UsageError(
@@ -183,7 +189,7 @@ def gate(
         raise UsageError("--four-arm decides from four files: give --arm NAME=FILE for each of the three arms.")
     else:
         files = {"variant": variant_scores} if variant_scores is not None else four_arm_files(arm or [])
-        found = _from_files(gate_file, baseline_scores, files, nel_policy, peers=peers)
+        found = _from_files(gate_file, baseline_scores, files, nel_policy, looks, peers=peers)
     report = replace(found.report, warn_only=warn_only)
     _tell_host(report)
     _tell(report, form, out, found.said, found.nel)
@@ -203,13 +209,19 @@ class _Found:
 
 
 def _from_files(
-    gate_file: Path, baseline: Path, variants: dict[str, Path], nel_policy: Path | None, *, peers: bool
+    gate_file: Path,
+    baseline: Path,
+    variants: dict[str, Path],
+    nel_policy: Path | None,
+    looks: Path | None,
+    *,
+    peers: bool,
 ) -> _Found:
     from qualgate import judge
     from qualgate.gate.peers.said import what_peers_say
     from qualgate.report.unstored import report_of_files
 
-    judged = judge(gate_file, baseline, variants, nel_policy)
+    judged = judge(gate_file, baseline, variants, nel_policy, looks)
     said = _peers(lambda: what_peers_say(judged.evidence)) if peers else None
     return _Found(report=report_of_files(judged), exit=judged.exit, nel=judged.nel, said=said)
 

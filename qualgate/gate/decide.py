@@ -1,5 +1,5 @@
-"""The one door to a verdict. What the policy names says which of four ways decides: four arms, an nel policy, looks on
-the way (`stop: early`), or else its rules on all cases."""
+"""The one door to a verdict. What the policy names says which way decides: four arms, an nel policy, looks on the way
+(`stop: early`) at a run or at files that grow, or else its rules on all cases, once."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from dataclasses import dataclass, replace
 from qualgate.errors import Exit
 from qualgate.gate.early import decide_early
 from qualgate.gate.four_arm.verdict import decide_four
+from qualgate.gate.growing import ask_no_more, decide_growing, looked_at_before
 from qualgate.gate.peers.nel_policy import NelSaid, adopt, decide_by, of_text
 from qualgate.gate.verdict import decide_plain, overall_exit
 from qualgate.records import Policy, RunEvidence, Verdict
+
+MOST_ALPHA = 0.2  # above it a verdict says so in its first line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,11 +40,29 @@ def decide(evidence: RunEvidence, policy: Policy, now: str = "") -> Decided:
     Same evidence in any order of units → the same verdicts, to the byte. UsageError: no variant, or a policy that
     does not fit the evidence.
     """
+    decided = _decide(evidence, policy, now)
+    if looked_at_before(evidence.looks) and (policy.stop is None or policy.four_arm is not None or policy.nel):
+        decided = replace(decided, verdicts=tuple(ask_no_more(one, evidence.looks or ()) for one in decided.verdicts))
+    if policy.alpha > MOST_ALPHA:
+        decided = replace(decided, verdicts=tuple(_with_alpha(one, policy.alpha) for one in decided.verdicts))
+    return decided
+
+
+def _with_alpha(verdict: Verdict, alpha: float) -> Verdict:
+    """A lax alpha is no detail: it is said where the verdict is read first."""
+    said = f"at alpha {alpha:g}, so wrong up to {alpha:.0%} of the time: "
+    four = verdict.four_arm and replace(verdict.four_arm, why=said + verdict.four_arm.why)
+    return replace(verdict, reasons=(said + verdict.reasons[0], *verdict.reasons[1:]), four_arm=four)
+
+
+def _decide(evidence: RunEvidence, policy: Policy, now: str) -> Decided:
     if policy.four_arm is not None:
         return Decided(verdicts=decide_four(evidence, policy, now), policy=policy)
     if policy.nel:
         verdicts, adopted, said = decide_by(of_text(policy.nel), evidence, policy, now)
         return Decided(verdicts=verdicts, policy=adopted, nel=said)
+    if policy.stop is not None and evidence.looks is not None and not policy.stop.looks:
+        return Decided(verdicts=decide_growing(evidence, policy, now), policy=policy)
     if policy.stop is not None and policy.stop.looks:
         return Decided(verdicts=decide_early(evidence, policy, now), policy=policy)
     return Decided(verdicts=decide_plain(evidence, policy, now), policy=policy)

@@ -285,7 +285,8 @@ def look(
                 return measure(part, pairs, truncated, policy.alpha, terms, examined.about)
             return unmeasured(part, 0, "is tested once every case is in")
         fixed = measure(part, pairs, truncated, policy.alpha, terms)
-        found = _in_sequence(fixed, pairs_of(part, pairs), seen, _sizes(part, order), policy)
+        mine = pairs_of(part, pairs)
+        found = measured_in_order(fixed, mine, seen, _sizes(part, order), policy, sensitivity(policy))
         barred = [doubtful[name] for name in part.evalsets if name in doubtful]
         return replace(found, obstacle=f"{part.head}: {barred[0]}") if barred and not found.obstacle else found
 
@@ -348,10 +349,19 @@ def _sizes(part: Slice, order: Order) -> list[int]:
     return [size for cluster in order if (size := sum(mine(name, case) for name, case, _ in cluster))]
 
 
-def _in_sequence(
-    fixed: Measured, pairs: Sequence[Pair], seen: dict[Question, int], sizes: Sequence[int], policy: Policy
+def measured_in_order(
+    fixed: Measured,
+    pairs: Sequence[Pair],
+    seen: dict[Question, int],
+    sizes: Sequence[int],
+    policy: Policy,
+    chance: float,
 ) -> Measured:
-    """The slice's numbers with the anytime-valid tests and bounds in place of the fixed ones. sizes: see `_sizes`."""
+    """The slice's numbers with the anytime-valid tests and bounds in place of the fixed ones.
+
+    seen: each question's place in the order, equal within a cluster. sizes: cases of each cluster of the slice that the
+    stakes rest on, the same at every look. chance: see `sensitivity`.
+    """
     rule = fixed.slice.rule
     if fixed.comparison.difference is None or rule.max_drop is None:
         return fixed  # what could not be measured at all
@@ -377,7 +387,7 @@ def _in_sequence(
         needed=None,  # it is told for a test of one look
         method=result.shown.method,
     )
-    weak = too_weak(fixed.slice, scores.best.baseline, places, sensitivity(policy))
+    weak = too_weak(fixed.slice, scores.best.baseline, places, chance)
     return replace(fixed, comparison=comparison, p_within=result.worst.p_within, obstacle=weak)
 
 

@@ -14,6 +14,7 @@ from qualgate.formatting import counted
 from qualgate.gate.decide import Decided, decide, exit_of
 from qualgate.gate.peers.nel_policy import NelSaid
 from qualgate.intake.feedback import Feedback, read_feedback, with_corrections
+from qualgate.intake.looks import keep_looks, looks_at
 from qualgate.intake.row_evidence import BASELINE, NOT_NAMED, Identity, KnownCases, evidence_of
 from qualgate.intake.score_rows import Scores, read_score_rows, refuse_a_copy, refuse_one_file_twice
 from qualgate.pipeline.arms import as_four_arms, with_nel_policy
@@ -24,6 +25,7 @@ from qualgate.records import Policy, RunEvidence, Verdict
 from qualgate.store import plain
 from qualgate.store.evidence import uncollected
 
+UNKEPT = "judged without memory: whether these files were judged before, when they held less, is not known (`--looks`)"
 BY_IDS = "paired by ids alone, as asked: whether both sides were asked the same is not known"
 
 
@@ -51,13 +53,15 @@ def judge_files(
     nel_policy: Path | None = None,
     *,
     called: Path | None = None,
+    looks: Path | None = None,
 ) -> Judged:
     """Score files judged by the gate file's rules: the exit code of a run with this evidence. variants: one by any
     name but `baseline` and one with an @, or the three arms that the gate file names, and then four arms are judged.
 
     `closed_list` says which cases they must hold. Where the evalset lies beside the gate file, its case hashes must be
     the rows' as well, each case has what a rule asks of the set, and the set says which cases depend on each other.
-    nel_policy: decides in place of the rules. called: the gate file as an error names it.
+    nel_policy: decides in place of the rules. called: the gate file as an error names it. looks: where the looks at
+    these files are kept as they grow, see `gate.growing`; None: they are not.
     """
     if not variants:
         raise UsageError("a baseline's scores are held against a variant's: give the file of one, or of three arms.")
@@ -74,10 +78,10 @@ def judge_files(
     for one, other in combinations(files.values(), 2):
         refuse_one_file_twice(one, other)
     with uncollected():
-        return _judge(gate, files, called or gate.path)
+        return _judge(gate, files, called or gate.path, looks)
 
 
-def _judge(gate: GateFile, files: Mapping[str, Path], called: Path) -> Judged:
+def _judge(gate: GateFile, files: Mapping[str, Path], called: Path, looks: Path | None) -> Judged:
     names = [evalsets.name_of(ref) for ref in set_refs(gate)]
     default = names[0] if len(names) == 1 else None
     sides = {arm: read_score_rows(path, default or "") for arm, path in files.items()}
@@ -96,6 +100,7 @@ def _judge(gate: GateFile, files: Mapping[str, Path], called: Path) -> Judged:
         identity=gate.identity,
         now=plain.now(),
         feedback=read_feedback(gate.feedback) if gate.feedback else None,
+        looks=looks,
     )
     return Judged(
         verdicts=decided.verdicts,
@@ -115,21 +120,30 @@ def judge_scores(
     identity: Identity = "hash",
     now: str = "",
     feedback: Feedback | None = None,
+    looks: Path | None = None,
 ) -> tuple[RunEvidence, Decided]:
     """The evidence of score rows, see `evidence_of`, and what is decided on it. UsageError for an unfit policy.
 
-    Files are whole and judged once, so what a policy says of generation (`stop`) is left out. now: see `decide`.
-    feedback: by users, of these answers.
+    now: see `decide`. feedback: by users, of these answers. looks: where the looks at these files are kept; without it
+    they are judged as whole and once, so `stop` is left out, and the verdict says that nobody kept count.
     """
     if feedback is not None:
         policy = replace(policy, feedback=feedback.sha256)
     evidence = with_corrections(evidence_of(sides, cases, identity), feedback)
     answers = _answers_to_a_case(evidence) if cases.repeats is None else {}
     evidence = replace(evidence, stale=(*evidence.stale, *_single_answers(policy, answers)))
+    if looks is None:
+        policy = replace(policy, stop=None)
+    else:
+        evidence = replace(evidence, looks=looks_at(looks, evidence, "early" if policy.stop else "fixed"))
     notes = (*((BY_IDS,) if identity == "ids" else ()), *_unnamed_scorers(evidence), *_not_stated(answers))
     if policy.four_arm is None:
         notes = (*notes, *_all_equal(evidence))
-    decided = decide(evidence, replace(policy, stop=None), now)
+    decided = decide(evidence, policy, now)
+    if looks is None:
+        notes = (*notes, UNKEPT)
+    elif any(one.n for verdict in decided.verdicts for one in verdict.comparisons):  # else nothing was looked at
+        keep_looks(looks, evidence.looks or ())
     return evidence, replace(decided, verdicts=_with_reasons(decided.verdicts, (*notes, *cases.notes)))
 
 

@@ -24,7 +24,7 @@ from qualgate.records.arms import (
     QuantizeRecipe,
 )
 from qualgate.records.cases import CalibrationSet, Case, Evalset, ExternalCases, LmEvalTask, SetRef
-from qualgate.records.evidence import SERVING_FIELDS, ArmEvidence, Attempt, RunEvidence, Stopped, UnitEvidence
+from qualgate.records.evidence import SERVING_FIELDS, ArmEvidence, Attempt, Looked, RunEvidence, Stopped, UnitEvidence
 from qualgate.records.policy import EarlyStop, FourArms, Policy, Prices, Quarantine, Rule, Slo, Tier
 from qualgate.records.verdicts import (
     ArmService,
@@ -72,6 +72,7 @@ __all__ = [
     "JobFailure",
     "JobResult",
     "LmEvalTask",
+    "Looked",
     "ModelFacts",
     "Plan",
     "Policy",

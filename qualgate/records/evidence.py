@@ -77,6 +77,15 @@ class Stopped:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Looked:
+    """One look at a list that may grow: what it added, and by which tests it was judged."""
+
+    questions: frozenset[tuple[str, str, int]]  # evalset, case, repeat
+    answers: str  # sha256 of what both sides answered to them
+    tests: tuple[str, ...]  # "fixed", "early", or both
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ArmEvidence:
     """What one arm of a run answered, and what was measured of it as a whole."""
 
@@ -108,3 +117,4 @@ class RunEvidence:
     clusters: Mapping[tuple[str, str], str] = field(default_factory=dict)  # (evalset, case) → cluster, where it has one
     questions: Mapping[tuple[str, str], str] = field(default_factory=dict)  # → `question_hash`; no entry: not known
     budgets: Mapping[tuple[str, str], int] = field(default_factory=dict)  # → `max_new_tokens`; no entry: not known
+    looks: tuple[Looked, ...] | None = None  # at this list as it grew, this one last; None: nobody kept them

@@ -38,6 +38,7 @@ DECISIONS = Benchmark(
         "within 2 points of simulation",
         "planner.decidable": ">= 95 % of 50 policies reach P(approve | identical) >= .8 after the printed change",
         "peeking": "100,000 adversarial schedules: P(crossing) <= alpha",
+        "peeking.files": "growing score files asked 10 times at the margin: approved <= alpha with memory",
         "fail_closed.cases": ">= 60 faulted evidences, policies and score files: 0 exit with 0",
         "fail_closed.mutations": ">= 500 single and paired mutations of what the gate is given: 0 exit with 0",
         "fail_closed.score_files": ">= 300 mutations of score files and gate files: 0 exit with 0 that should not",

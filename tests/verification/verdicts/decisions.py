@@ -60,7 +60,7 @@ PARTS = (
     Part(("peers.cases", "peers.false_pass"), "peer_rules"),
     Part(("planner.rates", "planner.decidable"), "planner_rates", _planned),
     Part(("early.identical", "early.twice", "early.worst"), "early_stopping", _planned),
-    Part(("peeking",), "peeking", _planned),
+    Part(("peeking", "peeking.files"), "peeking", _planned),
     Part(("fail_closed.cases", "fail_closed.mutations"), "fail_closed"),
     Part(("fail_closed.score_files",), "fail_closed_files"),
     Part(("defects.false_approve", "defects.false_block"), "defects"),

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from tests.verification.verdicts.early_stopping import early, fixed_pairs
-from tests.verification.verdicts.peeking import peeking
+from tests.verification.verdicts.peeking import growing, peeking
 
 
 def test_early_stopping_saves_cases_both_ways():
@@ -18,3 +18,10 @@ def test_the_best_moment_to_look_is_no_better_than_alpha():
     row = peeking(8_000, 200)
     assert row.met
     assert row.measured["schedules"] >= 8_000
+
+
+def test_growing_files_asked_ten_times_approve_no_more_than_alpha_with_memory_and_more_than_three_times_that_without():
+    row = growing(2_000)
+    assert row.met
+    assert row.measured["forgetful"] > 0.15
+    assert {one["margin"] for one in row.rounds} == {0.02, 0.05, 0.10}

@@ -1,0 +1,97 @@
+"""The looks that were taken at score files as they grew, kept in a file that the caller names.
+
+One line of JSON, sealed by its digest: of each look the answers it added (evalset, case, repeat), a digest of what both
+sides said there, and by which tests it was judged. The same content asked again is the look that it was.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
+
+from qualgate.errors import UsageError
+from qualgate.identity import canonical_json, content_hash, read_sealed, write_sealed
+from qualgate.records import Looked, RunEvidence
+
+VERSION = 1
+
+
+def looks_at(path: Path, evidence: RunEvidence, test: str) -> tuple[Looked, ...]:
+    """Every look up to and with this one, which may be new or one that was taken before. test: "fixed" or "early".
+
+    UsageError for a file that is damaged, and for one of other cases or answers.
+    """
+    kept, present = _read(path), frozenset((key.evalset, key.case_id, key.repeat) for key in evidence.expected)
+    seen: frozenset[tuple[str, str, int]] = frozenset()
+    for number, look in enumerate(kept, 1):
+        if not look.questions <= present:
+            gone = sorted(look.questions - present)[0]
+            raise UsageError(
+                f"{path} keeps looks at other files: look {number} was at {gone[1]!r:.80} of {gone[0]!r:.80}, which "
+                "these do not hold. A list may grow and not change; another comparison takes a looks file of its own."
+            )
+        if _answers(evidence, look.questions) != look.answers:
+            raise UsageError(
+                f"{path} keeps looks at other files: what these say of the {len(look.questions):,} answers of look "
+                f"{number} is not what was judged then. Another comparison, and one scored anew, takes a looks file of "
+                "its own."
+            )
+        seen |= look.questions
+        if seen == present:
+            tests = tuple(sorted({*look.tests, test}))
+            return (*kept[: number - 1], replace(look, tests=tests))
+    new = present - seen
+    return (*kept, Looked(questions=new, answers=_answers(evidence, new), tests=(test,)))
+
+
+def keep_looks(path: Path, looks: tuple[Looked, ...]) -> None:
+    """Note the last of them, if the file does not have it as it is."""
+    kept = _read(path)
+    if looks != kept[: len(looks)]:
+        body = [
+            {"questions": sorted(look.questions), "answers": look.answers, "tests": list(look.tests)}
+            for look in (*looks, *kept[len(looks) :])
+        ]
+        write_sealed(path, canonical_json({"version": VERSION, "looks": body}).encode("utf-8", "surrogatepass"))
+
+
+def _read(path: Path) -> tuple[Looked, ...]:
+    if not path.exists():
+        return ()
+    try:
+        body = json.loads(bytes(read_sealed(path)).decode("utf-8", "surrogatepass"))
+        if body["version"] != VERSION:
+            raise ValueError(f"version {body['version']}")
+        return tuple(
+            Looked(
+                questions=frozenset((name, case, repeat) for name, case, repeat in look["questions"]),
+                answers=look["answers"],
+                tests=tuple(look["tests"]),
+            )
+            for look in body["looks"]
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(
+            f"{path} cannot be read as a file of looks ({error}). If it is one, restore it: without it nobody knows "
+            "how often these files were judged. Else name a file that is not there yet."
+        ) from None
+
+
+def _answers(evidence: RunEvidence, questions: Collection[tuple[str, str, int]]) -> str:
+    """What every side said there, as far as a verdict may rest on it."""
+    found = [
+        [
+            repr(unit.key),
+            unit.case_hash,
+            unit.status,
+            unit.finish_reason,
+            unit.cluster,
+            repr(sorted(unit.values.items())),
+        ]
+        for arm in (evidence.baseline, *evidence.variants)
+        for unit in arm.units
+        if (unit.key.evalset, unit.key.case_id, unit.key.repeat) in questions
+    ]
+    return content_hash(sorted(found, key=repr))
