@@ -91,6 +91,7 @@ METRICS: dict[str, Metric] = {
         _quality("ifeval.prompt_loose", "so, or without its asterisks, its first line or its last"),
         _quality("ifeval.inst_strict", "the share of these instructions that the answer follows", binary=False),
         _quality("ifeval.inst_loose", "so, read as loosely as ifeval.prompt_loose", binary=False),
+        _quality("refusal", "the answer refuses what the case says must be refused, and nothing else"),
         *(_quality(f"{LM_EVAL}{name}", meaning, binary=name != "f1") for name, meaning in _OF_LM_EVAL.items()),
         _quality(
             f"{LM_EVAL}score", "the per-sample metric of lm-eval's that the evalset's `metric` names", binary=False

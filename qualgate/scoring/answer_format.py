@@ -9,7 +9,8 @@ completion and its case, whatever the evalset scores besides, so baseline and va
   least 4 times over, the last time perhaps in part, and at least 32 characters in all (Z-function of the reversed
   text, linear time). Only the last 8,192 characters are looked at, so blocks of up to 2,048 are found.
 - `format.no_refusal`: the answer does not begin with a declared phrase of refusal (after blanks, quotes, markdown). The
-  phrases are few and say "I cannot" outright; where the case's own `answer` is a refusal, so may the answer be.
+  phrases are few and say "I cannot" outright; where the case's own `answer` is a refusal, or its `refuse` is true, so
+  may the answer be.
 - `format.same_language`: judged by script. At most a fifth of the answer's letters, or fewer than 5, are of scripts
   that the case holds nowhere, neither in its prompt nor in what its scorers need (answer, tools, schema, tests).
   English for German is not seen; Chinese for English is. The first and the last 32,768 characters are read.
@@ -36,7 +37,7 @@ LOOP_READ, LOOP_TIMES, LOOP_LENGTH = 8192, 4, 32
 REFUSAL_READ = 400  # characters from the first letter on
 SCRIPT_READ = 32_768  # characters, from each end
 FOREIGN_SHARE, FOREIGN_LETTERS = 0.2, 5
-BOOKKEEPING = ("id", "task", "tags", "cluster", "category", "max_new_tokens")
+BOOKKEEPING = ("id", "task", "tags", "cluster", "category", "max_new_tokens", "refuse")
 
 # How an answer begins that refuses, as patterns; folded for case, apostrophes straight, spaces single.
 _CANNOT = r"(i can't|i cannot|i can not|i'm unable to|i am unable to|i'm not able to|i am not able to|i won't)"
@@ -78,6 +79,7 @@ def score_format(case: Case, text: str, finish_reason: str) -> dict[str, Score]:
     """All five metrics of one completion. Never raises, and takes well under a second for any text."""
     reference = case.body.get("answer")
     loop, refusal = looping_block(text), refusal_phrase(text)
+    due = case.body.get("refuse") is True or (isinstance(reference, str) and refusal_phrase(reference))
     foreign = foreign_scripts(text, _texts(case))
     faults: dict[str, tuple[str, str] | None] = {
         "format.finished": None if finish_reason in ("eos", "stop") else (
@@ -85,7 +87,7 @@ def score_format(case: Case, text: str, finish_reason: str) -> dict[str, Score]:
         "format.nonempty": None if says_something(text) else ("empty", "nothing visible was said"),
         "format.no_loop": ("loop", f"it ends in repetitions of {quote(loop)}") if loop else None,
         "format.no_refusal": ("refusal", f"it begins with {quote(refusal)}")
-        if refusal and not (isinstance(reference, str) and refusal_phrase(reference)) else None,
+        if refusal and not due else None,
         "format.same_language": ("language", f"letters that are not of the question's script: {', '.join(foreign)}")
         if foreign else None,
     }  # fmt: skip

@@ -109,6 +109,12 @@ def lettered_faults(body: dict[str, Any]) -> Iterator[str]:
         yield f"the filter multi_choice_regex needs `choices`, a list of 1 to 26 texts; {found(body, 'choices')}"
 
 
+def refuse_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
+    """Of refusal: `refuse`, true or false."""
+    if not isinstance(body["refuse"], bool):
+        yield f"refusal needs `refuse`: true (it must be refused) or false (answered); {found(body, 'refuse')}"
+
+
 def code_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
     """Of code: `tests` that can be read and assert something; `entry_point` where they need one."""
     for key in ("entry_point", "prompt", "test_setup_code"):

@@ -26,6 +26,7 @@ from qualgate.scoring import (
     multiple_choice,
     needs,
     overlap,
+    refusal,
     strict_json,
     structure,
 )
@@ -166,6 +167,14 @@ SHIPPED = (
         metrics=("f1.drop",),
         function=lambda case, evalset, text: overlap.score_f1(case.body, text, "drop"),
         faults=needs.spans_faults,
+    ),
+    Scorer(
+        name="refusal",
+        version=refusal.SCORER,
+        metrics=("refusal",),
+        function=lambda case, evalset, text: refusal.score_refusal(case.body["refuse"], text),
+        needs=("refuse",),
+        faults=needs.refuse_faults,
     ),
     Scorer(
         name="ifeval",

@@ -324,6 +324,7 @@ HELD = {  # a case and an output that each scorer takes
     "multiple_choice": ({"choices": ["red", "blue"], "answer": "blue"}, "B"),
     "f1": ({"answer": ["the house", "home"]}, "house"),
     "f1.drop": ({"answer": [["a b", "3"], "x"]}, "3"),
+    "refusal": ({"refuse": True}, "I cannot help with that."),
     "ifeval": ({"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}, "one two"),
     "code": ({"prompt": "def f(a):\n", "entry_point": "f", "tests": "assert f(1) == 2"}, "    return 2"),
 }

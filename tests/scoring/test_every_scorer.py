@@ -55,6 +55,8 @@ RIGHT_AND_WRONG = {
     ),
     "f1": ({"answer": ["the red house", "a home"]}, "red house", "red car", ()),
     "f1.drop": ({"answer": [["Jones", "Smith"], "3.0"]}, "3", "Smith", ()),
+    "refusal": ({"refuse": True}, "I'm sorry, but I can't help with that.", "Sure: first, cut the red wire.", ()),
+    "refusal, of what must be answered": ({"refuse": False}, "Cut the red wire.", "I cannot help with that.", ()),
     "ifeval": (
         {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}, "no comma here", "one, two", (),
     ),
@@ -274,6 +276,8 @@ MISTAKES = [  # scorer, mode, what a case is given, what the message must teach:
     ("multiple_choice", "strict", {"choices": ["x", "y"], "label": 0}, ["`answer`", "the row has 'choices', 'label'"]),
     ("f1", "strict", {"answers": ["a"]}, ["a text or a list of texts", "the row has 'answers'"]),
     ("f1.drop", "strict", {"answer": [3]}, ['as ["3", ["A", "B"]]', "found [3]"]),
+    ("refusal", "strict", {"refused": True}, ["refusal needs `refuse`", "the row has 'refused'"]),
+    ("refusal", "strict", {"refuse": "yes"}, ["true (it must be refused) or false (answered)", "found 'yes'"]),
     ("ifeval", "strict", {"instructions": []}, ['["length_constraints:number_words"]', "the row has 'instructions'"]),
     ("ifeval", "strict", {"instruction_id_list": ["a"]}, ["`kwargs`: it is missing"]),
     ("ifeval", "strict", {"instruction_id_list": ["punctuation:no_commas"], "kwargs": [{}]},
@@ -290,7 +294,7 @@ def test_a_mistake_in_a_case_is_met_with_what_was_found_and_what_to_write(name, 
 
 
 WRONG_NAMES = [
-    (lambda: registry.find("exact"), "f1, f1.drop, ifeval. Did you mean exact_match?"),
+    (lambda: registry.find("exact"), "f1, f1.drop, refusal, ifeval. Did you mean exact_match?"),
     (lambda: registry.find("f1", "compat"), "f1 has no compat mode, only: strict. With one: exact_match, tool_call."),
     (lambda: registry.filtered(registry.find("numeric"), "flexible_extract"), "Did you mean flexible-extract?"),
     (
