@@ -272,6 +272,17 @@ HERMES = f"<tool_call>{CALL}</tool_call>"
         ("qwen3_coder", "<tool_call><function=f><parameter=a>1</function></tool_call>", "unbalanced"),
         ("qwen3_coder", "<tool_call><function=f>a=1</function></tool_call>", "stray_text"),
         ("glm45", f"<tool_call>f\n{PAIRS}{PAIRS}</tool_call>", "duplicate_key"),
+        (
+            "glm45",
+            "<tool_call>f\n<arg_key>a</arg_key><arg_value>1<arg_key>b</arg_key><arg_value>2</arg_value></tool_call>",
+            "unbalanced",
+        ),
+        (
+            "minimax_m2",
+            '<minimax:tool_call><invoke name="f"><parameter name="a">1\n<parameter name="b">2</parameter></invoke>'
+            "</minimax:tool_call>",
+            "unbalanced",
+        ),
         ("glm45", "<tool_call><arg_key>a</arg_key><arg_value>1</arg_value></tool_call>", "call_shape"),
         ("functiongemma", "<start_function_call>call:f{a:1,a:2}<end_function_call>", "duplicate_key"),
         ("pythonic", "[f(a=1, a=2)]", "duplicate_key"),
@@ -351,3 +362,46 @@ def test_without_a_schema_qwen_keeps_text_and_glm_reads_json():
 )
 def test_a_bomb_of_python_is_refused(argument):
     assert error("pythonic", f"[f(a={argument})]") in ("not_python", "not_a_literal")
+
+
+TYPED = LLAMA.replace("{", '{"type": "function", ', 1)
+
+
+@pytest.mark.parametrize("call", [LLAMA, CALL, TYPED])
+@pytest.mark.parametrize(
+    "prose", ["I look it up.\n", "Sure, I call: ", "The weather {today}? ", "<think>hm</think> So: ", ""]
+)
+def test_llamas_call_may_follow_prose_and_name_its_type(prose, call):
+    """As vLLM's parser, which looks for an object with a name and arguments wherever a brace opens."""
+    form = dialect("llama3_json")
+    assert form.parse(prose + call, TOOLS) == (WEATHER,)
+    assert form.parse(f"{prose}{call}; {NO_ARGUMENTS}", TOOLS) == (WEATHER, PING)
+    assert form.parse(f"{prose}{call}\nThat is it.", TOOLS) == (WEATHER,)
+    for at in range(len(prose + call)):
+        stream = form.stream(TOOLS)
+        stream.feed((prose + call)[:at])
+        stream.feed((prose + call)[at:])
+        stream.close()
+        assert tuple(stream.calls) == (WEATHER,), at
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'My schema: {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}',
+        'As JSON: {"name": "Ann", "age": 5}',
+        'A tool has {"parameters": {}} and a name.',
+        f"<tool_call>{CALL}</tool_call>",
+        f"[{CALL}, {CALL}]",
+        f'As JSON: {{"calls": {CALL}}}',
+        "Write {name} or {type: 1}.",
+    ],
+)
+def test_an_object_that_is_no_call_or_stands_in_a_foreign_form_is_none_of_llamas(text):
+    assert dialect("llama3_json").parse(text, TOOLS) == ()
+
+
+def test_llamas_broken_call_after_prose_is_a_fault():
+    assert error("llama3_json", f"So: {LLAMA[:-1]}") == "unbalanced"
+    assert error("llama3_json", f"So:\n```json\n{LLAMA}\n```") == "call_in_fence"
+    assert error("llama3_json", f"<think>I write {LLAMA}</think>Hm.") == "call_in_think"

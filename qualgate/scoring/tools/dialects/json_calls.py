@@ -35,6 +35,7 @@ def shape(name: str = "name", arguments: Sequence[str] = ("arguments",), also: S
 
 PLAIN = shape()
 EITHER = shape(arguments=("arguments", "parameters"))
+LLAMA = shape(arguments=("arguments", "parameters"), also=("type",))
 WITH_ID = shape(also=("id",))
 COHERE = shape("tool_name", ("parameters",), also=("tool_call_id",))
 

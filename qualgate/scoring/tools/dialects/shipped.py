@@ -22,9 +22,9 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
-from qualgate.scoring.tools.dialects import gemma, harmony, json_calls, pythonic
+from qualgate.scoring.tools.dialects import gemma, harmony, json_calls, pythonic, qwen
 from qualgate.scoring.tools.dialects.call import BadCall, Call, Tools, read_json
-from qualgate.scoring.tools.dialects.json_calls import COHERE, EITHER, PLAIN, WITH_ID, joined, listed, one
+from qualgate.scoring.tools.dialects.json_calls import COHERE, EITHER, LLAMA, PLAIN, WITH_ID, joined, listed, one
 from qualgate.scoring.tools.dialects.stream import Dialect
 from qualgate.scoring.tools.dialects.tagged import reader, writer
 
@@ -47,14 +47,14 @@ HERMES = Dialect(
     write=joined("<tool_call>\n{call}\n</tool_call>", _TAGS),
 )
 
-_PAIR = r"\s*<parameter=(?P<key>[^>]*)>(?P<value>.*?)</parameter>"
 QWEN3_CODER = Dialect(
     name="qwen3_coder",
     source=VLLM + "parser/qwen3.py; " + SGLANG + "qwen3_coder_detector.py",
     open=("<tool_call>",),
     close="</tool_call>",
     stray=("<function=", "</function>"),
-    read=reader(r"\s*<function=(?P<name>[^>\n]+)>", "</function>", _PAIR, trim=True),
+    read=qwen.read,
+    scanner=qwen.Blocks,
     write=writer(
         "<tool_call>\n<function={key}>\n",
         "<parameter={key}>\n{value}\n</parameter>\n",
@@ -358,7 +358,8 @@ LLAMA3_JSON = Dialect(
     source=VLLM + "tool_parsers/llama_tool_parser.py; " + SGLANG + "llama32_detector.py",
     open=("<|python_tag|>",),
     anchors="{",
-    read=one(EITHER),
+    amid=r'\{\s{0,16}"(?:name|type|parameters|arguments)"\s{0,16}:',
+    read=one(LLAMA),
     write=joined('{"name": {json_name}, "parameters": {arguments}}', ("<|python_tag|>",), between="; "),
 )
 PYTHONIC = Dialect(

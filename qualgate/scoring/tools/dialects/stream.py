@@ -7,7 +7,8 @@ answer read whole and one read in pieces, however it is cut, take the same decis
 Offsets only grow: the time is linear in the text, and in the number of pieces.
 
 Markers are the grammar, also within a JSON string: a model that writes one into an argument has broken its own call.
-(vLLM's and SGLang's regular expressions read on; models emit these markers as single tokens.)
+(vLLM's and SGLang's regular expressions read on; models emit these markers as single tokens.) Where markers are plain
+text to the model, a scanner of the dialect's own tells them from words by where they stand (`qwen`).
 """
 
 from __future__ import annotations
@@ -36,8 +37,10 @@ END_OF_TURN = (
     "<end_of_turn>",
     "</s>",
 )
+MOST_AMID = 64
 MEANT_JSON = re.compile(r'"(?:arguments|parameters)"\s*:')
 
+_WITHIN = re.compile(r'(?:[>=(\[\]]|":|[}\]"],)\s*\Z')  # before a value that is part of another, or of a foreign block
 _SPACE = re.compile(r"\s*+")
 _SEPARATOR = re.compile(r"[\s;]*+")  # Llama writes several calls with semicolons between them
 _INFO = re.compile(r"[^\n]*+\n")
@@ -60,6 +63,7 @@ class Dialect:
     close:   marker that ends it; without one, the block is the value that follows `open`
     frame:   pair of markers around all blocks, between which nothing but blocks may stand
     anchors: first characters of a value that is a call when it begins the answer, or follows the thinking
+    amid:    how a value begins, in at most MOST_AMID characters, that is a call amid prose, too
     meant:   what the text of an anchored value holds when it means to call; another value is a plain answer
     named:   the value after `open` may be preceded by a name
     quotes:  what strings in a value are quoted with
@@ -75,6 +79,7 @@ class Dialect:
     close: str = ""
     frame: tuple[str, str] | None = None
     anchors: str = ""
+    amid: str = ""
     meant: re.Pattern[str] = MEANT_JSON
     named: bool = False
     quotes: str = '"'
@@ -96,8 +101,8 @@ class Dialect:
         derived = {
             "alone": self.open[0] if simple else "",
             "begins": (self.frame[0],) if self.frame else self.open,
-            "longest": max(map(len, markers)),
-            "landmarks": _any_of(markers),
+            "longest": max(*map(len, markers), MOST_AMID if self.amid else 0),
+            "landmarks": re.compile("|".join((_any_of(markers).pattern, *((self.amid,) if self.amid else ())))),
             "in_frame": _any_of({*self.open, self.frame[1]} if self.frame else markers),
         }
         for name, value in derived.items():
@@ -154,6 +159,7 @@ class Stream:
         self._start = 0  # of the block we are in
         self._depth, self._quote = 0, ""  # of the value we are in
         self._anchored = False  # that value has no marker
+        self._amid = False  # nor does it begin the answer
         self._framed = 0  # calls there were when the frame began
         self._thinking = self._fenced = False
         self._ignored = ""  # error type of calls seen where none counts
@@ -233,7 +239,18 @@ class Stream:
             self._seek = max(self._seek, len(self.text) - dialect.longest + 1)
             self._keep(self._seek)
             return False
-        marker, self._seek = found[0], found.end()
+        marker = found[0]
+        if (words := self._words(marker, found.start())) is None:
+            self._seek = found.start()
+            self._keep(self._seek)
+            return False
+        self._seek = found.end()
+        if words:
+            return True
+        if dialect.amid and marker[0] in dialect.anchors:
+            self._keep(found.start())
+            self._start, self._anchored, self._amid = found.start(), True, True
+            return self._begin_value(self._start)
         if marker in dialect.begins:
             if self._muted:
                 self._ignored = self._muted
@@ -258,6 +275,12 @@ class Stream:
             raise BadCall("leaked_token", f"{marker} outside of a call")
         return True
 
+    def _words(self, marker: str, start: int) -> bool | None:
+        """Whether what looks like a marker there is a word of the prose; None: the text to come will tell."""
+        at = max(0, start - MOST_AMID)
+        mine = bool(self.dialect.amid) and marker[0] in self.dialect.anchors
+        return mine and _WITHIN.search(self.text, at, start) is not None
+
     @property
     def _next(self) -> Callable[[], bool]:
         """Where an anchored dialect may begin to call, it looks for that first."""
@@ -279,7 +302,7 @@ class Stream:
             self._state = self._outside
             return True
         self._keep(start)
-        self._anchored = True
+        self._anchored, self._amid = True, False
         self._start = start
         return self._begin_value(start)
 
@@ -379,7 +402,13 @@ class Stream:
             if self._muted:
                 self._ignored, self._state = self._muted, self._outside
                 return True
-        self._take(body)
+        try:
+            self._take(body)
+        except BadCall as error:
+            if not self._amid or error.error_type != "call_shape":
+                raise
+            self._state = self._outside  # an object that is no call, as prose may quote one
+            return True
         self._kept = self._seek
         self._state = self._next
         return True

@@ -88,10 +88,9 @@ def _json_or_text(text: str) -> Any:
         return text
 
 
-def reader(
-    head: str, tail: str, pair: str, trim: bool = False, guess: bool = False
-) -> Callable[[str, Tools], list[Call]]:
+def reader(head: str, tail: str, pair: str, guess: bool = False) -> Callable[[str, Tools], list[Call]]:
     """Reads `head` (group `name`), pairs (groups `key`, `value`), `tail`; patterns without backtracking into text."""
+    opening = re.compile(pair.partition("(?P<value>")[0], re.DOTALL)
     heading, pairs, ending = (re.compile(part, re.DOTALL) for part in (head, pair, rf"\s*{tail}\s*\Z"))
 
     def read(text: str, tools: Tools) -> list[Call]:
@@ -102,11 +101,10 @@ def reader(
         schemas = properties(tools, name)
         while found := pairs.match(text, at):
             key, value, at = found["key"].strip(), found["value"], found.end()
+            if opening.search(value):
+                raise BadCall("unbalanced", f"the argument {quote(key)} is not closed before another begins")
             if key in arguments:
                 raise BadCall("duplicate_key", f"the argument {quote(key)} twice in one call")
-            if trim:
-                value = value[value[:1] == "\n" :]
-                value = value.removesuffix("\n")
             arguments[key] = typed(value, schemas.get(key), guess)
         if not ending.match(text, at):
             rest = text[at:].strip()

@@ -1,0 +1,146 @@
+"""Qwen3-Coder's grammar: a call between tags, and one pair of tags an argument, which may hold the tags themselves.
+
+    <tool_call>
+    <function=NAME>
+    <parameter=KEY>
+    VALUE
+    </parameter>
+    </function>
+    </tool_call>
+
+What a tag is follows from where it stands. An argument ends where `</parameter>` is followed by the next argument or by
+`</function>`; whole pairs within it are text. A `<parameter=` that begins a line, follows another tag, or names an
+argument of the tool that is yet to come, opens one: if another is still open there, that one was never closed, which is
+a fault and no value (vLLM's parser ends it there). A block ends at the first `</tool_call>` before which all of this is
+closed. In prose, tags that no call is made of are words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+
+from qualgate.scoring.outcome import quote
+from qualgate.scoring.tools.dialects.call import BadCall, Call, Tools
+from qualgate.scoring.tools.dialects.stream import Stream
+from qualgate.scoring.tools.dialects.tagged import properties, typed
+
+OPEN, CLOSE, FUNCTION, END = "<tool_call>", "</tool_call>", "<function=", "</function>"
+MOST_ENDS = 64  # of one block, that are none: each is looked at from the block's beginning
+NEAR = 64  # characters before a tag in which what stands before it is looked for
+
+_HEAD = re.compile(r"\s*<function=(?P<name>[^>\n]+)>")
+_ARGUMENT = re.compile(r"\s*<parameter=(?P<key>[^>]*)>")
+_TAG = re.compile(r"<parameter=(?P<key>[^>\n]{1,256})>|</parameter>")
+_NEXT = re.compile(r"\s*(<parameter=|</function>|</parameter>|)")
+_TAIL = re.compile(r"\s*</function>\s*\Z")
+_NAMED = re.compile(r"<function=([^>\n]{0,256})(>?)")
+_SPACE = re.compile(r"\s*")
+
+Argument = tuple[str, str]  # key and text
+
+
+def read(text: str, tools: Tools) -> Sequence[Call]:
+    """The call of one block."""
+    name, given = _parts(text, tools)
+    schemas, arguments = properties(tools, name), {}
+    for key, value in given:
+        if key in arguments:
+            raise BadCall("duplicate_key", f"the argument {quote(key)} twice in one call")
+        value = value[value[:1] == "\n" :]
+        arguments[key] = typed(value.removesuffix("\n"), schemas.get(key))
+    return [Call(name, arguments)]
+
+
+def _parts(text: str, tools: Tools) -> tuple[str, list[Argument]]:
+    """(name, arguments as they stand). BadCall where a tag is missing."""
+    begin = _HEAD.match(text)
+    if not begin:
+        raise BadCall("call_shape", f"{quote(text)} does not begin with a name")
+    name, at = begin["name"].strip(), begin.end()
+    documented, given = properties(tools, name).keys(), []
+    while pair := _ARGUMENT.match(text, at):
+        key = pair["key"].strip()
+        seen = {key, *(other for other, _ in given)}
+        at = _end_of_value(text, pair.end(), key, documented - seen if documented else None)
+        given.append((key, text[pair.end() : at]))
+        at += len("</parameter>")
+    if not _TAIL.match(text, at):
+        rest = text[at:].strip()
+        opened = rest.startswith("<") or not rest
+        raise BadCall("unbalanced" if opened else "stray_text", f"{quote(rest)} after {len(given)} arguments")
+    return name, given
+
+
+def _end_of_value(text: str, start: int, key: str, to_come: Collection[str] | None) -> int:
+    """Where the value that begins at `start` ends. to_come: the tool's other arguments; None: not known."""
+    depth, within = 1, ""
+    for tag in _TAG.finditer(text, start):
+        if tag["key"] is None:
+            follows = _NEXT.match(text, tag.end())[1]  # pyright: ignore[reportOptionalSubscript]
+            if follows and (depth > 1 or follows != "</parameter>"):
+                depth -= 1
+                if not depth:
+                    return tag.start()
+        elif to_come is None or tag["key"].strip() in to_come or _opens(text, tag.start()):
+            depth, within = depth + 1, within or tag["key"]
+    before = f" before {quote(within)}" if within else ""
+    raise BadCall("unbalanced", f"the argument {quote(key)} is not closed{before}")
+
+
+def _opens(text: str, at: int) -> bool:
+    """Whether the tag there begins a line or follows another tag."""
+    before = text[max(0, at - NEAR) : at].rstrip(" \t")
+    return before[-1:] in ("\n", ">", "")
+
+
+class Blocks(Stream):
+    """An answer with such calls: tags in prose are words, and a block is looked at up to each of its possible ends."""
+
+    def __init__(self, dialect, tools: Tools) -> None:
+        super().__init__(dialect, tools)
+        self._fault: BadCall | None = None  # why the block we are in did not end where it might have
+        self._ends = 0
+
+    def _words(self, marker: str, start: int) -> bool | None:
+        text, end = self.text, start + len(marker)
+        if marker == OPEN:
+            first = text[_SPACE.match(text, end).end() :][:1]  # pyright: ignore[reportOptionalMemberAccess]
+            return first not in "<{[" if first else None
+        if marker in (CLOSE, END):
+            return text[max(0, start - NEAR) : start].rstrip()[-1:] != ">"
+        if marker != FUNCTION:
+            return False
+        named = _NAMED.match(text, start)
+        assert named is not None, "it begins with the marker"
+        if not named[2]:
+            return None if named.end() == len(text) and len(named[1]) < 256 else True
+        rest = text[_SPACE.match(text, named.end()).end() :][:12]  # pyright: ignore[reportOptionalMemberAccess]
+        tags = ("<parameter=", END)
+        if rest.startswith(tags):
+            return False
+        return None if any(tag.startswith(rest) for tag in tags) else True
+
+    def _inside(self) -> bool:
+        while (end := self.text.find(CLOSE, self._seek)) >= 0:
+            body = self.text[self._start : end]
+            self._seek = end + len(CLOSE)
+            try:
+                _parts(body, self.tools)
+            except BadCall as fault:
+                self._fault, self._ends = self._fault or fault, self._ends + 1
+                if self._ends > MOST_ENDS:
+                    raise BadCall("unbalanced", f"call {len(self.calls) + 1}: {self._fault}") from None
+                continue
+            self._take(body)
+            self._fault, self._ends, self._kept, self._state = None, 0, self._seek, self._outside
+            return True
+        self._seek = max(self._seek, len(self.text) - len(CLOSE) + 1)
+        return False
+
+    def _finish(self) -> None:
+        if self._state == self._outside and not self._muted and self.text.startswith(OPEN, self._seek):
+            raise BadCall("unbalanced", f"call {len(self.calls) + 1} is not closed")
+        if self._fault and self._state == self._inside:
+            raise BadCall(self._fault.error_type, f"call {len(self.calls) + 1}: {self._fault}")
+        super()._finish()
