@@ -37,6 +37,8 @@ DECISIONS = Benchmark(
         "planner.rates": "predicted rates of 50 policies, 14 of them on tags, tasks, repeats or relative losses, "
         "within 2 points of simulation",
         "planner.decidable": ">= 95 % of 50 policies reach P(approve | identical) >= .8 after the printed change",
+        "undecided.planned": ">= 250 seeded policies, identical variant, the planner's n: undecided <= 10 %; both "
+        "errors and today's figure beside it",
         "peeking": "100,000 adversarial schedules: P(crossing) <= alpha",
         "peeking.files": "growing score files asked 10 times at the margin: approved <= alpha with memory",
         "fail_closed.cases": ">= 60 faulted evidences, policies and score files: 0 exit with 0",

@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qualgate.gate.comparisons.quality import SENSITIVITY_ALPHA
+from qualgate.gate.planning.from_earlier_run.by_metric import AIM
 from qualgate.gate.planning.margins import absolute_margin, bound_of, enough_right
 from qualgate.gate.planning.outcomes import View, trials_of
 from qualgate.gate.planning.planned_sets import PlannedSet
-from qualgate.gate.planning.power import ENOUGH, Prediction, answers_of
+from qualgate.gate.planning.power import Prediction, answers_of
 from qualgate.gate.rules import Slice
 from qualgate.stats.cluster_bets import MOST_TRIALS, bets_serve, clusters_by_bets
 from qualgate.stats.intervals import normal_quantile
@@ -26,18 +27,18 @@ _TRIES = 6
 
 
 def cases_that_do(model: Prediction, slice_: Slice) -> int | None:
-    """Cases of the slice at which an identical variant is proven in `ENOUGH` of draws: an estimate, raised until draws
+    """Cases of the slice at which an identical variant is proven in `AIM` of draws: an estimate, raised until draws
     bear it out. None: too many, or not known."""
     alone = replace(model.policy, rules=(replace(slice_.rule, tier="critical"),))
     model = replace(model, policy=alone, draws=min(model.draws, _TRIED))
     (slice_,) = (one for one in model.slices if one.name == slice_.name)
-    cases = cases_needed(model, slice_, ENOUGH)
+    cases = cases_needed(model, slice_, AIM)
     for _ in range(_TRIES):
         grown = with_cases(model, slice_, cases) if cases is not None else None
         if grown is None or cases is None:
             return None
         (mine,) = (one for one in grown.slices if one.name == slice_.name)
-        if grown.alone(mine) >= ENOUGH:
+        if grown.alone(mine) >= AIM:
             return grown.cases(mine)
         cases = ceil(max(cases, model.cases(slice_)) * 1.15)
     return None

@@ -33,10 +33,10 @@ class Change:
         return sum(one.cases * one.repeats for one in self.sets)
 
 
-def targets(model: Prediction) -> Iterator[float]:
-    """Chances that each critical rule should have, so that all of them together have `ENOUGH`."""
-    critical = max(1, model.family("critical"))
-    yield from (ENOUGH ** (1 / critical), 1 - (1 - ENOUGH) / critical, 1 - (1 - ENOUGH) / critical / 3, 0.999)
+def targets(model: Prediction, together: float = ENOUGH) -> Iterator[float]:
+    """Chances that each critical rule should have, so that all of them have this one together."""
+    critical, rest = max(1, model.family("critical")), 1 - together
+    yield from (together ** (1 / critical), 1 - rest / critical, 1 - rest / critical / 3, 0.999)
 
 
 def tried(changed: Prediction, kind: str, lines: Sequence[str]) -> Change | None:

@@ -22,7 +22,7 @@ from qualgate.gate.comparisons.drift import UNSEEN_KL
 from qualgate.gate.comparisons.latency import least_groups
 from qualgate.gate.comparisons.quality import LEAST_BASELINE_RATE, SENSITIVITY_ALPHA
 from qualgate.gate.planning.assumed import Assumed
-from qualgate.gate.planning.from_earlier_run.by_metric import ENOUGH, Foretold, foretell, jointly
+from qualgate.gate.planning.from_earlier_run.by_metric import AIM, ENOUGH, Foretold, foretell, jointly
 from qualgate.gate.planning.outcomes import (
     Bets,
     Drawn,
@@ -64,7 +64,7 @@ class PlannedRule:
     approve: float | None  # P(proven | identical); None: not predicted
     block: float | None  # P(broken, after Holm's correction | this slice alone loses twice the margin)
     disagreement: float | None  # assumed, over the slice's cases
-    needed: int | None  # cases at which an identical variant is proven in `ENOUGH` of runs; None: not known or too many
+    needed: int | None  # cases at which an identical variant is proven in `AIM` of runs; None: not known or too many
     note: str = ""
 
 
@@ -320,7 +320,7 @@ class Prediction:
             block = float(self._decide(slice_, losing)[1].mean())
             disagreement = self.mean(slice_, self.assumed.flips)
             if proven.mean() < ENOUGH and not self.clustered(slice_) and margin is not None:
-                needed = pairs_to_approve(margin, disagreement, ENOUGH, self.policy.alpha)
+                needed = pairs_to_approve(margin, disagreement, AIM, self.policy.alpha)
         approve = None if proven is None else float(proven.mean())
         note = self.too_few(slice_)
         if told := self.measured.get(slice_):

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from qualgate.gate.planning.cases_needed import cases_needed, with_cases
 from qualgate.gate.planning.change import Change, targets, tried
+from qualgate.gate.planning.from_earlier_run.by_metric import AIM
 from qualgate.gate.planning.power import PlannedRule, Prediction
 from qualgate.gate.planning.rewritten_rules import pooled_endpoint, wider_margins
 
@@ -24,19 +25,19 @@ def changes(model: Prediction, rules: Sequence[PlannedRule]) -> Iterator[Change]
 
 def _more_cases(model: Prediction) -> Change | None:
     """More of what a slice sees: of a whole set cases of all kinds, of a label those that have it."""
-    factor = 1.0
-    for target in targets(model):
+    factor, found = 1.0, None
+    for target in targets(model, AIM):
         larger = _large_enough(model, target, factor)
         lines = _growth(model, larger) if larger is not None else []
         if larger is None or not lines:
-            return None
-        change = tried(larger, "more cases", lines)
-        if change is not None:
-            return change
+            break
+        found = tried(larger, "more cases", lines) or found
+        if found is not None and found.approve >= AIM:
+            break
         factor *= (
             1.3 if any(model.clustered(slice_) or slice_.rule.max_drop is None for slice_ in model.quality) else 1.0
         )
-    return None
+    return found
 
 
 def _large_enough(model: Prediction, target: float, factor: float) -> Prediction | None:

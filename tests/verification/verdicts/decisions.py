@@ -59,6 +59,7 @@ PARTS = (
     Part(("errors", "power"), "paired_errors"),
     Part(("peers.cases", "peers.false_pass"), "peer_rules"),
     Part(("planner.rates", "planner.decidable"), "planner_rates", _planned),
+    Part(("undecided.planned",), "undecided_planned", _planned),
     Part(("early.identical", "early.twice", "early.worst"), "early_stopping", _planned),
     Part(("peeking", "peeking.files"), "peeking", _planned),
     Part(("fail_closed.cases", "fail_closed.mutations"), "fail_closed"),

@@ -39,7 +39,9 @@ Outcomes = tuple[NDArray, NDArray, NDArray]  # lost, gained, baseline right: [dr
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Simulated:
     approve: float  # P(approve | identical)
-    block: float  # P(block | twice the margins)
+    block: float  # P(block | so many times the margins are lost)
+    undecided: float  # P(a critical rule is undecided, nothing is broken | identical)
+    passed: float  # P(approve | so many times the margins are lost)
     draws: int
     checked: int  # decisions that the gate itself took as well
     differing: int  # of these, taken otherwise
@@ -72,9 +74,17 @@ class Sums(NamedTuple):
 
 
 def simulated(
-    sets: Sequence[PlannedSet], policy: Policy, assumed: Assumed, draws: int, seed: int = 5, *, block: bool = True
+    sets: Sequence[PlannedSet],
+    policy: Policy,
+    assumed: Assumed,
+    draws: int,
+    seed: int = 5,
+    *,
+    block: bool = True,
+    times: float = 2.0,
 ) -> Simulated:
-    """block: else only the identical variant, and `block` says nothing."""
+    """times: how often a worse variant loses each set's smallest critical margin. block: else only the identical
+    variant, and `block` and `passed` say nothing."""
     by_name = {one.name: one for one in sets}
     labels = {(one.name, str(index)): marks for one in sets for index, marks in enumerate(one.labels)}
     parts = check_policy(policy, {one.name: one.metrics for one in sets}, labels)
@@ -82,9 +92,10 @@ def simulated(
     keys = sorted({(view.drawn, name) for view in views for name in view.places})
     draws = min(draws, max(LEAST_DRAWS, MOST_ANSWERS // sum(len(_cluster_of(by_name[n], drawn)) for drawn, n in keys)))
     rates, checked, differing = [], 0, 0
+    undecided = 0.0
     for identical in (True, False) if block else (True,):
         generator = np.random.default_rng([seed, identical])
-        losses = {} if identical else _twice_the_margins(views, assumed)
+        losses = {} if identical else _margins(views, assumed, times)
 
         def drawn(count: int, generator=generator, losses=losses) -> dict[tuple[str, str], Outcomes]:
             return {
@@ -92,7 +103,7 @@ def simulated(
             }
 
         sums, said = _every_draw(views, by_name, drawn, draws, policy.alpha)
-        approved, blocked = np.ones(draws, bool), np.zeros(draws, bool)
+        approved, blocked, open_ = np.ones(draws, bool), np.zeros(draws, bool), np.zeros(draws, bool)
         for index, view in enumerate(views):
             tier = view.part.rule.tier
             strict = policy.alpha / sum(other.part.rule.tier == tier for other in views)  # Holm's first step
@@ -100,6 +111,7 @@ def simulated(
             if tier == "critical":
                 approved &= proven & ~broken
                 blocked |= broken
+                open_ |= ~proven
             elif tier == "supporting":
                 approved &= ~broken
             for draw, by_the_gate in said.items():
@@ -107,8 +119,10 @@ def simulated(
                 checked += 2
                 differing += (p_within <= policy.alpha) != proven[draw]
                 differing += (p_broken <= strict) != broken[draw]
-        rates.append(float((approved if identical else blocked).mean()))
-    return Simulated(approve=rates[0], block=rates[-1], draws=draws, checked=checked, differing=int(differing))
+        rates.append((float(approved.mean()), float(blocked.mean())))
+        undecided = float((open_ & ~blocked).mean()) if identical else undecided
+    return Simulated(approve=rates[0][0], block=rates[-1][1], undecided=undecided, passed=rates[-1][0],
+                     draws=draws, checked=checked, differing=int(differing))  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------------------------- the truth
@@ -139,14 +153,15 @@ def _view(part: Slice, by_name: Mapping[str, PlannedSet], alpha: float) -> View:
     return View(part=part, drawn=drawn, places=places, sizes=each, by_bets=by_bets)
 
 
-def _twice_the_margins(views: Sequence[View], assumed: Assumed) -> dict[tuple[str, str], float]:
-    """The loss of each set: twice the smallest margin of a critical rule on it, a relative one's of its own rate."""
+def _margins(views: Sequence[View], assumed: Assumed, times: float) -> dict[tuple[str, str], float]:
+    """The loss of each set: so many times the smallest margin of a critical rule on it, a relative one's of its own
+    rate."""
     losses: dict[tuple[str, str], float] = {}
     for view in views:
         for name in view.places if view.part.rule.tier == "critical" else ():
             key, rule = (view.drawn, name), view.part.rule
             relative = (rule.max_relative_drop or 0.0) * assumed.baseline.get(key, assumed.default_baseline)
-            losses[key] = min(losses.get(key, 1.0), 2 * (rule.max_drop or relative))
+            losses[key] = min(losses.get(key, 1.0), times * (rule.max_drop or relative))
     return losses
 
 

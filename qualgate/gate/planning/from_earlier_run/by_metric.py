@@ -27,6 +27,7 @@ from qualgate.metrics import METRICS
 from qualgate.records import Policy, RunEvidence
 
 ENOUGH = 0.8  # a policy that approves an identical variant more rarely is told to change
+AIM = 0.9  # by the cases that it is then told to have: at `ENOUGH` each fifth identical variant would stay undecided
 MOST_CLUSTERS = 100_000
 
 # By kind of metric: (slice, earlier run, alpha of an approval, alpha of a block: Holm's first step) → chances.
