@@ -7,12 +7,13 @@ a variant calibrated on the cases that judge it has seen its exam.
 from qualgate.evalsets.cases import identity_faults
 from qualgate.evalsets.header import NAME, CalibrationFile, EvalsetFile
 from qualgate.evalsets.places import is_path, locate, lying_in, name_of, shipped, shipped_folder
-from qualgate.evalsets.sets import asked_again, check, load, load_calibration, notes, read
+from qualgate.evalsets.sets import added_beside, asked_again, check, load, load_calibration, notes, read
 
 __all__ = [
     "NAME",
     "CalibrationFile",
     "EvalsetFile",
+    "added_beside",
     "asked_again",
     "check",
     "identity_faults",

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from qualgate.documents import Fault, quote
-from qualgate.evalsets.header import EvalsetFile, SetFile, as_evalset
+from qualgate.evalsets.header import EvalsetFile, SetFile, added_to_cases, as_evalset
 from qualgate.identity import content_hash, question_hash
 from qualgate.metrics import BY_LIKELIHOOD
 from qualgate.records import Case
@@ -43,7 +43,7 @@ class CaseReader:
         self.name = header.name
         self._set = as_evalset(header) if isinstance(header, EvalsetFile) else None  # None: nothing scores its cases
         self.metrics: tuple[str, ...] = self._set.metrics if self._set else ()
-        self.added = {"dialect": header.dialect} if isinstance(header, EvalsetFile) and header.dialect else {}
+        self.added = added_to_cases(header)
         self._scorers = scorers_of(self.metrics)
         self._weighed = any(
             metric in BY_LIKELIHOOD for metric in self.metrics

@@ -113,7 +113,12 @@ def _refuse_twice(kind: str, names: list[str]) -> None:
         raise stated(f"the {kind} {twice[0]!r} twice")
 
 
+def added_to_cases(header: SetFile) -> dict[str, Any]:
+    """What the YAML says in place of every case that does not say it itself: part of the case, and of its hash."""
+    return {"dialect": header.dialect} if isinstance(header, EvalsetFile) and header.dialect else {}
+
+
 def as_evalset(header: EvalsetFile) -> Evalset:
     """What the YAML alone says of the set."""
     kept: dict[str, Any] = {name: tuple(getattr(header, name)) for name in ("metrics", "lenient", "normalizers")}
-    return Evalset(name=header.name, version=header.version, sha256="", **kept)
+    return Evalset(name=header.name, version=header.version, sha256="", dialect=header.dialect or "", **kept)

@@ -11,7 +11,7 @@ from typing import Any
 from qualgate.documents import Document, Fault, as_model, read_yaml, refuse
 from qualgate.errors import UsageError
 from qualgate.evalsets.cases import CaseReader
-from qualgate.evalsets.header import CalibrationFile, EvalsetFile, SetFile, as_evalset
+from qualgate.evalsets.header import CalibrationFile, EvalsetFile, SetFile, added_to_cases, as_evalset
 from qualgate.evalsets.places import is_path, kind_of, locate, shipped_folder
 from qualgate.records import CalibrationSet, Case, Evalset
 
@@ -52,6 +52,23 @@ def read(path: Path) -> Evalset | CalibrationSet:
 def check(path: Path) -> tuple[Fault, ...]:
     """Every fault of the set of either kind whose YAML is `path`; nothing when it is fine."""
     return tuple(sorted(_read(path)[1]))
+
+
+def added_beside(cases: Path) -> dict[str, Any]:
+    """What the YAML beside a file of cases adds to each of them, which is nothing where it is no evalset's.
+
+    UsageError for an evalset's YAML that declares a dialect and has faults.
+    """
+    path = cases.with_suffix(".yaml")
+    if cases.suffix != ".jsonl" or not path.is_file():
+        return {}
+    document = read_yaml(path)
+    if not isinstance(document.value, dict) or not {"dialect", "metrics"} <= document.value.keys():
+        return {}
+    header, faults = as_model(EvalsetFile, document)
+    if header is None or faults:
+        refuse(faults)
+    return added_to_cases(header)
 
 
 def _read(path: Path) -> tuple[Evalset | CalibrationSet | None, list[Fault]]:

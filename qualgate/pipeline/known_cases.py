@@ -10,6 +10,7 @@ from qualgate import evalsets
 from qualgate.config import GateFile
 from qualgate.errors import UsageError, close_names
 from qualgate.formatting import counted
+from qualgate.identity import case_hash
 from qualgate.intake.row_evidence import CaseId, KnownCases
 from qualgate.intake.score_rows import Scores
 from qualgate.pipeline.closed_list import closed_list
@@ -28,6 +29,7 @@ def known_cases(gate: GateFile, default: str | None, sides: Sequence[Scores]) ->
     cases = {(item.name, case.id): case for item in items for case in item.cases}
     clusters = {at: case.cluster for at, case in cases.items()}
     versions = {at: case.hash for at, case in cases.items()}
+    alone = _of_their_lines(items)
     closed = closed_list(gate, {item.name: {case.id for case in item.cases} for item in items}, default)
     known = KnownCases(
         default=default,
@@ -38,10 +40,10 @@ def known_cases(gate: GateFile, default: str | None, sides: Sequence[Scores]) ->
         questions={at: case.question for at, case in cases.items()},
         budgets={at: case.max_new_tokens for at, case in cases.items()},
         repeats=gate.repeats if gate.repeats_stated else None,
-        stale=(*_other_versions(items, versions, sides), *closed.unknown),
-        notes=closed.notes,
+        stale=(*_other_versions(items, versions, alone, sides), *closed.unknown),
+        notes=(*closed.notes, *_without_their_yaml(items, alone, sides)),
     )
-    _refuse_other_clusters(sides, clusters, versions)
+    _refuse_other_clusters(sides, clusters, {at: {hash, alone.get(at, hash)} for at, hash in versions.items()})
     return known
 
 
@@ -83,7 +85,7 @@ def _asked(gate: GateFile, item: Evalset) -> list[str]:
 
 
 def _other_versions(
-    items: Sequence[Evalset], versions: Mapping[CaseId, str], sides: Sequence[Scores]
+    items: Sequence[Evalset], versions: Mapping[CaseId, str], alone: Mapping[CaseId, str], sides: Sequence[Scores]
 ) -> tuple[str, ...]:
     """One line for each evalset of which rows name another version.
 
@@ -91,7 +93,7 @@ def _other_versions(
     """
     other: dict[str, set[str]] = {}
     for at, case, said in {(row.evalset, row.id, row.case_hash) for side in sides for row in side.rows}:
-        if said and said != versions.get((at, case), said):
+        if said and said not in (versions.get((at, case), said), alone.get((at, case))):
             other.setdefault(at, set()).add(case)
     found = {at: counted(len(cases), "case was scored", "cases were scored") for at, cases in other.items()}
     return tuple(
@@ -101,8 +103,31 @@ def _other_versions(
     )
 
 
+def _of_their_lines(items: Sequence[Evalset]) -> dict[CaseId, str]:
+    """The hashes of cases as their lines stand, without the dialect that the YAML adds: what `qualgate score` writes
+    where it is given the lines alone."""
+    return {
+        (item.name, case.id): case_hash({key: value for key, value in case.body.items() if key != "dialect"})
+        for item in items
+        for case in (item.cases if item.dialect else ())
+        if case.body.get("dialect") == item.dialect
+    }
+
+
+def _without_their_yaml(
+    items: Sequence[Evalset], alone: Mapping[CaseId, str], sides: Sequence[Scores]
+) -> tuple[str, ...]:
+    """Said of rows that were scored from a set's lines alone: nothing there told how its calls are written."""
+    bare = {row.evalset for side in sides for row in side.rows if row.case_hash == alone.get((row.evalset, row.id), 0)}
+    return tuple(
+        f"{item.name}: rows were scored without the set's YAML, which declares `dialect: {item.dialect}`"
+        for item in items
+        if item.name in bare
+    )
+
+
 def _refuse_other_clusters(
-    sides: Sequence[Scores], clusters: Mapping[CaseId, str | None], versions: Mapping[CaseId, str]
+    sides: Sequence[Scores], clusters: Mapping[CaseId, str | None], versions: Mapping[CaseId, Collection[str]]
 ) -> None:
     """UsageError for a row that names another cluster than its case has. Rows of another version are told as such."""
     for side in sides:
@@ -110,7 +135,7 @@ def _refuse_other_clusters(
             case = row.evalset, row.id
             if row.cluster is None or case not in clusters or row.cluster == clusters[case]:
                 continue
-            if row.case_hash in ("", versions[case]):
+            if not row.case_hash or row.case_hash in versions[case]:
                 own = "none" if clusters[case] is None else repr(clusters[case])[:60]
                 raise UsageError(
                     f"{side.source}:{row.line}: the `cluster` of {row.id!r:.80} is {row.cluster!r:.60}, and in the "

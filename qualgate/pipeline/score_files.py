@@ -16,7 +16,7 @@ from typing import Any
 
 from qualgate.documents import Fault, nearest, quote, refuse
 from qualgate.errors import UsageError
-from qualgate.evalsets import identity_faults
+from qualgate.evalsets import added_beside, identity_faults
 from qualgate.records import FINISH_WORDS, SERVING_FIELDS, Case, Evalset, FinishReason, Score
 from qualgate.scoring.code import pass_at_k
 from qualgate.scoring.json_lines import JsonLines
@@ -163,6 +163,8 @@ def score_files(
 ) -> Scored:
     """Score every answer of `outputs` against its case. `metric`: which of the scorer's; its last one by default.
 
+    A `dialect` that the YAML beside `cases` declares is part of each case, as the evalset has it.
+
     UsageError for options that the scorer does not read, and for every fault of either file: the first 20, and how
     many more.
     """
@@ -178,7 +180,8 @@ def score_files(
         lenient=tuple(lenient),
         normalizers=tuple(normalizers),
     )
-    asked = _read(cases, "case", lambda body: (*identity_faults(body), *scorer.unscorable(body, judged_by)))
+    added = _added(cases, scorer)
+    asked = _read(cases, "case", lambda body: (*identity_faults(body), *scorer.unscorable(added | body, judged_by)))
     answered = _read(outputs, "output", lambda body: tuple(_answer_faults(body, scorer)), said_by_model=True)
     faults = [*asked.faults, *answered.faults]
     if not faults:  # else a line that cannot be read would be called missing as well
@@ -193,7 +196,7 @@ def score_files(
     repeats, rows = len(answered.rows) // len(asked.rows), []
     for id, _ in asked.rows:
         _, body = asked.rows[id, 0]
-        case = Case(evalset=judged_by.name, body=body)
+        case = Case(evalset=judged_by.name, body=added | body)
         for repeat in range(repeats):
             _, answer = answered.rows[id, repeat]
             score = _score(scorer, case, judged_by, answer)[metric]
@@ -211,6 +214,17 @@ def score_files(
             if len(rows) % PROGRESS_EVERY == 0 or len(rows) == len(answered.rows):
                 progress(scorer.name, len(rows), len(answered.rows))
     return Scored(metric=metric, scorer=scorer.version, mode=scorer.mode, rows=tuple(rows), repeats=repeats)
+
+
+def _added(cases: Path, scorer: Scorer) -> dict[str, Any]:
+    """What the evalset's YAML adds to its cases, if it lies there. UsageError for a `--dialect` that it contradicts."""
+    added = added_beside(cases)
+    if scorer.dialect and (declared := added.get("dialect", scorer.dialect)) != scorer.dialect:
+        raise UsageError(
+            f"--dialect {scorer.dialect}: {cases.with_suffix('.yaml')} declares `dialect: {declared}` for these cases. "
+            "Leave the option out, or change the file."
+        )
+    return added
 
 
 def _score(scorer: Scorer, case: Case, evalset: Evalset, answer: dict[str, Any]) -> dict[str, Score]:

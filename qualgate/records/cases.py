@@ -89,6 +89,7 @@ class Evalset:
     metrics: tuple[str, ...]
     lenient: tuple[str, ...] = ()  # declared lenient modes of the JSON reader, e.g. "code_fence"
     normalizers: tuple[str, ...] = ()  # applied to both sides by exact_match, in order
+    dialect: str = ""  # of tool calls, which the YAML adds to cases that declare none; it is in `sha256`
     description: str = ""
     path: str = ""
     cases: tuple[Case, ...] = ()
