@@ -11,7 +11,7 @@ import typer
 from pydantic import BaseModel
 
 from qualgate.cli import app
-from qualgate.config.arms import Baseline, FourArmEntry, Variant
+from qualgate.config.arms import Baseline, DraftingEntry, FourArmEntry, Variant
 from qualgate.config.evalset_refs import EXTERNAL_KEYS, EXTERNAL_SCHEMA, LM_EVAL_KEYS, LM_EVAL_SCHEMA
 from qualgate.config.model import GateFileModel, Generation, Workers
 from qualgate.config.prices import PriceFile
@@ -38,6 +38,8 @@ SECTIONS: tuple[tuple[str, type[BaseModel], str], ...] = (
      "    - {case: c-17, evalset: support, owner: ana, expires: 2026-12-31, reason: two references are right}"),
     ("slo", SloEntry, "slo: {ttft: 0.5, e2e: 10}"),
     ("four_arm", FourArmEntry, "four_arm: {parity: identical, min_saving: 0.05}"),
+    ("four_arm.drafting.NAME", DraftingEntry,
+     "four_arm: {drafting: {speculation: {proposed: 120000, accepted: 84000}}}"),
     ("workers", Workers, "workers: {count: 2, devices: auto}"),
 )  # fmt: skip
 FILES: tuple[tuple[str, type[BaseModel], str], ...] = (

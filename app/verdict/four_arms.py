@@ -6,10 +6,8 @@ import streamlit as st
 from qualgate_app.text import chip, escape, table
 from qualgate_app.verdict.rules import show_services
 
-from qualgate.report.arms import interaction_text, step_rows
+from qualgate.report.arms import STEPS, interaction_text, step_rows
 from qualgate.store.queries import RunSummary
-
-STEPS = {"parity": "parity", "quality": "quality", "slo": "SLO", "value": "value"}
 
 
 def show_four_arms(run: RunSummary) -> None:

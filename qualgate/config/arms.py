@@ -192,6 +192,25 @@ class Variant(Written):
         return self
 
 
+class DraftingEntry(Written):
+    """What an arm's server counted over all of its answers: declared, never measured here."""
+
+    example: ClassVar = "{proposed: 120000, accepted: 84000}"
+    proposed: int = Field(gt=0)
+    """Tokens that its draft proposed. Example: `proposed: 120000`"""
+    accepted: int = Field(ge=0)
+    """Of those, tokens that it kept. Example: `accepted: 84000`"""
+
+    @model_validator(mode="after")
+    def _a_part(self) -> DraftingEntry:
+        if self.accepted > self.proposed:
+            raise stated(
+                f"`accepted` is {self.accepted} of {self.proposed} `proposed`: an arm keeps a part of what is drafted "
+                "for it at most"
+            )
+        return self
+
+
 class FourArmEntry(Written):
     """Which variants the arms are (or each variant says it by `arm:`), and how they are compared."""
 
@@ -219,4 +238,8 @@ class FourArmEntry(Written):
     """
     tool_share: float = Field(default=ABSENT, ge=0, le=1)
     """Declared: the share of a request's time that is spent in tools, for the same advice. Example: `tool_share: 0.3`
+    """
+    drafting: dict[str, DraftingEntry] = Field(default=ABSENT, min_length=1)
+    """Declared: what a server drafted for an arm in all, where its score rows do not say it (`draft_proposed`,
+    `draft_accepted`). Example: `drafting: {drafted: {proposed: 120000, accepted: 84000}}`
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from qualgate import evalsets
 from qualgate.config.model import GateFileModel
@@ -98,3 +98,20 @@ def _contradictory_arms(document: Document, model: GateFileModel) -> Iterator[Fa
         elif name in taken:
             yield document.fault(("four_arm", role), f"{quote(name)} is {taken[name]} already; the arms are three")
         taken.setdefault(name, role)
+    arms = {role: named[role] or next(iter(said.get(role, ())), None) for role in ROLES}
+    yield from _drafting_of_others(document, model, arms)
+
+
+def _drafting_of_others(document: Document, model: GateFileModel, arms: Mapping[str, str | None]) -> Iterator[Fault]:
+    """What is declared as drafted is an arm's that speculates. arms: role → its variant."""
+    drafting = [name for role, name in arms.items() if role != "quantization" and name is not None]
+    if model.four_arm is None or len(drafting) < 2:  # which arm is missing is said already
+        return
+    for name in model.four_arm.drafting or ():
+        if name in drafting:
+            continue
+        what = "no variant"
+        if name in model.variants:
+            what = "the arm that is quantized alone" if name == arms["quantization"] else "none of the arms"
+        message = f"{quote(name)} is {what}, and only arms that speculate draft: {', '.join(drafting)}"
+        yield document.fault(("four_arm", "drafting", name), message + nearest(name, drafting))

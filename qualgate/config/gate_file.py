@@ -15,7 +15,7 @@ from qualgate.config.paths import SHIPPED_MODEL, expanded
 from qualgate.config.prices import load_prices
 from qualgate.config.rules import RuleEntry
 from qualgate.documents import Document, as_model, read_yaml, refuse
-from qualgate.records import ArmSpec, EarlyStop, FourArms, Policy, Quarantine, Rule, SetRef, Slo
+from qualgate.records import ArmSpec, Drafted, EarlyStop, FourArms, Policy, Quarantine, Rule, SetRef, Slo
 from qualgate.refmodel import PATH as SHIPPED_MODEL_FOLDER
 from qualgate.version import own_version
 
@@ -121,8 +121,10 @@ def _four_arms(model: GateFileModel) -> FourArms | None:
     names = {role: getattr(section, role, None) or next(iter(said.get(role, ())), None) for role in ROLES}
     if None in names.values():
         return None
-    options = section.model_dump(exclude=set(ROLES)) if section else {}
-    return FourArms(**names, **options)  # type: ignore[arg-type]
+    options = section.model_dump(exclude={*ROLES, "drafting"}) if section else {}
+    drafting = (section.drafting if section else None) or {}
+    declared = tuple(Drafted(arm=name, proposed=one.proposed, accepted=one.accepted) for name, one in drafting.items())
+    return FourArms(**names, **options, drafting=declared)  # type: ignore[arg-type]
 
 
 def _refuse_other_version(document: Document) -> None:

@@ -12,7 +12,7 @@ from qualgate.metrics import METRICS
 from qualgate.quant.model_folder import ModelFolder
 from qualgate.quant.shapes import check_fits
 from qualgate.quantize.calibration_sets import check_leaks
-from qualgate.records import Evalset, Prompt, Rule
+from qualgate.records import ArmSpec, Evalset, Prompt, Rule
 
 
 def check_arms(gate: GateFile, folders: Mapping[str, ModelFolder], sets: Sequence[Evalset]) -> None:
@@ -26,6 +26,33 @@ def check_arms(gate: GateFile, folders: Mapping[str, ModelFolder], sets: Sequenc
         if learned_by.calibration not in without_leaks:
             check_leaks(learned_by, sets)
             without_leaks.add(learned_by.calibration)
+
+
+def speculates(arm: ArmSpec) -> bool:
+    """Whether our own engine drafts for this arm. It drafts for none so far."""
+    return False
+
+
+def check_speculation(gate: GateFile) -> None:
+    """Raise UsageError where an arm of four is to speculate and would run as a second copy of its target."""
+    arms = gate.policy.four_arm
+    if arms is None:
+        return
+    named = arms.speculation, arms.both
+    silent = [arm.name for arm in gate.variants if arm.name in named and not speculates(arm)]
+    files = " ".join(f"--arm {name}={name}.jsonl" for name in (arms.quantization, *named))
+    if silent:
+        raise UsageError(
+            f"{gate.path.name}: {' and '.join(silent)} would speculate by `four_arm`, and qualgate's own engine does "
+            "not speculate in this version: it would hold copies of their targets against themselves. Serve the four "
+            "arms elsewhere and judge what they answered: "
+            f"qualgate gate {gate.path.name} --baseline-scores baseline.jsonl {files}"
+        )
+    if arms.drafting:
+        raise UsageError(
+            f"{gate.path.name}: `four_arm.drafting` declares what a server counted, and these arms run here, where "
+            "every answer's drafts are counted: take it out of the gate file"
+        )
 
 
 def check_rules(gate: GateFile, sets: Sequence[Evalset]) -> None:

@@ -34,7 +34,7 @@ from qualgate.pipeline.batches import (
     staged,
     times_decide,
 )
-from qualgate.pipeline.checks import check_arms, check_lengths, check_rules, check_same_head
+from qualgate.pipeline.checks import check_arms, check_lengths, check_rules, check_same_head, check_speculation
 from qualgate.pipeline.prompts import prompts_of
 from qualgate.quant.model_folder import ModelFolder, read_model_folder
 from qualgate.records import (
@@ -62,6 +62,7 @@ def make_plan(gate: GateFile) -> Plan:
     Each model's folder and each evalset is read once. Raises UsageError for a model, evalset or prompt that cannot be
     run as it stands.
     """
+    check_speculation(gate)
     sets = tuple(load_set(ref, gate.path.parent) for ref in set_refs(gate))
     check_rules(gate, sets)
     arms = (gate.baseline, *gate.variants)

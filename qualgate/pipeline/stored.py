@@ -127,6 +127,11 @@ def _grounds(store: Store, run_id: str, gate: GateFile | None) -> tuple[Policy, 
         return then, ()
     run = queries.run_summary(store, run_id)
     gate = replace(gate, four_arm=arms_compared(gate.four_arm, then.four_arm, {arm.name for arm in run.arms}))
+    if gate.four_arm is not None and gate.four_arm.drafting:
+        raise UsageError(
+            f"{gate.path.name}: `four_arm.drafting` declares what a server counted, and run {run_id} was made by "
+            "qualgate's own engine, which counts by itself. Take it out of the gate file, or judge score files."
+        )
     gate = with_nel_policy(gate if gate.four_arm is None else as_four_arms(gate))
     stop = then.stop if gate.policy.stop is not None else None
     return replace(gate.policy, stop=stop), changes_since(run, gate)

@@ -25,7 +25,7 @@ from qualgate.records.arms import (
 )
 from qualgate.records.cases import CalibrationSet, Case, Evalset, ExternalCases, LmEvalTask, SetRef
 from qualgate.records.evidence import SERVING_FIELDS, ArmEvidence, Attempt, Looked, RunEvidence, Stopped, UnitEvidence
-from qualgate.records.policy import EarlyStop, FourArms, Policy, Prices, Quarantine, Rule, Slo, Tier
+from qualgate.records.policy import Drafted, EarlyStop, FourArms, Policy, Prices, Quarantine, Rule, Slo, Tier
 from qualgate.records.verdicts import (
     ArmService,
     ArmStep,
@@ -60,6 +60,7 @@ __all__ = [
     "Case",
     "Comparison",
     "Completion",
+    "Drafted",
     "Drift",
     "EarlyStop",
     "Evalset",

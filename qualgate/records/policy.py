@@ -76,6 +76,15 @@ class Prices:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Drafted:
+    """Tokens that a server says an arm's speculation proposed and kept, over all of its answers."""
+
+    arm: str
+    proposed: int
+    accepted: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FourArms:
     """Which variants are the arms of a four-arm comparison, and how it is judged."""
 
@@ -88,9 +97,12 @@ class FourArms:
     memory_share: float | None = None  # declared: of the device's memory that weights and KV cache fill
     tool_share: float | None = None  # declared: of a request's time that is spent in tools
     blocks: tuple[str, ...] = ()  # order of each block as it was planned, e.g. "BQSX": X is both
+    drafting: tuple[Drafted, ...] = ()  # declared, of arms whose answers do not say it
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "blocks", tuple(self.blocks))  # JSON gives a list
+        object.__setattr__(self, "blocks", tuple(self.blocks))  # JSON gives lists and mappings
+        drafting = (one if isinstance(one, Drafted) else Drafted(**one) for one in self.drafting)
+        object.__setattr__(self, "drafting", tuple(drafting))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -61,7 +61,7 @@ class ArmStep:
     """One step of the four-arm rule for one arm; the first that is not proven ends it."""
 
     arm: str
-    step: Literal["parity", "quality", "slo", "value"]
+    step: Literal["drafting", "parity", "quality", "slo", "value"]
     status: RuleStatus
     reason: str
 

@@ -44,6 +44,9 @@ def choice_line(answer: FourArm) -> str:
     return visible_line(f"four arms: {answer.choice or 'not known yet'}: {answer.why}")
 
 
+STEPS = {"drafting": "drafting", "parity": "parity", "quality": "quality", "slo": "SLO", "value": "value"}  # in order
+
+
 def step_rows(answer: FourArm) -> list[tuple[str, dict[str, ArmStep]]]:
     """Each arm with its steps by name, in the order of the rule; a step that was not reached is not there."""
     return [

@@ -50,6 +50,8 @@ def policy_to_json(policy: Policy) -> str:
     for name in ("slo", "prices", "feedback", "four_arm", "stop", "nel"):
         if not body[name]:
             del body[name]
+    if policy.four_arm is not None and not policy.four_arm.drafting:
+        del body["four_arm"]["drafting"]
     for rule in body["rules"]:
         del rule["line"]
         for name, default in _SINCE:

@@ -14,7 +14,7 @@ from qualgate.documents import read_yaml
 from qualgate.errors import UsageError
 from qualgate.intake.feedback import read_feedback
 from qualgate.metrics import METRICS
-from qualgate.records import FourArms, Prices, QuantizeRecipe, Slo
+from qualgate.records import Drafted, FourArms, Prices, QuantizeRecipe, Slo
 from tests.config.gate_files import BEFORE_RULES, SMALL, WHOLE
 
 FOUR = """\
@@ -262,6 +262,38 @@ def test_four_arms_prices_and_objectives_are_taken(load, tmp_path):
     assert gate.feedback == tmp_path / "said.jsonl"
     assert gate.four_arm == FourArms(quantization="int4", speculation="drafted", both="two", seed=3, memory_share=0.95)
     assert gate.policy.four_arm is None  # `--four-arm` puts it there
+
+
+def test_what_servers_drafted_may_be_declared(load):
+    told = "drafting: {drafted: {proposed: 12000, accepted: 8100}, two: {proposed: 1, accepted: 0}}"
+    gate = load(FOUR.replace("seed: 3", f"seed: 3, {told}"))
+    assert gate.four_arm is not None
+    assert gate.four_arm.drafting == (
+        Drafted(arm="drafted", proposed=12000, accepted=8100), Drafted(arm="two", proposed=1, accepted=0),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        ("{drafted: {proposed: 5, accepted: 6}}", "`accepted` is 6 of 5 `proposed`"),
+        ("{drafted: {proposed: 0, accepted: 0}}", "proposed.*greater than 0"),
+        ("{drafted: {proposed: -5, accepted: -6}}", "proposed.*greater than 0"),
+        ("{drafted: {proposed: 5, accepted: -1}}", "accepted.*greater than or equal to 0"),
+        ("{drafted: {proposed: 5}}", "`four_arm.drafting.drafted.accepted` is missing"),
+        ("{drafted: {proposed: 5.5, accepted: 1}}", "proposed"),
+        ("{drafted: {propsed: 5, accepted: 1}}", "did you mean 'proposed'"),
+        ("{drafted: 5}", "mapping"),
+        ("{}", "drafting"),
+        ("{int4: {proposed: 5, accepted: 1}}", "'int4' is the arm that is quantized alone, and only .*: drafted, two"),
+        ("{draftd: {proposed: 5, accepted: 1}}", "'draftd' is no variant.*did you mean 'drafted'"),
+        ("{baseline: {proposed: 5, accepted: 1}}", "'baseline' is no variant"),
+    ],
+)
+def test_drafts_that_cannot_be_are_refused(load, told, message):
+    with pytest.raises(UsageError, match=message) as refused:
+        load(FOUR.replace("seed: 3", f"seed: 3,\n  drafting: {told}\n "))
+    assert "gate.yaml:" in str(refused.value)
 
 
 def test_variants_may_say_themselves_which_arm_they_are(load):

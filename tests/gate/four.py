@@ -59,6 +59,8 @@ def evidence(
                     margins=np.full(len(said[name][index]), margins).tobytes(),
                     text_sha256="0" * 63 + str(len(name) % 10),
                     job=index,
+                    draft_proposed=40 if "drafted" in name else None,
+                    draft_accepted=15 if "drafted" in name else None,
                 )
                 for index in range(n)
             ),

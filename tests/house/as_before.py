@@ -1,7 +1,7 @@
 """`python -m tests.house.as_before --old SITE`: does this checkout say what another version says, byte for byte?
 
 SITE is a folder into which the other version was installed (`pip install --no-deps --target SITE WHEEL`). Both judge
-the demo's and a four-arm run's store, and 100 seeded pairs of score files with faults in some; help texts are compared
+the demo's store, and 100 seeded pairs and fours of score files with faults in some; help texts are compared
 for every command that the other version has. What differs is printed and, with --keep, left as files to look at.
 """
 
@@ -25,22 +25,6 @@ from tests.house.imports import ROOT
 from tests.house.score_files import write_gates
 
 FORMATS = ("terminal", "json", "markdown", "html", "junit", "sarif", "github", "gitlab", "annotations")
-FOUR_ARMS = """\
-version: 1
-baseline: {model: reference}
-variants:
-  int8: {quantize: {method: int8, group_size: 32}, arm: quantization}
-  drafted: {model: reference, arm: speculation}
-  both: {quantize: {method: int8, group_size: 32}, arm: both}
-evalsets: [./few.yaml]
-gate:
-  rules: [{metric: exact_match, max_drop: 0.15}, {metric: stability.rerun, min: 0.5, tier: advisory}]
-  noise_floor: true
-slo: {e2e: 1000}
-four_arm: {seed: 5}
-store: sqlite:///qualgate.db
-"""
-
 # Runs in a process of the version that is asked: command lines in, exit codes and bytes out.
 _ASKED = r"""
 import contextlib, io, json, os, shutil, sys
@@ -118,26 +102,18 @@ def _of_a_store(folder: Path, kept: Path, run: str) -> Iterator[dict[str, Any]]:
 
 
 def _made(site: Path, folder: Path) -> list[dict[str, Any]]:
-    """The runs that are asked about, made by the other version, and the questions."""
-    commands = []
-    for name, text in (("demo", None), ("four", FOUR_ARMS)):
-        place, kept = folder / name, folder / name / "kept"
-        place.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / "qualgate" / "demo.yaml", place / "gate.yaml")
-        if text:
-            (place / "gate.yaml").write_text(text, encoding="utf-8")
-            lines = (ROOT / "evalsets" / "tool_calls.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
-            (place / "few.jsonl").write_text("".join(lines[:40]), encoding="utf-8")
-            (place / "few.yaml").write_text('name: few\nversion: "1"\nmetrics: [exact_match, tool_call.valid]\n')
-        if not kept.exists():
-            print(f"running {name} ...", file=sys.stderr)
-            _python(site, "-m", "qualgate", "run", "gate.yaml", "--json", cwd=place)
-            with closing(sqlite3.connect(place / "qualgate.db")) as store:
-                store.execute("VACUUM INTO ?", (str(kept),))
-        with closing(sqlite3.connect(kept)) as store:
-            (run,) = store.execute("SELECT run_id FROM runs").fetchone()
-        commands += _of_a_store(place, kept, run)
-    return commands
+    """The run that is asked about, made by the other version, and the questions."""
+    kept = folder / "kept"
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copy(ROOT / "qualgate" / "demo.yaml", folder / "gate.yaml")
+    if not kept.exists():
+        print("running the demo ...", file=sys.stderr)
+        _python(site, "-m", "qualgate", "run", "gate.yaml", "--json", cwd=folder)
+        with closing(sqlite3.connect(folder / "qualgate.db")) as store:
+            store.execute("VACUUM INTO ?", (str(kept),))
+    with closing(sqlite3.connect(kept)) as store:
+        (run,) = store.execute("SELECT run_id FROM runs").fetchone()
+    return list(_of_a_store(folder, kept, run))
 
 
 def _all(site: Path, folder: Path, runs: Path) -> list[dict[str, Any]]:
@@ -159,7 +135,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.house.as_before", description=__doc__)
     parser.add_argument("--old", type=Path, required=True, metavar="SITE")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="leave both sides of what differs there")
-    parser.add_argument("--runs", type=Path, metavar="FOLDER", help="keep the two runs there, or take those kept there")
+    parser.add_argument("--runs", type=Path, metavar="FOLDER", help="keep the run there, or take that kept there")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -45,7 +45,7 @@ def _write(folder: Path, number: int, rng: random.Random) -> list[str]:
     files = {arm: folder / f"{number:03}.{place}.jsonl" for place, arm in enumerate(("baseline", *arms))}
     loss = rng.choice((0.0, 0.0, 0.02, 0.1, 0.3))
     for arm, path in files.items():
-        rows = _rows(random.Random(number), cases, rng, 0.0 if arm == "baseline" else loss)
+        rows = _rows(random.Random(number), cases, rng, 0.0 if arm == "baseline" else loss, drafts="drafted" in arm)
         if arm != "baseline" and number % 3 == 2:
             rng.choice(FAULTS)(rows, rng)
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -55,8 +55,8 @@ def _write(folder: Path, number: int, rng: random.Random) -> list[str]:
     return [*arguments, "--variant-scores", files["variant"].name, *(["--peers"] if number % 20 == 0 else [])]
 
 
-def _rows(cases: random.Random, count: int, rng: random.Random, loss: float) -> list[Row]:
-    """cases: draws the same of every arm."""
+def _rows(cases: random.Random, count: int, rng: random.Random, loss: float, *, drafts: bool = False) -> list[Row]:
+    """cases: draws the same of every arm. drafts: the arm speculates."""
     rows: list[Row] = []
     hashed, clustered = cases.random() < 0.7, cases.random() < 0.3
     model = str(rng.random())
@@ -67,6 +67,7 @@ def _rows(cases: random.Random, count: int, rng: random.Random, loss: float) -> 
         row |= {"case_hash": f"{case:064x}"} if hashed else {}
         row |= {"cluster": f"k{case // 4}"} if clustered else {}
         serving = {"ttft": 0.1, "e2e": 1 + cases.random() + rng.random() / 10, "tokens": 20, "batch": case // 4}
+        serving |= {"draft_proposed": 30, "draft_accepted": 12} if drafts else {}
         rows.append({**row, "metric": "exact_match", "value": float(kept), **serving})
         rows.append({**row, "metric": "json.valid", "value": kept, "verdict": kept})
         rows.append({**row, "metric": "f1", "value": round(rng.random() if not kept else 1.0, 3)})

@@ -48,7 +48,7 @@ def rows(unit: UnitEvidence, leave: tuple[str, ...]) -> dict[str, object]:
         "text_sha256": sha256(b"text " + (unit.answer or b"")).hexdigest(),
         "top2_gaps": np.frombuffer(unit.margins or b"", "<f8").tolist(),
         "ttft": unit.values["latency.ttft"], "tpot": unit.values["latency.tpot"], "e2e": unit.values["latency.e2e"],
-        "batch": unit.job,
+        "batch": unit.job, "draft_proposed": unit.draft_proposed, "draft_accepted": unit.draft_accepted,
         "attempts": [{"outcome": "done", "prompt_tokens": attempt.prompt_tokens,
                       "output_tokens": attempt.output_tokens, "seconds": attempt.seconds}],
     }  # fmt: skip
@@ -132,6 +132,25 @@ def test_what_no_row_says_is_unavailable_and_chooses_nothing(tmp_path, leave, st
         assert answer(body)["choice"] == ""
         unknown = [one["per_accepted"] is None for one in answer(body)["services"]]
         assert unknown == [leave != ("batch",)] * 4, "what it cost is known, and not how sure that is"
+
+
+COUNTS = ("draft_proposed", "draft_accepted")
+DECLARED = "drafting: {drafted: {proposed: 4000, accepted: 1500}, int4+drafted: {proposed: 4000, accepted: 1500}}"
+
+
+def test_files_that_do_not_say_what_was_drafted_choose_nothing_until_the_gate_file_declares_it(tmp_path):
+    code, body = judged(tmp_path, evidence(alike(100), CHEAPER), *COUNTS)
+    assert (code, answer(body)["choice"], statuses(body, "drafting")["drafted"]) == (12, "", "undecided")
+    assert all(way in answer(body)["why"] for way in ("`draft_proposed`", "four_arm: {drafting: {drafted: {proposed"))
+    told = GATE_FILE.replace("both: int4+drafted}", f"both: int4+drafted, {DECLARED}}}")
+    code, body = judged(tmp_path, evidence(alike(100), CHEAPER), *COUNTS, gate=told)
+    assert (code, answer(body)["choice"]) == (0, "int4+drafted")
+    assert "declared in the gate file" in answer(body)["why"]
+
+
+def test_rows_that_say_what_was_proposed_alone_do(tmp_path):
+    code, body = judged(tmp_path, evidence(alike(100), CHEAPER), "draft_accepted")
+    assert (code, statuses(body, "drafting")["drafted"]) == (0, "proven")
 
 
 def test_a_time_that_is_not_said_meets_no_service_level(tmp_path):

@@ -1,4 +1,7 @@
-"""`--four-arm` through the command line: blocks, a verdict, and the same one again from the store."""
+"""`--four-arm` through the command line: blocks, a verdict, and the same one again from the store.
+
+Our own engine refuses such a run, as it does not speculate; one that drafts is put in its place.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ import pytest
 
 from qualgate.pipeline.batches import williams_blocks
 from tests.command_line import qualgate
+from tests.drafting_engine import drafting
 from tests.gated_model import make_workspace
 
 GATE_FILE = """\
@@ -41,7 +45,8 @@ def ran(tmp_path_factory) -> tuple[Path, dict]:
     make_workspace(folder, cases=24, tokens=6)
     (folder / "gate.yaml").write_text(GATE_FILE)
     (folder / "prices.yaml").write_text(PRICES)
-    done = qualgate("run", "gate.yaml", "--four-arm", "--json", cwd=folder)
+    with drafting("drafted", "both"):
+        done = qualgate("run", "gate.yaml", "--four-arm", "--json", cwd=folder)
     assert done.returncode in (0, 10, 12), done.stderr
     body = json.loads(done.stdout)
     assert body["verdicts"][-1]["four_arm"]["exit"] == done.returncode
@@ -117,13 +122,39 @@ def test_what_cannot_be_judged_as_four_arms_is_refused_rather_than_judged_otherw
     (folder / "early.yaml").write_text(unnamed.replace("  rules:", "  stop: early\n  rules:"))
     early = qualgate("gate", "early.yaml", cwd=folder)
     assert (early.returncode, "stop: early" in early.stderr) == (64, True), early.stderr
+    declared = "four_arm: {drafting: {both: {proposed: 9, accepted: 4}}, "
+    (folder / "told.yaml").write_text(GATE_FILE.replace("four_arm: {", declared))
+    told = qualgate("gate", "told.yaml", cwd=folder)
+    assert (told.returncode, "which counts by itself" in told.stderr) == (64, True), told.stderr
+    with drafting("drafted", "both"):
+        planned = qualgate("plan", "told.yaml", cwd=folder)
+    assert (planned.returncode, "every answer's drafts are counted" in planned.stderr) == (64, True), planned.stderr
     blamed = qualgate("run", "gate.yaml", "--blame", cwd=folder)
     assert (blamed.returncode, "names none" in blamed.stderr) == (64, True), blamed.stderr
 
 
 def test_a_plan_needs_no_flag_either(ran):
     folder, _ = ran
-    assert "value of the four arms" in qualgate("plan", "gate.yaml", cwd=folder).stdout
+    with drafting("drafted", "both"):
+        assert "value of the four arms" in qualgate("plan", "gate.yaml", cwd=folder).stdout
+
+
+@pytest.mark.parametrize("command", [("plan",), ("run",), ("run", "--four-arm")])
+def test_our_own_engine_does_not_speculate_and_says_so_before_anything_is_generated(ran, command):
+    folder, _ = ran
+    done = qualgate(*command, "gate.yaml", cwd=folder)
+    assert done.returncode == 64
+    assert "drafted and both would speculate" in done.stderr
+    assert "--baseline-scores baseline.jsonl --arm int8=int8.jsonl --arm drafted=drafted.jsonl" in done.stderr
+    with drafting("drafted"):
+        assert "gate.yaml: both would speculate" in qualgate(*command, "gate.yaml", cwd=folder).stderr
+
+
+def test_what_an_engine_drafted_is_stored_told_and_not_taken_from_the_baselines_answers(ran):
+    steps = ran[1]["verdicts"][-1]["four_arm"]["steps"]
+    told = {step["arm"]: step["reason"] for step in steps if step["step"] == "drafting"}
+    assert set(told) == {"drafted", "both"}
+    assert all("accepted (66.7%), as 24 of 24 answers say" in reason for reason in told.values())
 
 
 def test_each_arm_is_as_often_in_each_place_and_after_each_other():

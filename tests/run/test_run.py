@@ -10,6 +10,7 @@ from qualgate.pipeline import evidence, staleness
 from qualgate.pipeline.stored import decide_again
 from qualgate.records import UnitEvidence, UnitKey
 from tests.command_line import in_a_process, qualgate
+from tests.drafting_engine import drafting
 from tests.run.commands import rows
 
 
@@ -113,7 +114,8 @@ def test_a_plan_takes_its_times_from_the_run_before_and_knows_the_four_arms(judg
     text = (folder / "gate.yaml").read_text().replace("evalsets", "  third: {quantize: int8}\nevalsets")
     roles = "four_arm: {quantization: int2, speculation: same, both: third}\n"
     (folder / "four.yaml").write_text(text + roles)
-    four = qualgate("plan", "four.yaml", "--four-arm", COLUMNS="80", cwd=folder)
+    with drafting("same", "third"):
+        four = qualgate("plan", "four.yaml", "--four-arm", COLUMNS="80", cwd=folder)
     assert "240 answers in all" in four.stdout, four.stderr
     assert "parity, service level and value of the four arms" in four.stdout
     assert max(map(len, four.stdout.splitlines())) <= 80

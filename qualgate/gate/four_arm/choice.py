@@ -19,6 +19,8 @@ def choose(
     costs: Costs,
 ) -> tuple[str, str]:
     """(arm, why). The cheapest arm that passed every step; of arms whose costs cannot be told apart, the simplest."""
+    if unknown := next((one for name in names for one in steps[name] if _not_what_it_is_called(one)), None):
+        return "", f"{unknown.arm}: {unknown.reason}"
     passed = [name for name in names if all(step.status == "proven" for step in steps[name])]
     if not passed:
         for name in names:
@@ -40,6 +42,10 @@ def choose(
         if found is not None and not found.upper < 1:
             return name, f"{best} is not surely cheaper, and {name} has fewer moving parts"
     return best, "passed parity, quality, SLO and value, at the lowest cost per accepted answer"
+
+
+def _not_what_it_is_called(step: ArmStep) -> bool:
+    return step.step == "drafting" and step.status != "proven"
 
 
 def ended_by(steps: Sequence[ArmStep]) -> ArmStep | None:

@@ -1,6 +1,7 @@
 """Four arms on the same cases: baseline, quantization only, speculation only, both. Which one is to be served?
 
-In order, where the first broken step blocks an arm and else the first open one leaves it undecided: **parity**
+In order, where the first broken step blocks an arm and else the first open one leaves it undecided: **drafting**
+(an arm that is to speculate did, by what was counted or declared; else nothing is chosen), **parity**
 (speculation gives its own target's answers: speculation only the baseline's, both those of quantization only),
 **quality**, **SLO**, **value** (an arm must surely save `min_saving` of the baseline's cost per accepted answer, and
 both must surely beat the better single arm). Between arms that pass, the cheapest; where costs cannot be told apart,
@@ -24,6 +25,7 @@ from qualgate.gate.evidence.time_groups import timed_together
 from qualgate.gate.four_arm.advice import advise, beside_choice, traffic_of
 from qualgate.gate.four_arm.arms_evidence import against_itself, held_against_quantization, only
 from qualgate.gate.four_arm.choice import choose, exit_code, reasons_of, word_of
+from qualgate.gate.four_arm.drafting import drafting_steps
 from qualgate.gate.four_arm.interaction import interaction_of_costs, interactions, with_interaction
 from qualgate.gate.four_arm.parity import equal, flat, parity_step, scored_alike
 from qualgate.gate.four_arm.steps import quality_step, slo_step
@@ -151,12 +153,14 @@ def _steps(four: _Four, parity: Mapping[str, ArmStep], costs: Costs) -> dict[str
     arms, policy = four.arms, four.policy
     held_against = {arms.speculation: four.examined[arms.speculation].pairs, arms.both: four.against_target.pairs}
     steps: dict[str, list[ArmStep]] = {}
+    drafting = drafting_steps(four.units, four.base, arms)
     for name in four.names:
         same = name in parity and parity[name].status == "proven" and all(
             equal(pair) and scored_alike(pair) for pair in flat(held_against[name])
         )  # fmt: skip
         barred = {single for single, its in steps.items() if any(one.status == "broken" for one in its[:-1])}
         steps[name] = [
+            *([drafting[name]] if name in drafting else []),
             *([parity[name]] if name in parity else []),
             quality_step(four.verdicts[name], same, steps.get(arms.quantization, ()), arms),
             slo_step(four.verdicts[name], four.units[name], four.together, four.shared, policy),
@@ -175,10 +179,13 @@ def _answer(
     """Which arm to serve and why; beside it what to try first."""
     arms, policy = four.arms, four.policy
     choice, why = choose(four.base, four.names, steps, four.verdicts[arms.quantization], costs)
+    if any(one.arm == choice for one in arms.drafting):
+        why = f"{why} (what it drafted is declared in the gate file)"
     if not costs.shared and (cost := interaction_of_costs(costs.books, four.order, costs.together, policy.alpha)):
         found = (*found, cost)
     at_once = policy.prices.concurrency if policy.prices else 1.0
-    baseline, drafted = four.units[four.base], four.units[arms.speculation]
+    seen = steps[arms.speculation][0].status == "proven"  # that it drafted: else its times tell nothing of drafting
+    baseline, drafted = four.units[four.base], four.units[arms.speculation] if seen else []
     first, first_why = advise(traffic_of(four.evidence.baseline, baseline, drafted, arms, at_once))
     return FourArm(
         choice=choice,

@@ -23,7 +23,7 @@ from qualgate.formatting import (
 )
 from qualgate.records import ArmService, Comparison, FourArm
 from qualgate.report import diff, plots
-from qualgate.report.arms import SERVICE_HEADS, service_notes, service_row, step_rows
+from qualgate.report.arms import SERVICE_HEADS, STEPS, service_notes, service_row, step_rows
 from qualgate.report.page import page
 from qualgate.report.summary import Report
 from qualgate.store.queries import ArmLine, Flip, StoredVerdict
@@ -106,9 +106,6 @@ def _four_arm(answer: FourArm) -> str:
     if answer.blocks:
         parts.append(f"<p class=quiet>Blocks (seed {answer.seed}): {_text(' '.join(answer.blocks))}</p>")
     return "\n".join([*parts, "</section>"])
-
-
-STEPS = {"parity": "parity", "quality": "quality", "slo": "SLO", "value": "value"}  # in the order of the rule
 
 
 def _step(status: str, reason: str) -> str:

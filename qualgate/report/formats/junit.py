@@ -107,7 +107,9 @@ def _choice_cases(answer: FourArm) -> list[ElementTree.Element]:
     cases = [_case(name, "choice", outcome, choice_line(answer), "")]
     for step in answer.steps:
         said = f"{step.status}: {step.reason}"
-        cases.append(_case(name, f"{step.arm}: {step.step}", "" if step.status == "proven" else "skipped", said, ""))
+        # A case that passes shows its name alone, and what is declared is to be seen.
+        what = f"{step.step}: {step.reason}" if step.step == "drafting" else step.step
+        cases.append(_case(name, f"{step.arm}: {what}", "" if step.status == "proven" else "skipped", said, ""))
     for one in answer.interactions:
         said = interaction_text(one)
         cases.append(_case(name, f"interaction: {one.metric} ({one.slice})", "skipped" if one.found else "", said, ""))

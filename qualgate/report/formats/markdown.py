@@ -17,7 +17,15 @@ from qualgate.formatting import (
     version_text,
 )
 from qualgate.records import ArmService, Comparison, FourArm
-from qualgate.report.arms import SERVICE_HEADS, choice_line, interaction_text, service_notes, service_row, step_rows
+from qualgate.report.arms import (
+    SERVICE_HEADS,
+    STEPS,
+    choice_line,
+    interaction_text,
+    service_notes,
+    service_row,
+    step_rows,
+)
 from qualgate.report.summary import Report
 from qualgate.store.queries import Flip
 
@@ -83,9 +91,9 @@ def four_arm_lines(answer: FourArm) -> list[str]:
     """A section: the choice, each arm's steps, interactions, costs, what to try first, and the order of blocks."""
     lines = [f"## Which arm to serve: {escaped(answer.choice or 'not known yet')}", "", escaped(answer.why)]
     if rows := step_rows(answer):
-        lines += ["", "| arm | parity | quality | SLO | value |", "|---|---|---|---|---|"]
+        lines += ["", row("arm", *STEPS.values()), f"|{'---|' * (1 + len(STEPS))}"]
     for arm, steps in rows:
-        cells = (steps.get(name) for name in ("parity", "quality", "slo", "value"))
+        cells = (steps.get(name) for name in STEPS)
         lines.append(row(arm, *(f"{one.status}: {one.reason}" if one else "–" for one in cells)))
     if answer.interactions:
         lines += ["", "Interaction of quantization and speculation:", ""]

@@ -338,7 +338,7 @@ def test_a_quarantined_case_is_no_evidence_of_parity_service_levels_or_value():
     assert statuses == {"parity": "broken", "slo": "undecided", "value": "undecided"}
     held = Quarantine(case="c-0007", owner="Ada", expires="2030-01-01", reason="the reference is wrong")
     verdicts = decide_four(given, replace(policy, quarantine=(held,)), NOW)
-    assert [one.status for one in answer(verdicts).steps if one.arm == "drafted"] == ["proven"] * 4
+    assert [one.status for one in answer(verdicts).steps if one.arm == "drafted"] == ["proven"] * 5
     assert {one.units for one in answer(verdicts).services} == {399}
     assert {one.n for one in answer(verdicts).interactions} == {399}
     assert words(verdicts) == {"int4": "approve", "drafted": "review", "int4+drafted": "approve"}

@@ -12,6 +12,7 @@ import numpy as np
 from qualgate.records import (
     ArmEvidence,
     Attempt,
+    Drafted,
     FourArms,
     Prices,
     Rule,
@@ -22,6 +23,7 @@ from tests.verification.verdicts.faults.changes import with_policy, with_run
 from tests.verification.verdicts.faults.given import POLICY, SETS, Asked, identity, one_rule, sound
 
 ROLES = ("int4", "drafted", "both")
+DRAFTING = ROLES[1:]
 
 
 def four(n: int = 100) -> Asked:
@@ -33,6 +35,7 @@ def four(n: int = 100) -> Asked:
         units = [
             replace(
                 unit, key=replace(unit.key, arm=name), answer=answer, finished=True,
+                draft_proposed=3 if name in DRAFTING else None, draft_accepted=1 if name in DRAFTING else None,
                 attempts=(Attempt(outcome="done", prompt_tokens=9, output_tokens=3, seconds=seconds + index % 7 / 10),),
             )
             for index, unit in enumerate(found.units)
@@ -76,6 +79,16 @@ def _without_arm(asked: Asked, name: str, *, planned: bool) -> Asked:
 def _arms_are(asked: Asked, **changes: Any) -> Asked:
     assert asked.policy.four_arm is not None, "a policy of four arms"
     return with_policy(asked, four_arm=replace(asked.policy.four_arm, **changes))
+
+
+def _every(asked: Asked, name: str, **changes: Any) -> Asked:
+    return _named(asked, name, lambda arm: replace(arm, units=tuple(replace(unit, **changes) for unit in arm.units)))
+
+
+def _declared(asked: Asked, name: str, proposed: int, accepted: int) -> Asked:
+    """In place of what the arm's answers say."""
+    silent = _every(asked, name, draft_proposed=None, draft_accepted=None)
+    return _arms_are(silent, drafting=(Drafted(arm=name, proposed=proposed, accepted=accepted),))
 
 
 _OF_EACH: dict[str, Callable[[Asked, str], Asked]] = {
@@ -144,6 +157,27 @@ FOUR: dict[str, Callable[[Asked], Asked]] = {
         f"a saving of {saving}": lambda a, saving=saving: _arms_are(a, min_saving=saving)
         for saving in (nan, inf, -1.0, 1.0)
     },
+    **{
+        f"{name} drafted {what}": lambda a, name=name, counts=counts: _every(
+            a, name, draft_proposed=counts[0], draft_accepted=counts[1]
+        )
+        for name in DRAFTING
+        for what, counts in {
+            "nothing": (0, 0),
+            "nobody knows what": (None, None),
+            "less than it kept": (3, 4),
+            "less than nothing": (-3, -4),
+            "nothing that is known": (None, 3),
+        }.items()
+    },
+    **{
+        f"{counts} declared as drafted and kept by {name}": lambda a, name=name, counts=counts: _declared(
+            a, name, *counts
+        )
+        for name in DRAFTING
+        for counts in ((0, 0), (5, 6), (-5, -6), (5, -1))
+    },
+    **{f"{name} drafted": lambda a, name=name: _every(a, name, draft_proposed=3) for name in ("baseline", "int4")},
     "half a token": lambda a: _fourth(a, "drafted", answer=b"\x01"),
     "half a margin": lambda a: _fourth(a, "baseline", margins=b"\x01"),
     "a saving that no arm has": lambda a: _arms_are(a, min_saving=0.9),

@@ -1,0 +1,92 @@
+"""Did the arms that are to speculate draft, and the others not? A second copy of the baseline gives its answers, too.
+
+Counted by answer (of a run, or in score rows), or declared in the gate file, as a server counted it. Where neither says
+that a token was proposed, nothing is known of speculation, whatever the answers say, and no arm is chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from qualgate.formatting import counted
+from qualgate.records import ArmStep, Drafted, FourArms, RuleStatus, UnitEvidence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Counted:
+    """What an arm's answers say of their drafts."""
+
+    answers: int
+    told: int  # of them, those that say it
+    proposed: int
+    accepted: int | None  # None: not every one that says what was proposed says this as well
+    impossible: int  # answers whose counts contradict each other
+
+    @classmethod
+    def of(cls, units: Sequence[UnitEvidence]) -> _Counted:
+        pairs = [(u.draft_proposed, u.draft_accepted) for u in units]
+        told = [(proposed, accepted) for proposed, accepted in pairs if proposed is not None]
+        kept = [accepted for _, accepted in told if accepted is not None]
+        return cls(
+            answers=len(pairs),
+            told=len(told),
+            proposed=sum(proposed for proposed, _ in told),
+            accepted=sum(kept) if len(kept) == len(told) else None,
+            impossible=sum(not 0 <= (accepted or 0) <= (proposed or 0) for proposed, accepted in pairs),
+        )
+
+
+def drafting_steps(units: Mapping[str, Sequence[UnitEvidence]], base: str, arms: FourArms) -> dict[str, ArmStep]:
+    """The step of both arms that are to draft, and of quantization alone where it did. units: of all four arms."""
+    found = {name: _Counted.of(of_arm) for name, of_arm in units.items()}
+    declared = {one.arm: one for one in arms.drafting}
+    steps = {}
+    for name in (arms.speculation, arms.both):
+        status, reason = _drafted(name, found[name], declared.get(name))
+        if _drafts(found[base]):
+            status, reason = "undecided", f"{base} is to draft nothing, and it drafted {_tokens(found[base])}"
+        steps[name] = ArmStep(arm=name, step="drafting", status=status, reason=reason)
+    alone = arms.quantization
+    if _drafts(found[alone]):
+        reason = f"{alone} is to be quantized alone, and it drafted {_tokens(found[alone])}"
+        steps[alone] = ArmStep(arm=alone, step="drafting", status="undecided", reason=reason)
+    return steps
+
+
+def _drafts(plain: _Counted) -> bool:
+    return bool(plain.proposed or plain.impossible)
+
+
+def _drafted(name: str, seen: _Counted, declared: Drafted | None) -> tuple[RuleStatus, str]:
+    if seen.impossible:
+        return "undecided", f"{counted(seen.impossible, 'answer')} kept more of a draft than was proposed, or under 0"
+    if declared is not None:
+        if not (0 <= declared.accepted <= declared.proposed and declared.proposed > 0):
+            return "undecided", f"{declared.accepted} of {declared.proposed} tokens are declared, which no draft can be"
+        if declared.proposed < seen.proposed or (seen.told == seen.answers and not seen.proposed):
+            return "undecided", (
+                f"the gate file declares {declared.proposed:,} tokens drafted, and {name} drafted {_tokens(seen)}: one "
+                "of the two is wrong"
+            )
+    if seen.proposed:
+        return "proven", f"drafted {_tokens(seen)}"
+    if declared is not None:
+        share = declared.accepted / declared.proposed
+        return "proven", (
+            f"declared in the gate file, not measured: drafted {declared.proposed:,} tokens, {declared.accepted:,} "
+            f"accepted ({share:.1%})"
+        )
+    known = "its answers say that it drafted nothing" if seen.told else "nothing says that it drafted a token"
+    return "undecided", (
+        f"{name} is to speculate, and {known}: a copy of its target would answer as it does. Say in its score rows "
+        "what was drafted for each answer (`draft_proposed`, `draft_accepted`), or, where its server counts in all "
+        f"alone, in the gate file: four_arm: {{drafting: {{{name}: {{proposed: N, accepted: M}}}}}}"
+    )
+
+
+def _tokens(seen: _Counted) -> str:
+    kept = ""
+    if seen.accepted is not None and seen.proposed:
+        kept = f", {seen.accepted:,} accepted ({seen.accepted / seen.proposed:.1%})"
+    return f"{seen.proposed:,} tokens{kept}, as {seen.told:,} of {counted(seen.answers, 'answer')} say"
