@@ -21,6 +21,8 @@ def counted_as_wrong(baseline: Sequence[UnitEvidence], variant: Sequence[UnitEvi
 
     Shown: by the same metric on the same evalset, more of the baseline's answers are right than hold an unread call.
     """
+    if not any(map(_unread, variant)):
+        return list(variant)
     shown: Counter[Measure] = Counter()
     for unit in baseline:
         for metric, value in unit.values.items():
