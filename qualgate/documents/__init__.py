@@ -1,6 +1,7 @@
 """What a person wrote: YAML with the line of every value, and faults that name file and line."""
 
 from qualgate.documents.faults import Fault, nearest, quote, refuse
+from qualgate.documents.misspelt import is_own, misspelt
 from qualgate.documents.safe_yaml import read_safe_yaml
 from qualgate.documents.source import Document
 from qualgate.documents.strict_yaml import read_yaml
@@ -13,6 +14,8 @@ __all__ = [
     "Written",
     "as_model",
     "dotted",
+    "is_own",
+    "misspelt",
     "nearest",
     "planned",
     "quote",

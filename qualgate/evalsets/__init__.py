@@ -4,7 +4,7 @@ An evalset judges, a calibration set (`kind: calibration`) is what a quantizer m
 a variant calibrated on the cases that judge it has seen its exam.
 """
 
-from qualgate.evalsets.cases import identity_faults
+from qualgate.evalsets.cases import identity_faults, misspelt_keys
 from qualgate.evalsets.header import NAME, CalibrationFile, EvalsetFile
 from qualgate.evalsets.places import is_path, locate, lying_in, name_of, shipped, shipped_folder
 from qualgate.evalsets.sets import added_beside, asked_again, check, load, load_calibration, notes, read
@@ -22,6 +22,7 @@ __all__ = [
     "load_calibration",
     "locate",
     "lying_in",
+    "misspelt_keys",
     "name_of",
     "notes",
     "read",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from qualgate.documents import Fault, quote
+from qualgate.documents import Fault, is_own, misspelt, quote
 from qualgate.evalsets.header import EvalsetFile, SetFile, added_to_cases, as_evalset
 from qualgate.identity import content_hash, question_hash
 from qualgate.metrics import BY_LIKELIHOOD
@@ -27,6 +28,14 @@ WITHOUT_EFFECT = {  # keys of a case that other tools heed, and that nothing her
     ),
     "stop": "an answer ends where the model ends it or at `max_new_tokens`: take it out",
 }
+_TESTS = ("tests", "test", "test_list")  # one of which a program's tests are in
+READ = frozenset({  # of a case's body
+    "id", "task", "tags", "cluster", "messages", "prompt", "max_new_tokens", "answer", "choices", "delimiter",
+    "tolerance", "schema", "tools", "expected_calls", "dialect", "category", "refuse", *_TESTS, "test_setup_code",
+    "entry_point", "instruction_id_list", "kwargs", *OURS_TO_MAKE, *WITHOUT_EFFECT,
+})  # fmt: skip
+_MEANT = READ - {*_TESTS[1:], *OURS_TO_MAKE, *WITHOUT_EFFECT}  # what a slip of the pen may have been meant for
+_EITHER = (_TESTS, ("messages", "prompt"))  # where one is there, none of the others is missing
 
 
 class CaseReader:
@@ -78,6 +87,7 @@ class CaseReader:
 
     def _faults_of(self, body: dict[str, Any]) -> Iterator[str]:
         yield from self._identity_faults(body)
+        yield from misspelt_keys(body)
         yield from _prompt_faults(body)
         for key in OURS_TO_MAKE:
             if key in body:
@@ -121,6 +131,18 @@ def identity_faults(body: dict[str, Any]) -> Iterator[str]:
     tags = body.get("tags", [])
     if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
         yield f"`tags` must be a list of texts; {_found(body, 'tags')}"
+
+
+def misspelt_keys(body: dict[str, Any], also: Iterable[str] = ()) -> Iterator[str]:
+    """Keys of a case that are near one which is not there. also: those that another package's scorer reads."""
+    keys = frozenset(body)
+    there = {one for either in _EITHER if not keys.isdisjoint(either) for one in either}
+    yield from misspelt(keys, READ.union(also), _MEANT.union(also) - there)
+
+
+def unread_keys(cases: Iterable[Case]) -> dict[str, int]:
+    """Key that nothing here reads → how many cases carry it; not those that are said to be somebody's own."""
+    return dict(sorted(Counter(key for case in cases for key in case.body.keys() - READ if not is_own(key)).items()))
 
 
 def _found(body: dict[str, Any], key: str) -> str:

@@ -8,11 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from qualgate.documents import Document, Fault, as_model, read_yaml, refuse
+from qualgate.documents import Document, Fault, as_model, quote, read_yaml, refuse
 from qualgate.errors import UsageError
-from qualgate.evalsets.cases import CaseReader
+from qualgate.evalsets.cases import CaseReader, unread_keys
 from qualgate.evalsets.header import CalibrationFile, EvalsetFile, SetFile, added_to_cases, as_evalset
 from qualgate.evalsets.places import is_path, kind_of, locate, shipped_folder
+from qualgate.formatting import counted
 from qualgate.records import CalibrationSet, Case, Evalset
 
 
@@ -139,9 +140,14 @@ def _hash_faults(document: Document, header: SetFile, sha256: str, path: Path) -
 
 
 def notes(found: Evalset) -> Iterator[str]:
-    """What is odd in a set and no fault, a line a case: expected calls that their own tool's schema refuses."""
+    """What is odd in a set and no fault: keys that nothing reads, and cases with an expected call that its own tool's
+    schema refuses."""
     from qualgate.scoring.needs import tool_notes
 
+    if unread := unread_keys(found.cases):
+        yield "keys that nothing reads: " + ", ".join(
+            f"{quote(key)} ({counted(count, 'case')})" for key, count in unread.items()
+        )
     if any(metric.startswith("tool_call.") for metric in found.metrics):
         for case in found.cases:
             yield from (f"case {case.id}: {note}" for note in tool_notes(case.body))

@@ -18,6 +18,7 @@ from pathlib import Path
 from sys import intern
 from typing import Any
 
+from qualgate.documents import misspelt
 from qualgate.errors import UsageError
 from qualgate.intake.jsonl import read_objects
 from qualgate.intake.serving_rows import FIELDS, NOT_SAID, Served, served
@@ -29,6 +30,7 @@ READ = FIELDS | {
     "id", "metric", "value", "verdict", "error_type", "status", "error", "finish_reason", "case_hash", "scorer",
     "repeat", "cluster", "evalset", "task", "tags", "extracted", "reason", "model",
 }  # fmt: skip
+_MEANT = READ - {"id", "metric", "value"}  # without which a row is none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +124,8 @@ def _row(body: dict[str, Any], evalset: str, line: int) -> tuple[ScoreRow, str]:
             raise _NoRow(f"`{key}` must be a text, found {value!r:.60}")
         return value or ""
 
+    if slips := [*misspelt(frozenset(body), READ, _MEANT)]:
+        raise _NoRow(slips[0])
     name, metric, repeat = text("id"), text("metric"), body.get("repeat", 0)
     if not name or not metric:
         raise _NoRow("a score row has `id` and `metric`, each a text that is not empty")

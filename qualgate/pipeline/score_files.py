@@ -14,9 +14,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from qualgate.documents import Fault, nearest, quote, refuse
+from qualgate.documents import Fault, misspelt, nearest, quote, refuse
 from qualgate.errors import UsageError
-from qualgate.evalsets import added_beside, identity_faults
+from qualgate.evalsets import added_beside, identity_faults, misspelt_keys
 from qualgate.records import FINISH_WORDS, SERVING_FIELDS, Case, Evalset, FinishReason, Score
 from qualgate.scoring.code import pass_at_k
 from qualgate.scoring.json_lines import JsonLines
@@ -28,6 +28,7 @@ from qualgate.stats.intervals import binomial_lower, binomial_upper, clustered_s
 MAX_LINE = 128 * 2**20  # bytes; ten megabytes of answer take six times as much when each character is an escape
 ALPHA = 0.025  # each side: a 95 % interval
 PROGRESS_EVERY = 500  # rows
+READ = frozenset({"id", "text", "calls", "repeat", "finish_reason", "model", *SERVING_FIELDS})  # of an output
 
 Progress = Callable[[str, int, int], None]  # what is done, rows done, rows in all
 
@@ -181,7 +182,9 @@ def score_files(
         normalizers=tuple(normalizers),
     )
     added = _added(cases, scorer)
-    asked = _read(cases, "case", lambda body: (*identity_faults(body), *scorer.unscorable(added | body, judged_by)))
+    asked = _read(cases, "case", lambda body: (
+        *identity_faults(body), *misspelt_keys(body, scorer.needs), *scorer.unscorable(added | body, judged_by)
+    ))  # fmt: skip
     answered = _read(outputs, "output", lambda body: tuple(_answer_faults(body, scorer)), said_by_model=True)
     faults = [*asked.faults, *answered.faults]
     if not faults:  # else a line that cannot be read would be called missing as well
@@ -281,6 +284,7 @@ def _answer_faults(body: dict[str, Any], scorer: Scorer) -> Iterator[str]:
         yield f"`finish_reason` must be eos, stop, length or abort; found {quote(ended)}"
     if not isinstance(model, str | None):
         yield f"`model` must be a text; found {quote(model)}"
+    yield from misspelt(frozenset(body), READ, READ - {"text", "calls"})
     if "calls" in body and "text" in body:
         yield "an output has `text` or `calls`, not both"
     elif "calls" in body:
