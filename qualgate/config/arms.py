@@ -119,7 +119,8 @@ class Baseline(Written):
     `reference`, the small model that ships with qualgate. Example: `model: ./models/support`
     """
     dtype: Dtype = "bfloat16"
-    """What the weights are rounded to. Arithmetic is float32, whatever this says. Example: `dtype: float16`"""
+    """What the weights are rounded to. Arithmetic is float32, whatever this says; activations beyond float16 are
+    counted, and never approve. Example: `dtype: float16`"""
     quantized: bool = False
     """`true` says that you mean to hold variants against a quantized checkpoint; without it such a baseline is
     refused. Example: `quantized: true`

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -61,7 +61,12 @@ def load_gate_file(path: Path, *, files: bool = True) -> GateFile:
         faults += contradictions(document, model)
     if model is None or faults:
         refuse(faults)
-    baseline = ArmSpec(name="baseline", model=_folder(model.baseline.model, path), dtype=model.baseline.dtype)
+    baseline = ArmSpec(
+        name="baseline",
+        model=_folder(model.baseline.model, path),
+        dtype=model.baseline.dtype,
+        dtype_said="dtype" in model.baseline.model_fields_set,
+    )
     return GateFile(
         path=path,
         text=document.text,
@@ -146,12 +151,13 @@ def _folder(model: str, gate_file: Path) -> str:
 
 def _arm(name: str, variant: Variant, baseline: ArmSpec, gate_file: Path) -> ArmSpec:
     if variant.quantize is not None:
-        return ArmSpec(name=name, model=baseline.model, dtype=baseline.dtype, quantize=variant.quantize)
+        return replace(baseline, name=name, quantize=variant.quantize)
     calibration, digest = variant.calibration or ("", "")
     return ArmSpec(
         name=name,
         model=_folder(variant.model, gate_file),
         dtype=variant.dtype or baseline.dtype,
+        dtype_said=variant.dtype is not None or baseline.dtype_said,
         calibration=calibration,
         calibration_sha256=digest,
     )

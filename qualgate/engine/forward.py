@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers.cache_utils import Cache
 
+from qualgate.engine.overflow import Overflows, looked_at
 from qualgate.errors import NotInThisVersion
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class Decoder:
         self._takes_keep = "logits_to_keep" in accepted
         self._hidden: torch.Tensor | None = None
         self._lean = False
+        self.overflows: Overflows | None = None  # where the dtype cannot hold what float32 can
 
         head = model.get_output_embeddings()
         if head is None:
@@ -83,8 +85,12 @@ class Decoder:
         if self._takes_keep:
             inputs["logits_to_keep"] = keep
         self._lean = lean
+        if self.overflows is not None:
+            self.overflows.mask = mask[:, -token_ids.shape[1] :]
         logits = self.model(**inputs).logits[:, -keep:].float()
         self._lean = False
+        if self.overflows is not None and cache is not None:
+            self.overflows.look_at_cache(cache, token_ids.shape[1])
         assert self._hidden is not None, "the output head was not called"
         hidden, self._hidden = self._hidden[:, -keep:], None
         return Step(logits, hidden)
@@ -122,12 +128,12 @@ def _after_head(config: PreTrainedConfig) -> dict[str, float]:
 
 
 @contextmanager
-def open_decoder(model: PreTrainedModel) -> Iterator[Decoder]:
-    """A Decoder in inference mode, for the length of the block."""
+def open_decoder(model: PreTrainedModel, stored: str = "float32") -> Iterator[Decoder]:
+    """A Decoder in inference mode, for the length of the block. stored: what a server stores activations in."""
     decoder = Decoder(model)
     hook = decoder.head.register_forward_pre_hook(decoder._keep_hidden)
     try:
-        with torch.inference_mode():
+        with torch.inference_mode(), looked_at(model, stored) as decoder.overflows:
             yield decoder
     finally:
         hook.remove()

@@ -49,7 +49,7 @@ def run_job(arm: LoadedArm, job: Job) -> JobResult:
     stops = Stops(arm.tokenizer, [prompt.until for prompt in job.prompts])
     proposed = accepted = [0] * len(prompts)
     drifts: tuple[Drift, ...] = ()
-    with open_decoder(arm.model) as decoder:
+    with open_decoder(arm.model, arm.stored) as decoder:
         device = decoder.device
         draws = _draws(job, device)
         limits = [prompt.max_new_tokens for prompt in job.prompts]
@@ -85,6 +85,7 @@ def run_job(arm: LoadedArm, job: Job) -> JobResult:
         footprint=arm.footprint,
         completions=_completions(arm, job, transcript, stops, answers, proposed, accepted),
         drifts=drifts,
+        overflow=decoder.overflows.found if decoder.overflows else (),
     )
 
 

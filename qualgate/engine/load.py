@@ -39,6 +39,7 @@ class LoadedArm:
     kernel: str  # what multiplies its packed weights, see `choose_kernels`
     stop_ids: tuple[int, ...]  # every token that ends an answer
     context_length: int | None  # tokens, None: its config names no limit
+    stored: str = "float32"  # the dtype that a server stores its activations in
 
 
 def one_line(error: BaseException) -> str:
@@ -139,6 +140,7 @@ def load_arm(spec: ArmSpec, cache_dir: str | Path, sampling: dict[str, Any], *, 
         ),
         kernel=kernel,
         context_length=folder.files.context_length,
+        stored=spec.dtype if spec.dtype_said else folder.files.dtype or spec.dtype,
         stop_ids=folder.stop_ids,  # from the files alone, so that they are those of the identity
     )
 

@@ -90,7 +90,7 @@ def read_requests(arm: LoadedArm, job: Job) -> JobResult:
     Raises InfrastructureError when logits are NaN or infinite.
     """
     windows = [window for prompt in job.prompts for windows in prompt.requests for window in windows]
-    with open_decoder(arm.model) as decoder:
+    with open_decoder(arm.model, arm.stored) as decoder:
         keeps = arm.spec.is_baseline and bool(job.artifact)
         recorder = Recorder(decoder) if keeps else None
         baseline = read_artifact(job, decoder.device) if job.artifact and not keeps else None
@@ -113,6 +113,7 @@ def read_requests(arm: LoadedArm, job: Job) -> JobResult:
         footprint=arm.footprint,
         completions=tuple(_completion(arm, *pair) for pair in zip(job.prompts, mine, strict=True)),
         drifts=tuple(_drift(*pair) for pair in zip(job.prompts, mine, strict=True)) if baseline is not None else (),
+        overflow=decoder.overflows.found if decoder.overflows else (),
     )
 
 

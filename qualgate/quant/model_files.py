@@ -68,6 +68,16 @@ class ModelFiles:
         return self.json("config.json")
 
     @property
+    def dtype(self) -> str:
+        """What config.json says that the model computes in, as torch calls it; "" where it says none of floats."""
+        text = self.config.get("text_config")
+        for settings in (self.config, text if isinstance(text, dict) else {}):
+            for key in ("dtype", "torch_dtype"):
+                if settings.get(key) in ("bfloat16", "float16", "float32"):
+                    return settings[key]
+        return ""
+
+    @property
     def context_length(self) -> int | None:
         """The most tokens the model was made for, or None when its config names no limit."""
         text = self.config.get("text_config")

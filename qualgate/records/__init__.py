@@ -21,6 +21,7 @@ from qualgate.records.arms import (
     ArmFootprint,
     ArmIdentity,
     ArmSpec,
+    Overflow,
     QuantizeRecipe,
 )
 from qualgate.records.cases import CalibrationSet, Case, Evalset, ExternalCases, LmEvalTask, SetRef
@@ -75,6 +76,7 @@ __all__ = [
     "LmEvalTask",
     "Looked",
     "ModelFacts",
+    "Overflow",
     "Plan",
     "Policy",
     "Prices",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from qualgate.records.arms import ArmFootprint, ArmIdentity
+from qualgate.records.arms import ArmFootprint, ArmIdentity, Overflow
 from qualgate.records.work import UnitKey
 
 FinishReason = Literal["eos", "stop", "length", "abort"]
@@ -67,6 +67,7 @@ class JobResult:
     footprint: ArmFootprint
     completions: tuple[Completion, ...]
     drifts: tuple[Drift, ...] = ()
+    overflow: tuple[Overflow, ...] = ()  # finite values beyond what the declared dtype holds, see `engine.overflow`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

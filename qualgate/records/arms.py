@@ -81,6 +81,7 @@ class ArmSpec:
     dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"  # of the weights that are not quantized
     quantize: QuantizeRecipe | None = None
     kernels: Literal["fused", "torch"] = "fused"  # "torch": packed weights through the torch twin, for `--blame`
+    dtype_said: bool = True  # by the gate file; False: servers take what the folder's config says
     calibration: str = ""  # of a folder: the cases that it was calibrated with, as the gate file says; "" = not told
     calibration_sha256: str = ""
 
@@ -107,6 +108,9 @@ class ArmIdentity:
     engine: str  # version and arithmetic, e.g. "qualgate 0.1.0 torch cpu float32"
 
 
+Overflow = tuple[int, str, int]  # a module's place in the forward pass, its name, how many values were beyond the dtype
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmFootprint:
     """Measured sizes of one loaded arm."""
@@ -120,3 +124,4 @@ class ArmFootprint:
     # Tensors of its files that have no say in its answers, by name with * for each number: how many. Heads that predict
     # more than the next token, vision, buffers that are computed anew, scales of a quantized cache.
     left_out: dict[str, int] = field(default_factory=dict)
+    overflow: tuple[Overflow, ...] = ()  # of all its answers, in the order of the forward pass

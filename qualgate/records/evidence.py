@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from qualgate.records.arms import ArmIdentity
+from qualgate.records.arms import ArmIdentity, Overflow
 from qualgate.records.policy import Policy
 from qualgate.records.verdicts import VerdictWord
 from qualgate.records.work import UnitKey
@@ -96,6 +96,7 @@ class ArmEvidence:
     # What was measured of the arm as a whole: metrics of kind "arm", CACHE_TOKEN, DEVICE_MEMORY; the rest was not.
     facts: Mapping[str, float] = field(default_factory=dict)
     unmeasured: Mapping[str, str] = field(default_factory=dict)  # metric → why it has no number, where that is known
+    overflow: tuple[Overflow, ...] = ()  # see `ArmFootprint`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

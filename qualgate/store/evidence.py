@@ -177,6 +177,7 @@ def _arm(row: AnyRow, found: Iterable[UnitEvidence], stopped: Stopped | None) ->
         stopped=stopped,
         facts=size.facts if size else {},
         unmeasured=size.unmeasured if size else {},
+        overflow=size.overflow if size else (),
     )
 
 

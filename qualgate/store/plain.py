@@ -100,7 +100,10 @@ def evalset(row: Any) -> Evalset:
 
 def footprint(text: str | None) -> ArmFootprint | None:
     """None where nothing was recorded."""
-    return ArmFootprint(**json.loads(text)) if text else None
+    if not text:
+        return None
+    body = json.loads(text)
+    return ArmFootprint(**{**body, "overflow": tuple((*one,) for one in body.get("overflow", ()))})
 
 
 def policy(text: str) -> Policy:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import secrets
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -238,6 +239,8 @@ def record(store: Store, run_id: str, result: JobResult, scored: dict[UnitKey, t
             connection.execute(statement.values(**columns, status="done", error="", attempts=units.c.attempts + 1), new)
         if new_scores:
             connection.execute(insert(scores), new_scores)
+        if new and result.overflow:
+            _add_overflow(connection, run_id, result)
 
 
 def record_failure(store: Store, run_id: str, failure: JobFailure) -> None:
@@ -275,6 +278,20 @@ def _see_arm(connection: Connection, run_id: str, name: str, identity: ArmIdenti
     if arm.observed_json is None:
         observed, measured = plain.to_json(identity), plain.to_json(footprint)
         _update_arm(connection, run_id, name, observed_json=observed, footprint_json=measured)
+
+
+def _add_overflow(connection: Connection, run_id: str, result: JobResult) -> None:
+    """Add the job's to what its arm had; a module keeps the first place it had in any job, whatever their order."""
+    row = connection.execute(select(arms).where(arms.c.run_id == run_id, arms.c.name == result.arm)).one()
+    size = plain.footprint(row.footprint_json)
+    assert size is not None, "the arm was seen"
+    places: dict[str, int] = {}
+    counts: Counter[str] = Counter()
+    for place, module, count in (*size.overflow, *result.overflow):
+        places[module] = min(place, places.get(module, place))
+        counts[module] += count
+    found = tuple(sorted((places[module], module, count) for module, count in counts.items()))
+    _update_arm(connection, run_id, result.arm, footprint_json=plain.to_json(replace(size, overflow=found)))
 
 
 def add_facts(store: Store, run_id: str, arm: str, facts: dict[str, float]) -> None:

@@ -93,6 +93,15 @@ def test_what_is_left_out_has_a_default(load, tmp_path):
     assert gate.variants[0].dtype == "bfloat16"
 
 
+def test_a_dtype_that_the_gate_file_says_is_told_from_one_left_out(load):
+    def said(text: str) -> list[bool]:
+        gate = load(text)
+        return [arm.dtype_said for arm in (gate.baseline, *gate.variants)]
+
+    assert not any(said(SMALL))
+    assert all(said(SMALL.replace("{model: reference}", "{model: reference, dtype: float16}")))
+
+
 def test_the_demos_gate_file_is_one(tmp_path):
     import qualgate
 

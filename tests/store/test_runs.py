@@ -421,3 +421,16 @@ def test_a_writer_killed_in_mid_transaction_leaves_whole_jobs(url):
         assert len(evidence.baseline.units) == len(record.done)
         assert make_run(store, SMALL) == record.run_id
         assert queries.run_summary(store, record.run_id).status == "complete"
+
+
+def test_what_jobs_found_beyond_the_dtype_adds_up_in_any_order_and_is_sealed(store, begun):
+    jobs = [one for one in make_results(SMALL) if one[0].arm == "baseline"]
+    found = ((1, "a", 2), (4, "c", 1)), ((2, "b", 3), (4, "c", 5))
+    for (result, scores), overflow in reversed(list(zip(jobs, found, strict=False))):
+        for _ in range(2):  # the same answers again change nothing
+            runs.record(store, begun, replace(result, overflow=overflow), scores)
+    evidence = runs.evidence(store, begun)
+    assert evidence.baseline.overflow == ((1, "a", 2), (2, "b", 3), (4, "c", 6))
+    assert evidence.integrity == ()
+    execute(store, "update arms set footprint_json = replace(footprint_json, '\"c\"', '\"d\"')")
+    assert any("arm" in line for line in runs.evidence(store, begun).integrity)

@@ -94,7 +94,8 @@ def examine(evidence: RunEvidence) -> tuple[Examination, ...]:
 def _examine_complete(evidence: RunEvidence, variant: ArmEvidence) -> Examination:
     variant = replace(variant, units=tuple(counted_as_wrong(evidence.baseline.units, variant.units)))
     pairs = _pair(evidence, variant)
-    mismatched = (*evidence.stale, *_mismatches(evidence, variant, pairs))
+    beyond = [line for arm in (evidence.baseline, variant) for line in _beyond(arm)]
+    mismatched = (*evidence.stale, *beyond, *_mismatches(evidence, variant, pairs))
     same = getattr(evidence.baseline.identity, "weights", 0) == getattr(variant.identity, "weights", 1)
     by_set: dict[str, list[Pair]] = {name: [] for name in sorted(evidence.metrics)}
     for pair in pairs:
@@ -121,6 +122,19 @@ def _stopped_line(variant: ArmEvidence, planned: Mapping[str, Sequence[UnitKey]]
         f"{counted(len(planned.get(variant.name, ())), 'case')}, when the "
         "run's own policy was settled; another policy, or another way to decide, cannot judge cases chosen by looking: "
         "run again with it"
+    )
+
+
+def _beyond(arm: ArmEvidence) -> tuple[str, ...]:
+    """Its answers are not those of a server that stores its activations in the dtype declared."""
+    if not arm.overflow:
+        return ()
+    (_, module, count), *others = arm.overflow
+    more = f", then of {counted(len(others), 'other module')}" if others else ""
+    return (
+        f"{arm.name}: {counted(sum(one[2] for one in arm.overflow), 'activation')} beyond float16's largest number, "
+        f"65504 (first {count} of {module}{more}): a server that stores them in float16 turns them into infinities and "
+        "answers otherwise than here, where they are float32. Declare `dtype: bfloat16` if that is what is served",
     )
 
 

@@ -1,0 +1,107 @@
+"""Values beyond the dtype that a server would store them in.
+
+Arithmetic here is float32, so an activation that float16 cannot hold stays finite, and answers of a model that a server
+turns into infinities look right. Looked at is what a server stores: what enters and leaves linear layers and norms (the
+residual stream among it), and the keys and values as the cache has them. Accumulators, squares and masks are not.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+from transformers.cache_utils import Cache
+
+from qualgate.engine.cache import KVLayer
+from qualgate.quant.linear import QuantizedLinear
+from qualgate.records import Overflow
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+
+class Overflows:
+    """Counts them over the steps of one decoder. `mask` is the step's: bool [rows, new], False where padding is."""
+
+    def __init__(self, limit: float) -> None:
+        self.limit = limit
+        self.mask: torch.Tensor | None = None
+        self._seen: dict[str, list[int]] = {}  # by module, in the order of the forward pass: [values]
+        self._last: weakref.ref[torch.Tensor] | None = None  # what a norm gave, or several layers take, is one tensor
+
+    def look(self, name: str, tensor: torch.Tensor) -> None:
+        """One pass over float [..., width], or [rows, heads, new, width]; a second where something is beyond."""
+        count = self._seen.setdefault(name, [0])
+        if tensor.numel() == 0 or not tensor.is_floating_point():
+            return
+        low, high = torch.aminmax(tensor)
+        if not (high.item() <= self.limit and -low.item() <= self.limit):  # NaN hides what is beside it
+            count[0] += int(self._told(tensor.abs().gt(self.limit) & tensor.isfinite()).sum())
+
+    def look_once(self, name: str, tensor: torch.Tensor) -> None:
+        """As `look`, but not at the tensor that was looked at last."""
+        if self._last is None or self._last() is not tensor:
+            self._last = weakref.ref(tensor)
+            self.look(name, tensor)
+
+    def look_at_cache(self, cache: Cache, new: int) -> None:
+        """At the keys and values of the last `new` slots."""
+        for index, layer in enumerate(cache.layers):
+            if isinstance(layer, KVLayer) and layer.length >= new and layer.keys is not None:
+                for side in ("keys", "values"):
+                    states = getattr(layer, side)[:, :, layer.length - new : layer.length]
+                    self.look(f"{side} of layer {index}", states)
+
+    @property
+    def found(self) -> tuple[Overflow, ...]:
+        """Modules with values beyond the limit, in the order of the forward pass."""
+        return tuple((place, name, count) for place, (name, (count,)) in enumerate(self._seen.items()) if count)
+
+    def _told(self, beyond: torch.Tensor) -> torch.Tensor:
+        """Those of tokens: padding is computed along and never answers. Unknown where tokens are no longer in rows."""
+        mask = self.mask
+        if mask is None or mask.all():
+            return beyond
+        if beyond.dim() == 4 and beyond.shape[0] == mask.shape[0] and beyond.shape[2] == mask.shape[1]:
+            return beyond & mask[:, None, :, None]
+        if beyond.numel() == mask.numel() * beyond.shape[-1]:
+            return beyond.reshape(*mask.shape, -1) & mask[..., None]
+        if beyond.shape[:2] == mask.shape:
+            return beyond & mask.reshape(*mask.shape, *([1] * (beyond.dim() - 2)))
+        return beyond
+
+
+@contextmanager
+def looked_at(model: PreTrainedModel, dtype: str) -> Iterator[Overflows | None]:
+    """Looks at every forward pass of the block; None where `dtype` holds whatever float32 does (bfloat16, float32)."""
+    limit = torch.finfo(getattr(torch, dtype)).max
+    if limit > 1e38:
+        yield None
+        return
+    found = Overflows(limit)
+    hooks = []
+    for name, module in model.named_modules():
+        kind = type(module).__name__
+        norm = "norm" in kind.lower()
+        if norm or isinstance(module, nn.Linear | QuantizedLinear) or kind == "Conv1D" or kind.endswith("Experts"):
+            hooks.append(module.register_forward_hook(_hook(found, name, norm=norm)))
+    try:
+        yield found
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _hook(found: Overflows, name: str, *, norm: bool):
+    def look(_: nn.Module, inputs: tuple[object, ...], output: object) -> None:
+        if inputs and isinstance(inputs[0], torch.Tensor):
+            found.look_once(f"what enters {name}", inputs[0])
+        output = output[0] if isinstance(output, tuple) else output
+        if isinstance(output, torch.Tensor):
+            (found.look_once if norm else found.look)(name, output)
+
+    return look

@@ -1,0 +1,120 @@
+"""Activations that the declared dtype cannot hold: counted where a server stores them, and nowhere else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from qualgate.engine.forward import open_decoder, pad
+from qualgate.engine.job import run_job
+from qualgate.engine.load import load_arm
+from qualgate.engine.overflow import Overflows
+from qualgate.records import ArmSpec, QuantizeRecipe
+from tests.engine.jobs import INT8, job, loaded
+from tests.quant.readers.models import gptq_folder
+from tests.tiny_models import save_tiny_model
+
+RESIDUAL = ("embed_tokens.weight", "o_proj.weight", "down_proj.weight")
+
+
+def scaled(folder: Path, factor: float, names: tuple[str, ...] = RESIDUAL) -> Path:
+    """Times a power of two in what is added to the residual stream: norms take it out again, so answers stay."""
+    tensors = load_file(folder / "model.safetensors")
+    tensors = {name: tensor * factor if name.endswith(names) else tensor for name, tensor in tensors.items()}
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def quiet(tmp_path_factory) -> Path:
+    return save_tiny_model(tmp_path_factory.mktemp("quiet") / "model", dtype="float32")
+
+
+@pytest.fixture(scope="module")
+def loud(tmp_path_factory) -> Path:
+    return scaled(save_tiny_model(tmp_path_factory.mktemp("loud") / "model", dtype="float32"), 2.0**15)
+
+
+def overflow(model: Path, cache: Path, dtype: str = "float16", recipe: QuantizeRecipe | None = None):
+    arm = loaded(model, cache, "baseline" if recipe is None else "v", recipe, dtype=dtype)
+    return run_job(arm, job(arm, "", count=6))
+
+
+def test_a_llama_whose_residual_stream_is_beyond_float16_is_counted(loud, quiet, tmp_path):
+    said, beyond = overflow(loud, tmp_path), overflow(quiet, tmp_path)
+    assert [one.token_ids for one in said.completions] == [one.token_ids for one in beyond.completions]
+    assert beyond.overflow == ()
+    places, modules, counts = zip(*said.overflow, strict=True)
+    assert list(places) == sorted(places)
+    assert modules[0] == "model.layers.0.self_attn.o_proj"  # what enters layer 0 still fits
+    assert {"what enters model.norm", "model.layers.1.mlp.down_proj"} <= set(modules)
+    assert not {"model.norm", "lm_head", "keys of layer 1"} & set(modules)  # after the norm all is as it was
+    assert min(counts) > 0
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_a_dtype_with_the_range_of_float32_overflows_nowhere_and_is_not_looked_at(loud, tmp_path, dtype):
+    assert overflow(loud, tmp_path, dtype).overflow == ()
+    with open_decoder(loaded(loud, tmp_path, dtype=dtype).model, dtype) as decoder:
+        assert decoder.overflows is None
+        assert not any(module._forward_hooks for module in decoder.model.modules())
+
+
+def test_quantized_variants_are_counted_too(loud, tmp_path):
+    packed = overflow(loud, tmp_path, recipe=INT8)
+    assert packed.overflow
+    folder = gptq_folder(loud, tmp_path / "gptq", bits=8)
+    arm = load_arm(ArmSpec(name="v", model=str(folder), dtype="float16"), tmp_path, {}, device="cpu")
+    assert "model.layers.1.mlp.down_proj" in {name for _, name, _ in run_job(arm, job(arm, "", count=6)).overflow}
+
+
+def test_large_values_are_told_from_large_keys(quiet, tmp_path):
+    model = scaled(save_tiny_model(tmp_path / "m", dtype="float32"), 2.0**17, ("layers.1.self_attn.v_proj.weight",))
+    found = {name for _, name, _ in overflow(model, tmp_path).overflow}
+    assert {"model.layers.1.self_attn.v_proj", "values of layer 1"} <= found
+    assert not any(name.startswith("keys") or "layers.0" in name for name in found)
+
+
+def test_padding_is_computed_along_and_never_counted(loud, tmp_path):
+    arm = loaded(loud, tmp_path, dtype="float16")
+    prompts = [[5], [7, 11, 13, 17, 19, 23]]
+
+    def counts(rows) -> dict[str, int]:
+        with open_decoder(arm.model, "float16") as decoder:
+            decoder.forward(*pad(rows, decoder.device), None, keep=1)
+            assert decoder.overflows is not None
+            return {name: count for _, name, count in decoder.overflows.found}
+
+    apart = [counts([prompt]) for prompt in prompts]
+    together = counts(prompts)
+    assert together == {name: sum(one.get(name, 0) for one in apart) for name in together}
+
+
+def test_infinities_and_nan_are_not_finite_values_beyond(tmp_path):
+    found = Overflows(65504.0)
+    found.look("none", torch.tensor([[65504.0, float("inf"), float("nan"), -float("inf")]]))
+    found.look("one", torch.tensor([[float("nan"), 65505.0, -65504.0]]))
+    assert found.found == ((1, "one", 1),)
+
+
+@pytest.mark.parametrize(
+    ("config", "said", "stored"),
+    [
+        ("float16", False, "float16"),
+        ("float16", True, "bfloat16"),
+        ("bfloat16", False, "bfloat16"),
+        (None, False, "bfloat16"),
+    ],
+)
+def test_what_is_served_is_the_gate_files_word_else_the_folders(quiet, tmp_path, config, said, stored):
+    for file in quiet.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    settings = json.loads((tmp_path / "config.json").read_text())
+    settings.pop("dtype", None)
+    (tmp_path / "config.json").write_text(json.dumps(settings | ({"dtype": config} if config else {})))
+    spec = ArmSpec(name="baseline", model=str(tmp_path), dtype="bfloat16", dtype_said=said)
+    assert load_arm(spec, tmp_path, {}, device="cpu").stored == stored
