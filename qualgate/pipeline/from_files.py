@@ -11,6 +11,7 @@ from qualgate import evalsets
 from qualgate.config import GateFile
 from qualgate.errors import Exit, UsageError
 from qualgate.formatting import counted
+from qualgate.gate.causes.noise_floor import without_noise_floor
 from qualgate.gate.decide import Decided, decide, exit_of
 from qualgate.gate.peers.nel_policy import NelSaid
 from qualgate.intake.feedback import Feedback, read_feedback, with_corrections
@@ -103,7 +104,7 @@ def _judge(gate: GateFile, files: Mapping[str, Path], called: Path, looks: Path 
         looks=looks,
     )
     return Judged(
-        verdicts=decided.verdicts,
+        verdicts=without_noise_floor(decided.verdicts, evidence) if gate.noise_floor else decided.verdicts,
         policy=decided.policy,
         nel=decided.nel,
         evidence=evidence,

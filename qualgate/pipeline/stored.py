@@ -9,6 +9,7 @@ from pathlib import Path
 from qualgate import evalsets
 from qualgate.config import GateFile
 from qualgate.errors import EvidenceMissing, UsageError
+from qualgate.gate.causes.noise_floor import without_noise_floor
 from qualgate.gate.decide import Decided, decide
 from qualgate.gate.peers.nel_policy import NelPolicy, as_text
 from qualgate.gate.peers.said import PeerSaid, what_peers_say
@@ -77,11 +78,13 @@ class Standing:
     policy: Policy
     then: Policy  # by which the run was made
     said: Feedback | None
+    noise_floor: bool = False  # the gate file asks for one today
 
     def decided(self, evidence: RunEvidence) -> Decided:
         """On this evidence: the run's own, or the same with other scores."""
         stale = (*evidence.stale, *tested_otherwise(self.then, self.policy))
-        return decide(with_corrections(replace(evidence, stale=stale), self.said), self.policy, plain.now())
+        found = decide(with_corrections(replace(evidence, stale=stale), self.said), self.policy, plain.now())
+        return replace(found, verdicts=without_noise_floor(found.verdicts, evidence)) if self.noise_floor else found
 
 
 def standing(store: Store, run_id: str | None, gate: GateFile | None) -> Standing:
@@ -95,7 +98,8 @@ def standing(store: Store, run_id: str | None, gate: GateFile | None) -> Standin
     evidence = known(store, found, answers=reads_answers(policy))
     labels = _labels_today(gate, policy) if gate is not None and not stale else None
     evidence = replace(evidence, labels=labels, stale=stale)
-    return Standing(run_id=found, evidence=evidence, policy=policy, then=then, said=said)
+    asked = gate is not None and gate.noise_floor
+    return Standing(run_id=found, evidence=evidence, policy=policy, then=then, said=said, noise_floor=asked)
 
 
 def run_meant(store: Store, run_id: str | None, gate: GateFile | None) -> str:

@@ -12,6 +12,10 @@ from dataclasses import dataclass, replace
 
 from qualgate.records import NOISE, ArmEvidence, RunEvidence, Verdict
 
+UNMEASURED = (
+    "noise floor: not measured: the gate file asks for one, and here the baseline was never run against itself; "
+    "`qualgate run` with `noise_floor: true` measures it"
+)
 Case = tuple[str, str]  # evalset, case id
 
 
@@ -73,6 +77,13 @@ def with_noise_floor(judged: Sequence[Verdict], evidence: RunEvidence) -> tuple[
             )
         said.append(replace(verdict, reasons=(*verdict.reasons, line)))
     return tuple(said)
+
+
+def without_noise_floor(judged: Sequence[Verdict], evidence: RunEvidence) -> tuple[Verdict, ...]:
+    """The verdicts where a gate file asks for a noise floor: each says so, if there is none to show."""
+    if any(arm.name.endswith(NOISE) for arm in evidence.variants):
+        return tuple(judged)
+    return tuple(replace(verdict, reasons=(*verdict.reasons, UNMEASURED)) for verdict in judged)
 
 
 def _floor(evidence: RunEvidence) -> dict[str, Flips]:

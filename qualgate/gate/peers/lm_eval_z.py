@@ -23,7 +23,7 @@ def judge(outcomes: Outcomes, *, alpha: float = 0.05) -> PeerVerdict:
         return cannot(NAME, SOURCE, "one case has no standard error")
     spread = hypot(outcomes.baseline.stderr, outcomes.variant.stderr)
     if spread == 0:
-        return cannot(NAME, SOURCE, "both standard errors are zero, and the script divides by them")
+        return _without_spread(outcomes.variant.mean - outcomes.baseline.mean, alpha)
     z = (outcomes.variant.mean - outcomes.baseline.mean) / spread
     p = float(2 * ndtr(-abs(z)))
     if not isfinite(p):
@@ -35,6 +35,18 @@ def judge(outcomes: Outcomes, *, alpha: float = 0.05) -> PeerVerdict:
         statistic=p,
         threshold=alpha,
         why=f"z = {z:.2f}, p = {p:.3g}: {'no significant difference' if p > alpha else f'significantly {moved}'}",
+        source=SOURCE,
+    )
+
+
+def _without_spread(moved: float, alpha: float) -> PeerVerdict:
+    """numpy divides by the zero: p is then 0 or not a number, of which neither is above alpha."""
+    return PeerVerdict(
+        name=NAME,
+        says="fail",
+        statistic=0.0 if moved else None,
+        threshold=alpha,
+        why=f"both standard errors are zero: p is {'0' if moved else 'not a number'}, which is marked as a difference",
         source=SOURCE,
     )
 

@@ -13,10 +13,13 @@ from __future__ import annotations
 
 from qualgate import plugins
 from qualgate.gate.peers import (
+    kimi_vendor,
     llm_compressor_recovery,
     lm_eval_z,
+    modelopt_day0,
     nel_v1,
     sglang_minus5,
+    statgate,
     trt_hypothesis,
     vllm_rtol,
 )
@@ -25,7 +28,17 @@ from qualgate.gate.peers.rule import PeerRule
 GROUP = "qualgate.peer_rules"
 SHIPPED: dict[str, PeerRule] = {
     module.RULE.name: module.RULE
-    for module in (vllm_rtol, llm_compressor_recovery, trt_hypothesis, sglang_minus5, lm_eval_z, nel_v1)
+    for module in (
+        vllm_rtol,
+        llm_compressor_recovery,
+        trt_hypothesis,
+        sglang_minus5,
+        lm_eval_z,
+        nel_v1,
+        statgate,
+        modelopt_day0,
+        kimi_vendor,
+    )
 }
 
 

@@ -49,6 +49,8 @@ class Outcomes:
     paired_level: float  # mean of the baseline over those
     lost: int  # of those, the variant scored lower
     gained: int
+    differences: tuple[float, ...] = ()  # of those, one a case
+    scores: tuple[tuple[float, ...], tuple[float, ...]] = ((), ())  # of all cases of the baseline, and of the variant
 
     @classmethod
     def of(cls, evalset: str, metric: str, baseline: Mapping[str, float], variant: Mapping[str, float]) -> Outcomes:
@@ -63,6 +65,8 @@ class Outcomes:
             paired_level=Sample.of({case: baseline[case] for case in differences}).mean,
             lost=sum(value < 0 for value in differences.values()),
             gained=sum(value > 0 for value in differences.values()),
+            differences=tuple(differences.values()),
+            scores=(tuple(baseline.values()), tuple(variant.values())),
         )
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
+from qualgate.gate.causes.noise_floor import UNMEASURED
 from qualgate.gate.verdict import decide_plain
+from qualgate.pipeline.stored import Standing
 from qualgate.records import NOISE, RunEvidence
 from tests.gate.planted import POLICY, of, run
+from tests.intake.score_files import exported, gated
 from tests.verification.verdicts.noise import block_rate
 
 
@@ -43,3 +47,21 @@ def test_symmetric_noise_is_rarely_blocked():
     row = block_rate(quick=True)
     assert row["met"] is True
     assert row["measured"] > 0, "some noise does look like a loss"
+
+
+def test_a_gate_file_that_asks_for_a_floor_hears_that_none_was_measured(tmp_path):
+    """Of score files there is never one, and of a stored run none where `noise_floor` was written after it."""
+    said = json.loads(gated(exported(tmp_path, run(n=120), "  noise_floor: true")).stdout)["verdicts"]
+    assert [verdict["reasons"].count(UNMEASURED) for verdict in said] == [1]
+    silent = json.loads(gated(exported(tmp_path, run(n=120))).stdout)["verdicts"]
+    assert UNMEASURED not in silent[0]["reasons"]
+    evidence = run(n=120)
+    asked = Standing(run_id="r", evidence=evidence, policy=POLICY, then=POLICY, said=None, noise_floor=True)
+    assert [one.reasons.count(UNMEASURED) for one in asked.decided(evidence).verdicts] == [1]
+    assert [UNMEASURED in one.reasons for one in replace(asked, noise_floor=False).decided(evidence).verdicts] == [
+        False
+    ]
+    whole = with_floor(evidence, evidence)
+    (found,) = asked.decided(whole).verdicts
+    assert UNMEASURED not in found.reasons
+    assert any(reason.startswith("noise floor, lost / gained") for reason in found.reasons)

@@ -37,7 +37,7 @@ FEW = 1.5
 LOSS, N, DISAGREEMENT = 0.03, 1319, 0.07
 KNOWN = {  # 1 − P(block) in 20,000 draws, to two decimals unless it was told to three
     "vllm_rtol": (1.00, 0.005),
-    "llm_compressor_recovery, in decimals": (0.94, 0.005),
+    "llm_compressor_recovery": (0.94, 0.005),
     "trt_hypothesis": (0.62, 0.005),
     "sglang_minus5": (0.996, 0.0005),
     "lm_eval_z": (0.68, 0.005),
@@ -54,7 +54,7 @@ def _z(baseline: NDArray, variant: NDArray, n: int) -> NDArray:
 
 UNPAIRED: dict[str, Statistic] = {
     "vllm_rtol": lambda b, v, n: v / b,
-    "llm_compressor_recovery": lambda b, v, n: llm_compressor_recovery.recovery(b, v, single=False),
+    "llm_compressor_recovery": lambda b, v, n: llm_compressor_recovery.recovery(b, v),
     "trt_hypothesis": lambda b, v, n: (v - b) / sqrt(2 * 0.5**2 / n),
     "sglang_minus5": lambda b, v, n: v - b,
     "lm_eval_z": _z,
@@ -171,7 +171,6 @@ def _binary(mean: float, n: int) -> Sample:
 AS_SHIPPED: dict[str, Callable[[Outcomes], PeerVerdict]] = {
     "vllm_rtol": vllm_rtol.judge,
     "llm_compressor_recovery": llm_compressor_recovery.judge,
-    "llm_compressor_recovery, in decimals": lambda o: llm_compressor_recovery.judge(o, single=False),
     "trt_hypothesis": trt_hypothesis.judge,
     "sglang_minus5": sglang_minus5.judge,
     "lm_eval_z": lm_eval_z.judge,
