@@ -203,17 +203,7 @@ def score_files(
         for repeat in range(repeats):
             _, answer = answered.rows[id, repeat]
             score = _score(scorer, case, judged_by, answer)[metric]
-            ended, model = answer.get("finish_reason"), answer.get("model")
-            rows.append(
-                Row(
-                    case=case,
-                    score=score,
-                    repeat=answer.get("repeat"),
-                    finish_reason=None if ended is None else FINISH_WORDS[ended.lower()],
-                    model=model,
-                    served=_served(answer),
-                )
-            )
+            rows.append(_row(case, score, answer))
             if len(rows) % PROGRESS_EVERY == 0 or len(rows) == len(answered.rows):
                 progress(scorer.name, len(rows), len(answered.rows))
     return Scored(metric=metric, scorer=scorer.version, mode=scorer.mode, rows=tuple(rows), repeats=repeats)
@@ -234,6 +224,18 @@ def _score(scorer: Scorer, case: Case, evalset: Evalset, answer: dict[str, Any])
     if "calls" in answer and scorer.decoded is not None:
         return scorer.decoded(case, evalset, answer["calls"])
     return apply(scorer, case, evalset, answer["text"])
+
+
+def _row(case: Case, score: Score, answer: dict[str, Any]) -> Row:
+    ended = answer.get("finish_reason")
+    return Row(
+        case=case,
+        score=score,
+        repeat=answer.get("repeat"),
+        finish_reason=None if ended is None else FINISH_WORDS[ended.lower()],
+        model=answer.get("model"),
+        served=_served(answer),
+    )
 
 
 def _served(answer: dict[str, Any]) -> dict[str, Any]:
