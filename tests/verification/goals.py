@@ -52,6 +52,7 @@ DECISIONS = Benchmark(
         "planted, reported",
         "interaction.power": "P(found) >= 0.9 at <= 2,500 cases, both 2 points worse, <= 11 % of cases changed",
         "interaction.silent": "P(found) <= alpha where there is no interaction",
+        "choice.margin": "P(some arm passes) <= alpha over the choice where all three lose the margin",
         "aa.block_rate": "P(block) of the baseline against itself <= alpha",
         "deterministic": "100 of 100: other worker order, hash seed, locale, time zone, thread count; same bytes",
         "gate_100k": "< 5 s and < 500 MB over 100,000 stored scores",

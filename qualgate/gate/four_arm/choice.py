@@ -8,17 +8,31 @@ from qualgate.errors import Exit
 from qualgate.gate.four_arm.steps import rules_of_step
 from qualgate.gate.four_arm.value import Costs
 from qualgate.metrics import METRICS
-from qualgate.records import ArmStep, Policy, Verdict, VerdictWord
+from qualgate.records import ArmStep, FourArms, Policy, Verdict, VerdictWord
+
+
+def simplest_singles(quantized: Verdict, arms: FourArms) -> tuple[str, str]:
+    """The single arms, the simpler change first: speculation changes no answer, so it is where quantization is proven
+    to lose something. quantized: the verdict on quantization alone."""
+    loses = any(
+        (one.upper or 0) < 0 for one in rules_of_step(quantized, "quality") if METRICS[one.metric].kind == "quality"
+    )
+    return (arms.speculation, arms.quantization) if loses else (arms.quantization, arms.speculation)
 
 
 def choose(
     base: str,
     names: tuple[str, ...],
     steps: Mapping[str, list[ArmStep]],
-    quantized: Verdict,
+    singles: tuple[str, str],
     costs: Costs,
+    *,
+    cheaper: bool,
 ) -> tuple[str, str]:
-    """(arm, why). The cheapest arm that passed every step; of arms whose costs cannot be told apart, the simplest."""
+    """(arm, why). The cheapest arm that passed every step; of arms whose costs cannot be told apart, the simplest.
+
+    `both` passes by beating both singles. singles: the simpler first; cheaper: the second is surely cheaper than it.
+    """
     if unknown := next((one for name in names for one in steps[name] if _not_what_it_is_called(one)), None):
         return "", f"{unknown.arm}: {unknown.reason}"
     passed = [name for name in names if all(step.status == "proven" for step in steps[name])]
@@ -27,20 +41,9 @@ def choose(
             if (ended := ended_by(steps[name])) is not None and ended.status == "undecided":
                 return "", f"{name}: {ended.reason}"
         return base, "none of the three may and should replace the baseline"
-    # Speculation changes no answer: where quantization is proven to lose something, speculation is the simpler change.
-    loses = any(
-        (one.upper or 0) < 0 for one in rules_of_step(quantized, "quality") if METRICS[one.metric].kind == "quality"
-    )
-    quantization, speculation, both = names
-    order = (speculation, quantization, both) if loses else (quantization, speculation, both)
-    simplest_first = [name for name in order if name in passed]
-    best = min(simplest_first, key=costs.each)
-    for name in simplest_first:
-        if name == best:
-            break
-        found = costs.ratio(best, name, 1.0)
-        if found is not None and not found.upper < 1:
-            return name, f"{best} is not surely cheaper, and {name} has fewer moving parts"
+    best = min(passed, key=costs.each)
+    if best == singles[1] and singles[0] in passed and not cheaper:
+        return singles[0], f"{best} is not surely cheaper, and {singles[0]} has fewer moving parts"
     return best, "passed parity, quality, SLO and value, at the lowest cost per accepted answer"
 
 

@@ -11,8 +11,9 @@ for any variant; a quarantined case is evidence in no step; an A/A arm beside th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 from numpy.typing import NDArray
 
@@ -24,8 +25,9 @@ from qualgate.gate.evidence.checks import Examination, examine
 from qualgate.gate.evidence.time_groups import timed_together
 from qualgate.gate.four_arm.advice import advise, beside_choice, traffic_of
 from qualgate.gate.four_arm.arms_evidence import against_itself, held_against_quantization, only
-from qualgate.gate.four_arm.choice import choose, exit_code, reasons_of, word_of
+from qualgate.gate.four_arm.choice import choose, exit_code, reasons_of, simplest_singles, word_of
 from qualgate.gate.four_arm.drafting import drafting_steps
+from qualgate.gate.four_arm.family import over_the_choice
 from qualgate.gate.four_arm.interaction import interaction_of_costs, interactions, with_interaction
 from qualgate.gate.four_arm.parity import equal, flat, parity_step, scored_alike
 from qualgate.gate.four_arm.steps import quality_step, slo_step
@@ -85,7 +87,13 @@ def decide_four(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[V
         raise UsageError("The policy names no four arms: `four_arm: {quantization: …, speculation: …, both: …}`.")
     names = (arms.quantization, arms.speculation, arms.both)
     again = against_itself(evidence)
-    verdicts = {verdict.variant: verdict for verdict in decide_plain(only(evidence, names, again), policy, now)}
+    given = only(evidence, names, again)
+
+    def by_rules(alpha: float) -> dict[str, Verdict]:
+        decided = decide_plain(given, replace(policy, alpha=alpha), now)
+        return {verdict.variant: verdict for verdict in decided}
+
+    verdicts = by_rules(policy.alpha)
     # What is too old to decide, or quarantined, is so for parity, service levels and value, too.
     slices, held, evidence = prepare(only(evidence, names), policy, now)
     examined = {found.variant: without(found, held) for found in examine(evidence)}
@@ -106,11 +114,11 @@ def decide_four(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[V
     )  # fmt: skip
     found = interactions(slices, four.units, four.order, clusters, policy)
     costs = _costs(four)
-    steps = _steps(four, _parity(four, found), costs)
+    steps, order, cheaper = _over_the_choice(four, found, by_rules)
     words = {name: word_of(steps[name], verdicts[name], policy) for name in names}
     doubted = _only_without_quarantine(words, evidence, policy, now) if held.cases else {}
     words |= dict.fromkeys(doubted, ("review", Exit.REVIEW))
-    answer = _answer(four, steps, words, costs, found)
+    answer = _answer(four, steps, words, found, choose(four.base, names, steps, order, costs, cheaper=cheaper))
     return tuple(
         replace(
             verdicts[name],
@@ -127,6 +135,33 @@ def decide_four(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[V
         )
         for name in names
     )
+
+
+def _over_the_choice(
+    four: _Four, found: Sequence[Interaction], by_rules: Callable[[float], dict[str, Verdict]]
+) -> tuple[dict[str, list[ArmStep]], tuple[str, str], bool]:
+    """The steps over the choice; the single arms, the simpler first; and whether the other is surely cheaper."""
+    barred: dict[str, Collection[str]] = {}
+
+    def at(k: int) -> tuple[dict[str, list[ArmStep]], Costs]:
+        alpha = four.policy.alpha / k
+        verdicts = four.verdicts if k == 1 else by_rules(alpha)
+        stricter = replace(four, policy=replace(four.policy, alpha=alpha), verdicts=verdicts)
+        costs = _costs(stricter)
+        return _steps(stricter, _parity(stricter, found), costs, barred), costs
+
+    at = cache(at)
+    arms = four.arms
+    shared = {arms.both: arms.quantization} if _same(four, arms.both) else {}
+    order = simplest_singles(four.verdicts[arms.quantization], arms)
+    steps, cheaper = over_the_choice(at, shared, order, four.policy.alpha)
+    return steps, order, cheaper
+
+
+def _same(four: _Four, name: str) -> bool:
+    """Every answer is the target's, and scored as it is."""
+    found = four.against_target if name == four.arms.both else four.examined[name]
+    return all(equal(pair) and scored_alike(pair) for pair in flat(found.pairs))
 
 
 def _parity(four: _Four, found: Sequence[Interaction]) -> dict[str, ArmStep]:
@@ -148,23 +183,26 @@ def _costs(four: _Four) -> Costs:
     )
 
 
-def _steps(four: _Four, parity: Mapping[str, ArmStep], costs: Costs) -> dict[str, list[ArmStep]]:
-    """Each arm's steps in their order, quantization only first: what drafting leaves alone is taken from it."""
+def _steps(
+    four: _Four, parity: Mapping[str, ArmStep], costs: Costs, barred: dict[str, Collection[str]]
+) -> dict[str, list[ArmStep]]:
+    """Each arm's steps in their order, quantization only first: what drafting leaves alone is taken from it.
+
+    barred: by arm, those that are no rivals of its; told by the first call, at the policy's own alpha.
+    """
     arms, policy = four.arms, four.policy
-    held_against = {arms.speculation: four.examined[arms.speculation].pairs, arms.both: four.against_target.pairs}
     steps: dict[str, list[ArmStep]] = {}
     drafting = drafting_steps(four.units, four.base, arms)
     for name in four.names:
-        same = name in parity and parity[name].status == "proven" and all(
-            equal(pair) and scored_alike(pair) for pair in flat(held_against[name])
-        )  # fmt: skip
-        barred = {single for single, its in steps.items() if any(one.status == "broken" for one in its[:-1])}
+        same = name in parity and parity[name].status == "proven" and _same(four, name)
+        broken = {single for single, its in steps.items() if any(one.status == "broken" for one in its[:-1])}
+        rivals_not = barred.setdefault(name, broken)
         steps[name] = [
             *([drafting[name]] if name in drafting else []),
             *([parity[name]] if name in parity else []),
             quality_step(four.verdicts[name], same, steps.get(arms.quantization, ()), arms),
             slo_step(four.verdicts[name], four.units[name], four.together, four.shared, policy),
-            value_step(name, four.base, arms, costs, barred),
+            value_step(name, four.base, arms, costs, rivals_not),
         ]
     return steps
 
@@ -173,12 +211,12 @@ def _answer(
     four: _Four,
     steps: Mapping[str, list[ArmStep]],
     words: Mapping[str, tuple[VerdictWord, Exit]],
-    costs: Costs,
     found: tuple[Interaction, ...],
+    chosen: tuple[str, str],
 ) -> FourArm:
     """Which arm to serve and why; beside it what to try first."""
     arms, policy = four.arms, four.policy
-    choice, why = choose(four.base, four.names, steps, four.verdicts[arms.quantization], costs)
+    (choice, why), costs = chosen, _costs(four)
     if any(one.arm == choice for one in arms.drafting):
         why = f"{why} (what it drafted is declared in the gate file)"
     if not costs.shared and (cost := interaction_of_costs(costs.books, four.order, costs.together, policy.alpha)):

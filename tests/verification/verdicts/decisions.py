@@ -66,7 +66,7 @@ PARTS = (
     Part(("fail_closed.score_files",), "fail_closed_files"),
     Part(("defects.false_approve", "defects.false_block"), "defects"),
     Part(("planted.false_approve", "planted.false_block", "planted.cause"), "planted_runs"),
-    Part(("interaction.power", "interaction.silent"), "four_arms", _bare_rows),
+    Part(("interaction.power", "interaction.silent", "choice.margin"), "four_arms", _bare_rows),
     Part(("aa.block_rate",), "noise", _noise),
     Part(("deterministic",), "determinism_report", _benchmark),
     Part(("gate_100k",), "commands", _benchmark, room="qualgate.bench"),

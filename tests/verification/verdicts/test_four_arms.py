@@ -19,5 +19,5 @@ def test_the_planted_outcomes_are_fine_alone_and_two_points_worse_together():
 
 def test_the_interaction_is_found_and_its_absence_is_silent():
     found = rows(quick=True)
-    assert [row["id"] for row in found] == ["interaction.power", "interaction.silent"]
+    assert [row["id"] for row in found] == ["interaction.power", "interaction.silent", "choice.margin"]
     assert all(row["met"] for row in found), found

@@ -1,0 +1,68 @@
+"""One of three arms is chosen, so a false one has three chances: what each passes is held to less error than alpha.
+
+By closed testing over the arms, and over the claim that one single arm is cheaper than the simpler one. `both` whose
+quality is that of quantization by parity shares that part with it, and two arms pay no price for one test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from itertools import takewhile
+
+from qualgate.gate.four_arm.value import Costs
+from qualgate.records import ArmStep
+from qualgate.stats.multiplicity import held_together
+
+CLAIMS = 3  # arms, of which one is chosen: no part is asked for more than alpha / 3
+Steps = Mapping[str, list[ArmStep]]
+
+
+def over_the_choice(
+    at: Callable[[int], tuple[Steps, Costs]], shared: Mapping[str, str], singles: tuple[str, str], alpha: float
+) -> tuple[dict[str, list[ArmStep]], bool]:
+    """The steps, those undecided that hold at alpha and not over the choice; and whether the second of the singles is
+    surely cheaper than the first, over the choice as well.
+
+    at: k → every step and the costs at alpha / k. shared: an arm's name → the arm whose quality it has by parity.
+    """
+    first, _ = at(1)
+    passed = [name for name, its in first.items() if all(one.status == "proven" for one in its)]
+    if not passed:
+        return dict(first), False
+    levels = [at(k) for k in range(1, CLAIMS + 1)]
+    parts = {
+        name: {f"{shared.get(name, name) if one.step == 'quality' else name} {one.step}": place
+               for place, one in enumerate(first[name])}
+        for name in passed
+    }  # fmt: skip
+    among: dict[str, int] = {}
+    for name, places in parts.items():
+        for part, place in places.items():
+            proven = (steps[name][place].status == "proven" for steps, _ in levels)
+            among[part] = min(among.get(part, CLAIMS), _before_false(proven))
+    claims = {name: list(places) for name, places in parts.items()}
+    cheaper = f"{singles[1]} is cheaper than {singles[0]}"
+    if set(singles) <= claims.keys():
+        claims[cheaper] = [*claims[singles[0]], *claims[singles[1]], cheaper]
+        among[cheaper] = _before_false(_cheaper(costs, singles) for _, costs in levels)
+    held = held_together(claims, among)
+    steps = {name: list(its) for name, its in first.items()}
+    for name in set(passed) - held:
+        weakest = min(among[part] for part in parts[name])
+        for part, place in parts[name].items():
+            if among[part] == weakest:
+                at_level = levels[weakest][0][name][place] if weakest < CLAIMS else first[name][place]
+                steps[name][place] = replace(first[name][place], status="undecided", reason=(
+                    f"proven at alpha {alpha:g}, and one of three arms is chosen: at {alpha / (weakest + 1):.3g}, "
+                    f"{at_level.reason}"))  # fmt: skip
+    return steps, cheaper in held
+
+
+def _before_false(values: Iterable[bool]) -> int:
+    return sum(1 for _ in takewhile(bool, values))
+
+
+def _cheaper(costs: Costs, singles: tuple[str, str]) -> bool:
+    found = costs.ratio(singles[1], singles[0], 1.0)
+    return found is not None and found.p_below <= costs.alpha
