@@ -60,7 +60,7 @@ def rows(quick: bool) -> list[dict[str, Any]]:
     return [
         _power(60 if quick else 1000),
         _silent(40 if quick else 600),
-        *rows_of_the_choice(5_000 if quick else 40_000),
+        *rows_of_the_choice(1_000 if quick else 40_000),
     ]
 
 
