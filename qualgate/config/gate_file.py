@@ -75,28 +75,7 @@ def load_gate_file(path: Path, *, files: bool = True) -> GateFile:
         variants=tuple(_arm(name, variant, baseline, path) for name, variant in model.variants.items()),
         evalset_refs=tuple(model.evalsets),
         seed=model.generation.seed,
-        policy=Policy(
-            rules=tuple(
-                _rule(entry, document.line(("gate", "rules", index)))
-                for index, entry in enumerate(model.gate.rules or ())
-            ),
-            alpha=model.gate.alpha,
-            review=model.gate.review,
-            slo=Slo(**model.slo.model_dump()) if model.slo else None,
-            prices=load_prices(path.parent / expanded(model.prices)) if model.prices else None,
-            quarantine=tuple(
-                Quarantine(
-                    case=entry.case,
-                    owner=entry.owner,
-                    expires=entry.expires,
-                    reason=entry.reason,
-                    evalset=entry.evalset,
-                )
-                for entry in model.gate.quarantine
-            ),
-            max_age=model.gate.max_age,  # type: ignore[arg-type]  # seconds, by its validator
-            stop=EarlyStop(seed=model.generation.seed) if model.gate.stop == "early" else None,
-        ),
+        policy=_policy(model, document, path.parent),
         store_url=_absolute_store(model.store, path),
         workers=usable_cores() if model.workers.count == "auto" else model.workers.count,
         devices=model.workers.devices,
@@ -111,6 +90,31 @@ def load_gate_file(path: Path, *, files: bool = True) -> GateFile:
         expected=Path(_folder(model.gate.expected, path)) if model.gate.expected else None,
         subset=model.gate.subset or "",
         models=_models(model),
+    )
+
+
+def _policy(model: GateFileModel, document: Document, folder: Path) -> Policy:
+    """What the section `gate:` asks, with what stands beside it. folder: the gate file's."""
+    return Policy(
+        rules=tuple(
+            _rule(entry, document.line(("gate", "rules", index))) for index, entry in enumerate(model.gate.rules or ())
+        ),
+        alpha=model.gate.alpha,
+        review=model.gate.review,
+        slo=Slo(**model.slo.model_dump()) if model.slo else None,
+        prices=load_prices(folder / expanded(model.prices)) if model.prices else None,
+        quarantine=tuple(
+            Quarantine(
+                case=entry.case,
+                owner=entry.owner,
+                expires=entry.expires,
+                reason=entry.reason,
+                evalset=entry.evalset,
+            )
+            for entry in model.gate.quarantine
+        ),
+        max_age=model.gate.max_age,  # type: ignore[arg-type]  # seconds, by its validator
+        stop=EarlyStop(seed=model.generation.seed) if model.gate.stop == "early" else None,
     )
 
 
