@@ -18,7 +18,7 @@ from qualgate.pipeline.coverage import measure_coverage
 from qualgate.pipeline.early_stop import Settling
 from qualgate.pipeline.evidence import known, labels_of, reads_answers, with_labels
 from qualgate.pipeline.foretell import doubts
-from qualgate.pipeline.jobs import cases_of, drop_damaged, remaining, scores_of, worker_settings
+from qualgate.pipeline.jobs import cases_of, drop_damaged, remaining, scores_of, worker_settings, workers_for
 from qualgate.pipeline.locks import sole_coordinator, stop_requested
 from qualgate.pipeline.outcome import Outcome, Progress
 from qualgate.pipeline.plan import make_plan
@@ -93,10 +93,9 @@ def generate(
     progress("", done, total)
     for outcome in run_jobs(
         remaining([job for job in plan.jobs if settling.wants(job)], record.done),
-        worker_settings(gate),
-        gate.workers,
+        worker_settings(gate, plan),
+        workers_for(gate, plan),
         lambda: stop() is not None,
-        in_order=plan.policy.four_arm is not None,
         needed=settling.wants,
     ):
         if isinstance(outcome, JobFailure):

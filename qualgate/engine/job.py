@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import dataclass, replace
+from itertools import chain
+
 import torch
 from transformers import PreTrainedConfig
 
@@ -17,7 +21,7 @@ from qualgate.engine.sampling import Draws, Said, noise_cases
 from qualgate.engine.stopping import Stops
 from qualgate.engine.transcript import Transcript
 from qualgate.errors import InfrastructureError
-from qualgate.records import Completion, Drift, Job, JobResult
+from qualgate.records import Completion, Drift, Job, JobResult, Overflow
 
 WARMING = 4  # tokens: a prompt read, and steps of one row
 
@@ -36,24 +40,44 @@ def warm_up(arm: LoadedArm, job: Job) -> None:
         generate(decoder, [prompt], Transcript([limit], (), decoder.device))
 
 
-def run_job(arm: LoadedArm, job: Job) -> JobResult:
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """What a job's arm says, before its drift from the baseline can be measured."""
+
+    transcript: Transcript
+    stops: Stops
+    overflow: tuple[Overflow, ...] = ()  # on the way
+
+
+def decode_first(arm: LoadedArm, job: Job) -> Decoded | None:
+    """Decode a variant's answers before the baseline has left its artifact; None where that is needed for them.
+
+    Where arms take turns, their times are to be taken side by side, whichever comes first.
+    """
+    if job.drafted or job.prompts[0].requests:
+        return None
+    with open_decoder(arm.model, arm.stored) as decoder:
+        decoded = _begun(arm, job, decoder.device)
+        generate(decoder, [prompt.token_ids for prompt in job.prompts], decoded.transcript)
+    return replace(decoded, overflow=decoder.overflows.found if decoder.overflows else ())
+
+
+def run_job(arm: LoadedArm, job: Job, decoded: Decoded | None = None) -> JobResult:
     """Answer every prompt of `job`, or read its requests: a job has prompts of one kind and one temperature.
 
     The baseline leaves `job.artifact` (unless it is ""); a variant reads it, and either starts from the baseline's
     answers (`job.drafted`) or decodes every token. The completions are the same either way, up to near ties.
+    decoded: what `decode_first` gave, which is then only weighed.
     Raises InfrastructureError when logits are NaN or infinite: such a case has no answer.
     """
     if job.prompts[0].requests:
         return read_requests(arm, job)
     prompts = [prompt.token_ids for prompt in job.prompts]
-    stops = Stops(arm.tokenizer, [prompt.until for prompt in job.prompts])
     proposed = accepted = [0] * len(prompts)
     drifts: tuple[Drift, ...] = ()
     with open_decoder(arm.model, arm.stored) as decoder:
-        device = decoder.device
-        draws = _draws(job, device)
-        limits = [prompt.max_new_tokens for prompt in job.prompts]
-        transcript = Transcript(limits, arm.stop_ids, device, stops if stops.any else None, draws)
+        said = decoded or _begun(arm, job, decoder.device)
+        transcript, stops, draws = said.transcript, said.stops, said.transcript.draws
         if arm.spec.is_baseline or not job.artifact:
             recorder = Recorder(decoder) if job.artifact else None
             generate(decoder, prompts, transcript, recorder)
@@ -61,8 +85,8 @@ def run_job(arm: LoadedArm, job: Job) -> JobResult:
             if recorder:
                 write_artifact(job, arm.identity, getattr(torch, arm.spec.dtype), answers, recorder)
         else:
-            baseline = read_artifact(job, device)
-            if not job.drafted:
+            baseline = read_artifact(job, decoder.device)
+            if not job.drafted and decoded is None:
                 generate(decoder, prompts, transcript)
             agreement = _Agreement(len(prompts))
             pending: list[Pending] = []
@@ -85,8 +109,23 @@ def run_job(arm: LoadedArm, job: Job) -> JobResult:
         footprint=arm.footprint,
         completions=_completions(arm, job, transcript, stops, answers, proposed, accepted),
         drifts=drifts,
-        overflow=decoder.overflows.found if decoder.overflows else (),
+        overflow=_together(said.overflow, decoder.overflows.found if decoder.overflows else ()),
     )
+
+
+def _together(*found: tuple[Overflow, ...]) -> tuple[Overflow, ...]:
+    """One entry a module, in the order of the forward pass."""
+    counts = Counter[tuple[int, str]]()
+    for place, name, count in chain(*found):
+        counts[place, name] += count
+    return tuple((place, name, count) for (place, name), count in sorted(counts.items()))
+
+
+def _begun(arm: LoadedArm, job: Job, device: torch.device) -> Decoded:
+    """Nothing said yet; the clock runs from here."""
+    stops = Stops(arm.tokenizer, [prompt.until for prompt in job.prompts])
+    limits, draws = [prompt.max_new_tokens for prompt in job.prompts], _draws(job, device)
+    return Decoded(Transcript(limits, arm.stop_ids, device, stops if stops.any else None, draws), stops)
 
 
 def _draws(job: Job, device: torch.device) -> Draws | None:
@@ -199,6 +238,7 @@ def _completions(
             e2e=last[row],
             baseline_proposed=proposed[row],
             baseline_accepted=accepted[row],
+            began=transcript.began,
             kernel=arm.kernel,
         )
         for row, (prompt, answer) in enumerate(zip(job.prompts, answers, strict=True))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from time import perf_counter
+from time import perf_counter, time
 from typing import TYPE_CHECKING
 
 import torch
@@ -89,7 +89,7 @@ def read_requests(arm: LoadedArm, job: Job) -> JobResult:
 
     Raises InfrastructureError when logits are NaN or infinite.
     """
-    windows = [window for prompt in job.prompts for windows in prompt.requests for window in windows]
+    windows, began = [window for prompt in job.prompts for windows in prompt.requests for window in windows], time()
     with open_decoder(arm.model, arm.stored) as decoder:
         keeps = arm.spec.is_baseline and bool(job.artifact)
         recorder = Recorder(decoder) if keeps else None
@@ -111,7 +111,7 @@ def read_requests(arm: LoadedArm, job: Job) -> JobResult:
         arm=arm.spec.name,
         identity=arm.identity,
         footprint=arm.footprint,
-        completions=tuple(_completion(arm, *pair) for pair in zip(job.prompts, mine, strict=True)),
+        completions=tuple(_completion(arm, *pair, began) for pair in zip(job.prompts, mine, strict=True)),
         drifts=tuple(_drift(*pair) for pair in zip(job.prompts, mine, strict=True)) if baseline is not None else (),
         overflow=decoder.overflows.found if decoder.overflows else (),
     )
@@ -122,7 +122,7 @@ def weighed(windows: Sequence[Read]) -> tuple[float, bool]:
     return sum(sum(read.logprobs) for read in windows), all(all(read.agrees) for read in windows)
 
 
-def _completion(arm: LoadedArm, prompt: Prompt, requests: list[list[Read]]) -> Completion:
+def _completion(arm: LoadedArm, prompt: Prompt, requests: list[list[Read]], began: float) -> Completion:
     reads = [read for windows in requests for read in windows]
     agrees = [agrees for read in reads for agrees in read.agrees]
     return Completion(
@@ -138,6 +138,7 @@ def _completion(arm: LoadedArm, prompt: Prompt, requests: list[list[Read]]) -> C
         e2e=max(read.seconds for read in reads),
         baseline_proposed=len(agrees),  # given to read: nothing was decoded, so its times say nothing of serving
         baseline_accepted=sum(agrees),
+        began=began,
         kernel=arm.kernel,
     )
 

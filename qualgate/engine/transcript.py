@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from time import perf_counter
+from time import perf_counter, time
 
 import torch
 
@@ -24,6 +24,7 @@ class Transcript:
     ) -> None:
         """draws: None answers greedily."""
         rows, longest = len(limits), max(limits)
+        self.began = time()  # s since the epoch, to tell which of two batches came first
         self.started = perf_counter()
         self.limits = torch.tensor(limits, device=device)
         self.stop_ids = torch.tensor(stop_ids, dtype=torch.long, device=device)

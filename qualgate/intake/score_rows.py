@@ -227,6 +227,7 @@ def rows_of(arm: ArmEvidence) -> Iterator[dict[str, Any]]:
             row |= {"batch": unit.job} if unit.job is not None else {}
             drafts = {"draft_proposed": unit.draft_proposed, "draft_accepted": unit.draft_accepted}
             row |= {name: count for name, count in drafts.items() if count is not None}
+            row |= {"started": unit.began} if unit.began is not None else {}
             ended = unit.finish_reason or ("length" if unit.truncated else "")
             yield row | ({"finish_reason": ended} if ended else {})
 

@@ -12,6 +12,8 @@
     draft_proposed, draft_accepted  tokens that speculation proposed for this answer, and how many of them it kept
     batch          a number that answers share which were served at the same time, and so share its stalls; a server
                    without batches counts, say, minutes
+    started        when the answer's batch began, in seconds by one clock of both sides, such as the epoch's: arms whose
+                   batches take turns can be told from a machine that is slow for a while
 
 All may be left out; what is not said is not known, which is never 0. A case with several rows says it in one or in all.
 """
@@ -50,6 +52,7 @@ class Served:
     job: int | None = None
     draft_proposed: int | None = None
     draft_accepted: int | None = None
+    began: float | None = None
 
 
 NOT_SAID = Served()
@@ -87,6 +90,7 @@ def served(body: Mapping[str, Any]) -> Served:
         job=_whole(body, "batch"),
         draft_proposed=proposed,
         draft_accepted=accepted,
+        began=_seconds(body, "started"),
         **{name: _seconds(body, name) for name in TIMES},
     )
 

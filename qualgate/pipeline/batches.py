@@ -1,7 +1,9 @@
 """Which prompts run together in a batch, and in which order a run's jobs come.
 
-Where times decide ("timed" runs), batches are what is counted (`gate.timing`), and an arm's are to be compared with
-another's: so there are many batches, what belongs together stays in one, and the arms' jobs alternate.
+Where times decide ("timed" runs), an arm's batches are to be compared with another's: so there are many, what belongs
+together stays in one, and the arms take turns. A turn is each arm's batch of the same cases, one right after the other
+in an order that is drawn: whatever the machine does, it does to either arm as likely, so turns are independent
+observations though neighbouring batches are not (`gate.evidence.time_groups`).
 """
 
 from __future__ import annotations
@@ -20,8 +22,7 @@ JOB_ROWS = 64  # rows of a batch: past this the decode step of a small model on 
 JOB_TOKENS = 16_384  # rows x (longest prompt + longest answer): what a batch's KV cache may hold
 LEAST_BATCHES = 24  # where times decide; six Williams squares of four arms
 LEAST_FOR_TAILS = 60  # where an objective does: of fewer, none may lie beyond the 95th percentile
-BLOCKS = 6  # of a timed run: two or three variants are first equally often in as many; each takes a load of every arm
-TIMED = 2  # how timed runs are laid out and measured; 1: clusters over many batches, arm after arm, no warm-up
+TIMED = 3  # how timed runs are laid out and measured; 1: arm after arm, no warm-up; 2: in six blocks
 
 
 def times_decide(policy: Policy) -> bool:
@@ -130,32 +131,29 @@ def _question(key: UnitKey) -> Question:
 # ------------------------------------------------------------------------------------------------------ the order
 
 
-def interleaved(jobs: Sequence[Job]) -> list[Job]:
-    """The jobs in blocks of consecutive indexes, each a stage: of every arm those of the same cases, so that a machine
-    that gets slower during the run does not get slower for one arm alone.
+def in_turns(jobs: Sequence[Job], seed: int, *, looks: bool = False, turns: int | None = None) -> list[Job]:
+    """The jobs turn by turn, each a stage: of every arm those of the same cases, the arms in an order of its own.
 
-    The baseline's come first in a block, for what they leave is what the others wait for; the variants take turns. An
-    A/A arm is in no comparison of times, and its batches are others: it comes last.
+    turns: how many at most, each then of several batches an arm: for arms that have to be loaded again in each. None:
+    as many as there are batches. looks: the jobs are in stages already, which turns keep; else an A/A arm, which is in
+    no comparison of times and has other batches, comes after all.
     """
-    compared, again = _apart(jobs)
+    compared, again = (list(jobs), []) if looks else _apart(jobs)
     count = 1 + max(job.index for job in compared)
-    blocks = min(BLOCKS, count)
-    variants = list(dict.fromkeys(job.arm.name for job in compared if not job.arm.is_baseline))
-
-    def place(job: Job) -> int:
-        return -1 if job.arm.is_baseline else (variants.index(job.arm.name) - job.stage) % len(variants)
-
-    compared = [replace(job, stage=job.index * blocks // count) for job in compared]
+    turns = min(turns or count, count)
+    arms, generator = list(dict.fromkeys(job.arm.name for job in compared)), random.Random(seed)
+    orders = [generator.sample(arms, len(arms)) for _ in range(turns)]
+    compared = [replace(job, stage=job.index * turns // count) for job in compared]
     return [
-        *sorted(compared, key=lambda job: (job.stage, place(job), job.index)),
-        *(replace(job, stage=blocks) for job in again),
+        *sorted(compared, key=lambda job: (job.stage, orders[job.stage].index(job.arm.name), job.index)),
+        *_afterwards(again, turns),
     ]
 
 
 def in_blocks(jobs: Sequence[Job], policy: Policy, baseline: str) -> tuple[list[Job], Policy]:
-    """The jobs in blocks of one job an arm, each block in an order of its own, and the policy that tells the orders.
+    """The jobs in turns of four arms, each in an order of Williams', and the policy that tells the orders.
 
-    An A/A arm is no part of the traffic that is compared: its jobs, in batches of their own, come after all blocks.
+    An A/A arm is no part of the traffic that is compared: its jobs, in batches of their own, come after all turns.
     UsageError when the four arms are not what the run has.
     """
     jobs, again = _apart(jobs)
@@ -169,9 +167,13 @@ def in_blocks(jobs: Sequence[Job], policy: Policy, baseline: str) -> tuple[list[
             "by a gate file that names no arms."
         )
     orders = williams_blocks(1 + max(job.index for job in jobs), arms.seed)
-    place = {(letter, index): order.index(letter) for index, order in enumerate(orders) for letter in order}
-    ordered = sorted(jobs, key=lambda job: (job.index, place[letters[job.arm.name], job.index]))
-    return [*ordered, *again], replace(policy, four_arm=replace(arms, blocks=orders))
+    ordered = sorted(jobs, key=lambda job: (job.index, orders[job.index].index(letters[job.arm.name])))
+    turns = [replace(job, stage=job.index) for job in ordered]
+    return [*turns, *_afterwards(again, len(orders))], replace(policy, four_arm=replace(arms, blocks=orders))
+
+
+def _afterwards(again: Sequence[Job], turns: int) -> list[Job]:
+    return [replace(job, stage=turns + job.index) for job in again]
 
 
 def williams_blocks(count: int, seed: int) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from qualgate.gate.planning.planner import PlannedPolicy, foreseeable, plan_poli
 from qualgate.intake.feedback import read_feedback
 from qualgate.pipeline.arms import as_run
 from qualgate.pipeline.forecast import Forecast, Past, forecast
+from qualgate.pipeline.jobs import workers_for
 from qualgate.pipeline.plan import asked_in_two_sets, make_plan
 from qualgate.pipeline.stored import earlier_evidence
 from qualgate.records import Plan, Policy, RunEvidence
@@ -68,7 +69,7 @@ def foretell(
         warn(line)
     held = hold(plan.policy, plan.expected, plain.now()[:10])
     earlier = earlier_evidence(gate)
-    takes = forecast(plan, gate.workers, _earlier_answers(gate, earlier.run_id) if earlier else None)
+    takes = forecast(plan, workers_for(gate, plan), _earlier_answers(gate, earlier.run_id) if earlier else None)
     sets, asked = _sets(plan, held), _rules(plan)
     policy, unforeseen = foreseeable(sets, asked)
     assumed = seen_in(earlier, plan.repeats) if earlier else None
@@ -85,7 +86,7 @@ def foretell(
         unforeseen = (*unforeseen, "parity, service level and value of the four arms")
     return Foretold(
         plan=plan,
-        workers=gate.workers,
+        workers=workers_for(gate, plan),
         takes=takes,
         held=held,
         rates=rates,

@@ -11,7 +11,9 @@ from qualgate.config.gate_file import usable_cores
 from qualgate.engine.device import choose_device
 from qualgate.harness import tasks
 from qualgate.identity import is_whole
+from qualgate.pipeline.batches import times_decide
 from qualgate.pipeline.plan import artifacts_folder, sampling_settings
+from qualgate.pipeline.residency import fit_together
 from qualgate.records import Case, Evalset, Job, JobResult, Plan, Score, UnitKey
 from qualgate.scoring import score
 from qualgate.workers.unit import WorkerSettings
@@ -19,13 +21,21 @@ from qualgate.workers.unit import WorkerSettings
 Cases = Mapping[tuple[str, str], tuple[Case, Evalset]]  # by evalset and id
 
 
-def worker_settings(gate: GateFile) -> WorkerSettings:
+def workers_for(gate: GateFile, plan: Plan) -> int:
+    """How many processes generate. Where times decide it is one: two would slow each other down."""
+    return 1 if times_decide(plan.policy) else gate.workers
+
+
+def worker_settings(gate: GateFile, plan: Plan) -> WorkerSettings:
     """What every worker process of this gate file is told."""
+    device = choose_device(gate.devices)
+    taking_turns = times_decide(plan.policy)
     return WorkerSettings(
         cache_dir=str(artifacts_folder(gate.store_url) / "packed"),
         sampling=sampling_settings(gate),
-        device=choose_device(gate.devices),
-        threads=max(1, usable_cores() // gate.workers),
+        device=device,
+        threads=max(1, usable_cores() // workers_for(gate, plan)),
+        keep=taking_turns and fit_together((plan.models[arm.model].parameters for arm in plan.arms), device),
     )
 
 

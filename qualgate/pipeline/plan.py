@@ -27,7 +27,7 @@ from qualgate.pipeline.batches import (
     TIMED,
     batches,
     in_blocks,
-    interleaved,
+    in_turns,
     least_batches,
     most_rows,
     regrouped,
@@ -36,6 +36,7 @@ from qualgate.pipeline.batches import (
 )
 from qualgate.pipeline.checks import check_arms, check_lengths, check_rules, check_same_head, check_speculation
 from qualgate.pipeline.prompts import prompts_of
+from qualgate.pipeline.residency import fit_together
 from qualgate.quant.model_folder import ModelFolder, read_model_folder
 from qualgate.records import (
     NOISE,
@@ -77,8 +78,9 @@ def make_plan(gate: GateFile) -> Plan:
     jobs = list(_jobs(gate, sets, folders, identities, stages, artifacts))
     if policy.four_arm is not None:
         jobs, policy = in_blocks(jobs, policy, gate.baseline.name)
-    elif times_decide(policy) and not stages:  # looks take turns already
-        jobs = interleaved(jobs)
+    elif times_decide(policy):
+        fit = fit_together((folders[arm.model].parameters for arm in arms), choose_device(gate.devices))
+        jobs = in_turns(jobs, gate.seed, looks=bool(stages), turns=None if fit or stages else least_batches(policy))
     return Plan(
         key=key,
         gate_file=gate.text,

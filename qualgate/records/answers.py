@@ -35,6 +35,7 @@ class Completion:
     draft_proposed: int | None = None  # tokens that the arm's own draft proposed; None: not counted
     draft_accepted: int | None = None  # of those, tokens that the arm kept
     kernel: str = ""  # what multiplied the packed weights, e.g. "c avx512"; "" where none are packed
+    began: float | None = None  # s since the epoch, when its batch began; None: not told
 
     @property
     def tpot(self) -> float | None:

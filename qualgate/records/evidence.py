@@ -14,7 +14,7 @@ from qualgate.records.work import UnitKey
 # Of a row of outputs or scores: what serving the answer took and gave, see `intake.serving_rows`.
 SERVING_FIELDS = (
     "token_ids", "tokens_sha256", "text_sha256", "top2_gaps", "tokens", "prompt_tokens", "ttft", "tpot", "e2e",
-    "attempts", "batch", "draft_proposed", "draft_accepted",
+    "attempts", "batch", "started", "draft_proposed", "draft_accepted",
 )  # fmt: skip
 
 
@@ -63,6 +63,7 @@ class UnitEvidence:
     job: int | None = None  # which of its arm's batches it ran in: answers of one share its time; None: not recorded
     draft_proposed: int | None = None  # tokens that a draft proposed for the answer; None: not recorded
     draft_accepted: int | None = None  # of those, tokens that the arm kept
+    began: float | None = None  # s, by a clock of both arms: when that batch began; None: not recorded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -57,7 +57,7 @@ def accepted_cost_ratio(
 
     charged = of_cases[:, 0] > 0
     largest = float((of_cases[charged, 2] / of_cases[charged, 0]).max())
-    high = max(UNSEEN_SECONDS["of_limit"] * limit, UNSEEN_SECONDS["of_largest"] * largest)
+    high = max(UNSEEN_SECONDS["of_limit"] * limit, largest)
     dearer = unseen / (1 - unseen) * high
     within = _drawn(ratio, len(sums), limit - dearer, alpha)
     beyond = _drawn(ratio, len(sums), limit / (1 - unseen), alpha)

@@ -69,8 +69,8 @@ def percentile_ratio(
     below, above = sides.p_below(limit, alpha / 100), sides.p_above(limit, alpha / 100)
     bottom, top = np.percentile(sides.base, percentile), np.percentile(sides.other, percentile)
     estimate = float(top / bottom) if bottom > 0 else inf
-    upper = sides.bound(lambda ratio: sides.p_below(ratio, alpha) <= alpha, estimate, 2.0)
-    lower = sides.bound(lambda ratio: sides.p_above(ratio, alpha) <= alpha, estimate, 0.5)
+    upper = beyond(lambda ratio: sides.p_below(ratio, alpha), estimate, 2.0, alpha)
+    lower = beyond(lambda ratio: sides.p_above(ratio, alpha), estimate, 0.5, alpha)
     return Bounds(
         estimate=estimate,
         lower=max(lower, limit) if above <= alpha else min(lower, limit),
@@ -133,22 +133,6 @@ class _Sides:
         p[open_] = np.minimum(p[open_], self._fewer(self.base, low[open_], scaled, high[open_], above=True) / PARTS[1])
         return min(1.0, float(p.max()))
 
-    def bound(self, proven: Callable[[float], bool], estimate: float, away: float) -> float:
-        """The ratio nearest to the estimate at which `proven`, `away` (over or under 1) being the way to go."""
-        none = inf if away > 1 else 0.0
-        near = estimate if 0 < estimate < inf else 1.0
-        far = near * away
-        while not proven(far):
-            near, far = far, far * away * away
-            if not 1e-9 < far < 1e9:
-                return none
-        for _ in range(_STEPS):
-            middle = sqrt(near * far)
-            near, far = (near, middle) if proven(middle) else (middle, far)
-            if abs(log(far / near)) < 1e-5:
-                break
-        return far
-
     def _scaled(self, limit: float) -> tuple[NDArray, NDArray]:
         """The variant's values in times of the limit, and they in order."""
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -182,6 +166,24 @@ class _Sides:
             residuals = np.add.reduceat(gap, self.starts, dtype=np.int64) - means[index] * self.sizes
             errors[index] = sqrt(self.count / (self.count - 1) * float(residuals @ residuals)) / self.total
         return p_at_most(means, errors, self.count, self.trials, 0.0)
+
+
+def beyond(p: Callable[[float], float], estimate: float, away: float, alpha: float) -> float:
+    """The ratio nearest to the estimate at which p is at most alpha, `away` (over or under 1) being the way to go;
+    infinite, or 0, where there is none."""
+    none = inf if away > 1 else 0.0
+    near = estimate if 0 < estimate < inf else 1.0
+    far = near * away
+    while p(far) > alpha:
+        near, far = far, far * away * away
+        if not 1e-9 < far < 1e9:
+            return none
+    for _ in range(_STEPS):
+        middle = sqrt(near * far)
+        near, far = (near, middle) if p(middle) <= alpha else (middle, far)
+        if abs(log(far / near)) < 1e-5:
+            break
+    return far
 
 
 def _spread(count: int) -> NDArray:

@@ -121,13 +121,15 @@ def unit_row(
         "job": job,
         "draft_proposed": completion.draft_proposed,
         "draft_accepted": completion.draft_accepted,
+        "began": completion.began,
     }
     key = completion.key
     head = (key.arm, key.evalset, key.case_id, key.repeat, completion.case_hash, completion.finish_reason)
     text = row["text"].encode("utf-8")
     row["answer_sha256"] = seal.digest((*head, *said), text, row["token_ids"])
     drafts = completion.draft_proposed, completion.draft_accepted
-    measured = (*(row[name] for name in MEASURED), *sealed_later(row["kernel"], row["kl_eta"], job, run_id, drafts))
+    later = sealed_later(row["kernel"], row["kl_eta"], job, run_id, drafts, row["began"])
+    measured = (*(row[name] for name in MEASURED), *later)
     row["sha256"] = seal.digest((*head, *measured, *said), text, row["token_ids"], *(row[name] for name in ARRAYS))
     return row
 
@@ -138,10 +140,11 @@ def sealed_later(
     job: int | None,
     run_id: str | None,
     drafts: tuple[int | None, int | None] = (None, None),
+    began: float | None = None,
 ) -> tuple[str | float, ...]:
     """What the digest takes of columns that later revisions added: nothing where they are NULL. run_id: None of rows
-    that older versions sealed. drafts: tokens proposed and accepted."""
-    named = (("job", job), ("run", run_id), ("drafted", drafts[0]), ("kept", drafts[1]))
+    that older versions sealed. drafts: tokens proposed and accepted; began: its batch."""
+    named = (("job", job), ("run", run_id), ("drafted", drafts[0]), ("kept", drafts[1]), ("began", began))
     return (
         *(value for value in (kernel, kl_eta) if value is not None),
         *(f"{name} {value}" for name, value in named if value is not None),

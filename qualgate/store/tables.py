@@ -116,6 +116,7 @@ units = Table(
     Column("job", Integer),  # which of its arm's batches it ran in; NULL in units before revision 0006
     Column("draft_proposed", Integer),  # this and the next: by the arm's own speculation; NULL where nobody counted
     Column("draft_accepted", Integer),
+    Column("began", Float),  # s since the epoch, when that batch began; NULL in units before revision 0008
     Column("answer_sha256", String(64)),  # what was said and how it was scored
     Column("sha256", String(64)),  # that and everything measured
     UniqueConstraint("run_id", "arm", "evalset", "case_id", "repeat"),

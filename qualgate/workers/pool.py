@@ -1,6 +1,7 @@
 """A pool of spawned worker processes on this machine.
 
-Promise: every job ends as exactly one JobResult or JobFailure. A worker that dies takes nothing with it: its job
+Promise: every job ends as exactly one JobResult or JobFailure. Jobs are handed out one by one, those of a timed turn
+together, for their answers to be given side by side. A worker that dies takes nothing with it: its job
 goes back to the queue, and after MAX_ATTEMPTS deaths becomes a JobFailure. Stopping loses no finished job.
 """
 
@@ -29,34 +30,36 @@ POLL_SECONDS = 0.2  # how often a stop request is looked for while every worker 
 class _Worker:
     process: BaseProcess
     pipe: Connection
-    job: Job | None = None
-    arm: str | None = None  # the arm it has in memory
+    jobs: list[Job] = field(default_factory=list)  # handed to it and not answered yet
+    arm: str | None = None  # the arm it has in memory: the last one, where it keeps several
 
 
 @dataclass(slots=True)
 class Queue:
     """Jobs that wait. A variant's job is ready once the baseline's job of the same index has left its artifact; of what
-    is ready, an earlier stage comes first."""
+    is ready, an earlier stage comes first. Timed jobs of one stage are a turn, which one worker takes whole."""
 
     waiting: list[Job]
-    in_order: bool = False  # the first ready job, whatever a worker has loaded
     baseline_open: set[int] = field(init=False)
 
     def __post_init__(self) -> None:
         self.baseline_open = {job.index for job in self.waiting if job.arm.is_baseline}
 
-    def take(self, loaded: str | None, elsewhere: set[str | None]) -> Job | None:
-        """The next ready job: of the arm already in memory, else of an arm no other worker holds, else any."""
+    def take(self, loaded: str | None, elsewhere: set[str | None]) -> list[Job]:
+        """The next turn as it is laid out; or the next ready job: of the arm already in memory, else of an arm no other
+        worker holds, else any. [] where nothing is ready."""
+        if self.waiting and self.waiting[0].timed:
+            stage = self.waiting[0].stage
+            turn = [job for job in self.waiting if job.stage == stage]
+            self.waiting = [job for job in self.waiting if job.stage != stage]
+            return turn
         ready = [
             job
             for job in self.waiting
             if job.arm.is_baseline or not job.artifact or job.index not in self.baseline_open
         ]
         if not ready:
-            return None
-        if self.in_order:
-            self.waiting.remove(ready[0])
-            return ready[0]
+            return []
         job = min(
             ready,
             key=lambda job: (
@@ -66,15 +69,15 @@ class Queue:
             ),
         )
         self.waiting.remove(job)
-        return job
+        return [job]
 
     def keep(self, needed: Callable[[Job], bool]) -> None:
         """Drop the jobs that are not needed."""
         self.waiting = [job for job in self.waiting if needed(job)]
 
-    def give_back(self, job: Job) -> None:
-        """Put a job that did not end before all others."""
-        self.waiting.insert(0, job)
+    def give_back(self, jobs: Sequence[Job]) -> None:
+        """Put jobs that did not end before all others."""
+        self.waiting[:0] = jobs
 
     def finished(self, job: Job) -> None:
         """Note what has left its artifact."""
@@ -94,18 +97,16 @@ def run_jobs(
     count: int,
     stop: Callable[[], bool] = lambda: False,
     body: Body = serve,
-    in_order: bool = False,
     needed: Callable[[Job], bool] = lambda job: True,
 ) -> Iterator[JobResult | JobFailure]:
     """Run `jobs` on `count` workers; yields each outcome as it arrives and ends early, cleanly, once `stop()` is true.
 
     body: what a worker process runs; it must be importable by name in a fresh interpreter.
-    in_order: hand jobs out as they stand, though workers then load their arms again and again.
     needed: asked again after each outcome; a job that is not is dropped, unless a worker has it already. Once none that
     is under way is needed either, the run ends.
     Raises UsageError when a worker finds that the user's model cannot be run at all.
     """
-    queue = Queue(list(jobs), in_order)
+    queue = Queue(list(jobs))
     deaths: dict[tuple[str, int], int] = {}
     workers: list[_Worker] = []
     try:
@@ -113,29 +114,30 @@ def run_jobs(
         while not stop():
             queue.keep(needed)
             for worker in workers:
-                if worker.job is None:
+                if not worker.jobs:
                     _hand_out(worker, queue, workers)
-            busy = [worker for worker in workers if worker.job is not None]
-            if not busy or not (queue.waiting or any(needed(worker.job) for worker in busy if worker.job)):
+            busy = [worker for worker in workers if worker.jobs]
+            if not busy or not (queue.waiting or any(needed(job) for worker in busy for job in worker.jobs)):
                 return
             for pipe in wait([worker.pipe for worker in busy], timeout=POLL_SECONDS):
                 worker = next(worker for worker in busy if worker.pipe is pipe)
-                job = worker.job
-                assert job is not None
                 try:
                     outcome = worker.pipe.recv()
                 except (EOFError, OSError):  # OSError: killed in the middle of its answer
                     workers[workers.index(worker)] = _spawn(body, settings)
                     code = _reap(worker)
+                    job, *others = worker.jobs
                     key = (job.arm.name, job.index)
                     deaths[key] = deaths.get(key, 0) + 1
                     if deaths[key] < MAX_ATTEMPTS:
-                        queue.give_back(job)
+                        queue.give_back(worker.jobs)
                         continue
+                    queue.give_back(others)
                     outcome = _failure(job, f"the worker process died {MAX_ATTEMPTS} times on this job ({code})")
-                worker.job = None
                 if isinstance(outcome, Refused):
                     raise UsageError(outcome.message)
+                job = next(job for job in worker.jobs if (job.arm.name, job.index) == (outcome.arm, outcome.index))
+                worker.jobs.remove(job)
                 if isinstance(outcome, JobFailure):
                     yield outcome
                     for orphan in queue.blocked_by(job):
@@ -151,7 +153,7 @@ def _dismiss(workers: Sequence[_Worker]) -> None:
     """Those at work are killed; the others end when their pipe closes."""
     for worker in workers:
         worker.pipe.close()
-        if worker.job is not None:
+        if worker.jobs:
             worker.process.kill()
     for worker in workers:
         worker.process.join()
@@ -181,12 +183,12 @@ def _ctrl_c_ignored() -> Iterator[None]:
 
 
 def _hand_out(worker: _Worker, queue: Queue, workers: list[_Worker]) -> None:
-    job = queue.take(worker.arm, {other.arm for other in workers if other is not worker})
-    if job is None:
+    jobs = queue.take(worker.arm, {other.arm for other in workers if other is not worker})
+    if not jobs:
         return
-    worker.job, worker.arm = job, job.arm.name
-    with contextlib.suppress(OSError):  # it died while idle: the next receive notices, and the job is handed out again
-        worker.pipe.send(job)
+    worker.jobs, worker.arm = jobs, jobs[-1].arm.name
+    with contextlib.suppress(OSError):  # it died while idle: the next receive notices, and they are handed out again
+        worker.pipe.send(tuple(jobs))
 
 
 def _reap(worker: _Worker) -> str:

@@ -1,5 +1,5 @@
-"""What one worker process does: take a job, load its arm if it is not the one at hand, run it, send the result back.
-Where times decide, an arm just loaded is warmed up first.
+"""What one worker process does: take jobs, load their arms if they are not at hand, run them, send each result back.
+Where times decide, arms take turns, so all are kept at hand if they fit, and one just loaded is warmed up first.
 
 A worker never opens the store and never decides anything. It ignores Ctrl-C, because the coordinator
 decides when to stop, and it ends by itself when the coordinator's end of the pipe closes.
@@ -10,14 +10,15 @@ from __future__ import annotations
 import logging
 import os
 import signal
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
 from qualgate.engine.device import Device
-from qualgate.engine.load import one_line
+from qualgate.engine.load import LoadedArm, one_line
 from qualgate.errors import QualgateError, UsageError
-from qualgate.records import Job, JobFailure
+from qualgate.records import Job, JobFailure, JobResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +29,7 @@ class WorkerSettings:
     sampling: dict[str, Any]
     threads: int
     device: Device
+    keep: bool = False  # every arm that was loaded, for all fit in memory; else one at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,8 @@ class Refused:
 
 
 def serve(pipe: Connection, settings: WorkerSettings) -> None:
-    """Answer every job that arrives on `pipe` with a JobResult, a JobFailure or a Refused, until it closes."""
+    """Answer every job that arrives on `pipe`, some at a time, with a JobResult, a JobFailure or a Refused, until it
+    closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
@@ -46,36 +49,88 @@ def serve(pipe: Connection, settings: WorkerSettings) -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     import torch
 
-    from qualgate.engine.job import run_job, warm_up
-    from qualgate.engine.load import LoadedArm, load_arm
-
     torch.set_num_threads(settings.threads)
-    arm: LoadedArm | None = None
-    cold = True
+    arms = _Arms(settings)
     while True:
         try:
-            job: Job = pipe.recv()
+            jobs: tuple[Job, ...] = pipe.recv()
         except EOFError:
             return
         try:
-            if arm is None or arm.spec != job.arm:
-                arm = None  # freed before the next one is loaded: two arms at once would double the memory
-                arm = load_arm(job.arm, settings.cache_dir, settings.sampling, device=settings.device)
-                cold = True
-            if cold and job.timed:
-                warm_up(arm, job)
-            cold = False
-            answer: Any = run_job(arm, job)
-        except UsageError as error:
-            answer = Refused(str(error))
-        except Exception as error:
-            if not isinstance(error, QualgateError):
-                logging.getLogger(__name__).warning("%s, job %d", job.arm.name, job.index, exc_info=True)
-            reason = str(error) if isinstance(error, QualgateError) else one_line(error)
-            answer = JobFailure(
-                index=job.index, arm=job.arm.name, keys=tuple(prompt.key for prompt in job.prompts), error=reason
-            )
-        try:
-            pipe.send(answer)
+            for answer in _answers(arms, jobs):
+                pipe.send(answer)
         except BrokenPipeError:
             return
+
+
+class _Arms:
+    """Those this process has loaded."""
+
+    def __init__(self, settings: WorkerSettings) -> None:
+        self._settings = settings
+        self._loaded: dict[str, LoadedArm] = {}
+        self._cold: set[str] = set()
+
+    def ready(self, job: Job) -> LoadedArm:
+        """The job's arm, loaded if it is not at hand; warmed up once, before its first timed job."""
+        from qualgate.engine.job import warm_up
+        from qualgate.engine.load import load_arm
+
+        name, settings = job.arm.name, self._settings
+        arm = self._loaded.get(name)
+        if arm is None or arm.spec != job.arm:
+            arm = None
+            if not settings.keep:
+                self._loaded.clear()  # freed before the next one is loaded: two arms at once would double the memory
+            arm = load_arm(job.arm, settings.cache_dir, settings.sampling, device=settings.device)
+            self._loaded[name] = arm
+            self._cold.add(name)
+        if name in self._cold and job.timed:
+            warm_up(arm, job)
+        self._cold.discard(name)
+        return arm
+
+
+def _answers(arms: _Arms, jobs: Sequence[Job]) -> Iterator[JobResult | JobFailure | Refused]:
+    """One of each job, in their order; but a variant that comes before the baseline decodes first, and is weighed when
+    the baseline's artifact is there."""
+    from qualgate.engine.job import decode_first, run_job
+
+    unread, failed, waiting = {job.index for job in jobs if job.arm.is_baseline}, dict[int, str](), []
+    for job in jobs:
+        reads = not job.arm.is_baseline and bool(job.artifact)
+        if reads and job.index in failed:
+            answer = _failure(job, failed[job.index])
+        elif reads and job.index in unread:
+            answer = _caught(job, lambda job: decode_first(arms.ready(job), job))
+            if not isinstance(answer, JobFailure | Refused):
+                waiting.append((job, answer))
+                continue
+        else:
+            answer = _caught(job, lambda job: run_job(arms.ready(job), job))
+        yield answer
+        if job.arm.is_baseline:
+            unread.discard(job.index)
+            if isinstance(answer, JobFailure):
+                failed[job.index] = f"the baseline's job {job.index} failed: {answer.error}"
+    for job, decoded in waiting:
+        if job.index in failed:
+            yield _failure(job, failed[job.index])
+        else:
+            yield _caught(job, lambda job, decoded=decoded: run_job(arms.ready(job), job, decoded))
+
+
+def _caught(job: Job, work: Callable[[Job], Any]) -> Any:
+    """What `work` gives, or what went wrong with the job."""
+    try:
+        return work(job)
+    except UsageError as error:
+        return Refused(str(error))
+    except Exception as error:
+        if not isinstance(error, QualgateError):
+            logging.getLogger(__name__).warning("%s, job %d", job.arm.name, job.index, exc_info=True)
+        return _failure(job, str(error) if isinstance(error, QualgateError) else one_line(error))
+
+
+def _failure(job: Job, error: str) -> JobFailure:
+    return JobFailure(index=job.index, arm=job.arm.name, keys=tuple(prompt.key for prompt in job.prompts), error=error)

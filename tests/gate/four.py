@@ -61,6 +61,7 @@ def evidence(
                     job=index,
                     draft_proposed=40 if "drafted" in name else None,
                     draft_accepted=15 if "drafted" in name else None,
+                    began=float(index),
                 )
                 for index in range(n)
             ),

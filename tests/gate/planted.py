@@ -40,6 +40,7 @@ def arm(name: str, outcomes: dict[tuple[str, str], np.ndarray], seed: int = 0) -
                     scorers={metric: f"{metric}/1" for metric in columns},
                     tokens=20,
                     job=len(units),
+                    began=float(len(units)),
                     kl=() if name == "baseline" else tuple(generator.exponential(0.01, 20)),
                     top1_agreement=None if name == "baseline" else 0.98,
                 )

@@ -68,6 +68,7 @@ def _rows(cases: random.Random, count: int, rng: random.Random, loss: float, *, 
         row |= {"cluster": f"k{case // 4}"} if clustered else {}
         serving = {"ttft": 0.1, "e2e": 1 + cases.random() + rng.random() / 10, "tokens": 20, "batch": case // 4}
         serving |= {"draft_proposed": 30, "draft_accepted": 12} if drafts else {}
+        serving |= {"started": case // 4}
         rows.append({**row, "metric": "exact_match", "value": float(kept), **serving})
         rows.append({**row, "metric": "json.valid", "value": kept, "verdict": kept})
         rows.append({**row, "metric": "f1", "value": round(rng.random() if not kept else 1.0, 3)})

@@ -49,6 +49,7 @@ def rows(unit: UnitEvidence, leave: tuple[str, ...]) -> dict[str, object]:
         "top2_gaps": np.frombuffer(unit.margins or b"", "<f8").tolist(),
         "ttft": unit.values["latency.ttft"], "tpot": unit.values["latency.tpot"], "e2e": unit.values["latency.e2e"],
         "batch": unit.job, "draft_proposed": unit.draft_proposed, "draft_accepted": unit.draft_accepted,
+        "started": unit.began,
         "attempts": [{"outcome": "done", "prompt_tokens": attempt.prompt_tokens,
                       "output_tokens": attempt.output_tokens, "seconds": attempt.seconds}],
     }  # fmt: skip

@@ -165,6 +165,7 @@ def test_a_run_of_revision_0003_stopped_no_variant_and_keeps_its_verdicts(url, b
         connection.execute("drop table stoppings")
         connection.execute("alter table units drop column kl_eta")
         connection.execute("alter table units drop column job")
+        connection.execute("alter table units drop column began")
         for name in ("proposed", "accepted"):
             connection.execute(f"alter table units drop column draft_{name}")
             connection.execute(f"alter table units rename column baseline_{name} to draft_{name}")

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qualgate.pipeline.batches import BLOCKS, JOB_ROWS, JOB_TOKENS, batches, interleaved
-from qualgate.records import NOISE, TWIN, ArmSpec, Job, Prompt, UnitKey
+from qualgate.pipeline.batches import JOB_ROWS, JOB_TOKENS, batches, in_turns
+from qualgate.records import NOISE, ArmSpec, Job, Prompt, UnitKey
 from tests.depth import examples
 
 
@@ -88,40 +89,48 @@ def jobs(count: int, *variants: str) -> list[Job]:
     ]
 
 
-@pytest.mark.parametrize(("count", "blocks"), [(24, BLOCKS), (61, BLOCKS), (5, 5), (1, 1)])
-def test_a_block_holds_the_jobs_of_the_same_indexes_of_every_arm(count, blocks):
-    found = interleaved(jobs(count, "a", "b"))
+@pytest.mark.parametrize(("count", "turns"), [(24, None), (61, None), (61, 24), (5, 24), (1, None)])
+def test_a_turn_holds_the_jobs_of_the_same_indexes_of_every_arm(count, turns):
+    found = in_turns(jobs(count, "a", "b"), 0, turns=turns)
     assert Counter((job.arm.name, job.index) for job in found) == Counter(
         (job.arm.name, job.index) for job in jobs(count, "a", "b")
     )
     assert [job.stage for job in found] == sorted(job.stage for job in found)
-    assert {job.stage for job in found} == set(range(blocks))
+    assert {job.stage for job in found} == set(range(min(turns or count, count)))
     ends = []
-    for stage in range(blocks):
-        of_arm = {name: [j.index for j in found if j.stage == stage and j.arm.name == name] for name in "ab"}
-        of_arm["baseline"] = [job.index for job in found if job.stage == stage and job.arm.is_baseline]
+    for stage in sorted({job.stage for job in found}):
+        turn = [job for job in found if job.stage == stage]
+        of_arm = {name: [job.index for job in turn if job.arm.name == name] for name in ("a", "b", "baseline")}
         assert of_arm["a"] == of_arm["b"] == of_arm["baseline"]
+        assert len({job.arm.name for job in turn}) == 1 + sum(a.arm != b.arm for a, b in pairwise(turn)), "arm by arm"
         ends += of_arm["a"]
     assert ends == list(range(count)), "consecutive"
     sizes = Counter(job.stage for job in found).values()
     assert max(sizes) - min(sizes) <= 3
 
 
-def test_the_baseline_is_first_in_every_block_and_the_variants_take_turns():
-    found = interleaved(jobs(24, "a", "b", f"b{TWIN}"))
-    orders = [list(dict.fromkeys(job.arm.name for job in found if job.stage == stage)) for stage in range(BLOCKS)]
-    assert {order[0] for order in orders} == {"baseline"}
-    for place in (1, 2, 3):
-        assert Counter(order[place] for order in orders) == {"a": 2, "b": 2, f"b{TWIN}": 2}
+def test_which_arm_is_first_in_a_turn_is_drawn_and_the_seed_draws_it_again():
+    def orders(seed: int) -> list[tuple[str, ...]]:
+        found = in_turns(jobs(600, "a", "b"), seed)
+        return [tuple(job.arm.name for job in found[start : start + 3]) for start in range(0, 1800, 3)]
+
+    assert orders(0) == orders(0) != orders(1)
+    counts = Counter(orders(0))
+    assert len(counts) == 6
+    assert all(60 <= count <= 140 for count in counts.values()), "each of six orders 100 times, give or take 4 sigma"
+    after = Counter(zip(orders(0), orders(0)[1:], strict=False))
+    assert len(after) == 36, "no order follows from the one before"
 
 
-def test_an_a_a_arm_comes_after_all_blocks():
-    found = interleaved(jobs(24, f"baseline{NOISE}", "a"))
+def test_an_a_a_arm_comes_after_all_turns_but_with_looks_in_them():
+    every = jobs(24, f"baseline{NOISE}", "a")
+    found = in_turns(every, 0)
     last = [job for job in found if job.arm.name.endswith(NOISE)]
     assert found[-48:] == last
-    assert {job.stage for job in last} == {BLOCKS}
-    assert {job.stage for job in found[:-48]} == set(range(BLOCKS))
+    assert [job.stage for job in last] == [24 + index for index in range(48)]
+    looked = in_turns([job for job in every if job.index < 24], 0, looks=True)
+    assert Counter(job.stage for job in looked) == dict.fromkeys(range(24), 3)
 
 
 def test_a_baseline_alone_is_laid_out_too():
-    assert [job.index for job in interleaved(jobs(7))] == list(range(7))
+    assert [job.index for job in in_turns(jobs(7), 0)] == list(range(7))

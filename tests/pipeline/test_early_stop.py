@@ -70,13 +70,13 @@ def workers(
     rng = random.Random(seed)
     known = {(item.name, case.id): case for item in PLAN.evalsets for case in item.cases}
 
-    def run_jobs(jobs, settings, count, stop, in_order=False, needed=lambda job: True):
+    def run_jobs(jobs, settings, count, stop, needed=lambda job: True):
         queue, busy, ended = Queue(list(jobs)), [], 0
         while True:
             if not greedy:
                 queue.keep(needed)
-            while len(busy) < 2 and (job := queue.take(None, set())) is not None:
-                busy.append(job)
+            while len(busy) < 2 and (hand := queue.take(None, set())):
+                busy += hand
             if not busy:
                 return
             job = busy.pop(rng.randrange(len(busy)))

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from qualgate.config import GateFile, load_gate_file
 from qualgate.errors import UsageError
 from qualgate.gate.evidence.time_groups import timed_together
 from qualgate.pipeline.arms import with_noise_arm
-from qualgate.pipeline.batches import BLOCKS
+from qualgate.pipeline.batches import LEAST_BATCHES
 from qualgate.pipeline.forecast import forecast
 from qualgate.pipeline.plan import make_plan
 from qualgate.records import NOISE, Plan, UnitEvidence, UnitKey
@@ -235,7 +236,11 @@ def groups(plan: Plan, questions: int = 4) -> int:
     """As the gate counts what may depend on each other in time."""
     ran = {prompt.key: job.index for job in plan.jobs for prompt in job.prompts}
     arms = [
-        [UnitEvidence(key=key, case_hash="", status="done", job=ran[key]) for key in sorted(ran) if key.arm == name]
+        [
+            UnitEvidence(key=key, case_hash="", status="done", job=ran[key], began=float(ran[key]))
+            for key in sorted(ran)
+            if key.arm == name
+        ]
         for name in ("baseline", "same")
     ]
     together, _ = timed_together([int(unit.key.case_id) // questions for unit in arms[0]], *arms)
@@ -266,19 +271,29 @@ def test_where_times_decide_arms_alternate_and_what_is_compared_is_warmed_up(gat
     assert {(job.stage, job.timed) for job in untimed.jobs} == {(0, False)}
     plan = timed(gate_file)
     assert all(job.timed for job in plan.jobs)
-    arms = [
-        name for stage in range(BLOCKS) for name in dict.fromkeys(j.arm.name for j in plan.jobs if j.stage == stage)
-    ]
-    assert arms == ["baseline", "same", "int2", "baseline", "int2", "same"] * (BLOCKS // 2)
+    turns = [[job.arm.name for job in plan.jobs if job.stage == stage] for stage in range(len(plan.jobs) // 3)]
+    assert all(sorted(turn) == ["baseline", "int2", "same"] for turn in turns), "one batch an arm"
+    assert {turn[0] for turn in turns} == {"baseline", "int2", "same"}
     assert Counter(plan.expected) == Counter(untimed.expected)
     assert len({untimed.key, plan.key, timed(gate_file, TAILS).key}) == 3
 
 
-def test_looks_alternate_already_so_an_early_run_keeps_its_stages(gate_file):
-    plan = timed(gate_file, more="  stop: early\n")
+def test_an_early_run_takes_turns_within_its_looks(gate_file):
+    plan, untimed = timed(gate_file, more="  stop: early\n"), early(gate_file)
     assert plan.policy.stop is not None
-    assert {job.stage for job in plan.jobs} == set(range(len(plan.policy.stop.looks)))
     assert all(job.timed for job in plan.jobs)
+    assert Counter(Counter(job.stage for job in plan.jobs).values()).keys() == {3}
+    asked = [[p.key.case_id for job in one.jobs if job.arm.is_baseline for p in job.prompts] for one in (plan, untimed)]
+    ends = [0, *plan.policy.stop.looks]
+    assert [set(asked[0][a:b]) for a, b in pairwise(ends)] == [set(asked[1][a:b]) for a, b in pairwise(ends)]
+
+
+def test_arms_that_do_not_fit_together_take_as_few_turns_as_decide(gate_file, monkeypatch):
+    monkeypatch.setattr("qualgate.pipeline.residency.memory", lambda device: 1000)
+    passages(gate_file, 60)
+    plan = timed(gate_file)
+    assert 1 + max(job.index for job in plan.jobs) > LEAST_BATCHES
+    assert len({job.stage for job in plan.jobs}) == LEAST_BATCHES
 
 
 def test_an_a_a_arm_keeps_its_own_batches_where_times_decide_and_comes_last(gate_file):

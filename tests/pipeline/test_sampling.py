@@ -83,12 +83,12 @@ def workers(monkeypatch, seed: int = 0, dies_after: int | None = None) -> None:
     """The engine in this process: two jobs at hand at a time, which end in a random order."""
     rng, arms = random.Random(seed), {}
 
-    def run_jobs(jobs, settings, count, stop, in_order=False, needed=lambda job: True):
+    def run_jobs(jobs, settings, count, stop, needed=lambda job: True):
         queue, busy, ended = Queue(list(jobs)), [], 0
         while True:
             queue.keep(needed)
-            while len(busy) < 2 and (job := queue.take(None, set())) is not None:
-                busy.append(job)
+            while len(busy) < 2 and (hand := queue.take(None, set())):
+                busy += hand
             if not busy:
                 return
             job = busy.pop(rng.randrange(len(busy)))

@@ -53,6 +53,9 @@ DECISIONS = Benchmark(
         "interaction.power": "P(found) >= 0.9 at <= 2,500 cases, both 2 points worse, <= 11 % of cases changed",
         "interaction.silent": "P(found) <= alpha where there is no interaction",
         "choice.margin": "P(some arm passes) <= alpha over the choice where all three lose the margin",
+        "times.errors": "P(approve), P(block) <= alpha at a true ratio of 1.10 = limit; machine speed AR(1), rho "
+        "to .95, sd 10 %, or Pareto 1.5; sums and percentiles",
+        "times.power": "P(approve) >= .9 at a true ratio of 1.00, limit 1.10, 60 batches, sd 10 %, rho to .95",
         "aa.block_rate": "P(block) of the baseline against itself <= alpha",
         "deterministic": "100 of 100: other worker order, hash seed, locale, time zone, thread count; same bytes",
         "gate_100k": "< 5 s and < 500 MB over 100,000 stored scores",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import struct
+from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -13,6 +14,15 @@ from qualgate.workers.unit import Refused, WorkerSettings
 
 IDENTITY = ArmIdentity(weights="w", config="c", tokenizer="t", template="p", sampling="s", engine="e")
 FOOTPRINT = ArmFootprint(bytes_on_disk=1, bytes_in_memory=1, quantized_bytes=0, effective_bits=16.0)
+
+
+def received(pipe: Connection) -> Iterator[Job]:
+    """The jobs of every hand, one by one, until the pipe closes."""
+    while True:
+        try:
+            yield from pipe.recv()
+        except EOFError:
+            return
 
 
 def result_of(job: Job) -> JobResult:
@@ -40,27 +50,20 @@ def result_of(job: Job) -> JobResult:
 
 
 def answering(pipe: Connection, settings: WorkerSettings) -> None:
-    """Answers every job; the baseline's leave a file where their artifact would be, and variants insist on it."""
+    """Answers every job; the baseline's leave a file where their artifact would be, and variants insist on it, unless
+    they take turns."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    while True:
-        try:
-            job: Job = pipe.recv()
-        except EOFError:
-            return
+    for job in received(pipe):
         if job.arm.is_baseline:
             Path(job.artifact).write_text("made")
-        else:
+        elif not job.timed:
             assert Path(job.artifact).is_file(), "a variant's job ran before its baseline's"
         pipe.send(result_of(job))
 
 
 def dying_once(pipe: Connection, settings: WorkerSettings) -> None:
     """Kills itself in the middle of job 2, the first time anyone runs it."""
-    while True:
-        try:
-            job: Job = pipe.recv()
-        except EOFError:
-            return
+    for job in received(pipe):
         marker = Path(settings.cache_dir) / "died"
         if job.index == 2 and not marker.exists():
             marker.write_text("")
@@ -70,11 +73,7 @@ def dying_once(pipe: Connection, settings: WorkerSettings) -> None:
 
 def dying_always(pipe: Connection, settings: WorkerSettings) -> None:
     """Job 2 of any arm kills whoever takes it."""
-    while True:
-        try:
-            job: Job = pipe.recv()
-        except EOFError:
-            return
+    for job in received(pipe):
         if job.index == 2:
             os.kill(os.getpid(), signal.SIGKILL)
         pipe.send(result_of(job))
@@ -82,11 +81,7 @@ def dying_always(pipe: Connection, settings: WorkerSettings) -> None:
 
 def dying_in_mid_answer(pipe: Connection, settings: WorkerSettings) -> None:
     """Announces a message of 1000 bytes for job 2, sends 4 of them and dies, the first time anyone runs it."""
-    while True:
-        try:
-            job: Job = pipe.recv()
-        except EOFError:
-            return
+    for job in received(pipe):
         marker = Path(settings.cache_dir) / "died"
         if job.index == 2 and not marker.exists():
             marker.write_text("")
@@ -104,11 +99,7 @@ def telling_of_ctrl_c(pipe: Connection, settings: WorkerSettings) -> None:
 
 def failing(pipe: Connection, settings: WorkerSettings) -> None:
     """The baseline's job 1 fails in the machinery."""
-    while True:
-        try:
-            job: Job = pipe.recv()
-        except EOFError:
-            return
+    for job in received(pipe):
         if job.index == 1 and job.arm.is_baseline:
             pipe.send(JobFailure(index=1, arm=job.arm.name, keys=tuple(p.key for p in job.prompts), error="NaN logits"))
         else:

@@ -3,13 +3,12 @@ from __future__ import annotations
 import signal
 from collections import Counter
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from qualgate.errors import UsageError
-from qualgate.pipeline.batches import interleaved
+from qualgate.pipeline.batches import in_turns
 from qualgate.records import ArmSpec, Job, JobFailure, JobResult, Prompt, QuantizeRecipe, UnitKey
 from qualgate.workers.pool import MAX_ATTEMPTS, Queue, run_jobs
 from qualgate.workers.unit import WorkerSettings
@@ -110,55 +109,47 @@ def test_jobs_that_are_needed_no_more_are_dropped_and_the_others_still_run(tmp_p
 def test_a_stage_is_handed_out_before_the_next_whatever_a_worker_has_loaded(tmp_path):
     queue = Queue([replace(job, stage=job.index) for job in jobs(tmp_path, 3)])
     taken, loaded = [], None
-    while (job := queue.take(loaded, set())) is not None:
+    while hand := queue.take(loaded, set()):
+        [job] = hand
         queue.finished(job)
         taken.append((job.stage, job.arm.name))
         loaded = job.arm.name
     assert [stage for stage, _ in taken] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
 
 
-def handed_out(every: list[Job], workers: int) -> tuple[list[Job], Counter]:
-    """Jobs in the order in which workers take them, if all take equally long, and how often each arm is loaded in each
-    stage."""
-    loaded: list[str | None] = [None] * workers
-    queue, busy = Queue(list(every)), []
-    taken, loads, idle = [], Counter(), [*range(workers)]
-    while True:
-        for worker in [*idle]:
-            others = {arm for other, arm in enumerate(loaded) if other != worker}
-            if (job := queue.take(loaded[worker], others)) is None:
-                continue
-            early = [one for one in queue.waiting if one.stage < job.stage]
-            assert all(one.index in queue.baseline_open for one in early), "only what must wait is left behind"
-            loads[job.stage, job.arm.name] += job.arm.name != loaded[worker]
-            loaded[worker] = job.arm.name
-            taken.append(job)
-            busy.append((worker, job))
-            idle.remove(worker)
-        if not busy:
-            return taken, loads
-        worker, job = busy.pop(0)
-        queue.finished(job)
-        idle.append(worker)
+def turns(folder: Path, count: int = 5) -> list[Job]:
+    return in_turns([replace(job, timed=True, drafted=False) for job in jobs(folder, count)], seed=3)
 
 
-def test_one_worker_runs_blocks_as_they_are_laid_out_and_loads_each_arm_once_in_each(tmp_path):
-    every = interleaved(jobs(tmp_path, 24))
-    taken, loads = handed_out(every, 1)
-    assert taken == every
-    assert set(loads.values()) == {1}
+def ran(folder: Path, every: list[Job], body=fake_worker.answering) -> list[tuple[str, int]]:
+    settings = WorkerSettings(cache_dir=str(folder), sampling={}, threads=1, device="cpu")
+    return [(found.arm, found.index) for found in run_jobs(every, settings, 1, body=body)]
+
+
+def test_one_worker_takes_a_turn_whole_and_in_its_order_whoever_is_first(tmp_path):
+    every = turns(tmp_path, 24)
+    queue = Queue(list(every))
+    hands = [queue.take("baseline", set()) for _ in range(24)]
+    assert [[(job.stage, len(hand)) for job in hand] for hand in hands] == [[(turn, 3)] * 3 for turn in range(24)]
+    assert [job for hand in hands for job in hand] == every
+    assert queue.take("baseline", set()) == []
+    assert ran(tmp_path, every) == [(job.arm.name, job.index) for job in every]
+
+
+@pytest.mark.parametrize("body", [fake_worker.dying_once, fake_worker.dying_in_mid_answer])
+def test_a_worker_killed_in_a_turn_loses_and_doubles_nothing_of_it(tmp_path, body):
+    every = turns(tmp_path)
+    assert Counter(ran(tmp_path, every, body)) == Counter((job.arm.name, job.index) for job in every)
+    assert (tmp_path / "died").exists()
+
+
+def test_a_turn_that_kills_every_worker_fails_and_the_others_run(tmp_path):
     settings = WorkerSettings(cache_dir=str(tmp_path), sampling={}, threads=1, device="cpu")
-    ran = [(found.arm, found.index) for found in run_jobs(every, settings, 1, body=fake_worker.answering)]
-    assert ran == [(job.arm.name, job.index) for job in every]
-
-
-@pytest.mark.parametrize("count", [6, 24, 61])
-def test_two_workers_keep_to_the_blocks_and_load_an_arm_at_most_once_each(tmp_path, count):
-    every = interleaved(jobs(tmp_path, count))
-    taken, loads = handed_out(every, 2)
-    assert len(taken) == len(every)
-    assert max(loads.values()) <= 2
-    assert all(after.stage >= before.stage - 1 for before, after in pairwise(taken))
+    outcomes = list(run_jobs(turns(tmp_path, 4), settings, 1, body=fake_worker.dying_always))
+    assert len(outcomes) == 12
+    assert {(o.arm, o.index) for o in outcomes if isinstance(o, JobFailure)} == {
+        ("baseline", 2), ("a", 2), ("b", 2)
+    }  # fmt: skip
 
 
 def test_one_worker_and_no_jobs_are_fine(tmp_path):

@@ -23,15 +23,16 @@ PROMPT = Prompt(key=UnitKey("baseline", "set", "1"), case_hash="h", token_ids=(1
 
 
 class Pipe:
-    """Jobs in, in this order; answers out."""
+    """Jobs in, one by one or a turn at once; answers out."""
 
-    def __init__(self, *jobs: Job) -> None:
-        self.jobs, self.answers = list(jobs), []
+    def __init__(self, *hands: Job | tuple[Job, ...]) -> None:
+        self.hands = [hand if isinstance(hand, tuple) else (hand,) for hand in hands]
+        self.answers = []
 
-    def recv(self) -> Job:
-        if not self.jobs:
+    def recv(self) -> tuple[Job, ...]:
+        if not self.hands:
             raise EOFError
-        return self.jobs.pop(0)
+        return self.hands.pop(0)
 
     def send(self, answer) -> None:
         self.answers.append(answer)
@@ -42,9 +43,9 @@ def answers_to(tmp_path, monkeypatch):
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     monkeypatch.setattr("torch.set_num_threads", lambda _: None)
 
-    def ask(*jobs: Job) -> list:
-        pipe: Any = Pipe(*jobs)
-        serve(pipe, WorkerSettings(cache_dir=str(tmp_path), sampling={}, threads=1, device="cpu"))
+    def ask(*hands: Job | tuple[Job, ...], keep: bool = False) -> list:
+        pipe: Any = Pipe(*hands)
+        serve(pipe, WorkerSettings(cache_dir=str(tmp_path), sampling={}, threads=1, device="cpu", keep=keep))
         return pipe.answers
 
     return ask
@@ -122,6 +123,7 @@ def ticks(monkeypatch):
     clock = count()
     for module in ("transcript", "loglikelihood"):
         monkeypatch.setattr(f"qualgate.engine.{module}.perf_counter", lambda: float(next(clock)))
+        monkeypatch.setattr(f"qualgate.engine.{module}.time", lambda: 1.0e9)
 
 
 @pytest.mark.parametrize("drafted", [False, True])
@@ -174,3 +176,52 @@ def test_a_failure_in_warming_up_is_the_jobs_and_the_next_job_is_warmed_up(answe
     assert (failed.error, failed.keys) == ("RuntimeError: out of memory", tuple(p.key for p in first.prompts))
     assert all(isinstance(answer, JobResult) for answer in answered)
     assert tried == [0, 1]
+
+
+def turns_of(model: str, artifacts: Path) -> list[tuple[Job, ...]]:
+    """Each of two arms' jobs of the same cases, the variant first in the first and the last turn."""
+    every = jobs_of(model, artifacts, timed=True)
+    both = list(zip(every[:3], every[3:], strict=True))
+    return [both[0][::-1], both[1], both[2][::-1]]
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_variant_that_comes_before_the_baseline_gives_the_same_answers_and_drift(answers_to, model, tmp_path, keep):
+    expected = {(one.arm, one.index): one for one in answers_to(*jobs_of(model, tmp_path / "one by one", timed=True))}
+    found = {(one.arm, one.index): one for one in answers_to(*turns_of(model, tmp_path / "turns"), keep=keep)}
+    assert found.keys() == expected.keys()
+    for key, one in found.items():
+        assert isinstance(one, JobResult)
+        assert one.drifts == expected[key].drifts
+        assert [a.token_ids for a in one.completions] == [a.token_ids for a in expected[key].completions]
+    first, second = (found[arm, 0].completions[0].began for arm in ("int4", "baseline"))
+    assert first < second, "what was decoded first began first, though it was weighed last"
+
+
+@pytest.mark.parametrize(("keep", "loads"), [(True, 2), (False, 7)])
+def test_arms_that_fit_together_are_loaded_once_and_others_one_at_a_time(
+    answers_to, model, tmp_path, monkeypatch, keep, loads
+):
+    loaded, load_arm = [], load.load_arm
+    monkeypatch.setattr(load, "load_arm", lambda spec, *a, **k: loaded.append(spec.name) or load_arm(spec, *a, **k))
+    answers_to(*turns_of(model, tmp_path), keep=keep)
+    assert len(loaded) == loads
+
+
+def test_a_baseline_that_fails_in_a_turn_fails_those_that_wait_for_it(answers_to, model, tmp_path, monkeypatch):
+    run_job = engine_job.run_job
+
+    def fails(arm, job, *rest):
+        if arm.spec.is_baseline:
+            raise RuntimeError("out of memory")
+        return run_job(arm, job, *rest)
+
+    monkeypatch.setattr(engine_job, "run_job", fails)
+    answers = answers_to(*turns_of(model, tmp_path))
+    assert {(one.arm, one.index) for one in answers} == {
+        (arm, index) for arm in ("baseline", "int4") for index in range(3)
+    }
+    assert {one.error for one in answers if one.arm == "int4" and one.index == 1} == {
+        "the baseline's job 1 failed: RuntimeError: out of memory"
+    }
+    assert all(isinstance(one, JobFailure) for one in answers)

@@ -10,10 +10,11 @@ import numpy as np
 from qualgate.formatting import counted
 from qualgate.gate.comparisons.acceptance import late
 from qualgate.gate.comparisons.agreement import share_of_cases
-from qualgate.gate.comparisons.pairs import time_groups_of
+from qualgate.gate.comparisons.pairs import clusters_of, time_groups_of
 from qualgate.gate.comparisons.quality import measure_quality
 from qualgate.gate.comparisons.result import Measured, unmeasured
 from qualgate.gate.evidence.checks import Pair
+from qualgate.gate.evidence.time_groups import timed_together
 from qualgate.gate.rules import Slice
 from qualgate.records import Slo
 
@@ -27,7 +28,9 @@ def measure_goodput(slice_: Slice, pairs: Sequence[Pair], alpha: float, slo: Slo
     untimed = sum(variant is None or (by_drop and baseline is None) for baseline, variant in missed)
     if untimed:
         return unmeasured(slice_, n, f"no time was recorded for {untimed} of {counted(n, 'case')}")
-    together, shared = time_groups_of(pairs)
+    # The variant's own share is held against no arm's, so it matters not which of them ran when.
+    alone = timed_together(clusters_of(pairs), [pair.variant for pair in pairs])
+    together, shared = time_groups_of(pairs) if by_drop else alone
     if shared:
         return unmeasured(slice_, n, shared)
     if not by_drop:

@@ -1,11 +1,18 @@
 """Which times may depend on each other: those of one batch share its stalls, whatever cases they are of.
 
 Two arms with the same weights, of which one had a single stalled batch, differ surely if its answers count one by one.
+
+And neighbouring batches are not independent either: a machine is slow for a while. So one *turn* is one observation:
+every arm's batch of the same cases, one right after the other, which of them first being drawn. What the machine does
+it then does to either arm as likely, turn by turn, however long its moods last and whatever tails they have. Which
+batches took turns is told by when they began. Where one arm ran for long before the other began, that is one long turn:
+nothing in such times can tell a slow arm from a slow hour.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from math import inf
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -28,8 +35,8 @@ def groups_for(policy: Policy) -> int:
 def timed_together(clusters: ArrayLike, *arms: Sequence[UnitEvidence]) -> tuple[NDArray, str]:
     """(a number for each case, equal where times may depend on each other; why nothing can be told, "" where it can).
 
-    clusters: of the cases; arms: the units of each arm, in their order. Cases of one cluster, or of one batch in any
-    arm, belong together, and whatever these belong together with.
+    clusters: of the cases; arms: the units of each arm, in their order. Cases of one cluster, of one batch in any arm,
+    or of one turn belong together, and whatever these belong together with. An arm by itself takes no turns.
     """
     labels = np.asarray(clusters).tolist()
     unknown = sum(unit.job is None for units in arms for unit in units)
@@ -38,15 +45,44 @@ def timed_together(clusters: ArrayLike, *arms: Sequence[UnitEvidence]) -> tuple[
             f"which answers ran in one batch, and so share its time, was not recorded for {unknown} of "
             f"{counted(sum(map(len, arms)), 'answer')}: run again, or say `batch` in score rows"
         )
-    first = join(
-        (label, f"{arm} {unit.job}")
-        for arm, units in enumerate(arms)
-        for label, unit in zip(labels, units, strict=True)
-    )
+    units = [(case, arm, unit) for arm, of_arm in enumerate(arms) for case, unit in enumerate(of_arm)]
+    batch = join((case, f"{arm} {unit.job}") for case, arm, unit in units)
+    groups, turns = [batch(case) for case in range(len(labels))], None
+    if len(arms) > 1:
+        if unknown := sum(unit.began is None for _, _, unit in units):
+            return np.asarray(clusters), (
+                f"when its batch began, and so whether the arms took turns, was not recorded for {unknown} of "
+                f"{counted(len(units), 'answer')}: run again, or say `started` in score rows"
+            )
+        turns = _turns((groups[case], unit.began) for case, _, unit in units if unit.began is not None)
+    first = join((label, f"{turns[group] if turns else group}") for label, group in zip(labels, groups, strict=True))
     together = np.array([first(label) for label in labels])
-    if (groups := len(np.unique(together))) < MIN_CLUSTERS:
+    count = len(np.unique(together))
+    if count >= MIN_CLUSTERS:
+        return together, ""
+    if turns and len(set(turns.values())) == count < len(turns):
         return together, (
-            f"{counted(len(labels), 'case')} ran in {counted(groups, 'group')} of batches that share no case, too few "
-            f"to tell a slow arm from a slow moment ({MIN_CLUSTERS} needed)"
+            f"{counted(len(turns), 'batch', 'batches')} of each arm ran in {counted(count, 'turn')}, too few to tell a "
+            f"slow arm from a slow moment ({MIN_CLUSTERS} needed): let the arms take turns batch by batch"
         )
-    return together, ""
+    return together, (
+        f"{counted(len(labels), 'case')} ran in {counted(count, 'group')} of batches that share no case, too few to "
+        f"tell a slow arm from a slow moment ({MIN_CLUSTERS} needed)"
+    )
+
+
+def _turns(began: Iterable[tuple[int, float]]) -> dict[int, int]:
+    """Group of batches → its turn: groups of which one began before the other was through are in one turn.
+
+    began: a group, and when a batch of it did; once for each batch at least.
+    """
+    spans: dict[int, tuple[float, float]] = {}
+    for group, at in began:
+        start, end = spans.get(group, (at, at))
+        spans[group] = min(start, at), max(end, at)
+    turns, turn, through = dict[int, int](), -1, -inf
+    for group, (start, end) in sorted(spans.items(), key=lambda item: (item[1], item[0])):
+        turn += start > through
+        through = max(through, end)
+        turns[group] = turn
+    return turns

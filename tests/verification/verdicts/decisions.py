@@ -29,6 +29,12 @@ def _noise(module: ModuleType, quick: bool) -> Found:
     return row.pop("rows"), [row]
 
 
+def _of_cells(module: ModuleType, quick: bool) -> Found:
+    rows = module.measured_rows(quick)
+    rounds = [{"row": row["id"], **one} for row in rows for one in row.pop("rows")]
+    return rounds, [_a_slice(row, quick) for row in rows]
+
+
 def _planned(module: ModuleType, quick: bool) -> Found:
     rows = module.measured_rows(quick=quick)
     found = [{"id": row.id, "measured": row.measured, "spread": row.spread, "met": row.met} for row in rows]
@@ -68,6 +74,7 @@ PARTS = (
     Part(("planted.false_approve", "planted.false_block", "planted.cause"), "planted_runs"),
     Part(("interaction.power", "interaction.silent", "choice.margin"), "four_arms", _bare_rows),
     Part(("aa.block_rate",), "noise", _noise),
+    Part(("times.errors", "times.power"), "times", _of_cells),
     Part(("deterministic",), "determinism_report", _benchmark),
     Part(("gate_100k",), "commands", _benchmark, room="qualgate.bench"),
 )

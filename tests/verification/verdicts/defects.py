@@ -96,6 +96,7 @@ def made(truth: Truth, generator: Draw, n: int = N) -> RunEvidence:
                         kl=tuple(kl[index].tolist()) if drift else (),
                         top1_agreement=float(agreed[index]) if drift else None,
                         job=len(units[arm]),  # a batch of its own: its time depends on no other's
+                        began=float(len(units[arm])),
                     )
                 )
     arms = [ArmEvidence(name=name, identity=_identity(name), units=tuple(found)) for name, found in units.items()]

@@ -27,7 +27,6 @@ from qualgate.stats.intervals import independent_clusters, independent_trials
 from qualgate.stats.paired.compare import MIN_CLUSTERS
 
 NO_RATIO = Chances(approve=lambda sizes: 0.0, note="nothing takes no time and costs nothing")
-_ANY = 10**9  # draws: of a test that has a p-value of every size
 
 
 def true_ratios(limit: float) -> tuple[float, float]:
@@ -57,15 +56,23 @@ def ratio_chances(slice_: Slice, before: EarlierRun, alpha: float, strict: float
         alike = spread.timed * min(len(sizes), sizes.sum() * spread.clusters / spread.cases)
         if spread.timed * len(sizes) < MIN_CLUSTERS or alike < MIN_CLUSTERS:
             return 0.0
-        # See `nonnegative_ratio` and `accepted_cost_ratio`: a share of the cases may be of a kind not drawn.
-        unseen = _unseen(spread.timed * spread.even * independent_clusters(sizes, alpha), alpha)
+        # See `SumsOfTurns` and `accepted_cost_ratio`: a share of the cases may be of a kind not drawn.
+        trials = spread.timed * spread.even * independent_clusters(sizes, alpha)
+        error = spread.error * sqrt(spread.clusters / alike)
+        if not costs:
+            gap = latency.told_from(error, trials, alike, limit, level, truth > limit) - log(truth)
+            return (
+                float(ndtr((-gap if truth > limit else gap) / error))
+                if error > 0
+                else float((gap > 0) != (truth > limit))
+            )
+        unseen = _unseen(trials, alpha)
         slow = latency.UNSEEN_SECONDS["of_limit"] * limit * unseen / (1 - unseen)
-        asked = limit / (1 - unseen) if truth > limit else (limit if costs else limit / (1 - unseen)) - slow
+        asked = limit / (1 - unseen) if truth > limit else limit - slow
         if asked <= 0:
             return 0.0
         distance = log(truth / asked) if truth > limit else log(asked / truth)
-        error = spread.error * sqrt(spread.clusters / alike)
-        return _tail(distance, error, level, cost_ratio.DRAWS if costs else _ANY)
+        return _tail(distance, error, level, cost_ratio.DRAWS)
 
     return Chances(
         approve=lambda sizes: chance(sizes, good, alpha),
@@ -100,7 +107,9 @@ def _spread(slice_: Slice, before: EarlierRun, alpha: float) -> _Spread | str:
         labels, costs = clusters_of(pairs), METRICS[metric].kind == "cost"
         weights = [1.0 if costs else pair.baseline.values.get(metric) or 0.0 for pair in pairs]
         trials = independent_trials(weights, labels, alpha)
-        width = log(seen.variant / seen.baseline * (1 - _unseen(trials, alpha)) / seen.lower)
+        # What of the bound is for cases never drawn: all of a margin of its own, or what it is on average.
+        unseen = _unseen(trials, alpha) if costs else 1 / (trials + 1)
+        width = log(seen.variant / seen.baseline * (1 - unseen) / seen.lower)
         return _Spread(
             arm=arm.variant,
             error=max(width, 0.0) / float(ndtri(1 - alpha)),

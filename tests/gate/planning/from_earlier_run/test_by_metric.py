@@ -29,6 +29,7 @@ def unit(arm: str, index: int, cluster: str | None = None, **changes) -> UnitEvi
         "values": {"exact_match": 1.0}, "scorers": {"exact_match": "exact_match/1"}, "tokens": 20, "cluster": cluster,
         "kl": () if arm == "baseline" else (0.0,) * 4, "top1_agreement": None if arm == "baseline" else 1.0,
         "token_ids": b"\0\0\0\0" * 4, "job": index,
+        "began": float(index),
     }  # fmt: skip
     return UnitEvidence(**(fields | changes))
 

@@ -63,6 +63,7 @@ def sound(n: int = 120, right: float = 0.9, lost: float = 0.0) -> Asked:
                 kl=() if name == "baseline" else (0.01, 0.02),
                 top1_agreement=None if name == "baseline" else 0.98,
                 job=place * n + index,
+                began=float(place * n + index),
             )
             for place, (evalset, metrics) in enumerate(SETS.items())
             for index in range(n)

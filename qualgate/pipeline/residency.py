@@ -1,0 +1,35 @@
+"""Whether a worker can keep all arms of a run in memory, so that taking turns loads each of them once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from qualgate.engine.device import Device
+
+BYTES = 4  # of a number at most: floats are held as float32, and what is packed takes less
+SHARE = 0.5  # of the memory in all: the rest is for keys, values, logits, and for whoever else is there
+CGROUPS = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
+def fit_together(parameters: Iterable[int], device: Device) -> bool:
+    """parameters: numbers that each arm's weights stand for."""
+    return BYTES * sum(parameters) <= SHARE * memory(device)
+
+
+def memory(device: Device) -> int:
+    """Bytes in all, whoever holds them now: of the GPU, or what this process may use of the machine's.
+
+    Not what is free now, for the same plan is to be laid out alike a minute later. 0 where the GPU does not tell.
+    """
+    if device == "cuda":
+        import torch
+
+        return torch.cuda.get_device_properties(0).total_memory if torch.cuda.is_available() else 0
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for limit in CGROUPS:
+        with suppress(OSError, ValueError):  # none, or "max"
+            limits.append(int(limit.read_text()))
+    return min(limits)
