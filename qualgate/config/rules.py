@@ -163,6 +163,15 @@ def _age(value: str) -> int:
     return int(found[1]) * {"h": 3600, "d": 86400}[found[2]]
 
 
+def _said(value: str) -> str:
+    if not value.strip():
+        raise stated(f"what somebody answers for is said in words, not {quote(value)}")
+    return value
+
+
+Said = Annotated[str, Field(min_length=1), AfterValidator(_said)]
+
+
 class QuarantineEntry(Written):
     """A case that does not count until the day on which this ends by itself, in one evalset or in every one."""
 
@@ -171,11 +180,11 @@ class QuarantineEntry(Written):
     """The case's id. Example: `case: c-17`"""
     evalset: str = Field(default=ABSENT, min_length=1)
     """The evalset it is in; left out, every set that has the id. Example: `evalset: support`"""
-    owner: str = Field(min_length=1)
+    owner: Said
     """Who will mend the case. Example: `owner: ana`"""
     expires: Annotated[Any, AfterValidator(_day), WithJsonSchema({"type": "string", "pattern": r"^\d{4}-\d\d-\d\d$"})]
     """The day on which the case counts again. Example: `expires: 2026-12-31`"""
-    reason: str = Field(min_length=1)
+    reason: Said
     """Why it is held out. Example: `reason: two references are right`"""
 
 
@@ -238,7 +247,7 @@ class Gate(Written):
     """Of score files: JSON lines with the `id` (and `evalset`) of every case that they must hold. Example: `expected:
     ids.jsonl`
     """
-    subset: str = Field(default=ABSENT, min_length=1)
+    subset: Said = ABSENT
     """Of score files: why `expected` names fewer cases than the evalset beside the gate file has; the verdict says it.
     Example: `subset: the German cases alone`
     """

@@ -80,8 +80,9 @@ def _read(path: Path) -> tuple[Evalset | CalibrationSet | None, list[Fault]]:
         return None, faults
     if header.name != path.stem:
         faults.append(document.fault(("name",), f"name {header.name!r}, but the file is called {path.name}"))
-    if data.resolve().parent != path.resolve().parent:
-        faults.append(document.fault((), f"{data.name} leads out of its folder, to {data.resolve()}"))
+    leads = os.path.realpath(data)  # of a link to itself Path.resolve raises what is no OSError
+    if os.path.dirname(leads) != os.path.dirname(os.path.realpath(path)):
+        faults.append(document.fault((), f"{data.name} leads out of its folder, to {leads}"))
         return None, faults
     if not data.is_file():
         faults.append(document.fault((), f"no {data.name} beside it"))

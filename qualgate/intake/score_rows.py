@@ -137,7 +137,9 @@ def _row(body: dict[str, Any], evalset: str, line: int) -> tuple[ScoreRow, str]:
         raise _NoRow("a score row has a `value`: a number, true, false or null")
     if (said := text("finish_reason")) and said.lower() not in FINISH_WORDS:
         raise _NoRow(f"`finish_reason` must be eos, stop, length or abort, found {said!r:.60}")
-    task = text("task")
+    task, serving = text("task"), served(body)
+    if serving.attempts and not failed and all(one.outcome != "done" for one in serving.attempts):
+        failed = "none of its `attempts` was done, so no answer came of them, whatever its `value` says"
     row = ScoreRow(
         id=name,
         metric=intern(metric),
@@ -151,7 +153,7 @@ def _row(body: dict[str, Any], evalset: str, line: int) -> tuple[ScoreRow, str]:
         labels=_labelled(task, tuple(_tags(body.get("tags")))),
         finish_reason=FINISH_WORDS[said.lower()] if said else "",
         failed=failed,
-        served=served(body),
+        served=serving,
         extracted=str(body.get("extracted") or "")[:QUOTED],
         reason=str(body.get("reason") or "")[:QUOTED],
         model=intern(text("model")),

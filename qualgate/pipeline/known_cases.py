@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
@@ -52,7 +53,7 @@ def _lying_there(gate: GateFile) -> list[Evalset]:
     for ref in refs:
         if isinstance(ref, str) and evalsets.is_path(ref) and not os.path.isfile(folder / ref):
             _refuse_a_near_miss(ref, folder, {evalsets.name_of(ref) for ref in refs})
-        elif isinstance(ref, ExternalCases) and (lying := evalsets.lying_in(folder).get(ref.name)):
+        elif isinstance(ref, ExternalCases) and (lying := _of_that_name(ref.name, folder)):
             raise UsageError(
                 f"{gate.path}: the cases of {ref.name} are called external, and {lying} lies beside the gate file: "
                 "name that file, which says what there is to answer, or take it away"
@@ -62,6 +63,13 @@ def _lying_there(gate: GateFile) -> list[Evalset]:
         for ref in refs
         if isinstance(ref, str) and (not evalsets.is_path(ref) or os.path.isfile(folder / ref))
     ]
+
+
+def _of_that_name(name: str, folder: Path) -> Path | None:
+    """The set of an external one's name that lies there all the same; neither letter case nor an ending hides it."""
+    stem = re.sub(r"\.(ya?ml|jsonl)$", "", name, flags=re.IGNORECASE).casefold()
+    lying = evalsets.lying_in(folder).items()
+    return next((path for one, path in lying if one.casefold() in (name.casefold(), stem)), None)
 
 
 def _refuse_a_near_miss(ref: str, folder: Path, named: Collection[str]) -> None:

@@ -81,6 +81,11 @@ def _read(store: Store, run_id: str, scoring: int | None, answers: bool) -> RunE
             .order_by(evalsets.c.position)
         ).all()
         arm_rows = connection.execute(select(arms).where(arms.c.run_id == run_id).order_by(arms.c.position)).all()
+        if not arm_rows:
+            raise IntegrityError(
+                f"run {run_id}: this store lacks the arms that every run has. Restore it from a backup; nothing can "
+                "rest on it as it is."
+            )
         recorded = scorings.scores_by_unit(connection, run_id, 0)
         number = scorings.newest_scoring(connection, run_id) if scoring is None else scoring
         scored = scorings.scores_by_unit(connection, run_id, number) if number else recorded

@@ -245,6 +245,9 @@ def test_cases_outside_the_folder_are_refused(write, tmp_path):
     (tmp_path / "mine.jsonl").rename(tmp_path / "elsewhere" / "mine.jsonl")
     (tmp_path / "mine.jsonl").symlink_to(tmp_path / "elsewhere" / "mine.jsonl")
     assert "leads out of its folder" in messages(path)[0]
+    (tmp_path / "mine.jsonl").unlink()
+    (tmp_path / "mine.jsonl").symlink_to("mine.jsonl")
+    assert "no mine.jsonl beside it" in messages(path)[0], "it leads to itself"
 
 
 def test_missing_files_are_named(write, tmp_path):

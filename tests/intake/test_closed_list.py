@@ -55,6 +55,23 @@ def said(files: tuple[Path, ...]) -> str:
     return f"{done.output}{done.exception or ''}"
 
 
+@pytest.mark.parametrize("name", ["set", "Set", "SET", "set.yaml", "Set.YML", "set.jsonl"])
+def test_a_set_that_lies_there_is_not_external_by_other_letters_or_an_ending(folder, name):
+    files = gate(folder, f"{{name: {name}, cases: external}}"), *sides(folder, EVERY[:100])
+    assert code(files) == 64
+    assert "set.yaml lies beside the gate file: name that file" in said(files)
+
+
+def test_another_external_set_may_lie_near_one_that_is_like_it(folder):
+    assert code((gate(folder, "{name: set2, cases: external}"), *sides(folder, EVERY[:100]))) == 0
+
+
+@pytest.mark.parametrize("reason", ["''", "' '", '"\\t\\u00a0"'])
+def test_a_reason_of_blanks_is_none(folder, reason):
+    files = gate(folder, "./set.yaml", f", expected: few.jsonl, subset: {reason}"), *sides(folder, EVERY[:100])
+    assert code(files) == 64
+
+
 @pytest.mark.parametrize(
     ("sets", "settings", "exit", "told"),
     [

@@ -254,6 +254,19 @@ def test_how_answers_ended_is_told_as_in_a_run(tmp_path):
         assert read_score_rows(tmp_path / "one.jsonl").rows[0].finish_reason == word
 
 
+@pytest.mark.parametrize(
+    ("outcomes", "answered"),
+    [(["done"], True), (["failed", "done"], True), (["done", "cancelled"], True), (["failed"], False),
+     (["failed", "cancelled"], False)],
+)  # fmt: skip
+def test_an_answer_came_of_an_attempt_that_was_done(tmp_path, outcomes, answered):
+    row = {"id": "1", "metric": "exact_match", "value": 1, "attempts": [{"outcome": word} for word in outcomes]}
+    (tmp_path / "one.jsonl").write_text(json.dumps(row))
+    failed = read_score_rows(tmp_path / "one.jsonl").rows[0].failed
+    assert ("none of its `attempts` was done" not in failed) is answered
+    assert bool(failed) is not answered
+
+
 def test_rows_of_one_answer_that_end_it_twice_are_refused():
     rows = [
         ScoreRow(id="x", metric=m, value=1.0, finish_reason=word) for m, word in (("numeric", "eos"), ("f1", "length"))

@@ -270,6 +270,14 @@ def test_evidence_that_was_changed_is_found(store, tampering):
     assert len(runs.evidence(store, run_id).integrity) >= 1
 
 
+def test_a_run_whose_arms_are_gone_is_named_and_no_traceback(store):
+    run_id = make_run(store, SMALL)
+    for table in ("scores", "units", "verdicts", "arms"):
+        execute(store, f"drop table {table}" if table == "verdicts" else f"delete from {table}")
+    with pytest.raises(IntegrityError, match=f"run {run_id}: this store lacks the arms that every run has"):
+        runs.evidence(store, run_id)
+
+
 def test_answers_moved_to_another_run_are_not_its_own(store):
     good, bad = (make_run(store, SMALL, wrong={"int8": share}) for share in (0.0, 0.9))
     assert runs.evidence(store, bad).integrity == ()
