@@ -19,7 +19,7 @@ ROWS = {  # goals of earlier versions keep their ids, and none is dropped; a new
     "determinism-report": "deterministic",
     "decisions": "errors power peers.cases peers.false_pass early.identical early.twice early.worst planner.rates "
     "planner.decidable undecided.planned peeking peeking.files fail_closed.cases fail_closed.mutations "
-    "fail_closed.score_files "
+    "fail_closed.score_files attacks.new attacks.legitimate "
     "defects.false_approve defects.false_block planted.false_approve planted.false_block planted.cause "
     "interaction.power interaction.silent choice.margin times.errors times.power aa.block_rate deterministic gate_100k",
     "demo": "demo_seconds demo_memory int8_approves int2_blocks",

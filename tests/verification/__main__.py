@@ -20,7 +20,7 @@ from tests.verification.verdicts import decisions
 ELSEWHERE = {"deterministic", "gate_100k"}  # rows of the decisions that another benchmark measures
 WHOLE = {  # rows that are measured to the end: under a minute of one core
     "peeking", "peeking.files", "fail_closed.cases", "fail_closed.mutations", "fail_closed.score_files",
-    "defects.false_approve", "defects.false_block", "interaction.power", "interaction.silent", "aa.block_rate",
+    "attacks.new", "attacks.legitimate", "defects.false_approve", "defects.false_block", "aa.block_rate",
     "bfcl_mutations", "bfcl_fuzz",
 }  # fmt: skip
 

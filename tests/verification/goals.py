@@ -44,6 +44,8 @@ DECISIONS = Benchmark(
         "fail_closed.cases": ">= 60 faulted evidences, policies and score files: 0 exit with 0",
         "fail_closed.mutations": ">= 500 single and paired mutations of what the gate is given: 0 exit with 0",
         "fail_closed.score_files": ">= 300 mutations of score files and gate files: 0 exit with 0 that should not",
+        "attacks.new": ">= 100 attacks over verdicts, files and stores: 0 exit with 0",
+        "attacks.legitimate": ">= 50 odd inputs of honest users: 0 refused, each with its honest exit code",
         "defects.false_approve": "<= 5 % of >= 100 defects planted in evidence records approved",
         "defects.false_block": "<= 5 % of sound variants in evidence records blocked",
         "planted.false_approve": "<= 5 % of >= 100 defects planted in real runs approved",

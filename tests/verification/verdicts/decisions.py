@@ -70,6 +70,8 @@ PARTS = (
     Part(("peeking", "peeking.files"), "peeking", _planned),
     Part(("fail_closed.cases", "fail_closed.mutations"), "fail_closed"),
     Part(("fail_closed.score_files",), "fail_closed_files"),
+    Part(("attacks.new",), "new_attacks"),
+    Part(("attacks.legitimate",), "legitimate"),
     Part(("defects.false_approve", "defects.false_block"), "defects"),
     Part(("planted.false_approve", "planted.false_block", "planted.cause"), "planted_runs"),
     Part(("interaction.power", "interaction.silent", "choice.margin"), "four_arms", _bare_rows),

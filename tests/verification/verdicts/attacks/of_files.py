@@ -1,0 +1,229 @@
+"""Attacks over bytes and lines of score files, over their keys, and over copies, models and what serving is said of."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+import lzma
+import zipfile
+from io import BytesIO
+
+from tests.verification.verdicts.attacks.scene import (
+    Change,
+    Scene,
+    attacks,
+    both,
+    bytes_of,
+    each,
+    everywhere,
+    external,
+    hidden,
+    losing,
+    sound,
+    then,
+    with_fields,
+    wrong,
+)
+
+B = "b.jsonl"
+ONE = b'"value": 1.0'
+
+
+def again(text: str) -> Change:
+    """Wrong rows as text, with something put in before their last brace."""
+
+    def change(content: bytes) -> bytes:
+        found = [line[:-1] + text.encode() + b"}" if b'"value": 0.0' in line else line for line in content.split(b"\n")]
+        return b"\n".join(found)
+
+    return bytes_of(B, change)
+
+
+def zipped(content: bytes) -> bytes:
+    packed = BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("b.jsonl", content)
+    return packed.getvalue()
+
+
+BYTES = attacks(
+    sound,
+    {
+        "cut in the middle of a number": bytes_of(B, lambda c: c[: c.rindex(b'"value"') + 11]),
+        "cut behind the last brace but one line": bytes_of(B, lambda c: c[: c.rstrip().rindex(b"\n")]),
+        "a line half written in the middle": bytes_of(B, lambda c: c[:4000] + c[4100:]),
+        "something behind the last line": bytes_of(B, lambda c: c + b"done: 160 rows\n"),
+        "a log line before the first": bytes_of(B, lambda c: b"INFO start\n" + c),
+        "two objects on a line": bytes_of(B, lambda c: c.replace(b"}\n", b"} ", 1)),
+        "lines ended by a carriage return alone": bytes_of(B, lambda c: c.replace(b"\n", b"\r")),
+        "lines ended by U+2028": bytes_of(B, lambda c: c.replace(b"\n", "\u2028".encode())),
+        "one array of all rows": bytes_of(B, lambda c: b"[" + c.strip().replace(b"\n", b",\n") + b"]"),
+        "an array of all rows in one line": bytes_of(B, lambda c: b"[" + c.strip().replace(b"\n", b",") + b"]"),
+        "an object of rows": bytes_of(B, lambda c: b'{"rows": [' + c.strip().replace(b"\n", b",") + b"]}"),
+        "a byte-order mark before every line": bytes_of(B, lambda c: c.replace(b"{", b"\xef\xbb\xbf{")),
+        "two byte-order marks": bytes_of(B, lambda c: b"\xef\xbb\xbf" * 2 + c),
+        "UTF-16 without a mark": bytes_of(B, lambda c: c.decode().encode("utf-16-le")),
+        "UTF-32": bytes_of(B, lambda c: c.decode().encode("utf-32")),
+        "Latin-1": bytes_of(B, lambda c: c.decode().encode("latin-1")),
+        "NULs at the end, as after a power cut": bytes_of(B, lambda c: c + b"\0" * 512),
+        "NULs in place of the last lines": bytes_of(B, lambda c: c[:-600] + b"\0" * 600),
+        "comments": bytes_of(B, lambda c: b"// scores\n" + c),
+        "commas behind": bytes_of(B, lambda c: c.replace(b"}\n", b",}\n")),
+        "single quotes": bytes_of(B, lambda c: c.replace(b'"', b"'")),
+        "xz": bytes_of(B, lzma.compress),
+        "bzip2": bytes_of(B, bz2.compress),
+        "zip": bytes_of(B, zipped),
+        "gzip behind a byte-order mark": bytes_of(B, lambda c: b"\xef\xbb\xbf" + gzip.compress(c)),
+        "a page of HTML": bytes_of(B, lambda c: b"<html>502 Bad Gateway</html>\n"),
+        "CSV": bytes_of(B, lambda c: b"id,metric,value\nc1,exact_match,1\n"),
+        "an empty object": bytes_of(B, lambda c: c + b"{}\n"),
+        "a null line": bytes_of(B, lambda c: c + b"null\n"),
+        "blank lines of form feeds inside": bytes_of(B, lambda c: c.replace(b"}\n", b"}\n\x0c\n", 1)),
+        "half a character in an escape": bytes_of(B, lambda c: c.replace(b"c5", b"c5\\ud800", 1)),
+        "a number with a plus": bytes_of(B, lambda c: c.replace(ONE, b'"value": +1', 1)),
+        "a number with a leading zero": bytes_of(B, lambda c: c.replace(ONE, b'"value": 01', 1)),
+        "a hexadecimal number": bytes_of(B, lambda c: c.replace(ONE, b'"value": 0x1', 1)),
+        "True as Python writes it": bytes_of(B, lambda c: c.replace(ONE, b'"value": True', 1)),
+        "1e400": bytes_of(B, lambda c: c.replace(ONE, b'"value": 1e400')),
+        "-NaN": bytes_of(B, lambda c: c.replace(ONE, b'"value": -NaN')),
+    },
+) | attacks(
+    losing,
+    {
+        "a value twice, right the second time": again(', "value": 1.0, "verdict": true'),
+        "a value twice, by an escape": again(', "v\\u0061lue": 1.0'),
+        "a verdict twice": again(', "verdict": true'),
+        "an id twice": again(', "id": "other"'),
+        "a repeat twice": again(', "repeat": 0, "repeat": 1'),
+        "the lost lines commented out": bytes_of(B, lambda c: b"\n".join(
+            b"#" + line if b'"value": 0.0' in line else line for line in c.split(b"\n"))),
+        "the lost lines blank": bytes_of(B, lambda c: b"\n".join(
+            b"" if b'"value": 0.0' in line else line for line in c.split(b"\n"))),
+        "the lost lines one object of lists": bytes_of(B, lambda c: c.replace(b'"value": 0.0', b'"value": [0.0, 1.0]')),
+    },
+)  # fmt: skip
+
+
+def misspelt(key: str, as_: str, where: str = B) -> Change:
+    """A key of the rows goes by a name that is almost its own."""
+    return each(where, lambda row: {as_ if name == key else name: value for name, value in row.items()})
+
+
+KEYS = attacks(
+    external,
+    {
+        f"{key!r} for {right!r} on {'both sides' if two else 'one side'}": (
+            then(fill, both(lambda n, k=right, a=key: misspelt(k, a, n)) if two else misspelt(right, key))
+        )
+        for right, key, two, fill in [
+            ("value", "valeu", False, lambda s: None),
+            ("id", "ID", False, lambda s: None),
+            ("metric", "metrics", False, lambda s: None),
+            ("case_hash", "casehash", True, lambda s: None),
+            ("case_hash", "case_hsh", False, lambda s: None),
+            ("cluster", "clustr", True, both(lambda n: each(n, lambda r: r | {"cluster": f"p{len(r['id'])}"}))),
+            ("cluster", "Cluster", True, both(lambda n: each(n, lambda r: r | {"cluster": "p"}))),
+            ("repeat", "repaet", True, both(lambda n: each(n, lambda r: r | {"repeat": 0}))),
+            ("status", "staus", False, everywhere(status="error")),
+            ("error", "eror", False, everywhere(error="connection refused")),
+            ("finish_reason", "finish_reson", False, everywhere(finish_reason="abort")),
+            ("evalset", "evalste", True, both(lambda n: each(n, lambda r: r | {"evalset": "other"}))),
+        ]
+    },
+)  # fmt: skip
+
+
+def copied(change: Change = lambda scene: None) -> Change:
+    """The variant's file is the baseline's, changed in what says nothing."""
+
+    def made(scene: Scene) -> None:
+        scene.rows[B] = [dict(row) for row in scene.rows["a.jsonl"]]
+        change(scene)
+
+    return made
+
+
+def _other_keys(content: bytes) -> bytes:
+    return b"".join(
+        json.dumps(dict(reversed(json.loads(line).items()))).encode() + b"\n" for line in content.splitlines()
+    )
+
+
+def swapped(scene: Scene) -> None:
+    """Each side is given the other's file."""
+    scene.rows = {"a.jsonl": scene.rows[B], B: scene.rows["a.jsonl"]}
+
+
+def from_the_baseline(*, named: bool) -> Change:
+    """What the variant got wrong is filled from the baseline's file."""
+
+    def change(scene: Scene) -> None:
+        theirs = {row["id"]: row for row in scene.rows["a.jsonl"]}
+        scene.rows[B] = [
+            (dict(theirs[row["id"]]) if named else with_fields(theirs[row["id"]], model=...)) if wrong(row) else row
+            for row in scene.variant
+        ]
+
+    return change
+
+
+MODELS = attacks(
+    losing,
+    {
+        "files swapped": swapped,
+        "files swapped, the baseline's name listed": then(swapped, lambda s: s.gate["baseline"].update(models=["big"])),
+        "lost rows filled from the baseline's file": from_the_baseline(named=True),
+        "a copy": copied(),
+        "a copy with keys in another order": then(copied(), bytes_of(B, _other_keys)),
+        "a copy with lines in another order": copied(lambda s: s.variant.reverse()),
+        "a copy with whole numbers": copied(each(B, lambda r: r | {"value": int(r["value"])})),
+        "a copy with true and false": copied(each(B, lambda r: r | {"value": bool(r["value"])})),
+        "a copy with nulls for what is left out": copied(each(B, lambda r: r | {"cluster": None, "status": None})),
+        "a copy with lines ended otherwise": then(copied(), bytes_of(B, lambda c: c.replace(b"\n", b"\r\n"))),
+        "a copy with a mark before it": then(copied(), bytes_of(B, lambda c: b"\xef\xbb\xbf" + c)),
+        "a copy with escapes": then(copied(), bytes_of(B, lambda c: c.replace("é".encode(), b"\\u00e9"))),
+        "a copy with its default repeat": copied(each(B, lambda r: r | {"repeat": 0})),
+        "a copy with its evalset": copied(each(B, lambda r: r | {"evalset": "set"})),
+        "a third model": then(hidden(model="tiny")),
+        "a model that is a number": everywhere(model=3),
+        "a model that the list leaves out": lambda s: s.gate["variants"]["v"].update(models=["medium"]),
+        "the baseline's rows of two models": each(
+            "a.jsonl", lambda r: r | {"model": "tiny"}, lambda r: r["id"].endswith("1")),
+        "one file for both, by a link": lambda s: s.links.update({B: "a.jsonl"}),
+    },
+)  # fmt: skip
+
+timed = both(
+    lambda n: each(
+        n,
+        lambda r: (
+            r
+            | {
+                "e2e": 1.0 if n[0] == "a" else 0.9,
+                "batch": (at := int(r["id"][3:])),
+                "started": 10 * at + (n[0] == "b"),
+            }
+        ),
+    )
+)
+# As it stands, this approves.
+with_times = then(timed, lambda s: s.gate["gate"]["rules"].append({"metric": "latency.e2e", "max_ratio": 1.5}))
+SERVING = attacks(
+    sound,
+    {
+        **{f"{key} of {value!r:.20}": then(with_times, everywhere(**{key: value})) for key, value in [
+            ("e2e", -1.0), ("e2e", float("nan")), ("e2e", float("inf")), ("e2e", "0.9"), ("e2e", True), ("e2e", 1e300),
+            ("e2e", ...), ("e2e", None), ("tokens", -1), ("tokens", 1.5), ("token_ids", [True]), ("token_ids", [-1]),
+            ("token_ids", [2**31]), ("token_ids", "123"), ("draft_accepted", 3), ("attempts", []),
+            ("attempts", [{"outcome": "ok"}]), ("tokens_sha256", "0" * 63), ("text_sha256", "A" * 64),
+            ("top2_gaps", [1.0]), ("batch", -1), ("batch", "one"), ("prompt_tokens", True)]},
+        "no more kept of a draft than proposed": then(with_times, everywhere(draft_proposed=3, draft_accepted=4)),
+        "a ratio of times that nobody gave": lambda s: s.gate["gate"]["rules"].append(
+            {"metric": "latency.e2e", "max_ratio": 1.5}),
+        "twice as slow": then(with_times, everywhere(e2e=2.5)),
+        "all of one batch": then(with_times, both(lambda n: each(n, lambda r: r | {"batch": 1}))),
+    },
+)  # fmt: skip
+
+GROUPS = {"bytes": BYTES, "keys": KEYS, "copies and models": MODELS, "serving": SERVING}

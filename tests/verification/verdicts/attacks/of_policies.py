@@ -1,0 +1,179 @@
+"""Attacks over the gate file: its bytes, its numbers, its rules. Each starts from a variant that lost a third."""
+
+from __future__ import annotations
+
+from tests.verification.verdicts.attacks.scene import (
+    Change,
+    Scene,
+    attacks,
+    both,
+    bytes_of,
+    each,
+    external,
+    losing,
+    losing_external,
+    lost_ids,
+    of_file,
+    ruled,
+    setting,
+    then,
+)
+
+GATE = "gate.yaml"
+
+
+def text(old: str, new: str) -> Change:
+    return bytes_of(GATE, lambda content: content.replace(old.encode(), new.encode()))
+
+
+def behind(more: str) -> Change:
+    return bytes_of(GATE, lambda content: content + more.encode())
+
+
+NUMBERS = attacks(
+    losing,
+    {
+        **{f"max_drop {value!r}": ruled(max_drop=value) for value in (
+            1, 1.0, 0.2, 0.9999, 100, -0.12, 0, float("nan"), float("inf"), 10**400, "0.12", "12%", True, None, [0.12],
+            "1e400", 1e-320)},
+        **{f"alpha {value!r}": setting(alpha=value) for value in (
+            0, 0.0, 0.5, 0.7, 1, -0.05, float("nan"), float("inf"), True, "0.05", "5%", None, 1e-400, 0.4999)},
+        "a relative drop of 1": lambda s: (s.rule.pop("max_drop"), s.rule.update(max_relative_drop=1.0)),
+        "max_drop 1e400 in the file": text("0.12", "1e400"),
+        "max_drop as an octal": text("0.12", "0o12"),
+        "max_drop in sixties": text("0.12", "0:12"),
+        "max_drop with an underscore": text("0.12", "0_12"),
+        "max_drop with a comma": text("0.12", "0,12"),
+        "two bounds in a rule": ruled(max_relative_drop=0.15),
+        "an upper bound on quality": lambda s: (s.rule.pop("max_drop"), s.rule.update(max=1.0)),
+        "a ratio on quality": lambda s: (s.rule.pop("max_drop"), s.rule.update(max_ratio=2)),
+        "no bound": lambda s: s.rule.pop("max_drop"),
+    },
+)  # fmt: skip
+
+
+def cut_to_sound(scene: Scene) -> None:
+    """A rule of which only what was not lost is a case."""
+    ids = lost_ids(scene)
+    both(lambda n: each(n, lambda r: r | {"tags": [] if r["id"] in ids else ["kept"]}))(scene)
+
+
+def with_rule(**rule: object) -> Change:
+    return lambda scene: scene.gate["gate"]["rules"].append({"metric": "exact_match", "max_drop": 0.12} | rule)
+
+
+RULES = attacks(
+    losing,
+    {
+        "no rules": setting(rules=[]),
+        "rules: null": setting(rules=None),
+        "rules are one rule": setting(rules={"metric": "exact_match", "max_drop": 0.12}),
+        "the rule is advisory": ruled(tier="advisory"),
+        "the rule is supporting": ruled(tier="supporting"),
+        "the rule is Advisory": ruled(tier="Advisory"),
+        "the rule is critical in other letters": ruled(tier="critical "),
+        "a second rule on a metric that nobody scored": with_rule(metric="json.valid"),
+        "a second rule alike": with_rule(),
+        "a second rule laxer": with_rule(max_drop=0.15),
+        "another metric's rule alone": ruled(metric="json.valid"),
+        "a metric in capitals": ruled(metric="Exact_Match"),
+        "a metric with a space": ruled(metric="exact_match "),
+        "a metric that is a list": ruled(metric=["exact_match"]),
+        "drift alone": setting(rules=[{"metric": "drift.kl_mean", "max": 5.0}]),
+        "a percentile of right answers": ruled(percentile=50),
+        "a rule on a set that is not there": ruled(evalset="other"),
+        "a rule on a set in capitals": ruled(evalset="Set"),
+        "each set and one set": ruled(per="evalset", evalset="set"),
+        "per nothing": ruled(per=""),
+        "per a tag without a name": ruled(per="tag:"),
+        "where nothing": ruled(where={}),
+        "where a tag and a task": ruled(where={"tag": "hard", "task": "hard"}),
+        "where a list": ruled(where=["hard"]),
+        "where a tag of what was kept, the rows' word against the set's": then(
+            cut_to_sound, ruled(where={"tag": "kept"})),
+        "the best of one answer": ruled(repeats="any"),
+        "the best, in capitals": ruled(repeats="Any"),
+        "a review for ever": setting(review="maybe"),
+        "a rule with a key more": ruled(ignore=True),
+        "a rule with a key misspelt": ruled(teir="advisory"),
+        "the gate with a key misspelt": setting(alhpa=0.2),
+        "the file with a key misspelt": of_file(qate={"rules": []}),
+    },
+) | attacks(losing_external, {
+    "each value of a tag that only kept cases have": then(
+        cut_to_sound, ruled(per="tag:lang"), with_rule(where={"tag": "kept"})),
+    "ids alone pair, though hashes differ": then(
+        each("b.jsonl", lambda r: r | {"case_hash": "v2" + r["case_hash"]}), setting(identity="ids")),
+    "ids in capitals pair": setting(identity="IDs"),
+})  # fmt: skip
+
+YAML = attacks(
+    losing,
+    {
+        "the gate twice": behind("gate: {rules: [{metric: exact_match, max_drop: 0.9}]}\n"),
+        "two documents": behind("---\nversion: 1\n"),
+        "an end of the document and more": behind("...\nversion: 1\n"),
+        "a merge of keys": text("- metric: exact_match", "- <<: {tier: advisory}\n    metric: exact_match"),
+        "an alias": text("version: 1", "version: &one 1\nmemo: *one"),
+        "a tag that makes an object": text("version: 1", "version: !!python/object/apply:int ['1']"),
+        "a tag that makes a text a number": text("0.12", "!!float '0.12'"),
+        "version 1.0": text("version: 1", "version: 1.0"),
+        "version as a text": text("version: 1", "version: '1'"),
+        "version true": text("version: 1", "version: true"),
+        "version 2": text("version: 1", "version: 2"),
+        "no version": text("version: 1\n", ""),
+        "tabs": text("  rules", "\trules"),
+        "UTF-16": bytes_of(GATE, lambda c: c.decode().encode("utf-16")),
+        "a NUL": behind("\0"),
+        "an escape to nothing": behind('x: "\\ud800"\n'),
+        "JSON with a comma too many": lambda s: s.raw.update({GATE: b'{"version": 1,}'}),
+        "nothing": lambda s: s.raw.update({GATE: b""}),
+        "a comment alone": lambda s: s.raw.update({GATE: b"# later\n"}),
+        "a list": lambda s: s.raw.update({GATE: b"- version: 1\n"}),
+        "the rules commented out": text("  - metric", "  # - metric"),
+        "cut before the rules": bytes_of(GATE, lambda c: c[: c.index(b"gate:")]),
+        "cut in the rule": bytes_of(GATE, lambda c: c[: c.index(b"max_drop")]),
+        "cut in a number": bytes_of(GATE, lambda c: c[:-2]),
+        "aliases of aliases": lambda s: s.raw.update({GATE: b"a: &a [x,x]\nb: &b [*a,*a]\nc: [*b,*b]\nversion: 1\n"}),
+    },
+)  # fmt: skip
+
+OTHERS = attacks(
+    losing,
+    {
+        "no variants": of_file(variants={}),
+        "a variant called baseline": of_file(variants={"baseline": {"model": "./small"}}),
+        "a variant called Baseline": of_file(variants={"Baseline": {"model": "./small"}}),
+        "a variant that is the baseline's folder": lambda s: s.gate["variants"].update(v={"model": "./big"}),
+        "a noise floor afterwards": setting(noise_floor=True),
+        "a rule on reruns that nobody made": lambda s: s.gate["gate"]["rules"].append(
+            {"metric": "stability.rerun", "max": 1.0}),
+        "an age of nothing": setting(max_age="0h"),
+        "an age of years": setting(max_age="99999d"),
+        "feedback that is not there": of_file(feedback="said.jsonl"),
+        "prices that are not there": of_file(prices="prices.yaml"),
+        "a service level of nothing": of_file(slo={}),
+        "an nel policy beside rules": setting(nel_policy="nel.yaml"),
+        "an nel policy that lets all through": lambda s: (
+            s.raw.update({"nel.yaml": b"defaults: {metric: mean_reward, max_drop: 1.0, tier: critical}\n"}),
+            s.gate["gate"].pop("rules"), s.gate["gate"].update(nel_policy="nel.yaml")),
+        "an nel policy without a critical part": lambda s: (
+            s.raw.update({"nel.yaml": b"defaults: {metric: mean_reward, max_drop: 0.1, tier: advisory}\n"}),
+            s.gate["gate"].pop("rules"), s.gate["gate"].update(nel_policy="nel.yaml")),
+        "stop: early without looks": setting(stop="early"),
+        "0 repeats": of_file(generation={"repeats": 0}),
+        "repeats that are a text": of_file(generation={"temperature": 0.7, "repeats": "1"}),
+        "a temperature of NaN": of_file(generation={"temperature": float("nan")}),
+    },
+) | attacks(external, {
+    "an age, and nobody knows when it was asked": setting(max_age="1h"),
+    "a review of each": setting(review="always"),
+    "a critical drift rule that no file can answer": lambda s: s.gate["gate"]["rules"].append(
+        {"metric": "drift.kl_mean", "max": 0.05}),
+    "a critical rule on what only a run knows": lambda s: s.gate["gate"]["rules"].append(
+        {"metric": "memory.weights", "max_ratio": 0.9}),
+    "a rule on reruns that nobody made, of a sound variant": then(setting(noise_floor=True), lambda s: s.gate["gate"][
+        "rules"].append({"metric": "stability.rerun", "min": 0.9})),
+})  # fmt: skip
+
+GROUPS = {"numbers of the gate file": NUMBERS, "rules": RULES, "YAML": YAML, "the rest of the gate file": OTHERS}

@@ -1,0 +1,242 @@
+"""Row `attacks.legitimate`: odd inputs of honest users, each through the command itself. None may be refused.
+
+What approves must still approve, what lost a third must still block, and what cannot be decided is said to be so (12);
+64, 13 and 14 refuse the user.
+
+python -m tests.verification.verdicts.legitimate     a line for each: name, exit code expected and found
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from tests.verification.goals import DECISIONS
+from tests.verification.verdicts.attacks.of_four_arms import S, X, declared, four, undrafted
+from tests.verification.verdicts.attacks.of_rows import repeated
+from tests.verification.verdicts.attacks.of_sets import expecting
+from tests.verification.verdicts.attacks.scene import (
+    Ask,
+    Change,
+    Code,
+    attacks,
+    both,
+    bytes_of,
+    each,
+    external,
+    hidden,
+    lines,
+    losing,
+    of_file,
+    ruled,
+    setting,
+    sound,
+    then,
+    with_fields,
+    wrong,
+)
+
+ID, LEAST, QUICK = "attacks.legitimate", 50, 10
+
+
+def rows(**over: object) -> Change:
+    """Every row of both sides says something more, or other."""
+    return both(lambda name: each(name, lambda row: with_fields(row, **over)))
+
+
+def _wrap(content: bytes) -> bytes:
+    return content.replace(b"\n", b"\r\n")
+
+
+def _own_keys(row: dict[str, Any]) -> dict[str, Any]:
+    return row | {"metadata": {"a": [1, {"b": None}]}, "x-run": 7, "task_id": "HumanEval/3", "entry_point": "f",
+                  "question": "2 + 2?", "prompt_hash": "p", "latency_ms": 12.5}  # fmt: skip
+
+
+def _two_sets(scene: Any) -> None:
+    scene.gate["evalsets"] = [{"name": name, "cases": "external"} for name in ("set", "other")]
+    both(lambda n: each(n, lambda r: r | {"evalset": "other" if int(r["id"][3:]) % 2 else "set"}))(scene)
+
+
+def _more_metrics(scene: Any) -> None:
+    """Each answer scored by a metric that no rule names, and by one of their own."""
+    for name, found in scene.rows.items():
+        more = ({}, {"metric": "json.valid", "value": 1.0}, {"metric": "ours.tone", "value": 0.3})
+        scene.rows[name] = [with_fields(row, verdict=..., error_type=..., **one) for row in found for one in more]
+
+
+def _part(scene: Any) -> None:
+    """Half of the set, by a list that says why."""
+    both(lambda n: each(n, lambda r: None, lambda r: int(r["id"][3:]) % 2))(scene)
+    expecting(subset="the even ones, as the odd ones are being rewritten")(scene)
+
+
+def _null_on_two(scene: Any) -> None:
+    both(lambda n: each(n, lambda r: with_fields(r, value=None, verdict=None, error_type="timeout"),
+                        lambda r: r["id"] in ("é-c5", "é-c15")))(scene)  # fmt: skip
+
+
+def _equal(scene: Any) -> None:
+    scene.rows["b.jsonl"] = [row | {"model": "small"} for row in scene.rows["a.jsonl"]]
+
+
+FILES: dict[str, Change] = {
+    "lines ended as on Windows": then(*(bytes_of(name, _wrap) for name in ("a.jsonl", "b.jsonl", "gate.yaml"))),
+    "a byte-order mark": then(*(bytes_of(n, lambda c: b"\xef\xbb\xbf" + c) for n in ("a.jsonl", "b.jsonl"))),
+    "no end of the last line": bytes_of("b.jsonl", bytes.rstrip),
+    "blank lines at the end": bytes_of("b.jsonl", lambda c: c + b"\n \n\n"),
+    "escapes on one side": bytes_of("b.jsonl", lambda c: c.replace("é".encode(), b"\\u00e9")),
+    "spaces between": bytes_of("b.jsonl", lambda c: c.replace(b'": ', b'" :  ')),
+    "keys in another order": bytes_of("b.jsonl", lambda c: lines(
+        [dict(reversed(json.loads(line).items())) for line in c.splitlines()])),
+    "rows in another order": lambda s: s.variant.reverse(),
+    "files by links": lambda s: (s.raw.update({"runs/b.jsonl": s.content("b.jsonl")}),
+                                 s.links.update({"b.jsonl": "runs/b.jsonl"})),
+}  # fmt: skip
+ROWS: dict[str, Change] = {
+    "columns of their own": both(lambda n: each(n, _own_keys)),
+    "columns of their own on one side": each("b.jsonl", _own_keys),
+    "true and false for 1 and 0": both(lambda n: each(
+        n, lambda r: with_fields(r, value=bool(r["value"]), verdict=..., error_type=...))),
+    "whole numbers": both(lambda n: each(n, lambda r: r | {"value": int(r["value"])})),
+    "minus nothing": both(lambda n: each(n, lambda r: r | {"value": -0.0 if wrong(r) else 1.0})),
+    "no verdicts": rows(verdict=..., error_type=...),
+    "null for what is not said": rows(cluster=None, status=None, error=None, task=None, reason=None, evalset=None),
+    "a status of done": rows(status="done"),
+    "an error that is empty": rows(error=""),
+    "an error that is false": rows(error=False),
+    "ends in other words": rows(finish_reason="STOP"),
+    "ends of tool calls": rows(finish_reason="tool_calls"),
+    "no ends": rows(finish_reason=...),
+    "no models": rows(model=...),
+    "one name of both models": rows(model="support"),
+    "two names of one model that are listed": then(
+        each("b.jsonl", lambda r: r | {"model": "small-0"}, lambda r: r["id"].endswith("1")),
+        lambda s: s.gate["variants"]["v"].update(models=["small", "small-0"])),
+    "all scores equal": _equal,
+    "the variant better": each("b.jsonl", lambda r: r | {"value": 1.0, "verdict": True, "error_type": ""}),
+    "the variant cut off on many": each("b.jsonl", lambda r: r | {"finish_reason": "length"},
+                                        lambda r: int(r["id"][3:]) % 3 == 0),
+    "two answers that nobody could judge": _null_on_two,
+    "metrics that no rule names": _more_metrics,
+    "its evalset by name": rows(evalset="set"),
+    "a repeat of 0": rows(repeat=0),
+    "repeats counted from 1": repeated(2, first=1),
+    "four answers, and stated": then(repeated(4), of_file(generation={"temperature": 0.7, "repeats": 4})),
+    "four from 1, and stated": then(repeated(4, first=1), of_file(generation={"temperature": 0.7, "repeats": 4})),
+    "times": rows(e2e=1.0, ttft=0.1, tokens=12, prompt_tokens=9, batch=0),
+    "drafts": rows(draft_proposed=5, draft_accepted=5),
+    "tries that failed before one was done": rows(attempts=[
+        {"outcome": "failed", "cause": "timeout", "seconds": 3.0}, {"outcome": "done", "seconds": 1.0}]),
+    "a hedge that was given up after the answer": rows(attempts=[
+        {"outcome": "done", "seconds": 1.0}, {"outcome": "cancelled", "seconds": 0.5}]),
+    "extracted answers that are lists": rows(extracted=["1", 2]),
+    "a long reason": rows(reason="x" * 5000),
+    "hashes on neither side, ids asked for": then(rows(case_hash=...), setting(identity="ids")),
+}  # fmt: skip
+POLICIES: dict[str, Change] = {
+    "the gate file as JSON": lambda s: s.raw.update({"gate.yaml": json.dumps(s.gate).encode()}),
+    "a strict alpha": setting(alpha=0.01),
+    "each set": ruled(per="evalset"),
+    "where a tag is": then(ruled(where={"tag": "hard"}, max_drop=0.15)),
+    "a rule of one set": ruled(evalset="set"),
+    "three cases held out": setting(quarantine=[
+        {"case": f"é-c{n}", "owner": "ann", "expires": "2999-01-01", "reason": "two answers are right"}
+        for n in (3, 4, 5)]),
+    "a quarantine that ended": setting(quarantine=[
+        {"case": "é-c3", "owner": "ann", "expires": "2020-01-01", "reason": "flaky"}]),
+    "a quarantine of a case that is gone": setting(quarantine=[
+        {"case": "gone", "owner": "ann", "expires": "2999-01-01", "reason": "flaky"}]),
+    "an advisory rule on what nobody measured": lambda s: s.gate["gate"]["rules"].append(
+        {"metric": "drift.kl_mean", "max": 0.05, "tier": "advisory"}),
+    "a set of its own order": lambda s: (s.cases or []).reverse(),
+    "a set with a description in Chinese": lambda s: s.header.update(description="客服問題"),
+    "tags that changed since": lambda s: [case.update(tags=["new"]) for case in s.cases or []],
+    "a set in a folder below": lambda s: (
+        s.raw.update({"sets/set.yaml": s.content("set.yaml"), "sets/set.jsonl": s.content("set.jsonl")}),
+        setattr(s, "cases", None), s.gate.update(evalsets=["./sets/set.yaml"])),
+    "a set's lines by a link beside it": lambda s: (
+        s.raw.update({"set-v1.jsonl": s.content("set.jsonl")}), s.links.update({"set.jsonl": "set-v1.jsonl"})),
+    "expected that names all": expecting(),
+    "expected that names each twice": then(expecting(), lambda s: s.raw.update(
+        {"ids.jsonl": s.raw["ids.jsonl"] * 2})),
+    "half of a set, and why": _part,
+    "looks kept from the first time on": lambda s: s.options.update(looks="looks"),
+    "stop: early with looks": then(setting(stop="early"), lambda s: s.options.update(looks="looks")),
+}  # fmt: skip
+EXTERNAL: dict[str, Change] = {
+    "two sets whose cases lie elsewhere": _two_sets,
+    "expected of what lies elsewhere": expecting(),
+    "an external set beside a shipped set's name": then(
+        of_file(evalsets=[{"name": "arithmetic", "cases": "external"}])),
+    "an external set, and another near it": lambda s: s.raw.update(
+        {"set2.yaml": b"name: set2\nversion: '1'\nmetrics: [exact_match]\n", "set2.jsonl": b'{"id": "1"}\n'}),
+    "passages": both(lambda n: each(n, lambda r: r | {"cluster": f"p{int(r['id'][3:]) // 2}"})),
+    "tasks": then(rows(task="count"), ruled(per="task")),
+    "each value of a tag": then(
+        both(lambda n: each(n, lambda r: r | {"tags": ["lang:de" if int(r["id"][3:]) // 2 % 2 else "lang:en"]})),
+        ruled(per="tag:lang", max_drop=0.15)),
+    "ids that differ in case alone": both(lambda n: each(
+        n, lambda r: r | {"id": "CASE" if r["id"] == "é-c1" else "case" if r["id"] == "é-c2" else r["id"]})),
+    "ids of spaces, emoji and 300 letters": both(lambda n: each(
+        n, lambda r: r | {"id": f"  🙂 {r['id']} " + "x" * 300})),
+    "forty passages": both(lambda n: each(n, lambda r: r | {"cluster": f"p{int(r['id'][3:]) % 40}"})),
+}  # fmt: skip
+FOUR: dict[str, Change] = {
+    "four arms that speculate": lambda s: None,
+    "four arms without prices": lambda s: s.gate.pop("prices"),
+    "drafts that a server declared": then(
+        undrafted(S, X), declared(drafted={"proposed": 900, "accepted": 500}, both={"proposed": 9, "accepted": 9})),
+    "drafts of which none was kept": then(*(each(n, lambda r: r | {"draft_accepted": 0}) for n in (S, X))),
+    "drafts of which nobody counted the kept": then(*(each(n, lambda r: with_fields(r, draft_accepted=...))
+                                                      for n in (S, X))),
+}  # fmt: skip
+LOSSES: dict[str, Change] = {
+    "a loss with columns of its own": both(lambda n: each(n, _own_keys)),
+    "a loss in lines as on Windows": bytes_of("b.jsonl", _wrap),
+    "a loss cut off": hidden(finish_reason="length"),
+}
+UNSAID: dict[str, Change] = {
+    "a loss that nobody could judge": hidden(value=None, verdict=None, error_type="timeout"),
+}
+UNTIMED: dict[str, Change] = {
+    "a rule on times that were not taken": lambda s: s.gate["gate"]["rules"].append(
+        {"metric": "latency.e2e", "max_ratio": 1.1}),
+}  # fmt: skip
+
+
+def listed() -> list[tuple[str, int, Ask]]:
+    """(name, exit code, what asks the gate) of every input."""
+    found = [
+        *((0, attacks(start, changes)) for start, changes in (
+            (sound, FILES), (sound, ROWS), (sound, POLICIES), (external, EXTERNAL), (four, FOUR))),
+        (10, attacks(losing, LOSSES)),
+        (12, attacks(losing, UNSAID)),
+        (12, attacks(sound, UNTIMED)),
+    ]  # fmt: skip
+    return [(name, code, ask) for code, asks in found for name, ask in asks.items()]
+
+
+def outcomes(every: int = 1) -> list[tuple[str, int, Code]]:
+    """(name, exit code expected, exit code found or the name of what crashed) of every so-many-th input."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name) / "scene"
+        return [(name, code, ask(folder)) for name, code, ask in islice(listed(), 0, None, every)]
+
+
+def measure(quick: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """(an entry for each input, the goal's row). quick: every tenth, which is no proof."""
+    found = outcomes(QUICK if quick else 1)
+    refused = [f"{name}: {code}, not {expected}" for name, expected, code in found if code != expected]
+    row = DECISIONS.row(ID, {"tried": len(found), "refused": refused}, met=not refused)
+    if row["met"] and len(found) < LEAST:
+        row |= {"met": None, "reason": f"only {len(found)} were tried"}
+    return [{"of": ID, "input": name, "expected": expected, "exit": code} for name, expected, code in found], [row]
+
+
+if __name__ == "__main__":
+    for line in outcomes():
+        print(*line, sep=" | ")
