@@ -240,7 +240,7 @@ def test_a_gate_files_entry_is_checked_key_by_key(tmp_path):
         ("{lm_eval: sums, num_fewshot: -1}", "from 0"),
         ("{lm_eval: sums, include_path: ./nowhere}", "no folder"),
         ("{lm_eval: ../sums}", "`include_path`"),
-        ("{task: sums}", "an evalset is"),
+        ("{task: sums}", "known: cases, lm_eval, name"),
     ):
         path = tmp_path / "gate.yaml"
         path.write_text(GATE.format(tasks=tmp_path).replace(f"{{lm_eval: line, include_path: {tmp_path}}}", entry))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 from qualgate.errors import Exit
 from qualgate.gate.decide import exit_of
@@ -13,7 +12,6 @@ from qualgate.stats.multiplicity import held_together, holm
 from tests.gate.four import ARMS, NAMES, alike, evidence
 from tests.gate.four_arm.test_drafting import judged
 from tests.gate.four_arm.test_verdict import CHEAPER, words
-from tests.verification.verdicts.four_arms import rows_of_the_choice
 
 
 def test_without_shared_parts_it_is_holms():
@@ -37,9 +35,3 @@ def test_arms_near_the_margin_are_not_chosen_for_being_three():
     assert "one of three arms is chosen: at 0.025" in " ".join(alone[1].reasons)
     assert exit_of(judged(evidence(alike(120), CHEAPER), arms=replace(ARMS, parity="lossy"))) == Exit.APPROVE
     assert set(NAMES[1:]) == set(words(alone))
-
-
-@pytest.mark.proof  # its slice: tests/verification/verdicts/test_four_arms.py
-def test_the_error_of_the_choice_at_the_margin_is_at_most_alpha():
-    (row,) = rows_of_the_choice(draws=4_000)
-    assert row["met"], row

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.verification.verdicts import choice_of_arms
 from tests.verification.verdicts.four_arms import outcomes, rows
 
 
@@ -19,5 +20,11 @@ def test_the_planted_outcomes_are_fine_alone_and_two_points_worse_together():
 
 def test_the_interaction_is_found_and_its_absence_is_silent():
     found = rows(quick=True)
-    assert [row["id"] for row in found] == ["interaction.power", "interaction.silent", "choice.margin"]
+    assert [row["id"] for row in found] == ["interaction.power", "interaction.silent"]
     assert all(row["met"] for row in found), found
+
+
+def test_the_error_of_the_choice_at_the_margin_is_at_most_alpha():
+    (row,) = choice_of_arms.rows(quick=True)
+    assert row["met"], row
+    assert max(row["measured"]["each_at_alpha"].values()) > 0.1, "what it would be without"
