@@ -102,7 +102,7 @@ def test_what_the_gate_needs_beside_the_score_goes_from_outputs_and_cases_into_t
     write(tmp_path / "cases.jsonl", cases)
     gate = tmp_path / "gate.yaml"
     gate.write_text(
-        "version: 1\nbaseline: {model: ./m}\nvariants: {v: {model: ./m}}\nevalsets: [./sums.yaml]\n"
+        "version: 1\nbaseline: {model: ./m}\nvariants: {v: {model: ./m}}\nevalsets: [{name: sums, cases: external}]\n"
         "gate: {rules: [{metric: numeric, max_drop: 0.1}, {metric: numeric, per: task, max_drop: 0.1}]}\n"
     )
 

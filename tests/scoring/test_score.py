@@ -20,6 +20,7 @@ OTHERS = (LM_EVAL, "code.", "multiple_choice.")
 QUALITY = tuple(n for n, m in METRICS.items() if m.kind == "quality" and not n.startswith(OTHERS))
 BODY = {
     "answer": "4",
+    "refuse": False,
     "schema": {
         "type": "object",
         "properties": {
