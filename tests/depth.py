@@ -17,7 +17,7 @@ def examples(count: int) -> settings:
     return settings(max_examples=max(1, round(count * DEPTH)), deadline=None)
 
 
-def with_proofs(names: Iterable[str], proofs: Collection[str]) -> list[Any]:
+def with_proofs(names: Iterable[Any], proofs: Collection[Any]) -> list[Any]:
     """Parameters of a test: `proofs` take long and are run by `make verify`, the others by `make test`."""
     found = [*names]
     assert set(proofs) < set(found)
