@@ -48,7 +48,6 @@ ONE_SIDED: dict[str, Callable[[Asked, Side], Asked]] = {
     "score below 0": lambda a, s: with_some(a, s, [3], values={"exact_match": -1.0}),
     "every score NaN": lambda a, s: with_every(a, s, values={"exact_match": nan}),
     "score absent": lambda a, s: with_some(a, s, [3], values={}),
-    "the scorer could not say": lambda a, s: with_some(a, s, range(0, 240, 8), values={"exact_match": None}),
     "the scorer could say nothing": lambda a, s: with_every(
         a, s, values={"exact_match": None, "tool_call.valid": None}
     ),
@@ -61,6 +60,13 @@ ONE_SIDED: dict[str, Callable[[Asked, Side], Asked]] = {
 }
 """Each is three cases: on the baseline, on the variant, on both."""
 CASES: dict[str, Callable[[Asked], Asked]] = {
+    # Of the baseline alone it is no fault: taken as right where the variant is right, nothing is lost.
+    "the scorer could not say of the variant": lambda a: with_some(
+        a, "variant", range(0, 240, 8), values={"exact_match": None}
+    ),
+    "the scorer could not say of either": lambda a: on_both(
+        a, lambda b, s: with_some(b, s, range(0, 240, 8), values={"exact_match": None})
+    ),
     "nothing at all": lambda a: with_run(on_both(a, lambda b, s: with_arm(b, s, units=())), expected=()),
     "rows, but no closed list": lambda a: with_run(a, expected=()),
     "a unit planned twice": lambda a: with_run(a, expected=(*a.evidence.expected, a.evidence.expected[-1])),
