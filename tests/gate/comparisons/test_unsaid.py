@@ -111,7 +111,8 @@ def test_a_verdict_is_what_every_way_the_nulls_may_have_come_out_gives(name):
 @pytest.mark.parametrize("name", POLICIES)
 def test_so_it_is_of_many_runs(name):
     words = [check(name, seed, 2 + seed % 4) for seed in range(60)]
-    assert {"approve", "block", "undecided"} <= set(words), words
+    seen = {"block", "undecided"} if name == "every repeat" else {"approve", "block", "undecided"}
+    assert seen <= set(words), words  # so few cases, answered alike each time, prove no absence of a loss
 
 
 def said(evidence: RunEvidence, *, max_drop: float = 0.05) -> tuple[str, str]:
