@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 from tests.verification.verdicts.early_stopping import early, fixed_pairs
-from tests.verification.verdicts.peeking import growing, peeking
+from tests.verification.verdicts.growing_files import growing
+from tests.verification.verdicts.peeking import peeking
 
 
 def test_early_stopping_saves_cases_both_ways():
