@@ -5,12 +5,13 @@ An arm's cost per accepted answer is Σ cost of every attempt / number of accept
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from qualgate.stats.intervals import Bounds, bootstrap, independent_clusters
+from qualgate.stats.intervals import Bootstrap, Bounds, bootstrap, independent_clusters
 from qualgate.stats.latency import UNSEEN_SECONDS
 
 SEED = 20260102  # of the bootstrap's draws; part of the formula id, so that a stored verdict can be derived again
@@ -59,8 +60,8 @@ def accepted_cost_ratio(
     largest = float((of_cases[charged, 2] / of_cases[charged, 0]).max())
     high = max(UNSEEN_SECONDS["of_limit"] * limit, largest)
     dearer = unseen / (1 - unseen) * high
-    within = _drawn(ratio, len(sums), limit - dearer, alpha)
-    beyond = _drawn(ratio, len(sums), limit / (1 - unseen), alpha)
+    drawn = _drawn(ratio, len(sums))
+    within, beyond = drawn.bounds(limit - dearer, alpha), drawn.bounds(limit / (1 - unseen), alpha)
     return Bounds(
         estimate=within.estimate,
         lower=within.lower * (1 - unseen),
@@ -89,7 +90,7 @@ def cost_interaction(
             x = np.log(totals[:, 0::2]) - np.log(totals[:, 1::2])
             return np.nan_to_num(x[:, 0] + x[:, 3] - x[:, 1] - x[:, 2], nan=0.0)
 
-    return _drawn(interaction, len(sums), 0.0, alpha)
+    return _drawn(interaction, len(sums)).bounds(0.0, alpha)
 
 
 def _by_cluster(clusters: ArrayLike, *columns: ArrayLike) -> tuple[NDArray, NDArray]:
@@ -101,10 +102,10 @@ def _by_cluster(clusters: ArrayLike, *columns: ArrayLike) -> tuple[NDArray, NDAr
     )
 
 
-def _drawn(statistic, count: int, limit: float, alpha: float) -> Bounds:
+def _drawn(statistic: Callable[[NDArray], NDArray], count: int) -> Bootstrap:
     """`bootstrap` of a statistic of how often each cluster was drawn ([draws, clusters])."""
 
     def of_draws(draws: NDArray) -> NDArray:
         return statistic(np.stack([np.bincount(drawn, minlength=count) for drawn in draws]).astype(float))
 
-    return bootstrap(of_draws, count, limit, np.random.default_rng(SEED), alpha, DRAWS)
+    return bootstrap(of_draws, count, np.random.default_rng(SEED), DRAWS)

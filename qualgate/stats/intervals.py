@@ -223,34 +223,39 @@ def clustered_percentile(
     )
 
 
-def bootstrap(
-    statistic: Callable[[NDArray], NDArray],
-    n: int,
-    limit: float,
-    generator: np.random.Generator,
-    alpha: float = 0.05,
-    draws: int = 2000,
-) -> Bounds:
-    """Percentile bootstrap over n entries (Efron, 1979).
+@dataclass(frozen=True, slots=True)
+class Bootstrap:
+    """A statistic of n entries and of every draw of them, for any limit and alpha."""
 
-    statistic: index rows [draws, n] → one value a row. A p-value is the share of draws on the wrong side of the limit,
-    (1 + k) / (1 + draws), so it is never 0. Draws are made in blocks of about a million indices.
-    """
+    estimate: float
+    values: NDArray  # [draws]
+    n: int
+
+    def bounds(self, limit: float, alpha: float = 0.05) -> Bounds:
+        """Percentile bounds (Efron, 1979). A p-value is the share of draws on the wrong side of the limit,
+        (1 + k) / (1 + draws), so it is never 0."""
+        draws = len(self.values)
+        return Bounds(
+            estimate=self.estimate,
+            lower=float(np.quantile(self.values, alpha, method="lower")),
+            upper=float(np.quantile(self.values, 1 - alpha, method="higher")),
+            p_below=(1 + int(np.count_nonzero(self.values >= limit))) / (1 + draws),
+            p_above=(1 + int(np.count_nonzero(self.values <= limit))) / (1 + draws),
+            clusters=self.n,
+        )
+
+
+def bootstrap(
+    statistic: Callable[[NDArray], NDArray], n: int, generator: np.random.Generator, draws: int = 2000
+) -> Bootstrap:
+    """statistic: index rows [draws, n] → one value a row. Draws are made in blocks of about a million indices."""
     estimate = float(statistic(np.arange(n)[None, :])[0])
     block = max(1, 1_000_000 // max(n, 1))
     drawn = [
         statistic(generator.integers(0, n, (min(block, draws - start), n), dtype=np.int32))
         for start in range(0, draws, block)
     ]
-    values = np.concatenate(drawn)
-    return Bounds(
-        estimate=estimate,
-        lower=float(np.quantile(values, alpha, method="lower")),
-        upper=float(np.quantile(values, 1 - alpha, method="higher")),
-        p_below=(1 + int(np.count_nonzero(values >= limit))) / (1 + draws),
-        p_above=(1 + int(np.count_nonzero(values <= limit))) / (1 + draws),
-        clusters=n,
-    )
+    return Bootstrap(estimate, np.concatenate(drawn), n)
 
 
 def normal_quantile(probability: float) -> float:

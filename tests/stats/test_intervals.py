@@ -186,7 +186,7 @@ def test_bootstrap_covers_a_mean_and_repeats_itself() -> None:
     x = np.random.default_rng(5).exponential(size=200)
 
     def run():
-        return bootstrap(lambda index: x[index].mean(axis=1), 200, 1.0, np.random.default_rng(9))
+        return bootstrap(lambda index: x[index].mean(axis=1), 200, np.random.default_rng(9)).bounds(1.0)
 
     low, high = stats.t.interval(0.9, 199, x.mean(), stats.sem(x))
     assert (run().lower, run().upper) == pytest.approx((low, high), abs=0.03)
