@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from qualgate.errors import EXIT_ORDER, Exit, UsageError
 from qualgate.gate.causes.blame import with_causes
@@ -41,15 +41,34 @@ def decide_plain(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[
     Same evidence in any order of units → the same verdicts, to the byte. UsageError: no variant, or a policy that
     does not fit the evalsets.
     """
+    return judge_all(prepared_for(evidence, policy, now), policy)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Evidence that was looked through, for a policy at any alpha."""
+
+    evidence: RunEvidence
+    slices: tuple[Slice, ...]
+    examined: tuple[Examination, ...]
+
+
+def prepared_for(evidence: RunEvidence, policy: Policy, now: str) -> Prepared:
+    """What `decide_plain` judges, see there."""
     slices, held, evidence = prepare(evidence, policy, now)
     examined = tuple(without(found, held) for found in examine(evidence))
     if not examined:
         raise UsageError("The run has no variant, so there is nothing to judge. Name one under `variants`.")
     rerun = next((found.pairs for found in examined if found.variant.endswith(NOISE)), {})
     examined = tuple(replace(found, about=replace(found.about, rerun=rerun)) for found in examined)
-    terms = terms_of(evidence, policy)
-    judged = with_causes([judge(found, slices, policy, terms) for found in examined])
-    return with_noise_floor(name_causes(judged, evidence), evidence)
+    return Prepared(evidence, slices, examined)
+
+
+def judge_all(prepared: Prepared, policy: Policy) -> tuple[Verdict, ...]:
+    """The verdict on each variant. policy: that of `prepared`, at any alpha."""
+    terms = terms_of(prepared.evidence, policy)
+    judged = with_causes([judge(found, prepared.slices, policy, terms) for found in prepared.examined])
+    return with_noise_floor(name_causes(judged, prepared.evidence), prepared.evidence)
 
 
 def prepare(evidence: RunEvidence, policy: Policy, now: str) -> tuple[tuple[Slice, ...], Held, RunEvidence]:

@@ -6,6 +6,7 @@ An arm's cost per accepted answer is Σ cost of every attempt / number of accept
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import inf
 
 import numpy as np
@@ -26,29 +27,49 @@ def cost_per_accepted(costs: ArrayLike, accepted: ArrayLike) -> float:
     return total / count if count else (inf if np.size(costs) else float("nan"))
 
 
+@dataclass(frozen=True, slots=True)
+class CostRatio:
+    """variant's cost per accepted answer / baseline's, drawn once for any limit and alpha."""
+
+    drawn: Bootstrap
+    sizes: NDArray  # [clusters of cases], cases in each
+    dearest: float  # the largest ratio of costs, of any one cluster of cases
+
+    def bounds(self, limit: float, alpha: float = 0.05) -> Bounds:
+        """A resample only repeats what was seen, so both tests and both bounds also allow for a share of cases of a
+        kind that was not drawn, on which one side accepts nothing: q = 1 − alpha^(1/k) of k cases (fewer where they
+        are unequal), as if the accepted answers of one side were 1 − q of those counted. On these the variant may also
+        cost UNSEEN_SECONDS, against the tails named there. Twenty cases without a surprise prove nothing about one in
+        eight."""
+        unseen = 1 - alpha ** (1 / independent_clusters(self.sizes, alpha))
+        dearer = unseen / (1 - unseen) * max(UNSEEN_SECONDS["of_limit"] * limit, self.dearest)
+        within, beyond = self.drawn.bounds(limit - dearer, alpha), self.drawn.bounds(limit / (1 - unseen), alpha)
+        return Bounds(
+            estimate=within.estimate,
+            lower=within.lower * (1 - unseen),
+            upper=within.upper + dearer,
+            p_below=within.p_below,
+            p_above=beyond.p_above,
+            clusters=self.drawn.n,
+        )
+
+
 def accepted_cost_ratio(
     baseline: tuple[ArrayLike, ArrayLike],
     variant: tuple[ArrayLike, ArrayLike],
     clusters: ArrayLike,
-    limit: float,
-    alpha: float = 0.05,
     cases: ArrayLike | None = None,
-) -> Bounds:
-    """variant's cost per accepted answer / baseline's, whole clusters of the same cases drawn for both.
+) -> CostRatio:
+    """Whole clusters of the same cases drawn for both sides.
 
-    baseline, variant: (costs, accepted 0/1) of the same cases in the same order. A resample only repeats what was
-    seen, so both tests and both bounds also allow for a share of cases of a kind that was not drawn, on which one side
-    accepts nothing: q = 1 − alpha^(1/k) of k cases (fewer where they are unequal), as if the accepted answers of one
-    side were 1 − q of those counted. On these the variant may also cost UNSEEN_SECONDS, against the tails named there.
-    Twenty cases without a surprise prove nothing about one in eight. cases: the clusters of the cases themselves, where
-    `clusters` also joins what ran together and shares its time.
+    baseline, variant: (costs, accepted 0/1) of the same cases in the same order. cases: the clusters of the cases
+    themselves, where `clusters` also joins what ran together and shares its time.
     ValueError when the baseline costs nothing or has nothing accepted: there is no ratio to it.
     """
     sums, _ = _by_cluster(clusters, *baseline, *variant)
     of_cases, sizes = _by_cluster(clusters if cases is None else cases, *baseline, *variant)
     if sums[:, 0].sum() <= 0 or sums[:, 1].sum() <= 0:
         raise ValueError("the baseline costs nothing or has no accepted answer, so nothing can be held against it")
-    unseen = 1 - alpha ** (1 / independent_clusters(sizes, alpha))
 
     def ratio(counts: NDArray) -> NDArray:
         base_cost, base_good, cost, good = (counts @ sums).T
@@ -57,19 +78,8 @@ def accepted_cost_ratio(
             return np.where(good > 0, (cost / good) * (base_good / base_cost), np.where(base_good > 0, inf, 0.0))
 
     charged = of_cases[:, 0] > 0
-    largest = float((of_cases[charged, 2] / of_cases[charged, 0]).max())
-    high = max(UNSEEN_SECONDS["of_limit"] * limit, largest)
-    dearer = unseen / (1 - unseen) * high
-    drawn = _drawn(ratio, len(sums))
-    within, beyond = drawn.bounds(limit - dearer, alpha), drawn.bounds(limit / (1 - unseen), alpha)
-    return Bounds(
-        estimate=within.estimate,
-        lower=within.lower * (1 - unseen),
-        upper=within.upper + dearer,
-        p_below=within.p_below,
-        p_above=beyond.p_above,
-        clusters=len(sums),
-    )
+    dearest = float((of_cases[charged, 2] / of_cases[charged, 0]).max())
+    return CostRatio(_drawn(ratio, len(sums)), sizes, dearest)
 
 
 def cost_interaction(

@@ -81,7 +81,7 @@ def test_a_reason_of_blanks_is_none(folder, reason):
         ("./sets/set.yaml", "", 64, "did you mean ./set.yaml?"),
         ("./sett.yaml", ", expected: few.jsonl", 64, "did you mean ./set.yaml?"),
         ("./elsewhere.yaml", "", 12, "which cases elsewhere has is not known"),
-        ("{lm_eval: gsm8k}", "", 12, "which cases gsm8k has is not known"),
+        pytest.param("{lm_eval: gsm8k}", "", 12, "which cases gsm8k has is not known", marks=pytest.mark.proof),
         ("./elsewhere.yaml", ", expected: few.jsonl", 0, ""),
         (external("set"), "", 64, "set.yaml lies beside the gate file"),
         (external("theirs"), "", 0, "the expected cases of theirs are those of both files together"),

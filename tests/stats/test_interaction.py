@@ -93,7 +93,7 @@ def test_a_saving_at_the_limit_is_proven_at_most_as_often_as_alpha_says():
     generator, proven, rounds = np.random.default_rng(11), 0, 150
     for _ in range(rounds):
         kept, cost = generator.random((2, 60)) < 0.85, generator.lognormal(0, 0.7, (2, 60))
-        proven += accepted_cost_ratio((cost[0], kept[0]), (cost[1], kept[1]), np.arange(60), 1.0).p_below <= 0.05
+        proven += accepted_cost_ratio((cost[0], kept[0]), (cost[1], kept[1]), np.arange(60)).bounds(1.0).p_below <= 0.05
     assert proven / rounds <= 0.05 + 3 * (0.05 * 0.95 / rounds) ** 0.5
 
 

@@ -19,14 +19,14 @@ Steps = Mapping[str, list[ArmStep]]
 
 
 def over_the_choice(
-    at: Callable[[int], tuple[Steps, Costs]], shared: Mapping[str, str], singles: tuple[str, str], alpha: float
+    at: Callable[[int], Steps], shared: Mapping[str, str], singles: tuple[str, str], costs: Costs, alpha: float
 ) -> tuple[dict[str, list[ArmStep]], bool]:
     """The steps, those undecided that hold at alpha and not over the choice; and whether the second of the singles is
     surely cheaper than the first, over the choice as well.
 
-    at: k → every step and the costs at alpha / k. shared: an arm's name → the arm whose quality it has by parity.
+    at: k → every step at alpha / k. shared: an arm's name → the arm whose quality it has by parity.
     """
-    first, _ = at(1)
+    first = at(1)
     passed = [name for name, its in first.items() if all(one.status == "proven" for one in its)]
     if not passed:
         return dict(first), False
@@ -39,20 +39,20 @@ def over_the_choice(
     among: dict[str, int] = {}
     for name, places in parts.items():
         for part, place in places.items():
-            proven = (steps[name][place].status == "proven" for steps, _ in levels)
+            proven = (steps[name][place].status == "proven" for steps in levels)
             among[part] = min(among.get(part, CLAIMS), _before_false(proven))
     claims = {name: list(places) for name, places in parts.items()}
     cheaper = f"{singles[1]} is cheaper than {singles[0]}"
     if set(singles) <= claims.keys():
         claims[cheaper] = [*claims[singles[0]], *claims[singles[1]], cheaper]
-        among[cheaper] = _before_false(_cheaper(costs, singles) for _, costs in levels)
+        among[cheaper] = _before_false(_cheaper(costs, singles, alpha / k) for k in range(1, CLAIMS + 1))
     held = held_together(claims, among)
     steps = {name: list(its) for name, its in first.items()}
     for name in set(passed) - held:
         weakest = min(among[part] for part in parts[name])
         for part, place in parts[name].items():
             if among[part] == weakest:
-                at_level = levels[weakest][0][name][place] if weakest < CLAIMS else first[name][place]
+                at_level = levels[weakest][name][place] if weakest < CLAIMS else first[name][place]
                 steps[name][place] = replace(first[name][place], status="undecided", reason=(
                     f"proven at alpha {alpha:g}, and one of three arms is chosen: at {alpha / (weakest + 1):.3g}, "
                     f"{at_level.reason}"))  # fmt: skip
@@ -63,6 +63,6 @@ def _before_false(values: Iterable[bool]) -> int:
     return sum(1 for _ in takewhile(bool, values))
 
 
-def _cheaper(costs: Costs, singles: tuple[str, str]) -> bool:
-    found = costs.ratio(singles[1], singles[0], 1.0)
-    return found is not None and found.p_below <= costs.alpha
+def _cheaper(costs: Costs, singles: tuple[str, str], alpha: float) -> bool:
+    found = costs.ratio(singles[1], singles[0])
+    return found is not None and found.bounds(1.0, alpha).p_below <= alpha

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isfinite
 
 import numpy as np
@@ -11,20 +11,19 @@ from numpy.typing import NDArray
 
 from qualgate.gate.comparisons.ledger import Ledger, heard_in_each
 from qualgate.records import ArmStep, FourArms, RuleStatus
-from qualgate.stats.cost_ratio import accepted_cost_ratio, cost_per_accepted
-from qualgate.stats.intervals import Bounds
+from qualgate.stats.cost_ratio import CostRatio, accepted_cost_ratio, cost_per_accepted
 from qualgate.stats.paired.compare import MIN_CLUSTERS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """Every arm's ledger over the same cases."""
+    """Every arm's ledger over the same cases, for any alpha."""
 
     books: dict[str, Ledger]
     clusters: NDArray  # of the cases
     together: NDArray  # the same, joined with those that share their time (see `timed_together`)
     shared: str  # why these cannot be told; "" where they can
-    alpha: float
+    drawn: dict[tuple[str, str], CostRatio | None] = field(default_factory=dict)  # what `ratio` has drawn
 
     def missing(self, *names: str) -> str:
         """Why these arms' costs cannot be compared; "" where they can."""
@@ -45,20 +44,22 @@ class Costs:
         heard, _ = heard_in_each(*self.books.values())
         return self.books[name].costs[heard], self.books[name].accepted[heard]
 
-    def ratio(self, name: str, to: str, limit: float) -> Bounds | None:
+    def ratio(self, name: str, to: str) -> CostRatio | None:
         """Cost per accepted answer of `name` / that of `to`; None where `to` accepted nothing or costs nothing."""
-        base, other = self._compared(to), self._compared(name)
-        if base[0].sum() <= 0 or base[1].sum() <= 0:
-            return None
-        heard, _ = heard_in_each(*self.books.values())
-        return accepted_cost_ratio(base, other, self.together[heard], limit, self.alpha, self.clusters[heard])
+        if (name, to) not in self.drawn:
+            base, other = self._compared(to), self._compared(name)
+            heard, _ = heard_in_each(*self.books.values())
+            together, cases = self.together[heard], self.clusters[heard]
+            nothing = base[0].sum() <= 0 or base[1].sum() <= 0
+            self.drawn[name, to] = None if nothing else accepted_cost_ratio(base, other, together, cases)
+        return self.drawn[name, to]
 
     def each(self, name: str) -> float:
         """The arm's cost per accepted answer."""
         return cost_per_accepted(*self._compared(name))
 
 
-def value_step(name: str, base: str, arms: FourArms, costs: Costs, barred: Collection[str]) -> ArmStep:
+def value_step(name: str, base: str, arms: FourArms, costs: Costs, barred: Collection[str], alpha: float) -> ArmStep:
     """Surely cheaper than the baseline by `min_saving`; both surely cheaper than the better single arm as well."""
 
     def step(status: RuleStatus, reason: str) -> ArmStep:
@@ -74,16 +75,17 @@ def value_step(name: str, base: str, arms: FourArms, costs: Costs, barred: Colle
         return step("undecided", f"its cost per accepted answer cannot be compared: {why}")
     told = []
     for other, most in held:
-        found = costs.ratio(name, other, most)
-        if found is None:
+        drawn = costs.ratio(name, other)
+        if drawn is None:
             if other == base:
                 return step("undecided", f"{other} has no accepted answer that costs anything to compare with")
             continue  # a single arm that accepts nothing is no rival
+        found = drawn.bounds(most, alpha)
         upper = f"{found.upper:#.3g}" if isfinite(found.upper) else "unknown"
         ratio = f"{found.estimate:#.3g} times {other}'s cost per accepted answer (bounds {found.lower:#.3g} to {upper})"
-        if found.p_above <= costs.alpha:
+        if found.p_above <= alpha:
             return step("broken", f"{ratio}; at most {most:g} is worth it" + _simpler(other, base))
-        if not found.p_below <= costs.alpha:
+        if not found.p_below <= alpha:
             return step("undecided", f"{ratio}; not surely below {most:g}" + _simpler(other, base))
         told.append(ratio)
     return step("proven", "; ".join(told))

@@ -33,7 +33,7 @@ from qualgate.gate.four_arm.parity import equal, flat, parity_step, scored_alike
 from qualgate.gate.four_arm.steps import quality_step, slo_step
 from qualgate.gate.four_arm.value import Costs, value_step
 from qualgate.gate.rules import Slice
-from qualgate.gate.verdict import ONLY_WITHOUT, decide_plain, overall_exit, prepare, without
+from qualgate.gate.verdict import ONLY_WITHOUT, judge_all, overall_exit, prepare, prepared_for, without
 from qualgate.records import (
     ArmStep,
     FourArm,
@@ -89,9 +89,10 @@ def decide_four(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[V
     again = against_itself(evidence)
     given = only(evidence, names, again)
 
+    prepared = prepared_for(given, policy, now)
+
     def by_rules(alpha: float) -> dict[str, Verdict]:
-        decided = decide_plain(given, replace(policy, alpha=alpha), now)
-        return {verdict.variant: verdict for verdict in decided}
+        return {verdict.variant: verdict for verdict in judge_all(prepared, replace(policy, alpha=alpha))}
 
     verdicts = by_rules(policy.alpha)
     # What is too old to decide, or quarantined, is so for parity, service levels and value, too.
@@ -114,11 +115,11 @@ def decide_four(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[V
     )  # fmt: skip
     found = interactions(slices, four.units, four.order, clusters, policy)
     costs = _costs(four)
-    steps, order, cheaper = _over_the_choice(four, found, by_rules)
+    steps, order, cheaper = _over_the_choice(four, found, costs, by_rules)
     words = {name: word_of(steps[name], verdicts[name], policy) for name in names}
     doubted = _only_without_quarantine(words, evidence, policy, now) if held.cases else {}
     words |= dict.fromkeys(doubted, ("review", Exit.REVIEW))
-    answer = _answer(four, steps, words, found, choose(four.base, names, steps, order, costs, cheaper=cheaper))
+    answer = _answer(four, steps, words, found, costs, choose(four.base, names, steps, order, costs, cheaper=cheaper))
     return tuple(
         replace(
             verdicts[name],
@@ -138,23 +139,22 @@ def decide_four(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[V
 
 
 def _over_the_choice(
-    four: _Four, found: Sequence[Interaction], by_rules: Callable[[float], dict[str, Verdict]]
+    four: _Four, found: Sequence[Interaction], costs: Costs, by_rules: Callable[[float], dict[str, Verdict]]
 ) -> tuple[dict[str, list[ArmStep]], tuple[str, str], bool]:
     """The steps over the choice; the single arms, the simpler first; and whether the other is surely cheaper."""
     barred: dict[str, Collection[str]] = {}
 
-    def at(k: int) -> tuple[dict[str, list[ArmStep]], Costs]:
+    def at(k: int) -> dict[str, list[ArmStep]]:
         alpha = four.policy.alpha / k
         verdicts = four.verdicts if k == 1 else by_rules(alpha)
         stricter = replace(four, policy=replace(four.policy, alpha=alpha), verdicts=verdicts)
-        costs = _costs(stricter)
-        return _steps(stricter, _parity(stricter, found), costs, barred), costs
+        return _steps(stricter, _parity(stricter, found), costs, barred)
 
     at = cache(at)
     arms = four.arms
     shared = {arms.both: arms.quantization} if _same(four, arms.both) else {}
     order = simplest_singles(four.verdicts[arms.quantization], arms)
-    steps, cheaper = over_the_choice(at, shared, order, four.policy.alpha)
+    steps, cheaper = over_the_choice(at, shared, order, costs, four.policy.alpha)
     return steps, order, cheaper
 
 
@@ -179,7 +179,6 @@ def _costs(four: _Four) -> Costs:
         clusters=four.clusters,
         together=four.together if terms.timed else four.clusters,
         shared=four.shared if terms.timed else "",
-        alpha=four.policy.alpha,
     )
 
 
@@ -202,7 +201,7 @@ def _steps(
             *([parity[name]] if name in parity else []),
             quality_step(four.verdicts[name], same, steps.get(arms.quantization, ()), arms),
             slo_step(four.verdicts[name], four.units[name], four.together, four.shared, policy),
-            value_step(name, four.base, arms, costs, rivals_not),
+            value_step(name, four.base, arms, costs, rivals_not, policy.alpha),
         ]
     return steps
 
@@ -212,11 +211,12 @@ def _answer(
     steps: Mapping[str, list[ArmStep]],
     words: Mapping[str, tuple[VerdictWord, Exit]],
     found: tuple[Interaction, ...],
+    costs: Costs,
     chosen: tuple[str, str],
 ) -> FourArm:
     """Which arm to serve and why; beside it what to try first."""
     arms, policy = four.arms, four.policy
-    (choice, why), costs = chosen, _costs(four)
+    choice, why = chosen
     if any(one.arm == choice for one in arms.drafting):
         why = f"{why} (what it drafted is declared in the gate file)"
     if not costs.shared and (cost := interaction_of_costs(costs.books, four.order, costs.together, policy.alpha)):

@@ -205,6 +205,7 @@ def test_more_answers_to_a_case_tell_the_less_the_more_they_are_alike() -> None:
     assert same < single + 0.1
 
 
+@pytest.mark.proof
 def test_a_tag_that_is_too_small_is_foretold_no_proof_and_is_told_how_many_more_of_it_would_do() -> None:
     one = labelled(20, 380)
     policy = Policy(rules=(Rule(metric="exact_match", max_drop=0.04),

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from tests.verification.verdicts.early_stopping import early, fixed_pairs
 from tests.verification.verdicts.growing_files import growing
 from tests.verification.verdicts.peeking import peeking
@@ -21,6 +23,7 @@ def test_the_best_moment_to_look_is_no_better_than_alpha():
     assert row.measured["schedules"] >= 8_000
 
 
+@pytest.mark.proof
 def test_growing_files_asked_ten_times_approve_no_more_than_alpha_with_memory_and_more_than_three_times_that_without():
     row = growing(2_000)
     assert row.met

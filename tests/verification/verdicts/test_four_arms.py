@@ -24,6 +24,7 @@ def test_the_interaction_is_found_and_its_absence_is_silent():
     assert all(row["met"] for row in found), found
 
 
+@pytest.mark.proof
 def test_the_error_of_the_choice_at_the_margin_is_at_most_alpha():
     (row,) = choice_of_arms.rows(quick=True)
     assert row["met"], row

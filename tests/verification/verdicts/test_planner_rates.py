@@ -59,6 +59,7 @@ def test_what_decides_every_draw_decides_as_the_gate_itself(name, draws, monkeyp
     assert found.differing <= 0.01 * found.checked
 
 
+@pytest.mark.proof
 def test_bets_on_a_few_passages_are_foretold_and_simulated_as_the_gate_lays_them(monkeypatch):
     sets = [PlannedSet(name=name, metrics=("exact_match",), cases=size * count, clusters=(size,) * count)
             for name, size, count in (("a", 4, 60), ("b", 3, 50))]  # fmt: skip
