@@ -87,3 +87,8 @@ def close_names(name: str, names: Iterable[str], most: int = 1, cutoff: float = 
     from difflib import get_close_matches  # met only by who mistyped: it need not slow `--help`
 
     return get_close_matches(name, list(names), n=most, cutoff=cutoff)
+
+
+def one_line(error: BaseException) -> str:
+    """`TypeName: message`, without line breaks: a reason among others."""
+    return " ".join(f"{type(error).__name__}: {error}".split())[:400]

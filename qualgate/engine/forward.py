@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers.cache_utils import Cache
 
+from qualgate.engine.cache import KVLayer
 from qualgate.engine.overflow import Overflows, looked_at
 from qualgate.errors import NotInThisVersion
 
@@ -91,6 +92,8 @@ class Decoder:
         self._lean = False
         if self.overflows is not None and cache is not None:
             self.overflows.look_at_cache(cache, token_ids.shape[1])
+        if cache is not None:
+            self._held(cache, mask.shape[1])
         assert self._hidden is not None, "the output head was not called"
         hidden, self._hidden = self._hidden[:, -keep:], None
         return Step(logits, hidden)
@@ -102,6 +105,15 @@ class Decoder:
     def knows(self, step: Step) -> bool:
         """Whether all that is done to get a step's logits is known: same input, same shape, equal to the bit."""
         return torch.equal(self.logits(step.hidden[:, -step.logits.shape[1] :]), step.logits)
+
+    def _held(self, cache: Cache, slots: int) -> None:
+        for index, layer in enumerate(cache.layers):
+            if isinstance(layer, KVLayer) and layer.length != slots:
+                raise NotInThisVersion(
+                    f"Layer {index} of {type(self.model).__name__} ({self.config.model_type}) holds {layer.length} of "
+                    f"{slots} slots that were read: it does not keep its keys and values where it is told to, so its "
+                    "next token would not be its own."
+                )
 
     def _keep_hidden(self, head: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor] | None:
         self._hidden = inputs[0]

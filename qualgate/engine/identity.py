@@ -24,7 +24,9 @@ def identify(spec: ArmSpec, folder: ModelFolder, sampling: dict[str, Any], engin
         tokenizer=folder.tokenizer_sha256,
         template=folder.template_sha256,
         # Arms that stop at different tokens answer a different question: such a pair is not comparable.
-        sampling=content_hash({**sampling, "stop_ids": folder.stop_ids}),
+        sampling=content_hash(
+            {**sampling, "stop_ids": folder.stop_ids, **({"rope": folder.rope} if folder.rope else {})}
+        ),
         engine=engine,
     )
 

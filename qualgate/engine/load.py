@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from qualgate.engine.device import Device
 from qualgate.engine.identity import engine_version, identify
-from qualgate.errors import NotInThisVersion, UsageError
+from qualgate.errors import NotInThisVersion, UsageError, one_line
 from qualgate.formatting import counted
 from qualgate.quant.full_precision import check_floats
 from qualgate.quant.model_files import readable
@@ -40,11 +40,6 @@ class LoadedArm:
     stop_ids: tuple[int, ...]  # every token that ends an answer
     context_length: int | None  # tokens, None: its config names no limit
     stored: str = "float32"  # the dtype that a server stores its activations in
-
-
-def one_line(error: BaseException) -> str:
-    """`TypeName: message`, without line breaks: a reason among others."""
-    return " ".join(f"{type(error).__name__}: {error}".split())[:400]
 
 
 def check_weights(spec: ArmSpec, folder: ModelFolder, *, quantized_baseline: bool = False) -> None:
@@ -87,21 +82,19 @@ def load_arm(spec: ArmSpec, cache_dir: str | Path, sampling: dict[str, Any], *, 
     """Load `spec` on `device`; a quantized arm's packed checkpoint is taken from `cache_dir`, or made there first.
 
     A quantized checkpoint runs with its weights packed. Raises UsageError for a model folder that cannot be used, and
-    for a device that torch cannot use.
+    for a device that torch cannot use; NotInThisVersion for a model that does not run right here (`check_runs_right`).
     """
     import torch
 
     from qualgate.engine.footprint import footprint
     from qualgate.engine.kernels import choose_kernels
     from qualgate.engine.prompts import load_tokenizer
+    from qualgate.engine.rope import fix_rope
+    from qualgate.engine.self_check import check_runs_right
 
     path = Path(spec.model)
     folder = read_model_folder(path)
-    if device == "cuda" and not torch.cuda.is_available():
-        raise UsageError(
-            "This machine has a GPU that torch cannot use. Write `workers: {devices: cpu}` in the gate file, or mend "
-            "the driver: `python -c 'import torch; torch.cuda.init()'` says what is wrong."
-        )
+    _refuse_unusable_gpu(device)
     identity = identify(spec, folder, sampling, engine_version(device))
     on_disk, quantized, weights, stability = folder.shards.nbytes, 0, folder.parameters, {}
     if folder.format is not None:
@@ -122,8 +115,10 @@ def load_arm(spec: ArmSpec, cache_dir: str | Path, sampling: dict[str, Any], *, 
         pack(path, recipe, packed, spec.dtype, prompts=lambda: calibration_prompts(path, recipe), device=device)
         replaced, quantized, stability = _quantize(model, folder.shards, packed)
         on_disk += (packed / "packed.safetensors").stat().st_size - replaced
+    fix_rope(model, folder.rope)
     torch.nn.Module.to(model, torch.device(device))
     kernel = choose_kernels(model, spec.kernels)
+    check_runs_right(model)
     return LoadedArm(
         spec=spec,
         model=model,
@@ -143,6 +138,16 @@ def load_arm(spec: ArmSpec, cache_dir: str | Path, sampling: dict[str, Any], *, 
         stored=spec.dtype if spec.dtype_said else folder.files.dtype or spec.dtype,
         stop_ids=folder.stop_ids,  # from the files alone, so that they are those of the identity
     )
+
+
+def _refuse_unusable_gpu(device: Device) -> None:
+    import torch
+
+    if device == "cuda" and not torch.cuda.is_available():
+        raise UsageError(
+            "This machine has a GPU that torch cannot use. Write `workers: {devices: cpu}` in the gate file, or mend "
+            "the driver: `python -c 'import torch; torch.cuda.init()'` says what is wrong."
+        )
 
 
 def _load_model(folder: ModelFolder, dtype: Any) -> tuple[PreTrainedModel, dict[str, int]]:

@@ -53,6 +53,25 @@ class ModelFolder:
         return sum(weights_in(name, entry, self.format) for name, entry in entries.items())
 
     @property
+    def rope(self) -> str:
+        """Which set of frequencies turns the positions, where the config has two: "long" if it is made for more tokens
+        than it was first trained on, else "short"; "" where it has one. For dynamic NTK "short": it never grows."""
+        config = self.files.config.get("text_config") or self.files.config
+        found = config.get("rope_parameters") or config.get("rope_scaling") or {}
+        each = [found, *found.values()] if isinstance(found, dict) else []
+        for settings in (one for one in each if isinstance(one, dict)):
+            kind = settings.get("rope_type", settings.get("type"))
+            if kind in ("longrope", "su"):
+                trained = settings.get(
+                    "original_max_position_embeddings", config.get("original_max_position_embeddings")
+                )
+                limit = self.files.context_length
+                return "long" if type(trained) is int and limit is not None and limit > trained else "short"
+            if kind == "dynamic":
+                return "short"
+        return ""
+
+    @property
     def ahead(self) -> tuple[str, ...]:
         """Patterns of the tensors of layers that predict more tokens at once, behind the last one that answers."""
         config = self.files.config.get("text_config") or self.files.config

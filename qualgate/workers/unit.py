@@ -16,8 +16,8 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from qualgate.engine.device import Device
-from qualgate.engine.load import LoadedArm, one_line
-from qualgate.errors import QualgateError, UsageError
+from qualgate.engine.load import LoadedArm
+from qualgate.errors import QualgateError, UsageError, one_line
 from qualgate.records import Job, JobFailure, JobResult
 
 

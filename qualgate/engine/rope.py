@@ -1,0 +1,66 @@
+"""Rotary positions that transformers recomputes by the length of what it reads, held fixed.
+
+longrope and dynamic NTK turn positions by other frequencies once a batch holds a long row. A row's answer then depends
+on its batch and on what was read before, and keys in the cache were turned otherwise than the query that meets them.
+A server chooses once, by the length it is made for (vLLM: `max_model_len`); so do we, by the config's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+from qualgate.errors import NotInThisVersion
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+
+def fix_rope(model: PreTrainedModel, side: str) -> None:
+    """Hold every rotary embedding of `model` to one set of frequencies. side: see `ModelFolder.rope`.
+
+    Call it while the model is on the CPU. Raises NotInThisVersion for one that switches and cannot be held.
+    """
+    module: Any
+    for name, module in model.named_modules():
+        kinds: Any = getattr(module, "rope_type", None)
+        by_layer = isinstance(kinds, dict)
+        switching = {
+            layer: kind
+            for layer, kind in (kinds.items() if by_layer else ((None, kinds),))
+            if kind == "longrope" or "dynamic" in (kind or "")
+        }
+        if not switching:
+            continue
+        try:
+            for layer, kind in switching.items():
+                if side == "long":
+                    getattr(module, f"{layer}_inv_freq" if layer else "inv_freq").copy_(_long(module, kind, layer))
+            module.rope_type = {**kinds, **dict.fromkeys(switching, "fixed")} if by_layer else "fixed"
+            held = side != "" and all(_is_held(module, layer) for layer in switching)
+        except Exception:  # of an architecture that keeps its frequencies otherwise
+            held = False
+        if not held:
+            raise NotInThisVersion(
+                f"{type(model).__name__}: {name} turns positions by the length of what is read (rope_type "
+                f"{', '.join(switching.values())}), and its frequencies cannot be held fixed: an answer would depend "
+                "on its batch."
+            )
+
+
+def _is_held(module: Any, layer: str | None) -> bool:
+    """Whether the first positions are turned alike in a short text and in one longer than it was trained on."""
+    settings = module.config.rope_parameters[layer] if layer else module.config.rope_parameters
+    longest = max(settings.get("original_max_position_embeddings", 0), module.config.max_position_embeddings)
+    by = {"layer_type": layer} if layer else {}
+    texts = [module(torch.zeros(1), torch.arange(length)[None], **by) for length in (2, longest + 2, 2)]
+    return all(torch.equal(one[:, :2], other) for text in texts for one, other in zip(text, texts[0], strict=True))
+
+
+def _long(module: Any, kind: str, layer: str | None) -> torch.Tensor:
+    settings = module.config.rope_parameters[layer] if layer else module.config.rope_parameters
+    longer = settings["original_max_position_embeddings"] + 1
+    frequencies, _ = ROPE_INIT_FUNCTIONS[kind](module.config, "cpu", seq_len=longer, layer_type=layer)
+    return frequencies
