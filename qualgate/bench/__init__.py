@@ -26,7 +26,8 @@ def benchmarks() -> dict[str, Benchmark]:
 def listing() -> list[str]:
     """A line for each benchmark; in a wheel one more, which says where the proofs are."""
     found = benchmarks()
-    lines = [f"{name:<12} {one.about}" for name, one in found.items()]
+    width = max(map(len, found))
+    lines = [f"{name:<{width}}  {one.about}" for name, one in found.items()]
     return lines if len(found) > len(SPEED) else [*lines, f"{', '.join(checkout.PROOFS)}: {checkout.NOT_HERE}"]
 
 

@@ -74,28 +74,29 @@ class StoredBaseline:
     eta: NDArray[np.float32]  # [hidden positions], largest |log p − log p'|, rounded up
 
     def to_bytes(self) -> bytes:
-        """A line that describes the columns, then the columns, each split into byte planes and compressed."""
+        """A line with the digest of all that follows it and what describes the columns, then the columns, each split
+        into byte planes and compressed."""
         columns = {name: _packed(getattr(self, name)) for name in _COLUMNS}
-        body = b"".join(columns.values())
         head = {
             "vocabulary": self.vocabulary,
             "at_most": self.at_most,
             "width": self.codes.shape[1],
             "columns": {name: [getattr(self, name).size, len(packed)] for name, packed in columns.items()},
-            "sha256": sha256(body).hexdigest(),
         }
-        return MAGIC + json.dumps(head).encode() + b"\n" + body
+        body = json.dumps(head).encode() + b"\n" + b"".join(columns.values())
+        return MAGIC + _digest(body) + b" " + body
 
     @staticmethod
     def from_bytes(data: bytes) -> StoredBaseline:
         """IntegrityError for anything that `to_bytes` did not write."""
         try:
-            first, _, rest = data.partition(b"\n")
-            if not first.startswith(MAGIC):
+            if not data.startswith(MAGIC):
                 raise ValueError("it does not begin as one")
-            head = json.loads(first[len(MAGIC) :])
-            if sha256(rest).hexdigest() != head["sha256"]:
+            digest, _, body = data[len(MAGIC) :].partition(b" ")
+            if digest != _digest(body):
                 raise ValueError("its bytes are not those that were written")
+            first, _, rest = body.partition(b"\n")
+            head = json.loads(first)
             columns: dict[str, Any] = {}
             for name, dtype in _COLUMNS.items():
                 size, length = head["columns"][name]
@@ -142,7 +143,11 @@ _COLUMNS = {
     "gaps": np.dtype("<u4"), "counts": np.dtype("<u4"), "codes": np.dtype("<i2"),
     "scale": np.dtype("<f4"), "eta": np.dtype("<f4"),
 }  # fmt: skip
-MAGIC = b"qualgate-kl/1 "
+MAGIC = b"qualgate-kl/2 "
+
+
+def _digest(body: bytes) -> bytes:
+    return sha256(body).hexdigest().encode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

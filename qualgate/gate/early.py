@@ -278,17 +278,17 @@ def look(
     whole, terms = not unseen, terms_of(partial, policy)
     doubtful = {} if whole else _perhaps_cut_off(examined.pairs, seen, order, held.cases)
 
-    def measured(part: Slice, pairs: dict[str, tuple[Pair, ...]]) -> Measured:
+    def measured(slice_: Slice, pairs: dict[str, tuple[Pair, ...]]) -> Measured:
         truncated = truncated_sets(pairs)
-        if not in_sequence(part.rule):
+        if not in_sequence(slice_.rule):
             if whole:
-                return measure(part, pairs, truncated, policy.alpha, terms, examined.about)
-            return unmeasured(part, 0, "is tested once every case is in")
-        fixed = measure(part, pairs, truncated, policy.alpha, terms)
-        mine = pairs_of(part, pairs)
-        found = measured_in_order(fixed, mine, seen, _sizes(part, order), policy, sensitivity(policy))
-        barred = [doubtful[name] for name in part.evalsets if name in doubtful]
-        return replace(found, obstacle=f"{part.head}: {barred[0]}") if barred and not found.obstacle else found
+                return measure(slice_, pairs, truncated, policy.alpha, terms, examined.about)
+            return unmeasured(slice_, 0, "is tested once every case is in")
+        fixed = measure(slice_, pairs, truncated, policy.alpha, terms)
+        mine = pairs_of(slice_, pairs)
+        found = measured_in_order(fixed, mine, seen, _sizes(slice_, order), policy, sensitivity(policy))
+        barred = [doubtful[name] for name in slice_.evalsets if name in doubtful]
+        return replace(found, obstacle=f"{slice_.head}: {barred[0]}") if barred and not found.obstacle else found
 
     verdict = judge(examined, slices, policy, terms, measured)
     (verdict,) = name_causes([verdict], partial)
@@ -340,11 +340,11 @@ def _perhaps_cut_off(
     return found
 
 
-def _sizes(part: Slice, order: Order) -> list[int]:
+def _sizes(slice_: Slice, order: Order) -> list[int]:
     """Questions of the slice in each cluster that has any, of the whole list."""
 
     def mine(name: str, case: str) -> bool:
-        return name in part.evalsets and (part.only is None or (name, case) in part.only)
+        return name in slice_.evalsets and (slice_.only is None or (name, case) in slice_.only)
 
     return [size for cluster in order if (size := sum(mine(name, case) for name, case, _ in cluster))]
 

@@ -10,18 +10,18 @@ from qualgate.metrics import METRICS
 from qualgate.records import Comparison
 
 
-def explain(part: Slice, c: Comparison, alpha: float) -> str:
+def explain(slice_: Slice, c: Comparison, alpha: float) -> str:
     """The reason of a comparison that was measured and has its status."""
-    if part.rule.max_drop is not None or part.rule.max_relative_drop is not None:
-        return _quality(part, c, alpha)
+    if slice_.rule.max_drop is not None or slice_.rule.max_relative_drop is not None:
+        return _quality(slice_, c, alpha)
     by_kind = {"latency": _ratio, "cost": _cost, "arm": _whole}
-    return by_kind.get(METRICS[c.metric].kind, _level)(part, c, alpha)
+    return by_kind.get(METRICS[c.metric].kind, _level)(slice_, c, alpha)
 
 
-def _quality(part: Slice, c: Comparison, alpha: float) -> str:
-    if part.rule.max_relative_drop is not None:
-        return _relative(part, c, alpha)
-    allowed = 100 * (part.rule.max_drop or 0.0)
+def _quality(slice_: Slice, c: Comparison, alpha: float) -> str:
+    if slice_.rule.max_relative_drop is not None:
+        return _relative(slice_, c, alpha)
+    allowed = 100 * (slice_.rule.max_drop or 0.0)
     change, low, high = 100 * (c.difference or 0.0), 100 * (c.lower or 0.0), 100 * (c.upper or 0.0)
     moved = (
         f"fell {-change:.1f} points" if change < 0 else f"rose {change:.1f} points" if change > 0 else "is unchanged"
@@ -29,38 +29,42 @@ def _quality(part: Slice, c: Comparison, alpha: float) -> str:
     counts = f"{c.lost} lost, {c.gained} gained of {c.n:,}"
     level = f"{100 * (1 - alpha):g} % bound"
     if c.status == "broken":
-        return f"{part.head} {moved} ({level}: at least {floor(-10 * high) / 10:.1f}; allowed {allowed:.1f}), {counts}"
+        return (
+            f"{slice_.head} {moved} ({level}: at least {floor(-10 * high) / 10:.1f}; allowed {allowed:.1f}), {counts}"
+        )
     if c.status == "proven":
         lost = ceil(-10 * low) / 10  # rounded away from the claim
         bound = f"at most {lost:.1f} lost" if lost > 0 else f"at least {-lost:.1f} gained"
-        return f"{part.head} {moved} ({level}: {bound}; allowed {allowed:.1f}), {counts}"
+        return f"{slice_.head} {moved} ({level}: {bound}; allowed {allowed:.1f}), {counts}"
     if (c.p_broken or 1.0) <= alpha:
-        return f"{part.head} {moved}, {counts}: beyond {allowed:g} points alone, not after correction for several rules"
+        return (
+            f"{slice_.head} {moved}, {counts}: beyond {allowed:g} points alone, not after correction for several rules"
+        )
     if c.needed is None and c.clusters is None:
-        return f"{part.head}: the loss is too near {allowed:g} points to tell from {counted(c.n, 'case')} ({counts})"
+        return f"{slice_.head}: the loss is too near {allowed:g} points to tell from {counted(c.n, 'case')} ({counts})"
     more = f"; about {c.needed:,} would" if c.needed else ""
     claim = f"show a loss beyond {allowed:g} points" if -change > allowed else f"exclude a {allowed:g}-point loss"
-    return f"{part.head}: {counted(c.n, 'case')} cannot {claim}{more} ({c.lost} lost, {c.gained} gained)"
+    return f"{slice_.head}: {counted(c.n, 'case')} cannot {claim}{more} ({c.lost} lost, {c.gained} gained)"
 
 
-def _relative(part: Slice, c: Comparison, alpha: float) -> str:
+def _relative(slice_: Slice, c: Comparison, alpha: float) -> str:
     low, high = (f"{100 * (bound or 0.0):+.1f} %" for bound in (c.lower, c.upper))
     return (
-        f"{part.head} changed by {100 * (c.difference or 0.0):+.1f} % of the baseline's rate ({100 * (1 - alpha):g} % "
-        f"bounds {low} to {high}; allowed -{100 * (part.rule.max_relative_drop or 0.0):g} %), "
+        f"{slice_.head} changed by {100 * (c.difference or 0.0):+.1f} % of the baseline's rate ({100 * (1 - alpha):g} "
+        f"% bounds {low} to {high}; allowed -{100 * (slice_.rule.max_relative_drop or 0.0):g} %), "
         f"{c.lost} lost, {c.gained} gained of {c.n:,}{_outcome(c)}"
     )
 
 
-def _level(part: Slice, c: Comparison, alpha: float) -> str:
-    limit = f"at most {part.rule.max:g}" if part.rule.max is not None else f"at least {part.rule.min:g}"
+def _level(slice_: Slice, c: Comparison, alpha: float) -> str:
+    limit = f"at most {slice_.rule.max:g}" if slice_.rule.max is not None else f"at least {slice_.rule.min:g}"
     unit = {"nats": " nats"}.get(METRICS[c.metric].unit, "")
     over = f"over {counted(c.n, 'case')}{_outcome(c)}"
-    return f"{part.head} is {c.variant:.4g}{unit} ({_between(c, alpha)}; allowed {limit}) {over}"
+    return f"{slice_.head} is {c.variant:.4g}{unit} ({_between(c, alpha)}; allowed {limit}) {over}"
 
 
-def _whole(part: Slice, c: Comparison, alpha: float) -> str:
-    rule = part.rule
+def _whole(slice_: Slice, c: Comparison, alpha: float) -> str:
+    rule = slice_.rule
     if rule.max_ratio is not None:
         sizes = f"{value_text(c.metric, c.variant)} and {value_text(c.metric, c.baseline)}"
         said = f"{c.lower:.3g} times the baseline's ({sizes}; allowed {rule.max_ratio:g})"
@@ -68,23 +72,22 @@ def _whole(part: Slice, c: Comparison, alpha: float) -> str:
         limit = value_text(c.metric, rule.max if rule.max is not None else rule.min)
         bound = "at most" if rule.max is not None else "at least"
         said = f"{value_text(c.metric, c.variant)} (allowed {bound} {limit})"
-    return f"{part.head} is {said}{_outcome(c)}"
+    return f"{slice_.head} is {said}{_outcome(c)}"
 
 
-def _ratio(part: Slice, c: Comparison, alpha: float) -> str:
+def _ratio(slice_: Slice, c: Comparison, alpha: float) -> str:
     ratio = (c.variant or 0.0) / c.baseline if c.baseline else float("inf")
     return (
-        f"{part.head} is {ratio:.3g} times the baseline's ({_between(c, alpha)}; "
-        f"allowed {part.rule.max_ratio:g}) over {counted(c.n, 'case')}{_outcome(c)}"
+        f"{slice_.head} is {ratio:.3g} times the baseline's ({_between(c, alpha)}; "
+        f"allowed {slice_.rule.max_ratio:g}) over {counted(c.n, 'case')}{_outcome(c)}"
     )
 
 
-def _cost(part: Slice, c: Comparison, alpha: float) -> str:
+def _cost(slice_: Slice, c: Comparison, alpha: float) -> str:
     if c.variant is None and c.baseline is not None:
-        return (
-            f"{part.head}: none of {counted(c.n, 'answer')} was accepted, so there is no cost at which one could be had"
-        )
-    return _ratio(part, c, alpha)
+        none = f"none of {counted(c.n, 'answer')} was accepted"
+        return f"{slice_.head}: {none}, so there is no cost at which one could be had"
+    return _ratio(slice_, c, alpha)
 
 
 def _between(c: Comparison, alpha: float) -> str:

@@ -63,10 +63,10 @@ def decide_growing(evidence: RunEvidence, policy: Policy, now: str = "") -> tupl
         order = _Order.of(found.pairs, looks, policy.stop.seed)
 
         def measured(
-            part: Slice, pairs: dict[str, tuple[Pair, ...]], order: _Order = order, about: About = found.about
+            slice_: Slice, pairs: dict[str, tuple[Pair, ...]], order: _Order = order, about: About = found.about
         ) -> Measured:
-            fixed = measure(part, pairs, truncated_sets(pairs), policy.alpha, terms, about)
-            return _at_this_look(fixed, pairs_of(part, pairs), order, len(looks), policy)
+            fixed = measure(slice_, pairs, truncated_sets(pairs), policy.alpha, terms, about)
+            return _at_this_look(fixed, pairs_of(slice_, pairs), order, len(looks), policy)
 
         verdict = judge(found, slices, policy, terms, measured)
         open_ = any(one.tier != "advisory" and one.status == "undecided" for one in verdict.comparisons)
@@ -109,18 +109,18 @@ class _Order:
 
 def _at_this_look(fixed: Measured, pairs: Sequence[Pair], order: _Order, number: int, policy: Policy) -> Measured:
     """The slice's numbers by a test that this look may ask."""
-    part = fixed.slice
-    if not in_sequence(part.rule):
-        return fixed if number == 1 else unmeasured(part, len(pairs), ONE_LOOK)
+    slice_ = fixed.slice
+    if not in_sequence(slice_.rule):
+        return fixed if number == 1 else unmeasured(slice_, len(pairs), ONE_LOOK)
     if not pairs:
         return fixed
     first = min(order.looks[_question(pair)] for pair in pairs)
     sizes = Counter(order.places[_question(pair)] for pair in pairs)
     known = Counter(order.places[_question(pair)] for pair in pairs if order.looks[_question(pair)] == first)
     if len({pair.cluster for pair in pairs}) < len(sizes):
-        return unmeasured(part, len(pairs), GREW)
+        return unmeasured(slice_, len(pairs), GREW)
     if max(sizes.values()) > max(known.values()):
-        return unmeasured(part, len(pairs), LARGER)
+        return unmeasured(slice_, len(pairs), LARGER)
     # Over all looks that there may ever be, a baseline too weak to lose the margin passes with 5 % at most.
     chance = SENSITIVITY_ALPHA / (number * (number + 1))
     return measured_in_order(fixed, pairs, dict(order.places), tuple(known.values()), policy, chance)

@@ -117,12 +117,12 @@ def judge(
     def measured(pairs: dict[str, tuple[Pair, ...]]) -> list[Measured]:
         truncated = truncated_sets(pairs)
         return [
-            by(part, pairs) if by else measure(part, pairs, truncated, policy.alpha, terms, found.about)
-            for part in slices
+            by(slice_, pairs) if by else measure(slice_, pairs, truncated, policy.alpha, terms, found.about)
+            for slice_ in slices
         ]
 
     if found.mismatched:
-        told = [unmeasured(part, 0, "not compared: " + found.mismatched[0]) for part in slices]
+        told = [unmeasured(slice_, 0, "not compared: " + found.mismatched[0]) for slice_ in slices]
     else:
         told = measured(found.pairs)
     comparisons = _settle(told, policy.alpha)
@@ -157,7 +157,7 @@ def _taken_at_worst(measured: Sequence[Measured], comparisons: Sequence[Comparis
 def _services(found: Examination, slices: Sequence[Slice], terms: Terms) -> tuple[ArmService, ...]:
     """What both arms' answers took and gave, where a rule on cost asks."""
     pairs = [pair for name in sorted(found.pairs) for pair in found.pairs[name]]
-    if not pairs or not any(METRICS[part.rule.metric].kind == "cost" for part in slices):
+    if not pairs or not any(METRICS[slice_.rule.metric].kind == "cost" for slice_ in slices):
         return ()
     before = ledger("baseline", [pair.baseline for pair in pairs], terms)
     after = ledger(found.variant, [pair.variant for pair in pairs], terms)
@@ -196,8 +196,8 @@ def _conclude(
 ) -> tuple[VerdictWord, Exit, tuple[str, ...]]:
     def reasons(tier: str, status: str) -> tuple[str, ...]:
         chosen = [
-            (_excess(one, part), index, one.reason)
-            for index, (one, part) in enumerate(zip(comparisons, slices, strict=True))
+            (_excess(one, slice_), index, one.reason)
+            for index, (one, slice_) in enumerate(zip(comparisons, slices, strict=True))
             if one.tier == tier and one.status == status
         ]
         ordered = sorted(chosen, key=lambda entry: (-entry[0], entry[1])) if status == "broken" else chosen
@@ -222,9 +222,9 @@ def _conclude(
     return "approve", Exit.APPROVE, (proven, *lesser)
 
 
-def _excess(comparison: Comparison, part: Slice) -> float:
+def _excess(comparison: Comparison, slice_: Slice) -> float:
     """How many times the allowance a quality loss is; 0 for drift and latency, which come after in rule order."""
-    allowed = part.rule.max_drop or part.rule.max_relative_drop
+    allowed = slice_.rule.max_drop or slice_.rule.max_relative_drop
     if METRICS[comparison.metric].kind != "quality" or not allowed:
         return 0.0
     return -(comparison.difference or 0.0) / allowed

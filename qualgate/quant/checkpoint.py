@@ -2,8 +2,8 @@
 
 A folder holds `packed.safetensors` (for each quantized tensor NAME: NAME.codes, NAME.scales and what else its
 PackedWeight has; folded.NAME for floats that calibration changed) and `manifest.json` (recipe, dtype and sha256 of the
-source, each weight's layout, sha256 of packed.safetensors). It appears in one rename, so a reader never sees half of it
-and two workers that make it at once do no harm.
+source, each weight's layout, sha256 of packed.safetensors, and a digest of all this). It appears in one rename, so a
+reader never sees half of it and two workers that make it at once do no harm.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from qualgate_kernels.packed import PackedWeight
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-_FORMAT = 2
+_FORMAT = 3
 Dtype = Literal["bfloat16", "float16", "float32"]
 
 
@@ -126,6 +126,8 @@ def read_packed(folder: Path) -> PackedModel:
     try:
         manifest = json.loads((folder / "manifest.json").read_bytes())
         read_header(file)
+        if manifest.pop("digest") != content_hash(manifest):
+            raise UsageError(f"{folder / 'manifest.json'} has changed since it was made. {again}")
         if file_hash(file) != manifest["sha256"]:
             raise UsageError(f"{file} has changed since it was made. {again}")
         with safe_open(file, framework="pt") as stored:
@@ -139,7 +141,7 @@ def read_packed(folder: Path) -> PackedModel:
             errors=manifest["errors"],
             stability={name: WeightStability(**one) for name, one in manifest.get("stability", {}).items()},
         )
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(f"{folder} is not a whole packed checkpoint ({error}). {again}") from None
 
 
@@ -206,6 +208,7 @@ def _write(out_folder: Path, tensors: dict[str, torch.Tensor], manifest: dict[st
     try:
         save_file(tensors, unfinished / "packed.safetensors")
         manifest = {**manifest, "sha256": file_hash(unfinished / "packed.safetensors")}
+        manifest = {**manifest, "digest": content_hash(manifest)}
         (unfinished / "manifest.json").write_text(canonical_json(manifest), encoding="utf-8")
         try:
             os.rename(unfinished, out_folder)

@@ -180,7 +180,7 @@ def test_broken_bytes_are_refused():
         with pytest.raises(IntegrityError, match="not a stored baseline"):
             StoredBaseline.from_bytes(broken)
     for before, after in (
-        (b"kl/1", b"kl/9"), (b'"kept": [3', b'"kept": [4'), (b'"kept": [3', b'"kept": [-3'), (b'"kept"', b'"kelp"'),
+        (b"kl/2", b"kl/1"), (b'"kept": [3', b'"kept": [4'), (b'"kept": [3', b'"kept": [-3'), (b'"kept"', b'"kelp"'),
         (b'"vocabulary": 300', b'"vocabulary": 3'), (b'"width": 0', b'"width": "x"'),
         (b'"at_most": 0', b'"at_most": 9'),
         (b'"kept": [3', b'"kept": [399999999999'), (b"{", b"["), (b"{", b"[" * 100_000),
@@ -188,6 +188,13 @@ def test_broken_bytes_are_refused():
         assert before in data
         with pytest.raises(IntegrityError, match="not a stored baseline"):
             StoredBaseline.from_bytes(data.replace(before, after, 1))
+
+
+def test_no_changed_bit_is_read():
+    data = store(some_logits(np.random.default_rng(5), 300, "usual")).to_bytes()
+    for place in (*range(data.index(b"\n") + 40), *range(400, len(data), 37)):
+        with pytest.raises(IntegrityError, match="not a stored baseline"):
+            StoredBaseline.from_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,18 @@ def test_a_changed_packed_checkpoint_is_refused(folder, tmp_path):
         read_packed(out)
 
 
+def test_a_changed_manifest_is_refused_whatever_changed(folder, tmp_path):
+    out = pack(folder, parse_recipe("int4"), tmp_path / "packed")
+    file = out / "manifest.json"
+    whole = file.read_bytes()
+    for place in range(3, len(whole), len(whole) // 60):
+        file.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        with pytest.raises(UsageError, match=r"has changed|not a whole packed checkpoint"):
+            read_packed(out)
+    file.write_bytes(whole)
+    read_packed(out)
+
+
 def test_a_quantized_linear_is_a_linear_with_the_dequantized_weight_and_the_bias():
     torch.manual_seed(0)
     linear = torch.nn.Linear(64, 6)

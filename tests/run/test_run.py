@@ -6,9 +6,8 @@ import json
 import shutil
 
 from qualgate.errors import Exit
-from qualgate.pipeline import evidence, staleness
+from qualgate.pipeline import staleness
 from qualgate.pipeline.stored import decide_again
-from qualgate.records import UnitEvidence, UnitKey
 from tests.command_line import in_a_process, qualgate
 from tests.drafting_engine import drafting
 from tests.run.commands import rows
@@ -149,26 +148,3 @@ def test_scores_of_an_older_scorer_decide_nothing(judged, monkeypatch):
     outcome = decide_again(f"sqlite:///{folder / 'qualgate.db'}", None, None)
     assert {verdict.word for verdict in outcome.verdicts} == {"undecided"}
     assert "exact_match/99" in " ".join(outcome.verdicts[0].reasons)
-
-
-def test_the_parser_is_blamed_by_the_dialect_that_the_case_declares():
-    """A call in the declared dialect is not misread; in another one it is; where any would do, nothing is to blame."""
-    call = '[TOOL_CALLS][{"name": "f", "arguments": {"a": 1}}]'
-    unit = UnitEvidence(
-        key=UnitKey("int4", "set", "a"),
-        case_hash="h",
-        status="done",
-        values={"tool_call.valid": 0.0},
-        scorers={},
-        truncated=False,
-        raw=call,
-    )
-    tools = [{"name": "f", "parameters": {"type": "object"}}]
-
-    def misread(**body) -> str:
-        return evidence._read_elsewhere(unit, {"h": {"tools": tools, **body}}).misread
-
-    assert misread(dialect="mistral") == ""
-    assert misread(dialect="pythonic").startswith("mistral")
-    assert misread(answer="a call").startswith("mistral")  # asked for in hermes
-    assert misread(dialect="auto") == misread() == ""
