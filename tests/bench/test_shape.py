@@ -17,6 +17,7 @@ ROWS = {  # goals of earlier versions keep their ids, and none is dropped; a new
     "generate": "generate_speed",
     "commands": "help gate_20000_scores gate_100k gate_files_100k dashboard_first_page",
     "determinism-report": "deterministic",
+    "architectures": "tokens let_through",
     "decisions": "errors power peers.cases peers.false_pass early.identical early.twice early.worst planner.rates "
     "planner.decidable undecided.planned peeking peeking.files fail_closed.cases fail_closed.mutations "
     "fail_closed.score_files attacks.new attacks.legitimate "

@@ -75,6 +75,7 @@ def same_values(evidence, theirs, tasks=()) -> int:
     return compared
 
 
+@pytest.mark.proof
 def test_a_run_of_two_tasks_stores_what_lm_eval_says(folder, tmp_path, theirs):
     path = tmp_path / "gate.yaml"
     left_out = ("int2:", "lm_eval: sums", "lm_eval: greedy", "lm_eval: text", "evalset: greedy", "evalset: text")

@@ -85,6 +85,7 @@ def noisy(made, tmp_path_factory) -> tuple[Path, dict]:
     return folder, json.loads(done.stdout)
 
 
+@pytest.mark.proof
 def test_a_noise_floor_runs_the_baseline_again_in_other_batches(noisy):
     _, body = noisy
     assert [arm["name"] for arm in body["arms"]] == ["baseline", "same", "int2", "baseline@aa"]
@@ -92,6 +93,7 @@ def test_a_noise_floor_runs_the_baseline_again_in_other_batches(noisy):
     assert all(any("noise floor, lost / gained" in why for why in v["reasons"]) for v in body["verdicts"])
 
 
+@pytest.mark.proof
 def test_what_a_run_measures_of_its_arms_can_be_asked_for_by_rules(noisy):
     folder, body = noisy
     held = {

@@ -18,6 +18,8 @@ __all__ = ["PROOFS", "run_of"]
 def run_of(name: str) -> Callable[..., dict[str, Any]]:
     """`run(quick)` of a proof, or `run(quick, only)` where it has parts; only its modules are loaded."""
     match name:
+        case "architectures":
+            from tests.verification.references.architectures import run
         case "decisions":
             from tests.verification.verdicts.decisions import run
         case "determinism-report":

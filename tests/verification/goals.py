@@ -129,4 +129,13 @@ QUANTIZE = Benchmark(
     ),
 )
 
-PROOFS = {one.name: one for one in (DECISIONS, DETERMINISM_REPORT, QUANTIZE, SCORING, STATIC)}
+ARCHITECTURES = Benchmark(
+    name="architectures",
+    about="every decoder that transformers knows, made small: what is let through says the tokens of its own generate",
+    goals={
+        "tokens": "0 of those that are let through say other greedy tokens than transformers' own, alone or in a batch",
+        "let_through": ">= 70 architectures are let through",
+    },
+)
+
+PROOFS = {one.name: one for one in (ARCHITECTURES, DECISIONS, DETERMINISM_REPORT, QUANTIZE, SCORING, STATIC)}
