@@ -20,7 +20,7 @@ from qualgate.intake.row_evidence import BASELINE, NOT_NAMED, Identity, KnownCas
 from qualgate.intake.score_rows import Scores, read_score_rows, refuse_a_copy, refuse_one_file_twice
 from qualgate.pipeline.arms import as_four_arms, with_nel_policy
 from qualgate.pipeline.known_cases import known_cases
-from qualgate.pipeline.models_of_rows import one_name_of_two, refuse_other_models
+from qualgate.pipeline.models_of_rows import one_name_of_two, refuse_other_models, unnamed
 from qualgate.pipeline.plan import set_refs
 from qualgate.records import Policy, RunEvidence, Verdict
 from qualgate.store import plain
@@ -97,7 +97,7 @@ def _judge(gate: GateFile, files: Mapping[str, Path], called: Path, looks: Path 
     evidence, decided = judge_scores(
         sides,
         gate.policy,
-        replace(cases, stale=(*cases.stale, *absent), notes=(*cases.notes, *one_name_of_two(sides))),
+        replace(cases, stale=(*cases.stale, *absent), notes=(*cases.notes, *one_name_of_two(sides), *unnamed(sides))),
         identity=gate.identity,
         now=plain.now(),
         feedback=read_feedback(gate.feedback) if gate.feedback else None,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from qualgate.config import GateFile
 from qualgate.errors import UsageError
+from qualgate.formatting import counted
 from qualgate.intake.score_rows import Scores
 
 
@@ -49,6 +50,17 @@ def one_name_of_two(sides: Mapping[str, Scores]) -> Iterator[str]:
         for name in sides[one].models:
             if name in sides[other].models:
                 yield f"the rows of {one} and {other} name one model, {name!r:.80}: an alias, or one model's rows twice"
+
+
+def unnamed(sides: Mapping[str, Scores]) -> Iterator[str]:
+    """A line for each arm of which some rows name a model and others none: nothing says whose these are."""
+    for arm, side in sides.items():
+        silent = [row for row in side.rows if not row.model]
+        if side.models and silent:
+            yield (
+                f"{len(silent):,} of {counted(len(side.rows), 'row')} of {arm} name no model, from line "
+                f"{silent[0].line} on, and the others {side.models[0]!r:.80}: whose they are is not known"
+            )
 
 
 def _arms(gate: GateFile) -> tuple[str, ...]:

@@ -100,6 +100,16 @@ def test_every_form_of_report_shows_whose_rows_they_are(tmp_path):
         assert "support-int4 (scores from a file)" in done.stdout.replace("\n", " "), form
 
 
+def test_rows_without_a_model_beside_rows_of_one_are_told(tmp_path):
+    code, said = judged(tmp_path, called("support"), lambda case: None if case in {3, 7} else "support-int4")
+    assert code == 0
+    assert "2 of 200 rows of variant name no model, from line 4 on, and the others 'support-int4'" in " ".join(
+        said.split()
+    )
+    _, said = judged(tmp_path, *map(called, BOTH))
+    assert "name no model" not in said
+
+
 def test_what_else_rows_hold_tells_two_files_apart(tmp_path):
     """Equal scores without a model: a copy, unless something in the rows says that they are not."""
     silent = called(None)
