@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from qualgate.errors import UsageError
 from qualgate.gate.causes.noise_floor import flips as flips_of
-from qualgate.records import Policy
+from qualgate.gate.verdict import decide_plain
+from qualgate.records import CALL_UNREAD, Policy
 from qualgate.store import queries, runs
 from tests.store.conftest import JUDGED
-from tests.store.made import RULES, make_plan, make_run
+from tests.store.made import RULES, make_plan, make_results, make_run
 
 
 def expected_flips(store, run_id, variant):
@@ -77,6 +80,31 @@ def test_flip_counts_agree_with_the_gate_s_comparisons(judged):
     ours = [count for count in counts if count.metric == pooled.metric]
     assert sum(count.pairs for count in ours) == pooled.n == 120
     assert (sum(count.lost for count in ours), sum(count.gained for count in ours)) == (pooled.lost, pooled.gained)
+
+
+def test_calls_that_lost_their_wrapper_are_among_what_was_lost(store):
+    plan = make_plan(cases=40, wrong=(wrong := {"int2-g32": 0.4}))
+    record, unread = runs.begin(store, plan), set()
+    for result, found in make_results(plan, wrong):
+        for key, each in found.items() if result.arm == "int2-g32" else ():
+            if any(score.metric == "tool_call.valid" and score.value == 0 for score in each):
+                unread.add(key.case_id)
+                found[key] = tuple(
+                    replace(score, value=None, verdict=None, error_type=CALL_UNREAD, reason="mistral reads it")
+                    if score.metric == "tool_call.valid" else score
+                    for score in each
+                )  # fmt: skip
+        runs.record(store, record.run_id, result, found)
+    evidence = runs.evidence(store, record.run_id)
+    (verdict,) = decide_plain(evidence, plan.policy)
+    runs.finish(store, record.run_id, (verdict,), complete=True)
+    lost = queries.flips(store, record.run_id, "int2-g32", metric="tool_call.valid", direction="lost", limit=1000)
+    right = {unit.key.case_id for unit in evidence.baseline.units if unit.values.get("tool_call.valid")}
+    assert {flip.case_id for flip in lost} == unread & right
+    assert {flip.reason for flip in lost} == {"mistral reads it"}
+    (told,) = (one for one in verdict.comparisons if one.metric == "tool_call.valid")
+    (count,) = (one for one in queries.flip_counts(store, record.run_id, "int2-g32") if one.metric == "tool_call.valid")
+    assert (count.pairs, count.lost, count.gained) == (told.n, told.lost, told.gained) == (40, len(lost), 0)
 
 
 def test_a_case_shows_both_answers_with_what_was_measured(judged):

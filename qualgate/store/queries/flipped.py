@@ -7,7 +7,7 @@ from typing import Literal
 
 from sqlalchemy import Boolean, ColumnElement, Connection, and_, case, cast, func, literal, null, select, tuple_
 
-from qualgate.records import NOISE
+from qualgate.records import CALL_UNREAD, NOISE
 from qualgate.store.database import Store
 from qualgate.store.queries.pages import PAGE
 from qualgate.store.scorings import newest_scoring
@@ -75,7 +75,9 @@ _SCORE_PAIRS = (
         ),
     )
 )
-_LOST = and_(_before.c.value == 1, _after.c.value == 0)
+# A call that only another dialect reads is one that users do not get: see `gate.evidence.unread_calls`.
+_AFTER = case((_after.c.error_type == CALL_UNREAD, 0.0), else_=_after.c.value)
+_LOST = and_(_before.c.value == 1, _AFTER == 0)
 _GAINED = and_(_before.c.value == 0, _after.c.value == 1)
 
 
@@ -94,7 +96,7 @@ def flip_counts(store: Store, run_id: str, variant: str) -> tuple[FlipCount, ...
             _variant.c.run_id == run_id,
             _variant.c.arm == variant,
             _before.c.value.is_not(None),
-            _after.c.value.is_not(None),
+            _AFTER.is_not(None),
         )
         .group_by(_after.c.metric, _variant.c.evalset)
         .order_by(_after.c.metric, _variant.c.evalset)
