@@ -16,7 +16,7 @@ from qualgate.intake.feedback import read_feedback, with_corrections
 from qualgate.pipeline.arms import as_run
 from qualgate.pipeline.coverage import measure_coverage
 from qualgate.pipeline.early_stop import Settling
-from qualgate.pipeline.evidence import known, labels_of, reads_answers, with_labels
+from qualgate.pipeline.evidence import asked_again, known, labels_of, reads_answers, with_labels
 from qualgate.pipeline.foretell import doubts
 from qualgate.pipeline.jobs import cases_of, drop_damaged, remaining, scores_of, worker_settings, workers_for
 from qualgate.pipeline.locks import sole_coordinator, stop_requested
@@ -52,6 +52,8 @@ def run_gate(
         warn(line)
     with open_store(gate.store_url) as store, sole_coordinator(Path(plan.artifacts)), stop_requested() as stop:
         record = runs.begin(store, plan)
+        for line in asked_again(store, record.run_id, plan.policy):
+            warn(line)
         if damaged := drop_damaged(Path(plan.artifacts)):
             warn(
                 f"{counted(damaged, 'artifact')} of the baseline changed on the disk since the run was interrupted: "

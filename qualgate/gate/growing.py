@@ -37,19 +37,32 @@ def looked_at_before(looks: Sequence[Looked] | None) -> bool:
     return bool(looks) and (len(looks) > 1 or "early" in looks[0].tests)
 
 
-def ask_no_more(verdict: Verdict, looks: Sequence[Looked]) -> Verdict:
-    """The fixed tests' verdict at a later look: whatever they say, it decides nothing. Broken evidence stays that."""
+def ask_no_more(verdict: Verdict, look: str, before: int) -> Verdict:
+    """The fixed tests' verdict at a later look: whatever they say, it decides nothing. Broken evidence stays that.
+
+    look: which it is. before: how many answers the list had when it was judged before.
+    """
     if verdict.exit in (Exit.INTEGRITY, Exit.INFRASTRUCTURE):
         return verdict
-    earlier = counted(sum(len(look.questions) for look in looks[:-1]) or len(looks[0].questions), "answer")
     why = (
-        f"look {max(2, len(looks))} at a list that was judged before at {earlier}: the fixed test is of one look, and "
-        "asked again as files grow it errs more often than alpha says; write `stop: early` in the gate file, whose "
+        f"{look} at a list that was judged before at {counted(before, 'answer')}: the fixed test is of one look, and "
+        "asked again as the list grows it errs more often than alpha says; write `stop: early` in the gate file, whose "
         "test may be asked at any time"
     )
     four = verdict.four_arm and replace(verdict.four_arm, choice="", why=why, exit=int(Exit.UNDECIDED))
     reasons = (why, *verdict.reasons)
     return replace(verdict, word="undecided", exit=int(Exit.UNDECIDED), reasons=reasons, four_arm=four)
+
+
+def answers_before(looks: Sequence[Looked]) -> int:
+    """Answers of the list as it was when it was judged before."""
+    return sum(len(look.questions) for look in looks[:-1]) or len(looks[0].questions)
+
+
+def told_of_another(verdict: Verdict, before: int) -> Verdict:
+    """A run that stops early on a list of which a shorter one was judged: its own test is new, and there were two."""
+    why = f"this list was judged before at {counted(before, 'answer')}: the two together err at most twice alpha"
+    return replace(verdict, reasons=(*verdict.reasons, why))
 
 
 def decide_growing(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[Verdict, ...]:

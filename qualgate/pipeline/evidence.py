@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from qualgate.formatting import counted
 from qualgate.records import Evalset, Plan, Policy, RunEvidence, UnitEvidence
 from qualgate.scoring.structure import json_scores
 from qualgate.scoring.tools.dialects.blame import blame as read_elsewhere
 from qualgate.scoring.tools.strict import AUTO, dialect_of
-from qualgate.store import runs
+from qualgate.store import queries, runs
 from qualgate.store.database import Store
 
 
 def known(store: Store, run_id: str, *, answers: bool = False) -> RunEvidence:
     """A run's evidence; where no tool call or JSON could be read in an answer, also how else one can be."""
-    return with_readers(store, runs.evidence(store, run_id, answers=answers))
+    found = with_readers(store, runs.evidence(store, run_id, answers=answers))
+    return replace(found, judged_before=queries.judged_before(store, run_id))
+
+
+def asked_again(store: Store, run_id: str, policy: Policy) -> Iterator[str]:
+    """Before generating, a line for each variant about which the fixed tests will decide nothing: see `gate.decide`."""
+    if policy.stop is None or policy.four_arm is not None:
+        for variant, before in queries.judged_before(store, run_id).items():
+            yield (
+                f"{variant} was judged before at {counted(before, 'answer')} of this list, when it held less: the "
+                "fixed test will decide nothing (12). Write `stop: early` in the gate file; its test may be asked again"
+            )
 
 
 def with_readers(store: Store, evidence: RunEvidence) -> RunEvidence:

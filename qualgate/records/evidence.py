@@ -120,3 +120,5 @@ class RunEvidence:
     questions: Mapping[tuple[str, str], str] = field(default_factory=dict)  # → `question_hash`; no entry: not known
     budgets: Mapping[tuple[str, str], int] = field(default_factory=dict)  # → `max_new_tokens`; no entry: not known
     looks: tuple[Looked, ...] | None = None  # at this list as it grew, this one last; None: nobody kept them
+    # Of a run: variant → answers of a shorter list that it was judged on before, see `queries.judged_before`.
+    judged_before: Mapping[str, int] = field(default_factory=dict)

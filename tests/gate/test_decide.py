@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from qualgate.gate import decide as door
 from qualgate.gate.peers.nel_policy import NelPolicy, as_text
 from qualgate.records import EarlyStop, FourArms, Policy, Rule
+from tests.gate import four
 from tests.gate.planted import run
 
 PLAIN = Policy(rules=(Rule(metric="exact_match", max_drop=0.05),))
@@ -38,3 +40,42 @@ def test_the_policy_says_which_way_decides_and_no_other_is_asked(monkeypatch, wa
 def test_a_stop_that_planned_no_looks_is_decided_by_the_rules_on_all_cases():
     policy = replace(PLAIN, stop=EarlyStop(seed=1, looks=()))
     assert door.decide(run(), policy).verdicts == door.decide_plain(run(), policy)
+
+
+def test_a_variant_whose_list_was_judged_when_it_held_less_is_not_for_the_fixed_tests():
+    evidence = run()
+    (asked,) = door.decide(evidence, PLAIN).verdicts
+    assert asked.word == "approve"
+    (again,) = door.decide(replace(evidence, judged_before={asked.variant: 120}), PLAIN).verdicts
+    assert (again.word, again.exit) == ("undecided", 12)
+    assert again.reasons[0].startswith("a later look at a list that was judged before at 120 answers: the fixed test")
+    assert "write `stop: early`" in again.reasons[0]
+    assert door.decide(replace(evidence, judged_before={"another": 120}), PLAIN).verdicts == (asked,)
+
+
+def test_broken_evidence_stays_that_at_any_look():
+    evidence = replace(run(), integrity=("a digest",))
+    (broken,) = door.decide(evidence, PLAIN).verdicts
+    assert door.decide(replace(evidence, judged_before={broken.variant: 120}), PLAIN).verdicts == (broken,)
+
+
+def test_a_run_that_stops_early_decides_and_says_that_there_were_two_looks():
+    evidence = run()
+    policy = replace(PLAIN, stop=EarlyStop(seed=1, looks=(len(evidence.baseline.units),)))
+    (alone,) = door.decide(evidence, policy).verdicts
+    (again,) = door.decide(replace(evidence, judged_before={alone.variant: 120}), policy).verdicts
+    assert again.word == alone.word == "approve"
+    assert again.reasons == (
+        *alone.reasons,
+        "this list was judged before at 120 answers: the two together err at most twice alpha",
+    )
+
+
+def test_of_four_arms_a_look_at_one_was_a_look_at_the_choice():
+    seconds = dict(zip(four.NAMES, (1.0, 0.7, 0.7, 0.4), strict=True))
+    right = dict.fromkeys(four.NAMES, np.ones(400))
+    evidence = four.evidence(right, seconds)
+    assert door.decide(evidence, four.POLICY).exit == 0
+    decided = door.decide(replace(evidence, judged_before={"int4": 120}), four.POLICY)
+    assert decided.exit == 12
+    assert {verdict.word for verdict in decided.verdicts} == {"undecided"}

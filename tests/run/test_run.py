@@ -148,3 +148,24 @@ def test_scores_of_an_older_scorer_decide_nothing(judged, monkeypatch):
     outcome = decide_again(f"sqlite:///{folder / 'qualgate.db'}", None, None)
     assert {verdict.word for verdict in outcome.verdicts} == {"undecided"}
     assert "exact_match/99" in " ".join(outcome.verdicts[0].reasons)
+
+
+def test_a_longer_list_is_not_asked_by_the_test_that_was_asked_before(workspace, judged):
+    folder, first = judged
+    shutil.copytree(folder, workspace, dirs_exist_ok=True)
+    assert first.returncode == Exit.BLOCK
+    lines = (workspace / "echo.jsonl").read_text().splitlines()
+    cases = [json.loads(line) for line in lines[:4]]
+    more = [json.dumps(case | {"id": f"more-{case['id']}", "prompt": f"{case['prompt']} and"}) for case in cases]
+    (workspace / "echo.jsonl").write_text("\n".join([*lines, *more]) + "\n")
+    done = qualgate("run", "gate.yaml", "--json", cwd=workspace)
+    assert done.returncode == Exit.UNDECIDED, done.stderr
+    assert f"same was judged before at {len(lines)} answers of this list" in " ".join(done.stderr.split())
+    verdicts = json.loads(done.stdout)["verdicts"]
+    assert {verdict["word"] for verdict in verdicts} == {"undecided"}
+    assert all(f"judged before at {len(lines)} answers" in verdict["reasons"][0] for verdict in verdicts)
+    again = qualgate("gate", "gate.yaml", "--json", cwd=workspace)
+    assert json.loads(again.stdout)["verdicts"] == verdicts
+    (run_id,) = rows(workspace, "select run_id from runs order by created_at limit 1")[0]
+    then = qualgate("gate", "--store", "sqlite:///qualgate.db", "--run", run_id, "--json", cwd=workspace)
+    assert then.returncode == Exit.BLOCK, "the first look is judged as it was, whatever came after"

@@ -3,6 +3,7 @@
 from qualgate.store.queries.answers import Answer, CaseDetail, case_detail
 from qualgate.store.queries.drift import PositionDrift, Said, baseline_said, drift_by_position
 from qualgate.store.queries.flipped import Direction, Flip, FlipCount, flip_counts, flips
+from qualgate.store.queries.judged_before import judged_before
 from qualgate.store.queries.newest import latest_run, latest_run_of
 from qualgate.store.queries.pages import (
     RunLine,
@@ -40,6 +41,7 @@ __all__ = [
     "drift_by_position",
     "flip_counts",
     "flips",
+    "judged_before",
     "latest_run",
     "latest_run_of",
     "list_decisions",

@@ -1,0 +1,85 @@
+"""Lists that were judged when they held less: a fixed test is of one look, and a longer list asked again is another."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+
+from sqlalchemy import Connection, func, select
+
+from qualgate.store.database import Store
+from qualgate.store.tables import arms, evalsets, runs, units, verdicts
+
+SAME = ("weights", "tokenizer", "template", "sampling")  # of two arms that give the same answers to the same cases
+
+Arm = tuple[str, ...]
+
+
+def judged_before(store: Store, run_id: str) -> dict[str, int]:
+    """Variant → answers of the largest list it was judged on by an earlier run of this store, of which this run's has
+    every case of an evalset as it was, and more. The same list again is no new look, and other cases are another list.
+    """
+    with store.read() as connection:
+        made, ours = _made(connection, run_id), _arms(connection, [run_id])[run_id]
+        sets = _sets(connection, [run_id])[run_id]
+        earlier = connection.execute(
+            select(runs.c.run_id).join(evalsets, evalsets.c.run_id == runs.c.run_id).distinct()
+            .where(runs.c.created_at < made, evalsets.c.name.in_(sets))
+            .where(runs.c.run_id.in_(select(verdicts.c.run_id).where(verdicts.c.word != "invalid")))
+        ).scalars().all()  # fmt: skip
+        theirs, lists = _arms(connection, earlier), _sets(connection, earlier)
+        base = next(iter(ours))
+        found: dict[str, int] = {}
+        known: dict[tuple[str, str], int] = {}  # (evalset, its content) → answers where it grew into this run's, else 0
+        for other, named in theirs.items():
+            if named[next(iter(named))] != ours[base]:
+                continue
+            looked = [name for name, arm in ours.items() if name != base and arm in list(named.values())[1:]]
+            for name, content in lists[other].items() if looked else ():
+                if name in sets and content != sets[name]:
+                    if (name, content) not in known:
+                        known[name, content] = _grew(connection, name, (other, next(iter(named))), (run_id, base))
+                    if before := known[name, content]:
+                        found |= {variant: max(before, found.get(variant, 0)) for variant in looked}
+        return found
+
+
+def _made(connection: Connection, run_id: str) -> str:
+    return connection.execute(select(runs.c.created_at).where(runs.c.run_id == run_id)).scalar_one()
+
+
+def _arms(connection: Connection, ids: Iterable[str]) -> dict[str, dict[str, Arm]]:
+    """Run → its arms, the baseline first → what they are."""
+    found: dict[str, dict[str, Arm]] = {}
+    asked = select(arms.c.run_id, arms.c.name, arms.c.planned_json).where(arms.c.run_id.in_(list(ids)))
+    for row in connection.execute(asked.order_by(arms.c.position)):
+        said: Mapping[str, str] = json.loads(row.planned_json)
+        found.setdefault(row.run_id, {})[row.name] = tuple(said[name] for name in SAME)
+    return found
+
+
+def _sets(connection: Connection, ids: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Run → its evalsets → the hash of their content."""
+    found: dict[str, dict[str, str]] = {}
+    asked = select(evalsets.c.run_id, evalsets.c.name, evalsets.c.sha256).where(evalsets.c.run_id.in_(list(ids)))
+    for row in connection.execute(asked):
+        found.setdefault(row.run_id, {})[row.name] = row.sha256
+    return found
+
+
+def _grew(connection: Connection, evalset: str, before: tuple[str, str], now: tuple[str, str]) -> int:
+    """Answers of the list before, where this one has them all and more. before, now: run and arm."""
+    counted = select(func.count()).select_from(units)
+    sizes = [connection.execute(counted.where(*_of(evalset, *one))).scalar_one() for one in (before, now)]
+    if not 0 < sizes[0] < sizes[1]:
+        return 0
+    shorter, longer = (
+        {(row.case_id, row.repeat, row.case_hash) for row in connection.execute(
+            select(units.c.case_id, units.c.repeat, units.c.case_hash).where(*_of(evalset, *one)))}
+        for one in (before, now)
+    )  # fmt: skip
+    return sizes[0] if shorter < longer else 0
+
+
+def _of(evalset: str, run_id: str, arm: str) -> tuple:
+    return units.c.run_id == run_id, units.c.arm == arm, units.c.evalset == evalset

@@ -1,0 +1,113 @@
+"""Which earlier runs were looks at the list of this one, when it held less."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from qualgate.gate.verdict import decide_plain
+from qualgate.records import Case, Plan
+from qualgate.store import queries, runs
+from tests.store.made import make_plan, make_results
+
+WRONG = {"int8": 0.0, "int2-g32": 0.3}
+WHOLE = make_plan(cases=24, wrong=WRONG)
+
+
+def cut(plan: Plan, count: int, name: str = "") -> Plan:
+    """The plan on the first cases of each set."""
+    sets = tuple(replace(item, cases=item.cases[:count], sha256=f"{item.name} {count}") for item in plan.evalsets)
+    left = {(item.name, case.id) for item in sets for case in item.cases}
+    jobs = tuple(
+        replace(job, prompts=tuple(one for one in job.prompts if (one.key.evalset, one.key.case_id) in left))
+        for job in plan.jobs
+    )
+    return replace(plan, key=f"{plan.key} {count} {name}", evalsets=sets, jobs=jobs)
+
+
+def ran(store, plan: Plan, *, judged: bool = True) -> str:
+    record = runs.begin(store, plan)
+    for result, scores in make_results(plan, WRONG):
+        runs.record(store, record.run_id, replace(result, identity=plan.identities[result.arm]), scores)
+    if judged:
+        verdicts = decide_plain(runs.evidence(store, record.run_id), plan.policy)
+        runs.finish(store, record.run_id, verdicts, complete=True)
+    return record.run_id
+
+
+def with_identity(plan: Plan, arm: str, **change: str) -> Plan:
+    return replace(plan, identities=plan.identities | {arm: replace(plan.identities[arm], **change)})
+
+
+def test_a_list_that_grew_was_judged_when_it_held_less(store):
+    first = ran(store, cut(WHOLE, 8))
+    second = ran(store, cut(WHOLE, 12))
+    last = ran(store, WHOLE)
+    assert queries.judged_before(store, first) == {}
+    assert queries.judged_before(store, second) == dict.fromkeys(WRONG, 8)
+    assert queries.judged_before(store, last) == dict.fromkeys(WRONG, 12)
+
+
+def test_the_same_list_again_is_no_new_look(store):
+    ran(store, WHOLE)
+    again = ran(store, replace(WHOLE, key="again"))
+    assert queries.judged_before(store, again) == {}
+
+
+def test_a_shorter_list_is_no_growth(store):
+    ran(store, WHOLE)
+    assert queries.judged_before(store, ran(store, cut(WHOLE, 8))) == {}
+
+
+def changed(plan: Plan) -> Plan:
+    """One case of every set has room for a longer answer now."""
+    new = {
+        (item.name, item.cases[3].id): Case(evalset=item.name, body=item.cases[3].body | {"max_new_tokens": 65})
+        for item in plan.evalsets
+    }
+    sets = tuple(
+        replace(item, cases=tuple(new.get((item.name, case.id), case) for case in item.cases)) for item in plan.evalsets
+    )
+    jobs = tuple(
+        replace(
+            job,
+            prompts=tuple(
+                replace(one, case_hash=new[key].hash) if (key := (one.key.evalset, one.key.case_id)) in new else one
+                for one in job.prompts
+            ),
+        )
+        for job in plan.jobs
+    )
+    return replace(plan, key="changed", evalsets=sets, jobs=jobs)
+
+
+@pytest.mark.parametrize("arm", ["int8", "baseline"])
+@pytest.mark.parametrize("what", ["weights", "tokenizer", "template", "sampling"])
+def test_another_model_was_not_judged_before(store, arm, what):
+    ran(store, cut(with_identity(WHOLE, arm, **{what: "0" * 64}), 8))
+    found = queries.judged_before(store, ran(store, WHOLE))
+    assert found == ({"int2-g32": 8} if arm == "int8" else {})
+
+
+def test_another_engine_gives_the_same_answers_and_its_look_counts(store):
+    ran(store, cut(with_identity(WHOLE, "int8", engine="qualgate 0.0.9"), 8))
+    assert queries.judged_before(store, ran(store, WHOLE)) == dict.fromkeys(WRONG, 8)
+
+
+def test_a_variant_is_known_by_what_it_is_and_not_by_its_name(store):
+    ids = WHOLE.identities
+    ran(store, cut(replace(WHOLE, identities=ids | {"int8": ids["int2-g32"], "int2-g32": ids["int8"]}), 8))
+    assert queries.judged_before(store, ran(store, WHOLE)) == dict.fromkeys(WRONG, 8)
+
+
+def test_a_list_of_which_a_case_changed_is_another_list(store):
+    ran(store, changed(cut(WHOLE, 8)))
+    assert queries.judged_before(store, ran(store, WHOLE)) == {}
+
+
+def test_what_was_not_judged_was_no_look(store):
+    ran(store, cut(WHOLE, 8), judged=False)
+    broken = runs.begin(store, cut(WHOLE, 9))
+    runs.finish(store, broken.run_id, decide_plain(runs.evidence(store, broken.run_id), WHOLE.policy), complete=False)
+    assert queries.judged_before(store, ran(store, WHOLE)) == {}
