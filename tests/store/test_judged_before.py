@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from sqlalchemy import update
 
+from qualgate.errors import IntegrityError
 from qualgate.gate.verdict import decide_plain
 from qualgate.records import Case, Plan
 from qualgate.store import queries, runs
+from qualgate.store.tables import arms
 from tests.store.made import make_plan, make_results
 
 WRONG = {"int8": 0.0, "int2-g32": 0.3}
@@ -104,6 +107,14 @@ def test_a_variant_is_known_by_what_it_is_and_not_by_its_name(store):
 def test_a_list_of_which_a_case_changed_is_another_list(store):
     ran(store, changed(cut(WHOLE, 8)))
     assert queries.judged_before(store, ran(store, WHOLE)) == {}
+
+
+def test_of_a_run_whose_arms_cannot_be_read_nobody_knows_what_was_judged(store):
+    first, last = ran(store, cut(WHOLE, 8)), ran(store, WHOLE)
+    with store.write() as connection:
+        connection.execute(update(arms).where(arms.c.run_id == first, arms.c.name == "int8").values(planned_json="{"))
+    with pytest.raises(IntegrityError, match=f"run {first}: what its arm 'int8' was cannot be read"):
+        queries.judged_before(store, last)
 
 
 def test_what_was_not_judged_was_no_look(store):

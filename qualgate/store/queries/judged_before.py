@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, Select, func, select
 
+from qualgate.errors import IntegrityError
 from qualgate.store.database import Store
 from qualgate.store.tables import arms, evalsets, runs, units, verdicts
 
 SAME = ("weights", "tokenizer", "template", "sampling")  # of two arms that give the same answers to the same cases
 
 Arm = tuple[str, ...]
+Runs = Sequence[str] | Select[tuple[str]]  # which: their ids, or what asks for them
 
 
 def judged_before(store: Store, run_id: str) -> dict[str, int]:
@@ -21,24 +23,20 @@ def judged_before(store: Store, run_id: str) -> dict[str, int]:
     """
     with store.read() as connection:
         made, ours = _made(connection, run_id), _arms(connection, [run_id])[run_id]
-        sets = _sets(connection, [run_id])[run_id]
-        earlier = connection.execute(
-            select(runs.c.run_id).join(evalsets, evalsets.c.run_id == runs.c.run_id).distinct()
-            .where(runs.c.created_at < made, evalsets.c.name.in_(sets))
-            .where(runs.c.run_id.in_(select(verdicts.c.run_id).where(verdicts.c.word != "invalid")))
-        ).scalars().all()  # fmt: skip
-        theirs, lists = _arms(connection, earlier), _sets(connection, earlier)
-        base = next(iter(ours))
+        sets, base = _sets(connection, [run_id])[run_id], next(iter(ours))
+        earlier = select(runs.c.run_id).where(runs.c.created_at < made)
+        earlier = earlier.where(runs.c.run_id.in_(select(evalsets.c.run_id).where(evalsets.c.name.in_(sets))))
+        theirs, lists, judged = _arms(connection, earlier), _sets(connection, earlier), _judged(connection, earlier)
         found: dict[str, int] = {}
         known: dict[tuple[str, str], int] = {}  # (evalset, its content) → answers where it grew into this run's, else 0
         for other, named in theirs.items():
-            if named[next(iter(named))] != ours[base]:
-                continue
-            looked = [name for name, arm in ours.items() if name != base and arm in list(named.values())[1:]]
-            for name, content in lists[other].items() if looked else ():
+            first = next(iter(named))
+            looked_at = {named[name] for name in judged.get(other, ()) if name in named}
+            looked = [name for name, arm in ours.items() if name != base and arm in looked_at]
+            for name, content in lists[other].items() if looked and named[first] == ours[base] else ():
                 if name in sets and content != sets[name]:
                     if (name, content) not in known:
-                        known[name, content] = _grew(connection, name, (other, next(iter(named))), (run_id, base))
+                        known[name, content] = _grew(connection, name, (other, first), (run_id, base))
                     if before := known[name, content]:
                         found |= {variant: max(before, found.get(variant, 0)) for variant in looked}
         return found
@@ -48,20 +46,35 @@ def _made(connection: Connection, run_id: str) -> str:
     return connection.execute(select(runs.c.created_at).where(runs.c.run_id == run_id)).scalar_one()
 
 
-def _arms(connection: Connection, ids: Iterable[str]) -> dict[str, dict[str, Arm]]:
-    """Run → its arms, the baseline first → what they are."""
-    found: dict[str, dict[str, Arm]] = {}
-    asked = select(arms.c.run_id, arms.c.name, arms.c.planned_json).where(arms.c.run_id.in_(list(ids)))
-    for row in connection.execute(asked.order_by(arms.c.position)):
-        said: Mapping[str, str] = json.loads(row.planned_json)
-        found.setdefault(row.run_id, {})[row.name] = tuple(said[name] for name in SAME)
+def _judged(connection: Connection, ids: Runs) -> dict[str, set[str]]:
+    """Run → its variants of which a test was asked."""
+    found: dict[str, set[str]] = {}
+    asked = select(verdicts.c.run_id, verdicts.c.variant).where(verdicts.c.word != "invalid")
+    for row in connection.execute(asked.where(verdicts.c.run_id.in_(ids)).distinct()):
+        found.setdefault(row.run_id, set()).add(row.variant)
     return found
 
 
-def _sets(connection: Connection, ids: Iterable[str]) -> dict[str, dict[str, str]]:
+def _arms(connection: Connection, ids: Runs) -> dict[str, dict[str, Arm]]:
+    """Run → its arms, the baseline first → what they are. IntegrityError where one does not say it."""
+    found: dict[str, dict[str, Arm]] = {}
+    asked = select(arms.c.run_id, arms.c.name, arms.c.planned_json).where(arms.c.run_id.in_(ids))
+    for row in connection.execute(asked.order_by(arms.c.position)):
+        try:
+            said: Mapping[str, str] = json.loads(row.planned_json)
+            found.setdefault(row.run_id, {})[row.name] = tuple(said[name] for name in SAME)
+        except (ValueError, KeyError, TypeError) as error:
+            raise IntegrityError(
+                f"run {row.run_id}: what its arm {row.name!r:.80} was cannot be read ({type(error).__name__}). Without "
+                "it nobody knows what was judged before: restore the store from a backup."
+            ) from None
+    return found
+
+
+def _sets(connection: Connection, ids: Runs) -> dict[str, dict[str, str]]:
     """Run → its evalsets → the hash of their content."""
     found: dict[str, dict[str, str]] = {}
-    asked = select(evalsets.c.run_id, evalsets.c.name, evalsets.c.sha256).where(evalsets.c.run_id.in_(list(ids)))
+    asked = select(evalsets.c.run_id, evalsets.c.name, evalsets.c.sha256).where(evalsets.c.run_id.in_(ids))
     for row in connection.execute(asked):
         found.setdefault(row.run_id, {})[row.name] = row.sha256
     return found
