@@ -84,7 +84,7 @@ def test_the_wheel_lists_what_is_fast_and_says_where_the_proofs_are(installed, t
     listed = isolated(installed, "-m", "qualgate", "bench", "--list", cwd=tmp_path)
     assert listed.returncode == 0, listed.stderr
     begun = [line.split()[0] for line in listed.stdout.splitlines() if not line.startswith(" ")]
-    assert begun == [*SPEED, "decisions,"]
+    assert begun == [*SPEED, "architectures,"]
     assert "tests/verification" in listed.stdout
     asked = isolated(installed, "-m", "qualgate", "bench", "decisions", "--quick", cwd=tmp_path)
     assert asked.returncode == 64

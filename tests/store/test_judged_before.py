@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from dataclasses import replace
 
 import pytest
@@ -115,6 +116,15 @@ def test_of_a_run_whose_arms_cannot_be_read_nobody_knows_what_was_judged(store):
         connection.execute(update(arms).where(arms.c.run_id == first, arms.c.name == "int8").values(planned_json="{"))
     with pytest.raises(IntegrityError, match=f"run {first}: what its arm 'int8' was cannot be read"):
         queries.judged_before(store, last)
+
+
+@pytest.mark.parametrize("table", ["evalsets", "arms"])
+def test_a_run_that_lost_its_sets_or_arms_is_for_the_seals_to_tell(store, table):
+    first, last = ran(store, cut(WHOLE, 8)), ran(store, WHOLE)
+    for run_id in (first, last):
+        with sqlite3.connect(store.url.removeprefix("sqlite:///")) as connection:  # no foreign keys unless asked for
+            connection.execute(f"delete from {table} where run_id = ?", (run_id,))
+        assert queries.judged_before(store, last) == {}
 
 
 def test_what_was_not_judged_was_no_look(store):

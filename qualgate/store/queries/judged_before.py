@@ -22,8 +22,8 @@ def judged_before(store: Store, run_id: str) -> dict[str, int]:
     every case of an evalset as it was, and more. The same list again is no new look, and other cases are another list.
     """
     with store.read() as connection:
-        made, ours = _made(connection, run_id), _arms(connection, [run_id])[run_id]
-        sets, base = _sets(connection, [run_id])[run_id], next(iter(ours))
+        made, ours = _made(connection, run_id), _arms(connection, [run_id]).get(run_id, {})
+        sets, base = _sets(connection, [run_id]).get(run_id, {}), next(iter(ours), "")
         earlier = select(runs.c.run_id).where(runs.c.created_at < made)
         earlier = earlier.where(runs.c.run_id.in_(select(evalsets.c.run_id).where(evalsets.c.name.in_(sets))))
         theirs, lists, judged = _arms(connection, earlier), _sets(connection, earlier), _judged(connection, earlier)
@@ -33,7 +33,7 @@ def judged_before(store: Store, run_id: str) -> dict[str, int]:
             first = next(iter(named))
             looked_at = {named[name] for name in judged.get(other, ()) if name in named}
             looked = [name for name, arm in ours.items() if name != base and arm in looked_at]
-            for name, content in lists[other].items() if looked and named[first] == ours[base] else ():
+            for name, content in lists.get(other, {}).items() if looked and named[first] == ours[base] else ():
                 if name in sets and content != sets[name]:
                     if (name, content) not in known:
                         known[name, content] = _grew(connection, name, (other, first), (run_id, base))
