@@ -63,7 +63,8 @@ def _at_its_look(verdict: Verdict, evidence: RunEvidence, policy: Policy) -> Ver
     before = max(seen.values(), default=0) if policy.four_arm is not None else seen.get(verdict.variant, 0)
     if not before:
         return verdict
-    return ask_no_more(verdict, "a later look", before) if fixed else told_of_another(verdict, before)
+    planned = policy.stop is not None and policy.stop.looks  # else the fixed tests decided, see `_decide`
+    return told_of_another(verdict, before) if planned and not fixed else ask_no_more(verdict, "a later look", before)
 
 
 def _with_alpha(verdict: Verdict, alpha: float) -> Verdict:

@@ -53,6 +53,13 @@ def test_a_variant_whose_list_was_judged_when_it_held_less_is_not_for_the_fixed_
     assert door.decide(replace(evidence, judged_before={"another": 120}), PLAIN).verdicts == (asked,)
 
 
+def test_a_stop_that_planned_no_looks_is_the_fixed_tests_and_asks_no_more():
+    evidence, policy = run(), replace(PLAIN, stop=EarlyStop(seed=1, looks=()))
+    (asked,) = door.decide(evidence, policy).verdicts
+    assert asked.word == "approve"
+    assert door.decide(replace(evidence, judged_before={asked.variant: 120}), policy).verdicts[0].exit == 12
+
+
 def test_broken_evidence_stays_that_at_any_look():
     evidence = replace(run(), integrity=("a digest",))
     (broken,) = door.decide(evidence, PLAIN).verdicts
