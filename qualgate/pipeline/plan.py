@@ -96,9 +96,12 @@ def make_plan(gate: GateFile) -> Plan:
 
 
 def sampling_settings(gate: GateFile) -> dict[str, Any]:
-    """What `ArmIdentity.sampling` is the hash of, together with the arm's own stop tokens."""
+    """What `ArmIdentity.sampling` is the hash of, together with the arm's own stop tokens.
+
+    How many answers are drawn is no part of it: with more of them, those before are drawn again as they were.
+    """
     drawn = {"temperature": gate.temperature, "noise": NOISE_ID} if gate.temperature else {"temperature": 0}
-    return {**drawn, "seed": gate.seed, "repeats": gate.repeats}
+    return {**drawn, "seed": gate.seed, "repeats": 1}
 
 
 def load_set(ref: SetRef, relative_to: Path) -> Evalset:
@@ -177,6 +180,7 @@ def _generated_by(
         "drafted": not times_decide(policy),
         "job": [JOB_ROWS, JOB_TOKENS],
         **({"timed": [least, TIMED]} if least else {}),
+        **({"repeats": gate.repeats} if gate.repeats > 1 else {}),
         **({"four_arm": policy.four_arm.seed} if policy.four_arm else {}),
         **({"calibrations": learned} if learned else {}),
         # The policy decides what is generated, so another one is another run.

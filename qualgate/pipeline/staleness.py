@@ -39,6 +39,9 @@ def changes_since(run: queries.RunSummary, gate: GateFile) -> tuple[str, ...]:
         differing = [field for field in today.__dataclass_fields__ if getattr(today, field) != getattr(planned, field)]
         if differing:
             changes.append(f"{name}: {', '.join(differing)} changed since run {run.run_id}")
+    repeats = max((item.repeats for item in run.evalsets), default=gate.repeats)
+    if repeats != gate.repeats:
+        changes.append(f"repeats: {gate.repeats} in the gate file, {repeats} in run {run.run_id}")
     sets = {item.name: item.content for item in run.evalsets}
     for ref in set_refs(gate):
         try:

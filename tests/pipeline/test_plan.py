@@ -266,6 +266,16 @@ def test_answers_to_one_case_and_a_question_of_two_sets_are_in_one_batch(gate_fi
     assert all(set(batch.values()) == {4} for batch in asked), "two sets, two answers each"
 
 
+def test_more_answers_are_another_run_of_the_same_arms(gate_file):
+    text = gate_file.read_text()
+    plans = []
+    for repeats in (1, 2, 4):
+        gate_file.write_text(text + f"generation: {{temperature: 0.5, repeats: {repeats}}}\n")
+        plans.append(make_plan(load_gate_file(gate_file)))
+    assert len({plan.key for plan in plans}) == 3
+    assert plans[0].identities == plans[1].identities == plans[2].identities
+
+
 def test_where_times_decide_arms_alternate_and_what_is_compared_is_warmed_up(gate_file):
     untimed = make_plan(load_gate_file(gate_file))
     assert {(job.stage, job.timed) for job in untimed.jobs} == {(0, False)}

@@ -59,6 +59,24 @@ def test_the_same_list_again_is_no_new_look(store):
     assert queries.judged_before(store, again) == {}
 
 
+def asked(plan: Plan, times: int) -> Plan:
+    """Each question so many times."""
+    jobs = tuple(
+        replace(job, prompts=tuple(replace(one, key=replace(one.key, repeat=repeat))
+                                   for repeat in range(times) for one in job.prompts))
+        for job in plan.jobs
+    )  # fmt: skip
+    return replace(plan, key=f"{plan.key} {times} times", jobs=jobs)
+
+
+def test_more_answers_to_the_same_cases_are_a_later_look(store):
+    ran(store, asked(WHOLE, 2))
+    assert queries.judged_before(store, ran(store, asked(WHOLE, 4))) == dict.fromkeys(WRONG, 48), "of each set's 96"
+    again = ran(store, replace(asked(WHOLE, 4), key="again"))
+    assert queries.judged_before(store, again) == dict.fromkeys(WRONG, 48), "no look but the shorter one"
+    assert queries.judged_before(store, ran(store, WHOLE)) == {}
+
+
 def test_a_shorter_list_is_no_growth(store):
     ran(store, WHOLE)
     assert queries.judged_before(store, ran(store, cut(WHOLE, 8))) == {}

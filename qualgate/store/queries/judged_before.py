@@ -19,7 +19,8 @@ Runs = Sequence[str] | Select[tuple[str]]  # which: their ids, or what asks for 
 
 def judged_before(store: Store, run_id: str) -> dict[str, int]:
     """Variant → answers of the largest list it was judged on by an earlier run of this store, of which this run's has
-    every case of an evalset as it was, and more. The same list again is no new look, and other cases are another list.
+    every answer of an evalset's cases as they were, and more. The same list again is no new look, and other cases are
+    another list.
     """
     with store.read() as connection:
         made, ours = _made(connection, run_id), _arms(connection, [run_id]).get(run_id, {})
@@ -27,23 +28,30 @@ def judged_before(store: Store, run_id: str) -> dict[str, int]:
         earlier = select(runs.c.run_id).where(runs.c.created_at < made)
         earlier = earlier.where(runs.c.run_id.in_(select(evalsets.c.run_id).where(evalsets.c.name.in_(sets))))
         theirs, lists, judged = _arms(connection, earlier), _sets(connection, earlier), _judged(connection, earlier)
+        several = _several(connection, run_id)
         found: dict[str, int] = {}
-        known: dict[tuple[str, str], int] = {}  # (evalset, its content) → answers where it grew into this run's, else 0
+        known: dict[tuple[str, ...], int] = {}  # evalset, its content → answers where it grew into this run's, else 0
         for other, named in theirs.items():
             first = next(iter(named))
             looked_at = {named[name] for name in judged.get(other, ()) if name in named}
             looked = [name for name, arm in ours.items() if name != base and arm in looked_at]
             for name, content in lists.get(other, {}).items() if looked and named[first] == ours[base] else ():
-                if name in sets and content != sets[name]:
-                    if (name, content) not in known:
-                        known[name, content] = _grew(connection, name, (other, first), (run_id, base))
-                    if before := known[name, content]:
+                if name in sets and (several or content != sets[name]):
+                    asked = (name, content, *([other] if several else []))  # of one content any number of repeats
+                    if asked not in known:
+                        known[asked] = _grew(connection, name, (other, first), (run_id, base))
+                    if before := known[asked]:
                         found |= {variant: max(before, found.get(variant, 0)) for variant in looked}
         return found
 
 
 def _made(connection: Connection, run_id: str) -> str:
     return connection.execute(select(runs.c.created_at).where(runs.c.run_id == run_id)).scalar_one()
+
+
+def _several(connection: Connection, run_id: str) -> bool:
+    """Whether it has more than one answer to a case."""
+    return bool(connection.execute(select(func.max(units.c.repeat)).where(units.c.run_id == run_id)).scalar())
 
 
 def _judged(connection: Connection, ids: Runs) -> dict[str, set[str]]:

@@ -67,6 +67,7 @@ PARTS = (
     Part(("planner.rates", "planner.decidable"), "planner_rates", _planned),
     Part(("undecided.planned",), "undecided_planned", _planned),
     Part(("early.identical", "early.twice", "early.worst"), "early_stopping", _planned),
+    Part(("early.decodes",), "early_decodes", _planned),
     Part(("peeking",), "peeking", _planned),
     Part(("peeking.files",), "growing_files", _planned),
     Part(("fail_closed.cases", "fail_closed.mutations"), "fail_closed"),

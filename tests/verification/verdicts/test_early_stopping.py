@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.verification.verdicts.early_decodes import measured_rows
 from tests.verification.verdicts.early_stopping import early, fixed_pairs
 from tests.verification.verdicts.growing_files import growing
 from tests.verification.verdicts.peeking import peeking
@@ -29,3 +30,12 @@ def test_growing_files_asked_ten_times_approve_no_more_than_alpha_with_memory_an
     assert row.met
     assert row.measured["forgetful"] > 0.15
     assert {one["margin"] for one in row.rounds} == {0.02, 0.05, 0.10}
+
+
+@pytest.mark.proof
+def test_a_run_that_stops_early_decodes_less_than_half_of_what_diverged_and_says_the_same():
+    (row,) = measured_rows(quick=True)
+    assert row.met
+    for one in row.rounds:
+        assert one["word"] == one["fixed_word"]
+        assert one["least"] <= one["decoded"] <= one["diverged"]
