@@ -24,20 +24,23 @@ def config_schema() -> None:
 def config_check(gate_file: GateFileArgument) -> None:
     """Check a gate file, its models, its evalsets and the files it names, without running anything."""
     from qualgate.config import load_gate_file
+
+    gate = load_gate_file(gate_file)  # before the imports below: a misspelt key is told at once
     from qualgate.formatting import counted
     from qualgate.intake.feedback import read_feedback
-    from qualgate.pipeline.arms import with_nel_policy
+    from qualgate.pipeline.arms import as_run
     from qualgate.pipeline.plan import make_plan
     from qualgate.report.screen import fit
+    from qualgate.store.database import check_store
 
-    gate = with_nel_policy(load_gate_file(gate_file))
     if gate.feedback:
         read_feedback(gate.feedback)
-    planned = make_plan(gate)
+    planned = make_plan(as_run(gate))
+    check_store(gate.store_url)
     rules = "an nel policy" if gate.nel_policy is not None else counted(len(planned.policy.rules), "rule")
     say(
         fit(
-            f"{gate_file}: fine. {counted(len(planned.arms) - 1, 'variant')}, "
+            f"{gate_file}: fine. {counted(len(gate.variants), 'variant')}, "
             f"{counted(len(planned.evalsets), 'evalset')}, {counted(len(planned.expected), 'unit')}, "
             f"{rules}."
         )

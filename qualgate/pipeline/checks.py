@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
+from qualgate import evalsets
 from qualgate.config import GateFile
 from qualgate.engine.load import check_weights
+from qualgate.engine.prompts import Renderer
 from qualgate.errors import UsageError
 from qualgate.formatting import counted
 from qualgate.metrics import METRICS
@@ -16,16 +19,45 @@ from qualgate.records import ArmSpec, Evalset, Prompt, Rule
 
 
 def check_arms(gate: GateFile, folders: Mapping[str, ModelFolder], sets: Sequence[Evalset]) -> None:
-    """Raise UsageError for an arm whose weights cannot be run as it asks, or whose calibration knows the cases."""
-    without_leaks: set[str] = set()
+    """Raise UsageError for an arm whose weights cannot be run as it asks, that would be asked other questions than the
+    baseline, or whose calibration knows the cases or cannot be read by the baseline."""
+    checked: set[str] = {""}
     for arm in (gate.baseline, *gate.variants):
         check_weights(arm, folders[arm.model], quantized_baseline=gate.quantized_baseline)
+        check_same_question(arm, folders[arm.model], folders[gate.baseline.model])
         if arm.quantize:
             check_fits(folders[arm.model].shards, arm.quantize)
         learned_by = arm.quantize or arm
-        if learned_by.calibration not in without_leaks:
+        if learned_by.calibration not in checked:
             check_leaks(learned_by, sets)
-            without_leaks.add(learned_by.calibration)
+            _check_calibration(learned_by.calibration, folders[gate.baseline.model])
+            checked.add(learned_by.calibration)
+
+
+def check_same_question(arm: ArmSpec, variant: ModelFolder, baseline: ModelFolder) -> None:
+    """Raise UsageError where arm's folder makes other tokens of a case than the baseline's, or ends answers elsewhere:
+    its answers are never compared (see `gate.evidence.checks`), so they need not be generated."""
+    for what, ours, theirs, file in (
+        ("tokenizer", variant.tokenizer_sha256, baseline.tokenizer_sha256, "tokenizer.json and tokenizer_config.json"),
+        ("chat template", variant.template_sha256, baseline.template_sha256, "chat_template.jinja"),
+        ("set of stop tokens", variant.stop_ids, baseline.stop_ids, "generation_config.json"),
+        ("scaling of positions (rope)", variant.rope, baseline.rope, "rope_scaling of config.json"),
+    ):
+        if ours != theirs:
+            raise UsageError(
+                f"variant {arm.name}: the {what} in {variant.path} is not that of the baseline {baseline.path}, so the "
+                "two would not be asked the same question and nothing could be compared. If the variant was made from "
+                f"this baseline, copy {file} from there; else name the baseline that it was made from."
+            )
+
+
+def _check_calibration(cases: str, baseline: ModelFolder) -> None:
+    """Raise UsageError for a case of the calibration set in the file `cases` that the baseline cannot read."""
+    learned = evalsets.read(Path(cases).with_suffix(".yaml"))
+    try:
+        Renderer(baseline.files).render(learned.cases)
+    except UsageError as error:
+        raise UsageError(f"the calibration set {learned.path} cannot be read by the baseline: {error}") from None
 
 
 def speculates(arm: ArmSpec) -> bool:

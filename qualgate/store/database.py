@@ -97,6 +97,13 @@ def open_store(url: str, create: bool = True) -> Store:
     return store
 
 
+def check_store(url: str) -> None:
+    """Raise what `open_store` would raise where a run begins. Where there is no store yet, none is made."""
+    path = _path(url)
+    if not path.parent.is_dir() or (path.exists() and (not path.is_file() or path.stat().st_size)):
+        open_store(url, create=False).close()
+
+
 def upgrade(url: str) -> str:
     """Bring a store to this program's revision, after a backup copy beside it. Returns what was done."""
     path = _path(url)

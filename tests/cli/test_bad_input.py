@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -121,15 +123,103 @@ def test_a_model_whose_logits_are_not_numbers_ends_as_an_incomplete_run_and_neve
     assert rows(workspace, "select count(*) from scores") == [(0,)]
 
 
-def test_a_variant_with_another_tokenizer_is_undecided_never_compared(workspace):
-    shutil.copytree(workspace / "model", workspace / "other")
-    settings = workspace / "other" / "tokenizer_config.json"
-    settings.write_text(json.dumps(json.loads(settings.read_text()) | {"pad_token": "a"}))
-    replaced("gate.yaml", "same: {model: ./model", "same: {model: ./other")(workspace)
-    done = qualgate("run", "gate.yaml", cwd=workspace)
-    assert done.returncode == Exit.BLOCK, done.stdout + done.stderr
-    same = next(line for line in done.stdout.splitlines() if line.startswith("same "))
-    assert "tokenizer differs" in done.stdout, same
+def of_another_folder(file: str, change: Callable[[Path], object]) -> Callable[[Path], None]:
+    """The variant `same` is a copy of the baseline's folder, but for one file."""
+
+    def apply(folder: Path) -> None:
+        shutil.copytree(folder / "model", folder / "other")
+        change(folder / "other" / file)
+        replaced("gate.yaml", "same: {model: ./model", "same: {model: ./other")(folder)
+
+    return apply
+
+
+def with_setting(**settings: object) -> Callable[[Path], object]:
+    return lambda path: path.write_text(json.dumps(json.loads(path.read_text()) | settings))
+
+
+def calibrated_on(case: dict, change: Callable[[Path], object] = lambda folder: None) -> Callable[[Path], None]:
+    """The variant `int2` is made with a calibration set of this one case."""
+
+    def apply(folder: Path) -> None:
+        (folder / "cal.yaml").write_text("name: cal\nversion: 1\nkind: calibration\n")
+        (folder / "cal.jsonl").write_text(json.dumps({"id": "a", "answer": "x", **case}) + "\n")
+        recipe = "{method: gptq, bits: 4, group_size: 32, calibration: ./cal.yaml}"
+        replaced("gate.yaml", "{method: int2, group_size: 32}", recipe)(folder)
+        change(folder)
+
+    return apply
+
+
+CHAT = {"messages": [{"role": "user", "content": "Hello?"}]}
+REFUSED_BEFORE = {
+    "another tokenizer": (
+        of_another_folder("tokenizer_config.json", with_setting(pad_token="a")),
+        ["variant same", "tokenizer", "copy tokenizer.json"],
+    ),
+    "another chat template": (
+        of_another_folder("chat_template.jinja", lambda path: path.write_text("{{ messages }}")),
+        ["variant same", "chat template", "copy chat_template.jinja"],
+    ),
+    "other stop tokens": (
+        of_another_folder("generation_config.json", with_setting(eos_token_id=[7])),
+        ["variant same", "stop tokens", "copy generation_config.json"],
+    ),
+    "a calibration set of chats for a model without a template": (
+        calibrated_on(CHAT, lambda folder: (folder / "model" / "chat_template.jinja").unlink()),
+        ["cal.yaml", "cal/a has messages", "no chat template"],
+    ),
+    "a calibration set that the template refuses": (
+        calibrated_on(CHAT, lambda folder: (folder / "model" / "chat_template.jinja").write_text("{{ 1 / 0 }}")),
+        ["cal.yaml", "cal/a", "fails on this case"],
+    ),
+    "a calibration set with a misspelt key": (
+        calibrated_on({"message": CHAT["messages"]}),
+        ["gate.yaml:5", "cal.jsonl:1", "did you mean `messages`"],
+    ),
+    "a calibration set without text": (calibrated_on({"prompt": ""}), ["cal.jsonl:1", "`prompt` must be a text"]),
+    "a store that is none": (lambda f: (f / "qualgate.db").write_text("x" * 200), ["qualgate.db", "not a database"]),
+    "a store in no folder": (replaced("gate.yaml", "///qualgate.db", "///runs/qualgate.db"), ["runs does not exist"]),
+    "four arms that do not speculate": (
+        replaced("gate.yaml", "int2: {", "spec: {model: ./model, arm: speculation}\n  int2: {arm: both, "),
+        ["`four_arm`", "does not speculate"],
+    ),
+}
+
+
+@pytest.mark.parametrize("command", [("config", "check"), ("run",)])
+@pytest.mark.parametrize("mistake", REFUSED_BEFORE)
+def test_whatever_a_run_refuses_config_check_refuses_and_nothing_is_generated(command, mistake, workspace, monkeypatch):
+    def never(*args: object) -> None:
+        raise AssertionError("a worker was started")
+
+    monkeypatch.setattr("qualgate.run.run_jobs", never)
+    change, said = REFUSED_BEFORE[mistake]
+    if mistake.startswith("four arms"):
+        replaced("gate.yaml", "same: {", "same: {arm: quantization, ")(workspace)
+    change(workspace)
+    done = qualgate(*command, "gate.yaml", cwd=workspace)
+    assert (done.returncode, "Traceback" in done.stderr) == (Exit.USAGE, False), done.stdout + done.stderr
+    for word in said:
+        assert word in done.stderr, done.stderr
+
+
+HEAVY = ("torch", "transformers", "numpy", "scipy", "sqlalchemy", "pandas", "streamlit", "qualgate.pipeline")
+
+
+@pytest.mark.parametrize("command", [("config", "check"), ("run",), ("plan",)])
+def test_a_misspelt_key_is_told_before_anything_heavy_is_imported(command, workspace):
+    replaced("gate.yaml", "workers:", "wrokers:")(workspace)
+    program = (
+        "import atexit, sys; from qualgate.cli import main; sys.argv[0] = 'qualgate'; "
+        f"atexit.register(lambda: print(*(name for name in {HEAVY} if name in sys.modules))); main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, *command, "gate.yaml"], cwd=workspace, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout.strip()) == (Exit.USAGE, ""), done.stderr
+    assert "did you mean 'workers'?" in done.stderr
 
 
 def test_an_answer_that_a_tampered_store_no_longer_vouches_for_is_an_integrity_failure(workspace):
