@@ -48,11 +48,13 @@ def run_gate(
     if feedback is not None:
         gate = replace(gate, policy=replace(gate.policy, feedback=feedback.sha256))
     plan = make_plan(gate)
-    for line in doubts(plan):
+    if plan.policy.trial is not None:
+        warn(f"{plan.policy.trial.said}: it decides nothing, whatever it shows, and ends with 12 at best")
+    for line in doubts(plan) if plan.policy.trial is None else ():
         warn(line)
     with open_store(gate.store_url) as store, sole_coordinator(Path(plan.artifacts)), stop_requested() as stop:
         record = runs.begin(store, plan)
-        for line in asked_again(store, record.run_id, plan.policy):
+        for line in asked_again(store, record.run_id, plan.policy) if plan.policy.trial is None else ():
             warn(line)
         if damaged := drop_damaged(Path(plan.artifacts)):
             warn(

@@ -43,6 +43,14 @@ OutOption = Annotated[Path | None, typer.Option("--out", help="write to this fil
 BlameOption = Annotated[
     bool, typer.Option("--blame", help="also run packed weights through the torch twin: recipe or kernel?")
 ]
+LimitOption = Annotated[
+    int | None,
+    typer.Option("--limit", metavar="N", help="a trial: N cases of each evalset; decides nothing, exits 12 at best"),
+]
+OnlyOption = Annotated[
+    list[str] | None,
+    typer.Option("--only", metavar="VARIANT", help="a trial: this variant alone, or several by several --only"),
+]
 FourArmOption = Annotated[
     bool,
     typer.Option(
@@ -60,34 +68,51 @@ def demo(
     """Judge four quantized variants of the shipped reference model on the shipped evalsets."""
     from importlib.resources import files
 
+    from qualgate.config import load_gate_file
     from qualgate.report.render import write_atomically
 
     gate_file = out / "gate.yaml"
     write_atomically(gate_file, (files("qualgate") / "demo.yaml").read_text(encoding="utf-8"))
-    _run(gate_file, as_json)
+    _run(gate_file, load_gate_file(gate_file), as_json)
 
 
 def run(
     gate_file: GateFileArgument,
     blame: BlameOption = False,
     four_arm: FourArmOption = False,
+    limit: LimitOption = None,
+    only: OnlyOption = None,
     warn_only: WarnOnlyOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Generate with the baseline and every variant, score, store, decide. Interrupted, run it again: it resumes."""
-    _run(gate_file, as_json, blame=blame, four_arm=four_arm, warn_only=warn_only)
+    from qualgate.config import load_gate_file
+
+    gate = load_gate_file(gate_file)  # before what imports for long: a misspelt key is told at once
+    if limit is not None or only:
+        from qualgate.pipeline.trial import as_trial
+
+        if warn_only:
+            raise UsageError("--warn-only makes a verdict exit with 0, and a trial has none: take one of the two out.")
+        gate = as_trial(gate, limit, only or ())
+    _run(gate_file, gate, as_json, blame=blame, four_arm=four_arm, warn_only=warn_only)
 
 
 def _run(
-    gate_file: Path, as_json: bool, *, blame: bool = False, four_arm: bool = False, warn_only: bool = False
+    gate_file: Path,
+    gate: GateFile,
+    as_json: bool,
+    *,
+    blame: bool = False,
+    four_arm: bool = False,
+    warn_only: bool = False,
 ) -> None:
-    from qualgate import load_gate_file, run_gate
+    from qualgate import run_gate
     from qualgate.report.formats import write_report
     from qualgate.report.peers import print_peers
     from qualgate.report.progress import shown_progress
     from qualgate.report.screen import fit
 
-    gate = load_gate_file(gate_file)
     with shown_progress() as progress:
         outcome = run_gate(
             gate,
@@ -128,11 +153,12 @@ def plan(
     printed, 64 when no change was found.
     """
     from qualgate.config import load_gate_file
+
+    gate = load_gate_file(gate_file)  # before the imports below: a misspelt key is told at once
     from qualgate.pipeline.foretell import foretell
     from qualgate.report.planning import foretold_as_text
     from qualgate.report.planning_json import foretold_as_json
 
-    gate = load_gate_file(gate_file)
     found = foretell(gate, blame=blame, four_arm=four_arm, warn=lambda line: tell(f"note: {line}"))
     say(foretold_as_json(found) if as_json else foretold_as_text(found))
     raise typer.Exit(found.exit)

@@ -50,6 +50,8 @@ def decide(evidence: RunEvidence, policy: Policy, now: str = "") -> Decided:
     decided = replace(decided, verdicts=tuple(_at_its_look(one, evidence, policy) for one in decided.verdicts))
     if policy.alpha > MOST_ALPHA:
         decided = replace(decided, verdicts=tuple(_with_alpha(one, policy.alpha) for one in decided.verdicts))
+    if evidence.trial:  # after all else: what a trial says is said of the trial, by whichever policy it is judged
+        decided = replace(decided, verdicts=tuple(_of_trial(one, evidence.trial) for one in decided.verdicts))
     return decided
 
 
@@ -65,6 +67,16 @@ def _at_its_look(verdict: Verdict, evidence: RunEvidence, policy: Policy) -> Ver
         return verdict
     planned = policy.stop is not None and policy.stop.looks  # else the fixed tests decided, see `_decide`
     return told_of_another(verdict, before) if planned and not fixed else ask_no_more(verdict, "a later look", before)
+
+
+def _of_trial(verdict: Verdict, trial: str) -> Verdict:
+    """It neither passes nor blocks; a run that is broken or not complete is that, trial or not."""
+    why = f"{trial}: it decides nothing"
+    if verdict.exit in (Exit.INTEGRITY, Exit.INFRASTRUCTURE):
+        return replace(verdict, reasons=(*verdict.reasons, why))
+    four = verdict.four_arm and replace(verdict.four_arm, choice="", why=why, exit=int(Exit.UNDECIDED))
+    reasons = (f"{why}; judged on these alone it would be {verdict.word}", *verdict.reasons)
+    return replace(verdict, word="undecided", exit=int(Exit.UNDECIDED), reasons=reasons, four_arm=four)
 
 
 def _with_alpha(verdict: Verdict, alpha: float) -> Verdict:

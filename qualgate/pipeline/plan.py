@@ -37,6 +37,7 @@ from qualgate.pipeline.batches import (
 from qualgate.pipeline.checks import check_arms, check_lengths, check_rules, check_same_head, check_speculation
 from qualgate.pipeline.prompts import prompts_of
 from qualgate.pipeline.residency import fit_together
+from qualgate.pipeline.trial import tried
 from qualgate.quant.model_folder import ModelFolder, read_model_folder
 from qualgate.records import (
     NOISE,
@@ -70,12 +71,13 @@ def make_plan(gate: GateFile) -> Plan:
     folders = {model: read_model_folder(Path(model)) for model in dict.fromkeys(arm.model for arm in arms)}
     check_arms(gate, folders, sets)
     policy, stages = _with_looks(gate, sets)
+    policy, asked = tried(policy, sets, gate.seed)
     sampling, engine = sampling_settings(gate), engine_version(choose_device(gate.devices))
     identities = {arm.name: identify(arm, folders[arm.model], sampling, engine) for arm in arms}
     also = _asked_by_rules(gate, sets)
     key = content_hash(_generated_by(gate, policy, sets, identities, also))
     artifacts = artifacts_folder(gate.store_url) / key[:16]
-    jobs = list(_jobs(gate, sets, folders, identities, stages, artifacts))
+    jobs = list(_jobs(gate, asked, folders, identities, stages, artifacts))
     if policy.four_arm is not None:
         jobs, policy = in_blocks(jobs, policy, gate.baseline.name)
     elif times_decide(policy):
@@ -185,6 +187,7 @@ def _generated_by(
         **({"calibrations": learned} if learned else {}),
         # The policy decides what is generated, so another one is another run.
         **({"stop": _as_plain(policy)} if policy.stop else {}),
+        **({"trial": asdict(policy.trial)} if policy.trial else {}),
     }
 
 

@@ -26,7 +26,7 @@ from qualgate.records.arms import (
 )
 from qualgate.records.cases import CalibrationSet, Case, Evalset, ExternalCases, LmEvalTask, SetRef
 from qualgate.records.evidence import SERVING_FIELDS, ArmEvidence, Attempt, Looked, RunEvidence, Stopped, UnitEvidence
-from qualgate.records.policy import Drafted, EarlyStop, FourArms, Policy, Prices, Quarantine, Rule, Slo, Tier
+from qualgate.records.policy import Drafted, EarlyStop, FourArms, Policy, Prices, Quarantine, Rule, Slo, Tier, Trial
 from qualgate.records.verdicts import (
     ArmService,
     ArmStep,
@@ -92,6 +92,7 @@ __all__ = [
     "Slo",
     "Stopped",
     "Tier",
+    "Trial",
     "UnitEvidence",
     "UnitKey",
     "Verdict",

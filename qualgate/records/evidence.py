@@ -122,3 +122,4 @@ class RunEvidence:
     looks: tuple[Looked, ...] | None = None  # at this list as it grew, this one last; None: nobody kept them
     # Of a run: variant → answers of a shorter list that it was judged on before, see `queries.judged_before`.
     judged_before: Mapping[str, int] = field(default_factory=dict)
+    trial: str = ""  # of a run that was made to decide nothing: `Trial.said`

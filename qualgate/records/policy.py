@@ -130,6 +130,26 @@ class EarlyStop:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """A few cases or variants, to see whether everything works. Whatever comes of it decides nothing."""
+
+    limit: int | None  # cases of each evalset; None: all
+    only: tuple[str, ...] = ()  # variants; (): all
+    asked: tuple[int, int] = (0, 0)  # cases that are asked, and those there are
+    variants: tuple[int, int] = (0, 0)  # variants that are tried, and those the gate file names
+
+    def __post_init__(self) -> None:
+        for name in ("only", "asked", "variants"):  # JSON gives lists
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+
+    @property
+    def said(self) -> str:
+        """For people: "trial: 40 of 2,800 cases, 1 of 4 variants"."""
+        counts = (f"{self.asked[0]:,} of {self.asked[1]:,} cases", f"{self.variants[0]} of {self.variants[1]} variants")
+        return "trial: " + ", ".join(counts[: 2 if self.only else 1])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """By what a verdict is reached. No part of it decides what is generated."""
 
@@ -144,3 +164,4 @@ class Policy:
     max_age: int | None = None  # s, of evidence that still decides; None = any
     stop: EarlyStop | None = None  # None: generation ends when every unit is done
     nel: str = ""  # a NeMo Evaluator policy, as JSON: `rules` and `alpha` are then what became of it, or not yet there
+    trial: Trial | None = None  # of a run that decides nothing

@@ -43,6 +43,16 @@ class Report:
         return self.run.verdicts[0].policy if self.run.verdicts else self.run.policy
 
     @property
+    def remarks(self) -> tuple[str, ...]:
+        """What a reader must know before the verdicts, a sentence each."""
+        trial = self.run.policy.trial
+        said = (
+            f"{trial.said[0].upper()}{trial.said[1:]}. It decides nothing." if trial else "",
+            self.decided_otherwise,
+        )
+        return tuple(filter(None, said))
+
+    @property
     def decided_otherwise(self) -> str:
         """That the newest verdicts are not by the rules the run was made with, as a sentence; "" where they are."""
         then, now = self.run.policy, self.policy

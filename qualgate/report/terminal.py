@@ -29,6 +29,8 @@ WIDE = 135  # characters that the table of comparisons takes; below, each compar
 def print_report(report: Report) -> None:
     """Print to stdout; colours only on a terminal."""
     console = screen.console()
+    for remark in report.remarks:
+        console.print(Text(fit(f"{remark}\n"), style="yellow"))
     console.print(_arms(report, wide=console.width >= WIDE))
     for line in report.left_out:
         console.print(Text(fit(line), style="dim"))
@@ -40,8 +42,6 @@ def print_report(report: Report) -> None:
                 style="yellow",
             )
         )
-    if report.decided_otherwise:
-        console.print(Text(f"\n{report.decided_otherwise}", style="yellow"))
     for verdict in report.verdicts:
         console.print()
         console.print(

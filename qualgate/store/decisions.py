@@ -13,8 +13,9 @@ from qualgate.errors import IntegrityError, UsageError
 from qualgate.identity import content_hash
 from qualgate.store import plain
 from qualgate.store.database import Store
+from qualgate.store.rows import check_run
 from qualgate.store.runs import verdict_digest
-from qualgate.store.tables import decisions, verdicts
+from qualgate.store.tables import decisions, runs, verdicts
 
 Action = Literal["approve", "block"]
 BLANK = "\u115f\u1160\u2800\u3164\uffa0"  # letters and symbols to Unicode, empty on a screen
@@ -51,7 +52,7 @@ def append(
 
     after: hash of the newest decision on this variant that they saw, None when there was none.
     Raises UsageError, and records nothing, when name or reason is empty or invisible, when the verdict or the
-    decisions are no longer what they saw, or when an invalid run would be approved.
+    decisions are no longer what they saw, when an invalid run would be approved, or when the run is a trial.
     """
     name, reason = plain.storable(name).strip(), plain.storable(reason).strip()
     if action not in ("approve", "block"):
@@ -71,6 +72,7 @@ def append(
             raise UsageError(f"the verdict for {variant!r} has changed since you opened it. Look at the new one first.")
         if verdict.sha256 != verdict_digest(run_id, verdict.policy_json, verdict.body_json):
             raise IntegrityError(f"the stored verdict for {variant!r} of run {run_id} is not what was recorded.")
+        _refuse_trial(connection, run_id)
         if action == "approve" and json.loads(verdict.body_json)["word"] == "invalid":
             raise UsageError(f"{variant!r} cannot be approved: its run is invalid. Run it again.")
         newest = of_variant(connection, run_id, variant)[-1:]
@@ -93,6 +95,13 @@ def append(
         row["hash"] = row_hash(row)
         connection.execute(insert(decisions), row)
         return _decision(row)
+
+
+def _refuse_trial(connection: Connection, run_id: str) -> None:
+    run = connection.execute(select(runs).where(runs.c.run_id == run_id)).one()
+    check_run(run)
+    if (trial := plain.policy(run.policy_json).trial) is not None:
+        raise UsageError(f"run {run_id} is a {trial.said}. Nothing is decided about it: make a run of all cases.")
 
 
 def _seen(text: str) -> bool:

@@ -95,6 +95,7 @@ def _read(store: Store, run_id: str, scoring: int | None, answers: bool) -> RunE
         fault = scorings.fault(connection, run_id, number, scored) if number else None
         run_faults = list(_faults(check_run, [run]))
         stopped, stop_faults = ({}, []) if run_faults else stoppings.read(connection, run)
+    trial = None if run_faults else plain.policy(run.policy_json).trial
     integrity = [*run_faults, *stop_faults, *_faults(check_arm, arm_rows), *_faults(check_case, bodies)]
     if fault:
         integrity.append(fault)
@@ -119,6 +120,7 @@ def _read(store: Store, run_id: str, scoring: int | None, answers: bool) -> RunE
             for case, hashed in cases_asked.items()
             if (budget := asked_of.get(hashed, UNKNOWN)[1]) is not None
         },
+        trial=trial.said if trial else "",
     )
 
 

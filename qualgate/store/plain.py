@@ -29,6 +29,7 @@ from qualgate.records import (
     Rule,
     Seen,
     Slo,
+    Trial,
     Verdict,
 )
 
@@ -47,7 +48,7 @@ def policy_to_json(policy: Policy) -> str:
     """Without the rules' lines: a comment added to the gate file is not another policy, nor a new verdict. What it does
     not ask for is left out, so a policy that says no more than an older version could say keeps its text."""
     body = asdict(policy)
-    for name in ("slo", "prices", "feedback", "four_arm", "stop", "nel"):
+    for name in ("slo", "prices", "feedback", "four_arm", "stop", "nel", "trial"):
         if not body[name]:
             del body[name]
     if policy.four_arm is not None and not policy.four_arm.drafting:
@@ -109,7 +110,9 @@ def footprint(text: str | None) -> ArmFootprint | None:
 def policy(text: str) -> Policy:
     """Policies of earlier versions say less: what is missing is at its default."""
     body = json.loads(text)
-    for name, kind in (("slo", Slo), ("prices", Prices), ("four_arm", FourArms), ("stop", EarlyStop)):
+    for name, kind in (
+        ("slo", Slo), ("prices", Prices), ("four_arm", FourArms), ("stop", EarlyStop), ("trial", Trial),
+    ):  # fmt: skip
         if name in body:
             body[name] = kind(**body[name])
     rules = tuple(Rule(**rule) for rule in body["rules"])

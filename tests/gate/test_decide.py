@@ -86,3 +86,23 @@ def test_of_four_arms_a_look_at_one_was_a_look_at_the_choice():
     decided = door.decide(replace(evidence, judged_before={"int4": 120}), four.POLICY)
     assert decided.exit == 12
     assert {verdict.word for verdict in decided.verdicts} == {"undecided"}
+
+
+@pytest.mark.parametrize("policy", [PLAIN, NEL, four.POLICY, replace(PLAIN, alpha=0.3)])
+@pytest.mark.parametrize("lost", [0.0, 0.6])
+def test_a_trial_neither_passes_nor_blocks_by_whichever_policy_it_is_judged(policy, lost):
+    seconds = dict(zip(four.NAMES, (1.0, 0.7, 0.7, 0.4), strict=True))
+    right = dict.fromkeys(four.NAMES, np.ones(400))
+    evidence = four.evidence(right, seconds) if policy is four.POLICY else run(lost=lost)
+    if policy in (PLAIN, four.POLICY):
+        assert door.decide(evidence, policy).exit == (10 if lost and policy is PLAIN else 0)
+    decided = door.decide(replace(evidence, trial="trial: 10 of 60 cases"), policy)
+    assert {one.word for one in decided.verdicts} == {"undecided"}
+    assert (decided.exit, {one.exit for one in decided.verdicts}) == (12, {12})
+    assert all(one.reasons[0].startswith("trial: 10 of 60 cases: it decides nothing") for one in decided.verdicts)
+
+
+@pytest.mark.parametrize(("fault", "code"), [({"integrity": ("changed",)}, 14), ({"expected": ()}, 14)])
+def test_a_trial_that_is_broken_is_broken(fault, code):
+    (verdict,) = door.decide(replace(run(), trial="trial: 10 of 60 cases", **fault), PLAIN).verdicts
+    assert (verdict.exit, verdict.word) == (code, "invalid")

@@ -169,3 +169,30 @@ def test_a_longer_list_is_not_asked_by_the_test_that_was_asked_before(workspace,
     (run_id,) = rows(workspace, "select run_id from runs order by created_at limit 1")[0]
     then = qualgate("gate", "--store", "sqlite:///qualgate.db", "--run", run_id, "--json", cwd=workspace)
     assert then.returncode == Exit.BLOCK, "the first look is judged as it was, whatever came after"
+
+
+def test_a_trial_is_a_run_of_its_own_that_decides_nothing(judged):
+    folder, _ = judged
+    before = json.loads(qualgate("report", "gate.yaml", "--json", cwd=folder).stdout)
+    tried = qualgate("run", "gate.yaml", "--limit", "5", "--only", "same", cwd=folder)
+    assert tried.returncode == Exit.UNDECIDED, tried.stderr
+    said = "rial: 5 of 60 cases, 1 of 2 variants"
+    assert tried.stderr.startswith(f"note: t{said}: it decides nothing")
+    assert tried.stdout.startswith(f"T{said}. It decides nothing.")
+    ((trial, units),) = rows(folder, "select run_id, count(*) from units group by run_id order by run_id desc limit 1")
+    assert (trial != before["run"], units) == (True, 10)
+    assert qualgate("gate", "gate.yaml", "--run", trial, cwd=folder).returncode == Exit.UNDECIDED
+    assert qualgate("gate", "--store", "sqlite:///qualgate.db", "--run", trial, cwd=folder).returncode == Exit.UNDECIDED
+    assert json.loads(qualgate("report", "gate.yaml", "--json", cwd=folder).stdout) == before, "the run, not the trial"
+    assert qualgate("gate", "gate.yaml", cwd=folder).returncode == Exit.BLOCK
+
+
+def test_what_cannot_be_tried_is_told(judged):
+    folder, _ = judged
+    for words, said in (
+        (("--only", "sane"), "--only 'sane': gate.yaml has no such variant; did you mean 'same'?"),
+        (("--limit", "0"), "--limit 0: a trial asks 1 case of each evalset or more"),
+        (("--limit", "5", "--warn-only"), "--warn-only makes a verdict exit with 0, and a trial has none"),
+    ):
+        refused = qualgate("run", "gate.yaml", *words, cwd=folder)
+        assert (refused.returncode, said in refused.stderr) == (Exit.USAGE, True), refused.stderr

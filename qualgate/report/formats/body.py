@@ -35,6 +35,7 @@ class Body:
     run: str
     status: str
     exit: int
+    trial: str  # "" unless the run is one: then it decides nothing
     policy: Policy
     evalsets: tuple[EvalsetLine, ...]
     arms: tuple[ArmBody, ...]
@@ -54,6 +55,7 @@ def report_as_json(report: Report) -> str:
         run=run.run_id,
         status=run.status,
         exit=int(report.exit),
+        trial=run.policy.trial.said if run.policy.trial else "",
         policy=report.policy,
         evalsets=run.evalsets,
         arms=tuple(

@@ -86,8 +86,8 @@ def _verdicts(report: Report) -> str:
         lines += [f"> **Warn only:** the true exit code is **{int(report.exit)}**; the step was told to pass.", ""]
     if not report.verdicts:
         return "\n".join([*lines, "This run is not complete: nothing is decided (exit 13).", ""])
-    if report.decided_otherwise:
-        lines += [f"> **{escaped(report.decided_otherwise)}**", ""]
+    for remark in report.remarks:
+        lines += [f"> **{escaped(remark)}**", ""]
     if report.four_arm is not None:
         lines += [f"**{escaped(choice_line(report.four_arm)[:500])}**", ""]
     lines += ["| variant | verdict | reason |", "|---|---|---|"]

@@ -41,7 +41,7 @@ def report_as_html(report: Report) -> str:
         f"<header><h1>qualgate report</h1><p class=quiet>run {_text(run.run_id)} · {_text(run.status)}"
         f" · exit code {int(report.exit)}</p></header>",
         *([_WARN_ONLY.format(code=int(report.exit))] if report.warn_only else []),
-        *([f'<p class="loud">{_text(report.decided_otherwise)}</p>'] if report.decided_otherwise else []),
+        *(f'<p class="loud">{_text(remark)}</p>' for remark in report.remarks),
         *([_choice(report.four_arm)] if report.four_arm else []),
         _overview(report),
         *([_four_arm(report.four_arm)] if report.four_arm else []),

@@ -41,8 +41,8 @@ COMPARISONS_HEAD = (
 def report_as_markdown(report: Report) -> str:
     """The whole report. Depends on stored evidence alone, so the same evidence gives the same bytes."""
     lines = [f"# qualgate report: run {escaped(report.run.run_id)}", ""]
-    if report.decided_otherwise:
-        lines += [f"**{escaped(report.decided_otherwise)}**", ""]
+    for remark in report.remarks:
+        lines += [f"**{escaped(remark)}**", ""]
     if report.four_arm is not None:
         lines += [f"**{escaped(choice_line(report.four_arm))}**", ""]
     lines += ["| variant | verdict | reason |", "|---|---|---|"]

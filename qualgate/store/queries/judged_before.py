@@ -9,6 +9,7 @@ from sqlalchemy import Connection, Select, func, select
 
 from qualgate.errors import IntegrityError
 from qualgate.store.database import Store
+from qualgate.store.queries.trials import IS_TRIAL
 from qualgate.store.tables import arms, evalsets, runs, units, verdicts
 
 SAME = ("weights", "tokenizer", "template", "sampling")  # of two arms that give the same answers to the same cases
@@ -25,7 +26,7 @@ def judged_before(store: Store, run_id: str) -> dict[str, int]:
     with store.read() as connection:
         made, ours = _made(connection, run_id), _arms(connection, [run_id]).get(run_id, {})
         sets, base = _sets(connection, [run_id]).get(run_id, {}), next(iter(ours), "")
-        earlier = select(runs.c.run_id).where(runs.c.created_at < made)
+        earlier = select(runs.c.run_id).where(runs.c.created_at < made, ~IS_TRIAL)
         earlier = earlier.where(runs.c.run_id.in_(select(evalsets.c.run_id).where(evalsets.c.name.in_(sets))))
         theirs, lists, judged = _arms(connection, earlier), _sets(connection, earlier), _judged(connection, earlier)
         several = _several(connection, run_id)

@@ -9,6 +9,7 @@ from sqlalchemy.sql import ColumnElement
 
 from qualgate.errors import UsageError
 from qualgate.store.database import Store
+from qualgate.store.queries.trials import IS_TRIAL
 from qualgate.store.tables import arms, decisions, evalsets, runs, verdicts
 
 _newest_verdict = (
@@ -34,22 +35,29 @@ CURRENT_DECISION = (  # of each verdict that has one
 
 
 def latest_run(store: Store) -> str:
-    """Id of the newest run. Raises UsageError when there is none."""
+    """Id of the newest run that is no trial. Raises UsageError when there is none."""
     with store.read() as connection:
-        found = connection.execute(select(runs.c.run_id).order_by(runs.c.created_at.desc()).limit(1)).scalar()
+        newest = select(runs.c.run_id).order_by(runs.c.created_at.desc()).limit(1)
+        found = connection.execute(newest.where(~IS_TRIAL)).scalar()
+        trial = connection.execute(newest).scalar()
+    if found is None and trial is not None:
+        raise UsageError(
+            f"{store.url} holds trials alone, which decide nothing. `qualgate run GATE_FILE` makes a run; "
+            f"--run {trial} shows the newest trial."
+        )
     if found is None:
         raise UsageError(f"{store.url} holds no run yet. `qualgate run GATE_FILE` makes one.")
     return found
 
 
 def latest_run_of(store: Store, arm_names: Sequence[str], evalset_names: Sequence[str]) -> str | None:
-    """Id of the newest run that judged exactly these arms on exactly these sets, None when there is none.
+    """Id of the newest run of exactly these arms on exactly these sets that is no trial, None when there is none.
 
     Two gate files may share a store: one's policy must never judge the other's run.
     """
     statement = (
         select(runs.c.run_id)
-        .where(_named_exactly(arms, arm_names), _named_exactly(evalsets, evalset_names))
+        .where(_named_exactly(arms, arm_names), _named_exactly(evalsets, evalset_names), ~IS_TRIAL)
         .order_by(runs.c.created_at.desc())
         .limit(1)
     )

@@ -14,6 +14,7 @@ from qualgate.store.database import Store
 from qualgate.store.decisions import Decision
 from qualgate.store.queries.newest import CURRENT_DECISION, CURRENT_VERDICT
 from qualgate.store.queries.progress import unit_counts
+from qualgate.store.queries.trials import IS_TRIAL
 from qualgate.store.tables import arms, decisions, runs, verdicts
 
 PAGE = 50
@@ -44,6 +45,7 @@ class RunLine:
     done: int
     errors: int
     settled: int  # ended without an answer, see `store.stoppings`
+    trial: bool  # it decides nothing
     variants: tuple[VariantLine, ...]
 
 
@@ -51,7 +53,7 @@ def list_runs(store: Store, limit: int = PAGE, offset: int = 0) -> tuple[RunLine
     """Newest first."""
     with store.read() as connection:
         found = connection.execute(
-            select(runs.c.run_id, runs.c.status, runs.c.created_at, runs.c.finished_at)
+            select(runs.c.run_id, runs.c.status, runs.c.created_at, runs.c.finished_at, IS_TRIAL.label("trial"))
             .order_by(runs.c.created_at.desc(), runs.c.run_id)
             .limit(limit)
             .offset(offset)
@@ -81,7 +83,7 @@ def count_runs(store: Store) -> int:
 
 
 def queue(store: Store, limit: int = PAGE, offset: int = 0) -> tuple[VariantLine, ...]:
-    """Variants of complete runs whose newest verdict nobody has decided about, newest run first."""
+    """Variants of complete runs, but of no trial, whose newest verdict nobody has decided about, newest run first."""
     with store.read() as connection:
         return tuple(_variant_lines(connection, _WAITING, limit, offset))
 
@@ -131,7 +133,12 @@ _LINES = (
     )
     .where(arms.c.position > 0, arms.c.name.not_like("%@%"))
 )
-_WAITING = and_(runs.c.status == "complete", CURRENT_VERDICT.c.word.is_not(None), CURRENT_DECISION.c.action.is_(None))
+_WAITING = and_(
+    runs.c.status == "complete",
+    CURRENT_VERDICT.c.word.is_not(None),
+    CURRENT_DECISION.c.action.is_(None),
+    ~IS_TRIAL,
+)
 
 
 def _variant_lines(

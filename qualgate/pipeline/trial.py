@@ -1,0 +1,50 @@
+"""A run of a few cases or variants, to see whether everything works. It is a run of its own and decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from qualgate.config import GateFile
+from qualgate.documents import nearest, quote
+from qualgate.errors import UsageError
+from qualgate.gate.early import seeded_order
+from qualgate.records import Evalset, Policy, Trial
+
+
+def as_trial(gate: GateFile, limit: int | None, only: Sequence[str]) -> GateFile:
+    """The gate file as a trial of `limit` cases of each evalset (None: all) and of these variants ((): all).
+
+    It looks at nothing on the way, and compares four arms only with all of them. UsageError for what cannot be tried.
+    """
+    if limit is not None and limit < 1:
+        raise UsageError(f"--limit {limit}: a trial asks 1 case of each evalset or more.")
+    names = [arm.name for arm in gate.variants]
+    for name in only:
+        if name not in names:
+            raise UsageError(f"--only {quote(name)}: {gate.path.name} has no such variant{nearest(name, names)}")
+    variants = tuple(arm for arm in gate.variants if not only or arm.name in only)
+    trial = Trial(limit=limit, only=tuple(dict.fromkeys(only)), variants=(len(variants), len(names)))
+    four_arm = gate.four_arm if len(variants) == len(names) else None
+    policy = replace(gate.policy, stop=None, trial=trial)
+    return replace(gate, variants=variants, four_arm=four_arm, policy=policy)
+
+
+def tried(policy: Policy, sets: Sequence[Evalset], seed: int) -> tuple[Policy, tuple[Evalset, ...]]:
+    """The policy with what its trial asks of these sets, and the sets with those cases alone; no trial asks all."""
+    if policy.trial is None:
+        return policy, tuple(sets)
+    limit = policy.trial.limit
+    asked = tuple(sets) if limit is None else tuple(_first(item, limit, seed) for item in sets)
+    counts = sum(len(item.cases) for item in asked), sum(len(item.cases) for item in sets)
+    return replace(policy, trial=replace(policy.trial, asked=counts)), asked
+
+
+def _first(item: Evalset, limit: int, seed: int) -> Evalset:
+    """Whole clusters of the seeded order, until `limit` cases are there."""
+    chosen: set[str] = set()
+    for cluster in seeded_order(item.cases, seed):
+        if len(chosen) >= limit:
+            break
+        chosen.update(case for _, case, _ in cluster)
+    return replace(item, cases=tuple(case for case in item.cases if case.id in chosen))
