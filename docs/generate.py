@@ -17,6 +17,7 @@ from qualgate.config.model import GateFileModel, Generation, Workers
 from qualgate.config.prices import PriceFile
 from qualgate.config.rules import Gate, QuarantineEntry, RuleEntry, SloEntry, Where
 from qualgate.doctor import SERVED
+from qualgate.documents import plain_number
 from qualgate.evalsets import CalibrationFile, EvalsetFile
 from qualgate.metrics import METRICS, Metric
 from qualgate.quant.recipes import BITS, OPTIONS
@@ -201,7 +202,7 @@ def allowed(schema: dict[str, Any]) -> str:
 
 
 def _number(value: float) -> str:
-    return "2^63" if value == 2**63 else f"{value:,g}" if isinstance(value, float) else f"{value:,}"
+    return "2^63" if value == 2**63 else plain_number(value) if isinstance(value, float) else f"{value:,}"
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, Field, ValidationInfo, WithJsonSchema, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, WithJsonSchema, model_validator
 
 from qualgate.config.paths import ModelPath
 from qualgate.documents import ABSENT, Written, planned, quote, stated
@@ -24,7 +24,11 @@ from qualgate.quant.recipes import (
 from qualgate.quantize.calibration_sets import located, with_calibration
 from qualgate.records import QuantizeRecipe
 
-Dtype = Literal["bfloat16", "float16", "float32"]
+DTYPES = {  # as this file calls them, and as others do
+    "bfloat16": ("bf16",),
+    "float16": ("fp16", "f16", "half"),
+    "float32": ("fp32", "f32", "float", "single", "float64", "fp64", "f64", "double"),
+}
 VARIANT_NAME = "^[A-Za-z0-9][A-Za-z0-9._+-]{0,63}$"
 
 
@@ -89,6 +93,17 @@ def _recipe_schema(method: str) -> dict[str, Any]:
         "dependencies": {"granularity": {"properties": {"group_size": {"const": 0}}}},
         "additionalProperties": False,
     }
+
+
+def _dtype(name: Any) -> Any:
+    said = name.casefold().removeprefix("torch.") if isinstance(name, str) else name
+    meant = next((right for right, others in DTYPES.items() if said in (right, *others)), name)
+    if meant != name:
+        raise stated(f"unknown dtype {quote(name)}; did you mean {meant!r}?")
+    return name
+
+
+Dtype = Annotated[Literal["bfloat16", "float16", "float32"], BeforeValidator(_dtype)]
 
 
 def _environment_name(name: str) -> str:

@@ -17,6 +17,16 @@ def _name(text: str) -> str:
     return text
 
 
+def _price(value: float) -> float:
+    if 0 < value < LEAST_PRICE:
+        raise stated(f"a price is 0, which is not charged, or from {LEAST_PRICE:g} to {MOST_PRICE:g}; found {value:g}")
+    return value
+
+
+LEAST_PRICE, MOST_PRICE = 1e-15, 1e15
+Price = Annotated[float, Field(ge=0, le=MOST_PRICE), AfterValidator(_price)]
+
+
 class PriceFile(Written):
     """`version` changes with the prices; a price that is left out is not charged."""
 
@@ -24,11 +34,11 @@ class PriceFile(Written):
     """Named beside every cost; change it with the prices. Example: `version: "2026-11"`"""
     currency: Annotated[str, AfterValidator(_name)]
     """What the prices are in. Example: `currency: EUR`"""
-    prompt_token: float = Field(default=0.0, ge=0)
+    prompt_token: Price = 0.0
     """Price of a token that is read. Example: `prompt_token: 0.0000002`"""
-    output_token: float = Field(default=0.0, ge=0)
+    output_token: Price = 0.0
     """Price of a token that is written. Example: `output_token: 0.000001`"""
-    device_second: float = Field(default=0.0, ge=0)
+    device_second: Price = 0.0
     """Price of a second of the device; needs `concurrency`. Example: `device_second: 0.0005`"""
     concurrency: int = Field(default=ABSENT, ge=1, le=1_000_000)
     """How many answers share the device at a time. Example: `concurrency: 8`"""

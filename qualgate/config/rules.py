@@ -9,12 +9,15 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, Field, ValidationInfo, WithJsonSchema, field_validator, model_validator
 
 from qualgate.config.paths import PlainFile
-from qualgate.documents import ABSENT, Written, nearest, planned, quote, stated
+from qualgate.documents import ABSENT, Written, nearest, percent, plain_number, planned, quote, stated
 from qualgate.metrics import DROP_BELOW, DROP_TOO_LARGE, METRICS, PLANNED
 
 BOUNDS = ("max_drop", "max_relative_drop", "max", "min", "max_ratio")
 PER = "evalset|task|tag:.{1,100}"
 AGE = "([0-9]{1,5})(h|d)"
+LEAST, MOST = 1e-9, 1e15  # of a bound; what lies beyond says nothing, and overflows when it is divided by
+MOST_RATIO = 10.0  # times the baseline's: beyond it is percent, or no limit at all
+LEAST_ALPHA = 1e-6
 
 
 def _metric(name: str) -> str:
@@ -48,6 +51,13 @@ class Where(Written):
         return self
 
 
+def _most(unit: str, bound: str) -> float:
+    """The largest bound that says something of a metric in this unit."""
+    if unit in ("rate", "share") or (unit == "ratio" and bound == "min"):
+        return 1.0
+    return MOST_RATIO if unit == "ratio" else MOST
+
+
 class RuleEntry(Written):
     """One bound on one metric, and of which cases it is taken."""
 
@@ -64,17 +74,17 @@ class RuleEntry(Written):
     """Critical rules approve and block, a broken supporting rule asks for a person, an advisory one is only shown.
     Example: `tier: advisory`
     """
-    max_drop: float = Field(default=ABSENT, gt=0, json_schema_extra={"exclusiveMaximum": DROP_BELOW})
+    max_drop: float = Field(default=ABSENT, ge=LEAST, json_schema_extra={"exclusiveMaximum": DROP_BELOW})
     """The largest loss allowed, as a share: 0.02 is two points. Example: `max_drop: 0.02`"""
-    max_relative_drop: float = Field(default=ABSENT, gt=0, json_schema_extra={"exclusiveMaximum": DROP_BELOW})
+    max_relative_drop: float = Field(default=ABSENT, ge=LEAST, json_schema_extra={"exclusiveMaximum": DROP_BELOW})
     """The largest loss allowed, as a share of the baseline's own rate. Example: `max_relative_drop: 0.03`"""
-    max: float = Field(default=ABSENT, gt=0)
+    max: float = Field(default=ABSENT, ge=LEAST, le=MOST)
     """The largest value of the variant allowed, in the metric's unit. Example: `max: 0.05`"""
-    min: float = Field(default=ABSENT, gt=0)
+    min: float = Field(default=ABSENT, ge=LEAST, le=MOST)
     """The smallest value of the variant allowed, in the metric's unit. Example: `min: 0.98`"""
-    max_ratio: float = Field(default=ABSENT, gt=0)
+    max_ratio: float = Field(default=ABSENT, ge=LEAST, le=MOST_RATIO)
     """The largest ratio allowed of the variant to the baseline. Example: `max_ratio: 1.10`"""
-    percentile: float = Field(default=ABSENT, gt=0, lt=100)
+    percentile: float = Field(default=ABSENT, ge=1, lt=100)
     """Of a latency: compare this percentile; left out, the ratio of total seconds. Example: `percentile: 95`"""
     where: Where = ABSENT
     """Only the cases with a tag, or of a task. Example: `where: {tag: german}`"""
@@ -98,7 +108,11 @@ class RuleEntry(Written):
                         }
                         | ({} if metric.kind == "quality" else {"repeats": {"const": "mean"}})
                         | ({} if metric.kind != "arm" else dict.fromkeys(("per", "evalset", "where"), False))
-                        | ({} if "min" not in metric.bounds or metric.unit == "dB" else {"min": {"maximum": 1}}),
+                        | {
+                            bound: {"maximum": _most(metric.unit, bound)}
+                            for bound in ("min", "max")
+                            if bound in metric.bounds and _most(metric.unit, bound) < MOST
+                        },
                     },
                 }
                 for metric in METRICS.values()
@@ -109,6 +123,9 @@ class RuleEntry(Written):
     @field_validator("max_drop", "max_relative_drop")
     @classmethod
     def _can_be_proven(cls, value: float, info: ValidationInfo) -> float:
+        if value >= 1 and value / 100 < DROP_BELOW:
+            unit = "% is" if info.field_name != "max_drop" else "point is" if value == 1 else "points are"
+            raise stated(f"`{info.field_name}: {value:g}` is to be a share: {value:g} {unit} {value / 100:g}")
         if value >= DROP_BELOW:
             raise stated(f"`{info.field_name}: {value:g}` {DROP_TOO_LARGE}")
         return value
@@ -122,8 +139,12 @@ class RuleEntry(Written):
             raise stated(
                 f"a rule on {self.metric} sets one bound, `{fitting}`; found {', '.join(given) if given else 'none'}"
             )
-        if self.min is not None and self.min > 1 and metric.unit != "dB":
-            raise stated(f"`min: {self.min:g}` of {self.metric} should be less than or equal to 1")
+        most = _most(metric.unit, given[0])
+        if self.bound > most:
+            raise stated(
+                f"`{given[0]}: {self.bound:g}` of {self.metric} should be from {plain_number(LEAST)} to {most:g}"
+                f"{percent(self.bound, most)}"
+            )
         if metric.kind == "arm" and not self.per is self.evalset is self.where is None:
             raise stated(
                 f"{self.metric} is a number of the variant as a whole: `per`, `evalset` and `where` do not go with it"
@@ -191,7 +212,7 @@ class QuarantineEntry(Written):
 class Gate(Written):
     """By what the verdict is reached: rules, or a NeMo Evaluator policy in their place."""
 
-    alpha: float = Field(default=0.05, gt=0, lt=0.5)
+    alpha: float = Field(default=0.05, ge=LEAST_ALPHA, lt=0.5)
     """One-sided error of each bound: 0.05 is a 95 % bound. Example: `alpha: 0.05`"""
     rules: list[RuleEntry] = Field(
         default=ABSENT,
@@ -271,11 +292,11 @@ class SloEntry(Written):
     """Service level objective, in seconds: what is slower was not delivered."""
 
     example: ClassVar = "{e2e: 10}"
-    ttft: float = Field(default=ABSENT, gt=0)
+    ttft: float = Field(default=ABSENT, ge=LEAST, le=MOST)
     """Longest time to the first token, in seconds. Example: `ttft: 0.5`"""
-    tpot: float = Field(default=ABSENT, gt=0)
+    tpot: float = Field(default=ABSENT, ge=LEAST, le=MOST)
     """Longest time per further token, in seconds. Example: `tpot: 0.05`"""
-    e2e: float = Field(default=ABSENT, gt=0)
+    e2e: float = Field(default=ABSENT, ge=LEAST, le=MOST)
     """Longest time of the whole answer, in seconds. Example: `e2e: 10`"""
     model_config = {"json_schema_extra": {"minProperties": 1}}
 

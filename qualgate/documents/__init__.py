@@ -5,7 +5,7 @@ from qualgate.documents.misspelt import is_own, misspelt
 from qualgate.documents.safe_yaml import read_safe_yaml
 from qualgate.documents.source import Document
 from qualgate.documents.strict_yaml import read_yaml
-from qualgate.documents.typed import ABSENT, Written, as_model, dotted, planned, stated
+from qualgate.documents.typed import ABSENT, Written, as_model, dotted, percent, plain_number, planned, stated
 
 __all__ = [
     "ABSENT",
@@ -17,6 +17,8 @@ __all__ = [
     "is_own",
     "misspelt",
     "nearest",
+    "percent",
+    "plain_number",
     "planned",
     "quote",
     "read_safe_yaml",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from decimal import Decimal
 from typing import Any, ClassVar, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -100,10 +101,36 @@ def _fault(model: type[Written], document: Document, detail: Any) -> Fault:
         message = f'should be a text; quote it: "{detail["input"]}"'
     if kind == "float_type" and isinstance(detail["input"], str):
         message += " without quotes or a unit, a share such as 0.05"
+    if kind in ("greater_than", "greater_than_equal", "less_than", "less_than_equal"):
+        limits = _limits(_model_at(model, place[:-1]), str(place[-1]))
+        message = f"should be {_range(limits)}{percent(detail['input'], limits.get('le', limits.get('lt')))}"
     if kind == "literal_error":
         message += nearest(str(detail["input"]), re.findall(r"'([^']+)'", message)).partition("; known")[0]
     found = "" if isinstance(detail["input"], (dict, list)) else f" (found {quote(detail['input'])})"
     return document.fault(place, f"`{name or 'the file'}` {message}{found}")
+
+
+def _limits(model: type[Written], key: str) -> dict[str, float]:
+    """Limits of a number, by pydantic's names: ge and gt from below, le and lt from above."""
+    metadata = model.model_fields[key].metadata
+    return {name: getattr(one, name) for name in ("ge", "gt", "le", "lt") for one in metadata if hasattr(one, name)}
+
+
+def _range(limits: dict[str, float]) -> str:
+    words = {"ge": "from", "gt": "over", "le": "to", "lt": "below"}
+    found = " and ".join(f"{words[name]} {plain_number(value)}" for name, value in limits.items())
+    return found.replace(" and to ", " to ")
+
+
+def plain_number(value: float) -> str:
+    """Without an exponent, as a gate file may hold it."""
+    return format(Decimal(str(value)).normalize(), "f")
+
+
+def percent(value: float, most: float | None) -> str:
+    """What to write for `value`, where a share of at most `most` is wanted and it seems to be percent; else ""."""
+    meant = most is not None and most <= 1 and value >= 2 and value / 100 <= most
+    return f"; {value:g} % is {value / 100:g}" if meant else ""
 
 
 def _as_mapping(model: type[Written], found: object) -> str:
