@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import re
 
-# Controls but tab and line feed, soft hyphen, zero-width, bidi, line and paragraph separators, byte order mark,
-# interlinear annotation, lone surrogates, noncharacters, tags (letters that no font draws).
+# Letters and symbols to Unicode, blank on a screen: fillers of Hangul, Braille's empty cell, Khmer's inherent vowels.
+BLANK = "\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0"
+# Controls but tab and line feed, soft hyphen, joiners and other zero-width marks, bidi, line and paragraph separators,
+# byte order mark, what formats musical notes, shorthand, hieroglyphs and annotations, lone surrogates, noncharacters,
+# tags (letters that no font draws), selectors of variants but for the two that emoji are made with, after one.
 _INVISIBLE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
-    "\ud800-\udfff\ufffe\uffff\U000e0000-\U000e007f]"
+    f"[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c{BLANK}\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f"
+    "\ud800-\udfff\ufdd0-\ufdef\ufe00-\ufe0d\ufeff\ufff0-\ufffb\ufffe\uffff\U00013430-\U0001345f"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+    + "".join(f"{chr(plane + 0xFFFE)}{chr(plane + 0xFFFF)}" for plane in range(0x10000, 0x110000, 0x10000))
+    + "]|(?<![#*0-9\xa9\xae\u203c-\u3299\U0001f000-\U0001faff])[\ufe0e\ufe0f]"
 )
 
 # What a CI runner obeys when it reads a log: GitHub's `::error::` where a line begins, blanks before it or not;

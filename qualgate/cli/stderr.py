@@ -6,8 +6,9 @@ import typer
 
 
 def tell(text: str) -> None:
-    """To stderr, wrapped to its width where it is a terminal; a pipe or a log gets lines as they are."""
-    from qualgate.escaping import unread
+    """To stderr, wrapped to its width where it is a terminal; a pipe or a log gets lines as they are. What is invisible
+    in it, the name of a file or a case for one, is made visible."""
+    from qualgate.escaping import visible
     from qualgate.report.screen import fit_error
 
-    typer.echo(unread(fit_error(text)), err=True)
+    typer.echo(visible(fit_error(text)), err=True)
