@@ -1,10 +1,10 @@
 """The reviewers' dashboard (Streamlit). Installed as `qualgate_app`; opened by `qualgate dashboard`."""
 
-STREAMLIT_FLAGS = {
+STREAMLIT_CONFIG = {
     "server.address": "127.0.0.1",
-    "server.headless": "true",
+    "server.headless": True,
     "server.fileWatcherType": "none",
-    "browser.gatherUsageStats": "false",
+    "browser.gatherUsageStats": False,
     "client.toolbarMode": "viewer",
     "client.showErrorDetails": "none",
     "theme.base": "light",

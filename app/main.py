@@ -9,6 +9,7 @@ from qualgate_app import data
 from qualgate_app.text import chip
 
 from qualgate.errors import IntegrityError, QualgateError, StoreVersionError
+from qualgate.escaping import visible
 
 # Our own picture: Streamlit fetches its icons for a page from outside the machine.
 GATE = (
@@ -39,7 +40,7 @@ except QualgateError as error:
     if isinstance(error, IntegrityError):
         st.html(chip("invalid"))
     st.header(heading.get(type(error), "The dashboard cannot show this"))
-    st.text(str(error))
+    st.text(visible(str(error)))
     st.caption("Store")
     st.code(data.url(), language=None)
     st.button("Try again", icon=":material/refresh:")

@@ -55,7 +55,7 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterab
     def row(tag: str, cells: Sequence[str]) -> str:
         return "".join(f"<{tag}{marks.get(index, '')}>{cell}</{tag}>" for index, cell in enumerate(cells))
 
-    body = "".join(f"<tr>{row('td', cells)}</tr>" for cells in rows)
+    body = "".join(f"<tr>{row('td', [f'<div>{cell}</div>' for cell in cells])}</tr>" for cells in rows)
     return f'<div class="qg-scroll"><table class="qg-table"><tr>{row("th", headers)}</tr>{body}</table></div>'
 
 

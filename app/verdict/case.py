@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 import streamlit as st
 from qualgate_app.text import diff, escape, plain_block, table
 
-from qualgate.formatting import counted, ms_text
+from qualgate.formatting import counted, ms_text, prompt_text, reference_text
 from qualgate.store.queries import Answer, CaseDetail, Flip
 
 
@@ -18,7 +15,7 @@ def show_case(flip: Flip, detail: CaseDetail) -> None:
     moved += " · changes in the A/A arm too" if flip.noisy else ""
     st.html(
         f"<b>{escape(flip.evalset)} / {escape(flip.case_name)}</b> · {escape(flip.metric)} · {moved}"
-        f'<div class="qg-quiet">{escape(flip.reason)}</div>'
+        f'<div class="qg-quiet qg-long">{escape(flip.reason)}</div>'
     )
     left, right = diff(detail.baseline.text, detail.variant.text)
     columns = st.columns(2)
@@ -34,9 +31,9 @@ def show_case(flip: Flip, detail: CaseDetail) -> None:
         st.caption(f"The answers part at token {detail.variant.first_divergence}{sure}.")
     prompt, reference = st.columns(2)
     with prompt:
-        st.html(f'<div class="qg-quiet">prompt</div>{plain_block(_prompt(detail.body))}')
+        st.html(f'<div class="qg-quiet">prompt</div>{plain_block(prompt_text(detail.body))}')
     with reference:
-        st.html(f'<div class="qg-quiet">reference</div>{plain_block(_reference(detail.body))}')
+        st.html(f'<div class="qg-quiet">reference</div>{plain_block(reference_text(detail.body))}')
     st.html(
         table(
             ["arm", "metric", "value", "why", "scorer"],
@@ -63,18 +60,3 @@ def _measured(answer: Answer) -> str:
         }
         return why.get(answer.status, "not run yet")
     return f"{counted(len(answer.token_ids), 'token')} · {escape(answer.finish_reason or '')} · {ms_text(answer.e2e)}"
-
-
-def _prompt(body: dict[str, Any]) -> str:
-    if "prompt" in body:
-        return str(body["prompt"])
-    turns = [f"{turn.get('role', '')}: {turn.get('content', '')}" for turn in body.get("messages", ())]
-    tools = [f"tool: {json.dumps(tool.get('function', tool), ensure_ascii=False)}" for tool in body.get("tools", ())]
-    return "\n\n".join([*turns, *tools])
-
-
-def _reference(body: dict[str, Any]) -> str:
-    if "answer" in body:
-        return str(body["answer"])
-    rest = {name: body[name] for name in ("expected_calls", "schema", "tests") if name in body}
-    return json.dumps(rest, indent=2, ensure_ascii=False)

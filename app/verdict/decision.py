@@ -7,6 +7,7 @@ from qualgate_app import data
 from qualgate_app.text import chip, escape, overrules, when
 
 from qualgate.errors import UsageError
+from qualgate.escaping import visible
 from qualgate.store.decisions import Action
 from qualgate.store.queries import RunSummary, StoredVerdict
 
@@ -20,14 +21,17 @@ CAUTION = {
 def show_decision(run: RunSummary, found: StoredVerdict) -> None:
     """Earlier decisions, and the form. What is decided is the verdict that the page showed before the click."""
     with st.container(border=True):
+        if (trial := run.policy.trial) is not None:
+            st.caption(f"A {trial.said}. Nothing is decided about it.")
+            return
         for made in found.decisions:
             about_this = made.verdict_sha256 == found.sha256
             old = "" if about_this else " · about an earlier verdict"
             if about_this and overrules(made.action, found.verdict.word):
                 old += " · <b>overrules the gate</b>"
             st.html(
-                f"{chip(made.action)} by <b>{escape(made.name)}</b>"
-                f'<div>{escape(made.reason)}</div><div class="qg-quiet">{when(made.created_at)}{old} · '
+                f'<div class="qg-long">{chip(made.action)} by <b>{escape(made.name)}</b></div>'
+                f'<div class="qg-long">{escape(made.reason)}</div><div class="qg-quiet">{when(made.created_at)}{old} · '
                 f"<code>{escape(made.hash[:12])}</code></div>"
             )
         st.markdown("**Decide again**" if found.decision else "**Your decision**")
@@ -53,7 +57,7 @@ def show_decision(run: RunSummary, found: StoredVerdict) -> None:
                 )
             except UsageError as error:
                 st.error("Nothing was recorded.", icon=":material/error:")
-                st.text(str(error))
+                st.text(visible(str(error)))
             else:
                 st.session_state.reviewer = name
                 st.toast("Recorded.", icon=":material/check:")

@@ -9,6 +9,7 @@ from qualgate_app import charts, data
 from qualgate_app.address import asked
 from qualgate_app.verdict.case import show_case
 
+from qualgate.escaping import visible
 from qualgate.records import NOISE
 from qualgate.report import plots
 from qualgate.store.queries import FlipCount, RunSummary
@@ -35,7 +36,9 @@ def show_flips(run: RunSummary, variant: str, counts: tuple[FlipCount, ...]) -> 
         "Direction", [*DIRECTIONS, "both"], key="direction", bind="query-params", on_change=_first_flip
     )
     metric = chosen[1].selectbox("Metric", metrics, key="metric", bind="query-params", on_change=_first_flip)
-    evalset = chosen[2].selectbox("Set", sets, key="set", bind="query-params", on_change=_first_flip)
+    evalset = chosen[2].selectbox(
+        "Set", sets, key="set", format_func=visible, bind="query-params", on_change=_first_flip
+    )
     direction: Any = DIRECTIONS.get(way)
     fits = [one for one in counts if metric in ("all", one.metric) and evalset in ("all", one.evalset)]
     total = sum((direction != "gained") * one.lost + (direction != "lost") * one.gained for one in fits)

@@ -6,6 +6,7 @@ import streamlit as st
 from qualgate_app import charts, data
 from qualgate_app.text import escape, table, when
 
+from qualgate.escaping import visible
 from qualgate.formatting import size_text
 from qualgate.report import plots
 from qualgate.store.queries import RunSummary, StoredVerdict
@@ -72,7 +73,8 @@ def _gate_file(run: RunSummary, found: StoredVerdict) -> None:
     if found.policy != run.policy:
         st.markdown("**This verdict was made by another policy than that of the run's gate file.** Its rules:")
         tiers = [f"{rule.id} · {rule.tier}" for rule in found.policy.rules]
-        st.code("\n".join([*tiers, f"alpha {found.policy.alpha:g} · review {found.policy.review}"]), language=None)
+        rules = "\n".join([*tiers, f"alpha {found.policy.alpha:g} · review {found.policy.review}"])
+        st.code(visible(rules), language=None, wrap_lines=True)
         st.caption("The run's gate file:")
-    st.code(run.gate_file, language="yaml")
+    st.code(visible(run.gate_file), language="yaml", wrap_lines=True)
     st.caption(f"verdict {found.sha256[:16]}… of {when(found.created_at)} · policy {found.policy_sha256[:16]}…")

@@ -22,7 +22,8 @@ else:
 for line in lines:
     with st.container(border=True, horizontal=True, vertical_alignment="center"):
         st.html(
-            f'{chip(line.word)} &nbsp;<b class="qg-name">{escape(line.variant)}</b><div>{escape(line.reason)}</div>'
+            f'{chip(line.word)} &nbsp;<b class="qg-name">{escape(line.variant)}</b>'
+            f'<div class="qg-long">{escape(line.reason)}</div>'
             f'<div class="qg-quiet">{when(line.created_at)} · {escape(line.run_id)}</div>',
             width="stretch",
         )

@@ -20,6 +20,11 @@ STATES = {
 lines, page, total = data.list_runs(PAGE, page_of("runs"))
 
 
+def state(line: RunLine) -> str:
+    """What became of a run; a trial says that it is one."""
+    return ("a trial, which decides nothing · " if line.trial else "") + STATES.get(line.status, "")
+
+
 def progress(line: RunLine) -> str:
     """How far a run is."""
     errors = f", {line.errors} could not be run" if line.errors else ""
@@ -34,7 +39,7 @@ for line in lines:
     with st.container(border=True):
         st.html(
             f'<span style="font-weight:600">{when(line.created_at)}</span> '
-            f'<span class="qg-quiet">· {escape(line.run_id)} · {STATES.get(line.status, "")} · {progress(line)}</span>'
+            f'<span class="qg-quiet">· {escape(line.run_id)} · {state(line)} · {progress(line)}</span>'
         )
         for variant in line.variants:
             with st.container(horizontal=True, vertical_alignment="center"):
@@ -42,8 +47,8 @@ for line in lines:
                     f" · <b>{escape(variant.action)}</b> by {escape(variant.name or '')}" if variant.action else ""
                 )
                 st.html(
-                    f"{chip(variant.word)} &nbsp;<b>{escape(variant.variant)}</b> "
-                    f'<span class="qg-quiet">{escape(variant.reason)}{decided}</span>',
+                    f'<div class="qg-long">{chip(variant.word)} &nbsp;<b>{escape(variant.variant)}</b> '
+                    f'<span class="qg-quiet">{escape(variant.reason)}{decided}</span></div>',
                     width="stretch",
                 )
                 link("Open", variant.run_id, variant.variant)

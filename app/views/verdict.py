@@ -85,7 +85,7 @@ def _header(run: RunSummary, found: StoredVerdict) -> None:
 
 def _why(verdict: Verdict) -> None:
     first, *rest = verdict.reasons or ("no reason was recorded",)
-    items = "".join(f"<li>{escape(reason)}</li>" for reason in rest)
+    items = "".join(f'<li><div class="qg-long">{escape(reason)}</div></li>' for reason in rest)
     st.html(
         f'<div class="qg-reason">{escape(first)}</div><div class="qg-quiet">{MEANING.get(verdict.word, "")}</div>'
         f'<ul class="qg-reasons">{items}</ul>'

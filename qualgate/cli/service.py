@@ -28,17 +28,9 @@ def dashboard(
     import socket
     import subprocess
 
-    from qualgate_app import STREAMLIT_FLAGS
-
     if importlib.util.find_spec("streamlit") is None:
         raise UsageError("the dashboard needs streamlit: pip install 'qualgate[dashboard]'")
     url = store_url_of(gate_file, store)
-    spec = importlib.util.find_spec("qualgate_app.main")
-    assert spec is not None, "the wheel carries qualgate_app"
-    assert spec.origin is not None
-    command = [sys.executable, "-m", "streamlit", "run", spec.origin, "--server.port", str(port)]
-    for name, value in STREAMLIT_FLAGS.items():
-        command += [f"--{name}", value]
     with socket.socket() as tried:
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -46,8 +38,10 @@ def dashboard(
         except OSError as error:
             raise UsageError(f"port {port} on this machine is taken ({error.strerror}); give another --port") from None
     say(f"dashboard: http://127.0.0.1:{port}   (Ctrl-C ends it)")
-    with subprocess.Popen(command, env={**os.environ, "QUALGATE_STORE": url}) as served:
-        signal.signal(signal.SIGTERM, lambda *_: served.terminate())  # else it would serve on without us
+    command = [sys.executable, "-m", "qualgate_app.serve", str(port)]
+    # It ends when its input does, which closes with this process, however that ends.
+    with subprocess.Popen(command, stdin=subprocess.PIPE, env={**os.environ, "QUALGATE_STORE": url}) as served:
+        signal.signal(signal.SIGTERM, lambda *_: served.terminate())
         try:
             code = served.wait()
         except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""One real browser: from the queue to a recorded approval, and a hostile answer that stays text."""
+"""One real browser: from the queue to a recorded approval, hostile answers that stay text, and stay on the page."""
 
 from __future__ import annotations
 
@@ -6,22 +6,18 @@ import contextlib
 import os
 import re
 import shutil
-import socket
-import subprocess
-import sys
 import time
-import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import Browser, Error, expect, sync_playwright
-from qualgate_app import STREAMLIT_FLAGS
 
 from qualgate.store import decisions, queries
 from qualgate.store.database import open_store
+from tests.app.server import started
+from tests.verification.escapes.screens import SCREENS, VARIANT, attacked_store
 
-MAIN = Path(__file__).resolve().parents[2] / "app" / "main.py"
 CHROMIUM = shutil.which("chromium")
 ARGUMENTS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
@@ -35,22 +31,8 @@ pytestmark = [
 
 @pytest.fixture
 def dashboard(made) -> Iterator[str]:
-    """The dashboard as `qualgate dashboard` starts it, on a free port."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    flags = [part for name, value in STREAMLIT_FLAGS.items() for part in (f"--{name}", value)]
-    server = subprocess.Popen(
-        [sys.executable, "-m", "streamlit", "run", str(MAIN), "--server.port", str(port), *flags],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        _wait_for(f"http://127.0.0.1:{port}/_stcore/health", server)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        server.kill()
-        server.wait()
+    with started(made.url) as (url, _):
+        yield url
 
 
 @pytest.fixture
@@ -96,13 +78,30 @@ def test_a_reviewer_approves_from_the_queue(made, dashboard, browser):
     assert outside == []
 
 
-def _wait_for(url: str, server: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and server.poll() is None:
-        try:
-            with urllib.request.urlopen(url, timeout=5):
-                return
-        except OSError:
-            server_exited = server.poll() is not None
-            assert not server_exited, "the server ended while starting"
-    raise TimeoutError(f"{url} did not answer")
+SAMPLE = (1, 7)  # flips
+
+
+@pytest.mark.parametrize("flips", [SAMPLE, pytest.param(range(1, len(SCREENS) + 1), marks=pytest.mark.proof)])
+def test_no_page_is_wider_than_its_viewport_or_breaks_its_policy_whatever_an_answer_holds(tmp_path, browser, flips):
+    run = attacked_store(tmp_path / "q.db")
+    verdict = f"/verdict?run={run}&variant={quote(VARIANT)}"
+    with started(f"sqlite:///{tmp_path / 'q.db'}") as (url, _):
+        page = browser.new_page()
+        page.set_default_timeout(60_000)
+        told: list[str] = []
+        page.on("console", lambda said: told.append(said.text) if "Content Security Policy" in said.text else None)
+        for path in ("/", "/runs", "/decisions", *(f"{verdict}&flip={flip}" for flip in flips)):
+            page.goto(url + path)
+            page.wait_for_selector(".stApp[data-test-script-state=notRunning] [data-testid=stHeading]")
+            if path.startswith(verdict):
+                expect(page.locator(".qg-text").first).to_be_visible()
+            for width in (1280, 390):
+                page.set_viewport_size({"width": width, "height": 900})
+                assert page.evaluate(WIDEST) <= width, (path, width)
+        assert page.evaluate("window.owned") is None
+        assert told == []
+
+
+# px: of the page, and of the part that Streamlit scrolls in it
+WIDEST = """() => Math.max(document.documentElement.scrollWidth,
+  ...[...document.querySelectorAll(".stApp, .stMain, .stMainBlockContainer")].map((part) => part.scrollWidth))"""
