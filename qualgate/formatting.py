@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from typing import Any
+
 from qualgate.metrics import METRICS
 from qualgate.records import Comparison, Seen
 
@@ -146,3 +150,20 @@ def money_text(amount: float | None) -> str:
     if amount is None:
         return "unknown"
     return f"{amount:,.2f}" if amount >= 1 else f"{amount:.3g}"
+
+
+def prompt_text(body: Mapping[str, Any]) -> str:
+    """What a case asks: its prompt, or its messages turn by turn and its tools."""
+    if "prompt" in body:
+        return str(body["prompt"])
+    turns = [f"{turn.get('role', '')}: {turn.get('content', '')}" for turn in body.get("messages", ())]
+    tools = [f"tool: {json.dumps(tool.get('function', tool), ensure_ascii=False)}" for tool in body.get("tools", ())]
+    return "\n\n".join([*turns, *tools])
+
+
+def reference_text(body: Mapping[str, Any]) -> str:
+    """What a case's answer is held against: its `answer`, else what its scorers read."""
+    if "answer" in body:
+        return str(body["answer"])
+    rest = {name: body[name] for name in ("expected_calls", "schema", "tests") if name in body}
+    return json.dumps(rest, indent=2, ensure_ascii=False) if rest else ""

@@ -11,7 +11,7 @@ from typing import Annotated, cast
 
 import typer
 
-from qualgate.cli import config, drift, evalsets, intake, judging, making, scoring, service
+from qualgate.cli import config, drift, evalsets, intake, judging, looking, making, scoring, service
 from qualgate.cli.stderr import tell
 from qualgate.cli.stdout import say
 from qualgate.errors import Exit, QualgateError
@@ -65,6 +65,9 @@ for command in (
     judging.plan,
     judging.gate,
     judging.report,
+    looking.runs,
+    looking.flips,
+    looking.diff,
     scoring.score,
     scoring.rescore,
     drift.drift,

@@ -42,6 +42,13 @@ def difference(before: str, after: str, most: int = MOST) -> tuple[tuple[Span, .
     return _spans(old, [(i, j) for i, j, _, _ in changes]), _spans(new, [(k, m) for _, _, k, m in changes])
 
 
+def parted(before: str, after: str) -> tuple[str, str, str]:
+    """What both answers begin with, and how each goes on, with the invisible made visible."""
+    old, new = _PIECES.findall(visible(before)), _PIECES.findall(visible(after))
+    start = _common(old, new)
+    return "".join(old[:start]), "".join(old[start:]), "".join(new[start:])
+
+
 def marked(before: str, after: str, most: int = MOST) -> tuple[str, str]:
     """Both answers as HTML: what only the first has stands in <del>, what only the second has in <ins>."""
     old, new = difference(before, after, most)

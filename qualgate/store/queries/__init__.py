@@ -1,6 +1,7 @@
 """Read models for reports and the dashboard: frozen, paged, counted in SQL."""
 
 from qualgate.store.queries.answers import Answer, CaseDetail, case_detail
+from qualgate.store.queries.changed import Changed, changed_scores
 from qualgate.store.queries.drift import PositionDrift, Said, baseline_said, drift_by_position
 from qualgate.store.queries.flipped import Direction, Flip, FlipCount, flip_counts, flips
 from qualgate.store.queries.judged_before import judged_before
@@ -23,6 +24,7 @@ __all__ = [
     "AnswerTime",
     "ArmLine",
     "CaseDetail",
+    "Changed",
     "Direction",
     "EvalsetLine",
     "Flip",
@@ -36,6 +38,7 @@ __all__ = [
     "answer_times",
     "baseline_said",
     "case_detail",
+    "changed_scores",
     "count_queue",
     "count_runs",
     "drift_by_position",

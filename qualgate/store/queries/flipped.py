@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Literal
 
 from sqlalchemy import Boolean, ColumnElement, Connection, and_, case, cast, func, literal, null, select, tuple_
 
+from qualgate.errors import IntegrityError
+from qualgate.formatting import prompt_text, reference_text
 from qualgate.records import CALL_UNREAD, NOISE
 from qualgate.store.database import Store
 from qualgate.store.queries.pages import PAGE
+from qualgate.store.rows import AnyRow, check_case
 from qualgate.store.scorings import newest_scoring
-from qualgate.store.tables import arms, scores, units
+from qualgate.store.tables import arms, cases, scores, units
 
 Direction = Literal["lost", "gained"]  # right → wrong, wrong → right
 
@@ -40,6 +44,8 @@ class Flip:
     variant: str
     reason: str  # the scorer's, about the side that is wrong
     first_divergence: int | None
+    prompt: str = ""  # what was asked, see `formatting.prompt_text`
+    reference: str = ""  # and what the answer was held against
     noisy: bool | None = None  # the A/A arm changes a score of this case too; None: the run has no such arm
 
     @property
@@ -140,14 +146,28 @@ def flips(
                 case((_LOST, _after.c.reason), else_=_before.c.reason).label("reason"),
                 _variant.c.first_divergence,
                 noisy.label("noisy"),
+                cases,
             )
-            .select_from(_SCORE_PAIRS)
+            .select_from(_SCORE_PAIRS.join(cases, cases.c.case_hash == _variant.c.case_hash))
             .where(*where, newest)
             .order_by(gained, "noisy", _after.c.metric, _variant.c.evalset, _variant.c.case_id, _variant.c.repeat)
             .limit(limit)
             .offset(offset)
         )
-        return tuple(Flip(**row._mapping) for row in connection.execute(statement))
+        return tuple(_flip(row) for row in connection.execute(statement))
+
+
+def _flip(row: AnyRow) -> Flip:
+    """A case that is not what was recorded breaks no page that says so: it is shown as that."""
+    said = dict(row._mapping)
+    body = said.pop("body_json")
+    del said["case_hash"]
+    try:
+        check_case(row)
+    except IntegrityError as error:
+        return Flip(**said, prompt=str(error))
+    asked = json.loads(body)
+    return Flip(**said, prompt=prompt_text(asked), reference=reference_text(asked))
 
 
 def _noisy(connection: Connection, run_id: str, newest: ColumnElement[bool]) -> ColumnElement[bool | None]:

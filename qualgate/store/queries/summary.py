@@ -108,7 +108,7 @@ def run_summary(store: Store, run_id: str) -> RunSummary:
     with store.read() as connection:
         run = connection.execute(select(runs).where(runs.c.run_id == run_id)).one_or_none()
         if run is None:
-            raise UsageError(f"no run {run_id!r} in this store. The dashboard lists what there is.")
+            raise UsageError(f"no run {run_id!r:.80} in this store; `qualgate runs` lists those there are.")
         check_run(run)
         counts = unit_counts(connection, [run_id])
         sizes = connection.execute(

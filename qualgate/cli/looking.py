@@ -1,0 +1,90 @@
+"""What a store holds, on the terminal: `runs`, `flips` of one variant, `diff` of two runs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from qualgate.cli.arguments import JsonOption, OptionalGateFile, StoreOption, store_url, store_url_of
+from qualgate.cli.stdout import say
+from qualgate.errors import UsageError
+
+RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="a run's id; `qualgate runs` lists them")]
+
+
+def runs(
+    gate_file: OptionalGateFile = None,
+    store: StoreOption = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="how many, the newest first")] = 10,
+    as_json: JsonOption = False,
+) -> None:
+    """List the runs of a store, newest first, with each variant's verdict."""
+    from qualgate.report.run_list import print_runs
+    from qualgate.store import queries
+    from qualgate.store.database import open_store
+
+    with open_store(store_url_of(gate_file, store), create=False) as opened:
+        found, total = queries.list_runs(opened, limit), queries.count_runs(opened)
+    if as_json:
+        _say_json([asdict(line) for line in found])
+    elif not found:
+        say("this store holds no run yet: qualgate run GATE.yaml")
+    else:
+        print_runs(found, total)
+
+
+def flips(
+    run: RunArgument,
+    variant: Annotated[str, typer.Argument(metavar="VARIANT", help="its name in the gate file")],
+    store: StoreOption = None,
+    metric: Annotated[str | None, typer.Option("--metric", help="of this metric alone")] = None,
+    evalset: Annotated[str | None, typer.Option("--evalset", help="of this evalset alone")] = None,
+    gained: Annotated[bool, typer.Option("--gained", help="those that were wrong and are right")] = False,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="how many are shown")] = 20,
+    as_json: JsonOption = False,
+) -> None:
+    """Show a variant's answers that were right and are wrong: prompt, reference, both answers and where they part."""
+    from qualgate.report.flip_list import print_flips
+    from qualgate.store import queries
+    from qualgate.store.database import open_store
+
+    with open_store(store_url(None, store), create=False) as opened:
+        names = [arm.name for arm in queries.run_summary(opened, run).arms if not arm.spec.is_baseline]
+        if variant not in names:
+            raise UsageError(f"run {run} has no variant {variant!r:.80}. It has: {', '.join(names)}.")
+        way: queries.Direction = "gained" if gained else "lost"
+        found = queries.flips(opened, run, variant, metric=metric, evalset=evalset, direction=way, limit=limit)
+        counts = queries.flip_counts(opened, run, variant)
+    if as_json:
+        _say_json([asdict(flip) for flip in found])
+        return
+    fits = [one for one in counts if metric in (None, one.metric) and evalset in (None, one.evalset)]
+    if not fits:
+        there = ", ".join(f"{one.metric} of {one.evalset}" for one in counts) or "none"
+        raise UsageError(f"run {run} has no such scores of {variant}. It has: {there}.")
+    total = sum(one.gained if gained else one.lost for one in fits)
+    print_flips(variant, found, total, sum(one.pairs for one in fits), way)
+
+
+def diff(
+    before: RunArgument,
+    after: RunArgument,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Tell what changed between two runs: what was judged, verdicts, rules' numbers, and answers."""
+    from qualgate.report.run_changes import print_run_changes, run_changes
+
+    found = run_changes(store_url(None, store), before, after)
+    if as_json:
+        pairs = [{"arm": arm, "metric": metric, "scores": count} for (arm, metric), count in found.pairs.items()]
+        _say_json({**asdict(found), "pairs": pairs})
+    else:
+        print_run_changes(found)
+
+
+def _say_json(value: object) -> None:
+    say(json.dumps(value, indent=2, allow_nan=False))

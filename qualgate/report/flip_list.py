@@ -1,0 +1,56 @@
+"""Answers that flipped, on a terminal: what was asked, what was expected, and where the two answers part."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.text import Text
+
+from qualgate.escaping import visible, visible_line
+from qualgate.formatting import counted
+from qualgate.report import screen
+from qualgate.report.diff import parted
+from qualgate.report.screen import indented
+from qualgate.store.queries import Direction, Flip
+
+MOST = 700  # characters of a text that are shown
+BEFORE = 200  # of them, what the two answers share before they part
+MARK = "»"  # stands where they part, for terminals without colours and for files
+WAYS: dict[Direction, str] = {"lost": "right before, wrong now", "gained": "wrong before, right now"}
+
+
+def print_flips(variant: str, found: Sequence[Flip], total: int, pairs: int, direction: Direction) -> None:
+    """total, pairs: how many there are, of how many that both arms have a score for."""
+    console = screen.console()
+    head = f"{visible_line(variant)}: {total:,} of {counted(pairs, 'score')}: {WAYS[direction]}"
+    console.print(Text(head, style="bold"))
+    for flip in found:
+        _print_flip(console, flip)
+    if total > len(found):
+        console.print(Text(f"\n{total - len(found):,} more: --limit {total} shows all", style="dim"))
+
+
+def _print_flip(console: Console, flip: Flip) -> None:
+    also = "  (changes in the A/A arm too)" if flip.noisy else ""
+    console.print(Text.assemble("\n", (visible_line(flip.name), "bold"), f"  {visible_line(flip.metric)}{also}"))
+    console.print(indented(Text(visible_line(flip.reason), style="yellow")))
+    common, before, after = parted(flip.baseline, flip.variant)
+    good, bad = ("green", "red") if flip.direction == "lost" else ("red", "green")
+    for name, text in (
+        ("prompt", Text(_cut(visible(flip.prompt)))),
+        ("reference", Text(_cut(visible(flip.reference)))),
+        ("baseline", _marked(common, before, good)),
+        ("variant", _marked(common, after, bad)),
+    ):
+        console.print(indented(Text(name, style="dim")))
+        console.print(indented(text, 4))
+
+
+def _marked(common: str, rest: str, style: str) -> Text:
+    shown = common if len(common) <= BEFORE else f"… {common[-BEFORE:]}"
+    return Text.assemble(shown, (MARK, "bold"), (_cut(rest), style) if rest else ("(ends here)", "dim"))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MOST else f"{text[:MOST]} … ({len(text) - MOST:,} characters more: --json)"

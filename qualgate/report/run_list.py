@@ -1,0 +1,52 @@
+"""The runs of a store on a terminal, newest first, and what became of each variant."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from rich.text import Text
+
+from qualgate.escaping import visible_line
+from qualgate.formatting import counted
+from qualgate.report import screen
+from qualgate.report.screen import indented
+from qualgate.report.terminal import STYLE
+from qualgate.store.queries import RunLine, VariantLine
+
+STATES = {"running": "under way, or interrupted", "incomplete": "incomplete: run it again to resume"}
+
+
+def print_runs(found: Sequence[RunLine], total: int) -> None:
+    """One line a run, one below it for each variant; colours only on a terminal."""
+    console = screen.console()
+    for line in found:
+        console.print(Text.assemble((visible_line(line.run_id), "bold"), f"  {_when(line.created_at)}  {_state(line)}"))
+        width = max((len(visible_line(one.variant)) for one in line.variants), default=0)
+        for one in line.variants:
+            console.print(indented(_variant(one, width)))
+    if total > len(found):
+        console.print(Text(f"{counted(total - len(found), 'older run')}: --limit {total} shows all", style="dim"))
+
+
+def _state(line: RunLine) -> str:
+    said = ["trial"] if line.trial else []
+    said += [STATES[line.status]] if line.status in STATES else []
+    said.append(f"{line.done:,} of {counted(line.expected, 'answer')}")
+    said += [f"{line.errors:,} could not be run"] if line.errors else []
+    said += [f"{line.settled:,} not asked, a verdict was settled"] if line.settled else []
+    return ", ".join(said)
+
+
+def _variant(one: VariantLine, width: int) -> Text:
+    word = one.word or "no verdict"
+    decided = f"  ({visible_line(one.action)} by {visible_line(one.name or '')})" if one.action else ""
+    return Text.assemble(
+        (f"{visible_line(one.variant):<{width}}  ", "bold"),
+        (f"{visible_line(word).upper():<9} ", STYLE.get(word, "dim")),
+        f"{visible_line(one.reason)}{decided}".rstrip(),
+    )
+
+
+def _when(stamp: str) -> str:
+    return f"{datetime.fromisoformat(stamp):%Y-%m-%d %H:%M} UTC"

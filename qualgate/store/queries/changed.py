@@ -1,0 +1,70 @@
+"""Scores that differ between two runs of one store: the same case, asked of an arm of the same name in both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import and_, func, select
+
+from qualgate.store.database import Store
+from qualgate.store.scorings import newest_scoring
+from qualgate.store.tables import scores, units
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changed:
+    """One score that is another now. None: the scorer could not say."""
+
+    arm: str
+    metric: str
+    evalset: str
+    case_id: str
+    repeat: int
+    before: float | None
+    after: float | None
+
+    @property
+    def name(self) -> str:
+        """For people: of which set, which case, which of several answers to it."""
+        return f"{self.evalset}/{self.case_id}" + (f"#{self.repeat}" if self.repeat else "")
+
+    @property
+    def lost(self) -> bool:
+        """It became worse; what nobody can score any more did."""
+        return (self.after if self.after is not None else -1.0) < (self.before if self.before is not None else -1.0)
+
+
+_then, _now = units.alias("then"), units.alias("now")
+_before, _after = scores.alias("before"), scores.alias("after")
+_SAME_UNIT = and_(*(_then.c[name] == _now.c[name] for name in ("arm", "evalset", "case_id", "repeat", "case_hash")))
+_BOTH = (
+    _now.join(_then, _SAME_UNIT)
+    .join(_after, _after.c.unit_id == _now.c.unit_id)
+    .join(_before, and_(_before.c.unit_id == _then.c.unit_id, _before.c.metric == _after.c.metric))
+)
+
+
+def changed_scores(store: Store, before: str, after: str) -> tuple[tuple[Changed, ...], dict[tuple[str, str], int]]:
+    """Scores that differ, by arm, metric and case; and (arm, metric) → how many both runs have. before, after: runs."""
+    with store.read() as connection:
+        where = (
+            _then.c.run_id == before,
+            _now.c.run_id == after,
+            _before.c.scoring == newest_scoring(connection, before),
+            _after.c.scoring == newest_scoring(connection, after),
+        )
+        pairs = connection.execute(
+            select(_now.c.arm, _after.c.metric, func.count())
+            .select_from(_BOTH)
+            .where(*where)
+            .group_by(_now.c.arm, _after.c.metric)
+        )
+        key = (_now.c.arm, _after.c.metric, _now.c.evalset, _now.c.case_id, _now.c.repeat)
+        differing = connection.execute(
+            select(*key, _before.c.value.label("before"), _after.c.value.label("after"))
+            .select_from(_BOTH)
+            .where(*where, _before.c.value.is_distinct_from(_after.c.value))
+            .order_by(*key)
+        )
+        found = tuple(Changed(**row._mapping) for row in differing)
+        return found, {(arm, metric): number for arm, metric, number in pairs}
