@@ -11,6 +11,7 @@ from pydantic import AfterValidator, ValidationInfo, WithJsonSchema
 from qualgate import evalsets
 from qualgate.config.paths import expanded
 from qualgate.documents import nearest, quote, stated
+from qualgate.misplaced import nearest_path
 from qualgate.records import ExternalCases, LmEvalTask
 
 LM_EVAL_KEYS: dict[str, tuple[type, str]] = {
@@ -74,7 +75,7 @@ def _lm_eval_task(ref: dict[Any, Any], info: ValidationInfo) -> LmEvalTask:
     if "include_path" in ref and info.context is not None:
         folder = info.context["folder"] / folder
         if info.context["files"] and not os.path.isdir(folder):
-            raise stated(f"no folder {quote(str(folder), 200)} with tasks of lm-eval's")
+            raise stated(f"no folder {quote(str(folder), 200)} with tasks of lm-eval's{nearest_path(folder)}")
     return LmEvalTask(
         task=ref["lm_eval"],
         include_path=os.path.normpath(folder) if "include_path" in ref else "",
@@ -117,7 +118,8 @@ def _evalset_ref(ref: Any, info: ValidationInfo) -> Any:
         and evalsets.is_path(ref)
         and not os.path.isfile(info.context["folder"] / ref)
     ):
-        raise stated(f"no evalset at {quote(str(info.context['folder'] / ref), 200)}")
+        there = info.context["folder"] / ref
+        raise stated(f"no evalset at {quote(str(there), 200)}{nearest_path(there)}")
     return ref
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from qualgate import evalsets
 from qualgate.config.arms import Variant
 from qualgate.config.contradictions import ROLES, contradictions, roles
 from qualgate.config.model import GateFileModel
@@ -15,6 +16,7 @@ from qualgate.config.paths import SHIPPED_MODEL, expanded
 from qualgate.config.prices import load_prices
 from qualgate.config.rules import RuleEntry
 from qualgate.documents import Document, as_model, read_yaml, refuse
+from qualgate.errors import UsageError
 from qualgate.records import ArmSpec, Drafted, EarlyStop, FourArms, Policy, Quarantine, Rule, SetRef, Slo
 from qualgate.refmodel import PATH as SHIPPED_MODEL_FOLDER
 from qualgate.version import own_version
@@ -55,6 +57,7 @@ def load_gate_file(path: Path, *, files: bool = True) -> GateFile:
     """
     path = path.absolute()
     document = read_yaml(path)
+    _refuse_other_kinds(document)
     _refuse_other_version(document)
     model, faults = as_model(GateFileModel, document, {"folder": path.parent, "files": files})
     if model is not None:
@@ -134,6 +137,26 @@ def _four_arms(model: GateFileModel) -> FourArms | None:
     drafting = (section.drafting if section else None) or {}
     declared = tuple(Drafted(arm=name, proposed=one.proposed, accepted=one.accepted) for name, one in drafting.items())
     return FourArms(**names, **options, drafting=declared)  # type: ignore[arg-type]
+
+
+def _refuse_other_kinds(document: Document) -> None:
+    """What qualgate reads elsewhere is told by what it is, not key by key."""
+    path, found = document.path, document.value.keys() if isinstance(document.value, dict) else set()
+    if path.suffix in (".jsonl", ".json"):
+        raise UsageError(
+            f"{path}: a gate file is YAML, and this is JSON. Cases are named by the YAML of their set, under "
+            "`evalsets`; score rows are judged by: qualgate gate GATE.yaml --baseline-scores A.jsonl --variant-scores "
+            "B.jsonl"
+        )
+    if {"name", "version"} <= found and found & {"metrics", "kind"} and "baseline" not in found:
+        if evalsets.kind_of(document) == "calibration":
+            what, named = "a calibration set", "as `calibration` of a recipe"
+        else:
+            what, named = "an evalset", f"as evalsets: [./{path.name}]"
+        raise UsageError(
+            f"{path}: this is {what}, not a gate file, which names it {named}. To check it: "
+            f"qualgate evalset check {path}"
+        )
 
 
 def _refuse_other_version(document: Document) -> None:

@@ -12,6 +12,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, ValidationInfo
 
 from qualgate.documents import planned, quote, stated
+from qualgate.misplaced import nearest_path, no_model_folder
 
 SHIPPED_MODEL = "reference"
 LONGEST_PATH = 4096  # bytes; Linux takes no more
@@ -38,10 +39,11 @@ def _model_folder(model: str, info: ValidationInfo) -> str:
     there = os.path.isdir(folder)  # Path.is_dir raises for a name that is too long or may not be looked at
     if "/" not in model and not there:
         raise stated(
-            f"no model called {quote(model)}; the shipped one is `{SHIPPED_MODEL}`, a folder is written ./{model}"
+            f"no model called {quote(model)}; the shipped one is `{SHIPPED_MODEL}`, a folder is written ./{model}; "
+            f"{no_model_folder(model, folder)}"
         )
     if info.context["files"] and not there:
-        raise stated(f"no model folder {quote(str(folder), 200)}")
+        raise stated(no_model_folder(model, folder))
     return model
 
 
@@ -52,7 +54,8 @@ def _plain_file(path: str, info: ValidationInfo) -> str:
         raise planned(f"a file at an address ({quote(path)})")
     expanded(path)
     if info.context and info.context["files"] and not os.path.isfile(info.context["folder"] / expanded(path)):
-        raise stated(f"no file {quote(str(info.context['folder'] / expanded(path)), 200)}")
+        there = info.context["folder"] / expanded(path)
+        raise stated(f"no file {quote(str(there), 200)}{nearest_path(there)}")
     return path
 
 

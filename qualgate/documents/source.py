@@ -11,6 +11,7 @@ import yaml
 
 from qualgate.documents.faults import Fault
 from qualgate.errors import UsageError
+from qualgate.misplaced import unreadable
 
 MAX_BYTES = 256 * 1024
 MAX_DEPTH = 64
@@ -65,10 +66,8 @@ def _bytes(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
-    except FileNotFoundError:
-        raise UsageError(f"{path}: no such file") from None
     except OSError as error:
-        raise UsageError(f"{path}: cannot be read ({error.strerror})") from None
+        raise UsageError(unreadable(path, error)) from None
     if len(raw) > MAX_BYTES:
         raise UsageError(f"{path}: larger than {MAX_BYTES // 1024} KiB, which no such file needs to be")
     return raw

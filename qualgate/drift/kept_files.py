@@ -9,6 +9,7 @@ from qualgate.drift.logit_files import MAGIC as NPY
 from qualgate.drift.logit_files import read_logits
 from qualgate.drift.stored import MAGIC, Certified, StoredBaseline, certify, store
 from qualgate.errors import IntegrityError, UsageError
+from qualgate.misplaced import unreadable
 
 LARGEST = 2**33  # bytes of a file that is read into memory
 LLAMA_A_TOKEN, LLAMA_A_POSITION = 2, 8  # bytes that llama.cpp's logits file takes
@@ -44,7 +45,7 @@ def kl_from_file(kept: Path, variant: Path) -> Certified:
             raise UsageError(f"{kept}: no such file, or over {LARGEST:,} bytes; `qualgate drift --keep` writes one")
         data = kept.read_bytes()
     except OSError as error:
-        raise UsageError(f"{kept} cannot be read ({error.strerror or error})") from None
+        raise UsageError(unreadable(kept, error)) from None
     if not data.startswith(MAGIC.partition(b"/")[0]):  # another file than was meant, and none of ours that was damaged
         kind = "a .npy file" if data.startswith(NPY) else "another kind of file"
         raise UsageError(

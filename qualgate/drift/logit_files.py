@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from qualgate.drift.llama_table import FEWEST_TOKENS, Chunk, LlamaTable, compare, llama_table
 from qualgate.errors import UsageError
+from qualgate.misplaced import nearest_path, unreadable
 
 MOST_POSITIONS = 2**22
 MOST_VOCABULARY = 2**20
@@ -78,7 +79,7 @@ def _tokens(path: Path) -> NDArray:
 def _mapped(path: Path) -> NDArray:
     """The array in the file, on the disk. UsageError for what is no array of plain numbers."""
     if not path.is_file():  # a pipe or a device would be waited for
-        raise UsageError(f"{path}: no such file")
+        raise UsageError(f"{path}: no such file{nearest_path(path)}")
     try:
         with path.open("rb") as file:
             plain = file.read(len(MAGIC)) == MAGIC
@@ -87,6 +88,6 @@ def _mapped(path: Path) -> NDArray:
         with np.errstate(over="ignore"):  # a header may lie about the size; the file is then too short
             return np.load(path, mmap_mode="r", allow_pickle=False)
     except OSError as error:
-        raise UsageError(f"{path} cannot be read ({error.strerror or error})") from None
+        raise UsageError(unreadable(path, error)) from None
     except (ValueError, TypeError, EOFError, OverflowError) as error:
         raise UsageError(f"{path} is no .npy file of plain numbers, or not whole: {error}") from None

@@ -6,7 +6,7 @@ a variant calibrated on the cases that judge it has seen its exam.
 
 from qualgate.evalsets.cases import identity_faults, misspelt_keys
 from qualgate.evalsets.header import NAME, CalibrationFile, EvalsetFile
-from qualgate.evalsets.places import is_path, locate, lying_in, name_of, shipped, shipped_folder
+from qualgate.evalsets.places import is_path, kind_of, locate, lying_in, name_of, shipped, shipped_folder
 from qualgate.evalsets.sets import added_beside, asked_again, check, load, load_calibration, notes, read
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "check",
     "identity_faults",
     "is_path",
+    "kind_of",
     "load",
     "load_calibration",
     "locate",

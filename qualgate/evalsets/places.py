@@ -10,6 +10,7 @@ from typing import Literal
 
 from qualgate.documents import Document, nearest, quote, read_yaml
 from qualgate.errors import UsageError
+from qualgate.misplaced import nearest_path
 from qualgate.records import ExternalCases, LmEvalTask, SetRef
 
 Kind = Literal["evalset", "calibration"]
@@ -66,7 +67,7 @@ def locate(ref: str, relative_to: Path, kind: Kind | None = None) -> Path:
         path = relative_to / ref
         if os.path.isfile(path):  # Path.is_file raises for a name that is too long
             return path
-        raise UsageError(f"no {what} at {path}")
+        raise UsageError(f"no {what} at {path}{nearest_path(path)}")
     known = shipped(kind) if kind else (*shipped(), *shipped("calibration"))
     if ref in known:
         return shipped_folder() / f"{ref}.yaml"

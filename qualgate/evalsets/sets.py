@@ -14,6 +14,7 @@ from qualgate.evalsets.cases import CaseReader, unread_keys
 from qualgate.evalsets.header import CalibrationFile, EvalsetFile, SetFile, added_to_cases, as_evalset
 from qualgate.evalsets.places import is_path, kind_of, locate, shipped_folder
 from qualgate.formatting import counted
+from qualgate.misplaced import nearest_path, not_json_lines, unreadable
 from qualgate.records import CalibrationSet, Case, Evalset
 
 
@@ -74,6 +75,8 @@ def added_beside(cases: Path) -> dict[str, Any]:
 
 def _read(path: Path) -> tuple[Evalset | CalibrationSet | None, list[Fault]]:
     document = read_yaml(path)
+    if isinstance(document.value, dict) and {"baseline", "variants"} & document.value.keys():
+        raise UsageError(f"{path}: this is a gate file, not a set of cases. To check it: qualgate config check {path}")
     header, faults = as_model(CalibrationFile if kind_of(document) == "calibration" else EvalsetFile, document)
     data = path.with_suffix(".jsonl")
     if header is None:
@@ -85,13 +88,16 @@ def _read(path: Path) -> tuple[Evalset | CalibrationSet | None, list[Fault]]:
         faults.append(document.fault((), f"{data.name} leads out of its folder, to {leads}"))
         return None, faults
     if not data.is_file():
-        faults.append(document.fault((), f"no {data.name} beside it"))
+        faults.append(document.fault((), f"no {data.name} beside it{_of_other_form(data)}"))
         return None, faults
     reader = CaseReader(data, header)
-    cases = tuple(reader.cases())
+    try:
+        cases = tuple(reader.cases())
+    except OSError as error:
+        raise UsageError(unreadable(data, error)) from None
     faults += reader.faults
     if not reader.lines.line:
-        faults.append(Fault(data, 1, "no cases"))
+        faults.append(Fault(data, 1, "no cases; one JSON object a line is needed"))
     faults += _hash_faults(document, header, reader.lines.sha256, path)
     if reader.added and not any(metric.startswith("tool_call.") for metric in reader.metrics):
         faults.append(document.fault(("dialect",), "`dialect` is of tool calls, and the set has no metric of them"))
@@ -107,6 +113,12 @@ def _read(path: Path) -> tuple[Evalset | CalibrationSet | None, list[Fault]]:
         faults += _effect_faults(document, header)
         return replace(as_evalset(header), **common), faults
     return CalibrationSet(**common), faults
+
+
+def _of_other_form(data: Path) -> str:
+    """Of cases that are not there: where they may be meant to be."""
+    other = data.with_suffix(".json")
+    return f"; of {other.name}, {not_json_lines(other, b'[')}" if other.is_file() else nearest_path(data)
 
 
 def _effect_faults(document: Document, header: EvalsetFile) -> Iterator[Fault]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from qualgate.errors import UsageError
+from qualgate.misplaced import not_json_lines, unreadable
 
 MAX_LINE = 32 * 2**20  # bytes
 
@@ -26,6 +27,8 @@ def read_objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                 line += 1
                 if line == 1:
                     raw = _beginning(raw)
+                    if why := not_json_lines(path, raw):
+                        raise _Unreadable(why, again=False)
                 if raw.isspace() or not raw:
                     blank = blank or line
                     continue
@@ -34,7 +37,7 @@ def read_objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                 objects += 1
                 yield line, _object(raw)
     except OSError as error:
-        raise UsageError(f"{path}: cannot be read ({error.strerror})") from None
+        raise UsageError(unreadable(path, error)) from None
     except _Unreadable as error:
         raise UsageError(f"{path}:{line}: {error}") from None
     if not objects:

@@ -17,6 +17,7 @@ from typing import Any
 from qualgate.documents import Fault, misspelt, nearest, quote, refuse
 from qualgate.errors import UsageError
 from qualgate.evalsets import added_beside, identity_faults, misspelt_keys
+from qualgate.misplaced import unreadable
 from qualgate.records import FINISH_WORDS, SERVING_FIELDS, Case, Evalset, FinishReason, Score
 from qualgate.scoring.code import pass_at_k
 from qualgate.scoring.json_lines import JsonLines
@@ -270,7 +271,7 @@ def _read(
             elif len(lines.faults) == before:
                 rows[id, repeat] = (lines.line, body)
     except OSError as error:
-        raise UsageError(f"{path}: cannot be read ({error.strerror})") from None
+        raise UsageError(unreadable(path, error)) from None
     if not lines.line:
         raise UsageError(f"{path}: no {what}s; expected one JSON object a line.")
     return _File(path=path, rows=rows, faults=tuple(Fault(path, line, message) for line, message in lines.faults))

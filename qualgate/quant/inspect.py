@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 from qualgate.errors import UsageError, close_names
+from qualgate.misplaced import no_model_folder
 from qualgate.quant.formats import Format, recognise
 from qualgate.quant.linear import QuantizedLinear
 from qualgate.quant.readers import Layer, QuantizedCheckpoint, read_quantized
@@ -106,7 +107,7 @@ class Weights:
 def opened(folder: Path) -> Iterator[Weights]:
     """Raises UsageError when the folder's weights cannot be read."""
     if not folder.is_dir():
-        raise UsageError(f"Model folder {folder} does not exist. Give a folder with config.json and weights.")
+        raise UsageError(no_model_folder(str(folder), folder))
     if recognise(folder) is not None:
         yield Weights(None, read_quantized(folder))
         return

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from qualgate.errors import UsageError
 from qualgate.identity import content_hash, sha256_text
+from qualgate.misplaced import no_model_folder
 from qualgate.quant import tokenizer_files
 from qualgate.quant.formats import Format, said_by_config, said_by_headers, weights_in
 from qualgate.quant.full_precision import check_full_precision
@@ -111,10 +112,7 @@ def read_model_folder(path: Path) -> ModelFolder:
     """
     with readable(path):
         if not path.is_dir():
-            raise UsageError(
-                f"Model folder {path} does not exist. qualgate never downloads a model: give the path of a folder with "
-                "config.json, tokenizer and safetensors."
-            )
+            raise UsageError(no_model_folder(str(path), path))
         files = read_files(path)
         _check_configs(files)
         format = said_by_config(files)

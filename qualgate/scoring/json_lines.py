@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from qualgate.misplaced import not_json_lines
 from qualgate.scoring import strict_json
 from qualgate.scoring.outcome import one_line
 
@@ -37,6 +38,11 @@ class JsonLines:
     def __iter__(self) -> Iterator[dict[str, Any]]:
         with self.path.open("rb") as file:
             for raw in self._raw_lines(file):
+                if self.line == 1 and (why := not_json_lines(self.path, raw)):
+                    self.fault(why)
+                    for _ in self._raw_lines(file):  # no line of it is an object, and the hash is of all of it
+                        pass
+                    return
                 if (body := self._body(raw)) is not None:
                     yield body
 
@@ -47,7 +53,8 @@ class JsonLines:
             if len(raw) <= self.max_line:
                 yield raw
                 continue
-            self.fault(f"a line of more than {self.max_line // 2**20} MiB")
+            array = not_json_lines(self.path, raw[:1]) if self.line == 1 else ""
+            self.fault(array or f"a line of more than {self.max_line // 2**20} MiB")
             while not raw.endswith(b"\n") and (raw := file.readline(self.max_line)):
                 self._digest.update(raw)
 

@@ -23,6 +23,9 @@ from qualgate.errors import (
     StoreVersionError,
     UsageError,
 )
+from qualgate.misplaced import nearest_path
+from qualgate.store.columns import WrongKind, wrong_value
+from qualgate.store.tables import metadata
 
 # The migrations there are, oldest first; a test compares them with the files.
 REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008")
@@ -73,7 +76,8 @@ def open_store(url: str, create: bool = True) -> Store:
     if not path.parent.is_dir():
         raise UsageError(f"{url}: the folder {path.parent} does not exist. Create it, or give another --store.")
     if not path.exists() and not create:
-        raise UsageError(f"{url}: there is no store yet. `qualgate run GATE_FILE` makes one; check the path.")
+        near = nearest_path(path)
+        raise UsageError(f"{url}: there is no store yet{near}. `qualgate run GATE_FILE` makes one; check the path.")
     store = Store(url, _engine(url))
     try:
         found = _revision(store)

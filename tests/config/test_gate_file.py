@@ -241,7 +241,7 @@ def test_an_absolute_store_stays_where_it_is(load):
 def test_a_missing_gate_file_is_a_usage_error(tmp_path):
     with pytest.raises(UsageError, match="no such file"):
         load_gate_file(tmp_path / "gate.yaml")
-    with pytest.raises(UsageError, match="cannot be read"):
+    with pytest.raises(UsageError, match="it is a folder, and a file is needed"):
         load_gate_file(tmp_path)
 
 

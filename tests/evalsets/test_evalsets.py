@@ -216,7 +216,7 @@ def test_one_prompt_under_two_ids_counts_once(write):
 
 
 def test_an_empty_set_is_refused(write):
-    assert messages(write([])) == ["mine.jsonl:1: no cases"]
+    assert messages(write([])) == ["mine.jsonl:1: no cases; one JSON object a line is needed"]
 
 
 def test_a_changed_set_says_both_hashes_and_what_to_do(write, tmp_path):

@@ -206,7 +206,7 @@ FAULTS = {
     "calls for a scorer of text": ([{"id": "a", "calls": []}, {"id": "b", "text": "1"}], "reads `text`, not `calls`"),
     "no id": ([{"text": "1"}, {"id": "b", "text": "1"}], "outputs.jsonl:1: `id` must be a text"),
     "no JSON": (['{"id": "a", ', {"id": "b", "text": "1"}], "outputs.jsonl:1: not a JSON object"),
-    "an array": (["[]", {"id": "b", "text": "1"}], "outputs.jsonl:1: not a JSON object"),
+    "an array": (["[]", {"id": "b", "text": "1"}], "outputs.jsonl:1: the file is one JSON array"),
     "a key twice": (['{"id": "a", "text": "1", "text": "2"}', {"id": "b", "text": "1"}], "'text' twice"),
     "an empty line": (["", {"id": "b", "text": "1"}], "outputs.jsonl:1: an empty line"),
     "a nesting bomb": (['{"id": "a", "calls": ' + "[" * 100_000, {"id": "b", "text": "1"}], "64 levels"),
@@ -241,7 +241,7 @@ def test_a_line_that_is_no_utf8_and_a_file_that_is_not_there_are_named(tmp_path)
     (tmp_path / "outputs.jsonl").write_bytes(b'{"id": "a", "text": "\xff"}\n')
     with pytest.raises(UsageError, match=r"outputs.jsonl:1: not valid UTF-8 at byte 22"):
         score_files(tmp_path / "cases.jsonl", tmp_path / "outputs.jsonl", registry.find("numeric"))
-    with pytest.raises(UsageError, match=r"nothing.jsonl: cannot be read \(No such file"):
+    with pytest.raises(UsageError, match=r"nothing.jsonl: no such file$"):
         score_files(tmp_path / "cases.jsonl", tmp_path / "nothing.jsonl", registry.find("numeric"))
     write(tmp_path / "empty.jsonl", [])
     with pytest.raises(UsageError, match=r"empty.jsonl: no outputs"):

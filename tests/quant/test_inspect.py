@@ -126,7 +126,7 @@ def test_the_command_prints_a_table_or_json(quantized, original, tmp_path):
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [(["--tensor", "x"], "go together"), (["--out", "x"], "go together"), ([], "does not exist")],
+    [(["--tensor", "x"], "go together"), (["--out", "x"], "go together"), ([], "no model folder")],
 )
 def test_what_cannot_be_inspected_says_what_to_give(tmp_path, arguments, message):
     failed = CliRunner().invoke(app, ["inspect", str(tmp_path / "nowhere"), *arguments])

@@ -1,0 +1,286 @@
+"""Rows of a user's own JSON lines as cases: other tools' names of a key are mapped, and each mapping is told.
+
+What a row carries says how it is scored: `tools` by its calls, `choices` by the choice, `tests` by running them,
+`schema` by the schema, else `answer` by the answer. Rows of several kinds become several sets.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+from qualgate.documents import Fault, quote, refuse
+from qualgate.errors import UsageError
+from qualgate.evalsets.cases import MAX_LINE
+from qualgate.formatting import counted
+from qualgate.identity import question_hash
+from qualgate.misplaced import unreadable
+
+QUESTION = ("prompt", "question", "input", "query", "instruction", "problem", "text")
+ANSWER = ("answer", "output", "completion", "expected", "expected_output", "reference", "target", "label", "response",
+          "gold", "ideal", "ground_truth", "solution")  # fmt: skip
+CHATS = ("messages", "conversation", "conversations")
+BEFORE = ("context", "passage", "document")  # read before the question
+OURS = {  # a key of ours → what other tools call it
+    "tools": ("tools", "functions"),
+    "expected_calls": ("expected_calls", "tool_calls", "calls"),
+    "choices": ("choices", "options"),
+    "tests": ("tests", "test", "test_list"),
+    "schema": ("schema", "json_schema"),
+    "max_new_tokens": ("max_new_tokens", "max_tokens", "max_completion_tokens"),
+}
+KEPT = ("task", "tags", "cluster", "tolerance", "category", "dialect", "entry_point", "test_setup_code")
+SPEAKERS = {"human": "user", "gpt": "assistant", "model": "assistant"}  # of `from` in place of `role`
+METRICS = {  # kind → what its cases are scored by
+    "tools": ("tool_call.valid", "tool_call.correct"),
+    "choices": ("multiple_choice",),
+    "code": ("code.pass",),
+    "json": ("json.schema",),
+    "numbers": ("numeric",),
+    "answers": ("exact_match",),
+    "texts": ("f1",),
+}
+LENGTHS = {"tools": 256, "code": 512, "numbers": 256, "choices": 64}  # tokens, where no reference tells them
+LONG = 120  # characters of a reference beyond which hardly any answer equals it
+_NUMBER = re.compile(r"\s*[-+]?\$?[\d,]*\.?\d+\s*%?\s*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnSet:
+    """Cases of one kind, ready to be written as an evalset."""
+
+    name: str
+    metrics: tuple[str, ...]
+    cases: tuple[dict[str, Any], ...]
+    lines: tuple[int, ...]  # of the user's file, one for each case
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnRows:
+    """A user's rows as sets, and what was made of them, in lines for the user."""
+
+    sets: tuple[OwnSet, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Reading:
+    """What is noticed on the way."""
+
+    chat: bool  # the model has a chat template
+    mapped: Counter[tuple[str, str]] = field(default_factory=Counter)
+    unread: Counter[str] = field(default_factory=Counter)
+    made_ids: int = 0
+    copies: int = 0
+
+
+class _Unusable(Exception):
+    """Why a row cannot be a case."""
+
+
+def read_rows(path: Path, name: str, *, chat: bool, max_new_tokens: int | None = None) -> OwnRows:
+    """The file's rows as sets. name: of the set; of several kinds each is called NAME-KIND. chat: ask in messages.
+
+    max_new_tokens: of rows that do not say their own; None: as long as the references need.
+    UsageError names every row that cannot be a case, with its line and what to do.
+    """
+    from qualgate.scoring.json_lines import JsonLines
+
+    seen, lines = _Reading(chat), JsonLines(path, MAX_LINE)
+    found: list[tuple[int, str, dict[str, Any]]] = []  # line, kind, case
+    try:
+        for row in lines:
+            try:
+                found.append((lines.line, *_case(row, seen, f"{name}-{lines.line:04d}")))
+            except _Unusable as why:
+                lines.fault(str(why))
+    except OSError as error:
+        raise UsageError(unreadable(path, error)) from None
+    if lines.faults:
+        refuse([Fault(path, line, message) for line, message in lines.faults])
+    if not found:
+        raise UsageError(f"{path}: no rows; one JSON object a line is needed, as {EXAMPLE}")
+    found = _without_copies(found, seen)
+    kinds = dict.fromkeys(kind for _, kind, _ in found)
+    sets = [
+        _as_set(kind if len(kinds) > 1 else "", name, [one for one in found if one[1] == kind], max_new_tokens)
+        for kind in kinds
+    ]
+    return OwnRows(sets=tuple(sets), notes=tuple(_notes(seen, sets)))
+
+
+EXAMPLE = '{"question": "Which order is refunded? Order 17, please.", "answer": "17"}'
+
+
+def _case(row: Mapping[str, Any], seen: _Reading, made_id: str) -> tuple[str, dict[str, Any]]:
+    """The row's kind, and its case without a length where it says none."""
+    row = dict(row)
+    used: set[str] = set()
+    case: dict[str, Any] = {"id": _id(row, seen, made_id)}
+    asked, said = _asked(row, seen, used)
+    for ours, names in OURS.items():
+        if (key := _first(names, row)) is not None:
+            case[ours] = row[key]
+            _use(key, ours, seen, used)
+    answer = _answer(row, said, seen, used)
+    if "expected_calls" not in case and isinstance(said, dict) and said.get("tool_calls"):
+        case["expected_calls"] = said["tool_calls"]
+        seen.mapped["the last message's `tool_calls`", "expected_calls"] += 1
+    case |= asked | {key: row[key] for key in KEPT if key in row}
+    seen.unread.update(row.keys() - used - set(KEPT) - {"id"})
+    return _scored(case, answer)
+
+
+def _scored(case: dict[str, Any], answer: Any) -> tuple[str, dict[str, Any]]:
+    """The kind, and the case with the references of that kind alone."""
+    if "tools" in case:
+        if not isinstance(case.get("expected_calls"), list):
+            raise _Unusable("`tools` without `expected_calls`, a list: name the calls that are right, [] for none")
+        return "tools", {**case, "expected_calls": [_call(one) for one in case["expected_calls"]]}
+    if "choices" in case and answer is not None:
+        return "choices", {**case, "answer": answer}
+    if "tests" in case:
+        return "code", case
+    if isinstance(answer, bool | dict):
+        answer = json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
+    if "schema" in case:
+        return "json", case
+    if answer is None:
+        raise _Unusable(
+            f"nothing says what a right answer is. Add one of: `answer` ({_spellings(ANSWER)} do as well), `schema`, "
+            "`tools` with `expected_calls`, `tests`, `choices` with `answer`"
+        )
+    if isinstance(answer, list):
+        return "texts", {**case, "answer": answer}
+    kind = "numbers" if not isinstance(answer, str) or _NUMBER.fullmatch(answer) else "answers"
+    return kind, {**case, "answer": str(answer)}
+
+
+def _asked(row: dict[str, Any], seen: _Reading, used: set[str]) -> tuple[dict[str, Any], Any]:
+    """`messages` or `prompt`, and the assistant's last message where the conversation ends with one."""
+    if (key := _first(CHATS, row)) is not None:
+        _use(key, "messages", seen, used)
+        messages = [_turn(one) for one in row[key]] if isinstance(row[key], list) else []
+        said = messages.pop() if messages and messages[-1].get("role") == "assistant" else None
+        if not messages:
+            raise _Unusable(f"`{key}` is no list of messages that ask something; found {quote(row[key])}")
+        return {"messages": [{"role": one["role"], "content": one["content"]} for one in messages]}, said
+    key = _first(QUESTION, row)
+    if key is None or not isinstance(row[key], str):
+        raise _Unusable(
+            f"no key says what is asked; found {quote(', '.join(row))}. Call it `question` ({_spellings(QUESTION[2:])} "
+            f"do as well) or `messages`: {EXAMPLE}"
+        )
+    texts = [row[name] for name in BEFORE if isinstance(row.get(name), str)]
+    if key in ("input", "text") and isinstance(row.get("instruction"), str):  # Alpaca's: what to do, and with what
+        texts.append(row["instruction"])
+        used.add("instruction")
+    used.update(name for name in BEFORE if name in row)
+    text = "\n\n".join(filter(None, [*texts, row[key]]))
+    if not seen.chat or (key == "prompt" and {"id", "max_new_tokens"} <= row.keys()):  # the latter is a case of ours
+        _use(key, "prompt", seen, used)
+        return {"prompt": text}, None
+    used.add(key)
+    seen.mapped[f"`{key}`", "the user's message"] += 1
+    system = [{"role": "system", "content": row["system"]}] if isinstance(row.get("system"), str) else []
+    used.add("system")
+    return {"messages": [*system, {"role": "user", "content": text}]}, None
+
+
+def _turn(one: Any) -> dict[str, Any]:
+    if not isinstance(one, dict):
+        raise _Unusable(f"a message is an object with `role` and `content`; found {quote(one)}")
+    role = one.get("role") or SPEAKERS.get(str(one.get("from")), str(one.get("from")))
+    return {**one, "role": role, "content": one.get("content") or one.get("value") or ""}
+
+
+def _answer(row: dict[str, Any], said: Any, seen: _Reading, used: set[str]) -> Any:
+    key = next((name for name in ANSWER if name in row and name not in used), None)
+    if key is not None:
+        _use(key, "answer", seen, used)
+        return row[key]
+    if isinstance(said, dict) and said["content"]:
+        seen.mapped["the assistant's last message", "answer"] += 1
+        return said["content"]
+    return None
+
+
+def _call(one: Any) -> Any:
+    """OpenAI's `{"function": {"name", "arguments": "JSON"}}` as ours; anything else as it is, for the check to judge."""
+    call = one.get("function", one) if isinstance(one, dict) else one
+    if not isinstance(call, dict) or not isinstance(call.get("arguments"), str):
+        return call
+    try:
+        return {"name": call.get("name"), "arguments": json.loads(call["arguments"])}
+    except ValueError:
+        raise _Unusable(f"the arguments of an expected call are no JSON: {quote(call['arguments'])}") from None
+
+
+def _id(row: dict[str, Any], seen: _Reading, made: str) -> str:
+    if isinstance(row.get("id"), str | int) and not isinstance(row["id"], bool):
+        return str(row["id"])
+    seen.made_ids += 1
+    return made
+
+
+def _first(names: tuple[str, ...], row: Mapping[str, Any]) -> str | None:
+    return next((name for name in names if name in row), None)
+
+
+def _use(key: str, ours: str, seen: _Reading, used: set[str]) -> None:
+    used.add(key)
+    if key != ours:
+        seen.mapped[f"`{key}`", f"`{ours}`"] += 1
+
+
+def _without_copies(
+    found: list[tuple[int, str, dict[str, Any]]], seen: _Reading
+) -> list[tuple[int, str, dict[str, Any]]]:
+    """One answer to one question is one observation, however often it is asked."""
+    first: dict[str, tuple[int, str, dict[str, Any]]] = {}
+    for one in found:
+        if first.setdefault(question_hash(one[2]), one) is not one and "cluster" not in one[2]:
+            seen.copies += 1
+    return list(first.values()) if seen.copies else found
+
+
+def _as_set(kind: str, name: str, rows: list[tuple[int, str, dict[str, Any]]], length: int | None) -> OwnSet:
+    of, cases = rows[0][1], [case for _, _, case in rows]
+    longest = max((len(str(case.get("answer", ""))) for case in cases), default=0)
+    length = length or LENGTHS.get(of) or min(1024, max(64, 64 * ceil((longest / 2 + 32) / 64)))
+    return OwnSet(
+        name=f"{name}-{kind}" if kind else name,
+        metrics=METRICS[of],
+        cases=tuple({**case, "max_new_tokens": case.get("max_new_tokens", length)} for case in cases),
+        lines=tuple(line for line, _, _ in rows),
+    )
+
+
+def _notes(seen: _Reading, sets: list[OwnSet]) -> Iterator[str]:
+    for (theirs, ours), rows in seen.mapped.items():
+        yield f"{theirs} became {ours} ({counted(rows, 'row')})"
+    if seen.made_ids:
+        yield f"{counted(seen.made_ids, 'row has', 'rows have')} no `id`: each got one from its line"
+    if seen.copies:
+        yield f"{counted(seen.copies, 'row asks', 'rows ask')} what an earlier one asks: left out, as one observation"
+    if seen.unread:
+        yield f"left out, as nothing reads them: {', '.join(f'`{key}`' for key in sorted(seen.unread))}"
+    for one in sets:
+        lengths = {case["max_new_tokens"] for case in one.cases}
+        yield f"{one.name}: {counted(len(one.cases), 'case')}, answers of at most {max(lengths):,} tokens"
+        long = sum(len(str(case.get("answer", ""))) > LONG for case in one.cases)
+        if one.metrics == ("exact_match",) and long > len(one.cases) / 2:
+            yield (
+                f"{one.name}: most references are longer than {LONG} characters, and exact_match asks for every one of "
+                "them: where wording may differ, write `metrics: [f1]`"
+            )
+
+
+def _spellings(names: tuple[str, ...]) -> str:
+    return ", ".join(f"`{name}`" for name in names[1:6])
