@@ -24,8 +24,6 @@ from qualgate.errors import (
     UsageError,
 )
 from qualgate.misplaced import nearest_path
-from qualgate.store.columns import WrongKind, wrong_value
-from qualgate.store.tables import metadata
 
 # The migrations there are, oldest first; a test compares them with the files.
 REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008")
