@@ -6,13 +6,12 @@ answer is known: a Llama model that asks for the plain fast tokenizer gets just 
 
 from __future__ import annotations
 
-import signal
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from qualgate.engine import loglikelihood_windows
+from qualgate.engine.chat_template import TemplateFault, render_chat
 from qualgate.errors import UsageError
 from qualgate.quant.model_files import TEMPLATE_FILE, ModelFiles
 from qualgate.records import Case, Window
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 LONGEST_WINDOW = 2048  # tokens of a text weighed at once by a model whose config names no context, as lm-eval has it
-RENDER_SECONDS = 20  # a template that renders one case this long is taken for endless
 
 
 def load_tokenizer(files: ModelFiles) -> PreTrainedTokenizerBase:
@@ -148,33 +146,8 @@ class Renderer:
                 "Add chat_template.jinja there, or write the case with `prompt`."
             )
         try:
-            with _time_limit(RENDER_SECONDS):
-                rendered = self.tokenizer.apply_chat_template(
-                    case.body["messages"], tools=case.body.get("tools"), add_generation_prompt=True, tokenize=False
-                )
-                assert isinstance(rendered, str)
-                return rendered
-        except Exception as error:  # a template is a program of the model's author: anything can go wrong in it
+            return render_chat(self.tokenizer, case.body["messages"], case.body.get("tools"))
+        except TemplateFault as fault:
             raise UsageError(
-                f"{case.evalset}/{case.id}: the chat template in {self.files.path} fails on this case: "
-                f"{type(error).__name__}: {error}"
-            ) from error
-
-
-@contextmanager
-def _time_limit(seconds: float) -> Iterator[None]:
-    """Raise TimeoutError inside the block after `seconds`; only where signals arrive, in the main thread."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def expire(signum: int, frame: object) -> None:
-        raise TimeoutError(f"still rendering after {seconds:g} s; does the template loop without end?")
-
-    previous = signal.signal(signal.SIGALRM, expire)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, previous)
+                f"{case.evalset}/{case.id}: the chat template in {self.files.path} fails on this case: {fault}"
+            ) from None

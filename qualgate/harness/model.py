@@ -17,6 +17,7 @@ from lm_eval.api.model import LM
 from lm_eval.api.registry import register_model
 
 from qualgate.engine import loglikelihood_windows
+from qualgate.engine.chat_template import render_chat
 from qualgate.engine.prompts import LONGEST_WINDOW
 from qualgate.errors import InfrastructureError, UsageError
 from qualgate.harness.generation import Generation, generation_settings
@@ -182,14 +183,7 @@ class QualgateLM(LM):
 
     def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
         """The conversation as text, open for an answer, or for its last message to be continued."""
-        rendered = self.tokenizer.apply_chat_template(
-            chat_history,
-            tokenize=False,
-            add_generation_prompt=add_generation_prompt,
-            continue_final_message=not add_generation_prompt,
-        )
-        assert isinstance(rendered, str)
-        return rendered
+        return render_chat(self.tokenizer, chat_history, answers=add_generation_prompt)
 
     def get_model_info(self) -> dict[str, Any]:
         """What lm-eval writes beside its results: weights and arithmetic by content."""

@@ -7,7 +7,6 @@ import fcntl
 import json
 import os
 import platform
-import resource
 import secrets
 import select
 import shutil
@@ -20,14 +19,13 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from qualgate.sandbox import tiers
-from qualgate.sandbox.inside import seccomp
 from qualgate.sandbox.tiers import Tier
 
 MAX_LINE = 8 * 2**20  # bytes of one reply
 _CHUNK = 2**16
 _WATCH = 0.02  # seconds between looks at memory and files
-_START_SECONDS = 60.0
-_PATIENCE = 10
+START_SECONDS = 60.0
+PATIENCE = 10
 _STILL = 1.0  # seconds: a longer step of the clock means that this process was stopped
 _ENDING = 10.0  # seconds: on a busy machine the end of a process that was killed queues for a CPU, too
 _PF_EXITING = 4  # of the kernel's flags of a task, from include/linux/sched.h
@@ -39,12 +37,13 @@ class Limits:
     """What one sandbox may use. CPU time is what counts, so that a busy machine changes no verdict; wall time ends what
     waits for anything but a CPU."""
 
-    cpu_seconds: int = 5  # of each process
+    cpu_seconds: int = 5  # of each process, and of all together
     wall_seconds: int = 30
     memory_bytes: int = 2**30  # of each process, and of all together
     processes: int = 32  # and threads; tier B: one process, twice as many threads
     file_bytes: int = 16 * 2**20  # of each file; tier A: of all in /tmp
-    open_files: int = 64
+    shm_bytes: int = 2**20  # tier A: of all in /dev/shm
+    open_files: int = 32
     output_bytes: int = 2**20  # of standard output and error together
 
 
@@ -66,7 +65,7 @@ class Interpreter:
     def __init__(self, tier: Tier, limits: Limits, role: Literal["answer", "witness"]) -> None:
         """SandboxFailed when it does not start."""
         self._tier, self._limits = tier, limits
-        self._left, self._clock = _START_SECONDS, time.monotonic()
+        self._left, self._clock = START_SECONDS, time.monotonic()
         self._watched = self._clock
         self.paused = 0.0  # seconds in which this very process stood still: they count for nobody
         self.starved = 0.0  # seconds in which the interpreter could have run and no CPU was free: nor do they
@@ -101,14 +100,10 @@ class Interpreter:
         config["reply"] = reply_end
         passed = [reply_end]
         if self._tier.name == "A":
-            filter_end, filter_start = os.pipe()
-            os.write(filter_start, seccomp.program(platform.machine()))
-            os.close(filter_start)
-            passed.append(filter_end)
-            command = tiers.bubblewrap(self._tier, filter_end, [_start_from("/wall"), json.dumps(config)])
+            command = tiers.bubblewrap(self._tier, [_start_from("/wall"), json.dumps(config)])
             environment, folder = {}, "/"
         else:
-            config |= {"readable": [*tiers.runtime(), tiers.compiled()], "scratch": self._scratch}
+            config |= {"readable": [*tiers.runtime().files(), tiers.compiled()], "scratch": self._scratch}
             command = [*tiers.program(), _start_from(tiers.compiled()), json.dumps(config)]
             environment, folder = {"PYTHONHASHSEED": "0", "HOME": self._scratch}, self._scratch
         try:
@@ -207,11 +202,11 @@ class Interpreter:
         return unsent
 
     def _was_starved(self) -> bool:
-        """Whether wall time is left once the time spent queueing for a CPU is taken off (to _PATIENCE times the limit,
+        """Whether wall time is left once the time spent queueing for a CPU is taken off (to PATIENCE times the limit,
         lest a crowd of its own processes keep it alive)."""
         inner = self._lineage()[-1]
         waited = max((_queued(f"/proc/{inner}/task/{task}") for task in _tasks(inner)), default=0.0)
-        more = min(waited, _PATIENCE * self._limits.wall_seconds) - self.starved
+        more = min(waited, PATIENCE * self._limits.wall_seconds) - self.starved
         self._left += max(0.0, more)
         self.starved += max(0.0, more)
         return self._left >= 0
@@ -239,8 +234,11 @@ class Interpreter:
 
     def _watch(self) -> None:
         if self._tier.name == "A":
-            if _resident(self._process.pid) > self._limits.memory_bytes:
+            held, worked = _taken(self._process.pid)
+            if held > self._limits.memory_bytes:
                 raise Ended("memory", f"more than {self._limits.memory_bytes} bytes of memory in all processes")
+            if worked > self._limits.cpu_seconds:  # many could keep each other, and so all, waiting
+                raise Ended("timeout", f"no end within {self._limits.cpu_seconds} s of CPU time of all processes")
             return
         pid, threads = self._process.pid, 2 * self._limits.processes
         tasks = _tasks(pid)
@@ -326,19 +324,23 @@ def _until_closed(fd: int, within: float) -> None:
             return
 
 
-def _resident(pid: int) -> int:
-    """Bytes of memory that `pid` and its descendants hold: anonymous and shared, not the files they map."""
-    pages, waiting, page = 0, [pid], resource.getpagesize() // 1024
+def _taken(pid: int) -> tuple[int, float]:
+    """What `pid` and its descendants take: bytes of memory, anonymous and shared, not the files they map; and seconds
+    of CPU time, of those that have ended too."""
+    held, ticks, waiting = 0, 0, [pid]
     while waiting:
         process = waiting.pop()
         try:
             with open(f"/proc/{process}/status", "rb") as file:
-                held = dict(line.split(b":", 1) for line in file.read().splitlines() if line.startswith(b"Rss"))
-            pages += (int(held.get(b"RssAnon", b"0").split()[0]) + int(held.get(b"RssShmem", b"0").split()[0])) // page
-            waiting += _children(process)
+                sizes = dict(line.split(b":", 1) for line in file.read().splitlines() if line.startswith(b"Rss"))
+            with open(f"/proc/{process}/stat", "rb") as file:
+                times = file.read().rpartition(b")")[2].split()[11:15]  # its own, and of children it has waited for
         except (OSError, ValueError):  # it has just ended
             continue
-    return pages * resource.getpagesize()
+        held += sum(1024 * int(sizes.get(name, b"0").split()[0]) for name in (b"RssAnon", b"RssShmem"))
+        ticks += sum(map(int, times))
+        waiting += _children(process)
+    return held, ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _children(pid: int) -> list[int]:

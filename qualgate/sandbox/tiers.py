@@ -1,9 +1,9 @@
 """The two ways this machine may be able to wall model-written code in, and the command that starts either.
 
-Tier A: bubblewrap. Own process, network, IPC, host name and mount namespaces; an empty environment; the Python runtime
-and the C libraries read-only and nothing else; a sized /tmp. An ordinary user gets a user namespace, with further ones
-forbidden; root does without one (inside it, root would still be the user whose process limit no kernel enforces) and
-becomes a user of its own, drawn at random.
+Tier A: bubblewrap. Own process, network, IPC, host name and mount namespaces; an empty environment; the interpreter,
+its standard library and the C libraries these need, read-only, and nothing else; a /tmp of so many bytes and files. An
+ordinary user gets a user namespace, with further ones forbidden; root does without one (inside it, root would still be
+the user whose process limit no kernel enforces) and becomes a user of its own, drawn at random.
 Tier B: Landlock and seccomp alone, set by the process itself, where namespaces are forbidden (most containers). It may
 start no process at all.
 """
@@ -16,7 +16,9 @@ import os
 import platform
 import py_compile
 import random
+import re
 import shutil
+import subprocess
 import sys
 import sysconfig
 import tempfile
@@ -27,7 +29,10 @@ from typing import Literal
 from qualgate.sandbox.inside import seccomp
 
 INSIDE = Path(__file__).parent / "inside"
-TMP_BYTES = 16 * 2**20
+PACKAGES = (
+    "site-packages",
+    "dist-packages",
+)  # what was installed beside the standard library, our own evalsets among it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,25 +62,59 @@ def python() -> str:
     return os.path.realpath(getattr(sys, "_base_executable", "") or sys.executable)
 
 
-def runtime() -> list[str]:
-    """What the interpreter needs to start: C libraries, its executable, its standard library."""
-    libraries = [
-        path for path in ("/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib32", "/usr/lib64") if os.path.isdir(path)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runtime:
+    """What the interpreter needs to start and to import its standard library, and nothing beside it."""
+
+    readable: tuple[str, ...]  # files and folders
+    covered: tuple[str, ...]  # folders in these that are not
+
+    def files(self) -> list[str]:
+        """The same without what is covered: for walls that can only add."""
+        found: list[str] = []
+        for path in self.readable:
+            inside = [folder for folder in self.covered if folder.startswith(f"{path}/")]
+            found += [f"{path}/{name}" for name in os.listdir(path)] if inside else [path]
+        return [path for path in found if path not in self.covered]
+
+
+@functools.cache
+def runtime() -> Runtime:
+    """This interpreter's. OSError where its libraries cannot be told."""
+    own = {"platbase": sys.base_exec_prefix}  # not a virtual environment's
+    stdlib = os.path.realpath(sysconfig.get_path("stdlib", vars=own))
+    folders = [stdlib, os.path.realpath(sysconfig.get_path("platstdlib", vars=own))]
+    modules = os.path.realpath(sysconfig.get_config_var("DESTSHARED") or f"{stdlib}/lib-dynload")
+    extensions = [
+        f"{modules}/{name}" for name in sorted(os.listdir(modules)) if ".so" in name and "tkinter" not in name
     ]
-    own = [sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), sysconfig.get_config_var("LIBDIR")]
-    kept = [*libraries, *(path for path in ("/etc/ld.so.cache",) if os.path.exists(path))]
-    for path in dict.fromkeys([*(path for path in own if path), python()]):
-        real = os.path.realpath(path)
-        if os.path.exists(real) and not any(real.startswith(f"{folder}/") or real == folder for folder in libraries):
-            kept.append(real)
-    return kept
+    kept = [python(), *_libraries(extensions), "/etc/ld.so.cache", *folders, modules]
+    kept = [path for path in dict.fromkeys(kept) if os.path.exists(path)]
+    kept = [path for path in kept if not any(path.startswith(f"{folder}/") for folder in folders)]
+    covered = [f"{folder}/{name}" for folder in folders for name in PACKAGES if os.path.isdir(f"{folder}/{name}")]
+    return Runtime(readable=tuple(kept), covered=tuple(dict.fromkeys(covered)))
+
+
+def _libraries(extensions: list[str]) -> list[str]:
+    """Under the names by which the loader finds them, those of the interpreter and of these modules."""
+    # ld.so(8): it prints what it would load, and starts nothing.
+    told = subprocess.run(
+        [python()],
+        env={"LD_TRACE_LOADED_OBJECTS": "1", "LD_PRELOAD": ":".join([*extensions, "libgcc_s.so.1"])},
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    ).stdout.decode("utf-8", "surrogateescape")
+    return [path for path in re.findall(r"(/.*) \(0x[0-9a-f]+\)$", told, re.MULTILINE) if path not in extensions]
 
 
 @functools.cache
 def compiled() -> str:
-    """A folder, this process's own, with `inside` as bytecode: compiling it would take each sandbox 20 ms."""
+    """A folder, this process's own, with `inside` as bytecode (compiling it would take each sandbox 20 ms), and an
+    empty one, `nothing`."""
     folder = tempfile.mkdtemp(prefix="qualgate-inside-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    os.mkdir(f"{folder}/nothing")
     for source in INSIDE.glob("*.py"):
         py_compile.compile(
             str(source),
@@ -92,31 +131,33 @@ def program() -> list[str]:
     return [python(), "-P", "-s", "-S", "-B", "-X", "utf8", "-c"]
 
 
-def bubblewrap(tier: Tier, seccomp_fd: int, arguments: list[str]) -> list[str]:
-    """The command of tier A, to be started with an empty environment; `arguments` follow `-c`."""
+def bubblewrap(tier: Tier, arguments: list[str]) -> list[str]:
+    """The command of tier A, to be started with an empty environment; `arguments` follow `-c`.
+
+    What it starts may still mount and become another user: `inside.confine` does, and gives both up.
+    """
     root = os.geteuid() == 0
     command = [tier.bwrap, "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
     command += ["--die-with-parent", "--new-session", "--cap-drop", "ALL", "--hostname", "sandbox"]
+    command += ["--cap-add", "CAP_SYS_ADMIN"]
     command += (
         ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"] if root else ["--unshare-user", "--disable-userns"]
     )
     held = runtime()
     for folder in dict.fromkeys(
-        str(parent) for path in [*held, "/wall/inside"] for parent in reversed(Path(path).parents)
+        str(parent) for path in [*held.readable, "/wall/inside"] for parent in reversed(Path(path).parents)
     ):
         command += ["--perms", "0755", "--dir", folder]  # else only their maker could pass through them
-    for path in held:
-        if os.path.islink(path):
-            command += ["--symlink", os.readlink(path), path]
-        else:
-            command += ["--ro-bind", path, path]
+    for path in held.readable:
+        command += ["--ro-bind", path, path]
+    for path in held.covered:
+        command += ["--ro-bind", f"{compiled()}/nothing", path]
     command += ["--ro-bind", f"{compiled()}/inside", "/wall/inside", "--perms", "0755", "--dir", "/dev"]
     for name in ("null", "zero", "random", "urandom"):
         command += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]
-    command += ["--perms", "1777", "--size", str(2**20), "--tmpfs", "/dev/shm"]
-    command += ["--perms", "1777", "--size", str(TMP_BYTES), "--tmpfs", "/tmp"]
-    command += ["--remount-ro", "/", "--chdir", "/tmp", "--setenv", "PYTHONHASHSEED", "0", "--setenv", "HOME", "/tmp"]
-    return [*command, "--seccomp", str(seccomp_fd), "--", *program(), *arguments]
+    command += ["--dir", "/dev/shm", "--dir", "/tmp"]
+    command += ["--remount-ro", "/", "--chdir", "/", "--setenv", "PYTHONHASHSEED", "0", "--setenv", "HOME", "/tmp"]
+    return [*command, "--", *program(), *arguments]
 
 
 def own_uid() -> int:

@@ -2,7 +2,8 @@
 
 The candidate runs in a sandbox and returns plain values; this process, or a second sandbox that the candidate has not
 touched, compares them with what the tests expect. No expected value ever enters the candidate's interpreter, so there
-is nothing there to read, patch or forge a verdict with.
+is nothing there to read, patch or forge a verdict with. What comes back may be made to exhaust whoever reads it, so a
+child of this process does, within bounds of its own.
 
 The program: an answer to a prompt that is itself the start of a program (HumanEval) continues that prompt, character by
 character; any other answer is the program. `lenient: [code_fence]` takes the first fenced block instead of the raw
@@ -14,12 +15,15 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from math import prod
 from typing import Any
 
+from qualgate import killable
 from qualgate.records import Score
-from qualgate.sandbox import Ended, Interpreter, Sandbox, SandboxFailed
+from qualgate.sandbox import Ended, Interpreter, Limits, Sandbox, SandboxFailed, Tier
 from qualgate.sandbox.inside.far import BadReply, CannotCross, Far
+from qualgate.sandbox.process import PATIENCE, START_SECONDS
 from qualgate.scoring import unit_tests
 from qualgate.scoring.outcome import cannot_say, found, right, wrong
 from qualgate.scoring.unit_tests import BadTests, Exam
@@ -32,6 +36,9 @@ LIBRARIES = frozenset({
     "dateutil", "pytz", "regex", "nltk", "gmpy2", "sortedcontainers", "more_itertools", "bs4", "lxml", "PIL", "cv2",
     "seaborn", "statsmodels", "numba", "pydantic", "attr", "pytest", "hypothesis", "tqdm", "psutil", "Crypto",
 })  # fmt: skip
+JUDGE_BYTES = 2**28  # of whoever reads what an answer gives: several times the longest reply as Python has it
+_KILLED: dict[str, tuple[bool | None, str]] = {"timeout": (False, "timeout"), "memory": (False, "memory"),
+                                               "depth": (False, "reply")}  # fmt: skip
 _ABSENT = re.compile(r"ModuleNotFoundError: No module named '([^'.]+)")
 
 _FENCE = re.compile(
@@ -50,18 +57,39 @@ def score_code(
     """
     if sandbox is None:
         return {METRIC: cannot_say(METRIC, SCORER, "no_sandbox", "no sandbox holds on this machine: qualgate doctor")}
+    if not text.strip():
+        return {METRIC: wrong(METRIC, SCORER, "no_code", "the answer is empty")}
     entry_point = case_body.get("entry_point")
     prompt = case_body.get("prompt") or ""
     program = program_of(prompt, text, entry_point, lenient)
-    if not text.strip():
-        return {METRIC: wrong(METRIC, SCORER, "no_code", "the answer is empty")}
     try:
-        exam = unit_tests.read(tests_of(case_body), entry_point, prompt)
-        return {METRIC: _examined(program, exam, sandbox)}
+        program.encode("utf-8")
+        tests = tests_of(case_body)
+        asked = program, tests, entry_point, prompt, asdict(sandbox)
+        said = killable.run(judge, *asked, within=_bounds(sandbox.limits))
+    except UnicodeEncodeError as error:
+        return {METRIC: wrong(METRIC, SCORER, "syntax", f"the program is not text: {error.reason}", program)}
     except BadTests as error:
-        return {METRIC: cannot_say(METRIC, SCORER, "tests", str(error))}
-    except SandboxFailed as error:
-        return {METRIC: cannot_say(METRIC, SCORER, "sandbox", str(error))}
+        said = None, "tests", str(error)
+    except killable.Killed as ended:
+        said = (*_KILLED.get(ended.kind, (None, "sandbox")), f"what the answer gave was too much to judge: {ended}")
+    verdict, error_type, reason = said
+    if verdict is None:
+        return {METRIC: cannot_say(METRIC, SCORER, error_type, reason)}
+    if not verdict and (absent := _absent(program, reason)):
+        return {METRIC: absent}
+    score = right(METRIC, SCORER, program) if verdict else wrong(METRIC, SCORER, error_type, reason, program)
+    return {METRIC: score}
+
+
+def _bounds(limits: Limits) -> killable.Bounds:
+    """Of whoever judges an answer: as much time as the answer has, and memory for one reply."""
+    return killable.Bounds(
+        cpu_seconds=limits.cpu_seconds,
+        wall_seconds=2 * START_SECONDS + PATIENCE * 2 * limits.wall_seconds,
+        memory_bytes=JUDGE_BYTES,
+        tree_bytes=limits.memory_bytes + JUDGE_BYTES,
+    )
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:
@@ -96,32 +124,28 @@ def tests_of(body: Mapping[str, Any]) -> str:
     return f"{body['test_setup_code']}\n{written}" if body.get("test_setup_code") else written
 
 
-def _examined(program: str, exam: Exam, sandbox: Sandbox) -> Score:
+def judge(
+    program: str, tests: str, entry_point: str | None, prompt: str, within: dict[str, Any]
+) -> tuple[bool | None, str, str]:
+    """(verdict, error type, reason) of a program under these tests."""
+    sandbox = Sandbox(tier=Tier(**within["tier"]), limits=Limits(**within["limits"]))
     try:
-        program.encode("utf-8")
-    except UnicodeEncodeError as error:
-        return wrong(METRIC, SCORER, "syntax", f"the program is not text: {error.reason}", program)
-    try:
+        exam = unit_tests.read(tests, entry_point, prompt)
         with sandbox.interpreter("answer") as candidate:
             match candidate.ask({"op": "load", "args": [program, []]}):
                 case {"raised": [str(kind), str(message)]}:
-                    if absent := _absent(program, f"{kind}: {message}"):
-                        return absent
                     error_type = {"SyntaxError": "syntax", "IndentationError": "syntax", "MemoryError": "memory"}
-                    return wrong(METRIC, SCORER, error_type.get(kind, "exception"), f"{kind}: {message}", program)
+                    return False, error_type.get(kind, "exception"), f"{kind}: {message}"
                 case {"value": _}:
-                    verdict, error_type, reason = (_sat_here if exam.steps is not None else _witnessed)(
-                        exam, candidate, sandbox
-                    )
+                    return (_sat_here if exam.steps is not None else _witnessed)(exam, candidate, sandbox)
                 case _:
-                    raise Ended("reply", "not a reply")
+                    return False, "reply", "not a reply"
+    except BadTests as error:
+        return None, "tests", str(error)
+    except SandboxFailed as error:
+        return None, "sandbox", str(error)
     except Ended as error:
-        return wrong(METRIC, SCORER, error.error_type, str(error), program)
-    if verdict is None:
-        return cannot_say(METRIC, SCORER, error_type, reason)
-    if not verdict and (absent := _absent(program, reason)):
-        return absent
-    return right(METRIC, SCORER, program) if verdict else wrong(METRIC, SCORER, error_type, reason, program)
+        return False, error.error_type, str(error)
 
 
 def _absent(program: str, reason: str) -> Score | None:

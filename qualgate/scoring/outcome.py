@@ -9,6 +9,7 @@ from qualgate.records import Score
 
 MAX_ANSWER = 2**20  # characters; a longer answer is wrong for every scorer
 SHOWN = 4096  # characters of an extracted answer kept with its score
+REASON = 1000  # characters of a reason, which may quote what an answer said
 
 
 def right(metric: str, scorer: str, extracted: str | None = None) -> Score:
@@ -66,8 +67,9 @@ def found(body: Mapping[str, Any], key: str) -> str:
 
 
 def one_line(reason: str) -> str:
-    """`reason` with every control, bidi and surrogate character escaped: a key of an answer may stand in it."""
-    return reason if reason.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in reason)
+    """`reason`, cut, with every control, bidi and surrogate character escaped: what an answer said may stand in it."""
+    kept = reason if len(reason) <= REASON else reason[:REASON] + "…"
+    return kept if kept.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in kept)
 
 
 def _storable(text: str | None) -> str | None:

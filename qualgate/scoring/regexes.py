@@ -13,7 +13,7 @@ from typing import Any
 
 import re2
 
-from qualgate.scoring import killable
+from qualgate import killable
 
 MAX_PATTERN = 2_000  # characters
 SHORT = 10_000  # characters of text

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal
 
-from qualgate import plugins
+from qualgate import killable, plugins
 from qualgate.errors import UsageError, close_names
 from qualgate.metrics import BY_LIKELIHOOD
 from qualgate.records import Case, Evalset, Score
@@ -20,7 +20,6 @@ from qualgate.scoring import (
     code,
     filters,
     ifeval,
-    killable,
     lm_eval_match,
     match,
     multiple_choice,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from transformers import AutoTokenizer
 
+from qualgate.engine import chat_template
 from qualgate.engine.prompts import Renderer, _of_files, load_tokenizer
 from qualgate.errors import UsageError
 from qualgate.quant.model_files import read_files
@@ -56,10 +58,16 @@ def test_messages_without_a_chat_template_are_refused(folder):
         ("{{ messages[9].content.x }}", "UndefinedError"),
         ("{{ ''.__class__.__mro__ }}", "SecurityError"),
         ("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", "loop without end"),
+        ("{{ 'x' * 3000000000 }}", "more than 512 MiB"),
+        ("{{ '%03000000000d' % 1 }}", "more than 512 MiB"),
+        ("{{ 'x' * 17000000 }}", "more than 16,777,216 characters"),
+        ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "RecursionError"),
+        ("{{ range(10 ** 9) | list }}", "OverflowError"),
     ],
 )
 def test_a_template_that_fails_names_the_case(folder, monkeypatch, template, message):
-    monkeypatch.setattr("qualgate.engine.prompts.RENDER_SECONDS", 0.2)
+    bounds = replace(chat_template.BOUNDS, cpu_seconds=2.0)
+    monkeypatch.setattr(chat_template, "BOUNDS", bounds)
     (folder / "chat_template.jinja").write_text(template)
     with pytest.raises(UsageError, match=f"set/1: the chat template .*{message}"):
         Renderer(read_files(folder)).render([case(messages=MESSAGES)])

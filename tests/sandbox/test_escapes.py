@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from qualgate.sandbox import Ended, Limits, Sandbox, SandboxFailed, Tier, probe
+from qualgate.sandbox import Ended, Limits, Sandbox, SandboxFailed, Tier, probe, tiers
 from qualgate.sandbox.process import _children
 from tests.verification.escapes.ground import ground
 from tests.verification.escapes.hostile import ESCAPES
@@ -124,7 +124,8 @@ def test_a_wall_that_cannot_be_built_is_no_sandbox(monkeypatch):
 def test_a_wall_with_a_hole_is_found_by_the_probe(monkeypatch):
     if probe("B").tier is None:
         pytest.skip("tier B does not hold here")
-    monkeypatch.setattr("qualgate.sandbox.tiers.runtime", lambda: ["/"])  # Landlock now shows every file
+    everything = tiers.Runtime(readable=("/",), covered=())  # Landlock now shows every file
+    monkeypatch.setattr("qualgate.sandbox.tiers.runtime", lambda: everything)
     probe.cache_clear()
     try:
         found = probe("B")

@@ -63,8 +63,19 @@ def test_a_pair_of_sockets_has_neither_address_nor_owner(machine):
     sendto, fcntl, ioctl = numbers(machine, 44, 206), numbers(machine, 72, 25), numbers(machine, 16, 29)
     assert [verdict(program, arch, sendto, 3, 0, 1, 0, 0, size) for size in (0, 2, 110)] == [ALLOW, EPERM, EPERM]
     assert {verdict(program, arch, fcntl, 3, what) for what in (8, 10, 15, 1024, 1026)} == {EPERM}
-    assert {verdict(program, arch, fcntl, 3, what) for what in (1, 2, 3, 4, 6, 1030, 1031)} == {ALLOW}
+    assert {verdict(program, arch, fcntl, 3, what) for what in (1, 2, 3, 4, 1030, 1032)} == {ALLOW}
     assert {verdict(program, arch, ioctl, 3, what) for what in (0x5452, 0x8901, 0x8902)} == {EPERM}
+
+
+def test_the_kernels_memory_is_taken_by_no_buffer_and_no_lock(machine):
+    program, arch = seccomp.program(machine), ARCH[machine]
+    # setsockopt, flock, landlock_create_ruleset
+    for x86, arm in ((54, 208), (73, 32), (444, 444)):
+        assert verdict(program, arch, numbers(machine, x86, arm)) == EPERM
+    fcntl = numbers(machine, 72, 25)
+    # F_SETLK, F_SETLKW, F_OFD_SETLK, F_OFD_SETLKW, F_SETPIPE_SZ; asking who holds one is no lock
+    assert {verdict(program, arch, fcntl, 3, what) for what in (6, 7, 37, 38, 1031)} == {EPERM}
+    assert {verdict(program, arch, fcntl, 3, what) for what in (5, 36)} == {ALLOW}
 
 
 def test_what_all_users_of_the_host_share_is_left_alone(machine):

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import pytest
 
 from qualgate.sandbox.process import Interpreter
-from qualgate.scoring.code import METRIC, score_code
+from qualgate.scoring.code import METRIC, judge, score_code
 
 GATE = """import asyncio
 class Gate:
@@ -227,6 +229,6 @@ def test_no_value_of_the_tests_crosses_while_coroutines_wait(sandbox, monkeypatc
     )
     asked, ask = [], Interpreter.ask
     monkeypatch.setattr(Interpreter, "ask", lambda self, question: asked.append(str(question)) or ask(self, question))
-    assert score_code({"tests": tests, "entry_point": "f"}, answer, sandbox=sandbox)[METRIC].verdict is True
+    assert judge(answer, tests, "f", "", asdict(sandbox)) == (True, "", "")
     assert any("turn" in question for question in asked)
     assert not any(value in question for question in asked for value in ("woken", "314159"))

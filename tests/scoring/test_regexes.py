@@ -9,7 +9,8 @@ import time
 
 import pytest
 
-from qualgate.scoring import killable, regexes
+from qualgate import killable
+from qualgate.scoring import regexes
 from qualgate.scoring.regexes import BadPattern, findall, remove
 
 PATTERNS = [

@@ -1,12 +1,13 @@
 """The limits a sandboxed interpreter puts on itself before it reads a line of model-written code.
 
-Tier A's walls are bubblewrap's; here a root caller's child becomes a user nobody else is, and resource limits are set
-inside the namespaces, where no other sandbox counts towards them. Tier B has no namespaces: Landlock (paths) and
-seccomp (system calls) are set here, by plain system calls.
+Tier A's walls are bubblewrap's; here it gets folders to write in, of so many bytes and files, a root caller's child
+becomes a user nobody else is, and resource limits are set inside the namespaces, where no other sandbox counts towards
+them. Tier B has no namespaces: Landlock (paths) is set here. seccomp (system calls) comes last in both.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import resource
 import struct
@@ -24,6 +25,11 @@ _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _EXECUTE, _WRITE, _READ, _READ_DIR, _REMOVE, _MAKE_REG, _TRUNCATE = 1, 2, 4, 8, 1 << 5, 1 << 8, 1 << 14
 _ALL_OF_ABI_3 = (1 << 15) - 1
 _PR_SET_PDEATHSIG, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 1, 22, 38
+_CLONE_NEWNS, _MS_NOSUID, _MS_NODEV = 0x20000, 2, 4
+# Of each folder that tier A may write in. A file takes a kilobyte of the kernel's memory, however empty it is.
+_WRITABLE = {"/tmp": ("file_bytes", 1024), "/dev/shm": ("shm_bytes", 64)}
+
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class CannotConfine(OSError):
@@ -60,29 +66,44 @@ def become(uid: int) -> None:
 
 def landlock_abi() -> int:
     """The kernel's Landlock version, 0 without it."""
-    import ctypes
-
-    return max(0, ctypes.CDLL(None, use_errno=True).syscall(_CREATE_RULESET, None, 0, 1))
+    return max(0, _libc.syscall(_CREATE_RULESET, None, 0, 1))
 
 
-def wall(readable: list[str], scratch: str, machine: str) -> None:
-    """Tier B: this process sees `readable`, writes flat files in `scratch`, and is alone. Irrevocable."""
-    import ctypes
+def _must(result: int, what: str) -> int:
+    if result < 0:
+        error = ctypes.get_errno()
+        raise CannotConfine(error, f"{what}: {os.strerror(error)}")
+    return result
 
-    libc = ctypes.CDLL(None, use_errno=True)
 
-    def must(result: int, what: str) -> int:
-        if result < 0:
-            error = ctypes.get_errno()
-            raise CannotConfine(error, f"{what}: {os.strerror(error)}")
-        return result
+def folders(limits: dict[str, int]) -> None:
+    """Tier A: what may be written in, in a mount namespace of this process's own user."""
+    _must(_libc.unshare(_CLONE_NEWNS), "mounts of its own")
+    for path, (size, files) in _WRITABLE.items():
+        options = f"mode=1777,size={limits[size]},nr_inodes={files}".encode()
+        _must(_libc.mount(b"tmpfs", path.encode(), b"tmpfs", _MS_NOSUID | _MS_NODEV, options), f"mount {path}")
+    os.chdir("/tmp")
 
-    must(libc.prctl(_PR_SET_PDEATHSIG, 9, 0, 0, 0), "die with the parent")
-    must(libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no new privileges")
+
+def give_up() -> None:
+    """Every capability, and with any new program every chance of one."""
+    _must(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no new privileges")
     header, nothing = struct.pack("=Ii", 0x20080522, 0), bytes(24)
-    must(libc.capset(header, nothing), "drop capabilities")
+    _must(_libc.capset(header, nothing), "drop capabilities")
+
+
+def filter_calls(machine: str, alone: int = 0) -> None:
+    """See seccomp.program. Irrevocable."""
+    code = seccomp.program(machine, alone)
+    held = ctypes.create_string_buffer(code, len(code))
+    filter_ = struct.pack("=HxxxxxxQ", len(code) // 8, ctypes.addressof(held))
+    _must(_libc.prctl(_PR_SET_SECCOMP, 2, filter_, 0, 0), "seccomp")
+
+
+def wall(readable: list[str], scratch: str) -> None:
+    """Tier B: this process sees `readable` and writes flat files in `scratch`. Irrevocable."""
     asked = struct.pack("=QQQ", _ALL_OF_ABI_3, 3, 3) if landlock_abi() >= _SCOPES else struct.pack("=Q", _ALL_OF_ABI_3)
-    ruleset = must(libc.syscall(_CREATE_RULESET, asked, len(asked), 0), "Landlock")
+    ruleset = _must(_libc.syscall(_CREATE_RULESET, asked, len(asked), 0), "Landlock")
     rules = [(path, _EXECUTE | _READ | _READ_DIR) for path in readable]
     rules += [(scratch, _WRITE | _READ | _READ_DIR | _REMOVE | _MAKE_REG | _TRUNCATE)]
     rules += [(f"/dev/{name}", _READ | _WRITE) for name in ("null", "zero", "random", "urandom")]
@@ -92,22 +113,25 @@ def wall(readable: list[str], scratch: str, machine: str) -> None:
         folder = os.open(path, os.O_PATH | os.O_CLOEXEC)
         if not os.path.isdir(path):
             access &= _EXECUTE | _WRITE | _READ | _TRUNCATE  # the rights of a file
-        must(libc.syscall(_ADD_RULE, ruleset, 1, struct.pack("=Qi", access, folder), 0), f"Landlock, {path}")
+        _must(_libc.syscall(_ADD_RULE, ruleset, 1, struct.pack("=Qi", access, folder), 0), f"Landlock, {path}")
         os.close(folder)
-    must(libc.syscall(_RESTRICT_SELF, ruleset, 0), "Landlock")
+    _must(_libc.syscall(_RESTRICT_SELF, ruleset, 0), "Landlock")
     os.close(ruleset)
-    code = seccomp.program(machine, os.getpid())
-    held = ctypes.create_string_buffer(code, len(code))
-    filter_ = struct.pack("=HxxxxxxQ", len(code) // 8, ctypes.addressof(held))
-    must(libc.prctl(_PR_SET_SECCOMP, 2, filter_, 0, 0), "seccomp")
 
 
 def confine(config: dict[str, Any]) -> None:
     """Everything `config` asks for. OSError when the machine refuses."""
+    limits = config["limits"]
+    _must(_libc.prctl(_PR_SET_PDEATHSIG, 9, 0, 0, 0), "die with the parent")
     if config["tier"] == "A":
+        folders(limits)
         if config["uid"]:
             become(config["uid"])
-        limit(config["limits"], processes=True)
+        limit(limits, processes=True)
+        give_up()
+        filter_calls(config["machine"])
     else:
-        limit(config["limits"], processes=False)
-        wall(config["readable"], config["scratch"], config["machine"])
+        limit(limits, processes=False)
+        give_up()
+        wall(config["readable"], config["scratch"])
+        filter_calls(config["machine"], os.getpid())

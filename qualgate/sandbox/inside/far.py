@@ -22,7 +22,7 @@ class CannotCross(Exception):
 
 
 class BadReply(Exception):
-    """What came back is no value: too large, or written by someone else."""
+    """What came back is no value: too large, an object where a value was due, or written by someone else."""
 
 
 class Source:
@@ -144,6 +144,11 @@ class Far:
         """The fault of tests that leave a verdict to the answer."""
         self.fault = self.fault or CannotCross(reason)
         return CannotCross(reason)
+
+    def refused(self, reason: str) -> BadReply:
+        """The fault of an answer that gave something else than a value."""
+        self.fault = self.fault or BadReply(reason)
+        return BadReply(reason)
 
     def _exception(self, kind: str, message: str, error: Any) -> BaseException:
         """What the far side raised: a builtin exception, or one of the standard library's if the tests have imported

@@ -2,9 +2,11 @@
 
 An object that cannot cross stays where it is; a `Remote` stands for it. What a stranger's `__eq__` or `__contains__`
 says is never asked: it equals a plain value if the plain value below it does (of a list's subclass that compares as
-lists do), and holds, in the sense of `in`, what iterating it yields. Whether two such objects are equal is not to be
-known: tests that ask it decide nothing. An object that a function returned takes no part in arithmetic and order and
-has no methods with arguments: what the tests expect would go over with them (`f(x) - e`, `f(x).equals(e)`). An object
+lists do), and holds, in the sense of `in`, what iterating it yields. Two such objects are equal if the values below
+them are; of two that are no values that is not to be known, and tests that ask it decide nothing. An object that a
+function returned takes no part in arithmetic and order and has no methods with arguments: what the tests expect would
+go over with them (`f(x) - e`, `f(x).equals(e)`). Tests of objects that ask it decide nothing; where a value of a class
+of the answer's own (`class D(dict)`) is asked, the answer is wrong: it could have returned the value. An object
 that the tests make themselves, by calling a class (`Stack()`, told by its capital), does and has.
 
 A constant of a class that adds to a builtin (a named tuple, a member of an IntEnum) is that builtin's value here; what
@@ -43,19 +45,22 @@ def same(one: Any, other: Any) -> bool:
 class Remote:
     """An object behind the wall."""
 
-    __slots__ = ("_far", "_made", "_method", "_place")
+    __slots__ = ("_far", "_made", "_owner", "_place")
 
     def __init__(self, far: Far, number: int, kind: str) -> None:
-        _set(self, _far=far, _place=(number, kind), _made=False, _method=False)
+        """_owner: the object of which it is a method, or another attribute."""
+        _set(self, _far=far, _place=(number, kind), _made=False, _owner=None)
 
     def __eq__(self, other: object) -> bool:
         if other is self:
             return True
         far, kind = slot(self, "_far"), slot(self, "_place")[1]
+        if type(other) is Remote:
+            return _equal(self, other)
         try:
             encode(other, _only_values)
         except _Object:
-            raise far.undecided(f"two objects of the answer's own are compared (one is a {kind[:100]})") from None
+            raise _compared(self) from None
         except NotPlain:  # an object of the tests' own: they say
             return NotImplemented
         value = _do(self, "plain")
@@ -79,14 +84,16 @@ class Remote:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """A method of an object that the answer returned takes no arguments: what the tests expect could be one."""
-        if (args or kwargs) and slot(self, "_method") and not slot(self, "_made"):
-            raise slot(self, "_far").undecided(
-                "a method of an object that the answer returned is called with arguments"
-            )
+        owner = slot(self, "_owner")
+        if (args or kwargs) and owner is not None and not slot(self, "_made"):
+            far, kind = slot(self, "_far"), slot(owner, "_place")[1][:100]
+            if _adds_to_builtin(owner):
+                raise far.refused(f"a {kind} of the answer's own, not the value itself, is asked by a method")
+            raise far.undecided("a method of an object that the answer returned is called with arguments")
         return _do(self, "call", *args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
-        return _attribute(_do(self, "getattr", name), slot(self, "_made"))
+        return _attribute(self, _do(self, "getattr", name), slot(self, "_made"))
 
     def __setattr__(self, name: str, value: Any) -> None:
         _do(self, "setattr", name, value)
@@ -242,13 +249,35 @@ def attribute(remote: Remote, name: str) -> Any:
     """Of an object that is here in part: what is not found here is asked for, but for Python's own names."""
     if name.startswith("__"):
         raise AttributeError(name)
-    return _attribute(_do(remote, "getattr", name), False)
+    return _attribute(remote, _do(remote, "getattr", name), False)
 
 
-def _attribute(value: Any, made: bool) -> Any:
+def _attribute(owner: Remote | Named, value: Any, made: bool) -> Any:
     if type(value) is Remote:
-        _set(value, _made=made, _method=True)
+        _set(value, _made=made, _owner=owner)
     return value
+
+
+def _equal(one: Remote, other: Remote) -> bool:
+    """Two of the answer's own."""
+    values = [_do(remote, "plain") for remote in (one, other)]
+    if all(type(value) is not Remote for value in values):
+        return values[0] == values[1]
+    if _adds_to_builtin(one) or _adds_to_builtin(other):
+        slot(one, "_far").unequal = slot(one, "_place")[1][:100]
+        return False
+    raise _compared(one)
+
+
+def _compared(remote: Remote) -> Exception:
+    kind = slot(remote, "_place")[1][:100]
+    return slot(remote, "_far").undecided(f"two objects of the answer's own are compared (one is a {kind})")
+
+
+def _adds_to_builtin(remote: Remote | Named) -> bool:
+    """Whether it is of a class that adds to a builtin; a class that says otherwise is taken at its word."""
+    base = _do(remote, "base") if type(remote) is Remote else object
+    return isinstance(base, type) and base is not object
 
 
 def names_class(name: str) -> bool:
@@ -271,7 +300,7 @@ class Named:
         return value
 
     def __getattr__(self, name: str) -> Any:
-        return _attribute(slot(self, "_far").do("getattr", self, name), names_class(slot(self, "_name")))
+        return _attribute(self, slot(self, "_far").do("getattr", self, name), names_class(slot(self, "_name")))
 
     def __instancecheck__(self, x: Any) -> bool:
         if type(x) is not Remote and type(x) not in KEPT:

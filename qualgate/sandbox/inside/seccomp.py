@@ -2,9 +2,10 @@
 
 A deny list: computing, threads, files and pipes stay possible, whatever Python makes of them. Refused are other
 processes' memory, namespaces and mounts, sockets, kernel keys, modules and tracing, memory outside the limits (memfd,
-System V), and every call newer than this list. A pair of sockets is allowed (event loops wake themselves with one), as
-long as it is given no address and no owner: a datagram would go to any socket of the host's, a signal to any process of
-the same user. Numbers: Linux 6.12's tables.
+System V, larger buffers of sockets and pipes), locks on files (they take the kernel's memory, and one on a file that
+others read tells them something), and every call newer than this list. A pair of sockets is allowed (event loops wake
+themselves with one), as long as it is given no address and no owner: a datagram would go to any socket of the host's, a
+signal to any process of the same user. Numbers: Linux 6.12's tables.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ _ALWAYS: dict[str, tuple[int | None, int | None]] = {
     "fanotify_init": (300, 262), "fanotify_mark": (301, 263), "vhangup": (153, 58), "personality": (135, 92),
     "socket": (41, 198), "shmget": (29, 194), "shmat": (30, 196), "shmctl": (31, 195),
     "connect": (42, 203), "bind": (49, 200), "listen": (50, 201), "accept": (43, 202), "accept4": (288, 242),
+    "setsockopt": (54, 208), "flock": (73, 32), "landlock_create_ruleset": (444, 444),
     "sendmsg": (46, 211), "sendmmsg": (307, 269), "inotify_init": (253, None), "inotify_init1": (294, 26),
     "io_setup": (206, 0), "sync": (162, 81), "syncfs": (306, 267),
     "msgget": (68, 186), "msgsnd": (69, 189), "msgrcv": (70, 188), "msgctl": (71, 187),
@@ -57,7 +59,7 @@ _ALONE: dict[str, tuple[int | None, int | None]] = {
     "setpriority": (141, 140), "sched_setaffinity": (203, 122), "sched_setattr": (314, 274),
     "sched_setparam": (142, 118), "sched_setscheduler": (144, 119), "ioprio_set": (251, 30),
     "link": (86, None), "linkat": (265, 37), "symlink": (88, None), "symlinkat": (266, 36),
-    "landlock_create_ruleset": (444, 444), "fallocate": (285, 47),
+    "fallocate": (285, 47),
 }  # fmt: skip
 _CLONE, _CLONE3, _IOCTL, _PRCTL = (56, 220), (435, 435), (16, 29), (157, 167)
 _SENDTO, _FCNTL = (44, 206), (72, 25)
@@ -65,7 +67,8 @@ _KILL, _TGKILL, _PRLIMIT = (62, 129), (234, 131), (302, 261)
 _NEW_NAMESPACES = 0x7E020000  # CLONE_NEW{NS,CGROUP,UTS,IPC,USER,PID,NET}
 _CLONE_THREAD = 0x10000
 _IOCTLS = (0x5412, 0x541C, 0x5452, 0x8901, 0x8902)  # TIOCSTI, TIOCLINUX; FIOASYNC, FIOSETOWN, SIOCSPGRP
-_FCNTLS = (8, 10, 15, 1024, 1026)  # F_SETOWN, F_SETSIG, F_SETOWN_EX, F_SETLEASE, F_NOTIFY
+_LOCKS = (6, 7, 37, 38)  # F_SETLK, F_SETLKW, F_OFD_SETLK, F_OFD_SETLKW
+_FCNTLS = (*_LOCKS, 8, 10, 15, 1024, 1026, 1031)  # F_SETOWN, F_SETSIG, F_SETOWN_EX, F_SETLEASE, F_NOTIFY, F_SETPIPE_SZ
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4  # undumpable, its open files could not be looked at
 
 _EPERM, _ENOSYS = 1, 38

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from qualgate import killable
 from qualgate.errors import close_names
 from qualgate.records import Score
-from qualgate.scoring import killable, regexes
+from qualgate.scoring import regexes
 from qualgate.scoring.ifeval.checks import INSTRUCTIONS
 from qualgate.scoring.ifeval.language import NoDetector
 from qualgate.scoring.outcome import cannot_say, found, right, too_long, wrong

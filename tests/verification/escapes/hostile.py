@@ -24,5 +24,9 @@ ESCAPES: dict[str, tuple[str, tuple[str, ...]]] = {
     name: (one["program"], tuple(one["may_end_by"])) for name, one in _escapes["programs"].items()
 }
 """program → (text, the words it may end with: an Ended's error type or the exception that its reply names)"""
+EXHAUSTING: dict[str, tuple[str, str]] = {
+    name: (one["tests"], one["program"]) for name, one in _read("exhausting").items()
+}
+"""name → (tests, program)"""
 HONEST: dict[str, str] = _honest["programs"]
 HONEST_TESTS: str = _honest["tests"]

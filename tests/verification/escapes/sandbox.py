@@ -11,8 +11,9 @@ from typing import Any
 
 from qualgate.sandbox import Sandbox, probe
 from qualgate.scoring.code import METRIC, score_code
+from tests.verification.escapes.exhausting import LIMITS, judged
 from tests.verification.escapes.ground import ground
-from tests.verification.escapes.hostile import ESCAPES, FORGERIES
+from tests.verification.escapes.hostile import ESCAPES, EXHAUSTING, FORGERIES
 from tests.verification.escapes.mutants import mutants
 from tests.verification.escapes.overhead import Pair, overhead
 from tests.verification.escapes.solutions import broken, solution
@@ -27,6 +28,7 @@ def rows(quick: bool, data: Path) -> list[dict[str, Any]]:
         return [_row(id, None, reason=str(probe())) for id in SANDBOX]
     part = "a slice only" if quick else None
     found = [_escape_row(sandbox, count, part) for count in (1, 8, 32)]
+    found.append(_exhausted_row(sandbox, tuple(EXHAUSTING)[:: 5 if quick else 1], part))
     found.append(_overhead_row(sandbox, 5 if quick else 40, part))
     found.append(_mutants_row(sandbox, 100 if quick else 10_000, part))
     tried = tuple(FORGERIES)[:: 8 if quick else 1]
@@ -58,6 +60,19 @@ def _row(
 def _escape_row(sandbox: Sandbox, at_once: int, part: str | None) -> dict[str, Any]:
     faults = escapes(sandbox, at_once, names=tuple(ESCAPES)[:: 4 if part else 1], mutants=8 if part else 8 * at_once)
     return _row(f"escape.{at_once}", f"{len(faults)} faults: {faults[:3]}", met=not faults, reason=part)
+
+
+def _exhausted_row(sandbox: Sandbox, names: tuple[str, ...], part: str | None) -> dict[str, Any]:
+    found = {name: judged(name, sandbox) for name in names}
+    excused = [name for name, one in found.items() if one.score.verdict is not False]
+    most = {
+        "right": excused,
+        "judge MB": max(one.judge for one in found.values()) >> 20,
+        "grown MB": max(one.grown for one in found.values()) >> 20,
+        "wall limits": max(one.seconds for one in found.values()) / LIMITS.wall_seconds,
+    }
+    met = not excused and most["judge MB"] <= 300 and most["wall limits"] <= 2
+    return _row("judge.exhausted", most, met=met, reason=part)
 
 
 def _mutants_row(sandbox: Sandbox, count: int, part: str | None) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+from qualgate import killable
 from qualgate.sandbox import Ended, Limits, Sandbox, SandboxFailed
 from qualgate.scoring.code import METRIC, score_code
 from tests.verification.escapes.ground import SECRET, Ground, ground
@@ -39,6 +40,7 @@ def escapes(
         if at_once > 1:
             waiting += [pool.submit(forgeries, patient, (name,)) for name in tuple(FORGERIES)[::5]]
         faults = [fault for task in waiting for fault in task.result()]
+        killable.dismiss()
     return faults + changed
 
 

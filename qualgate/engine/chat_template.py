@@ -1,0 +1,80 @@
+"""A chat template is a program of its model's author: it is run in a child, where it can be ended.
+
+By transformers' own code, on what a tokenizer knows of its template, so that the text is that of any other program.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from qualgate import killable
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+MOST_CHARACTERS = 2**24  # of one prompt: more than any context takes
+BOUNDS = killable.Bounds(cpu_seconds=10.0, memory_bytes=2**29)
+
+
+class TemplateFault(ValueError):
+    """The template does not render this chat, in words."""
+
+
+def render_chat(
+    tokenizer: PreTrainedTokenizerBase, messages: list[Any], tools: list[Any] | None = None, *, answers: bool = True
+) -> str:
+    """The text of a chat that the assistant is to answer, or whose last message it is to go on with.
+
+    TemplateFault where there is none.
+    """
+    from transformers import PreTrainedTokenizerBase
+
+    if type(tokenizer).apply_chat_template is not PreTrainedTokenizerBase.apply_chat_template:
+        # Of a class with a way of its own, which is no program of the folder's.
+        return _text(tokenizer, messages, tools, answers)
+    special = {
+        name: token if isinstance(token, list) else str(token) for name, token in tokenizer.special_tokens_map.items()
+    }
+    try:
+        said = killable.run(_render, tokenizer.chat_template, special, messages, tools, answers, within=BOUNDS)
+    except killable.Killed as ended:
+        raise TemplateFault(f"it was ended: {ended}; does it loop without end?") from None
+    if "fault" in said:
+        raise TemplateFault(said["fault"])
+    return said["text"]
+
+
+def _render(
+    template: Any, special: dict[str, Any], messages: list[Any], tools: list[Any] | None, answers: bool
+) -> dict[str, str]:
+    """In the child: the text, or what is wrong."""
+    knows = _tokenizer()
+    knows.chat_template = template
+    try:
+        return {"text": _text(knows, messages, tools, answers, special)}
+    except TemplateFault as fault:
+        return {"fault": str(fault)}
+
+
+@lru_cache(maxsize=1)
+def _tokenizer() -> Any:
+    """One that knows nothing but its template."""
+    from transformers import PreTrainedTokenizerBase
+
+    return PreTrainedTokenizerBase()
+
+
+def _text(
+    tokenizer: Any, messages: list[Any], tools: list[Any] | None, answers: bool, special: dict[str, Any] | None = None
+) -> str:
+    how = {"add_generation_prompt": answers, "continue_final_message": not answers, "tokenize": False}
+    try:
+        text = tokenizer.apply_chat_template(messages, tools=tools, **how, **(special or {}))
+    except MemoryError:
+        raise
+    except Exception as error:  # anything can go wrong in a program
+        raise TemplateFault(f"{type(error).__name__}: {error}") from None
+    if not isinstance(text, str) or len(text) > MOST_CHARACTERS:
+        raise TemplateFault(f"it gives more than {MOST_CHARACTERS:,} characters")
+    return text

@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+import pytest
+
+from qualgate.sandbox import Sandbox
+from tests.verification.escapes.exhausting import judged
+from tests.verification.escapes.hostile import EXHAUSTING
+
+QUICK = ("iterator of long strings", "400,000 empty lists", "a class with a name of megabytes", "lists in lists",
+         "a program that raises megabytes")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.proof) for name in EXHAUSTING]
+)
+def test_an_answer_exhausts_nobody_who_judges_it(name):
+    sandbox = Sandbox.best()
+    if sandbox is None:
+        pytest.skip("no sandbox holds here")
+    found = judged(name, sandbox)
+    assert found.score.verdict is False, found.score
+    assert len(found.score.reason) < 1_100
+    assert found.grown < 64 * 2**20, "it reads a verdict, and nothing of the answer"
+    assert found.judge < 300 * 2**20
