@@ -18,6 +18,7 @@ from qualgate.records import TEMPERATURES
 
 COLDEST, HOTTEST = TEMPERATURES
 MOST_REPEATS = 1_000  # answers to a case
+JOB_TIMEOUT, MOST_JOB_TIMEOUT = 7_200.0, 604_800.0  # s: two hours; a week
 
 
 class Generation(Written):
@@ -88,6 +89,10 @@ class Workers(Written):
     """How many processes generate; `auto` is one for each core this process may use. Example: `count: 2`"""
     devices: Annotated[str, Field(json_schema_extra={"enum": ["auto", "cpu"]})] = "auto"
     """`auto` takes a GPU where torch sees one, `cpu` never. Example: `devices: cpu`"""
+    job_timeout: Annotated[float, Field(ge=1, le=MOST_JOB_TIMEOUT)] = JOB_TIMEOUT
+    """Seconds in which a process is to answer a batch, with the loading of its model. One that hangs for longer is ended,
+    and its batch tried again, three times at most. Example: `job_timeout: 3600`
+    """
 
     @field_validator("backend")
     @classmethod

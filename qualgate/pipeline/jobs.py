@@ -34,6 +34,7 @@ def worker_settings(gate: GateFile, plan: Plan) -> WorkerSettings:
         cache_dir=str(artifacts_folder(gate.store_url) / "packed"),
         sampling=sampling_settings(gate),
         device=device,
+        job_seconds=gate.job_timeout,
         threads=max(1, usable_cores() // workers_for(gate, plan)),
         keep=taking_turns and fit_together((plan.models[arm.model].parameters for arm in plan.arms), device),
     )

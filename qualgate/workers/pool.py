@@ -2,15 +2,18 @@
 
 Promise: every job ends as exactly one JobResult or JobFailure. Jobs are handed out one by one, those of a timed turn
 together, for their answers to be given side by side. A worker that dies takes nothing with it: its job
-goes back to the queue, and after MAX_ATTEMPTS deaths becomes a JobFailure. Stopping loses no finished job.
+goes back to the queue, and after MAX_ATTEMPTS deaths becomes a JobFailure. One that gives no answer for too long is
+ended. Stopping loses no finished job, and workers end with the coordinator, however that ends.
 """
 
 from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
@@ -32,6 +35,8 @@ class _Worker:
     pipe: Connection
     jobs: list[Job] = field(default_factory=list)  # handed to it and not answered yet
     arm: str | None = None  # the arm it has in memory: the last one, where it keeps several
+    since: float = 0.0  # s, monotonic: when it was last handed jobs, or gave an answer
+    late: bool = False  # ended for giving none
 
 
 @dataclass(slots=True)
@@ -119,6 +124,7 @@ def run_jobs(
             busy = [worker for worker in workers if worker.jobs]
             if not busy or not (queue.waiting or any(needed(job) for worker in busy for job in worker.jobs)):
                 return
+            _end_late(busy, settings.job_seconds)
             for pipe in wait([worker.pipe for worker in busy], timeout=POLL_SECONDS):
                 worker = next(worker for worker in busy if worker.pipe is pipe)
                 try:
@@ -126,6 +132,7 @@ def run_jobs(
                 except (EOFError, OSError):  # OSError: killed in the middle of its answer
                     workers[workers.index(worker)] = _spawn(body, settings)
                     code = _reap(worker)
+                    code = f"no answer within {settings.job_seconds:g} s: workers.job_timeout" if worker.late else code
                     job, *others = worker.jobs
                     key = (job.arm.name, job.index)
                     deaths[key] = deaths.get(key, 0) + 1
@@ -138,6 +145,7 @@ def run_jobs(
                     raise UsageError(outcome.message)
                 job = next(job for job in worker.jobs if (job.arm.name, job.index) == (outcome.arm, outcome.index))
                 worker.jobs.remove(job)
+                worker.since = time.monotonic()
                 if isinstance(outcome, JobFailure):
                     yield outcome
                     for orphan in queue.blocked_by(job):
@@ -147,6 +155,14 @@ def run_jobs(
                     yield outcome
     finally:
         _dismiss(workers)
+
+
+def _end_late(workers: Sequence[_Worker], seconds: float) -> None:
+    """Kill those that have given no answer for so long: what they had is handed out again."""
+    for worker in workers:
+        if time.monotonic() - worker.since > seconds and not worker.late:
+            worker.late = True
+            worker.process.kill()
 
 
 def _dismiss(workers: Sequence[_Worker]) -> None:
@@ -162,11 +178,24 @@ def _dismiss(workers: Sequence[_Worker]) -> None:
 def _spawn(body: Body, settings: WorkerSettings) -> _Worker:
     context = multiprocessing.get_context(START)
     ours, theirs = context.Pipe()
-    process = context.Process(target=body, args=(theirs, settings), daemon=True)
+    process = context.Process(target=_begin, args=(body, theirs, settings), daemon=True)
     with _ctrl_c_ignored():
         process.start()
     theirs.close()
     return _Worker(process, ours)
+
+
+def _begin(body: Body, pipe: Connection, settings: WorkerSettings) -> None:
+    """In the worker: it ends at once with the coordinator, in the middle of a job too."""
+    coordinator = multiprocessing.parent_process()
+    assert coordinator is not None, "it was spawned"
+
+    def end_with_it() -> None:
+        coordinator.join()
+        os._exit(1)
+
+    threading.Thread(target=end_with_it, daemon=True).start()
+    body(pipe, settings)
 
 
 @contextlib.contextmanager
@@ -186,7 +215,7 @@ def _hand_out(worker: _Worker, queue: Queue, workers: list[_Worker]) -> None:
     jobs = queue.take(worker.arm, {other.arm for other in workers if other is not worker})
     if not jobs:
         return
-    worker.jobs, worker.arm = jobs, jobs[-1].arm.name
+    worker.jobs, worker.arm, worker.since = jobs, jobs[-1].arm.name, time.monotonic()
     with contextlib.suppress(OSError):  # it died while idle: the next receive notices, and they are handed out again
         worker.pipe.send(tuple(jobs))
 

@@ -12,6 +12,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from math import inf
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -29,6 +30,7 @@ class WorkerSettings:
     sampling: dict[str, Any]
     threads: int
     device: Device
+    job_seconds: float = inf  # in which a job is to be answered, with the loading of its arm
     keep: bool = False  # every arm that was loaded, for all fit in memory; else one at a time
 
 

@@ -97,6 +97,23 @@ def telling_of_ctrl_c(pipe: Connection, settings: WorkerSettings) -> None:
     pipe.send(Refused("ignored" if ignored else "heard"))
 
 
+def hanging_once(pipe: Connection, settings: WorkerSettings) -> None:
+    """Says nothing more in job 2, the first time anyone runs it."""
+    for job in received(pipe):
+        marker = Path(settings.cache_dir) / "hung"
+        if job.index == 2 and not marker.exists():
+            marker.write_text(str(os.getpid()))
+            signal.pause()
+        pipe.send(result_of(job))
+
+
+def hanging_always(pipe: Connection, settings: WorkerSettings) -> None:
+    for job in received(pipe):
+        if job.index == 2:
+            signal.pause()
+        pipe.send(result_of(job))
+
+
 def failing(pipe: Connection, settings: WorkerSettings) -> None:
     """The baseline's job 1 fails in the machinery."""
     for job in received(pipe):

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import sys
+import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -67,6 +71,54 @@ def test_a_job_that_kills_every_worker_becomes_a_failure_and_takes_its_variants_
     assert f"died {MAX_ATTEMPTS} times" in failures[0].error
     assert "signal 9" in failures[0].error
     assert len(outcomes) == 15
+
+
+def test_a_worker_that_hangs_is_ended_and_loses_and_doubles_nothing(tmp_path):
+    settings = WorkerSettings(cache_dir=str(tmp_path), sampling={}, threads=1, device="cpu", job_seconds=0.5)
+    outcomes = list(run_jobs(jobs(tmp_path), settings, 2, body=fake_worker.hanging_once))
+    assert (tmp_path / "hung").exists()
+    assert units(outcomes) == Counter(prompt.key for job in jobs(tmp_path) for prompt in job.prompts)
+
+
+def test_a_job_on_which_every_worker_hangs_becomes_a_failure_that_names_the_timeout(tmp_path):
+    settings = WorkerSettings(cache_dir=str(tmp_path), sampling={}, threads=1, device="cpu", job_seconds=0.3)
+    outcomes = list(run_jobs(jobs(tmp_path), settings, 2, body=fake_worker.hanging_always))
+    failures = [outcome for outcome in outcomes if isinstance(outcome, JobFailure)]
+    assert sorted((failure.arm, failure.index) for failure in failures) == [("a", 2), ("b", 2), ("baseline", 2)]
+    assert "no answer within 0.3 s: workers.job_timeout" in failures[0].error
+
+
+COORDINATOR = """
+import sys
+from pathlib import Path
+from qualgate.workers.pool import run_jobs
+from tests.workers import fake_worker
+from tests.workers.test_pool import jobs
+from qualgate.workers.unit import WorkerSettings
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    settings = WorkerSettings(cache_dir=str(folder), sampling={}, threads=1, device="cpu")
+    list(run_jobs(jobs(folder), settings, 1, body=fake_worker.hanging_once))
+"""
+
+
+def test_a_worker_ends_with_a_coordinator_that_is_killed_in_the_middle_of_a_job(tmp_path):
+    (tmp_path / "coordinator.py").write_text(COORDINATOR)
+    there = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    with subprocess.Popen([sys.executable, tmp_path / "coordinator.py", tmp_path], env=there) as coordinator:
+        worker = int(until(lambda: (tmp_path / "hung").exists() and (tmp_path / "hung").read_text()))
+        coordinator.kill()
+    until(lambda: not Path(f"/proc/{worker}/cmdline").exists() or not Path(f"/proc/{worker}/cmdline").read_bytes())
+
+
+def until(said):
+    """What it says once it says something: looked for, as nobody tells."""
+    end = time.monotonic() + 60
+    while not (found := said()):
+        assert time.monotonic() < end
+        os.sched_yield()
+    return found
 
 
 def test_a_failed_baseline_job_fails_the_variants_jobs_that_needed_its_artifact(tmp_path):
