@@ -90,7 +90,7 @@ class Workers(Written):
     devices: Annotated[str, Field(json_schema_extra={"enum": ["auto", "cpu"]})] = "auto"
     """`auto` takes a GPU where torch sees one, `cpu` never. Example: `devices: cpu`"""
     job_timeout: Annotated[float, Field(ge=1, le=MOST_JOB_TIMEOUT)] = JOB_TIMEOUT
-    """Seconds in which a process is to answer a batch, with the loading of its model. One that hangs for longer is ended,
+    """Seconds in which a process is to answer a batch, loading its model included. One that hangs for longer is ended,
     and its batch tried again, three times at most. Example: `job_timeout: 3600`
     """
 
