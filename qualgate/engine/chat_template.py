@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 MOST_CHARACTERS = 2**24  # of one prompt: more than any context takes
+MOST_SAID = 500  # characters of what it raises
 BOUNDS = killable.Bounds(cpu_seconds=10.0, memory_bytes=2**29)
 
 
@@ -74,7 +75,8 @@ def _text(
     except MemoryError:
         raise
     except Exception as error:  # anything can go wrong in a program
-        raise TemplateFault(f"{type(error).__name__}: {error}") from None
+        said = str(error)
+        raise TemplateFault(f"{type(error).__name__}: {said[:MOST_SAID]}{'…' * (len(said) > MOST_SAID)}") from None
     if not isinstance(text, str) or len(text) > MOST_CHARACTERS:
         raise TemplateFault(f"it gives more than {MOST_CHARACTERS:,} characters")
     return text
