@@ -10,6 +10,7 @@ SANDBOX = {
     "escape.32": "every outcome of S1-S17 as required, 32 sandboxes at once",
     "escape.mutants": "10,000 mutants of hostile programs change nothing outside, learn no secret, stop nothing (S16)",
     "judge.exhausted": "answers that would exhaust their judge: none right, judge <= 300 MB, <= 2 x the wall limit",
+    "kernel.memory": "what exhausts memory, the kernel's too, takes <= 1.5 x the limit",
     "sandbox.overhead": "<= 40 ms a sample over a plain Python that runs the same program and its test",
     "forgeries": "0 of >= 30 forgeries pass, against every kind of test",
     "humaneval.reference": "every reference solution passes",

@@ -11,6 +11,7 @@ from typing import Any
 
 from qualgate.sandbox import Sandbox, probe
 from qualgate.scoring.code import METRIC, score_code
+from tests.verification.escapes import kernel_memory
 from tests.verification.escapes.exhausting import LIMITS, judged
 from tests.verification.escapes.ground import ground
 from tests.verification.escapes.hostile import ESCAPES, EXHAUSTING, FORGERIES
@@ -29,6 +30,7 @@ def rows(quick: bool, data: Path) -> list[dict[str, Any]]:
     part = "a slice only" if quick else None
     found = [_escape_row(sandbox, count, part) for count in (1, 8, 32)]
     found.append(_exhausted_row(sandbox, tuple(EXHAUSTING)[:: 5 if quick else 1], part))
+    found.append(_kernel_row(sandbox, kernel_memory.NAMES[:: 8 if quick else 1], part))
     found.append(_overhead_row(sandbox, 5 if quick else 40, part))
     found.append(_mutants_row(sandbox, 100 if quick else 10_000, part))
     tried = tuple(FORGERIES)[:: 8 if quick else 1]
@@ -73,6 +75,15 @@ def _exhausted_row(sandbox: Sandbox, names: tuple[str, ...], part: str | None) -
     }
     met = not excused and most["judge MB"] <= 300 and most["wall limits"] <= 2
     return _row("judge.exhausted", most, met=met, reason=part)
+
+
+def _kernel_row(sandbox: Sandbox, names: tuple[str, ...], part: str | None) -> dict[str, Any]:
+    peaks = {name: kernel_memory.taken(name, sandbox.tier.name) for name in names}
+    if None in peaks.values():
+        return _row("kernel.memory", None, reason="no cgroup may be made here, which could count it")
+    most = max(peaks, key=lambda name: peaks[name] or 0)
+    limits = (peaks[most] or 0) / kernel_memory.LIMITS.memory_bytes
+    return _row("kernel.memory", {"limits": round(limits, 2), "by": most}, met=limits <= 1.5, reason=part)
 
 
 def _mutants_row(sandbox: Sandbox, count: int, part: str | None) -> dict[str, Any]:
