@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import subprocess
 import tempfile
 import time
 from dataclasses import dataclass
@@ -61,9 +62,16 @@ def _parent() -> Path | None:
     """In which one can be made, found by trying."""
     for parent in _candidates():
         made = _made(parent, 2**30)
-        if made is not None:
-            made.remove()
-            return parent
+        if made is None:
+            continue
+        with contextlib.suppress(OSError):  # it may be made and yet not be moved into
+            if (
+                subprocess.run(made.within(["/bin/sh", "-c", ""]), stderr=subprocess.DEVNULL, check=False).returncode
+                == 0
+            ):
+                made.remove()
+                return parent
+        made.remove()
     return None
 
 
@@ -99,8 +107,6 @@ def _made(parent: Path, memory_bytes: int) -> Cgroup | None:
                 (made.folder / "memory.swap.max").write_text("0")
         else:
             (made.folder / "memory.limit_in_bytes").write_text(most)
-        if not os.access(made.folder / "cgroup.procs", os.W_OK):
-            raise PermissionError
     except OSError:
         made.remove()
         return None
