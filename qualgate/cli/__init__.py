@@ -11,7 +11,7 @@ from typing import Annotated, cast
 
 import typer
 
-from qualgate.cli import config, drift, evalsets, intake, judging, looking, making, scoring, service
+from qualgate.cli import config, drift, evalsets, intake, judging, looking, making, scoring, service, starting
 from qualgate.cli.stderr import tell
 from qualgate.cli.stdout import say
 from qualgate.errors import Exit, QualgateError
@@ -60,6 +60,7 @@ def _options(
 
 
 for command in (
+    starting.init,
     judging.demo,
     judging.run,
     judging.plan,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -59,6 +62,14 @@ def four_arm_files(given: list[str]) -> dict[str, Path]:
     if len(arms) != 3:
         raise UsageError(f"--arm is given for each of the three arms beside the baseline, found {len(arms)}")
     return arms
+
+
+def own_name() -> str:
+    """How this very command can be typed again: a virtual environment's need not be on the PATH."""
+    called = sys.argv[0]
+    if called.endswith("__main__.py"):
+        return f"{os.path.relpath(sys.executable)} -m qualgate"
+    return "qualgate" if shutil.which("qualgate") == os.path.abspath(called) else os.path.relpath(called)
 
 
 def _absolute_url(url: str) -> str:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +19,7 @@ from qualgate.cli.arguments import (
     StoreOption,
     WarnOnlyOption,
     four_arm_files,
+    own_name,
     store_url,
     stored_run,
 )
@@ -136,7 +135,7 @@ def _run(
     if not as_json:
         for path in written:
             say(f"report: {path}")
-        say(f"open the dashboard: {_own_name()} dashboard --store {_relative_url(gate.store_url)}\n")
+        say(f"open the dashboard: {own_name()} dashboard --store {_relative_url(gate.store_url)}\n")
         say(fit("\n".join(report.lines())))
     raise typer.Exit(_code(outcome.exit, warn_only))
 
@@ -343,14 +342,6 @@ def report(
 def _relative_url(url: str) -> str:
     path = Path(url.removeprefix("sqlite:///"))
     return f"sqlite:///{path.relative_to(Path.cwd())}" if path.is_relative_to(Path.cwd()) else url
-
-
-def _own_name() -> str:
-    """How this very command can be typed again: a virtual environment's need not be on the PATH."""
-    called = sys.argv[0]
-    if called.endswith("__main__.py"):
-        return f"{os.path.relpath(sys.executable)} -m qualgate"
-    return "qualgate" if shutil.which("qualgate") == os.path.abspath(called) else os.path.relpath(called)
 
 
 def _loaded(gate_file: Path | None) -> GateFile | None:

@@ -107,6 +107,8 @@ def read_rows(path: Path, name: str, *, chat: bool, max_new_tokens: int | None =
     if not found:
         raise UsageError(f"{path}: no rows; one JSON object a line is needed, as {EXAMPLE}")
     found = _without_copies(found, seen)
+    if any(kind == "answers" for _, kind, _ in found):  # a number among texts is a text
+        found = [(line, "answers" if kind == "numbers" else kind, case) for line, kind, case in found]
     kinds = dict.fromkeys(kind for _, kind, _ in found)
     sets = [
         _as_set(kind if len(kinds) > 1 else "", name, [one for one in found if one[1] == kind], max_new_tokens)
@@ -212,7 +214,7 @@ def _answer(row: dict[str, Any], said: Any, seen: _Reading, used: set[str]) -> A
 
 
 def _call(one: Any) -> Any:
-    """OpenAI's `{"function": {"name", "arguments": "JSON"}}` as ours; anything else as it is, for the check to judge."""
+    """OpenAI's `{"function": {"name", "arguments": "JSON"}}` as ours; all else as it is, for the check to judge."""
     call = one.get("function", one) if isinstance(one, dict) else one
     if not isinstance(call, dict) or not isinstance(call.get("arguments"), str):
         return call

@@ -13,8 +13,8 @@ from qualgate.errors import Exit
 from tests.command_line import in_a_process, qualgate
 
 COMMANDS = (
-    "demo", "run", "plan", "gate", "report", "runs", "flips", "diff", "config", "evalset", "db", "dashboard", "doctor", "bench", "inspect",
-    "quantize", "score", "rescore", "intake", "drift",
+    "init", "demo", "run", "plan", "gate", "report", "runs", "flips", "diff", "config", "evalset", "db", "dashboard",
+    "doctor", "bench", "inspect", "quantize", "score", "rescore", "intake", "drift",
 )  # fmt: skip
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -1,0 +1,98 @@
+"""A first gate file and evalset as text, each key with a line on what it means."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from qualgate.formatting import counted
+
+COLUMN = 44  # where comments begin
+_PLAIN = re.compile(r"[A-Za-z0-9_.~/][A-Za-z0-9_./+-]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StarterSet:
+    """An evalset that the gate file names."""
+
+    name: str
+    metrics: tuple[str, ...]
+    cases: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Starter:
+    """What a first gate file says."""
+
+    model: str  # as it is written in the file
+    dtype: str
+    variants: Mapping[str, tuple[str, str]]  # name → ("model", folder) or ("quantize", method)
+    sets: Sequence[StarterSet]
+    margin: float  # of every quality rule
+    why: str  # the margin, in a few words
+
+
+def gate_file_text(one: Starter) -> str:
+    """`gate.yaml`, which lies beside its evalsets."""
+    lines = [
+        "# May these variants replace the baseline? Written by `qualgate init`; change what you like.",
+        "# Every key: docs/reference/gate-file.md. Afterwards: qualgate config check gate.yaml",
+        _line("version: 1", "of this file's form"),
+        _line("baseline:", "what every variant is held against"),
+        _line(f"  model: {_scalar(one.model)}", "its folder, relative to this file"),
+        _line(f"  dtype: {one.dtype}", "what its weights are held in: bfloat16, float16 or float32"),
+        _line("variants:", "who asks to replace it, each under a name of yours"),
+    ]
+    for name, (key, value) in one.variants.items():
+        said = "made from the baseline on the spot" if key == "quantize" else "as it lies there"
+        lines.append(_line(f"  {_scalar(name)}: {{{key}: {_scalar(value)}}}", said))
+    lines.append(_line("evalsets:", "the cases that baseline and variants answer"))
+    for item in one.sets:
+        said = f"{counted(item.cases, 'case')}, scored by {', '.join(item.metrics)}"
+        lines.append(_line(f"  - {_scalar(f'./{item.name}.yaml')}", said))
+    lines += [
+        _line("generation:", "how answers are drawn"),
+        _line("  temperature: 0", "0 takes the likeliest token, so answers can be repeated"),
+        _line("gate:", "what has to be shown before a variant is approved"),
+        _line("  alpha: 0.05", "how often a variant that loses the margin may pass: 1 in 20"),
+        _line("  rules:", "each proven, broken or undecided; every critical one must be proven"),
+    ]
+    for item in one.sets:
+        for metric in item.metrics:
+            lines.append(_line(f"    - metric: {metric}", f"may fall by less than {100 * one.margin:g} points"))
+            lines.append(_line(f"      evalset: {_scalar(item.name)}", "of this set alone"))
+            lines.append(_line(f"      max_drop: {one.margin:g}", one.why))
+    lines += [
+        _line("    - metric: drift.kl_mean", "how far the variant's probabilities moved, in nats"),
+        _line("      max: 0.05", "more than that is told"),
+        _line("      tier: advisory", "told, and decides nothing; critical and supporting rules decide"),
+        _line("store: sqlite:///qualgate.db", "every answer, score, verdict and decision is kept here"),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def evalset_text(one: StarterSet, source: str) -> str:
+    """`NAME.yaml`. source: where its cases came from, for people."""
+    lines = [
+        f"# What the cases in {one.name}.jsonl are scored by. Afterwards: qualgate evalset check {one.name}.yaml",
+        _line(f"name: {_scalar(one.name)}", "the file's own"),
+        _line('version: "1"', "raise it whenever a case changes"),
+        _line(f"description: {_scalar(source)}", "for people"),
+        _line(f"metrics: [{', '.join(one.metrics)}]", "`qualgate config metrics` lists them all"),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _line(text: str, comment: str) -> str:
+    return f"{text:<{COLUMN}} # {comment}"
+
+
+def _scalar(text: str) -> str:
+    """As YAML reads it back: in quotes unless it is plainly a name or a path."""
+    plain = _PLAIN.fullmatch(text) and re.search("[A-Za-z]", text) and text.lower() not in _WORDS
+    return text if plain and not re.fullmatch(r"[\d.eE+-]+", text) else json.dumps(text)
+
+
+_WORDS = {"true", "false", "yes", "no", "on", "off", "null", "y", "n"}

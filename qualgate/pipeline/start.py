@@ -1,0 +1,197 @@
+"""A first gate file and evalset, written where a user stands: from a model's folder and cases of their own."""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from qualgate import evalsets
+from qualgate.config import load_gate_file
+from qualgate.config.arms import VARIANT_NAME
+from qualgate.config.gate_file import SHIPPED_MODEL_FOLDER
+from qualgate.config.paths import SHIPPED_MODEL
+from qualgate.config.starter import Starter, StarterSet, evalset_text, gate_file_text
+from qualgate.documents import Fault, refuse
+from qualgate.errors import UsageError
+from qualgate.evalsets.own_rows import OwnRows, OwnSet, read_rows
+from qualgate.formatting import counted
+from qualgate.gate.planning.planned_sets import PlannedSet
+from qualgate.gate.planning.planner import PlannedPolicy, plan_policy
+from qualgate.misplaced import no_model_folder
+from qualgate.pipeline.foretell import QUICK_DRAWS
+from qualgate.pipeline.plan import make_plan
+from qualgate.quant.model_folder import ModelFolder, read_model_folder
+from qualgate.quant.tokenizer_files import chat_template
+from qualgate.records import Policy, Rule
+
+GATE_FILE, NAME = "gate.yaml", "own"
+MARGINS = (0.02, 0.03, 0.05, 0.08, 0.10)  # the smallest that can be decided is written
+STARTER = (  # in place of a user's cases: any model that follows instructions knows these
+    ("What is the capital of France? Answer with its name alone.", "Paris"),
+    ("What is 7 times 8? Answer with the number alone.", "56"),
+    ("Which month comes after April? Answer with its name alone.", "May"),
+    ("Write the word `gate` backwards. Answer with that word alone.", "etag"),
+    ("Is 91 a prime number? Answer yes or no, in lower case.", "no"),
+    ("What is the opposite of `cold`? Answer with one word, in lower case.", "hot"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """What was written, and what a user should know of it."""
+
+    files: tuple[str, ...]
+    notes: tuple[str, ...]
+    decidable: bool  # the rules, on these cases
+
+
+def start(
+    folder: Path,
+    model: str,
+    variants: Sequence[str] = (),
+    quantize: Sequence[str] = (),
+    cases: Path | None = None,
+    max_new_tokens: int | None = None,
+) -> Started:
+    """Write the gate file and the evalsets into `folder`; nothing there is overwritten, and what cannot be run as it
+    stands is not written.
+
+    model, variants: folders, relative to `folder`. quantize: methods. cases: the user's JSON lines.
+    """
+    _refuse_present(folder, (GATE_FILE, f"{NAME}.yaml", f"{NAME}.jsonl"))
+    baseline = _baseline(folder, model)
+    rows = _rows(baseline, cases, max_new_tokens)
+    texts = {f"{one.name}.jsonl": "".join(json.dumps(case) + "\n" for case in one.cases) for one in rows.sets}
+    sets = [StarterSet(name=one.name, metrics=one.metrics, cases=len(one.cases)) for one in rows.sets]
+    source = f"from {cases.name}" if cases else "a few questions to begin with: replace them by your own"
+    texts |= {f"{one.name}.yaml": evalset_text(one, source) for one in sets}
+    _check_sets(rows.sets, texts, cases)
+    margin, why, decidable = _margin(rows.sets)
+    dtype = str(baseline.files.config.get("dtype") or baseline.files.config.get("torch_dtype") or "")
+    texts[GATE_FILE] = gate_file_text(
+        Starter(
+            model=_written(model),
+            dtype=dtype if dtype in ("float16", "float32") else "bfloat16",
+            variants=_variants(variants, quantize),
+            sets=sets,
+            margin=margin,
+            why=why,
+        )
+    )
+    _refuse_present(folder, texts)
+    written = _write(folder, texts)
+    try:
+        make_plan(load_gate_file(folder / GATE_FILE))
+    except BaseException:
+        for path in written:
+            path.unlink(missing_ok=True)
+        raise
+    return Started(files=tuple(texts)[::-1], notes=(*rows.notes, f"margins: {why}"), decidable=decidable)
+
+
+def _baseline(folder: Path, model: str) -> ModelFolder:
+    path = SHIPPED_MODEL_FOLDER if model == SHIPPED_MODEL else folder / Path(model).expanduser()
+    if not path.is_dir():
+        raise UsageError(f"--model: {no_model_folder(model, path)}")
+    return read_model_folder(path)
+
+
+def _rows(baseline: ModelFolder, cases: Path | None, max_new_tokens: int | None) -> OwnRows:
+    chat = bool(chat_template(baseline.files))
+    if cases is not None:
+        return read_rows(cases, NAME, chat=chat, max_new_tokens=max_new_tokens)
+    with tempfile.TemporaryDirectory() as made:
+        path = Path(made) / "starter.jsonl"
+        path.write_text("".join(json.dumps({"question": asked, "answer": said}) + "\n" for asked, said in STARTER))
+        rows = read_rows(path, NAME, chat=chat, max_new_tokens=max_new_tokens)
+    few = (
+        f"{NAME}.jsonl holds {len(STARTER)} questions to begin with, which prove little: replace them by cases of yours"
+    )
+    return replace(rows, notes=(few,))
+
+
+def _check_sets(sets: Sequence[OwnSet], texts: dict[str, str], source: Path | None) -> None:
+    """As `evalset check` would, with the lines of the user's own file."""
+    faults: list[Fault] = []
+    with tempfile.TemporaryDirectory() as made:
+        for name, text in texts.items():
+            (Path(made) / name).write_text(text, encoding="utf-8")
+        for one in sets:
+            for fault in evalsets.check(Path(made) / f"{one.name}.yaml"):
+                line = one.lines[fault.line - 1] if 0 < fault.line <= len(one.lines) else fault.line
+                faults.append(Fault(source or Path(f"{one.name}.jsonl"), line, fault.message))
+    if faults:
+        refuse(faults)
+
+
+def _margin(sets: Sequence[OwnSet]) -> tuple[float, str, bool]:
+    """The smallest margin that these cases can decide, why it is that, and whether any can."""
+    planned = [
+        PlannedSet(name=one.name, metrics=one.metrics, cases=len(one.cases), clusters=_clusters(one)) for one in sets
+    ]
+
+    def rates(margin: float, *, search: bool = False) -> PlannedPolicy:
+        rules = (Rule(metric=m, scope="evalset", evalset=s.name, max_drop=margin) for s in sets for m in s.metrics)
+        return plan_policy(planned, Policy(rules=tuple(rules)), draws=QUICK_DRAWS, search=search)
+
+    answers = counted(sum(len(one.cases) for one in sets), "case")
+    for margin in MARGINS:
+        found = rates(margin)
+        if found.decidable:
+            said = f"the smallest that {answers} can decide: an equal variant passes in {found.approve:.0%} of runs"
+            return margin, said, True
+    found = rates(MARGINS[-1], search=True)
+    more = next((change for change in found.changes if change.kind == "more cases"), None)
+    would = f"; of {sum(more.cases.values()):,} cases it would in 9 of 10" if more else ""
+    return MARGINS[-1], f"{answers}: an equal variant passes in {found.approve:.0%} of runs{would}", False
+
+
+def _clusters(one: OwnSet) -> tuple[int, ...]:
+    sizes = Counter(case.get("cluster") or case["id"] for case in one.cases)
+    return tuple(sizes.values()) if max(sizes.values()) > 1 else ()
+
+
+def _variants(folders: Sequence[str], methods: Sequence[str]) -> dict[str, tuple[str, str]]:
+    found: dict[str, tuple[str, str]] = {}
+    for key, value in [*(("model", one) for one in folders), *(("quantize", one) for one in methods)]:
+        base = re.sub(r"[^A-Za-z0-9._+-]+", "-", Path(value).name).strip("-.+_")[:50]
+        base = base if re.fullmatch(VARIANT_NAME, base) and base.lower() != "baseline" else "variant"
+        names = (base, *(f"{base}-{number}" for number in range(2, len(folders) + len(methods) + 2)))
+        found[next(name for name in names if name not in found)] = (key, _written(value) if key == "model" else value)
+    return found or {"int8": ("quantize", "int8")}
+
+
+def _written(model: str) -> str:
+    """A folder as a gate file beside it names one."""
+    path = Path(model)
+    return model if model == SHIPPED_MODEL or path.is_absolute() or model[:1] == "~" else f"./{path.as_posix()}"
+
+
+def _refuse_present(folder: Path, names: Sequence[str] | dict[str, str]) -> None:
+    there = [name for name in names if (folder / name).exists() or (folder / name).is_symlink()]
+    if there:
+        raise UsageError(
+            f"{', '.join(there)}: already here, and nothing is overwritten. Move what is there, or go to another "
+            "folder."
+        )
+
+
+def _write(folder: Path, texts: dict[str, str]) -> list[Path]:
+    written: list[Path] = []
+    try:
+        for name, text in texts.items():
+            with (folder / name).open("x", encoding="utf-8") as file:
+                written.append(folder / name)
+                file.write(text)
+    except OSError as error:
+        for path in written:
+            path.unlink(missing_ok=True)
+        raise UsageError(
+            f"{folder}: cannot be written to ({error.strerror}); go to a folder you may write to."
+        ) from None
+    return written

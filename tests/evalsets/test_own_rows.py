@@ -1,0 +1,124 @@
+"""Rows of anyone's JSON lines become cases that the evalset's own check accepts, and what was mapped is told."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from qualgate import evalsets
+from qualgate.errors import UsageError
+from qualgate.evalsets.own_rows import read_rows
+
+ASK = [{"role": "user", "content": "Which order?"}]
+CALL = {"name": "weather", "arguments": {"city": "Rome"}}
+TOOLS = [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}]
+SCHEMA = {"type": "object", "required": ["order"]}
+ROWS = {  # what a row says → metrics, the case but for its id and length
+    "question, answer": ({"question": "Which order?", "answer": "A17"}, ["exact_match"], {"answer": "A17"}),
+    "input, expected": ({"input": "Which order?", "expected": "A17"}, ["exact_match"], {"answer": "A17"}),
+    "prompt, completion": ({"prompt": "Which order?", "completion": "A17"}, ["exact_match"], {"answer": "A17"}),
+    "a conversation that ends": (
+        {"messages": [*ASK, {"role": "assistant", "content": "A17"}]}, ["exact_match"], {"answer": "A17"},
+    ),
+    "speakers by `from`": (
+        {"conversations": [{"from": "human", "value": "Which order?"}, {"from": "gpt", "value": "A17"}]},
+        ["exact_match"], {"answer": "A17"},
+    ),
+    "a number": ({"question": "Which order?", "answer": 17}, ["numeric"], {"answer": "17"}),
+    "a number as text": ({"question": "Which order?", "output": "$1,200"}, ["numeric"], {"answer": "$1,200"}),
+    "several references": ({"question": "Which order?", "gold": ["A17", "a17"]}, ["f1"], {"answer": ["A17", "a17"]}),
+    "a JSON object": ({"question": "Which order?", "ideal": {"order": 1}}, ["exact_match"], {"answer": '{"order":1}'}),
+    "a schema": ({"question": "Which order?", "json_schema": SCHEMA}, ["json.schema"], {"schema": SCHEMA}),
+    "tools": (
+        {"query": "Which order?", "tools": TOOLS, "expected_calls": [CALL]}, ["tool_call.valid", "tool_call.correct"],
+        {"tools": TOOLS, "expected_calls": [CALL]},
+    ),
+    "tool calls as OpenAI writes them": (
+        {"messages": [*ASK, {"role": "assistant", "content": None, "tool_calls": [
+            {"type": "function", "function": {"name": "weather", "arguments": '{"city": "Rome"}'}}]}],
+         "functions": TOOLS},
+        ["tool_call.valid", "tool_call.correct"], {"tools": TOOLS, "expected_calls": [CALL]},
+    ),
+    "tests": (
+        {"problem": "Which order?", "test_list": ["assert f(1) == 2"], "entry_point": "f"}, ["code.pass"],
+        {"tests": ["assert f(1) == 2"], "entry_point": "f"},
+    ),
+    "choices": (
+        {"question": "Which order?", "options": ["A17", "B2"], "answer": "A17"}, ["multiple_choice"],
+        {"choices": ["A17", "B2"], "answer": "A17"},
+    ),
+}  # fmt: skip
+
+
+def written(tmp_path, rows) -> object:
+    path = tmp_path / "mine.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.mark.parametrize(("row", "metrics", "case"), ROWS.values(), ids=ROWS)
+def test_what_a_row_carries_says_how_it_is_scored(tmp_path, row, metrics, case):
+    ((made,), _) = (rows := read_rows(written(tmp_path, [row]), "own", chat=True)).sets, rows.notes
+    (found,) = made.cases
+    assert list(made.metrics) == metrics
+    assert found["messages"] == ASK
+    assert {name: found[name] for name in case} == case
+    assert found.keys() == {"id", "messages", "max_new_tokens", *case}
+    (tmp_path / "own.jsonl").write_text(json.dumps(found) + "\n")
+    (tmp_path / "own.yaml").write_text(f"name: own\nversion: '1'\nmetrics: {json.dumps(metrics)}\n")
+    assert evalsets.check(tmp_path / "own.yaml") == ()
+
+
+def test_mappings_made_ids_copies_and_unread_keys_are_told(tmp_path):
+    rows = [{"instruction": "Be short.", "input": f"Ask {n % 4}", "output": "yes", "source": "web"} for n in range(5)]
+    found = read_rows(written(tmp_path, rows), "own", chat=True)
+    assert [case["messages"][0]["content"] for case in found.sets[0].cases] == [
+        f"Be short.\n\nAsk {n}" for n in range(4)
+    ]
+    for said in (
+        "`input` became the user's message (5 rows)",
+        "`output` became `answer` (5 rows)",
+        "5 rows have no `id`: each got one from its line",
+        "1 row asks what an earlier one asks: left out, as one observation",
+        "left out, as nothing reads them: `source`",
+    ):
+        assert said in found.notes
+
+
+def test_a_model_without_a_chat_template_is_asked_plain_text_and_cases_of_ours_stay_as_they_are(tmp_path):
+    path = written(tmp_path, [{"question": "Ask", "answer": "yes"}])
+    assert read_rows(path, "own", chat=False).sets[0].cases[0]["prompt"] == "Ask"
+    ours = {"id": "c1", "prompt": "Ask", "max_new_tokens": 7, "answer": "yes", "tags": ["a"], "cluster": "k"}
+    found = read_rows(written(tmp_path, [ours]), "own", chat=True)
+    assert found.sets[0].cases == (ours,)
+    assert found.notes == ("own: 1 case, answers of at most 7 tokens",)
+
+
+def test_rows_of_several_kinds_become_several_sets(tmp_path):
+    kinds = ("question, answer", "a number", "tools", "a schema", "question, answer")
+    rows = [{**ROWS[kind][0], "id": number} for number, kind in enumerate(kinds)]
+    rows = [{**row, "query" if "query" in row else "question": f"Which order, {row['id']}?"} for row in rows]
+    found = read_rows(written(tmp_path, rows), "own", chat=True)
+    assert [one.name for one in found.sets] == ["own-answers", "own-tools", "own-json"], "a number among texts is one"
+    assert [one.lines for one in found.sets] == [(1, 2, 5), (3,), (4,)]
+    assert [case["id"] for case in found.sets[0].cases] == ["0", "1", "4"]
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"answer": "A17"}, "no key says what is asked; found 'answer'. Call it `question`"),
+        ({"question": "Which?"}, "nothing says what a right answer is. Add one of: `answer`"),
+        ({"question": 7, "answer": "A17"}, "no key says what is asked"),
+        ({"messages": "hello", "answer": "x"}, "`messages` is no list of messages that ask something"),
+        ({"messages": ["hello"], "answer": "x"}, "a message is an object with `role` and `content`"),
+        ({"question": "Which?", "tools": TOOLS}, "`tools` without `expected_calls`"),
+    ],
+)
+def test_a_row_that_cannot_be_a_case_is_told_with_its_line(tmp_path, row, said):
+    path = written(tmp_path, [{"question": "Ask", "answer": "yes"}, row])
+    with pytest.raises(UsageError) as refused:
+        read_rows(path, "own", chat=True)
+    assert f"{path}:2: " in str(refused.value)
+    assert said in str(refused.value)
