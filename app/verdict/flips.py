@@ -41,7 +41,12 @@ def show_flips(run: RunSummary, variant: str, counts: tuple[FlipCount, ...]) -> 
     )
     direction: Any = DIRECTIONS.get(way)
     fits = [one for one in counts if metric in ("all", one.metric) and evalset in ("all", one.evalset)]
-    total = sum((direction != "gained") * one.lost + (direction != "lost") * one.gained for one in fits)
+    if metric == "all":  # then each case is shown once, whichever of its scores changed
+        of = tuple(dict.fromkeys((one.metric, None if evalset == "all" else evalset) for one in fits))
+        moved = data.flipped_cases(run.run_id, variant, of)
+        total = sum(count for way, count in moved.items() if direction in (None, way))
+    else:
+        total = sum((direction != "gained") * one.lost + (direction != "lost") * one.gained for one in fits)
     if not total:
         st.caption("None with these filters.")
         return

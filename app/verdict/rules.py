@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import streamlit as st
-from qualgate_app import charts
+from qualgate_app import charts, data
 from qualgate_app.text import chip, escape, table
 
 from qualgate.formatting import bounds_text, difference_text, flips_text, size_text, value_text
 from qualgate.records import ArmService
 from qualgate.report import plots
 from qualgate.report.arms import SERVICE_HEADS, service_notes, service_row
-from qualgate.store.queries import FlipCount, RunSummary, StoredVerdict
+from qualgate.store.queries import RunSummary, StoredVerdict, judged_by
 
 
-def show_sizes(run: RunSummary, variant: str, counts: tuple[FlipCount, ...]) -> None:
-    """The weights' size beside the baseline's, and how many answers changed."""
+def show_sizes(run: RunSummary, found: StoredVerdict) -> None:
+    """The weights' size beside the baseline's, and how many cases changed by the rules that decided."""
+    variant, of = found.verdict.variant, judged_by(found.verdict, {item.name for item in run.evalsets})
+    moved = data.flipped_cases(run.run_id, variant, of)
     baseline, arm = run.arms[0], next(arm for arm in run.arms if arm.name == variant)
     size, full = arm.footprint, baseline.footprint
     # What ships: the baseline is held in float32 while it runs, whatever its weights' dtype.
@@ -31,13 +33,14 @@ def show_sizes(run: RunSummary, variant: str, counts: tuple[FlipCount, ...]) -> 
         else f"{1 / ratio:.1f}× larger"
     )
     cells = st.columns(4)
-    help = "scores of every metric; one answer may count under several"
+    by = ", ".join(metric if evalset is None else f"{metric} of {escape(evalset)}" for metric, evalset in of)
+    help = f"cases, each once, by {by or 'any score'}: the broken rules, or the critical ones where none is"
     on_disk = size_text(size.bytes_on_disk) if size else "–"
     cells[0].metric("Weights on disk", on_disk, against, delta_color="off", delta_arrow="off")
     held = "in memory; what is not quantized is held in float32 while it runs"
     cells[1].metric("Bits a weight", f"{size.effective_bits:.2f}" if size else "–", help=held)
-    cells[2].metric("Right → wrong", sum(one.lost for one in counts), help=help)
-    cells[3].metric("Wrong → right", sum(one.gained for one in counts), help=help)
+    cells[2].metric("Right → wrong", moved["lost"], help=help)
+    cells[3].metric("Wrong → right", moved["gained"], help=help)
 
 
 def show_rules(found: StoredVerdict) -> None:

@@ -44,7 +44,7 @@ def show() -> None:
     left, right = st.columns([5, 3], gap="large")
     with left:
         _why(found.verdict)
-        show_sizes(run, variant, counts)
+        show_sizes(run, found)
     with right:
         show_decision(run, found)
     show_four_arms(run)

@@ -6,7 +6,6 @@ Nothing of the host or the clock is in it, so the same stored evidence gives the
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import partial
 
 from qualgate.errors import EXIT_ORDER, Exit
 from qualgate.escaping import visible_line
@@ -26,7 +25,8 @@ class Report:
     """All that any format says of a run. `report.formats.rendered` makes a text of it."""
 
     run: queries.RunSummary
-    flips: dict[str, tuple[queries.Flip, ...]]  # variant → the first answers that were right and are wrong
+    flips: dict[str, tuple[queries.Flip, ...]]  # variant → the first cases that were right and are wrong, each once
+    lost: dict[str, int] = field(default_factory=dict)  # variant → how many such cases there are, by the same rules
     flip_counts: dict[str, tuple[queries.FlipCount, ...]] = field(default_factory=dict)  # variant → by metric and set
     drift: dict[str, tuple[queries.PositionDrift, ...]] = field(default_factory=dict)  # variant → along the answers
     source: Source = field(default_factory=Source)
@@ -114,10 +114,15 @@ def load_report(url: str, run_id: str | None = None, source: Source | None = Non
         found = run_id or queries.latest_run(store)
         run = queries.run_summary(store, found)
         variants = [stored.verdict.variant for stored in run.verdicts]
-        lost = partial(queries.flips, store, found, direction="lost", limit=FLIPS_SHOWN)
+        sets = {item.name for item in run.evalsets}
+        of = {stored.verdict.variant: queries.judged_by(stored.verdict, sets) for stored in run.verdicts}
         return Report(
             run=run,
-            flips={variant: lost(variant) for variant in variants},
+            flips={
+                variant: queries.flipped_cases(store, found, variant, of[variant], direction="lost", limit=FLIPS_SHOWN)
+                for variant in variants
+            },
+            lost={variant: queries.count_flipped_cases(store, found, variant, of[variant])["lost"] for variant in of},
             flip_counts={variant: queries.flip_counts(store, found, variant) for variant in variants},
             drift={variant: queries.drift_by_position(store, found, variant) for variant in variants},
             source=source or stored_source(run.gate_file, run.policy),

@@ -17,7 +17,7 @@ from qualgate.store.queries.summary import ArmLine, EvalsetLine, StoredVerdict
 FAILURES_SHOWN = 100
 
 if TYPE_CHECKING:
-    from qualgate.intake.score_rows import Scores
+    from qualgate.intake.score_rows import ScoreRow, Scores
     from qualgate.pipeline.from_files import Judged
 
 
@@ -58,7 +58,11 @@ def report_of(
     """sources: the file of the baseline, then of each variant in order. sides: their rows, for flips to be shown.
     source: where the rules stand, if anywhere."""
     arms = (evidence.baseline, *evidence.variants)
-    moved = {arm.name: _flips(sides[0], side) for arm, side in zip(evidence.variants, sides[1:], strict=bool(sides))}
+    of = {verdict.variant: queries.judged_by(verdict, evidence.metrics) for verdict in verdicts}
+    moved = {
+        arm.name: _flips(sides[0], side, of.get(arm.name, ()))
+        for arm, side in zip(evidence.variants, sides[1:], strict=bool(sides))
+    }
     questions: dict[str, set[tuple[str, int]]] = {name: set() for name in evidence.metrics}
     for key in evidence.expected:
         questions.setdefault(key.evalset, set()).add((key.case_id, key.repeat))
@@ -94,15 +98,18 @@ def report_of(
     )
     return Report(
         run=run,
-        flips={name: lost for name, (lost, _) in moved.items()},
+        flips={name: lost[:FLIPS_SHOWN] for name, (lost, _) in moved.items()},
+        lost={name: len(lost) for name, (lost, _) in moved.items()},
         flip_counts={name: counts for name, (_, counts) in moved.items()},
         source=source or Source(),
     )
 
 
-def _flips(baseline: Scores, variant: Scores) -> tuple[tuple[queries.Flip, ...], tuple[queries.FlipCount, ...]]:
-    """The first answers that were right and are wrong, and how many moved, by metric and set. What a row's scorer
-    extracted stands for the answer, which no row has."""
+def _flips(
+    baseline: Scores, variant: Scores, of: Sequence[queries.Judged]
+) -> tuple[tuple[queries.Flip, ...], tuple[queries.FlipCount, ...]]:
+    """The cases that were right and are wrong, each once, and how many scores moved, by metric and set. of: as in
+    `queries.flipped_cases`. What a row's scorer extracted stands for the answer, which no row has."""
     before = {(row.metric, row.evalset, row.id, row.repeat): row for row in baseline.rows if row.value is not None}
     counts: dict[tuple[str, str], list[int]] = {}
     lost = []
@@ -114,9 +121,13 @@ def _flips(baseline: Scores, variant: Scores) -> tuple[tuple[queries.Flip, ...],
         count[0] += 1
         if (was, row.value) == (1, 0):
             count[1] += 1
-            lost.append((key, row))
+            if not of or (row.metric, None) in of or (row.metric, row.evalset) in of:
+                lost.append((key, row))
         elif (was, row.value) == (0, 1):
             count[2] += 1
+    once: dict[tuple[str, str], tuple[tuple[str, str, str, int], ScoreRow]] = {}
+    for key, row in sorted(lost, key=lambda one: one[0]):
+        once.setdefault((row.evalset, row.id), (key, row))
     shown = [
         queries.Flip(
             metric=row.metric,
@@ -129,7 +140,7 @@ def _flips(baseline: Scores, variant: Scores) -> tuple[tuple[queries.Flip, ...],
             reason=row.reason,
             first_divergence=None,
         )
-        for key, row in sorted(lost, key=lambda one: one[0])[:FLIPS_SHOWN]
+        for key, row in once.values()
     ]
     told = [
         queries.FlipCount(metric=metric, evalset=evalset, pairs=pairs, lost=gone, gained=won)

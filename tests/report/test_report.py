@@ -82,8 +82,10 @@ def test_every_verdict_arm_rule_and_flip_is_in_the_markdown(report: Report) -> N
         assert f"- {escaped(verdict.reasons[0])}" in text
         assert all(f"| {escaped(comparison.rule)} |" in text for comparison in verdict.comparisons)
     assert all(f"| {arm.name} | " in text for arm in report.run.arms)
-    lost = sum(count.lost for count in report.flip_counts["int2-g32"])
-    assert len(report.flips["int2-g32"]) == min(lost, FLIPS_SHOWN) > 5
+    assert len(report.flips["int2-g32"]) == min(report.lost["int2-g32"], FLIPS_SHOWN) > 5
+    cases = [(flip.evalset, flip.case_id) for flip in report.flips["int2-g32"]]
+    assert len(set(cases)) == len(cases), "each case once, however many of its scores changed"
+    assert report.lost["int2-g32"] < sum(count.lost for count in report.flip_counts["int2-g32"])
     assert all(f"**{escaped(f'{flip.evalset}/{flip.case_id}')}**" in text for flip in report.flips["int2-g32"])
 
 

@@ -194,3 +194,37 @@ def test_answer_times_are_those_of_every_unit_that_is_done(judged):
     engines = {arm.name: arm.identity.engine for arm in (evidence.baseline, *evidence.variants) if arm.identity}
     assert {(key.arm, one.engine) for key, one in found.items()} == set(engines.items())
     assert queries.answer_times(store, "no such run") == {}
+
+
+def test_a_case_that_flips_under_several_metrics_is_counted_and_shown_once(judged):
+    store, run_id = judged
+    scores = expected_flips(store, run_id, "int2-g32")
+    of = [("exact_match", "arithmetic"), ("tool_call.valid", None), ("tool_call.args", None)]
+    for asked in ((), of):
+        fitting = {
+            (evalset, case, way)
+            for metric, evalset, case, way in scores
+            if not asked or any(metric == one and evalset in (where, where or evalset) for one, where in asked)
+        }
+        shown = queries.flipped_cases(store, run_id, "int2-g32", asked, limit=1000)
+        assert {(flip.evalset, flip.case_id, flip.direction) for flip in shown} == fitting
+        assert len(shown) == len(fitting) < len(scores)
+        paged = [queries.flipped_cases(store, run_id, "int2-g32", asked, limit=7, offset=at) for at in range(0, 300, 7)]
+        assert [flip for page in paged for flip in page] == list(shown)
+        ways = [flip.direction for flip in shown]
+        assert queries.count_flipped_cases(store, run_id, "int2-g32", asked) == {
+            "lost": ways.count("lost"), "gained": ways.count("gained"),
+        }  # fmt: skip
+        assert ways == sorted(ways, reverse=True)
+
+
+def test_the_flips_of_a_verdict_are_those_of_the_rules_that_broke(judged):
+    store, run_id = judged
+    run = queries.run_summary(store, run_id)
+    sets = {item.name for item in run.evalsets}
+    blocked = next(one.verdict for one in run.verdicts if one.verdict.word == "block")
+    broken = [one for one in blocked.comparisons if one.status == "broken" and one.tier == "critical"]
+    assert {metric for metric, _ in queries.judged_by(blocked, sets)} == {one.metric for one in broken}
+    whole = replace(blocked, comparisons=tuple(replace(one, status="proven") for one in blocked.comparisons))
+    assert len(queries.judged_by(whole, sets)) >= len(queries.judged_by(blocked, sets))
+    assert queries.judged_by(replace(blocked, comparisons=()), sets) == ()

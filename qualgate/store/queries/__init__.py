@@ -3,7 +3,17 @@
 from qualgate.store.queries.answers import Answer, CaseDetail, case_detail
 from qualgate.store.queries.changed import Changed, changed_scores
 from qualgate.store.queries.drift import PositionDrift, Said, baseline_said, drift_by_position
-from qualgate.store.queries.flipped import Direction, Flip, FlipCount, flip_counts, flips
+from qualgate.store.queries.flipped import (
+    Direction,
+    Flip,
+    FlipCount,
+    Judged,
+    count_flipped_cases,
+    flip_counts,
+    flipped_cases,
+    flips,
+    judged_by,
+)
 from qualgate.store.queries.judged_before import judged_before
 from qualgate.store.queries.newest import latest_run, latest_run_of
 from qualgate.store.queries.pages import (
@@ -37,6 +47,7 @@ __all__ = [
     "VariantLine",
     "answer_times",
     "baseline_said",
+    "Judged",
     "case_detail",
     "changed_scores",
     "count_queue",
@@ -48,8 +59,12 @@ __all__ = [
     "latest_run",
     "latest_run_of",
     "list_decisions",
+    "checked_run",
+    "count_flipped_cases",
     "list_runs",
     "queue",
     "run_summary",
     "verdict_words",
+    "flipped_cases",
 ]
+    "judged_by",

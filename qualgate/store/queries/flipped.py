@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from sqlalchemy import Boolean, ColumnElement, Connection, and_, case, cast, func, literal, null, select, tuple_
+from sqlalchemy import Boolean, ColumnElement, Connection, Subquery, and_, case, cast, func, literal, null, or_, select
+from sqlalchemy import tuple_ as in_tuple
 
 from qualgate.errors import IntegrityError
 from qualgate.formatting import prompt_text, reference_text
-from qualgate.records import CALL_UNREAD, NOISE
+from qualgate.records import CALL_UNREAD, NOISE, Verdict
 from qualgate.store.database import Store
 from qualgate.store.queries.pages import PAGE
 from qualgate.store.rows import AnyRow, check_case
@@ -18,6 +20,7 @@ from qualgate.store.scorings import newest_scoring
 from qualgate.store.tables import arms, cases, scores, units
 
 Direction = Literal["lost", "gained"]  # right → wrong, wrong → right
+Judged = tuple[str, str | None]  # a metric, and the evalset it is asked about; None: all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,38 +126,97 @@ def flips(
     limit: int = PAGE,
     offset: int = 0,
 ) -> tuple[Flip, ...]:
-    """Right → wrong first; of each, what the A/A arm changes too is last; then by metric, set and case."""
-    where = [_variant.c.run_id == run_id, _variant.c.arm == variant]
-    where.append({"lost": _LOST, "gained": _GAINED, None: _LOST | _GAINED}[direction])
-    if metric is not None:
-        where.append(_after.c.metric == metric)
-    if evalset is not None:
-        where.append(_variant.c.evalset == evalset)
-    gained = case((_GAINED, 1), else_=0)
+    """Scores that changed: right → wrong first; of each, what the A/A arm changes too is last; then by metric, set and
+    case."""
     with store.read() as connection:
-        newest = _after.c.scoring == newest_scoring(connection, run_id)
-        noisy = _noisy(connection, run_id, newest)
-        statement = (
-            select(
-                _after.c.metric,
-                _variant.c.evalset,
-                _variant.c.case_id,
-                _variant.c.repeat,
-                case((_LOST, "lost"), else_="gained").label("direction"),
-                _baseline.c.text.label("baseline"),
-                _variant.c.text.label("variant"),
-                case((_LOST, _after.c.reason), else_=_before.c.reason).label("reason"),
-                _variant.c.first_divergence,
-                noisy.label("noisy"),
-                cases,
-            )
-            .select_from(_SCORE_PAIRS.join(cases, cases.c.case_hash == _variant.c.case_hash))
-            .where(*where, newest)
-            .order_by(gained, "noisy", _after.c.metric, _variant.c.evalset, _variant.c.case_id, _variant.c.repeat)
-            .limit(limit)
-            .offset(offset)
-        )
+        moved = _moved(connection, run_id, variant, [(metric, evalset)], direction)
+        statement = select(moved).order_by(*_in_order(moved)).limit(limit).offset(offset)
         return tuple(_flip(row) for row in connection.execute(statement))
+
+
+def flipped_cases(
+    store: Store,
+    run_id: str,
+    variant: str,
+    of: Sequence[Judged] = (),
+    *,
+    direction: Direction | None = None,
+    limit: int = PAGE,
+    offset: int = 0,
+) -> tuple[Flip, ...]:
+    """As `flips`, each case once in each direction, by the first of its scores that changed. of: whose scores are
+    looked at; (): all."""
+    with store.read() as connection:
+        moved = _moved(connection, run_id, variant, of, direction)
+        case_of = moved.c.evalset, moved.c.case_id, moved.c.direction
+        nth = func.row_number().over(partition_by=case_of, order_by=(moved.c.metric, moved.c.repeat))
+        each = select(moved, nth.label("nth")).subquery()
+        columns = [each.c[column.name] for column in moved.c]
+        statement = select(*columns).where(each.c.nth == 1).order_by(*_in_order(each)).limit(limit).offset(offset)
+        return tuple(_flip(row) for row in connection.execute(statement))
+
+
+def count_flipped_cases(store: Store, run_id: str, variant: str, of: Sequence[Judged] = ()) -> dict[Direction, int]:
+    """How many `flipped_cases` finds in each direction without a limit."""
+    with store.read() as connection:
+        moved = _moved(connection, run_id, variant, of, None)
+        each = select(moved.c.direction, moved.c.evalset, moved.c.case_id).distinct().subquery()
+        counts = connection.execute(select(each.c.direction, func.count()).group_by(each.c.direction))
+        found: dict[Direction, int] = {"lost": 0, "gained": 0}
+        for direction, count in counts:
+            found[direction] = count
+        return found
+
+
+def judged_by(verdict: Verdict, evalsets: Collection[str]) -> tuple[Judged, ...]:
+    """The rules on quality that decided: those that are broken, else the critical ones."""
+    counted = [one for one in verdict.comparisons if one.lost is not None and one.tier == "critical"]
+    decided = [one for one in counted if one.status == "broken"] or counted
+    return tuple(dict.fromkeys((one.metric, one.slice if one.slice in evalsets else None) for one in decided))
+
+
+def _moved(
+    connection: Connection,
+    run_id: str,
+    variant: str,
+    of: Sequence[tuple[str | None, str | None]],
+    direction: Direction | None,
+) -> Subquery:
+    """The scores that changed between right and wrong, a row each, in no order. of: metrics and evalsets, None: any."""
+    newest = _after.c.scoring == newest_scoring(connection, run_id)
+    of = of or [(None, None)]
+    asked = [
+        and_(
+            literal(True) if metric is None else _after.c.metric == metric,
+            literal(True) if evalset is None else _variant.c.evalset == evalset,
+        )
+        for metric, evalset in of
+    ]
+    return (
+        select(
+            _after.c.metric,
+            _variant.c.evalset,
+            _variant.c.case_id,
+            _variant.c.repeat,
+            case((_LOST, "lost"), else_="gained").label("direction"),
+            _baseline.c.text.label("baseline"),
+            _variant.c.text.label("variant"),
+            case((_LOST, _after.c.reason), else_=_before.c.reason).label("reason"),
+            _variant.c.first_divergence,
+            _noisy(connection, run_id, newest).label("noisy"),
+            cases,
+        )
+        .select_from(_SCORE_PAIRS.join(cases, cases.c.case_hash == _variant.c.case_hash))
+        .where(_variant.c.run_id == run_id, _variant.c.arm == variant, or_(*asked), newest)
+        .where({"lost": _LOST, "gained": _GAINED, None: _LOST | _GAINED}[direction])
+        .subquery()
+    )
+
+
+def _in_order(moved: Subquery) -> tuple[ColumnElement[Any], ...]:
+    return (
+        moved.c.direction.desc(), moved.c.noisy, moved.c.metric, moved.c.evalset, moved.c.case_id, moved.c.repeat,
+    )  # fmt: skip
 
 
 def _flip(row: AnyRow) -> Flip:
@@ -179,5 +241,5 @@ def _noisy(connection: Connection, run_id: str, newest: ColumnElement[bool]) -> 
     changed = changed.where(
         _variant.c.run_id == run_id, _variant.c.arm == floor, _before.c.value != _after.c.value, newest
     )
-    case_of = tuple_(_variant.c.evalset, _variant.c.case_id)
+    case_of = in_tuple(_variant.c.evalset, _variant.c.case_id)
     return case((case_of.in_(changed.correlate(None)), literal(True)), else_=literal(False))
