@@ -69,8 +69,12 @@ def said_by_config(files: ModelFiles) -> Format | None:
         settings: Any = files.config.get(key)
         if settings is not None and not isinstance(settings, dict):
             raise UsageError(f"{where}: {key} is {type(settings).__name__}, expected a JSON object. {AGAIN}")
+        if settings and settings == files.config.get("quantization"):  # mlx-lm writes it under both names
+            raise _of_mlx(where)
         if settings:
             return Format(method=_method(where, settings), settings=settings, where=where)
+    if isinstance(of_mlx := files.config.get("quantization"), dict) and "bits" in of_mlx:
+        raise _of_mlx(where)
     for name, method in zip(QUANTIZE_FILES, ("gptq", "awq", "modelopt"), strict=True):
         settings = files.json(name)
         if method == "modelopt":  # of a quantized cache alone, the weights are what they were
@@ -84,6 +88,10 @@ def said_by_config(files: ModelFiles) -> Format | None:
 def said_by_headers(shards: Shards) -> Format | None:
     """The quantized format that the weights' own headers tell, where no config names one."""
     file, metadata = shards.files[0], shards.metadata
+    if metadata.get("format") == "mlx" and any(entry.dtype == "U32" for entry in shards.entries.values()):
+        raise _of_mlx(file)
+    if any(name.endswith(".weight._data") for name in shards.entries):
+        raise _not_read(file, "quanto")
     if file.suffix == ".gguf":
         return Format(method="gguf", settings={}, where=file)
     if metadata.get("gptq_bits", "").isdigit():
@@ -149,11 +157,24 @@ def _method(where: Path, settings: dict[str, Any]) -> str:
         return str(method)
     if method in _NOT_READ:
         kind = f" ({settings['quant_algo']})" if isinstance(settings.get("quant_algo"), str) else ""
-        raise NotInThisVersion(
-            f"{where}: quant_method {method!r}{kind} is not read in this version. Formats that are: "
-            f"{', '.join(METHODS)}."
-        )
+        raise _not_read(where, f"{method}", kind)
     raise UsageError(f"{where}: unknown quant_method {str(method)!r:.60}. Formats that are read: {', '.join(METHODS)}.")
+
+
+def _not_read(where: Path, method: str, kind: str = "") -> NotInThisVersion:
+    return NotInThisVersion(
+        f"{where}: quant_method {method!r}{kind} is not read in this version. Formats that are: {', '.join(METHODS)}. "
+        "Give the checkpoint in one of these, or the full-precision folder, of which a variant can be made here: "
+        "quantize: int4"
+    )
+
+
+def _of_mlx(where: Path) -> NotInThisVersion:
+    return NotInThisVersion(
+        f"{where}: an MLX checkpoint, quantized by mlx-lm for Apple's machines, is not read in this version. Formats "
+        f"that are: {', '.join(METHODS)}. Give the checkpoint in one of these, or judge what MLX answered there: "
+        "qualgate gate GATE.yaml --baseline-scores A.jsonl --variant-scores B.jsonl"
+    )
 
 
 def _number(text: str) -> int:

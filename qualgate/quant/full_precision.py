@@ -16,7 +16,7 @@ from qualgate.formatting import counted
 from qualgate.quant.shards import Shards, TensorEntry
 
 FLOATS = ("F16", "BF16", "F32", "F64")
-_CODES = ("I8", "U8", "F4")  # and everything of the family F6 and F8: no architecture has parameters of these
+_CODES = ("I8", "U8", "U32", "F4")  # and everything of the family F6 and F8: no architecture has parameters of these
 # Endings that only a quantized layer's tensors have, whatever their type.
 _PACKED = (
     ".qweight", ".qzeros", ".g_idx", ".weight_packed", ".weight_scale", ".weight_scale_inv", ".weight_scale_2",
@@ -122,6 +122,7 @@ def likely_format(entries: Mapping[str, TensorEntry]) -> str:
         ("SCB" in endings, "bitsandbytes int8"),
         (bool({"absmax", "quant_map"} & endings), "bitsandbytes 4-bit"),
         (any("_weight_qdata" in ending for ending in endings), "torchao"),
+        ("U32" in types and {"scales", "biases"} <= endings, "MLX"),
         ("weight_scale_2" in endings, "NVFP4 of NVIDIA ModelOpt"),
         ("pre_quant_scale" in endings, "AWQ of NVIDIA ModelOpt"),
         ("weight_global_scale" in endings, "NVFP4 of compressed-tensors"),

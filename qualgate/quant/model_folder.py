@@ -11,6 +11,7 @@ from qualgate.errors import UsageError
 from qualgate.identity import content_hash, sha256_text
 from qualgate.misplaced import no_model_folder
 from qualgate.quant import tokenizer_files
+from qualgate.quant.architecture import check_writes_text
 from qualgate.quant.formats import Format, said_by_config, said_by_headers, weights_in
 from qualgate.quant.full_precision import check_full_precision
 from qualgate.quant.model_files import QUANTIZE_FILES, ModelFiles, read_files, readable
@@ -143,3 +144,4 @@ def _check_configs(files: ModelFiles) -> None:
             f"{where}: text_config is {type(files.config['text_config']).__name__}, expected a JSON object. "
             "Fetch or save this model again."
         )
+    check_writes_text(files)

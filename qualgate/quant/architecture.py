@@ -1,0 +1,63 @@
+"""Whether a folder's config says a model that writes text token by token from text alone. What does not is named."""
+
+from __future__ import annotations
+
+from qualgate.errors import NotInThisVersion, UsageError
+from qualgate.quant.model_files import ModelFiles
+
+# Model types that read whole texts or go through an encoder, as transformers calls them.
+ENCODERS = (
+    "albert", "bert", "big_bird", "camembert", "canine", "convbert", "data2vec-text", "deberta", "deberta-v2",
+    "distilbert", "electra", "ernie", "esm", "eurobert", "fnet", "funnel", "ibert", "layoutlm",
+    "layoutlmv2", "layoutlmv3", "longformer", "luke", "megatron-bert", "mobilebert", "modernbert", "mpnet", "mra",
+    "nezha", "nomic_bert", "nystromformer", "rembert", "roberta", "roberta-prelayernorm", "roc_bert", "roformer",
+    "splinter", "squeezebert", "xlm-roberta", "xlm-roberta-xl", "xmod", "yoso",
+)  # fmt: skip
+ENCODER_DECODERS = (
+    "bart", "bigbird_pegasus", "blenderbot", "blenderbot-small", "encoder-decoder", "fsmt", "led", "longt5", "m2m_100",
+    "marian", "mbart", "mt5", "mvp", "nllb-moe", "pegasus", "pegasus_x", "plbart", "prophetnet", "switch_transformers",
+    "t5", "t5gemma", "udop", "umt5", "whisper",
+)  # fmt: skip
+# Ends of the names of classes that judge or fill in texts and write none.
+_JUDGES = (
+    "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering", "ForMultipleChoice", "ForMaskedLM",
+    "ForPreTraining", "ForNextSentencePrediction", "ForImageClassification", "ForTextEncoding", "RewardModel",
+)  # fmt: skip
+_SENSES = {"vision_config": "pictures", "audio_config": "sound", "speech_config": "sound", "video_config": "videos"}
+
+
+def check_writes_text(files: ModelFiles) -> None:
+    """Raise UsageError for a config of an encoder, of an encoder-decoder, of a classifier, and NotInThisVersion for one
+    of a model of pictures or sound whose language part transformers does not load by itself."""
+    where, config = files.path / "config.json", files.config
+    kind, named = str(config.get("model_type")), config.get("architectures")
+    classes = [one for one in named if isinstance(one, str)] if isinstance(named, list) else []
+    called = f"model_type {kind!r:.60}" + (f", {classes[0]:.80}" if classes else "")
+    decodes = config.get("is_decoder") is True and not config.get("add_cross_attention")
+    writes = any(name.endswith(("ForCausalLM", "LMHeadModel")) for name in classes)
+    if config.get("is_encoder_decoder") is True or (kind in ENCODER_DECODERS and not (decodes or writes)):
+        raise UsageError(
+            f"{where}: {called}, is an encoder-decoder, whose answers do not go on from their prompt, and qualgate "
+            "judges decoders. Give a causal language model, or judge the answers that a server of this one gave: "
+            "qualgate gate GATE.yaml --baseline-scores A.jsonl --variant-scores B.jsonl"
+        )
+    judges = next((name for name in classes if name.endswith(_JUDGES)), "")
+    if (kind in ENCODERS and not decodes) or (judges and not writes):
+        what = "an encoder" if kind in ENCODERS else "a model with a head that writes no text"
+        raise UsageError(
+            f"{where}: {called}, is {what}: it reads whole texts and says none, and qualgate judges what models write. "
+            "Give the folder of a causal language model (…ForCausalLM)"
+        )
+    senses = next((sense for key, sense in _SENSES.items() if config.get(key) is not None), "")
+    if senses and not _loads_as_text(kind):
+        raise NotInThisVersion(
+            f"{where}: {called}, reads {senses} beside text, which is not in this version. Give a text model of its "
+            "family, or the folder of its language part alone (…ForCausalLM), with its tokenizer"
+        )
+
+
+def _loads_as_text(kind: str) -> bool:
+    """Whether transformers makes a causal language model of such a folder. Needs torch, which it imports itself."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    return kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
