@@ -65,14 +65,14 @@ def flip_counts(run_id: str, variant: str) -> tuple[queries.FlipCount, ...]:
     return _flip_counts(url(), run_id, variant)
 
 
-def drift_by_position(run_id: str, variant: str) -> tuple[queries.PositionDrift, ...]:
-    """Mean KL at each token of the baseline's answers."""
-    return _drift_by_position(url(), run_id, variant)
 def flipped_cases(run_id: str, variant: str, of: tuple[queries.Judged, ...] = ()) -> dict[queries.Direction, int]:
     """How many cases changed in each direction, each counted once, by the scores that `of` names; (): all."""
     return _flipped_cases(url(), run_id, variant, of)
 
 
+def drift_by_position(run_id: str, variant: str) -> tuple[queries.PositionDrift, ...]:
+    """Mean KL at each token of the baseline's answers."""
+    return _drift_by_position(url(), run_id, variant)
 
 
 def flips(
@@ -87,12 +87,12 @@ def flips(
     """Answers that changed, `limit` of them from `offset`; None: every set, direction, or metric, and then each case
     once."""
     with _open() as store:
-        return queries.flips(
-            store, run_id, variant, metric=metric, evalset=evalset, direction=direction, limit=limit, offset=offset
-        )
         if metric is None:
             of = [(name, evalset) for name in dict.fromkeys(one.metric for one in flip_counts(run_id, variant))]
             return queries.flipped_cases(store, run_id, variant, of, direction=direction, limit=limit, offset=offset)
+        return queries.flips(
+            store, run_id, variant, metric=metric, evalset=evalset, direction=direction, limit=limit, offset=offset
+        )
 
 
 def case_detail(run_id: str, variant: str, flip: queries.Flip) -> queries.CaseDetail:
@@ -136,12 +136,12 @@ def _flip_counts(url: str, run_id: str, variant: str) -> tuple[queries.FlipCount
 
 
 @st.cache_data(ttl=FRESH, max_entries=64, show_spinner=False)
-def _drift_by_position(url: str, run_id: str, variant: str) -> tuple[queries.PositionDrift, ...]:
-    with _open() as store:
-@st.cache_data(ttl=FRESH, max_entries=64, show_spinner=False)
 def _flipped_cases(url: str, run_id: str, variant: str, of: tuple[queries.Judged, ...]) -> dict[queries.Direction, int]:
     with _open() as store:
         return queries.count_flipped_cases(store, run_id, variant, of)
 
 
+@st.cache_data(ttl=FRESH, max_entries=64, show_spinner=False)
+def _drift_by_position(url: str, run_id: str, variant: str) -> tuple[queries.PositionDrift, ...]:
+    with _open() as store:
         return queries.drift_by_position(store, run_id, variant)
