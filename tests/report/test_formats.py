@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 import pytest
 from jsonschema import Draft202012Validator
 
+from qualgate.errors import EXIT_ORDER, Exit
 from qualgate.gate.verdict import decide_plain
 from qualgate.records import Comparison, Policy, Rule, Verdict
 from qualgate.report.findings import VERDICT, findings
@@ -125,7 +126,7 @@ def test_junit_follows_the_verdict_and_not_the_advisory_rules(report: Report, wo
 
 def test_one_junit_case_for_the_verdict_and_each_rule_with_its_slice(report: Report) -> None:
     for suite, verdict in zip(ElementTree.fromstring(rendered(report, "junit")), report.verdicts, strict=True):
-        names = [case.get("name", "") for case in suite]
+        names = [case.get("name", "") for case in suite.findall("testcase")]
         assert names[0] == "verdict"
         assert len(names) == len(set(names)) == 1 + len(verdict.comparisons)
 
@@ -136,11 +137,11 @@ def test_a_large_junit_report_stays_below_a_megabyte_and_keeps_the_worst(report:
     assert len(text.encode()) <= 1_000_000
     for suite, bad in suites(large):
         assert bad > 100
-        last = suite[-1]
+        last = suite.findall("testcase")[-1]
         assert last.get("name") == "left out"
         said = last[0].get("message", "")
-        assert int(re.findall(r"[\d,]+", said)[0].replace(",", "")) == 1500 + 1 - (len(suite) - 1)
-        assert all(len(case) for case in suite), "a proven rule took the place of a broken one"
+        assert int(re.findall(r"[\d,]+", said)[0].replace(",", "")) == 1500 + 1 - (len(suite.findall("testcase")) - 1)
+        assert all(len(case) for case in suite.findall("testcase")), "a proven rule took the place of a broken one"
 
 
 # ---------------------------------------------------------------------------------------- findings, GitLab, SARIF
@@ -249,8 +250,8 @@ def test_annotations_point_at_rules_and_say_how_many_are_hidden(report: Report, 
 
 def test_the_step_summary_has_every_verdict_and_stays_below_its_limit(report: Report) -> None:
     text = rendered(report, "github")
-    assert all(f"### {re.escape(v.variant)}: {v.word}".replace("\\-", "-") in text for v in report.verdicts)
-    assert text.count("<details>") == text.count("</details>") == 1
+    assert all(f"<b>{v.variant}</b>: {v.word}</summary>" in text for v in report.verdicts)
+    assert text.count("<details>") == text.count("</details>") == len(report.verdicts) + 1
     large = rendered(crowded(report, 500, "ü" * 3000), "github")
     assert len(large.encode()) <= 200_000
     assert "more rules are in the HTML or JSON report" in large
@@ -329,3 +330,13 @@ def test_what_stands_on_no_known_line_points_at_the_whole_gate_file(report: Repo
         assert "line" not in properties
     begins = {entry["location"]["lines"]["begin"] for entry in json.loads(rendered(bare, "gitlab"))}
     assert begins == {1}, "GitLab drops an entry without a line"
+
+
+def test_a_step_summary_tells_blocks_first_and_folds_what_is_read_on_demand(report: Report) -> None:
+    text = rendered(report, "github")
+    exits = {verdict.variant: verdict.exit for verdict in report.verdicts}
+    worst_first = sorted(exits, key=lambda name: EXIT_ORDER.index(Exit(exits[name])))
+    assert (exits[worst_first[0]], exits[worst_first[-1]]) == (10, 0)
+    assert re.findall(r"^\| (\S+) \| [✅❌👀❔⛔] ", text.replace("\\", ""), re.MULTILINE) == worst_first
+    assert re.findall(r"<details><summary>\S+ <b>(.*?)</b>", text) == worst_first
+    assert text.count("<details>") == text.count("</details>") == len(exits) + 1

@@ -45,6 +45,7 @@ OURS = {
     "dl", "dt", "dd",
     "table", "thead", "tbody", "tr", "th", "td", "span", "ul", "li", "figure", "figcaption", "svg", "line", "rect",
     "circle", "path", "polyline", "g", "text", "article", "pre", "del", "ins", "b", "br", "footer", "i",
+    "details", "summary",
 }  # fmt: skip
 
 
@@ -117,3 +118,20 @@ def test_drift_is_told_in_words_and_the_setting_stands_below_the_reasons(report:
     assert "<dt>mean KL (nats)</dt>" in page
     assert "kl p99" not in page
     assert page.index(report.verdicts[-1].reasons[0]) < page.index("What was judged")
+
+
+def test_what_passed_is_folded_and_what_did_not_lies_open(report: Report) -> None:
+    text = rendered(report, "html")
+    for number, verdict in enumerate(report.verdicts):
+        begun = text.partition(f'<section id="v{number}">')[2]
+        assert begun.startswith("<details><summary><h2>") is (verdict.word == "approve")
+    assert {verdict.word for verdict in report.verdicts} > {"approve"}
+    assert text.count("<details>") == text.count("</details></section>") == 1
+
+
+def test_each_flip_shows_what_was_asked_and_expected(report: Report) -> None:
+    said = "".join(Page(rendered(report, "html")).text)
+    for flips in report.flips.values():
+        for flip in flips:
+            assert flip.prompt
+            assert f"prompt{flip.prompt}reference{flip.reference}baseline" in said

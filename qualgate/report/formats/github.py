@@ -7,8 +7,12 @@ others. We stay at a fifth and at half of that: a step may hold more commands th
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from html import escape
 from pathlib import Path
 
+from qualgate.errors import EXIT_ORDER, Exit
+from qualgate.escaping import visible_line
 from qualgate.formatting import counted
 from qualgate.records import Verdict
 from qualgate.report.arms import choice_line
@@ -28,11 +32,13 @@ _NOTE = 400  # bytes kept for saying what was left out
 
 
 def report_as_step_summary(report: Report, limit: int = SUMMARY_LIMIT) -> str:
-    """What matters most first: verdicts, reasons and rules of each variant, then answers that are wrong now."""
+    """What matters most first: verdicts, what is blocked before what passed; folded, the reasons and rules of each
+    variant, then answers that are wrong now."""
+    verdicts = sorted(report.verdicts, key=lambda one: EXIT_ORDER.index(Exit(one.exit)))
     chosen = [] if report.four_arm is None else ["\n".join([*four_arm_lines(report.four_arm), ""])]
-    pieces = [_verdicts(report), *chosen, *(_rules(verdict) for verdict in report.verdicts)]
-    flips = [flip for verdict in report.verdicts for flip in report.flips.get(verdict.variant, ())]
-    names = [verdict.variant for verdict in report.verdicts for _ in report.flips.get(verdict.variant, ())]
+    pieces = [_verdicts(report, verdicts), *chosen, *map(_rules, verdicts)]
+    flips = [flip for verdict in verdicts for flip in report.flips.get(verdict.variant, ())]
+    names = [verdict.variant for verdict in verdicts for _ in report.flips.get(verdict.variant, ())]
     quoted = [
         "\n".join(["", f"{escaped(name)}: {line}", *rest])
         for name, (line, *rest) in zip(names[:FLIPS], map(flip_lines, flips[:FLIPS]), strict=True)
@@ -80,7 +86,7 @@ def append_step_summary(report: Report) -> None:
             file.write(text)
 
 
-def _verdicts(report: Report) -> str:
+def _verdicts(report: Report, verdicts: Sequence[Verdict]) -> str:
     lines = [f"## qualgate: run {escaped(report.run.run_id)}", ""]
     if report.warn_only:
         lines += [f"> **Warn only:** the true exit code is **{int(report.exit)}**; the step was told to pass.", ""]
@@ -91,12 +97,13 @@ def _verdicts(report: Report) -> str:
     if report.four_arm is not None:
         lines += [f"**{escaped(choice_line(report.four_arm)[:500])}**", ""]
     lines += ["| variant | verdict | reason |", "|---|---|---|"]
-    lines += [row(v.variant, f"{SIGNS.get(v.word, '')} {v.word}", v.reasons[0][:500]) for v in report.verdicts]
+    lines += [row(v.variant, f"{SIGNS.get(v.word, '')} {v.word}", v.reasons[0][:500]) for v in verdicts]
     return "\n".join([*lines, "", f"Exit code {int(report.exit)}.", ""])
 
 
 def _rules(verdict: Verdict) -> str:
-    lines = [f"### {escaped(verdict.variant)}: {escaped(verdict.word)}", ""]
+    summary = f"{SIGNS.get(verdict.word, '')} <b>{_in_html(verdict.variant)}</b>: {_in_html(verdict.word)}"
+    lines = [f"<details><summary>{summary}</summary>", ""]
     lines += [f"- {escaped(reason[:1000])}" for reason in verdict.reasons[:20]]
     if len(verdict.reasons) > 20:
         lines.append(f"- and {len(verdict.reasons) - 20:,} more")
@@ -109,7 +116,12 @@ def _rules(verdict: Verdict) -> str:
             "",
             f"{counted(len(every) - len(shown), 'more rule is', 'more rules are')} in the HTML or JSON report.",
         ]
-    return "\n".join([*lines, ""])
+    return "\n".join([*lines, "", "</details>", ""])
+
+
+def _in_html(text: str) -> str:
+    """Where Markdown is not read, its escapes would be seen."""
+    return escape(visible_line(text))
 
 
 def _command(kind: str, one: Finding, path: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 
-from qualgate.escaping import visible_line
+from qualgate.escaping import visible, visible_line
 from qualgate.formatting import (
     difference_and_bounds,
     drift_terms,
@@ -146,7 +146,12 @@ def _setting(report: Report) -> str:
 
 def _variant(stored: StoredVerdict, report: Report, index: int) -> str:
     verdict, name = stored.verdict, stored.verdict.variant
-    parts = [f'<section id="v{index}"><h2>{_text(name)} {_chip(verdict.word)}</h2>', _list(verdict.reasons)]
+    head = f"<h2>{_text(name)} {_chip(verdict.word)}</h2>"
+    if verdict.word == "approve":  # what passed is read when it is asked for
+        head, end = f"<details><summary>{head}</summary>", "</details></section>"
+    else:
+        end = "</section>"
+    parts = [f'<section id="v{index}">{head}', _list(verdict.reasons)]
     if verdict.comparisons:
         parts.append("<h3>Rules</h3>")
         parts += [
@@ -158,7 +163,7 @@ def _variant(stored: StoredVerdict, report: Report, index: int) -> str:
     if verdict.four_arm is None:  # else they stand beside the choice
         parts.append(_services(verdict.services))
     if verdict.word == "invalid":  # then its evidence is nothing to draw
-        return "\n".join([*parts, "</section>"])
+        return "\n".join([*parts, end])
     if drawn := plots.flips(report.flip_counts.get(name, ())):
         parts.append(f"<h3>Answers that changed</h3><figure>{drawn.html}</figure>")
     points = report.drift.get(name, ())
@@ -173,13 +178,13 @@ def _variant(stored: StoredVerdict, report: Report, index: int) -> str:
     if verdict.stop_reasons:
         parts.append(f"<p class=quiet>Answers ended by: {_text('; '.join(stop_texts(verdict.stop_reasons)))}</p>")
     if quoted := report.flips.get(name, ()):
-        more = report.lost.get(name, 0) - len(quoted)
+        more = sum(one.lost for one in report.flip_counts.get(name, ())) - len(quoted)
         first = f": the first {len(quoted)}, {more:,} more are in the dashboard" if more > 0 else ""
         parts.append(f"<h3>Right before, wrong now{first}</h3>")
         if any(flip.noisy is not None for flip in quoted):
             parts.append(f"<p class=quiet>{RANKED}</p>")
         parts += map(_flip, quoted)
-    return "\n".join([*parts, "</section>"])
+    return "\n".join([*parts, end])
 
 
 RANKED = "What changes when the baseline answers again without any change of weights (A/A) says little and is last."
@@ -207,9 +212,19 @@ def _flip(flip: Flip) -> str:
     at += " · changes in the A/A arm too" if flip.noisy else ""
     return (
         f'<article class="flip"><p>{head}: {_text(flip.reason)}<span class=quiet>{at}</span></p>'
-        f'<div class="pair"><div><p class=quiet>baseline</p><pre>{before}</pre></div>'
-        f"<div><p class=quiet>variant</p><pre>{after}</pre></div></div></article>"
+        f"{_pair(('prompt', _quoted(flip.prompt)), ('reference', _quoted(flip.reference)))}"
+        f"{_pair(('baseline', before), ('variant', after))}</article>"
     )
+
+
+def _pair(*sides: tuple[str, str]) -> str:
+    """Two texts side by side. sides: their names, and what they say as HTML."""
+    cells = (f"<div><p class=quiet>{name}</p><pre>{said}</pre></div>" for name, said in sides)
+    return f'<div class="pair">{"".join(cells)}</div>'
+
+
+def _quoted(text: str) -> str:
+    return escape(visible(text[:TEXT_LIMIT])) + _cut(text)
 
 
 def _answers(before: str, after: str) -> tuple[str, str]:

@@ -2,7 +2,8 @@
 
 A suite is green exactly when the verdict is approve. Failure: proven broken. Error: not shown to be kept. A rule that
 could not change the verdict is skipped, with its reason; so is all that the other arms did not pass once one of four
-is chosen, as the choice decides then.
+is chosen, as the choice decides then. It is valid by both schemas in use: Ant's (JUnit.xsd), which wants every
+attribute that stands here and none in the root, and Jenkins' (junit-10.xsd).
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from qualgate.report.limits import fitting
 from qualgate.report.summary import Report
 
 LARGEST = 1_000_000  # bytes of the whole file
+NEVER = "1970-01-01T00:00:00"  # score files were not made by a run
 ARMS = "four arms"  # the suite of their choice
 LONGEST = 2000  # characters of a message
-_HEAD = 400  # bytes that a suite takes besides its cases and its name; the file's frame takes as many
+_HEAD = 800  # bytes that a suite takes besides its cases and its name; the file's frame takes as many
 _OUTCOMES = {  # (tier, status) → element
     ("critical", "broken"): "failure",
     ("critical", "undecided"): "error",
@@ -35,7 +37,7 @@ _WORST_FIRST = ("error", "failure", "skipped", "")
 
 def report_as_junit(report: Report) -> str:
     """JUnit's XML: a suite for each variant, a case for each rule."""
-    root = ElementTree.Element("testsuites", name=f"qualgate run {visible_line(report.run.run_id)}")
+    root = ElementTree.Element("testsuites")
     suites = [(verdict.variant, _cases(verdict, report)) for verdict in report.verdicts]
     if report.four_arm is not None:
         suites.insert(0, (ARMS, _choice_cases(report.four_arm)))
@@ -52,13 +54,13 @@ def report_as_junit(report: Report) -> str:
         # Each suite may take an equal part of what is left, so that none is crowded out.
         room = budget // (len(suites) - len(root)) - _HEAD - len(name.encode("utf-8"))
         suite = _suite(name, cases, room)
-        if variant in said:
-            ElementTree.SubElement(suite, "system-out").text = _cut(said[variant])
+        suite.set("id", str(len(root)))
+        suite.set("timestamp", report.run.created_at[:19] or NEVER)
+        ElementTree.SubElement(suite, "system-out").text = _cut(said.get(variant, ""))
+        ElementTree.SubElement(suite, "system-err")
         ElementTree.indent(suite, level=1)
         root.append(suite)
         budget -= len(_bytes(suite))
-    for kind in ("tests", "failures", "errors"):
-        root.set(kind, str(sum(int(suite.get(kind, "0")) for suite in root)))
     ElementTree.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + _bytes(root).decode("utf-8") + "\n"
 
@@ -77,11 +79,15 @@ def _suite(name: str, cases: Sequence[ElementTree.Element], room: int) -> Elemen
     suite = ElementTree.Element(
         "testsuite",
         name=name,
+        package=name,
+        hostname="localhost",  # a report says nothing of the machine, and the schema asks for a name
+        time="0",
         tests=str(len(cases)),
         failures=str(counts["failure"]),
         errors=str(counts["error"]),
         skipped=str(counts["skipped"]),
     )
+    ElementTree.SubElement(suite, "properties")
     suite.extend(cases)
     return suite
 
@@ -124,9 +130,12 @@ def _rule_case(verdict: Verdict, one: Comparison, *, named: bool, forgiven: bool
 
 
 def _case(suite: str, name: str, outcome: str, message: str, detail: str) -> ElementTree.Element:
-    case = ElementTree.Element("testcase", classname=visible_line(suite)[:LONGEST], name=visible_line(name)[:LONGEST])
+    names = {"classname": visible_line(suite)[:LONGEST], "name": visible_line(name)[:LONGEST]}
+    case = ElementTree.Element("testcase", {**names, "time": "0"})
     if outcome:
         inner = ElementTree.SubElement(case, outcome, message=_cut(visible_line(message)))
+        if outcome != "skipped":
+            inner.set("type", outcome)
         if detail and outcome != "skipped":
             inner.text = _cut(visible(detail))
     return case
