@@ -24,11 +24,12 @@ from qualgate.config.prices import load_prices
 from qualgate.documents import read_yaml
 from qualgate.intake.feedback import read_feedback
 from qualgate.intake.score_rows import read_score_rows
+from qualgate.version import own_version
 from tests.docs.blocks import ROOT, Block, all_blocks, blocks, commands, pages
 
 ALL = all_blocks()
 SHELL = ("sh",)
-OTHERS = {"cd", "cp", "docker", "exit", "flock", "git", "lm_eval", "mail", "pip", "sqlite3", "echo"}
+OTHERS = {"cd", "cp", "docker", "exit", "flock", "git", "lm_eval", "mail", "pip", "sh", "sqlite3", "echo"}
 PRICES = 'version: "1"\ncurrency: EUR\noutput_token: 0.000001\n'
 BASE: dict[str, Any] = {
     "version": 1,
@@ -167,8 +168,8 @@ def whole(part: dict[str, Any]) -> dict[str, Any]:
 
 def check_github(value: dict[str, Any]) -> None:
     action = yaml.safe_load((ROOT / ".github/actions/qualgate/action.yml").read_text(encoding="utf-8"))
-    ours = [step for step in value["jobs"]["gate"]["steps"] if step["uses"].startswith("./")]
-    assert [step["uses"] for step in ours] == ["./.github/actions/qualgate"]
+    ours = [step for step in value["jobs"]["gate"]["steps"] if "qualgate" in step["uses"]]
+    assert [step["uses"] for step in ours] == [f"OWNER/qualgate/.github/actions/qualgate@v{own_version()}"]
     assert ours[0]["with"].keys() <= action["inputs"].keys()
     assert {name for name, one in action["inputs"].items() if one.get("required")} <= ours[0]["with"].keys()
 
@@ -225,6 +226,14 @@ def test_a_service_runs_a_command_that_exists(block: Block):
     for line in lines:
         for words in commands(line.strip()):
             check_command(words)
+
+
+def test_the_nightly_service_tells_somebody_when_it_does_not_end_with_0():
+    page = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
+    told = re.findall(r"^OnFailure=([\w-]+@)%n\.service$", page, re.MULTILINE)
+    assert told == ["qualgate-told@"]
+    assert f"/etc/systemd/system/{told[0]}.service" in page, "the unit that it starts stands there as well"
+    assert "SuccessExitStatus" not in page, "only 0 is a pass"
 
 
 @parametrized("dockerfile")

@@ -17,11 +17,14 @@ from typer.testing import CliRunner
 
 from qualgate.cli import app
 from qualgate.report.formats import FORMATS
+from qualgate.version import own_version
 
 ROOT = Path(__file__).resolve().parents[2]
 ACTION = yaml.safe_load((ROOT / ".github/actions/qualgate/action.yml").read_text(encoding="utf-8"))
 TEMPLATE = yaml.safe_load((ROOT / ".gitlab/qualgate.gitlab-ci.yml").read_text(encoding="utf-8"))
-STEP = ACTION["runs"]["steps"][-1]
+STEPS = {step["name"]: step for step in ACTION["runs"]["steps"]}
+STEP = STEPS["Verdict"]
+INSTALLS = {"github": STEPS["Install"]["run"], "gitlab": "\n".join(TEMPLATE[".qualgate"]["before_script"])}
 JOB = TEMPLATE[".qualgate"]
 SCRIPTS = {"github": STEP["run"], "gitlab": "\n".join(JOB["script"])}
 
@@ -39,8 +42,11 @@ def test_the_action_is_a_composite_with_what_github_requires():
     assert ACTION["runs"]["using"] == "composite"
     assert ACTION["inputs"]["gate-file"]["required"] is True
     for step in ACTION["runs"]["steps"]:
-        assert {"name", "shell", "run"} <= step.keys(), "a composite's run step needs its shell"
-        assert "${{" not in step["run"], "an input in a script's text would be part of the script"
+        if "uses" in step:
+            assert re.fullmatch(r"actions/[\w-]+@v\d+", step["uses"]), "GitHub's own, at a version"
+        else:
+            assert {"name", "shell", "run"} <= step.keys(), "a composite's run step needs its shell"
+            assert "${{" not in step["run"], "an input in a script's text would be part of the script"
         used = re.findall(r"\$\{\{ *inputs\.([\w-]+)", json.dumps(step))
         assert set(used) <= ACTION["inputs"].keys()
     assert ACTION["outputs"]["exit-code"]["value"] == f"${{{{ steps.{STEP['id']}.outputs.exit-code }}}}"
@@ -173,7 +179,65 @@ def test_the_action_keeps_to_the_keys_that_github_reads():
 
 
 def test_the_template_keeps_to_the_keys_that_gitlab_reads():
-    assert set(JOB) <= {"image", "variables", "before_script", "script", "artifacts"}
+    assert set(JOB) <= {"image", "variables", "cache", "before_script", "script", "artifacts"}
     assert set(JOB["artifacts"]) <= {"when", "expose_as", "paths", "reports", "expire_in", "name"}
     assert all(isinstance(line, str) for line in (*JOB["before_script"], *JOB["script"]))
     assert all(isinstance(value, str) for value in JOB["variables"].values()), "GitLab refuses a boolean"
+
+
+def installed(host: str, folder: Path, **settings: str) -> list[str]:
+    """What pip is asked by the step that installs, in a repository that is not ours."""
+    program = folder / "bin" / "python"
+    program.parent.mkdir()
+    program.write_text('#!/bin/sh\nfor word in "$@"; do echo "$word" >> asked.txt; done\n')
+    program.chmod(program.stat().st_mode | stat.S_IEXEC)
+    inputs = {name: one.get("default", "") for name, one in ACTION["inputs"].items()}
+    github = {"QUALGATE_VERSION": inputs["version"], "TORCH_INDEX": inputs["torch-index"]}
+    gitlab = {name: str(value) for name, value in JOB["variables"].items()}
+    shell = ["bash", "--noprofile", "--norc", "-eo", "pipefail"] if host == "github" else ["sh", "-e"]
+    subprocess.run(
+        [*shell, "-c", INSTALLS[host]], cwd=folder, check=True,
+        env={**os.environ, **(github if host == "github" else gitlab), **settings,
+             "GITHUB_ACTION_PATH": "/actions/qualgate/v0.1.0/.github/actions/qualgate",
+             "PATH": f"{program.parent}:{os.environ['PATH']}"},
+    )  # fmt: skip
+    asked = folder / "asked.txt"
+    return asked.read_text().splitlines() if asked.exists() else []
+
+
+PIP = ["-m", "pip", "install", "--disable-pip-version-check"]
+CPU = ["--extra-index-url", "https://download.pytorch.org/whl/cpu"]
+
+
+def test_the_action_installs_the_ref_that_it_was_called_by(tmp_path):
+    own = "/actions/qualgate/v0.1.0/.github/actions/qualgate/../../.."
+    assert installed("github", tmp_path) == [*PIP, *CPU, "--constraint", f"{own}/constraints.txt", "--", own]
+    here = ROOT / ".github/actions/qualgate/../../.."
+    assert {"pyproject.toml", "constraints.txt"} <= {path.name for path in here.iterdir()}
+
+
+def test_the_template_installs_its_own_version(tmp_path):
+    assert installed("gitlab", tmp_path) == [*PIP, *CPU, "--", f"qualgate=={own_version()}"]
+
+
+@pytest.mark.parametrize("host", INSTALLS)
+@pytest.mark.parametrize("asked", ["--help", "$(touch owned)", "a; touch owned", "git+https://host/group/qualgate@v9"])
+def test_what_is_installed_is_only_ever_one_requirement(host, asked, tmp_path):
+    none = {"TORCH_INDEX": "", "QUALGATE_TORCH_INDEX": ""}
+    assert installed(host, tmp_path, QUALGATE_VERSION=asked, **none) == [*PIP, "--", asked]
+    assert not (tmp_path / "owned").exists()
+
+
+def test_the_reports_are_uploaded_whatever_the_verdict_and_without_a_say_in_it():
+    names = [step["name"] for step in ACTION["runs"]["steps"]]
+    assert names[-2:] == ["Verdict", "Upload"]
+    assert STEPS["Upload"]["if"].startswith("always()")
+    assert "continue-on-error" not in json.dumps(ACTION), "else a block would pass"
+    assert STEPS["Upload"]["with"]["path"] == "${{ inputs.reports }}"
+    used = re.findall(r"inputs\.([\w-]+)", json.dumps(ACTION["runs"]))
+    assert set(used) == ACTION["inputs"].keys(), "every input is read"
+
+
+def test_nothing_of_either_template_is_taken_from_the_users_checkout():
+    for script in (*INSTALLS.values(), *SCRIPTS.values()):
+        assert "./" not in script.replace("/../../..", "")
