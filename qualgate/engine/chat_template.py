@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from qualgate import killable
+from qualgate.sandbox import killable
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

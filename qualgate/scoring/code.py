@@ -19,9 +19,8 @@ from dataclasses import asdict
 from math import prod
 from typing import Any
 
-from qualgate import killable
 from qualgate.records import Score
-from qualgate.sandbox import Ended, Interpreter, Limits, Sandbox, SandboxFailed, Tier
+from qualgate.sandbox import Ended, Interpreter, Limits, Sandbox, SandboxFailed, Tier, killable
 from qualgate.sandbox.inside.far import BadReply, CannotCross, Far
 from qualgate.sandbox.process import PATIENCE, START_SECONDS
 from qualgate.scoring import unit_tests

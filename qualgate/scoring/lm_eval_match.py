@@ -20,8 +20,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from qualgate import killable
 from qualgate.records import Score
+from qualgate.sandbox import killable
 from qualgate.scoring import filters, regexes
 from qualgate.scoring.outcome import cannot_say, quote, right, too_long, wrong
 

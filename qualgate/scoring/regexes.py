@@ -13,7 +13,7 @@ from typing import Any
 
 import re2
 
-from qualgate import killable
+from qualgate.sandbox import killable
 
 MAX_PATTERN = 2_000  # characters
 SHORT = 10_000  # characters of text

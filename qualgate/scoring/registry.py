@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal
 
-from qualgate import killable, plugins
+from qualgate import plugins
 from qualgate.errors import UsageError, close_names
 from qualgate.metrics import BY_LIKELIHOOD
 from qualgate.records import Case, Evalset, Score
-from qualgate.sandbox import Sandbox
+from qualgate.sandbox import Sandbox, killable
 from qualgate.scoring import (
     code,
     filters,

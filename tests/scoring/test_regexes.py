@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from qualgate import killable
+from qualgate.sandbox import killable
 from qualgate.scoring import regexes
 from qualgate.scoring.regexes import BadPattern, findall, remove
 

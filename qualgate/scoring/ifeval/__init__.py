@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from qualgate import killable
 from qualgate.errors import close_names
 from qualgate.records import Score
+from qualgate.sandbox import killable
 from qualgate.scoring import regexes
 from qualgate.scoring.ifeval.checks import INSTRUCTIONS
 from qualgate.scoring.ifeval.language import NoDetector

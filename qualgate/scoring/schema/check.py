@@ -8,7 +8,7 @@ from typing import Any
 
 import referencing.exceptions
 
-from qualgate import killable
+from qualgate.sandbox import killable
 from qualgate.scoring.json_value import size
 from qualgate.scoring.outcome import quote
 from qualgate.scoring.schema.drafts import dialect, registry_of

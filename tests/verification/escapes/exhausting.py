@@ -7,10 +7,8 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from qualgate import killable
-from qualgate.killable import child
 from qualgate.records import Score
-from qualgate.sandbox import Limits, Sandbox
+from qualgate.sandbox import Limits, Sandbox, killable
 from qualgate.scoring.code import METRIC, score_code
 from tests.verification.escapes.hostile import EXHAUSTING
 
@@ -35,7 +33,7 @@ def judged(name: str, sandbox: Sandbox, limits: Limits = LIMITS) -> Judged:
     before, start = _peak(os.getpid()), time.monotonic()
     score = score_code({"tests": tests, "entry_point": "f"}, program, sandbox=limited)[METRIC]
     seconds = time.monotonic() - start
-    peaks = [_peak(one.process.pid) for children in child._waiting.values() for one in children]
+    peaks = [_peak(one.process.pid) for children in killable._waiting.values() for one in children]
     return Judged(score=score, seconds=seconds, grown=_peak(os.getpid()) - before, judge=max(peaks, default=0))
 
 

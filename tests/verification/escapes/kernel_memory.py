@@ -10,8 +10,7 @@ import subprocess
 import sys
 from dataclasses import replace
 
-from qualgate.killable import cgroup
-from qualgate.sandbox import Limits, Sandbox
+from qualgate.sandbox import Limits, Sandbox, cgroup
 from tests.verification.escapes.ground import ground
 from tests.verification.escapes.hostile import ESCAPES
 from tests.verification.escapes.suite import attempt

@@ -11,8 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-from qualgate import killable
-from qualgate.sandbox import Ended, Limits, Sandbox, SandboxFailed
+from qualgate.sandbox import Ended, Limits, Sandbox, SandboxFailed, killable
 from qualgate.scoring.code import METRIC, score_code
 from tests.verification.escapes.ground import SECRET, Ground, ground
 from tests.verification.escapes.hostile import ESCAPES, FORGERIES, FORGERY_TESTS, HONEST, HONEST_TESTS, TRIES

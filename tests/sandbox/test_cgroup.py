@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from qualgate import killable
-from qualgate.killable import cgroup
+from qualgate.sandbox import cgroup, killable
 
 
 @pytest.fixture

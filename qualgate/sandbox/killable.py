@@ -23,7 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from qualgate.killable import cgroup
+from qualgate.sandbox import cgroup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class _Child:
         self.owner, self.bounds = os.getpid(), bounds
         self._folder = tempfile.mkdtemp(prefix="qualgate-judge-")  # what it leaves when it is killed goes with it
         self._cgroup = cgroup.make(bounds.tree_bytes) if bounds.tree_bytes else None
-        command = [sys.executable, "-c", "from qualgate.killable.child import _serve; _serve()"]
+        command = [sys.executable, "-c", "from qualgate.sandbox.killable import _serve; _serve()"]
         self.process = subprocess.Popen(
             self._cgroup.within(command) if self._cgroup else command,
             stdin=subprocess.PIPE,

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from qualgate import killable
+from qualgate.sandbox import killable
 from qualgate.scoring import regexes
 
 LOOP = (regexes._python_findall, r"(a+)+$", "a" * 40 + "!")
