@@ -10,14 +10,16 @@ from typing import Any
 
 import torch
 
-from qualgate_kernels import attention, cpu, drift_cpu, linear
+from qualgate_kernels import attention, cpu, drift_cpu, linear, paged
 from qualgate_kernels import drift as twin
 from qualgate_kernels.attention import QuantizedCache, attend_torch
 from qualgate_kernels.availability import unavailable
 from qualgate_kernels.cpu import int8
+from qualgate_kernels.cpu import paged as paged_cpu
 from qualgate_kernels.drift import Drift, Head, drift_torch
 from qualgate_kernels.gumbel import Noise
 from qualgate_kernels.packed import PackedWeight
+from qualgate_kernels.paged import Blocks, Places, Seen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -67,6 +69,24 @@ def attend(
 
         return attend_triton(query, cache, start, attention.check(query, cache, start, scale))
     return attend_torch(query, cache, start, scale=scale)
+
+
+def attend_paged(
+    query: torch.Tensor, blocks: Blocks, places: Places, seen: Seen, *, threads: int | None = None
+) -> torch.Tensor:
+    """See paged.attend_torch. threads: of the CPU, torch.get_num_threads() by default."""
+    if paged_cpu.missing():
+        return paged.attend_torch(query, blocks, places, seen)
+    paged.check(query, blocks, places, seen)
+    return paged_cpu.attend(query, blocks, places, seen, threads or torch.get_num_threads())
+
+
+def keep_paged(blocks: Blocks, places: Places, key: torch.Tensor, value: torch.Tensor) -> None:
+    """See paged.keep_torch."""
+    if paged_cpu.missing():
+        return paged.keep_torch(blocks, places, key, value)
+    paged.check_kept(blocks, places, key, value)
+    return paged_cpu.keep(blocks, places.slots, key.contiguous(), value.contiguous(), torch.get_num_threads())
 
 
 def drift_path(device: torch.device) -> str:

@@ -1,0 +1,222 @@
+"""Attention over blocks, against float64 over the whole sequence; and each row's bits, whatever rides along."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qualgate_kernels import cpu, dispatch, paged
+from qualgate_kernels.cpu import paged as in_c
+from qualgate_kernels.paged import SLOTS, Places, Seen, attend_torch, keep_torch, new_blocks
+
+PATHS = [path for path in ("scalar", "avx2", "avx512") if path in cpu.paths()] if not in_c.missing() else []
+needs_c = pytest.mark.skipif(not PATHS, reason="the kernels were not compiled here")
+
+
+class Sequences:
+    """Some sequences of random keys and values, and blocks that hold them in any order."""
+
+    def __init__(self, lengths, kv_heads=2, dim=32, seed=0):
+        self.generator = torch.Generator().manual_seed(seed)
+        width = -(-max(lengths) // SLOTS)
+        spare = torch.randperm(width * len(lengths) + 3, generator=self.generator).int()
+        self.table = spare[: width * len(lengths)].view(len(lengths), width).contiguous()
+        self.blocks = new_blocks(len(spare), kv_heads, dim)
+        self.keys, self.values = (
+            [torch.randn(n, kv_heads, dim, generator=self.generator) for n in lengths] for _ in range(2)
+        )
+
+    def places(self, rows):
+        """rows: (sequence, position) each."""
+        sequence, position = (torch.tensor(column, dtype=torch.int32) for column in zip(*rows, strict=True))
+        return Places(table=self.table, sequence=sequence, position=position)
+
+    def filled(self):
+        for number, keys in enumerate(self.keys):
+            dispatch.keep_paged(
+                self.blocks, self.places([(number, p) for p in range(len(keys))]), keys, self.values[number]
+            )
+        return self
+
+    def query(self, rows, heads):
+        return torch.randn(rows, heads, self.blocks.head_dim, generator=self.generator)
+
+
+def oracle(query, sequences, rows, seen):
+    """float64, from the definition."""
+    out = []
+    for row, (number, position) in zip(query.double(), rows, strict=True):
+        first = max(0, position - seen.window + 1) if seen.window else 0
+        group = len(row) // sequences.blocks.kv_heads
+        keys, values = (
+            held[number][first : position + 1].double().repeat_interleave(group, 1)
+            for held in (sequences.keys, sequences.values)
+        )
+        logits = torch.einsum("hd,phd->hp", row, keys) * seen.scale
+        if seen.soft_cap:
+            logits = seen.soft_cap * torch.tanh(logits / seen.soft_cap)
+        weights = logits.exp()
+        total = weights.sum(-1) + (seen.sinks.double().exp() if seen.sinks is not None else 0)
+        out.append(torch.einsum("hp,phd->hd", weights, values) / total[:, None])
+    return torch.stack(out)
+
+
+SEEN = {
+    "plain": Seen(scale=0.2),
+    "soft cap": Seen(scale=1.0, soft_cap=3.0),
+    "window": Seen(scale=0.2, window=20),
+    "a window of one": Seen(scale=0.2, window=1),
+    "sinks": Seen(scale=0.2, sinks=torch.randn(8, generator=torch.Generator().manual_seed(1))),
+    "all": Seen(scale=0.5, soft_cap=2.0, window=17, sinks=torch.randn(8, generator=torch.Generator().manual_seed(2))),
+}
+ROWS = [(0, 0), (1, 15), (1, 16), (1, 17), (1, 18), (1, 19), (2, 49), (0, 3), (3, 32), (3, 33), (2, 5)]
+
+
+def attended(query, sequences, rows, seen, path):
+    if path == "twin":
+        return attend_torch(query, sequences.blocks, sequences.places(rows), seen)
+    return in_c.attend(query, sequences.blocks, sequences.places(rows), seen, 1, path)
+
+
+@pytest.mark.parametrize("path", ["twin", *PATHS])
+@pytest.mark.parametrize("name", SEEN)
+@pytest.mark.parametrize(("kv_heads", "dim"), [(8, 16), (4, 32), (2, 48), (1, 80), (2, 128)])
+def test_a_row_sees_its_sequence_up_to_itself(path, name, kv_heads, dim):
+    sequences = Sequences([4, 20, 50, 34], kv_heads, dim).filled()
+    query = sequences.query(len(ROWS), 8)
+    found = attended(query, sequences, ROWS, SEEN[name], path)
+    torch.testing.assert_close(found.double(), oracle(query, sequences, ROWS, SEEN[name]), atol=5e-6, rtol=1e-5)
+
+
+@needs_c
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("name", SEEN)
+@pytest.mark.parametrize("heads", [2, 6, 8, 22])
+def test_a_rows_bits_are_those_it_has_alone(path, name, heads):
+    sequences = Sequences([4, 20, 50, 34], 2, 48).filled()
+    sinks = None if SEEN[name].sinks is None else torch.randn(heads, generator=sequences.generator)
+    seen, query = replace(SEEN[name], sinks=sinks), sequences.query(len(ROWS), heads)
+    together = attended(query, sequences, ROWS, seen, path)
+    for index, row in enumerate(ROWS):
+        alone = attended(query[index : index + 1].contiguous(), sequences, [row], seen, path)
+        assert torch.equal(alone[0], together[index])
+    for threads in (2, 3):
+        again = in_c.attend(query, sequences.blocks, sequences.places(ROWS), seen, threads, path)
+        assert torch.equal(again, together)
+
+
+@needs_c
+@given(st.integers(0, 2**20), st.integers(1, 70), st.sampled_from([(1, 1), (2, 4), (4, 4), (2, 10)]))
+def test_however_a_sequence_is_cut_into_passes_its_rows_have_the_same_bits(seed, length, heads):
+    kv_heads, query_heads = heads
+    whole, pieces = (Sequences([length, 40], kv_heads, 32, seed) for _ in range(2))
+    query = torch.randn(length, query_heads, 32, generator=torch.Generator().manual_seed(seed))
+    seen = Seen(scale=0.2)
+
+    def passed(sequences, start, stop, neighbours):
+        rows = [(0, p) for p in range(start, stop)] + [(1, p) for p in range(neighbours)]
+        key, value = (
+            torch.cat([held[0][start:stop], held[1][:neighbours]]) for held in (sequences.keys, sequences.values)
+        )
+        places = sequences.places(rows)
+        dispatch.keep_paged(sequences.blocks, places, key, value)
+        beside = torch.randn(neighbours, query_heads, 32)
+        asked = torch.cat([query[start:stop], beside]).contiguous()
+        return dispatch.attend_paged(asked, sequences.blocks, places, seen, threads=1 + seed % 2)[: stop - start]
+
+    cuts = torch.randperm(length, generator=torch.Generator().manual_seed(seed + 1))[: seed % 5].tolist()
+    edges = sorted({0, length, *cuts})
+    parts = [passed(pieces, a, b, (seed + a) % 7) for a, b in pairwise(edges)]
+    assert torch.equal(torch.cat(parts), passed(whole, 0, length, 0))
+
+
+@needs_c
+def test_what_stands_behind_a_row_or_in_other_blocks_has_no_say_were_it_infinite():
+    sequences = Sequences([40, 40], 2, 32).filled()
+    rows, seen = [(0, 10), (0, 11), (0, 12)], Seen(scale=0.2)
+    query = sequences.query(3, 4)
+    before = attended(query, sequences, rows, seen, PATHS[-1])
+    behind = sequences.places([(0, p) for p in range(13, 40)] + [(1, p) for p in range(40)])
+    bad = torch.full((67, 2, 32), torch.inf)
+    keep_torch(sequences.blocks, behind, bad, bad * torch.nan)
+    assert torch.equal(attended(query, sequences, rows, seen, PATHS[-1]), before)
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("number", [torch.nan, torch.inf])
+def test_what_is_not_finite_stays_so(path, number):
+    sequences = Sequences([40], 2, 32).filled()
+    sequences.keys[0][7] = number
+    sequences.filled()
+    query = sequences.query(2, 4)
+    found = attended(query, sequences, [(0, 6), (0, 7)], Seen(scale=0.2), path)
+    assert found[0].isfinite().all()
+    assert not found[1].isfinite().all()
+
+
+@needs_c
+def test_kept_keys_and_values_lie_where_the_twin_lays_them():
+    one, two = (Sequences([40, 7], 3, 48, seed=5) for _ in range(2))
+    for number in range(2):
+        rows = [(number, p) for p in range(len(one.keys[number]))]
+        keep_torch(one.blocks, one.places(rows), one.keys[number], one.values[number])
+        in_c.keep(two.blocks, two.places(rows).slots, two.keys[number], two.values[number], 1)
+    assert torch.equal(one.blocks.keys, two.blocks.keys)
+    assert torch.equal(one.blocks.values, two.blocks.values)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"position": torch.tensor([5, 5], dtype=torch.int32)}, "ascending"),
+        ({"position": torch.tensor([5, 99], dtype=torch.int32)}, "position: expected 0 to"),
+        ({"position": torch.tensor([-1, 5], dtype=torch.int32)}, "position: expected 0 to"),
+        ({"sequence": torch.tensor([0, 9], dtype=torch.int32)}, "sequence: expected one of"),
+        ({"sequence": torch.tensor([0, 0])}, "sequence: expected int32"),
+        ({"table": torch.full((1, 3), 77, dtype=torch.int32)}, "table: expected blocks"),
+    ],
+)
+def test_places_that_are_not_there_are_refused(change, said):
+    sequences = Sequences([40], 2, 32).filled()
+    places = replace(sequences.places([(0, 5), (0, 6)]), **change)
+    with pytest.raises(ValueError, match=said):
+        dispatch.attend_paged(sequences.query(2, 4), sequences.blocks, places, Seen(scale=1.0))
+
+
+def test_arguments_that_do_not_fit_are_refused():
+    sequences = Sequences([40], 2, 32).filled()
+    places, query = sequences.places([(0, 5), (0, 6)]), sequences.query(2, 4)
+    for bad in (query.double(), query[:1], query[:, :3], query.transpose(0, 1)):
+        with pytest.raises(ValueError, match="query: expected"):
+            dispatch.attend_paged(bad, sequences.blocks, places, Seen(scale=1.0))
+    with pytest.raises(ValueError, match="sinks: expected"):
+        dispatch.attend_paged(query, sequences.blocks, places, Seen(scale=1.0, sinks=torch.zeros(3)))
+    with pytest.raises(ValueError, match="window"):
+        dispatch.attend_paged(query, sequences.blocks, places, Seen(scale=1.0, window=-1))
+    with pytest.raises(ValueError, match="head_dim"):
+        new_blocks(3, 2, 20)
+    with pytest.raises(ValueError, match="key: expected"):
+        dispatch.keep_paged(sequences.blocks, places, query, query[:, :2])
+
+
+@needs_c
+def test_c_looks_for_itself_what_it_is_given():
+    """A block outside is refused there, too: not every caller is `dispatch`."""
+    sequences = Sequences([40], 2, 32).filled()
+    sequences.table[0, 1] = 1_000
+    with pytest.raises(RuntimeError, match="out of range"):
+        in_c.attend(sequences.query(1, 4), sequences.blocks, sequences.places([(0, 20)]), Seen(scale=1.0), 1)
+
+
+def test_without_the_library_the_twin_serves(monkeypatch):
+    sequences = Sequences([40], 2, 32).filled()
+    monkeypatch.setattr(in_c, "_entries", lambda: "not compiled")
+    called = []
+    monkeypatch.setattr(paged, "attend_torch", lambda *args: called.append(args) or attend_torch(*args))
+    dispatch.attend_paged(sequences.query(1, 4), sequences.blocks, sequences.places([(0, 20)]), Seen(scale=1.0))
+    assert called
