@@ -39,9 +39,12 @@ def forked_workers() -> Iterator[None]:
         yield
 
 
-def qualgate(*arguments: str, cwd: Path | None = None, **variables: str) -> subprocess.CompletedProcess[str]:
-    """`python -m qualgate ARGUMENTS` in `cwd`, with these variables beside the environment's own."""
-    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
+def qualgate(
+    *arguments: str, cwd: Path | None = None, encoding: str = "utf-8", **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """`python -m qualgate ARGUMENTS` in `cwd`, with these variables beside the environment's own. encoding: of stdout
+    and stderr, as a locale would set it."""
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding=encoding, write_through=True) for _ in range(2))
     with contextlib.ExitStack() as entered:
         patch = entered.enter_context(pytest.MonkeyPatch.context())
         patch.setattr(sys, "argv", [PROGRAM, *arguments])
@@ -53,7 +56,7 @@ def qualgate(*arguments: str, cwd: Path | None = None, **variables: str) -> subp
         entered.enter_context(contextlib.redirect_stderr(err))
         with pytest.raises(SystemExit) as ended:
             main()
-    said, told = (stream.buffer.getvalue().decode("utf-8") for stream in (out, err))
+    said, told = (stream.buffer.getvalue().decode(stream.encoding) for stream in (out, err))
     return subprocess.CompletedProcess(["qualgate", *arguments], int(ended.value.code or 0), said, told)
 
 

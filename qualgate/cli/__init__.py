@@ -13,7 +13,7 @@ import typer
 
 from qualgate.cli import config, drift, evalsets, intake, judging, looking, making, scoring, service, starting
 from qualgate.cli.stderr import tell
-from qualgate.cli.stdout import say
+from qualgate.cli.stdout import encode_anything, say
 from qualgate.errors import Exit, QualgateError
 
 # typer carries its own copy of click, or uses click itself: its parser's errors are known by their common base.
@@ -87,6 +87,7 @@ app.add_typer(service.db_app, name="db")
 
 def main() -> None:
     """Entry point: every outcome leaves through the contract's exit codes, and no error shows a traceback."""
+    encode_anything()
     try:
         code = app(standalone_mode=False)
     except QualgateError as error:

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
+import codecs
+import io
+import sys
+
 import typer
+
+
+def encode_anything() -> None:
+    """Have stdout and stderr take every character: as UTF-8 where the locale says ASCII (to typer, too, that says
+    nothing), and what another encoding lacks as an escape."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            unset = codecs.lookup(stream.encoding).name == "ascii"
+            stream.reconfigure(encoding="utf-8" if unset else stream.encoding, errors="backslashreplace")
 
 
 def say(text: str, nl: bool = True) -> None:

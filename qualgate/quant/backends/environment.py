@@ -147,7 +147,9 @@ def _pip(name: str, python: Path, arguments: list[str], say: Callable[[str], Non
     settings = {**_clean_environment(), "PYTHONUNBUFFERED": "1"}
     with (
         tempfile.TemporaryFile("w+", errors="replace") as faults,
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=faults, text=True, env=settings) as pip,
+        subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=faults, encoding="utf-8", errors="replace", env=settings
+        ) as pip,
     ):
         assert pip.stdout is not None
         try:
