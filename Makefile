@@ -8,7 +8,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-lo
 
 .PHONY: demo test types tests verify install chromium bubblewrap clean
 
-demo: $(VENV)/.installed
+demo: $(VENV)/.demo
 	@$(BIN)/qualgate demo || test $$? -eq 10  # 10: a variant is blocked, which is what the demo is there to show
 
 test: $(VENV)/.installed chromium bubblewrap
@@ -30,13 +30,23 @@ verify: $(VENV)/.installed bubblewrap
 
 install: $(VENV)/.installed
 
-$(VENV)/.installed: pyproject.toml setup.py constraints.txt $(wildcard kernels/qualgate_kernels/cpu/*.c kernels/qualgate_kernels/cpu/c/*)
+SOURCES := pyproject.toml setup.py constraints.txt $(wildcard kernels/qualgate_kernels/cpu/*.c kernels/qualgate_kernels/cpu/c/*)
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt
+
+# What the demo and its dashboard run on: no linters, no browser, no lm-eval.
+$(VENV)/.demo: $(SOURCES)
+	@echo "installing qualgate and its dashboard into $(VENV): torch is most of it"
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) --editable ".[dashboard]"
+	touch $@
+
+$(VENV)/.installed: $(SOURCES)
 	@echo "installing qualgate and its dependencies into $(VENV): a few minutes"
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
+	$(PIP) --editable ".[dev]"
 	mkdir -p $(VENV)/mapped  # type checkers cannot see packages that an editable install maps to other folders
 	for name in app evalsets migrations; do ln -sfn ../../$$name $(VENV)/mapped/qualgate_$$name; done
-	touch $@
+	touch $(VENV)/.demo $@
 
 # The browser test needs Chromium; on Debian it is installed when missing and we may, elsewhere the test says so.
 chromium:

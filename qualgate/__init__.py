@@ -136,19 +136,21 @@ def run_gate(
     blame: bool = False,
     four_arm: bool = False,
     warn: Callable[[str], None] = _untold,
+    planning: Callable[[str], None] = _untold,
 ) -> Outcome:
     """Judge every variant of the gate file: generate, score, store, decide. Interrupted and called again, it resumes.
 
     progress: told the arm, answers done, answers expected. blame: also run packed weights through the torch twin, so
     that a block names its cause. four_arm: refuse a gate file that names no four arms. warn: told in one line, before
-    anything is generated, what keeps the policy from deciding.
+    anything is generated, what keeps the policy from deciding. planning: told what is being done before that, and how
+    long the run will take.
 
     `Outcome.exit` is the exit code of `qualgate run`. Interrupted after Ctrl-C or SIGTERM; UsageError as `make_plan`.
     Workers are new processes, so a script calls this under `if __name__ == "__main__":`.
     """
     from qualgate import run
 
-    return run.run_gate(_loaded(gate), progress, blame=blame, four_arm=four_arm, warn=warn)
+    return run.run_gate(_loaded(gate), progress, blame=blame, four_arm=four_arm, warn=warn, planning=planning)
 
 
 def judge(

@@ -10,14 +10,14 @@ from pathlib import Path
 
 from qualgate.config import GateFile
 from qualgate.errors import Exit, Interrupted
-from qualgate.formatting import counted
+from qualgate.formatting import counted, time_text
 from qualgate.gate.decide import decide
 from qualgate.intake.feedback import read_feedback, with_corrections
 from qualgate.pipeline.arms import as_run
 from qualgate.pipeline.coverage import measure_coverage
 from qualgate.pipeline.early_stop import Settling
 from qualgate.pipeline.evidence import asked_again, known, labels_of, reads_answers, with_labels
-from qualgate.pipeline.foretell import doubts
+from qualgate.pipeline.foretell import doubts, how_long
 from qualgate.pipeline.jobs import cases_of, drop_damaged, remaining, scores_of, worker_settings, workers_for
 from qualgate.pipeline.locks import sole_coordinator, stop_requested
 from qualgate.pipeline.outcome import Outcome, Progress
@@ -35,6 +35,7 @@ def run_gate(
     blame: bool = False,
     four_arm: bool = False,
     warn: Callable[[str], None] = lambda line: None,
+    planning: Callable[[str], None] = lambda line: None,
 ) -> Outcome:
     """Judge every variant of the gate file. Ctrl-C or SIGTERM stops it cleanly; called again, it resumes.
 
@@ -42,18 +43,21 @@ def run_gate(
     Where the gate file names four arms, they run in randomised blocks, and which of them is to be served is decided.
     four_arm: refuse a gate file that names none.
     warn: told in one line, before anything is generated, when the policy can hardly decide.
+    planning: told from the first moment on what is being done, and how long it will take once that is known.
     """
     gate = as_run(gate, blame=blame, four_arm=four_arm)
     feedback = read_feedback(gate.feedback) if gate.feedback else None
     if feedback is not None:
         gate = replace(gate, policy=replace(gate.policy, feedback=feedback.sha256))
-    plan = make_plan(gate)
+    plan = make_plan(gate, planning)
     if plan.policy.trial is not None:
         warn(f"{plan.policy.trial.said}: it decides nothing, whatever it shows, and ends with 12 at best")
     for line in doubts(plan) if plan.policy.trial is None else ():
         warn(line)
     with open_store(gate.store_url) as store, sole_coordinator(Path(plan.artifacts)), stop_requested() as stop:
+        seconds, source = how_long(gate, plan, store)
         record = runs.begin(store, plan)
+        planning(_outlook(plan, record, seconds, source))
         for line in asked_again(store, record.run_id, plan.policy) if plan.policy.trial is None else ():
             warn(line)
         if damaged := drop_damaged(Path(plan.artifacts)):
@@ -77,6 +81,14 @@ def run_gate(
         failures=failures,
         nel=decided.nel,
     )
+
+
+def _outlook(plan: Plan, record: runs.RunRecord, seconds: float | None, source: str) -> str:
+    """How much is left to generate, and about how long that takes. seconds: of the whole plan."""
+    total = len(plan.expected)
+    left = total - len(record.done)
+    told = "unknown until measured" if seconds is None else f"about {time_text(seconds * left / total)}, {source}"
+    return f"planned: {counted(left, 'answer')} to generate, {told}"
 
 
 def generate(

@@ -119,6 +119,7 @@ def _run(
             blame=blame,
             four_arm=four_arm,
             warn=lambda line: tell(f"note: {line}"),
+            planning=lambda line: progress(line, 0, 0),
         )
     if outcome.resumed:
         tell(f"resumed run {outcome.run_id}")

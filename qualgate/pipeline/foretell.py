@@ -21,7 +21,7 @@ from qualgate.pipeline.plan import asked_in_two_sets, make_plan
 from qualgate.pipeline.stored import earlier_evidence
 from qualgate.records import Plan, Policy, RunEvidence
 from qualgate.store import plain, queries
-from qualgate.store.database import open_store
+from qualgate.store.database import Store, open_store
 
 QUICK_DRAWS = 2_000  # before a run: one word is wanted, and no change of the policy
 
@@ -112,6 +112,14 @@ def doubts(plan: Plan) -> Iterator[str]:
             f"this policy would approve an identical variant in about {rates.approve:.0%} of runs; "
             "`qualgate plan` says what would change that"
         )
+
+
+def how_long(gate: GateFile, plan: Plan, store: Store) -> tuple[float | None, str]:
+    """Seconds that all answers of the plan will take, None where nobody knows, and where that is known from."""
+    run = queries.latest_run_of(store, [arm.name for arm in plan.arms], [item.name for item in plan.evalsets])
+    past = Past(run=run, times=queries.answer_times(store, run)) if run else None
+    takes = forecast(plan, workers_for(gate, plan), past)
+    return takes.seconds, f"as in run {takes.run}" if takes.run else "guessed from a probe of this machine"
 
 
 def _sets(plan: Plan, held: Held) -> list[PlannedSet]:

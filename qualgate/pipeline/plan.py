@@ -5,7 +5,7 @@ Torch is loaded only to check the weights of quantized folders.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from qualgate.engine.device import choose_device
 from qualgate.engine.identity import engine_version, identify
 from qualgate.engine.prompts import Renderer
 from qualgate.errors import UsageError
-from qualgate.formatting import counted
+from qualgate.formatting import counted, size_text, time_text
 from qualgate.gate.early import Question, lay_out, seeded_order
 from qualgate.harness import tasks
 from qualgate.identity import content_hash
@@ -57,18 +57,23 @@ from qualgate.records import (
 )  # fmt: skip
 from qualgate.scoring import scorer_versions
 
+READ_SPEED = 500e6  # bytes a second that are read from a disk and hashed; the slower of the two decides
 
-def make_plan(gate: GateFile) -> Plan:
+
+def make_plan(gate: GateFile, planning: Callable[[str], None] = lambda line: None) -> Plan:
     """Check every model and evalset the gate file names and lay out the run.
 
     Each model's folder and each evalset is read once. Raises UsageError for a model, evalset or prompt that cannot be
-    run as it stands.
+    run as it stands. planning: told what is done and, where it takes long, about how long.
     """
     check_speculation(gate)
+    planning(f"planning: reading {counted(len(gate.evalset_refs), 'evalset')}")
     sets = tuple(load_set(ref, gate.path.parent) for ref in set_refs(gate))
     check_rules(gate, sets)
     arms = (gate.baseline, *gate.variants)
-    folders = {model: read_model_folder(Path(model)) for model in dict.fromkeys(arm.model for arm in arms)}
+    models = tuple(dict.fromkeys(arm.model for arm in arms))
+    planning(f"planning: reading {counted(len(models), 'model folder')}{_reading(models)}")
+    folders = {model: read_model_folder(Path(model)) for model in models}
     check_arms(gate, folders, sets)
     policy, stages = _with_looks(gate, sets)
     policy, asked = tried(policy, sets, gate.seed)
@@ -77,6 +82,7 @@ def make_plan(gate: GateFile) -> Plan:
     also = _asked_by_rules(gate, sets)
     key = content_hash(_generated_by(gate, policy, sets, identities, also))
     artifacts = artifacts_folder(gate.store_url) / key[:16]
+    planning(f"planning: rendering {counted(gate.repeats * sum(len(item.cases) for item in asked), 'prompt')}")
     jobs = list(_jobs(gate, asked, folders, identities, stages, artifacts))
     if policy.four_arm is not None:
         jobs, policy = in_blocks(jobs, policy, gate.baseline.name)
@@ -145,6 +151,17 @@ def asked_in_two_sets(plan: Plan) -> tuple[str, ...]:
 def artifacts_folder(store_url: str) -> Path:
     """Beside the store's file: packed checkpoints, and the baseline's artifacts while a run is under way."""
     return Path(store_url.removeprefix("sqlite:///") + ".artifacts")
+
+
+def _reading(models: Iterable[str]) -> str:
+    """How much is to be read and hashed, and about how long that takes; "" of what is not there."""
+    size = sum(file.stat().st_size for model in models for file in weight_files(Path(model)))
+    return f" ({size_text(size)}, about {time_text(size / READ_SPEED)})" if size > READ_SPEED else ""
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """Files that may hold weights, read or not."""
+    return [file for kind in ("*.safetensors", "*.gguf") for file in folder.glob(kind) if file.is_file()]
 
 
 def _facts(folder: ModelFolder) -> ModelFacts:

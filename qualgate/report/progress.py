@@ -7,14 +7,17 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from qualgate.escaping import unread
+from qualgate.escaping import unread, visible_line
 
 PLAIN_STEP = 0.1  # a plain line each tenth of the way
 
 
 @contextmanager
 def shown_progress(of: str = "answers") -> Iterator[Callable[[str, int, int], None]]:
-    """Yields `progress(what, done, total)`, called after every finished piece; `of`: what is counted."""
+    """Yields `progress(what, done, total)`, called after every finished piece; `of`: what is counted.
+
+    While nothing can be counted yet, `total` is 0 and `what` says what is being done; that line stays.
+    """
     if sys.stderr.isatty():
         yield from _bar(of)
     else:
@@ -31,6 +34,7 @@ def _bar(of: str) -> Iterator[Callable[[str, int, int], None]]:
         TimeElapsedColumn,
         TimeRemainingColumn,
     )
+    from rich.text import Text
 
     columns = (
         TextColumn("{task.description}", justify="left"),
@@ -45,6 +49,9 @@ def _bar(of: str) -> Iterator[Callable[[str, int, int], None]]:
         task = bar.add_task("planning", total=None)
 
         def progress(arm: str, done: int, total: int) -> None:
+            if not total:
+                bar.console.print(Text(visible_line(arm), style="dim"))
+                return
             bar.update(task, description=arm or "loading", completed=done, total=total)
 
         yield progress
@@ -56,7 +63,10 @@ def _plain_lines(of: str) -> Callable[[str, int, int], None]:
 
     def progress(arm: str, done: int, total: int) -> None:
         nonlocal shown
-        share = done / total if total else 1.0
+        if not total:
+            print(visible_line(arm), file=sys.stderr, flush=True)
+            return
+        share = done / total
         if share >= shown + PLAIN_STEP or done == total:
             shown = share
             seconds = time.monotonic() - start

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 
 from qualgate.errors import Exit
@@ -177,7 +178,12 @@ def test_a_trial_is_a_run_of_its_own_that_decides_nothing(judged):
     tried = qualgate("run", "gate.yaml", "--limit", "5", "--only", "same", cwd=folder)
     assert tried.returncode == Exit.UNDECIDED, tried.stderr
     said = "rial: 5 of 60 cases, 1 of 2 variants"
-    assert tried.stderr.startswith(f"note: t{said}: it decides nothing")
+    told = tried.stderr.splitlines()
+    assert told[:3] == [
+        "planning: reading 1 evalset", "planning: reading 1 model folder", "planning: rendering 5 prompts",
+    ]  # fmt: skip
+    assert told[3].startswith(f"note: t{said}: it decides nothing")
+    assert re.fullmatch(r"planned: 10 answers to generate, about \d+ s, guessed from a probe of this machine", told[4])
     assert tried.stdout.startswith(f"T{said}. It decides nothing.")
     ((trial, units),) = rows(folder, "select run_id, count(*) from units group by run_id order by run_id desc limit 1")
     assert (trial != before["run"], units) == (True, 10)

@@ -1,0 +1,30 @@
+"""Before anything is generated a run says what it does, and how long what it knows of will take."""
+
+from __future__ import annotations
+
+from qualgate.pipeline import plan as planning
+from qualgate.records import UnitKey
+from qualgate.run import _outlook
+from qualgate.store.runs import RunRecord
+from tests.store.made import make_plan
+
+
+def test_weights_that_take_long_to_read_are_told_with_their_size_and_about_how_long(tmp_path, monkeypatch):
+    monkeypatch.setattr(planning, "READ_SPEED", 100)
+    for name, size in (("a.safetensors", 900), ("b.safetensors", 100), ("notes.txt", 9000)):
+        (tmp_path / name).write_bytes(b"0" * size)
+    assert planning._reading([str(tmp_path)]) == " (0.00 MiB, about 10 s)"
+    monkeypatch.setattr(planning, "READ_SPEED", 1000)
+    assert planning._reading([str(tmp_path), str(tmp_path / "none")]) == "", "it is read within a second"
+
+
+def test_what_is_left_is_told_with_its_time_where_it_is_known():
+    plan = make_plan(cases=4)
+    done = frozenset(UnitKey("baseline", "arithmetic", f"arithmetic-{n:04d}") for n in range(4))
+    new, resumed = (RunRecord(run_id="r", done=one, resumed=bool(one)) for one in (frozenset(), done))
+    total = len(plan.expected)
+    assert (
+        _outlook(plan, new, 60.0, "as in run r0") == f"planned: {total} answers to generate, about 60 s, as in run r0"
+    )
+    assert _outlook(plan, resumed, 60.0, "guessed").startswith(f"planned: {total - 4} answers to generate, about 56 s")
+    assert _outlook(plan, new, None, "").endswith("answers to generate, unknown until measured")

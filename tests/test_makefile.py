@@ -1,0 +1,33 @@
+"""What `make` would do, told by its own dry run."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def dry(target: str, venv: Path) -> str:
+    if shutil.which("make") is None:
+        pytest.skip("no make here")
+    words = ["make", "--dry-run", "--no-print-directory", target, f"VENV={venv}"]
+    return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
+def test_the_demo_installs_what_it_needs_alone_and_shows_pips_progress(tmp_path):
+    asked = dry("demo", tmp_path / "venv")
+    (install,) = [line for line in asked.splitlines() if "pip install" in line]
+    assert install.endswith('--editable ".[dashboard]"')
+    assert "--quiet" not in install
+    assert "-q " not in install
+    assert asked.splitlines()[-1].startswith(f"{tmp_path}/venv/bin/qualgate demo")
+
+
+def test_the_tests_install_everything_and_what_they_installed_does_for_the_demo(tmp_path):
+    asked = dry("install", tmp_path / "venv")
+    assert '--editable ".[dev]"' in asked
+    assert f"touch {tmp_path}/venv/.demo {tmp_path}/venv/.installed" in asked
