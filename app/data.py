@@ -11,10 +11,11 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from qualgate.store import decisions, queries
+from qualgate.store import decisions, queries, runs
 from qualgate.store.database import Store, open_store
 from qualgate.store.decisions import Action, Decision
 
+LOOKED_THROUGH = 600  # seconds after which a run's evidence is checked again though nobody wrote to the store
 FRESH = 30  # seconds that a cached read may be old: a run under way moves on
 
 
@@ -55,9 +56,11 @@ def latest_run() -> str:
 
 
 def run_summary(run_id: str) -> queries.RunSummary:
-    """A run with its arms and newest verdicts."""
+    """A run with its arms and newest verdicts, which are invalid where its stored evidence is not what was recorded."""
     with _open() as store:
-        return queries.run_summary(store, run_id)
+        run, written = queries.run_summary(store, run_id), store.written
+    faults = _faults(url(), run_id, written)
+    return queries.as_damaged(run, faults) if faults else run
 
 
 def flip_counts(run_id: str, variant: str) -> tuple[queries.FlipCount, ...]:
@@ -102,7 +105,7 @@ def case_detail(run_id: str, variant: str, flip: queries.Flip) -> queries.CaseDe
 
 
 def list_decisions(limit: int, offset: int) -> tuple[Decision, ...]:
-    """The newest first."""
+    """The newest first. IntegrityError where the chain is broken."""
     with _open() as store:
         return queries.list_decisions(store, limit, offset)
 
@@ -113,12 +116,6 @@ def verdict_words(made: Sequence[Decision]) -> dict[str, str]:
         return queries.verdict_words(store, sorted({one.verdict_sha256 for one in made}))
 
 
-def check_chain() -> str:
-    """The head of the chain of decisions. IntegrityError where a row is not what was recorded."""
-    with _open() as store:
-        return decisions.check_chain(store)
-
-
 def decide(
     run_id: str, variant: str, action: Action, name: str, reason: str, verdict_sha256: str, after: str | None
 ) -> Decision:
@@ -127,6 +124,12 @@ def decide(
         return decisions.append(
             store, run_id, variant, action, name=name, reason=reason, verdict_sha256=verdict_sha256, after=after
         )
+
+
+@st.cache_data(ttl=LOOKED_THROUGH, max_entries=64, show_spinner=False)
+def _faults(url: str, run_id: str, written: object) -> tuple[str, ...]:
+    with _open() as store:
+        return runs.evidence(store, run_id).integrity
 
 
 @st.cache_data(ttl=FRESH, max_entries=64, show_spinner=False)

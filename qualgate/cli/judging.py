@@ -324,12 +324,14 @@ def report(
         bool, typer.Option("--schema", help="print the JSON report's JSON Schema, and no report")
     ] = False,
 ) -> None:
-    """Show a stored run's verdicts with their numbers. The same stored evidence gives the same bytes."""
+    """Show a stored run's verdicts with their numbers. The same stored evidence gives the same bytes;
+    evidence that is not what was recorded ends with 14."""
     if not schema:
         form = _form(format, as_json, out)
         url, run_id = stored_run(gate_file, store, run_id)
-        _tell(_report(url, run_id, _loaded(gate_file)), form, out)
-        return
+        found = _report(url, run_id, _loaded(gate_file))
+        _tell(found, form, out)
+        raise typer.Exit(Exit.INTEGRITY if found.exit is Exit.INTEGRITY else Exit.APPROVE)
     from qualgate.report.formats.body import report_schema
     from qualgate.report.render import write_atomically
 

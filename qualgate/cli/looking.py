@@ -50,11 +50,13 @@ def flips(
     from qualgate.report.flip_list import print_flips
     from qualgate.store import queries
     from qualgate.store.database import open_store
+    from qualgate.store.evidence import check_evidence
 
     with open_store(store_url(None, store), create=False) as opened:
         names = [arm.name for arm in queries.run_summary(opened, run).arms if not arm.spec.is_baseline]
         if variant not in names:
             raise UsageError(f"run {run} has no variant {variant!r:.80}. It has: {', '.join(names)}.")
+        check_evidence(opened, run)
         way: queries.Direction = "gained" if gained else "lost"
         found = queries.flips(opened, run, variant, metric=metric, evalset=evalset, direction=way, limit=limit)
         counts = queries.flip_counts(opened, run, variant)

@@ -15,6 +15,7 @@ from qualgate.report.screen import fit, indented
 from qualgate.report.terminal import STYLE
 from qualgate.store import queries
 from qualgate.store.database import open_store
+from qualgate.store.evidence import check_evidence
 from qualgate.store.queries import Changed, RunSummary
 
 NAMED = 10  # cases of each arm and metric
@@ -57,6 +58,8 @@ def run_changes(url: str, before: str, after: str) -> RunChanges:
     """UsageError for a run that is not there, IntegrityError for one that was changed."""
     with open_store(url, create=False) as store:
         one, other = queries.run_summary(store, before), queries.run_summary(store, after)
+        for run_id in (before, after):
+            check_evidence(store, run_id)
         scores, pairs = queries.changed_scores(store, before, after)
     names = dict.fromkeys(found.verdict.variant for run in (one, other) for found in run.verdicts)
     return RunChanges(

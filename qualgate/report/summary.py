@@ -106,16 +106,17 @@ class Report:
 
 
 def load_report(url: str, run_id: str | None = None, source: Source | None = None) -> Report:
-    """The report of a run, by default the newest. Raises UsageError when there is no such run.
+    """The report of a run, by default the newest, its stored evidence checked. UsageError: no such run.
 
     source: where the gate file lies today; by default its text as the run kept it says where the rules stand.
     """
     with open_store(url, create=False) as store:
         found = run_id or queries.latest_run(store)
-        run = queries.run_summary(store, found)
-        variants = [stored.verdict.variant for stored in run.verdicts]
+        run = queries.checked_run(store, found)
+        judged = [stored.verdict for stored in run.verdicts if stored.verdict.exit != Exit.INTEGRITY]
+        variants = [verdict.variant for verdict in judged]  # of damaged evidence nothing is drawn
         sets = {item.name for item in run.evalsets}
-        of = {stored.verdict.variant: queries.judged_by(stored.verdict, sets) for stored in run.verdicts}
+        of = {verdict.variant: queries.judged_by(verdict, sets) for verdict in judged}
         return Report(
             run=run,
             flips={

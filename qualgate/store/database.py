@@ -24,6 +24,8 @@ from qualgate.errors import (
     UsageError,
 )
 from qualgate.misplaced import nearest_path
+from qualgate.store.columns import WrongKind, wrong_value
+from qualgate.store.tables import metadata
 
 # The migrations there are, oldest first; a test compares them with the files.
 REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008")
@@ -52,6 +54,13 @@ class Store:
             connection.begin(),
         ):
             yield connection
+
+    @property
+    def written(self) -> tuple[tuple[int, int], ...]:
+        """Times and sizes of its files: while they stay the same, nobody wrote to it."""
+        path = _path(self.url)
+        states = [part.stat() for part in (path, path.with_name(f"{path.name}-wal")) if part.is_file()]
+        return tuple((state.st_mtime_ns, state.st_size) for state in states if state.st_size)
 
     def close(self) -> None:
         """Give the connections back. Closing twice does no harm."""
@@ -212,8 +221,22 @@ def _plainly(url: str) -> Iterator[None]:
     """Database errors as ours, with the next step."""
     try:
         yield
-    except DatabaseError as error:
-        raise _plain(url, str(error.orig)) from error
+    except (WrongKind, DatabaseError) as error:
+        said = str(error.orig) if isinstance(error, DatabaseError) else str(error)
+        if isinstance(error, WrongKind) or "decode to UTF-8" in said:
+            said = f"malformed: {_wrong_value(url) or said}"
+        raise _plain(url, said) from error
+
+
+def _wrong_value(url: str) -> str:
+    connection = sqlite3.connect(_path(url), timeout=BUSY_SECONDS)
+    connection.text_factory = bytes
+    try:
+        return wrong_value(metadata, connection.execute)
+    except sqlite3.Error:  # the file is worse than that
+        return ""
+    finally:
+        connection.close()
 
 
 def _plain(url: str, said: str) -> QualgateError:

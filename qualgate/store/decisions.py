@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any, Literal
 from unicodedata import category
@@ -10,15 +9,15 @@ from unicodedata import category
 from sqlalchemy import Connection, Row, insert, select
 
 from qualgate.errors import IntegrityError, UsageError
+from qualgate.escaping import BLANK
 from qualgate.identity import content_hash
 from qualgate.store import plain
 from qualgate.store.database import Store
-from qualgate.store.rows import check_run
-from qualgate.store.runs import verdict_digest
+from qualgate.store.evidence import check_evidence
+from qualgate.store.rows import check_run, check_verdict
 from qualgate.store.tables import decisions, runs, verdicts
 
 Action = Literal["approve", "block"]
-BLANK = "\u115f\u1160\u2800\u3164\uffa0"  # letters and symbols to Unicode, empty on a screen
 GENESIS = "0" * 64  # what the first row is chained to
 CHAINED = ("run_id", "variant", "verdict_sha256", "action", "name", "reason", "created_at", "prev_hash")
 
@@ -52,16 +51,19 @@ def append(
 
     after: hash of the newest decision on this variant that they saw, None when there was none.
     Raises UsageError, and records nothing, when name or reason is empty or invisible, when the verdict or the
-    decisions are no longer what they saw, when an invalid run would be approved, or when the run is a trial.
+    decisions are no longer what they saw, when an invalid run would be approved, or when the run is a trial;
+    IntegrityError when what it rests on is not what was recorded.
     """
     name, reason = plain.storable(name).strip(), plain.storable(reason).strip()
     if action not in ("approve", "block"):
         raise UsageError(f"a decision is approve or block, not {action!r}.")
     if not _seen(name) or not _seen(reason):
         raise UsageError("a decision needs a name and a reason that can be read; fill in both.")
+    if action == "approve":
+        check_evidence(store, run_id)
     with store.write() as connection:
         verdict = connection.execute(
-            select(verdicts.c.sha256, verdicts.c.policy_json, verdicts.c.body_json)
+            select(verdicts)
             .where(verdicts.c.run_id == run_id, verdicts.c.variant == variant)
             .order_by(verdicts.c.verdict_id.desc())
             .limit(1)
@@ -70,18 +72,17 @@ def append(
             raise UsageError(f"run {run_id} has no verdict for {variant!r} yet; there is nothing to decide.")
         if verdict.sha256 != verdict_sha256:
             raise UsageError(f"the verdict for {variant!r} has changed since you opened it. Look at the new one first.")
-        if verdict.sha256 != verdict_digest(run_id, verdict.policy_json, verdict.body_json):
-            raise IntegrityError(f"the stored verdict for {variant!r} of run {run_id} is not what was recorded.")
+        word = check_verdict(verdict).word
         _refuse_trial(connection, run_id)
-        if action == "approve" and json.loads(verdict.body_json)["word"] == "invalid":
+        if action == "approve" and word == "invalid":
             raise UsageError(f"{variant!r} cannot be approved: its run is invalid. Run it again.")
-        newest = of_variant(connection, run_id, variant)[-1:]
+        made = chain(connection)
+        newest = [one for one in made if (one.run_id, one.variant) == (run_id, variant)][-1:]
         if newest and newest[0].hash != after:
             raise UsageError(
                 f"{newest[0].name} has decided {newest[0].action!r} for {variant!r} since you opened it. "
                 "Look at that decision first."
             )
-        head = connection.execute(select(decisions.c.hash).order_by(decisions.c.decision_id.desc()).limit(1)).scalar()
         row: dict[str, Any] = {
             "run_id": run_id,
             "variant": variant,
@@ -90,7 +91,7 @@ def append(
             "name": name,
             "reason": reason,
             "created_at": plain.now(),
-            "prev_hash": head or GENESIS,
+            "prev_hash": made[-1].hash if made else GENESIS,
         }
         row["hash"] = row_hash(row)
         connection.execute(insert(decisions), row)
@@ -109,27 +110,25 @@ def _seen(text: str) -> bool:
     return any(category(mark)[0] in "LNPS" and mark not in BLANK for mark in text)
 
 
-def of_variant(connection: Connection, run_id: str, variant: str) -> tuple[Decision, ...]:
-    """Oldest first; the newest counts."""
-    rows = connection.execute(
-        select(decisions)
-        .where(decisions.c.run_id == run_id, decisions.c.variant == variant)
-        .order_by(decisions.c.decision_id)
-    )
-    return tuple(_decision(row._mapping) for row in rows)
+def chain(connection: Connection) -> tuple[Decision, ...]:
+    """Every decision, oldest first, the whole chain recomputed; the newest on a verdict counts. IntegrityError names
+    the first broken row."""
+    head, found = GENESIS, []
+    for row in connection.execute(select(decisions).order_by(decisions.c.decision_id)):
+        if row.prev_hash != head:
+            raise IntegrityError(_broken(row, "does not follow the row before it: one was removed, added or moved"))
+        if row.hash != row_hash(row._mapping):
+            raise IntegrityError(_broken(row, "is not what was written"))
+        head = row.hash
+        found.append(_decision(row._mapping))
+    return tuple(found)
 
 
 def check_chain(store: Store) -> str:
-    """Recompute the whole chain. Returns the hash of its head; raises IntegrityError naming the first broken row."""
-    head = GENESIS
+    """The hash of the chain's head. Raises as `chain`."""
     with store.read() as connection:
-        for row in connection.execute(select(decisions).order_by(decisions.c.decision_id)):
-            if row.prev_hash != head:
-                raise IntegrityError(_broken(row, "does not follow the row before it: one was removed, added or moved"))
-            if row.hash != row_hash(row._mapping):
-                raise IntegrityError(_broken(row, "is not what was written"))
-            head = row.hash
-    return head
+        made = chain(connection)
+    return made[-1].hash if made else GENESIS
 
 
 def row_hash(row: Any) -> str:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, Select, select
 
 from qualgate.errors import IntegrityError, UsageError
 from qualgate.identity import question_hash
@@ -35,6 +35,8 @@ from qualgate.store.rows import (
 from qualgate.store.tables import arms, cases, evalsets, runs, units
 
 RUNS_NAMED = 5
+STATUSES = ("pending", "done", "error", "settled")  # of a unit
+MOST_ATTEMPTS = 10_000  # a unit is tried again when its run is resumed: by hand
 UNKNOWN: tuple[str, int | None] = ("", None)
 PARSED = ("tool_call.", "json.valid")  # metrics that are 0 where an answer could not be read
 
@@ -70,6 +72,14 @@ def no_such_run(connection: Connection, run_id: str) -> UsageError:
     return UsageError(f"no run {run_id!r:.80} in this store. {there}.")
 
 
+def check_evidence(store: Store, run_id: str) -> None:
+    """Raise IntegrityError, naming the first of it, where a run's stored evidence is not what was recorded."""
+    if faults := evidence(store, run_id).integrity:
+        raise IntegrityError(
+            f"run {run_id}: {faults[0]}. Restore the store from a backup; nothing can rest on it as it is."
+        )
+
+
 def _read(store: Store, run_id: str, scoring: int | None, answers: bool) -> RunEvidence:
     with store.read() as connection:
         run = connection.execute(select(runs).where(runs.c.run_id == run_id)).one_or_none()
@@ -81,10 +91,11 @@ def _read(store: Store, run_id: str, scoring: int | None, answers: bool) -> RunE
             .order_by(evalsets.c.position)
         ).all()
         arm_rows = connection.execute(select(arms).where(arms.c.run_id == run_id).order_by(arms.c.position)).all()
-        if not arm_rows:
+        held = {row.name for row in arm_rows}, {row.name for row in sets}
+        if not arm_rows or connection.execute(_of_others(run_id, *held)).first():
             raise IntegrityError(
-                f"run {run_id}: this store lacks the arms that every run has. Restore it from a backup; nothing can "
-                "rest on it as it is."
+                f"run {run_id}: this store lacks arms or evalsets that its answers are of. Restore it from a backup; "
+                "nothing can rest on it as it is."
             )
         recorded = scorings.scores_by_unit(connection, run_id, 0)
         number = scorings.newest_scoring(connection, run_id) if scoring is None else scoring
@@ -103,12 +114,14 @@ def _read(store: Store, run_id: str, scoring: int | None, answers: bool) -> RunE
     if run.expected_sha256 != expected_digest(sets, [(*row[:4], row.case_hash, row.cluster) for row in found]):
         integrity.append("the list of expected units or evalsets is not the one written before generation")
     by_arm, broken = _units(run_id, found, recorded, scored, answers)
+    if run.status == "complete":
+        broken += _unended(found, [row.name for row in arm_rows], stopped)
     cases_asked = {(row.evalset, row.case_id): row.case_hash for row in found}
     seen = tuple(_arm(row, by_arm[row.name], stopped.get(row.name)) for row in arm_rows)
     return RunEvidence(
         run_id=run_id,
         expected=tuple(UnitKey(*row[:4]) for row in found),
-        metrics={row.name: tuple(json.loads(row.metrics_json)) for row in sets},
+        metrics={row.name: plain.names(row.metrics_json) for row in sets},
         made_at=_began(run_id),
         baseline=seen[0],
         variants=seen[1:],
@@ -122,6 +135,11 @@ def _read(store: Store, run_id: str, scoring: int | None, answers: bool) -> RunE
         },
         trial=trial.said if trial else "",
     )
+
+
+def _of_others(run_id: str, named: Collection[str], sets: Collection[str]) -> Select[tuple[int]]:
+    others = units.c.arm.not_in(named) | units.c.evalset.not_in(sets)
+    return select(units.c.unit_id).where(units.c.run_id == run_id, others)
 
 
 def grown(store: Store, seen: RunEvidence, keys: Collection[UnitKey]) -> RunEvidence:
@@ -165,6 +183,9 @@ def _units(
     by_arm: dict[str, list[UnitEvidence]] = defaultdict(list)
     broken = []
     for row in rows:
+        if row.status not in STATUSES or row.attempts not in range(MOST_ATTEMPTS) or row.error is None:
+            broken.append(f"{unit_name(UnitKey(*row[:4]))}: what became of it is not what was recorded")
+            continue
         if row.status in ("pending", "settled"):  # not there; whether that is excused, its arm's record says
             continue
         key = UnitKey(*row[:4])
@@ -173,6 +194,15 @@ def _units(
             continue
         by_arm[key.arm].append(_unit_evidence(key, row, scored.get(row.unit_id, ()), answers))
     return by_arm, broken
+
+
+def _unended(rows: Iterable[AnyRow], names: Sequence[str], stopped: Mapping[str, Stopped]) -> Iterator[str]:
+    """Units of a complete run that did not end, or as if a verdict were settled that none was. names: the baseline's
+    first."""
+    settled = {*stopped, *(names[:1] if len(stopped) == len(names) - 1 else ())}
+    for row in rows:
+        if row.status in ("pending", "error") or (row.status == "settled" and row.arm not in settled):
+            yield f"{unit_name(UnitKey(*row[:4]))}: is {row.status} in a run that is complete"
 
 
 def _arm(row: AnyRow, found: Iterable[UnitEvidence], stopped: Stopped | None) -> ArmEvidence:

@@ -10,28 +10,8 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
-from qualgate.records import (
-    ArmFootprint,
-    ArmIdentity,
-    ArmService,
-    ArmSpec,
-    ArmStep,
-    Comparison,
-    EarlyStop,
-    Evalset,
-    FourArm,
-    FourArms,
-    Interaction,
-    Policy,
-    Prices,
-    QuantizeRecipe,
-    Quarantine,
-    Rule,
-    Seen,
-    Slo,
-    Trial,
-    Verdict,
-)
+from qualgate.records import ArmFootprint, ArmIdentity, ArmSpec, Evalset, Policy, Verdict
+from qualgate.store.typed import read
 
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
 
@@ -76,14 +56,12 @@ def verdict_to_json(verdict: Verdict) -> str:
 
 def arm_spec(text: str) -> ArmSpec:
     """Recipes of earlier versions say less: what is missing is at its default."""
-    body = json.loads(text)
-    recipe = body.pop("quantize")
-    return ArmSpec(**body, quantize=QuantizeRecipe(**recipe) if recipe else None)
+    return read(ArmSpec, text)
 
 
 def identity(text: str | None) -> ArmIdentity | None:
     """None where nothing was recorded."""
-    return ArmIdentity(**json.loads(text)) if text else None
+    return None if text is None else read(ArmIdentity, text)
 
 
 def evalset(row: Any) -> Evalset:
@@ -92,58 +70,31 @@ def evalset(row: Any) -> Evalset:
         name=row.name,
         version=row.version,
         sha256=row.sha256,
-        metrics=tuple(json.loads(row.metrics_json)),
-        lenient=tuple(json.loads(row.lenient_json)),
-        normalizers=tuple(json.loads(row.normalizers_json)),
+        metrics=names(row.metrics_json),
+        lenient=names(row.lenient_json),
+        normalizers=names(row.normalizers_json),
         description=row.description,
     )
 
 
+def names(text: str) -> tuple[str, ...]:
+    """Of metrics, modes, normalizers."""
+    return read(tuple[str, ...], text)
+
+
 def footprint(text: str | None) -> ArmFootprint | None:
     """None where nothing was recorded."""
-    if not text:
-        return None
-    body = json.loads(text)
-    return ArmFootprint(**{**body, "overflow": tuple((*one,) for one in body.get("overflow", ()))})
+    return None if text is None else read(ArmFootprint, text)
 
 
 def policy(text: str) -> Policy:
     """Policies of earlier versions say less: what is missing is at its default."""
-    body = json.loads(text)
-    for name, kind in (
-        ("slo", Slo), ("prices", Prices), ("four_arm", FourArms), ("stop", EarlyStop), ("trial", Trial),
-    ):  # fmt: skip
-        if name in body:
-            body[name] = kind(**body[name])
-    rules = tuple(Rule(**rule) for rule in body["rules"])
-    quarantine = tuple(Quarantine(**entry) for entry in body.get("quarantine", ()))
-    return Policy(**{**body, "rules": rules, "quarantine": quarantine})
+    return read(Policy, text)
 
 
 def verdict(text: str) -> Verdict:
     """Verdicts of earlier versions say less: what is missing is at its default."""
-    body = json.loads(text)
-    body["services"] = tuple(_service(one) for one in body.get("services", ()))
-    if "four_arm" in body:
-        body["four_arm"] = _four_arm(body["four_arm"])
-    if "seen" in body:
-        body["seen"] = Seen(**body["seen"])
-    comparisons = tuple(Comparison(**comparison) for comparison in body["comparisons"])
-    return Verdict(**{**body, "reasons": tuple(body["reasons"]), "comparisons": comparisons})
-
-
-def _service(body: dict[str, Any]) -> ArmService:
-    return ArmService(**{**body, "unavailable": tuple(body["unavailable"])})
-
-
-def _four_arm(body: dict[str, Any]) -> FourArm:
-    tuples = {
-        "steps": tuple(ArmStep(**step) for step in body["steps"]),
-        "interactions": tuple(Interaction(**one) for one in body["interactions"]),
-        "services": tuple(_service(one) for one in body["services"]),
-        "blocks": tuple(body["blocks"]),
-    }
-    return FourArm(**{**body, **tuples})
+    return read(Verdict, text)
 
 
 def now() -> str:

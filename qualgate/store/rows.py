@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Row
 
 from qualgate.errors import IntegrityError
 from qualgate.identity import case_hash, content_hash
-from qualgate.records import Completion, Drift, Score, UnitKey
+from qualgate.records import Completion, Drift, Score, UnitKey, Verdict
 from qualgate.store import plain, seal
 from qualgate.store.tables import scores, units
 
@@ -39,6 +40,8 @@ MEASURED = (
 ARRAYS = ("logprobs", "margins", "kl")
 EXPECTED = ("arm", "evalset", "case_id", "repeat", "case_hash", "cluster")
 EVALSET = ("name", "version", "sha256", "metrics_json", "lenient_json", "normalizers_json")  # but the description
+STATUSES = ("running", "complete", "incomplete")  # of a run
+WRITTEN = timedelta(hours=1)  # from a run's id to its row, on a slow disk
 RUN = ("run_id", "plan_key", "gate_file", "policy_json", "expected_sha256")
 ARM = ("run_id", "name", "position", "spec_json", "planned_json", "observed_json", "footprint_json")
 
@@ -63,6 +66,18 @@ def check_run(row: AnyRow) -> None:
     """`row`: all of a run's columns. Raises IntegrityError."""
     if row.sha256 != run_digest(row._mapping):
         raise IntegrityError(_changed(f"the gate file or policy of run {row.run_id}"))
+    if row.status not in STATUSES or not _began_then(row):
+        raise IntegrityError(_changed(f"the status or the times of run {row.run_id}"))
+
+
+def _began_then(row: AnyRow) -> bool:
+    """Its times are no part of the seal, its id is, and begins with the second in which it was made."""
+    try:
+        began = datetime.strptime(f"{row.run_id[:15]}+0000", "%Y%m%d-%H%M%S%z")
+        written = abs(datetime.fromisoformat(row.created_at) - began) < WRITTEN
+        return written and (row.finished_at is None or _is_time(row.finished_at))
+    except (ValueError, TypeError):
+        return False
 
 
 def check_arm(row: AnyRow) -> None:
@@ -79,6 +94,29 @@ def check_case(row: AnyRow) -> None:
         found = ""
     if row.case_hash != found:
         raise IntegrityError(_changed(f"case {row.case_hash[:12]}"))
+
+
+def verdict_digest(run_id: str, policy_json: str, body_json: str) -> str:
+    """What seals a verdict, and names it."""
+    return content_hash([run_id, policy_json, body_json])
+
+
+def check_verdict(row: Any) -> Verdict:
+    """What it says. `row`: all of a verdict's columns. Raises IntegrityError."""
+    sealed = row.sha256 == verdict_digest(row.run_id, row.policy_json, row.body_json)
+    verdict = plain.verdict(row.body_json) if sealed else None
+    if verdict is None or (verdict.word, verdict.variant) != (row.word, row.variant):
+        raise IntegrityError(_changed(f"the verdict on {row.variant!r} of run {row.run_id}"))
+    if row.policy_sha256 != content_hash(row.policy_json) or not _is_time(row.created_at):
+        raise IntegrityError(_changed(f"the policy or the time of the verdict on {row.variant!r} of run {row.run_id}"))
+    return verdict
+
+
+def _is_time(text: str) -> bool:
+    try:
+        return datetime.fromisoformat(text).tzinfo is not None
+    except (ValueError, TypeError):
+        return False
 
 
 def _changed(what: str) -> str:

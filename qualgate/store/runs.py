@@ -47,6 +47,7 @@ from qualgate.store.rows import (
     score_rows,
     unit_name,
     unit_row,
+    verdict_digest,
 )
 from qualgate.store.stoppings import stopped_variants
 from qualgate.store.tables import arms, cases, evalsets, scores, units, verdicts
@@ -405,7 +406,3 @@ def case_bodies(store: Store, hashes: Iterable[str]) -> dict[str, dict[str, Any]
                 if case_hash(body) == row.case_hash:
                     found[row.case_hash] = body
     return found
-
-
-def verdict_digest(run_id: str, policy_json: str, body_json: str) -> str:
-    return content_hash([run_id, policy_json, body_json])

@@ -13,6 +13,8 @@ from hashlib import sha256
 from math import copysign
 from typing import Any
 
+from qualgate.errors import IntegrityError
+
 _encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
 
@@ -28,12 +30,21 @@ def pack_floats(values: Sequence[float]) -> bytes:
 
 def ints(blob: bytes | None) -> tuple[int, ...]:
     """What `pack_ints` packed; () for NULL."""
-    return struct.unpack(f"<{len(blob) // 4}i", blob) if blob else ()
+    return struct.unpack(f"<{_count(blob, 4)}i", blob) if blob else ()
 
 
 def floats(blob: bytes | None) -> tuple[float, ...]:
     """What `pack_floats` packed; () for NULL."""
-    return struct.unpack(f"<{len(blob) // 8}d", blob) if blob else ()
+    return struct.unpack(f"<{_count(blob, 8)}d", blob) if blob else ()
+
+
+def _count(blob: bytes, size: int) -> int:
+    if len(blob) % size:
+        raise IntegrityError(
+            f"an array of {len(blob)} bytes is stored where each number takes {size}: it is not what was recorded. "
+            "Restore the store from a backup."
+        )
+    return len(blob) // size
 
 
 def pack_kl(kl: Sequence[float], top1_differs: Sequence[int] | None = None) -> bytes:

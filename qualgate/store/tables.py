@@ -6,21 +6,9 @@ A column ending in `_json` holds the plain form of a frozen record (see `plain.p
 
 from __future__ import annotations
 
-from sqlalchemy import (
-    Boolean,
-    Column,
-    Float,
-    ForeignKey,
-    ForeignKeyConstraint,
-    Index,
-    Integer,
-    LargeBinary,
-    MetaData,
-    String,
-    Table,
-    Text,
-    UniqueConstraint,
-)
+from sqlalchemy import Column, ForeignKey, ForeignKeyConstraint, Index, MetaData, Table, UniqueConstraint
+
+from qualgate.store.columns import Boolean, Float, Integer, LargeBinary, String, Text
 
 metadata = MetaData(
     naming_convention={

@@ -205,7 +205,7 @@ def test_a_broken_chain_is_shown_as_broken(made, open_page):
         connection.execute(text("drop trigger decisions_no_update"))
         connection.execute(text("update decisions set name = 'Eve'"))
     page = shown(open_page("decisions"))
-    assert "The chain of decisions is broken." in page
+    assert "the chain of decisions is broken" in page
     assert "decision 1" in page
 
 

@@ -77,9 +77,9 @@ def test_an_invalid_run_whose_verdict_was_given_another_word_is_not_approved(sto
     with store.write() as connection:
         connection.execute(text("drop trigger verdicts_no_update"))
         connection.execute(text("update verdicts set word = 'approve' where word = 'invalid'"))
-    with pytest.raises(UsageError, match="invalid"):
+    with pytest.raises(IntegrityError, match="verdict on 'int8'"):
         decisions.append(store, run_id, "int8", "approve", name="Ada", reason="fine", verdict_sha256=sha256)
-    with pytest.raises(IntegrityError, match="not what was written"):
+    with pytest.raises(IntegrityError, match="not what was recorded"):
         queries.run_summary(store, run_id)
 
 

@@ -132,7 +132,7 @@ def test_of_a_run_whose_arms_cannot_be_read_nobody_knows_what_was_judged(store):
     first, last = ran(store, cut(WHOLE, 8)), ran(store, WHOLE)
     with store.write() as connection:
         connection.execute(update(arms).where(arms.c.run_id == first, arms.c.name == "int8").values(planned_json="{"))
-    with pytest.raises(IntegrityError, match=f"run {first}: what its arm 'int8' was cannot be read"):
+    with pytest.raises(IntegrityError, match=f"'int8' in run {first} is not what was recorded"):
         queries.judged_before(store, last)
 
 

@@ -274,7 +274,7 @@ def test_a_run_whose_arms_are_gone_is_named_and_no_traceback(store):
     run_id = make_run(store, SMALL)
     for table in ("scores", "units", "verdicts", "arms"):
         execute(store, f"drop table {table}" if table == "verdicts" else f"delete from {table}")
-    with pytest.raises(IntegrityError, match=f"run {run_id}: this store lacks the arms that every run has"):
+    with pytest.raises(IntegrityError, match=f"run {run_id}: this store lacks arms or evalsets"):
         runs.evidence(store, run_id)
 
 
@@ -382,7 +382,7 @@ def test_a_changed_verdict_is_refused_by_the_database_and_found_when_read(store)
         execute(store, "delete from verdicts")
     execute(store, "drop trigger verdicts_no_update")
     execute(store, "update verdicts set body_json = replace(body_json, 'undecided', 'approve')")
-    with pytest.raises(IntegrityError, match="not what was written"):
+    with pytest.raises(IntegrityError, match="not what was recorded"):
         queries.run_summary(store, run_id)
 
 

@@ -26,7 +26,15 @@ from qualgate.store.queries.pages import (
     queue,
     verdict_words,
 )
-from qualgate.store.queries.summary import ArmLine, EvalsetLine, RunSummary, StoredVerdict, run_summary
+from qualgate.store.queries.summary import (
+    ArmLine,
+    EvalsetLine,
+    RunSummary,
+    StoredVerdict,
+    as_damaged,
+    checked_run,
+    run_summary,
+)
 from qualgate.store.queries.times import AnswerTime, answer_times
 
 __all__ = [
@@ -47,9 +55,11 @@ __all__ = [
     "StoredVerdict",
     "VariantLine",
     "answer_times",
+    "as_damaged",
     "baseline_said",
     "case_detail",
     "changed_scores",
+    "checked_run",
     "count_flipped_cases",
     "count_queue",
     "count_runs",

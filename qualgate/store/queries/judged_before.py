@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from sqlalchemy import Connection, Select, func, select
 
-from qualgate.errors import IntegrityError
+from qualgate.records import ArmIdentity
 from qualgate.store.database import Store
 from qualgate.store.queries.trials import IS_TRIAL
+from qualgate.store.rows import check_arm, check_run, check_verdict
 from qualgate.store.tables import arms, evalsets, runs, units, verdicts
+from qualgate.store.typed import read
 
 SAME = ("weights", "tokenizer", "template", "sampling")  # of two arms that give the same answers to the same cases
 
@@ -24,6 +25,8 @@ def judged_before(store: Store, run_id: str) -> dict[str, int]:
     another list.
     """
     with store.read() as connection:
+        for run in connection.execute(select(runs)):
+            check_run(run)  # one whose time was damaged would be passed over
         made, ours = _made(connection, run_id), _arms(connection, [run_id]).get(run_id, {})
         sets, base = _sets(connection, [run_id]).get(run_id, {}), next(iter(ours), "")
         earlier = select(runs.c.run_id).where(runs.c.created_at < made, ~IS_TRIAL)
@@ -58,25 +61,20 @@ def _several(connection: Connection, run_id: str) -> bool:
 def _judged(connection: Connection, ids: Runs) -> dict[str, set[str]]:
     """Run → its variants of which a test was asked."""
     found: dict[str, set[str]] = {}
-    asked = select(verdicts.c.run_id, verdicts.c.variant).where(verdicts.c.word != "invalid")
-    for row in connection.execute(asked.where(verdicts.c.run_id.in_(ids)).distinct()):
-        found.setdefault(row.run_id, set()).add(row.variant)
+    for row in connection.execute(select(verdicts).where(verdicts.c.run_id.in_(ids))):
+        if check_verdict(row).word != "invalid":
+            found.setdefault(row.run_id, set()).add(row.variant)
     return found
 
 
 def _arms(connection: Connection, ids: Runs) -> dict[str, dict[str, Arm]]:
-    """Run → its arms, the baseline first → what they are. IntegrityError where one does not say it."""
+    """Run → its arms, the baseline first → what they are. IntegrityError where one is not what was recorded: without it
+    nobody knows what was judged before."""
     found: dict[str, dict[str, Arm]] = {}
-    asked = select(arms.c.run_id, arms.c.name, arms.c.planned_json).where(arms.c.run_id.in_(ids))
-    for row in connection.execute(asked.order_by(arms.c.position)):
-        try:
-            said: Mapping[str, str] = json.loads(row.planned_json)
-            found.setdefault(row.run_id, {})[row.name] = tuple(said[name] for name in SAME)
-        except (ValueError, KeyError, TypeError) as error:
-            raise IntegrityError(
-                f"run {row.run_id}: what its arm {row.name!r:.80} was cannot be read ({type(error).__name__}). Without "
-                "it nobody knows what was judged before: restore the store from a backup."
-            ) from None
+    for row in connection.execute(select(arms).where(arms.c.run_id.in_(ids)).order_by(arms.c.position)):
+        check_arm(row)
+        planned = read(ArmIdentity, row.planned_json)
+        found.setdefault(row.run_id, {})[row.name] = tuple(getattr(planned, name) for name in SAME)
     return found
 
 

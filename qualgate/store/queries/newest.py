@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import Table, and_, func, select
+from sqlalchemy import Connection, Table, and_, func, select
 from sqlalchemy.sql import ColumnElement
 
-from qualgate.errors import UsageError
+from qualgate.errors import IntegrityError, UsageError
 from qualgate.store.database import Store
 from qualgate.store.queries.trials import IS_TRIAL
 from qualgate.store.tables import arms, decisions, evalsets, runs, verdicts
@@ -32,6 +32,17 @@ CURRENT_DECISION = (  # of each verdict that has one
     .join(_newest_decision, decisions.c.decision_id == _newest_decision.c.decision_id)
     .subquery("current_decision")
 )
+
+
+def check_verdicts_placed(connection: Connection) -> None:
+    """Raise IntegrityError for a verdict on no variant of a run: an older one would count in its stead."""
+    placed = and_(arms.c.run_id == verdicts.c.run_id, arms.c.name == verdicts.c.variant)
+    lost = select(verdicts.c.verdict_id).outerjoin(arms, placed).where(arms.c.name.is_(None))
+    if (number := connection.execute(lost).scalar()) is not None:
+        raise IntegrityError(
+            f"verdict {number} of this store is on no variant of a run that it holds. Restore it from a backup; no "
+            "verdict can rest on it as it is."
+        )
 
 
 def latest_run(store: Store) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,11 +10,12 @@ from sqlalchemy import Connection, and_, func, select
 from sqlalchemy.sql import ColumnElement
 
 from qualgate.store.database import Store
-from qualgate.store.decisions import Decision
-from qualgate.store.queries.newest import CURRENT_DECISION, CURRENT_VERDICT
+from qualgate.store.decisions import Decision, chain
+from qualgate.store.queries.newest import CURRENT_DECISION, CURRENT_VERDICT, check_verdicts_placed
 from qualgate.store.queries.progress import unit_counts
 from qualgate.store.queries.trials import IS_TRIAL
-from qualgate.store.tables import arms, decisions, runs, verdicts
+from qualgate.store.rows import check_arm, check_run, check_verdict
+from qualgate.store.tables import arms, runs, verdicts
 
 PAGE = 50
 
@@ -53,19 +53,27 @@ def list_runs(store: Store, limit: int = PAGE, offset: int = 0) -> tuple[RunLine
     """Newest first."""
     with store.read() as connection:
         found = connection.execute(
-            select(runs.c.run_id, runs.c.status, runs.c.created_at, runs.c.finished_at, IS_TRIAL.label("trial"))
+            select(runs, IS_TRIAL.label("trial"))
             .order_by(runs.c.created_at.desc(), runs.c.run_id)
             .limit(limit)
             .offset(offset)
         ).all()
+        for row in found:
+            check_run(row)
         ids = [row.run_id for row in found]
+        for arm in connection.execute(select(arms).where(arms.c.run_id.in_(ids))):
+            check_arm(arm)
         counts = unit_counts(connection, ids)
         lines = defaultdict(list)
         for line in _variant_lines(connection, arms.c.run_id.in_(ids)):
             lines[line.run_id].append(line)
     return tuple(
         RunLine(
-            **row._mapping,
+            run_id=row.run_id,
+            status=row.status,
+            created_at=row.created_at,
+            finished_at=row.finished_at,
+            trial=row.trial,
             expected=sum(number for (run_id, _, _), number in counts.items() if run_id == row.run_id),
             done=sum(n for (run_id, _, status), n in counts.items() if (run_id, status) == (row.run_id, "done")),
             errors=sum(n for (run_id, _, status), n in counts.items() if (run_id, status) == (row.run_id, "error")),
@@ -96,17 +104,15 @@ def count_queue(store: Store) -> int:
 
 def list_decisions(store: Store, limit: int = PAGE, offset: int = 0) -> tuple[Decision, ...]:
     """Newest first."""
-    columns = [decisions.c[name] for name in Decision.__dataclass_fields__]
     with store.read() as connection:
-        rows = connection.execute(select(*columns).order_by(decisions.c.decision_id.desc()).limit(limit).offset(offset))
-        return tuple(Decision(**row._mapping) for row in rows)
+        return chain(connection)[::-1][offset : offset + limit]
 
 
 def verdict_words(store: Store, sha256s: Sequence[str]) -> dict[str, str]:
     """sha256 of a verdict → its word, of those that the store has: what the gate had said when a person decided."""
     with store.read() as connection:
-        rows = connection.execute(select(verdicts.c.sha256, verdicts.c.word).where(verdicts.c.sha256.in_(sha256s)))
-        return {row.sha256: row.word for row in rows}
+        rows = connection.execute(select(verdicts).where(verdicts.c.sha256.in_(sha256s)))
+        return {row.sha256: check_verdict(row).word for row in rows}
 
 
 _LINES = (
@@ -114,10 +120,7 @@ _LINES = (
         arms.c.run_id,
         arms.c.name.label("variant"),
         runs.c.created_at,
-        CURRENT_VERDICT.c.word,
-        CURRENT_VERDICT.c.body_json,
-        CURRENT_DECISION.c.action,
-        CURRENT_DECISION.c.name.label("person"),
+        CURRENT_VERDICT.c.verdict_id,
     )
     .join(runs, runs.c.run_id == arms.c.run_id)
     .outerjoin(
@@ -150,14 +153,21 @@ def _variant_lines(
         .limit(limit)
         .offset(offset)
     )
-    for row in rows:
-        reasons = json.loads(row.body_json)["reasons"] if row.body_json else ()
+    found = rows.all()
+    check_verdicts_placed(connection)
+    ids = [row.verdict_id for row in found if row.verdict_id is not None]
+    said = {row.verdict_id: row for row in connection.execute(select(verdicts).where(verdicts.c.verdict_id.in_(ids)))}
+    decided = {(one.run_id, one.variant, one.verdict_sha256): one for one in chain(connection)}
+    for row in found:
+        newest = said.get(row.verdict_id)
+        verdict = check_verdict(newest) if newest else None
+        made = decided.get((row.run_id, row.variant, newest.sha256)) if newest else None
         yield VariantLine(
             run_id=row.run_id,
             variant=row.variant,
             created_at=row.created_at,
-            word=row.word,
-            reason=reasons[0] if reasons else "",
-            action=row.action,
-            name=row.person,
+            word=verdict.word if verdict else None,
+            reason=verdict.reasons[0] if verdict and verdict.reasons else "",
+            action=made.action if made else None,
+            name=made.name if made else None,
         )

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import Connection, and_, func, select
+from sqlalchemy import and_, func, select
 
-from qualgate.errors import IntegrityError, UsageError
+from qualgate.errors import Exit, UsageError
 from qualgate.formatting import counted
 from qualgate.records import ArmFootprint, ArmIdentity, ArmSpec, Policy, Verdict
 from qualgate.store import plain
 from qualgate.store.database import Store
-from qualgate.store.decisions import Decision, of_variant
-from qualgate.store.queries.newest import CURRENT_VERDICT
+from qualgate.store.decisions import Decision, chain
+from qualgate.store.evidence import evidence
+from qualgate.store.queries.newest import CURRENT_VERDICT, check_verdicts_placed
 from qualgate.store.queries.pages import PAGE
 from qualgate.store.queries.progress import unit_counts
-from qualgate.store.rows import check_arm, check_run
-from qualgate.store.runs import verdict_digest
+from qualgate.store.rows import check_arm, check_run, check_verdict
 from qualgate.store.tables import arms, evalsets, runs, units
+from qualgate.store.typed import read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +138,8 @@ def run_summary(store: Store, run_id: str) -> RunSummary:
             .order_by(units.c.error)
             .limit(PAGE)
         ).scalars()
+        check_verdicts_placed(connection)
+        made = chain(connection)
         return RunSummary(
             run_id=run.run_id,
             status=run.status,
@@ -157,18 +161,36 @@ def run_summary(store: Store, run_id: str) -> RunSummary:
                 for item in map(plain.evalset, sets)
             ),
             arms=tuple(_arm_line(row, counts, kernels) for row in lines),
-            verdicts=tuple(_stored_verdict(connection, row) for row in newest),
+            verdicts=tuple(_stored_verdict(row, made) for row in newest),
             failures=tuple(failures),
         )
 
 
+def checked_run(store: Store, run_id: str) -> RunSummary:
+    """The same for who shows it: where an answer or a score is not what was recorded, every verdict is invalid, and
+    says so. Reads the whole run."""
+    run = run_summary(store, run_id)
+    faults = evidence(store, run_id).integrity
+    return as_damaged(run, faults) if faults else run
+
+
+def as_damaged(run: RunSummary, faults: Sequence[str]) -> RunSummary:
+    """The run with no verdict but invalid, and these as the reasons."""
+    reasons = (*faults, "Nothing can rest on it: restore the store from a backup, or run again in another store.")
+    invalid = (
+        Verdict(variant=one.verdict.variant, word="invalid", exit=Exit.INTEGRITY, reasons=reasons)
+        for one in run.verdicts
+    )
+    return replace(
+        run, verdicts=tuple(replace(one, verdict=new) for one, new in zip(run.verdicts, invalid, strict=True))
+    )
+
+
 def _arm_line(row: Any, counts: dict[tuple[str, str, str], int], kernels: list[tuple[str, str]]) -> ArmLine:
     check_arm(row)
-    planned = plain.identity(row.planned_json)
-    assert planned is not None
     return ArmLine(
         spec=plain.arm_spec(row.spec_json),
-        planned=planned,
+        planned=read(ArmIdentity, row.planned_json),
         identity=plain.identity(row.observed_json),
         footprint=plain.footprint(row.footprint_json),
         expected=sum(number for (_, arm, _), number in counts.items() if arm == row.name),
@@ -178,18 +200,12 @@ def _arm_line(row: Any, counts: dict[tuple[str, str, str], int], kernels: list[t
     )
 
 
-def _stored_verdict(connection: Connection, row: Any) -> StoredVerdict:
-    intact = row.sha256 == verdict_digest(row.run_id, row.policy_json, row.body_json)
-    if not intact or row.word != plain.verdict(row.body_json).word:
-        raise IntegrityError(
-            f"the verdict on {row.variant!r} of run {row.run_id} is not what was written. "
-            "Restore the store from a backup."
-        )
+def _stored_verdict(row: Any, made: Sequence[Decision]) -> StoredVerdict:
     return StoredVerdict(
-        verdict=plain.verdict(row.body_json),
+        verdict=check_verdict(row),
         sha256=row.sha256,
         created_at=row.created_at,
         policy=plain.policy(row.policy_json),
         policy_sha256=row.policy_sha256,
-        decisions=of_variant(connection, row.run_id, row.variant),
+        decisions=tuple(one for one in made if (one.run_id, one.variant) == (row.run_id, row.variant)),
     )

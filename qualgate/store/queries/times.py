@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
 from sqlalchemy import select
 
-from qualgate.records import UnitKey
+from qualgate.records import ArmIdentity, UnitKey
 from qualgate.store.database import Store
 from qualgate.store.tables import arms, units
+from qualgate.store.typed import read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,7 @@ def answer_times(store: Store, run_id: str) -> dict[UnitKey, AnswerTime]:
     ).where(units.c.run_id == run_id, units.c.status == "done")  # fmt: skip
     with store.read() as connection:
         found = connection.execute(select(arms.c.name, arms.c.planned_json).where(arms.c.run_id == run_id))
-        engines = {row.name: json.loads(row.planned_json)["engine"] for row in found}
+        engines = {row.name: read(ArmIdentity, row.planned_json).engine for row in found}
         return {
             UnitKey(row.arm, row.evalset, row.case_id, row.repeat): AnswerTime(
                 case_hash=row.case_hash,

@@ -1,0 +1,116 @@
+"""The kinds of values that columns hold. SQLite keeps a value of any kind in any column, and gives it back from a
+damaged file: what is read here is of its column's kind, or `WrongKind`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import sqlalchemy
+from sqlalchemy import Dialect, MetaData
+
+
+class WrongKind(Exception):
+    """A value that is not of its column's kind: the file is damaged. `Store` says where."""
+
+
+class _Exact:
+    """Mixed into a type: what is read is one of `kinds` or NULL, which queries give where nothing joins."""
+
+    kinds: tuple[type, ...]
+
+    def result_processor(self, dialect: Dialect, coltype: object) -> Any:
+        """Runs for every value of every row: as little as can be."""
+        kinds = self.kinds
+
+        def exact(value: Any) -> Any:
+            if value is None or type(value) in kinds:
+                return value
+            raise WrongKind(f"{type(value).__name__} for {kinds[0].__name__}")
+
+        return exact
+
+
+class Text(_Exact, sqlalchemy.Text):
+    """Of any length."""
+
+    kinds = (str,)
+
+
+class String(_Exact, sqlalchemy.String):
+    """Of a length that other databases hold it to."""
+
+    kinds = (str,)
+
+
+class Integer(_Exact, sqlalchemy.Integer):
+    """To 64 bits."""
+
+    kinds = (int,)
+
+
+class Float(_Exact, sqlalchemy.Float):
+    """64 bits."""
+
+    kinds = (float,)
+
+
+class LargeBinary(_Exact, sqlalchemy.LargeBinary):
+    """Bytes."""
+
+    kinds = (bytes,)
+
+
+class Boolean(sqlalchemy.Boolean):
+    """0 and 1 in SQLite."""
+
+    def result_processor(self, dialect: Dialect, coltype: object) -> Any:
+        """The truth of it."""
+
+        def exact(value: Any) -> bool | None:
+            if value is None or (type(value) in (int, bool) and value in (0, 1)):
+                return None if value is None else bool(value)
+            raise WrongKind(f"{type(value).__name__} for bool")
+
+        return exact
+
+
+SQL_KINDS = {Text: "text", String: "text", Integer: "integer", Float: "real", LargeBinary: "blob", Boolean: "integer"}
+
+
+def wrong_value(metadata: MetaData, read: Callable[[str], Iterable[tuple[Any, ...]]]) -> str:
+    """For a message: the first value of a wrong kind, with its table, column and row; "" where every one is right.
+
+    read: gives the rows of a SELECT, text as bytes.
+    """
+    for table in metadata.sorted_tables:
+        key = [column.name for column in table.primary_key]
+        for column in table.columns:
+            expected = SQL_KINDS[type(column.type)]
+            missing = "" if column.nullable else f" OR {column.name} IS NULL"
+            named = ", ".join(f"quote({name})" for name in key)
+            wrong = f"(typeof({column.name}) NOT IN ('{expected}', 'null'){missing})"
+            if expected == "text":  # SQL cannot tell whether bytes are UTF-8; Python can
+                rows = read(f"SELECT {named}, typeof({column.name}), {wrong}, {column.name} FROM {table.name}")
+                found = next((row for row in rows if row[-2] or not _is_text(row[-1])), None)
+            else:
+                rows = read(f"SELECT {named}, typeof({column.name}) FROM {table.name} WHERE {wrong}")
+                found = next(iter(rows), None)
+            if found is not None:
+                row = ", ".join(f"{name} {_plain(value)}" for name, value in zip(key, found, strict=False))
+                kind = _plain(found[len(key)])
+                what = "is missing" if kind == "null" else "is no UTF-8" if kind == expected else f"is {kind}"
+                return f"{table.name}.{column.name} of the row with {row} {what}, where {expected} was recorded"
+    return ""
+
+
+def _is_text(value: bytes | None) -> bool:
+    try:
+        return value is None or isinstance(value.decode("utf-8"), str)
+    except UnicodeDecodeError:
+        return False
+
+
+def _plain(value: Any) -> str:
+    return f"{value.decode('utf-8', 'backslashreplace') if isinstance(value, bytes) else value!s:.80}"
