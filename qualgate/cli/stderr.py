@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import typer
+import sys
 
 
 def tell(text: str) -> None:
-    """To stderr, wrapped to its width where it is a terminal; a pipe or a log gets lines as they are. What is invisible
-    in it, the name of a file or a case for one, is made visible."""
-    from qualgate.escaping import visible
+    """To stderr, wrapped to its width where it is a terminal; a pipe or a log gets lines as they are. A live progress bar
+    puts the text above itself: while it lives, it stands for stderr."""
+    from qualgate.escaping import unread
     from qualgate.report.screen import fit_error
 
-    typer.echo(visible(fit_error(text)), err=True)
+    print(unread(fit_error(text)), file=sys.stderr, flush=True)

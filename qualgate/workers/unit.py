@@ -20,6 +20,7 @@ from qualgate.engine.device import Device
 from qualgate.engine.load import LoadedArm
 from qualgate.errors import QualgateError, UsageError, one_line
 from qualgate.records import Job, JobFailure, JobResult
+from qualgate.workers.stderr import say_above_the_bar
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +47,7 @@ def serve(pipe: Connection, settings: WorkerSettings) -> None:
     closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    say_above_the_bar()
     os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
     # torch's idle threads would spin for milliseconds after each of its operations, on cores that our kernels want.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
