@@ -1,0 +1,255 @@
+"""A newcomer's first hour, with one mistake in each input: told in one message, with the file and what to do next."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from qualgate.errors import Exit
+from tests.command_line import qualgate
+from tests.tiny_models import save_tiny_model
+
+GATE = """\
+version: 1
+baseline: {model: ./models/support, dtype: float32}
+variants:
+  int8: {quantize: int8}
+  awq: {model: ./models/support}
+evalsets: [./ours/support.yaml]
+gate:
+  rules:
+    - {metric: exact_match, max_drop: 0.05}
+prices: prices.yaml
+store: sqlite:///qualgate.db
+workers: {count: 1}
+"""
+SET = 'name: support\nversion: "1"\nmetrics: [exact_match]\n'
+PRICES = 'version: "1"\ncurrency: EUR\nprompt_token: 0.1\n'
+CASES = [{"id": f"c{n}", "prompt": f"Order {n}?", "max_new_tokens": 4, "answer": str(n)} for n in range(8)]
+ROWS = [{"id": f"c{n}", "evalset": "support", "metric": "exact_match", "value": 1, "verdict": True} for n in range(8)]
+Change = Callable[[Path], object]
+
+
+def lines(rows: list[dict]) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("first")
+    save_tiny_model(folder / "models" / "support", dtype="float32")
+    (folder / "ours").mkdir()
+    for name, text in {
+        "gate.yaml": GATE, "prices.yaml": PRICES, "ours/support.yaml": SET, "ours/support.jsonl": lines(CASES),
+        "outputs.jsonl": lines([{"id": case["id"], "text": "1"} for case in CASES]), "a.jsonl": lines(ROWS),
+        "b.jsonl": lines(ROWS),
+    }.items():  # fmt: skip
+        (folder / name).write_text(text)
+    return folder
+
+
+@pytest.fixture
+def folder(made, tmp_path, monkeypatch) -> Path:
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    return tmp_path
+
+
+def text(name: str, old: str, new: str) -> Change:
+    def change(folder: Path) -> None:
+        found = (folder / name).read_text()
+        assert old in found
+        (folder / name).write_text(found.replace(old, new, 1))
+
+    return change
+
+
+def holds(name: str, content: bytes | str) -> Change:
+    return lambda folder: (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def gone(name: str) -> Change:
+    return lambda folder: (folder / name).unlink()
+
+
+def a_folder(name: str) -> Change:
+    return lambda folder: ((folder / name).unlink(), (folder / name).mkdir())
+
+
+def crlf(name: str) -> Change:
+    return lambda folder: (folder / name).write_bytes((folder / name).read_bytes().replace(b"\n", b"\r\n"))
+
+
+def array(name: str) -> Change:
+    def change(folder: Path) -> None:
+        rows = [json.loads(line) for line in (folder / name).read_text().splitlines()]
+        (folder / name).write_text(json.dumps(rows, indent=1))
+
+    return change
+
+
+def another_database(folder: Path) -> None:
+    with sqlite3.connect(folder / "qualgate.db") as connection:
+        connection.execute("create table mine (x)")
+
+
+@dataclass(frozen=True)
+class Mistake:
+    change: Change
+    said: tuple[str, ...]  # the file, the line where there is one, and the next step
+    words: tuple[str, ...] = ("config", "check", "gate.yaml")
+    exit: int = Exit.USAGE
+
+
+def nothing(folder: Path) -> None: ...
+
+
+CHECK_SET = ("evalset", "check", "ours/support.yaml")
+SCORE = ("score", "ours/support.jsonl", "outputs.jsonl", "--scorer", "exact_match")
+JUDGE = ("gate", "gate.yaml", "--baseline-scores", "a.jsonl", "--variant-scores", "b.jsonl")
+NOISE = bytes(range(256))
+MISTAKES = {
+    # the gate file
+    "misspelt path": Mistake(nothing, ("gat.yaml", "did you mean", "gate.yaml"), ("config", "check", "gat.yaml")),
+    "path into no folder": Mistake(nothing, ("no such file", "there is no folder"), ("run", "runs/deep/gate.yaml")),
+    "folder for a file": Mistake(nothing, ("it is a folder", "support.yaml"), ("plan", "ours")),
+    "file for a folder": Mistake(nothing, ("gate.yaml/gate.yaml", "no such file"), ("plan", "gate.yaml/gate.yaml")),
+    "evalset for a gate file": Mistake(nothing, ("this is an evalset", "evalset check"), ("run", CHECK_SET[2])),
+    "cases for a gate file": Mistake(nothing, ("support.jsonl", "a gate file is YAML"), ("run", SCORE[1])),
+    "empty": Mistake(holds("gate.yaml", ""), ("gate.yaml:1", "empty")),
+    "comments alone": Mistake(holds("gate.yaml", "# to do\n"), ("gate.yaml:1", "empty")),
+    "binary": Mistake(holds("gate.yaml", NOISE), ("gate.yaml:", "save the file as UTF-8")),
+    "Latin-1": Mistake(holds("gate.yaml", GATE.encode() + "# größe".encode("latin-1")), ("gate.yaml:13", "UTF-8")),
+    "tab": Mistake(text("gate.yaml", "  int8", "\tint8"), ("gate.yaml:4", "a tab; indent with spaces")),
+    "indented less": Mistake(text("gate.yaml", "  awq:", " awq:"), ("gate.yaml:5", "indented less or more")),
+    "bracket left open": Mistake(text("gate.yaml", "int8}", "int8"), ("gate.yaml:", "not YAML")),
+    "colon without a space": Mistake(text("gate.yaml", "version: 1", "version:1"), ("gate.yaml:", "YAML")),
+    "duplicate key": Mistake(text("gate.yaml", "prices:", "version: 1\nprices:"), ("gate.yaml:10", "line 1")),
+    "two documents": Mistake(text("gate.yaml", "prices:", "---\nprices:"), ("gate.yaml:10", "one file holds one")),
+    "misspelt key": Mistake(text("gate.yaml", "evalsets:", "evalset:"), ("gate.yaml:6", "did you mean 'evalsets'")),
+    "a list, not a mapping": Mistake(holds("gate.yaml", "- version: 1\n"), ("gate.yaml:1", "mapping")),
+    "a text, not a list": Mistake(
+        text("gate.yaml", "[./ours/support.yaml]", "./ours/support.yaml"), ("gate.yaml:6", "should be a list")
+    ),
+    "version of tomorrow": Mistake(text("gate.yaml", "version: 1", "version: 2"), ("gate.yaml:1", "newer qualgate")),
+    "percent": Mistake(text("gate.yaml", "0.05", "5"), ("gate.yaml:9", "5 points are 0.05")),
+    "percent sign": Mistake(text("gate.yaml", "0.05", "5%"), ("gate.yaml:9", "a share such as 0.05")),
+    "decimal comma": Mistake(text("gate.yaml", "0.05}", "'0,05'}"), ("gate.yaml:9", "a share such as 0.05")),
+    "alpha in percent": Mistake(text("gate.yaml", "gate:\n", "gate:\n  alpha: 5\n"), ("gate.yaml:8", "5 % is 0.05")),
+    "dtype by another name": Mistake(text("gate.yaml", "float32", "fp32"), ("gate.yaml:2", "did you mean 'float32'")),
+    "misspelt metric": Mistake(text("gate.yaml", "exact_match", "exact-match"), ("gate.yaml:9", "'exact_match'")),
+    "metric that no case has": Mistake(text("gate.yaml", "exact_match", "json.valid"), ("gate.yaml:9", "Scored here")),
+    "no permission": Mistake(lambda f: (f / "gate.yaml").chmod(0), ("gate.yaml", "chmod u+r")),
+    # the model
+    "misspelt folder": Mistake(text("gate.yaml", "models/support", "modles/suport"), ("gate.yaml:2", "models/support")),
+    "name of the Hub": Mistake(
+        text("gate.yaml", "./models/support,", "meta-llama/Llama-3.1-8B,"), ("gate.yaml:2", "hf download meta-llama/")
+    ),
+    "bare name of the Hub": Mistake(text("gate.yaml", "./models/support,", "gpt2,"), ("gate.yaml:2", "hf download")),
+    "address of the Hub": Mistake(text("gate.yaml", "./models/", "https://x.co/"), ("gate.yaml:2", "not in this ver")),
+    "weights for a folder": Mistake(
+        text("gate.yaml", "./models/support,", "./models/support/model.safetensors,"), ("gate.yaml:2", "is a file")
+    ),
+    "no config": Mistake(gone("models/support/config.json"), ("models/support", "config.json")),
+    "no weights": Mistake(gone("models/support/model.safetensors"), ("models/support", "expected model.safetensors")),
+    "no tokenizer": Mistake(gone("models/support/tokenizer.json"), ("models/support", "save_pretrained")),
+    "config that is no JSON": Mistake(holds("models/support/config.json", "{"), ("config.json", "Fetch or save")),
+    "weights of Git LFS": Mistake(
+        holds("models/support/model.safetensors", "version https://git-lfs.github.com/spec/v1\n"),
+        ("model.safetensors", "again"),
+    ),
+    # the evalset and its cases
+    "misspelt evalset": Mistake(text("gate.yaml", "support.yaml", "suport.yaml"), ("gate.yaml:6", "did you mean")),
+    "misspelt shipped set": Mistake(text("gate.yaml", "./ours/support.yaml", "tool_cals"), (":6", "tool_calls")),
+    "gate file for an evalset": Mistake(nothing, ("a gate file", "config check"), ("evalset", "check", "gate.yaml")),
+    "evalset that is not there": Mistake(nothing, ("suport", "did you mean"), (*CHECK_SET[:2], "ours/suport.yaml")),
+    "evalset without cases": Mistake(gone("ours/support.jsonl"), ("support.yaml:1", "support.jsonl"), CHECK_SET),
+    "cases as .json": Mistake(
+        lambda f: (f / "ours/support.jsonl").rename(f / "ours/support.json"), ("support.json", "jq -c"), CHECK_SET
+    ),
+    "cases as one array": Mistake(array("ours/support.jsonl"), ("support.jsonl:1", "jq -c '.[]'"), CHECK_SET),
+    "0 cases": Mistake(holds("ours/support.jsonl", ""), ("support.jsonl:1", "one JSON object a line"), CHECK_SET),
+    "cases with a BOM": Mistake(holds("ours/support.jsonl", b"\xef\xbb\xbf{}"), (".jsonl:1", "UTF-8"), CHECK_SET),
+    "binary cases": Mistake(holds("ours/support.jsonl", NOISE), ("support.jsonl:1", "UTF-8"), CHECK_SET),
+    "a line cut": Mistake(text("ours/support.jsonl", '"0"}', '"0"'), ("support.jsonl:1", "not a JSON"), CHECK_SET),
+    "an empty line": Mistake(text("ours/support.jsonl", "\n", "\n\n"), ("support.jsonl:2", "empty line"), CHECK_SET),
+    "misspelt field": Mistake(text("ours/support.jsonl", "answer", "anwser"), (".jsonl:1", "did you mean"), CHECK_SET),
+    "number for a text": Mistake(text("ours/support.jsonl", '"0"', "0"), ("support.jsonl:1", "text"), CHECK_SET),
+    "text for a number": Mistake(text("ours/support.jsonl", ": 4", ': "4"'), (".jsonl:1", "whole number"), CHECK_SET),
+    "duplicate id": Mistake(text("ours/support.jsonl", '"c1"', '"c0"'), (".jsonl:2", "first on line 1"), CHECK_SET),
+    "no name": Mistake(text("ours/support.yaml", "name: support\n", ""), (".yaml:1", "`name` is missing"), CHECK_SET),
+    "another name": Mistake(text("ours/support.yaml", "support", "other"), ("support.yaml:1", "is called"), CHECK_SET),
+    "cases no permission": Mistake(lambda f: (f / SCORE[1]).chmod(0), ("support.jsonl", "chmod u+r"), CHECK_SET),
+    # prices, store, port
+    "prices that are not there": Mistake(gone("prices.yaml"), ("gate.yaml:10", "no file")),
+    "prices as a folder": Mistake(a_folder("prices.yaml"), ("gate.yaml:10", "it is a folder")),
+    "price below nothing": Mistake(text("prices.yaml", "0.1", "-1"), ("prices.yaml:3", "from 0 to")),
+    "store that is a text": Mistake(holds("qualgate.db", "x" * 200), ("qualgate.db", "Give another --store")),
+    "store of somebody else": Mistake(another_database, ("qualgate.db", "not a qualgate store")),
+    "store in no folder": Mistake(text("gate.yaml", "///", "///runs/"), ("runs", "Create it")),
+    "store that is a folder": Mistake(lambda f: (f / "qualgate.db").mkdir(), ("qualgate.db", "read and write")),
+    "store without a scheme": Mistake(text("gate.yaml", "sqlite:///", ""), ("gate.yaml:11", "sqlite:///FILE")),
+    "report before a run": Mistake(nothing, ("qualgate.db", "qualgate run"), ("report", "gate.yaml")),
+    "dashboard before a run": Mistake(nothing, ("qualgat.db", "check the path"), ("runs", "--store", "sqlite:///qualgat.db")),
+    "misspelt option": Mistake(nothing, ("--jsn",), ("report", "gate.yaml", "--jsn")),
+    "misspelt command": Mistake(nothing, ("rnu",), ("rnu", "gate.yaml")),
+    "port that is a word": Mistake(nothing, ("--port",), ("dashboard", "gate.yaml", "--port", "http")),
+    # outputs, score rows, checkpoints
+    "misspelt outputs": Mistake(nothing, ("outputs.jsonl", "did you mean"), (*SCORE[:2], "output.jsonl", *SCORE[3:])),
+    "outputs as one array": Mistake(array("outputs.jsonl"), ("outputs.jsonl:1", "jq -c '.[]'"), SCORE),
+    "empty outputs": Mistake(holds("outputs.jsonl", ""), ("outputs.jsonl", "one JSON object a line"), SCORE),
+    "outputs are a folder": Mistake(a_folder("outputs.jsonl"), ("outputs.jsonl", "it is a folder"), SCORE),
+    "misspelt scorer": Mistake(nothing, ("exact_mach", "exact_match"), (*SCORE[:4], "exact_mach")),
+    "rows as one array": Mistake(array("a.jsonl"), ("a.jsonl:1", "jq -c '.[]'"), JUDGE),
+    "rows in UTF-16": Mistake(holds("a.jsonl", lines(ROWS).encode("utf-16")), ("a.jsonl:1", "save it as UTF-8"), JUDGE),
+    "rows compressed": Mistake(holds("a.jsonl", b"\x1f\x8b\x08"), ("a.jsonl:1", "give it unpacked"), JUDGE),
+    "one side of rows": Mistake(nothing, ("--variant-scores",), JUDGE[:4]),
+    "misspelt rows": Mistake(nothing, ("c.jsonl", "no such file"), (*JUDGE[:3], "c.jsonl", *JUDGE[4:])),
+    "inspect of a misspelt folder": Mistake(nothing, ("suport", "did you mean"), ("inspect", "models/suport")),
+    "inspect of a name of the Hub": Mistake(nothing, ("hf download",), ("inspect", "Qwen/Qwen2-0.5B")),
+}  # fmt: skip
+FINE = {  # what looks like a mistake, and is none
+    "a byte-order mark": holds("gate.yaml", b"\xef\xbb\xbf" + GATE.encode()),
+    "lines of Windows": crlf("gate.yaml"),
+    "cases with lines of Windows": crlf("ours/support.jsonl"),
+    "UTF-16 of Windows": holds("gate.yaml", GATE.encode("utf-16")),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_one_message_that_says_where_and_what_next(name, folder):
+    mistake = MISTAKES[name]
+    if "permission" in name and os.geteuid() == 0:
+        pytest.skip("who may read everything meets no file that may not be read")
+    mistake.change(folder)
+    done = qualgate(*mistake.words, cwd=folder)
+    assert (done.returncode, "Traceback" in done.stderr) == (mistake.exit, False), done.stdout + done.stderr
+    for word in mistake.said:
+        assert word in done.stderr, done.stderr
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize("name", FINE)
+def test_what_other_systems_write_is_no_mistake(name, folder):
+    FINE[name](folder)
+    done = qualgate("config", "check", "gate.yaml", cwd=folder)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_port_in_use_is_told_with_the_option_that_gives_another(folder):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        done = qualgate("dashboard", "gate.yaml", "--port", str(taken.getsockname()[1]), cwd=folder)
+    assert (done.returncode, "give another --port" in done.stderr) == (Exit.USAGE, True), done.stderr
+
+
+def test_the_walk_is_long_enough():
+    assert len(MISTAKES) >= 40
