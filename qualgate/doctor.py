@@ -156,10 +156,20 @@ def _transformers() -> Finding:
 
 
 def _sqlite() -> Finding:
+    """Before 3.51.3 a store in WAL mode can rarely be corrupted where two connections write or checkpoint at the same
+    moment: see https://sqlite.org/wal.html, "The WAL-Reset Bug"."""
+    found = sqlite3.sqlite_version_info
+    if found >= (3, 51, 3):
+        return Finding(what="sqlite", ok=True, detail=sqlite3.sqlite_version)
+    if found < (3, 35):
+        return Finding(what="sqlite", ok=False, detail=f"{sqlite3.sqlite_version} (3.35 or newer is needed)")
     return Finding(
         what="sqlite",
-        ok=sqlite3.sqlite_version_info >= (3, 35),
-        detail=f"{sqlite3.sqlite_version} (3.35 or newer is needed)",
+        ok=False,
+        optional=True,
+        detail=f"{sqlite3.sqlite_version}: before 3.51.3 two processes that write one store at the same moment can, "
+        "rarely, corrupt it (WAL reset). Use a Python with a newer SQLite, or write to a store from one process at a "
+        "time, and keep a backup",
     )
 
 

@@ -54,3 +54,20 @@ def test_what_runs_needs_fcntl_and_resource(module):
 def test_reading_needs_neither():
     modules = "qualgate.config, qualgate.report.summary, qualgate.report.formats.html, qualgate.store.decisions"
     subprocess.run([sys.executable, "-c", f"{WITHOUT}; import {modules}, qualgate_app.data"], check=True)
+
+
+@pytest.mark.parametrize(
+    ("version", "ok", "optional", "said"),
+    [
+        ((3, 34, 1), False, False, "3.35 or newer is needed"),
+        ((3, 40, 1), False, True, "write to a store from one process at a time"),
+        ((3, 51, 2), False, True, "Use a Python with a newer SQLite"),
+        ((3, 51, 3), True, False, "3.51.3"),
+    ],
+)
+def test_a_sqlite_that_can_corrupt_a_store_is_told_with_what_to_do(monkeypatch, version, ok, optional, said):
+    monkeypatch.setattr(doctor.sqlite3, "sqlite_version_info", version)
+    monkeypatch.setattr(doctor.sqlite3, "sqlite_version", ".".join(map(str, version)))
+    found = doctor._sqlite()
+    assert (found.ok, found.optional) == (ok, optional)
+    assert said in found.detail
