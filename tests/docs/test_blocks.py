@@ -22,6 +22,7 @@ from qualgate import cli, evalsets
 from qualgate.config import load_gate_file
 from qualgate.config.prices import load_prices
 from qualgate.documents import read_yaml
+from qualgate.evalsets.own_rows import read_rows
 from qualgate.intake.feedback import read_feedback
 from qualgate.intake.score_rows import read_score_rows
 from qualgate.version import own_version
@@ -197,6 +198,8 @@ def test_a_json_block_is_read_by_what_reads_such_lines(block: Block, tmp_path):
         (tmp_path / f"{name}.yaml").write_text(before.text, encoding="utf-8")
         path.rename(tmp_path / f"{name}.jsonl")
         assert evalsets.check(tmp_path / f"{name}.yaml") == ()
+    elif "question" in bodies[0]:
+        assert [len(one.cases) for one in read_rows(path, "own", chat=True).sets] == [len(bodies)]
     else:
         assert all({"id"} < body.keys() <= {"id", "text", "schema", "answer"} for body in bodies), (
             "say in this test what that is"
