@@ -10,14 +10,14 @@ from pathlib import Path
 
 from qualgate.config import GateFile
 from qualgate.errors import Exit, Interrupted
-from qualgate.formatting import counted, time_text
+from qualgate.formatting import counted
 from qualgate.gate.decide import decide
 from qualgate.intake.feedback import read_feedback, with_corrections
 from qualgate.pipeline.arms import as_run
 from qualgate.pipeline.coverage import measure_coverage
 from qualgate.pipeline.early_stop import Settling
 from qualgate.pipeline.evidence import asked_again, known, labels_of, reads_answers, with_labels
-from qualgate.pipeline.foretell import doubts, how_long
+from qualgate.pipeline.foretell import doubts, outlook
 from qualgate.pipeline.jobs import cases_of, drop_damaged, remaining, scores_of, worker_settings, workers_for
 from qualgate.pipeline.locks import sole_coordinator, stop_requested
 from qualgate.pipeline.outcome import Outcome, Progress
@@ -50,15 +50,12 @@ def run_gate(
     if feedback is not None:
         gate = replace(gate, policy=replace(gate.policy, feedback=feedback.sha256))
     plan = make_plan(gate, planning)
-    if plan.policy.trial is not None:
-        warn(f"{plan.policy.trial.said}: it decides nothing, whatever it shows, and ends with 12 at best")
-    for line in doubts(plan) if plan.policy.trial is None else ():
+    for line in doubts(plan):
         warn(line)
     with open_store(gate.store_url) as store, sole_coordinator(Path(plan.artifacts)), stop_requested() as stop:
-        seconds, source = how_long(gate, plan, store)
         record = runs.begin(store, plan)
-        planning(_outlook(plan, record, seconds, source))
-        for line in asked_again(store, record.run_id, plan.policy) if plan.policy.trial is None else ():
+        planning(outlook(gate, plan, store, len(record.done)))
+        for line in asked_again(store, record.run_id, plan.policy):
             warn(line)
         if damaged := drop_damaged(Path(plan.artifacts)):
             warn(
@@ -81,14 +78,6 @@ def run_gate(
         failures=failures,
         nel=decided.nel,
     )
-
-
-def _outlook(plan: Plan, record: runs.RunRecord, seconds: float | None, source: str) -> str:
-    """How much is left to generate, and about how long that takes. seconds: of the whole plan."""
-    total = len(plan.expected)
-    left = total - len(record.done)
-    told = "unknown until measured" if seconds is None else f"about {time_text(seconds * left / total)}, {source}"
-    return f"planned: {counted(left, 'answer')} to generate, {told}"
 
 
 def generate(

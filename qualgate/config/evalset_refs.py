@@ -11,7 +11,7 @@ from pydantic import AfterValidator, ValidationInfo, WithJsonSchema
 from qualgate import evalsets
 from qualgate.config.paths import expanded
 from qualgate.documents import nearest, quote, stated
-from qualgate.misplaced import nearest_path
+from qualgate.errors.misplaced import nearest_path
 from qualgate.records import ExternalCases, LmEvalTask
 
 LM_EVAL_KEYS: dict[str, tuple[type, str]] = {

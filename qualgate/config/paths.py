@@ -12,7 +12,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, ValidationInfo
 
 from qualgate.documents import planned, quote, stated
-from qualgate.misplaced import nearest_path, no_model_folder
+from qualgate.errors.misplaced import nearest_path, no_model_folder
 
 SHIPPED_MODEL = "reference"
 LONGEST_PATH = 4096  # bytes; Linux takes no more

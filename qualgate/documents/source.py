@@ -11,7 +11,7 @@ import yaml
 
 from qualgate.documents.faults import Fault
 from qualgate.errors import UsageError
-from qualgate.misplaced import unreadable
+from qualgate.errors.misplaced import unreadable
 
 MAX_BYTES = 256 * 1024
 MAX_DEPTH = 64

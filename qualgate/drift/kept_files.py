@@ -9,7 +9,7 @@ from qualgate.drift.logit_files import MAGIC as NPY
 from qualgate.drift.logit_files import read_logits
 from qualgate.drift.stored import MAGIC, Certified, StoredBaseline, certify, store
 from qualgate.errors import IntegrityError, UsageError
-from qualgate.misplaced import unreadable
+from qualgate.errors.misplaced import unreadable
 
 LARGEST = 2**33  # bytes of a file that is read into memory
 LLAMA_A_TOKEN, LLAMA_A_POSITION = 2, 8  # bytes that llama.cpp's logits file takes

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from qualgate.drift.llama_table import FEWEST_TOKENS, Chunk, LlamaTable, compare, llama_table
 from qualgate.errors import UsageError
-from qualgate.misplaced import nearest_path, unreadable
+from qualgate.errors.misplaced import nearest_path, unreadable
 
 MOST_POSITIONS = 2**22
 MOST_VOCABULARY = 2**20

@@ -17,10 +17,10 @@ from typing import Any
 
 from qualgate.documents import Fault, quote, refuse
 from qualgate.errors import UsageError
+from qualgate.errors.misplaced import unreadable
 from qualgate.evalsets.cases import MAX_LINE
 from qualgate.formatting import counted
 from qualgate.identity import question_hash
-from qualgate.misplaced import unreadable
 
 QUESTION = ("prompt", "question", "input", "query", "instruction", "problem", "text")
 ANSWER = ("answer", "output", "completion", "expected", "expected_output", "reference", "target", "label", "response",

@@ -10,7 +10,7 @@ from typing import Literal
 
 from qualgate.documents import Document, nearest, quote, read_yaml
 from qualgate.errors import UsageError
-from qualgate.misplaced import nearest_path
+from qualgate.errors.misplaced import nearest_path
 from qualgate.records import ExternalCases, LmEvalTask, SetRef
 
 Kind = Literal["evalset", "calibration"]

@@ -10,11 +10,11 @@ from typing import Any
 
 from qualgate.documents import Document, Fault, as_model, quote, read_yaml, refuse
 from qualgate.errors import UsageError
+from qualgate.errors.misplaced import nearest_path, not_json_lines, unreadable
 from qualgate.evalsets.cases import CaseReader, unread_keys
 from qualgate.evalsets.header import CalibrationFile, EvalsetFile, SetFile, added_to_cases, as_evalset
 from qualgate.evalsets.places import is_path, kind_of, locate, shipped_folder
 from qualgate.formatting import counted
-from qualgate.misplaced import nearest_path, not_json_lines, unreadable
 from qualgate.records import CalibrationSet, Case, Evalset
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from qualgate.errors import UsageError
-from qualgate.misplaced import not_json_lines, unreadable
+from qualgate.errors.misplaced import not_json_lines, unreadable
 
 MAX_LINE = 32 * 2**20  # bytes
 

@@ -23,7 +23,7 @@ def known(store: Store, run_id: str, *, answers: bool = False) -> RunEvidence:
 
 def asked_again(store: Store, run_id: str, policy: Policy) -> Iterator[str]:
     """Before generating, a line for each variant about which the fixed tests will decide nothing: see `gate.decide`."""
-    if policy.stop is None or policy.four_arm is not None:
+    if policy.trial is None and (policy.stop is None or policy.four_arm is not None):
         for variant, before in queries.judged_before(store, run_id).items():
             yield (
                 f"{variant} was judged before at {counted(before, 'answer')} of this list, when it held less: the "

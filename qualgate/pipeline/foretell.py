@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from qualgate.config import GateFile
 from qualgate.errors import Exit
+from qualgate.formatting import counted, time_text
 from qualgate.gate.decide import rules_before
 from qualgate.gate.evidence.quarantine import Held, hold
 from qualgate.gate.planning.assumed import Assumed, seen_in
@@ -98,7 +99,11 @@ def foretell(
 
 
 def doubts(plan: Plan) -> Iterator[str]:
-    """Before a run, one line each: what is wrong with a quarantine, cases asked twice, a policy that hardly decides."""
+    """Before a run, one line each: what is wrong with a quarantine, cases asked twice, a policy that hardly decides.
+    Of a trial, that it decides nothing."""
+    if plan.policy.trial is not None:
+        yield f"{plan.policy.trial.said}: it decides nothing, whatever it shows, and ends with 12 at best"
+        return
     held = hold(plan.policy, plan.expected, plain.now()[:10])
     yield from held.faults
     yield from asked_in_two_sets(plan)
@@ -114,12 +119,19 @@ def doubts(plan: Plan) -> Iterator[str]:
         )
 
 
-def how_long(gate: GateFile, plan: Plan, store: Store) -> tuple[float | None, str]:
-    """Seconds that all answers of the plan will take, None where nobody knows, and where that is known from."""
+def outlook(gate: GateFile, plan: Plan, store: Store, done: int) -> str:
+    """How much of the plan is left to generate when so many answers are there, and about how long that takes."""
     run = queries.latest_run_of(store, [arm.name for arm in plan.arms], [item.name for item in plan.evalsets])
     past = Past(run=run, times=queries.answer_times(store, run)) if run else None
     takes = forecast(plan, workers_for(gate, plan), past)
-    return takes.seconds, f"as in run {takes.run}" if takes.run else "guessed from a probe of this machine"
+    return left_to_do(len(plan.expected), done, takes.seconds, takes.run)
+
+
+def left_to_do(total: int, done: int, seconds: float | None, run: str) -> str:
+    """The same in words. seconds: of all answers, None where nobody knows; run: that they are known from."""
+    left, source = total - done, f"as in run {run}" if run else "guessed from a probe of this machine"
+    told = "unknown until measured" if seconds is None else f"about {time_text(seconds * left / total)}, {source}"
+    return f"planned: {counted(left, 'answer')} to generate, {told}"
 
 
 def _sets(plan: Plan, held: Held) -> list[PlannedSet]:

@@ -16,8 +16,8 @@ from typing import Any
 
 from qualgate.documents import Fault, misspelt, nearest, quote, refuse
 from qualgate.errors import UsageError
+from qualgate.errors.misplaced import unreadable
 from qualgate.evalsets import added_beside, identity_faults, misspelt_keys
-from qualgate.misplaced import unreadable
 from qualgate.records import FINISH_WORDS, SERVING_FIELDS, Case, Evalset, FinishReason, Score
 from qualgate.scoring.code import pass_at_k
 from qualgate.scoring.json_lines import JsonLines

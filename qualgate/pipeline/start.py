@@ -18,11 +18,11 @@ from qualgate.config.paths import SHIPPED_MODEL
 from qualgate.config.starter import Starter, StarterSet, evalset_text, gate_file_text
 from qualgate.documents import Fault, refuse
 from qualgate.errors import UsageError
+from qualgate.errors.misplaced import no_model_folder
 from qualgate.evalsets.own_rows import OwnRows, OwnSet, read_rows
 from qualgate.formatting import counted
 from qualgate.gate.planning.planned_sets import PlannedSet
 from qualgate.gate.planning.planner import PlannedPolicy, plan_policy
-from qualgate.misplaced import no_model_folder
 from qualgate.pipeline.foretell import QUICK_DRAWS
 from qualgate.pipeline.plan import make_plan
 from qualgate.quant.model_folder import ModelFolder, read_model_folder

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from qualgate.errors import UsageError, close_names
-from qualgate.misplaced import no_model_folder
+from qualgate.errors.misplaced import no_model_folder
 from qualgate.quant.formats import Format, recognise
 from qualgate.quant.linear import QuantizedLinear
 from qualgate.quant.readers import Layer, QuantizedCheckpoint, read_quantized

@@ -8,8 +8,8 @@ from math import prod
 from pathlib import Path
 
 from qualgate.errors import UsageError
+from qualgate.errors.misplaced import no_model_folder
 from qualgate.identity import content_hash, sha256_text
-from qualgate.misplaced import no_model_folder
 from qualgate.quant import tokenizer_files
 from qualgate.quant.architecture import check_writes_text
 from qualgate.quant.formats import Format, said_by_config, said_by_headers, weights_in

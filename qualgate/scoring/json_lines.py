@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from qualgate.misplaced import not_json_lines
+from qualgate.errors.misplaced import not_json_lines
 from qualgate.scoring import strict_json
 from qualgate.scoring.outcome import one_line
 

@@ -23,7 +23,7 @@ from qualgate.errors import (
     StoreVersionError,
     UsageError,
 )
-from qualgate.misplaced import nearest_path
+from qualgate.errors.misplaced import nearest_path
 from qualgate.store.columns import WrongKind, wrong_value
 from qualgate.store.tables import metadata
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-FLOOR = {"errors", "identity", "records", "metrics", "escaping", "formatting", "misplaced", "plugins", "version"}
+FLOOR = {"errors", "identity", "records", "metrics", "escaping", "formatting", "plugins", "version"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "identity": set(),
@@ -11,9 +11,8 @@ ALLOWED: dict[str, set[str]] = {
     "escaping": set(),
     "version": set(),
     "formatting": {"metrics", "records"},
-    "misplaced": {"errors"},
     "plugins": {"errors", "escaping"},
-    "documents": {"errors", "misplaced"},
+    "documents": {"errors"},
     "evalsets": FLOOR | {"documents", "scoring"},
     "quantize": FLOOR | {"evalsets", "quant", "engine", "qualgate_kernels"},
     "config": FLOOR | {"documents", "quant", "refmodel", "evalsets", "quantize"},

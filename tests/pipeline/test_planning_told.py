@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from qualgate.pipeline import plan as planning
-from qualgate.records import UnitKey
-from qualgate.run import _outlook
-from qualgate.store.runs import RunRecord
-from tests.store.made import make_plan
+from qualgate.pipeline.foretell import left_to_do
 
 
 def test_weights_that_take_long_to_read_are_told_with_their_size_and_about_how_long(tmp_path, monkeypatch):
@@ -19,12 +16,6 @@ def test_weights_that_take_long_to_read_are_told_with_their_size_and_about_how_l
 
 
 def test_what_is_left_is_told_with_its_time_where_it_is_known():
-    plan = make_plan(cases=4)
-    done = frozenset(UnitKey("baseline", "arithmetic", f"arithmetic-{n:04d}") for n in range(4))
-    new, resumed = (RunRecord(run_id="r", done=one, resumed=bool(one)) for one in (frozenset(), done))
-    total = len(plan.expected)
-    assert (
-        _outlook(plan, new, 60.0, "as in run r0") == f"planned: {total} answers to generate, about 60 s, as in run r0"
-    )
-    assert _outlook(plan, resumed, 60.0, "guessed").startswith(f"planned: {total - 4} answers to generate, about 56 s")
-    assert _outlook(plan, new, None, "").endswith("answers to generate, unknown until measured")
+    assert left_to_do(300, 0, 60.0, "r0") == "planned: 300 answers to generate, about 60 s, as in run r0"
+    assert left_to_do(300, 20, 60.0, "").startswith("planned: 280 answers to generate, about 56 s, guessed")
+    assert left_to_do(300, 0, None, "").endswith("answers to generate, unknown until measured")

@@ -1,0 +1,90 @@
+"""What to say of a path where there is not what was looked for: the nearest one there is, and what to type instead."""
+
+from __future__ import annotations
+
+import os
+import re
+from itertools import islice
+from pathlib import Path
+from shlex import quote as shell_quote
+
+from qualgate.errors import close_names
+
+MOST_NAMES = 10_000  # of a folder that are looked through
+_FILES_NAMED = 3
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?", re.ASCII)
+
+
+def unreadable(path: Path, error: OSError) -> str:
+    """Why the file `path` cannot be read, beginning with its name."""
+    if isinstance(error, FileNotFoundError | NotADirectoryError):
+        return f"{path}: no such file{nearest_path(path)}"
+    if isinstance(error, IsADirectoryError):
+        return f"{path}: no file{nearest_path(path)}"
+    if isinstance(error, PermissionError):
+        right = f"chmod u+r {shell_quote(str(path))}"
+        return f"{path}: cannot be read ({error.strerror}); give yourself the right to: {right}"
+    return f"{path}: cannot be read ({error.strerror or error})"
+
+
+def nearest_path(path: Path) -> str:
+    """`; did you mean 'x'?`, or the folder on the way that is missing, or what stands there instead: the end of a
+    message about a path where something else was looked for."""
+    if os.path.isdir(path):
+        inside = sorted(name for name in _names_in(path) if os.path.isfile(path / name))[:_FILES_NAMED]
+        named = f", such as {', '.join(map(repr, inside))} in it" if inside else ""
+        return f"; it is a folder, and a file is needed{named}"
+    if os.path.lexists(path):
+        there = f"is a file, in the folder {str(path.parent)!r}" if os.path.isfile(path) else "leads to no file"
+        return f"; it {there}"
+    found = _nearest(path)
+    if found is not None:
+        return f"; did you mean {str(found)!r}?"
+    missing = [one for one in path.parents if not os.path.isdir(one)]
+    return f"; there is no folder {str(missing[-1])!r}" if missing else ""
+
+
+def no_model_folder(written: str, folder: Path) -> str:
+    """What to do about a model written so, for which there is no `folder`: a name of the Hub is to be fetched."""
+    near = nearest_path(folder)
+    if os.path.lexists(folder) or near.startswith("; did you mean") or not _HUB_NAME.fullmatch(written):
+        return f"no model folder {str(folder)!r:.200}{near}"
+    local = f"./{written.rpartition('/')[2]}"
+    return (
+        f"no model folder {str(folder)!r:.200}. qualgate reads folders and downloads nothing: if that is a model on "
+        f"the Hugging Face Hub, fetch it and name its folder {local} instead: hf download {written} --local-dir {local}"
+    )
+
+
+def not_json_lines(path: Path, beginning: bytes) -> str:
+    """Of a file that begins so, and that should hold one JSON object a line: that it is one array, or objects over
+    several lines, and the command that makes lines of it. "" for any other."""
+    first = beginning.removeprefix(b"\xef\xbb\xbf").strip()
+    what, each = ("one JSON array", ".[]") if first.startswith(b"[") else ("JSON over several lines", ".")
+    if not first.startswith(b"[") and first != b"{":
+        return ""
+    made, source = shell_quote(str(path.with_suffix(".jsonl"))), shell_quote(str(path))
+    command = f"jq -c '{each}' {source} > {made}"
+    if made == source:
+        command = f"jq -c '{each}' {source} > {made}.new && mv {made}.new {made}"
+    return f"the file is {what}, and one object a line is needed: {command}"
+
+
+def _nearest(path: Path) -> Path | None:
+    """The path there is that `path` may be meant for, each of its parts near to what was written."""
+    if os.path.lexists(path):
+        return path
+    if path.parent == path or (folder := _nearest(path.parent)) is None:
+        return None
+    stems = {name: Path(name).stem for name in _names_in(folder)}  # names that end alike are not alike by that
+    alike = close_names(path.stem, set(stems.values()), most=3)
+    close = close_names(path.name, [name for name, stem in stems.items() if stem in alike], cutoff=0)
+    return folder / close[0] if close else None
+
+
+def _names_in(folder: Path) -> list[str]:
+    try:
+        with os.scandir(folder) as entries:
+            return [entry.name for entry in islice(entries, MOST_NAMES)]
+    except (OSError, ValueError):
+        return []
