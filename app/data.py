@@ -55,6 +55,12 @@ def latest_run() -> str:
         return queries.latest_run(store)
 
 
+def count_superseded() -> int:
+    """How many variants no longer wait because a newer run of their gate file does."""
+    with _open() as store:
+        return queries.count_superseded(store)
+
+
 def run_summary(run_id: str) -> queries.RunSummary:
     """A run with its arms and newest verdicts, which are invalid where its stored evidence is not what was recorded."""
     with _open() as store:

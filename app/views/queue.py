@@ -24,8 +24,11 @@ for line in lines:
         st.html(
             f'{chip(line.word)} &nbsp;<b class="qg-name">{escape(line.variant)}</b>'
             f'<div class="qg-long">{escape(line.reason)}</div>'
+            f'<div class="qg-quiet">{escape(line.model)}: {escape(", ".join(line.evalsets))}</div>'
             f'<div class="qg-quiet">{when(line.created_at)} · {escape(line.run_id)}</div>',
             width="stretch",
         )
         link("Review", line.run_id, line.variant)
+if passed := data.count_superseded():
+    st.caption(f"{counted(passed, 'variant')} of older runs superseded by a newer one of the same gate file: see Runs.")
 turn("queue", page, waiting, PAGE)

@@ -22,6 +22,8 @@ def print_runs(found: Sequence[RunLine], total: int) -> None:
     console = screen.console()
     for line in found:
         console.print(Text.assemble((visible_line(line.run_id), "bold"), f"  {_when(line.created_at)}  {_state(line)}"))
+        if line.variants:
+            console.print(indented(Text(_about(line.variants[0]), style="dim")))
         width = max((len(visible_line(one.variant)) for one in line.variants), default=0)
         for one in line.variants:
             console.print(indented(_variant(one, width)))
@@ -41,11 +43,17 @@ def _state(line: RunLine) -> str:
 def _variant(one: VariantLine, width: int) -> Text:
     word = one.word or "no verdict"
     decided = f"  ({visible_line(one.action)} by {visible_line(one.name or '')})" if one.action else ""
+    if not decided and one.superseded_by:
+        decided = f"  (superseded by {visible_line(one.superseded_by)})"
     return Text.assemble(
         (f"{visible_line(one.variant):<{width}}  ", "bold"),
         (f"{visible_line(word).upper():<9} ", STYLE.get(word, "dim")),
         f"{visible_line(one.reason)}{decided}".rstrip(),
     )
+
+
+def _about(one: VariantLine) -> str:
+    return visible_line(f"{one.model}: {', '.join(one.evalsets)}")
 
 
 def _when(stamp: str) -> str:

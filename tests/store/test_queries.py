@@ -9,8 +9,8 @@ import pytest
 from qualgate.errors import UsageError
 from qualgate.gate.causes.noise_floor import flips as flips_of
 from qualgate.gate.verdict import decide_plain
-from qualgate.records import CALL_UNREAD, Policy
-from qualgate.store import queries, runs
+from qualgate.records import CALL_UNREAD, Policy, Trial
+from qualgate.store import decisions, queries, runs
 from tests.store.conftest import JUDGED
 from tests.store.made import RULES, make_plan, make_results, make_run
 
@@ -135,7 +135,42 @@ def test_runs_are_listed_newest_first_with_their_variants(store):
     assert [variant.variant for variant in lines[0].variants] == ["int8", "int4-g32", "mxfp4", "int2-g32"]
     assert queries.count_runs(store) == 3
     assert queries.list_runs(store, limit=1, offset=1) == lines[1:2]
-    assert queries.count_queue(store) == len(queries.queue(store)) == 8, "a run under way waits for nobody"
+    waiting = queries.queue(store)
+    assert {line.run_id for line in waiting} == {third}, "neither a run under way nor an older night"
+    assert queries.count_queue(store) == len(waiting) == queries.count_superseded(store) == 4
+
+
+def test_of_a_nightly_gate_file_only_the_last_night_waits_and_others_wait_beside_it(store):
+    def night(model: str, seed: int, **options) -> str:
+        plan = make_plan(cases=3, seed=seed, **options)
+        arms = tuple(replace(arm, model=model) for arm in plan.arms)
+        return make_run(store, replace(plan, arms=arms))
+
+    support = [night("models/support", seed) for seed in range(3)]
+    other_model, other_sets = (
+        night("models/sales", 3),
+        night("models/support", 4, families=("arithmetic", "json_extract"), policy=Policy(rules=RULES[:1])),
+    )
+    tried = replace(make_plan(cases=3, seed=5, policy=Policy(rules=RULES, trial=Trial(limit=3))), key="t")
+    make_run(store, tried)
+    make_run(store, make_plan(cases=3, seed=6), jobs=1)
+    said = {line.run_id: (line.model, line.evalsets) for line in queries.queue(store)}
+    assert said == {
+        support[-1]: ("support", ("tool_calls", "json_extract", "arithmetic")),
+        other_model: ("sales", ("tool_calls", "json_extract", "arithmetic")),
+        other_sets: ("support", ("arithmetic", "json_extract")),
+    }
+    by = {line.run_id: {one.superseded_by for one in line.variants} for line in queries.list_runs(store)}
+    assert [by[run] for run in (*support, other_model, other_sets)] == [{support[2]}, {support[2]}, {""}, {""}, {""}]
+    assert (queries.count_queue(store), queries.count_superseded(store)) == (12, 8)
+    last = next(line for line in queries.queue(store) if line.run_id == support[2])
+    verdict = queries.run_summary(store, last.run_id).verdict(last.variant)
+    assert verdict is not None
+    decisions.append(
+        store, last.run_id, last.variant, "block", name="Ana", reason="no", verdict_sha256=verdict.sha256, after=None
+    )
+    waiting = [line.variant for line in queries.queue(store) if line.run_id in support]
+    assert last.variant not in waiting, "decided, it brings back no older night"
 
 
 def test_the_latest_run_of_a_gate_file_has_its_arms_and_sets_and_no_others(store):

@@ -13,6 +13,7 @@ from qualgate.store.database import Store
 from qualgate.store.decisions import Decision, chain
 from qualgate.store.queries.newest import CURRENT_DECISION, CURRENT_VERDICT, check_verdicts_placed
 from qualgate.store.queries.progress import unit_counts
+from qualgate.store.queries.superseded import models_and_sets, superseded
 from qualgate.store.queries.trials import IS_TRIAL
 from qualgate.store.rows import check_arm, check_run, check_verdict
 from qualgate.store.tables import arms, runs, verdicts
@@ -31,6 +32,9 @@ class VariantLine:
     reason: str
     action: str | None  # the newest decision on the newest verdict
     name: str | None
+    model: str = ""  # the baseline's folder, by its last name
+    evalsets: tuple[str, ...] = ()
+    superseded_by: str = ""  # the newest run of the same gate file, where that is another
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,13 +97,22 @@ def count_runs(store: Store) -> int:
 def queue(store: Store, limit: int = PAGE, offset: int = 0) -> tuple[VariantLine, ...]:
     """Variants of complete runs, but of no trial, whose newest verdict nobody has decided about, newest run first."""
     with store.read() as connection:
-        return tuple(_variant_lines(connection, _WAITING, limit, offset))
+        newest = runs.c.run_id.not_in(superseded(connection).keys())
+        return tuple(_variant_lines(connection, and_(_WAITING, newest), limit, offset))
 
 
 def count_queue(store: Store) -> int:
     """How long `queue` is without a limit."""
     with store.read() as connection:
-        return connection.execute(select(func.count()).select_from(_LINES.where(_WAITING).subquery())).scalar_one()
+        waiting = _LINES.where(_WAITING, runs.c.run_id.not_in(superseded(connection).keys()))
+        return connection.execute(select(func.count()).select_from(waiting.subquery())).scalar_one()
+
+
+def count_superseded(store: Store) -> int:
+    """How many variants would wait, were there no newer run of their gate file."""
+    with store.read() as connection:
+        passed = _LINES.where(_WAITING, runs.c.run_id.in_(superseded(connection).keys()))
+        return connection.execute(select(func.count()).select_from(passed.subquery())).scalar_one()
 
 
 def list_decisions(store: Store, limit: int = PAGE, offset: int = 0) -> tuple[Decision, ...]:
@@ -158,8 +171,10 @@ def _variant_lines(
     ids = [row.verdict_id for row in found if row.verdict_id is not None]
     said = {row.verdict_id: row for row in connection.execute(select(verdicts).where(verdicts.c.verdict_id.in_(ids)))}
     decided = {(one.run_id, one.variant, one.verdict_sha256): one for one in chain(connection)}
+    named, passed = models_and_sets(connection, [row.run_id for row in found]), superseded(connection)
     for row in found:
         newest = said.get(row.verdict_id)
+        model, sets = named.get(row.run_id, ("", ()))
         verdict = check_verdict(newest) if newest else None
         made = decided.get((row.run_id, row.variant, newest.sha256)) if newest else None
         yield VariantLine(
@@ -170,4 +185,7 @@ def _variant_lines(
             reason=verdict.reasons[0] if verdict and verdict.reasons else "",
             action=made.action if made else None,
             name=made.name if made else None,
+            model=model,
+            evalsets=sets,
+            superseded_by=passed.get(row.run_id, ""),
         )

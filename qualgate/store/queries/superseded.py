@@ -1,0 +1,58 @@
+"""Which runs a newer one of the same gate file has taken the place of: of a nightly run only the last night waits.
+
+The store keeps a gate file's text and not its name, and a rule that is edited makes no other gate file. So runs are of
+one where the same arms, made from the same models, were asked the same evalsets.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from pathlib import PurePath
+
+from sqlalchemy import Connection, select
+
+from qualgate.store.queries.trials import IS_TRIAL
+from qualgate.store.tables import arms, evalsets, runs
+
+
+def superseded(connection: Connection) -> dict[str, str]:
+    """Run → the newest complete run of the same gate file, where that is another. No trial is one of them."""
+    asked = defaultdict[str, set[tuple[str, ...]]](set)
+    for run_id, name, spec in connection.execute(
+        select(arms.c.run_id, arms.c.name, arms.c.spec_json).where(arms.c.name.not_like("%@%"))
+    ):
+        asked[run_id].add(("arm", name, _model(spec)))
+    for run_id, name in connection.execute(select(evalsets.c.run_id, evalsets.c.name)):
+        asked[run_id].add(("evalset", name))
+    newest: dict[frozenset[tuple[str, ...]], str] = {}
+    found = {}
+    complete = select(runs.c.run_id).where(runs.c.status == "complete", ~IS_TRIAL)
+    for run_id in connection.scalars(complete.order_by(runs.c.created_at.desc(), runs.c.run_id.desc())):
+        last = newest.setdefault(frozenset(asked[run_id]), run_id)
+        if last != run_id:
+            found[run_id] = last
+    return found
+
+
+def models_and_sets(connection: Connection, run_ids: list[str]) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """Run → what people call it by: the name of the baseline's folder, and the evalsets in the gate file's order."""
+    specs = select(arms.c.run_id, arms.c.spec_json).where(arms.c.run_id.in_(run_ids), arms.c.position == 0)
+    sets = select(evalsets.c.run_id, evalsets.c.name).where(evalsets.c.run_id.in_(run_ids))
+    names = defaultdict[str, list[str]](list)
+    for run_id, name in connection.execute(sets.order_by(evalsets.c.position)):
+        names[run_id].append(name)
+    return {run_id: (_called(_model(spec)), tuple(names[run_id])) for run_id, spec in connection.execute(specs)}
+
+
+def _called(model: str) -> str:
+    shipped = PurePath(model).parts[-2:] == ("refmodel", "weights")
+    return "reference" if shipped else PurePath(model).name
+
+
+def _model(spec: str) -> str:
+    """The folder; of a row that is not what was recorded, its text: no other run's."""
+    try:
+        return str(json.loads(spec)["model"])
+    except (ValueError, KeyError, TypeError):
+        return spec
