@@ -54,7 +54,7 @@ def run_gate(
         warn(line)
     with open_store(gate.store_url) as store, sole_coordinator(Path(plan.artifacts)), stop_requested() as stop:
         record = runs.begin(store, plan)
-        planning(outlook(gate, plan, store, len(record.done)))
+        planning(outlook(gate, plan, store, record))
         for line in asked_again(store, record.run_id, plan.policy):
             warn(line)
         if damaged := drop_damaged(Path(plan.artifacts)):

@@ -23,6 +23,7 @@ from qualgate.pipeline.stored import earlier_evidence
 from qualgate.records import Plan, Policy, RunEvidence
 from qualgate.store import plain, queries
 from qualgate.store.database import Store, open_store
+from qualgate.store.runs import RunRecord
 
 QUICK_DRAWS = 2_000  # before a run: one word is wanted, and no change of the policy
 
@@ -119,12 +120,13 @@ def doubts(plan: Plan) -> Iterator[str]:
         )
 
 
-def outlook(gate: GateFile, plan: Plan, store: Store, done: int) -> str:
-    """How much of the plan is left to generate when so many answers are there, and about how long that takes."""
-    run = queries.latest_run_of(store, [arm.name for arm in plan.arms], [item.name for item in plan.evalsets])
+def outlook(gate: GateFile, plan: Plan, store: Store, record: RunRecord) -> str:
+    """How much of the run is left to generate, and about how long that takes: as the run before it took."""
+    arms, sets = [arm.name for arm in plan.arms if "@" not in arm.name], [item.name for item in plan.evalsets]
+    run = queries.latest_run_of(store, arms, sets, before=record.run_id)
     past = Past(run=run, times=queries.answer_times(store, run)) if run else None
     takes = forecast(plan, workers_for(gate, plan), past)
-    return left_to_do(len(plan.expected), done, takes.seconds, takes.run)
+    return left_to_do(len(plan.expected), len(record.done), takes.seconds, takes.run)
 
 
 def left_to_do(total: int, done: int, seconds: float | None, run: str) -> str:

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
+from qualgate.pipeline import foretell
 from qualgate.pipeline import plan as planning
-from qualgate.pipeline.foretell import left_to_do
+from qualgate.pipeline.forecast import Forecast
+from qualgate.pipeline.foretell import left_to_do, outlook
+from qualgate.store import runs
+from qualgate.store.database import open_store
+from tests.store.made import make_plan, make_run
 
 
 def test_weights_that_take_long_to_read_are_told_with_their_size_and_about_how_long(tmp_path, monkeypatch):
@@ -19,3 +27,19 @@ def test_what_is_left_is_told_with_its_time_where_it_is_known():
     assert left_to_do(300, 0, 60.0, "r0") == "planned: 300 answers to generate, about 60 s, as in run r0"
     assert left_to_do(300, 20, 60.0, "").startswith("planned: 280 answers to generate, about 56 s, guessed")
     assert left_to_do(300, 0, None, "").endswith("answers to generate, unknown until measured")
+
+
+def test_the_time_is_that_of_the_run_before_and_not_of_the_one_just_begun(tmp_path, monkeypatch):
+    plan, asked = make_plan(cases=4), []
+    gate: Any = SimpleNamespace(workers=2)
+
+    def forecast(plan, workers, past):
+        asked.append(past and (past.run, len(past.times)))
+        return Forecast(arms=(), run=past.run if past else "")
+
+    monkeypatch.setattr(foretell, "forecast", forecast)
+    with open_store(f"sqlite:///{tmp_path / 'q.db'}") as store:
+        outlook(gate, plan, store, runs.begin(store, plan))
+        first = make_run(store, plan)  # it resumes, and is complete
+        assert f"as in run {first}" in outlook(gate, plan, store, runs.begin(store, plan))
+    assert asked == [None, (first, len(plan.expected))]

@@ -61,14 +61,19 @@ def latest_run(store: Store) -> str:
     return found
 
 
-def latest_run_of(store: Store, arm_names: Sequence[str], evalset_names: Sequence[str]) -> str | None:
+def latest_run_of(
+    store: Store, arm_names: Sequence[str], evalset_names: Sequence[str], *, before: str = ""
+) -> str | None:
     """Id of the newest run of exactly these arms on exactly these sets that is no trial, None when there is none.
 
-    Two gate files may share a store: one's policy must never judge the other's run.
+    Two gate files may share a store: one's policy must never judge the other's run. before: a run that is not meant,
+    because it is the one under way.
     """
     statement = (
         select(runs.c.run_id)
-        .where(_named_exactly(arms, arm_names), _named_exactly(evalsets, evalset_names), ~IS_TRIAL)
+        .where(
+            _named_exactly(arms, arm_names), _named_exactly(evalsets, evalset_names), ~IS_TRIAL, runs.c.run_id != before
+        )
         .order_by(runs.c.created_at.desc())
         .limit(1)
     )
