@@ -95,7 +95,8 @@ def count_runs(store: Store) -> int:
 
 
 def queue(store: Store, limit: int = PAGE, offset: int = 0) -> tuple[VariantLine, ...]:
-    """Variants of complete runs, but of no trial, whose newest verdict nobody has decided about, newest run first."""
+    """Variants of complete runs, but of no trial, whose newest verdict nobody has decided about, newest run first. Of
+    the runs of one gate file only the newest waits."""
     with store.read() as connection:
         newest = runs.c.run_id.not_in(superseded(connection).keys())
         return tuple(_variant_lines(connection, and_(_WAITING, newest), limit, offset))
