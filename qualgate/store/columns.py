@@ -16,18 +16,19 @@ class WrongKind(Exception):
 
 
 class _Exact:
-    """Mixed into a type: what is read is one of `kinds` or NULL, which queries give where nothing joins."""
+    """Mixed into a type: what is read is of `kind`, or NULL where the column may hold it."""
 
-    kinds: tuple[type, ...]
+    kind: type
+    required = False  # by `require`
 
     def result_processor(self, dialect: Dialect, coltype: object) -> Any:
         """Runs for every value of every row: as little as can be."""
-        kinds = self.kinds
+        kind, required = self.kind, self.required
 
         def exact(value: Any) -> Any:
-            if value is None or type(value) in kinds:
+            if type(value) is kind or (value is None and not required):
                 return value
-            raise WrongKind(f"{type(value).__name__} for {kinds[0].__name__}")
+            raise WrongKind(f"{type(value).__name__} for {kind.__name__}")
 
         return exact
 
@@ -35,31 +36,31 @@ class _Exact:
 class Text(_Exact, sqlalchemy.Text):
     """Of any length."""
 
-    kinds = (str,)
+    kind = str
 
 
 class String(_Exact, sqlalchemy.String):
     """Of a length that other databases hold it to."""
 
-    kinds = (str,)
+    kind = str
 
 
 class Integer(_Exact, sqlalchemy.Integer):
     """To 64 bits."""
 
-    kinds = (int,)
+    kind = int
 
 
 class Float(_Exact, sqlalchemy.Float):
     """64 bits."""
 
-    kinds = (float,)
+    kind = float
 
 
 class LargeBinary(_Exact, sqlalchemy.LargeBinary):
     """Bytes."""
 
-    kinds = (bytes,)
+    kind = bytes
 
 
 class Boolean(sqlalchemy.Boolean):
@@ -69,11 +70,19 @@ class Boolean(sqlalchemy.Boolean):
         """The truth of it."""
 
         def exact(value: Any) -> bool | None:
-            if value is None or (type(value) in (int, bool) and value in (0, 1)):
-                return None if value is None else bool(value)
+            if value is None or (type(value) is int and value in (0, 1)):
+                return None if value is None else value == 1
             raise WrongKind(f"{type(value).__name__} for bool")
 
         return exact
+
+
+def require(metadata: MetaData) -> None:
+    """Columns that are never NULL give none. A query whose join or maximum may find nothing says what stands there."""
+    for table in metadata.tables.values():
+        for column in table.columns:
+            if isinstance(column.type, _Exact):
+                column.type.required = not column.nullable
 
 
 SQL_KINDS = {Text: "text", String: "text", Integer: "integer", Float: "real", LargeBinary: "blob", Boolean: "integer"}

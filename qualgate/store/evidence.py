@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import json
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -63,8 +62,10 @@ def uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def no_such_run(connection: Connection, run_id: str) -> UsageError:
-    """For a run that the store does not hold: which it does."""
+def no_such_run(connection: Connection, run_id: str) -> UsageError | IntegrityError:
+    """For a run that the store does not hold: which it does; or that it lost the run's own row."""
+    if connection.execute(select(arms.c.run_id).where(arms.c.run_id == run_id)).first():
+        return IntegrityError(f"run {run_id} has arms and no row of its own. Restore the store from a backup.")
     found = connection.execute(select(runs.c.run_id).order_by(runs.c.created_at.desc()).limit(RUNS_NAMED + 1))
     newest = [row.run_id for row in found]
     more = ", …" if len(newest) > RUNS_NAMED else ""
@@ -103,7 +104,7 @@ def _read(store: Store, run_id: str, scoring: int | None, answers: bool) -> RunE
         found = connection.execute(_EVIDENCE.where(units.c.run_id == run_id)).all()
         asked = select(units.c.case_hash).where(units.c.run_id == run_id)
         bodies = connection.execute(select(cases).where(cases.c.case_hash.in_(asked))).all()
-        fault = scorings.fault(connection, run_id, number, scored) if number else None
+        fault = scorings.fault(connection, run_id, number, scored)
         run_faults = list(_faults(check_run, [run]))
         stopped, stop_faults = ({}, []) if run_faults else stoppings.read(connection, run)
     trial = None if run_faults else plain.policy(run.policy_json).trial
@@ -111,6 +112,8 @@ def _read(store: Store, run_id: str, scoring: int | None, answers: bool) -> RunE
     if fault:
         integrity.append(fault)
     asked_of = {row.case_hash: _asked(row) for row in bodies}
+    if lost := {row.case_hash for row in found} - set(asked_of):
+        integrity.append(f"case {min(lost)[:12]}, which was asked, is not in the store")
     if run.expected_sha256 != expected_digest(sets, [(*row[:4], row.case_hash, row.cluster) for row in found]):
         integrity.append("the list of expected units or evalsets is not the one written before generation")
     by_arm, broken = _units(run_id, found, recorded, scored, answers)
@@ -222,10 +225,10 @@ def _asked(case: AnyRow) -> tuple[str, int | None]:
     """What a stored case asks, and of how many tokens at most; `UNKNOWN` where its body is broken, which `check_case`
     tells."""
     try:
-        body = json.loads(case.body_json)
-        return question_hash(body), body.get("max_new_tokens")
-    except (ValueError, AttributeError):
+        body = check_case(case)
+    except IntegrityError:
         return UNKNOWN
+    return question_hash(body), body.get("max_new_tokens")
 
 
 def _began(run_id: str) -> str:
@@ -236,7 +239,7 @@ def _began(run_id: str) -> str:
         return ""
 
 
-def _faults(check: Callable[[AnyRow], None], rows: Iterable[AnyRow]) -> Iterator[str]:
+def _faults(check: Callable[[AnyRow], object], rows: Iterable[AnyRow]) -> Iterator[str]:
     for row in rows:
         try:
             check(row)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -14,6 +13,7 @@ from qualgate.identity import case_hash, content_hash
 from qualgate.records import Completion, Drift, Score, UnitKey, Verdict
 from qualgate.store import plain, seal
 from qualgate.store.tables import scores, units
+from qualgate.store.typed import read
 
 AnyRow = Row[*tuple[Any, ...]]
 KEY = (units.c.arm, units.c.evalset, units.c.case_id, units.c.repeat)
@@ -86,14 +86,15 @@ def check_arm(row: AnyRow) -> None:
         raise IntegrityError(_changed(f"the identity or sizes of arm {row.name!r} in run {row.run_id}"))
 
 
-def check_case(row: AnyRow) -> None:
-    """`row`: all of a case's columns. Raises IntegrityError."""
+def check_case(row: AnyRow) -> dict[str, Any]:
+    """The case as it stands in its evalset. `row`: all of its columns. Raises IntegrityError."""
     try:
-        found = case_hash(json.loads(row.body_json))
-    except (ValueError, AttributeError):  # no JSON, or no object
-        found = ""
-    if row.case_hash != found:
-        raise IntegrityError(_changed(f"case {row.case_hash[:12]}"))
+        body = read(dict[str, Any], row.body_json)
+        if row.case_hash == case_hash(body):
+            return body
+    except (ValueError, IntegrityError, RecursionError):  # no JSON, no object, NaN in it
+        pass
+    raise IntegrityError(_changed(f"case {row.case_hash[:12]}"))
 
 
 def verdict_digest(run_id: str, policy_json: str, body_json: str) -> str:

@@ -6,10 +6,10 @@ that says something else is refused.
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, func, insert, select, tuple_, update
 
 from qualgate.errors import IntegrityError
-from qualgate.identity import case_hash, content_hash
+from qualgate.identity import content_hash
 from qualgate.records import (
     ArmFootprint,
     ArmIdentity,
@@ -40,6 +40,7 @@ from qualgate.store.rows import (
     AnyRow,
     arm_digest,
     check_arm,
+    check_case,
     check_run,
     expected_digest,
     run_digest,
@@ -402,7 +403,6 @@ def case_bodies(store: Store, hashes: Iterable[str]) -> dict[str, dict[str, Any]
         for start in range(0, len(wanted), 500):
             chosen = select(cases).where(cases.c.case_hash.in_(wanted[start : start + 500]))
             for row in connection.execute(chosen):
-                body = json.loads(row.body_json)
-                if case_hash(body) == row.case_hash:
-                    found[row.case_hash] = body
+                with suppress(IntegrityError):
+                    found[row.case_hash] = check_case(row)
     return found

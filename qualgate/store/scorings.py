@@ -6,7 +6,6 @@ written in one transaction and sealed by itself; the newest counts, so no two ar
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -45,7 +44,8 @@ class Scoring:
 
 def newest_scoring(connection: Connection, run_id: str) -> int:
     """The number of the scoring that counts; 0 when the run was never scored again."""
-    return connection.execute(select(func.max(scorings.c.number)).where(scorings.c.run_id == run_id)).scalar() or 0
+    newest = select(func.coalesce(func.max(scorings.c.number), 0))
+    return connection.execute(newest.where(scorings.c.run_id == run_id)).scalar_one()
 
 
 def read(store: Store, run_id: str) -> Scoring:
@@ -110,6 +110,11 @@ def add(store: Store, run_id: str, after: int, scored: Mapping[int, Sequence[Sco
 
 def fault(connection: Connection, run_id: str, number: int, said: Said) -> str | None:
     """What is wrong with `said`, the scores stored under this number; None when they are what was written."""
+    of_run = select(scores.c.unit_id).join_from(scores, units).where(units.c.run_id == run_id)
+    if connection.execute(of_run.where(scores.c.scoring > newest_scoring(connection, run_id)).limit(1)).first():
+        return f"run {run_id} holds scores of a scoring that this store has no record of"
+    if not number:  # sealed with the units
+        return None
     row = connection.execute(
         select(scorings).where(scorings.c.run_id == run_id, scorings.c.number == number)
     ).one_or_none()
@@ -161,7 +166,6 @@ def _evalsets(connection: Connection, run_id: str) -> tuple[Evalset, ...]:
         .order_by(units.c.unit_id)
     )
     for row in stored:
-        check_case(row)
-        found.setdefault(row.evalset, []).append(Case(evalset=row.evalset, body=json.loads(row.body_json)))
+        found.setdefault(row.evalset, []).append(Case(evalset=row.evalset, body=check_case(row)))
     rows = connection.execute(select(evalsets).where(evalsets.c.run_id == run_id).order_by(evalsets.c.position))
     return tuple(replace(plain.evalset(row), cases=tuple(found.get(row.name, ()))) for row in rows)

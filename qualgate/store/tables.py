@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from sqlalchemy import Column, ForeignKey, ForeignKeyConstraint, Index, MetaData, Table, UniqueConstraint
 
-from qualgate.store.columns import Boolean, Float, Integer, LargeBinary, String, Text
+from qualgate.store.columns import Boolean, Float, Integer, LargeBinary, String, Text, require
 
 metadata = MetaData(
     naming_convention={
@@ -184,3 +184,5 @@ decisions = Table(  # append-only, a hash chain
     UniqueConstraint("hash"),
     Index(None, "run_id", "variant"),
 )
+
+require(metadata)

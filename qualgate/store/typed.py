@@ -44,6 +44,8 @@ def _value(kind: Any, found: Any) -> Any:
             return tuple(_value(one, item) for one, item in zip(each, found, strict=True))
         case shape if shape in (dict, Mapping) and isinstance(found, dict):
             return {name: _value(get_args(kind)[1], item) for name, item in found.items()}
+        case shape if shape is Any:
+            return found
         case shape if shape is float:
             return _checked(_is_whole(found) or (type(found) is float and isfinite(found)), found)
         case shape if shape is int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,12 +72,11 @@ def case_detail(store: Store, run_id: str, variant: str, evalset: str, case_id: 
         }
         if set(found) != {"baseline", variant}:
             raise UsageError(f"run {run_id!r} has no case {evalset}/{case_id} for {variant!r}.")
-        check_case(found[variant])
         return CaseDetail(
             evalset=evalset,
             case_id=case_id,
             repeat=repeat,
-            body=json.loads(found[variant].body_json),
+            body=check_case(found[variant]),
             baseline=_answer(connection, found["baseline"]),
             variant=_answer(connection, found[variant]),
         )

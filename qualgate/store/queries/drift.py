@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,11 +39,9 @@ def baseline_said(store: Store, run_id: str) -> dict[tuple[str, str, int], Said]
             .join(cases, cases.c.case_hash == units.c.case_hash)
             .where(units.c.run_id == run_id, units.c.arm == "baseline", units.c.status == "done")
         ).all()
-    for row in rows:
-        check_case(row)
     return {
         (row.evalset, row.case_id, row.repeat): Said(
-            text=row.text or "", token_ids=seal.ints(row.token_ids), body=json.loads(row.body_json)
+            text=row.text or "", token_ids=seal.ints(row.token_ids), body=check_case(row)
         )
         for row in rows
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -221,14 +220,11 @@ def _in_order(moved: Subquery) -> tuple[ColumnElement[Any], ...]:
 
 def _flip(row: AnyRow) -> Flip:
     """A case that is not what was recorded breaks no page that says so: it is shown as that."""
-    said = dict(row._mapping)
-    body = said.pop("body_json")
-    del said["case_hash"]
+    said = {name: value for name, value in row._mapping.items() if name not in ("body_json", "case_hash")}
     try:
-        check_case(row)
+        asked = check_case(row)
     except IntegrityError as error:
         return Flip(**said, prompt=str(error))
-    asked = json.loads(body)
     return Flip(**said, prompt=prompt_text(asked), reference=reference_text(asked))
 
 

@@ -55,7 +55,9 @@ def _made(connection: Connection, run_id: str) -> str:
 
 def _several(connection: Connection, run_id: str) -> bool:
     """Whether it has more than one answer to a case."""
-    return bool(connection.execute(select(func.max(units.c.repeat)).where(units.c.run_id == run_id)).scalar())
+    return bool(
+        connection.execute(select(func.coalesce(func.max(units.c.repeat), 0)).where(units.c.run_id == run_id)).scalar()
+    )
 
 
 def _judged(connection: Connection, ids: Runs) -> dict[str, set[str]]:

@@ -19,6 +19,7 @@ from qualgate.store.rows import check_arm, check_run, check_verdict
 from qualgate.store.tables import arms, runs, verdicts
 
 PAGE = 50
+NO_VERDICT = -1  # no row's number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +135,7 @@ _LINES = (
         arms.c.run_id,
         arms.c.name.label("variant"),
         runs.c.created_at,
-        CURRENT_VERDICT.c.verdict_id,
+        func.coalesce(CURRENT_VERDICT.c.verdict_id, NO_VERDICT).label("verdict_id"),
     )
     .join(runs, runs.c.run_id == arms.c.run_id)
     .outerjoin(
@@ -169,7 +170,7 @@ def _variant_lines(
     )
     found = rows.all()
     check_verdicts_placed(connection)
-    ids = [row.verdict_id for row in found if row.verdict_id is not None]
+    ids = [row.verdict_id for row in found if row.verdict_id != NO_VERDICT]
     said = {row.verdict_id: row for row in connection.execute(select(verdicts).where(verdicts.c.verdict_id.in_(ids)))}
     decided = {(one.run_id, one.variant, one.verdict_sha256): one for one in chain(connection)}
     named, passed = models_and_sets(connection, [row.run_id for row in found]), superseded(connection)

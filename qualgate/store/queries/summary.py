@@ -8,13 +8,13 @@ from typing import Any
 
 from sqlalchemy import and_, func, select
 
-from qualgate.errors import Exit, UsageError
+from qualgate.errors import Exit
 from qualgate.formatting import counted
 from qualgate.records import ArmFootprint, ArmIdentity, ArmSpec, Policy, Verdict
 from qualgate.store import plain
 from qualgate.store.database import Store
 from qualgate.store.decisions import Decision, chain
-from qualgate.store.evidence import evidence
+from qualgate.store.evidence import evidence, no_such_run
 from qualgate.store.queries.newest import CURRENT_VERDICT, check_verdicts_placed
 from qualgate.store.queries.pages import PAGE
 from qualgate.store.queries.progress import unit_counts
@@ -110,7 +110,7 @@ def run_summary(store: Store, run_id: str) -> RunSummary:
     with store.read() as connection:
         run = connection.execute(select(runs).where(runs.c.run_id == run_id)).one_or_none()
         if run is None:
-            raise UsageError(f"no run {run_id!r:.80} in this store; `qualgate runs` lists those there are.")
+            raise no_such_run(connection, run_id)
         check_run(run)
         counts = unit_counts(connection, [run_id])
         sizes = connection.execute(

@@ -1,0 +1,135 @@
+"""A damaged store is told as one by every command that reads it: 14, no traceback, and nothing that it did not hold."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from qualgate.errors import Exit, IntegrityError
+from qualgate.store import decisions, queries
+from qualgate.store.database import open_store
+from tests.verification.escapes.damaged import (
+    ATTACKS,
+    Damage,
+    attacked,
+    called,
+    commands,
+    damaged,
+    damages,
+    make_store,
+)
+
+MAIN = Path(__file__).resolve().parents[3] / "app" / "main.py"
+EVERY = tuple(damages())
+# Every other column with one kind of damage, each kind in turn; the whole is a proof.
+SAMPLE = tuple(islice(EVERY, 0, None, 29))
+# Not sealed, and of no weight: shown beside a verdict, or read by nothing.
+UNSEALED = {"evalsets.description", "runs.finished_at", "verdicts.created_at", "units.error", "units.attempts"}
+
+
+@dataclass(frozen=True)
+class Made:
+    path: Path
+    run: str
+    said: dict[str, tuple[int, str]]  # command → what it says of the store as it was
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Made:
+    folder = tmp_path_factory.mktemp("damaged")
+    run = make_store(folder / "made.db")
+    shutil.copy(folder / "made.db", folder / "whole.db")
+    asked = commands(f"sqlite:///{folder / 'whole.db'}", run)
+    said = {name: answer(name, *arguments) for name, arguments in asked.items()}
+    assert {code for code, _ in said.values()} == {Exit.APPROVE, Exit.BLOCK}
+    return Made(folder / "made.db", run, said)
+
+
+def answer(name: str, *arguments: str) -> tuple[int, str]:
+    """Code and text, without the store's path. A list of runs is taken for the verdicts that it names: how many answers
+    are in it counts, and checks none."""
+    code, text = called(*arguments)
+    words = re.findall(r"^ +(int\S+) +([A-Z]{2,})", text, re.MULTILINE)
+    return code, str(words) if name == "runs" else re.sub(r"sqlite:/\S*", "", text)
+
+
+def wrong(made: Made, store: Path, damage: Damage, asked: Sequence[str]) -> list[str]:
+    """What commands say of the damaged store that is neither 14 nor what they said of the whole one."""
+    found = []
+    for name in asked:
+        if not damaged(made.path, store, damage):
+            return []
+        found_now = answer(name, *commands(f"sqlite:///{store}", made.run)[name])
+        same = found_now == made.said[name]
+        if found_now[0] != Exit.INTEGRITY and not same and f"{damage.table}.{damage.column}" not in UNSEALED:
+            found.append(f"{name}: {found_now[0]}")
+    return found
+
+
+def test_whatever_column_is_damaged_in_whatever_way_a_command_ends_in_14_or_says_the_same(made, tmp_path) -> None:
+    names = list(made.said)
+    for number, damage in enumerate(SAMPLE):
+        assert wrong(made, tmp_path / "q.db", damage, [names[number % len(names)]]) == [], damage.name
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("table", sorted({damage.table for damage in EVERY}))
+def test_every_damage_to_every_column_under_every_command(made, tmp_path, table: str) -> None:
+    of = [damage for damage in EVERY if damage.table == table]
+    missed = {damage.name: wrong(made, tmp_path / "q.db", damage, list(made.said)) for damage in of}
+    assert {name: found for name, found in missed.items() if found} == {}
+
+
+def test_there_are_25_attacks() -> None:
+    assert len(ATTACKS) >= 25
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_no_attack_on_a_store_makes_a_blocked_variant_approved(made, tmp_path, attack: str) -> None:
+    attacked(made.path, tmp_path / "q.db", ATTACKS[attack])
+    asked = commands(f"sqlite:///{tmp_path / 'q.db'}", made.run)
+    for name in ("report", "report json", "runs", "gate"):
+        code, text = answer(name, *asked[name])
+        same = (code, text) == made.said[name]
+        assert code == Exit.INTEGRITY or (same and name in ("runs", "gate")), name
+        assert not re.search(r"int2-g32\W+approve", text, re.IGNORECASE)
+
+
+@pytest.mark.parametrize("attack", list(ATTACKS)[::5])
+def test_no_page_of_an_attacked_store_approves(made, tmp_path, monkeypatch, attack: str) -> None:
+    attacked(made.path, tmp_path / "q.db", ATTACKS[attack])
+    monkeypatch.setenv("QUALGATE_STORE", f"sqlite:///{tmp_path / 'q.db'}")
+    app = AppTest.from_file(str(MAIN), default_timeout=30)
+    app.query_params |= {"run": made.run, "variant": "int2-g32"}
+    page = app.run().switch_page("views/verdict.py").run()
+    assert not page.exception
+    shown = "".join(one.proto.body for one in page.get("html"))
+    assert re.search(r'qg-chip"[^>]*>invalid<', shown)
+    assert not re.search(r'qg-title.*qg-chip"[^>]*>approve<', shown)
+
+
+def test_nobody_can_approve_what_rests_on_a_damaged_answer(made, tmp_path) -> None:
+    attacked(made.path, tmp_path / "q.db", ATTACKS["an answer"])
+    with open_store(f"sqlite:///{tmp_path / 'q.db'}") as store:
+        seen = queries.run_summary(store, made.run).verdicts[0]
+        with pytest.raises(IntegrityError, match="the stored answer or its scores"):
+            decisions.append(
+                store, made.run, "int8", "approve", name="Ada", reason="fine", verdict_sha256=seen.sha256,
+                after=seen.decisions[-1].hash,
+            )  # fmt: skip
+
+
+def test_the_damaged_row_is_named(made, tmp_path) -> None:
+    damaged(made.path, tmp_path / "q.db", Damage("units", "text", "text that is no UTF-8"))
+    with (
+        pytest.raises(IntegrityError, match=r"units\.text of the row with unit_id \d+ is no UTF-8.*backup"),
+        open_store(f"sqlite:///{tmp_path / 'q.db'}") as store,
+    ):
+        queries.checked_run(store, made.run)
