@@ -21,6 +21,12 @@ class _Exact:
     kind: type
     required = False  # by `require`
 
+    def adapt(self, cls: Any, **options: Any) -> Any:
+        """SQLAlchemy's copy of it for a dialect."""
+        copied = super().adapt(cls, **options)  # type: ignore[misc]
+        copied.required = self.required
+        return copied
+
     def result_processor(self, dialect: Dialect, coltype: object) -> Any:
         """Runs for every value of every row: as little as can be."""
         kind, required = self.kind, self.required
