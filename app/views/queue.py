@@ -24,7 +24,7 @@ for line in lines:
         st.html(
             f'{chip(line.word)} &nbsp;<b class="qg-name">{escape(line.variant)}</b>'
             f'<div class="qg-long">{escape(line.reason)}</div>'
-            f'<div class="qg-quiet">{escape(line.model)}: {escape(", ".join(line.evalsets))}</div>'
+            f'<div class="qg-quiet">{escape(str(line.called))}</div>'
             f'<div class="qg-quiet">{when(line.created_at)} · {escape(line.run_id)}</div>',
             width="stretch",
         )

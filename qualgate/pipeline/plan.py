@@ -92,6 +92,7 @@ def make_plan(gate: GateFile, planning: Callable[[str], None] = lambda line: Non
     return Plan(
         key=key,
         gate_file=gate.text,
+        gate_name=gate.path.name,
         policy=policy,
         arms=arms,
         identities=identities,

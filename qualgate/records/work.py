@@ -86,6 +86,7 @@ class Plan:
     artifacts: str  # folder of the baseline's artifacts
 
     also: dict[str, tuple[str, ...]] = field(default_factory=dict)  # evalset → metrics that only a rule asks for
+    gate_name: str = ""  # of the gate file
     models: dict[str, ModelFacts] = field(default_factory=dict)  # by `ArmSpec.model`
 
     @property

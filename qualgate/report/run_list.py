@@ -53,7 +53,7 @@ def _variant(one: VariantLine, width: int) -> Text:
 
 
 def _about(one: VariantLine) -> str:
-    return visible_line(f"{one.model}: {', '.join(one.evalsets)}")
+    return visible_line(str(one.called))
 
 
 def _when(stamp: str) -> str:

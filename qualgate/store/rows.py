@@ -53,8 +53,9 @@ def unit_name(key: UnitKey) -> str:
 
 
 def run_digest(row: Any) -> str:
-    """What seals a run's row: sha256 over the RUN columns."""
-    return content_hash({name: row[name] for name in RUN})
+    """What seals a run's row: sha256 over the RUN columns, and the gate file's name where that was stored."""
+    named = {"gate_name": row["gate_name"]} if row["gate_name"] is not None else {}
+    return content_hash({name: row[name] for name in RUN} | named)
 
 
 def arm_digest(row: Any) -> str:

@@ -135,6 +135,7 @@ def _begin_new(connection: Connection, plan: Plan) -> str:
         "status": "running",
         "created_at": plain.now(),
         "gate_file": plan.gate_file,
+        "gate_name": plan.gate_name or None,
         "policy_json": plain.policy_to_json(plan.policy),
         "expected_sha256": expected_digest(
             [tuple(item[name] for name in EVALSET) for item in sets],
@@ -189,6 +190,7 @@ def _resume(connection: Connection, run_id: str, plan: Plan) -> frozenset[UnitKe
         "status": "running",
         "finished_at": None,
         "gate_file": plan.gate_file,
+        "gate_name": plan.gate_name or None,
         "policy_json": plain.policy_to_json(plan.policy),
     }
     run["sha256"] = run_digest(run)

@@ -18,7 +18,8 @@ ROWS = {  # goals of earlier versions keep their ids, and none is dropped; a new
     "commands": "help gate_20000_scores gate_100k gate_files_100k dashboard_first_page",
     "determinism-report": "deterministic",
     "architectures": "tokens let_through",
-    "decisions": "errors power peers.cases peers.false_pass early.identical early.twice early.worst planner.rates "
+    "decisions": "errors power peers.cases peers.false_pass early.identical early.twice early.worst early.decodes "
+    "planner.rates "
     "planner.decidable undecided.planned peeking peeking.files fail_closed.cases fail_closed.mutations "
     "fail_closed.score_files attacks.new attacks.legitimate "
     "defects.false_approve defects.false_block planted.false_approve planted.false_block planted.cause "
@@ -32,8 +33,8 @@ ROWS = {  # goals of earlier versions keep their ids, and none is dropped; a new
     "kernels-cpu": "int4_rows_32_512 int4_rows_64_up int4_few_rows mxfp4_few_rows int4_bandwidth mxfp4_bandwidth",
     "scoring": "bfcl_mutations bfcl_fuzz schema_suite gsm8k_filters filters_fuzz match_fuzz ifeval_fuzz "
     "hostile_outputs tool_call_speed schema_speed lm_eval_speed escape.1 escape.8 escape.32 escape.mutants "
-    "sandbox.overhead forgeries humaneval.reference humaneval.broken mbpp.reference drift.llama34 drift.bytes "
-    "drift.certified",
+    "judge.exhausted kernel.memory sandbox.overhead forgeries humaneval.reference humaneval.broken mbpp.reference "
+    "drift.llama34 drift.bytes drift.certified",
     "drift": "cpu_32k_float32_time cpu_32k_float32_memory cpu_32k_bfloat16_time cpu_32k_bfloat16_memory "
     "cpu_150k_float32_time cpu_150k_float32_memory cpu_150k_bfloat16_time cpu_150k_bfloat16_memory gpu_speed "
     "gpu_ratio gpu_memory",

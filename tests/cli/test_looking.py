@@ -104,7 +104,7 @@ def test_two_runs_differ_in_what_the_evidence_differs_in(stored):
 def test_a_run_or_variant_that_is_not_there_is_told_with_those_that_are(stored):
     url, first, _, _ = stored
     assert "It has: int4-g32." in asked("flips", first, "int3", url=url, code=Exit.USAGE)
-    assert "`qualgate runs` lists" in asked("diff", first, "x" * 500, url=url, code=Exit.USAGE)
+    assert "Its runs, newest first:" in asked("diff", first, "x" * 500, url=url, code=Exit.USAGE)
     no_metric = asked("flips", first, "int4-g32", "--metric", "numeric", url=url, code=Exit.USAGE)
     assert "It has: exact_match of arithmetic" in no_metric
 

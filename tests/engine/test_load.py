@@ -98,7 +98,7 @@ def test_each_fault_of_a_model_folder_is_named(folder, fault):
 
 
 def test_a_missing_folder_is_never_downloaded(tmp_path):
-    with pytest.raises(UsageError, match="never downloads"):
+    with pytest.raises(UsageError, match="no model folder"):
         read_model_folder(tmp_path / "org" / "model")
 
 

@@ -10,7 +10,7 @@ from qualgate.engine.forward import open_decoder
 from qualgate.engine.generate import generate
 from qualgate.engine.self_check import apart, check_runs_right
 from qualgate.engine.transcript import Transcript
-from qualgate.errors import NotInThisVersion
+from qualgate.errors import NotInThisVersion, UsageError
 from tests.command_line import qualgate
 from tests.engine.jobs import loaded
 from tests.gated_model import make_workspace
@@ -55,6 +55,8 @@ def test_what_reads_ahead_or_ignores_its_cache_is_refused_by_name(arch, tmp_path
     model.save_pretrained(tmp_path)
     save_byte_tokenizer(tmp_path)
     with pytest.raises(NotInThisVersion, match=rf"{type(model).__name__} \({arch}\) (gives other logits|holds 0 of 8)"):
+        check_runs_right(model)
+    with pytest.raises(UsageError, match=f"{arch}.*is an encoder|{arch}.*(gives other logits|holds 0 of 8)"):
         loaded(tmp_path, tmp_path)
 
 
@@ -63,10 +65,10 @@ def test_a_run_of_one_says_so_and_ends_as_a_mistake_of_the_users(tmp_path):
     folder = tmp_path / "model"
     for name in ("model.safetensors", "config.json", "generation_config.json"):
         (folder / name).unlink()
-    made("bert", {}).save_pretrained(folder)
+    made("xlm", OTHERS["xlm"]).save_pretrained(folder)
     done = qualgate("run", "gate.yaml", cwd=tmp_path)
     assert done.returncode == 64, done.stderr
-    assert "(bert) gives other logits read in two parts" in " ".join(done.stderr.split())
+    assert "(xlm) holds 0 of" in " ".join(done.stderr.split())
 
 
 # ------------------------------------------------------------------------------- each way by itself

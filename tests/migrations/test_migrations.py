@@ -166,6 +166,7 @@ def test_a_run_of_revision_0003_stopped_no_variant_and_keeps_its_verdicts(url, b
         connection.execute("alter table units drop column kl_eta")
         connection.execute("alter table units drop column job")
         connection.execute("alter table units drop column began")
+        connection.execute("alter table runs drop column gate_name")
         for name in ("proposed", "accepted"):
             connection.execute(f"alter table units drop column draft_{name}")
             connection.execute(f"alter table units rename column baseline_{name} to draft_{name}")
@@ -179,6 +180,19 @@ def test_a_run_of_revision_0003_stopped_no_variant_and_keeps_its_verdicts(url, b
         for change in ("update stoppings set look = 2", "delete from stoppings"):
             with pytest.raises(sqlite3.IntegrityError, match="append-only"):
                 connection.execute(change)
+
+
+def test_a_run_of_revision_0008_has_no_name_and_its_seal_holds(url):
+    with open_store(url) as store:
+        run_id = make_run(store, make_plan(cases=3))
+        before = runs.evidence(store, run_id)
+    with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
+        connection.execute("alter table runs drop column gate_name")
+        connection.execute("update alembic_version set version_num = '0008'")
+    assert f"from revision 0008 to {LAST}" in upgrade(url)
+    with open_store(url) as store:
+        assert runs.evidence(store, run_id) == before
+        assert {line.called.gate_file for line in queries.queue(store)} == {""}
 
 
 def test_a_step_that_fails_leaves_the_store_as_it_was(url, next_version, tmp_path):

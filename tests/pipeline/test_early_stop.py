@@ -98,7 +98,9 @@ def workers(
 
 def run(url: str, plan: Plan = PLAN) -> tuple[str, tuple[Verdict, ...]]:
     """As `qualgate run`, from the plan on."""
-    gate = SimpleNamespace(store_url=url, seed=0, temperature=0.0, repeats=1, devices="cpu", workers=2)
+    gate = SimpleNamespace(
+        store_url=url, seed=0, temperature=0.0, repeats=1, devices="cpu", workers=2, job_timeout=60.0
+    )
     with open_store(url) as store:
         record = runs.begin(store, plan)
         failures = main_path.generate(plan, record, store, gate, lambda *said: None, lambda: None)  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -36,7 +37,7 @@ def test_an_interrupted_run_stops_cleanly_and_running_again_resumes(workspace, w
     )  # fmt: skip
     assert process.stderr is not None
     for line in process.stderr:
-        if " answers " in line and not line.lstrip().startswith("0 of"):
+        if re.match(r"\s*[1-9][\d,]* of [\d,]+ answers ", line):
             os.killpg(process.pid, wanted) if wanted == signal.SIGINT else process.send_signal(wanted)
             break
     said = process.stderr.read()
@@ -60,7 +61,7 @@ def test_a_worker_killed_in_the_middle_loses_and_doubles_nothing(workspace):
     assert process.stderr is not None
     assert process.stdout is not None
     for line in process.stderr:
-        if " answers " in line and not line.lstrip().startswith("0 of"):
+        if re.match(r"\s*[1-9][\d,]* of [\d,]+ answers ", line):
             os.kill(spawned_workers(process.pid)[0], signal.SIGKILL)
             break
     process.stderr.read()

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from sqlalchemy import update
 
-from qualgate.errors import UsageError
+from qualgate.errors import IntegrityError, UsageError
 from qualgate.gate.causes.noise_floor import flips as flips_of
 from qualgate.gate.verdict import decide_plain
 from qualgate.records import CALL_UNREAD, Policy, Trial
 from qualgate.store import decisions, queries, runs
+from qualgate.store.tables import runs as runs_table
 from tests.store.conftest import JUDGED
 from tests.store.made import RULES, make_plan, make_results, make_run
 
@@ -26,6 +28,16 @@ def expected_flips(store, run_id, variant):
             if not metric.startswith("latency.") and was != value:
                 found.add((metric, unit.key.evalset, unit.key.case_id, "lost" if was else "gained"))
     return found
+
+
+def test_a_list_names_the_gate_file_of_a_run_and_the_name_is_sealed(store):
+    run_id = make_run(store, replace(make_plan(cases=3), gate_name="nightly.yaml"))
+    named = {line.run_id: str(line.called) for line in queries.queue(store)}
+    assert named[run_id] == "nightly.yaml, support: tool_calls, json_extract, arithmetic"
+    with store.write() as connection:
+        connection.execute(update(runs_table).where(runs_table.c.run_id == run_id).values(gate_name="release.yaml"))
+    with pytest.raises(IntegrityError, match="gate file"):
+        queries.list_runs(store)
 
 
 def test_flips_are_every_changed_answer_right_to_wrong_first(judged):
@@ -154,11 +166,11 @@ def test_of_a_nightly_gate_file_only_the_last_night_waits_and_others_wait_beside
     tried = replace(make_plan(cases=3, seed=5, policy=Policy(rules=RULES, trial=Trial(limit=3))), key="t")
     make_run(store, tried)
     make_run(store, make_plan(cases=3, seed=6), jobs=1)
-    said = {line.run_id: (line.model, line.evalsets) for line in queries.queue(store)}
+    said = {line.run_id: str(line.called) for line in queries.queue(store)}
     assert said == {
-        support[-1]: ("support", ("tool_calls", "json_extract", "arithmetic")),
-        other_model: ("sales", ("tool_calls", "json_extract", "arithmetic")),
-        other_sets: ("support", ("arithmetic", "json_extract")),
+        support[-1]: "support: tool_calls, json_extract, arithmetic",
+        other_model: "sales: tool_calls, json_extract, arithmetic",
+        other_sets: "support: arithmetic, json_extract",
     }
     by = {line.run_id: {one.superseded_by for one in line.variants} for line in queries.list_runs(store)}
     assert [by[run] for run in (*support, other_model, other_sets)] == [{support[2]}, {support[2]}, {""}, {""}, {""}]

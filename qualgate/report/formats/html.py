@@ -178,7 +178,7 @@ def _variant(stored: StoredVerdict, report: Report, index: int) -> str:
     if verdict.stop_reasons:
         parts.append(f"<p class=quiet>Answers ended by: {_text('; '.join(stop_texts(verdict.stop_reasons)))}</p>")
     if quoted := report.flips.get(name, ()):
-        more = sum(one.lost for one in report.flip_counts.get(name, ())) - len(quoted)
+        more = report.lost.get(name, 0) - len(quoted)
         first = f": the first {len(quoted)}, {more:,} more are in the dashboard" if more > 0 else ""
         parts.append(f"<h3>Right before, wrong now{first}</h3>")
         if any(flip.noisy is not None for flip in quoted):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sqlalchemy import Connection, and_, func, select
 from sqlalchemy.sql import ColumnElement
@@ -13,7 +13,7 @@ from qualgate.store.database import Store
 from qualgate.store.decisions import Decision, chain
 from qualgate.store.queries.newest import CURRENT_DECISION, CURRENT_VERDICT, check_verdicts_placed
 from qualgate.store.queries.progress import unit_counts
-from qualgate.store.queries.superseded import models_and_sets, superseded
+from qualgate.store.queries.superseded import Called, called, superseded
 from qualgate.store.queries.trials import IS_TRIAL
 from qualgate.store.rows import check_arm, check_run, check_verdict
 from qualgate.store.tables import arms, runs, verdicts
@@ -33,8 +33,7 @@ class VariantLine:
     reason: str
     action: str | None  # the newest decision on the newest verdict
     name: str | None
-    model: str = ""  # the baseline's folder, by its last name
-    evalsets: tuple[str, ...] = ()
+    called: Called = field(default_factory=Called)
     superseded_by: str = ""  # the newest run of the same gate file, where that is another
 
 
@@ -173,10 +172,9 @@ def _variant_lines(
     ids = [row.verdict_id for row in found if row.verdict_id != NO_VERDICT]
     said = {row.verdict_id: row for row in connection.execute(select(verdicts).where(verdicts.c.verdict_id.in_(ids)))}
     decided = {(one.run_id, one.variant, one.verdict_sha256): one for one in chain(connection)}
-    named, passed = models_and_sets(connection, [row.run_id for row in found]), superseded(connection)
+    named, passed = called(connection, [row.run_id for row in found]), superseded(connection)
     for row in found:
         newest = said.get(row.verdict_id)
-        model, sets = named.get(row.run_id, ("", ()))
         verdict = check_verdict(newest) if newest else None
         made = decided.get((row.run_id, row.variant, newest.sha256)) if newest else None
         yield VariantLine(
@@ -187,7 +185,6 @@ def _variant_lines(
             reason=verdict.reasons[0] if verdict and verdict.reasons else "",
             action=made.action if made else None,
             name=made.name if made else None,
-            model=model,
-            evalsets=sets,
+            called=named.get(row.run_id, Called()),
             superseded_by=passed.get(row.run_id, ""),
         )

@@ -1,13 +1,14 @@
 """Which runs a newer one of the same gate file has taken the place of: of a nightly run only the last night waits.
 
-The store keeps a gate file's text and not its name, and a rule that is edited makes no other gate file. So runs are of
-one where the same arms, made from the same models, were asked the same evalsets.
+A gate file that is edited is no other, and its name alone does not tell two of them apart. So runs are of one where the
+same arms, made from the same models, were asked the same evalsets.
 """
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
+from dataclasses import dataclass
 from pathlib import PurePath
 
 from sqlalchemy import Connection, select
@@ -35,14 +36,31 @@ def superseded(connection: Connection) -> dict[str, str]:
     return found
 
 
-def models_and_sets(connection: Connection, run_ids: list[str]) -> dict[str, tuple[str, tuple[str, ...]]]:
-    """Run → what people call it by: the name of the baseline's folder, and the evalsets in the gate file's order."""
-    specs = select(arms.c.run_id, arms.c.spec_json).where(arms.c.run_id.in_(run_ids), arms.c.position == 0)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Called:
+    """What people call a run by."""
+
+    gate_file: str = ""  # its name; "" where the store is older than that was kept
+    model: str = ""  # the baseline's folder, by its last name
+    evalsets: tuple[str, ...] = ()  # in the gate file's order
+
+    def __str__(self) -> str:
+        model = f"{self.model}: {', '.join(self.evalsets)}"
+        return f"{self.gate_file}, {model}" if self.gate_file else model
+
+
+def called(connection: Connection, run_ids: list[str]) -> dict[str, Called]:
+    """Run → what it is called by."""
+    specs = select(arms.c.run_id, arms.c.spec_json, runs.c.gate_name).join(runs, runs.c.run_id == arms.c.run_id)
+    specs = specs.where(arms.c.run_id.in_(run_ids), arms.c.position == 0)
     sets = select(evalsets.c.run_id, evalsets.c.name).where(evalsets.c.run_id.in_(run_ids))
     names = defaultdict[str, list[str]](list)
     for run_id, name in connection.execute(sets.order_by(evalsets.c.position)):
         names[run_id].append(name)
-    return {run_id: (_called(_model(spec)), tuple(names[run_id])) for run_id, spec in connection.execute(specs)}
+    return {
+        run_id: Called(gate_file=gate_file or "", model=_called(_model(spec)), evalsets=tuple(names[run_id]))
+        for run_id, spec, gate_file in connection.execute(specs)
+    }
 
 
 def _called(model: str) -> str:
