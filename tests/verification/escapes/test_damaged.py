@@ -83,7 +83,12 @@ def test_whatever_column_is_damaged_in_whatever_way_a_command_ends_in_14_or_says
 @pytest.mark.parametrize("table", sorted({damage.table for damage in EVERY}))
 def test_every_damage_to_every_column_under_every_command(made, tmp_path, table: str) -> None:
     of = [damage for damage in EVERY if damage.table == table]
-    missed = {damage.name: wrong(made, tmp_path / "q.db", damage, list(made.said)) for damage in of}
+    forms = [name for name in made.said if name.startswith("report ")]  # of one report: one in turn is enough
+    others = [name for name in made.said if name not in forms]
+    missed = {
+        damage.name: wrong(made, tmp_path / "q.db", damage, [*others, forms[number % len(forms)]])
+        for number, damage in enumerate(of)
+    }
     assert {name: found for name, found in missed.items() if found} == {}
 
 
