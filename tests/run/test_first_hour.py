@@ -7,11 +7,14 @@ import re
 import shlex
 import shutil
 
+import pytest
+
 from qualgate import evalsets
 from qualgate.refmodel import PATH
 from tests.command_line import qualgate
 
 
+@pytest.mark.proof
 def test_each_command_names_the_next_one_until_there_is_a_verdict(tmp_path):
     """As docs/getting-started.md has them, once qualgate is installed."""
     shutil.copytree(PATH, tmp_path / "my-model")

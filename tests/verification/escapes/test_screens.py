@@ -50,7 +50,9 @@ def test_no_report_holds_what_nobody_sees(store, form: str) -> None:
     assert "approve" not in re.findall(r'class="chip (\w+)', text)
 
 
-@pytest.mark.parametrize("view", ["queue", "runs", "decisions", "verdict"])
+@pytest.mark.parametrize(
+    "view", ["verdict", *(pytest.param(name, marks=pytest.mark.proof) for name in ("queue", "runs", "decisions"))]
+)
 def test_no_page_holds_what_nobody_sees(store, view: str, monkeypatch) -> None:
     monkeypatch.setenv("QUALGATE_STORE", store[0])
     app = AppTest.from_file(str(MAIN), default_timeout=30)

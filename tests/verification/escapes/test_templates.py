@@ -17,11 +17,11 @@ MESSAGES = [{"role": "user", "content": "Hello"}]
 SECRET = "SECRET-OF-THE-HOST"
 
 
-SLOW = ("ranges in ranges", "a power", "a lipsum", "many texts", "a long list", "nested data")
+QUICK = tuple(TEMPLATES)[::4]
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.proof) if name in SLOW else name for name in TEMPLATES]
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.proof) for name in TEMPLATES]
 )
 def test_a_template_ends_in_a_text_or_in_words(monkeypatch, name):
     monkeypatch.setenv("QUALGATE_CANARY", SECRET)
