@@ -78,7 +78,7 @@ def test_a_reviewer_approves_from_the_queue(made, dashboard, browser):
     assert outside == []
 
 
-SAMPLE = (1, 7)  # flips
+SAMPLE = (1,)  # flips
 
 
 @pytest.mark.parametrize("flips", [SAMPLE, pytest.param(range(1, len(SCREENS) + 1), marks=pytest.mark.proof)])

@@ -73,6 +73,7 @@ def test_a_job_that_kills_every_worker_becomes_a_failure_and_takes_its_variants_
     assert len(outcomes) == 15
 
 
+@pytest.mark.proof
 def test_a_worker_that_hangs_is_ended_and_loses_and_doubles_nothing(tmp_path):
     settings = WorkerSettings(cache_dir=str(tmp_path), sampling={}, threads=1, device="cpu", job_seconds=4)
     outcomes = list(run_jobs(jobs(tmp_path), settings, 2, body=fake_worker.hanging_once))

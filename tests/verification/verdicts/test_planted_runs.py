@@ -101,6 +101,7 @@ def test_approved_defects_blocked_sound_arms_and_wrong_causes_are_counted():
     assert [open_[name] for name in ("defects", "approved", "undecided", "found")] == [2, 0, 1, 1]
 
 
+@pytest.mark.proof
 def test_a_rate_beyond_the_goal_fails_its_row_and_a_few_arms_meet_none():
     few = {row["id"]: row for row in rows([line("defect", "block", "recipe"), line("sound", "approve")])}
     assert all(row["met"] is None and "too few" in row["reason"] for row in few.values())
