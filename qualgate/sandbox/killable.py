@@ -49,7 +49,7 @@ class Killed(Exception):
 
 class _Child:
     def __init__(self, bounds: Bounds) -> None:
-        self.owner, self.bounds = os.getpid(), bounds
+        self.owner, self.bounds, self.answered = os.getpid(), bounds, True
         self._folder = tempfile.mkdtemp(prefix="qualgate-judge-")  # what it leaves when it is killed goes with it
         self._cgroup = cgroup.make(bounds.tree_bytes) if bounds.tree_bytes else None
         command = [sys.executable, "-c", "from qualgate.sandbox.killable import _serve; _serve()"]
@@ -64,6 +64,7 @@ class _Child:
 
     def ask(self, job: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         assert self.process.stdin is not None
+        self.answered = False
         bounds = [self.bounds.cpu_seconds, self.bounds.memory_bytes]
         try:
             line = json.dumps([job.__module__, job.__name__, bounds, arguments]).encode("ascii") + b"\n"
@@ -72,6 +73,7 @@ class _Child:
         except BrokenPipeError:
             pass  # reading says how it ended
         answer = json.loads(self._line())
+        self.answered = True
         if "failure" in answer:
             raise Killed(answer["failure"], answer["kind"])
         return answer["result"]
@@ -125,9 +127,12 @@ def run(job: Callable[..., Any], *arguments: Any, within: Bounds = ONE_SECOND) -
     try:
         return child.ask(job, arguments)
     finally:
-        if child.process.poll() is None:
+        if child.process.poll() is None and child.answered:
             with _lock:
                 _waiting.setdefault(within, []).append(child)
+        elif child.process.poll() is None:  # we were interrupted: it would answer the next job with this one's result
+            child.process.kill()
+            child.end()
 
 
 @atexit.register

@@ -47,6 +47,22 @@ def _slowly() -> int:
     return os.getpid()
 
 
+def test_who_was_interrupted_as_it_waited_is_never_given_that_jobs_answer(monkeypatch):
+    killable.dismiss()
+    busy = killable.run(os.getpid)
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as ctrl_c:
+        ctrl_c.setattr("select.select", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            killable.run(len, "abc")
+    assert killable.run(len, "abcd") == 4
+    with pytest.raises(ProcessLookupError):
+        os.kill(busy, 0)
+
+
 def test_bounds_are_a_jobs_own():
     with pytest.raises(killable.Killed, match=r"more than 0\.2 s of work") as ended:
         killable.run(*LOOP, within=killable.Bounds(cpu_seconds=0.2))
