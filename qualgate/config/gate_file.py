@@ -17,7 +17,19 @@ from qualgate.config.prices import load_prices
 from qualgate.config.rules import RuleEntry
 from qualgate.documents import Document, as_model, read_yaml, refuse
 from qualgate.errors import UsageError
-from qualgate.records import ArmSpec, Drafted, EarlyStop, FourArms, Policy, Quarantine, Rule, SetRef, Slo
+from qualgate.records import (
+    GREEDY,
+    ArmSpec,
+    Drafted,
+    EarlyStop,
+    FourArms,
+    Policy,
+    Quarantine,
+    Rule,
+    Sampling,
+    SetRef,
+    Slo,
+)
 from qualgate.refmodel import PATH as SHIPPED_MODEL_FOLDER
 from qualgate.version import own_version
 
@@ -41,7 +53,7 @@ class GateFile:
     feedback: Path | None = None  # what users said of answers
     nel_policy: Path | None = None  # a NeMo Evaluator policy that decides in place of `policy.rules`, which is empty
     four_arm: FourArms | None = None  # a run, and what is judged of it, puts it into the policy
-    temperature: float = 0.0  # of evalsets that do not say their own; 0: the likeliest token
+    sampling: Sampling = GREEDY  # of evalsets that do not say their own
     repeats: int = 1  # answers to each case
     repeats_stated: bool = False  # not the default: score files must hold as many
     noise_floor: bool = False  # run the baseline a second time, in other batches
@@ -87,7 +99,7 @@ def load_gate_file(path: Path, *, files: bool = True) -> GateFile:
         feedback=path.parent / expanded(model.feedback) if model.feedback else None,
         nel_policy=path.parent / expanded(model.gate.nel_policy) if model.gate.nel_policy else None,
         four_arm=_four_arms(model),
-        temperature=model.generation.temperature,
+        sampling=model.generation.sampling,
         repeats=model.generation.repeats,
         repeats_stated="repeats" in model.generation.model_fields_set,
         noise_floor=model.gate.noise_floor,

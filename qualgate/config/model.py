@@ -14,7 +14,7 @@ from qualgate.config.evalset_refs import EvalsetRef
 from qualgate.config.paths import PlainFile, StoreUrl
 from qualgate.config.rules import Gate, SloEntry
 from qualgate.documents import ABSENT, Written, nearest, planned, quote, stated
-from qualgate.records import TEMPERATURES
+from qualgate.records import TEMPERATURES, Sampling
 
 COLDEST, HOTTEST = TEMPERATURES
 MOST_REPEATS = 1_000  # answers to a case
@@ -67,6 +67,11 @@ class Generation(Written):
                 "a temperature such as 0.7, or leave `repeats` out"
             )
         return self
+
+    @property
+    def sampling(self) -> Sampling:
+        """How each token is chosen."""
+        return Sampling(temperature=self.temperature)
 
 
 def _count(count: Any) -> Any:

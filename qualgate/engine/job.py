@@ -63,7 +63,7 @@ def decode_first(arm: LoadedArm, job: Job) -> Decoded | None:
 
 
 def run_job(arm: LoadedArm, job: Job, decoded: Decoded | None = None) -> JobResult:
-    """Answer every prompt of `job`, or read its requests: a job has prompts of one kind and one temperature.
+    """Answer every prompt of `job`, or read its requests: a job has prompts of one kind and one sampling.
 
     The baseline leaves `job.artifact` (unless it is ""); a variant reads it, and either starts from the baseline's
     answers (`job.drafted`) or decodes every token. The completions are the same either way, up to near ties.
@@ -129,12 +129,10 @@ def _begun(arm: LoadedArm, job: Job, device: torch.device) -> Decoded:
 
 
 def _draws(job: Job, device: torch.device) -> Draws | None:
-    temperature = job.prompts[0].temperature
-    if not temperature:
+    sampling = job.prompts[0].sampling
+    if not sampling.drawn:
         return None
-    return Draws(
-        seed=job.seed, cases=noise_cases([prompt.key for prompt in job.prompts], device), temperature=temperature
-    )
+    return Draws(seed=job.seed, cases=noise_cases([prompt.key for prompt in job.prompts], device), sampling=sampling)
 
 
 def _offer(reading: Reading, would: Said, transcript: Transcript, config: PreTrainedConfig) -> list[Pending]:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import torch
 
-from qualgate.records import UnitKey
+from qualgate.records import Sampling, UnitKey
 from qualgate_kernels.gumbel import MOST, gumbel
 
 AT_ONCE = 2**22  # numbers of float64 scores: 32 MB
@@ -40,11 +40,11 @@ def greedy(logits: torch.Tensor) -> Said:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draws:
-    """The noise of a batch. cases: int64 [rows], see `noise_cases`; temperature: above 0."""
+    """The noise of a batch. cases: int64 [rows], see `noise_cases`; sampling: one that draws."""
 
     seed: int
     cases: torch.Tensor
-    temperature: float
+    sampling: Sampling
 
     def said(self, logits: torch.Tensor, rows: torch.Tensor, positions: torch.Tensor) -> Said:
         """Of logits [n, vocabulary]; rows: [n], of the batch; positions: [n], of the answer's tokens, from 0.
@@ -60,7 +60,7 @@ class Draws:
         return Said(*(torch.cat(columns) for columns in zip(*parts, strict=True)))
 
     def _said(self, logits: torch.Tensor, cases: torch.Tensor, positions: torch.Tensor) -> Said:
-        scaled = logits.double() / self.temperature
+        scaled = logits.double() / self.sampling.temperature
         first = scaled.topk(min(LIKELIEST, scaled.shape[-1]), dim=-1)
         noised = first.values + gumbel(self.seed, first.indices, positions[:, None], cases[:, None])
         # No token below this can be drawn, whatever its noise; where a model is sure, most of a vocabulary is.
@@ -72,7 +72,7 @@ class Draws:
         second = second.maximum(least[:, 0])  # there may be no other
         tokens = scores.argmax(-1)  # the first of equals
         logprobs = (logits.gather(-1, tokens[:, None])[:, 0] - logits.logsumexp(-1)).clamp_(max=0.0)
-        return Said(tokens, logprobs, ((best - second) * self.temperature).float(), logits.isfinite().all(-1))
+        return Said(tokens, logprobs, ((best - second) * self.sampling.temperature).float(), logits.isfinite().all(-1))
 
 
 def say(draws: Draws | None, logits: torch.Tensor, rows: torch.Tensor, positions: torch.Tensor) -> Said:

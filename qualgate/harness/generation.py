@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple, cast
 
 from qualgate.errors import UsageError
-from qualgate.records import TEMPERATURES
+from qualgate.records import GREEDY, TEMPERATURES, Sampling
 
 MAX_GEN_TOKENS = 256  # lm-eval's, where a task sets no limit
 CUTS = {"top_p": (1,), "top_k": (0, -1, None), "min_p": (0,)}  # → values that leave every token in
@@ -16,7 +16,7 @@ class Generation(NamedTuple):
 
     until: tuple[str, ...]  # texts that end an answer
     limit: int  # the most tokens of it
-    temperature: float  # 0: the likeliest token
+    sampling: Sampling
 
 
 def generation_settings(settings: dict[str, Any]) -> Generation:
@@ -45,4 +45,5 @@ def generation_settings(settings: dict[str, Any]) -> Generation:
         raise UsageError(f"generation settings qualgate does not know: {', '.join(sorted(strange))}")
     if limit < 1:
         raise UsageError(f"max_gen_toks must be at least 1, found {limit}")
-    return Generation(tuple(str(text) for text in until if text), limit, temperature if samples else 0.0)
+    sampling = Sampling(temperature=temperature) if samples else GREEDY
+    return Generation(tuple(str(text) for text in until if text), limit, sampling)

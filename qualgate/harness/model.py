@@ -21,11 +21,11 @@ from qualgate.engine.chat_template import render_chat
 from qualgate.engine.prompts import LONGEST_WINDOW
 from qualgate.errors import InfrastructureError, UsageError
 from qualgate.harness.generation import Generation, generation_settings
-from qualgate.records import ArmSpec, Window
+from qualgate.records import GREEDY, ArmSpec, Sampling, Window
 
 DTYPES = ("bfloat16", "float16", "float32")
 BATCH = 64  # rows generated or read together
-SAMPLING = {"temperature": 0, "seed": 0, "repeats": 1}
+SAMPLING = {**GREEDY.content, "seed": 0, "repeats": 1}
 
 
 @register_model("qualgate")
@@ -96,14 +96,14 @@ class QualgateLM(LM):
         names = _told_apart([json.dumps(request.args, sort_keys=True, default=str) for request in requests])
         with open_decoder(self.arm.model) as decoder:
             for batch in _batches(
-                [(how.limit // 16, len(ids)) for ids, how in asked], self._rows, [how.temperature for _, how in asked]
+                [(how.limit // 16, len(ids)) for ids, how in asked], self._rows, [how.sampling for _, how in asked]
             ):
                 stops = Stops(self.tokenizer, [asked[index][1].until for index in batch])
-                temperature, device = asked[batch[0]][1].temperature, decoder.device
+                sampling, device = asked[batch[0]][1].sampling, decoder.device
                 draws = None
-                if temperature:
+                if sampling.drawn:
                     cases = noise_numbers([names[index] for index in batch], device)
-                    draws = Draws(seed=self._seed, cases=cases, temperature=temperature)
+                    draws = Draws(seed=self._seed, cases=cases, sampling=sampling)
                 limits = [asked[index][1].limit for index in batch]
                 transcript = Transcript(limits, self.arm.stop_ids, device, stops, draws)
                 generate(decoder, [asked[index][0] for index in batch], transcript)
@@ -195,7 +195,7 @@ class QualgateLM(LM):
         }
 
 
-def _batches(sizes: Sequence[Any], rows: int, kinds: Sequence[float] = ()) -> list[list[int]]:
+def _batches(sizes: Sequence[Any], rows: int, kinds: Sequence[Sampling] = ()) -> list[list[int]]:
     """Indices, the largest together first, those of one kind alone."""
     order = sorted(range(len(sizes)), key=lambda index: sizes[index], reverse=True)
     apart = [[index for index in order if kinds[index] == kind] for kind in sorted(set(kinds))] if kinds else [order]

@@ -24,7 +24,7 @@ from qualgate.errors import NotInThisVersion, UsageError
 from qualgate.harness.generation import Generation, generation_settings
 from qualgate.identity import content_hash, sha256_text
 from qualgate.metrics import LM_EVAL, METRICS
-from qualgate.records import NOISE_ID, Case, Evalset, LmEvalTask, Score
+from qualgate.records import Case, Evalset, LmEvalTask, Score
 
 if TYPE_CHECKING:
     from lm_eval.api.instance import Instance
@@ -251,8 +251,8 @@ def _bodies(where: str, task: Task, asked: dict[str, list[Instance]]) -> tuple[d
         if kinds == {"generate_until"} and len(instances) == 1 and len(first.args) == 2:
             asks = _settings(where, first.args[1])
             body |= {"prompt": first.args[0], "until": list(asks.until), "max_new_tokens": asks.limit}
-            if asks.temperature:
-                body |= {"temperature": asks.temperature, "noise": NOISE_ID}
+            if asks.sampling.drawn:
+                body |= asks.sampling.content
                 if (first.repeats or 1) > 1:
                     raise NotInThisVersion(f"{where} draws {first.repeats} answers to a document and scores them as "
                                            "one: not in this version")  # fmt: skip

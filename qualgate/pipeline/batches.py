@@ -16,7 +16,7 @@ from qualgate.errors import UsageError
 from qualgate.gate.early import Question
 from qualgate.gate.evidence.time_groups import groups_for
 from qualgate.metrics import METRICS
-from qualgate.records import NOISE, Job, Policy, Prompt, UnitKey
+from qualgate.records import NOISE, Job, Policy, Prompt, Sampling, UnitKey
 
 JOB_ROWS = 64  # rows of a batch: past this the decode step of a small model on a CPU gains nothing
 JOB_TOKENS = 16_384  # rows x (longest prompt + longest answer): what a batch's KV cache may hold
@@ -51,7 +51,7 @@ def most_rows(prompts: int, least: int) -> int:
 def batches(
     prompts: Sequence[Prompt], most: int = JOB_ROWS, clusters: Mapping[Question, Hashable] | None = None
 ) -> Iterator[list[int]]:
-    """Positions of prompts that run together, `most` at most: of one kind and temperature, and alike in answer length
+    """Positions of prompts that run together, `most` at most: of one kind and sampling, and alike in answer length
     first, since the longest answer sets the steps.
 
     clusters: prompts with equal ones depend on each other anyway, and stay in one batch. Those of a cluster that is too
@@ -99,8 +99,8 @@ def _filled(units: Iterable[list[int]], prompts: Sequence[Prompt], most: int) ->
         yield batch
 
 
-def _kind(prompt: Prompt) -> tuple[bool, float]:
-    return bool(prompt.requests), prompt.temperature
+def _kind(prompt: Prompt) -> tuple[bool, Sampling]:
+    return bool(prompt.requests), prompt.sampling
 
 
 def staged(

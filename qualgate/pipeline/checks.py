@@ -151,7 +151,7 @@ def _lengths(prompt: Prompt) -> Iterator[tuple[int, int]]:
 
 def check_repeats(gate: GateFile, prompts: Sequence[Prompt]) -> None:
     """Raise UsageError where answers are repeated that are equal."""
-    greedy = sorted({prompt.key.evalset for prompt in prompts if not prompt.temperature})
+    greedy = sorted({prompt.key.evalset for prompt in prompts if not prompt.sampling.drawn})
     if gate.repeats > 1 and greedy:
         raise UsageError(
             f"{gate.path}: `repeats: {gate.repeats}` asks for several answers to a case, and those of "

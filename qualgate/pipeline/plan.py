@@ -41,7 +41,6 @@ from qualgate.pipeline.trial import tried
 from qualgate.quant.model_folder import ModelFolder, read_model_folder
 from qualgate.records import (
     NOISE,
-    NOISE_ID,
     ArmIdentity,
     ArmSpec,
     Evalset,
@@ -109,8 +108,7 @@ def sampling_settings(gate: GateFile) -> dict[str, Any]:
 
     How many answers are drawn is no part of it: with more of them, those before are drawn again as they were.
     """
-    drawn = {"temperature": gate.temperature, "noise": NOISE_ID} if gate.temperature else {"temperature": 0}
-    return {**drawn, "seed": gate.seed, "repeats": 1}
+    return {**gate.sampling.content, "seed": gate.seed, "repeats": 1}
 
 
 def load_set(ref: SetRef, relative_to: Path) -> Evalset:

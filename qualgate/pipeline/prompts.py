@@ -1,4 +1,4 @@
-"""From cases to the prompts of one model: token ids, limits, temperatures, one prompt for each repeat."""
+"""From cases to the prompts of one model: token ids, limits, sampling, one prompt for each repeat."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from qualgate.config import GateFile
 from qualgate.engine.prompts import Renderer
 from qualgate.pipeline.checks import check_lengths, check_repeats
 from qualgate.quant.model_folder import ModelFolder
-from qualgate.records import Case, Evalset, Prompt, UnitKey
+from qualgate.records import GREEDY, Case, Evalset, Prompt, Sampling, UnitKey
 
 
 def prompts_of(gate: GateFile, folder: ModelFolder, renderer: Renderer, sets: Sequence[Evalset]) -> list[Prompt]:
@@ -29,7 +29,7 @@ def prompts_of(gate: GateFile, folder: ModelFolder, renderer: Renderer, sets: Se
             max_new_tokens=case.max_new_tokens,
             until=tuple(case.body["until"]) if "until" in case.body else None,
             requests=renderer.requests(case) if "requests" in case.body else (),
-            temperature=_temperature(gate, case, case.evalset in of_lm_eval),
+            sampling=_sampling(gate, case, case.evalset in of_lm_eval),
         )
         for case in cases
     ]
@@ -40,8 +40,8 @@ def prompts_of(gate: GateFile, folder: ModelFolder, renderer: Renderer, sets: Se
     ]
 
 
-def _temperature(gate: GateFile, case: Case, of_lm_eval: bool) -> float:
+def _sampling(gate: GateFile, case: Case, of_lm_eval: bool) -> Sampling:
     """A task of lm-eval's says itself how it is answered; what is only read is not drawn."""
     if "requests" in case.body:
-        return 0.0
-    return case.body.get("temperature", 0.0) if of_lm_eval else gate.temperature
+        return GREEDY
+    return Sampling.of(case.body) if of_lm_eval else gate.sampling

@@ -27,6 +27,7 @@ from qualgate.records.arms import (
 from qualgate.records.cases import CalibrationSet, Case, Evalset, ExternalCases, LmEvalTask, SetRef
 from qualgate.records.evidence import SERVING_FIELDS, ArmEvidence, Attempt, Looked, RunEvidence, Stopped, UnitEvidence
 from qualgate.records.policy import Drafted, EarlyStop, FourArms, Policy, Prices, Quarantine, Rule, Slo, Tier, Trial
+from qualgate.records.sampling import GREEDY, TEMPERATURES, Sampling
 from qualgate.records.verdicts import (
     ArmService,
     ArmStep,
@@ -38,15 +39,15 @@ from qualgate.records.verdicts import (
     Verdict,
     VerdictWord,
 )
-from qualgate.records.work import NOISE_ID, TEMPERATURES, Job, ModelFacts, Plan, Prompt, UnitKey, Window
+from qualgate.records.work import Job, ModelFacts, Plan, Prompt, UnitKey, Window
 
 __all__ = [
     "CACHE_TOKEN",
     "CALL_UNREAD",
     "DEVICE_MEMORY",
     "FINISH_WORDS",
+    "GREEDY",
     "NOISE",
-    "NOISE_ID",
     "SERVING_FIELDS",
     "TEMPERATURES",
     "TWIN",
@@ -86,6 +87,7 @@ __all__ = [
     "Rule",
     "RuleStatus",
     "RunEvidence",
+    "Sampling",
     "Score",
     "Seen",
     "SetRef",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from qualgate.records.arms import ArmIdentity, ArmSpec
 from qualgate.records.cases import Evalset
 from qualgate.records.policy import Policy
+from qualgate.records.sampling import GREEDY, Sampling
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -24,8 +25,6 @@ class UnitKey:
         return f"{self.evalset}/{self.case_id}" + (f"#{self.repeat}" if self.repeat else "")
 
 
-TEMPERATURES = 0.01, 100.0  # beyond, an answer is greedy or noise in all but name
-NOISE_ID = "gumbel/1"  # how tokens are drawn: engine/sampling.py; a part of what a drawn answer is known by
 Window = tuple[tuple[int, ...], tuple[int, ...]]  # a context, and what is read after it; neither is empty
 
 
@@ -41,7 +40,7 @@ class Prompt:
     token_ids: tuple[int, ...]
     max_new_tokens: int
     until: tuple[str, ...] | None = None  # texts that end the answer, which they and special tokens are no part of
-    temperature: float = 0.0  # 0 says the likeliest token, else one is drawn
+    sampling: Sampling = GREEDY
     requests: tuple[tuple[Window, ...], ...] = ()
 
     @property
@@ -60,7 +59,7 @@ class Job:
     artifact: str  # the baseline writes it (token ids, hidden states before the head); variants read it
     drafted: bool  # a variant starts from the baseline's answer instead of decoding every token
     stage: int = 0  # jobs of an earlier one come first: the look they are for, or the block where times decide
-    seed: int = 0  # of the noise by which tokens are drawn; its prompts have one temperature
+    seed: int = 0  # of the noise by which tokens are drawn; its prompts have one sampling
     timed: bool = False  # its times decide: a worker that has just loaded the arm warms up first
 
 

@@ -13,6 +13,7 @@ from qualgate.engine.forward import Decoder, open_decoder
 from qualgate.engine.job import run_job
 from qualgate.engine.likelihood import read_answers
 from qualgate.engine.sampling import Draws
+from qualgate.records import Sampling
 from tests.engine.jobs import INT4, job, loaded
 from tests.tiny_models import save_tiny_model
 
@@ -44,7 +45,7 @@ def weighed(pair, draws=None):
 
 
 def test_the_kernel_and_full_logits_say_the_same(pair, monkeypatch):
-    draws = Draws(seed=3, cases=torch.arange(6), temperature=1.0)
+    draws = Draws(seed=3, cases=torch.arange(6), sampling=Sampling(temperature=1.0))
     by_logits, drawn = weighed(pair), weighed(pair, draws)
     assert (drawn[0] != by_logits[0]).any()
     calls = []

@@ -16,7 +16,7 @@ from qualgate.engine.generate import generate
 from qualgate.engine.job import run_job
 from qualgate.engine.sampling import Draws, greedy, noise_cases
 from qualgate.engine.transcript import Transcript
-from qualgate.records import Job, UnitKey
+from qualgate.records import Job, Sampling, UnitKey
 from qualgate_kernels.gumbel import Noise, gumbel_torch
 from tests.engine.jobs import INT4, INT8, job, loaded
 from tests.tiny_models import END, save_tiny_model
@@ -33,7 +33,7 @@ def model(request, tmp_path_factory):
 def sampled(work: Job, temperature: float = 0.8, seed: int = 11, repeats: int = 1) -> Job:
     """The same questions, each answered `repeats` times at this temperature."""
     prompts = tuple(
-        replace(prompt, temperature=temperature, key=replace(prompt.key, repeat=repeat))
+        replace(prompt, sampling=Sampling(temperature=temperature), key=replace(prompt.key, repeat=repeat))
         for prompt in work.prompts
         for repeat in range(repeats)
     )
@@ -45,7 +45,7 @@ def answers(result) -> dict[tuple[str, int], tuple[tuple[int, ...], str, str]]:
 
 
 def drawn(logits: torch.Tensor, seed: int, cases: torch.Tensor, temperature: float, position: int = 0) -> torch.Tensor:
-    draws = Draws(seed=seed, cases=cases, temperature=temperature)
+    draws = Draws(seed=seed, cases=cases, sampling=Sampling(temperature=temperature))
     return draws.said(logits, torch.arange(len(logits)), torch.full((len(logits),), position)).tokens
 
 
@@ -79,7 +79,7 @@ def test_draws_have_the_models_own_distribution(tmp_path, temperature, over):
     elif over == "cases":
         tokens = drawn(logits.expand(many, -1), 1, cases, temperature)
     else:
-        draws = Draws(seed=2, cases=cases[:1], temperature=temperature)
+        draws = Draws(seed=2, cases=cases[:1], sampling=Sampling(temperature=temperature))
         tokens = draws.said(logits.expand(many, -1), torch.zeros(many, dtype=torch.long), torch.arange(many)).tokens
     assert len(tokens) == many
     counts = np.bincount(tokens.numpy(), minlength=len(chances))
@@ -102,7 +102,9 @@ def test_answers_have_the_models_own_distribution(tmp_path):
         pairs[END] = 0
         pairs[END, 0] = first[END]  # ended: nothing follows
         cases = noise_cases([UnitKey("v", "set", f"case-{number}") for number in range(many)], CPU)
-        transcript = Transcript([2] * many, (END,), CPU, None, Draws(seed=3, cases=cases, temperature=0.9))
+        transcript = Transcript(
+            [2] * many, (END,), CPU, None, Draws(seed=3, cases=cases, sampling=Sampling(temperature=0.9))
+        )
         generate(decoder, [prompt] * many, transcript)
     said = transcript.tokens.numpy()
     counts = np.bincount(said[:, 0] * 260 + said[:, 1], minlength=260 * 260)
@@ -115,7 +117,8 @@ def test_a_draw_is_the_argmax_over_the_whole_vocabulary():
     for scale, temperature in ((0.1, 1.0), (4.0, 1.0), (12.0, 0.5), (1.0, 5.0), (60.0, 0.3)):
         logits = scale * torch.randn(40, 3000)
         cases, positions = torch.arange(40) * 2**40 - 7, torch.arange(40) * 3
-        found = Draws(seed=9, cases=cases, temperature=temperature).said(logits, torch.arange(40), positions)
+        draws = Draws(seed=9, cases=cases, sampling=Sampling(temperature=temperature))
+        found = draws.said(logits, torch.arange(40), positions)
         noise = Noise(seed=9, cases=cases, positions=positions, temperature=temperature)
         noisy = logits.double() / temperature + gumbel_torch(noise, slice(0, 40), torch.arange(3000))
         best = noisy.topk(2).values
@@ -128,15 +131,15 @@ def test_a_draw_is_the_argmax_over_the_whole_vocabulary():
         torch.testing.assert_close(found.logprobs.double(), own, rtol=1e-4, atol=1e-5)
         assert found.finite.all()
     broken = logits.index_fill(1, torch.tensor([4]), torch.nan)
-    assert not Draws(seed=9, cases=cases, temperature=1.0).said(broken, torch.arange(40), positions).finite.any()
+    assert not replace(draws, sampling=Sampling(temperature=1.0)).said(broken, torch.arange(40), positions).finite.any()
 
 
 def test_a_low_temperature_is_greedy_and_a_row_has_its_bits_whatever_is_beside_it():
     torch.manual_seed(1)
     logits, rows, places = torch.randn(64, 500), torch.arange(64), torch.arange(64) % 7
-    draws = Draws(seed=4, cases=rows * 10**15, temperature=0.01)
+    draws = Draws(seed=4, cases=rows * 10**15, sampling=Sampling(temperature=0.01))
     assert (draws.said(logits, rows, places).tokens == greedy(logits).tokens).float().mean() > 0.9
-    draws = replace(draws, temperature=1.0)
+    draws = replace(draws, sampling=Sampling(temperature=1.0))
     whole = draws.said(logits, rows, places)
     order = torch.randperm(64)
     for part in order.split(17):

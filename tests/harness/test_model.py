@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from qualgate.records import Sampling
 from tests.harness.local_tasks import TASKS, write_tasks
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -150,15 +151,15 @@ def test_a_task_that_samples_is_refused():
 def test_a_temperature_alone_is_taken_over():
     from qualgate.harness.generation import generation_settings
 
-    assert generation_settings({"until": "\n", "max_new_tokens": 7}) == (("\n",), 7, 0.0)
+    assert generation_settings({"until": "\n", "max_new_tokens": 7}) == (("\n",), 7, Sampling())
     for settings in (
         {"temperature": 0.7},
         {"do_sample": True, "temperature": 0.7, "top_p": 1.0, "top_k": 0, "min_p": 0.0},
     ):
-        assert generation_settings({**settings, "until": ["\n"]}) == (("\n",), 256, 0.7)
-    assert generation_settings({"do_sample": False, "temperature": 0.7, "top_p": 0.5}).temperature == 0
+        assert generation_settings({**settings, "until": ["\n"]}) == (("\n",), 256, Sampling(temperature=0.7))
+    assert generation_settings({"do_sample": False, "temperature": 0.7, "top_p": 0.5}).sampling == Sampling()
     empty = dict.fromkeys(("temperature", "do_sample", "top_p", "top_k", "until", "max_gen_toks", "num_beams"))
-    assert generation_settings(empty) == ((), 256, 0.0)
+    assert generation_settings(empty) == ((), 256, Sampling())
 
 
 def test_our_engine_draws_for_lm_eval_the_same_in_any_batch(tmp_path):

@@ -205,7 +205,7 @@ def test_a_task_that_samples_at_a_temperature_has_it_and_the_others_stay_greedy(
     assert {case.body.get("temperature") for case in sets["line"].cases} == {None}
     assert sets["line"].content != sets["warm"].content
     with monkeypatch.context() as patch:
-        patch.setattr(tasks, "NOISE_ID", "gumbel/0")
+        patch.setattr("qualgate.records.sampling.NOISE_ID", "gumbel/0")
         tasks._loaded.cache_clear()
         before = tasks.load(LmEvalTask(task="warm", include_path=str(tmp_path), limit=3))
     tasks._loaded.cache_clear()
@@ -222,7 +222,7 @@ def test_a_task_that_samples_at_a_temperature_has_it_and_the_others_stay_greedy(
     )
     path.write_text(text)
     prompts = [prompt for job in make_plan(load_gate_file(path)).jobs for prompt in job.prompts]
-    assert {prompt.temperature for prompt in prompts} == {0.7}
+    assert {prompt.sampling.temperature for prompt in prompts} == {0.7}
     assert len(prompts) == 2 * 3 * 2
     path.write_text(text.replace("lm_eval: warm", "lm_eval: line"))
     with pytest.raises(UsageError, match="those of line are all equal"):
@@ -230,7 +230,7 @@ def test_a_task_that_samples_at_a_temperature_has_it_and_the_others_stay_greedy(
     path.write_text(text.replace("evalsets: [", f"evalsets: [{{lm_eval: line, include_path: {tmp_path}, limit: 3}}, ")
                     .replace(", repeats: 2", ""))  # fmt: skip
     for job in make_plan(load_gate_file(path)).jobs:
-        assert len({prompt.temperature for prompt in job.prompts}) == 1, "a job has one temperature"
+        assert len({prompt.sampling.temperature for prompt in job.prompts}) == 1, "a job has one temperature"
 
 
 def test_a_gate_files_entry_is_checked_key_by_key(tmp_path):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qualgate.pipeline.batches import JOB_ROWS, JOB_TOKENS, batches, in_turns
-from qualgate.records import NOISE, ArmSpec, Job, Prompt, UnitKey
+from qualgate.records import NOISE, ArmSpec, Job, Prompt, Sampling, UnitKey
 from tests.depth import examples
 
 
@@ -18,7 +18,7 @@ def prompt(case: str, length: int = 10, answer: int = 10, repeat: int = 0, tempe
         case_hash="",
         token_ids=(0,) * length,
         max_new_tokens=answer,
-        temperature=temperature,
+        sampling=Sampling(temperature=temperature),
     )
 
 
@@ -69,7 +69,7 @@ def test_batches_of_clusters_are_alike_in_length_and_of_one_temperature():
         for number in range(40)
     ]
     found = list(batches(prompts, 4, of_clusters(prompts, clusters)))
-    assert all(len({prompts[i].temperature for i in batch}) == 1 for batch in found)
+    assert all(len({prompts[i].sampling for i in batch}) == 1 for batch in found)
     answers = [{prompts[i].max_new_tokens for i in batch} for batch in found]
     assert sum(len(lengths) == 1 for lengths in answers) >= len(found) - 4, "where one length ends another begins"
     shuffled = [*reversed(prompts)]

@@ -23,7 +23,7 @@ from qualgate.identity import content_hash
 from qualgate.pipeline.evidence import known, with_labels
 from qualgate.pipeline.rescore import rescore
 from qualgate.pipeline.stored import decide_again, standing
-from qualgate.records import EarlyStop, Job, JobFailure, Plan, Policy, Rule, Stopped, Verdict
+from qualgate.records import EarlyStop, Job, JobFailure, Plan, Policy, Rule, Sampling, Stopped, Verdict
 from qualgate.report.formats import FORMATS, rendered
 from qualgate.report.formats.body import report_schema
 from qualgate.report.summary import load_report
@@ -99,7 +99,7 @@ def workers(
 def run(url: str, plan: Plan = PLAN) -> tuple[str, tuple[Verdict, ...]]:
     """As `qualgate run`, from the plan on."""
     gate = SimpleNamespace(
-        store_url=url, seed=0, temperature=0.0, repeats=1, devices="cpu", workers=2, job_timeout=60.0
+        store_url=url, seed=0, sampling=Sampling(), repeats=1, devices="cpu", workers=2, job_timeout=60.0
     )
     with open_store(url) as store:
         record = runs.begin(store, plan)

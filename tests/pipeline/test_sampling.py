@@ -247,7 +247,7 @@ def test_greedy_repeats_and_what_this_version_cannot_draw_are_refused(made, tmp_
     text = GATE_FILE.replace("[./first.yaml]", "[./first.yaml, ./read.yaml]")
     assert "those of read are all equal" in refused(text), "choices are read: no answer is drawn, no repeat another"
     plan = make_plan(load_gate_file(gate_in(tmp_path, made, text.replace(", repeats: 3", ""))))
-    drawn = {(p.key.evalset, p.temperature) for job in plan.jobs for p in job.prompts}
+    drawn = {(p.key.evalset, p.sampling.temperature) for job in plan.jobs for p in job.prompts}
     assert drawn == {("first", 0.8), ("read", 0.0)}
     for later in ("top_p: 0.9", "top_k: 40", "min_p: 0.1"):
         assert "not in this version" in refused(GATE_FILE.replace("repeats: 3", later))

@@ -14,7 +14,7 @@ import pytest
 from qualgate.engine import job as engine_job
 from qualgate.engine import load
 from qualgate.engine.generate import generate
-from qualgate.records import ArmSpec, Job, JobFailure, JobResult, Prompt, UnitKey
+from qualgate.records import ArmSpec, Job, JobFailure, JobResult, Prompt, Sampling, UnitKey
 from qualgate.workers.unit import Refused, WorkerSettings, serve
 from tests.engine.jobs import INT4
 from tests.tiny_models import save_tiny_model
@@ -98,7 +98,7 @@ def jobs_of(model: str, artifacts: Path, *, timed: bool, drafted: bool = False, 
             case_hash="h",
             token_ids=(number, 2, 3),
             max_new_tokens=2 + 5 * number,
-            temperature=temperature,
+            sampling=Sampling(temperature=temperature),
         )
         for number in range(3)
     )
