@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
+import json
 import random
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from qualgate_evalsets.making.values import Split, Values
+from safetensors import safe_open
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 
+from qualgate.engine.load import load_arm
+from qualgate.records import ArmSpec
 from qualgate.refmodel import PATH
+from qualgate.refmodel.training import train as training
 from qualgate.refmodel.training.muon import orthogonal
 from qualgate.refmodel.training.tasks import training_case
 from qualgate.refmodel.training.train import (
     IGNORED,
+    SIZES,
     Recipe,
     answer_loss,
     build,
     learning_rate_factor,
+    model_config,
     step_batches,
     train,
 )
 
 TINY = Recipe(width=128, layers=2, heads=4, mlp=64, tokens_per_step=300, tokens_per_batch=200)
+GROUPED = replace(TINY, width=256, heads=8, kv_heads=4)  # two query heads a key head, as `small` has them
 
 
 @pytest.fixture(scope="module")
@@ -32,10 +42,11 @@ def tokenizer():
     return AutoTokenizer.from_pretrained(PATH)
 
 
-def test_three_steps_in_two_goes_give_the_weights_of_three_steps_in_one(tokenizer, tmp_path: Path):
-    train(tmp_path / "one", TINY, steps=3, tokenizer=tokenizer)
-    train(tmp_path / "two", TINY, steps=3, stop_after=1, tokenizer=tokenizer)
-    done = train(tmp_path / "two", TINY, steps=3, tokenizer=tokenizer)
+@pytest.mark.parametrize("recipe", [TINY, GROUPED], ids=["tiny", "grouped"])
+def test_three_steps_in_two_goes_give_the_weights_of_three_steps_in_one(recipe: Recipe, tokenizer, tmp_path: Path):
+    train(tmp_path / "one", recipe, steps=3, tokenizer=tokenizer)
+    train(tmp_path / "two", recipe, steps=3, stop_after=1, tokenizer=tokenizer)
+    done = train(tmp_path / "two", recipe, steps=3, tokenizer=tokenizer)
     one, two = (load_file(tmp_path / run / "model" / "model.safetensors") for run in ("one", "two"))
     assert done.step == 3
     assert one.keys() == two.keys()
@@ -47,6 +58,14 @@ def test_a_checkpoint_is_not_continued_with_another_recipe_or_length(tokenizer, 
     for recipe, steps in ((TINY, 3), (Recipe(**{**vars(TINY), "seed": 1}), 2)):
         with pytest.raises(SystemExit, match="another recipe or length"):
             train(tmp_path, recipe, steps=steps, tokenizer=tokenizer)
+
+
+def test_a_checkpoint_from_before_key_heads_were_a_choice_is_continued(tokenizer, tmp_path: Path):
+    train(tmp_path, TINY, steps=2, stop_after=1, tokenizer=tokenizer)
+    saved = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    del saved["given"]["kv_heads"]
+    torch.save(saved, tmp_path / "checkpoint.pt")
+    assert train(tmp_path, TINY, steps=2, tokenizer=tokenizer).step == 2
 
 
 def test_products_in_bfloat16_give_nearly_the_loss_of_float32_and_gradients_in_float32(tokenizer):
@@ -73,6 +92,58 @@ def test_export_is_bf16_and_loads_by_name(tokenizer, tmp_path: Path):
     assert model.dtype == torch.bfloat16
     assert model.generation_config.eos_token_id == tokenizer.eos_token_id
     assert len(AutoTokenizer.from_pretrained(tmp_path / "model")) == 768
+
+
+def test_a_grouped_model_learns_in_a_few_steps_and_loads_as_an_arm(tokenizer, tmp_path: Path):
+    unseen = step_batches(replace(GROUPED, tokens_per_step=2_000), tokenizer, 1_000, 0.5)
+    train(tmp_path, GROUPED, steps=12, tokenizer=tokenizer)
+    arm = load_arm(ArmSpec(name="baseline", model=str(tmp_path / "model")), tmp_path, {}, device="cpu")
+    assert arm.model.config.num_key_value_heads == 4
+    with safe_open(tmp_path / "model" / "model.safetensors", "pt") as tensors:
+        assert tensors.get_slice("model.layers.0.self_attn.k_proj.weight").get_shape() == [128, 256]
+        assert {tensors.get_slice(name).get_dtype() for name in tensors.keys()} == {"BF16"}  # noqa: SIM118
+    exported = LlamaForCausalLM.from_pretrained(tmp_path / "model", dtype=torch.float32)
+    before, after = (
+        sum(answer_loss(model, batch).item() for batch in unseen) for model in (build(GROUPED, tokenizer), exported)
+    )
+    assert after < 0.9 * before  # 0.75 to 0.80 of it, over four seeds
+
+
+def test_small_has_25_to_30_million_parameters_and_two_query_heads_a_key_head(tokenizer):
+    with torch.device("meta"):
+        model = LlamaForCausalLM(model_config(SIZES["small"], tokenizer))
+    assert 25e6 <= model.num_parameters() <= 30e6
+    attention = model.model.layers[0].self_attn
+    for shared in (attention.k_proj, attention.v_proj):
+        assert 2 * shared.weight.shape[0] == attention.q_proj.weight.shape[0]
+
+
+def test_tiny_is_the_shape_of_the_shipped_weights(tokenizer):
+    shipped = json.loads((PATH / "config.json").read_text(encoding="utf-8"))
+    mine = model_config(SIZES["tiny"], tokenizer).to_dict()
+    told_by_export = {"architectures", "dtype", "transformers_version"}
+    assert {key: mine[key] for key in shipped.keys() - told_by_export} == {
+        key: shipped[key] for key in shipped.keys() - told_by_export
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "recipe"),
+    [
+        ([], Recipe()),
+        (["--size", "tiny", "--bf16"], Recipe(bf16=True)),
+        (["--size", "small", "--seed", "3"], replace(SIZES["small"], seed=3)),
+    ],
+)
+def test_the_command_trains_the_size_that_is_named_and_tiny_if_none(
+    words: list[str], recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    asked = []
+    monkeypatch.setattr(training, "train", lambda out, recipe, **rest: asked.append((out, recipe, rest["steps"])))
+    threads = str(torch.get_num_threads())
+    monkeypatch.setattr(sys, "argv", ["train", "--out", str(tmp_path), "--steps", "5", "--threads", threads, *words])
+    training.main()
+    assert asked == [(tmp_path, recipe, 5)]
 
 
 def test_a_steps_batches_depend_on_seed_and_step_alone_and_only_answers_are_learned(tokenizer):
@@ -128,9 +199,10 @@ def test_orthogonal_brings_singular_values_near_one():
             assert values.median() > 0.6
 
 
-def test_a_planted_model_copies_before_it_has_learned_anything(tokenizer):
+@pytest.mark.parametrize("size", SIZES)
+def test_a_planted_model_copies_before_it_has_learned_anything(size: str, tokenizer):
     torch.manual_seed(0)
-    model = build(Recipe(), tokenizer).eval()
+    model = build(SIZES[size], tokenizer).eval()
     words = torch.randint(260, 760, (8, 20))
     with torch.inference_mode():
         logits = model(torch.cat([words, words], 1)).logits[:, 20:-1]

@@ -11,12 +11,13 @@ and on two CPU cores that is most of the run. The circuit needs two layers and i
 - layer 1, heads 0 to 2 compare the current token with that subspace, in the slowly turning rotary dimensions alone,
   so that distance does not matter, and add what they find to the residual stream, in the embedding's own basis.
 
+Where query heads share keys, the first of a group stands for its number and its neighbours are left as they are.
 Everything else starts small and random, and training is free to undo all of it.
 """
 
 # transformers and torch type these attributes and calls too loosely for a checker.
 # pyright: reportAttributeAccessIssue=false, reportIndexIssue=false, reportTypedDictNotRequiredAccess=false
-# pyright: reportOptionalSubscript=false, reportOptionalOperand=false, reportCallIssue=false
+# pyright: reportOptionalSubscript=false, reportOptionalOperand=false, reportCallIssue=false, reportOperatorIssue=false
 from __future__ import annotations
 
 import torch
@@ -32,9 +33,10 @@ COPY_HEADS = 3
 
 @torch.no_grad()
 def plant(model: LlamaForCausalLM, seed: int) -> None:
-    """Overwrites the start of `model`; needs two layers, four heads of at least 32 dimensions and width >= 4 heads."""
+    """Overwrites the start of `model`; needs two layers, four heads of at least 32 dimensions, three key heads."""
     config, layers = model.config, model.model.layers
     width, head = config.hidden_size, config.hidden_size // config.num_attention_heads
+    group = config.num_attention_heads // config.num_key_value_heads  # query heads a key head
     half = head // 2
     generator = torch.Generator().manual_seed(seed)
     embedding = model.model.embed_tokens.weight
@@ -63,15 +65,18 @@ def plant(model: LlamaForCausalLM, seed: int) -> None:
     attention = layers[1].self_attn
     slow = head // 6  # rotary pairs that turn little over a prompt
     for number, copied in enumerate((token, *rest)[:COPY_HEADS]):
-        rows = slice(number * head, (number + 1) * head)
-        for weight, directions in ((attention.q_proj.weight, token), (attention.k_proj.weight, before)):
-            weight[rows] = 0
-            compared = directions[2 * slow * number : 2 * slow * (number + 1)]
-            block = weight[rows]
-            block[half - slow : half] = SHARPNESS * compared[:slow]
-            block[head - slow : head] = SHARPNESS * compared[slow:]
+        keys = slice(number * head, (number + 1) * head)
+        queries = slice(group * number * head, (group * number + 1) * head)
+        compared = slice(2 * slow * number, 2 * slow * (number + 1))
+        for block, directions in (
+            (attention.q_proj.weight[queries], token[compared]),
+            (attention.k_proj.weight[keys], before[compared]),
+        ):
+            block.zero_()
+            block[half - slow : half] = SHARPNESS * directions[:slow]
+            block[head - slow : head] = SHARPNESS * directions[slow:]
         size = len(copied)  # the last subspace is one direction short
-        attention.v_proj.weight[rows] = 0
-        attention.v_proj.weight[rows][:size] = copied
-        attention.o_proj.weight[:, rows] = 0
-        attention.o_proj.weight[:, rows][:, :size] = COPIED * SCALE * copied.T
+        attention.v_proj.weight[keys] = 0
+        attention.v_proj.weight[keys][:size] = copied
+        attention.o_proj.weight[:, queries] = 0
+        attention.o_proj.weight[:, queries][:, :size] = COPIED * SCALE * copied.T

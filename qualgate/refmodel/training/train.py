@@ -2,6 +2,7 @@
 
     python -m qualgate.refmodel.training.train --out FOLDER --minutes 65 --seed 0 --threads 2 --compile --bf16
 
+`--size small` makes one of 25.6 million parameters in place of 4.1, two query heads a key head; it is shipped nowhere.
 Run again on the same folder it goes on where it stopped. The data of a step depends on the seed, the step and the
 progress alone; with `--steps` in place of `--minutes` progress is step / steps, and the whole run repeats bit by bit.
 """
@@ -17,7 +18,7 @@ import os
 import random
 import shutil
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,7 @@ class Recipe:
     width: int = 256
     layers: int = 6
     heads: int = 4
+    kv_heads: int = 4  # fewer than `heads`: neighbouring query heads share keys and values
     mlp: int = 512
     context: int = 1024
     tokens_per_step: int = 8_000
@@ -57,6 +59,12 @@ class Recipe:
     decay_from: float = 0.4  # of the run; from there the learning rate falls linearly to zero
 
 
+SIZES = {
+    "tiny": Recipe(),  # what is shipped
+    "small": Recipe(width=512, layers=8, heads=8, kv_heads=4, mlp=1536),  # 25.6 million parameters
+}
+
+
 @dataclass
 class Progress:
     """How far a run has come."""
@@ -66,25 +74,28 @@ class Progress:
     seconds: float = 0.0
 
 
-def build(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
-    """The untrained model: random by the seed, with the planted start of `copying`."""
-    torch.manual_seed(recipe.seed)
-    model = LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=len(tokenizer),
-            hidden_size=recipe.width,
-            intermediate_size=recipe.mlp,
-            num_hidden_layers=recipe.layers,
-            num_attention_heads=recipe.heads,
-            num_key_value_heads=recipe.heads,
-            max_position_embeddings=recipe.context,
-            tie_word_embeddings=True,
-            bos_token_id=None,
-            eos_token_id=tokenizer.eos_token_id,
-            pad_token_id=tokenizer.pad_token_id,
-            attn_implementation="eager",  # for answers of some hundred tokens; the CPU's fused backward is slower
-        )
+def model_config(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> LlamaConfig:
+    """The shape that `recipe` asks for, over the tokenizer's vocabulary."""
+    return LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=recipe.width,
+        intermediate_size=recipe.mlp,
+        num_hidden_layers=recipe.layers,
+        num_attention_heads=recipe.heads,
+        num_key_value_heads=recipe.kv_heads,
+        max_position_embeddings=recipe.context,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        attn_implementation="eager",  # for answers of some hundred tokens; the CPU's fused backward is slower
     )
+
+
+def build(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
+    """The untrained model: float32, random by the seed, with the planted start of `copying`."""
+    torch.manual_seed(recipe.seed)
+    model = LlamaForCausalLM(model_config(recipe, tokenizer))
     plant(model, recipe.seed)
     return model
 
@@ -207,7 +218,7 @@ def _resumed(
 ) -> Progress:
     """Model and optimizers as the checkpoint has them. SystemExit for one of another run."""
     saved = torch.load(checkpoint, weights_only=True)
-    if saved["given"] != given:
+    if asdict(Recipe()) | saved["given"] != given:  # an older checkpoint lacks keys that had one value then
         raise SystemExit(f"{checkpoint} is of another recipe or length; give its own again, or another --out")
     model.load_state_dict(saved["model"])
     for optimizer, optimizer_state in zip(updates, saved["optimizers"], strict=True):
@@ -289,6 +300,7 @@ def main() -> None:
     length = parser.add_mutually_exclusive_group(required=True)
     length.add_argument("--minutes", type=float)
     length.add_argument("--steps", type=int)
+    parser.add_argument("--size", choices=SIZES, default="tiny", help="tiny: the shipped model's (default)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--eval-cases", type=int, default=40, help="cases a family scored at each checkpoint")
@@ -300,7 +312,7 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     train(
         arguments.out,
-        Recipe(seed=arguments.seed, bf16=arguments.bf16),
+        replace(SIZES[arguments.size], seed=arguments.seed, bf16=arguments.bf16),
         minutes=arguments.minutes,
         steps=arguments.steps,
         eval_cases=arguments.eval_cases,
