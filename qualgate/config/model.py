@@ -17,6 +17,7 @@ from qualgate.documents import ABSENT, Written, nearest, planned, quote, stated
 from qualgate.records import TEMPERATURES, Sampling
 
 COLDEST, HOTTEST = TEMPERATURES
+CUTS = "top_k", "top_p", "min_p"  # of what is drawn
 MOST_REPEATS = 1_000  # answers to a case
 JOB_TIMEOUT, MOST_JOB_TIMEOUT = 7_200.0, 604_800.0  # s: two hours; a week
 
@@ -26,11 +27,15 @@ class Generation(Written):
 
     model_config = ConfigDict(
         json_schema_extra={
-            "if": {"required": ["repeats"], "properties": {"repeats": {"minimum": 2}}},
+            "if": {
+                "anyOf": [
+                    {"required": ["repeats"], "properties": {"repeats": {"minimum": 2}}},
+                    *({"required": [name]} for name in CUTS),
+                ]
+            },
             "then": {"required": ["temperature"], "properties": {"temperature": {"exclusiveMinimum": 0}}},
         }
     )
-    later: ClassVar = ("top_p", "top_k", "min_p")
     example: ClassVar = "{temperature: 0}"
     temperature: Annotated[
         float, Field(json_schema_extra={"anyOf": [{"const": 0}, {"minimum": COLDEST, "maximum": HOTTEST}]})
@@ -38,6 +43,12 @@ class Generation(Written):
     """0 takes the likeliest token; above it, tokens are drawn. Evalsets of lm-eval that say their own keep it.
     Example: `temperature: 0.7`
     """
+    top_k: Annotated[int, Field(json_schema_extra={"minimum": 1})] = ABSENT
+    """Draw from this many of the likeliest tokens; without it, from all. Example: `top_k: 40`"""
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    """Then draw from as few of the likeliest as hold this share of what is left. Example: `top_p: 0.95`"""
+    min_p: float = Field(default=0.0, ge=0, lt=1)
+    """Then draw from tokens at least this share as likely as the likeliest. Example: `min_p: 0.05`"""
     seed: int = Field(default=0, ge=0, lt=2**63)
     """Seed of every draw: sampled tokens, the order of cases with `stop: early`. Example: `seed: 5`"""
     repeats: Annotated[int, Field(json_schema_extra={"minimum": 1, "maximum": MOST_REPEATS})] = 1
@@ -50,6 +61,15 @@ class Generation(Written):
             raise stated("`generation.temperature` must not be negative")
         if value and not COLDEST <= value <= HOTTEST:
             raise stated(f"`generation.temperature` is 0 (the likeliest token) or from {COLDEST:g} to {HOTTEST:g}")
+        return value
+
+    @field_validator("top_k")
+    @classmethod
+    def _some(cls, value: int) -> int:
+        if value < 1:
+            raise stated(
+                f"`generation.top_k` is a whole number from 1 (found {value}); to draw from all tokens, leave it out"
+            )
         return value
 
     @field_validator("repeats")
@@ -68,10 +88,20 @@ class Generation(Written):
             )
         return self
 
+    @model_validator(mode="after")
+    def _cuts_a_draw(self) -> Generation:
+        said = [name for name in CUTS if name in self.model_fields_set]
+        if said and not self.temperature:
+            raise stated(
+                f"`generation.{said[0]}` says which tokens may be drawn, and at temperature 0 none is drawn: the "
+                f"likeliest is said; add a temperature such as 0.7, or leave `{'`, `'.join(said)}` out"
+            )
+        return self
+
     @property
     def sampling(self) -> Sampling:
         """How each token is chosen."""
-        return Sampling(temperature=self.temperature)
+        return Sampling(temperature=self.temperature, top_k=self.top_k or 0, top_p=self.top_p, min_p=self.min_p)
 
 
 def _count(count: Any) -> Any:

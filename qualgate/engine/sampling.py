@@ -1,4 +1,5 @@
-"""Tokens drawn at a temperature: the argmax of logits / temperature + Gumbel noise, an exact draw from their softmax.
+"""Tokens drawn at a temperature: the argmax of logits / temperature + Gumbel noise, over all tokens or those that top-k,
+top-p and min-p leave: an exact draw from the softmax of these.
 
 The noise is a pure function of (seed, case and repeat, position in the answer, token), so a draw depends on nothing but
 the row's own logits: not on its batch, on what was drawn before, on the worker, or on whether it was offered a draft.
@@ -14,6 +15,7 @@ from typing import NamedTuple
 
 import torch
 
+from qualgate.engine.truncation import cut
 from qualgate.records import Sampling, UnitKey
 from qualgate_kernels.gumbel import MOST, gumbel
 
@@ -49,8 +51,9 @@ class Draws:
     def said(self, logits: torch.Tensor, rows: torch.Tensor, positions: torch.Tensor) -> Said:
         """Of logits [n, vocabulary]; rows: [n], of the batch; positions: [n], of the answer's tokens, from 0.
 
-        Log-probs are the model's own, at temperature 1. Margins are the lead, with the noise of both and in logits,
-        over the runner-up among the tokens that could have been drawn; at most about 23 times the temperature.
+        Log-probs are the model's own, at temperature 1 and of all tokens. Margins are the lead, with the noise of both
+        and in logits, over the runner-up among the tokens that could have been drawn; at most about 23 times the
+        temperature. How near a token was to being cut, they do not tell.
         """
         at_once = max(1, AT_ONCE // logits.shape[-1])
         parts = [
@@ -60,7 +63,7 @@ class Draws:
         return Said(*(torch.cat(columns) for columns in zip(*parts, strict=True)))
 
     def _said(self, logits: torch.Tensor, cases: torch.Tensor, positions: torch.Tensor) -> Said:
-        scaled = logits.double() / self.sampling.temperature
+        scaled = cut(logits.double() / self.sampling.temperature, self.sampling)
         first = scaled.topk(min(LIKELIEST, scaled.shape[-1]), dim=-1)
         noised = first.values + gumbel(self.seed, first.indices, positions[:, None], cases[:, None])
         # No token below this can be drawn, whatever its noise; where a model is sure, most of a vocabulary is.

@@ -17,12 +17,11 @@ MAX_LINE = 8 * 2**20  # bytes
 ROLES = ("system", "user", "assistant", "tool")
 OURS_TO_MAKE = ("requests", "until")  # of a case: what the engine is to read or to stop at, as lm-eval's tasks have it
 _OF_ALL_CASES = "it is one for all cases of a run: set it in the gate file, `generation: {%s: …}`"
-_NOWHERE = "a draw is from all tokens as the model weighs them, in this version: take it out"
 _LENGTH = "a case says how long its answer may be with `max_new_tokens`"
 WITHOUT_EFFECT = {  # keys of a case that other tools heed, and that nothing here reads → where that is said
-    **{name: _OF_ALL_CASES % name for name in ("temperature", "seed", "repeats")},
+    **{name: _OF_ALL_CASES % name for name in ("temperature", "top_k", "top_p", "min_p", "seed", "repeats")},
     "do_sample": _OF_ALL_CASES % "temperature",
-    **dict.fromkeys(("top_p", "top_k", "min_p", "repetition_penalty"), _NOWHERE),
+    "repetition_penalty": "a draw is from tokens as the model weighs them, in this version: take it out",
     **dict.fromkeys(
         ("max_tokens", "max_completion_tokens", "max_output_tokens", "max_gen_toks", "max_length"), _LENGTH
     ),

@@ -8,7 +8,8 @@ from qualgate.errors import UsageError
 from qualgate.records import GREEDY, TEMPERATURES, Sampling
 
 MAX_GEN_TOKENS = 256  # lm-eval's, where a task sets no limit
-CUTS = {"top_p": (1,), "top_k": (0, -1, None), "min_p": (0,)}  # → values that leave every token in
+CUTS = "top_k", "top_p", "min_p"  # which tokens may be drawn
+ALL_TOKENS = -1  # a top_k of vLLM, which cuts as little as 0
 
 
 class Generation(NamedTuple):
@@ -20,8 +21,11 @@ class Generation(NamedTuple):
 
 
 def generation_settings(settings: dict[str, Any]) -> Generation:
-    """Of lm-eval's generation settings; null is as good as absent. UsageError for what our engine cannot do, sampling
-    from a part of the vocabulary among it."""
+    """Of lm-eval's generation settings; null is as good as absent. UsageError for what our engine cannot do.
+
+    Without `do_sample`, top_k, top_p and min_p have no effect, as in lm-eval's hf model. What a task leaves unsaid cuts
+    nothing; there, the folder's generation_config.json says it, or else transformers: top_k 50.
+    """
     from lm_eval.models.utils import normalize_gen_kwargs
 
     stated = {name: value for name, value in settings.items() if value is not None}
@@ -36,14 +40,23 @@ def generation_settings(settings: dict[str, Any]) -> Generation:
             f"the task samples (do_sample) at temperature {temperature:g}; qualgate draws at temperatures from "
             f"{TEMPERATURES[0]:g} to {TEMPERATURES[1]:g} that the task states: set one, or do_sample=False"
         )
-    if samples and (cuts := [name for name, whole in CUTS.items() if known.get(name, whole[0]) not in whole]):
-        raise UsageError(
-            f"the task samples with {', '.join(cuts)}; qualgate draws from all tokens, at a temperature, in this "
-            "version: leave these settings out, or set do_sample=False"
-        )
-    if strange := [name for name in known if name not in CUTS]:
+    cuts = {name: known.pop(name) for name in CUTS if name in known}
+    if strange := list(known):
         raise UsageError(f"generation settings qualgate does not know: {', '.join(sorted(strange))}")
     if limit < 1:
         raise UsageError(f"max_gen_toks must be at least 1, found {limit}")
-    sampling = Sampling(temperature=temperature) if samples else GREEDY
+    sampling = _drawn(temperature, cuts) if samples else GREEDY
     return Generation(tuple(str(text) for text in until if text), limit, sampling)
+
+
+def _drawn(temperature: float, cuts: dict[str, Any]) -> Sampling:
+    if cuts.get("top_k") == ALL_TOKENS:
+        del cuts["top_k"]
+    try:
+        shares = {name: float(cuts.pop(name)) for name in ("top_p", "min_p") if name in cuts}
+    except (TypeError, ValueError, OverflowError):
+        raise UsageError("`top_p` and `min_p` of the task must be numbers") from None
+    try:
+        return Sampling(temperature=temperature, **shares, **cuts)
+    except ValueError as error:
+        raise UsageError(f"the task samples with {error}") from None

@@ -30,7 +30,7 @@ SAMPLING = {**GREEDY.content, "seed": 0, "repeats": 1}
 
 @register_model("qualgate")
 class QualgateLM(LM):
-    """One arm as lm-eval sees a model. A task may sample at a temperature, from all tokens; else it is refused."""
+    """One arm as lm-eval sees a model. A task may sample at a temperature, cut by top-k, top-p and min-p."""
 
     def __init__(
         self,

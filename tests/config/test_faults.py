@@ -225,8 +225,19 @@ def test_a_rule_that_cannot_be_meant_is_refused(faults, rule, message):
         ("generation: {temperature: 0.001}", "or from 0.01 to 100"),
         ("generation: {temperature: 1000}", "or from 0.01 to 100"),
         ("generation: {temperature: .nan}", "finite number"),
-        ("generation: {temperature: 0.7, top_p: 0.9}", "`generation.top_p` is not in this version"),
-        ("generation: {temperature: 0.7, top_k: 40}", "`generation.top_k` is not in this version"),
+        ("generation: {temperature: 0.7, top_p: 0}", "should be over 0 to 1"),
+        ("generation: {temperature: 0.7, top_p: 95}", "95 % is 0.95"),
+        ("generation: {temperature: 0.7, top_p: .nan}", "finite number"),
+        ("generation: {temperature: 0.7, top_p: '0.9'}", "valid number"),
+        ("generation: {temperature: 0.7, top_k: 0}", "to draw from all tokens, leave it out"),
+        ("generation: {temperature: 0.7, top_k: -1}", "to draw from all tokens, leave it out"),
+        ("generation: {temperature: 0.7, top_k: 4.5}", "valid integer"),
+        ("generation: {temperature: 0.7, top_k: null}", "valid integer"),
+        ("generation: {temperature: 0.7, min_p: 1}", "from 0 and below 1"),
+        ("generation: {temperature: 0.7, min_p: -0.1}", "from 0 and below 1"),
+        ("generation: {top_p: 0.9}", "at temperature 0 none is drawn: the likeliest is said; add a temperature"),
+        ("generation: {temperature: 0, top_k: 40, min_p: 0.1}", "or leave `top_k`, `min_p` out"),
+        ("generation: {temperature: 0.7, topk: 40}", "did you mean 'top_k'?"),
         ("generation: {temperature: 0.7, repeats: 1001}", "from 1 to 1,000"),
         ("generation: {repeats: 3}", "temperature 0, where all answers to a case are equal"),
         ("generation: {repeats: 0}", "from 1"),
@@ -265,7 +276,7 @@ def test_all_faults_are_reported_at_once(faults):
 
 def test_only_keys_of_the_future_make_it_not_in_this_version(load):
     with pytest.raises(NotInThisVersion):
-        load(SMALL + "workers: {backend: ray}\ngeneration: {top_p: 0.5}\n")
+        load(SMALL + "workers: {backend: ray, devices: cuda}\n")
     with pytest.raises(UsageError) as error:
         load(SMALL + "workers: {backend: ray}\ngeneration: {repeats: -2}\n")
     assert not isinstance(error.value, NotInThisVersion)

@@ -16,6 +16,7 @@ from qualgate.engine.generate import generate
 from qualgate.engine.job import run_job
 from qualgate.engine.sampling import Draws, greedy, noise_cases
 from qualgate.engine.transcript import Transcript
+from qualgate.engine.truncation import cut
 from qualgate.records import Job, Sampling, UnitKey
 from qualgate_kernels.gumbel import Noise, gumbel_torch
 from tests.engine.jobs import INT4, INT8, job, loaded
@@ -30,10 +31,10 @@ def model(request, tmp_path_factory):
     return save_tiny_model(tmp_path_factory.mktemp("model") / "model", arch=request.param, eos_token_ids=STOPS)
 
 
-def sampled(work: Job, temperature: float = 0.8, seed: int = 11, repeats: int = 1) -> Job:
-    """The same questions, each answered `repeats` times at this temperature."""
+def sampled(work: Job, temperature: float = 0.8, seed: int = 11, repeats: int = 1, **cuts) -> Job:
+    """The same questions, each answered `repeats` times at this temperature, by draws cut so."""
     prompts = tuple(
-        replace(prompt, sampling=Sampling(temperature=temperature), key=replace(prompt.key, repeat=repeat))
+        replace(prompt, sampling=Sampling(temperature=temperature, **cuts), key=replace(prompt.key, repeat=repeat))
         for prompt in work.prompts
         for repeat in range(repeats)
     )
@@ -44,9 +45,9 @@ def answers(result) -> dict[tuple[str, int], tuple[tuple[int, ...], str, str]]:
     return {(c.key.case_id, c.key.repeat): (c.token_ids, c.text, c.finish_reason) for c in result.completions}
 
 
-def drawn(logits: torch.Tensor, seed: int, cases: torch.Tensor, temperature: float, position: int = 0) -> torch.Tensor:
-    draws = Draws(seed=seed, cases=cases, sampling=Sampling(temperature=temperature))
-    return draws.said(logits, torch.arange(len(logits)), torch.full((len(logits),), position)).tokens
+def drawn(logits: torch.Tensor, seed: int, cases: torch.Tensor, temperature: float, **cuts) -> torch.Tensor:
+    draws = Draws(seed=seed, cases=cases, sampling=Sampling(temperature=temperature, **cuts))
+    return draws.said(logits, torch.arange(len(logits)), torch.zeros(len(logits), dtype=torch.long)).tokens
 
 
 # ------------------------------------------------------------------------------------------------------ one token
@@ -134,17 +135,90 @@ def test_a_draw_is_the_argmax_over_the_whole_vocabulary():
     assert not replace(draws, sampling=Sampling(temperature=1.0)).said(broken, torch.arange(40), positions).finite.any()
 
 
+CUTS = [{"top_k": 12}, {"top_p": 0.8}, {"min_p": 0.1}, {"top_k": 40, "top_p": 0.9, "min_p": 0.05}]
+
+
+def left(weights: np.ndarray, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0) -> np.ndarray:
+    """Chances of tokens, the likeliest first, where no two are equal: cut one after the other, each time made whole."""
+    weights = weights[: top_k or None] / weights[: top_k or None].sum()
+    weights = weights[: 1 + int((weights.cumsum() < top_p).sum())]
+    weights = weights[weights >= min_p * weights[0]]
+    return weights / weights.sum()
+
+
+@pytest.mark.parametrize("cuts", CUTS, ids=str)
+def test_cut_draws_have_the_distribution_of_what_is_left(cuts):
+    """8,000 draws, against chances computed by themselves; no token that was cut is among them."""
+    many, vocabulary = 8_000, 400
+    generator = np.random.default_rng(7)
+    weights = np.exp(np.sort(generator.normal(0, 1.5, vocabulary))[::-1])
+    order = generator.permutation(vocabulary)
+    logits = torch.empty(vocabulary)
+    logits[order] = torch.from_numpy(0.7 * np.log(weights)).float()
+    chances = np.zeros(vocabulary)
+    kept = left(weights, **cuts)
+    chances[order[: len(kept)]] = kept
+    tokens = drawn(logits.expand(many, -1), 3, torch.arange(many), 0.7, **cuts)
+    counts = np.bincount(tokens.numpy(), minlength=vocabulary)
+    assert 5 < len(kept) < 200
+    assert not counts[chances == 0].any()
+    assert fits(counts, chances) > 1e-4
+    assert fits(counts[order[: len(kept)]], np.roll(kept, 1)) < 1e-12, "the test tells distributions apart"
+
+
+@pytest.mark.parametrize("cuts", CUTS, ids=str)
+def test_a_cut_draw_is_the_argmax_of_the_same_noise_over_what_is_left(cuts):
+    """So it is the uncut draw wherever that one was left; and its margin is finite, even where one token is."""
+    torch.manual_seed(2)
+    logits = torch.cat([scale * torch.randn(12, 3000) for scale in (0.3, 2.0, 5.0, 60.0)])
+    rows = torch.arange(len(logits))
+    draws = Draws(seed=9, cases=rows * 2**40 - 7, sampling=Sampling(temperature=0.8, **cuts))
+    found = draws.said(logits, rows, rows * 3)
+    noise = Noise(seed=9, cases=draws.cases, positions=rows * 3)
+    noisy = cut(logits.double() / 0.8, draws.sampling)
+    noisy += gumbel_torch(noise, slice(0, len(rows)), torch.arange(3000))
+    best = noisy.topk(2).values
+    assert torch.equal(found.tokens, noisy.argmax(-1))
+    lead = ((best[:, 0] - best[:, 1]) * 0.8).clamp(max=22.9 * 0.8)
+    assert found.margins.isfinite().all()
+    near = lead < 18
+    assert near.any()
+    assert not near.all()
+    torch.testing.assert_close(found.margins.double()[near], lead[near], rtol=1e-4, atol=1e-5)
+    own = logits.double().log_softmax(-1).gather(-1, found.tokens[:, None])[:, 0]
+    torch.testing.assert_close(found.logprobs.double(), own, rtol=1e-4, atol=1e-5)
+    whole = replace(draws, sampling=Sampling(temperature=0.8)).said(logits, rows, rows * 3).tokens
+    kept = noisy.gather(-1, whole[:, None])[:, 0].isfinite()
+    assert torch.equal(found.tokens[kept], whole[kept])
+
+
+def test_of_equal_logits_a_cut_draws_by_the_noise_alone_and_breaks_no_row_beside_a_broken_one():
+    even = torch.zeros(3, 50)
+    even[1, 3] = torch.nan
+    draws = Draws(seed=1, cases=torch.arange(3), sampling=Sampling(temperature=1.0, top_p=0.5))
+    rows = torch.arange(3)
+    found = draws.said(even, rows, rows)
+    assert found.finite.tolist() == [True, False, True]
+    assert found.tokens[[0, 2]].max() < 25, "the lowest ids are those that stay"
+    alone = draws.said(even[[0, 2]], rows[[0, 2]], rows[[0, 2]])
+    assert all(torch.equal(one, all_[[0, 2]]) for one, all_ in zip(alone, found, strict=True))
+    one = replace(draws, sampling=Sampling(temperature=5.0, top_k=1))
+    logits = torch.randn(3, 50)
+    assert torch.equal(one.said(logits, rows, rows).tokens, greedy(logits).tokens)
+
+
 def test_a_low_temperature_is_greedy_and_a_row_has_its_bits_whatever_is_beside_it():
     torch.manual_seed(1)
-    logits, rows, places = torch.randn(64, 500), torch.arange(64), torch.arange(64) % 7
+    rows, places = torch.arange(64), torch.arange(64) % 7
+    logits = torch.randn(64, 500) * 3.0 ** (rows[:, None] % 3)
     draws = Draws(seed=4, cases=rows * 10**15, sampling=Sampling(temperature=0.01))
     assert (draws.said(logits, rows, places).tokens == greedy(logits).tokens).float().mean() > 0.9
-    draws = replace(draws, sampling=Sampling(temperature=1.0))
-    whole = draws.said(logits, rows, places)
-    order = torch.randperm(64)
-    for part in order.split(17):
-        for one, all_ in zip(draws.said(logits[part], rows[part], places[part]), whole, strict=True):
-            assert torch.equal(one, all_[part])
+    for cuts in ({}, *CUTS):
+        draws = replace(draws, sampling=Sampling(temperature=1.0, **cuts))
+        whole = draws.said(logits, rows, places)
+        for part in (*torch.randperm(64).split(17), *rows[:5].split(1)):
+            for one, all_ in zip(draws.said(logits[part], rows[part], places[part]), whole, strict=True):
+                assert torch.equal(one, all_[part])
 
 
 def test_noise_is_named_by_set_case_and_repeat_and_never_by_the_arm():
@@ -208,6 +282,25 @@ def test_a_drafted_answer_is_the_variants_own_draw(arms):
         assert [d.first_divergence for d in drafted.drifts] == [d.first_divergence for d in plain.drifts]
         accepted += sum(c.baseline_accepted for c in drafted.completions)
     assert accepted > 0
+
+
+@pytest.mark.parametrize("cuts", [{"top_p": 0.7}, {"top_k": 5, "min_p": 0.02}], ids=str)
+def test_a_drafted_answer_is_the_variants_own_cut_draw(arms, tmp_path, cuts):
+    baseline, cache, artifact = arms[0], arms[4], tmp_path / "artifacts" / "job.safetensors"
+    reference = run_job(baseline, sampled(job(baseline, artifact, count=6), repeats=2, temperature=1.2, **cuts))
+    variant = loaded(baseline.spec.model, cache, "int4", INT4)
+    mine = sampled(job(variant, artifact, count=6), repeats=2, temperature=1.2, **cuts)
+    drafted, plain = (run_job(variant, replace(mine, drafted=drafted)) for drafted in (True, False))
+    assert answers(drafted) == answers(plain) == answers(run_job(variant, replace(mine, artifact="")))
+    assert answers(drafted) != answers(reference)
+    assert sum(one.baseline_accepted for one in drafted.completions) > 0
+    whole = run_job(variant, replace(sampled(job(variant, "", count=6), repeats=2, temperature=1.2)))
+    assert answers(whole) != answers(plain), "the cut leaves tokens out that would have been said"
+    for prompt, one in zip(mine.prompts, drafted.completions, strict=True):
+        with torch.inference_mode():
+            logits = variant.model(torch.tensor([prompt.token_ids + one.token_ids])).logits[0]
+        scores = cut(logits[len(prompt.token_ids) - 1 : -1].double() / 1.2, prompt.sampling)
+        assert scores.gather(-1, torch.tensor(one.token_ids)[:, None]).isfinite().all()
 
 
 def test_drift_says_where_the_draws_part_and_which_token_is_likeliest(arms):

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -127,15 +128,19 @@ def test_a_type_that_the_engine_does_not_hold_is_refused(tmp_path):
         _stated_dtype(tmp_path)
 
 
-def test_a_task_that_samples_is_refused():
+def test_a_task_that_samples_as_we_cannot_is_refused():
     from qualgate.errors import UsageError
     from qualgate.harness.generation import generation_settings
 
     for settings, said in (
         ({"do_sample": True}, "that the task states"),
         ({"do_sample": True, "temperature": 1000}, "from 0.01 to 100"),
-        ({"temperature": 0.7, "top_p": 0.95}, "samples with top_p"),
-        ({"do_sample": True, "temperature": 0.7, "top_k": 40, "min_p": 0.1}, "top_k, min_p"),
+        ({"temperature": 0.7, "top_p": 0}, "samples with top_p: expected a number over 0"),
+        ({"temperature": 0.7, "top_p": "much"}, "`top_p` and `min_p` of the task must be numbers"),
+        ({"temperature": 0.7, "min_p": 1.0}, "samples with min_p"),
+        ({"do_sample": True, "temperature": 0.7, "top_k": 4.5}, "samples with top_k"),
+        ({"do_sample": True, "temperature": 0.7, "top_k": -2}, "samples with top_k"),
+        ({"do_sample": True, "temperature": 0.7, "typical_p": 0.5}, "typical_p"),
         ({"do_sample": True, "temperature": 0.7, "num_beams": 4}, "num_beams"),
         ({"num_beams": 4}, "num_beams"),
         ({"max_gen_toks": 0}, "at least 1"),
@@ -148,7 +153,7 @@ def test_a_task_that_samples_is_refused():
             generation_settings(settings)
 
 
-def test_a_temperature_alone_is_taken_over():
+def test_how_a_task_samples_is_taken_over_and_without_effect_where_it_does_not():
     from qualgate.harness.generation import generation_settings
 
     assert generation_settings({"until": "\n", "max_new_tokens": 7}) == (("\n",), 7, Sampling())
@@ -157,7 +162,12 @@ def test_a_temperature_alone_is_taken_over():
         {"do_sample": True, "temperature": 0.7, "top_p": 1.0, "top_k": 0, "min_p": 0.0},
     ):
         assert generation_settings({**settings, "until": ["\n"]}) == (("\n",), 256, Sampling(temperature=0.7))
-    assert generation_settings({"do_sample": False, "temperature": 0.7, "top_p": 0.5}).sampling == Sampling()
+    cuts: dict[str, Any] = {"top_k": 40, "top_p": 0.9, "min_p": 0.1}
+    for settings in ({"temperature": 0.7, **cuts}, {"do_sample": True, "temperature": 0.7, **cuts}):
+        assert generation_settings(settings).sampling == Sampling(temperature=0.7, **cuts)
+    assert generation_settings({"temperature": 0.7, "top_k": -1}).sampling == Sampling(temperature=0.7)
+    for greedy in ({"do_sample": False, "temperature": 0.7}, {"do_sample": False}, {}, {"temperature": 0.0}):
+        assert generation_settings({**greedy, **cuts}).sampling == Sampling()
     empty = dict.fromkeys(("temperature", "do_sample", "top_p", "top_k", "until", "max_gen_toks", "num_beams"))
     assert generation_settings(empty) == ((), 256, Sampling())
 
@@ -167,9 +177,9 @@ def test_our_engine_draws_for_lm_eval_the_same_in_any_batch(tmp_path):
 
     from qualgate.harness.model import QualgateLM
 
-    def said(seed: int, rows: int, order: int = 1) -> list[str]:
+    def said(seed: int, rows: int, order: int = 1, **cuts) -> list[str]:
         model = QualgateLM(dtype="float32", batch_size=rows, seed=seed, cache_dir=str(tmp_path))
-        how = {"until": [], "max_gen_toks": 8, "do_sample": True, "temperature": 1.5}
+        how = {"until": [], "max_gen_toks": 8, "do_sample": True, "temperature": 1.5, **cuts}
         sampled = [(f"Question: {number} + 4 =", how) for number in range(4)]
         asked = [*sampled, *sampled, ("Question: 1 + 4 =", {"until": [], "max_gen_toks": 8})]
         requests = [SimpleNamespace(args=args) for args in asked][::order]
@@ -181,3 +191,4 @@ def test_our_engine_draws_for_lm_eval_the_same_in_any_batch(tmp_path):
     other = said(2, 64)
     assert other[:8] != first[:8]
     assert other[8] == first[8], "greedy has no seed"
+    assert said(1, 3, top_k=1)[1] == first[8], "of one token left the draw is that one"

@@ -10,7 +10,7 @@ import pytest
 
 from qualgate.config import load_gate_file
 from qualgate.errors import UsageError
-from qualgate.records import LmEvalTask
+from qualgate.records import LmEvalTask, Sampling
 from tests.command_line import forked_workers
 
 GATE = """\
@@ -197,7 +197,8 @@ def test_a_task_that_samples_at_a_temperature_has_it_and_the_others_stay_greedy(
     for path in folder.iterdir():
         (tmp_path / path.name).write_text(path.read_text())
     line = (folder / "line.yaml").read_text()
-    warm = line.replace("task: line", "task: warm").replace("do_sample: false", "do_sample: true, temperature: 0.7")
+    how = "do_sample: true, temperature: 0.7, top_p: 0.9"
+    warm = line.replace("task: line", "task: warm").replace("do_sample: false", how)
     (tmp_path / "warm.yaml").write_text(warm)
     (tmp_path / "many.yaml").write_text(warm.replace("task: warm", "task: many\nrepeats: 4"))
     sets = {name: tasks.load(LmEvalTask(task=name, include_path=str(tmp_path), limit=3)) for name in ("line", "warm")}
@@ -222,7 +223,7 @@ def test_a_task_that_samples_at_a_temperature_has_it_and_the_others_stay_greedy(
     )
     path.write_text(text)
     prompts = [prompt for job in make_plan(load_gate_file(path)).jobs for prompt in job.prompts]
-    assert {prompt.sampling.temperature for prompt in prompts} == {0.7}
+    assert {prompt.sampling for prompt in prompts} == {Sampling(temperature=0.7, top_p=0.9)}
     assert len(prompts) == 2 * 3 * 2
     path.write_text(text.replace("lm_eval: warm", "lm_eval: line"))
     with pytest.raises(UsageError, match="those of line are all equal"):
@@ -230,7 +231,7 @@ def test_a_task_that_samples_at_a_temperature_has_it_and_the_others_stay_greedy(
     path.write_text(text.replace("evalsets: [", f"evalsets: [{{lm_eval: line, include_path: {tmp_path}, limit: 3}}, ")
                     .replace(", repeats: 2", ""))  # fmt: skip
     for job in make_plan(load_gate_file(path)).jobs:
-        assert len({prompt.sampling.temperature for prompt in job.prompts}) == 1, "a job has one temperature"
+        assert len({prompt.sampling for prompt in job.prompts}) == 1, "a job has one sampling"
 
 
 def test_a_gate_files_entry_is_checked_key_by_key(tmp_path):

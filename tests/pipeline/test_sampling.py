@@ -23,6 +23,7 @@ from qualgate.pipeline.forecast import forecast
 from qualgate.pipeline.plan import make_plan
 from qualgate.pipeline.rescore import rescore
 from qualgate.pipeline.stored import decide_again
+from qualgate.records import Sampling
 from qualgate.report.formats import FORMATS, rendered
 from qualgate.report.planning import plan_as_text
 from qualgate.report.planning_json import plan_as_json
@@ -203,7 +204,7 @@ def test_stored_answers_are_decided_and_scored_again(judged, monkeypatch):
     assert found.answers == 3 * CASES * REPEATS
 
 
-@pytest.mark.parametrize("change", ["temperature: 0.7", "seed: 6", "repeats: 4"])
+@pytest.mark.parametrize("change", ["temperature: 0.7", "temperature: 0.8, top_p: 0.9", "seed: 6", "repeats: 4"])
 def test_other_sampling_is_another_run_and_no_evidence_for_this_one(judged, change):
     folder, outcome = judged
     path = folder / "gate.yaml"
@@ -234,7 +235,7 @@ def test_the_plan_counts_every_answer(made, tmp_path):
     assert (planned.cases, planned.clusters, planned.repeats) == (CASES, (), REPEATS)
 
 
-def test_greedy_repeats_and_what_this_version_cannot_draw_are_refused(made, tmp_path):
+def test_greedy_repeats_are_refused(made, tmp_path):
     def refused(text: str) -> str:
         with pytest.raises(UsageError) as error:
             make_plan(load_gate_file(gate_in(tmp_path, made, text)))
@@ -249,8 +250,18 @@ def test_greedy_repeats_and_what_this_version_cannot_draw_are_refused(made, tmp_
     plan = make_plan(load_gate_file(gate_in(tmp_path, made, text.replace(", repeats: 3", ""))))
     drawn = {(p.key.evalset, p.sampling.temperature) for job in plan.jobs for p in job.prompts}
     assert drawn == {("first", 0.8), ("read", 0.0)}
-    for later in ("top_p: 0.9", "top_k: 40", "min_p: 0.1"):
-        assert "not in this version" in refused(GATE_FILE.replace("repeats: 3", later))
+
+
+def test_what_a_draw_is_cut_by_is_in_every_prompt_that_is_drawn_and_in_the_runs_key(made, tmp_path):
+    def planned(cuts: str):
+        return make_plan(load_gate_file(gate_in(tmp_path, made, GATE_FILE.replace("0.8,", f"0.8,{cuts}"))))
+
+    cut = Sampling(temperature=0.8, top_k=40, top_p=0.9, min_p=0.05)
+    plan = planned(" top_k: 40, top_p: 0.9, min_p: 0.05,")
+    assert {prompt.sampling for job in plan.jobs for prompt in job.prompts} == {cut}
+    plain, nothing, other = planned(""), planned(" top_p: 1, min_p: 0,"), planned(" top_p: 0.9,")
+    assert plain.key == nothing.key, "what cuts nothing is the run it was"
+    assert len({plain.key, plan.key, other.key}) == 3
 
 
 def test_generation_that_stops_early_asks_all_repeats_of_a_case_together(made, tmp_path, monkeypatch):
