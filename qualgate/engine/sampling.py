@@ -1,5 +1,5 @@
-"""Tokens drawn at a temperature: the argmax of logits / temperature + Gumbel noise, over all tokens or those that top-k,
-top-p and min-p leave: an exact draw from the softmax of these.
+"""Tokens drawn at a temperature: the argmax of logits / temperature + Gumbel noise, an exact draw from their softmax.
+Top-k, top-p and min-p come before the noise: then the argmax is over the tokens they leave, and so is the softmax.
 
 The noise is a pure function of (seed, case and repeat, position in the answer, token), so a draw depends on nothing but
 the row's own logits: not on its batch, on what was drawn before, on the worker, or on whether it was offered a draft.
