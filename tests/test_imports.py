@@ -83,6 +83,7 @@ LIGHT = (
     "qualgate.scoring",
     "qualgate.scoring.code",
     "qualgate.gate.verdict",
+    "qualgate.speculation.control",
     "qualgate.store.runs",
     "qualgate.store.queries",
     "qualgate.pipeline.plan",
