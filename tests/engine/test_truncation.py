@@ -93,6 +93,9 @@ def test_top_k_leaves_all_equals_of_its_last_and_top_p_as_many_as_it_needs():
     even = torch.zeros(1, 100)
     assert ours(even, Sampling(temperature=1.0, top_p=0.095))[0].nonzero()[:, 0].tolist() == list(range(10))
     assert ours(even, Sampling(temperature=1.0, min_p=0.99)).all()
+    for p in (0.25, 0.5, 0.75):  # sums without a rounding: what holds p is enough
+        half = Sampling(temperature=1.0, top_p=p)
+        assert ours(torch.zeros(1, 8), half).sum() == theirs(torch.zeros(1, 8), half).sum() == 8 * p
 
 
 def test_top_p_is_a_share_of_what_top_k_left():
