@@ -103,7 +103,7 @@ def test_the_wheel_plans_the_demo_from_its_own_files(installed, tmp_path):
     )
     done = isolated(installed, "-c", code, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    (tmp_path / "gate.yaml").write_bytes((installed / "qualgate" / "demo.yaml").read_bytes())
+    (tmp_path / "gate.yaml").write_bytes((installed / "qualgate" / "refmodel" / "demo.yaml").read_bytes())
     planned = isolated(installed, "-m", "qualgate", "plan", "gate.yaml", cwd=tmp_path)
     assert planned.returncode == 0, planned.stderr
     assert "int2-g32" in planned.stdout
@@ -111,7 +111,7 @@ def test_the_wheel_plans_the_demo_from_its_own_files(installed, tmp_path):
 
 @pytest.mark.proof
 def test_the_wheel_runs_a_gate_file_and_its_dashboard_starts(compiled, tmp_path):
-    lines = (compiled / "qualgate" / "demo.yaml").read_text().splitlines()
+    lines = (compiled / "qualgate" / "refmodel" / "demo.yaml").read_text().splitlines()
     kept = [line for line in lines if not line.startswith(("  int4-g32:", "  mxfp4:", "  int2-g32:"))]
     kept = ["evalsets: [json_extract]" if line.startswith("evalsets:") else line for line in kept]
     kept = [line for line in kept if "tool_call" not in line]

@@ -52,7 +52,7 @@ def _judge(seed: int) -> dict[str, Any]:
         folder = Path(name)
         made = measure([sys.executable, "-m", "qualgate_evalsets.making.generate", "--seed", str(seed), "--out", name])
         assert made.exit == 0, f"evalsets of seed {seed} could not be made"
-        text = (files("qualgate") / "demo.yaml").read_text(encoding="utf-8")
+        text = (files("qualgate.refmodel") / "demo.yaml").read_text(encoding="utf-8")
         kept = [line for line in text.splitlines() if not line.startswith(("  int4-g32:", "  mxfp4:"))]
         sets = ["arithmetic", "json_extract", "tool_calls", "code", "transform", "reformat", "grounded_qa"]
         kept = [

@@ -71,7 +71,7 @@ def demo(
     from qualgate.report.render import write_atomically
 
     gate_file = out / "gate.yaml"
-    write_atomically(gate_file, (files("qualgate") / "demo.yaml").read_text(encoding="utf-8"))
+    write_atomically(gate_file, (files("qualgate.refmodel") / "demo.yaml").read_text(encoding="utf-8"))
     _run(gate_file, load_gate_file(gate_file), as_json)
 
 

@@ -105,7 +105,7 @@ def test_a_dtype_that_the_gate_file_says_is_told_from_one_left_out(load):
 def test_the_demos_gate_file_is_one(tmp_path):
     import qualgate
 
-    gate = load_gate_file(Path(qualgate.__file__).parent / "demo.yaml")
+    gate = load_gate_file(Path(qualgate.__file__).parent / "refmodel" / "demo.yaml")
     assert len(gate.variants) == 4
 
 

@@ -105,7 +105,7 @@ def _made(site: Path, folder: Path) -> list[dict[str, Any]]:
     """The run that is asked about, made by the other version, and the questions."""
     kept = folder / "kept"
     folder.mkdir(parents=True, exist_ok=True)
-    shutil.copy(ROOT / "qualgate" / "demo.yaml", folder / "gate.yaml")
+    shutil.copy(ROOT / "qualgate" / "refmodel" / "demo.yaml", folder / "gate.yaml")
     if not kept.exists():
         print("running the demo ...", file=sys.stderr)
         _python(site, "-m", "qualgate", "run", "gate.yaml", "--json", cwd=folder)

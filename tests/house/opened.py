@@ -52,7 +52,7 @@ def by_any_library() -> dict[str, int] | None:
 def _planned(before: list[str]) -> subprocess.CompletedProcess[str]:
     with tempfile.TemporaryDirectory() as name:
         gate = Path(name) / "gate.yaml"
-        shutil.copy(ROOT / "qualgate" / "demo.yaml", gate)
+        shutil.copy(ROOT / "qualgate" / "refmodel" / "demo.yaml", gate)
         return subprocess.run(
             [*before, sys.executable, "-c", _PLAN, str(gate)], cwd=ROOT, capture_output=True, text=True, check=True
         )

@@ -20,7 +20,7 @@ from qualgate.config import load_gate_file
 from qualgate.pipeline.plan import make_plan
 from qualgate.refmodel import PATH
 
-DEMO = Path(__file__).resolve().parents[2] / "qualgate" / "demo.yaml"
+DEMO = Path(__file__).resolve().parents[2] / "qualgate" / "refmodel" / "demo.yaml"
 FILES = sorted(path.name for path in PATH.iterdir() if path.name != "README.md")
 COUNTED = """
 import json, sys

@@ -30,7 +30,7 @@ from qualgate.store import queries, runs
 from qualgate.store.database import open_store
 from tests.verification.verdicts.row import Row
 
-GATE_FILE = Path(__file__).parents[3] / "qualgate" / "demo.yaml"  # the shipped sets, four variants
+GATE_FILE = Path(__file__).parents[3] / "qualgate" / "refmodel" / "demo.yaml"  # the shipped sets, four variants
 SAVED = 0.5
 QUICK = (
     ("[arithmetic, json_extract, tool_calls, code, transform, reformat, grounded_qa]", "[json_extract]"),
