@@ -36,8 +36,18 @@ def greedy(logits: torch.Tensor) -> Said:
     """The likeliest tokens of logits [..., vocabulary]."""
     tokens = logits.argmax(-1)
     best, second = logits.topk(2, dim=-1).values.unbind(-1)
-    logprobs = (best - logits.logsumexp(-1)).clamp_(max=0.0)
+    logprobs = (best - log_total(logits)).clamp_(max=0.0)
     return Said(tokens, logprobs, best - second, logits.isfinite().all(-1))
+
+
+def log_total(logits: torch.Tensor) -> torch.Tensor:
+    """[...]: log of the sum of exp(logits) over the vocabulary, by which log-probs are the logits less this.
+
+    torch parts the sum of a single large row among its threads, and so rounds it otherwise than beside a second one.
+    """
+    if logits.numel() > logits.shape[-1]:
+        return logits.logsumexp(-1)
+    return torch.stack([logits, logits]).logsumexp(-1)[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +84,7 @@ class Draws:
         best, second = scores.topk(2, dim=-1).values.unbind(-1)
         second = second.maximum(least[:, 0])  # there may be no other
         tokens = scores.argmax(-1)  # the first of equals
-        logprobs = (logits.gather(-1, tokens[:, None])[:, 0] - logits.logsumexp(-1)).clamp_(max=0.0)
+        logprobs = (logits.gather(-1, tokens[:, None])[:, 0] - log_total(logits)).clamp_(max=0.0)
         return Said(tokens, logprobs, ((best - second) * self.sampling.temperature).float(), logits.isfinite().all(-1))
 
 

@@ -14,7 +14,7 @@ from scipy.stats import chisquare
 from qualgate.engine.forward import open_decoder
 from qualgate.engine.generate import generate
 from qualgate.engine.job import run_job
-from qualgate.engine.sampling import Draws, greedy, noise_cases
+from qualgate.engine.sampling import Draws, greedy, noise_cases, say
 from qualgate.engine.transcript import Transcript
 from qualgate.engine.truncation import cut
 from qualgate.records import Job, Sampling, UnitKey
@@ -219,6 +219,22 @@ def test_a_low_temperature_is_greedy_and_a_row_has_its_bits_whatever_is_beside_i
         for part in (*torch.randperm(64).split(17), *rows[:5].split(1)):
             for one, all_ in zip(draws.said(logits[part], rows[part], places[part]), whole, strict=True):
                 assert torch.equal(one, all_[part])
+
+
+@pytest.mark.parametrize("sampling", [None, Sampling(temperature=0.7, top_p=0.9)], ids=["greedy", "drawn"])
+def test_a_row_has_its_bits_alone_and_on_several_threads_too(sampling):
+    """torch sums a single row in parts, one a thread, where it is large."""
+    logits, rows = torch.randn(8, 70_000, generator=torch.Generator().manual_seed(3)) * 3, torch.arange(8)
+    draws = sampling and Draws(seed=4, cases=rows, sampling=sampling)
+    whole, threads = say(draws, logits, rows, rows), torch.get_num_threads()
+    try:
+        for count in (1, 3):
+            torch.set_num_threads(count)
+            for part in (rows, *rows.split(1)):
+                for one, all_ in zip(say(draws, logits[part], part, part), whole, strict=True):
+                    assert torch.equal(one, all_[part])
+    finally:
+        torch.set_num_threads(threads)
 
 
 def test_noise_is_named_by_set_case_and_repeat_and_never_by_the_arm():
