@@ -39,16 +39,21 @@ static void *upper_halves(int64_t count, int half) {
     }
     return made;
 }
+static void *halves(int64_t count) { /* any finite float16 */
+    uint16_t *made = malloc(2 * (size_t)count);
+    for (int64_t i = 0; i < count; i++) made[i] = (uint16_t)(below(0x7C00) | below(2) << 15);
+    return made;
+}
 static void fail(const char *what) {
     fprintf(stderr, "%s\n", what);
     exit(1);
 }
 
-static void one_weight(void) {
+static void one_weight(int code) {
     static const int widths[] = {2, 3, 4, 5, 6, 8};
-    weight_t w = {.bytes = sizeof w};
-    w.code = (int)below(4);
-    w.bits = w.code == CODE_INT ? widths[below(6)] : w.code == CODE_E2M1 ? 4 : 8;
+    weight_t w = {.bytes = sizeof w, .code = code};
+    w.bits = w.code == CODE_INT ? widths[below(6)] : w.code == CODE_E2M1 ? 4 : w.code == CODE_F32 ? 32 : 8;
+    if (w.code == CODE_BF16 || w.code == CODE_F16) w.bits = 16;
     const int64_t unit = 2 * unit_of(w.bits).pairs;
     w.segment = unit * (1 + below(SEGMENT_MAX / unit));
     w.per_group = 1 + below(3);
@@ -58,7 +63,8 @@ static void one_weight(void) {
     const int64_t scales = blocks * (w.segments / w.per_group) * BLOCK;
     w.columns = padded;
     int32_t *gather = NULL;
-    if (below(2)) {
+    if (dense(&w)) w.columns = 1 + below(padded);
+    else if (below(2)) {
         w.columns = 1 + below(padded);
         gather = malloc(4 * (size_t)padded);
         for (int64_t k = 0; k < padded; k++) gather[k] = (int32_t)below(w.columns + 1) - 1;
@@ -67,8 +73,11 @@ static void one_weight(void) {
     w.zero = w.code == CODE_INT ? 1 << (w.bits - 1) : 0;
     w.scale_kind = (int)below(4);
     w.codes_bytes = blocks * w.segments * segment_bytes(&w);
-    uint8_t *codes = bytes(w.codes_bytes, 256);
-    if (w.code > CODE_E2M1) /* finite ones */
+    uint8_t *codes = w.code == CODE_BF16  ? upper_halves(w.codes_bytes / 2, 0)
+                     : w.code == CODE_F16 ? halves(w.codes_bytes / 2)
+                     : w.code == CODE_F32 ? floats(w.codes_bytes / 4)
+                                          : bytes(w.codes_bytes, 256);
+    if (w.code == CODE_E4M3 || w.code == CODE_E5M2) /* finite ones */
         for (int64_t i = 0; i < w.codes_bytes; i++) codes[i] &= 0xBB;
     w.codes = codes;
     const int64_t each = w.scale_kind == SCALE_F32 ? 4 : w.scale_kind == SCALE_E8M0 ? 1 : 2;
@@ -78,7 +87,7 @@ static void one_weight(void) {
                                                : upper_halves(scales, w.scale_kind == SCALE_F16);
     if (w.scale_kind == SCALE_E8M0)
         for (int64_t i = 0; i < scales; i++) ((uint8_t *)scale)[i] += 120;
-    w.scales = scale;
+    w.scales = dense(&w) ? NULL : scale;
     uint8_t *zeros = w.code == CODE_INT && below(2) ? bytes(scales, w.bits == 8 ? 256 : (1 << w.bits) + 1) : NULL;
     float *offsets = w.code == CODE_INT && !zeros && below(2) ? floats(scales) : NULL;
     w.zeros = zeros;
@@ -107,6 +116,8 @@ static void one_weight(void) {
         weight_t broken = w;
         broken.codes_bytes--;
         if (qualgate_matmul(&broken, x, type, count, out, 1, PATH_BEST) != BAD_WEIGHT) fail("wrong size: accepted");
+        broken = w, broken.scales = w.scales ? NULL : codes;
+        if (qualgate_matmul(&broken, x, type, count, out, 1, PATH_BEST) != BAD_WEIGHT) fail("wrong scales: accepted");
         if (qualgate_matmul(&w, x, type, 0, out, 1, PATH_BEST) != BAD_ARGUMENT) fail("no rows: accepted");
         free(x), free(expected), free(out);
     }
@@ -151,7 +162,8 @@ int main(int argc, char **argv) {
     state = strtoull(argv[1], NULL, 10);
     const int draws = atoi(argv[2]);
     for (int draw = 0; draw < draws; draw++) {
-        one_weight();
+        one_weight((int)below(4));
+        one_weight(CODE_BF16 + draw % 3);
         one_int8();
     }
     the_check_at_load();

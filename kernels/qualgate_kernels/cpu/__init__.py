@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import torch
 
+from qualgate_kernels.cpu.dense_layout import PreparedDense
 from qualgate_kernels.cpu.layout import Prepared, Unsupported, arrange, restore
 from qualgate_kernels.cpu.library import X_TYPES, Library, load
 from qualgate_kernels.dequantize import dequantize_torch
@@ -47,10 +48,12 @@ def prepare(packed: PackedWeight) -> Prepared:
     return arrange(packed)
 
 
-def matmul(x: torch.Tensor, weight: Prepared, *, threads: int | None = None, path: str = "") -> torch.Tensor:
+def matmul(
+    x: torch.Tensor, weight: Prepared | PreparedDense, *, threads: int | None = None, path: str = ""
+) -> torch.Tensor:
     """x [M, K] times the weight's transpose: [M, N] in x's dtype.
 
-    x: float32 or bfloat16 on the CPU, contiguous, M >= 1
+    x: float32 or bfloat16 on the CPU, contiguous, M >= 1; weight: of `prepare`, or of `dense.prepare_dense`
     threads: torch.get_num_threads() by default; small products use one
     path: one of `paths()`, for tests; by default the best, or what QUALGATE_CPU_PATH says
     """

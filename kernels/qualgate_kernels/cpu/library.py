@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
+from qualgate_kernels.cpu.dense_layout import DENSE_CODES, PreparedDense
 from qualgate_kernels.cpu.layout import CODES, SCALE_KINDS, Prepared
 
 # Best last; the numbers of weight.h. Emulations are never among a Library's paths: only tests ask for them.
@@ -54,7 +55,7 @@ class _Weight(ctypes.Structure):
     ]
 
 
-_DESCRIBED: WeakKeyDictionary[Prepared, _Weight] = WeakKeyDictionary()
+_DESCRIBED: WeakKeyDictionary[Prepared | PreparedDense, _Weight] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +68,11 @@ class Library:
     int8_paths: tuple[str, ...]  # for int8 inputs, best last
     without: str = ""  # why a better path that the processor has does not serve
 
-    def matmul(self, x: torch.Tensor, weight: Prepared, threads: int, path: str) -> torch.Tensor:
+    def matmul(self, x: torch.Tensor, weight: Prepared | PreparedDense, threads: int, path: str) -> torch.Tensor:
         """x [M, K], contiguous, float32 or bfloat16 → [M, N]. MemoryError, or RuntimeError if C refuses."""
         out = torch.empty((x.shape[0], weight.shape[0]), dtype=x.dtype)
-        described = _DESCRIBED.get(weight)
-        if described is None:  # several microseconds, which a small layer would feel
-            described = _DESCRIBED[weight] = _described(weight)
         code = self.handle.qualgate_matmul(
-            ctypes.byref(described),
+            ctypes.byref(described(weight)),
             x.data_ptr(),
             X_TYPES[x.dtype],
             x.shape[0],
@@ -144,7 +142,30 @@ def read(tensor: torch.Tensor, threads: int) -> int:
     return library.handle.qualgate_read(tensor.data_ptr(), tensor.nbytes, threads)
 
 
-def _described(weight: Prepared) -> _Weight:
+def described(weight: Prepared | PreparedDense) -> ctypes.Structure:
+    """The weight_t of weight.h, which points into `weight`: both live as long as `weight` is held."""
+    found = _DESCRIBED.get(weight)
+    if found is None:  # several microseconds, which a small layer would feel
+        found = _DESCRIBED[weight] = _dense(weight) if isinstance(weight, PreparedDense) else _packed(weight)
+    return found
+
+
+def _dense(weight: PreparedDense) -> _Weight:
+    return _Weight(
+        bytes=ctypes.sizeof(_Weight),
+        rows=weight.shape[0],
+        columns=weight.shape[1],
+        segments=weight.segments,
+        segment=weight.segment,
+        per_group=1,
+        code=DENSE_CODES[weight.values.dtype],
+        bits=8 * weight.values.element_size(),
+        codes=weight.values.data_ptr(),
+        codes_bytes=weight.values.nbytes,
+    )
+
+
+def _packed(weight: Prepared) -> _Weight:
     def at(tensor: torch.Tensor | None) -> int | None:
         return None if tensor is None else tensor.data_ptr()
 

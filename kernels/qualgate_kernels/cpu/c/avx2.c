@@ -3,6 +3,7 @@
 #include <immintrin.h>
 typedef __m256 lanes_t;
 #define FMA(a, b, c) _mm256_fmadd_ps(a, b, c)
+#define EACH(a) _mm256_set1_ps(a)
 #define INLINE static inline __attribute__((always_inline, target("avx2,fma")))
 #define ENTRY __attribute__((target("avx2,fma")))
 #define PATH block_avx2

@@ -1,5 +1,5 @@
 /* AVX-512: codes become bfloat16 values by a look-up of 32 words (vpermw), two input features a lane. One body serves
- * packed weights (few rows, no panel) and panels of values (many rows): the products and their order are the same. */
+ * packed weights (few rows, no panel) and values (panels, dense weights): the products and their order are the same. */
 #include "weight.h"
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -10,8 +10,9 @@
 #define INLINE_BF16 static inline __attribute__((always_inline, target(ISA ",avx512bf16")))
 
 /* How a strip's codes become values. LOOKED_UP: codes of up to 5 bits; LESS_ZERO: up to 4 bits, minus a zero point a
- * column, looked up as a signed number of 5 bits; COUNTED: integer arithmetic; PANEL: values already. */
-enum { PANEL, LOOKED_UP, LESS_ZERO, COUNTED, E4M3, E5M2 };
+ * column, looked up as a signed number of 5 bits; COUNTED: integer arithmetic. The others are values already: PANEL in
+ * a cache, DENSE_* in memory. */
+enum { PANEL, DENSE_BF16, DENSE_F16, DENSE_F32, LOOKED_UP, LESS_ZERO, COUNTED, E4M3, E5M2 };
 
 INLINE __m512i words(const uint8_t *unit, const int bits, const int pair) {
     /* The codes of a pair in the low bits of 32 words; the bits above are anything. */
@@ -41,11 +42,28 @@ INLINE values_t join(__m512 even, __m512 odd) { /* exact: the values have at mos
     return (values_t){_mm512_or_si512(low, high), even, odd};
 }
 
+INLINE int vectors_of(const int how, const int bits) { /* 64 bytes each, in a unit of one strip */
+    return how == DENSE_F32 ? 2 : how < DENSE_F32 ? 1 : unit_of(bits).vectors;
+}
+
+INLINE int pairs_of(const int how, const int bits) {
+    return how <= DENSE_F32 ? 1 : unit_of(bits).pairs;
+}
+
+INLINE int strip_bytes(const int how, const int bits) { /* from a unit's strip to the next */
+    return how == DENSE_F16 ? 32 : how == DENSE_F32 ? 64 : 64 * vectors_of(how, bits);
+}
+
 INLINE values_t values(const uint8_t *unit, const int how, const int bits, const int pair, __m512i table,
                        __m512i zero) {
     /* zero: LESS_ZERO words, COUNTED 32-bit lanes */
+    if (how == PANEL || how == DENSE_BF16) return split(_mm512_loadu_si512(unit));
+    if (how == DENSE_F32)
+        return (values_t){_mm512_setzero_si512(), _mm512_loadu_ps(unit), _mm512_loadu_ps(unit + 4 * BLOCK)};
+    if (how == DENSE_F16)
+        return (values_t){_mm512_setzero_si512(), _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)unit)),
+                          _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(unit + 2 * BLOCK)))};
     const __m512i mask = _mm512_set1_epi16((short)((1 << bits) - 1));
-    if (how == PANEL) return split(_mm512_load_si512(unit));
     if (how == LOOKED_UP) return split(_mm512_permutexvar_epi16(words(unit, bits, pair), table));
     if (how == LESS_ZERO) {
         __m512i code = _mm512_and_si512(words(unit, bits, pair), mask);
@@ -102,7 +120,7 @@ INLINE __m512 scale_lanes(const weight_t *w, int64_t at) {
 INLINE void end_segment(const weight_t *w, int64_t at, int strip, const int rows, const __m512 *partial,
                         const float *sums, float *acc) {
     /* acc[row][64] += scale * partial (+ offset * sum) for one strip; at: its columns in scales */
-    __m512 scale = scale_lanes(w, at);
+    __m512 scale = w->scales ? scale_lanes(w, at) : _mm512_set1_ps(1); /* y + 1 * partial, fused, is y + partial */
     for (int r = 0; r < rows; r++) {
         float *y = acc + r * BLOCK + strip * STRIP;
         _mm512_store_ps(y, _mm512_fmadd_ps(scale, partial[r * 4], _mm512_load_ps(y)));
@@ -121,7 +139,7 @@ INLINE void end_segment(const weight_t *w, int64_t at, int strip, const int rows
     INLINED void NAME(const weight_t *w, int64_t block, int64_t first, int64_t last, const uint8_t *codes,            \
                       const uint8_t *x, const float *sums, float *acc, const int how, const int bits,                 \
                       const int rows, __m512i table) {                                                                \
-        const int pairs = how == PANEL ? 1 : unit_of(bits).pairs, vectors = how == PANEL ? 1 : unit_of(bits).vectors; \
+        const int pairs = pairs_of(how, bits), vectors = vectors_of(how, bits), strip = strip_bytes(how, bits);       \
         const int units = (int)(w->segment / (2 * pairs));                                                            \
         for (int64_t s = first; s < last; s++) {                                                                      \
             const int64_t at = (block * (w->segments / w->per_group) + s / w->per_group) * BLOCK;                     \
@@ -136,7 +154,7 @@ INLINE void end_segment(const weight_t *w, int64_t at, int strip, const int rows
                 _Pragma("GCC unroll 16") for (int p = 0; p < pairs; p++) {                                            \
                     values_t value[4];                                                                                \
                     _Pragma("GCC unroll 4") for (int v = 0; v < 4; v++) value[v] =                                    \
-                        values(codes + 64 * vectors * v, how, bits, p, table, zero[v]);                               \
+                        values(codes + strip * v, how, bits, p, table, zero[v]);                                      \
                     ACCUMULATE                                                                                        \
                 }                                                                                                     \
             }                                                                                                         \
@@ -153,9 +171,10 @@ BODY(tile_f32, INLINE,
          __m512 one = _mm512_set1_ps(*(const float *)(x + 4 * r));
          _Pragma("GCC unroll 4") for (int v = 0; v < 4; v++) partial[r * 4 + v] =
              _mm512_fmadd_ps(value[v].even, one, partial[r * 4 + v]);
-     } if (how == PANEL) { /* read it again: 24 sums leave no registers to keep the odd half in */
+     } if (how <= DENSE_F32) { /* read it again: 24 sums leave no registers to keep the odd half in */
          __asm__ volatile("" ::: "memory");
-         _Pragma("GCC unroll 4") for (int v = 0; v < 4; v++) value[v] = split(_mm512_load_si512(codes + 64 * v));
+         _Pragma("GCC unroll 4") for (int v = 0; v < 4; v++) value[v] =
+             values(codes + strip * v, how, bits, p, table, zero[v]);
      } _Pragma("GCC unroll 6") for (int r = 0; r < rows; r++) {
          __m512 one = _mm512_set1_ps(*(const float *)(x + 4 * (rows + r)));
          _Pragma("GCC unroll 4") for (int v = 0; v < 4; v++) partial[r * 4 + v] =
@@ -185,6 +204,7 @@ INLINE __m512i table_of(const weight_t *w, const int how) {
     /* bfloat16 values of 32 indices. A code of fewer bits repeats, so that the bits above it do not matter. */
     static const float e2m1[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
     uint16_t table[32];
+    if (how <= DENSE_F32) return _mm512_setzero_si512();
     for (int i = 0; i < 32; i++) {
         int code = i & ((1 << w->bits) - 1);
         float value = how == LESS_ZERO        ? (float)(i < 16 ? i : i - 32)
@@ -206,7 +226,7 @@ INLINE __m512i table_of(const weight_t *w, const int how) {
         const int64_t padded = w->segments * w->segment, step = segment_bytes(w);                                     \
         const uint8_t *codes = w->codes + block * w->segments * step;                                                 \
         const uint8_t *x = rows->x;                                                                                   \
-        const int direct = bits == 2 || bits == 4 || bits == 8; /* others: more code than the panel costs them */     \
+        const int direct = bits % 2 == 0 && bits != 6; /* others: more code than the panel costs them */              \
         if (direct && rows->count <= FEW) {                                                                           \
             switch (tile_rows(rows->count, TILE)) {                                                                   \
             case 1: TILE_OF(w, block, 0, w->segments, codes, x, rows->sums, acc, how, bits, 1, table); return;        \
@@ -216,20 +236,30 @@ INLINE __m512i table_of(const weight_t *w, const int how) {
         }                                                                                                             \
         for (int64_t s = 0; s < w->segments; s++, codes += step) {                                                    \
             const int64_t group = block * (w->segments / w->per_group) + s / w->per_group;                            \
-            fill_panel(w, codes, group * BLOCK, panel, how, bits, table);                                             \
+            const void *weights = how <= DENSE_F32 ? (const void *)codes : panel;                                     \
+            if (how > DENSE_F32) fill_panel(w, codes, group * BLOCK, panel, how, bits, table);                        \
             for (int64_t tile = first; tile < last; tile++) {                                                         \
                 const int64_t row = tile * rows->tile;                                                                \
                 const int count = tile_rows(rows->count - row, rows->tile);                                           \
                 const uint8_t *here = x + (row * padded + s * w->segment * count) * X_BYTES;                          \
                 const float *sums = w->offsets ? rows->sums + row * w->segments + s * count : NULL;                   \
                 float *y = acc + (row - first * rows->tile) * BLOCK;                                                  \
-                NAME##_panel(w, block, s, panel, here, sums, y, count, rows->tiles);                                  \
+                (how == DENSE_BF16  ? NAME##_dense_bf16                                                               \
+                 : how == DENSE_F16 ? block_avx512_dense_f16                                                          \
+                 : how == DENSE_F32 ? block_avx512_dense_f32                                                          \
+                                    : NAME##_panel)(                                                                  \
+                    w, block, s, weights, here, sums, y, count, rows->tiles);                                         \
             }                                                                                                         \
         }                                                                                                             \
     }                                                                                                                 \
     __attribute__((target(TARGET))) void NAME(const weight_t *w, int64_t block, const rows_t *rows, int64_t first,    \
                                               int64_t last, float *acc, void *panel) {                                \
-        if (w->code == CODE_E4M3) NAME##_how(w, block, rows, first, last, acc, panel, E4M3, 8);                       \
+        if (w->code == CODE_BF16) NAME##_how(w, block, rows, first, last, acc, panel, DENSE_BF16, 16);                \
+        else if (X_BYTES == 4 && w->code == CODE_F16)                                                                 \
+            NAME##_how(w, block, rows, first, last, acc, panel, DENSE_F16, 16);                                       \
+        else if (X_BYTES == 4 && w->code == CODE_F32)                                                                 \
+            NAME##_how(w, block, rows, first, last, acc, panel, DENSE_F32, 32);                                       \
+        else if (w->code == CODE_E4M3) NAME##_how(w, block, rows, first, last, acc, panel, E4M3, 8);                  \
         else if (w->code == CODE_E5M2) NAME##_how(w, block, rows, first, last, acc, panel, E5M2, 8);                  \
         else if (w->bits == 8) NAME##_how(w, block, rows, first, last, acc, panel, COUNTED, 8);                       \
         else if (w->bits == 6) NAME##_how(w, block, rows, first, last, acc, panel, COUNTED, 6);                       \
@@ -244,22 +274,26 @@ INLINE __m512i table_of(const weight_t *w, const int how) {
     }
 
 /* The many-row kernel is the same for every format: not inlined, so that it exists once. */
-#define PANEL_OF(NAME, TARGET, TILE_OF)                                                                               \
-    __attribute__((noinline, target(TARGET))) static void NAME##_panel(                                               \
+#define PANEL_OF(NAME, TARGET, TILE_OF, HOW)                                                                          \
+    __attribute__((noinline, target(TARGET))) static void NAME(                                                       \
         const weight_t *w, int64_t block, int64_t s, const uint8_t *panel, const uint8_t *x, const float *sums,       \
         float *acc, int count, const tiles_t *tiles) {                                                                \
         const __m512i none = _mm512_setzero_si512();                                                                  \
         (void)tiles;                                                                                                  \
         switch (count) {                                                                                              \
-        case 1: TILE_OF(w, block, s, s + 1, panel, x, sums, acc, PANEL, 8, 1, none); return;                          \
-        case 2: TILE_OF(w, block, s, s + 1, panel, x, sums, acc, PANEL, 8, 2, none); return;                          \
-        case 4: TILE_OF(w, block, s, s + 1, panel, x, sums, acc, PANEL, 8, 4, none); return;                          \
-        default: TILE_OF(w, block, s, s + 1, panel, x, sums, acc, PANEL, 8, 6, none); return;                         \
+        case 1: TILE_OF(w, block, s, s + 1, panel, x, sums, acc, HOW, 32, 1, none); return;                           \
+        case 2: TILE_OF(w, block, s, s + 1, panel, x, sums, acc, HOW, 32, 2, none); return;                           \
+        case 4: TILE_OF(w, block, s, s + 1, panel, x, sums, acc, HOW, 32, 4, none); return;                           \
+        default: TILE_OF(w, block, s, s + 1, panel, x, sums, acc, HOW, 32, 6, none); return;                          \
         }                                                                                                             \
     }
 
-PANEL_OF(block_avx512, ISA, tile_f32)
-PANEL_OF(block_avx512_bf16, ISA ",avx512bf16", tile_bf16)
+PANEL_OF(block_avx512_panel, ISA, tile_f32, PANEL)
+PANEL_OF(block_avx512_dense_bf16, ISA, tile_f32, DENSE_BF16)
+PANEL_OF(block_avx512_dense_f16, ISA, tile_f32, DENSE_F16)
+PANEL_OF(block_avx512_dense_f32, ISA, tile_f32, DENSE_F32)
+PANEL_OF(block_avx512_bf16_panel, ISA ",avx512bf16", tile_bf16, PANEL)
+PANEL_OF(block_avx512_bf16_dense_bf16, ISA ",avx512bf16", tile_bf16, DENSE_BF16)
 
 __attribute__((noinline, target(ISA))) static void block_amx_panel(const weight_t *w, int64_t block, int64_t s,
                                                                    const uint8_t *panel, const uint8_t *x,
@@ -271,6 +305,7 @@ __attribute__((noinline, target(ISA))) static void block_amx_panel(const weight_
     for (int v = 0; v < 4; v++) end_segment(w, at + v * STRIP, v, count, partial + v, sums, acc);
 }
 
+#define block_amx_dense_bf16 block_amx_panel
 BLOCK_OF(block_avx512, ISA, tile_f32, 4, 4)
 BLOCK_OF(block_avx512_bf16, ISA ",avx512bf16", tile_bf16, 2, 4)
 BLOCK_OF(block_amx, ISA, tile_f32, 2, 0) /* one row takes the tiles that many rows take */

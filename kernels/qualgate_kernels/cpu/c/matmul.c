@@ -2,6 +2,7 @@
 #include "floats.h"
 #include "pool.h"
 #include "weight.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,20 +42,36 @@ EXPORT int qualgate_paths(void) {
 
 EXPORT int qualgate_amx(void) { return amx_state(); }
 
+static int bits_fit(int code, int bits) {
+    switch (code) {
+    case CODE_INT: return bits > 1 && bits < 9 && bits != 7;
+    case CODE_E2M1: return bits == 4;
+    case CODE_E4M3:
+    case CODE_E5M2: return bits == 8;
+    case CODE_BF16:
+    case CODE_F16: return bits == 16;
+    case CODE_F32: return bits == 32;
+    default: return 0;
+    }
+}
+
 static int sound(const weight_t *w) {
-    if (w->bytes != (int64_t)sizeof *w || !w->codes || !w->scales) return 0;
+    if (w->bytes != (int64_t)sizeof *w || !w->codes) return 0;
     if (w->rows < 1 || w->columns < 1 || w->rows > INT32_MAX || w->columns > INT32_MAX) return 0;
     if (w->segment < 1 || w->segment > SEGMENT_MAX || w->segments < 1 || w->segments > INT32_MAX) return 0;
     if (w->per_group < 1 || w->segments % w->per_group) return 0;
-    if (w->code == CODE_E2M1 ? w->bits != 4 : w->code != CODE_INT && w->bits != 8) return 0;
-    if (w->code < CODE_INT || w->code > CODE_E5M2 || w->zero < 0 || w->zero > 256) return 0;
+    if (!bits_fit(w->code, w->bits) || w->zero < 0 || w->zero > 256) return 0;
     if (w->zeros && w->code != CODE_INT) return 0;
     const unit_t unit = unit_of(w->bits);
-    if (!unit.pairs || w->segment % (2 * unit.pairs)) return 0;
+    if (w->segment % (2 * unit.pairs)) return 0;
     const int64_t blocks = (w->rows + BLOCK - 1) / BLOCK, groups = w->segments / w->per_group;
     if (w->codes_bytes != blocks * w->segments * segment_bytes(w)) return 0;
+    if (dense(w)) {
+        if (w->scales || w->offsets || w->gather) return 0;
+        return w->segments * w->segment >= w->columns;
+    }
     const int64_t each = w->scale_kind == SCALE_F32 ? 4 : w->scale_kind == SCALE_E8M0 ? 1 : 2;
-    if (w->scale_kind < SCALE_F32 || w->scale_kind > SCALE_E8M0) return 0;
+    if (!w->scales || w->scale_kind < SCALE_F32 || w->scale_kind > SCALE_E8M0) return 0;
     if (w->scales_bytes != blocks * groups * BLOCK * each) return 0;
     if (!w->gather) return w->segments * w->segment == w->columns;
     for (int64_t k = 0; k < w->segments * w->segment; k++)
@@ -88,33 +105,41 @@ static uint16_t bf16_of(float value) { /* to nearest, ties to even */
     return (uint16_t)((word + 0x7FFF + (word >> 16 & 1)) >> 16);
 }
 
-/* layout and type: constants when inlined, so that each pair of them has a loop without questions. */
+/* One number of row r into its tile's segment: x's column `from`, or zero for -1. */
+static inline __attribute__((always_inline)) void place(const call_t *call, void *segment, int64_t k, int count, int r,
+                                                        const void *x, int64_t from, const int layout, const int type) {
+    const uint16_t half = from < 0 || type == X_F32 ? 0 : ((const uint16_t *)x)[from];
+    uint16_t *narrow = segment;
+    if (layout == PAIRS) narrow[(k / 2 * count + r) * 2 + k % 2] = half;
+    else if (layout == AMX) narrow[in_tile(k / 2, call->w->segment / 2, count, r) * 2 + k % 2] = half;
+    else ((float *)segment)[k * count + r] = type == X_BF16 ? float_of(half) : from < 0 ? 0 : ((const float *)x)[from];
+}
+
+/* layout and type: constants when inlined, so that each pair of them has loops without questions. */
 static inline __attribute__((always_inline)) void pack_as(const call_t *call, int64_t tile, const int layout,
                                                           const int type) {
     const weight_t *w = call->w;
     const int64_t first = tile * call->rows.tile;
-    const int count = tile_rows(call->count - first, call->rows.tile);
+    const int count = tile_rows(call->count - first, call->rows.tile), each = layout == FLOATS ? 4 : 2;
     for (int r = 0; r < count; r++) {
         const int there = first + r < call->count;
-        const float *floats = (const float *)call->x + (first + r) * w->columns;
-        const uint16_t *halves = (const uint16_t *)call->x + (first + r) * w->columns;
+        const void *x = (const char *)call->x + (first + r) * w->columns * (type == X_F32 ? 4 : 2);
         for (int64_t s = 0; s < w->segments; s++) {
-            const int64_t start = first * w->segments * w->segment + s * w->segment * count;
-            float *wide = (float *)call->packed + start, sum = 0;
-            uint16_t *narrow = (uint16_t *)call->packed + start;
-            for (int64_t k = 0; k < w->segment; k++) {
-                const int64_t from = w->gather ? w->gather[s * w->segment + k] : s * w->segment + k;
-                const int taken = there && from >= 0;
-                if (layout == PAIRS) narrow[(k / 2 * count + r) * 2 + k % 2] = taken ? halves[from] : 0;
-                else if (layout == AMX)
-                    narrow[in_tile(k / 2, w->segment / 2, count, r) * 2 + k % 2] = taken ? halves[from] : 0;
-                else if (type == X_BF16) wide[k * count + r] = taken ? float_of(halves[from]) : 0;
-                else wide[k * count + r] = taken ? floats[from] : 0;
-            }
+            char *to = (char *)call->packed + (first * w->segments + s * count) * w->segment * each;
+            const int32_t *gather = w->gather ? w->gather + s * w->segment : NULL;
+            const int64_t from = s * w->segment, left = w->columns - from; /* of a dense weight: less at its end */
+            const int64_t known = !there ? 0 : gather || left > w->segment ? w->segment : left;
+            float sum = 0;
+            if (gather)
+                for (int64_t k = 0; k < known; k++) place(call, to, k, count, r, x, gather[k], layout, type);
+            else
+                for (int64_t k = 0; k < known; k++) place(call, to, k, count, r, x, from + k, layout, type);
+            for (int64_t k = known > 0 ? known : 0; k < w->segment; k++)
+                place(call, to, k, count, r, x, -1, layout, type);
             if (!w->offsets) continue;
-            for (int64_t k = 0; k < w->segment; k++) {
-                const int64_t from = w->gather ? w->gather[s * w->segment + k] : s * w->segment + k;
-                if (there && from >= 0) sum += type == X_BF16 ? float_of(halves[from]) : floats[from];
+            for (int64_t k = 0; k < known; k++) {
+                const int64_t at = gather ? gather[k] : from + k;
+                if (at >= 0) sum += type == X_BF16 ? float_of(((const uint16_t *)x)[at]) : ((const float *)x)[at];
             }
             call->sums[first * w->segments + s * count + r] = sum;
         }
@@ -149,9 +174,12 @@ static void multiply(void *context, int64_t task, int worker) {
     const int64_t n = block * BLOCK, width = w->rows - n < BLOCK ? w->rows - n : BLOCK;
     for (int64_t m = first; m < last; m++) {
         const float *y = acc + (m - first) * BLOCK;
-        if (call->type == X_F32) memcpy((float *)call->out + m * w->rows + n, y, sizeof(float) * (size_t)width);
+        float *wide = (float *)call->out + m * w->rows + n;
+        uint16_t *narrow = (uint16_t *)call->out + m * w->rows + n;
+        if (call->type == X_F32) /* which NaN follows from an instruction's order of operands: one stands for all */
+            for (int64_t i = 0; i < width; i++) wide[i] = y[i] == y[i] ? y[i] : NAN;
         else
-            for (int64_t i = 0; i < width; i++) ((uint16_t *)call->out)[m * w->rows + n + i] = bf16_of(y[i]);
+            for (int64_t i = 0; i < width; i++) narrow[i] = bf16_of(y[i]);
     }
     restore_floats(before);
 }
@@ -170,7 +198,7 @@ EXPORT int qualgate_matmul(const weight_t *w, const void *x, int type, int64_t c
     if (threads > THREADS_MAX) threads = THREADS_MAX;
     if (count * w->rows <= ALONE / w->columns) threads = 1;
 
-    if (path > PATH_AVX512 && type == X_F32) path = PATH_AVX512;
+    if (path > PATH_AVX512 && (type == X_F32 || w->code > CODE_BF16)) path = PATH_AVX512; /* not bfloat16 both */
     const int layout = path < PATH_AVX512_BF16 ? FLOATS : path == PATH_AVX512_BF16 ? PAIRS : AMX;
     const int tile = layout != AMX ? TILE : count < AMX_ROWS ? (int)count : AMX_ROWS;
     const int64_t chunks = (count + CHUNK - 1) / CHUNK, rows = padded_rows(count, tile);

@@ -1,20 +1,21 @@
 /* The same product in plain C over short vectors: scalar.c and avx2.c include this with their vector type. x is
- * float32; a panel holds one segment of one block as float32 [k][64].
+ * float32; a panel holds one segment of one block as float32 [k][64], or as a dense weight's pairs of bfloat16.
  *
- * Wanted: PATH (the function's name), INLINE, ENTRY (attributes), lanes_t (a vector of floats), FMA(a, b, c). */
+ * Wanted: PATH (the function's name), INLINE, ENTRY (attributes), lanes_t (a vector of floats), FMA(a, b, c),
+ * EACH(a): a in every lane. */
 #include <string.h>
 
 #define LANES ((int)(sizeof(lanes_t) / sizeof(float)))
+typedef uint32_t words_t __attribute__((vector_size(sizeof(lanes_t))));
 
 INLINE float from_half(uint16_t half) {
-    /* float16 → float32, exact; subnormals are counted in steps of 2**-24 */
-    uint32_t sign = (uint32_t)(half & 0x8000) << 16, rest = half & 0x7FFF, word;
-    if (rest < 0x400) {
-        float steps = (float)rest * 0x1p-24f;
-        memcpy(&word, &steps, 4);
-    } else
-        word = (rest << 13) + (rest >= 0x7C00 ? 0x70000000u : 0x38000000u);
-    word |= sign;
+    /* float16 → float32, exact; subnormals are counted in steps of 2**-24. No branch, so that loops become vectors. */
+    const uint32_t sign = (uint32_t)(half & 0x8000) << 16, rest = half & 0x7FFF;
+    const float steps = (float)(int)rest * 0x1p-24f;
+    const uint32_t subnormal = -(uint32_t)(rest < 0x400), beyond = -(uint32_t)(rest >= 0x7C00);
+    uint32_t small, word = (rest << 13) + 0x38000000u + (beyond & 0x38000000u);
+    memcpy(&small, &steps, 4);
+    word = sign | (small & subnormal) | (word & ~subnormal);
     float value;
     memcpy(&value, &word, 4);
     return value;
@@ -24,6 +25,10 @@ INLINE void scales_of(const weight_t *w, int64_t at, float *out) {
     const uint8_t *scales = w->scales;
     uint16_t half[BLOCK];
     uint32_t word[BLOCK];
+    if (!scales) { /* y + 1 * partial, fused or not, is y + partial */
+        for (int n = 0; n < BLOCK; n++) out[n] = 1;
+        return;
+    }
     if (w->scale_kind == SCALE_F32) {
         memcpy(out, scales + 4 * at, 4 * BLOCK);
         return;
@@ -88,33 +93,67 @@ INLINE void fill_floats(const weight_t *w, const uint8_t *codes, float *panel) {
             for (int i = 0; i < 64; i++) panel[i / STRIP * BLOCK + v * STRIP + i % STRIP] = table[codes[i]];
 }
 
-INLINE void tile(const weight_t *w, const float *panel, const float *scales, const float *offsets, const float *x,
-                 const float *sums, float *acc, const int rows) {
-    for (int n = 0; n < BLOCK; n += 2 * LANES) {
-        lanes_t partial[TILE][2], value[2], y;
-        for (int r = 0; r < rows; r++) partial[r][0] = partial[r][1] = (lanes_t){0};
-        for (int64_t k = 0; k < w->segment; k++) {
-            memcpy(value, panel + k * BLOCK + n, sizeof value);
+INLINE void fill_halves(const weight_t *w, const uint8_t *codes, float *panel) {
+    uint16_t half[BLOCK];
+    for (int64_t k = 0; k < w->segment; k++, panel += BLOCK) {
+        memcpy(half, codes + sizeof half * (size_t)k, sizeof half);
+        for (int n = 0; n < BLOCK; n++) panel[n] = from_half(half[n]);
+    }
+}
+
+INLINE lanes_t value_at(const uint8_t *panel, const int pairs, int64_t k, const int odd, int n) {
+    /* Of input feature k + odd, columns n and up; k is even. */
+    words_t word;
+    memcpy(&word, panel + 4 * (pairs ? k / 2 * BLOCK + n : (k + odd) * BLOCK + n), sizeof word);
+    if (pairs) word = odd ? word & 0xFFFF0000 : word << 16;
+    return (lanes_t)word;
+}
+
+/* rows and pairs: constants when inlined. All of 16 registers but a few hold sums: few rows take more columns. */
+INLINE void tile(const weight_t *w, const uint8_t *panel, const int pairs, const float *scales, const float *offsets,
+                 const float *x, const float *sums, float *acc, const int rows) {
+    const int wide = rows == 1 ? 8 : rows == 2 ? 4 : 2;
+    for (int n = 0; n < BLOCK; n += wide * LANES) {
+        lanes_t partial[TILE * 2], factor, y;
+#pragma GCC unroll 12
+        for (int i = 0; i < rows * wide; i++) partial[i] = (lanes_t){0};
+        for (int64_t k = 0; k < w->segment; k += 2)
+#pragma GCC unroll 2
+            for (int odd = 0; odd < 2; odd++)
 #pragma GCC unroll 6
-            for (int r = 0; r < rows; r++) {
-                lanes_t one = (lanes_t){0} + x[k * rows + r];
-                partial[r][0] = FMA(value[0], one, partial[r][0]);
-                partial[r][1] = FMA(value[1], one, partial[r][1]);
-            }
-        }
-        for (int r = 0; r < rows; r++)
-            for (int half = 0; half < 2; half++) {
-                const int at = n + half * LANES;
-                float *out = acc + r * BLOCK + at;
-                memcpy(&y, out, sizeof y);
-                memcpy(value, scales + at, sizeof y);
-                y = FMA(value[0], partial[r][half], y);
-                if (offsets) {
-                    memcpy(value, offsets + at, sizeof y);
-                    y = FMA(value[0], (lanes_t){0} + sums[r], y);
+                for (int r = 0; r < rows; r++) {
+                    const lanes_t one = EACH(x[(k + odd) * rows + r]);
+#pragma GCC unroll 8
+                    for (int v = 0; v < wide; v++)
+                        partial[r * wide + v] =
+                            FMA(value_at(panel, pairs, k, odd, n + v * LANES), one, partial[r * wide + v]);
                 }
-                memcpy(out, &y, sizeof y);
+#pragma GCC unroll 12
+        for (int i = 0; i < rows * wide; i++) {
+            const int r = i / wide, at = n + i % wide * LANES;
+            float *out = acc + r * BLOCK + at;
+            memcpy(&y, out, sizeof y);
+            memcpy(&factor, scales + at, sizeof y);
+            y = FMA(factor, partial[i], y);
+            if (offsets) {
+                memcpy(&factor, offsets + at, sizeof y);
+                y = FMA(factor, EACH(sums[r]), y);
             }
+            memcpy(out, &y, sizeof y);
+        }
+    }
+}
+
+INLINE void tiles(const weight_t *w, const uint8_t *panel, const int pairs, int64_t s, const float *scales,
+                  const float *offsets, const rows_t *rows, int64_t first, int64_t last, float *acc) {
+    for (int64_t t = first; t < last; t++, acc += TILE * BLOCK) {
+        const int count = tile_rows(rows->count - t * TILE, TILE);
+        const float *x = (const float *)rows->x + TILE * t * w->segments * w->segment + s * w->segment * count;
+        const float *sums = offsets ? rows->sums + TILE * t * w->segments + s * count : NULL;
+        if (count == 1) tile(w, panel, pairs, scales, offsets, x, sums, acc, 1);
+        else if (count == 2) tile(w, panel, pairs, scales, offsets, x, sums, acc, 2);
+        else if (count == 4) tile(w, panel, pairs, scales, offsets, x, sums, acc, 4);
+        else tile(w, panel, pairs, scales, offsets, x, sums, acc, 6);
     }
 }
 
@@ -124,25 +163,18 @@ ENTRY void PATH(const weight_t *w, int64_t block, const rows_t *rows, int64_t fi
     for (int64_t s = 0; s < w->segments; s++) {
         const int64_t at = (block * (w->segments / w->per_group) + s / w->per_group) * BLOCK;
         const uint8_t *codes = w->codes + (block * w->segments + s) * step;
+        const float *offsets = w->offsets ? w->offsets + at : NULL;
         float scales[BLOCK];
         scales_of(w, at, scales);
-        if (w->code == CODE_E4M3 || w->code == CODE_E5M2) fill_floats(w, codes, panel);
+        if (w->code == CODE_F16) fill_halves(w, codes, panel);
+        else if (w->code == CODE_E4M3 || w->code == CODE_E5M2) fill_floats(w, codes, panel);
         else if (w->bits == 2) fill_ints(w, codes, at, panel, 2);
         else if (w->bits == 3) fill_ints(w, codes, at, panel, 3);
         else if (w->bits == 4) fill_ints(w, codes, at, panel, 4);
         else if (w->bits == 5) fill_ints(w, codes, at, panel, 5);
         else if (w->bits == 6) fill_ints(w, codes, at, panel, 6);
-        else fill_ints(w, codes, at, panel, 8);
-        for (int64_t t = first; t < last; t++) {
-            const int count = tile_rows(rows->count - t * TILE, TILE);
-            const float *x = (const float *)rows->x + TILE * t * w->segments * w->segment + s * w->segment * count;
-            const float *sums = w->offsets ? rows->sums + TILE * t * w->segments + s * count : NULL;
-            const float *offsets = w->offsets ? w->offsets + at : NULL;
-            float *here = acc + (t - first) * TILE * BLOCK;
-            if (count == 1) tile(w, panel, scales, offsets, x, sums, here, 1);
-            else if (count == 2) tile(w, panel, scales, offsets, x, sums, here, 2);
-            else if (count == 4) tile(w, panel, scales, offsets, x, sums, here, 4);
-            else tile(w, panel, scales, offsets, x, sums, here, 6);
-        }
+        else if (w->bits == 8) fill_ints(w, codes, at, panel, 8);
+        if (w->code == CODE_BF16) tiles(w, codes, 1, s, scales, offsets, rows, first, last, acc);
+        else tiles(w, w->code == CODE_F32 ? codes : panel, 0, s, scales, offsets, rows, first, last, acc);
     }
 }

@@ -1,4 +1,5 @@
-/* What a prepared weight looks like to C, and what an instruction-set path must offer. layout.py writes these bytes.
+/* What a prepared weight looks like to C, and what an instruction-set path must offer. layout.py and dense_layout.py
+ * write these bytes.
  *
  * Columns (output features) lie in blocks of 64 = 4 strips of 16 lanes. A row of the weight is cut into segments of
  * at most 128 input features that share a scale; a segment is padded to whole units, and x is zero where it is padded.
@@ -7,11 +8,14 @@
  *           2 bits: 8 pairs; 4 bits: 4 pairs; 3 = two vectors of 2 bits, then one of 1 bit: 16 pairs;
  *           5 = four of 4 bits, one of 1: 16 pairs; 6 = two of 4 bits, one of 2: 8 pairs;
  *           8 bits: plain bytes [4 input features][16 lanes] instead.
- * scales: [block][group][64], kind as `scale_kind`; zeros uint8 and offsets float32 alike.
+ *         A dense weight's codes are its values: bfloat16 [pair][64 columns][2], as AVX-512 has them in a panel,
+ *         float16 and float32 [input feature][64 columns]; its last segment is padded with zeros.
+ * scales: [block][group][64], kind as `scale_kind`; zeros uint8 and offsets float32 alike. A dense weight has none.
  *
  * The product of row x and column n, in this order of operations and no other, whatever the number of rows:
  *   for each segment: partial = sum of x * value(code) over its input features, ascending;
  *                     y += scale * partial, fused; with offsets y += offset * (sum of x over the segment), fused.
+ * Without scales y += partial. A NaN comes out as 0x7FC00000 (bfloat16: 0x7FC0), whichever it was.
  * With bfloat16 x a path adds up `partial` as its instructions do: avx512_bf16 two products at a time, amx 32, as
  * tiles.h says. */
 #pragma once
@@ -25,7 +29,7 @@
 #define ALONE (1 << 18) /* multiply-adds below which waking a thread costs more than it brings */
 #define TILE 6 /* rows that share a pass over a panel; 6 x 4 accumulators fill the AVX-512 registers */
 
-enum { CODE_INT, CODE_E2M1, CODE_E4M3, CODE_E5M2 };
+enum { CODE_INT, CODE_E2M1, CODE_E4M3, CODE_E5M2, CODE_BF16, CODE_F16, CODE_F32 }; /* the last three: dense */
 enum { SCALE_F32, SCALE_BF16, SCALE_F16, SCALE_E8M0 };
 enum { DONE, BAD_WEIGHT, BAD_ARGUMENT, NO_MEMORY, NO_PATH }; /* what entry points return */
 enum { X_F32, X_BF16 };
@@ -82,6 +86,8 @@ static inline unit_t unit_of(int bits) {
     case 5: return (unit_t){16, 5};
     case 6: return (unit_t){8, 3};
     case 8: return (unit_t){2, 1};
+    case 16: return (unit_t){1, 1};
+    case 32: return (unit_t){1, 2};
     default: return (unit_t){0, 0};
     }
 }
@@ -89,6 +95,8 @@ static inline unit_t unit_of(int bits) {
 static inline int tile_rows(int64_t rows_left, int tile) {
     return tile != TILE || rows_left >= 5 ? tile : rows_left >= 3 ? 4 : (int)rows_left;
 }
+
+static inline int dense(const weight_t *w) { return w->code >= CODE_BF16; }
 
 static inline int64_t segment_bytes(const weight_t *w) { /* of one block */
     unit_t unit = unit_of(w->bits);

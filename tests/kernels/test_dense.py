@@ -1,0 +1,263 @@
+"""Dense weights in the C kernels' layout: against float64, one row against any company, and back to the bit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise, product
+
+import pytest
+import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from qualgate_kernels import cpu, dense
+from qualgate_kernels.cpu import dense_layout
+from qualgate_kernels.cpu.library import Library, load
+from qualgate_kernels.packed import PackedWeight
+
+pytestmark = pytest.mark.skipif(not cpu.paths(), reason=cpu.available())
+PATHS = cpu.paths() + (("amx_emulated",) if "avx512" in cpu.paths() else ())
+STORED = (torch.bfloat16, torch.float16, torch.float32)
+X = (torch.float32, torch.bfloat16)
+each_stored = pytest.mark.parametrize("stored", STORED, ids=str)
+each_x = pytest.mark.parametrize("dtype", X, ids=str)
+
+
+def multiply(x: torch.Tensor, prepared: dense.PreparedDense | cpu.Prepared, path: str, threads: int = 1):
+    """`cpu.matmul`, which has no emulation of AMX."""
+    library = load()
+    assert isinstance(library, Library)
+    return library.matmul(x, prepared, threads, path)
+
+
+def drawn(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def prepared_of(weight: torch.Tensor) -> dense.PreparedDense:
+    found = dense.prepare_dense(weight)
+    assert isinstance(found, dense.PreparedDense), found
+    return found
+
+
+def bits(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.view(torch.int32 if tensor.dtype == torch.float32 else torch.int16)
+
+
+def same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.dtype == other.dtype and torch.equal(bits(one), bits(other))
+
+
+@given(st.integers(1, 200), st.integers(1, 700), st.integers(1, 20), st.sampled_from(list(product(STORED, X))))
+@example(1, 1, 1, (torch.bfloat16, torch.float32))
+@example(64, 128, 6, (torch.float16, torch.float32))
+@example(65, 129, 7, (torch.float32, torch.bfloat16))
+@example(3, 4097, 16, (torch.bfloat16, torch.bfloat16))
+def test_every_path_is_as_near_as_the_length_of_its_sums_allows(rows, columns, count, dtypes):
+    """Products are exact in float64. A sum of n float32 numbers errs by at most n * 2**-24 of the sum of their
+    magnitudes: n is a segment (128 at most), and the segments. In bfloat16 it is rounded once more, by 2**-9 of it."""
+    stored, dtype = dtypes
+    weight, x = drawn(rows, columns, dtype=stored), drawn(count, columns, dtype=dtype, seed=1)
+    exact = x.double() @ weight.double().T
+    steps = 128 + columns // 128 + 2
+    allowed = steps * 2**-24 * (x.double().abs() @ weight.double().abs().T)
+    if dtype == torch.bfloat16:
+        allowed += 2**-8 * exact.abs()
+    prepared = prepared_of(weight)
+    for path in PATHS:
+        found = multiply(x, prepared, path)
+        assert found.dtype == dtype
+        assert bool(((found.double() - exact).abs() <= allowed).all()), path
+    assert bool(((dense.matmul_dense_torch(x, weight).double() - exact).abs() <= 8 * allowed).all())
+
+
+@each_stored
+@each_x
+def test_a_rows_bits_do_not_depend_on_its_company_or_the_threads(stored, dtype):
+    weight, x = drawn(70, 299, dtype=stored), drawn(200, 299, dtype=dtype, seed=1)
+    prepared = prepared_of(weight)
+    for path in PATHS:
+        alone = torch.cat([multiply(row[None], prepared, path) for row in x])
+        for rows in range(1, 201):
+            first = 7 * rows % (201 - rows)
+            found = multiply(x[first : first + rows], prepared, path, threads=1 + rows % 3)
+            assert same(found, alone[first : first + rows]), (path, rows)
+
+
+@pytest.mark.skipif("avx512" not in cpu.paths(), reason="needs AVX-512")
+@each_stored
+@pytest.mark.parametrize("rows", [1, 2, 4, 6, 35])
+def test_float32_products_are_the_same_on_avx2_and_avx512(stored, rows):
+    prepared = prepared_of(drawn(130, 1000, dtype=stored))
+    x = drawn(rows, 1000)
+    assert same(cpu.matmul(x, prepared, path="avx2"), cpu.matmul(x, prepared, path="avx512"))
+
+
+@each_stored
+def test_sums_go_up_the_in_features_a_segment_at_a_time(stored):
+    """Inputs that cancel: what is left is the roundings alone, so another order gives other numbers. Sums of two such
+    numbers are exact in float64, so rounding each to float32 is what the processor does."""
+    columns, segment = 300, 100  # three segments, of 128 at most
+    weight = torch.ones(70, columns, dtype=stored)
+    weight[0, 0] = {torch.bfloat16: 1, torch.float16: 1 + 2**-10, torch.float32: 1 + 2**-20}[stored]
+    half = torch.rand(5, columns // 2, generator=torch.Generator().manual_seed(3)) + 1
+    half *= 2.0 ** torch.randint(0, 20, half.shape, generator=torch.Generator().manual_seed(4))
+    x = torch.cat((half, -half), 1)[:, torch.randperm(columns, generator=torch.Generator().manual_seed(5))].contiguous()
+    expected = torch.zeros(5)
+    for first, last in pairwise(range(0, columns + 1, segment)):
+        partial = torch.zeros(5)
+        for k in range(first, last):
+            partial = (partial.double() + x[:, k].double()).float()
+        expected = (expected.double() + partial.double()).float()
+    assert not torch.equal(expected, x.double().sum(1).float())
+    prepared = prepared_of(weight)
+    assert prepared.values.dtype == stored
+    for path in PATHS:
+        assert same(multiply(x, prepared, path)[:, 1:].contiguous(), expected[:, None].expand(5, 69).contiguous()), path
+
+
+@each_x
+@pytest.mark.parametrize("rows", [1, 3, 40])
+def test_a_packed_weight_of_scale_one_and_its_values_give_the_same_bits(dtype, rows):
+    codes = torch.randint(0, 256, (70, 512), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
+    packed = cpu.prepare(
+        PackedWeight(code="int", bits=8, shape=(70, 512), codes=codes, scales=torch.ones(70, 1), group_size=0)
+    )
+    values = prepared_of((codes.short() - 128).float())
+    assert values.values.dtype == torch.bfloat16
+    x = drawn(rows, 512, dtype=dtype)
+    for path in PATHS:
+        assert same(multiply(x, values, path), multiply(x, packed, path)), path
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (64, 128), (67, 333), (200, 1025)])
+@pytest.mark.parametrize("held", STORED, ids=str)
+@pytest.mark.parametrize("dtype", STORED, ids=str)
+def test_a_weight_is_kept_in_the_narrowest_type_that_holds_it_and_comes_back_to_the_bit(
+    dtype, held, shape, monkeypatch
+):
+    monkeypatch.setattr(dense_layout, "AT_ONCE", 2**14)  # several slices
+    weight = drawn(*shape).to(held).to(dtype)
+    weight[0, 0] = 1 + 2**-7
+    prepared = prepared_of(weight)
+    narrowest = next(one for one in STORED if torch.equal(weight.to(one).to(dtype), weight))
+    assert prepared.values.dtype == narrowest
+    assert same(dense.restore_dense(prepared), weight)
+
+
+@pytest.mark.parametrize("dtype", STORED, ids=str)
+@given(st.data())
+def test_any_bits_come_back(dtype, data):
+    width, kind = (32, torch.int32) if dtype == torch.float32 else (16, torch.int16)
+    drawn_bits = data.draw(st.lists(st.integers(-(2 ** (width - 1)), 2 ** (width - 1) - 1), min_size=1, max_size=40))
+    weight = torch.tensor(drawn_bits, dtype=kind).view(dtype)[None]
+    if data.draw(st.booleans()):
+        weight = weight.T
+    assert same(dense.restore_dense(prepared_of(weight)), weight.contiguous())
+
+
+def test_a_bfloat16_weight_takes_bfloat16s_bytes():
+    weight = drawn(512, 1024, dtype=torch.bfloat16)
+    assert prepared_of(weight).nbytes == prepared_of(weight.float()).nbytes == weight.nbytes
+
+
+def test_a_parameter_and_a_transposed_weight_are_taken_as_they_are():
+    weight = drawn(70, 130)
+    x = drawn(3, 130, seed=1)
+    expected = cpu.matmul(x, prepared_of(weight))
+    assert same(cpu.matmul(x, prepared_of(torch.nn.Parameter(weight))), expected)
+    assert same(cpu.matmul(x, prepared_of(weight.T.contiguous().T)), expected)
+
+
+@each_stored
+@each_x
+def test_weights_that_are_not_finite_spoil_their_own_outputs_as_in_torch(stored, dtype):
+    weight, x = drawn(67, 201, dtype=stored), drawn(40, 201, dtype=dtype, seed=1)
+    finite = prepared_of(weight)
+    weight[3, 7], weight[5, 200], weight[66, 0], weight[66, 1] = torch.inf, torch.nan, torch.inf, -torch.inf
+    prepared = prepared_of(weight)
+    kept = [row for row in range(67) if row not in (3, 5, 66)]
+    twin = dense.matmul_dense_torch(x, weight)
+    for path in PATHS:
+        found, before = multiply(x, prepared, path), multiply(x, finite, path)
+        assert same(found[:, kept].contiguous(), before[:, kept].contiguous()), path
+        assert torch.equal(found[:, 3], twin[:, 3]), path
+        assert torch.equal(found[:, [5, 66]].isnan(), twin[:, [5, 66]].isnan()), path
+
+
+@each_stored
+@each_x
+def test_inputs_that_are_not_finite_spoil_their_own_row_with_one_nan(stored, dtype):
+    prepared, x = prepared_of(drawn(70, 131, dtype=stored)), drawn(40, 131, dtype=dtype, seed=1)
+    clean = x.clone()
+    bits(x)[1, 4] = 0x7F800001 if dtype == torch.float32 else 0x7F81  # a NaN of its own
+    x[2, 130], x[2, 9], x[3, 5] = torch.nan, torch.inf, -torch.inf
+    x[4, :2] = torch.inf
+    for path in PATHS:
+        together, before = multiply(x, prepared, path), multiply(clean, prepared, path)
+        assert bool(together[1:3].isnan().all())
+        assert bool((together[3].abs() == torch.inf).all())
+        assert len(bits(together)[together.isnan()].unique()) == 1, path
+        others = [0, *range(5, 40)]
+        assert same(together[others], before[others]), path
+        for rows in (1, 2, 3, 5, 20):
+            for first in (0, 1, 2, 4):
+                part = x[first : first + rows]
+                assert same(multiply(part, prepared, path), together[first : first + rows]), (path, rows, first)
+
+
+@pytest.mark.parametrize(
+    ("weight", "reason"),
+    [
+        (torch.zeros(4, 4, dtype=torch.float64), "float64"),
+        (torch.zeros(4, 4, dtype=torch.int8), "int8"),
+        (torch.zeros(4), "got [4]"),
+        (torch.zeros(4, 0), "got [4, 0]"),
+        (torch.zeros(0, 4), "got [0, 4]"),
+        (torch.zeros(2, 4, 4), "got [2, 4, 4]"),
+        (torch.zeros(4, 4, device="meta"), "meta"),
+        (torch.eye(4).to_sparse(), "sparse"),
+    ],
+)
+def test_why_torch_has_to_multiply_a_weight_is_said(weight, reason):
+    found = dense.prepare_dense(weight)
+    assert isinstance(found, str)
+    assert reason in found
+
+
+def test_without_the_kernels_the_reason_is_theirs(monkeypatch):
+    monkeypatch.setattr(dense, "load", lambda: "not compiled: no C compiler")
+    assert dense.prepare_dense(torch.zeros(4, 4)) == "not compiled: no C compiler"
+
+
+@pytest.mark.parametrize(
+    ("x", "found"),
+    [
+        (torch.zeros(2, 64, dtype=torch.float16), "float16"),
+        (torch.zeros(2, 63), r"\[2, 63\]"),
+        (torch.zeros(0, 64), r"\[0, 64\]"),
+        (torch.zeros(64, 2).T, "strides"),
+    ],
+)
+def test_other_inputs_are_refused_with_what_was_expected(x, found):
+    with pytest.raises(ValueError, match=found):
+        cpu.matmul(x, prepared_of(torch.zeros(8, 64)))
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"values": torch.zeros(1, 49, 64)},
+        {"values": torch.zeros(1, 95, 64, dtype=torch.float16)},
+        {"segment": 95},
+        {"segments": 2},
+        {"shape": (8, 97)},
+        {"shape": (65, 96)},
+        {"shape": (0, 96)},
+    ],
+)
+def test_c_checks_every_size_itself(broken):
+    prepared = prepared_of(drawn(8, 96))
+    wrong = replace(prepared, **broken)
+    with pytest.raises(RuntimeError, match="do not fit"):
+        cpu.matmul(torch.zeros(1, wrong.shape[1]), wrong)
