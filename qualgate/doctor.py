@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from qualgate.version import own_version
+from qualgate.identity import own_version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

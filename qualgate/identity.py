@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import tempfile
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -83,3 +84,11 @@ def is_whole(path: Path) -> bool:
             return len(digest) == _DIGEST and hashlib.file_digest(file, "sha256").digest() == digest
     except OSError:
         return False
+
+
+def own_version() -> str:
+    """This qualgate, as pyproject.toml names it and as it was installed; "source" for a tree that never was."""
+    try:
+        return version("qualgate")
+    except PackageNotFoundError:
+        return "source"

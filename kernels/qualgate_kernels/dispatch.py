@@ -27,13 +27,15 @@ class Fused:
     """A weight laid out for a fused kernel, and nothing else: the PackedWeight it was made of is not kept.
 
     kernel: its name, "c avx512", "triton"; multiply: x [rows >= 1, in_features], contiguous → [rows, out_features] in
-    x's dtype; tensors: what it holds, by name; rounds: `multiply` rounds x itself
+    x's dtype; tensors: what it holds, by name; rounds: `multiply` rounds x itself; layout: the weight as kernels in C
+    have it, None for others'
     """
 
     kernel: str
     multiply: Callable[[torch.Tensor], torch.Tensor]
     tensors: dict[str, torch.Tensor]
     rounds: bool = False
+    layout: cpu.Prepared | int8.PreparedInt8 | None = None
 
 
 def fuse(packed: PackedWeight, activations: str = "") -> Fused | str:
@@ -75,17 +77,27 @@ def attend_paged(
     query: torch.Tensor, blocks: Blocks, places: Places, seen: Seen, *, threads: int | None = None
 ) -> torch.Tensor:
     """See paged.attend_torch. threads: of the CPU, torch.get_num_threads() by default."""
-    if paged_cpu.missing():
+    path = paged_path(blocks)
+    if path.startswith("torch"):
         return paged.attend_torch(query, blocks, places, seen)
     paged.check(query, blocks, places, seen)
+    if path == "triton":
+        from qualgate_kernels.paged_gpu import attend_paged_triton
+
+        return attend_paged_triton(query, blocks, places, seen)
     return paged_cpu.attend(query, blocks, places, seen, threads or torch.get_num_threads())
 
 
 def keep_paged(blocks: Blocks, places: Places, key: torch.Tensor, value: torch.Tensor) -> None:
     """See paged.keep_torch."""
-    if paged_cpu.missing():
+    path = paged_path(blocks)
+    if path.startswith("torch"):
         return paged.keep_torch(blocks, places, key, value)
     paged.check_kept(blocks, places, key, value)
+    if path == "triton":
+        from qualgate_kernels.paged_gpu import keep_paged_triton
+
+        return keep_paged_triton(blocks, places, key, value)
     return paged_cpu.keep(blocks, places.slots, key.contiguous(), value.contiguous(), torch.get_num_threads())
 
 
@@ -104,6 +116,17 @@ def attend_path(cache: QuantizedCache) -> str:
     return _triton(cache.keys.device, "fp8" if cache.format == "fp8" else "")
 
 
+def paged_path(blocks: Blocks) -> str:
+    """triton, c, or "torch twin: why"."""
+    device = blocks.keys.device
+    if device.type == "cpu":
+        because = paged_cpu.missing() or paged_cpu.unsupported(blocks)
+        return f"torch twin: {because}" if because else "c"
+    if blocks.head_dim > paged.GPU_DIMS:
+        return f"torch twin: head_dim is above {paged.GPU_DIMS}"
+    return _triton(device)
+
+
 def _on_cpu(packed: PackedWeight, activations: str) -> Fused | str:
     if activations == "int8":
         try:
@@ -116,13 +139,19 @@ def _on_cpu(packed: PackedWeight, activations: str) -> Fused | str:
                 multiply=lambda x: int8.matmul_int8(*int8.round_rows(x), codes).to(x.dtype),
                 tensors=_tensors(codes),
                 rounds=True,
+                layout=codes,
             )
     try:
         prepared = cpu.prepare(packed)
     except cpu.Unsupported as reason:
         return str(reason)
     weight = replace(prepared, rest=_hollow(prepared.rest))
-    return Fused(kernel=f"c {cpu.path()}", multiply=lambda x: cpu.matmul(x, weight), tensors=_tensors(weight))
+    return Fused(
+        kernel=f"c {cpu.path()}",
+        multiply=lambda x: cpu.matmul(x, weight),
+        tensors=_tensors(weight),
+        layout=weight,
+    )
 
 
 def _on_gpu(packed: PackedWeight, activations: str) -> Fused | str:

@@ -45,7 +45,7 @@ app = typer.Typer(
 
 def _version(asked: bool) -> None:
     if asked:
-        from qualgate.version import own_version
+        from qualgate.identity import own_version
 
         say(f"qualgate {own_version()}")
         raise typer.Exit

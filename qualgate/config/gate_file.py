@@ -17,6 +17,7 @@ from qualgate.config.prices import load_prices
 from qualgate.config.rules import RuleEntry
 from qualgate.documents import Document, as_model, read_yaml, refuse
 from qualgate.errors import UsageError
+from qualgate.identity import own_version
 from qualgate.records import (
     GREEDY,
     ArmSpec,
@@ -31,7 +32,6 @@ from qualgate.records import (
     Slo,
 )
 from qualgate.refmodel import PATH as SHIPPED_MODEL_FOLDER
-from qualgate.version import own_version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

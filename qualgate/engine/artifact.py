@@ -23,14 +23,29 @@ from pathlib import Path
 
 import torch
 
-from qualgate.engine.forward import Decoder, Step, finished
+from qualgate.engine.dense import head_of
+from qualgate.engine.head import OutputHead, finished
 from qualgate.engine.hidden_codes import ETA, Kept, keep, moved, read
+from qualgate.engine.request import Read, Spoken
 from qualgate.errors import InfrastructureError, UsageError
 from qualgate.quant.sealed_tensors import read_tensors, write_tensors
 from qualgate.records import ArmIdentity, Job, Prompt
 
 LOGITS_BYTES = 2**29  # of kept logits in one job
 LARGE = 4096  # tokens of a vocabulary
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KeptHead:
+    """A baseline's head. tensors: weight, and bias if there is one; module: what multiplies them, see dense.head_of"""
+
+    tensors: dict[str, torch.Tensor]
+    module: torch.nn.Module
+
+    @classmethod
+    def of(cls, tensors: dict[str, torch.Tensor]) -> KeptHead:
+        """The head of these tensors."""
+        return cls(tensors, head_of(tensors))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +55,14 @@ class BaselineAnswers:
     answers: tuple[tuple[int, ...], ...]
     starts: tuple[int, ...]  # of each row in `states`
     states: torch.Tensor  # [all tokens, width] hidden states, or [all tokens, vocabulary] logits
-    head: dict[str, torch.Tensor] | None  # weight, and bias if there is one; None: states are the logits
-    after: dict[str, float] = field(default_factory=dict)  # see forward.finished
+    head: KeptHead | None  # None: states are the logits
+    after: dict[str, float] = field(default_factory=dict)  # see head.finished
     etas: tuple[float, ...] = ()  # of each row: the log-probs of `states` are within this of the baseline's; (): exact
 
     @property
     def vocabulary(self) -> int:
         """Entries of the output head."""
-        return self.states.shape[1] if self.head is None else self.head["weight"].shape[0]
+        return self.states.shape[1] if self.head is None else self.head.tensors["weight"].shape[0]
 
     def eta(self, row: int) -> float:
         """Nats: the log-probs that `states` give a row are within this of the baseline's; 0.0 = exact."""
@@ -61,38 +76,31 @@ class BaselineAnswers:
         """float32 [positions, vocabulary], of some of `states`."""
         if self.head is None:
             return states
-        return finished(torch.nn.functional.linear(states, self.head["weight"], self.head.get("bias")), self.after)
+        return finished(self.head.module(states), self.after)
 
 
 class Recorder:
-    """Watches the baseline generate and keeps what its logits can be recomputed from."""
+    """Watches the baseline and keeps what its logits can be recomputed from."""
 
-    def __init__(self, decoder: Decoder) -> None:
-        self._decoder = decoder
-        self.keeps_hidden: bool | None = None
+    def __init__(self, head: OutputHead) -> None:
+        self.head = head
         self._bytes = 0
-        self._rows: list[torch.Tensor] = []
+        self._rows: list[int] = []
         self._states: list[torch.Tensor] = []
 
-    def __call__(self, rows: torch.Tensor, step: Step) -> None:
-        """Keep the last position of a step for its rows [rows]."""
-        self.keep(rows, Step(step.logits[:, -1:], step.hidden[:, -1:]), torch.ones_like(rows))
-
-    def keep(self, rows: torch.Tensor, step: Step, lengths: torch.Tensor) -> None:
-        """Of each row [rows] its first `lengths` positions of `step`, behind those it has already."""
-        if self.keeps_hidden is None:
-            self.keeps_hidden = self._decoder.knows(step)
-        states = step.hidden if self.keeps_hidden else step.logits
-        states = states[torch.arange(states.shape[1], device=states.device) < lengths[:, None]]  # [positions, ...]
-        self._bytes += 0 if self.keeps_hidden else 4 * states.numel()
+    def __call__(self, event: Spoken | Read) -> None:
+        """Keep an event's states; of each request they come in the order of its answer."""
+        if event.states is None:
+            return
+        self._bytes += 0 if self.head.whole else 4 * event.states.numel()
         if self._bytes > LOGITS_BYTES:
             raise UsageError(
                 "This model changes its logits after the output head in a way qualgate does not know, and keeping "
                 f"them whole takes more than {LOGITS_BYTES >> 20} MiB for one batch. Its drift cannot be measured in "
                 "this version."
             )
-        self._rows.append(rows.repeat_interleave(lengths).cpu())
-        self._states.append(states.float().cpu())
+        self._rows += event.requests
+        self._states.append(event.states.float().cpu())
 
     @property
     def width(self) -> int:
@@ -101,7 +109,7 @@ class Recorder:
 
     def states(self) -> torch.Tensor:
         """[all tokens, ...], row after row, each in the order it was said."""
-        order = torch.sort(torch.cat(self._rows), stable=True).indices
+        order = torch.sort(torch.tensor(self._rows), stable=True).indices
         return torch.cat(self._states)[order]
 
 
@@ -112,10 +120,10 @@ def write_artifact(
     path = Path(job.artifact)
     path.parent.mkdir(parents=True, exist_ok=True)
     head = ""
-    if recorder.keeps_hidden:
+    if recorder.head.whole:
         head = f"head-{identity.weights[:16]}.safetensors"
         if not (path.parent / head).exists():
-            tensors = dict(recorder._decoder.head.named_parameters())
+            tensors = recorder.head.tensors
             # Its numbers are rounded to `dtype` already: half the bytes, the same bits.
             halved = {name: tensor.to(dtype).contiguous() for name, tensor in tensors.items()}
             write_tensors(path.parent / head, halved, {"place": _place(path.parent / head)})
@@ -128,7 +136,7 @@ def write_artifact(
         "place": _place(path),
         "width": str(recorder.width),
         "head": head,
-        "after": json.dumps(recorder._decoder.after),
+        "after": json.dumps(recorder.head.after),
         "cases": json.dumps([_case(prompt) for prompt in job.prompts]),
     }
     write_tensors(path, tensors, about)
@@ -166,11 +174,11 @@ def read_artifact(job: Job, device: torch.device) -> BaselineAnswers:
 
 def _columns(recorder: Recorder) -> dict[str, torch.Tensor]:
     """What of the states goes into the file."""
-    states, decoder = recorder.states(), recorder._decoder
-    if decoder.vocabulary < LARGE or not recorder.keeps_hidden or decoder.after:
+    states, head = recorder.states(), recorder.head
+    if head.vocabulary < LARGE or not head.whole or head.after:
         return {"states": states}
     kept = keep(states)
-    eta = moved(states, kept, dict(decoder.head.named_parameters())["weight"])
+    eta = moved(states, kept, head.tensors["weight"])
     coded = (eta > 0) & (eta <= ETA)
     return {
         "eta": torch.where(coded, eta, 0), "states": states[~coded],
@@ -193,10 +201,10 @@ def _states(columns: dict[str, torch.Tensor], metadata: dict[str, str]) -> tuple
 
 
 @lru_cache(maxsize=1)  # every job of a run has the same
-def _head(path: Path, device: str) -> dict[str, torch.Tensor]:
+def _head(path: Path, device: str) -> KeptHead:
     tensors, about = read_tensors(path)
     _check_place(path, about)
-    return {name: tensor.to(device).float() for name, tensor in tensors.items()}
+    return KeptHead.of({name: tensor.to(device).float() for name, tensor in tensors.items()})
 
 
 def _place(path: Path) -> str:

@@ -1,6 +1,7 @@
 """Does a model give the same bits again? Repeats, other batches, one row a step against many, other thread counts.
 
-Each cell compares teacher-forced logits with those of every text read alone, in one pass, on one thread count.
+Each cell compares teacher-forced logits with those of every text read alone, in one pass, on one thread count, by the
+engine that runs the model.
 """
 
 from __future__ import annotations
@@ -12,12 +13,17 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from qualgate.engine.cache import new_cache
-from qualgate.engine.forward import Decoder, open_decoder, pad
+from qualgate.engine.choice import Choice, open_engine
+from qualgate.engine.padded.cache import new_cache
+from qualgate.engine.padded.forward import open_decoder
+from qualgate.engine.request import Event, Read, Request
+from qualgate.engine.schedule import Limits
 from qualgate.quant.stability import softmax_sum_error, ulp, ulp_distance
 from qualgate.records import ArmSpec, Case
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
     from qualgate.engine.device import Device
 
 Logits = list[torch.Tensor]  # one [tokens, vocabulary] float32 each text
@@ -61,27 +67,29 @@ def model_determinism(
     from qualgate.engine.load import load_arm
 
     arm = load_arm(ArmSpec(name="variant", model=str(folder)), folder, {}, device=device)
-    with open_decoder(arm.model) as decoder:
-        texts = [(*prompt, *answer) for prompt, answer in answered(folder, cases)]
-        return determinism_matrix(decoder, texts, repeats=repeats)
+    texts = [(*prompt, *answer) for prompt, answer in answered(folder, cases)]
+    return determinism_matrix(arm.model, arm.choice, texts, repeats=repeats)
 
 
 def determinism_matrix(
-    decoder: Decoder, texts: Sequence[Sequence[int]], *, repeats: int = REPEATS, threads: Sequence[int] = (1, 2)
+    model: PreTrainedModel,
+    choice: Choice,
+    texts: Sequence[Sequence[int]],
+    *,
+    repeats: int = REPEATS,
+    threads: Sequence[int] = (1, 2),
 ) -> DeterminismMatrix:
     """Run `texts` (token ids) under each condition. Thread counts are set for the length of a cell and put back."""
-    alone = [read_batch(decoder, [text])[0] for text in texts]
 
     def again() -> Logits:
-        return [read_batch(decoder, [text])[0] for text in texts]
+        return [read_batch(model, choice, [text])[0] for text in texts]
 
-    def one_by_one() -> Logits:
-        return [read_stepwise(decoder, text) for text in texts]
-
+    alone = again()
+    stepwise = [read_stepwise(model, choice, text) for text in texts]
     cells = [
         compare("repeat", alone, [again() for _ in range(repeats)]),
-        compare("batch", alone, [read_batch(decoder, texts), read_batch(decoder, texts[::-1])[::-1]]),
-        compare("one row a step", alone, [one_by_one()]),
+        compare("batch", alone, [read_batch(model, choice, texts), read_batch(model, choice, texts[::-1])[::-1]]),
+        compare("one row a step", alone, [stepwise]),
     ]
     before = torch.get_num_threads()
     try:
@@ -131,18 +139,31 @@ def _near_tie(best: float, second: float, k: int) -> bool:
     return best - second < k * ulp(best)
 
 
-def read_batch(decoder: Decoder, texts: Sequence[Sequence[int]]) -> Logits:
-    """Logits at every position of every text, all read in one pass."""
-    token_ids, lengths = pad(texts, decoder.device)
-    step = decoder.forward(token_ids, lengths, None, keep=token_ids.shape[1])
-    return [logits[-len(text) :].cpu().contiguous() for logits, text in zip(step.logits, texts, strict=True)]
+def read_batch(
+    model: PreTrainedModel, choice: Choice, texts: Sequence[Sequence[int]], limits: Limits | None = None
+) -> Logits:
+    """Logits at every position of every text, all read together."""
+    rows: list[list[torch.Tensor]] = [[] for _ in texts]
+
+    def take(event: Event) -> None:
+        if isinstance(event, Read):
+            for request, logits in zip(event.requests, event.logits, strict=True):
+                rows[request].append(logits.cpu())
+
+    with open_engine(model, choice, limits=limits) as engine:
+        # What stands behind the last token is asked for by an answer that ends with any token.
+        engine.run([Request(prompt=tuple(text[:1]), answer=(*text[1:], 0)) for text in texts], None, take)
+    return [torch.stack(logits) for logits in rows]
 
 
-def read_stepwise(decoder: Decoder, text: Sequence[int]) -> torch.Tensor:
-    """Logits at every position, read token by token with a KV cache, as decoding does."""
-    cache, rows = new_cache(decoder.config), []
-    for index, token in enumerate(text):
-        token_ids = torch.tensor([[token]], device=decoder.device)
-        lengths = torch.tensor([index + 1], device=decoder.device)
-        rows.append(decoder.forward(token_ids, lengths, cache, keep=1).logits[0])
+def read_stepwise(model: PreTrainedModel, choice: Choice, text: Sequence[int]) -> torch.Tensor:
+    """Logits at every position, read token by token with what was kept before, as decoding does."""
+    if choice.kind != "padded":
+        return read_batch(model, choice, [text], Limits(rows=1, sequences=1))[0]
+    with open_decoder(model) as decoder:
+        cache, rows = new_cache(decoder.config), []
+        for index, token in enumerate(text):
+            token_ids = torch.tensor([[token]], device=decoder.device)
+            lengths = torch.tensor([index + 1], device=decoder.device)
+            rows.append(decoder.forward(token_ids, lengths, cache, keep=1).logits[0])
     return torch.cat(rows).cpu().contiguous()

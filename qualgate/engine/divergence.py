@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from qualgate.engine.forward import open_decoder
-from qualgate.engine.likelihood import kl_divergence, read_answers
+from qualgate.engine.likelihood import kl_divergence
+from qualgate.engine.padded.engine import open_padded
+from qualgate.engine.request import Event, Read, Request
 from qualgate.errors import UsageError
 
 if TYPE_CHECKING:
@@ -68,11 +69,14 @@ def _surprise(logits: torch.Tensor, said: torch.Tensor) -> torch.Tensor:
 
 
 def _logits(model: PreTrainedModel, pairs: Sequence[Pair]) -> list[torch.Tensor]:
-    """float32 [answer, vocabulary] of each pair."""
-    found: dict[int, torch.Tensor] = {}
-    with open_decoder(model) as decoder:
-        for reading in read_answers(decoder, *zip(*pairs, strict=True), keep_cache=False):
-            assert reading.logits is not None
-            for place, row in enumerate(reading.rows.tolist()):
-                found[row] = reading.logits[place, : int(reading.offered[place])].clone()
-    return [found[row] for row in range(len(pairs))]
+    """float32 [answer, vocabulary] of each pair. A model that is being changed is not laid out for packed passes."""
+    found: list[list[torch.Tensor]] = [[] for _ in pairs]
+
+    def take(event: Event) -> None:
+        if isinstance(event, Read):
+            for row, logits in zip(event.requests, event.logits, strict=True):
+                found[row].append(logits)
+
+    with open_padded(model) as engine:
+        engine.run([Request(prompt=tuple(prompt), answer=tuple(answer)) for prompt, answer in pairs], None, take)
+    return [torch.stack(rows) for rows in found]

@@ -8,9 +8,6 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from qualgate.engine.cache import KVLayer, new_cache
-from qualgate.engine.forward import open_decoder
-from qualgate.errors import NotInThisVersion
 from qualgate.quant.linear import QuantizedLinear
 from qualgate.quant.stability import WeightStability
 from qualgate.records import CACHE_TOKEN, DEVICE_MEMORY, ArmFootprint
@@ -21,36 +18,25 @@ if TYPE_CHECKING:
 
 def footprint(
     model: PreTrainedModel,
-    dtype: torch.dtype,
     *,
     on_disk: int,
+    held: int,
     quantized: int,
+    cache_token: int | None,
     weights: int,
     stability: Mapping[str, WeightStability],
     left_out: dict[str, int],
 ) -> ArmFootprint:
-    """Sizes of `model`, on its device and fused, with floats of `dtype` (held as float32).
+    """Sizes of `model`, on its device, fused and laid out for its engine.
 
-    on_disk, quantized: bytes of its files, and of its packed weights as their format has them. weights: numbers that
-    it stands for. stability: of every layer that was packed here, by name. left_out: see `ArmFootprint`.
+    on_disk, quantized: bytes of its files, and of its packed weights as their format has them; held: of all weights as
+    a server holds them, see `weights_held`; cache_token: bytes that one token leaves in a server's KV cache. weights:
+    numbers that it stands for. stability: of every layer that was packed here, by name. left_out: see `ArmFootprint`.
     """
-    held = {tensor.data_ptr(): tensor for tensor in (*model.parameters(), *model.buffers())}
-    packed = {
-        buffer.data_ptr()
-        for layer in model.modules()
-        if isinstance(layer, QuantizedLinear)
-        for buffer in layer.buffers(recurse=False)
-    }
-    floats = sum(
-        tensor.numel() * (dtype.itemsize if tensor.is_floating_point() else tensor.element_size())
-        for place, tensor in held.items()
-        if place not in packed
-    )
-    facts = {"memory.weights": float(quantized + floats), DEVICE_MEMORY: float(device_memory(model.device))}
-    token = _cached_numbers(model)
-    if token is not None:
-        facts[CACHE_TOKEN] = float(token * dtype.itemsize)
-    in_memory = sum(tensor.nbytes for tensor in held.values())
+    facts = {"memory.weights": float(held), DEVICE_MEMORY: float(device_memory(model.device))}
+    if cache_token is not None:
+        facts[CACHE_TOKEN] = float(cache_token)
+    in_memory = sum(tensor.nbytes for tensor in _tensors(model).values())
     steadiness, unmeasured = steadiness_of(stability)
     return ArmFootprint(
         bytes_on_disk=on_disk,
@@ -70,17 +56,23 @@ def device_memory(device: torch.device) -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _cached_numbers(model: PreTrainedModel) -> int | None:
-    """Numbers that one token leaves in the KV cache, as one token shows; None for models whose state is another."""
-    with open_decoder(model) as decoder:
-        try:
-            cache = new_cache(decoder.config)
-        except NotInThisVersion:
-            return None
-        one = torch.zeros(1, 1, dtype=torch.long, device=decoder.device)
-        decoder.forward(one, torch.ones(1, dtype=torch.long, device=decoder.device), cache, keep=1)
-    kept = [side for layer in cache.layers if isinstance(layer, KVLayer) for side in (layer.keys, layer.values)]
-    return sum(side.numel() for side in kept if side is not None)
+def weights_held(model: PreTrainedModel, dtype: torch.dtype) -> int:
+    """Bytes of what is not packed, floats in `dtype`, before it is laid out for an engine: tied weights once."""
+    packed = {
+        buffer.data_ptr()
+        for layer in model.modules()
+        if isinstance(layer, QuantizedLinear)
+        for buffer in layer.buffers(recurse=False)
+    }
+    return sum(
+        tensor.numel() * (dtype.itemsize if tensor.is_floating_point() else tensor.element_size())
+        for place, tensor in _tensors(model).items()
+        if place not in packed
+    )
+
+
+def _tensors(model: PreTrainedModel) -> dict[int, torch.Tensor]:
+    return {tensor.data_ptr(): tensor for tensor in (*model.parameters(), *model.buffers())}
 
 
 def steadiness_of(layers: Mapping[str, WeightStability]) -> tuple[dict[str, float], dict[str, str]]:

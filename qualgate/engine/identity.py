@@ -6,10 +6,9 @@ from importlib.metadata import version
 from typing import Any
 
 from qualgate.engine.device import Device
-from qualgate.identity import content_hash
+from qualgate.identity import content_hash, own_version
 from qualgate.quant.model_folder import ModelFolder
 from qualgate.records import ArmIdentity, ArmSpec
-from qualgate.version import own_version
 
 
 def identify(spec: ArmSpec, folder: ModelFolder, sampling: dict[str, Any], engine: str) -> ArmIdentity:

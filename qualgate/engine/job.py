@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from itertools import chain
+from typing import cast
 
 import torch
-from transformers import PreTrainedConfig
 
+from qualgate.engine.answers import Answers
 from qualgate.engine.artifact import BaselineAnswers, Recorder, read_artifact, write_artifact
-from qualgate.engine.cache import CachedRow, compacted
-from qualgate.engine.drift import Weighed, weigh
-from qualgate.engine.forward import open_decoder
-from qualgate.engine.generate import Pending, decode, generate
-from qualgate.engine.likelihood import Reading, read_answers
+from qualgate.engine.choice import open_engine
+from qualgate.engine.drift import weigh
 from qualgate.engine.load import LoadedArm
 from qualgate.engine.loglikelihood import read_requests
-from qualgate.engine.sampling import Draws, Said, noise_cases
+from qualgate.engine.request import Engine, Read, Request, Spoken
+from qualgate.engine.sampling import Draws, noise_cases
 from qualgate.engine.stopping import Stops
-from qualgate.engine.transcript import Transcript
 from qualgate.errors import InfrastructureError
-from qualgate.records import Completion, Drift, Job, JobResult, Overflow
+from qualgate.records import Completion, Drift, FinishReason, Job, JobResult, Overflow
+from qualgate.speculation.propose import Known, Sources
 
 WARMING = 4  # tokens: a prompt read, and steps of one row
 
@@ -36,16 +37,15 @@ def warm_up(arm: LoadedArm, job: Job) -> None:
     if job.prompts[0].requests:
         (context, continuation), *_ = job.prompts[0].requests[0]
         prompt, limit = (*context, *continuation[:-1]), 1
-    with open_decoder(arm.model) as decoder:
-        generate(decoder, [prompt], Transcript([limit], (), decoder.device))
+    with open_engine(arm.model, arm.choice) as engine:
+        engine.run([Request(prompt=prompt, max_new_tokens=limit)], None, lambda event: None)
 
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
     """What a job's arm says, before its drift from the baseline can be measured."""
 
-    transcript: Transcript
-    stops: Stops
+    answers: Answers
     overflow: tuple[Overflow, ...] = ()  # on the way
 
 
@@ -56,61 +56,155 @@ def decode_first(arm: LoadedArm, job: Job) -> Decoded | None:
     """
     if job.drafted or job.prompts[0].requests:
         return None
-    with open_decoder(arm.model, arm.stored) as decoder:
-        decoded = _begun(arm, job, decoder.device)
-        generate(decoder, [prompt.token_ids for prompt in job.prompts], decoded.transcript)
-    return replace(decoded, overflow=decoder.overflows.found if decoder.overflows else ())
+    with open_engine(arm.model, arm.choice, arm.stored) as engine:
+        asked = _Asked(arm, job, engine)
+        return Decoded(asked.decode(), engine.overflow)
 
 
 def run_job(arm: LoadedArm, job: Job, decoded: Decoded | None = None) -> JobResult:
     """Answer every prompt of `job`, or read its requests: a job has prompts of one kind and one sampling.
 
     The baseline leaves `job.artifact` (unless it is ""); a variant reads it, and either starts from the baseline's
-    answers (`job.drafted`) or decodes every token. The completions are the same either way, up to near ties.
+    answers (`job.drafted`) or decodes every token. The completions are the same either way.
     decoded: what `decode_first` gave, which is then only weighed.
     Raises InfrastructureError when logits are NaN or infinite: such a case has no answer.
     """
     if job.prompts[0].requests:
         return read_requests(arm, job)
-    prompts = [prompt.token_ids for prompt in job.prompts]
-    proposed = accepted = [0] * len(prompts)
+    proposed = accepted = [0] * len(job.prompts)
     drifts: tuple[Drift, ...] = ()
-    with open_decoder(arm.model, arm.stored) as decoder:
-        said = decoded or _begun(arm, job, decoder.device)
-        transcript, stops, draws = said.transcript, said.stops, said.transcript.draws
+    with open_engine(arm.model, arm.choice, arm.stored) as engine:
+        asked = _Asked(arm, job, engine)
         if arm.spec.is_baseline or not job.artifact:
-            recorder = Recorder(decoder) if job.artifact else None
-            generate(decoder, prompts, transcript, recorder)
-            answers = _answers(arm, job, transcript)
+            recorder = Recorder(engine.head) if job.artifact else None
+            answers = decoded.answers if decoded else asked.decode(recorder)
+            _refuse_broken(arm, job, answers)
             if recorder:
-                write_artifact(job, arm.identity, getattr(torch, arm.spec.dtype), answers, recorder)
+                write_artifact(job, arm.identity, getattr(torch, arm.spec.dtype), answers.tokens, recorder)
         else:
-            baseline = read_artifact(job, decoder.device)
-            if not job.drafted and decoded is None:
-                generate(decoder, prompts, transcript)
-            agreement = _Agreement(len(prompts))
-            pending: list[Pending] = []
-            for reading in read_answers(decoder, prompts, baseline.answers, keep_cache=job.drafted, lean=True):
-                weighed = weigh(reading, decoder, baseline, draws)
-                agreement.measure(reading, weighed, greedy=draws is None)
-                if job.drafted:
-                    pending += _offer(reading, weighed.said, transcript, decoder.config)
-            decode(decoder, pending, transcript)
-            answers = _answers(arm, job, transcript)
-            drifts = agreement.drifts(job, baseline, answers)
+            baseline = read_artifact(job, engine.head.device)
+            agreement = _Agreement(baseline, engine)
+            if job.drafted:
+                answers = asked.decode_from(baseline, agreement)
+            else:
+                answers = decoded.answers if decoded else asked.decode()
+                asked.read(baseline, agreement)
+            _refuse_broken(arm, job, answers)
+            drifts = agreement.drifts(job, answers)
             if job.drafted:
                 proposed = [len(answer) for answer in baseline.answers]
                 # What both agree on behind the variant's own end was never said.
-                accepted = [min(pair) for pair in zip(agreement.accepted, map(len, answers), strict=True)]
+                accepted = [min(pair) for pair in zip(agreement.accepted, map(len, answers.tokens), strict=True)]
+        overflow = _together(decoded.overflow if decoded else (), engine.overflow)
     return JobResult(
         index=job.index,
         arm=arm.spec.name,
         identity=arm.identity,
         footprint=arm.footprint,
-        completions=_completions(arm, job, transcript, stops, answers, proposed, accepted),
+        completions=_completions(arm, job, asked.stops, answers, proposed, accepted),
         drifts=drifts,
-        overflow=_together(said.overflow, decoder.overflows.found if decoder.overflows else ()),
+        overflow=overflow,
     )
+
+
+class _Asked:
+    """A job's prompts as its engine is asked them."""
+
+    def __init__(self, arm: LoadedArm, job: Job, engine: Engine) -> None:
+        self._arm, self._job, self._engine = arm, job, engine
+        self.stops = Stops(arm.tokenizer, [prompt.until for prompt in job.prompts])
+        self._draws = None
+        if job.prompts[0].sampling.drawn:
+            cases = noise_cases([prompt.key for prompt in job.prompts], torch.device("cpu"))
+            self._draws = Draws(seed=job.seed, cases=cases, sampling=job.prompts[0].sampling)
+
+    def decode(self, watch: Callable[[Spoken | Read], None] | None = None) -> Answers:
+        """Every token, none of them drafted."""
+        return self._run([self._request(row) for row in range(len(self._job.prompts))], None, watch)
+
+    def decode_from(self, baseline: BaselineAnswers, agreement: _Agreement) -> Answers:
+        """Read the baseline's answers, and go on by oneself where one says something else."""
+        requests = [self._request(row, answer) for row, answer in enumerate(baseline.answers)]
+        known = Known(
+            Sources(prompt=request.prompt, baseline=answer)
+            for request, answer in zip(requests, baseline.answers, strict=True)
+        )
+        return self._run(requests, known, agreement)
+
+    def read(self, baseline: BaselineAnswers, agreement: _Agreement) -> None:
+        """Read the baseline's answers only."""
+        requests = [
+            Request(prompt=prompt.token_ids, answer=answer)
+            for prompt, answer in zip(self._job.prompts, baseline.answers, strict=True)
+        ]
+        self._run(requests, None, agreement)
+
+    def _request(self, row: int, answer: tuple[int, ...] = ()) -> Request:
+        prompt = self._job.prompts[row]
+        return Request(
+            prompt=prompt.token_ids,
+            max_new_tokens=prompt.max_new_tokens,
+            answer=answer,
+            stop_ids=frozenset(self._arm.stop_ids),
+            stops=partial(self.stops.reached, row) if self.stops.watches(row) else None,
+        )
+
+    def _run(
+        self, requests: list[Request], proposer: Known | None, watch: Callable[[Spoken | Read], None] | None
+    ) -> Answers:
+        answers = Answers(len(requests), watch)
+        self._engine.run(requests, proposer, answers, self._draws)
+        return answers
+
+
+class _Agreement:
+    """Collects, for each row, the divergence and where the variant agrees with the baseline's tokens."""
+
+    def __init__(self, baseline: BaselineAnswers, engine: Engine) -> None:
+        rows = len(baseline.answers)
+        self._baseline, self._head = baseline, engine.head
+        self._kl: list[list[float]] = [[] for _ in range(rows)]
+        self._agrees: list[list[bool]] = [[] for _ in range(rows)]  # says what the baseline said
+        self._same_top: list[list[bool]] = [
+            [] for _ in range(rows)
+        ]  # finds likeliest what the baseline finds likeliest
+
+    @property
+    def accepted(self) -> list[int]:
+        """Of each row the tokens that it says as the baseline did, up to the first other."""
+        return [agrees.index(False) if False in agrees else len(agrees) for agrees in self._agrees]
+
+    def __call__(self, event: Spoken | Read) -> None:
+        """Weigh what was read."""
+        if not isinstance(event, Read):
+            return
+        weighed = weigh(event, self._head, self._baseline)
+        columns = zip(
+            event.requests,
+            weighed.kl.tolist(),
+            (event.said.tokens == event.answer).tolist(),
+            (weighed.likeliest == weighed.top).tolist(),
+            strict=True,
+        )
+        for row, kl, agrees, same_top in columns:
+            self._kl[row].append(kl)
+            self._agrees[row].append(agrees)
+            self._same_top[row].append(same_top)
+
+    def drifts(self, job: Job, answers: Answers) -> tuple[Drift, ...]:
+        """Of every prompt."""
+        return tuple(
+            Drift(
+                key=prompt.key,
+                kl=tuple(self._kl[row]),
+                top1_agreement=sum(self._same_top[row]) / len(self._same_top[row]),
+                first_divergence=self._agrees[row].index(False) if False in self._agrees[row] else None,
+                length_ratio=len(answers.tokens[row]) / len(self._baseline.answers[row]),
+                kl_eta=self._baseline.eta(row),
+                top1_differs=tuple(place for place, same in enumerate(self._same_top[row]) if not same),
+            )
+            for row, prompt in enumerate(job.prompts)
+        )
 
 
 def _together(*found: tuple[Overflow, ...]) -> tuple[Overflow, ...]:
@@ -121,123 +215,41 @@ def _together(*found: tuple[Overflow, ...]) -> tuple[Overflow, ...]:
     return tuple((place, name, count) for (place, name), count in sorted(counts.items()))
 
 
-def _begun(arm: LoadedArm, job: Job, device: torch.device) -> Decoded:
-    """Nothing said yet; the clock runs from here."""
-    stops = Stops(arm.tokenizer, [prompt.until for prompt in job.prompts])
-    limits, draws = [prompt.max_new_tokens for prompt in job.prompts], _draws(job, device)
-    return Decoded(Transcript(limits, arm.stop_ids, device, stops if stops.any else None, draws), stops)
-
-
-def _draws(job: Job, device: torch.device) -> Draws | None:
-    sampling = job.prompts[0].sampling
-    if not sampling.drawn:
-        return None
-    return Draws(seed=job.seed, cases=noise_cases([prompt.key for prompt in job.prompts], device), sampling=sampling)
-
-
-def _offer(reading: Reading, would: Said, transcript: Transcript, config: PreTrainedConfig) -> list[Pending]:
-    """Offer the baseline's answers as drafts; returns the rows that disagreed and go on by themselves.
-
-    Each keeps the slots of its prompt and of all it said but the last token, which the next step reads; the rest of
-    the draft is left behind.
-    """
-    assert reading.cache is not None
-    open_ = transcript.accept(reading.rows, would, reading.answer, reading.offered)
-    rows = reading.rows[open_].tolist()
-    lengths = transcript.length[reading.rows]
-    said = transcript.tokens[rows, transcript.length[rows] - 1].tolist()
-    cached = [
-        CachedRow(reading.cache, index, start, reading.stop + length - 1)
-        for index, (start, length, goes_on) in enumerate(
-            zip(reading.start.tolist(), lengths.tolist(), open_.tolist(), strict=True)
-        )
-        if goes_on
-    ]
-    return [Pending(*row) for row in zip(rows, said, compacted(cached, config), strict=True)]
-
-
-class _Agreement:
-    """Collects, for each row, the divergence and where the variant agrees with the baseline's tokens."""
-
-    def __init__(self, rows: int) -> None:
-        self.kl: list[tuple[float, ...]] = [()] * rows
-        self.agrees: list[list[bool]] = [[]] * rows  # says what the baseline said
-        self.same_top: list[list[bool]] = [[]] * rows  # finds likeliest what the baseline finds likeliest
-
-    @property
-    def accepted(self) -> list[int]:
-        return [agrees.index(False) if False in agrees else len(agrees) for agrees in self.agrees]
-
-    def measure(self, reading: Reading, weighed: Weighed, *, greedy: bool) -> None:
-        """greedy: what the baseline said is what it finds likeliest."""
-        agrees, kl = (weighed.said.tokens == reading.answer).tolist(), weighed.kl.tolist()
-        same_top = agrees if greedy else (weighed.likeliest == weighed.top).tolist()
-        for index, (row, length) in enumerate(zip(reading.rows.tolist(), reading.offered.tolist(), strict=True)):
-            self.kl[row] = tuple(kl[index][:length])
-            self.agrees[row] = agrees[index][:length]
-            self.same_top[row] = same_top[index][:length]
-
-    def drifts(self, job: Job, baseline: BaselineAnswers, answers: list[tuple[int, ...]]) -> tuple[Drift, ...]:
-        return tuple(
-            Drift(
-                key=prompt.key,
-                kl=kl,
-                top1_agreement=sum(same_top) / len(same_top),
-                first_divergence=agrees.index(False) if False in agrees else None,
-                length_ratio=len(answer) / len(reference),
-                kl_eta=baseline.eta(row),
-                top1_differs=tuple(place for place, same in enumerate(same_top) if not same),
-            )
-            for row, (prompt, kl, agrees, same_top, answer, reference) in enumerate(
-                zip(job.prompts, self.kl, self.agrees, self.same_top, answers, baseline.answers, strict=True)
-            )
-        )
-
-
-def _answers(arm: LoadedArm, job: Job, transcript: Transcript) -> list[tuple[int, ...]]:
-    """The token ids of every row. Raises InfrastructureError naming the cases whose logits were not finite."""
-    broken = [prompt.key for prompt, ok in zip(job.prompts, transcript.finite.tolist(), strict=True) if not ok]
-    if broken:
-        cases = ", ".join(f"{key.evalset}/{key.case_id}" for key in broken[:5])
-        more = f" and {len(broken) - 5} more" if len(broken) > 5 else ""
-        raise InfrastructureError(
-            f"{arm.spec.name}: the model's logits are NaN or infinite on {cases}{more}. Its weights are damaged or "
-            "overflow; nothing can be said about these cases."
-        )
-    return [
-        tuple(tokens[:length])
-        for tokens, length in zip(transcript.tokens.tolist(), transcript.length.tolist(), strict=True)
-    ]
+def _refuse_broken(arm: LoadedArm, job: Job, answers: Answers) -> None:
+    """InfrastructureError naming the cases whose logits were not finite."""
+    broken = [job.prompts[row].key for row in answers.broken]
+    if not broken:
+        return
+    cases = ", ".join(f"{key.evalset}/{key.case_id}" for key in broken[:5])
+    more = f" and {len(broken) - 5} more" if len(broken) > 5 else ""
+    raise InfrastructureError(
+        f"{arm.spec.name}: the model's logits are NaN or infinite on {cases}{more}. Its weights are damaged or "
+        "overflow; nothing can be said about these cases."
+    )
 
 
 def _completions(
-    arm: LoadedArm,
-    job: Job,
-    transcript: Transcript,
-    stops: Stops,
-    answers: list[tuple[int, ...]],
-    proposed: list[int],
-    accepted: list[int],
+    arm: LoadedArm, job: Job, stops: Stops, answers: Answers, proposed: list[int], accepted: list[int]
 ) -> tuple[Completion, ...]:
-    logprobs, margins = transcript.logprobs.tolist(), transcript.margins.tolist()
-    first, last, ended = transcript.first.tolist(), transcript.last.tolist(), transcript.ended.tolist()
-    texts = [stops.text(row, answer[:-1] if ended[row] else answer) for row, answer in enumerate(answers)]
-    return tuple(
-        Completion(
-            key=prompt.key,
-            case_hash=prompt.case_hash,
-            token_ids=answer,
-            text=texts[row],
-            finish_reason=transcript.finish_reason(row),
-            prompt_tokens=len(prompt.token_ids),
-            logprobs=tuple(logprobs[row][: len(answer)]),
-            margins=tuple(margins[row][: len(answer)]),
-            ttft=first[row],
-            e2e=last[row],
-            baseline_proposed=proposed[row],
-            baseline_accepted=accepted[row],
-            began=transcript.began,
-            kernel=arm.kernel,
+    found = []
+    for row, prompt in enumerate(job.prompts):
+        tokens, reason = answers.tokens[row], answers.reasons[row]
+        found.append(
+            Completion(
+                key=prompt.key,
+                case_hash=prompt.case_hash,
+                token_ids=tuple(tokens),
+                text=stops.text(row, tokens[:-1] if reason == "eos" else tokens),
+                finish_reason=cast("FinishReason", reason),
+                prompt_tokens=len(prompt.token_ids),
+                logprobs=tuple(answers.logprobs[row]),
+                margins=tuple(answers.margins[row]),
+                ttft=answers.first[row],
+                e2e=answers.last[row],
+                baseline_proposed=proposed[row],
+                baseline_accepted=accepted[row],
+                began=answers.began,
+                kernel=arm.kernel,
+            )
         )
-        for row, (prompt, answer) in enumerate(zip(job.prompts, answers, strict=True))
-    )
+    return tuple(found)

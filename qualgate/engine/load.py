@@ -24,6 +24,7 @@ from qualgate.records import ArmFootprint, ArmIdentity, ArmSpec
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+    from qualgate.engine.choice import Choice
     from qualgate.quant.stability import WeightStability
 
 
@@ -37,6 +38,7 @@ class LoadedArm:
     identity: ArmIdentity
     footprint: ArmFootprint
     kernel: str  # what multiplies its packed weights, see `choose_kernels`
+    choice: Choice  # of the engine that runs it
     stop_ids: tuple[int, ...]  # every token that ends an answer
     context_length: int | None  # tokens, None: its config names no limit
     stored: str = "float32"  # the dtype that a server stores its activations in
@@ -82,43 +84,26 @@ def load_arm(spec: ArmSpec, cache_dir: str | Path, sampling: dict[str, Any], *, 
     """Load `spec` on `device`; a quantized arm's packed checkpoint is taken from `cache_dir`, or made there first.
 
     A quantized checkpoint runs with its weights packed. Raises UsageError for a model folder that cannot be used, and
-    for a device that torch cannot use; NotInThisVersion for a model that does not run right here (`check_runs_right`).
+    for a device that torch cannot use; NotInThisVersion for a model that does not run right here (`choose_engine`).
     """
     import torch
 
-    from qualgate.engine.footprint import footprint
+    from qualgate.engine.choice import choose_engine
+    from qualgate.engine.footprint import footprint, weights_held
     from qualgate.engine.kernels import choose_kernels
     from qualgate.engine.prompts import load_tokenizer
     from qualgate.engine.rope import fix_rope
-    from qualgate.engine.self_check import check_runs_right
 
-    path = Path(spec.model)
-    folder = read_model_folder(path)
+    folder = read_model_folder(Path(spec.model))
     _refuse_unusable_gpu(device)
     identity = identify(spec, folder, sampling, engine_version(device))
-    on_disk, quantized, weights, stability = folder.shards.nbytes, 0, folder.parameters, {}
-    if folder.format is not None:
-        from qualgate.engine.quantized import load_quantized
-
-        checkpoint = load_quantized(folder, getattr(torch, spec.dtype))
-        model, quantized, weights = checkpoint.model, checkpoint.packed_bytes, checkpoint.weights
-        left_out = checkpoint.left_out
-        _refuse_packed_head(spec, model)
-    else:
-        model, left_out = _load_model(folder, getattr(torch, spec.dtype))
-    if spec.quantize:
-        from qualgate.engine.calibration import calibration_prompts
-        from qualgate.quant.checkpoint import checkpoint_name, pack
-
-        recipe = spec.quantize
-        packed = Path(cache_dir) / checkpoint_name(folder.shards.sha256, recipe, spec.dtype)
-        pack(path, recipe, packed, spec.dtype, prompts=lambda: calibration_prompts(path, recipe), device=device)
-        replaced, quantized, stability = _quantize(model, folder.shards, packed)
-        on_disk += (packed / "packed.safetensors").stat().st_size - replaced
+    found = _read(spec, folder, Path(cache_dir), device)
+    model, dtype = found.model, getattr(torch, spec.dtype)
     fix_rope(model, folder.rope)
     torch.nn.Module.to(model, torch.device(device))
     kernel = choose_kernels(model, spec.kernels)
-    check_runs_right(model)
+    floats = weights_held(model, dtype)
+    choice = choose_engine(model)
     return LoadedArm(
         spec=spec,
         model=model,
@@ -126,17 +111,59 @@ def load_arm(spec: ArmSpec, cache_dir: str | Path, sampling: dict[str, Any], *, 
         identity=identity,
         footprint=footprint(
             model,
-            getattr(torch, spec.dtype),
-            on_disk=on_disk,
-            quantized=quantized,
-            weights=weights,
-            stability=stability,
-            left_out=left_out,
+            on_disk=found.on_disk,
+            held=found.quantized + floats,
+            quantized=found.quantized,
+            cache_token=None if choice.numbers is None else choice.numbers * dtype.itemsize,
+            weights=found.weights,
+            stability=found.stability,
+            left_out=found.left_out,
         ),
         kernel=kernel,
+        choice=choice,
         context_length=folder.files.context_length,
         stored=spec.dtype if spec.dtype_said else folder.files.dtype or spec.dtype,
         stop_ids=folder.stop_ids,  # from the files alone, so that they are those of the identity
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Read:
+    """A model as its files have it, or packed. on_disk, quantized: bytes of its files and of its packed weights;
+    weights: numbers that it stands for; see `footprint` for the others."""
+
+    model: PreTrainedModel
+    on_disk: int
+    quantized: int
+    weights: int
+    left_out: dict[str, int]
+    stability: dict[str, WeightStability]
+
+
+def _read(spec: ArmSpec, folder: ModelFolder, cache_dir: Path, device: Device) -> _Read:
+    import torch
+
+    dtype, on_disk, quantized, weights = getattr(torch, spec.dtype), folder.shards.nbytes, 0, folder.parameters
+    stability: dict[str, WeightStability] = {}
+    if folder.format is not None:
+        from qualgate.engine.quantized import load_quantized
+
+        checkpoint = load_quantized(folder, dtype)
+        model, quantized, weights = checkpoint.model, checkpoint.packed_bytes, checkpoint.weights
+        left_out = checkpoint.left_out
+        _refuse_packed_head(spec, model)
+    else:
+        model, left_out = _load_model(folder, dtype)
+    if recipe := spec.quantize:
+        from qualgate.engine.calibration import calibration_prompts
+        from qualgate.quant.checkpoint import checkpoint_name, pack
+
+        path, packed = folder.path, cache_dir / checkpoint_name(folder.shards.sha256, recipe, spec.dtype)
+        pack(path, recipe, packed, spec.dtype, prompts=lambda: calibration_prompts(path, recipe), device=device)
+        replaced, quantized, stability = _quantize(model, folder.shards, packed)
+        on_disk += (packed / "packed.safetensors").stat().st_size - replaced
+    return _Read(
+        model=model, on_disk=on_disk, quantized=quantized, weights=weights, left_out=left_out, stability=stability
     )
 
 

@@ -8,16 +8,16 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from time import perf_counter, time
+from time import time
 from typing import TYPE_CHECKING
 
 import torch
 
 from qualgate.engine.artifact import BaselineAnswers, Recorder, read_artifact, write_artifact
-from qualgate.engine.drift import Weighed, weigh
-from qualgate.engine.forward import Decoder, Step, open_decoder
-from qualgate.engine.likelihood import Reading, read_answers
-from qualgate.engine.sampling import Said, greedy
+from qualgate.engine.choice import open_engine
+from qualgate.engine.drift import weigh
+from qualgate.engine.likelihood import given
+from qualgate.engine.request import Engine, Event, Read, Request
 from qualgate.errors import InfrastructureError
 from qualgate.records import Completion, Drift, Job, JobResult, Prompt, Window
 
@@ -26,61 +26,67 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Read:
+class Weight:
     """What came of one window: one entry a token of its continuation."""
 
-    logprobs: list[float]  # nats
-    margins: list[float]  # logits by which the most likely token leads
-    agrees: list[bool]  # the token is the most likely one
-    seconds: float  # from the start of the reading
+    logprobs: list[float] = field(default_factory=list)  # nats
+    margins: list[float] = field(default_factory=list)  # logits by which the most likely token leads
+    agrees: list[bool] = field(default_factory=list)  # the token is the most likely one
+    seconds: float = 0.0  # from the start of the reading
     kl: list[float] = field(default_factory=list)  # variants: KL(baseline || variant), nats
     eta: float = 0.0  # variants: certifies `kl`, see records.Drift
     same_top: list[bool] = field(default_factory=list)  # variants: both have the same most likely token
+    finite: bool = True  # no logit is NaN or infinite
 
 
 def read_windows(
-    decoder: Decoder,
+    engine: Engine,
     windows: Sequence[Window],
     *,
     recorder: Recorder | None = None,
     baseline: BaselineAnswers | None = None,
-) -> list[Read | None]:
-    """Read every window; None for one whose logits are NaN or infinite. baseline: its windows, in the same order."""
-    found: list[Read | None] = [None] * len(windows)
-    started = perf_counter()
-    contexts, answers = [window[0] for window in windows], [window[1] for window in windows]
-    for reading in read_answers(decoder, contexts, answers, keep_cache=False, lean=baseline is not None):
-        if recorder is not None and reading.logits is not None:
-            recorder.keep(reading.rows, Step(reading.logits, reading.hidden), reading.offered)
-        weighed = None if baseline is None else weigh(reading, decoder, baseline)
-        for index, (row, length) in enumerate(zip(reading.rows.tolist(), reading.offered.tolist(), strict=True)):
-            found[row] = read = _read(reading, index, length, started, weighed)
-            if read is not None and baseline is not None:
-                read.eta = baseline.eta(row)
+) -> list[Weight]:
+    """Read every window. baseline: its windows, in the same order."""
+    found = [Weight() for _ in windows]
+    if baseline is not None:
+        for row, one in enumerate(found):
+            one.eta = baseline.eta(row)
+
+    def take(event: Event) -> None:
+        if not isinstance(event, Read):
+            return
+        if recorder is not None:
+            recorder(event)
+        _take(event, engine, found, baseline)
+
+    engine.run([Request(prompt=context, answer=answer) for context, answer in windows], None, take)
     return found
 
 
-def _read(reading: Reading, index: int, length: int, started: float, weighed: Weighed | None) -> Read | None:
-    here = index, slice(0, length)
-    answer = reading.answer[here]
-    if weighed is None:
-        assert reading.logits is not None
-        logits = reading.logits[here]
-        said, given = greedy(logits), logits.double().log_softmax(-1).gather(-1, answer[:, None])[:, 0]
+def _take(event: Read, engine: Engine, found: list[Weight], baseline: BaselineAnswers | None) -> None:
+    if baseline is None:
+        logprobs, kl, same = given(event.logits, event.answer), None, None
     else:
-        said, given = Said(*(column[here] for column in weighed.said)), weighed.given[here]
-    if not said.finite.all():
-        return None
-    read = Read(
-        logprobs=given.clamp(max=0.0).tolist(),
-        margins=said.margins.tolist(),
-        agrees=(said.tokens == answer).tolist(),
-        seconds=perf_counter() - started,
+        weighed = weigh(event, engine.head, baseline)
+        logprobs, kl, same = weighed.given, weighed.kl.tolist(), (weighed.top == weighed.likeliest).tolist()
+    columns = zip(
+        event.requests,
+        logprobs.clamp(max=0.0).tolist(),
+        event.said.margins.tolist(),
+        (event.said.tokens == event.answer).tolist(),
+        event.said.finite.tolist(),
+        strict=True,
     )
-    if weighed is not None:
-        read.kl = weighed.kl[here].tolist()
-        read.same_top = (weighed.top[here] == said.tokens).tolist()
-    return read
+    for at, (row, logprob, margin, agrees, finite) in enumerate(columns):
+        one = found[row]
+        one.logprobs.append(logprob)
+        one.margins.append(margin)
+        one.agrees.append(agrees)
+        one.finite &= finite
+        one.seconds = event.seconds
+        if kl is not None and same is not None:
+            one.kl.append(kl[at])
+            one.same_top.append(same[at])
 
 
 def read_requests(arm: LoadedArm, job: Job) -> JobResult:
@@ -90,21 +96,22 @@ def read_requests(arm: LoadedArm, job: Job) -> JobResult:
     Raises InfrastructureError when logits are NaN or infinite.
     """
     windows, began = [window for prompt in job.prompts for windows in prompt.requests for window in windows], time()
-    with open_decoder(arm.model, arm.stored) as decoder:
+    with open_engine(arm.model, arm.choice, arm.stored) as engine:
         keeps = arm.spec.is_baseline and bool(job.artifact)
-        recorder = Recorder(decoder) if keeps else None
-        baseline = read_artifact(job, decoder.device) if job.artifact and not keeps else None
-        read = read_windows(decoder, windows, recorder=recorder, baseline=baseline)
-        broken = read.index(None) if None in read else None
+        recorder = Recorder(engine.head) if keeps else None
+        baseline = read_artifact(job, engine.head.device) if job.artifact and not keeps else None
+        read = read_windows(engine, windows, recorder=recorder, baseline=baseline)
+        broken = next((index for index, one in enumerate(read) if not one.finite), None)
         if broken is None and recorder is not None:
             answers = [continuation for _, continuation in windows]
             write_artifact(job, arm.identity, getattr(torch, arm.spec.dtype), answers, recorder)
+        overflow = engine.overflow
     if broken is not None:
         raise InfrastructureError(
             f"{arm.spec.name}: the model's logits are NaN or infinite on window {broken + 1} of {len(windows)}. Its "
             "weights are damaged or overflow; nothing can be said about these cases."
         )
-    whole = iter([one for one in read if one is not None])
+    whole = iter(read)
     mine = [[[next(whole) for _ in windows] for windows in prompt.requests] for prompt in job.prompts]
     return JobResult(
         index=job.index,
@@ -113,16 +120,16 @@ def read_requests(arm: LoadedArm, job: Job) -> JobResult:
         footprint=arm.footprint,
         completions=tuple(_completion(arm, *pair, began) for pair in zip(job.prompts, mine, strict=True)),
         drifts=tuple(_drift(*pair) for pair in zip(job.prompts, mine, strict=True)) if baseline is not None else (),
-        overflow=decoder.overflows.found if decoder.overflows else (),
+        overflow=overflow,
     )
 
 
-def weighed(windows: Sequence[Read]) -> tuple[float, bool]:
+def weighed(windows: Sequence[Weight]) -> tuple[float, bool]:
     """(log-likelihood in nats, whether greedy decoding would say it) of one request."""
     return sum(sum(read.logprobs) for read in windows), all(all(read.agrees) for read in windows)
 
 
-def _completion(arm: LoadedArm, prompt: Prompt, requests: list[list[Read]], began: float) -> Completion:
+def _completion(arm: LoadedArm, prompt: Prompt, requests: list[list[Weight]], began: float) -> Completion:
     reads = [read for windows in requests for read in windows]
     agrees = [agrees for read in reads for agrees in read.agrees]
     return Completion(
@@ -143,7 +150,7 @@ def _completion(arm: LoadedArm, prompt: Prompt, requests: list[list[Read]], bega
     )
 
 
-def _drift(prompt: Prompt, requests: list[list[Read]]) -> Drift:
+def _drift(prompt: Prompt, requests: list[list[Weight]]) -> Drift:
     reads = [read for windows in requests for read in windows]
     same = [same for read in reads for same in read.same_top]
     return Drift(

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
-from transformers.cache_utils import Cache
 
-from qualgate.engine.cache import KVLayer
+from qualgate.engine.dense import DenseLinear
 from qualgate.quant.linear import QuantizedLinear
 from qualgate.records import Overflow
 
@@ -47,14 +46,6 @@ class Overflows:
         if self._last is None or self._last() is not tensor:
             self._last = weakref.ref(tensor)
             self.look(name, tensor)
-
-    def look_at_cache(self, cache: Cache, new: int) -> None:
-        """At the keys and values of the last `new` slots."""
-        for index, layer in enumerate(cache.layers):
-            if isinstance(layer, KVLayer) and layer.length >= new and layer.keys is not None:
-                for side in ("keys", "values"):
-                    states = getattr(layer, side)[:, :, layer.length - new : layer.length]
-                    self.look(f"{side} of layer {index}", states)
 
     @property
     def found(self) -> tuple[Overflow, ...]:
@@ -87,7 +78,8 @@ def looked_at(model: PreTrainedModel, dtype: str) -> Iterator[Overflows | None]:
     for name, module in model.named_modules():
         kind = type(module).__name__
         norm = "norm" in kind.lower()
-        if norm or isinstance(module, nn.Linear | QuantizedLinear) or kind == "Conv1D" or kind.endswith("Experts"):
+        linear = isinstance(module, nn.Linear | QuantizedLinear | DenseLinear) or kind == "Conv1D"
+        if norm or linear or kind.endswith("Experts"):
             hooks.append(module.register_forward_hook(_hook(found, name, norm=norm)))
     try:
         yield found

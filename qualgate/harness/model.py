@@ -10,18 +10,27 @@ import json
 import os
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
+import torch
 from lm_eval.api.model import LM
 from lm_eval.api.registry import register_model
 
 from qualgate.engine import loglikelihood_windows
+from qualgate.engine.answers import Answers
 from qualgate.engine.chat_template import render_chat
+from qualgate.engine.choice import open_engine
+from qualgate.engine.loglikelihood import read_windows, weighed
 from qualgate.engine.prompts import LONGEST_WINDOW
+from qualgate.engine.request import Request
+from qualgate.engine.sampling import Draws, noise_numbers
+from qualgate.engine.schedule import Limits
+from qualgate.engine.stopping import Stops
 from qualgate.errors import InfrastructureError, UsageError
 from qualgate.harness.generation import Generation, generation_settings
-from qualgate.records import GREEDY, ArmSpec, Sampling, Window
+from qualgate.records import GREEDY, ArmSpec, Window
 
 DTYPES = ("bfloat16", "float16", "float32")
 BATCH = 64  # rows generated or read together
@@ -85,35 +94,35 @@ class QualgateLM(LM):
 
     def generate_until(self, requests: list[Any]) -> list[str]:
         """The answers, without the text that ended them. UsageError for settings that cannot be met."""
-        from qualgate.engine.forward import open_decoder
-        from qualgate.engine.generate import generate
-        from qualgate.engine.sampling import Draws, noise_numbers
-        from qualgate.engine.stopping import Stops
-        from qualgate.engine.transcript import Transcript
-
         asked = [self._generation(*request.args) for request in requests]
         texts = [""] * len(asked)
         names = _told_apart([json.dumps(request.args, sort_keys=True, default=str) for request in requests])
-        with open_decoder(self.arm.model) as decoder:
-            for batch in _batches(
-                [(how.limit // 16, len(ids)) for ids, how in asked], self._rows, [how.sampling for _, how in asked]
-            ):
-                stops = Stops(self.tokenizer, [asked[index][1].until for index in batch])
-                sampling, device = asked[batch[0]][1].sampling, decoder.device
+        stops = Stops(self.tokenizer, [how.until for _, how in asked])
+        with open_engine(self.arm.model, self.arm.choice, limits=Limits(sequences=self._rows)) as engine:
+            for sampling in dict.fromkeys(how.sampling for _, how in asked):
+                alike = [index for index, (_, how) in enumerate(asked) if how.sampling == sampling]
                 draws = None
                 if sampling.drawn:
-                    cases = noise_numbers([names[index] for index in batch], device)
+                    cases = noise_numbers([names[index] for index in alike], torch.device("cpu"))
                     draws = Draws(seed=self._seed, cases=cases, sampling=sampling)
-                limits = [asked[index][1].limit for index in batch]
-                transcript = Transcript(limits, self.arm.stop_ids, device, stops, draws)
-                generate(decoder, [asked[index][0] for index in batch], transcript)
-                if not transcript.finite.all():
+                answers = Answers(len(alike))
+                engine.run([self._request(asked[index], stops, index) for index in alike], None, answers, draws)
+                if answers.broken:
                     raise InfrastructureError(f"{self._folder}: the model's logits are NaN or infinite.")
-                for row, index in enumerate(batch):
-                    said = transcript.tokens[row, : transcript.length[row] - int(transcript.ended[row])].tolist()
-                    texts[index] = stops.text(row, said)
+                for row, index in enumerate(alike):
+                    said = answers.tokens[row]
+                    texts[index] = stops.text(index, said[:-1] if answers.reasons[row] == "eos" else said)
                     self.cache_hook.add_partial("generate_until", requests[index].args, texts[index])
         return texts
+
+    def _request(self, asked: tuple[tuple[int, ...], Generation], stops: Stops, index: int) -> Request:
+        token_ids, how = asked
+        return Request(
+            prompt=token_ids,
+            max_new_tokens=how.limit,
+            stop_ids=frozenset(self.arm.stop_ids),
+            stops=partial(stops.reached, index) if stops.watches(index) else None,
+        )
 
     def loglikelihood(self, requests: list[Any]) -> list[tuple[float, bool]]:
         """For each (context, continuation): nats of the continuation, and whether it is what greedy decoding says."""
@@ -138,19 +147,13 @@ class QualgateLM(LM):
         return found
 
     def _weigh(self, asked: Sequence[tuple[Window, ...]]) -> list[tuple[float, bool]]:
-        from qualgate.engine.forward import open_decoder
-        from qualgate.engine.loglikelihood import read_windows, weighed
-
-        found: list[tuple[float, bool]] = [(0.0, True)] * len(asked)
-        with open_decoder(self.arm.model) as decoder:
-            for batch in _batches([(sum(len(a) + len(b) for a, b in one), 0) for one in asked], self._rows):
-                read = read_windows(decoder, [window for index in batch for window in asked[index]])
-                if any(one is None for one in read):
-                    raise InfrastructureError(f"{self._folder}: the model's logits are NaN or infinite.")
-                whole = iter([one for one in read if one is not None])
-                for index in batch:
-                    found[index] = weighed([next(whole) for _ in asked[index]])
-        return found
+        windows = [window for one in asked for window in one]
+        with open_engine(self.arm.model, self.arm.choice, limits=Limits(sequences=self._rows)) as engine:
+            read = read_windows(engine, windows)
+        if not all(one.finite for one in read):
+            raise InfrastructureError(f"{self._folder}: the model's logits are NaN or infinite.")
+        whole = iter(read)
+        return [weighed([next(whole) for _ in one]) for one in asked]
 
     def _generation(self, context: str, settings: dict[str, Any]) -> tuple[tuple[int, ...], Generation]:
         """Tokens of the context, and how it is to be answered."""
@@ -193,13 +196,6 @@ class QualgateLM(LM):
             "qualgate_engine": self.arm.identity.engine,
             "qualgate_kernel": self.arm.kernel,
         }
-
-
-def _batches(sizes: Sequence[Any], rows: int, kinds: Sequence[Sampling] = ()) -> list[list[int]]:
-    """Indices, the largest together first, those of one kind alone."""
-    order = sorted(range(len(sizes)), key=lambda index: sizes[index], reverse=True)
-    apart = [[index for index in order if kinds[index] == kind] for kind in sorted(set(kinds))] if kinds else [order]
-    return [one[start : start + rows] for one in apart for start in range(0, len(one), rows)]
 
 
 def _told_apart(names: Sequence[str]) -> list[str]:

@@ -70,8 +70,22 @@ class QuantizedLinear(nn.Module):
             self._packed = replace(self._packed, **{name: self._buffers[name] for name in TENSORS})
         return self._packed
 
+    @property
+    def layout(self) -> object:
+        """The weight as a kernel in C has it that does all of this layer but its bias; None where none does."""
+        if self._fused is None or (self.activations is not None and not self._fused.rounds):
+            return None
+        return self._fused.layout if self._together is None else self._together[0].fused.layout
+
+    @property
+    def together(self) -> Together | None:
+        """What it was fused into with the layers that read its input."""
+        return None if self._together is None else self._together[0]
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[..., in_features] → [..., out_features], in x's dtype."""
+        """[..., in_features] → [..., out_features], in x's dtype; of no rows too."""
+        if not x.numel():
+            return x.new_zeros(*x.shape[:-1], self.out_features)
         if self.activations is not None and not (self._fused and self._fused.rounds):
             x = round_inputs(x, self.activations)
         if self._fused is None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-FLOOR = {"errors", "identity", "records", "metrics", "escaping", "formatting", "plugins", "version"}
+FLOOR = {"errors", "identity", "records", "metrics", "escaping", "formatting", "plugins"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "identity": set(),
     "records": {"identity"},
     "metrics": set(),
     "escaping": set(),
-    "version": set(),
     "formatting": {"metrics", "records"},
     "plugins": {"errors", "escaping"},
     "documents": {"errors"},

@@ -16,8 +16,8 @@ import yaml
 from typer.testing import CliRunner
 
 from qualgate.cli import app
+from qualgate.identity import own_version
 from qualgate.report.formats import FORMATS
-from qualgate.version import own_version
 
 ROOT = Path(__file__).resolve().parents[2]
 ACTION = yaml.safe_load((ROOT / ".github/actions/qualgate/action.yml").read_text(encoding="utf-8"))

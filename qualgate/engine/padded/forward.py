@@ -1,4 +1,4 @@
-"""One call of the model's `forward` on a ragged batch. Nothing else in the engine calls the model."""
+"""One call of the model's `forward` on a ragged batch, padded. Nothing else in this package calls the model."""
 
 from __future__ import annotations
 
@@ -6,26 +6,30 @@ import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers.cache_utils import Cache
 
-from qualgate.engine.cache import KVLayer
+from qualgate.engine.head import OutputHead
 from qualgate.engine.overflow import Overflows, looked_at
+from qualgate.engine.padded.cache import KVLayer
 from qualgate.errors import NotInThisVersion
+from qualgate.records import Overflow
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedConfig, PreTrainedModel
+    from transformers import PreTrainedModel
+
+TRIED = 8  # tokens on which it is tried whether the head is all there is
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """hidden: what entered the output head, [rows, kept, width]; logits: float32, of the last of these slots."""
+    """states: what entered the output head, [rows, kept, width], or the logits where the head is not `whole`; logits:
+    float32 [rows, kept, vocabulary], or of no slot in a lean step, where `OutputHead.logits` gives them."""
 
+    states: torch.Tensor
     logits: torch.Tensor
-    hidden: torch.Tensor
 
 
 class Decoder:
@@ -34,37 +38,29 @@ class Decoder:
     def __init__(self, model: PreTrainedModel) -> None:
         self.model = model
         self.config = model.config.get_text_config(decoder=True)
+        self.head = OutputHead(model)
+        self.overflows: Overflows | None = None  # where the dtype cannot hold what float32 can
         accepted = inspect.signature(model.forward).parameters
         self._takes_positions = "position_ids" in accepted
         self._takes_keep = "logits_to_keep" in accepted
         self._hidden: torch.Tensor | None = None
-        self._lean = False
-        self.overflows: Overflows | None = None  # where the dtype cannot hold what float32 can
-
-        head = model.get_output_embeddings()
-        if head is None:
-            raise NotInThisVersion(f"{type(model).__name__} has no output head of its own, so it cannot be run yet.")
-        self.head: torch.nn.Module = head
-        # [vocabulary, ...]; a packed head holds codes instead of a parameter.
-        self._weight = next(chain(head.parameters(), head.buffers()))
-
-        self.after = _after_head(self.config)
+        self._lean: bool | None = None  # of the step that goes on
 
     @property
     def device(self) -> torch.device:
         """Where the output head is."""
-        return self._weight.device
+        return self.head.device
 
     @property
-    def vocabulary(self) -> int:
-        """Entries of the output head."""
-        return self._weight.shape[0]
+    def overflow(self) -> tuple[Overflow, ...]:
+        """What a server's dtype would not have held so far."""
+        return self.overflows.found if self.overflows else ()
 
     def forward(self, token_ids: torch.Tensor, lengths: torch.Tensor, cache: Cache | None, keep: int) -> Step:
         """Read `token_ids` [rows, new], the last `new` slots of rows that are right-aligned.
 
         lengths: [rows], each row's filled slots including the new ones; everything left of them is padding.
-        cache: read and extended; None reads without keeping anything. keep: how many last slots need logits.
+        cache: read and extended; None reads without keeping anything. keep: of how many last slots something is asked.
         """
         new = token_ids.shape[1]
         width = new + (cache.get_seq_length() if cache is not None else 0)
@@ -76,7 +72,7 @@ class Decoder:
     ) -> Step:
         """As `forward`, with the mask [rows, width] given: True where a slot holds a token of the row.
 
-        lean: only the last slot gets logits; those of the others can be had from `logits(step.hidden)`, if `knows`.
+        lean: no logits, where the head is `whole`. NotInThisVersion for a layer that does not hold its slots.
         """
         inputs: dict[str, Any] = {"input_ids": token_ids, "attention_mask": mask, "use_cache": cache is not None}
         if cache is not None:
@@ -85,68 +81,61 @@ class Decoder:
             inputs["position_ids"] = (mask.cumsum(-1)[:, -token_ids.shape[1] :] - 1).clamp_(min=0)
         if self._takes_keep:
             inputs["logits_to_keep"] = keep
-        self._lean = lean
         if self.overflows is not None:
             self.overflows.mask = mask[:, -token_ids.shape[1] :]
-        logits = self.model(**inputs).logits[:, -keep:].float()
-        self._lean = False
-        if self.overflows is not None and cache is not None:
-            self.overflows.look_at_cache(cache, token_ids.shape[1])
+        self._lean = lean and self.head.whole
+        try:
+            logits = self.model(**inputs).logits[:, -keep:].float()
+        finally:
+            hidden, self._hidden, self._lean = self._hidden, None, None
         if cache is not None:
-            self._held(cache, mask.shape[1])
-        assert self._hidden is not None, "the output head was not called"
-        hidden, self._hidden = self._hidden[:, -keep:], None
-        return Step(logits, hidden)
+            self._look_at(cache, token_ids.shape[1], mask.shape[1])
+        if self.overflows is not None:
+            self.overflows.mask = None  # what the head is asked later has no padding
+        assert hidden is not None, "the output head was not called"
+        return Step(hidden[:, -keep:] if self.head.whole else logits, logits)
 
-    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """float32 logits [..., vocabulary] of what enters the head, [..., width]: right where `knows` says so."""
-        return finished(self.head(hidden), self.after).float()
+    def try_head(self) -> None:
+        """Find out whether the head is `whole`: its config may not say all that a model does to its logits."""
+        token_ids = torch.arange(TRIED, device=self.device)[None] % self.head.vocabulary
+        self.head.whole = True
+        step = self.step(token_ids, torch.ones_like(token_ids, dtype=torch.bool), None, TRIED)
+        # Same input, same shape: equal to the bit, or something else is done. NaN is no difference.
+        self.head.whole = torch.equal(self.head.logits(step.states).nan_to_num(), step.logits.nan_to_num())
 
-    def knows(self, step: Step) -> bool:
-        """Whether all that is done to get a step's logits is known: same input, same shape, equal to the bit."""
-        return torch.equal(self.logits(step.hidden[:, -step.logits.shape[1] :]), step.logits)
-
-    def _held(self, cache: Cache, slots: int) -> None:
+    def _look_at(self, cache: Cache, new: int, slots: int) -> None:
+        """At what each layer keeps: all `slots`, and of the `new` ones what a server could not hold."""
         for index, layer in enumerate(cache.layers):
-            if isinstance(layer, KVLayer) and layer.length != slots:
+            if not isinstance(layer, KVLayer):
+                continue
+            if layer.length != slots:
                 raise NotInThisVersion(
                     f"Layer {index} of {type(self.model).__name__} ({self.config.model_type}) holds {layer.length} of "
                     f"{slots} slots that were read: it does not keep its keys and values where it is told to, so its "
                     "next token would not be its own."
                 )
+            for side in ("keys", "values"):
+                if self.overflows is not None:
+                    states = getattr(layer, side)[:, :, slots - new : slots]
+                    self.overflows.look(f"{side} of layer {index}", states)
 
     def _keep_hidden(self, head: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor] | None:
+        if self._lean is None:  # the head is asked by itself
+            return None
         self._hidden = inputs[0]
-        return (inputs[0][:, -1:],) if self._lean else None
-
-
-def finished(logits: torch.Tensor, after: dict[str, float]) -> torch.Tensor:
-    """What a model does to the head's output, by the names its config has for it (Cohere, Granite, Gemma)."""
-    if "logit_scale" in after:
-        logits = logits * after["logit_scale"]
-    if "logits_scaling" in after:
-        logits = logits / after["logits_scaling"]
-    if cap := after.get("final_logit_softcapping"):
-        logits = torch.tanh(logits / cap) * cap
-    return logits
-
-
-def _after_head(config: PreTrainedConfig) -> dict[str, float]:
-    """What the config says is done to the head's output; whether it says it rightly, `knows` looks."""
-    values = {
-        name: getattr(config, name, None) for name in ("logit_scale", "logits_scaling", "final_logit_softcapping")
-    }
-    return {name: float(value) for name, value in values.items() if isinstance(value, int | float) and value}
+        return (inputs[0][:, :0],) if self._lean else None
 
 
 @contextmanager
 def open_decoder(model: PreTrainedModel, stored: str = "float32") -> Iterator[Decoder]:
     """A Decoder in inference mode, for the length of the block. stored: what a server stores activations in."""
     decoder = Decoder(model)
-    hook = decoder.head.register_forward_pre_hook(decoder._keep_hidden)
+    hook = decoder.head.module.register_forward_pre_hook(decoder._keep_hidden)
     try:
-        with torch.inference_mode(), looked_at(model, stored) as decoder.overflows:
-            yield decoder
+        with torch.inference_mode():
+            decoder.try_head()
+            with looked_at(model, stored) as decoder.overflows:
+                yield decoder
     finally:
         hook.remove()
 

@@ -1,0 +1,47 @@
+"""What requests said, gathered from an engine's events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from time import time
+
+from qualgate.engine.request import Ended, Event, Read, Reason, Spoken
+
+Watch = Callable[[Spoken | Read], None]
+
+
+class Answers:
+    """Of each request its tokens, their log-probs (nats) and margins, when the first and the last were said (seconds
+    since the run began) and why no more were. watch: is told what was said or read as well."""
+
+    def __init__(self, requests: int, watch: Watch | None = None) -> None:
+        self.began = time()  # s since the epoch, to tell which of two batches came first
+        self._watch = watch
+        self.tokens: list[list[int]] = [[] for _ in range(requests)]
+        self.logprobs: list[list[float]] = [[] for _ in range(requests)]
+        self.margins: list[list[float]] = [[] for _ in range(requests)]
+        self.first = [0.0] * requests
+        self.last = [0.0] * requests
+        self.reasons: list[Reason | None] = [None] * requests
+
+    def __call__(self, event: Event) -> None:
+        """Take an event of the run."""
+        if isinstance(event, Ended):
+            self.reasons[event.request] = event.reason
+            return
+        if isinstance(event, Spoken):
+            said = zip(event.requests, event.positions, event.tokens, event.logprobs, event.margins, strict=True)
+            for request, position, token, logprob, margin in said:
+                if position == 0:
+                    self.first[request] = event.seconds
+                self.last[request] = event.seconds
+                self.tokens[request].append(token)
+                self.logprobs[request].append(logprob)
+                self.margins[request].append(margin)
+        if self._watch is not None:
+            self._watch(event)
+
+    @property
+    def broken(self) -> Sequence[int]:
+        """Requests whose logits were NaN or infinite."""
+        return [request for request, reason in enumerate(self.reasons) if reason == "broken"]

@@ -1,0 +1,110 @@
+"""The attention of every architecture that asks transformers' interface for one: rows of a pass over their own blocks.
+
+The pass is found in a context, not in keyword arguments, which some architectures drop on the way. transformers makes
+no mask for a name that its mask interface does not know, and none is needed: a row sees its own sequence up to itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from qualgate.engine.batch import Batch
+from qualgate.engine.overflow import Overflows
+from qualgate.errors import NotInThisVersion
+from qualgate_kernels.cpu import paged as kernel
+from qualgate_kernels.paged import Blocks, Seen, new_blocks
+
+NAME = "qualgate_paged"
+UNIT = 16  # numbers of a head that the kernel takes at a time
+
+
+@dataclass(slots=True)
+class KeysValues:
+    """Those of every layer, in as many blocks each; a layer's are made when it is first asked.
+
+    seen: how each layer weighs what it sees, as its model says it
+    """
+
+    layers: dict[int, Blocks] = field(default_factory=dict)
+    seen: dict[int, Seen] = field(default_factory=dict)
+
+    def of(self, layer: int, count: int, kv_heads: int, head_dim: int) -> Blocks:
+        """A layer's."""
+        if layer not in self.layers:
+            self.layers[layer] = new_blocks(count, kv_heads, head_dim)
+        return self.layers[layer]
+
+
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    batch: Batch
+    states: KeysValues
+    threads: int
+    overflows: Overflows | None
+
+
+_PASS: ContextVar[_Pass] = ContextVar("pass")
+
+
+@contextmanager
+def attending(batch: Batch, states: KeysValues, threads: int, overflows: Overflows | None = None) -> Iterator[None]:
+    """Inside the block, a model's layers attend as this pass's rows."""
+    token = _PASS.set(_Pass(batch, states, threads, overflows))
+    try:
+        yield
+    finally:
+        _PASS.reset(token)
+
+
+def register() -> None:
+    """Make NAME known to transformers."""
+    from transformers import AttentionInterface
+
+    AttentionInterface.register(NAME, attend)
+
+
+def attend(
+    module: Any,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    **others: Any,
+) -> tuple[torch.Tensor, None]:
+    """query [1, heads, rows, head_dim], key and value [1, kv_heads, rows, head_dim] → [1, rows, heads, head_dim].
+
+    NotInThisVersion for what the kernel does not do.
+    """
+    if attention_mask is not None or key.shape != value.shape or others.get("position_bias") is not None:
+        raise NotInThisVersion("attention with a mask, a bias or values of another width")
+    now, dim, sinks = _PASS.get(), query.shape[-1], others.get("s_aux")
+    query, key, value = (_rows(states) for states in (query, key, value))
+    seen = Seen(
+        scale=dim**-0.5 if scaling is None else float(scaling),
+        soft_cap=float(others.get("softcap") or 0.0),
+        window=int(others.get("sliding_window") or 0),
+        sinks=None if sinks is None else sinks.float().contiguous(),
+    )
+    now.states.seen[module.layer_idx] = seen
+    if now.overflows is not None:
+        now.overflows.look(f"keys of layer {module.layer_idx}", key)
+        now.overflows.look(f"values of layer {module.layer_idx}", value)
+    blocks = now.states.of(module.layer_idx, now.batch.blocks, key.shape[1], key.shape[2])
+    kernel.keep(blocks, now.batch.slots, key, value, now.threads)
+    out = kernel.attend(query, blocks, now.batch.places, seen, now.threads)
+    return out[None, :, :, :dim], None
+
+
+def _rows(states: torch.Tensor) -> torch.Tensor:
+    """[1, heads, rows, dim] → float32 [rows, heads, dim filled up with zeros to whole units], contiguous."""
+    rows = states[0].transpose(0, 1).float()
+    if surplus := -rows.shape[-1] % UNIT:
+        rows = torch.nn.functional.pad(rows, (0, surplus))
+    return rows.contiguous()

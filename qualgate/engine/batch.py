@@ -1,0 +1,54 @@
+"""A pass as tensors: rows of all its parts side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from qualgate.engine.schedule import Part
+from qualgate_kernels.paged import SLOTS, Places
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Batch:
+    """token_ids: int64 [rows]; places: where each row stands; slots: int64 [rows], as `Places.slots`; wanted: int64,
+    the rows whose states are wanted, ascending; blocks: of each layer's keys and values there are so many"""
+
+    token_ids: torch.Tensor
+    places: Places
+    slots: torch.Tensor
+    wanted: torch.Tensor
+    blocks: int
+
+    @property
+    def positions(self) -> torch.Tensor:
+        """int64 [rows], of each row in its sequence."""
+        return self.places.position.long()
+
+
+def batch(parts: Sequence[Part], blocks: int) -> Batch:
+    """The rows of `parts`, in their order. blocks: how many the pool has."""
+    token_ids, sequence, position, slots, wanted, table = [], [], [], [], [], []
+    width = max(len(part.stream.blocks) for part in parts)
+    for index, part in enumerate(parts):
+        count, held = len(part.tokens), part.stream.blocks
+        wanted += range(len(token_ids) + count - part.wants, len(token_ids) + count)
+        token_ids += part.tokens
+        sequence += [index] * count
+        positions = range(part.first, part.first + count)
+        position += positions
+        slots += [held[at // SLOTS] * SLOTS + at % SLOTS for at in positions]
+        table.append([*held, *[0] * (width - len(held))])
+    return Batch(
+        token_ids=torch.tensor(token_ids),
+        places=Places(
+            table=torch.tensor(table, dtype=torch.int32),
+            sequence=torch.tensor(sequence, dtype=torch.int32),
+            position=torch.tensor(position, dtype=torch.int32),
+        ),
+        slots=torch.tensor(slots),
+        wanted=torch.tensor(wanted, dtype=torch.long),
+        blocks=blocks,
+    )

@@ -1,0 +1,95 @@
+"""Which block holds which positions of which sequence: numbers alone, the tensors are the attention's.
+
+A block holds SLOTS positions of every layer. One full of a prompt's tokens is known by them and by what stands before
+them, exactly, so that a prompt that begins alike finds it (T19: hash-chained blocks). Blocks nobody uses any longer
+stay known until they are needed, the longest unused first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from qualgate_kernels.paged import SLOTS
+
+ROOT = 0  # what stands before a sequence's first block
+
+
+class BlockPool:
+    """`count` blocks with reference counts."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self._empty = list(range(count - 1, -1, -1))
+        self._idle: dict[int, None] = {}  # known, without a user: the longest unused first
+        self._users = [0] * count
+        self._known: dict[tuple[int, tuple[int, ...]], int] = {}  # (serial of the block before, tokens) → block
+        self._names: dict[int, tuple[tuple[int, tuple[int, ...]], int]] = {}  # block → its name, its own serial
+        self._serials = ROOT
+
+    @property
+    def free(self) -> int:
+        """Blocks that `take` can give."""
+        return len(self._empty) + len(self._idle)
+
+    @property
+    def used(self) -> int:
+        """Blocks that a sequence holds."""
+        return self.count - self.free
+
+    def take(self) -> int:
+        """A block of one's own. IndexError when none is free."""
+        if self._empty:
+            block = self._empty.pop()
+        elif self._idle:
+            block = next(iter(self._idle))
+            del self._idle[block]
+            self._forget(block)
+        else:
+            raise IndexError("no block is free")
+        self._users[block] = 1
+        return block
+
+    def release(self, blocks: Sequence[int]) -> None:
+        """Give blocks back, each once for every `take` or `shared` that gave it."""
+        for block in reversed(blocks):  # a chain's end goes before its beginning, which more prompts share
+            self._users[block] -= 1
+            if self._users[block] == 0:
+                if block in self._names:
+                    self._idle[block] = None
+                else:
+                    self._empty.append(block)
+            elif self._users[block] < 0:
+                raise ValueError(f"block {block} was given back twice")
+
+    def shared(self, tokens: Sequence[int], most: int) -> list[int]:
+        """The blocks of the longest known beginning of `tokens`, at most `most`, now used once more."""
+        found, before = [], ROOT
+        for start in range(0, min(len(tokens) // SLOTS, most) * SLOTS, SLOTS):
+            block = self._known.get((before, tuple(tokens[start : start + SLOTS])))
+            if block is None:
+                break
+            self._idle.pop(block, None)
+            self._users[block] += 1
+            before = self._names[block][1]
+            found.append(block)
+        return found
+
+    def know(self, blocks: Sequence[int], tokens: Sequence[int]) -> None:
+        """Name the blocks that hold `tokens` from a sequence's beginning on; a block that is not full stays unnamed.
+        They must not be written to any more.
+        """
+        before = ROOT
+        for index, start in enumerate(range(0, len(tokens) // SLOTS * SLOTS, SLOTS)):
+            name = before, tuple(tokens[start : start + SLOTS])
+            block = self._known.get(name)
+            if block is None:
+                block = blocks[index]
+                if block in self._names:  # known by another chain of the same tokens
+                    return
+                self._serials += 1
+                self._known[name], self._names[block] = block, (name, self._serials)
+            before = self._names[block][1]
+
+    def _forget(self, block: int) -> None:
+        name, _ = self._names.pop(block)
+        del self._known[name]

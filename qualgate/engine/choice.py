@@ -1,0 +1,173 @@
+"""Which engine serves a model: tried at load, on the model itself, and not looked up in a list.
+
+Packed passes are for models whose whole state is keys and values, which attend by transformers' interface and whose
+rows do not depend on each other to the bit. Plain decoders pass through C. All others get padded batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+
+from qualgate.engine import dense
+from qualgate.engine.attention import KeysValues
+from qualgate.engine.decoder import ModelDecoder, open_model
+from qualgate.engine.head import OutputHead
+from qualgate.engine.packed import PackedEngine
+from qualgate.engine.padded.engine import open_padded
+from qualgate.engine.padded.self_check import check_runs_right
+from qualgate.engine.plain_decoder import FastDecoder, Unfit
+from qualgate.engine.room import room
+from qualgate.engine.row_check import eager, far_from, noise, read, row_variant, same_bits, texts, whole
+from qualgate.engine.schedule import Limits
+from qualgate.errors import QualgateError, one_line
+from qualgate_kernels.cpu import decode, paged
+from qualgate_kernels.paged import Seen
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig, PreTrainedModel
+
+    from qualgate.engine.request import Engine
+
+KINDS = {"full_attention", "sliding_attention"}
+BYTES = 4  # of a number that is kept
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """kind: "plain" passes through C, "packed" through the model's own modules, "padded" is neither; because: why not
+    the one before. seen: how each layer attends; numbers: that one position keeps, of all layers; whole: see
+    `OutputHead`."""
+
+    kind: Literal["plain", "packed", "padded"]
+    because: str = ""
+    seen: dict[int, Seen] = field(default_factory=dict)
+    numbers: int | None = None
+    whole: bool = True
+
+
+def choose_engine(model: PreTrainedModel) -> Choice:
+    """Try them on `model`, which is left as the chosen one wants it. NotInThisVersion for a model that none runs."""
+    found = _packed(model)
+    if isinstance(found, Choice):
+        return found
+    dense.take_back(model)
+    return Choice(kind="padded", because=found, numbers=check_runs_right(model))
+
+
+@contextmanager
+def open_engine(
+    model: PreTrainedModel, choice: Choice, stored: str = "float32", *, limits: Limits | None = None
+) -> Iterator[Engine]:
+    """The engine of a model, in inference mode, for the length of the block.
+
+    stored: the dtype in which a server would store activations; what it would not hold is counted in `overflows`.
+    """
+    if choice.kind == "padded":
+        with open_padded(model, stored) as engine:
+            yield engine
+        return
+    head = OutputHead(model)
+    head.whole = choice.whole
+    threads = torch.get_num_threads()
+    with open_model(model, head, stored) as decoder:
+        yield PackedEngine(
+            FastDecoder(model, choice.seen, stored) if choice.kind == "plain" else decoder,
+            head,
+            room=room(),
+            position_bytes=BYTES * (choice.numbers or 1),
+            threads=threads,
+            limits=limits or Limits(),
+        )
+
+
+def _packed(model: PreTrainedModel) -> Choice | str:
+    """The choice, or why packed passes do not serve `model`."""
+    if model.device.type != "cpu":
+        return f"no packed passes on {model.device.type} in this version"
+    if missing := paged.missing() or decode.missing():
+        return missing
+    config = model.config.get_text_config(decoder=True)
+    if reason := _other_state(config):
+        return reason
+    if reason := dense.lay_out(model):
+        return reason
+    head = OutputHead(model)
+    try:
+        with open_model(model, head) as decoder:
+            return _tried(model, decoder, head)
+    except (MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # whatever an architecture does with an attention that it was not made for
+        return one_line(error) if isinstance(error, QualgateError) else f"it fails with {one_line(error)}"
+
+
+def _other_state(config: PreTrainedConfig) -> str:
+    """What a model keeps beside keys and values, or sees otherwise; "" where that is nothing."""
+    from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
+
+    for layer in DynamicCache(config=config).layers:
+        if type(layer) not in (DynamicLayer, DynamicSlidingWindowLayer):
+            return f"it keeps a {type(layer).__name__}"
+    if strange := set(getattr(config, "layer_types", None) or ()) - KINDS:
+        return f"it has layers of {', '.join(sorted(strange))}"
+    return ""
+
+
+def _tried(model: PreTrainedModel, decoder: ModelDecoder, head: OutputHead) -> Choice | str:
+    what = texts(model)
+    states = KeysValues()
+    expected = read(decoder, head, what, whole(what), states=states)
+    head.whole = False
+    finished = read(decoder, head, what, whole(what))
+    head.whole = all(same_bits(*pair) for pair in zip(expected, finished, strict=True))
+    if not head.whole:
+        expected = finished
+    numbers = sum(2 * blocks.kv_heads * blocks.head_dim for blocks in states.layers.values())
+    choice = Choice(kind="packed", seen=states.seen, numbers=numbers, whole=head.whole)
+    if reason := _other_windows(model.config.get_text_config(decoder=True), states.seen):
+        return reason
+    if all(logits.isfinite().all() for logits in expected):  # else the run names it, case by case
+        if not far_from(expected, eager(model, what)) <= noise(model):
+            return "it gives other logits than by transformers' eager code"
+        if reason := row_variant(decoder, head, what, expected):
+            return reason
+    return _faster(model, choice, head, what, expected)
+
+
+def _faster(model: PreTrainedModel, choice: Choice, head: OutputHead, what: Any, expected: Any) -> Choice:
+    """The plain decoder's choice where it gives what the model's own modules give."""
+
+    def without(because: str) -> Choice:
+        return Choice(kind="packed", because=because, seen=choice.seen, numbers=choice.numbers, whole=choice.whole)
+
+    if not choice.whole:
+        return without("it changes its logits after the head")
+    try:
+        fast = FastDecoder(model, choice.seen)
+    except (Unfit, AttributeError) as reason:
+        return without(str(reason))
+    found = read(fast, head, what, whole(what))
+    if all(logits.isfinite().all() for logits in expected):
+        if not far_from(found, expected) <= noise(model):
+            return without("in C it gives other logits than by its own modules")
+        if reason := row_variant(fast, head, what, found):
+            return without(f"in C it gives {reason}")
+    return Choice(kind="plain", seen=choice.seen, numbers=choice.numbers)
+
+
+def _other_windows(config: PreTrainedConfig, seen: dict[int, Seen]) -> str:
+    """A layer whose window the model's own mask would make, for it does not say it to its attention; "" if none."""
+    from transformers.cache_utils import DynamicCache, DynamicSlidingWindowLayer
+
+    for index, layer in enumerate(DynamicCache(config=config).layers):
+        window = layer.sliding_window if isinstance(layer, DynamicSlidingWindowLayer) else 0
+        if index not in seen:
+            return f"layer {index} does not attend as others do"
+        if seen[index].window != window:
+            return f"layer {index} sees {window or 'all'} positions and asks for {seen[index].window or 'all'}"
+    return ""

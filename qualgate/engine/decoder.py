@@ -1,0 +1,80 @@
+"""A transformers model on packed rows: its own modules, our attention, `[1, rows]` without padding or mask.
+
+Any architecture that asks transformers' attention interface runs so. `plain_decoder` does the same for plain decoders
+without Python between their layers.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from qualgate.engine import attention
+from qualgate.engine.attention import KeysValues
+from qualgate.engine.batch import Batch
+from qualgate.engine.head import OutputHead
+from qualgate.engine.overflow import Overflows, looked_at
+from qualgate.records import Overflow
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+
+class ModelDecoder:
+    """Made by `open_model`, which also takes its hook away again."""
+
+    def __init__(self, model: PreTrainedModel, head: OutputHead) -> None:
+        self.model, self.head = model, head
+        self._takes_positions = "position_ids" in inspect.signature(model.forward).parameters
+        self.overflows: Overflows | None = None
+        self._wanted: torch.Tensor | None = None
+        self._hidden: torch.Tensor | None = None
+
+    def forward(self, batch: Batch, states: KeysValues, threads: int) -> torch.Tensor:
+        """What enters the head at the rows that are wanted, float32 [wanted, width]; or, where the head is not all
+        there is, their logits. Keys and values of all rows are kept in `states`.
+        """
+        inputs: dict[str, Any] = {"input_ids": batch.token_ids[None], "use_cache": False}
+        if self._takes_positions:
+            inputs["position_ids"] = batch.positions[None]
+        whole = self.head.whole
+        self._wanted = batch.wanted
+        with attention.attending(batch, states, threads, self.overflows):
+            logits = self.model(**inputs).logits[0]
+        hidden, self._hidden, self._wanted = self._hidden, None, None
+        assert hidden is not None, "the output head was not called"
+        return hidden if whole else logits.float()
+
+    @property
+    def overflow(self) -> tuple[Overflow, ...]:
+        """What a server's dtype would not have held so far."""
+        return self.overflows.found if self.overflows else ()
+
+    def _keep_hidden(self, head: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor] | None:
+        """Of what enters the head nothing goes on where its logits are not asked of the model."""
+        if self._wanted is None:  # the head is asked by itself
+            return None
+        hidden = inputs[0][:, self._wanted]
+        self._hidden = hidden[0]
+        return (hidden[:, :0] if self.head.whole else hidden,)
+
+
+@contextmanager
+def open_model(model: PreTrainedModel, head: OutputHead, stored: str = "float32") -> Iterator[ModelDecoder]:
+    """A decoder in inference mode whose model attends as packed rows do, for the length of the block. stored: what a
+    server stores activations in."""
+    attention.register()
+    decoder = ModelDecoder(model, head)
+    chosen: Any = model.config._attn_implementation
+    hook = head.module.register_forward_pre_hook(decoder._keep_hidden)
+    try:
+        model.set_attn_implementation(attention.NAME)
+        with torch.inference_mode(), looked_at(model, stored) as decoder.overflows:
+            yield decoder
+    finally:
+        model.set_attn_implementation(chosen)
+        hook.remove()

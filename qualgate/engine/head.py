@@ -1,0 +1,66 @@
+"""The output head: from what enters it to logits, and whether that is all a model does to get them."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import torch
+
+from qualgate.engine.dense import DenseLinear
+from qualgate.errors import NotInThisVersion
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig, PreTrainedModel
+
+
+class OutputHead:
+    """A model's head and what is done after it. `whole`: states are what enters the head; else they are the logits,
+    for this model changes these in a way that nobody here knows."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        module = model.get_output_embeddings()
+        if module is None:
+            raise NotInThisVersion(f"{type(model).__name__} has no output head of its own, so it cannot be run yet.")
+        self.module: torch.nn.Module = module
+        self.after = _after_head(model.config.get_text_config(decoder=True))
+        self.whole = True
+        # [vocabulary, ...]; a packed head holds codes instead of a parameter.
+        weight = next(chain(module.parameters(), module.buffers()))
+        self.device = weight.device
+        self.vocabulary: int = getattr(module, "out_features", weight.shape[0])
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is a matrix of floats and perhaps a bias."""
+        return isinstance(self.module, torch.nn.Linear | DenseLinear) and self.tensors["weight"].is_floating_point()
+
+    @cached_property
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """weight, float [vocabulary, width], and bias if there is one. Those of a head that our kernel multiplies are
+        a copy, made when they are first asked for."""
+        found = {"weight": self.module.weight, "bias": getattr(self.module, "bias", None)}
+        return {name: tensor.detach() for name, tensor in found.items() if isinstance(tensor, torch.Tensor)}
+
+    def logits(self, states: torch.Tensor) -> torch.Tensor:
+        """float32 [..., vocabulary] of states [..., width]."""
+        return finished(self.module(states), self.after).float() if self.whole else states
+
+
+def finished(logits: torch.Tensor, after: dict[str, float]) -> torch.Tensor:
+    """What a model does to the head's output, by the names its config has for it (Cohere, Granite, Gemma)."""
+    if "logit_scale" in after:
+        logits = logits * after["logit_scale"]
+    if "logits_scaling" in after:
+        logits = logits / after["logits_scaling"]
+    if cap := after.get("final_logit_softcapping"):
+        logits = torch.tanh(logits / cap) * cap
+    return logits
+
+
+def _after_head(config: PreTrainedConfig) -> dict[str, float]:
+    values = {
+        name: getattr(config, name, None) for name in ("logit_scale", "logits_scaling", "final_logit_softcapping")
+    }
+    return {name: float(value) for name, value in values.items() if isinstance(value, int | float) and value}

@@ -1,0 +1,259 @@
+"""The engine of packed passes: read, verify and decode in one pass after another, until nothing waits.
+
+Whatever rides along, is cached or drafted: a request is answered bit for bit as it is alone, one token a pass. That is
+not this loop's doing but its kernels', and `self_check` tries it on every model before it is trusted with one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Protocol
+
+import torch
+
+from qualgate.engine.advance import advance
+from qualgate.engine.attention import KeysValues
+from qualgate.engine.batch import Batch, batch
+from qualgate.engine.blocks import BlockPool
+from qualgate.engine.drafting import Drafting
+from qualgate.engine.head import OutputHead
+from qualgate.engine.request import Ended, Event, Read, Reason, Request, Spoken
+from qualgate.engine.sampling import Draws, Said, say
+from qualgate.engine.schedule import Limits, Part, Schedule, Stream
+from qualgate.records import Overflow
+from qualgate.speculation.propose import Proposer
+from qualgate_kernels.paged import SLOTS
+
+LOGITS_AT_ONCE = 2**22  # numbers: 16 MB of float32
+
+
+class Decoder(Protocol):
+    """What makes a pass: transformers' modules, or the plain decoder in C."""
+
+    def forward(self, batch: Batch, states: KeysValues, threads: int) -> torch.Tensor:
+        """What enters the head at the wanted rows, [wanted, width]; keeps all rows' keys and values in `states`."""
+        ...
+
+    @property
+    def overflow(self) -> tuple[Overflow, ...]:
+        """What a server's dtype would not have held so far."""
+        ...
+
+
+class PackedEngine:
+    """Answers requests with `decoder`. room: bytes that keys and values may take; position_bytes: of one position."""
+
+    name = "packed"
+
+    def __init__(
+        self, decoder: Decoder, head: OutputHead, *, room: int, position_bytes: int, threads: int, limits: Limits
+    ) -> None:
+        self.head = head
+        self._decoder, self._threads, self._limits = decoder, threads, limits
+        self._most = max(1, room // (position_bytes * SLOTS))
+        self._states, self._pool = KeysValues(), BlockPool(0)
+        self._schedule: Schedule | None = None
+
+    @property
+    def overflow(self) -> tuple[Overflow, ...]:
+        """See `Engine.overflow`."""
+        return self._decoder.overflow
+
+    def abort(self, request: int) -> None:
+        """See `Engine.abort`."""
+        schedule = self._schedule  # the run may end meanwhile
+        if schedule is not None:
+            schedule.abort(request)
+
+    def run(
+        self,
+        requests: Sequence[Request],
+        proposer: Proposer | None,
+        on_event: Callable[[Event], None],
+        draws: Draws | None = None,
+    ) -> None:
+        """See `Engine.run`. MemoryError for a request that the room does not hold."""
+        self._make_room(requests)
+        try:
+            self._schedule = Schedule(requests, self._pool, self._limits)
+            _Run(self, self._schedule, proposer, on_event, draws).go()
+        except BaseException:
+            self._pool = BlockPool(0)  # blocks may be known that were never filled
+            raise
+        finally:
+            self._schedule = None
+
+    def _make_room(self, requests: Sequence[Request]) -> None:
+        """Blocks for as many of the largest requests as may go on side by side, or what fits. What there is stays,
+        with the beginnings of prompts that it holds."""
+        sizes = sorted((-(-request.longest // SLOTS) for request in requests), reverse=True)
+        wanted = min(self._most, sum(sizes[: self._limits.sequences]))
+        if self._pool.count < wanted:
+            self._pool, self._states = BlockPool(wanted), KeysValues()
+
+    def states_of(self, parts: Sequence[Part]) -> torch.Tensor:
+        """[wanted rows, width] of a pass; in two smaller ones where memory is short."""
+        try:
+            return self._decoder.forward(batch(parts, self._pool.count), self._states, self._threads)
+        except (MemoryError, torch.OutOfMemoryError):
+            if len(parts) < 2:
+                raise
+        half = len(parts) // 2
+        return torch.cat([self.states_of(parts[:half]), self.states_of(parts[half:])])
+
+
+@dataclass(slots=True)
+class _Columns:
+    """What some rows say, or would say, one entry a row."""
+
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    margins: list[float] = field(default_factory=list)
+    finite: list[bool] = field(default_factory=list)
+
+    def add(self, said: Said) -> None:
+        """Further rows."""
+        for mine, theirs in zip(self._all, said, strict=True):
+            mine += theirs.tolist()
+
+    def take(self, other: _Columns, start: int, stop: int) -> None:
+        """Rows start to stop - 1 of another."""
+        for mine, theirs in zip(self._all, other._all, strict=True):
+            mine += theirs[start:stop]
+
+    @property
+    def _all(self) -> tuple[list, ...]:
+        return self.tokens, self.logprobs, self.margins, self.finite
+
+
+class _Run:
+    """One run's passes."""
+
+    def __init__(
+        self,
+        engine: PackedEngine,
+        schedule: Schedule,
+        proposer: Proposer | None,
+        on_event: Callable[[Event], None],
+        draws: Draws | None,
+    ) -> None:
+        self._engine, self._schedule, self._tell, self._draws = engine, schedule, on_event, draws
+        self._drafting = None if proposer is None else Drafting(proposer)
+        self._would: dict[int, _Columns] = {}  # of answers that are being read
+        self._started = perf_counter()
+
+    def go(self) -> None:
+        """Pass after pass."""
+        schedule, drafting = self._schedule, self._drafting
+        while not schedule.done:
+            for one in schedule.taken_out():
+                self._would.pop(one.index, None)
+                self._tell(self._ended(one, "abort"))
+            began = perf_counter()
+            parts = schedule.next(None if drafting is None else drafting.draft)
+            if not parts:
+                continue
+            states = self._engine.states_of(parts)
+            schedule.passed(parts)
+            self._say(parts, states)
+            if drafting is not None:
+                drafting.passed(parts, perf_counter() - began)
+
+    def _say(self, parts: Sequence[Part], states: torch.Tensor) -> None:
+        """From the wanted rows' states to what is said, and to the events of this pass."""
+        seconds = perf_counter() - self._started
+        columns = self._columns(parts, states, seconds)
+        rows: list[int] = []  # of this pass that said something
+        requests: list[int] = []
+        positions: list[int] = []
+        spoken, ended, first = _Columns(), list[Ended](), 0
+        for part in parts:
+            one, start, first = part.stream, first, first + part.wants
+            if not part.wants:
+                continue
+            if one.forced:
+                would = self._would.setdefault(one.index, _Columns())
+                would.take(columns, start, first)
+                if one.wanted < len(one.text):
+                    continue
+                del self._would[one.index]
+                draft, of, start = one.request.answer, would, 0
+            else:
+                draft, of = part.tokens[len(part.tokens) - part.drafted :], columns
+            if not one.request.max_new_tokens:
+                self._schedule.end(one)
+                ended.append(self._ended(one, "length" if all(of.finite) else "broken"))
+                continue
+            at = len(one.said)
+            count, reason = self._advance(one, draft, of, start)
+            requests += [one.index] * count
+            positions += range(at, at + count)
+            rows += range(start, start + count) if of is columns else [-1] * count
+            spoken.take(of, start, start + count)
+            if reason is not None:
+                self._schedule.end(one)
+                ended.append(self._ended(one, reason))
+        if rows:
+            self._tell(
+                Spoken(
+                    requests=requests,
+                    positions=positions,
+                    tokens=spoken.tokens,
+                    logprobs=spoken.logprobs,
+                    margins=spoken.margins,
+                    states=None if -1 in rows else states[rows],
+                    seconds=perf_counter() - self._started,
+                )
+            )
+        for event in ended:
+            self._tell(event)
+
+    def _columns(self, parts: Sequence[Part], states: torch.Tensor, seconds: float) -> _Columns:
+        """What every wanted row says; those of answers that are read are told."""
+        head, columns = self._engine.head, _Columns()
+        wanted = [(part, at) for part in parts for at in range(len(part.tokens) - part.wants, len(part.tokens))]
+        requests = [part.stream.index for part, _ in wanted]
+        positions = [part.first + at + 1 - len(part.stream.request.prompt) for part, at in wanted]
+        forced = [row for row, (part, _) in enumerate(wanted) if part.stream.forced]
+        at_once = max(1, LOGITS_AT_ONCE // head.vocabulary)
+        for start in range(0, len(wanted), at_once):
+            stop = min(start + at_once, len(wanted))
+            logits = head.logits(states[start:stop])
+            said = say(self._draws, logits, torch.tensor(requests[start:stop]), torch.tensor(positions[start:stop]))
+            columns.add(said)
+            if here := [row for row in forced if start <= row < stop]:
+                of = torch.tensor(here) - start
+                self._tell(
+                    Read(
+                        requests=[requests[row] for row in here],
+                        positions=[positions[row] for row in here],
+                        answer=torch.tensor([wanted[row][0].stream.request.answer[positions[row]] for row in here]),
+                        said=Said(*(column[of] for column in said)),
+                        states=states[start:stop][of],
+                        logits=logits[of],
+                        seconds=seconds,
+                    )
+                )
+        return columns
+
+    def _advance(self, one: Stream, draft: Sequence[int], of: _Columns, start: int) -> tuple[int, Reason | None]:
+        """Say what agrees and one token more; how many tokens that is, and why it was the last of them."""
+        here = slice(start, start + (len(draft) if one.forced else len(draft) + 1))
+        got = advance(one.request, one.said, draft, of.tokens[here], of.finite[here])
+        one.proposed += len(draft)
+        one.accepted += got.agreed
+        if self._drafting is not None:
+            self._drafting.said(one, got.tokens)
+        self._schedule.said(one, got.tokens)
+        return len(got.tokens), got.reason
+
+    def _ended(self, one: Stream, reason: Reason) -> Ended:
+        return Ended(
+            request=one.index,
+            reason=reason,
+            seconds=perf_counter() - self._started,
+            proposed=one.proposed,
+            accepted=one.accepted,
+        )

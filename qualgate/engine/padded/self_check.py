@@ -1,0 +1,81 @@
+"""Before a model answers anything in padded batches: does it give there what it gives when it is read whole, by its own
+plain code?
+
+A model whose architecture ignores the cache it is given, or reads what is yet to come, says other tokens step by step
+than it was trained to say, and nothing else would tell.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from qualgate.engine.padded.cache import KVLayer, new_cache
+from qualgate.engine.padded.forward import Decoder, open_decoder
+from qualgate.engine.row_check import apart, eager, noise, texts
+from qualgate.errors import NotInThisVersion, QualgateError, one_line
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+TOKENS = 12  # read whole, and in two parts
+FIRST = 8  # slots of the first part
+SHORT = 7  # tokens of the row beside it, padded on the left
+
+
+def check_runs_right(model: PreTrainedModel) -> int | None:
+    """Numbers that one position leaves in the cache; None where the model's logits are not finite, for the run names
+    it.
+
+    Raise NotInThisVersion where `model` gives other logits in two parts with a cache, padded beside another row, or
+    here than in transformers' eager code.
+    """
+    try:
+        return _check(model)
+    except (QualgateError, MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # whatever an architecture does with a cache that it was not made for
+        raise NotInThisVersion(
+            f"{_named(model)} cannot be run here: reading a few tokens, it fails with {one_line(error)}."
+        ) from error
+
+
+def _check(model: PreTrainedModel) -> int | None:
+    drawn = texts(model)[0][:TOKENS]
+    with open_decoder(model) as decoder:
+        ids = torch.tensor(drawn, device=decoder.device)
+        whole = decoder.forward(ids[None], ids.new_tensor([TOKENS]), None, keep=TOKENS).logits[0]
+        parts, beside, numbers = _in_parts(decoder, ids)
+        if not whole.isfinite().all():
+            return numbers
+        ways = {
+            "read in two parts": (parts, whole),
+            "padded beside another row": (beside, whole[:SHORT]),
+            "by transformers' eager code": (eager(model, [drawn])[0], whole),
+        }
+    for way, (found, expected) in ways.items():
+        if not apart(found, expected) <= noise(model):
+            raise NotInThisVersion(
+                f"{_named(model)} gives other logits {way} than when its tokens are "
+                "read whole, so its answers here would not be its own. This version runs decoders that attend to "
+                "earlier tokens alone and keep their keys and values."
+            )
+    return numbers
+
+
+def _named(model: PreTrainedModel) -> str:
+    return f"{type(model).__name__} ({model.config.model_type})"
+
+
+def _in_parts(decoder: Decoder, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, int]:
+    """Logits [TOKENS, vocabulary] and [SHORT, vocabulary], of the tokens and of the first few beside them; and the
+    numbers that one position left in the cache."""
+    padded = torch.cat([ids.new_zeros(TOKENS - SHORT), ids[:SHORT]])
+    rows, lengths = torch.stack([ids, padded]), ids.new_tensor([TOKENS, SHORT])
+    cache, later = new_cache(decoder.config), TOKENS - FIRST
+    first = decoder.forward(rows[:, :FIRST], lengths - later, cache, keep=FIRST).logits
+    kept = [side for layer in cache.layers if isinstance(layer, KVLayer) for side in (layer.keys, layer.values)]
+    numbers = sum(side.shape[1] * side.shape[3] for side in kept if side is not None)
+    both = torch.cat([first, decoder.forward(rows[:, FIRST:], lengths, cache, keep=later).logits], dim=1)
+    return both[0], both[1, TOKENS - SHORT :], numbers

@@ -1,0 +1,159 @@
+"""What the requests of a run have said so far: from states and logits to tokens, and to the events that tell them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+
+import torch
+
+from qualgate.engine.advance import advance
+from qualgate.engine.head import OutputHead
+from qualgate.engine.request import Ended, Event, Read, Reason, Request, Spoken
+from qualgate.engine.sampling import Draws, Said, say
+
+LOGITS_AT_ONCE = 2**22  # numbers: 16 MB of float32
+
+
+@dataclass(slots=True, eq=False)
+class Row:
+    """A request on its way. said: token ids; proposed, accepted: see `Ended`, which `ended` says was told."""
+
+    index: int
+    request: Request
+    said: list[int] = field(default_factory=list)
+    proposed: int = 0
+    accepted: int = 0
+    ended: bool = False
+
+
+class Transcript:
+    """Those of one run. rows: one a request, in the order they were asked."""
+
+    def __init__(
+        self, requests: Sequence[Request], head: OutputHead, on_event: Callable[[Event], None], draws: Draws | None
+    ) -> None:
+        self.rows = [Row(index, request) for index, request in enumerate(requests)]
+        self._head, self._tell, self._draws = head, on_event, draws
+        self._aborted: deque[int] = deque()  # another thread may fill it
+        self._started = perf_counter()
+
+    def abort(self, index: int) -> None:
+        """End a request before the next step."""
+        self._aborted.append(index)
+
+    def take_out(self) -> None:
+        """End those that were aborted, wherever they are. What has ended stays as it did."""
+        while self._aborted:
+            index = self._aborted.popleft()
+            if 0 <= index < len(self.rows) and not self.rows[index].ended:
+                self._end(self.rows[index], "abort")
+
+    def say(self, rows: Sequence[Row], logits: torch.Tensor, states: torch.Tensor) -> None:
+        """Each of `rows` says a token: of logits [rows, vocabulary]; states: as `Spoken` has them."""
+        requests, positions = [row.index for row in rows], [len(row.said) for row in rows]
+        said = self._would_say(logits, requests, positions)
+        whole = zip(rows, said.tokens.tolist(), said.finite.tolist(), strict=True)
+        reasons: list[Reason | None] = [self._advance(row, (), [token], [finite])[1] for row, token, finite in whole]
+        self._tell_spoken(requests, positions, said, states.contiguous())  # a view would keep all of its pass
+        self._end_where(zip(rows, reasons, strict=True))
+
+    def read(self, rows: Sequence[Row], states: torch.Tensor) -> None:
+        """Each of `rows` has read its answer, and says what it agrees with and a token of its own, if it is to answer.
+
+        states: [tokens of all answers, row after row, ...], what entered the head where each was to be said.
+        """
+        would = self._tell_read(rows, states)
+        tokens, finite = would.tokens.tolist(), would.finite.tolist()
+        spoken: list[tuple[int, int, int]] = []  # request, position, place in `would`
+        reasons: list[Reason | None] = []
+        first = 0
+        for row in rows:
+            here = slice(first, first + len(row.request.answer))
+            if row.request.max_new_tokens:
+                count, reason = self._advance(row, row.request.answer, tokens[here], finite[here])
+                spoken += [(row.index, at, first + at) for at in range(count)]
+            else:
+                reason = "length" if all(finite[here]) else "broken"
+            reasons.append(reason)
+            first = here.stop
+        if spoken:
+            requests, positions, places = map(list, zip(*spoken, strict=True))
+            self._tell_spoken(requests, positions, Said(*(column[places] for column in would)), None)
+        self._end_where(zip(rows, reasons, strict=True))
+
+    def _would_say(self, logits: torch.Tensor, requests: Sequence[int], positions: Sequence[int]) -> Said:
+        where = (torch.tensor(numbers, device=logits.device) for numbers in (requests, positions))
+        return say(self._draws, logits, *where)
+
+    def _tell_read(self, rows: Sequence[Row], states: torch.Tensor) -> Said:
+        """What would be said at every place, told a few places at a time."""
+        requests = [row.index for row in rows for _ in row.request.answer]
+        positions = [place for row in rows for place in range(len(row.request.answer))]
+        answer = torch.tensor([token for row in rows for token in row.request.answer], device=states.device)
+        found: list[Said] = []
+        at_once = max(1, LOGITS_AT_ONCE // self._head.vocabulary)
+        for start in range(0, len(requests), at_once):
+            here = slice(start, start + at_once)
+            logits = self._head.logits(states[here])
+            found.append(self._would_say(logits, requests[here], positions[here]))
+            self._tell(
+                Read(
+                    requests=requests[here],
+                    positions=positions[here],
+                    answer=answer[here],
+                    said=found[-1],
+                    states=states[here],
+                    logits=logits,
+                    seconds=self._seconds,
+                )
+            )
+        return Said(*(torch.cat(columns) for columns in zip(*found, strict=True)))
+
+    def _tell_spoken(
+        self, requests: Sequence[int], positions: Sequence[int], said: Said, states: torch.Tensor | None
+    ) -> None:
+        self._tell(
+            Spoken(
+                requests=requests,
+                positions=positions,
+                tokens=said.tokens.tolist(),
+                logprobs=said.logprobs.tolist(),
+                margins=said.margins.tolist(),
+                states=states,
+                seconds=self._seconds,
+            )
+        )
+
+    def _advance(
+        self, row: Row, offered: Sequence[int], would: Sequence[int], finite: Sequence[bool]
+    ) -> tuple[int, Reason | None]:
+        """How many tokens that says, and why the last of them is the last."""
+        got = advance(row.request, row.said, offered, would, finite)
+        row.said += got.tokens
+        row.proposed += len(offered)
+        row.accepted += got.agreed
+        return len(got.tokens), got.reason
+
+    def _end_where(self, reasons: Iterable[tuple[Row, Reason | None]]) -> None:
+        for row, reason in reasons:
+            if reason is not None:
+                self._end(row, reason)
+
+    def _end(self, row: Row, reason: Reason) -> None:
+        row.ended = True
+        self._tell(
+            Ended(
+                request=row.index,
+                reason=reason,
+                seconds=self._seconds,
+                proposed=row.proposed,
+                accepted=row.accepted,
+            )
+        )
+
+    @property
+    def _seconds(self) -> float:
+        return perf_counter() - self._started

@@ -1,0 +1,177 @@
+"""The fast path of plain decoders: a model of transformers read as one record, which a kernel in C passes through.
+
+It is taken where the model is made as the kernel has it; whether it gives what the model's own modules give is not
+believed but tried (`self_check`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from qualgate.engine.attention import KeysValues
+from qualgate.engine.batch import Batch
+from qualgate.engine.dense import DenseLinear
+from qualgate.quant.linear import QuantizedLinear
+from qualgate.records import Overflow
+from qualgate_kernels.cpu.decode import PLACES, Decode, unfit
+from qualgate_kernels.paged import Seen
+from qualgate_kernels.plain_decoder import DecoderLayer, PlainDecoder, Products
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+PLAIN = {"llama", "mistral", "qwen2", "qwen3", "phi3"}  # model_type
+HOLDS_ALL = 1e38  # a dtype that holds this holds whatever float32 does
+POSITIONS = 1024  # whose angles are made at a time
+
+
+class Unfit(Exception):
+    """A model that is not made as the kernel has it, and why."""
+
+
+class FastDecoder:
+    """Passes of a plain decoder. seen: how each layer attends, as the model's own modules asked it."""
+
+    def __init__(self, model: PreTrainedModel, seen: dict[int, Seen], stored: str = "float32") -> None:
+        """Unfit for another model. stored: what a server stores activations in."""
+        if model.config.model_type not in PLAIN:
+            raise Unfit(f"{model.config.model_type} is no plain decoder")
+        if model.config.hidden_act not in ("silu", "swish"):
+            raise Unfit(f"its feed-forward's activation is {model.config.hidden_act}")
+        self._body: Any = model.model
+        self._embedding: torch.Tensor = self._body.embed_tokens.weight
+        config: Any = model.config
+        layers = tuple(_layer(layer, seen[index]) for index, layer in enumerate(self._body.layers))
+        heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
+        cosines, sines = self._angles(POSITIONS)
+        self._plain = PlainDecoder(
+            layers=layers,
+            heads=heads,
+            kv_heads=kv_heads,
+            head_dim=layers[0].heads.columns // (heads + 2 * kv_heads),
+            norm=self._body.norm.weight,
+            eps=_eps(self._body.norm),
+            cosines=cosines,
+            sines=sines,
+        )
+        norms = [
+            self._body.norm,
+            *(module for module in self._body.modules() if type(module).__name__.endswith("RMSNorm")),
+        ]
+        if reason := unfit(self._plain):
+            raise Unfit(reason)
+        if len({_eps(norm) for norm in norms}) > 1:
+            raise Unfit("its norms have an eps each of their own")
+        self._bound: tuple[KeysValues, Decode] | None = None
+        limit = torch.finfo(getattr(torch, stored)).max
+        self._limit = limit if limit < HOLDS_ALL else 0.0
+        self._beyond = torch.zeros(len(layers) * len(PLACES) + 2, dtype=torch.int64)
+
+    def forward(self, batch: Batch, states: KeysValues, threads: int) -> torch.Tensor:
+        """See `ModelDecoder.forward`."""
+        longest = int(batch.places.position.max())
+        if longest >= len(self._plain.cosines):
+            cosines, sines = self._angles((longest // POSITIONS + 1) * POSITIONS)
+            self._plain, self._bound = replace(self._plain, cosines=cosines, sines=sines), None
+        if self._bound is None or self._bound[0] is not states or self._bound[1].blocks[0].count != batch.blocks:
+            plain = self._plain
+            blocks = [states.of(at, batch.blocks, plain.kv_heads, plain.head_dim) for at in range(len(plain.layers))]
+            self._bound = states, Decode(plain, blocks)
+        x = self._embedding[batch.token_ids].float()
+        run, beyond = self._bound[1], self._beyond if self._limit else None
+        return run(x, batch.places, batch.slots, batch.wanted, threads, limit=self._limit, beyond=beyond)
+
+    @property
+    def overflow(self) -> tuple[Overflow, ...]:
+        """What a server's dtype would not have held so far, by the names of the model's modules."""
+        places = [place.format(**_names(at, layer)) for at, layer in enumerate(self._body.layers) for place in PLACES]
+        counts = Counter[str]()
+        for name, count in zip([*places, "what enters model.norm", "model.norm"], self._beyond.tolist(), strict=True):
+            counts[name] += count
+        return tuple((place, name, count) for place, (name, count) in enumerate(counts.items()) if count)
+
+    def _angles(self, positions: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Cosines and sines [positions, rotary / 2], scaled as the model scales them."""
+        rotary = self._body.rotary_emb
+        both = rotary(self._embedding[:1].float(), torch.arange(positions)[None])
+        half = both[0].shape[-1] // 2
+        return tuple(table[0, :, :half].float().contiguous() for table in both)
+
+
+def _names(at: int, layer: Any) -> dict[str, Any]:
+    here = f"model.layers.{at}"
+    heads = [name for name in ("q_proj", "k_proj", "v_proj") if hasattr(layer.self_attn, name)] or ["qkv_proj"] * 3
+    gates = [name for name in ("gate_proj", "up_proj") if hasattr(layer.mlp, name)] or ["gate_up_proj"] * 2
+    return {
+        "layer": at,
+        "attention_norm": f"{here}.input_layernorm",
+        "feed_norm": f"{here}.post_attention_layernorm",
+        "o": f"{here}.self_attn.o_proj",
+        "q_norm": f"{here}.self_attn.q_norm",
+        "k_norm": f"{here}.self_attn.k_norm",
+        "down": f"{here}.mlp.down_proj",
+        **{key: f"{here}.self_attn.{name}" for key, name in zip("qkv", heads, strict=True)},
+        **{key: f"{here}.mlp.{name}" for key, name in zip(("gate", "up"), gates, strict=True)},
+    }
+
+
+def _layer(layer: Any, seen: Seen) -> DecoderLayer:
+    attention, feed = layer.self_attn, layer.mlp
+    fused_heads, fused_gates = getattr(attention, "qkv_proj", None), getattr(feed, "gate_up_proj", None)
+    names = {name for name, _ in layer.named_children()}
+    if names != {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"} | (names & DROPOUTS):
+        raise Unfit(f"its layers hold {', '.join(sorted(names))}")
+    return DecoderLayer(
+        heads=_products(
+            [fused_heads] if fused_heads is not None else [attention.q_proj, attention.k_proj, attention.v_proj]
+        ),
+        out=_products([attention.o_proj]),
+        gates=_products([fused_gates] if fused_gates is not None else [feed.gate_proj, feed.up_proj]),
+        down=_products([feed.down_proj]),
+        attention_norm=layer.input_layernorm.weight,
+        feed_norm=layer.post_attention_layernorm.weight,
+        query_norm=_weight(getattr(attention, "q_norm", None)),
+        key_norm=_weight(getattr(attention, "k_norm", None)),
+        seen=seen,
+    )
+
+
+DROPOUTS = {"resid_attn_dropout", "resid_mlp_dropout"}  # of Phi-3, which do nothing in evaluation
+
+
+def _products(modules: list[Any]) -> Products:
+    """One product where the layers were fused into one matrix, else one each."""
+    first = modules[0]
+    if isinstance(first, QuantizedLinear) and first.together is not None and len(modules) > 1:
+        if any(module.together is not first.together for module in modules):
+            raise Unfit("layers that read one input were fused with others")
+        biases = [module.bias for module in modules]
+        bias = None
+        if any(one is not None for one in biases):
+            bias = torch.cat([torch.zeros(m.out_features) if m.bias is None else m.bias for m in modules])
+        return Products(weights=(_layout(first),), biases=(bias,))
+    return Products(
+        weights=tuple(map(_layout, modules)),
+        biases=tuple(None if module.bias is None else module.bias.contiguous() for module in modules),
+    )
+
+
+def _layout(module: Any) -> Any:
+    if isinstance(module, DenseLinear):
+        return module.prepared
+    layout = module.layout if isinstance(module, QuantizedLinear) else None
+    if layout is None:
+        raise Unfit(f"a {type(module).__name__} that no kernel in C multiplies")
+    return layout
+
+
+def _weight(norm: Any) -> torch.Tensor | None:
+    return None if norm is None else norm.weight
+
+
+def _eps(norm: Any) -> float:
+    return float(norm.variance_epsilon)

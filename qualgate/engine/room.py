@@ -1,0 +1,31 @@
+"""How much memory keys and values may take: of what is free now, not of what there is."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+SHARE = 0.25  # of what is free: other workers, logits and whoever else is there take theirs
+LEAST = 2**26  # bytes, however little is said to be free: to answer at all
+MEMORY = Path("/proc/meminfo")
+CGROUPS = (
+    (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")),
+    (Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"), Path("/sys/fs/cgroup/memory/memory.usage_in_bytes")),
+)
+
+
+def room() -> int:
+    """Bytes for keys and values of one process."""
+    return max(LEAST, int(SHARE * free()))
+
+
+def free() -> int:
+    """Bytes that this process may still take, as far as the machine tells; LEAST / SHARE where it does not."""
+    found: list[int] = []
+    with suppress(OSError, ValueError, IndexError):
+        lines = MEMORY.read_text(encoding="ascii").splitlines()
+        found += [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable")]
+    for limit, used in CGROUPS:
+        with suppress(OSError, ValueError):  # none, or "max"
+            found.append(int(limit.read_text(encoding="ascii")) - int(used.read_text(encoding="ascii")))
+    return max(0, min(found, default=int(LEAST / SHARE)))
