@@ -9,6 +9,7 @@ from qualgate.speculation.control import Acceptance, Costs, window
 from qualgate.speculation.propose import Draft, Proposer
 
 MOST = 32  # tokens of a draft
+BACK = 4  # tokens of a known answer that are said before a request is believed to have come back to it
 
 
 class Drafting:
@@ -18,6 +19,7 @@ class Drafting:
         self._proposer = proposer
         self._costs, self._acceptance = Costs(), Acceptance()
         self._drafts: dict[int, Draft] = {}
+        self._back: set[int] = set()
 
     def draft(self, one: Stream, going: int) -> Sequence[int]:
         """What is to be verified of the draft for `one`, in a pass that `going` streams share."""
@@ -27,11 +29,18 @@ class Drafting:
         self._drafts[one.index] = draft
         return draft.tokens[: window(self._acceptance.chances(draft), self._costs.now, going)]
 
-    def said(self, one: Stream, tokens: Sequence[int]) -> None:
-        """What `one` said where its draft was proposed, verified or not."""
+    def said(self, one: Stream, tokens: Sequence[int]) -> bool:
+        """What `one` said where its draft was proposed, verified or not; whether it came back to a known answer so,
+        for the first time."""
         draft = self._drafts.pop(one.index, None)
-        if draft is not None:
-            self._acceptance.observe(draft, tokens)
+        if draft is None:
+            return False
+        self._acceptance.observe(draft, tokens)
+        back = draft.kind in ("baseline", "sibling") and tuple(tokens[:BACK]) == draft.tokens[:BACK]
+        if not back or len(tokens) < BACK or one.index in self._back:
+            return False
+        self._back.add(one.index)
+        return True
 
     def passed(self, parts: Sequence[Part], seconds: float) -> None:
         """A pass is over. One that read tells nothing of what decoding costs."""

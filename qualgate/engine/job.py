@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import cast
@@ -21,10 +22,11 @@ from qualgate.engine.request import Engine, Read, Request, Spoken
 from qualgate.engine.sampling import Draws, noise_cases
 from qualgate.engine.stopping import Stops
 from qualgate.errors import InfrastructureError
-from qualgate.records import Completion, Drift, FinishReason, Job, JobResult, Overflow
+from qualgate.records import UNTOLD, Completion, Drift, FinishReason, Generation, Job, JobResult, Overflow
 from qualgate.speculation.propose import Known, Sources
 
 WARMING = 4  # tokens: a prompt read, and steps of one row
+CHECKED = 4  # tokens of one answer of each job that are said once more
 
 
 def warm_up(arm: LoadedArm, job: Job) -> None:
@@ -96,6 +98,9 @@ def run_job(arm: LoadedArm, job: Job, decoded: Decoded | None = None) -> JobResu
                 # What both agree on behind the variant's own end was never said.
                 accepted = [min(pair) for pair in zip(agreement.accepted, map(len, answers.tokens), strict=True)]
         overflow = _together(decoded.overflow if decoded else (), engine.overflow)
+        generation = asked.generation()
+        if not job.timed:
+            generation += asked.again(answers)
     return JobResult(
         index=job.index,
         arm=arm.spec.name,
@@ -104,6 +109,7 @@ def run_job(arm: LoadedArm, job: Job, decoded: Decoded | None = None) -> JobResu
         completions=_completions(arm, job, asked.stops, answers, proposed, accepted),
         drifts=drifts,
         overflow=overflow,
+        generation=generation,
     )
 
 
@@ -138,6 +144,32 @@ class _Asked:
             for prompt, answer in zip(self._job.prompts, baseline.answers, strict=True)
         ]
         self._run(requests, None, agreement)
+
+    def generation(self) -> Generation:
+        """How this job's answers came about."""
+        tally, name = self._engine.tally, self._engine.name
+        return Generation(
+            engine=name, passes=tally.passes, tokens=tally.tokens, forked=tally.forked, rejoined=tally.rejoined
+        )
+
+    def again(self, answers: Answers) -> Generation:
+        """A few tokens of one answer once more, plainly and alone, which must be those that were said: drawn by the
+        job, so that another run draws the same. Padded batches do not claim it of their bits, and are not tried."""
+        if self._engine.name != "packed":
+            return UNTOLD
+        drawn = random.Random(f"{self._job.seed} {self._job.arm.name} {self._job.index}")
+        row = drawn.randrange(len(answers.tokens))
+        said = answers.tokens[row]
+        first = drawn.randrange(max(1, len(said) - CHECKED + 1))
+        last = min(first + CHECKED, len(said))
+        prompt = self._job.prompts[row]
+        request = Request(prompt=prompt.token_ids, begun=tuple(said[:first]), max_new_tokens=last)
+        draws = None if self._draws is None else replace(self._draws, cases=self._draws.cases[row : row + 1])
+        alone = Answers(1)
+        self._engine.run([request], None, alone, draws)
+        found = zip(alone.tokens[0], alone.logprobs[0], strict=True)
+        same = sum(one == other for one, other in zip(found, _part(answers, row, first, last), strict=False))
+        return Generation(checked=last - first, otherwise=last - first - same)
 
     def _request(self, row: int, answer: tuple[int, ...] = ()) -> Request:
         prompt = self._job.prompts[row]
@@ -205,6 +237,10 @@ class _Agreement:
             )
             for row, prompt in enumerate(job.prompts)
         )
+
+
+def _part(answers: Answers, row: int, first: int, last: int) -> list[tuple[int, float]]:
+    return list(zip(answers.tokens[row][first:last], answers.logprobs[row][first:last], strict=True))
 
 
 def _together(*found: tuple[Overflow, ...]) -> tuple[Overflow, ...]:

@@ -19,7 +19,7 @@ from qualgate.engine.batch import Batch, batch
 from qualgate.engine.blocks import BlockPool
 from qualgate.engine.drafting import Drafting
 from qualgate.engine.head import OutputHead
-from qualgate.engine.request import Ended, Event, Read, Reason, Request, Spoken
+from qualgate.engine.request import Ended, Event, Read, Reason, Request, Spoken, Tally
 from qualgate.engine.sampling import Draws, Said, say
 from qualgate.engine.schedule import Limits, Part, Schedule, Stream
 from qualgate.records import Overflow
@@ -50,7 +50,7 @@ class PackedEngine:
     def __init__(
         self, decoder: Decoder, head: OutputHead, *, room: int, position_bytes: int, threads: int, limits: Limits
     ) -> None:
-        self.head = head
+        self.head, self.tally = head, Tally()
         self._decoder, self._threads, self._limits = decoder, threads, limits
         self._most = max(1, room // (position_bytes * SLOTS))
         self._states, self._pool = KeysValues(), BlockPool(0)
@@ -156,6 +156,7 @@ class _Run:
             if not parts:
                 continue
             states = self._engine.states_of(parts)
+            self._engine.tally.passes += 1
             schedule.passed(parts)
             self._say(parts, states)
             if drafting is not None:
@@ -244,8 +245,11 @@ class _Run:
         got = advance(one.request, one.said, draft, of.tokens[here], of.finite[here])
         one.proposed += len(draft)
         one.accepted += got.agreed
+        tally = self._engine.tally
+        tally.tokens += len(got.tokens)
+        tally.forked += bool(one.forced) and got.agreed < len(draft) and got.reason is None
         if self._drafting is not None:
-            self._drafting.said(one, got.tokens)
+            tally.rejoined += self._drafting.said(one, got.tokens)
         self._schedule.said(one, got.tokens)
         return len(got.tokens), got.reason
 

@@ -24,13 +24,15 @@ class Request:
 
     prompt: token ids, one or more; answer: token ids read behind it, at each of which the engine tells what the model
     would have said there. max_new_tokens: 0 reads only; else the model answers, and `answer` is a draft of what it may
-    say. stop_ids: tokens that end the answer; stops: of the tokens said so far, whether a text that ends it was said.
-    expected: tokens that the answer may have, as far as one knows; 0: unknown.
+    say. begun: tokens of the answer that are said already, from which packed passes alone go on. stop_ids: tokens that
+    end the answer; stops: of the tokens said so far, whether a text that ends it was said. expected: tokens that the
+    answer may have, as far as one knows; 0: unknown.
     """
 
     prompt: tuple[int, ...]
     max_new_tokens: int = 0
     answer: tuple[int, ...] = ()
+    begun: tuple[int, ...] = ()
     stop_ids: frozenset[int] = frozenset()
     stops: Callable[[Sequence[int]], bool] | None = None
     expected: int = 0
@@ -40,6 +42,8 @@ class Request:
             raise ValueError("prompt: expected a token or more")
         if self.max_new_tokens < 0 or not (self.max_new_tokens or self.answer):
             raise ValueError("max_new_tokens: expected 1 or more, or an answer to read")
+        if self.begun and (self.answer or len(self.begun) >= self.max_new_tokens):
+            raise ValueError("begun: expected no answer beside it, and a token that is still to be said")
 
     @property
     def longest(self) -> int:
@@ -95,11 +99,23 @@ class Ended:
 Event = Spoken | Read | Ended
 
 
+@dataclass(slots=True)
+class Tally:
+    """What an engine has done so far. passes: forward passes; tokens: that they said; forked: requests that left the
+    answer they were offered, and rejoined: those of them that came back to one that is known."""
+
+    passes: int = 0
+    tokens: int = 0
+    forked: int = 0
+    rejoined: int = 0
+
+
 class Engine(Protocol):
     """What answers requests: with packed passes, or with padded ones where these cannot be."""
 
     name: str
     head: OutputHead
+    tally: Tally
 
     @property
     def overflow(self) -> tuple[Overflow, ...]:

@@ -201,8 +201,8 @@ class Schedule:
 
 
 def _begun(index: int, request: Request) -> Stream:
-    text = [*request.prompt, *request.answer[:-1]]
-    return Stream(index, request, text, wanted=len(request.prompt) - 1, forced=len(request.answer))
+    text, known = [*request.prompt, *request.begun, *request.answer[:-1]], len(request.prompt) + len(request.begun)
+    return Stream(index, request, text, said=list(request.begun), wanted=known - 1, forced=len(request.answer))
 
 
 def _expected(request: Request) -> int:

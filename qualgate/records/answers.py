@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from qualgate.records.arms import ArmFootprint, ArmIdentity, Overflow
+from qualgate.records.arms import UNTOLD, ArmFootprint, ArmIdentity, Generation, Overflow
 from qualgate.records.work import UnitKey
 
 FinishReason = Literal["eos", "stop", "length", "abort"]
@@ -69,6 +69,7 @@ class JobResult:
     completions: tuple[Completion, ...]
     drifts: tuple[Drift, ...] = ()
     overflow: tuple[Overflow, ...] = ()  # finite values beyond what the declared dtype holds, see `engine.overflow`
+    generation: Generation = UNTOLD
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -112,6 +112,40 @@ Overflow = tuple[int, str, int]  # a module's place in the forward pass, its nam
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Generation:
+    """How an arm's answers came about, over all of its jobs.
+
+    engine: what ran them, see `engine.choice`; passes: forward passes; tokens: that they said; forked: answers that
+    left a baseline's they were drafted from, and rejoined: those of them that came back to it for some tokens; checked:
+    tokens said once more, plainly and alone, and otherwise: those of them that came out as others.
+    """
+
+    engine: str = ""
+    passes: int = 0
+    tokens: int = 0
+    forked: int = 0
+    rejoined: int = 0
+    checked: int = 0
+    otherwise: int = 0
+
+    def __add__(self, other: Generation) -> Generation:
+        """Of both; what was run by two engines says so."""
+        engines = dict.fromkeys(name for name in (self.engine, other.engine) if name)
+        return Generation(
+            engine=", ".join(engines),
+            passes=self.passes + other.passes,
+            tokens=self.tokens + other.tokens,
+            forked=self.forked + other.forked,
+            rejoined=self.rejoined + other.rejoined,
+            checked=self.checked + other.checked,
+            otherwise=self.otherwise + other.otherwise,
+        )
+
+
+UNTOLD = Generation()  # of arms that an earlier version ran, or nobody
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ArmFootprint:
     """Measured sizes of one loaded arm."""
 
@@ -125,3 +159,4 @@ class ArmFootprint:
     # more than the next token, vision, buffers that are computed anew, scales of a quantized cache.
     left_out: dict[str, int] = field(default_factory=dict)
     overflow: tuple[Overflow, ...] = ()  # of all its answers, in the order of the forward pass
+    generation: Generation = UNTOLD  # likewise

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from qualgate.records.arms import ArmIdentity, Overflow
+from qualgate.records.arms import UNTOLD, ArmIdentity, Generation, Overflow
 from qualgate.records.policy import Policy
 from qualgate.records.verdicts import VerdictWord
 from qualgate.records.work import UnitKey
@@ -98,6 +98,7 @@ class ArmEvidence:
     facts: Mapping[str, float] = field(default_factory=dict)
     unmeasured: Mapping[str, str] = field(default_factory=dict)  # metric → why it has no number, where that is known
     overflow: tuple[Overflow, ...] = ()  # see `ArmFootprint`
+    generation: Generation = UNTOLD  # likewise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

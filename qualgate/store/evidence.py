@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Select, select
 
 from qualgate.errors import IntegrityError, UsageError
 from qualgate.identity import question_hash
-from qualgate.records import ArmEvidence, Attempt, RunEvidence, Stopped, UnitEvidence, UnitKey
+from qualgate.records import UNTOLD, ArmEvidence, Attempt, RunEvidence, Stopped, UnitEvidence, UnitKey
 from qualgate.store import plain, scorings, seal, stoppings
 from qualgate.store.database import Store
 from qualgate.store.rows import (
@@ -218,6 +218,7 @@ def _arm(row: AnyRow, found: Iterable[UnitEvidence], stopped: Stopped | None) ->
         facts=size.facts if size else {},
         unmeasured=size.unmeasured if size else {},
         overflow=size.overflow if size else (),
+        generation=size.generation if size else UNTOLD,
     )
 
 

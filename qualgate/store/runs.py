@@ -19,6 +19,7 @@ from sqlalchemy import Connection, bindparam, func, insert, select, tuple_, upda
 from qualgate.errors import IntegrityError
 from qualgate.identity import content_hash
 from qualgate.records import (
+    UNTOLD,
     ArmFootprint,
     ArmIdentity,
     Case,
@@ -243,8 +244,8 @@ def record(store: Store, run_id: str, result: JobResult, scored: dict[UnitKey, t
             connection.execute(statement.values(**columns, status="done", error="", attempts=units.c.attempts + 1), new)
         if new_scores:
             connection.execute(insert(scores), new_scores)
-        if new and result.overflow:
-            _add_overflow(connection, run_id, result)
+        if new and (result.overflow or result.generation != UNTOLD):
+            _add_up(connection, run_id, result)
 
 
 def record_failure(store: Store, run_id: str, failure: JobFailure) -> None:
@@ -284,8 +285,9 @@ def _see_arm(connection: Connection, run_id: str, name: str, identity: ArmIdenti
         _update_arm(connection, run_id, name, observed_json=observed, footprint_json=measured)
 
 
-def _add_overflow(connection: Connection, run_id: str, result: JobResult) -> None:
-    """Add the job's to what its arm had; a module keeps the first place it had in any job, whatever their order."""
+def _add_up(connection: Connection, run_id: str, result: JobResult) -> None:
+    """Add how the job's answers came about, and what was beyond the dtype on the way, to what its arm had; a module
+    keeps the first place it had in any job, whatever their order."""
     row = connection.execute(select(arms).where(arms.c.run_id == run_id, arms.c.name == result.arm)).one()
     size = plain.footprint(row.footprint_json)
     assert size is not None, "the arm was seen"
@@ -295,7 +297,8 @@ def _add_overflow(connection: Connection, run_id: str, result: JobResult) -> Non
         places[module] = min(place, places.get(module, place))
         counts[module] += count
     found = tuple(sorted((places[module], module, count) for module, count in counts.items()))
-    _update_arm(connection, run_id, result.arm, footprint_json=plain.to_json(replace(size, overflow=found)))
+    size = replace(size, overflow=found, generation=size.generation + result.generation)
+    _update_arm(connection, run_id, result.arm, footprint_json=plain.to_json(size))
 
 
 def add_facts(store: Store, run_id: str, arm: str, facts: dict[str, float]) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from qualgate.engine.padded.forward import Decoder, open_decoder
 from qualgate.engine.padded.step_loop import decode, prefill, read
 from qualgate.engine.padded.transcript import Row, Transcript
-from qualgate.engine.request import Event, Request
+from qualgate.engine.request import Event, Request, Tally
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -30,7 +30,7 @@ class PaddedEngine:
     name = "padded"
 
     def __init__(self, decoder: Decoder) -> None:
-        self.head = decoder.head
+        self.head, self.tally = decoder.head, Tally()
         self._decoder = decoder
         self._transcript: Transcript | None = None
 

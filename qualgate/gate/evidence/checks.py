@@ -94,7 +94,8 @@ def examine(evidence: RunEvidence) -> tuple[Examination, ...]:
 def _examine_complete(evidence: RunEvidence, variant: ArmEvidence) -> Examination:
     variant = replace(variant, units=tuple(counted_as_wrong(evidence.baseline.units, variant.units)))
     pairs = _pair(evidence, variant)
-    beyond = [line for arm in (evidence.baseline, variant) for line in _beyond(arm)]
+    arms = (evidence.baseline, variant)
+    beyond = [line for arm in arms for line in (*_beyond(arm), *_otherwise(arm))]
     mismatched = (*evidence.stale, *beyond, *_mismatches(evidence, variant, pairs))
     same = getattr(evidence.baseline.identity, "weights", 0) == getattr(variant.identity, "weights", 1)
     by_set: dict[str, list[Pair]] = {name: [] for name in sorted(evidence.metrics)}
@@ -135,6 +136,18 @@ def _beyond(arm: ArmEvidence) -> tuple[str, ...]:
         f"{arm.name}: {counted(sum(one[2] for one in arm.overflow), 'activation')} beyond float16's largest number, "
         f"65504 (first {count} of {module}{more}): a server that stores them in float16 turns them into infinities and "
         "answers otherwise than here, where they are float32. Declare `dtype: bfloat16` if that is what is served",
+    )
+
+
+def _otherwise(arm: ArmEvidence) -> tuple[str, ...]:
+    """Its engine did not say again what it had said: whose answers these are, nobody knows."""
+    made = arm.generation
+    if not made.otherwise:
+        return ()
+    return (
+        f"{arm.name}: {made.otherwise} of {counted(made.checked, 'token')} that were said once more, plainly and "
+        f"alone, came out otherwise than in the run (engine: {made.engine}). That is a defect of the engine or of the "
+        "machine: run `qualgate bench exact` here and report what it says",
     )
 
 
