@@ -60,8 +60,9 @@ ENTRY static void gated(const float *gate, const float *gate_bias, const float *
     for (int64_t i = 0; i < width; i += LANES) {
         const lanes_t g = biased(gate + i, gate_bias ? gate_bias + i : NULL);
         const lanes_t u = biased(up + i, up_bias ? up_bias + i : NULL);
-        const lanes_t e = exponential((lanes_t)((ints_t)g | INT32_MIN)); /* of -|gate| */
-        const ints_t below = g < ALL(0);
+        const lanes_t size = (lanes_t)((ints_t)g | INT32_MIN); /* -|gate| */
+        const ints_t below = g < ALL(0), gone = size < ALL(-87.0f); /* times a gate of any size nothing is left */
+        const lanes_t e = (lanes_t)((ints_t)exponential(size) & ~gone);
         const lanes_t top = (lanes_t)(((ints_t)e & below) | ((ints_t)ALL(1.0f) & ~below));
         put(to + i, g * (top / (ALL(1.0f) + e)) * u);
     }

@@ -1,0 +1,207 @@
+"""What lies between the products of a decoder's layer: each step by its definition, and a pass as nothing but them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from qualgate_kernels import cpu
+from qualgate_kernels.activations import round_tokens_torch
+from qualgate_kernels.cpu import int8
+from qualgate_kernels.cpu import paged as attention
+from qualgate_kernels.paged import keep_torch
+from qualgate_kernels.plain_decoder import Products
+from tests.kernels.layer_rows import Steps, steps
+from tests.kernels.plain_decoders import FORMS, UNIT, W8A8, Drawn, Shape, Texts, drawn, shapes
+
+FLOATS = st.floats(-(2**60), 2**60, width=32)
+ANY = st.floats(width=32)
+
+
+@pytest.fixture(scope="module")
+def every(tmp_path_factory) -> dict[str, Steps]:
+    found = steps(tmp_path_factory.mktemp("layer"))
+    if not found or not cpu.paths():
+        pytest.skip("no C compiler, or the kernels were not compiled here")
+    return found
+
+
+def same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Zeros' signs too; a NaN for a NaN."""
+    return torch.equal(one.isnan(), other.isnan()) and torch.equal(
+        one.nan_to_num(7.0, math.inf, -math.inf).view(torch.int32),
+        other.nan_to_num(7.0, math.inf, -math.inf).view(torch.int32),
+    )
+
+
+def rows(elements: st.SearchStrategy[float], sizes: st.SearchStrategy[int]) -> st.SearchStrategy[torch.Tensor]:
+    return sizes.flatmap(lambda size: st.lists(elements, min_size=size, max_size=size)).map(torch.tensor)
+
+
+@given(rows(ANY, st.integers(1, 70)))
+@example(torch.zeros(5))
+@example(torch.tensor([0.0, -0.0]))
+@example(torch.tensor([math.nan, 1.0, math.inf]))
+@example(torch.tensor([1.0, math.nan]))
+@example(torch.tensor([math.inf, 1.0, -2.0]))
+@example(torch.tensor([3e38, 1e38, 1.0]))
+@example(torch.tensor([1e-45, 0.0]))  # whose scale is 0, though it is not
+@example(torch.tensor([2e-43, 1e-43, -2e-43, 1e-45]))  # whose scale is rounded a lot: more than 127 steps
+@example(-torch.arange(256) / 2)  # halves
+@example(torch.cat([torch.arange(256) / 2 + 0.25, torch.tensor([127.5, -127.5])]))
+def test_codes_are_those_of_the_twin_to_the_bit(every, x):
+    codes, scales = round_tokens_torch(x[None], "int8")
+    for path, step in every.items():
+        found, scale = step.codes(x)
+        assert same(scale, scales[0, 0]), path
+        if x.isfinite().all():
+            assert torch.equal(found, codes[0]), path
+        else:  # sums times a scale that is not finite: infinite where codes are not 0, else NaN
+            assert torch.equal(found[x.isfinite()], codes[0][x.isfinite()]), path
+            assert not (scale * found).isfinite().any()
+
+
+def test_every_half_between_two_codes_goes_to_the_even_one(every):
+    halves = torch.arange(-128, 128) + 0.5
+    x = torch.cat([halves, halves - 2**-17, halves + 2**-17]).clamp(-127.5, 127.5)
+    for path, step in every.items():
+        codes, scale = step.codes(x)
+        assert scale == 1, path
+        assert codes.tolist() == [max(-128, min(127, round(number))) for number in x.tolist()], path
+
+
+@given(rows(FLOATS, st.integers(1, 12).map(lambda count: 16 * count)), st.integers(0, 2**20), st.booleans())
+def test_a_norm_errs_by_its_roundings_and_adds_as_float32_does(every, x, seed, biased):
+    generator = torch.Generator().manual_seed(seed)
+    added, bias, weight = (torch.randn(len(x), generator=generator) for _ in range(3))
+    total = x + (added + bias if biased else added)
+    exact = total.double() / (total.double().square().mean() + 1e-5).sqrt() * weight.double()
+    for path, step in every.items():
+        found, normed = step.norm(x, added, bias if biased else None, weight, 1e-5)
+        assert same(found, total), path
+        # Up to len(x) / 16 sums of each lane and 16 of lanes, squares, mean, eps: half, by the root; then 4 more.
+        steps = (len(x) / 16 + 16 + 4) / 2 + 5
+        assert bool(((normed.double() - exact).abs() <= steps * UNIT * exact.abs() + 1e-44).all()), path
+        again, once_more = step.norm(total, None, None, weight, 1e-5)
+        assert same(again, total)
+        assert same(once_more, normed)
+
+
+@given(
+    st.sampled_from([16, 32, 48, 128]).flatmap(lambda dim: st.tuples(st.just(dim), st.integers(0, dim // 2))),
+    st.integers(0, 2**20),
+    st.booleans(),
+    st.booleans(),
+)
+def test_a_head_is_turned_pair_by_pair(every, sizes, seed, biased, normed):
+    (dim, half), generator = sizes, torch.Generator().manual_seed(seed)
+    head, bias, weight = (torch.randn(dim, generator=generator) for _ in range(3))
+    angles = 100 * torch.rand(half, generator=generator)
+    cosine, sine = angles.cos(), angles.sin()
+    for path, step in every.items():
+        start = head + bias if biased else head
+        if normed:
+            start = step.norm(start, None, None, weight, 0.1)[1]
+        left, right = start[:half].double(), start[half : 2 * half].double()
+        turned = torch.complex(left, right) * torch.complex(cosine.double(), sine.double())
+        exact = torch.cat([turned.real, turned.imag])
+        found = step.turn(head, bias if biased else None, weight if normed else None, 0.1, cosine, sine)
+        assert same(found[2 * half :], start[2 * half :]), path
+        size = (left.abs() + right.abs()).repeat(2)
+        assert bool(((found[: 2 * half].double() - exact).abs() <= 2 * UNIT * size + 1e-44).all()), path
+
+
+@given(rows(st.floats(-200, 200, width=32) | FLOATS, st.sampled_from([16, 48])), st.integers(0, 2**20))
+@example(torch.tensor([-87.0, -87.1, -86.9, -103, -1e30, -3e38, 1e30, 3e38] * 2), 0)
+def test_a_gate_errs_by_four_ulp_however_far_it_is_from_zero(every, gate, seed):
+    """e**-x within two, and four roundings of half a one; below -87, where the gate is 1e-38 of itself, it is 0."""
+    generator = torch.Generator().manual_seed(seed)
+    bias, up_bias = (torch.randn(len(gate), generator=generator) for _ in range(2))
+    up = torch.rand(len(gate), generator=generator)
+    for biases in ((None, None), (bias, up_bias)):
+        g, u = (gate, up) if biases[0] is None else (gate + bias, up + up_bias)
+        exact = g.double() / (1 + (-g.double()).exp()) * u.double()
+        allowed = 8 * UNIT * exact.abs() + 2e-38 * (g * u).double().abs() + 1e-44
+        for path, step in every.items():
+            found = step.gated(gate, biases[0], up, biases[1])
+            assert bool(((found.double() - exact).abs() <= allowed).all()), path
+
+
+def test_gates_that_are_not_finite_stay_so_and_spoil_no_other(every):
+    gate, up = torch.linspace(-3, 3, 32), torch.ones(32)
+    for step in every.values():
+        clean = step.gated(gate, None, up, None)
+        for number in (math.nan, math.inf, -math.inf):
+            spoilt = gate.clone()
+            spoilt[5] = number
+            found = step.gated(spoilt, None, up, None)
+            assert not found[5].isfinite()
+            assert same(torch.cat([found[:5], found[6:]]), torch.cat([clean[:5], clean[6:]]))
+
+
+@given(shapes((*FORMS, W8A8)))
+@example(Shape(form=W8A8))
+@example(Shape(form=W8A8, biases=True, norms=True, stacked=True, layers=3))
+def test_a_pass_is_nothing_but_its_steps(every, shape):
+    """To the bit, with products and attention as the library gives them by themselves."""
+    made = drawn(shape)
+    for path, step in every.items():
+        one, two = Texts(made, [21], shape.seed), Texts(made, [21], shape.seed)
+        assert same(one.whole(path=path)[0], by_steps(made, two, step, path)), path
+
+
+def by_steps(made: Drawn, texts: Texts, step: Steps, path: str) -> torch.Tensor:
+    """The states of its one text, read whole."""
+    decoder, places = made.decoder, texts.places(texts.rows)
+    x, added, bias = texts.x[0], None, None
+    for layer, blocks in zip(decoder.layers, texts.blocks, strict=True):
+        x, normed = all_normed(step, x, added, bias, layer.attention_norm, decoder.eps)
+        columns, biases = product(normed, layer.heads, path)
+        heads = [turned(step, made, columns[row], biases, layer, at) for row, at in enumerate(places.position.tolist())]
+        query, key, value = torch.stack(heads).split([decoder.heads, decoder.kv_heads, decoder.kv_heads], 1)
+        keep_torch(blocks, places, key, value)
+        attended = attention.attend(query.contiguous(), blocks, places, layer.seen, 1, path).flatten(1)
+        added, bias = product(attended, layer.out, path)
+        x, normed = all_normed(step, x, added, bias, layer.feed_norm, decoder.eps)
+        columns, biases = product(normed, layer.gates, path)
+        gates = [
+            step.gated(*(one.contiguous() for pair in zip(row.chunk(2), biases.chunk(2), strict=True) for one in pair))
+            for row in columns
+        ]
+        added, bias = product(torch.stack(gates), layer.down, path)
+    return all_normed(step, x, added, bias, decoder.norm, decoder.eps)[1]
+
+
+def all_normed(step: Steps, x, added, bias, weight, eps) -> tuple[torch.Tensor, torch.Tensor]:
+    found = [step.norm(row, None if added is None else added[at], bias, weight, eps) for at, row in enumerate(x)]
+    return torch.stack([row for row, _ in found]), torch.stack([row for _, row in found])
+
+
+def turned(step: Steps, made: Drawn, columns: torch.Tensor, biases: torch.Tensor, layer, at: int) -> torch.Tensor:
+    decoder, dim = made.decoder, made.decoder.head_dim
+    none, norms = decoder.cosines[0, :0], [layer.query_norm] * decoder.heads + [layer.key_norm] * decoder.kv_heads
+    heads = []
+    for number, (head, bias) in enumerate(zip(columns.split(dim), biases.split(dim), strict=True)):
+        angles = (decoder.cosines[at], decoder.sines[at]) if number < len(norms) else (none, none)
+        norm = norms[number] if number < len(norms) else None
+        heads.append(step.turn(head.contiguous(), bias.contiguous(), norm, decoder.eps, *angles))
+    return torch.stack(heads)
+
+
+def product(x: torch.Tensor, products: Products, path: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """What all parts give, and their biases, zeros where they have none: adding 0 changes no bit of what is not -0."""
+    found = [
+        int8.matmul_int8(*int8.round_rows(x), weight)
+        if isinstance(weight, int8.PreparedInt8)
+        else cpu.matmul(x.contiguous(), weight, path=path)
+        for weight in products.weights
+    ]
+    biases = [
+        torch.zeros(weight.shape[0]) if bias is None else bias
+        for weight, bias in zip(products.weights, products.biases, strict=True)
+    ]
+    return torch.cat(found, 1), torch.cat(biases)
