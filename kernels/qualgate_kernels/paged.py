@@ -5,7 +5,8 @@ sequences: one that decodes, a chunk of a prompt, a draft to be checked. Each ro
 itself. Sums run over positions in their order and over nothing else, so no row's bits depend on its neighbours, on how
 a sequence was cut into passes, or on the threads.
 
-`attend_torch` and `keep_torch` are the specification, cpu/paged.py the kernel in C; `dispatch.attend_paged` chooses.
+`attend_torch` and `keep_torch` are the specification, cpu/paged.py the kernel in C, paged_gpu.py that for GPUs;
+`dispatch.attend_paged` chooses.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ import torch
 
 SLOTS = 16  # positions of a block
 MOST_DIMS = 1024
+GPU_DIMS = 256  # the most that paged_gpu.py takes
+DTYPES = (torch.float32, torch.bfloat16)  # of keys and values; queries, products and sums are float32 with either
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Blocks:
-    """Keys and values of one layer, float32. The record is fixed, `keep` fills its tensors.
+    """Keys and values of one layer, both float32 or both bfloat16. The record is fixed, `keep` fills its tensors.
 
     keys: [blocks, kv_heads, head_dim, SLOTS]; values: [blocks, kv_heads, SLOTS, head_dim]
     """
@@ -46,7 +49,7 @@ class Blocks:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Places:
-    """Where the rows of a pass stand: int32, contiguous, on the CPU.
+    """Where the rows of a pass stand: int32, contiguous, on the CPU or where the blocks are.
 
     table: [sequences, width], the block of each SLOTS positions; sequence: [rows], a row of the table
     position: [rows], ascending within rows of one sequence that follow each other
@@ -77,8 +80,11 @@ class Seen:
     sinks: torch.Tensor | None = None
 
 
-def new_blocks(count: int, kv_heads: int, head_dim: int) -> Blocks:
-    """Empty ones. head_dim: a multiple of 16."""
+def new_blocks(
+    count: int, kv_heads: int, head_dim: int,
+    *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu",
+) -> Blocks:  # fmt: skip
+    """Empty ones. head_dim: a multiple of 16; dtype: one of DTYPES."""
     for name, value, most in (
         ("count", count, 2**31 - 1),
         ("kv_heads", kv_heads, 65_536),
@@ -88,17 +94,23 @@ def new_blocks(count: int, kv_heads: int, head_dim: int) -> Blocks:
             raise ValueError(f"{name}: expected 1 to {most}, got {value!r:.40}")
     if head_dim % 16:
         raise ValueError(f"head_dim: expected a multiple of 16, got {head_dim}")
+    if dtype not in DTYPES:
+        raise ValueError(f"dtype: expected float32 or bfloat16, got {dtype}")
     return Blocks(
-        keys=torch.zeros(count, kv_heads, head_dim, SLOTS), values=torch.zeros(count, kv_heads, SLOTS, head_dim)
+        keys=torch.zeros(count, kv_heads, head_dim, SLOTS, dtype=dtype, device=device),
+        values=torch.zeros(count, kv_heads, SLOTS, head_dim, dtype=dtype, device=device),
     )
 
 
 def keep_torch(blocks: Blocks, places: Places, key: torch.Tensor, value: torch.Tensor) -> None:
-    """Write the rows' keys and values [rows, kv_heads, head_dim] where they stand: the torch twin."""
+    """Write the rows' keys and values, float32 [rows, kv_heads, head_dim], where they stand: the torch twin.
+
+    They are rounded to the blocks' dtype.
+    """
     check_kept(blocks, places, key, value)
     block, slot = places.slots // SLOTS, places.slots % SLOTS
-    blocks.keys[block, :, :, slot] = key
-    blocks.values[block, :, slot] = value
+    blocks.keys[block, :, :, slot] = key.to(blocks.keys.dtype)
+    blocks.values[block, :, slot] = value.to(blocks.values.dtype)
 
 
 def attend_torch(query: torch.Tensor, blocks: Blocks, places: Places, seen: Seen) -> torch.Tensor:
@@ -113,8 +125,8 @@ def attend_torch(query: torch.Tensor, blocks: Blocks, places: Places, seen: Seen
         first = max(0, position - seen.window + 1) if seen.window else 0
         table = places.table[sequence, first // SLOTS : position // SLOTS + 1].long()
         here = slice(first % SLOTS, position - first // SLOTS * SLOTS + 1)
-        keys = blocks.keys[table].permute(1, 2, 0, 3).flatten(2)[..., here]  # [kv_heads, dim, positions]
-        values = blocks.values[table].transpose(0, 1).flatten(1, 2)[:, here]
+        keys = blocks.keys[table].permute(1, 2, 0, 3).flatten(2)[..., here].float()  # [kv_heads, dim, positions]
+        values = blocks.values[table].transpose(0, 1).flatten(1, 2)[:, here].float()
         logits = query[row].view(blocks.kv_heads, group, -1) @ keys * seen.scale
         if seen.soft_cap:
             logits = seen.soft_cap * torch.tanh(logits / seen.soft_cap)
@@ -136,10 +148,15 @@ def check(query: torch.Tensor, blocks: Blocks, places: Places, seen: Seen) -> No
         )
     if not query.is_contiguous():
         raise ValueError(f"query: expected contiguous, got strides {query.stride()}")
+    _check_device("query", query, blocks)
     if seen.window < 0 or not seen.soft_cap >= 0:
         raise ValueError(f"window and soft_cap: expected 0 or more, got {seen.window} and {seen.soft_cap}")
-    if seen.sinks is not None and (seen.sinks.dtype != torch.float32 or tuple(seen.sinks.shape) != (heads,)):
-        raise ValueError(f"sinks: expected float32 [{heads}], got {seen.sinks.dtype} {list(seen.sinks.shape)}")
+    if seen.sinks is not None:
+        if seen.sinks.dtype != torch.float32 or tuple(seen.sinks.shape) != (heads,) or not seen.sinks.is_contiguous():
+            raise ValueError(
+                f"sinks: expected float32 [{heads}], contiguous, got {seen.sinks.dtype} {list(seen.sinks.shape)}"
+            )
+        _check_device("sinks", seen.sinks, blocks)
     _check_places(blocks, places)
 
 
@@ -149,7 +166,13 @@ def check_kept(blocks: Blocks, places: Places, key: torch.Tensor, value: torch.T
     for name, tensor in (("key", key), ("value", value)):
         if tensor.dtype != torch.float32 or tuple(tensor.shape) != wanted:
             raise ValueError(f"{name}: expected float32 {list(wanted)}, got {tensor.dtype} {list(tensor.shape)}")
+        _check_device(name, tensor, blocks)
     _check_places(blocks, places)
+
+
+def _check_device(name: str, tensor: torch.Tensor, blocks: Blocks) -> None:
+    if tensor.device != blocks.keys.device:
+        raise ValueError(f"{name}: expected a tensor on {blocks.keys.device}, got {tensor.device}")
 
 
 def _check_places(blocks: Blocks, places: Places) -> None:
@@ -157,6 +180,8 @@ def _check_places(blocks: Blocks, places: Places) -> None:
     for name, tensor, dims in (("table", table, 2), ("sequence", sequence, 1), ("position", position, 1)):
         if tensor.dtype != torch.int32 or tensor.dim() != dims or not tensor.is_contiguous() or not tensor.numel():
             raise ValueError(f"{name}: expected int32 of {dims} dimensions, contiguous, not empty")
+        if tensor.device != table.device or tensor.device not in (torch.device("cpu"), blocks.keys.device):
+            raise ValueError(f"{name}: expected it with the others, on the CPU or {blocks.keys.device}")
     if len(sequence) != len(position) or int(sequence.min()) < 0 or int(sequence.max()) >= len(table):
         raise ValueError(f"sequence: expected one of {len(table)} rows of the table for each of {len(position)} rows")
     if int(position.min()) < 0 or int(position.max()) >= table.shape[1] * SLOTS:

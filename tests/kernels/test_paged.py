@@ -21,14 +21,15 @@ needs_c = pytest.mark.skipif(not PATHS, reason="the kernels were not compiled he
 class Sequences:
     """Some sequences of random keys and values, and blocks that hold them in any order."""
 
-    def __init__(self, lengths, kv_heads=2, dim=32, seed=0):
+    def __init__(self, lengths, kv_heads=2, dim=32, seed=0, dtype=torch.float32):
         self.generator = torch.Generator().manual_seed(seed)
         width = -(-max(lengths) // SLOTS)
         spare = torch.randperm(width * len(lengths) + 3, generator=self.generator).int()
         self.table = spare[: width * len(lengths)].view(len(lengths), width).contiguous()
-        self.blocks = new_blocks(len(spare), kv_heads, dim)
+        self.blocks = new_blocks(len(spare), kv_heads, dim, dtype=dtype)
         self.keys, self.values = (
-            [torch.randn(n, kv_heads, dim, generator=self.generator) for n in lengths] for _ in range(2)
+            [torch.randn(n, kv_heads, dim, generator=self.generator).to(dtype).float() for n in lengths]
+            for _ in range(2)
         )
 
     def places(self, rows):
@@ -36,11 +37,9 @@ class Sequences:
         sequence, position = (torch.tensor(column, dtype=torch.int32) for column in zip(*rows, strict=True))
         return Places(table=self.table, sequence=sequence, position=position)
 
-    def filled(self):
+    def filled(self, keep=dispatch.keep_paged):
         for number, keys in enumerate(self.keys):
-            dispatch.keep_paged(
-                self.blocks, self.places([(number, p) for p in range(len(keys))]), keys, self.values[number]
-            )
+            keep(self.blocks, self.places([(number, p) for p in range(len(keys))]), keys, self.values[number])
         return self
 
     def query(self, rows, heads):
@@ -91,6 +90,41 @@ def test_a_row_sees_its_sequence_up_to_itself(path, name, kv_heads, dim):
     query = sequences.query(len(ROWS), 8)
     found = attended(query, sequences, ROWS, SEEN[name], path)
     torch.testing.assert_close(found.double(), oracle(query, sequences, ROWS, SEEN[name]), atol=5e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", SEEN)
+def test_keys_and_values_may_be_bfloat16(name):
+    sequences = Sequences([4, 20, 50, 34], 2, 48, dtype=torch.bfloat16).filled()
+    query = sequences.query(len(ROWS), 8)
+    found = dispatch.attend_paged(query, sequences.blocks, sequences.places(ROWS), SEEN[name])
+    torch.testing.assert_close(found.double(), oracle(query, sequences, ROWS, SEEN[name]), atol=5e-6, rtol=1e-5)
+
+
+def test_what_is_kept_is_rounded_to_the_blocks():
+    sequences = Sequences([9], 2, 16, dtype=torch.bfloat16)
+    key, value = torch.randn(2, 9, 2, 16, generator=sequences.generator)
+    places = sequences.places([(0, p) for p in range(9)])
+    dispatch.keep_paged(sequences.blocks, places, key, value)
+    block = int(sequences.table[0, 0])
+    assert torch.equal(sequences.blocks.keys[block, :, :, :9], key.bfloat16().permute(1, 2, 0))
+    assert torch.equal(sequences.blocks.values[block, :, :9], value.bfloat16().transpose(0, 1))
+
+
+def test_which_path_serves_is_said():
+    assert dispatch.paged_path(new_blocks(1, 1, 16)) == ("c" if PATHS else f"torch twin: {in_c.missing()}")
+    assert dispatch.paged_path(new_blocks(1, 1, 16, dtype=torch.bfloat16)).startswith("torch twin: ")
+    assert dispatch.paged_path(new_blocks(1, 1, 16, device="meta")) == "torch twin: no kernel for meta"
+    assert dispatch.paged_path(new_blocks(1, 1, 512, device="meta")) == "torch twin: head_dim is above 256"
+
+
+@needs_c
+def test_c_refuses_bfloat16():
+    sequences = Sequences([9], 2, 16, dtype=torch.bfloat16).filled()
+    places, query = sequences.places([(0, 3)]), sequences.query(1, 2)
+    with pytest.raises(ValueError, match="bfloat16, not float32"):
+        in_c.attend(query, sequences.blocks, places, Seen(scale=1.0), 1)
+    with pytest.raises(ValueError, match="bfloat16, not float32"):
+        in_c.keep(sequences.blocks, places.slots, query, query, 1)
 
 
 @needs_c
@@ -196,6 +230,15 @@ def test_arguments_that_do_not_fit_are_refused():
             dispatch.attend_paged(bad, sequences.blocks, places, Seen(scale=1.0))
     with pytest.raises(ValueError, match="sinks: expected"):
         dispatch.attend_paged(query, sequences.blocks, places, Seen(scale=1.0, sinks=torch.zeros(3)))
+    with pytest.raises(ValueError, match="sinks: expected"):
+        dispatch.attend_paged(query, sequences.blocks, places, Seen(scale=1.0, sinks=torch.zeros(8)[::2]))
+    with pytest.raises(ValueError, match="query: expected a tensor on cpu"):
+        dispatch.attend_paged(query.to("meta"), sequences.blocks, places, Seen(scale=1.0))
+    elsewhere = replace(places, position=places.position.to("meta"))
+    with pytest.raises(ValueError, match="position: expected it with the others"):
+        dispatch.attend_paged(query, sequences.blocks, elsewhere, Seen(scale=1.0))
+    with pytest.raises(ValueError, match="dtype: expected float32 or bfloat16"):
+        new_blocks(1, 1, 16, dtype=torch.float16)
     with pytest.raises(ValueError, match="window"):
         dispatch.attend_paged(query, sequences.blocks, places, Seen(scale=1.0, window=-1))
     with pytest.raises(ValueError, match="head_dim"):

@@ -51,7 +51,7 @@ def missing() -> str:
 
 def keep(blocks: Blocks, slots: torch.Tensor, key: torch.Tensor, value: torch.Tensor, threads: int) -> None:
     """slots: `Places.slots` of the rows; key, value: float32 [rows, kv_heads, head_dim], contiguous."""
-    _, function = _there()
+    _, function = _there(blocks)
     rows, heads, dim = key.shape
     keys, values = blocks.keys.data_ptr(), blocks.values.data_ptr()
     check(
@@ -65,7 +65,7 @@ def attend(
     query: torch.Tensor, blocks: Blocks, places: Places, seen: Seen, threads: int, path: str = ""
 ) -> torch.Tensor:
     """query: float32 [rows, heads, head_dim], contiguous. path: one of the library's up to avx512, for tests."""
-    function, _ = _there()
+    function, _ = _there(blocks)
     library = load()
     assert isinstance(library, Library)
     out = torch.empty_like(query)
@@ -94,7 +94,14 @@ def attend(
     return out
 
 
-def _there() -> tuple[Any, Any]:
+def unsupported(blocks: Blocks) -> str:
+    """Why C does not read such blocks; "" where it does."""
+    return "" if blocks.keys.dtype == torch.float32 else f"keys and values are {blocks.keys.dtype}, not float32"
+
+
+def _there(blocks: Blocks) -> tuple[Any, Any]:
+    if because := unsupported(blocks):
+        raise ValueError(f"blocks: {because}")
     found = _entries()
     if isinstance(found, str):
         raise ValueError(f"the CPU kernels are not there: {found}")

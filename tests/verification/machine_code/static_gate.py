@@ -26,8 +26,9 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from qualgate_kernels import attention_gpu, configs, drift_gpu, gemm, launch
+from qualgate_kernels import attention_gpu, configs, drift_gpu, gemm, launch, paged_gpu
 from qualgate_kernels.attention import FORMATS, new_cache
+from qualgate_kernels.paged import Seen, new_blocks
 from qualgate_kernels.planes import Prepared, lay_out
 from qualgate_kernels.samples import weight
 
@@ -82,7 +83,7 @@ TOKENS = (16, 32, 64)  # one of each tile
 
 def entries(target: int, *, quick: bool = False) -> Iterator[Entry]:
     """Every kernel in every configuration that is shipped for sm_`target`; quick: one or two of each kernel."""
-    found = [*_products(target, quick), *_drifts(quick), *_attentions(quick)]
+    found = [*_products(target, quick), *_drifts(quick), *_attentions(quick), *_paged(quick)]
     return (entry for entry in found if target >= 89 or "*fp8e4nv" not in entry.signature.values())
 
 
@@ -161,6 +162,50 @@ def _attentions(quick: bool) -> Iterator[Entry]:
             )  # fmt: skip
 
 
+def _paged(quick: bool) -> Iterator[Entry]:
+    """Blocks of both dtypes, every width of heads up to the widest; what the kernel may do besides, all and none."""
+    for dtype in (torch.bfloat16,) if quick else (torch.bfloat16, torch.float32):
+        for dim in (128,) if quick else (64, 80, 96, 128, 192, 256):
+            blocks = new_blocks(1, 1, dim, dtype=dtype)
+            kept = dict.fromkeys(("keys", "values"), f"*{DTYPES[dtype]}")
+            said = f"{DTYPES[dtype]}, {dim} dimensions"
+            for split, much in ((True, True),) if quick else product((False, True), repeat=2):
+                yield _paged_attention(
+                    f"paged attention, {said}{', all' * much}{', split' * split}", blocks, split, much
+                )
+            sinks = Seen(scale=1.0, sinks=torch.ones(1))
+            yield Entry(
+                f"paged attention, merge, {said}", paged_gpu.merge_spans_kernel,
+                {
+                    **dict.fromkeys(("partial", "totals", "sinks", "out"), "*fp32"), "packs": "*i32",
+                    **dict.fromkeys(("heads", "kv_heads", "spans"), "i32"),
+                },
+                paged_gpu.merge_constants(blocks, sinks), options=paged_gpu.options(blocks), multiplies=False,
+            )  # fmt: skip
+            yield Entry(
+                f"paged attention, keep, {said}", paged_gpu.keep_paged_kernel,
+                {**kept, **dict.fromkeys(("key", "value"), "*fp32"), "slots": "*i64", "kv_heads": "i32"},
+                paged_gpu.keep_constants(blocks), options={"num_warps": 1}, multiplies=False,
+            )  # fmt: skip
+
+
+def _paged_attention(name: str, blocks: Any, split: bool, much: bool) -> Entry:
+    """much: a window, a soft cap and sinks."""
+    seen = Seen(scale=1.0, soft_cap=1.0, window=1, sinks=torch.ones(1)) if much else Seen(scale=1.0)
+    dtype = blocks.keys.dtype
+    signature = {
+        **dict.fromkeys(("keys", "values"), f"*{DTYPES[dtype]}"),
+        **dict.fromkeys(("query", "sinks", "out", "partial", "totals"), "*fp32"),
+        **dict.fromkeys(("table", "sequence", "position", "packs"), "*i32"),
+        **dict.fromkeys(("scale", "soft_cap"), "fp32"),
+        **dict.fromkeys(("heads", "kv_heads", "table_width", "spans", "window"), "i32"),
+    }  # fmt: skip
+    return Entry(
+        name, paged_gpu.attend_paged_kernel, signature, paged_gpu.constants(blocks, seen, split),
+        options=paged_gpu.options(blocks), multiplies=dtype != torch.float32,
+    )  # fmt: skip
+
+
 def _weight_only(name: str, prepared: Prepared, dtype: torch.dtype, tokens: int, target: int) -> Entry:
     terms = 3 if dtype == torch.float32 else 1
     tile = configs.tile(tokens, prepared.block_k, prepared.like.bits, terms, target)
@@ -232,10 +277,11 @@ def compiled(entry: Entry, target: int) -> Any:
     assert sorted(order) == sorted([*entry.signature, *entry.constants]), entry.name
     divisible = [["tt.divisibility", 16]]
     signature = {name: entry.signature.get(name, "constexpr") for name in order}
+    plain = {param.name for param in entry.kernel.params if param.do_not_specialize_on_alignment}
     attributes = {
         (order.index(name),): divisible
         for name, kind in entry.signature.items()
-        if kind.startswith("*") or name in DIVISIBLE
+        if (kind.startswith("*") or name in DIVISIBLE) and name not in plain
     }
     source = ASTSource(entry.kernel, signature, constexprs=entry.constants, attrs=attributes)
     options = entry.options or launch.options(entry.tile, target)

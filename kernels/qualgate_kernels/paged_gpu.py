@@ -1,0 +1,333 @@
+"""Attention over blocks of keys and values on GPUs (Triton). Its specification is paged.py with its torch twins.
+
+A program takes a pack of PACK pairs (row, query head) that read one head of keys, all of one run: rows of one sequence
+that follow each other. It meets positions in tiles, in order; SPAN positions make a partial result (highest logit, sum
+of weights, weighted values), and partial results are combined in ascending order. Tiles and spans begin at fixed
+positions and are of one size whatever the rows, so a row of a prefill has the bits it has alone. Few rows on long
+sequences would leave most of the GPU idle, so there each span is a program of its own and `merge_spans_kernel` puts
+the partial results together: the same steps in the same order, and so the same bits.
+
+Queries, weights and sums are float32. Where keys and values are bfloat16 a product is three of tensor cores: a float32
+is the sum of three bfloat16, exactly. Where they are float32 no tensor core has their product, and none is used.
+
+Rows of a pack share a product, in which 0 times infinity would reach rows that do not see the infinity. So `keep` lets
+no value into a block that is not finite: it keeps 0 there and NaN as the position's key, which whoever sees the
+position gets, in the whole head, and nobody else. Blocks are to be filled by it alone.
+"""
+
+# pyright: reportCallIssue=false, reportGeneralTypeIssues=false, reportArgumentType=false
+# Triton's decorator keeps the signature, but a kernel is launched with other arguments than its own.
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from qualgate_kernels.availability import interpreted
+from qualgate_kernels.paged import SLOTS, Blocks, Places, Seen
+
+PACK = 16  # pairs of a program: the least that tensor cores take
+SPAN = 256  # positions of a partial result
+TILE_BYTES = 16_384  # of keys, as many of values
+PROGRAMS = 264  # two for each multiprocessor of an H200; with as many, spans need no programs of their own
+PARTIALS = 16_384  # partial results that may be kept, of up to 16 KiB
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Packs:
+    """The packs of a pass. numbers: int32 [packs, 4], of each the run's first row, the run's rows, which of the run's
+    packs it is, and how many spans its rows see; spans: the most of them."""
+
+    numbers: torch.Tensor
+    spans: int
+
+
+@triton.jit
+def _terms(x, TERMS: tl.constexpr, OPERAND: tl.constexpr):
+    """A float32 as it is; or three bfloat16 that add up to it, the largest first: of its 24 bits 8 each, cut."""
+    if TERMS == 1:
+        return x, x, x
+    else:
+        first = (x.to(tl.int32, bitcast=True) & -65536).to(tl.float32, bitcast=True)
+        rest = x - first
+        second = (rest.to(tl.int32, bitcast=True) & -65536).to(tl.float32, bitcast=True)
+        return first.to(OPERAND), second.to(OPERAND), (rest - second).to(OPERAND)
+
+
+@triton.jit
+def _product(first, second, third, other, TERMS: tl.constexpr):
+    """The float32 product of the terms' sum with `other`."""
+    if TERMS == 1:
+        return tl.dot(first, other, input_precision="ieee")
+    else:
+        made = tl.dot(third, other)
+        made = tl.dot(second, other, made)
+        return tl.dot(first, other, made)
+
+
+@triton.jit
+def _through(
+    q1, q2, q3, keys, values, blocks, head, kv_heads, begin, stop, first, last, low, high, scale, soft_cap,
+    DIM: tl.constexpr, WIDTH: tl.constexpr, OPERAND: tl.constexpr, TERMS: tl.constexpr, CAP: tl.constexpr,
+    PACK: tl.constexpr, TILE: tl.constexpr, SLOTS: tl.constexpr,
+):  # fmt: skip
+    """The state after the tiles from `begin` up to `stop`. Rows see `first` to `last`, together `low` to `high`; one
+    that sees nothing of a tile keeps its state, to the bit."""
+    columns = tl.arange(0, WIDTH)
+    best = tl.full([PACK], -float("inf"), tl.float32)
+    total = tl.zeros([PACK], tl.float32)
+    summed = tl.zeros([PACK, WIDTH], tl.float32)
+    for tile in range(begin, stop, TILE):
+        here = tl.multiple_of(tile, TILE) + tl.arange(0, TILE)
+        there = (here // SLOTS >= low // SLOTS) & (here // SLOTS <= high // SLOTS)
+        block = tl.load(blocks + here // SLOTS, mask=there, other=0)
+        at = (block.to(tl.int64) * kv_heads + head) * (DIM * SLOTS)
+        key_at = keys + (at + here % SLOTS)[None, :] + (columns * SLOTS)[:, None]
+        key = tl.load(key_at, mask=(columns < DIM)[:, None], other=0.0).to(OPERAND)
+        logits = _product(q1, q2, q3, key, TERMS) * scale
+        if CAP:
+            logits = soft_cap * _tanh(logits / soft_cap)
+        seen = (here[None, :] >= first[:, None]) & (here[None, :] <= last[:, None])
+        logits = tl.where(seen, logits, -float("inf"))
+        higher = tl.maximum(best, tl.max(logits, axis=1))
+        anchor = tl.where(higher == -float("inf"), 0.0, higher)  # nothing seen yet: every weight is exp(-inf) = 0
+        kept, weight = tl.exp(best - anchor), tl.exp(logits - anchor[:, None])
+        value_at = values + (at + here % SLOTS * DIM)[:, None] + columns[None, :]
+        value = tl.load(value_at, mask=(columns < DIM)[None, :], other=0.0).to(OPERAND)
+        w1, w2, w3 = _terms(weight, TERMS, OPERAND)
+        total = total * kept + tl.sum(weight, axis=1)
+        summed = summed * kept[:, None] + _product(w1, w2, w3, value, TERMS)
+        best = higher
+    return best, total, summed
+
+
+@triton.jit
+def _tanh(x):
+    e = tl.exp(-2.0 * tl.abs(x))
+    y = (1.0 - e) / (1.0 + e)
+    return tl.where(x < 0.0, -y, y)
+
+
+@triton.jit
+def _combined(best, total, summed, its_best, its_total, its_summed):
+    higher = tl.maximum(best, its_best)
+    anchor = tl.where(higher == -float("inf"), 0.0, higher)
+    one, two = tl.exp(best - anchor), tl.exp(its_best - anchor)
+    return higher, total * one + its_total * two, summed * one[:, None] + its_summed * two[:, None]
+
+
+@triton.jit
+def _finish(out, mask, best, total, summed, sinks, SINKS: tl.constexpr):
+    """From the last state to the result, of which the sinks take their share."""
+    if SINKS:
+        sink = tl.load(sinks)
+        higher = tl.maximum(best, sink)
+        kept = tl.exp(best - higher)
+        total = total * kept + tl.exp(sink - higher)
+        summed = summed * kept[:, None]
+    tl.store(out, summed / total[:, None], mask=mask)
+
+
+@triton.jit
+def _pairs(packs, heads, group, DIM: tl.constexpr, WIDTH: tl.constexpr, PACK: tl.constexpr):
+    """Of this program's pairs: (the run's first row, rows, query heads, which of them there are, their offsets in
+    query and out, and where these hold numbers)."""
+    pack = packs + tl.program_id(0) * 4
+    start, rows, number = tl.load(pack), tl.load(pack + 1), tl.load(pack + 2)
+    pair, columns = number * PACK + tl.arange(0, PACK), tl.arange(0, WIDTH)
+    row, query_head = start + pair // group, tl.program_id(1) * group + pair % group
+    ok = pair // group < rows
+    at = (row.to(tl.int64) * heads + query_head)[:, None] * DIM + columns[None, :]
+    return start, row, query_head, ok, at, ok[:, None] & (columns < DIM)[None, :]
+
+
+@triton.jit(  # one machine code, whatever a pass brings, and wherever that begins in memory
+    do_not_specialize=["table_width", "spans", "window"],
+    do_not_specialize_on_alignment=["query", "table", "sequence", "position"],
+)
+def attend_paged_kernel(
+    query, keys, values, table, sequence, position, packs, sinks, out, partial, totals,
+    heads, kv_heads, table_width, spans, scale, soft_cap, window,
+    DIM: tl.constexpr, WIDTH: tl.constexpr, OPERAND: tl.constexpr, TERMS: tl.constexpr,
+    CAP: tl.constexpr, SINKS: tl.constexpr, SPLIT: tl.constexpr,
+    PACK: tl.constexpr, TILE: tl.constexpr, SPAN: tl.constexpr, SLOTS: tl.constexpr,
+):  # fmt: skip
+    """Grid (packs, kv_heads, spans or 1). query, out: float32 [rows, heads, DIM]; WIDTH: DIM or the next power of two.
+
+    SPLIT: this program takes the span of its third index alone and leaves partial float32 [packs, kv_heads, spans,
+    PACK, DIM] and totals [.., 2, PACK].
+    """
+    head = tl.program_id(1)
+    start, row, query_head, ok, at, mask = _pairs(packs, heads, heads // kv_heads, DIM, WIDTH, PACK)
+    q1, q2, q3 = _terms(tl.load(query + at, mask=mask, other=0.0), TERMS, OPERAND)
+    last = tl.load(position + row, mask=ok, other=-1)  # a pair that is not there sees nothing
+    first = tl.maximum(last - window + 1, 0)
+    low, high = tl.min(tl.where(ok, first, 2147483647)), tl.max(last)
+    blocks = table + tl.load(sequence + start).to(tl.int64) * table_width
+    begin, stop = low // SPAN * SPAN, high + 1
+    if SPLIT:
+        begin += tl.program_id(2) * SPAN
+        stop = tl.minimum(stop, begin + SPAN)
+    best = tl.full([PACK], -float("inf"), tl.float32)
+    total = tl.zeros([PACK], tl.float32)
+    summed = tl.zeros([PACK, WIDTH], tl.float32)
+    for span in range(begin, stop, SPAN):
+        its_best, its_total, its_summed = _through(
+            q1, q2, q3, keys, values, blocks, head, kv_heads,
+            tl.maximum(span, low // TILE * TILE), tl.minimum(span + SPAN, stop), first, last, low, high,
+            scale, soft_cap, DIM, WIDTH, OPERAND, TERMS, CAP, PACK, TILE, SLOTS,
+        )  # fmt: skip
+        if SPLIT:
+            best, total, summed = its_best, its_total, its_summed
+        else:
+            best, total, summed = _combined(best, total, summed, its_best, its_total, its_summed)
+    if SPLIT:
+        lane, columns = tl.arange(0, PACK), tl.arange(0, WIDTH)
+        place = (tl.program_id(0) * kv_heads + head).to(tl.int64) * spans + tl.program_id(2)
+        tl.store(totals + place * (2 * PACK) + lane, best)
+        tl.store(totals + place * (2 * PACK) + PACK + lane, total)
+        tl.store(partial + (place * PACK + lane)[:, None] * DIM + columns[None, :], summed, mask=mask)
+    else:
+        _finish(out + at, mask, best, total, summed, sinks + query_head, SINKS)
+
+
+@triton.jit(do_not_specialize=["spans"])
+def merge_spans_kernel(
+    partial, totals, packs, sinks, out, heads, kv_heads, spans,
+    DIM: tl.constexpr, WIDTH: tl.constexpr, SINKS: tl.constexpr, PACK: tl.constexpr,
+):  # fmt: skip
+    """Grid (packs, kv_heads): a pack's own spans in ascending order."""
+    _, _, query_head, _, at, mask = _pairs(packs, heads, heads // kv_heads, DIM, WIDTH, PACK)
+    lane, columns = tl.arange(0, PACK), tl.arange(0, WIDTH)
+    best = tl.full([PACK], -float("inf"), tl.float32)
+    total = tl.zeros([PACK], tl.float32)
+    summed = tl.zeros([PACK, WIDTH], tl.float32)
+    for span in range(tl.load(packs + tl.program_id(0) * 4 + 3)):
+        place = (tl.program_id(0) * kv_heads + tl.program_id(1)).to(tl.int64) * spans + span
+        its_best = tl.load(totals + place * (2 * PACK) + lane)
+        its_total = tl.load(totals + place * (2 * PACK) + PACK + lane)
+        kept = partial + (place * PACK + lane)[:, None] * DIM + columns[None, :]
+        its_summed = tl.load(kept, mask=mask, other=0.0)
+        best, total, summed = _combined(best, total, summed, its_best, its_total, its_summed)
+    _finish(out + at, mask, best, total, summed, sinks + query_head, SINKS)
+
+
+@triton.jit
+def _rounded(x, DTYPE: tl.constexpr):
+    """float32 → the nearest number of DTYPE, ties to even; NaN stays. Still a float32."""
+    if tl.bfloat16 == DTYPE:
+        bits = x.to(tl.int32, bitcast=True)
+        nearest = ((bits + 32767 + ((bits >> 16) & 1)) & -65536).to(tl.float32, bitcast=True)
+        return tl.where(x == x, nearest, x)
+    else:
+        return x
+
+
+@triton.jit
+def keep_paged_kernel(
+    key, value, slots, keys, values, kv_heads, DIM: tl.constexpr, WIDTH: tl.constexpr, SLOTS: tl.constexpr
+):
+    """Grid (rows, kv_heads). key, value: float32 [rows, kv_heads, DIM]; slots: int64 [rows]."""
+    row, head, columns = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.arange(0, WIDTH)
+    mask = columns < DIM
+    slot = tl.load(slots + row)
+    k = tl.load(key + (row * kv_heads + head) * DIM + columns, mask=mask, other=0.0)
+    v = tl.load(value + (row * kv_heads + head) * DIM + columns, mask=mask, other=0.0)
+    k, v = _rounded(k, keys.dtype.element_ty), _rounded(v, values.dtype.element_ty)
+    finite = v - v == 0.0
+    k = tl.where(tl.min(finite.to(tl.int32)) == 1, k, float("nan"))
+    block = (slot // SLOTS * kv_heads + head) * (DIM * SLOTS)
+    tl.store(keys + block + columns * SLOTS + slot % SLOTS, k.to(keys.dtype.element_ty), mask=mask)
+    v = tl.where(finite, v, 0.0).to(values.dtype.element_ty)
+    tl.store(values + block + slot % SLOTS * DIM + columns, v, mask=mask)
+
+
+def attend_paged_triton(
+    query: torch.Tensor, blocks: Blocks, places: Places, seen: Seen, *, split: bool | None = None
+) -> torch.Tensor:
+    """As paged.attend_torch, with arguments that paged.check has seen; head_dim at most GPU_DIMS.
+
+    `split` is for tests: the bits are the same.
+    """
+    heads, kv_heads, device = query.shape[1], blocks.kv_heads, query.device
+    packs = packs_of(places, heads // kv_heads, seen.window)
+    count, spans = len(packs.numbers), packs.spans
+    if split is None:
+        split = spans > 1 and count * kv_heads < PROGRAMS and count * kv_heads * spans <= PARTIALS
+    numbers, table, sequence, position = (
+        tensor.to(device) for tensor in (packs.numbers, places.table, places.sequence, places.position)
+    )
+    out = torch.empty_like(query)
+    partial = torch.empty(count, kv_heads, spans if split else 0, PACK, blocks.head_dim, device=device)
+    totals = torch.empty(count, kv_heads, spans if split else 0, 2, PACK, device=device)
+    sinks = out if seen.sinks is None else seen.sinks  # a pointer that is not followed
+    attend_paged_kernel[(count, kv_heads, spans if split else 1)](
+        query, blocks.keys, blocks.values, table, sequence, position, numbers, sinks, out, partial, totals,
+        heads, kv_heads, table.shape[1], spans, float(seen.scale), float(seen.soft_cap),
+        min(seen.window or 2**31 - 1, 2**31 - 1), **constants(blocks, seen, split), **options(blocks),
+    )  # fmt: skip
+    if split:
+        merge_spans_kernel[(count, kv_heads)](
+            partial, totals, numbers, sinks, out, heads, kv_heads, spans, **merge_constants(blocks, seen),
+            **options(blocks),
+        )  # fmt: skip
+    return out
+
+
+def keep_paged_triton(blocks: Blocks, places: Places, key: torch.Tensor, value: torch.Tensor) -> None:
+    """As paged.keep_torch, with arguments that paged.check_kept has seen."""
+    rows, kv_heads, _ = key.shape
+    slots = places.slots.to(key.device)
+    keep_paged_kernel[(rows, kv_heads)](
+        key.contiguous(), value.contiguous(), slots, blocks.keys, blocks.values, kv_heads, **keep_constants(blocks),
+        num_warps=1,
+    )  # fmt: skip
+
+
+def packs_of(places: Places, group: int, window: int) -> Packs:
+    """A run's pairs row by row, a row's `group` query heads together, cut into packs; where the places are."""
+    sequence, position = places.sequence, places.position.long()
+    starts = torch.nonzero(sequence[1:] != sequence[:-1])[:, 0] + 1
+    starts = torch.cat([starts.new_zeros(1), starts])
+    rows = torch.cat([starts[1:], starts.new_tensor([len(position)])]) - starts
+    packs = -(-rows * group // PACK)
+    run = torch.repeat_interleave(torch.arange(len(starts), device=starts.device), packs)
+    number = torch.arange(len(run), device=starts.device) - (packs.cumsum(0) - packs)[run]
+    first = position[starts[run] + number * PACK // group]  # positions ascend in a run
+    last = position[starts[run] + torch.minimum((number * PACK + PACK - 1) // group, rows[run] - 1)]
+    low = (first - window + 1).clamp(min=0) if window else torch.zeros_like(first)
+    spans = last // SPAN - low // SPAN + 1
+    return Packs(torch.stack([starts[run], rows[run], number, spans], 1).int(), int(spans.max()))
+
+
+def constants(blocks: Blocks, seen: Seen, split: bool) -> dict[str, Any]:
+    """What `attend_paged_kernel` is compiled for: one program for each combination."""
+    narrow = blocks.keys.dtype == torch.bfloat16
+    width = triton.next_power_of_2(blocks.head_dim)
+    return {
+        "DIM": blocks.head_dim, "WIDTH": width, "TERMS": 3 if narrow else 1,
+        "OPERAND": tl.bfloat16 if narrow and not interpreted() else tl.float32,  # which multiplies no bfloat16
+        "CAP": seen.soft_cap > 0, "SINKS": seen.sinks is not None, "SPLIT": split,
+        "PACK": PACK, "TILE": min(64, TILE_BYTES // (width * blocks.keys.itemsize)), "SPAN": SPAN, "SLOTS": SLOTS,
+    }  # fmt: skip
+
+
+def merge_constants(blocks: Blocks, seen: Seen) -> dict[str, Any]:
+    """What `merge_spans_kernel` is compiled for."""
+    dim = blocks.head_dim
+    return {"DIM": dim, "WIDTH": triton.next_power_of_2(dim), "SINKS": seen.sinks is not None, "PACK": PACK}
+
+
+def keep_constants(blocks: Blocks) -> dict[str, Any]:
+    """What `keep_paged_kernel` is compiled for."""
+    return {"DIM": blocks.head_dim, "WIDTH": triton.next_power_of_2(blocks.head_dim), "SLOTS": SLOTS}
+
+
+def options(blocks: Blocks) -> dict[str, Any]:
+    """What the compiler is told for attention over such blocks: no contraction, so that both ways round alike, and the
+    registers there are, rather than whose use the assembler would spill."""
+    warps = 4 if blocks.keys.dtype == torch.bfloat16 else 8
+    return {"num_warps": warps, "num_stages": 2, "maxnreg": 255, "enable_fp_fusion": False}

@@ -1,0 +1,207 @@
+"""Paged attention in Triton, through its interpreter, against float64 over the whole sequence; and each row's bits.
+
+bfloat16 products are wrong in the interpreter: there the three terms of a float32 are multiplied as float32, which
+gives each product its exact value, as tensor cores do. `test_paged_gpu.py` runs this file in a process of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from qualgate_kernels import dispatch
+from qualgate_kernels.paged import Seen, keep_torch
+from qualgate_kernels.paged_gpu import PACK, SPAN, attend_paged_triton, keep_paged_triton, packs_of
+from tests.kernels.test_paged import ROWS, SEEN, Sequences, oracle
+
+DTYPES = (torch.float32, torch.bfloat16)
+LENGTHS = [4, 20, 50, 34]
+
+
+def close(found, query, sequences, rows, seen):
+    torch.testing.assert_close(found.double(), oracle(query, sequences, rows, seen), atol=5e-6, rtol=1e-5)
+
+
+def same(one, other):
+    """To the bit, NaN too."""
+    return torch.equal(one.view(torch.int32), other.view(torch.int32))
+
+
+def seen_of(name, heads):
+    sinks = None if SEEN[name].sinks is None else torch.linspace(-3, 2, heads)
+    return replace(SEEN[name], sinks=sinks)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("kv_heads", "heads", "dim", "name"),
+    [
+        (2, 10, 64, "plain"),
+        (1, 7, 80, "all"),
+        (1, 3, 96, "window"),
+        (2, 2, 128, "soft cap"),
+        (1, 40, 16, "sinks"),
+        (1, 5, 176, "a window of one"),
+        (1, 1, 256, "all"),
+    ],
+)
+def test_a_row_sees_its_sequence_up_to_itself(kv_heads, heads, dim, name, dtype):
+    sequences = Sequences(LENGTHS, kv_heads, dim, dtype=dtype).filled(keep_paged_triton)
+    query, seen = sequences.query(len(ROWS), heads), seen_of(name, heads)
+    found = attend_paged_triton(query, sequences.blocks, sequences.places(ROWS), seen)
+    close(found, query, sequences, ROWS, seen)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("window", [0, 1, 250, 300])
+def test_spans_side_by_side_have_the_bits_of_spans_in_a_row(window, dtype):
+    """Positions of one to three spans; rows of a pack that begin in the one span or in the other."""
+    rows = [(0, p) for p in (0, 255, 256, 300, 511, 512, 513, 555, 556, 699)] + [(1, 30), (0, 557)]
+    sequences = Sequences([700, 40], 1, 32, dtype=dtype).filled()
+    query, seen = sequences.query(len(rows), 3), Seen(scale=0.2, window=window, sinks=torch.ones(3))
+    places = sequences.places(rows)
+    whole = attend_paged_triton(query, sequences.blocks, places, seen, split=False)
+    close(whole, query, sequences, rows, seen)
+    assert same(attend_paged_triton(query, sequences.blocks, places, seen, split=True), whole)
+    for index in (1, 2, 7, 9):
+        alone = attend_paged_triton(
+            query[index : index + 1].contiguous(), sequences.blocks, sequences.places(rows[index : index + 1]), seen,
+            split=bool(index % 2),
+        )  # fmt: skip
+        assert same(alone[0], whole[index]), index
+
+
+def cut_into_passes(length, group, dtype, edges, seen, seed):
+    """A sequence in passes from edge to edge, other sequences' rows before and behind it; its rows' results."""
+    sequences = Sequences([length, 40, 70], 2, 32, seed, dtype)
+    query = torch.randn(length, 2 * group, 32, generator=torch.Generator().manual_seed(seed))
+    found = []
+    for begin, end in pairwise(edges):
+        before, behind = (seed + begin) % 2, (seed + end) % 4
+        rows = [(1, p) for p in range(before)] + [(0, p) for p in range(begin, end)] + [(2, p) for p in range(behind)]
+        kept = [torch.stack([held[n][p] for n, p in rows]) for held in (sequences.keys, sequences.values)]
+        keep_paged_triton(sequences.blocks, sequences.places(rows), *kept)
+        asked = torch.cat([torch.randn(before, *query.shape[1:]), query[begin:end]])
+        asked = torch.cat([asked, torch.randn(behind, *query.shape[1:])]).contiguous()
+        made = attend_paged_triton(asked, sequences.blocks, sequences.places(rows), seen)
+        found.append(made[before : before + end - begin])
+    return torch.cat(found)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_whole_in_chunks_or_singly_a_row_has_the_same_bits(dtype):
+    length, group, seen = 21, 3, seen_of("all", 6)
+    whole = cut_into_passes(length, group, dtype, [0, length], seen, 0)
+    assert same(cut_into_passes(length, group, dtype, [0, 1, 16, 19, length], seen, 0), whole)
+    assert same(cut_into_passes(length, group, dtype, range(length + 1), seen, 0), whole)
+
+
+@pytest.mark.proof
+@settings(deadline=None, max_examples=40)
+@given(
+    st.integers(0, 2**20), st.integers(1, 60), st.sampled_from([1, 2, 5, 8, 17]), st.sampled_from(DTYPES),
+    st.sampled_from(sorted(SEEN)), st.lists(st.integers(1, 59), max_size=5),
+)  # fmt: skip
+def test_however_a_sequence_is_cut_into_passes_its_rows_have_the_same_bits(seed, length, group, dtype, name, cuts):
+    seen = seen_of(name, 2 * group)
+    edges = sorted({0, length, *(cut for cut in cuts if cut < length)})
+    whole = cut_into_passes(length, group, dtype, [0, length], seen, seed)
+    assert same(cut_into_passes(length, group, dtype, edges, seen, seed), whole)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_kept_keys_and_values_lie_where_the_twin_lays_them(dtype):
+    one, two = (Sequences([20, 7], 3, 48, 5, dtype) for _ in range(2))
+    key, value = torch.randn(2, 20, 3, 48, generator=one.generator)
+    ties = torch.tensor([0x3F808000, 0x3F818000, 0x3F80FFFF, 0x7F7FFFFF, 0x3FFF8000, 0x00818000], dtype=torch.int32)
+    key[3, 1, :6] = ties.view(torch.float32)  # ties down and up, above, to infinity, into the exponent, tiny
+    for keep, sequences in ((keep_torch, one), (keep_paged_triton, two)):
+        keep(sequences.blocks, sequences.places([(0, p) for p in range(20)]), key, value)
+        keep(sequences.blocks, sequences.places([(1, 6)]), key.transpose(0, 1)[0, :1].expand(1, 3, 48), value[:1])
+    assert torch.equal(one.blocks.keys, two.blocks.keys)
+    assert torch.equal(one.blocks.values, two.blocks.values)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_what_a_row_does_not_see_has_no_say_were_it_not_finite(dtype):
+    """Behind it in its own pack, before its window, in other blocks: beside rows that do see it."""
+    sequences = Sequences([40, 40], 1, 32, dtype=dtype).filled(keep_paged_triton)
+    rows, seen = [(0, p) for p in range(20, 26)], Seen(scale=0.2, window=20)
+    query = sequences.query(len(rows), 2)
+    before = attend_paged_triton(query, sequences.blocks, sequences.places(rows), seen)
+    bad = [(0, p) for p in (0, 1, 2, 23, *range(26, 40))] + [(1, p) for p in range(40)]
+    key = torch.full((len(bad), 1, 32), torch.inf)
+    value = torch.randn(len(bad), 1, 32)
+    value[:, 0, 7] = torch.tensor([torch.nan, torch.inf, -torch.inf])[torch.arange(len(bad)) % 3]
+    keep_paged_triton(sequences.blocks, sequences.places(bad), torch.where(torch.arange(32) < 9, key, 0.0), value)
+    after = attend_paged_triton(query, sequences.blocks, sequences.places(rows), seen)
+    sees = torch.tensor([p - 19 <= 2 or p >= 23 for _, p in rows])
+    assert sees.tolist() == [True, True, False, True, True, True]
+    assert same(after[~sees], before[~sees])
+    assert after[sees].isnan().all()
+    for index, row in enumerate(rows):
+        alone = query[index : index + 1].contiguous()
+        assert same(attend_paged_triton(alone, sequences.blocks, sequences.places([row]), seen)[0], after[index])
+
+
+def test_the_table_is_not_followed_where_no_row_sees_anything():
+    """A sequence's blocks before its window may have gone to others, those behind it are not there yet."""
+    sequences = Sequences([300], 1, 16).filled()
+    rows, seen = [(0, p) for p in range(150, 160)], Seen(scale=0.2, window=25)
+    query = sequences.query(len(rows), 2)
+    sequences.table[0, : 126 // 16] = 2**30
+    sequences.table[0, 160 // 16 :] = -(2**30)
+    for split in (False, True):
+        found = attend_paged_triton(query, sequences.blocks, sequences.places(rows), seen, split=split)
+        close(found, query, sequences, rows, seen)
+
+
+@pytest.mark.parametrize(("where", "number"), [("keys", torch.nan), ("values", torch.nan), ("values", torch.inf)])
+def test_what_is_seen_and_not_finite_stays_so(where, number):
+    sequences = Sequences([40], 2, 32)
+    getattr(sequences, where)[0][7, :, 3] = number
+    sequences.filled(keep_paged_triton)
+    places = sequences.places([(0, 6), (0, 7)])
+    found = attend_paged_triton(sequences.query(2, 4), sequences.blocks, places, Seen(scale=0.2))
+    assert found[0].isfinite().all()
+    assert not found[1].isfinite().any()
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.lists(st.integers(0, 2000), min_size=1, max_size=40, unique=True)),
+             min_size=1, max_size=6),
+    st.integers(1, 40), st.integers(0, 600),
+)  # fmt: skip
+def test_every_pair_is_in_one_pack_of_its_run(runs, group, window):
+    sequences = Sequences([2001] * 4, 1, 16)
+    rows = []
+    for number, positions in runs:  # two runs of one sequence, one after the other, are one that goes on ascending
+        before = rows[-1][1] if rows and rows[-1][0] == number else -1
+        rows += [(number, position) for position in sorted(positions) if position > before]
+    packs = packs_of(sequences.places(rows), group, window)
+    covered = []
+    for start, count, number, spans in packs.numbers.tolist():
+        pairs = range(number * PACK, min(number * PACK + PACK, count * group))
+        mine = [rows[start + pair // group] for pair in pairs]
+        assert len({sequence for sequence, _ in mine}) == 1
+        low = max(mine[0][1] - window + 1, 0) if window else 0
+        assert spans == len({position // SPAN for position in range(low, mine[-1][1] + 1)})
+        covered += [start * group + pair for pair in pairs]
+    assert sorted(covered) == list(range(len(rows) * group))
+    assert packs.spans == packs.numbers[:, 3].max()
+
+
+def test_dispatch_asks_for_it_where_it_serves(monkeypatch):
+    monkeypatch.setattr(dispatch, "paged_path", lambda blocks: "triton")
+    sequences = Sequences(LENGTHS, 2, 32, dtype=torch.bfloat16).filled(dispatch.keep_paged)
+    query, places, seen = sequences.query(len(ROWS), 8), sequences.places(ROWS), SEEN["all"]
+    found = dispatch.attend_paged(query, sequences.blocks, places, seen)
+    assert same(found, attend_paged_triton(query, sequences.blocks, places, seen))
+    close(found, query, sequences, ROWS, seen)
+    with pytest.raises(ValueError, match="query: expected"):
+        dispatch.attend_paged(query[:1], sequences.blocks, places, seen)
