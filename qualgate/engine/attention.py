@@ -18,6 +18,7 @@ from qualgate.engine.batch import Batch
 from qualgate.engine.overflow import Overflows
 from qualgate.errors import NotInThisVersion
 from qualgate_kernels.cpu import paged as kernel
+from qualgate_kernels.cpu.library import threaded
 from qualgate_kernels.paged import Blocks, Seen, new_blocks
 
 NAME = "qualgate_paged"
@@ -57,7 +58,8 @@ def attending(batch: Batch, states: KeysValues, threads: int, overflows: Overflo
     """Inside the block, a model's layers attend as this pass's rows."""
     token = _PASS.set(_Pass(batch, states, threads, overflows))
     try:
-        yield
+        with threaded(threads):
+            yield
     finally:
         _PASS.reset(token)
 

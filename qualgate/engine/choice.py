@@ -26,6 +26,7 @@ from qualgate.engine.row_check import eager, far_from, noise, read, row_variant,
 from qualgate.engine.schedule import Limits
 from qualgate.errors import QualgateError, one_line
 from qualgate_kernels.cpu import decode, paged
+from qualgate_kernels.cpu.library import threaded
 from qualgate_kernels.paged import Seen
 
 if TYPE_CHECKING:
@@ -73,8 +74,7 @@ def open_engine(
         return
     head = OutputHead(model)
     head.whole = choice.whole
-    threads = torch.get_num_threads()
-    with open_model(model, head, stored) as decoder:
+    with _threads_of_kernels() as threads, open_model(model, head, stored) as decoder:
         yield PackedEngine(
             FastDecoder(model, choice.seen, stored) if choice.kind == "plain" else decoder,
             head,
@@ -83,6 +83,18 @@ def open_engine(
             threads=threads,
             limits=limits or Limits(),
         )
+
+
+@contextmanager
+def _threads_of_kernels() -> Iterator[int]:
+    """Our kernels' rows do not depend on threads, torch's operators may: theirs are one, ours what torch had."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with threaded(threads):
+            yield threads
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _packed(model: PreTrainedModel) -> Choice | str:
@@ -98,7 +110,7 @@ def _packed(model: PreTrainedModel) -> Choice | str:
         return reason
     head = OutputHead(model)
     try:
-        with open_model(model, head) as decoder:
+        with _threads_of_kernels(), open_model(model, head) as decoder:
             return _tried(model, decoder, head)
     except (MemoryError, torch.OutOfMemoryError):
         raise

@@ -12,7 +12,7 @@ import torch
 
 from qualgate_kernels.cpu.dense_layout import PreparedDense
 from qualgate_kernels.cpu.layout import Prepared, Unsupported, arrange, restore
-from qualgate_kernels.cpu.library import X_TYPES, Library, load
+from qualgate_kernels.cpu.library import X_TYPES, Library, default_threads, load
 from qualgate_kernels.dequantize import dequantize_torch
 from qualgate_kernels.packed import PackedWeight
 
@@ -54,7 +54,7 @@ def matmul(
     """x [M, K] times the weight's transpose: [M, N] in x's dtype.
 
     x: float32 or bfloat16 on the CPU, contiguous, M >= 1; weight: of `prepare`, or of `dense.prepare_dense`
-    threads: torch.get_num_threads() by default; small products use one
+    threads: those of `library.threaded`, else torch's, by default; small products use one
     path: one of `paths()`, for tests; by default the best, or what QUALGATE_CPU_PATH says
     """
     columns = weight.shape[1]
@@ -67,7 +67,7 @@ def matmul(
     if not x.is_contiguous():
         raise ValueError(f"x: expected contiguous rows, got strides {x.stride()} for shape {list(x.shape)}")
     if threads is None:
-        threads = torch.get_num_threads()
+        threads = default_threads()
     if type(threads) is not int or threads < 1:
         raise ValueError(f"threads: expected 1 or more, got {threads!r}")
     library = load()

@@ -11,7 +11,7 @@ import torch
 
 from qualgate_kernels.activations import round_tokens_torch
 from qualgate_kernels.cpu.layout import BLOCK, Unsupported
-from qualgate_kernels.cpu.library import INT8_PATHS, Library, check, load
+from qualgate_kernels.cpu.library import INT8_PATHS, Library, check, default_threads, load
 from qualgate_kernels.dequantize import scales_float
 from qualgate_kernels.packed import PackedWeight
 
@@ -70,7 +70,7 @@ def matmul_int8(
         raise ValueError(f"x_scales: expected float32 [{x.shape[0]}], got {x_scales.dtype} {list(x_scales.shape)}")
     if x.device.type != "cpu" or x_scales.device.type != "cpu":
         raise ValueError(f"x, x_scales: expected tensors on the CPU, got {x.device}, {x_scales.device}")
-    threads = torch.get_num_threads() if threads is None else threads
+    threads = default_threads() if threads is None else threads
     if type(threads) is not int or threads < 1:
         raise ValueError(f"threads: expected 1 or more, got {threads!r}")
     if not isinstance(library := load(), Library):

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -56,6 +59,25 @@ class _Weight(ctypes.Structure):
 
 
 _DESCRIBED: WeakKeyDictionary[Prepared | PreparedDense, _Weight] = WeakKeyDictionary()
+
+
+_THREADS: ContextVar[int] = ContextVar("threads", default=0)
+
+
+@contextmanager
+def threaded(threads: int) -> Iterator[None]:
+    """Inside the block kernels take so many threads where none are asked for: torch's own operators may be told to take
+    one, so that none of them parts its work otherwise on another machine."""
+    token = _THREADS.set(threads)
+    try:
+        yield
+    finally:
+        _THREADS.reset(token)
+
+
+def default_threads() -> int:
+    """Of a kernel that is not told: those of `threaded`, else torch's."""
+    return _THREADS.get() or torch.get_num_threads()
 
 
 @dataclass(frozen=True, slots=True)
