@@ -169,7 +169,7 @@ class _Run:
         rows: list[int] = []  # of this pass that said something
         requests: list[int] = []
         positions: list[int] = []
-        spoken, ended, first = _Columns(), list[Ended](), 0
+        spoken, ended, first = _Columns(), list[tuple[Stream, Reason]](), 0
         for part in parts:
             one, start, first = part.stream, first, first + part.wants
             if not part.wants:
@@ -185,7 +185,7 @@ class _Run:
                 draft, of = part.tokens[len(part.tokens) - part.drafted :], columns
             if not one.request.max_new_tokens:
                 self._schedule.end(one)
-                ended.append(self._ended(one, "length" if all(of.finite) else "broken"))
+                ended.append((one, "length" if all(of.finite) else "broken"))
                 continue
             at = len(one.said)
             count, reason = self._advance(one, draft, of, start)
@@ -195,7 +195,7 @@ class _Run:
             spoken.take(of, start, start + count)
             if reason is not None:
                 self._schedule.end(one)
-                ended.append(self._ended(one, reason))
+                ended.append((one, reason))
         if rows:
             self._tell(
                 Spoken(
@@ -208,8 +208,8 @@ class _Run:
                     seconds=perf_counter() - self._started,
                 )
             )
-        for event in ended:
-            self._tell(event)
+        for one, reason in ended:
+            self._tell(self._ended(one, reason))
 
     def _columns(self, parts: Sequence[Part], states: torch.Tensor, seconds: float) -> _Columns:
         """What every wanted row says; those of answers that are read are told."""

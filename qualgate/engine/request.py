@@ -24,9 +24,9 @@ class Request:
 
     prompt: token ids, one or more; answer: token ids read behind it, at each of which the engine tells what the model
     would have said there. max_new_tokens: 0 reads only; else the model answers, and `answer` is a draft of what it may
-    say. begun: tokens of the answer that are said already, from which packed passes alone go on. stop_ids: tokens that
-    end the answer; stops: of the tokens said so far, whether a text that ends it was said. expected: tokens that the
-    answer may have, as far as one knows; 0: unknown.
+    say. begun: tokens of the answer that are said already, and are not told again. stop_ids: tokens that end the
+    answer; stops: of the tokens said so far, whether a text that ends it was said. expected: tokens that the answer
+    may have, as far as one knows; 0: unknown.
     """
 
     prompt: tuple[int, ...]

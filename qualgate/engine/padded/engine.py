@@ -55,7 +55,7 @@ class PaddedEngine:
         """See `Engine.run`. proposer: never asked; in a padded batch all rows would wait for the longest draft, so the
         answers that requests bring are its only drafts.
         """
-        self._transcript = transcript = Transcript(requests, self.head, on_event, draws)
+        self._transcript = transcript = Transcript(requests, self.head, on_event, draws, self.tally)
         try:
             for batch in _batches(transcript.rows):
                 pending = read(self._decoder, [row for row in batch if row.request.answer], transcript)

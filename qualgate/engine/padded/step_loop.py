@@ -72,19 +72,20 @@ def _parts(rows: Sequence[Row], head: OutputHead) -> Iterator[list[Row]]:
 
 
 def prefill(decoder: Decoder, rows: Sequence[Row], transcript: Transcript) -> list[Pending]:
-    """Read the prompts and say each row's first token; returns the rows that go on."""
+    """Read the prompts, with what was said already, and say each row's next token; returns the rows that go on."""
     pending: list[Pending] = []
-    for part in split([len(row.request.prompt) for row in rows], READ_TOKENS):
+    texts = {row: (*row.request.prompt, *row.said) for row in rows}
+    for part in split([len(texts[row]) for row in rows], READ_TOKENS):
         transcript.take_out()
         left = [rows[at] for at in part if not rows[at].ended]
         if not left:
             continue
-        token_ids, lengths = pad([row.request.prompt for row in left], decoder.device)
+        token_ids, lengths = pad([texts[row] for row in left], decoder.device)
         cache, width = new_cache(decoder.config), token_ids.shape[1]
         step = decoder.forward(token_ids, lengths, cache, keep=1)
         transcript.say(left, step.logits[:, -1], step.states[:, -1])
         pending += [
-            Pending(row, CachedRow(cache, at, width - len(row.request.prompt), width))
+            Pending(row, CachedRow(cache, at, width - len(texts[row]), width))
             for at, row in enumerate(left)
             if not row.ended
         ]

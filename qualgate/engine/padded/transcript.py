@@ -11,7 +11,7 @@ import torch
 
 from qualgate.engine.advance import advance
 from qualgate.engine.head import OutputHead
-from qualgate.engine.request import Ended, Event, Read, Reason, Request, Spoken
+from qualgate.engine.request import Ended, Event, Read, Reason, Request, Spoken, Tally
 from qualgate.engine.sampling import Draws, Said, say
 
 LOGITS_AT_ONCE = 2**22  # numbers: 16 MB of float32
@@ -33,10 +33,15 @@ class Transcript:
     """Those of one run. rows: one a request, in the order they were asked."""
 
     def __init__(
-        self, requests: Sequence[Request], head: OutputHead, on_event: Callable[[Event], None], draws: Draws | None
+        self,
+        requests: Sequence[Request],
+        head: OutputHead,
+        on_event: Callable[[Event], None],
+        draws: Draws | None,
+        tally: Tally,
     ) -> None:
-        self.rows = [Row(index, request) for index, request in enumerate(requests)]
-        self._head, self._tell, self._draws = head, on_event, draws
+        self.rows = [Row(index, request, list(request.begun)) for index, request in enumerate(requests)]
+        self._head, self._tell, self._draws, self._tally = head, on_event, draws, tally
         self._aborted: deque[int] = deque()  # another thread may fill it
         self._started = perf_counter()
 
@@ -52,7 +57,8 @@ class Transcript:
                 self._end(self.rows[index], "abort")
 
     def say(self, rows: Sequence[Row], logits: torch.Tensor, states: torch.Tensor) -> None:
-        """Each of `rows` says a token: of logits [rows, vocabulary]; states: as `Spoken` has them."""
+        """Each of `rows` says a token after a pass: of logits [rows, vocabulary]; states: as `Spoken` has them."""
+        self._tally.passes += 1
         requests, positions = [row.index for row in rows], [len(row.said) for row in rows]
         said = self._would_say(logits, requests, positions)
         whole = zip(rows, said.tokens.tolist(), said.finite.tolist(), strict=True)
@@ -61,10 +67,12 @@ class Transcript:
         self._end_where(zip(rows, reasons, strict=True))
 
     def read(self, rows: Sequence[Row], states: torch.Tensor) -> None:
-        """Each of `rows` has read its answer, and says what it agrees with and a token of its own, if it is to answer.
+        """Each of `rows` has read its answer in a pass, and says what it agrees with and a token of its own, if it is
+        to answer.
 
         states: [tokens of all answers, row after row, ...], what entered the head where each was to be said.
         """
+        self._tally.passes += 1
         would = self._tell_read(rows, states)
         tokens, finite = would.tokens.tolist(), would.finite.tolist()
         spoken: list[tuple[int, int, int]] = []  # request, position, place in `would`
@@ -75,6 +83,7 @@ class Transcript:
             if row.request.max_new_tokens:
                 count, reason = self._advance(row, row.request.answer, tokens[here], finite[here])
                 spoken += [(row.index, at, first + at) for at in range(count)]
+                self._tally.forked += reason is None and tuple(row.said) != row.request.answer[:count]
             else:
                 reason = "length" if all(finite[here]) else "broken"
             reasons.append(reason)
@@ -133,6 +142,7 @@ class Transcript:
         """How many tokens that says, and why the last of them is the last."""
         got = advance(row.request, row.said, offered, would, finite)
         row.said += got.tokens
+        self._tally.tokens += len(got.tokens)
         row.proposed += len(offered)
         row.accepted += got.agreed
         return len(got.tokens), got.reason

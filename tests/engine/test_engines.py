@@ -1,0 +1,558 @@
+"""What every engine keeps to: one end each, and the answers of one request at a time, one token a step."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from importlib.resources import files
+from typing import Any
+
+import pytest
+import torch
+
+from qualgate.engine import packed
+from qualgate.engine.padded import engine as padded_engine
+from qualgate.engine.padded import step_loop
+from qualgate.engine.prompts import Renderer, load_tokenizer
+from qualgate.engine.request import Ended, Engine, Event, Read, Request, Spoken
+from qualgate.engine.sampling import Draws, noise_numbers
+from qualgate.engine.schedule import Limits
+from qualgate.quant.model_files import read_files
+from qualgate.records import Case, Sampling
+from qualgate.refmodel import PATH
+from qualgate.speculation.propose import Draft
+from qualgate_kernels.paged import SLOTS
+from tests.depth import with_proofs
+from tests.engine.engines import KINDS, PACKED, ROOM, Kind, Told, answered, laid_out, load, opened
+
+END = 2  # of the reference model
+SETS = ("arithmetic", "json_extract", "tool_calls", "transform", "reformat", "grounded_qa")
+MOST = 18  # tokens of an answer: some end before
+CONTEXT = 1024
+FEW = 12  # blocks: the longest request takes 7
+
+
+@pytest.fixture(scope="module")
+def theirs() -> Any:
+    return load(PATH)
+
+
+@pytest.fixture(scope="module")
+def models(theirs) -> dict[Kind, Any]:
+    ours = laid_out(load(PATH))
+    return {"plain": ours, "packed": ours, "padded": theirs}
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def kind(request) -> Kind:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def engine(kind, models) -> Iterator[Engine]:
+    with opened(kind, models[kind]) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def prompts() -> list[tuple[int, ...]]:
+    """A question of every set, of 21 to 89 tokens; the first again, so that two answer alike."""
+    lines = [(name, (files("qualgate_evalsets") / f"{name}.jsonl").read_text(encoding="utf-8")) for name in SETS]
+    cases = [Case(evalset=name, body=json.loads(text.splitlines()[0])) for name, text in lines]
+    rendered = Renderer(read_files(PATH)).render(cases)
+    return [*map(tuple, rendered), tuple(rendered[0])]
+
+
+def generated(model: Any, prompt: Sequence[int], most: int) -> list[int]:
+    """What transformers.generate answers."""
+    ids = torch.tensor([prompt])
+    said = model.generate(
+        ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=most, eos_token_id=END, pad_token_id=0
+    )
+    return said[0, len(prompt) :].tolist()
+
+
+@pytest.fixture(scope="module")
+def expected(theirs, prompts) -> list[list[int]]:
+    answers = [generated(theirs, prompt, MOST) for prompt in prompts]
+    assert {answer[-1] == END for answer in answers} == {True, False}
+    return answers
+
+
+def weighed(model: Any, prompt: Sequence[int], answer: Sequence[int]) -> tuple[list[int], list[float], list[float]]:
+    """By one pass of the model's own: at each token of an answer the likeliest, its log-prob, and the token's own."""
+    with torch.inference_mode():
+        logits = model(torch.tensor([[*prompt, *answer]])).logits[0, len(prompt) - 1 : -1].double()
+    logprobs = logits.log_softmax(-1)
+    best, tokens = logprobs.max(-1)
+    return tokens.tolist(), best.tolist(), logprobs.gather(-1, torch.tensor(answer)[:, None])[:, 0].tolist()
+
+
+def asked(prompts: Sequence[tuple[int, ...]], **how: Any) -> list[Request]:
+    return [
+        Request(prompt=prompt, **{"max_new_tokens": MOST, "stop_ids": frozenset({END}), **how}) for prompt in prompts
+    ]
+
+
+def other(token: int) -> int:
+    """Not this one, nor one that ends."""
+    return 3 + (token + 1) % 700
+
+
+# ------------------------------------------------------------------------------------------------ plain answers
+
+
+def test_greedy_answers_are_those_of_transformers_generate(engine, theirs, prompts, expected):
+    told = answered(engine, asked(prompts))
+    assert told.tokens == expected
+    assert told.reasons == ["eos" if answer[-1] == END else "length" for answer in expected]
+    for prompt, answer, logprobs in zip(prompts, expected, told.logprobs, strict=True):
+        assert logprobs == pytest.approx(weighed(theirs, prompt, answer)[1], abs=1e-4)
+    assert all(end.proposed == end.accepted == 0 for end in told.ended.values())
+
+
+def test_what_was_done_is_counted(engine, prompts, expected):
+    before = replace(engine.tally)
+    offered = [drafts_of(answer)["with a wrong token"][0] for answer in expected[:2]]
+    requests = [*asked(prompts), *(replace(one, answer=tuple(draft)) for one, draft in zip(
+        asked(prompts[:2]), offered, strict=True))]  # fmt: skip
+    told = answered(engine, requests)
+    after = engine.tally
+    assert after.tokens - before.tokens == sum(map(len, told.tokens))
+    assert max(map(len, expected)) <= after.passes - before.passes <= sum(map(len, told.tokens))
+    assert (after.forked - before.forked, after.rejoined) == (2, before.rejoined)
+
+
+def test_states_are_what_gives_the_logits_of_each_token(engine, prompts, expected):
+    found: dict[tuple[int, int], int] = {}
+
+    def look(event: Event) -> None:
+        if isinstance(event, Spoken):
+            assert event.states is not None
+            tokens = engine.head.logits(event.states).argmax(-1).tolist()
+            found.update(zip(zip(event.requests, event.positions, strict=True), tokens, strict=True))
+
+    answered(engine, asked(prompts), on_event=look)
+    assert found == {(row, at): token for row, answer in enumerate(expected) for at, token in enumerate(answer)}
+
+
+def test_seconds_run_on_and_a_request_ends_no_earlier_than_it_spoke(engine, prompts):
+    told = answered(engine, asked(prompts[:3]))
+    seconds = [event.seconds for event in told.events]
+    assert seconds == sorted(seconds)
+    assert seconds[0] > 0
+
+
+def test_one_token_and_no_request_at_all(engine, prompts, expected):
+    told = answered(engine, asked(prompts, max_new_tokens=1))
+    assert told.tokens == [answer[:1] for answer in expected]
+    assert set(told.reasons) == {"length"}
+    assert answered(engine, []).events == []
+
+
+def test_a_request_that_fills_the_context_to_its_last_position(engine, theirs, prompts):
+    prompt = (prompts[4] * 30)[: CONTEXT - 7]
+    told = answered(engine, asked([prompt], max_new_tokens=8))
+    assert told.tokens == [generated(theirs, prompt, 8)]
+
+
+def test_an_answer_that_was_begun_is_gone_on_with(engine, prompts, expected):
+    begun = [1 + at for at in range(len(prompts))]
+    requests = [
+        replace(request, begun=tuple(answer[:count]))
+        for request, answer, count in zip(asked(prompts), expected, begun, strict=True)
+    ]
+    found: list[list[int]] = [list(request.begun) for request in requests]
+
+    def hear(event: Event) -> None:
+        if isinstance(event, Spoken):
+            for request, position, token in zip(event.requests, event.positions, event.tokens, strict=True):
+                assert position == len(found[request])
+                found[request].append(token)
+
+    engine.run(requests, None, hear)
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({"prompt": (), "max_new_tokens": 1}, "prompt"),
+        ({"prompt": (), "answer": (1,)}, "prompt"),
+        ({"prompt": (1,)}, "max_new_tokens"),
+        ({"prompt": (1,), "max_new_tokens": -1, "answer": (1,)}, "max_new_tokens"),
+        ({"prompt": (1,), "max_new_tokens": 2, "begun": (1, 2)}, "begun"),
+        ({"prompt": (1,), "max_new_tokens": 2, "begun": (1,), "answer": (2,)}, "begun"),
+    ],
+)
+def test_what_asks_for_nothing_is_no_request(how, said):
+    with pytest.raises(ValueError, match=said):
+        Request(**how)
+
+
+# ---------------------------------------------------------------------------------------- answers that are offered
+
+
+def drafts_of(answer: list[int]) -> dict[str, tuple[list[int], int]]:
+    """Answers that may be offered to who answers so, and how many of their tokens are said."""
+    wrong = [*answer]
+    wrong[5] = other(wrong[5])
+    ends = answer[-1] == END
+    return {
+        "whole": (answer, len(answer)),
+        "with a wrong token": (wrong, 5),
+        "wrong at once": ([other(answer[0]), *answer], 0),
+        "wrong at the end": ([*answer[:-1], other(answer[-1])], len(answer) - 1),
+        "shorter": (answer[:9], 9),
+        "one token": (answer[:1], 1),
+        "longer": ([*answer, 5, 6, 7, END], len(answer) if ends else MOST),
+    }
+
+
+@pytest.mark.parametrize("way", drafts_of([0] * MOST))
+def test_an_offered_answer_changes_no_token_and_is_counted(engine, prompts, expected, way):
+    offered = [drafts_of(answer)[way] for answer in expected]
+    requests = [
+        replace(request, answer=tuple(draft)) for request, (draft, _) in zip(asked(prompts), offered, strict=True)
+    ]
+    told = answered(engine, requests)
+    assert told.tokens == expected
+    assert told.reasons == ["eos" if answer[-1] == END else "length" for answer in expected]
+    ends = [told.ended[request] for request in range(len(prompts))]
+    assert [end.proposed for end in ends] == [len(draft) for draft, _ in offered]
+    assert [end.accepted for end in ends] == [agreed for _, agreed in offered]
+    assert [[answer for answer, *_ in read] for read in told.reads] == [draft for draft, _ in offered]
+
+
+def test_answers_of_all_kinds_at_once(engine, prompts, expected):
+    ways = list(drafts_of([0] * MOST))
+    plain = asked(prompts)
+    requests = [
+        plain[0],
+        *(replace(plain[at], answer=tuple(drafts_of(expected[at])[ways[at]][0])) for at in range(1, 6)),
+        replace(plain[6], max_new_tokens=0, answer=tuple(expected[6])),
+    ]
+    told = answered(engine, requests)
+    assert told.tokens == [*expected[:6], []]
+    assert [said for _, said, _ in told.reads[6]] == expected[6]
+
+
+def test_a_limit_inside_an_offered_answer(engine, prompts, expected):
+    requests = [
+        replace(request, answer=tuple(answer))
+        for request, answer in zip(asked(prompts, max_new_tokens=4), expected, strict=True)
+    ]
+    told = answered(engine, requests)
+    assert told.tokens == [answer[:4] for answer in expected]
+    assert set(told.reasons) == {"length"}
+    assert {(end.proposed, end.accepted) for end in told.ended.values()} == {(len(answer), 4) for answer in expected}
+
+
+def test_an_end_token_inside_an_offered_answer(engine, prompts, expected):
+    stops = [frozenset({END, answer[6]}) for answer in expected]
+    firsts = [answer[: answer.index(answer[6]) + 1] for answer in expected]
+    plain = [replace(request, stop_ids=ids) for request, ids in zip(asked(prompts), stops, strict=True)]
+    offered = [replace(request, answer=tuple(answer)) for request, answer in zip(plain, expected, strict=True)]
+    for requests in (plain, offered):
+        told = answered(engine, requests)
+        assert told.tokens == firsts
+        assert set(told.reasons) == {"eos"}
+    assert [told.ended[at].accepted for at in range(len(firsts))] == list(map(len, firsts))
+
+
+def test_a_text_across_tokens_ends_an_answer_offered_or_not(engine, prompts, expected):
+    tokenizer = load_tokenizer(read_files(PATH))
+
+    def text(tokens: Sequence[int]) -> str:
+        decoded = tokenizer.decode(list(tokens), skip_special_tokens=True)
+        assert isinstance(decoded, str)
+        return decoded
+
+    plain, firsts = [], []
+    for request, answer in zip(asked(prompts), expected, strict=True):
+        across = text(answer[7:8])[-1:] + text(answer[8:9])[:1]
+        assert len(across) == 2
+        firsts.append(next(answer[:end] for end in range(1, len(answer) + 1) if across in text(answer[:end])))
+        plain.append(replace(request, stops=lambda tokens, across=across: across in text(tokens)))
+    offered = [replace(request, answer=tuple(answer)) for request, answer in zip(plain, expected, strict=True)]
+    for requests in (plain, offered):
+        told = answered(engine, requests)
+        assert told.tokens == firsts
+        assert set(told.reasons) == {"stop"}
+    assert [told.ended[at].accepted for at in range(len(firsts))] == list(map(len, firsts))
+
+
+def test_what_is_only_read_has_the_log_probs_of_teacher_forcing(engine, theirs, prompts, expected):
+    answers = [(*answer[:10], other(answer[10]), *answer[10:]) for answer in expected]
+    told = answered(engine, [Request(prompt=p, answer=a) for p, a in zip(prompts, answers, strict=True)])
+    assert told.tokens == [[]] * len(prompts)
+    assert set(told.reasons) == {"length"}
+    for prompt, answer, read, given in zip(prompts, answers, told.reads, told.given, strict=True):
+        tokens, best, own = weighed(theirs, prompt, answer)
+        assert [token for token, *_ in read] == list(answer)
+        assert [said for _, said, _ in read] == tokens
+        assert [logprob for *_, logprob in read] == pytest.approx(best, abs=1e-4)
+        assert given == pytest.approx(own, abs=1e-4)
+
+
+def test_logits_are_told_a_few_positions_at_a_time(engine, kind, prompts, expected, monkeypatch):
+    where = step_loop.Transcript.__module__ if kind == "padded" else packed.__name__
+    monkeypatch.setattr(f"{where}.LOGITS_AT_ONCE", 3 * engine.head.vocabulary)
+    requests = [Request(prompt=p, answer=tuple(a)) for p, a in zip(prompts, expected, strict=True)]
+    told = answered(engine, requests)
+    assert [[said for _, said, _ in read] for read in told.reads] == expected
+    assert max(len(event.requests) for event in told.events if isinstance(event, Read)) == 3
+
+
+def test_drawn_answers_are_the_same_whether_offered_drafted_or_alone(engine, prompts):
+    draws = Draws(
+        seed=5,
+        cases=noise_numbers([f"case {at}" for at in range(len(prompts))], torch.device("cpu")),
+        sampling=Sampling(temperature=3.0),
+    )
+    plain = asked(prompts)
+    told = answered(engine, plain, draws=draws)
+    assert told.tokens[0] != told.tokens[6]  # the same prompt, another draw
+    for way in ("whole", "with a wrong token", "shorter"):
+        offered = [drafts_of(answer)[way][0] for answer in told.tokens]
+        requests = [replace(request, answer=tuple(draft)) for request, draft in zip(plain, offered, strict=True)]
+        assert answered(engine, requests, draws=draws).tokens == told.tokens
+    for at, request in enumerate(plain):
+        alone = answered(engine, [request], draws=replace(draws, cases=draws.cases[at : at + 1]))
+        assert alone.tokens == told.tokens[at : at + 1]
+
+
+# -------------------------------------------------------------------------------------------- what is ended, or broken
+
+
+@pytest.fixture
+def narrow(kind, models, monkeypatch) -> Iterator[Engine]:
+    """An engine that takes two requests at a time, and reads a few tokens."""
+    monkeypatch.setattr(padded_engine, "ROWS", 2)
+    monkeypatch.setattr(step_loop, "READ_TOKENS", 8)
+    with opened(kind, models[kind], limits=Limits(rows=8, sequences=2)) as engine:
+        yield engine
+
+
+def ended_at(engine: Engine, requests: Sequence[Request], which: int, when: Any) -> Told:
+    """`which` is aborted at the first event of which `when` holds, twice, and others that there are not."""
+    done: list[Event] = []
+
+    def look(event: Event) -> None:
+        if not done and when(event):
+            done.append(event)
+            for request in (which, which, 1000):
+                engine.abort(request)
+
+    told = answered(engine, requests, on_event=look)
+    assert done
+    return told
+
+
+def of(kind_of_event: type, which: int, position: int) -> Any:
+    """The first event of a kind that tells of this place of a request."""
+    return lambda event: (
+        isinstance(event, kind_of_event) and (which, position) in zip(event.requests, event.positions, strict=True)
+    )
+
+
+@pytest.mark.parametrize("which", [0, 3])
+def test_who_is_aborted_while_it_decodes_says_no_more_and_the_others_all(narrow, prompts, expected, which):
+    told = ended_at(narrow, asked(prompts), which, of(Spoken, which, 3))
+    assert told.tokens[which] == expected[which][:4]
+    assert told.reasons[which] == "abort"
+    assert [*told.tokens[:which], *told.tokens[which + 1 :]] == [*expected[:which], *expected[which + 1 :]]
+    assert answered(narrow, asked(prompts)).tokens == expected  # the next run knows nothing of it
+
+
+def test_who_is_aborted_before_its_turn_says_nothing(narrow, prompts, expected):
+    requests = [replace(request, expected=900 - 100 * at) for at, request in enumerate(asked(prompts))]
+    told = ended_at(narrow, requests, 6, lambda event: isinstance(event, Spoken))
+    assert (told.tokens[6], told.reasons[6]) == ([], "abort")
+    assert told.tokens[:6] == expected[:6]
+
+
+def test_who_is_aborted_while_its_answer_is_read_says_no_more_than_it_read(narrow, prompts, expected):
+    offered = [replace(request, answer=tuple(answer[:9])) for request, answer in zip(
+        asked(prompts), expected, strict=True)]  # fmt: skip
+    told = ended_at(narrow, offered, 2, of(Read, 2, 0))
+    assert told.reasons[2] == "abort"
+    assert told.tokens[2] in ([], expected[2][:9])
+    assert len(told.reads[2]) <= 9
+    assert told.tokens[3:] == expected[3:]
+
+
+def test_an_abort_may_come_from_another_thread(narrow, prompts, expected):
+    def look(event: Event) -> None:
+        if of(Spoken, 1, 5)(event):
+            thread = threading.Thread(target=narrow.abort, args=(1,))
+            thread.start()
+            thread.join()
+
+    told = answered(narrow, asked(prompts), on_event=look)
+    assert (told.tokens[1], told.reasons[1]) == (expected[1][:6], "abort")
+
+
+def test_all_may_be_aborted_and_who_has_ended_stays_as_it_ended(narrow, prompts, expected):
+    def look(event: Event) -> None:
+        if isinstance(event, Ended):
+            for request in range(len(prompts)):
+                narrow.abort(request)
+
+    told = answered(narrow, asked(prompts), on_event=look)
+    first, *others = [event.request for event in told.events if isinstance(event, Ended)]
+    assert told.tokens[first] == expected[first]
+    assert {told.reasons[request] for request in others} <= {"abort", told.reasons[first]}
+    assert "abort" in told.reasons
+
+
+def test_abort_outside_of_a_run_is_nothing(engine, prompts, expected):
+    engine.abort(0)
+    assert answered(engine, asked(prompts[:1])).tokens == expected[:1]
+    engine.abort(0)
+
+
+def test_an_error_of_who_listens_ends_the_run_and_not_the_engine(narrow, prompts, expected):
+    def fail(event: Event) -> None:
+        raise RuntimeError("disk full")
+
+    with pytest.raises(RuntimeError, match="disk full"):
+        narrow.run(asked(prompts), None, fail)
+    assert answered(narrow, asked(prompts)).tokens == expected
+
+
+@pytest.fixture(scope="module")
+def broken(kind) -> Iterator[Engine]:
+    model = load(PATH)
+    model.model.norm.weight.data[3] = float("nan")
+    with opened(kind, model if kind == "padded" else laid_out(model)) as engine:
+        yield engine
+
+
+@pytest.mark.parametrize("answer", [(), (5, 6, 7)])
+@pytest.mark.parametrize("drawn", [False, True])
+def test_logits_that_are_nan_are_broken_and_never_an_answer(broken, prompts, answer, drawn):
+    cases = noise_numbers(["a", "b", "c"], torch.device("cpu"))
+    draws = Draws(seed=1, cases=cases, sampling=Sampling(temperature=0.7)) if drawn else None
+    told = answered(broken, asked(prompts[:3], answer=answer), draws=draws)
+    assert told.reasons == ["broken"] * 3
+    assert [len(tokens) for tokens in told.tokens] == [1] * 3
+    if answer:
+        read = [Request(prompt=prompt, answer=answer) for prompt in prompts[:3]]
+        assert answered(broken, read, draws=draws).reasons == ["broken"] * 3
+
+
+# ------------------------------------------------------------------------------------------- to the bit, packed
+
+
+class Half:
+    """A proposer of three tokens that are right and three that are not."""
+
+    def __init__(self, answers: Sequence[Sequence[int]]) -> None:
+        self.answers = answers
+
+    def propose(self, row: int, said: Sequence[int], most: int) -> Draft:
+        coming = self.answers[row][len(said) :]
+        return Draft((*coming[:3], 11, 12, 13)[:most], "own", 8)
+
+
+def bits(told: Told) -> tuple[list[Any], ...]:
+    """All that was told of tokens, to the bit."""
+    return told.tokens, told.logprobs, told.margins, told.reads, told.given, told.reasons
+
+
+@pytest.fixture(scope="module")
+def mixture(prompts, expected) -> list[Request]:
+    """Answers that are offered whole, with wrong tokens, not at all; and answers that are only read."""
+    plain = asked(prompts)
+    offered = [
+        replace(plain[at], answer=tuple(drafts_of(expected[at])[way][0]))
+        for at, way in enumerate(["whole", "with a wrong token", "longer", "shorter"])
+    ]
+    read = [Request(prompt=prompts[at], answer=tuple(expected[at + 1])) for at in (0, 4)]
+    return [*plain, *offered, *read]
+
+
+@pytest.fixture(scope="module")
+def at_once(models, mixture) -> dict[Kind, Told]:
+    found = {}
+    for kind in PACKED:
+        with opened(kind, models[kind]) as engine:
+            found[kind] = answered(engine, mixture)
+    return found
+
+
+WAYS: dict[str, dict[str, Any]] = {
+    "three sequences, seven rows": {"limits": Limits(rows=7, sequences=3)},
+    "one row a pass": {"limits": Limits(rows=1, sequences=1)},
+    "two threads": {"threads": 2},
+    "few blocks": {"blocks": FEW},
+    "few blocks, two threads": {"blocks": FEW, "threads": 2, "limits": Limits(rows=20)},
+}
+
+
+@pytest.mark.parametrize("kind", PACKED)
+@pytest.mark.parametrize("way", with_proofs(WAYS, {"one row a pass", "few blocks, two threads"}))
+def test_no_bit_depends_on_what_rides_along(kind, way, models, mixture, at_once):
+    with opened(kind, models[kind], **WAYS[way]) as engine:
+        assert bits(answered(engine, mixture)) == bits(at_once[kind])
+        assert bits(answered(engine, mixture)) == bits(at_once[kind])  # with the prompts' beginnings in the blocks
+
+
+@pytest.mark.parametrize("kind", PACKED)
+def test_no_bit_depends_on_being_alone(kind, models, mixture, at_once):
+    with opened(kind, models[kind]) as engine:
+        alone = [answered(engine, [request]) for request in mixture]
+    joined = tuple([one for column in columns for one in column] for columns in zip(*map(bits, alone), strict=True))
+    assert joined == bits(at_once[kind])
+
+
+@pytest.mark.parametrize("kind", PACKED)
+def test_no_bit_depends_on_drafts(kind, models, mixture, expected, at_once):
+    proposer = Half([*expected, *expected[:4], [], []])
+    for how in ({}, {"threads": 2}, {"blocks": FEW}):
+        with opened(kind, models[kind], **how) as engine:
+            told = answered(engine, mixture, proposer=proposer)
+        assert bits(told) == bits(at_once[kind])
+        counts = [(end.proposed, end.accepted) for request, end in told.ended.items() if request < len(expected)]
+        assert sum(proposed for proposed, _ in counts) > sum(accepted for _, accepted in counts) > 0
+
+
+@pytest.mark.parametrize("kind", PACKED)
+def test_few_blocks_throw_requests_out_that_read_again(kind, models, mixture, monkeypatch):
+    rows: list[int] = []
+    real = packed.batch
+
+    def counted(parts: Sequence[Any], blocks: int) -> Any:
+        rows.append(sum(len(part.tokens) for part in parts))
+        return real(parts, blocks)
+
+    monkeypatch.setattr(packed, "batch", counted)
+    found = {}
+    for blocks in (FEW, ROOM):
+        rows.clear()
+        with opened(kind, models[kind], blocks=blocks) as engine:
+            answered(engine, mixture)
+        found[blocks] = sum(rows)
+    assert found[FEW] > found[ROOM]
+
+
+def test_c_and_the_models_own_modules_answer_alike(at_once):
+    plain, own = at_once["plain"], at_once["packed"]
+    assert plain.tokens == own.tokens
+    for one, two in zip(plain.logprobs, own.logprobs, strict=True):
+        assert one == pytest.approx(two, abs=1e-4)
+
+
+@pytest.mark.parametrize("kind", PACKED)
+def test_a_request_of_exactly_the_positions_that_fit_runs_and_one_more_is_refused(kind, models, prompts, expected):
+    request = asked(prompts[:1])[0]
+    fits = replace(request, max_new_tokens=4 * SLOTS + 1 - len(request.prompt))
+    with opened(kind, models[kind], blocks=4) as engine:
+        told = answered(engine, [fits] * 3)
+        assert [tokens[:MOST] for tokens in told.tokens] == [expected[0]] * 3
+        with pytest.raises(MemoryError, match="65 tokens"):
+            answered(engine, [fits, replace(fits, max_new_tokens=fits.max_new_tokens + 1)])
+        assert answered(engine, [fits]).tokens == told.tokens[:1]
