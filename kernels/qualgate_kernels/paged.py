@@ -11,7 +11,10 @@ a sequence was cut into passes, or on the threads.
 
 from __future__ import annotations
 
+import mmap
+from contextlib import suppress
 from dataclasses import dataclass
+from math import prod
 
 import torch
 
@@ -97,9 +100,20 @@ def new_blocks(
     if dtype not in DTYPES:
         raise ValueError(f"dtype: expected float32 or bfloat16, got {dtype}")
     return Blocks(
-        keys=torch.zeros(count, kv_heads, head_dim, SLOTS, dtype=dtype, device=device),
-        values=torch.zeros(count, kv_heads, SLOTS, head_dim, dtype=dtype, device=device),
+        keys=_zeros((count, kv_heads, head_dim, SLOTS), dtype, torch.device(device)),
+        values=_zeros((count, kv_heads, SLOTS, head_dim), dtype, torch.device(device)),
     )
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Zeros that take no memory before they are written, in large pages where the system has them: attention reads all
+    over them, and looking up small pages took an eighth of its time."""
+    if device.type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    memory = mmap.mmap(-1, prod(shape) * dtype.itemsize)
+    with suppress(AttributeError, OSError):  # not on this system
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return torch.frombuffer(memory, dtype=dtype).view(shape)
 
 
 def keep_torch(blocks: Blocks, places: Places, key: torch.Tensor, value: torch.Tensor) -> None:
