@@ -20,6 +20,7 @@ from qualgate.engine.load import LoadedArm
 from qualgate.engine.loglikelihood import read_requests
 from qualgate.engine.request import Engine, Read, Request, Spoken
 from qualgate.engine.sampling import Draws, noise_cases
+from qualgate.engine.siblings import leave_answers, sibling_answers
 from qualgate.engine.stopping import Stops
 from qualgate.errors import InfrastructureError
 from qualgate.records import UNTOLD, Completion, Drift, FinishReason, Generation, Job, JobResult, Overflow
@@ -88,6 +89,7 @@ def run_job(arm: LoadedArm, job: Job, decoded: Decoded | None = None) -> JobResu
             agreement = _Agreement(baseline, engine)
             if job.drafted:
                 answers = asked.decode_from(baseline, agreement)
+                leave_answers(job, answers.tokens)
             else:
                 answers = decoded.answers if decoded else asked.decode()
                 asked.read(baseline, agreement)
@@ -131,9 +133,10 @@ class _Asked:
     def decode_from(self, baseline: BaselineAnswers, agreement: _Agreement) -> Answers:
         """Read the baseline's answers, and go on by oneself where one says something else."""
         requests = [self._request(row, answer) for row, answer in enumerate(baseline.answers)]
+        siblings = sibling_answers(self._job)
         known = Known(
-            Sources(prompt=request.prompt, baseline=answer)
-            for request, answer in zip(requests, baseline.answers, strict=True)
+            Sources(prompt=request.prompt, baseline=answer, siblings=[said[row] for said in siblings])
+            for row, (request, answer) in enumerate(zip(requests, baseline.answers, strict=True))
         )
         return self._run(requests, known, agreement)
 
