@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import random
+import shutil
+import subprocess
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,6 +16,7 @@ from hypothesis import strategies as st
 
 from qualgate_kernels import cpu
 from qualgate_kernels.cpu import decode as in_c
+from qualgate_kernels.cpu import library
 from qualgate_kernels.cpu.decode import PLACES, Decode
 from qualgate_kernels.dense import prepare_dense
 from qualgate_kernels.paged import Blocks, Seen, new_blocks
@@ -20,6 +24,7 @@ from qualgate_kernels.plain_decoder import Products, decode_torch
 from tests.kernels.plain_decoders import FORMS, POSITIONS, W8A8, Drawn, Shape, Texts, allowed, computed, drawn, shapes
 
 pytestmark = pytest.mark.skipif(bool(in_c.missing()), reason=in_c.missing())
+SOURCES = Path(cpu.__file__).parent / "c"
 PATHS = [path for path in ("scalar", "avx2", "avx512") if path in cpu.paths()]
 LENGTHS = [37, 5, 22]
 WIDE = Shape(width=160, dim=32, rotary=16, inner=192, norms=True, biases=True, window=9, sinks=True)  # threads share it
@@ -210,7 +215,7 @@ def fault(texts: Texts, match: str, error: type[Exception] = RuntimeError, **cha
 
 
 def test_passes_that_cannot_be_are_refused():
-    texts = Texts(drawn(Shape()), [12, 7])
+    texts = Texts(drawn(Shape()), [POSITIONS + 20, 7])
     places = texts.places(texts.rows[:6])
     far = torch.tensor([0, 1, 2, 3, 4, POSITIONS], dtype=torch.int32)
     for wanted in ([1, 0], [0, 0], [5, 6], [-1]):
@@ -338,3 +343,42 @@ def test_blocks_of_other_layers_are_refused():
 def test_without_the_library_it_is_said_why(monkeypatch):
     monkeypatch.setattr(in_c, "_entry", lambda: "not compiled")
     assert in_c.missing() == in_c.unfit(drawn(Shape()).decoder) == "not compiled"
+
+
+QUICK = {"attend.c", "decode.c", "int8.c", "layer_scalar.c", "layer_avx2.c", "matmul.c", "pool.c"}
+"""What is watched in a hurry: the AVX-512 products take the sanitizers ten times as long as all of these."""
+
+
+@pytest.mark.parametrize(
+    ("sanitizer", "most", "draws"),
+    [
+        ("address,undefined", "avx2", 10),
+        pytest.param("address,undefined", "avx512", 200, marks=pytest.mark.proof),
+        pytest.param("thread", "avx512", 30, marks=pytest.mark.proof),
+    ],
+)
+def test_c_is_clean_under_the_sanitizers(sanitizer, most, draws, tmp_path):
+    compiler = shutil.which("gcc") or shutil.which("clang")
+    flags = ["-std=gnu11", "-Wno-psabi", "-ffp-contract=off", "-pthread"]
+    watching = ["-O1", f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all"]
+    (tmp_path / "empty.c").write_text("int main(void) { return 0; }\n")
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*arguments], capture_output=True, text=True, cwd=tmp_path)
+
+    if compiler is None or run(compiler, *watching, "empty.c", "-o", "empty").returncode or run("./empty").returncode:
+        pytest.skip("no compiler with sanitizers")
+    sources = [one for one in SOURCES.glob("*.c") if most == "avx512" or one.name != "avx512.c"]
+    watched = [one for one in sources if most == "avx512" or one.name in QUICK]
+    for one in sources:
+        how = watching if one in watched else ["-O0"]
+        made = run(compiler, *flags, *how, "-c", str(one))
+        assert made.returncode == 0, made.stderr
+    program = str(Path(__file__).with_name("sanitize_decode.c"))
+    left_out = ["-Wl,--unresolved-symbols=ignore-all"] if most != "avx512" else []
+    objects = [one.with_suffix(".o").name for one in sources]
+    made = run(compiler, *flags, *watching, *left_out, f"-I{SOURCES}", program, *objects, "-lm", "-o", "program")
+    assert made.returncode == 0, made.stderr
+    done = run("./program", "2026", str(draws), str(library.PATHS[most]))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{draws} draws\n"
