@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,15 +23,22 @@ from qualgate.engine.head import OutputHead
 from qualgate.engine.packed import PackedEngine
 from qualgate.engine.padded.engine import open_padded
 from qualgate.engine.plain_decoder import FastDecoder
+from qualgate.engine.prompts import Renderer
 from qualgate.engine.request import Ended, Engine, Event, Read, Reason, Request, Spoken
 from qualgate.engine.sampling import Draws
 from qualgate.engine.schedule import Limits, Schedule
+from qualgate.quant.model_files import read_files
+from qualgate.records import Case
+from qualgate.refmodel import PATH
 from qualgate_kernels.paged import SLOTS
 
 Kind = Literal["plain", "packed", "padded"]
 PACKED: tuple[Kind, ...] = ("plain", "packed")  # through C, and through the model's own modules
 KINDS: tuple[Kind, ...] = (*PACKED, "padded")
 ROOM = 4096  # blocks: more than any test needs
+END = 2  # of the reference model
+SETS = ("arithmetic", "json_extract", "tool_calls", "transform", "reformat", "grounded_qa")
+MOST = 18  # tokens of an answer: some end before
 
 
 def load(folder: Path) -> Any:
@@ -40,6 +50,69 @@ def laid_out(model: Any) -> Any:
     """The same model, with the linear layers that packed passes want."""
     assert lay_out(model) == ""
     return model
+
+
+@cache
+def reference(kind: Kind) -> Any:
+    """The reference model as this engine takes it, which is transformers' own for a padded one."""
+    if kind == "padded":
+        return load(PATH)
+    return laid_out(load(PATH)) if kind == "plain" else reference("plain")
+
+
+@cache
+def questions() -> list[tuple[int, ...]]:
+    """A question of every set, of 21 to 89 tokens; the first again, so that two answer alike."""
+    lines = [(name, (files("qualgate_evalsets") / f"{name}.jsonl").read_text(encoding="utf-8")) for name in SETS]
+    cases = [Case(evalset=name, body=json.loads(text.splitlines()[0])) for name, text in lines]
+    rendered = Renderer(read_files(PATH)).render(cases)
+    return [*map(tuple, rendered), tuple(rendered[0])]
+
+
+def generated(model: Any, prompt: Sequence[int], most: int, ends: Sequence[int] = (END,)) -> list[int]:
+    """What transformers.generate answers."""
+    ids = torch.tensor([prompt])
+    said = model.generate(
+        ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=most, eos_token_id=list(ends),
+        pad_token_id=0,
+    )  # fmt: skip
+    return said[0, len(prompt) :].tolist()
+
+
+@cache
+def right_answers() -> list[list[int]]:
+    """What transformers.generate answers to the questions."""
+    answers = [generated(reference("padded"), prompt, MOST) for prompt in questions()]
+    assert {answer[-1] == END for answer in answers} == {True, False}
+    return answers
+
+
+def asked(prompts: Sequence[tuple[int, ...]], **how: Any) -> list[Request]:
+    """A request each, as many tokens as are right."""
+    return [
+        Request(prompt=prompt, **{"max_new_tokens": MOST, "stop_ids": frozenset({END}), **how}) for prompt in prompts
+    ]
+
+
+def other(token: int) -> int:
+    """Not this one, nor one that ends."""
+    return 3 + (token + 1) % 700
+
+
+def drafts_of(answer: list[int]) -> dict[str, tuple[list[int], int]]:
+    """Answers that may be offered to who answers so, and how many of their tokens are said."""
+    wrong = [*answer]
+    wrong[5] = other(wrong[5])
+    ends = answer[-1] == END
+    return {
+        "whole": (answer, len(answer)),
+        "with a wrong token": (wrong, 5),
+        "wrong at once": ([other(answer[0]), *answer], 0),
+        "wrong at the end": ([*answer[:-1], other(answer[-1])], len(answer) - 1),
+        "shorter": (answer[:9], 9),
+        "one token": (answer[:1], 1),
+        "longer": ([*answer, 5, 6, 7, END], len(answer) if ends else MOST),
+    }
 
 
 @contextmanager

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from importlib.resources import files
 from typing import Any
 
 import pytest
@@ -15,34 +13,36 @@ import torch
 from qualgate.engine import packed
 from qualgate.engine.padded import engine as padded_engine
 from qualgate.engine.padded import step_loop
-from qualgate.engine.prompts import Renderer, load_tokenizer
+from qualgate.engine.prompts import load_tokenizer
 from qualgate.engine.request import Ended, Engine, Event, Read, Request, Spoken
 from qualgate.engine.sampling import Draws, noise_numbers
 from qualgate.engine.schedule import Limits
 from qualgate.quant.model_files import read_files
-from qualgate.records import Case, Sampling
+from qualgate.records import Sampling
 from qualgate.refmodel import PATH
-from qualgate.speculation.propose import Draft
-from qualgate_kernels.paged import SLOTS
-from tests.depth import with_proofs
-from tests.engine.engines import KINDS, PACKED, ROOM, Kind, Told, answered, laid_out, load, opened
-
-END = 2  # of the reference model
-SETS = ("arithmetic", "json_extract", "tool_calls", "transform", "reformat", "grounded_qa")
-MOST = 18  # tokens of an answer: some end before
-CONTEXT = 1024
-FEW = 12  # blocks: the longest request takes 7
+from tests.engine.engines import (
+    END,
+    KINDS,
+    MOST,
+    Kind,
+    Told,
+    answered,
+    asked,
+    drafts_of,
+    generated,
+    laid_out,
+    load,
+    opened,
+    other,
+    questions,
+    reference,
+    right_answers,
+)
 
 
 @pytest.fixture(scope="module")
 def theirs() -> Any:
-    return load(PATH)
-
-
-@pytest.fixture(scope="module")
-def models(theirs) -> dict[Kind, Any]:
-    ours = laid_out(load(PATH))
-    return {"plain": ours, "packed": ours, "padded": theirs}
+    return reference("padded")
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -51,34 +51,19 @@ def kind(request) -> Kind:
 
 
 @pytest.fixture(scope="module")
-def engine(kind, models) -> Iterator[Engine]:
-    with opened(kind, models[kind]) as engine:
+def engine(kind) -> Iterator[Engine]:
+    with opened(kind, reference(kind)) as engine:
         yield engine
 
 
 @pytest.fixture(scope="module")
 def prompts() -> list[tuple[int, ...]]:
-    """A question of every set, of 21 to 89 tokens; the first again, so that two answer alike."""
-    lines = [(name, (files("qualgate_evalsets") / f"{name}.jsonl").read_text(encoding="utf-8")) for name in SETS]
-    cases = [Case(evalset=name, body=json.loads(text.splitlines()[0])) for name, text in lines]
-    rendered = Renderer(read_files(PATH)).render(cases)
-    return [*map(tuple, rendered), tuple(rendered[0])]
-
-
-def generated(model: Any, prompt: Sequence[int], most: int) -> list[int]:
-    """What transformers.generate answers."""
-    ids = torch.tensor([prompt])
-    said = model.generate(
-        ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=most, eos_token_id=END, pad_token_id=0
-    )
-    return said[0, len(prompt) :].tolist()
+    return questions()
 
 
 @pytest.fixture(scope="module")
-def expected(theirs, prompts) -> list[list[int]]:
-    answers = [generated(theirs, prompt, MOST) for prompt in prompts]
-    assert {answer[-1] == END for answer in answers} == {True, False}
-    return answers
+def expected() -> list[list[int]]:
+    return right_answers()
 
 
 def weighed(model: Any, prompt: Sequence[int], answer: Sequence[int]) -> tuple[list[int], list[float], list[float]]:
@@ -88,17 +73,6 @@ def weighed(model: Any, prompt: Sequence[int], answer: Sequence[int]) -> tuple[l
     logprobs = logits.log_softmax(-1)
     best, tokens = logprobs.max(-1)
     return tokens.tolist(), best.tolist(), logprobs.gather(-1, torch.tensor(answer)[:, None])[:, 0].tolist()
-
-
-def asked(prompts: Sequence[tuple[int, ...]], **how: Any) -> list[Request]:
-    return [
-        Request(prompt=prompt, **{"max_new_tokens": MOST, "stop_ids": frozenset({END}), **how}) for prompt in prompts
-    ]
-
-
-def other(token: int) -> int:
-    """Not this one, nor one that ends."""
-    return 3 + (token + 1) % 700
 
 
 # ------------------------------------------------------------------------------------------------ plain answers
@@ -153,7 +127,7 @@ def test_one_token_and_no_request_at_all(engine, prompts, expected):
 
 
 def test_a_request_that_fills_the_context_to_its_last_position(engine, theirs, prompts):
-    prompt = (prompts[4] * 30)[: CONTEXT - 7]
+    prompt = (prompts[4] * 30)[: 1024 - 7]
     told = answered(engine, asked([prompt], max_new_tokens=8))
     assert told.tokens == [generated(theirs, prompt, 8)]
 
@@ -193,22 +167,6 @@ def test_what_asks_for_nothing_is_no_request(how, said):
 
 
 # ---------------------------------------------------------------------------------------- answers that are offered
-
-
-def drafts_of(answer: list[int]) -> dict[str, tuple[list[int], int]]:
-    """Answers that may be offered to who answers so, and how many of their tokens are said."""
-    wrong = [*answer]
-    wrong[5] = other(wrong[5])
-    ends = answer[-1] == END
-    return {
-        "whole": (answer, len(answer)),
-        "with a wrong token": (wrong, 5),
-        "wrong at once": ([other(answer[0]), *answer], 0),
-        "wrong at the end": ([*answer[:-1], other(answer[-1])], len(answer) - 1),
-        "shorter": (answer[:9], 9),
-        "one token": (answer[:1], 1),
-        "longer": ([*answer, 5, 6, 7, END], len(answer) if ends else MOST),
-    }
 
 
 @pytest.mark.parametrize("way", drafts_of([0] * MOST))
@@ -328,11 +286,11 @@ def test_drawn_answers_are_the_same_whether_offered_drafted_or_alone(engine, pro
 
 
 @pytest.fixture
-def narrow(kind, models, monkeypatch) -> Iterator[Engine]:
+def narrow(kind, monkeypatch) -> Iterator[Engine]:
     """An engine that takes two requests at a time, and reads a few tokens."""
     monkeypatch.setattr(padded_engine, "ROWS", 2)
     monkeypatch.setattr(step_loop, "READ_TOKENS", 8)
-    with opened(kind, models[kind], limits=Limits(rows=8, sequences=2)) as engine:
+    with opened(kind, reference(kind), limits=Limits(rows=8, sequences=2)) as engine:
         yield engine
 
 
@@ -442,117 +400,3 @@ def test_logits_that_are_nan_are_broken_and_never_an_answer(broken, prompts, ans
     if answer:
         read = [Request(prompt=prompt, answer=answer) for prompt in prompts[:3]]
         assert answered(broken, read, draws=draws).reasons == ["broken"] * 3
-
-
-# ------------------------------------------------------------------------------------------- to the bit, packed
-
-
-class Half:
-    """A proposer of three tokens that are right and three that are not."""
-
-    def __init__(self, answers: Sequence[Sequence[int]]) -> None:
-        self.answers = answers
-
-    def propose(self, row: int, said: Sequence[int], most: int) -> Draft:
-        coming = self.answers[row][len(said) :]
-        return Draft((*coming[:3], 11, 12, 13)[:most], "own", 8)
-
-
-def bits(told: Told) -> tuple[list[Any], ...]:
-    """All that was told of tokens, to the bit."""
-    return told.tokens, told.logprobs, told.margins, told.reads, told.given, told.reasons
-
-
-@pytest.fixture(scope="module")
-def mixture(prompts, expected) -> list[Request]:
-    """Answers that are offered whole, with wrong tokens, not at all; and answers that are only read."""
-    plain = asked(prompts)
-    offered = [
-        replace(plain[at], answer=tuple(drafts_of(expected[at])[way][0]))
-        for at, way in enumerate(["whole", "with a wrong token", "longer", "shorter"])
-    ]
-    read = [Request(prompt=prompts[at], answer=tuple(expected[at + 1])) for at in (0, 4)]
-    return [*plain, *offered, *read]
-
-
-@pytest.fixture(scope="module")
-def at_once(models, mixture) -> dict[Kind, Told]:
-    found = {}
-    for kind in PACKED:
-        with opened(kind, models[kind]) as engine:
-            found[kind] = answered(engine, mixture)
-    return found
-
-
-WAYS: dict[str, dict[str, Any]] = {
-    "three sequences, seven rows": {"limits": Limits(rows=7, sequences=3)},
-    "one row a pass": {"limits": Limits(rows=1, sequences=1)},
-    "two threads": {"threads": 2},
-    "few blocks": {"blocks": FEW},
-    "few blocks, two threads": {"blocks": FEW, "threads": 2, "limits": Limits(rows=20)},
-}
-
-
-@pytest.mark.parametrize("kind", PACKED)
-@pytest.mark.parametrize("way", with_proofs(WAYS, {"one row a pass", "few blocks, two threads"}))
-def test_no_bit_depends_on_what_rides_along(kind, way, models, mixture, at_once):
-    with opened(kind, models[kind], **WAYS[way]) as engine:
-        assert bits(answered(engine, mixture)) == bits(at_once[kind])
-        assert bits(answered(engine, mixture)) == bits(at_once[kind])  # with the prompts' beginnings in the blocks
-
-
-@pytest.mark.parametrize("kind", PACKED)
-def test_no_bit_depends_on_being_alone(kind, models, mixture, at_once):
-    with opened(kind, models[kind]) as engine:
-        alone = [answered(engine, [request]) for request in mixture]
-    joined = tuple([one for column in columns for one in column] for columns in zip(*map(bits, alone), strict=True))
-    assert joined == bits(at_once[kind])
-
-
-@pytest.mark.parametrize("kind", PACKED)
-def test_no_bit_depends_on_drafts(kind, models, mixture, expected, at_once):
-    proposer = Half([*expected, *expected[:4], [], []])
-    for how in ({}, {"threads": 2}, {"blocks": FEW}):
-        with opened(kind, models[kind], **how) as engine:
-            told = answered(engine, mixture, proposer=proposer)
-        assert bits(told) == bits(at_once[kind])
-        counts = [(end.proposed, end.accepted) for request, end in told.ended.items() if request < len(expected)]
-        assert sum(proposed for proposed, _ in counts) > sum(accepted for _, accepted in counts) > 0
-
-
-@pytest.mark.parametrize("kind", PACKED)
-def test_few_blocks_throw_requests_out_that_read_again(kind, models, mixture, monkeypatch):
-    rows: list[int] = []
-    real = packed.batch
-
-    def counted(parts: Sequence[Any], blocks: int) -> Any:
-        rows.append(sum(len(part.tokens) for part in parts))
-        return real(parts, blocks)
-
-    monkeypatch.setattr(packed, "batch", counted)
-    found = {}
-    for blocks in (FEW, ROOM):
-        rows.clear()
-        with opened(kind, models[kind], blocks=blocks) as engine:
-            answered(engine, mixture)
-        found[blocks] = sum(rows)
-    assert found[FEW] > found[ROOM]
-
-
-def test_c_and_the_models_own_modules_answer_alike(at_once):
-    plain, own = at_once["plain"], at_once["packed"]
-    assert plain.tokens == own.tokens
-    for one, two in zip(plain.logprobs, own.logprobs, strict=True):
-        assert one == pytest.approx(two, abs=1e-4)
-
-
-@pytest.mark.parametrize("kind", PACKED)
-def test_a_request_of_exactly_the_positions_that_fit_runs_and_one_more_is_refused(kind, models, prompts, expected):
-    request = asked(prompts[:1])[0]
-    fits = replace(request, max_new_tokens=4 * SLOTS + 1 - len(request.prompt))
-    with opened(kind, models[kind], blocks=4) as engine:
-        told = answered(engine, [fits] * 3)
-        assert [tokens[:MOST] for tokens in told.tokens] == [expected[0]] * 3
-        with pytest.raises(MemoryError, match="65 tokens"):
-            answered(engine, [fits, replace(fits, max_new_tokens=fits.max_new_tokens + 1)])
-        assert answered(engine, [fits]).tokens == told.tokens[:1]

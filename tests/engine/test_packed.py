@@ -1,0 +1,145 @@
+"""Packed passes: no bit of a request depends on what rides along, is drafted, cached or thrown out, nor on threads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from qualgate.engine import packed
+from qualgate.engine.request import Request
+from qualgate.engine.schedule import Limits
+from qualgate.speculation.propose import Draft
+from qualgate_kernels.paged import SLOTS
+from tests.depth import with_proofs
+from tests.engine.engines import (
+    MOST,
+    PACKED,
+    ROOM,
+    Kind,
+    Told,
+    answered,
+    asked,
+    drafts_of,
+    opened,
+    questions,
+    reference,
+    right_answers,
+)
+
+FEW = 12  # blocks: the longest request takes 7
+
+
+class Half:
+    """A proposer of three tokens that are right and three that are not."""
+
+    def __init__(self, answers: Sequence[Sequence[int]]) -> None:
+        self.answers = answers
+
+    def propose(self, row: int, said: Sequence[int], most: int) -> Draft:
+        coming = self.answers[row][len(said) :]
+        return Draft((*coming[:3], 11, 12, 13)[:most], "own", 8)
+
+
+def bits(told: Told) -> tuple[list[Any], ...]:
+    """All that was told of tokens, to the bit."""
+    return told.tokens, told.logprobs, told.margins, told.reads, told.given, told.reasons
+
+
+@pytest.fixture(scope="module")
+def mixture() -> list[Request]:
+    """Answers that are offered whole, with wrong tokens, not at all; and answers that are only read."""
+    prompts, expected = questions(), right_answers()
+    plain = asked(prompts)
+    offered = [
+        replace(plain[at], answer=tuple(drafts_of(expected[at])[way][0]))
+        for at, way in enumerate(["whole", "with a wrong token", "longer", "shorter"])
+    ]
+    read = [Request(prompt=prompts[at], answer=tuple(expected[at + 1])) for at in (0, 4)]
+    return [*plain, *offered, *read]
+
+
+@pytest.fixture(scope="module")
+def at_once(mixture) -> dict[Kind, Told]:
+    found = {}
+    for kind in PACKED:
+        with opened(kind, reference(kind)) as engine:
+            found[kind] = answered(engine, mixture)
+    return found
+
+
+WAYS: dict[str, dict[str, Any]] = {
+    "three sequences, seven rows": {"limits": Limits(rows=7, sequences=3)},
+    "one row a pass": {"limits": Limits(rows=1, sequences=1)},
+    "two threads": {"threads": 2},
+    "few blocks": {"blocks": FEW},
+    "few blocks, two threads": {"blocks": FEW, "threads": 2, "limits": Limits(rows=20)},
+}
+
+
+@pytest.mark.parametrize("kind", PACKED)
+@pytest.mark.parametrize("way", with_proofs(WAYS, {"one row a pass", "few blocks, two threads"}))
+def test_no_bit_depends_on_what_rides_along(kind, way, mixture, at_once):
+    with opened(kind, reference(kind), **WAYS[way]) as engine:
+        assert bits(answered(engine, mixture)) == bits(at_once[kind])
+        assert bits(answered(engine, mixture)) == bits(at_once[kind])  # with the prompts' beginnings in the blocks
+
+
+@pytest.mark.parametrize("kind", PACKED)
+def test_no_bit_depends_on_being_alone(kind, mixture, at_once):
+    with opened(kind, reference(kind)) as engine:
+        alone = [answered(engine, [request]) for request in mixture]
+    joined = tuple([one for column in columns for one in column] for columns in zip(*map(bits, alone), strict=True))
+    assert joined == bits(at_once[kind])
+
+
+@pytest.mark.parametrize("kind", PACKED)
+def test_no_bit_depends_on_drafts(kind, mixture, at_once):
+    expected = right_answers()
+    proposer = Half([*expected, *expected[:4], [], []])
+    for how in ({}, {"threads": 2}, {"blocks": FEW}):
+        with opened(kind, reference(kind), **how) as engine:
+            told = answered(engine, mixture, proposer=proposer)
+        assert bits(told) == bits(at_once[kind])
+        counts = [(end.proposed, end.accepted) for request, end in told.ended.items() if request < len(expected)]
+        assert sum(proposed for proposed, _ in counts) > sum(accepted for _, accepted in counts) > 0
+
+
+@pytest.mark.parametrize("kind", PACKED)
+def test_few_blocks_throw_requests_out_that_read_again(kind, mixture, monkeypatch):
+    rows: list[int] = []
+    real = packed.batch
+
+    def counted(parts: Sequence[Any], blocks: int) -> Any:
+        rows.append(sum(len(part.tokens) for part in parts))
+        return real(parts, blocks)
+
+    monkeypatch.setattr(packed, "batch", counted)
+    found = {}
+    for blocks in (FEW, ROOM):
+        rows.clear()
+        with opened(kind, reference(kind), blocks=blocks) as engine:
+            answered(engine, mixture)
+        found[blocks] = sum(rows)
+    assert found[FEW] > found[ROOM]
+
+
+def test_c_and_the_models_own_modules_answer_alike(at_once):
+    plain, own = at_once["plain"], at_once["packed"]
+    assert plain.tokens == own.tokens
+    for one, two in zip(plain.logprobs, own.logprobs, strict=True):
+        assert one == pytest.approx(two, abs=1e-4)
+
+
+@pytest.mark.parametrize("kind", PACKED)
+def test_a_request_of_exactly_the_positions_that_fit_runs_and_one_more_is_refused(kind):
+    request = asked(questions()[:1])[0]
+    fits = replace(request, max_new_tokens=4 * SLOTS + 1 - len(request.prompt))
+    with opened(kind, reference(kind), blocks=4) as engine:
+        told = answered(engine, [fits] * 3)
+        assert [tokens[:MOST] for tokens in told.tokens] == right_answers()[:1] * 3
+        with pytest.raises(MemoryError, match="65 tokens"):
+            answered(engine, [fits, replace(fits, max_new_tokens=fits.max_new_tokens + 1)])
+        assert answered(engine, [fits]).tokens == told.tokens[:1]
