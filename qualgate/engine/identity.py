@@ -10,6 +10,8 @@ from qualgate.identity import content_hash, own_version
 from qualgate.quant.model_folder import ModelFolder
 from qualgate.records import ArmIdentity, ArmSpec
 
+ENGINE = 2  # the last bits of what it says: 1 padded every batch
+
 
 def identify(spec: ArmSpec, folder: ModelFolder, sampling: dict[str, Any], engine: str) -> ArmIdentity:
     """The identity of `spec`, whose model is `folder`, under `engine` (see `engine_version`).
@@ -32,6 +34,5 @@ def identify(spec: ArmSpec, folder: ModelFolder, sampling: dict[str, Any], engin
 
 def engine_version(device: Device) -> str:
     """Versions and arithmetic. All arms compute in float32, whatever dtype their weights were rounded to."""
-    return (
-        f"qualgate {own_version()}, torch {version('torch')}, transformers {version('transformers')}, {device} float32"
-    )
+    libraries = f"torch {version('torch')}, transformers {version('transformers')}"
+    return f"qualgate {own_version()}, engine {ENGINE}, {libraries}, {device} float32"
