@@ -1,15 +1,23 @@
-"""A tiny arm with prompts of many lengths, and the job that runs them."""
+"""Tiny arms under each engine, with prompts of many lengths, and the job that runs them."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
+from qualgate.engine import dense
+from qualgate.engine.choice import Choice
 from qualgate.engine.load import LoadedArm, load_arm
 from qualgate.records import ArmSpec, Job, Prompt, QuantizeRecipe, UnitKey
+from tests.tiny_models import END, save_tiny_model
 
 INT4 = QuantizeRecipe(method="int4", group_size=32)
 INT8 = QuantizeRecipe(method="int8", group_size=0)
+Kind = Literal["plain", "packed", "padded"]
+ENGINES: dict[Kind, Literal["llama", "gemma2"]] = {"plain": "llama", "packed": "gemma2", "padded": "llama"}
 
 
 def loaded(
@@ -17,6 +25,30 @@ def loaded(
 ) -> LoadedArm:
     spec = ArmSpec(name=name, model=str(model), quantize=quantize, **more)
     return load_arm(spec, cache, {"temperature": 0}, device="cpu")
+
+
+def under(kind: Kind, arm: LoadedArm) -> LoadedArm:
+    """`arm`, run by an engine that serves what its own does not: packed passes take a plain decoder too, and padded
+    batches everything."""
+    if kind == arm.choice.kind:
+        return arm
+    assert list(ENGINES).index(kind) > list(ENGINES).index(arm.choice.kind)
+    if kind == "packed":
+        return replace(arm, choice=replace(arm.choice, kind="packed"))
+    dense.take_back(arm.model)
+    return replace(arm, choice=Choice(kind="padded", numbers=arm.choice.numbers))
+
+
+def arms_under(kind: Kind, folder: Path, eos_token_ids: Sequence[int] = (END,)) -> Callable[..., LoadedArm]:
+    """Loads arms (name, recipe, ...) of one tiny model, all run by this engine."""
+    model = save_tiny_model(folder / "model", arch=ENGINES[kind], eos_token_ids=eos_token_ids)
+
+    def arm(name: str = "baseline", quantize: QuantizeRecipe | None = None, **more) -> LoadedArm:
+        found = under(kind, loaded(model, folder, name, quantize, **more))
+        assert found.choice.kind == kind
+        return found
+
+    return arm
 
 
 def job(arm: LoadedArm, artifact: Path | str, *, drafted: bool = False, count: int = 16, seed: int = 0) -> Job:

@@ -89,4 +89,5 @@ def test_what_was_written_is_read_again_to_the_bit(made, tmp_path):
     assert torch.equal(one.states, other.states)
     assert one.head is not None
     assert other.head is not None
-    assert all(torch.equal(tensor, other.head[name]) for name, tensor in one.head.items())
+    assert one.head.tensors.keys() == other.head.tensors.keys()
+    assert all(torch.equal(tensor, other.head.tensors[name]) for name, tensor in one.head.tensors.items())

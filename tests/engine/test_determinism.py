@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 
 from qualgate.engine.determinism import (
     compare,
@@ -13,9 +14,10 @@ from qualgate.engine.determinism import (
     read_batch,
     read_stepwise,
 )
-from qualgate.engine.forward import open_decoder
-from qualgate.engine.load import load_arm
-from qualgate.records import ArmSpec, Case
+from qualgate.engine.packed import PackedEngine
+from qualgate.engine.padded.forward import Decoder
+from qualgate.records import Case
+from tests.engine.jobs import loaded, under
 from tests.tiny_models import save_tiny_model
 
 TEXTS = [[3, 5, 7, 11, 13, 17], [2, 4], [9] * 9]
@@ -26,15 +28,14 @@ def folder(tmp_path_factory):
     return save_tiny_model(tmp_path_factory.mktemp("tiny"))
 
 
-@pytest.fixture(scope="module")
-def model(folder):
-    return load_arm(ArmSpec(name="baseline", model=str(folder)), folder, {}, device="cpu").model
+@pytest.fixture(params=["plain", "packed", "padded"])
+def arm(request, folder):
+    return under(request.param, loaded(folder, folder))
 
 
-def test_the_matrix_has_every_condition_and_repeats_are_equal(model):
+def test_the_matrix_has_every_condition_and_repeats_are_equal(arm):
     threads = torch.get_num_threads()
-    with open_decoder(model) as decoder:
-        found = determinism_matrix(decoder, TEXTS, repeats=5)
+    found = determinism_matrix(arm.model, arm.choice, TEXTS, repeats=5)
     assert [cell.condition for cell in found.cells] == ["repeat", "batch", "one row a step", "threads 1, 2"]
     assert found.repeatable
     assert found.cells[0].trials == 5
@@ -43,6 +44,7 @@ def test_the_matrix_has_every_condition_and_repeats_are_equal(model):
         assert cell.max_difference < 1e-3
         assert cell.other_tokens == 0
         assert cell.equal is (cell.max_ulp == 0)
+        assert cell.equal or arm.choice.kind == "padded"
     assert set(found.near_tie_share) == {"1", "4"}
     assert found.softmax_sum_error is not None
     assert found.softmax_sum_error < 260 * 2.0**-24  # each of 260 probabilities within half an ulp of at most 1, or so
@@ -56,24 +58,46 @@ def test_a_model_folder_is_tried_on_whole_cases(folder):
     assert found.positions == len("TwoFour") + 1  # bytes, and the end token
 
 
-def test_reading_in_a_batch_and_step_by_step_gives_the_logits_of_every_position(model):
-    with open_decoder(model) as decoder:
-        alone = [read_batch(decoder, [text])[0] for text in TEXTS]
-        together = read_batch(decoder, TEXTS)
-        stepwise = [read_stepwise(decoder, text) for text in TEXTS]
+def test_reading_in_a_batch_and_step_by_step_gives_the_logits_of_every_position(arm, folder):
+    alone = [read_batch(arm.model, arm.choice, [text])[0] for text in TEXTS]
+    together = read_batch(arm.model, arm.choice, TEXTS)
+    stepwise = [read_stepwise(arm.model, arm.choice, text) for text in TEXTS]
+    theirs = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     assert [len(text) for text in alone] == [6, 2, 9]
-    for one, two, three in zip(alone, together, stepwise, strict=True):
+    for text, one, two, three in zip(TEXTS, alone, together, stepwise, strict=True):
+        with torch.inference_mode():
+            torch.testing.assert_close(one, theirs(torch.tensor([text])).logits[0], atol=1e-4, rtol=1e-4)
         torch.testing.assert_close(two, one, atol=1e-4, rtol=1e-4)
         torch.testing.assert_close(three, one, atol=1e-4, rtol=1e-4)
 
 
-def test_a_model_that_answers_differently_each_time_is_not_repeatable(model):
+def test_step_by_step_is_a_pass_a_token(arm, monkeypatch):
+    """The padded engine's decoder and the packed engine's are each asked for one row at a time."""
+    rows = []
+    states_of, step = PackedEngine.states_of, Decoder.step
+    monkeypatch.setattr(
+        PackedEngine,
+        "states_of",
+        lambda self, parts: rows.append(sum(len(part.tokens) for part in parts)) or states_of(self, parts),
+    )
+    monkeypatch.setattr(
+        Decoder,
+        "step",
+        lambda self, ids, mask, cache, keep, **more: (
+            rows.append(ids.numel() if cache is not None else 1) or step(self, ids, mask, cache, keep, **more)
+        ),
+    )
+    read_stepwise(arm.model, arm.choice, TEXTS[0])
+    assert set(rows) == {1}
+    assert len(rows) - (arm.choice.kind == "padded") == len(TEXTS[0])  # where its head is tried first
+
+
+def test_a_model_that_answers_differently_each_time_is_not_repeatable(arm):
     noise = iter(range(1000))
-    head = model.get_output_embeddings()
+    head = arm.model.get_output_embeddings()
     hook = head.register_forward_hook(lambda _, __, logits: logits + 1e-6 * next(noise))
     try:
-        with open_decoder(model) as decoder:
-            found = determinism_matrix(decoder, TEXTS[:1], repeats=2, threads=(1,))
+        found = determinism_matrix(arm.model, arm.choice, TEXTS[:1], repeats=2, threads=(1,))
     finally:
         hook.remove()
     assert not found.repeatable

@@ -2,46 +2,61 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
-from qualgate.engine import drift
-from qualgate.engine.artifact import read_artifact
+from qualgate.engine import drift, packed
+from qualgate.engine.artifact import BaselineAnswers, read_artifact
+from qualgate.engine.choice import open_engine
 from qualgate.engine.drift import weigh
-from qualgate.engine.forward import Decoder, open_decoder
+from qualgate.engine.head import OutputHead
 from qualgate.engine.job import run_job
-from qualgate.engine.likelihood import read_answers
+from qualgate.engine.padded import forward, transcript
+from qualgate.engine.padded.forward import Decoder
+from qualgate.engine.request import Read, Request
 from qualgate.engine.sampling import Draws
 from qualgate.records import Sampling
-from tests.engine.jobs import INT4, job, loaded
-from tests.tiny_models import save_tiny_model
+from tests.engine.jobs import ENGINES, INT4, arms_under, job, under
 
 
-@pytest.fixture(scope="module", params=["llama", "gemma2"])
+@pytest.fixture(scope="module", params=ENGINES)
 def pair(request, tmp_path_factory):
-    """(job, variant) behind a baseline's artifact. gemma2 caps its logits, which the kernel does not."""
+    """(job, variant) behind a baseline's artifact. gemma2, the packed one, caps its logits, which the kernel does
+    not."""
     folder = tmp_path_factory.mktemp("model")
-    model = save_tiny_model(folder / "model", arch=request.param)
-    artifact = folder / "job.safetensors"
-    baseline = loaded(model, folder)
+    arm, artifact = arms_under(request.param, folder), folder / "job.safetensors"
+    baseline, variant = arm("baseline"), arm("v", INT4)
     run_job(baseline, job(baseline, artifact, count=6))
-    variant = loaded(model, folder, "v", INT4)
     return job(variant, artifact, drafted=True, count=6), variant
 
 
-def weighed(pair, draws=None):
-    """Every row's columns, [answer] each, by row."""
+def reads(pair, draws=None) -> tuple[list[Read], OutputHead, BaselineAnswers]:
+    """What the variant's engine tells of the baseline's answers."""
     work, variant = pair
-    baseline = read_artifact(work, torch.device("cpu"))
-    prompts, found = [prompt.token_ids for prompt in work.prompts], {}
-    with open_decoder(variant.model) as decoder:
-        for reading in read_answers(decoder, prompts, baseline.answers, keep_cache=False, lean=True):
-            columns = weigh(reading, decoder, baseline, draws)
-            for place, (row, length) in enumerate(zip(reading.rows.tolist(), reading.offered.tolist(), strict=True)):
-                flat = (*columns.said, columns.given, columns.kl, columns.top)
-                found[row] = [column[place, :length].double().numpy() for column in flat]
-    return [np.concatenate(columns) for columns in zip(*(found[row] for row in sorted(found)), strict=True)]
+    baseline, told = read_artifact(work, torch.device("cpu")), []
+    asked = [
+        Request(prompt=prompt.token_ids, answer=answer)
+        for prompt, answer in zip(work.prompts, baseline.answers, strict=True)
+    ]
+    with open_engine(variant.model, variant.choice) as engine:
+        engine.run(asked, None, told.append, draws)
+        return [event for event in told if isinstance(event, Read)], engine.head, baseline
+
+
+def weighed(pair, draws=None) -> list[np.ndarray]:
+    """Every position's columns, each answer's in its order: token, logprob, margin, finite, given, kl, top."""
+    events, head, baseline = reads(pair, draws)
+    rows = {}
+    for event in events:
+        found = weigh(event, head, baseline)
+        columns = (*event.said, found.given, found.kl, found.top)
+        for at, place in enumerate(zip(event.requests, event.positions, strict=True)):
+            rows[place] = [float(column[at]) for column in columns]
+    assert sorted(rows) == [(row, at) for row, answer in enumerate(baseline.answers) for at in range(len(answer))]
+    return [np.array(column) for column in zip(*(rows[place] for place in sorted(rows)), strict=True)]
 
 
 def test_the_kernel_and_full_logits_say_the_same(pair, monkeypatch):
@@ -55,7 +70,7 @@ def test_the_kernel_and_full_logits_say_the_same(pair, monkeypatch):
     by_kernel = weighed(pair)
     capped = pair[1].model.config.model_type == "gemma2"
     assert bool(calls) is not capped
-    assert torch.equal(*(torch.from_numpy(one[0]) for one in (drawn, weighed(pair, draws)))), "drawn from logits"
+    assert np.array_equal(drawn[0], weighed(pair, draws)[0]), "drawn from logits"
     names = ("token", "logprob", "margin", "finite", "given", "kl", "top")
     for name, one, other in zip(names, by_kernel, by_logits, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=0 if name in ("token", "top") else 3e-6, err_msg=name)
@@ -71,38 +86,53 @@ def one_thread():
 
 @pytest.mark.parametrize("kernel_from", [0, 2**30], ids=["kernel", "logits"])
 def test_a_position_does_not_notice_the_others(pair, monkeypatch, kernel_from, one_thread):
-    work, variant = pair
     monkeypatch.setattr(drift, "KERNEL_FROM", kernel_from)
-    baseline = read_artifact(work, torch.device("cpu"))
-    with open_decoder(variant.model) as decoder:
-        prompts = [prompt.token_ids for prompt in work.prompts]
-        (reading,) = read_answers(decoder, prompts, baseline.answers, keep_cache=False, lean=True)
-        whole = weigh(reading, decoder, baseline)
-        for chosen in ([3], [5, 0, 2]):
-            fields = {name: getattr(reading, name)[chosen] for name in ("rows", "answer", "offered", "hidden", "start")}
-            fewer = drift.Reading(**fields, logits=None, stop=reading.stop, cache=None)
-            part = weigh(fewer, decoder, baseline)
-            for one, all_ in zip((*part.said, part.given, part.kl, part.top),
-                                 (*whole.said, whole.given, whole.kl, whole.top), strict=True):  # fmt: skip
-                assert torch.equal(one, all_[chosen])
+    events, head, baseline = reads(pair)
+    whole = weigh(event := max(events, key=lambda one: len(one.requests)), head, baseline)
+    last = len(event.requests) - 1
+    for chosen in ([3], [last, 0, 2], [*range(5, last)]):
+        fewer = replace(
+            event,
+            requests=[event.requests[at] for at in chosen],
+            positions=[event.positions[at] for at in chosen],
+            answer=event.answer[chosen],
+            states=event.states[chosen],
+            logits=event.logits[chosen],
+        )
+        part = weigh(fewer, head, baseline)
+        for name in ("likeliest", "given", "kl", "top"):
+            assert torch.equal(getattr(part, name), getattr(whole, name)[chosen]), name
 
 
 def test_a_model_that_does_something_unknown_is_read_with_its_own_logits(pair, monkeypatch):
-    known = weighed(pair)
-    monkeypatch.setattr(Decoder, "knows", lambda self, step: False)
-    for one, other in zip(weighed(pair), known, strict=True):
+    known, (work, variant) = weighed(pair), pair
+    by_modules = variant if variant.choice.kind == "padded" else under("packed", variant)
+    unknown = work, replace(by_modules, choice=replace(by_modules.choice, whole=False))
+    monkeypatch.setattr(Decoder, "try_head", lambda self: setattr(self.head, "whole", False))  # the padded engine's
+    events, head, _ = reads(unknown)
+    assert not head.whole
+    assert all(event.states.shape[1] == head.vocabulary for event in events)
+    for one, other in zip(weighed(unknown), known, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
 
 
-def test_a_reading_holds_no_logits(pair, monkeypatch):
-    """The head is given one position a row, and then no more than the few that are met at a time."""
-    monkeypatch.setattr(drift, "POSITIONS", 5)
+def test_no_more_logits_are_held_than_are_met_at_a_time(pair, monkeypatch):
+    """Of either model, whatever is read in one pass."""
+    for module in (drift, packed, transcript):
+        monkeypatch.setattr(module, "LOGITS_AT_ONCE", 5 * 260)
+    monkeypatch.setattr(forward, "TRIED", 5)
     given = []
     hook = (
         pair[1]
         .model.get_output_embeddings()
         .register_forward_hook(lambda _, inputs, logits: given.append(logits.numel() // logits.shape[-1]))
     )
-    weighed(pair)
+    events, head, baseline = reads(pair)
+    logits_of = BaselineAnswers.logits_of
+    monkeypatch.setattr(
+        BaselineAnswers, "logits_of", lambda self, states: given.append(len(states)) or logits_of(self, states)
+    )
+    for event in events:
+        weigh(event, head, baseline)
     hook.remove()
-    assert max(given) <= len(pair[0].prompts)
+    assert max(len(event.requests) for event in events) == max(given) == 5

@@ -13,7 +13,7 @@ from qualgate.quant.activations import PER_TOKEN
 from qualgate.quant.linear import QuantizedLinear
 from qualgate.quant.packing import quantize_weight
 from qualgate_kernels import cpu
-from tests.engine.jobs import INT4, INT8, job, loaded
+from tests.engine.jobs import INT4, INT8, arms_under, job, loaded, under
 from tests.tiny_models import save_tiny_model
 
 pytestmark = pytest.mark.skipif(not cpu.path(), reason=cpu.available())
@@ -26,27 +26,46 @@ def model(tmp_path_factory):
 
 @pytest.fixture
 def launches(monkeypatch):
-    """The weight of every product that the C kernels were asked for."""
+    """The weight of every product that the C kernels were asked for by a layer."""
     asked = []
     real = cpu.matmul
     monkeypatch.setattr(cpu, "matmul", lambda x, weight: asked.append(id(weight)) or real(x, weight))
     return asked
 
 
-def test_every_packed_layer_goes_through_the_fused_kernel_and_the_completion_says_so(model, tmp_path, launches):
-    arm = loaded(model, tmp_path, "v", INT4)
+def test_every_packed_layer_goes_through_the_fused_kernel_and_the_completion_says_so(tmp_path, launches):
+    arm = arms_under("packed", tmp_path)("v", INT4)
     layers = sum(isinstance(module, QuantizedLinear) for module in arm.model.modules())
     stacked = layers * 4 // 7  # q, k and v are one product, gate and up another
+    launches.clear()  # of the self-check
     result = run_job(arm, job(arm, ""))
     times = Counter(launches)
+    head = arm.model.get_output_embeddings().prepared
+    assert times.pop(id(head)) > 0
     assert len(times) == stacked
     assert len(set(times.values())) == 1  # each layer in each forward
     assert {completion.kernel for completion in result.completions} == {f"c {cpu.path()}"}
 
 
+def test_a_plain_decoders_packed_layers_are_multiplied_in_c_and_say_the_same_up_to_near_ties(model, tmp_path, launches):
+    arm = loaded(model, tmp_path, "v", INT4)
+    launches.clear()
+    by_c = run_job(arm, job(arm, ""))
+    assert set(launches) == {id(arm.model.get_output_embeddings().prepared)}
+    assert {completion.kernel for completion in by_c.completions} == {f"c {cpu.path()}"}
+    by_modules = under("packed", arm)
+    for one, other in zip(by_c.completions, run_job(by_modules, job(arm, "")).completions, strict=True):
+        for place, (a, b) in enumerate(zip(one.token_ids, other.token_ids, strict=False)):
+            if a != b:
+                assert one.margins[place] < 1e-4
+                break
+
+
 def test_the_torch_twin_runs_where_it_is_asked_for(model, tmp_path, launches):
     arm = loaded(model, tmp_path, "v", INT4, kernels="torch")
+    launches.clear()
     result = run_job(arm, job(arm, ""))
+    assert arm.choice.kind == "padded"  # torch's products have other bits in other company
     assert launches == []
     assert {completion.kernel for completion in result.completions} == {"torch twin: asked for"}
 

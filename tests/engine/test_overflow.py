@@ -9,12 +9,16 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from qualgate.engine.forward import open_decoder, pad
+from qualgate.engine.choice import open_engine
+from qualgate.engine.decoder import open_model
+from qualgate.engine.head import OutputHead
 from qualgate.engine.job import run_job
 from qualgate.engine.load import load_arm
 from qualgate.engine.overflow import Overflows
+from qualgate.engine.padded.forward import open_decoder, pad
+from qualgate.engine.request import Request
 from qualgate.records import ArmSpec, QuantizeRecipe
-from tests.engine.jobs import INT8, job, loaded
+from tests.engine.jobs import INT8, Kind, job, loaded, under
 from tests.quant.readers.models import gptq_folder
 from tests.tiny_models import save_tiny_model
 
@@ -39,13 +43,17 @@ def loud(tmp_path_factory) -> Path:
     return scaled(save_tiny_model(tmp_path_factory.mktemp("loud") / "model", dtype="float32"), 2.0**15)
 
 
-def overflow(model: Path, cache: Path, dtype: str = "float16", recipe: QuantizeRecipe | None = None):
-    arm = loaded(model, cache, "baseline" if recipe is None else "v", recipe, dtype=dtype)
+def overflow(
+    model: Path, cache: Path, dtype: str = "float16", recipe: QuantizeRecipe | None = None, kind: Kind = "plain"
+):
+    arm = under(kind, loaded(model, cache, "baseline" if recipe is None else "v", recipe, dtype=dtype))
+    assert arm.choice.kind == kind
     return run_job(arm, job(arm, "", count=6))
 
 
-def test_a_llama_whose_residual_stream_is_beyond_float16_is_counted(loud, quiet, tmp_path):
-    said, beyond = overflow(loud, tmp_path), overflow(quiet, tmp_path)
+@pytest.mark.parametrize("kind", ["plain", "packed", "padded"])
+def test_a_llama_whose_residual_stream_is_beyond_float16_is_counted(loud, quiet, tmp_path, kind):
+    said, beyond = overflow(loud, tmp_path, kind=kind), overflow(quiet, tmp_path, kind=kind)
     assert [one.token_ids for one in said.completions] == [one.token_ids for one in beyond.completions]
     assert beyond.overflow == ()
     places, modules, counts = zip(*said.overflow, strict=True)
@@ -59,9 +67,23 @@ def test_a_llama_whose_residual_stream_is_beyond_float16_is_counted(loud, quiet,
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 def test_a_dtype_with_the_range_of_float32_overflows_nowhere_and_is_not_looked_at(loud, tmp_path, dtype):
     assert overflow(loud, tmp_path, dtype).overflow == ()
-    with open_decoder(loaded(loud, tmp_path, dtype=dtype).model, dtype) as decoder:
-        assert decoder.overflows is None
-        assert not any(module._forward_hooks for module in decoder.model.modules())
+    model = loaded(loud, tmp_path, dtype=dtype).model
+    with open_decoder(model, dtype) as padded, open_model(model, OutputHead(model), dtype) as packed:
+        for decoder in (padded, packed):
+            assert decoder.overflows is None
+            assert not any(module._forward_hooks for module in decoder.model.modules())
+
+
+def test_every_engine_counts_the_same(loud, tmp_path):
+    """Where logits are asked of every row; in the last layer a plain decoder passes no others."""
+    found, texts = {}, [[5, 80, 33, 9], [7, 11, 13, 17]]
+    for kind in ("plain", "packed", "padded"):
+        arm = under(kind, loaded(loud, tmp_path, dtype="float16"))
+        with open_engine(arm.model, arm.choice, "float16") as engine:
+            engine.run([Request(prompt=(first,), answer=(*rest, 0)) for first, *rest in texts], None, lambda _: None)
+            found[kind] = [(name, count) for _, name, count in engine.overflow]
+    assert len(found["plain"]) == 8
+    assert found["plain"] == found["packed"] == found["padded"]
 
 
 def test_quantized_variants_are_counted_too(loud, tmp_path):
@@ -80,7 +102,7 @@ def test_large_values_are_told_from_large_keys(quiet, tmp_path):
 
 
 def test_padding_is_computed_along_and_never_counted(loud, tmp_path):
-    arm = loaded(loud, tmp_path, dtype="float16")
+    arm = under("padded", loaded(loud, tmp_path, dtype="float16"))
     prompts = [[5], [7, 11, 13, 17, 19, 23]]
 
     def counts(rows) -> dict[str, int]:

@@ -11,24 +11,20 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from qualgate.engine.forward import open_decoder
-from qualgate.engine.generate import generate
+from qualgate.engine.answers import Answers
+from qualgate.engine.choice import open_engine
+from qualgate.engine.determinism import read_batch
 from qualgate.engine.job import run_job
+from qualgate.engine.request import Request
 from qualgate.engine.sampling import Draws, greedy, noise_cases, say
-from qualgate.engine.transcript import Transcript
 from qualgate.engine.truncation import cut
 from qualgate.records import Job, Sampling, UnitKey
 from qualgate_kernels.gumbel import Noise, gumbel_torch
-from tests.engine.jobs import INT4, INT8, job, loaded
+from tests.engine.jobs import ENGINES, INT4, INT8, arms_under, job, loaded
 from tests.tiny_models import END, save_tiny_model
 
 STOPS = (END, 3, 50, 99, 120, 200)
 CPU = torch.device("cpu")
-
-
-@pytest.fixture(scope="module", params=["llama", "gemma2"])
-def model(request, tmp_path_factory):
-    return save_tiny_model(tmp_path_factory.mktemp("model") / "model", arch=request.param, eos_token_ids=STOPS)
 
 
 def sampled(work: Job, temperature: float = 0.8, seed: int = 11, repeats: int = 1, **cuts) -> Job:
@@ -69,9 +65,7 @@ LONG = [pytest.param(1.3, "cases", marks=pytest.mark.proof), pytest.param(1.0, "
 def test_draws_have_the_models_own_distribution(tmp_path, temperature, over):
     """24,000 draws of one next token, against float64 softmax: over seeds, over cases, and over positions."""
     arm, many = loaded(save_tiny_model(tmp_path / "model"), tmp_path), 24_000
-    with open_decoder(arm.model) as decoder:
-        step = decoder.forward(torch.tensor([[5, 80, 33, 7]]), torch.tensor([4]), None, keep=1)
-        logits = step.logits[0] / 3  # flatter, so that many tokens have a chance
+    logits = read_batch(arm.model, arm.choice, [[5, 80, 33, 7]])[0][-1:] / 3  # flatter: many tokens have a chance
     chances = np.exp(logits[0].numpy().astype(np.float64) / temperature)
     chances /= chances.sum()
     cases = noise_cases([UnitKey("baseline", "set", "case", repeat) for repeat in range(many)], CPU)
@@ -90,24 +84,20 @@ def test_draws_have_the_models_own_distribution(tmp_path, temperature, over):
 
 
 def test_answers_have_the_models_own_distribution(tmp_path):
-    """Two tokens in a row through the step loop, 8,000 answers: the pair's law is that of p(a) p(b | a)."""
+    """Two tokens in a row as the engine says them, 8,000 answers: the pair's law is that of p(a) p(b | a)."""
     folder = save_tiny_model(tmp_path / "model", width=32, layers=1)
     arm, many, prompt = loaded(folder, tmp_path), 8_000, (5, 80, 33)
-    with open_decoder(arm.model) as decoder:
-        pairs = torch.zeros(260, 260, dtype=torch.float64)
-        first = decoder.forward(torch.tensor([prompt]), torch.tensor([3]), None, keep=1).logits[0, -1].double()
-        first = (first / 0.9).softmax(-1)
-        wide = torch.tensor([[*prompt, token] for token in range(260)])
-        second = decoder.forward(wide, torch.full((260,), 4), None, keep=1).logits[:, -1].double()
-        pairs = first[:, None] * (second / 0.9).softmax(-1)
-        pairs[END] = 0
-        pairs[END, 0] = first[END]  # ended: nothing follows
-        cases = noise_cases([UnitKey("v", "set", f"case-{number}") for number in range(many)], CPU)
-        transcript = Transcript(
-            [2] * many, (END,), CPU, None, Draws(seed=3, cases=cases, sampling=Sampling(temperature=0.9))
-        )
-        generate(decoder, [prompt] * many, transcript)
-    said = transcript.tokens.numpy()
+    wide = read_batch(arm.model, arm.choice, [[*prompt, token] for token in range(260)])
+    first = (wide[0][2].double() / 0.9).softmax(-1)
+    pairs = first[:, None] * (torch.stack([logits[3] for logits in wide]).double() / 0.9).softmax(-1)
+    pairs[END] = 0
+    pairs[END, 0] = first[END]  # ended: nothing follows
+    cases = noise_cases([UnitKey("v", "set", f"case-{number}") for number in range(many)], CPU)
+    asked, answers = Request(prompt=prompt, max_new_tokens=2, stop_ids=frozenset({END})), Answers(many)
+    with open_engine(arm.model, arm.choice) as engine:
+        draws = Draws(seed=3, cases=cases, sampling=Sampling(temperature=0.9))
+        engine.run([asked] * many, None, answers, draws)
+    said = np.array([[*tokens, 0][:2] for tokens in answers.tokens])
     counts = np.bincount(said[:, 0] * 260 + said[:, 1], minlength=260 * 260)
     assert fits(counts, pairs.numpy().ravel()) > 1e-4
 
@@ -253,13 +243,14 @@ def test_noise_is_named_by_set_case_and_repeat_and_never_by_the_arm():
 # ---------------------------------------------------------------------------------------------------- whole answers
 
 
-@pytest.fixture(scope="module")
-def arms(model, tmp_path_factory):
-    """(baseline, its sampled answers, its job, artifact, cache)"""
+@pytest.fixture(scope="module", params=ENGINES)
+def arms(request, tmp_path_factory):
+    """(baseline, its sampled answers, its job, artifact, loads another arm of the folder), all under one engine."""
     cache = tmp_path_factory.mktemp("cache")
-    baseline, artifact = loaded(model, cache), cache / "artifacts" / "job.safetensors"
+    arm, artifact = arms_under(request.param, cache, STOPS), cache / "artifacts" / "job.safetensors"
+    baseline = arm("baseline")
     work = sampled(job(baseline, artifact, count=10), repeats=3)
-    return baseline, run_job(baseline, work), work, artifact, cache
+    return baseline, run_job(baseline, work), work, artifact, arm
 
 
 def test_repeats_differ_and_so_do_seeds(arms):
@@ -283,10 +274,10 @@ def test_an_answer_is_the_same_in_any_batch_and_order(arms):
 
 
 def test_a_drafted_answer_is_the_variants_own_draw(arms):
-    _, _, _, artifact, cache = arms
+    _, _, _, artifact, arm = arms
     accepted = 0
     for name, recipe in (("int8", INT8), ("int4", INT4)):
-        variant = loaded(arms[0].spec.model, cache, name, recipe)
+        variant = arm(name, recipe)
         mine = replace(sampled(job(variant, artifact, count=10), repeats=3), drafted=True)
         drafted, plain = run_job(variant, mine), run_job(variant, replace(mine, drafted=False))
         alone = run_job(variant, replace(mine, artifact="", drafted=False))
@@ -295,6 +286,7 @@ def test_a_drafted_answer_is_the_variants_own_draw(arms):
         for one, other in zip(drafted.completions, alone.completions, strict=True):
             np.testing.assert_allclose(one.logprobs, other.logprobs, rtol=1e-4, atol=1e-4)
             np.testing.assert_allclose(one.margins, other.margins, rtol=1e-3, atol=1e-3)
+            assert variant.choice.kind == "padded" or (one.logprobs, one.margins) == (other.logprobs, other.margins)
         assert [d.first_divergence for d in drafted.drifts] == [d.first_divergence for d in plain.drifts]
         accepted += sum(c.baseline_accepted for c in drafted.completions)
     assert accepted > 0
@@ -302,9 +294,9 @@ def test_a_drafted_answer_is_the_variants_own_draw(arms):
 
 @pytest.mark.parametrize("cuts", [{"top_p": 0.7}, {"top_k": 5, "min_p": 0.02}], ids=str)
 def test_a_drafted_answer_is_the_variants_own_cut_draw(arms, tmp_path, cuts):
-    baseline, cache, artifact = arms[0], arms[4], tmp_path / "artifacts" / "job.safetensors"
+    baseline, arm, artifact = arms[0], arms[4], tmp_path / "artifacts" / "job.safetensors"
     reference = run_job(baseline, sampled(job(baseline, artifact, count=6), repeats=2, temperature=1.2, **cuts))
-    variant = loaded(baseline.spec.model, cache, "int4", INT4)
+    variant = arm("int4", INT4)
     mine = sampled(job(variant, artifact, count=6), repeats=2, temperature=1.2, **cuts)
     drafted, plain = (run_job(variant, replace(mine, drafted=drafted)) for drafted in (True, False))
     assert answers(drafted) == answers(plain) == answers(run_job(variant, replace(mine, artifact="")))
@@ -320,8 +312,8 @@ def test_a_drafted_answer_is_the_variants_own_cut_draw(arms, tmp_path, cuts):
 
 
 def test_drift_says_where_the_draws_part_and_which_token_is_likeliest(arms):
-    baseline, reference, work, artifact, cache = arms
-    variant = loaded(baseline.spec.model, cache, "int4", INT4)
+    baseline, reference, work, artifact, arm = arms
+    variant = arm("int4", INT4)
     result = run_job(variant, replace(sampled(job(variant, artifact, count=10), repeats=3), drafted=True))
     parted = 0
     for prompt, base, mine, drift in zip(
@@ -330,8 +322,8 @@ def test_drift_says_where_the_draws_part_and_which_token_is_likeliest(arms):
         ids = torch.tensor([prompt.token_ids + base.token_ids])
         with torch.inference_mode():
             p, q = (
-                arm.model(ids).logits[0, len(prompt.token_ids) - 1 : -1].double().log_softmax(-1)
-                for arm in (baseline, variant)
+                one.model(ids).logits[0, len(prompt.token_ids) - 1 : -1].double().log_softmax(-1)
+                for one in (baseline, variant)
             )
         np.testing.assert_allclose(drift.kl, (p.exp() * (p - q)).sum(-1).numpy(), rtol=1e-3, atol=1e-6)
         assert drift.top1_agreement == (p.argmax(-1) == q.argmax(-1)).double().mean()
@@ -343,8 +335,8 @@ def test_drift_says_where_the_draws_part_and_which_token_is_likeliest(arms):
 
 
 def test_equal_weights_draw_equal_answers(arms):
-    _, reference, _, artifact, cache = arms
-    same = loaded(arms[0].spec.model, cache, "same")
+    _, reference, _, artifact, arm = arms
+    same = arm("same")
     for drafted in (True, False):
         result = run_job(same, replace(sampled(job(same, artifact, count=10), repeats=3), drafted=drafted))
         assert answers(result) == answers(reference)
