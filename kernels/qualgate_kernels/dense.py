@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import torch
 
-from qualgate_kernels.cpu.dense_layout import DENSE_CODES, PreparedDense, arrange_dense, holds, restore_dense
+from qualgate_kernels.cpu.dense_layout import DENSE_CODES, PreparedDense, arrange_dense, holds, restore_dense, rows_of
 from qualgate_kernels.cpu.library import load
 
-__all__ = ["PreparedDense", "matmul_dense_torch", "prepare_dense", "restore_dense"]
+__all__ = ["PreparedDense", "matmul_dense_torch", "prepare_dense", "restore_dense", "rows_of"]
 
 
 def prepare_dense(weight: torch.Tensor) -> PreparedDense | str:

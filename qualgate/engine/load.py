@@ -178,19 +178,24 @@ def _refuse_unusable_gpu(device: Device) -> None:
 
 
 def _load_model(folder: ModelFolder, dtype: Any) -> tuple[PreTrainedModel, dict[str, int]]:
-    """(the model in eval mode, in float32, its weights rounded to `dtype`; what of its files was left out)."""
+    """(the model in eval mode, its weights rounded to `dtype`; what of its files was left out). In float32; but linear
+    layers and embeddings of a plain decoder are in `dtype`, as they are held (`engine.dense`): all of it in float32
+    first would be twice its file.
+    """
     import torch
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
+    from qualgate.engine.plain_decoder import PLAIN
     from qualgate.engine.unexpected import known_to_be_unused, left_out_of
 
     logging.disable_progress_bar()
     logging.set_verbosity_error()  # what is missing is said below, in our words
+    narrow = folder.files.config.get("model_type") in PLAIN
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             folder.path,
-            dtype=torch.float32,
+            dtype=dtype if narrow else torch.float32,
             local_files_only=True,
             trust_remote_code=False,
             use_safetensors=True,
@@ -209,9 +214,10 @@ def _load_model(folder: ModelFolder, dtype: Any) -> tuple[PreTrainedModel, dict[
         )
     check_floats(folder.shards, (name for name, _ in model.named_buffers()), known_to_be_unused(folder, model))
     left_out = left_out_of(folder, model, report["unexpected_keys"])
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.copy_(parameter.to(dtype))
+    held = {id(one.weight) for one in model.modules() if narrow and type(one) in (torch.nn.Linear, torch.nn.Embedding)}
+    for parameter in model.parameters():
+        if id(parameter) not in held:
+            parameter.data = parameter.data.to(dtype).float()
     return model.eval().requires_grad_(False), left_out
 
 

@@ -43,7 +43,6 @@ class FastDecoder:
         if model.config.hidden_act not in ("silu", "swish"):
             raise Unfit(f"its feed-forward's activation is {model.config.hidden_act}")
         self._body: Any = model.model
-        self._embedding: torch.Tensor = self._body.embed_tokens.weight
         config: Any = model.config
         layers = tuple(_layer(layer, seen[index]) for index, layer in enumerate(self._body.layers))
         heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
@@ -81,7 +80,7 @@ class FastDecoder:
             plain = self._plain
             blocks = [states.of(at, batch.blocks, plain.kv_heads, plain.head_dim) for at in range(len(plain.layers))]
             self._bound = states, Decode(plain, blocks)
-        x = self._embedding[batch.token_ids].float()
+        x = self._body.embed_tokens(batch.token_ids)
         run, beyond = self._bound[1], self._beyond if self._limit else None
         return run(x, batch.places, batch.slots, batch.wanted, threads, limit=self._limit, beyond=beyond)
 
@@ -97,7 +96,7 @@ class FastDecoder:
     def _angles(self, positions: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Cosines and sines [positions, rotary / 2], scaled as the model scales them."""
         rotary = self._body.rotary_emb
-        both = rotary(self._embedding[:1].float(), torch.arange(positions)[None])
+        both = rotary(torch.zeros(1), torch.arange(positions)[None])
         half = both[0].shape[-1] // 2
         return tuple(table[0, :, :half].float().contiguous() for table in both)
 
