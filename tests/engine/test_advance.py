@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -15,7 +16,7 @@ TOKENS = st.lists(st.integers(0, 3), max_size=12)
 
 def a_pair(tokens: Sequence[int]) -> bool:
     """The text that ends an answer: the same token twice."""
-    return any(one == other for one, other in zip(tokens, tokens[1:], strict=False))
+    return any(one == other for one, other in pairwise(tokens))
 
 
 def one_at_a_time(

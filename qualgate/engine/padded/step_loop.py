@@ -45,10 +45,10 @@ def _read(decoder: Decoder, rows: Sequence[Row], transcript: Transcript) -> list
     answer = torch.tensor(
         [[*row.request.answer, *[0] * (longest - len(row.request.answer))] for row in rows], device=device
     )
-    # The last token of the longest answer predicts nothing that is asked for.
+    # The last token of an answer predicts nothing that is asked for.
     token_ids = torch.cat([prompt_ids, answer[:, :-1]], dim=1)
     slots, start = torch.arange(token_ids.shape[1], device=device), width - lengths
-    mask = (slots >= start[:, None]) & (slots < (width + offered)[:, None])
+    mask = (slots >= start[:, None]) & (slots < (width + offered - 1)[:, None])
     cache = new_cache(decoder.config) if any(row.request.max_new_tokens for row in rows) else None
     states = decoder.step(token_ids, mask, cache, keep=longest, lean=True).states
     inside = torch.arange(longest, device=device) < offered[:, None]
