@@ -150,9 +150,14 @@ class _Asked:
 
     def generation(self) -> Generation:
         """How this job's answers came about."""
-        tally, name = self._engine.tally, self._engine.name
+        tally = self._engine.tally
         return Generation(
-            engine=name, passes=tally.passes, tokens=tally.tokens, forked=tally.forked, rejoined=tally.rejoined
+            engine=self._engine.name,
+            passes=tally.passes,
+            tokens=tally.tokens,
+            forked=tally.forked,
+            rejoined=tally.rejoined,
+            parted=tally.parted,
         )
 
     def again(self, answers: Answers) -> Generation:

@@ -100,6 +100,7 @@ class PackedEngine:
         except (MemoryError, torch.OutOfMemoryError):
             if len(parts) < 2:
                 raise
+        self.tally.parted += 1
         half = len(parts) // 2
         return torch.cat([self.states_of(parts[:half]), self.states_of(parts[half:])])
 

@@ -102,12 +102,14 @@ Event = Spoken | Read | Ended
 @dataclass(slots=True)
 class Tally:
     """What an engine has done so far. passes: forward passes; tokens: that they said; forked: requests that left the
-    answer they were offered, and rejoined: those of them that came back to one that is known."""
+    answer they were offered, and rejoined: those of them that came back to one that is known; parted: passes that were
+    made in parts, for want of memory."""
 
     passes: int = 0
     tokens: int = 0
     forked: int = 0
     rejoined: int = 0
+    parted: int = 0
 
 
 class Engine(Protocol):

@@ -117,7 +117,8 @@ class Generation:
 
     engine: what ran them, see `engine.choice`; passes: forward passes; tokens: that they said; forked: answers that
     left a baseline's they were drafted from, and rejoined: those of them that came back to it for some tokens; checked:
-    tokens said once more, plainly and alone, and otherwise: those of them that came out as others.
+    tokens said once more, plainly and alone, and otherwise: those of them that came out as others; parted: passes that
+    were made in parts, for want of memory.
     """
 
     engine: str = ""
@@ -127,6 +128,7 @@ class Generation:
     rejoined: int = 0
     checked: int = 0
     otherwise: int = 0
+    parted: int = 0
 
     def __add__(self, other: Generation) -> Generation:
         """Of both; what was run by two engines says so."""
@@ -139,6 +141,7 @@ class Generation:
             rejoined=self.rejoined + other.rejoined,
             checked=self.checked + other.checked,
             otherwise=self.otherwise + other.otherwise,
+            parted=self.parted + other.parted,
         )
 
 
