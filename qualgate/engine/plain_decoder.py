@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -143,20 +144,24 @@ DROPOUTS = {"resid_attn_dropout", "resid_mlp_dropout"}  # of Phi-3, which do not
 
 
 def _products(modules: list[Any]) -> Products:
-    """One product where the layers were fused into one matrix, else one each."""
-    first = modules[0]
-    if isinstance(first, QuantizedLinear) and first.together is not None and len(modules) > 1:
-        if any(module.together is not first.together for module in modules):
+    """One product for layers that were fused into one matrix, else one each."""
+    parts = [list(part) for _, part in groupby(modules, key=lambda module: id(_together(module) or module))]
+    for part in parts:
+        together = _together(part[0])
+        if together is not None and together.extents != [module.out_features for module in part]:
             raise Unfit("layers that read one input were fused with others")
-        biases = [module.bias for module in modules]
-        bias = None
-        if any(one is not None for one in biases):
-            bias = torch.cat([torch.zeros(m.out_features) if m.bias is None else m.bias for m in modules])
-        return Products(weights=(_layout(first),), biases=(bias,))
-    return Products(
-        weights=tuple(map(_layout, modules)),
-        biases=tuple(None if module.bias is None else module.bias.contiguous() for module in modules),
-    )
+    return Products(weights=tuple(_layout(part[0]) for part in parts), biases=tuple(map(_bias, parts)))
+
+
+def _together(module: Any) -> Any:
+    return module.together if isinstance(module, QuantizedLinear) else None
+
+
+def _bias(part: list[Any]) -> torch.Tensor | None:
+    """Of one product; zeros where a layer of it has none."""
+    if all(module.bias is None for module in part):
+        return None
+    return torch.cat([torch.zeros(one.out_features) if one.bias is None else one.bias.detach() for one in part])
 
 
 def _layout(module: Any) -> Any:

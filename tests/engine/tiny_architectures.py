@@ -1,0 +1,59 @@
+"""Tiny random models of transformers' own, in memory, each of its parts in use; and how they are quantized."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from qualgate.engine.kernels import choose_kernels
+from qualgate.quant.activations import PER_TOKEN
+from qualgate.quant.linear import QuantizedLinear
+from qualgate.quant.packing import quantize_weight
+from qualgate.records import QuantizeRecipe
+
+VOCABULARY = 260
+SIZES: dict[str, Any] = {
+    "vocab_size": VOCABULARY, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 4096, "initializer_range": 0.15,
+    "pad_token_id": 0, "tie_word_embeddings": False,
+}  # fmt: skip
+
+
+def tiny(arch: str, seed: int = 0, **more: Any) -> Any:
+    """A model in float32, in evaluation. Norms' weights and biases are drawn too: as made they are ones and zeros, and
+    one that is left out would not be missed."""
+    config = AutoConfig.for_model(arch, **(SIZES | more))
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval().requires_grad_(False)
+        for name, parameter in model.named_parameters():
+            if parameter.dim() == 1:
+                parameter.copy_(torch.randn_like(parameter) * 0.2 + (0.0 if name.endswith("bias") else 1.0))
+    return model
+
+
+def another(model: Any) -> Any:
+    """One of its own with the same numbers."""
+    return copy.deepcopy(model)
+
+
+def quantized(model: Any, recipe: QuantizeRecipe, which: Callable[[str], bool] = lambda _: True) -> Any:
+    """Every linear layer but the head packed by `recipe`, where `which` says so of its name; not yet fused."""
+    for name, module in list(model.named_modules()):
+        if type(module) is nn.Linear and name != "lm_head" and which(name):
+            packed = quantize_weight(module.weight, recipe)
+            layer = QuantizedLinear(packed, module.bias, PER_TOKEN[recipe.activations])
+            parent, _, last = name.rpartition(".")
+            setattr(model.get_submodule(parent), last, layer)
+    return model
+
+
+def fused(model: Any) -> Any:
+    """Its packed layers in the hands of the kernels in C."""
+    choose_kernels(model, "fused")
+    return model
