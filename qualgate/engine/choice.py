@@ -115,7 +115,7 @@ def _packed(model: PreTrainedModel) -> Choice | str:
     except (MemoryError, torch.OutOfMemoryError):
         raise
     except Exception as error:  # whatever an architecture does with an attention that it was not made for
-        return one_line(error) if isinstance(error, QualgateError) else f"it fails with {one_line(error)}"
+        return str(error) if isinstance(error, QualgateError) else f"it fails with {one_line(error)}"
 
 
 def _other_state(config: PreTrainedConfig) -> str:

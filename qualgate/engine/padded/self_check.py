@@ -24,12 +24,11 @@ FIRST = 8  # slots of the first part
 SHORT = 7  # tokens of the row beside it, padded on the left
 
 
-def check_runs_right(model: PreTrainedModel) -> int | None:
-    """Numbers that one position leaves in the cache; None where the model's logits are not finite, for the run names
-    it.
+def check_runs_right(model: PreTrainedModel) -> int:
+    """Numbers that one position leaves in the cache.
 
-    Raise NotInThisVersion where `model` gives other logits in two parts with a cache, padded beside another row, or
-    here than in transformers' eager code.
+    Logits that are not finite are the run's to name. Raises NotInThisVersion where `model` gives other logits in two
+    parts with a cache, padded beside another row, or here than in transformers' eager code.
     """
     try:
         return _check(model)
@@ -41,7 +40,7 @@ def check_runs_right(model: PreTrainedModel) -> int | None:
         ) from error
 
 
-def _check(model: PreTrainedModel) -> int | None:
+def _check(model: PreTrainedModel) -> int:
     drawn = texts(model)[0][:TOKENS]
     with open_decoder(model) as decoder:
         ids = torch.tensor(drawn, device=decoder.device)
