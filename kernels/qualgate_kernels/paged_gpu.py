@@ -70,7 +70,7 @@ def _product(first, second, third, other, TERMS: tl.constexpr):
 
 @triton.jit
 def _through(
-    q1, q2, q3, keys, values, blocks, head, kv_heads, begin, stop, first, last, low, high, scale, soft_cap,
+    q1, q2, q3, keys, values, count, blocks, head, kv_heads, begin, stop, first, last, low, high, scale, soft_cap,
     DIM: tl.constexpr, WIDTH: tl.constexpr, OPERAND: tl.constexpr, TERMS: tl.constexpr, CAP: tl.constexpr,
     PACK: tl.constexpr, TILE: tl.constexpr, SLOTS: tl.constexpr,
 ):  # fmt: skip
@@ -84,6 +84,7 @@ def _through(
         here = tl.multiple_of(tile, TILE) + tl.arange(0, TILE)
         there = (here // SLOTS >= low // SLOTS) & (here // SLOTS <= high // SLOTS)
         block = tl.load(blocks + here // SLOTS, mask=there, other=0)
+        block = tl.where((block >= 0) & (block < count), block, 0)  # rows far apart may not see one between them
         at = (block.to(tl.int64) * kv_heads + head) * (DIM * SLOTS)
         key_at = keys + (at + here % SLOTS)[None, :] + (columns * SLOTS)[:, None]
         key = tl.load(key_at, mask=(columns < DIM)[:, None], other=0.0).to(OPERAND)
@@ -145,17 +146,18 @@ def _pairs(packs, heads, group, DIM: tl.constexpr, WIDTH: tl.constexpr, PACK: tl
 
 
 @triton.jit(  # one machine code, whatever a pass brings, and wherever that begins in memory
-    do_not_specialize=["table_width", "spans", "window"],
+    do_not_specialize=["count", "table_width", "spans", "window"],
     do_not_specialize_on_alignment=["query", "table", "sequence", "position"],
 )
 def attend_paged_kernel(
     query, keys, values, table, sequence, position, packs, sinks, out, partial, totals,
-    heads, kv_heads, table_width, spans, scale, soft_cap, window,
+    count, heads, kv_heads, table_width, spans, scale, soft_cap, window,
     DIM: tl.constexpr, WIDTH: tl.constexpr, OPERAND: tl.constexpr, TERMS: tl.constexpr,
     CAP: tl.constexpr, SINKS: tl.constexpr, SPLIT: tl.constexpr,
     PACK: tl.constexpr, TILE: tl.constexpr, SPAN: tl.constexpr, SLOTS: tl.constexpr,
 ):  # fmt: skip
-    """Grid (packs, kv_heads, spans or 1). query, out: float32 [rows, heads, DIM]; WIDTH: DIM or the next power of two.
+    """Grid (packs, kv_heads, spans or 1). query, out: float32 [rows, heads, DIM]; count: blocks that there are; WIDTH:
+    DIM or the next power of two.
 
     SPLIT: this program takes the span of its third index alone and leaves partial float32 [packs, kv_heads, spans,
     PACK, DIM] and totals [.., 2, PACK].
@@ -176,7 +178,7 @@ def attend_paged_kernel(
     summed = tl.zeros([PACK, WIDTH], tl.float32)
     for span in range(begin, stop, SPAN):
         its_best, its_total, its_summed = _through(
-            q1, q2, q3, keys, values, blocks, head, kv_heads,
+            q1, q2, q3, keys, values, count, blocks, head, kv_heads,
             tl.maximum(span, low // TILE * TILE), tl.minimum(span + SPAN, stop), first, last, low, high,
             scale, soft_cap, DIM, WIDTH, OPERAND, TERMS, CAP, PACK, TILE, SLOTS,
         )  # fmt: skip
@@ -266,7 +268,7 @@ def attend_paged_triton(
     sinks = out if seen.sinks is None else seen.sinks  # a pointer that is not followed
     attend_paged_kernel[(count, kv_heads, spans if split else 1)](
         query, blocks.keys, blocks.values, table, sequence, position, numbers, sinks, out, partial, totals,
-        heads, kv_heads, table.shape[1], spans, float(seen.scale), float(seen.soft_cap),
+        blocks.count, heads, kv_heads, table.shape[1], spans, float(seen.scale), float(seen.soft_cap),
         min(seen.window or 2**31 - 1, 2**31 - 1), **constants(blocks, seen, split), **options(blocks),
     )  # fmt: skip
     if split:

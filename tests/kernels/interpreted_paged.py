@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qualgate_kernels import dispatch
-from qualgate_kernels.paged import Seen, keep_torch
+from qualgate_kernels.paged import SLOTS, Seen, keep_torch
 from qualgate_kernels.paged_gpu import PACK, SPAN, attend_paged_triton, keep_paged_triton, packs_of
 from tests.kernels.test_paged import ROWS, SEEN, Sequences, oracle
 
@@ -149,13 +149,15 @@ def test_what_a_row_does_not_see_has_no_say_were_it_not_finite(dtype):
         assert same(attend_paged_triton(alone, sequences.blocks, sequences.places([row]), seen)[0], after[index])
 
 
-def test_the_table_is_not_followed_where_no_row_sees_anything():
+@pytest.mark.parametrize(("positions", "window"), [(range(150, 160), 25), ([130, 190], 2)])
+def test_the_table_is_not_followed_where_no_row_sees_anything(positions, window):
     """A sequence's blocks before its window may have gone to others, those behind it are not there yet."""
     sequences = Sequences([300], 1, 16).filled()
-    rows, seen = [(0, p) for p in range(150, 160)], Seen(scale=0.2, window=25)
+    rows, seen = [(0, p) for p in positions], Seen(scale=0.2, window=window)
     query = sequences.query(len(rows), 2)
-    sequences.table[0, : 126 // 16] = 2**30
-    sequences.table[0, 160 // 16 :] = -(2**30)
+    looked_at = {at // SLOTS for p in positions for at in range(p - window + 1, p + 1)}
+    for block in set(range(sequences.table.shape[1])) - looked_at:
+        sequences.table[0, block] = (-1) ** block * 2**30
     for split in (False, True):
         found = attend_paged_triton(query, sequences.blocks, sequences.places(rows), seen, split=split)
         close(found, query, sequences, rows, seen)

@@ -247,6 +247,16 @@ def test_arguments_that_do_not_fit_are_refused():
         dispatch.keep_paged(sequences.blocks, places, query, query[:, :2])
 
 
+@pytest.mark.parametrize("path", ["twin", *PATHS])
+def test_between_rows_far_apart_the_table_may_say_anything(path):
+    sequences = Sequences([300], 1, 16).filled()
+    rows, seen = [(0, 130), (0, 190)], Seen(scale=0.2, window=2)
+    query = sequences.query(2, 2)
+    sequences.table[0, 9:11] = torch.tensor([-(2**30), 2**30])
+    found = attended(query, sequences, rows, seen, path)
+    torch.testing.assert_close(found.double(), oracle(query, sequences, rows, seen), atol=5e-6, rtol=1e-5)
+
+
 @needs_c
 def test_c_looks_for_itself_what_it_is_given():
     """A block outside is refused there, too: not every caller is `dispatch`."""

@@ -198,7 +198,7 @@ def _paged_attention(name: str, blocks: Any, split: bool, much: bool) -> Entry:
         **dict.fromkeys(("query", "sinks", "out", "partial", "totals"), "*fp32"),
         **dict.fromkeys(("table", "sequence", "position", "packs"), "*i32"),
         **dict.fromkeys(("scale", "soft_cap"), "fp32"),
-        **dict.fromkeys(("heads", "kv_heads", "table_width", "spans", "window"), "i32"),
+        **dict.fromkeys(("count", "heads", "kv_heads", "table_width", "spans", "window"), "i32"),
     }  # fmt: skip
     return Entry(
         name, paged_gpu.attend_paged_kernel, signature, paged_gpu.constants(blocks, seen, split),

@@ -100,6 +100,12 @@ INLINE float weigh(const attend_t *call, const span_t *span, float *logits, floa
     return call->sinks ? total + exponential(ALL(sink - highest))[0] : total;
 }
 
+/* The place of a block's keys, and of its values. Between rows far apart there may be blocks that no pair sees: what the
+ * table says of them is not checked, and what is found there is not looked at. */
+INLINE int64_t place_of(const attend_t *call, int32_t block, int64_t head) {
+    return ((block < 0 || block >= call->blocks ? 0 : block) * call->kv_heads + head) * call->dim * SLOTS;
+}
+
 INLINE int same_slots(const span_t *one, const span_t *other, int64_t start) {
     const int64_t end = start + SLOTS - 1;
     return (one->first == other->first || (one->first <= start && other->first <= start)) &&
@@ -132,8 +138,7 @@ ENTRY void ATTEND(const attend_t *call, const tile_t *tile, float *scratch) {
         const int64_t here = tile->blocks - b < KEYS ? tile->blocks - b : KEYS;
         float *out[QUERIES];
         for (int i = 0; i < pairs; i++) out[i] = rows[i] + b * SLOTS;
-        for (int64_t j = 0; j < here; j++)
-            keys[j] = call->keys + (table[low + b + j] * call->kv_heads + head) * dim * SLOTS;
+        for (int64_t j = 0; j < here; j++) keys[j] = call->keys + place_of(call, table[low + b + j], head);
         BY_EIGHTS(pairs, all_products(tile->query + i, COUNT, keys, here, dim, out + i))
     }
     float total[QUERIES];
@@ -143,7 +148,7 @@ ENTRY void ATTEND(const attend_t *call, const tile_t *tile, float *scratch) {
         total[i] = weigh(call, span, rows[i] + (span->first / SLOTS - low) * SLOTS, sink);
     }
     for (int64_t b = 0; b < tile->blocks; b++) {
-        const float *values = call->values + (table[low + b] * call->kv_heads + head) * dim * SLOTS;
+        const float *values = call->values + place_of(call, table[low + b], head);
         const int64_t start = (low + b) * SLOTS;
         for (int from = 0, to; from < pairs; from = to) { /* pairs that see the same slots of this block */
             const span_t *span = &tile->span[from];
