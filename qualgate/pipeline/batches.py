@@ -18,8 +18,9 @@ from qualgate.gate.evidence.time_groups import groups_for
 from qualgate.metrics import METRICS
 from qualgate.records import NOISE, Job, Policy, Prompt, Sampling, UnitKey
 
-JOB_ROWS = 64  # rows of a batch: past this the decode step of a small model on a CPU gains nothing
-JOB_TOKENS = 16_384  # rows x (longest prompt + longest answer): what a batch's KV cache may hold
+JOB_ROWS = 128  # that a worker gets at once: who joins a pass when, is the engine's; what a kill may lose, is this
+TIMED_ROWS = 64  # likewise where times decide: they begin together, and are in one pass as long as they last
+JOB_TOKENS = 32_768  # rows x (longest prompt + longest answer): likewise, of long answers
 LEAST_BATCHES = 24  # where times decide; six Williams squares of four arms
 LEAST_FOR_TAILS = 60  # where an objective does: of fewer, none may lie beyond the 95th percentile
 TIMED = 3  # how timed runs are laid out and measured; 1: arm after arm, no warm-up; 2: in six blocks
@@ -42,7 +43,7 @@ def least_batches(policy: Policy) -> int:
 
 def most_rows(prompts: int, least: int) -> int:
     """Of a batch. least: how many batches there are to be at least, to be compared; 0 = times decide nothing."""
-    return min(JOB_ROWS, max(1, prompts // least)) if least else JOB_ROWS
+    return min(TIMED_ROWS, max(1, prompts // least)) if least else JOB_ROWS
 
 
 # ---------------------------------------------------------------------------------------------------- the batches
