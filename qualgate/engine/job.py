@@ -50,6 +50,7 @@ class Decoded:
 
     answers: Answers
     overflow: tuple[Overflow, ...] = ()  # on the way
+    generation: Generation = UNTOLD
 
 
 def decode_first(arm: LoadedArm, job: Job) -> Decoded | None:
@@ -61,7 +62,8 @@ def decode_first(arm: LoadedArm, job: Job) -> Decoded | None:
         return None
     with open_engine(arm.model, arm.choice, arm.stored) as engine:
         asked = _Asked(arm, job, engine)
-        return Decoded(asked.decode(), engine.overflow)
+        answers = asked.decode()
+        return Decoded(answers, engine.overflow, asked.generation())
 
 
 def run_job(arm: LoadedArm, job: Job, decoded: Decoded | None = None) -> JobResult:
@@ -100,7 +102,7 @@ def run_job(arm: LoadedArm, job: Job, decoded: Decoded | None = None) -> JobResu
                 # What both agree on behind the variant's own end was never said.
                 accepted = [min(pair) for pair in zip(agreement.accepted, map(len, answers.tokens), strict=True)]
         overflow = _together(decoded.overflow if decoded else (), engine.overflow)
-        generation = asked.generation()
+        generation = (decoded.generation if decoded else UNTOLD) + asked.generation()
         if not job.timed:
             generation += asked.again(answers)
     return JobResult(

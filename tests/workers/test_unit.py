@@ -205,7 +205,7 @@ def test_a_variant_that_comes_before_the_baseline_gives_the_same_answers_and_dri
     assert found.keys() == expected.keys()
     for key, one in found.items():
         assert isinstance(one, JobResult)
-        assert one.drifts == expected[key].drifts
+        assert (one.drifts, one.generation) == (expected[key].drifts, expected[key].generation)
         assert [a.token_ids for a in one.completions] == [a.token_ids for a in expected[key].completions]
     first, second = (found[arm, 0].completions[0].began for arm in ("int4", "baseline"))
     assert first < second, "what was decoded first began first, though it was weighed last"
