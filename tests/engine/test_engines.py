@@ -99,17 +99,17 @@ def test_what_was_done_is_counted(engine, prompts, expected):
     assert (after.forked - before.forked, after.rejoined) == (2, before.rejoined)
 
 
-def test_states_are_what_gives_the_logits_of_each_token(engine, prompts, expected):
-    found: dict[tuple[int, int], int] = {}
-
-    def look(event: Event) -> None:
-        if isinstance(event, Spoken):
-            assert event.states is not None
-            tokens = engine.head.logits(event.states).argmax(-1).tolist()
-            found.update(zip(zip(event.requests, event.positions, strict=True), tokens, strict=True))
-
-    answered(engine, asked(prompts), on_event=look)
-    assert found == {(row, at): token for row, answer in enumerate(expected) for at, token in enumerate(answer)}
+def test_states_are_what_gives_the_logits_of_each_token_or_are_told_where_it_was_read(engine, prompts, expected):
+    plain, wrong = asked(prompts), [drafts_of(answer)["with a wrong token"][0] for answer in expected]
+    offered = [replace(request, answer=tuple(draft)) for request, draft in zip(plain[3:], wrong[3:], strict=True)]
+    for requests in (plain, [*plain[:3], *offered]):
+        for event in answered(engine, requests).events:
+            if isinstance(event, Spoken) and event.states is None:
+                assert any(requests[at].answer for at in event.requests)
+            elif not isinstance(event, Ended):
+                said = event.tokens if isinstance(event, Spoken) else event.said.tokens.tolist()
+                assert event.states is not None
+                assert engine.head.logits(event.states).argmax(-1).tolist() == said
 
 
 def test_seconds_run_on_and_a_request_ends_no_earlier_than_it_spoke(engine, prompts):
@@ -332,14 +332,15 @@ def test_who_is_aborted_before_its_turn_says_nothing(narrow, prompts, expected):
     assert told.tokens[:6] == expected[:6]
 
 
-def test_who_is_aborted_while_its_answer_is_read_says_no_more_than_it_read(narrow, prompts, expected):
-    offered = [replace(request, answer=tuple(answer[:9])) for request, answer in zip(
-        asked(prompts), expected, strict=True)]  # fmt: skip
-    told = ended_at(narrow, offered, 2, of(Read, 2, 0))
-    assert told.reasons[2] == "abort"
-    assert told.tokens[2] in ([], expected[2][:9])
-    assert len(told.reads[2]) <= 9
-    assert told.tokens[3:] == expected[3:]
+@pytest.mark.parametrize("which", [2, 4])  # of one batch of padded rows, where they are read one after the other
+def test_who_is_aborted_while_its_answer_is_read_says_no_more_than_it_read(narrow, prompts, expected, which):
+    plain = asked(prompts)
+    offered = [replace(request, answer=tuple(answer[:9])) for request, answer in zip(plain, expected, strict=True)]
+    told = ended_at(narrow, offered, which, of(Read, which, 0))
+    assert told.reasons[which] == "abort"
+    assert told.tokens[which] in ([], expected[which][:9])
+    assert len(told.reads[which]) <= 9
+    assert [*told.tokens[:which], *told.tokens[which + 1 :]] == [*expected[:which], *expected[which + 1 :]]
 
 
 def test_an_abort_may_come_from_another_thread(narrow, prompts, expected):

@@ -126,6 +126,39 @@ def test_few_blocks_throw_requests_out_that_read_again(kind, mixture, monkeypatc
     assert found[FEW] > found[ROOM]
 
 
+@pytest.mark.parametrize("kind", PACKED)
+def test_a_pass_that_fails_leaves_no_block_that_is_known_and_was_never_filled(kind, mixture, at_once, monkeypatch):
+    real, passes = packed.batch, iter(range(100))
+
+    def fails(parts: Sequence[Any], blocks: int) -> Any:
+        if next(passes) == 0:
+            raise RuntimeError("a kernel failed")
+        return real(parts, blocks)
+
+    monkeypatch.setattr(packed, "batch", fails)
+    with opened(kind, reference(kind)) as engine:
+        with pytest.raises(RuntimeError, match="a kernel failed"):
+            answered(engine, mixture)
+        assert bits(answered(engine, mixture)) == bits(at_once[kind])
+
+
+@pytest.mark.parametrize("kind", PACKED)
+def test_a_pass_that_memory_does_not_hold_is_made_in_two(kind, mixture, at_once, monkeypatch):
+    real, most = packed.batch, [5]
+
+    def short(parts: Sequence[Any], blocks: int) -> Any:
+        if len(parts) > most[0]:
+            raise MemoryError("none left")
+        return real(parts, blocks)
+
+    monkeypatch.setattr(packed, "batch", short)
+    with opened(kind, reference(kind)) as engine:
+        assert bits(answered(engine, mixture)) == bits(at_once[kind])
+        most[0] = 0
+        with pytest.raises(MemoryError, match="none left"):
+            answered(engine, mixture)
+
+
 def test_c_and_the_models_own_modules_answer_alike(at_once):
     plain, own = at_once["plain"], at_once["packed"]
     assert plain.tokens == own.tokens

@@ -5,10 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from qualgate.engine.overflow import Overflows
 from qualgate.engine.padded import engine as module
@@ -50,18 +52,19 @@ def asked(count: int = 12, **how: Any) -> list[Request]:
     ]
 
 
-@pytest.mark.parametrize("arch", ["qwen2", "gemma2", "gpt_neox", "bloom"])
-def test_answers_of_other_architectures_are_those_of_transformers_generate(arch, tmp_path):
-    if arch == "bloom":  # no rotary positions, but a bias of each head that a mask makes
-        from transformers import AutoConfig, AutoModelForCausalLM
+def made(arch: str, folder: Path) -> Any:
+    """A tiny model; those that are not saved have positions of their own kind: a table of them, or a bias of heads."""
+    if arch in ("qwen2", "gemma2", "gpt_neox"):
+        return load(save_tiny_model(folder, arch=arch))
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        sizes = {"hidden_size": 32, "n_layer": 2, "n_head": 4, "initializer_range": 0.3, "n_positions": 128}
+        return AutoModelForCausalLM.from_config(AutoConfig.for_model(arch, vocab_size=260, **sizes)).eval()
 
-        with torch.random.fork_rng():
-            torch.manual_seed(0)
-            config = AutoConfig.for_model("bloom", vocab_size=260, hidden_size=32, n_layer=2, n_head=4,
-                                          initializer_range=0.3)  # fmt: skip
-            model = AutoModelForCausalLM.from_config(config).eval()
-    else:
-        model = load(save_tiny_model(tmp_path / arch, arch=arch))
+
+@pytest.mark.parametrize("arch", ["qwen2", "gemma2", "gpt_neox", "bloom", "gpt2"])
+def test_answers_of_other_architectures_are_those_of_transformers_generate(arch, tmp_path):
+    model = made(arch, tmp_path)
     expected = [generated(model, request.prompt, request.max_new_tokens, STOPS) for request in asked()]
     assert len({len(answer) for answer in expected}) > 2
     offered = [replace(request, answer=(*answer[:3], 7)) for request, answer in zip(
@@ -132,7 +135,8 @@ def test_states_are_the_logits_of_a_model_that_does_more_to_them_than_its_config
         assert answered(plain, asked()).tokens != told.tokens
 
 
-def test_what_a_dtype_cannot_hold_is_counted_once_a_token_and_never_of_padding(model, monkeypatch):
+@pytest.mark.parametrize("lengths", [((3, 6), (20, 2), (8, 1)), ((64, 1), (10, 1))])  # 64: as wide as the model
+def test_what_a_dtype_cannot_hold_is_counted_once_a_token_and_never_of_padding(model, monkeypatch, lengths):
     real = Overflows.__init__
     monkeypatch.setattr(Overflows, "__init__", lambda self, limit: real(self, 0.5))
 
@@ -142,8 +146,7 @@ def test_what_a_dtype_cannot_hold_is_counted_once_a_token_and_never_of_padding(m
             answered(engine, requests)
             return {name: count for _, name, count in engine.overflow}
 
-    requests = [Request(prompt=tuple(range(9, 9 + length)), answer=(5,) * answer) for length, answer in (
-        (3, 6), (20, 2), (8, 1))]  # fmt: skip
+    requests = [Request(prompt=tuple(range(9, 9 + length)), answer=(5,) * answer) for length, answer in lengths]
     apart = [counts([request]) for request in requests]
     together = counts(requests)
     assert {"lm_head", "what enters lm_head"} <= together.keys()
