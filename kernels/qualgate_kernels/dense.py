@@ -12,7 +12,7 @@ import torch
 from qualgate_kernels.cpu.dense_layout import DENSE_CODES, PreparedDense, arrange_dense, holds, restore_dense, rows_of
 from qualgate_kernels.cpu.library import load
 
-__all__ = ["PreparedDense", "matmul_dense_torch", "prepare_dense", "restore_dense", "rows_of"]
+__all__ = ["PreparedDense", "matmul_dense_torch", "narrowest", "prepare_dense", "restore_dense", "rows_of"]
 
 
 def prepare_dense(weight: torch.Tensor) -> PreparedDense | str:
@@ -31,7 +31,14 @@ def prepare_dense(weight: torch.Tensor) -> PreparedDense | str:
     if weight.dim() != 2 or not weight.numel():
         return f"expected a weight [out_features >= 1, in_features >= 1], got {list(weight.shape)}"
     weight = weight.detach()
-    return arrange_dense(weight, next(storage for storage in DENSE_CODES if holds(storage, weight)))
+    return arrange_dense(weight, narrowest(weight))
+
+
+def narrowest(weight: torch.Tensor) -> torch.dtype:
+    """Of bfloat16, float16 and float32 the first that holds a weight's numbers to the bit; else its own dtype."""
+    if weight.dtype not in DENSE_CODES:
+        return weight.dtype
+    return next(storage for storage in DENSE_CODES if holds(storage, weight))
 
 
 def matmul_dense_torch(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:

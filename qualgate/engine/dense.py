@@ -4,20 +4,25 @@ breaks, and a bfloat16 weight takes bfloat16's bytes, an embedding's too."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import nn
+from transformers.pytorch_utils import Conv1D
 
+from qualgate.engine.dense_experts import lay_out_experts, take_back_experts
+from qualgate.quant.linear import QuantizedLinear
 from qualgate_kernels import cpu
-from qualgate_kernels.dense import PreparedDense, prepare_dense, restore_dense, rows_of
+from qualgate_kernels.dense import PreparedDense, narrowest, prepare_dense, restore_dense, rows_of
 
 
 class DenseLinear(nn.Module):
-    """y = x @ W.T + bias, in float32."""
+    """y = x @ W.T + bias, in float32. turned: the layer it stands for is a Conv1D, as GPT-2 has them, whose weight is
+    [in_features, out_features]."""
 
-    def __init__(self, prepared: PreparedDense, bias: torch.Tensor | None) -> None:
+    def __init__(self, prepared: PreparedDense, bias: torch.Tensor | None, *, turned: bool = False) -> None:
         super().__init__()
-        self.prepared = prepared
+        self.prepared, self.turned = prepared, turned
         self.out_features, self.in_features = prepared.shape
         self.register_buffer("values", prepared.values)  # counted, as a parameter was
         self.bias = None if bias is None else nn.Parameter(bias.float(), requires_grad=False)
@@ -30,7 +35,7 @@ class DenseLinear(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[..., in_features] → [..., out_features], float32."""
         if not x.numel():
-            return x.new_zeros(*x.shape[:-1], self.out_features)
+            return x.new_zeros(*x.shape[:-1], self.out_features, dtype=torch.float32)
         rows = x.reshape(-1, self.in_features).float().contiguous()
         product = cpu.matmul(rows, self.prepared).view(*x.shape[:-1], self.out_features)
         return product if self.bias is None else product.add_(self.bias)
@@ -47,10 +52,9 @@ class DenseEmbedding(nn.Module):
     def __init__(self, held: torch.Tensor | DenseLinear) -> None:
         super().__init__()
         self.head = held if isinstance(held, DenseLinear) else None
-        self.num_embeddings, self.embedding_dim = held.weight.shape if isinstance(held, DenseLinear) else held.shape
+        self.num_embeddings, self.embedding_dim = held.prepared.shape if isinstance(held, DenseLinear) else held.shape
         if isinstance(held, torch.Tensor):
-            narrow = [dtype for dtype in (torch.bfloat16, torch.float16) if torch.equal(held.to(dtype).float(), held)]
-            self.register_buffer("rows", held.to(narrow[0]) if narrow else held)
+            self.register_buffer("rows", held.to(narrowest(held)))
 
     @property
     def weight(self) -> torch.Tensor:
@@ -67,40 +71,63 @@ class DenseEmbedding(nn.Module):
 
 
 def lay_out(model: nn.Module) -> str:
-    """Put a DenseLinear in the place of every linear layer of floats, and hold embeddings narrowly; "" or why one is
-    not. What was laid out by then stays: `take_back` undoes it."""
+    """Put a DenseLinear in the place of every linear layer of floats, hold embeddings narrowly, and routers' and
+    experts' weights as `dense_experts` does; "" or why one is not. What was laid out by then stays: `take_back` undoes
+    it."""
     tied: dict[int, DenseLinear] = {}
-    for name, module in list(model.named_modules()):
-        if type(module) is nn.Linear:
-            prepared = prepare_dense(module.weight)
-            if isinstance(prepared, str):
-                return f"{name}: {prepared}"
-            place = module.weight.data_ptr()
-            _put(model, name, linear := DenseLinear(prepared, module.bias))
+    for name in _names(model, nn.Linear, Conv1D):
+        module: Any = model.get_submodule(name)
+        turned, place = type(module) is Conv1D, module.weight.data_ptr()
+        weight = module.weight.T if turned else module.weight
+        known = tied.get(place)  # by another layer that has the same weight
+        prepared = prepare_dense(weight) if known is None or known.prepared.shape != weight.shape else known.prepared
+        if isinstance(prepared, str):
+            return f"{name}: {prepared}"
+        linear = DenseLinear(prepared, module.bias, turned=turned)
+        if not turned:
             tied[place] = linear
-    for name, module in list(model.named_modules()):
-        if type(module) is nn.Embedding and module.max_norm is None:
-            _put(model, name, DenseEmbedding(tied.get(module.weight.data_ptr(), module.weight.detach())))
+        _put(model, name, linear)
+    if reason := lay_out_experts(model):
+        return reason
+    for name in _names(model, nn.Embedding):
+        module = model.get_submodule(name)
+        if module.max_norm is None:
+            head = tied.get(module.weight.data_ptr())
+            _put(model, name, DenseEmbedding(module.weight.detach() if head is None else head))
     return ""
 
 
 def take_back(model: nn.Module) -> None:
     """Put torch's layers back, with the same numbers in float32; weights that were tied are tied again."""
-    for name, module in list(model.named_modules()):
-        if isinstance(module, DenseEmbedding):
-            weight = nn.Parameter(module.weight, requires_grad=False)
-            _put(
-                model,
-                name,
-                nn.Embedding(module.num_embeddings, module.embedding_dim, _weight=weight).requires_grad_(False),
-            )
-    for name, module in list(model.named_modules()):
-        if isinstance(module, DenseLinear):
-            _put(model, name, _torch_linear(module.weight, module.bias))
-    model.float()
+    for name in _names(model, DenseEmbedding):
+        module: Any = model.get_submodule(name)
+        weight = nn.Parameter(module.weight, requires_grad=False)
+        _put(model, name, nn.Embedding(*weight.shape, _weight=weight).requires_grad_(False))  # pyright: ignore
+    for name in _names(model, DenseLinear):
+        module = model.get_submodule(name)
+        _put(model, name, (_conv1d if module.turned else _torch_linear)(module.weight, module.bias))
+    take_back_experts(model)
+    _widen(model)
     tie = getattr(model, "tie_weights", None)
     if tie is not None:
         tie()
+
+
+def _widen(model: nn.Module) -> None:
+    """What else a model has of floats in float32; packed weights' scales stay what they are."""
+    for parameter in model.parameters():
+        if parameter.is_floating_point():
+            parameter.data = parameter.data.float()
+    for module in model.modules():
+        if not isinstance(module, QuantizedLinear):
+            for name, buffer in module.named_buffers(recurse=False):
+                if buffer.is_floating_point():
+                    setattr(module, name, buffer.float())
+
+
+def _names(model: nn.Module, *kinds: type[nn.Module]) -> list[str]:
+    """Of modules of just these kinds. Names, for a list of modules would hold each until all are laid out."""
+    return [name for name, module in model.named_modules(remove_duplicate=False) if type(module) in kinds]
 
 
 def head_of(tensors: Mapping[str, torch.Tensor]) -> nn.Module:
@@ -118,6 +145,13 @@ def _torch_linear(weight: torch.Tensor, bias: nn.Parameter | None) -> nn.Linear:
     if bias is not None:
         linear.bias = bias
     return linear
+
+
+def _conv1d(weight: torch.Tensor, bias: nn.Parameter) -> Conv1D:
+    with torch.device("meta"):
+        layer = Conv1D(*weight.shape)
+    layer.weight, layer.bias = nn.Parameter(weight.T.contiguous(), requires_grad=False), bias
+    return layer
 
 
 def _put(model: nn.Module, name: str, module: nn.Module) -> None:

@@ -62,7 +62,8 @@ PACKED: dict[str, tuple[str, dict[str, Any], str]] = {
         arch: (arch, more, f"{arch} is no plain decoder")
         for arch, more in {
             "cohere": {}, "gemma2": WINDOW | {"head_dim": 16}, "gemma3_text": WINDOW | {"head_dim": 16}, "gpt_neox": {},
-            "granite": {}, "nemotron": {}, "olmo2": {}, "stablelm": {}, "starcoder2": WINDOW,
+            "gpt2": NAMED_OTHERWISE, "granite": {}, "mixtral": EXPERTS, "nemotron": {}, "olmo2": {}, "stablelm": {},
+            "starcoder2": WINDOW,
         }.items()
     },
     "a small head": ("llama", {"head_dim": 8}, "its head_dim of 8 is no multiple of 16"),
@@ -92,8 +93,9 @@ PADDED: dict[str, tuple[str, dict[str, Any], str]] = {
     "phimoe, a window that only its mask knows": (
         "phimoe", WINDOW | EXPERTS, "layer 0 sees 16 positions and asks for all"
     ),
-    "mixtral, experts": (
-        "mixtral", EXPERTS, "other bits in passes of (17, 5) tokens and more, on 1 thread"
+    "qwen2_moe, a gate of one number a row, whose sigmoid torch vectorizes over rows": (
+        "qwen2_moe", EXPERTS | {"initializer_range": 0.3},
+        "other bits in passes of (17, 5) tokens and more, on 1 thread",
     ),
 }  # fmt: skip
 
