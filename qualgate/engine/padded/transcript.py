@@ -30,7 +30,7 @@ class Row:
 
 
 class Transcript:
-    """Those of one run. rows: one a request, in the order they were asked."""
+    """Of one run. rows: one a request, in the order they were asked."""
 
     def __init__(
         self,
