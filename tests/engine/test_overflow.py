@@ -76,7 +76,7 @@ def test_a_dtype_with_the_range_of_float32_overflows_nowhere_and_is_not_looked_a
 
 def test_every_engine_counts_the_same(loud, tmp_path):
     """Where logits are asked of every row; in the last layer a plain decoder passes no others."""
-    found, texts = {}, [[5, 80, 33, 9], [7, 11, 13, 17]]
+    found, texts = {}, [[5], [7, 11, 13, 17, 19, 23]]
     for kind in ("plain", "packed", "padded"):
         arm = under(kind, loaded(loud, tmp_path, dtype="float16"))
         with open_engine(arm.model, arm.choice, "float16") as engine:
