@@ -21,8 +21,9 @@ from qualgate.engine.determinism import read_batch
 from qualgate.engine.job import run_job
 from qualgate.engine.request import Request
 from qualgate.errors import NotInThisVersion
-from tests.engine.decoders import ALIBI, EXPERTS, MLA, NAMED_OTHERWISE, NO_DECODERS, made
+from tests.engine.decoders import ALIBI, EXPERTS, MLA, NAMED_OTHERWISE, NO_DECODERS
 from tests.engine.jobs import INT8, job, loaded
+from tests.engine.tiny_architectures import tiny
 from tests.tiny_models import save_tiny_model
 
 WINDOW = {"sliding_window": 16}
@@ -43,7 +44,7 @@ WINDOWS = {"llama": [0, 0], "mistral": [16, 16], "qwen3": [0, 0], "qwen2": [0, 1
 
 @pytest.mark.parametrize(("arch", "more"), asked(PLAIN))
 def test_plain_decoders_pass_through_c_and_never_call_their_modules(arch, more, monkeypatch):
-    model = made(arch, more)
+    model = tiny(arch, **more)
     found = choose_engine(model)
     assert (found.kind, found.because, found.whole, found.numbers) == ("plain", "", True, NUMBERS)
     assert [found.seen[layer].window for layer in sorted(found.seen)] == WINDOWS[arch]
@@ -73,7 +74,7 @@ PACKED: dict[str, tuple[str, dict[str, Any], str]] = {
 
 @pytest.mark.parametrize(("arch", "more", "because"), asked(PACKED))
 def test_who_asks_for_attention_by_the_interface_is_packed(arch, more, because):
-    model = made(arch, more)
+    model = tiny(arch, **more)
     attends = model.config._attn_implementation
     found = choose_engine(model)
     assert (found.kind, found.because) == ("packed", because)
@@ -102,7 +103,7 @@ PADDED: dict[str, tuple[str, dict[str, Any], str]] = {
 
 @pytest.mark.parametrize(("arch", "more", "because"), asked(PADDED))
 def test_what_packed_passes_do_not_serve_is_padded_and_as_it_was(arch, more, because):
-    model = made(arch, more)
+    model = tiny(arch, **more)
     before, (expected, *_) = deepcopy(model), read_padded(model)
     found = choose_engine(model)
     assert (found.kind, found.because, found.seen) == ("padded", because, {})
@@ -133,7 +134,7 @@ def as_it_was(model: Any, before: Any) -> None:
 )
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=str)
 def test_what_was_laid_out_is_taken_back(arch, more, dtype):
-    model = made(arch, more)
+    model = tiny(arch, **more)
     for parameter in model.parameters():
         parameter.copy_(parameter.to(dtype))
     before = deepcopy(model)
@@ -145,7 +146,7 @@ def test_what_was_laid_out_is_taken_back(arch, more, dtype):
 
 @pytest.mark.parametrize("arch", NO_DECODERS)
 def test_what_is_no_decoder_is_refused_by_name(arch):
-    model = made(arch, NO_DECODERS[arch])
+    model = tiny(arch, **NO_DECODERS[arch])
     with pytest.raises(NotInThisVersion, match=rf"{type(model).__name__} \({arch}\) (gives other logits|holds 0 of 8)"):
         choose_engine(model)
 
@@ -153,7 +154,7 @@ def test_what_is_no_decoder_is_refused_by_name(arch):
 @pytest.mark.parametrize("arch", ["mamba", "falcon_h1", "minimax"])
 def test_recurrent_states_are_refused_by_name(arch):
     with pytest.raises(NotInThisVersion, match=f"{arch} keeps a .* state; this version runs attention layers only"):
-        choose_engine(made(arch))
+        choose_engine(tiny(arch))
 
 
 # ---------------------------------------------------------------------------------------- models made for one reason
@@ -161,7 +162,7 @@ def test_recurrent_states_are_refused_by_name(arch):
 
 @pytest.fixture
 def llama() -> Any:
-    return made("llama")
+    return tiny("llama")
 
 
 class Doubled(nn.Module):
@@ -266,6 +267,7 @@ import sys
 from pathlib import Path
 from qualgate.engine.job import run_job
 from tests.engine.jobs import INT8, job, loaded
+from tests.engine.tiny_architectures import tiny
 
 folder = Path(sys.argv[1])
 for name, recipe in (("baseline", None), ("v", INT8)):

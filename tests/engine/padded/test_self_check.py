@@ -9,8 +9,9 @@ from qualgate.engine.padded.self_check import check_runs_right
 from qualgate.engine.request import Request
 from qualgate.errors import NotInThisVersion, UsageError
 from tests.command_line import qualgate
-from tests.engine.decoders import ALIBI, EXPERTS, MLA, NAMED_OTHERWISE, NO_DECODERS, made
+from tests.engine.decoders import ALIBI, EXPERTS, MLA, NAMED_OTHERWISE, NO_DECODERS
 from tests.engine.jobs import loaded
+from tests.engine.tiny_architectures import tiny
 from tests.gated_model import make_workspace
 from tests.tiny_models import save_byte_tokenizer
 
@@ -23,18 +24,18 @@ DECODERS = {
 
 @pytest.mark.parametrize("arch", DECODERS)
 def test_a_decoder_is_let_through(arch):
-    assert check_runs_right(made(arch, DECODERS[arch])) > 0
+    assert check_runs_right(tiny(arch, **DECODERS[arch])) > 0
 
 
 def test_what_a_position_leaves_in_the_cache_is_counted(llama):
     assert check_runs_right(llama) == 2 * 2 * 2 * 16  # layers, keys and values, heads, numbers of each
     latent = MLA["kv_lora_rank"] + MLA["qk_rope_head_dim"]
-    assert check_runs_right(made("deepseek_v3", MLA)) == 2 * latent
+    assert check_runs_right(tiny("deepseek_v3", **MLA)) == 2 * latent
 
 
 @pytest.mark.parametrize("arch", NO_DECODERS)
 def test_what_reads_ahead_or_ignores_its_cache_is_refused_by_name(arch, tmp_path):
-    model = made(arch, NO_DECODERS[arch])
+    model = tiny(arch, **NO_DECODERS[arch])
     model.save_pretrained(tmp_path)
     save_byte_tokenizer(tmp_path)
     with pytest.raises(NotInThisVersion, match=rf"{type(model).__name__} \({arch}\) (gives other logits|holds 0 of 8)"):
@@ -48,7 +49,7 @@ def test_a_run_of_one_says_so_and_ends_as_a_mistake_of_the_users(tmp_path):
     folder = tmp_path / "model"
     for name in ("model.safetensors", "config.json", "generation_config.json"):
         (folder / name).unlink()
-    made("xlm", NO_DECODERS["xlm"]).save_pretrained(folder)
+    tiny("xlm", **NO_DECODERS["xlm"]).save_pretrained(folder)
     done = qualgate("run", "gate.yaml", cwd=tmp_path)
     assert done.returncode == 64, done.stderr
     assert "(xlm) holds 0 of" in " ".join(done.stderr.split())
@@ -59,7 +60,7 @@ def test_a_run_of_one_says_so_and_ends_as_a_mistake_of_the_users(tmp_path):
 
 @pytest.fixture
 def llama():
-    return made("llama")
+    return tiny("llama")
 
 
 def wrapped(model, change):
@@ -96,7 +97,7 @@ WAYS = {
 
 @pytest.mark.parametrize("change", WAYS)
 def test_each_fault_is_refused_by_the_way_that_shows_it(change):
-    absolute = made("gpt2", NAMED_OTHERWISE)  # rotary positions may all be shifted, and nothing changes
+    absolute = tiny("gpt2", **NAMED_OTHERWISE)  # rotary positions may all be shifted, and nothing changes
     with pytest.raises(NotInThisVersion, match=WAYS[change]):
         check_runs_right(wrapped(absolute, change))
 
