@@ -2,7 +2,8 @@
 of its own `generate`, alone and in a batch, and is everything else refused?
 
 The weights are random, so the tokens mean nothing; they are compared with the plain, unbatched greedy loop of
-transformers, on a copy of the model that our engine never touched.
+transformers, taken before our engine touches the model. Each round says which engine runs it, and why not the one
+before.
 """
 
 from __future__ import annotations
@@ -41,11 +42,14 @@ SIZES = (GROUPED, ROTATED, {"hidden_size": 64, "intermediate_size": 96})  # the 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """One architecture. refused: why; "" where it is let through. same: as its own `generate`, None where refused."""
+    """One architecture. refused: why; "" where it is let through. same: as its own `generate`, None where refused.
+    engine, because: see `choice.Choice`."""
 
     name: str
     refused: str = ""
     same: bool | None = None
+    engine: str = ""
+    because: str = ""
     left_out: str = ""  # why it was not tried
 
 
@@ -71,7 +75,7 @@ def tried_out(name: str) -> Tried:
     """Load it, and if it is let through, hold its tokens against its own."""
     import torch
 
-    from qualgate.engine.self_check import check_runs_right
+    from qualgate.engine.choice import choose_engine
     from qualgate.errors import QualgateError
 
     try:
@@ -89,13 +93,14 @@ def tried_out(name: str) -> Tried:
     except Exception as error:
         return Tried(name=name, left_out=f"its own generate fails: {type(error).__name__}: {error}"[:120])
     try:
-        check_runs_right(model)
+        choice = choose_engine(model)
     except QualgateError as error:
         return Tried(name=name, refused=str(error)[:160])
     try:
-        return Tried(name=name, same=_ours(model, prompts) == [[one] for one in expected] + [expected])
+        same = _ours(model, choice, prompts) == [[one] for one in expected] + [expected]
     except QualgateError:  # let through, and refused later
-        return Tried(name=name, same=False)
+        same = False
+    return Tried(name=name, same=same, engine=choice.kind, because=choice.because)
 
 
 def made(name: str) -> tuple[Any, str]:
@@ -133,18 +138,18 @@ def _own(model: Any, prompt: list[int]) -> list[int]:
     return said[0, len(prompt) :].tolist()
 
 
-def _ours(model: Any, prompts: list[list[int]]) -> list[list[list[int]]]:
+def _ours(model: Any, choice: Any, prompts: list[list[int]]) -> list[list[list[int]]]:
     """Each prompt by itself, then all together."""
-    from qualgate.engine.forward import open_decoder
-    from qualgate.engine.generate import generate
-    from qualgate.engine.transcript import Transcript
+    from qualgate.engine.answers import Answers
+    from qualgate.engine.choice import open_engine
+    from qualgate.engine.request import Request
 
     found = []
-    with open_decoder(model) as decoder:
+    with open_engine(model, choice) as engine:
         for rows in (*([prompt] for prompt in prompts), prompts):
-            transcript = Transcript([TOKENS] * len(rows), (), decoder.device)
-            generate(decoder, rows, transcript)
-            found.append(transcript.tokens.tolist())
+            answers = Answers(len(rows))
+            engine.run([Request(prompt=tuple(row), max_new_tokens=TOKENS) for row in rows], None, answers)
+            found.append(answers.tokens)
     return found
 
 

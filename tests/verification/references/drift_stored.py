@@ -7,9 +7,10 @@ head of 128,256 tokens and width 2,048, half of its positions peaked as answers 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,9 @@ from qualgate.drift.llama_table import compare, llama_table, render
 from qualgate.drift.stored import AT_MOST, StoredBaseline, certify, store
 from tests.verification.goals import SCORING
 from tests.verification.references.llama_lines import SETS, chunks_of, printed
+
+if TYPE_CHECKING:
+    from qualgate.records import Prompt
 
 VARIANTS = ("int8", "int4")
 VOCABULARY, WIDTH = 128_256, 2048
@@ -75,9 +79,7 @@ def _reference_model(per_set: int) -> dict[str, Any]:
     import torch
 
     from qualgate.engine.artifact import read_artifact
-    from qualgate.engine.forward import open_decoder
     from qualgate.engine.job import run_job
-    from qualgate.engine.likelihood import read_answers
     from qualgate.engine.load import load_arm
     from qualgate.engine.prompts import Renderer
     from qualgate.quant.model_files import read_files
@@ -105,15 +107,28 @@ def _reference_model(per_set: int) -> dict[str, Any]:
         variants = {}
         for name in VARIANTS:
             spec = ArmSpec(name=name, model=folder, quantize=parse_recipe(name))
-            said: dict[int, NDArray] = {}
-            with open_decoder(load_arm(spec, room, sampling, device="cpu").model) as decoder:
-                token_ids = [prompt.token_ids for prompt in prompts]
-                for reading in read_answers(decoder, token_ids, baseline.answers, keep_cache=False):
-                    assert reading.logits is not None
-                    for place, row in enumerate(reading.rows.tolist()):
-                        said[row] = reading.logits[place, : lengths[row]].numpy()
-            variants[name] = np.concatenate([said[row] for row in range(len(lengths))])
+            variants[name] = _read(load_arm(spec, room, sampling, device="cpu"), prompts, baseline.answers)
     return {"model": "reference", **_held(logits, variants, store(logits).to_bytes())}
+
+
+def _read(arm: Any, prompts: Sequence[Prompt], answers: Sequence[Sequence[int]]) -> NDArray:
+    """float32 [all tokens, vocabulary]: the arm's logits at every position of the baseline's answers."""
+    from qualgate.engine.choice import open_engine
+    from qualgate.engine.request import Event, Read, Request
+
+    said: list[list[NDArray]] = [[] for _ in answers]
+
+    def take(event: Event) -> None:
+        if isinstance(event, Read):
+            for row, logits in zip(event.requests, event.logits.numpy(), strict=True):
+                said[row].append(logits)
+
+    asked = [
+        Request(prompt=prompt.token_ids, answer=tuple(answer)) for prompt, answer in zip(prompts, answers, strict=True)
+    ]
+    with open_engine(arm.model, arm.choice) as engine:
+        engine.run(asked, None, take)
+    return np.concatenate([np.stack(rows) for rows in said])
 
 
 def _wide(positions: int) -> dict[str, Any]:

@@ -6,20 +6,21 @@ import signal
 
 import pytest
 
-from qualgate.engine import self_check
+from qualgate.engine import choice
 from tests.verification.references import architectures
 from tests.verification.references.architectures import at_most, tried_out
 
 
 def test_a_decoder_is_let_through_with_its_own_tokens_and_an_encoder_is_refused():
-    assert tried_out("llama").same
+    through = tried_out("llama")
+    assert (through.same, through.engine) == (True, "plain")
     refused = tried_out("bert")
     assert "(bert) gives other logits" in refused.refused
     assert refused.same is None
 
 
 def test_what_is_let_through_with_other_tokens_misses_the_goal(monkeypatch):
-    monkeypatch.setattr(self_check, "check_runs_right", lambda model: None)
+    monkeypatch.setattr(choice, "check_runs_right", lambda model: 1)
     monkeypatch.setattr(architectures, "QUICK", 1)
     monkeypatch.setattr(
         "transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES", {"llama": "", "trocr": ""}
