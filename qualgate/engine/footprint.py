@@ -33,10 +33,11 @@ def footprint(
     a server holds them, see `weights_held`; cache_token: bytes that one token leaves in a server's KV cache. weights:
     numbers that it stands for. stability: of every layer that was packed here, by name. left_out: see `ArmFootprint`.
     """
-    facts = {"memory.weights": float(held), DEVICE_MEMORY: float(device_memory(model.device))}
+    tensors = _tensors(model).values()  # laid out, it may have no parameter
+    facts = {"memory.weights": float(held), DEVICE_MEMORY: float(device_memory(next(iter(tensors)).device))}
     if cache_token is not None:
         facts[CACHE_TOKEN] = float(cache_token)
-    in_memory = sum(tensor.nbytes for tensor in _tensors(model).values())
+    in_memory = sum(tensor.nbytes for tensor in tensors)
     steadiness, unmeasured = steadiness_of(stability)
     return ArmFootprint(
         bytes_on_disk=on_disk,

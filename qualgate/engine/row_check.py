@@ -114,9 +114,10 @@ def eager(model: PreTrainedModel, what: Sequence[Sequence[int]]) -> Logits:
 
 def _as(model: PreTrainedModel, how: str, run: Callable[..., torch.Tensor], what: Sequence[Sequence[int]]) -> Logits:
     chosen: Any = model.config._attn_implementation
+    device = OutputHead(model).device  # laid out, a model may have no parameter to ask
     model.set_attn_implementation(how)
     try:
         with torch.inference_mode():
-            return [run(torch.tensor([list(text)], device=model.device)) for text in what]
+            return [run(torch.tensor([list(text)], device=device)) for text in what]
     finally:
         model.set_attn_implementation(chosen)

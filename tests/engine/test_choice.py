@@ -63,8 +63,8 @@ PACKED: dict[str, tuple[str, dict[str, Any], str]] = {
         arch: (arch, more, f"{arch} is no plain decoder")
         for arch, more in {
             "cohere": {}, "gemma2": WINDOW | {"head_dim": 16}, "gemma3_text": WINDOW | {"head_dim": 16}, "gpt_neox": {},
-            "gpt2": NAMED_OTHERWISE, "granite": {}, "mixtral": EXPERTS, "nemotron": {}, "olmo2": {}, "stablelm": {},
-            "starcoder2": WINDOW,
+            "gpt2": NAMED_OTHERWISE, "granite": {}, "mixtral": EXPERTS, "nemotron": {}, "olmo": {}, "olmo2": {},
+            "stablelm": {}, "starcoder2": WINDOW,
         }.items()
     },
     "a small head": ("llama", {"head_dim": 8}, "its head_dim of 8 is no multiple of 16"),

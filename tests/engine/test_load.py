@@ -18,6 +18,7 @@ from safetensors.torch import load_file
 
 from qualgate.engine.device import Device, choose_device
 from qualgate.engine.identity import engine_version, identify
+from qualgate.engine.job import run_job
 from qualgate.engine.load import load_arm
 from qualgate.errors import UsageError
 from qualgate.quant import shards
@@ -26,8 +27,9 @@ from qualgate.quant.linear import QuantizedLinear
 from qualgate.quant.model_folder import read_model_folder
 from qualgate.quant.shards import weights_hash
 from qualgate.records import ArmIdentity, ArmSpec, QuantizeRecipe
-from tests.engine.jobs import INT4, loaded, under
-from tests.tiny_models import END, PAD, save_tiny_model
+from tests.engine.jobs import INT4, job, loaded, under
+from tests.engine.tiny_architectures import tiny
+from tests.tiny_models import END, PAD, START, save_byte_tokenizer, save_tiny_model
 
 
 @pytest.fixture(scope="module")
@@ -177,6 +179,17 @@ def test_a_bfloat16_model_takes_its_own_bytes_where_our_kernels_multiply_it(tmp_
     assert arm.footprint.effective_bits == 8 * arm.footprint.bytes_in_memory / numbers
     padded = under("padded", loaded(wide, tmp_path))
     assert sum(one.nbytes for one in padded.model.parameters()) == 4 * numbers
+
+
+def test_a_model_without_a_parameter_of_its_own_is_measured_and_runs(tmp_path):
+    """OLMo's norms have no weights, so that none is left where all others are laid out."""
+    tiny("olmo", bos_token_id=START, eos_token_id=END).save_pretrained(tmp_path / "olmo")
+    save_byte_tokenizer(tmp_path / "olmo")
+    arm = loaded(tmp_path / "olmo", tmp_path)
+    assert arm.choice.kind == "packed"
+    assert not list(arm.model.parameters())
+    assert arm.footprint.facts["device.memory"] > arm.footprint.bytes_in_memory > 0
+    assert run_job(arm, job(arm, "", count=2)).completions[0].token_ids
 
 
 def test_what_a_rule_may_ask_of_a_loaded_arm_is_measured(shipped, tmp_path):
