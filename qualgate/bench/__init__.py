@@ -54,8 +54,8 @@ def run_benchmark(name: str, *, quick: bool, only: Sequence[str] = ()) -> dict[s
 def _run_of(name: str) -> Callable[..., dict[str, Any]]:
     """Only the module of the benchmark that is asked for is loaded: some load torch."""
     match name:
-        case "generate":
-            from qualgate.bench.generate import run
+        case "decode":
+            from qualgate.bench.decode import run
         case "commands":
             from qualgate.bench.commands import run
         case "demo":

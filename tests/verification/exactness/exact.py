@@ -1,0 +1,223 @@
+"""Benchmark `exact`: an answer has the bits that it has alone, whatever was batched, drafted, cut or threaded.
+
+The reference asks one request at a time, of an engine of its own, and passes one token at a time, prompts too: plain,
+on one thread. Every other way is held against it: tokens, log-probs, margins and logits. The padded engine, which
+serves what packed passes cannot, promises tokens but for ties.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from qualgate.bench.questions import MODEL, asked
+from qualgate.bench.shape import told
+from qualgate.engine.choice import open_engine
+from qualgate.engine.load import LoadedArm, load_arm
+from qualgate.engine.request import Request
+from qualgate.engine.sampling import Draws, noise_cases
+from qualgate.engine.schedule import Limits
+from qualgate.quant.recipes import parse_recipe
+from qualgate.records import GREEDY, ArmSpec, Prompt, Sampling
+from qualgate.speculation.propose import NO_DRAFT, Draft, Known, Proposer, Sources
+from tests.verification.exactness.bits import Answer, Difference, Heard, difference
+from tests.verification.exactness.padded import padded_cells
+from tests.verification.goals import EXACT
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+WEIGHTS: dict[str, Any] = {
+    "bfloat16": None,
+    "int8": "int8",
+    "int4": {"method": "int4", "group_size": 32},
+    "mxfp4": "mxfp4",
+    "w8a8": {"method": "int8", "activations": "int8"},
+    "int2": {"method": "int2", "group_size": 32},  # hardly ever says what the baseline says
+}
+BASELINE = "bfloat16"
+ALONE = Limits(rows=1, sequences=1)  # one token a pass
+WAYS = {
+    "many at once": Limits(),
+    "one at a time": Limits(sequences=1),
+    "small mixed passes": Limits(rows=19, sequences=7),
+}
+DRAFTS = ("plain", "baseline", "spoiled")
+SAMPLINGS = {"greedy": GREEDY, "drawn": Sampling(temperature=0.8, top_p=0.95)}
+THREADS = (1, 2)
+SEED = 11
+PER_SET, PER_SET_QUICK = 19, 2  # cases of each of the seven sets
+STRIDE = 5  # --quick: one cell in five; each of the 36 ways to ask comes with some weights
+TOKENS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One way to ask. See WEIGHTS, WAYS, DRAFTS, SAMPLINGS."""
+
+    weights: str
+    way: str
+    drafts: str
+    sampling: str
+    threads: int
+
+
+def run(quick: bool) -> dict[str, Any]:
+    """All 216 cells over 133 cases, and a reference for each weights and sampling: some 10 minutes of two idle cores.
+    quick: 44 cells over 14 cases, under a minute."""
+    if quick:
+        return measured(every_cell()[::STRIDE], PER_SET_QUICK, 60)
+    return measured(every_cell(), PER_SET, 600)
+
+
+def measured(cells: Sequence[Cell], per_set: int, of_padded: int) -> dict[str, Any]:
+    """The result over these cells and so many cases of each set, and so many requests to the padded engine."""
+    prompts = [one for kind in asked(per_set).values() for one in kind]
+    with tempfile.TemporaryDirectory() as cache, _threads(1):
+        compared = list(_compared(cells, prompts, cache))
+        padded = padded_cells(of_padded)
+    found = [one for _, one, _ in compared]
+
+    def summed(name: str) -> int:
+        return sum(getattr(one, name) for one in found)
+
+    tokens, broken = summed("tokens"), sum(one.broken for one in padded)
+    few = None if list(cells) == every_cell() else f"{tokens:,} tokens only (--quick)"
+    return EXACT.result(
+        rounds=[
+            *(asdict(cell) | asdict(one) | drafted for cell, one, drafted in compared),
+            *map(asdict, padded),
+        ],
+        rows=[
+            EXACT.row("exact.tokens", tokens, met=tokens >= TOKENS, unmet_because=few) | {"logits": summed("logits")},
+            EXACT.row("exact.other_tokens", summed("other_tokens"), met=not summed("other_tokens")),
+            EXACT.row("exact.other_bits", summed("other_bits"), met=not summed("other_bits")),
+            EXACT.row("exact.padded", broken, met=not broken)
+            | {"tokens": sum(one.tokens for one in padded), "ties": sum(one.ties for one in padded)},
+        ],
+    )
+
+
+def every_cell() -> list[Cell]:
+    """All, those of one weights side by side."""
+    return [
+        Cell(weights=weights, way=way, drafts=drafts, sampling=sampling, threads=threads)
+        for weights, way, drafts, sampling, threads in product(WEIGHTS, WAYS, DRAFTS, SAMPLINGS, THREADS)
+    ]
+
+
+def _compared(
+    cells: Sequence[Cell], prompts: Sequence[Prompt], cache: str
+) -> Iterator[tuple[Cell, Difference, dict[str, int]]]:
+    """(cell, what differs, tokens of drafts) of each."""
+    baseline: dict[str, list[Answer]] = {}
+    by_weights = {name: [cell for cell in cells if cell.weights == name] for name in WEIGHTS}
+    by_weights = {name: mine for name, mine in by_weights.items() if mine or name == BASELINE}
+    for name, mine in told("exact", list(by_weights.items()), lambda item: item[0]):
+        arm = loaded(name, cache)
+        asking = {sampling: Asking(arm, prompts, one) for sampling, one in SAMPLINGS.items()}
+        alone = {
+            sampling: one.alone()
+            for sampling, one in asking.items()
+            if name == BASELINE or any(cell.sampling == sampling for cell in mine)
+        }
+        baseline = baseline or alone  # which comes first
+        for cell in mine:
+            expected = alone[cell.sampling]
+            heard = asking[cell.sampling].heard(cell, expected, baseline[cell.sampling])
+            drafted = {"proposed": heard.proposed, "accepted": heard.accepted}
+            yield cell, difference(heard.answers, expected), drafted
+
+
+def loaded(weights: str, cache: str) -> LoadedArm:
+    """The reference model with these weights, made in `cache`. RuntimeError where packed passes do not serve it."""
+    recipe = WEIGHTS[weights]
+    spec = ArmSpec(name=weights, model=str(MODEL), quantize=None if recipe is None else parse_recipe(recipe))
+    arm = load_arm(spec, cache, {}, device="cpu")
+    if arm.choice.kind == "padded":
+        raise RuntimeError(f"{weights}: {arm.choice.because}")
+    return arm
+
+
+class Asking:
+    """The same prompts, asked of one arm in any way."""
+
+    def __init__(self, arm: LoadedArm, prompts: Sequence[Prompt], sampling: Sampling) -> None:
+        self._arm, self._sampling = arm, sampling
+        self._cases: Tensor = noise_cases([prompt.key for prompt in prompts], torch.device("cpu"))
+        self.requests = [
+            Request(prompt=prompt.token_ids, max_new_tokens=prompt.max_new_tokens, stop_ids=frozenset(arm.stop_ids))
+            for prompt in prompts
+        ]
+
+    def alone(self) -> list[Answer]:
+        """One request at a time, of an engine of its own, one token a pass, on this thread."""
+        return [self._run([row], [self.requests[row]], None, ALONE).answers[0] for row in range(len(self.requests))]
+
+    def heard(self, cell: Cell, expected: Sequence[Answer], baseline: Sequence[Answer]) -> Heard:
+        """As `cell` has it. expected: what the arm says, of which spoiled drafts are made; baseline: its baseline's."""
+        requests, proposer = self.requests, None
+        if cell.drafts == "baseline":
+            given = [tuple(answer.tokens) for answer in baseline]
+            sources = (Sources(prompt=one.prompt, baseline=text) for one, text in zip(requests, given, strict=True))
+            requests, proposer = _reading(requests, given), Known(sources)
+        elif cell.drafts == "spoiled":
+            proposer = Spoiled([answer.tokens for answer in expected])
+            requests = _reading(requests, [proposer.whole(row) for row in range(len(requests))])
+        with _threads(cell.threads):
+            return self._run(range(len(requests)), requests, proposer, WAYS[cell.way])
+
+    def _run(
+        self, rows: Sequence[int], requests: Sequence[Request], proposer: Proposer | None, limits: Limits
+    ) -> Heard:
+        draws = None
+        if self._sampling.drawn:
+            draws = Draws(seed=SEED, cases=self._cases[list(rows)], sampling=self._sampling)
+        with open_engine(self._arm.model, self._arm.choice, limits=limits) as engine:
+            heard = Heard(requests, engine.head)
+            engine.run(requests, proposer, heard, draws)
+        return heard
+
+
+class Spoiled:
+    """The proposer that is wrong on purpose: drafts are what will be said, but for one token in three, and of every
+    fourth row none is right."""
+
+    def __init__(self, answers: Sequence[Sequence[int]]) -> None:
+        self._answers = answers
+
+    def propose(self, row: int, said: Sequence[int], most: int) -> Draft:
+        """See `Proposer`."""
+        tokens = self._spoiled(row)[len(said) : len(said) + most]
+        return Draft(tokens, "sibling", 8) if tokens else NO_DRAFT
+
+    def whole(self, row: int) -> tuple[int, ...]:
+        """An answer to read: right at first, then spoiled, and longer than the true one."""
+        right = self._answers[row][: row % 7 if row % 4 else 0]
+        return (*right, *self._spoiled(row)[len(right) :], row % 5, 3)
+
+    def _spoiled(self, row: int) -> tuple[int, ...]:
+        return tuple(
+            (token - 1 if token else 1) if row % 4 == 0 or (row + at) % 3 == 1 else token
+            for at, token in enumerate(self._answers[row])
+        )
+
+
+def _reading(requests: Sequence[Request], answers: Sequence[tuple[int, ...]]) -> list[Request]:
+    return [replace(request, answer=answer) for request, answer in zip(requests, answers, strict=True)]
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
