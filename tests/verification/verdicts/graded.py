@@ -21,7 +21,7 @@ from qualgate.records import TWIN, Job, QuantizeRecipe
 from qualgate.refmodel import PATH
 from tests.verification.verdicts.plantings.folder_edits import noised, scaled
 from tests.verification.verdicts.plantings.mutant import KV, Mutant, Outcome, Serve, Worker, integer
-from tests.verification.verdicts.plantings.wrong_arithmetic import cache_update, kernel_made, within
+from tests.verification.verdicts.plantings.wrong_arithmetic import kept, laid_out, outputs_scaled, within
 
 Tensors = dict[str, Any]
 Spoil = Callable[[Tensors, str], None]  # of a folder's tensors, in place; the layer's name with its last dot
@@ -120,17 +120,6 @@ def noised_across(part: str, sigma: float, seed: int) -> Callable[[Path], None]:
     return edit
 
 
-def outputs_scaled(step: int, factor: float) -> Callable[[Any, Callable[[Any], Any]], Any]:
-    """A kernel that multiplies every `step`th output by `factor`."""
-
-    def wrong(x: Any, multiply: Callable[[Any], Any]) -> Any:
-        y = multiply(x).clone()
-        y[:, ::step] *= factor
-        return y
-
-    return wrong
-
-
 def capped(tokens: int) -> Serve:
     """A server's own limit on an answer's tokens, below what the longest cases ask for."""
 
@@ -142,15 +131,11 @@ def capped(tokens: int) -> Serve:
 
 
 def keys_times(factor: float) -> Serve:
-    return within(lambda: cache_update(lambda k, v: (factor * k, v)))
+    return within(lambda: kept(lambda k, v: (factor * k, v)), kind="packed")
 
 
 def values_times(factor: float) -> Serve:
-    return within(lambda: cache_update(lambda k, v: (k, factor * v)))
-
-
-def product_scaled(nth: int, step: int, factor: float) -> Serve:
-    return within(lambda: kernel_made(nth, outputs_scaled(step, factor)))
+    return within(lambda: kept(lambda k, v: (k, factor * v)), kind="padded")
 
 
 _EVALSETS = Path(__file__).resolve().parents[3] / "evalsets"
@@ -222,8 +207,8 @@ GRADED: tuple[Mutant, ...] = (
     cached("keys x 1.45", keys_times(1.45)),
     cached("values x 0.65", values_times(0.65)),
     cached("values x 1.42", values_times(1.42)),
-    fused("every fourth output of a kernel x 2", INT8, product_scaled(3, 4, 2.0)),
-    fused("every eighth output of a kernel x 2.5", INT8, product_scaled(3, 8, 2.5)),
+    fused("every fourth output of a kernel x 2", INT8, laid_out(3, outputs_scaled(4, 2.0))),
+    fused("every eighth output of a kernel x 2.5", INT8, laid_out(3, outputs_scaled(8, 2.5))),
     cut(25),
     cut(27),
     cut(32),

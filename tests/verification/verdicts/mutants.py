@@ -18,20 +18,26 @@ from tests.verification.verdicts.plantings.folder_edits import (
 )
 from tests.verification.verdicts.plantings.mutant import ANSWERS, CALLS, KV, PLAIN, Mutant, integer
 from tests.verification.verdicts.plantings.wrong_arithmetic import (
-    cache_off_by_one,
-    cache_update,
-    first_group_doubled,
-    kernel_made,
+    first_group_tripled,
+    kept,
+    laid_out,
     last_segment_lost,
     nibbles_swapped,
+    outputs_scaled,
     outputs_shifted,
     parts_of,
     rows_shifted,
+    slots_off_by_one,
     undrafted,
     within,
-    wrong_scale,
 )
-from tests.verification.verdicts.plantings.wrong_drafts import accepting, all_accepted, one_too_many, unless_sure
+from tests.verification.verdicts.plantings.wrong_drafts import (
+    accepting,
+    all_accepted,
+    losing_the_first,
+    one_too_many,
+    unless_sure,
+)
 from tests.verification.verdicts.plantings.wrong_workers import (
     answers_of,
     ending_at,
@@ -68,25 +74,21 @@ DEFECTS: tuple[Mutant, ...] = (
     _recipe(what="int2 g64", recipe=integer(2, 64), witness=TWIN),
     _recipe(what="layer 0's down_proj zeroed, tool calls", edit=scaled("0.mlp.down_proj", 0.0), sets=CALLS),
     _recipe(what="layer 1's o_proj noised, tool calls", edit=noised("1.self_attn.o_proj", 2.0, 4), sets=CALLS),
-    _kernels(what="a scale, int8", recipe=integer(8, 0), serve=within(lambda: kernel_made(3, wrong_scale))),
-    _kernels(
-        what="nibbles swapped, int4", recipe=integer(4, 32), serve=within(lambda: kernel_made(6, nibbles_swapped))
+    _kernels(what="a scale, int8", recipe=integer(8, 0), serve=laid_out(3, outputs_scaled(2, 2.0))),
+    _kernels(what="nibbles swapped, int4", recipe=integer(4, 32), serve=laid_out(6, nibbles_swapped)),
+    _kernels(what="half of K lost, int4", recipe=integer(4, 32), serve=laid_out(1, last_segment_lost)),
+    _kernels(what="outputs shifted, int8", recipe=integer(8, 64), serve=laid_out(10, outputs_shifted)),
+    _kernels(what="rows shifted, int8", recipe=integer(8, 32), serve=rows_shifted(8)),
+    _kernels(what="a group's scale, int4", recipe=integer(4, 64), serve=laid_out(2, first_group_tripled)),
+    _kv(what="keys x 2", serve=within(lambda: kept(lambda k, v: (2.0 * k, v)), kind="packed")),
+    _kv(what="values x 0.4", serve=within(lambda: kept(lambda k, v: (k, 0.4 * v)), kind="padded")),
+    _kv(
+        what="slots off by one",
+        serve=within(slots_off_by_one, drafted=False, kind="padded"),
+        serve_witness=undrafted,
     ),
-    _kernels(
-        what="half of K lost, int4", recipe=integer(4, 32), serve=within(lambda: kernel_made(1, last_segment_lost))
-    ),
-    _kernels(
-        what="outputs shifted, int8", recipe=integer(8, 64), serve=within(lambda: kernel_made(10, outputs_shifted))
-    ),
-    _kernels(what="rows shifted, int8", recipe=integer(8, 32), serve=within(lambda: kernel_made(8, rows_shifted))),
-    _kernels(
-        what="a group's scale, int4", recipe=integer(4, 64), serve=within(lambda: kernel_made(2, first_group_doubled))
-    ),
-    _kv(what="keys x 2", serve=within(lambda: cache_update(lambda k, v: (2.0 * k, v)))),
-    _kv(what="values x 0.4", serve=within(lambda: cache_update(lambda k, v: (k, 0.4 * v)))),
-    _kv(what="slots off by one", serve=within(cache_off_by_one, drafted=False), serve_witness=undrafted),
-    _kv(what="heads of keys shifted", serve=within(lambda: cache_update(lambda k, v: (k.roll(1, 1), v)))),
-    _speculation(what="an accepted token lost", serve=within(lambda: accepting(None, lose_first=True))),
+    _kv(what="heads of keys shifted", serve=within(lambda: kept(lambda k, v: (k.roll(1, 1), v)), kind="packed")),
+    _speculation(what="an accepted token lost", serve=within(losing_the_first)),
     _speculation(
         what="one token too many",
         edit=noised("1.self_attn.o_proj", 3.0, 5),
@@ -100,7 +102,7 @@ DEFECTS: tuple[Mutant, ...] = (
     _speculation(
         what="accepted unless another token leads clearly",
         edit=noised("5.mlp.down_proj", 3.0, 6),
-        serve=within(lambda: accepting(unless_sure)),
+        serve=within(lambda: accepting(unless_sure), kind="padded"),
     ),
     _template(what="another role marker", edit=text_replaced("chat_template.jinja", "|>assistant", "|>model")),
     _template(
@@ -174,7 +176,7 @@ SOUND: tuple[Mutant, ...] = (
     Mutant(what="every token decoded", serve=undrafted),
     *(Mutant(what=f"parts of {size}", serve=within(parts_of(size))) for size in (256, 512, 1024, 2048)),
     *(
-        Mutant(what=f"parts of {size}, decoded", serve=within(parts_of(size), drafted=False))
+        Mutant(what=f"parts of {size}, decoded", serve=within(parts_of(size), drafted=False, kind="padded"))
         for size in (256, 512, 1024, 2048)
     ),
     *(Mutant(what=f"held in {dtype}", dtype=dtype) for dtype in ("float32", "float16")),

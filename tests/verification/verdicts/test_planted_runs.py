@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
-from qualgate.engine.sampling import Said
-from qualgate.engine.transcript import Transcript
+from qualgate.engine.job import run_job
+from tests.engine.jobs import ENGINES, INT4, arms_under, job
 from tests.verification.verdicts import planted_runs
 from tests.verification.verdicts.graded import GRADED
 from tests.verification.verdicts.mutants import DEFECTS, SOUND
@@ -25,7 +24,13 @@ from tests.verification.verdicts.planted_runs import (
     truth,
 )
 from tests.verification.verdicts.plantings.mutant import ANSWERS, Mutant
-from tests.verification.verdicts.plantings.wrong_drafts import accepting, all_accepted, one_too_many, unless_sure
+from tests.verification.verdicts.plantings.wrong_drafts import (
+    accepting,
+    all_accepted,
+    losing_the_first,
+    one_too_many,
+    unless_sure,
+)
 
 CASES = 24
 CHOSEN = ("0.5 of the budget", "another role marker", "JSON in a fence", "an accepted token lost", "a weight is NaN",
@@ -138,14 +143,33 @@ def test_no_two_mutants_share_the_words_they_are_kept_by():
     assert len({mutant.what for mutant in mutants.values()}) == len(mutants)
 
 
-@pytest.mark.parametrize("force", [one_too_many, all_accepted, unless_sure])
-def test_a_defective_acceptance_takes_a_drafted_token_that_the_arm_would_not_say(force):
-    would = Said(torch.tensor([[5, 7, 9]]), torch.zeros(1, 3), torch.tensor([[9.0, 1.0, 9.0]]), torch.ones(1, 3).bool())
-    draft = torch.tensor([[5, 6, 8]])
-    wrong = Transcript([3], (0,), torch.device("cpu"))
-    with accepting(force):
-        wrong.accept(torch.tensor([0]), would, draft, torch.tensor([3]))
-    right = Transcript([3], (0,), torch.device("cpu"))
-    right.accept(torch.tensor([0]), would, draft, torch.tensor([3]))
-    assert right.tokens[0, :2].tolist() == [5, 7]
-    assert wrong.tokens[0, :2].tolist() == [5, 6]
+@pytest.mark.parametrize("kind", ENGINES)
+def test_a_defective_acceptance_takes_a_drafted_token_that_the_arm_would_not_say(tmp_path, kind):
+    arm, artifact = arms_under(kind, tmp_path), tmp_path / "job.safetensors"
+    baseline, variant = arm("baseline"), arm("v", INT4)
+    drafts = [one.token_ids for one in run_job(baseline, job(baseline, artifact)).completions]
+    work = job(variant, artifact, drafted=True)
+    right = [one.token_ids for one in run_job(variant, work).completions]
+    forks = [first_other(*pair) for pair in zip(right, drafts, strict=True)]
+    assert len([at for at in forks if at is not None]) > 3
+    for force in (one_too_many, all_accepted, unless_sure):
+        with accepting(force):
+            wrong = [one.token_ids for one in run_job(variant, work).completions]
+        parted = [first_other(*pair) for pair in zip(wrong, right, strict=True)]
+        assert any(at is not None for at in parted)
+        for said, draft, fork, at in zip(wrong, drafts, forks, parted, strict=True):
+            if at is not None:
+                assert at >= fork, "what the arm says too is accepted as before"
+                assert said[at] == draft[at] or at > fork
+                assert force is not all_accepted or said == draft
+    with losing_the_first():
+        lost = [one.token_ids for one in run_job(variant, work).completions]
+    assert (
+        [said for said, whole in zip(lost, right, strict=True) if said != whole]
+        == [whole[1:] for said, whole in zip(lost, right, strict=True) if said != whole]
+        != []
+    )
+
+
+def first_other(one: tuple[int, ...], other: tuple[int, ...]) -> int | None:
+    return next((at for at, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), None)

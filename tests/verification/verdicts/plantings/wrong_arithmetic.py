@@ -1,19 +1,32 @@
-"""Workers that compute something else: a fused product, the cache, the parts a batch is read in."""
+"""Workers that compute something else: a fused product, what is kept of keys and values, the parts a batch is read in.
+
+An arm is loaded before anything goes wrong with it: what the self-check at its load would see is refused there.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
 from qualgate.records import Job
+from tests.engine.jobs import Kind, under
 from tests.verification.verdicts.plantings.mutant import Outcome, Serve, Worker
 
 
-def within(context: Callable[[], AbstractContextManager[Any]], *, drafted: bool = True) -> Serve:
+def within(
+    context: Callable[[], AbstractContextManager[Any]], *, drafted: bool = True, kind: Kind | None = None
+) -> Serve:
+    """kind: of the engine that runs the arm, which serves less than the arm's own does."""
+
     def serve(worker: Worker, job: Job) -> Outcome:
+        worker.load(job.arm)
+        assert worker.arm is not None
+        if kind is not None:
+            worker.arm = under(kind, worker.arm)
         with context():
             return worker.run(job if drafted else replace(job, drafted=False))
 
@@ -23,75 +36,120 @@ def within(context: Callable[[], AbstractContextManager[Any]], *, drafted: bool 
 undrafted = within(nullcontext, drafted=False)
 
 
-@contextmanager
-def kernel_made(nth: int, wrong: Callable[[Any, Callable[[Any], Any]], Any]) -> Iterator[None]:
-    """The nth fused product, in the order of loading, is `wrong(x, multiply)`; the torch twin stays right."""
+# --------------------------------------------------------------------------------------------------------- products
+
+
+def laid_out(nth: int, wrong: Callable[[Any], Any]) -> Serve:
+    """The nth fused product, in the order of loading, is that of `wrong(packed)`: in C, and by its own layer. The
+    torch twin stays right."""
     from qualgate.quant import linear
 
-    real, count = linear.fuse, 0
+    real = linear.fuse
 
-    def fuse(packed: Any, activations: str = "") -> Any:
-        nonlocal count
-        found = real(packed, activations)
-        if isinstance(found, linear.Fused):
-            count += 1
-            if count == nth:
-                return replace(found, multiply=lambda x: wrong(x, found.multiply))
-        return found
+    def serve(worker: Worker, job: Job) -> Outcome:
+        count = 0
 
-    with patch.object(linear, "fuse", fuse):
-        yield
+        def fuse(packed: Any, activations: str = "") -> Any:
+            nonlocal count
+            found = real(packed, activations)
+            count += isinstance(found, linear.Fused)
+            return real(wrong(packed), activations) if count == nth else found
 
+        with patch.object(linear, "fuse", fuse):
+            worker.load(job.arm)
+        return worker.run(job)
 
-def wrong_scale(x: Any, multiply: Callable[[Any], Any]) -> Any:
-    y = multiply(x).clone()
-    y[:, ::2] *= 2.0
-    return y
+    return serve
 
 
-def nibbles_swapped(x: Any, multiply: Callable[[Any], Any]) -> Any:
-    return multiply(x.view(x.shape[0], -1, 2).flip(-1).reshape(x.shape).contiguous())
+def outputs_scaled(step: int, factor: float) -> Callable[[Any], Any]:
+    """Every `step`th output is `factor` times what it should be."""
+
+    def wrong(packed: Any) -> Any:
+        scales = packed.scales.clone()
+        scales[::step] *= factor
+        return replace(packed, scales=scales)
+
+    return wrong
 
 
-def last_segment_lost(x: Any, multiply: Callable[[Any], Any]) -> Any:
-    x = x.clone()
-    x[:, x.shape[1] // 2 :] = 0
-    return multiply(x)
+def nibbles_swapped(packed: Any) -> Any:
+    return replace(packed, codes=packed.codes << 4 | packed.codes >> 4)
 
 
-def outputs_shifted(x: Any, multiply: Callable[[Any], Any]) -> Any:
-    return multiply(x).roll(1, -1)
+def last_segment_lost(packed: Any) -> Any:
+    scales = packed.scales.clone()
+    scales[:, scales.shape[1] // 2 :] = 0
+    return replace(packed, scales=scales)
 
 
-def rows_shifted(x: Any, multiply: Callable[[Any], Any]) -> Any:
-    return multiply(x.roll(1, 0).contiguous())
+def outputs_shifted(packed: Any) -> Any:
+    return replace(packed, codes=packed.codes.roll(1, 0), scales=packed.scales.roll(1, 0))
 
 
-def first_group_doubled(x: Any, multiply: Callable[[Any], Any]) -> Any:
-    x = x.clone()
-    x[:, :64] *= 3.0
-    return multiply(x)
+def first_group_tripled(packed: Any) -> Any:
+    scales = packed.scales.clone()
+    scales[:, 0] *= 3.0
+    return replace(packed, scales=scales)
+
+
+def rows_shifted(nth: int) -> Serve:
+    """Each row of the nth fused product gets the result of the row before it. A layer by itself can have that, not a
+    plain decoder in C."""
+    from qualgate.quant import linear
+
+    real = linear.fuse
+
+    def serve(worker: Worker, job: Job) -> Outcome:
+        count, loading = 0, True
+
+        def fuse(packed: Any, activations: str = "") -> Any:
+            nonlocal count
+            found = real(packed, activations)
+            count += isinstance(found, linear.Fused)
+            if isinstance(found, str) or count != nth:
+                return found
+            return replace(found, multiply=lambda x: found.multiply(x if loading else x.roll(1, 0).contiguous()))
+
+        with patch.object(linear, "fuse", fuse):
+            worker.load(job.arm)
+        assert worker.arm is not None
+        if count:  # it is not the twin's arm
+            worker.arm = under("packed", worker.arm)
+        loading = False
+        return worker.run(job)
+
+    return serve
+
+
+# ---------------------------------------------------------------------------------------------------- keys and values
 
 
 @contextmanager
-def cache_update(change: Callable[[Any, Any], tuple[Any, Any]]) -> Iterator[None]:
-    from qualgate.engine.cache import KVLayer
+def kept(change: Callable[[Any, Any], tuple[Any, Any]]) -> Iterator[None]:
+    """Keys and values are kept as `change(keys, values)` makes them, [rows, heads, ...] each: by a packed pass through
+    a model's own modules, and by a padded batch."""
+    from qualgate.engine import attention
+    from qualgate.engine.padded.cache import KVLayer
 
-    real = KVLayer.update
+    keep, update = attention.kernel.keep, KVLayer.update
 
-    def update(self: Any, keys: Any, values: Any, *args: Any, **kwargs: Any) -> Any:
-        return real(self, *change(keys, values), *args, **kwargs)
+    def packed(blocks: Any, slots: Any, key: Any, value: Any, threads: int) -> None:
+        keep(blocks, slots, *(one.contiguous() for one in change(key, value)), threads)
 
-    with patch.object(KVLayer, "update", update):
+    def padded(self: Any, keys: Any, values: Any, *args: Any, **kwargs: Any) -> Any:
+        return update(self, *change(keys, values), *args, **kwargs)
+
+    with patch.object(attention.kernel, "keep", packed), patch.object(KVLayer, "update", padded):
         yield
 
 
 @contextmanager
-def cache_off_by_one() -> Iterator[None]:
-    """Rows that go on after the prompt find their keys and values one slot too early. Keys bear their place, so the
-    order of slots means nothing: what is lost is the first of them, at most.
+def slots_off_by_one() -> Iterator[None]:
+    """Padded rows that go on after the prompt find their keys and values one slot too early. Keys bear their place, so
+    the order of slots means nothing: what is lost is the first of them, at most.
     """
-    from qualgate.engine import cache
+    from qualgate.engine.padded import cache
 
     real = cache._aligned
 
@@ -102,14 +160,19 @@ def cache_off_by_one() -> Iterator[None]:
         yield
 
 
+# --------------------------------------------------------------------------------------------------------- parts
+
+
 def parts_of(tokens: int) -> Callable[[], AbstractContextManager[Any]]:
-    """Batches are read in parts of so many tokens: other neighbours for every row."""
+    """Batches and passes are read in parts of so many tokens: other neighbours for every row."""
 
     @contextmanager
     def context() -> Iterator[None]:
+        from qualgate.engine import choice
+
         with (
-            patch("qualgate.engine.likelihood.PREFILL_TOKENS", tokens),
-            patch("qualgate.engine.generate.PREFILL_TOKENS", tokens),
+            patch("qualgate.engine.padded.step_loop.READ_TOKENS", tokens),
+            patch.object(choice, "Limits", partial(choice.Limits, rows=tokens)),
         ):
             yield
 

@@ -156,5 +156,8 @@ def out_of_memory(worker: Worker, job: Job) -> Outcome:
     def fails(*args: Any, **kwargs: Any) -> None:
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
 
-    with patch("qualgate.engine.job.read_answers", fails):
+    with (
+        patch("qualgate.engine.packed.PackedEngine.run", fails),
+        patch("qualgate.engine.padded.engine.PaddedEngine.run", fails),
+    ):
         return worker.run(job)
