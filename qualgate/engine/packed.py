@@ -86,9 +86,10 @@ class PackedEngine:
             self._schedule = None
 
     def _make_room(self, requests: Sequence[Request]) -> None:
-        """Blocks for as many of the largest requests as may go on side by side, or what fits. What there is stays,
-        with the beginnings of prompts that it holds."""
-        sizes = sorted((-(-request.longest // SLOTS) for request in requests), reverse=True)
+        """Blocks for as many of the largest requests as may go on side by side, and the one more of each that
+        `Schedule` keeps free when another joins, or what fits. What there is stays, with the beginnings of prompts
+        that it holds."""
+        sizes = sorted((-(-request.longest // SLOTS) + 1 for request in requests), reverse=True)
         wanted = min(self._most, sum(sizes[: self._limits.sequences]))
         if self._pool.count < wanted:
             self._pool, self._states = BlockPool(wanted), KeysValues()

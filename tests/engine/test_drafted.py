@@ -130,16 +130,18 @@ def test_vocabularies_of_other_sizes_are_not_compared(arms, tmp_path):
 def test_only_what_diverged_is_decoded(arms, monkeypatch):
     """Of a row that agrees to the end every token is read once, and none is decoded, whatever its length."""
     _, reference, artifact, arm = arms
-    same, read, decoded = arm("same"), [], []
+    same, read, decoded, passes = arm("same"), [], [], []
     states_of, step = PackedEngine.states_of, Decoder.step
 
     def packed(self, parts):
+        passes.append(parts)
         read.extend(len(part.tokens) for part in parts)
         decoded.extend(part for part in parts if not part.stream.forced)
         return states_of(self, parts)
 
     def padded(self, ids, mask, cache, keep, **more):
         if cache is not None:  # without one the head is tried
+            passes.append(ids)
             read.append(int(mask.sum()))
             decoded.extend(ids if ids.shape[1] == 1 else ())
         return step(self, ids, mask, cache, keep, **more)
@@ -152,6 +154,7 @@ def test_only_what_diverged_is_decoded(arms, monkeypatch):
     # The last token of an answer predicts nothing.
     assert sum(read) == sum(len(prompt.token_ids) for prompt in work.prompts) + sum(lengths) - len(lengths)
     assert not decoded
+    assert len(passes) == 1, "all that fit beside each other are read at once"
 
 
 @pytest.mark.parametrize("stops", [(END, 3, 50), (*STOPS, *range(0, 256, 7))], ids=["fewer", "more"])
