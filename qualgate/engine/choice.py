@@ -21,7 +21,7 @@ from qualgate.engine.packed import PackedEngine
 from qualgate.engine.padded.engine import open_padded
 from qualgate.engine.padded.self_check import check_runs_right
 from qualgate.engine.plain_decoder import FastDecoder, Unfit
-from qualgate.engine.room import room
+from qualgate.engine.room import is_short, room
 from qualgate.engine.row_check import eager, far_from, noise, read, row_variant, same_bits, texts, whole
 from qualgate.engine.schedule import Limits
 from qualgate.errors import QualgateError, one_line
@@ -112,9 +112,9 @@ def _packed(model: PreTrainedModel) -> Choice | str:
     try:
         with _threads_of_kernels(), open_model(model, head) as decoder:
             return _tried(model, decoder, head)
-    except (MemoryError, torch.OutOfMemoryError):
-        raise
     except Exception as error:  # whatever an architecture does with an attention that it was not made for
+        if is_short(error):
+            raise
         return str(error) if isinstance(error, QualgateError) else f"it fails with {one_line(error)}"
 
 

@@ -20,6 +20,7 @@ from qualgate.engine.blocks import BlockPool
 from qualgate.engine.drafting import Drafting
 from qualgate.engine.head import OutputHead
 from qualgate.engine.request import Ended, Event, Read, Reason, Request, Spoken, Tally
+from qualgate.engine.room import is_short
 from qualgate.engine.sampling import Draws, Said, say
 from qualgate.engine.schedule import Limits, Part, Schedule, Stream
 from qualgate.records import Overflow
@@ -98,8 +99,8 @@ class PackedEngine:
         """[wanted rows, width] of a pass; in two smaller ones where memory is short."""
         try:
             return self._decoder.forward(batch(parts, self._pool.count), self._states, self._threads)
-        except (MemoryError, torch.OutOfMemoryError):
-            if len(parts) < 2:
+        except Exception as error:
+            if len(parts) < 2 or not is_short(error):
                 raise
         self.tally.parted += 1
         half = len(parts) // 2

@@ -1,4 +1,4 @@
-"""How much memory keys and values may take: of what is free now, not of what there is."""
+"""How much memory keys and values may take: of what is free now, not of what there is; and how a lack of it shows."""
 
 from __future__ import annotations
 
@@ -17,6 +17,12 @@ CGROUPS = (
 def room() -> int:
     """Bytes for keys and values of one process."""
     return max(LEAST, int(SHARE * free()))
+
+
+def is_short(error: Exception) -> bool:
+    """Whether memory was short. torch has a class for that of GPUs alone."""
+    said = isinstance(error, RuntimeError) and "DefaultCPUAllocator: can't allocate memory" in str(error)
+    return said or isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
 
 
 def free() -> int:

@@ -19,6 +19,7 @@ from qualgate.engine.answers import Answers
 from qualgate.engine.choice import choose_engine, open_engine
 from qualgate.engine.determinism import read_batch
 from qualgate.engine.job import run_job
+from qualgate.engine.padded.self_check import check_runs_right
 from qualgate.engine.request import Request
 from qualgate.errors import NotInThisVersion
 from tests.engine.decoders import ALIBI, EXPERTS, MLA, NAMED_OTHERWISE, NO_DECODERS
@@ -246,14 +247,27 @@ def test_logits_that_are_not_finite_or_all_alike_are_the_runs_to_tell(llama, num
     assert answers.reasons == (["length"] if number == 1 else ["broken"])
 
 
-@pytest.mark.parametrize("error", [MemoryError(), torch.OutOfMemoryError()], ids=repr)
-def test_memory_that_is_short_is_no_reason_for_another_engine(llama, monkeypatch, error):
-    def fails(*_: object) -> None:
+def too_much() -> Exception:
+    """What torch raises where the CPU's memory is short."""
+    with pytest.raises(RuntimeError) as raised:
+        torch.empty(2**50, dtype=torch.uint8)
+    return raised.value
+
+
+@pytest.mark.parametrize("error", [MemoryError(), torch.OutOfMemoryError(), too_much()], ids=type)
+def test_memory_that_is_short_is_no_reason_for_another_engine_and_none_to_refuse(llama, monkeypatch, error):
+    def fails(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr(choices, "FastDecoder", fails)
-    with pytest.raises(type(error)):
-        choose_engine(llama)
+    with monkeypatch.context() as patch:
+        patch.setattr(choices, "FastDecoder", fails)
+        with pytest.raises(type(error)) as raised:
+            choose_engine(llama)
+        assert raised.value is error
+    llama.forward = fails
+    with pytest.raises(type(error)) as raised:
+        check_runs_right(llama)
+    assert raised.value is error
 
 
 def test_another_device_than_the_cpu_is_padded(llama, monkeypatch):

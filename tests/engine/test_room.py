@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from qualgate.engine import room
 from qualgate.engine.room import LEAST, SHARE
@@ -56,3 +57,10 @@ def test_a_group_beyond_its_limit_leaves_nothing_and_one_answers_all_the_same(ma
 def test_a_machine_that_does_not_say_has_the_least(machine, free):
     machine(free, None)
     assert room.room() == LEAST
+
+
+def test_a_lack_of_memory_is_told_from_other_errors_whoever_raises_it():
+    with pytest.raises(RuntimeError) as raised:
+        torch.empty(2**50, dtype=torch.uint8)
+    assert all(map(room.is_short, (raised.value, MemoryError(), torch.OutOfMemoryError())))
+    assert not any(map(room.is_short, (RuntimeError("a kernel failed"), ValueError("DefaultCPUAllocator"))))

@@ -13,6 +13,7 @@ import torch
 
 from qualgate.engine.padded.cache import KVLayer, new_cache
 from qualgate.engine.padded.forward import Decoder, open_decoder
+from qualgate.engine.room import is_short
 from qualgate.engine.row_check import apart, eager, noise, texts
 from qualgate.errors import NotInThisVersion, QualgateError, one_line
 
@@ -32,9 +33,11 @@ def check_runs_right(model: PreTrainedModel) -> int:
     """
     try:
         return _check(model)
-    except (QualgateError, MemoryError, torch.OutOfMemoryError):
+    except QualgateError:
         raise
     except Exception as error:  # whatever an architecture does with a cache that it was not made for
+        if is_short(error):
+            raise
         raise NotInThisVersion(
             f"{_named(model)} cannot be run here: reading a few tokens, it fails with {one_line(error)}."
         ) from error
