@@ -29,11 +29,13 @@ UNIT = 16  # numbers of a head that the kernel takes at a time
 class KeysValues:
     """Those of every layer, in as many blocks each; a layer's are made when it is first asked.
 
-    seen: how each layer weighs what it sees, as its model says it
+    seen: how each layer weighs what it sees, as its model says it; numbers: that each keeps of a position, which
+    blocks may fill up with zeros
     """
 
     layers: dict[int, Blocks] = field(default_factory=dict)
     seen: dict[int, Seen] = field(default_factory=dict)
+    numbers: dict[int, int] = field(default_factory=dict)
 
     def of(self, layer: int, count: int, kv_heads: int, head_dim: int) -> Blocks:
         """A layer's."""
@@ -94,7 +96,7 @@ def attend(
         window=int(others.get("sliding_window") or 0),
         sinks=None if sinks is None else sinks.float().contiguous(),
     )
-    now.states.seen[module.layer_idx] = seen
+    now.states.seen[module.layer_idx], now.states.numbers[module.layer_idx] = seen, 2 * key.shape[1] * dim
     if now.overflows is not None:
         now.overflows.look(f"keys of layer {module.layer_idx}", key)
         now.overflows.look(f"values of layer {module.layer_idx}", value)

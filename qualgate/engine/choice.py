@@ -66,7 +66,7 @@ def open_engine(
 ) -> Iterator[Engine]:
     """The engine of a model, in inference mode, for the length of the block.
 
-    stored: the dtype in which a server would store activations; what it would not hold is counted in `overflows`.
+    stored: the dtype in which a server would store activations; what it would not hold is counted in `Engine.overflow`.
     """
     if choice.kind == "padded":
         with open_padded(model, stored) as engine:
@@ -139,8 +139,7 @@ def _tried(model: PreTrainedModel, decoder: ModelDecoder, head: OutputHead) -> C
     head.whole = all(same_bits(*pair) for pair in zip(expected, finished, strict=True))
     if not head.whole:
         expected = finished
-    numbers = sum(2 * blocks.kv_heads * blocks.head_dim for blocks in states.layers.values())
-    choice = Choice(kind="packed", seen=states.seen, numbers=numbers, whole=head.whole)
+    choice = Choice(kind="packed", seen=states.seen, numbers=sum(states.numbers.values()), whole=head.whole)
     if reason := _other_windows(model.config.get_text_config(decoder=True), states.seen):
         return reason
     if all(logits.isfinite().all() for logits in expected):  # else the run names it, case by case

@@ -1,7 +1,7 @@
 """The engine of packed passes: read, verify and decode in one pass after another, until nothing waits.
 
 Whatever rides along, is cached or drafted: a request is answered bit for bit as it is alone, one token a pass. That is
-not this loop's doing but its kernels', and `self_check` tries it on every model before it is trusted with one.
+not this loop's doing but its kernels', and `row_check` tries it on every model before it is trusted with one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The fast path of plain decoders: a model of transformers read as one record, which a kernel in C passes through.
 
 It is taken where the model is made as the kernel has it; whether it gives what the model's own modules give is not
-believed but tried (`self_check`).
+believed but tried (`choice`).
 """
 
 from __future__ import annotations

@@ -55,6 +55,10 @@ def test_plain_decoders_pass_through_c_and_never_call_their_modules(arch, more, 
     assert logits.isfinite().all()
 
 
+def test_a_head_that_blocks_fill_up_counts_as_wide_as_it_is():
+    assert choose_engine(tiny("qwen3", head_dim=24)).numbers == 2 * 2 * 2 * 24
+
+
 def refuse(*_: object, **__: object) -> None:
     raise AssertionError("a module was called")
 
