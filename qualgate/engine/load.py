@@ -200,12 +200,19 @@ def _load_model(folder: ModelFolder, dtype: Any) -> tuple[PreTrainedModel, dict[
             trust_remote_code=False,
             use_safetensors=True,
             output_loading_info=True,
+            ignore_mismatched_sizes=True,  # refused below, by name
         )
     except MemoryError:
         raise
     except Exception as error:  # whatever a config can make an architecture's constructor do
         raise UsageError(f"transformers cannot load {folder.path}: {one_line(error)}") from error
     model, report = loaded
+    for name, held, wanted in sorted(report["mismatched_keys"]):
+        raise UsageError(
+            f"{folder.path}: {name} holds {' x '.join(map(str, held))} numbers, but its architecture has "
+            f"{' x '.join(map(str, wanted))}. config.json and the weights belong to different models. Fetch this "
+            "checkpoint again."
+        )
     missing = sorted(report["missing_keys"])
     if missing:
         raise UsageError(
