@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from qualgate.engine.schedule import Part, Stream
 from qualgate.speculation.control import Acceptance, Costs, window
-from qualgate.speculation.propose import Draft, Proposer
+from qualgate.speculation.propose import Asked, Draft, Proposer
 
 MOST = 32  # tokens of a draft
 BACK = 4  # tokens of a known answer that are said before a request is believed to have come back to it
@@ -21,13 +21,16 @@ class Drafting:
         self._drafts: dict[int, Draft] = {}
         self._back: set[int] = set()
 
-    def draft(self, one: Stream, going: int) -> Sequence[int]:
-        """What is to be verified of the draft for `one`, in a pass that `going` streams share."""
-        draft = self._proposer.propose(one.index, one.said, MOST)
-        if not draft.tokens:
-            return ()
-        self._drafts[one.index] = draft
-        return draft.tokens[: window(self._acceptance.chances(draft), self._costs.now, going)]
+    def draft(self, streams: Sequence[Stream], going: int) -> dict[int, Sequence[int]]:
+        """What is to be verified of the drafts for `streams`, by index, in a pass that `going` share."""
+        asked = [Asked(one.index, one.request.prompt, one.said, min(MOST, one.room)) for one in streams if one.room]
+        drafts = zip(asked, self._proposer.propose(asked), strict=True)
+        self._drafts = {one.row: draft for one, draft in drafts if draft.tokens}
+        cost = self._costs.now
+        return {
+            row: draft.tokens[: window(self._acceptance.chances(draft), cost, going)]
+            for row, draft in self._drafts.items()
+        }
 
     def said(self, one: Stream, tokens: Sequence[int]) -> bool:
         """What `one` said where its draft was proposed, verified or not; whether it came back to a known answer so,
@@ -41,6 +44,10 @@ class Drafting:
             return False
         self._back.add(one.index)
         return True
+
+    def ended(self, one: Stream) -> None:
+        """`one` says nothing more."""
+        self._proposer.ended(one.index)
 
     def passed(self, parts: Sequence[Part], seconds: float) -> None:
         """A pass is over. One that read tells nothing of what decoding costs."""

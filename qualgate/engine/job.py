@@ -24,7 +24,7 @@ from qualgate.engine.siblings import leave_answers, sibling_answers
 from qualgate.engine.stopping import Stops
 from qualgate.errors import InfrastructureError
 from qualgate.records import UNTOLD, Completion, Drift, FinishReason, Generation, Job, JobResult, Overflow
-from qualgate.speculation.propose import Known, Sources
+from qualgate.speculation.known import Known, Sources
 
 WARMING = 4  # tokens: a prompt read, and steps of one row
 CHECKED = 4  # tokens of one answer of each job that are said once more

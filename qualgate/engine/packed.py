@@ -155,7 +155,8 @@ class _Run:
                 self._would.pop(one.index, None)
                 self._tell(self._ended(one, "abort"))
             began = perf_counter()
-            parts = schedule.next(None if drafting is None else drafting.draft)
+            drafts = {} if drafting is None else drafting.draft(schedule.decoding, len(schedule.going))
+            parts = schedule.next(drafts)
             if not parts:
                 continue
             states = self._engine.states_of(parts)
@@ -257,6 +258,8 @@ class _Run:
         return len(got.tokens), got.reason
 
     def _ended(self, one: Stream, reason: Reason) -> Ended:
+        if self._drafting is not None:
+            self._drafting.ended(one)
         return Ended(
             request=one.index,
             reason=reason,

@@ -9,12 +9,14 @@ stream that had to leave its blocks to others reads its text again. Requests joi
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from qualgate.engine.blocks import BlockPool
 from qualgate.engine.request import Request
 from qualgate_kernels.paged import SLOTS
+
+NOTHING: Mapping[int, Sequence[int]] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +50,11 @@ class Stream:
         """Whether its next row is a token of its own that it said."""
         return bool(self.said) and self.kept == len(self.text) - 1
 
+    @property
+    def room(self) -> int:
+        """Tokens that a draft may have: the limit's last one is the model's own in any case."""
+        return max(0, self.request.max_new_tokens - len(self.said) - 1)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:
@@ -59,10 +66,6 @@ class Part:
     tokens: Sequence[int]
     wants: int
     drafted: int = 0
-
-
-Draft = Callable[[Stream, int], Sequence[int]]
-"""(stream, how many go on) → tokens that it may say next, as many as are worth their rows."""
 
 
 class Schedule:
@@ -106,17 +109,22 @@ class Schedule:
         self._waiting = deque(one for one in self._waiting if one.index not in aborted)
         return out
 
-    def next(self, draft: Draft | None = None) -> list[Part]:
+    @property
+    def decoding(self) -> list[Stream]:
+        """Those that say a token in the next pass, or several where they are drafted."""
+        return [one for one in self.going if one.decodes]
+
+    def next(self, drafts: Mapping[int, Sequence[int]] = NOTHING) -> list[Part]:
         """The next pass's parts: every sequence that decodes, then chunks of what is to be read, up to the limit.
 
-        Parts are in an order in which each may use blocks that an earlier one fills.
+        Parts are in an order in which each may use blocks that an earlier one fills. drafts: of some that decode, by
+        index, tokens that they may say next, at most `Stream.room`
         """
         parts, rows, waited = [], 0, len(self._waiting)
-        for one in [one for one in self.going if one.decodes]:
+        for one in self.decoding:
             if one not in self.going:  # it had to leave its blocks to one before it
                 continue
-            drafted = list(draft(one, len(self.going))) if draft else []
-            drafted = drafted[: max(0, one.request.max_new_tokens - len(one.said) - 1)]
+            drafted = drafts.get(one.index, ())
             if self._room(one, len(one.text) + len(drafted)):
                 parts.append(Part(one, one.kept, [one.text[-1], *drafted], 1 + len(drafted), len(drafted)))
                 rows += 1 + len(drafted)

@@ -7,6 +7,7 @@ from qualgate.records.answers import (
     CALL_UNREAD,
     FINISH_WORDS,
     Completion,
+    DraftStep,
     Drift,
     FinishReason,
     JobFailure,
@@ -24,12 +25,13 @@ from qualgate.records.arms import (
     ArmSpec,
     Generation,
     Overflow,
-    QuantizeRecipe,
 )
 from qualgate.records.cases import CalibrationSet, Case, Evalset, ExternalCases, LmEvalTask, SetRef
 from qualgate.records.evidence import SERVING_FIELDS, ArmEvidence, Attempt, Looked, RunEvidence, Stopped, UnitEvidence
 from qualgate.records.policy import Drafted, EarlyStop, FourArms, Policy, Prices, Quarantine, Rule, Slo, Tier, Trial
+from qualgate.records.recipe import QuantizeRecipe
 from qualgate.records.sampling import GREEDY, TEMPERATURES, Sampling
+from qualgate.records.speculation import LOSSY, DraftSource, Speculation
 from qualgate.records.verdicts import (
     ArmService,
     ArmStep,
@@ -49,6 +51,7 @@ __all__ = [
     "DEVICE_MEMORY",
     "FINISH_WORDS",
     "GREEDY",
+    "LOSSY",
     "NOISE",
     "SERVING_FIELDS",
     "TEMPERATURES",
@@ -65,6 +68,8 @@ __all__ = [
     "Case",
     "Comparison",
     "Completion",
+    "DraftSource",
+    "DraftStep",
     "Drafted",
     "Drift",
     "EarlyStop",
@@ -96,6 +101,7 @@ __all__ = [
     "Seen",
     "SetRef",
     "Slo",
+    "Speculation",
     "Stopped",
     "Tier",
     "Trial",

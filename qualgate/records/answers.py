@@ -59,6 +59,31 @@ class Drift:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DraftStep:
+    """What one pass made of one answer's draft, at one level. The target verifies level 1, level 1's draft level 2.
+
+    position: in the answer, of the first token proposed; proposed = accepted + rejected + discarded, where rejected (0
+    or 1) is the first that the verifier says otherwise and discarded are those behind it; unverified: that were
+    proposed and never offered, for the answer was over or had no room; proposed does not count them. A step without a
+    draft is one, with 0 proposed.
+    """
+
+    key: UnitKey
+    level: int
+    position: int
+    proposed: int
+    accepted: int
+    rejected: int
+    unverified: int = 0
+    proposer: str = ""
+
+    @property
+    def discarded(self) -> int:
+        """Behind the first that was rejected."""
+        return self.proposed - self.accepted - self.rejected
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobResult:
     """What a worker hands back of one job: one completion a prompt, in the job's order."""
 
@@ -70,6 +95,7 @@ class JobResult:
     drifts: tuple[Drift, ...] = ()
     overflow: tuple[Overflow, ...] = ()  # finite values beyond what the declared dtype holds, see `engine.overflow`
     generation: Generation = UNTOLD
+    draft_steps: tuple[DraftStep, ...] = ()  # of an arm that speculates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,74 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Literal
+
+from qualgate.records.recipe import QuantizeRecipe
+from qualgate.records.speculation import Speculation
 
 NOISE = "@aa"  # ends the name of the A/A arm: the baseline's own weights in other batches
 TWIN = "@torch"  # ends the name of the arm that runs a variant's weights through the torch twin; no variant's can
 DEVICE_MEMORY = "device.memory"  # the fact: bytes of the device that the arm ran on
 CACHE_TOKEN = "memory.cache_token"  # the fact: bytes of one token's keys and values, in the arm's dtype
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuantizeRecipe:
-    """How a variant's weights are made from the baseline's. Every linear but the output head is quantized.
-
-    A field that does not apply to the method, or is left at the method's own choice, keeps its default: then it takes
-    no part in `content`, so a recipe that says no more than an older version could say keeps its hashes and caches.
-    """
-
-    method: Literal[
-        "int8", "int4", "int3", "int2", "fp8", "mxfp4", "mxfp8", "nvfp4", "gptq", "awq", "smoothquant"
-    ]  # fmt: skip
-    group_size: int  # along in_features; 0 = one scale a row, or as `granularity` says
-    bits: int = 0  # gptq, awq; 0 = the method's name says it
-    symmetric: bool = True  # integers: zero at the middle code; else a zero point for each scale
-    clip: Literal["", "mse", "percentile"] = ""  # integers: how far the range may shrink below the largest weight
-    granularity: Literal["", "tensor", "block"] = ""  # one scale a tensor, or for each 128 x 128 weights
-    element: Literal["", "e5m2"] = ""  # fp8; "" = e4m3
-    exponent: Literal["", "rounded"] = ""  # mxfp4, mxfp8: "" = floor, as OCP's specification has it
-    activations: Literal["", "int8", "fp8"] = ""  # what enters a quantized layer is rounded to, one scale a token
-    rounding: Literal["", "gptq"] = ""  # smoothquant: of the weights it leaves; to nearest in the first versions
-    act_order: Literal["", "group", "static"] = ""  # gptq: columns by falling importance, groups with them or not
-    calibration: str = ""  # where the cases lie; `calibration_sha256` says which they are
-    calibration_sha256: str = ""
-    keep: tuple[tuple[str, str], ...] = ()  # (pattern of module names, precision), the first that fits counts
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "keep", tuple((pattern, to) for pattern, to in self.keep))  # JSON gives lists
-
-    @property
-    def content(self) -> dict[str, Any]:
-        """What decides the weights, as plain JSON: fields at their default are left out, and so is where data lie."""
-        return {
-            item.name: [list(pair) for pair in value] if item.name == "keep" else value
-            for item in fields(self)
-            if item.name != "calibration"
-            and ((value := getattr(self, item.name)) != item.default or item.name in ("method", "group_size"))
-        }
-
-    @property
-    def label(self) -> str:
-        """A name for people and folders: `int4 g32`, `gptq int4 g128 act-order`, `fp8 e5m2 128x128`."""
-        words: list[str] = [self.method]
-        if self.bits:
-            words.append(f"int{self.bits}")
-        if self.element:
-            words.append(self.element)
-        if self.granularity:
-            words.append({"tensor": "per tensor", "block": "128x128"}[self.granularity])
-        elif self.method not in ("mxfp4", "mxfp8", "nvfp4"):
-            words.append(f"g{self.group_size}" if self.group_size else "per row")
-        words += ["asym"] if not self.symmetric and self.method != "awq" else []
-        words += ["sym"] if self.symmetric and self.method == "awq" else []
-        words += [f"clip-{self.clip}"] if self.clip else []
-        words += [f"exponent-{self.exponent}"] if self.exponent else []
-        words += [{"group": "act-order", "static": "act-order-static"}[self.act_order]] if self.act_order else []
-        words += [f"a-{self.activations}"] if self.activations else []
-        words += ["calibrated"] if self.calibration_sha256 and self.method == "nvfp4" else []
-        words += ["keep"] if self.keep else []
-        return " ".join(words)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +26,7 @@ class ArmSpec:
     dtype_said: bool = True  # by the gate file; False: servers take what the folder's config says
     calibration: str = ""  # of a folder: the cases that it was calibrated with, as the gate file says; "" = not told
     calibration_sha256: str = ""
+    speculation: Speculation | None = None
 
     @property
     def is_baseline(self) -> bool:

@@ -11,7 +11,7 @@ import pytest
 from qualgate.engine import packed
 from qualgate.engine.request import Request
 from qualgate.engine.schedule import Limits
-from qualgate.speculation.propose import Draft
+from qualgate.speculation.propose import Asked, Draft
 from qualgate_kernels.paged import SLOTS
 from tests.depth import with_proofs
 from tests.engine.engines import (
@@ -38,9 +38,12 @@ class Half:
     def __init__(self, answers: Sequence[Sequence[int]]) -> None:
         self.answers = answers
 
-    def propose(self, row: int, said: Sequence[int], most: int) -> Draft:
-        coming = self.answers[row][len(said) :]
-        return Draft((*coming[:3], 11, 12, 13)[:most], "own", 8)
+    def propose(self, asked: Sequence[Asked]) -> list[Draft]:
+        coming = [self.answers[one.row][len(one.said) :] for one in asked]
+        return [Draft((*right[:3], 11, 12, 13)[: one.most], "own", 8) for one, right in zip(asked, coming, strict=True)]
+
+    def ended(self, row: int) -> None:
+        pass
 
 
 def bits(told: Told) -> tuple[list[Any], ...]:

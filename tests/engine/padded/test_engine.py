@@ -16,7 +16,7 @@ from qualgate.engine.overflow import Overflows
 from qualgate.engine.padded import engine as module
 from qualgate.engine.padded.engine import open_padded
 from qualgate.engine.request import Read, Request, Spoken
-from qualgate.speculation.propose import Draft
+from qualgate.speculation.propose import Asked, Draft
 from tests.engine.engines import answered, generated, load, opened
 from tests.tiny_models import END, save_tiny_model
 
@@ -103,8 +103,11 @@ def test_only_what_is_broken_is_called_so(model):
 
 def test_a_proposer_is_not_asked(engine):
     class Refuses:
-        def propose(self, row: int, said: Sequence[int], most: int) -> Draft:
+        def propose(self, asked: Sequence[Asked]) -> list[Draft]:
             raise AssertionError("asked")
+
+        def ended(self, row: int) -> None:
+            raise AssertionError("told")
 
     assert answered(engine, asked(3), proposer=Refuses()).tokens == answered(engine, asked(3)).tokens
 

@@ -25,7 +25,8 @@ from qualgate.engine.sampling import Draws, noise_cases
 from qualgate.engine.schedule import Limits
 from qualgate.quant.recipes import parse_recipe
 from qualgate.records import GREEDY, ArmSpec, Prompt, Sampling
-from qualgate.speculation.propose import NO_DRAFT, Draft, Known, Proposer, Sources
+from qualgate.speculation.known import Known, Sources
+from qualgate.speculation.propose import NO_DRAFT, Asked, Draft, Proposer
 from tests.verification.exactness.bits import Answer, Difference, Heard, difference
 from tests.verification.exactness.padded import padded_cells
 from tests.verification.goals import EXACT
@@ -192,10 +193,13 @@ class Spoiled:
     def __init__(self, answers: Sequence[Sequence[int]]) -> None:
         self._answers = answers
 
-    def propose(self, row: int, said: Sequence[int], most: int) -> Draft:
+    def propose(self, asked: Sequence[Asked]) -> list[Draft]:
         """See `Proposer`."""
-        tokens = self._spoiled(row)[len(said) : len(said) + most]
-        return Draft(tokens, "sibling", 8) if tokens else NO_DRAFT
+        coming = [self._spoiled(one.row)[len(one.said) : len(one.said) + one.most] for one in asked]
+        return [Draft(tokens, "sibling", 8) if tokens else NO_DRAFT for tokens in coming]
+
+    def ended(self, row: int) -> None:
+        """See `Proposer`."""
 
     def whole(self, row: int) -> tuple[int, ...]:
         """An answer to read: right at first, then spoiled, and longer than the true one."""

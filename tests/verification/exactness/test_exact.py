@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from qualgate.engine import packed
+from qualgate.speculation.propose import NO_DRAFT, Asked
 from tests.verification.exactness import exact, padded
 from tests.verification.exactness.bits import Answer
 from tests.verification.exactness.exact import STRIDE, WEIGHTS, Cell, Spoiled, every_cell, measured
@@ -97,13 +98,13 @@ def test_spoiled_drafts_are_wrong_in_known_places_and_of_every_fourth_row_everyw
     answers = [[5, 0, 7, 8, 9, 1] for _ in range(8)]
     spoiled = Spoiled(answers)
     for row, answer in enumerate(answers):
-        offered = spoiled.propose(row, answer[:2], 3).tokens
+        offered = spoiled.propose([Asked(row, (), answer[:2], 3)])[0].tokens
         assert len(offered) == 3
         right = [a == b for a, b in zip(offered, answer[2:5], strict=True)]
         assert right.count(False) == (3 if row % 4 == 0 else 1)
         assert all(0 <= token < 768 for token in offered)
         assert len(spoiled.whole(row)) > len(answer)
-    assert not spoiled.propose(0, answers[0], 3).tokens
+    assert spoiled.propose([Asked(0, (), answers[0], 3)]) == [NO_DRAFT]
 
 
 def test_another_token_of_a_padded_batch_is_a_tie_or_a_defect():

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qualgate.speculation.accept import accepted
-from qualgate.speculation.propose import NO_DRAFT, Draft, Known, Sources, Text, aligned, repeated
+from qualgate.speculation.known import Known, Sources, Text, aligned, repeated
+from qualgate.speculation.propose import NO_DRAFT, Asked, Draft
 
 few = st.integers(0, 2)
 ANSWER = list(range(100, 200))  # no token twice
@@ -139,6 +140,11 @@ def test_a_text_that_grows_is_indexed_as_one_made_at_once(parts):
         assert repeated(growing, 4) == repeated(Text(growing.tokens), 4)
 
 
+def drafted(proposer: Known, row: int, said: Sequence[int], most: int) -> Draft:
+    [draft] = proposer.propose([Asked(row, (), said, most)])
+    return draft
+
+
 def known(**sources: Sequence) -> Known:
     return Known([Sources(), Sources(**sources)])
 
@@ -147,19 +153,19 @@ def test_the_longest_match_drafts_and_of_equals_the_baseline_then_siblings_then_
     said = [1, 2, 3, 4]
     baseline, sibling, prompt = [9, 9, 9, 9, 3, 4, 10], [8, 8, 8, 8, 3, 4, 20], [3, 4, 30]
     everything = known(prompt=prompt, baseline=baseline, siblings=[sibling])
-    assert everything.propose(1, said, 1) == Draft((10,), "baseline", 2)
-    assert known(prompt=prompt, siblings=[sibling]).propose(1, said, 1) == Draft((20,), "sibling", 2)
-    assert known(prompt=prompt).propose(1, said, 1) == Draft((30,), "own", 2)
+    assert drafted(everything, 1, said, 1) == Draft((10,), "baseline", 2)
+    assert drafted(known(prompt=prompt, siblings=[sibling]), 1, said, 1) == Draft((20,), "sibling", 2)
+    assert drafted(known(prompt=prompt), 1, said, 1) == Draft((30,), "own", 2)
     longer = known(prompt=prompt, baseline=baseline, siblings=[[2, 3, 4, 21]])
-    assert longer.propose(1, said, 1) == Draft((21,), "sibling", 3)
-    assert everything.propose(0, said, 1) == NO_DRAFT
+    assert drafted(longer, 1, said, 1) == Draft((21,), "sibling", 3)
+    assert drafted(everything, 0, said, 1) == NO_DRAFT
 
 
 def test_a_fork_that_a_sibling_took_before_is_drafted_from_it():
     fork = [*ANSWER[:20], *range(300, 330)]
     proposer = known(baseline=ANSWER, siblings=[ANSWER, fork])
-    assert proposer.propose(1, fork[:20], 1).kind == "baseline"
-    assert proposer.propose(1, fork[:21], 99) == Draft(tuple(fork[21:]), "sibling", 8)
+    assert drafted(proposer, 1, fork[:20], 1).kind == "baseline"
+    assert drafted(proposer, 1, fork[:21], 99) == Draft(tuple(fork[21:]), "sibling", 8)
 
 
 def test_a_row_that_drifts_far_from_its_first_place_is_followed():
@@ -167,32 +173,32 @@ def test_a_row_that_drifts_far_from_its_first_place_is_followed():
     proposer = known(baseline=ANSWER)
     for start in (10, 20, 30):  # after each ten tokens, 25 that the baseline did not say
         said = [*said, *range(1000 + start, 1025 + start), *ANSWER[start : start + 10]]
-        assert proposer.propose(1, said, 2) == Draft((ANSWER[start + 10], ANSWER[start + 11]), "baseline", 8)
+        assert drafted(proposer, 1, said, 2) == Draft((ANSWER[start + 10], ANSWER[start + 11]), "baseline", 8)
 
 
 def test_two_tokens_that_match_by_chance_move_no_place():
     strayed = [*ANSWER[:30], 7, *ANSWER[56:58]]
     proposer = known(baseline=ANSWER)
-    assert proposer.propose(1, strayed, 1).tokens == (158,)
-    assert proposer.propose(1, [*strayed, 8], 1).tokens == (134,)
+    assert drafted(proposer, 1, strayed, 1).tokens == (158,)
+    assert drafted(proposer, 1, [*strayed, 8], 1).tokens == (134,)
 
 
 def test_where_the_baseline_is_over_the_row_goes_on_from_its_own_text():
     said = [5, 6, 7, 5, 6]
-    assert known(baseline=said).propose(1, said, 3) == Draft((7, 5, 6), "own", 2)
+    assert drafted(known(baseline=said), 1, said, 3) == Draft((7, 5, 6), "own", 2)
 
 
 def test_a_row_s_own_text_grows_by_what_was_said_since():
     proposer = known(prompt=[1, 2, 3])
     said = [1, 2, 2, 1, 2, 3, 3, 1, 2, 3, 1, 2, 1]
     for count in (0, 1, 1, 4, 5, 6, 13):
-        assert proposer.propose(1, said[:count], 5) == known(prompt=[1, 2, 3]).propose(1, said[:count], 5)
+        assert drafted(proposer, 1, said[:count], 5) == drafted(known(prompt=[1, 2, 3]), 1, said[:count], 5)
 
 
 def test_no_room_is_no_draft_and_a_draft_is_cut_to_what_is_asked():
-    assert known(baseline=ANSWER).propose(1, [], 0) == NO_DRAFT
-    assert known(prompt=[1, 2, 1, 2]).propose(1, [], 0) == NO_DRAFT
-    draft = known(baseline=ANSWER).propose(1, [], 3)
+    assert drafted(known(baseline=ANSWER), 1, [], 0) == NO_DRAFT
+    assert drafted(known(prompt=[1, 2, 1, 2]), 1, [], 0) == NO_DRAFT
+    draft = drafted(known(baseline=ANSWER), 1, [], 3)
     assert draft.tokens == (100, 101, 102)
     assert (draft.cut(2).tokens, draft.cut(3), draft.cut(0)) == ((100, 101), draft, NO_DRAFT)
 
@@ -202,7 +208,7 @@ def passes(proposer: Known, row: int, answer: Sequence[int], most: int) -> int:
     said: list[int] = []
     count = 0
     while len(said) < len(answer):
-        draft = proposer.propose(row, tuple(said), most)
+        draft = drafted(proposer, row, tuple(said), most)
         assert len(draft.tokens) <= most
         would = [*answer[len(said) :], *[-1] * most][: len(draft.tokens) + 1]
         said += accepted(draft.tokens, would, (), len(answer) - len(said)).tokens

@@ -1,0 +1,83 @@
+"""Speculation: who drafts for an arm, and by which rule a draft is accepted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+from qualgate.records.recipe import QuantizeRecipe
+
+Rule = Literal["keyed", "speculative_sampling", "block_verification", "typical", "lenient"]
+LOSSY: frozenset[str] = frozenset({"typical", "lenient"})  # rules that change the distribution
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DraftSource:
+    """Who proposes.
+
+    kind: "quantize": the target's own weights by `quantize`; "model": the folder `model`, by `quantize` if that is
+    said; "early_exit": the target's first `layers`; "ngram": what followed the last tokens in prompt and answer
+    before; "suffix": likewise, in other answers too. under: what drafts for a draft that is a model itself (a cascade).
+    """
+
+    kind: Literal["quantize", "model", "early_exit", "ngram", "suffix"]
+    model: str = ""
+    quantize: QuantizeRecipe | None = None
+    layers: int = 0
+    under: Speculation | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speculation:
+    """How an arm speculates. tokens: γ, of each draft; 0: chosen while it runs.
+
+    rule: "keyed" accepts what the target's own draw (or likeliest token) agrees with; "speculative_sampling" and
+    "block_verification" accept by p / q and draw from the residual; those in LOSSY change the distribution.
+    """
+
+    draft: DraftSource
+    tokens: int = 0
+    rule: Rule = "keyed"
+
+    @property
+    def lossless(self) -> bool:
+        """Whether answers are its target's: the same tokens ("keyed"), or of the same distribution."""
+        return self.rule not in LOSSY
+
+    @property
+    def depth(self) -> int:
+        """Levels: 1 without a cascade."""
+        return 1 + (self.draft.under.depth if self.draft.under else 0)
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """What it is known by, as plain JSON; folders are known by their files, which a plan adds."""
+        draft = self.draft
+        said: dict[str, Any] = {
+            item.name: value
+            for item in fields(draft)
+            if item.name not in ("quantize", "under") and (value := getattr(draft, item.name)) != item.default
+        }
+        if draft.quantize:
+            said["quantize"] = draft.quantize.content
+        if draft.under:
+            said["under"] = draft.under.content
+        return {"draft": said, "tokens": self.tokens, "rule": self.rule}
+
+    @property
+    def label(self) -> str:
+        """For people: "mxfp4 draft, 5 tokens", "int4 g32 draft < ngram, 5 tokens"."""
+        count = f"{self.tokens} tokens" if self.tokens else "as many tokens as pay"
+        rule = "" if self.rule == "keyed" else f", {self.rule.replace('_', ' ')}"
+        return f"{' < '.join(self.names)}, {count}{rule}"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of its proposers, the one that the target verifies first."""
+        draft = self.draft
+        name = {
+            "quantize": f"{draft.quantize.label if draft.quantize else ''} draft",
+            "model": "draft model" + (f" {draft.quantize.label}" if draft.quantize else ""),
+            "early_exit": f"early exit after {draft.layers}",
+        }.get(draft.kind, draft.kind)
+        return (name, *(draft.under.names if draft.under else ()))
