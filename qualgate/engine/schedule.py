@@ -118,13 +118,13 @@ class Schedule:
         """The next pass's parts: every sequence that decodes, then chunks of what is to be read, up to the limit.
 
         Parts are in an order in which each may use blocks that an earlier one fills. drafts: of some that decode, by
-        index, tokens that they may say next, at most `Stream.room`
+        index, tokens that they may say next, cut to `Stream.room`
         """
         parts, rows, waited = [], 0, len(self._waiting)
         for one in self.decoding:
             if one not in self.going:  # it had to leave its blocks to one before it
                 continue
-            drafted = drafts.get(one.index, ())
+            drafted = drafts.get(one.index, ())[: one.room]
             if self._room(one, len(one.text) + len(drafted)):
                 parts.append(Part(one, one.kept, [one.text[-1], *drafted], 1 + len(drafted), len(drafted)))
                 rows += 1 + len(drafted)

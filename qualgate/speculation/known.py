@@ -13,35 +13,12 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from qualgate.speculation.propose import NO_DRAFT, Asked, Draft
+from qualgate.speculation.text import MOST_MATCHED, Text, longest, repeated
 
-MOST_MATCHED = 8  # of the last tokens said; away from the expected place at least 2, for one stands nearly everywhere
 SURE = 4  # tokens that match before a place is believed to be the new alignment: pairs match by chance
 REACH = 32  # tokens on either side of the expected place
-TRIED = 32  # latest places in a row's own text: what is said over and over has hundreds
 
 Kind = Literal["baseline", "sibling"]
-
-
-class Text:
-    """Tokens, and the places that each pair of neighbours stands before. It may grow at its end.
-
-    Pairs are indexed when they are first asked for: an answer that is followed to its end never needs it.
-    """
-
-    __slots__ = ("_after", "_indexed", "tokens")
-
-    def __init__(self, tokens: Iterable[int]) -> None:
-        self.tokens = list(tokens)
-        self._after: dict[tuple[int, int], list[int]] = {}
-        self._indexed = 1  # the last place looked at; place 2 is the first with a pair before it
-
-    def after(self, first: int, second: int) -> Sequence[int]:
-        """Every place, ascending, that holds a token and has these two before it."""
-        tokens, index = self.tokens, self._after
-        for place in range(self._indexed + 1, len(tokens)):
-            index.setdefault((tokens[place - 2], tokens[place - 1]), []).append(place)
-        self._indexed = max(self._indexed, len(tokens) - 1)
-        return index.get((first, second), ())
 
 
 class Found(NamedTuple):
@@ -67,45 +44,12 @@ def aligned(said: Sequence[int], answer: Text, most: int, *, shift: int = 0) -> 
         return Found(tuple(tokens[expected : expected + most]), MOST_MATCHED, shift)
     if len(tail) >= 2 and (places := answer.after(tail[-2], tail[-1])):
         near = places[bisect_left(places, expected - REACH) : bisect_right(places, expected + REACH)]
-        place, matched = _longest(tail, tokens, sorted(near, key=lambda place: abs(place - expected)))
+        place, matched = longest(tail, tokens, sorted(near, key=lambda place: abs(place - expected)))
         if matched:
             return Found(tuple(tokens[place : place + most]), matched, place - len(said))
     if not tail or not 0 < expected < len(tokens):
         return Found((), 0, shift)
     return Found(tuple(tokens[expected : expected + most]), int(tokens[expected - 1] == tail[-1]), shift)
-
-
-def repeated(text: Text, most: int) -> Draft:
-    """What followed the last tokens of a text (prompt and all that was said) when they last stood in it before.
-
-    The place with the longest match of 2 to 8 tokens among the 32 latest, of equals the latest. Where the text ends
-    before `most` tokens, the draft goes on as if it repeated itself: a loop is drafted whole.
-    """
-    tokens = text.tokens
-    tail = tokens[-MOST_MATCHED:]
-    if len(tail) < 2:
-        return NO_DRAFT
-    place, matched = _longest(tail, tokens, text.after(tail[-2], tail[-1])[: -TRIED - 1 : -1])
-    if not matched:
-        return NO_DRAFT
-    found = tokens[place : place + most]
-    if len(found) < most:
-        found = (found * -(-most // len(found)))[:most]
-    return Draft(tuple(found), "own", matched)
-
-
-def _longest(tail: list[int], tokens: list[int], places: Sequence[int]) -> tuple[int, int]:
-    """(place, tokens of the tail that stand before it), of those of these places, all of which follow its last two."""
-    best, best_matched = 0, 0
-    for place in places:
-        matched, most = 2, min(len(tail), place)
-        while matched < most and tokens[place - 1 - matched] == tail[-1 - matched]:
-            matched += 1
-        if matched > best_matched:
-            best, best_matched = place, matched
-            if matched == len(tail):
-                break
-    return best, best_matched
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +80,9 @@ class Known:
     A row only grows: what it has said by one call begins with what it had said by the call before. Calls remember where
     the row was last in each answer, which moves drafts and never tokens.
     """
+
+    name = "known answers"
+    runs_model = False
 
     def __init__(self, rows: Iterable[Sources]) -> None:
         self._rows = [_Row(sources) for sources in rows]

@@ -55,7 +55,11 @@ class Asked:
 
 
 class Proposer(Protocol):
-    """Whoever drafts for the rows of a run."""
+    """Whoever drafts for the rows of a run. name: for people; runs_model: its tokens cost passes, so that it is asked
+    for no more than pay; else it tells all it has."""
+
+    name: str
+    runs_model: bool
 
     def propose(self, asked: Sequence[Asked]) -> list[Draft]:
         """One draft for each, all of them made together."""

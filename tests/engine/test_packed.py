@@ -35,6 +35,9 @@ FEW = 12  # blocks: the longest request takes 7
 class Half:
     """A proposer of three tokens that are right and three that are not."""
 
+    name = "half"
+    runs_model = False
+
     def __init__(self, answers: Sequence[Sequence[int]]) -> None:
         self.answers = answers
 

@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 
 from qualgate.engine.blocks import BlockPool
 from qualgate.engine.request import Request
-from qualgate.engine.schedule import Draft, Limits, Part, Schedule, Stream
+from qualgate.engine.schedule import Limits, Part, Schedule, Stream
 from qualgate_kernels.paged import SLOTS
 from tests.depth import examples
 
 VOCABULARY, END = 4, 0
+Draft = Callable[[Stream], list[int]]
 BASES = tuple(tuple(random.Random(seed).choices(range(VOCABULARY), k=80)) for seed in range(2))
 
 
@@ -109,7 +110,8 @@ class Engine:
             for one in self.schedule.taken_out():
                 self.outcomes[one.index].append("abort")
             held = {id(one): one for one in self.schedule.going if one.kept}
-            parts = self.schedule.next(self.draft)
+            draft = self.draft
+            parts = self.schedule.next({one.index: draft(one) for one in self.schedule.decoding} if draft else {})
             self.thrown_out += len(held.keys() - {id(one) for one in self.schedule.going})
             self._holds(parts)
             if parts:
@@ -196,13 +198,13 @@ def engines(draw) -> Engine:
     return Engine(asked, least + draw(st.integers(0, 12)), limits, draw(st.sampled_from([None, garbage, right])))
 
 
-def garbage(one: Stream, going: int) -> list[int]:
+def garbage(one: Stream) -> list[int]:
     """A draft that is seldom right, of any length, longer than there is room for."""
     rng = random.Random(len(one.said))
     return rng.choices(range(VOCABULARY), k=rng.randrange(30))
 
 
-def right(one: Stream, going: int) -> list[int]:
+def right(one: Stream) -> list[int]:
     """What it will say, and goes wrong in the end."""
     coming = plainly(one.request)[len(one.said) :]
     return [*coming[: 1 + len(one.said) % 7], VOCABULARY - 1]

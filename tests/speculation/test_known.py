@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qualgate.speculation.accept import accepted
-from qualgate.speculation.known import Known, Sources, Text, aligned, repeated
+from qualgate.speculation.known import Known, Sources, aligned
 from qualgate.speculation.propose import NO_DRAFT, Asked, Draft
+from qualgate.speculation.text import Text, repeated
 
 few = st.integers(0, 2)
 ANSWER = list(range(100, 200))  # no token twice

@@ -103,6 +103,9 @@ def test_only_what_is_broken_is_called_so(model):
 
 def test_a_proposer_is_not_asked(engine):
     class Refuses:
+        name = "refuses"
+        runs_model = False
+
         def propose(self, asked: Sequence[Asked]) -> list[Draft]:
             raise AssertionError("asked")
 

@@ -190,6 +190,9 @@ class Spoiled:
     """The proposer that is wrong on purpose: drafts are what will be said, but for one token in three, and of every
     fourth row none is right."""
 
+    name = "spoiled"
+    runs_model = False
+
     def __init__(self, answers: Sequence[Sequence[int]]) -> None:
         self._answers = answers
 

@@ -1,0 +1,84 @@
+"""Tokens of a text, and where in it its last ones stood before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from qualgate.speculation.propose import NO_DRAFT, Draft
+
+MOST_MATCHED = 8  # of the last tokens said; away from the expected place at least 2, for one stands nearly everywhere
+TRIED = 32  # latest places in a row's own text: what is said over and over has hundreds
+NEAR = 64  # tokens from the end, within which a text mostly leaves another
+
+
+def agreed(one: Sequence[int], other: Sequence[int]) -> int:
+    """How many tokens two texts begin with alike."""
+    most = min(len(one), len(other))
+    start = max(0, most - NEAR)
+    if one[:start] != other[:start]:
+        start = 0
+    return next((at for at in range(start, most) if one[at] != other[at]), most)
+
+
+class Text:
+    """Tokens, and the places that each pair of neighbours stands before. It may grow at its end.
+
+    Pairs are indexed when they are first asked for: an answer that is followed to its end never needs it.
+    """
+
+    __slots__ = ("_after", "_indexed", "tokens")
+
+    def __init__(self, tokens: Iterable[int]) -> None:
+        self.tokens = list(tokens)
+        self._after: dict[tuple[int, int], list[int]] = {}
+        self._indexed = 1  # the last place looked at; place 2 is the first with a pair before it
+
+    def after(self, first: int, second: int) -> Sequence[int]:
+        """Every place, ascending, that holds a token and has these two before it."""
+        tokens, index = self.tokens, self._after
+        for place in range(self._indexed + 1, len(tokens)):
+            index.setdefault((tokens[place - 2], tokens[place - 1]), []).append(place)
+        self._indexed = max(self._indexed, len(tokens) - 1)
+        return index.get((first, second), ())
+
+    def go_on(self, tokens: Sequence[int]) -> None:
+        """Become `tokens`, of which mostly the first are those that are here: what is not agreed with goes."""
+        same = agreed(self.tokens, tokens)
+        for place in range(self._indexed, max(same, 2) - 1, -1):
+            if place < len(self.tokens):
+                self._after[self.tokens[place - 2], self.tokens[place - 1]].pop()
+        self._indexed = min(self._indexed, max(same - 1, 1))
+        self.tokens[same:] = tokens[same:]
+
+
+def repeated(text: Text, most: int) -> Draft:
+    """What followed the last tokens of a text (prompt and all that was said) when they last stood in it before.
+
+    The place with the longest match of 2 to 8 tokens among the 32 latest, of equals the latest. Where the text ends
+    before `most` tokens, the draft goes on as if it repeated itself: a loop is drafted whole.
+    """
+    tokens = text.tokens
+    tail = tokens[-MOST_MATCHED:]
+    if len(tail) < 2:
+        return NO_DRAFT
+    place, matched = longest(tail, tokens, text.after(tail[-2], tail[-1])[: -TRIED - 1 : -1])
+    if not matched:
+        return NO_DRAFT
+    found = tokens[place : place + most]
+    if len(found) < most:
+        found = (found * -(-most // len(found)))[:most]
+    return Draft(tuple(found), "own", matched)
+
+
+def longest(tail: Sequence[int], tokens: Sequence[int], places: Iterable[int]) -> tuple[int, int]:
+    """(place, tokens of the tail that stand before it), of those of these places, all of which follow its last two."""
+    best, best_matched = 0, 0
+    for place in places:
+        matched, most = 2, min(len(tail), place)
+        while matched < most and tokens[place - 1 - matched] == tail[-1 - matched]:
+            matched += 1
+        if matched > best_matched:
+            best, best_matched = place, matched
+            if matched == len(tail):
+                break
+    return best, best_matched
