@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
 
 from qualgate.quant.linear import QuantizedLinear
 from qualgate.quant.stability import WeightStability
-from qualgate.records import CACHE_TOKEN, DEVICE_MEMORY, ArmFootprint
+from qualgate.records import CACHE_TOKEN, DEVICE_MEMORY, DRAFT_WEIGHTS, ArmFootprint
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -48,6 +49,18 @@ def footprint(
         unmeasured=unmeasured,
         left_out=left_out,
     )
+
+
+def with_drafts(target: ArmFootprint, drafts: Sequence[ArmFootprint]) -> ArmFootprint:
+    """The target's footprint with the facts of what drafts for it: a server holds the weights of all, and the keys and
+    values of each token in all. Its other sizes are its own."""
+    beside = sum(one.facts["memory.weights"] for one in drafts)
+    facts = {
+        "memory.weights": target.facts["memory.weights"] + beside,
+        DRAFT_WEIGHTS: beside,
+        CACHE_TOKEN: sum(one.facts[CACHE_TOKEN] for one in (target, *drafts)),
+    }
+    return replace(target, facts=target.facts | facts)
 
 
 def device_memory(device: torch.device) -> int:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
 
 from qualgate.engine.device import Device
+from qualgate.engine.draft_arms import draft_arms, levels
 from qualgate.identity import content_hash, own_version
 from qualgate.quant.model_folder import ModelFolder
 from qualgate.records import ArmIdentity, ArmSpec
@@ -13,14 +16,20 @@ from qualgate.records import ArmIdentity, ArmSpec
 ENGINE = 2  # the last bits of what it says: 1 padded every batch
 
 
-def identify(spec: ArmSpec, folder: ModelFolder, sampling: dict[str, Any], engine: str) -> ArmIdentity:
+def identify(
+    spec: ArmSpec,
+    folder: ModelFolder,
+    sampling: dict[str, Any],
+    engine: str,
+    folders: Mapping[str, ModelFolder] | None = None,
+) -> ArmIdentity:
     """The identity of `spec`, whose model is `folder`, under `engine` (see `engine_version`).
 
+    folders: of the models that draft for it, by `ArmSpec.model`; one that is its own need not be there.
     Raises UsageError for a folder that does not tell it.
     """
-    recipe = spec.quantize.content if spec.quantize else None
     return ArmIdentity(
-        weights=content_hash([folder.shards.sha256, spec.dtype, recipe]),
+        weights=_weights(spec, folder),
         config=folder.config_sha256,
         tokenizer=folder.tokenizer_sha256,
         template=folder.template_sha256,
@@ -29,7 +38,27 @@ def identify(spec: ArmSpec, folder: ModelFolder, sampling: dict[str, Any], engin
             {**sampling, "stop_ids": folder.stop_ids, **({"rope": folder.rope} if folder.rope else {})}
         ),
         engine=engine,
+        speculation=_speculation(spec, {**(folders or {}), spec.model: folder}),
     )
+
+
+def _weights(spec: ArmSpec, folder: ModelFolder) -> str:
+    recipe = spec.quantize.content if spec.quantize else None
+    return content_hash([folder.shards.sha256, spec.dtype, recipe])
+
+
+def _speculation(spec: ArmSpec, folders: Mapping[str, ModelFolder]) -> str:
+    """Of each level what is said of it, without the place of its folder, and that folder's files."""
+    if spec.speculation is None:
+        return ""
+    known: list[Any] = []
+    for level, model in zip(levels(spec.speculation), draft_arms(spec), strict=True):
+        files: list[str] = []
+        if model is not None:
+            folder = folders[model.model]
+            files = [_weights(model, folder), folder.config_sha256, folder.tokenizer_sha256]
+        known.append([replace(level, draft=replace(level.draft, model="", under=None)).content, files])
+    return content_hash(known)
 
 
 def engine_version(device: Device) -> str:

@@ -7,11 +7,12 @@ arithmetic far below the differences that quantization makes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qualgate.engine.device import Device
+from qualgate.engine.draft_arms import draft_arms
 from qualgate.engine.identity import engine_version, identify
 from qualgate.errors import NotInThisVersion, UsageError, one_line
 from qualgate.formatting import counted
@@ -19,7 +20,7 @@ from qualgate.quant.full_precision import check_floats
 from qualgate.quant.model_files import readable
 from qualgate.quant.model_folder import ModelFolder, read_model_folder
 from qualgate.quant.shards import Shards
-from qualgate.records import ArmFootprint, ArmIdentity, ArmSpec
+from qualgate.records import ArmFootprint, ArmIdentity, ArmSpec, Speculation
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -42,6 +43,19 @@ class LoadedArm:
     stop_ids: tuple[int, ...]  # every token that ends an answer
     context_length: int | None  # tokens, None: its config names no limit
     stored: str = "float32"  # the dtype that a server stores its activations in
+    draft: LoadedDraft | None = None  # of an arm that speculates
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedDraft:
+    """Who drafts for an arm.
+
+    arms: the models of a cascade, a level each, the one that the target verifies first; None for a level that holds no
+    weights of its own. Each is on the target's device, and none runs in padded batches.
+    """
+
+    spec: Speculation
+    arms: tuple[LoadedArm | None, ...]
 
 
 def check_weights(spec: ArmSpec, folder: ModelFolder, *, quantized_baseline: bool = False) -> None:
@@ -81,11 +95,51 @@ def _refuse_packed_head(spec: ArmSpec, model: PreTrainedModel) -> None:
 
 
 def load_arm(spec: ArmSpec, cache_dir: str | Path, sampling: dict[str, Any], *, device: Device) -> LoadedArm:
-    """Load `spec` on `device`; a quantized arm's packed checkpoint is taken from `cache_dir`, or made there first.
+    """Load `spec` on `device`, with the models that draft for it; the packed checkpoint of a quantized one is taken
+    from `cache_dir`, or made there first.
 
     A quantized checkpoint runs with its weights packed. Raises UsageError for a model folder that cannot be used, and
-    for a device that torch cannot use; NotInThisVersion for a model that does not run right here (`choose_engine`).
+    for a device that torch cannot use; NotInThisVersion for a model that does not run right here (`choose_engine`), or
+    that would draft, or verify drafts, in padded batches.
     """
+    drafts = draft_arms(spec)
+    names = dict.fromkeys([spec.model, *(one.model for one in drafts if one is not None)])
+    folders = {name: read_model_folder(Path(name)) for name in names}
+    _refuse_unusable_gpu(device)
+    engine, cache = engine_version(device), Path(cache_dir)
+    identity = identify(spec, folders[spec.model], sampling, engine, folders)
+    arm = _loaded(spec, folders[spec.model], identity, cache, device)
+    if spec.speculation is None:
+        return arm
+    from qualgate.engine.footprint import with_drafts
+
+    _refuse_padded(arm)
+
+    def load(one: ArmSpec) -> LoadedArm:
+        folder = folders[one.model]
+        draft = _loaded(one, folder, identify(one, folder, sampling, engine), cache, device)
+        _refuse_padded(draft)
+        return draft
+
+    loaded = tuple(one and load(one) for one in drafts)
+    return replace(
+        arm,
+        footprint=with_drafts(arm.footprint, [one.footprint for one in loaded if one is not None]),
+        draft=LoadedDraft(spec=spec.speculation, arms=loaded),
+    )
+
+
+def _refuse_padded(arm: LoadedArm) -> None:
+    if arm.choice.kind == "padded":
+        raise NotInThisVersion(
+            f"{arm.spec.name}: {arm.spec.model} runs in padded batches here ({arm.choice.because}), and drafts are "
+            "made and verified in packed passes alone in this version. Take `speculation` out of this variant, or give "
+            "it a draft of another architecture."
+        )
+
+
+def _loaded(spec: ArmSpec, folder: ModelFolder, identity: ArmIdentity, cache: Path, device: Device) -> LoadedArm:
+    """`spec` alone, whoever drafts for it."""
     import torch
 
     from qualgate.engine.choice import choose_engine
@@ -94,10 +148,7 @@ def load_arm(spec: ArmSpec, cache_dir: str | Path, sampling: dict[str, Any], *, 
     from qualgate.engine.prompts import load_tokenizer
     from qualgate.engine.rope import fix_rope
 
-    folder = read_model_folder(Path(spec.model))
-    _refuse_unusable_gpu(device)
-    identity = identify(spec, folder, sampling, engine_version(device))
-    found = _read(spec, folder, Path(cache_dir), device)
+    found = _read(spec, folder, cache, device)
     model, dtype = found.model, getattr(torch, spec.dtype)
     fix_rope(model, folder.rope)
     torch.nn.Module.to(model, torch.device(device))

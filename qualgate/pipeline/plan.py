@@ -189,7 +189,7 @@ def _generated_by(
     }  # fmt: skip
     return {
         "evalsets": [item.content for item in sets],
-        "identities": {name: asdict(identity) for name, identity in identities.items()},
+        "identities": {name: identity.content for name, identity in identities.items()},
         "scorers": {
             metric: versions.get(metric) or tasks.library()
             for item in sets

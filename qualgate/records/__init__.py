@@ -17,6 +17,7 @@ from qualgate.records.answers import (
 from qualgate.records.arms import (
     CACHE_TOKEN,
     DEVICE_MEMORY,
+    DRAFT_WEIGHTS,
     NOISE,
     TWIN,
     UNTOLD,
@@ -49,6 +50,7 @@ __all__ = [
     "CACHE_TOKEN",
     "CALL_UNREAD",
     "DEVICE_MEMORY",
+    "DRAFT_WEIGHTS",
     "FINISH_WORDS",
     "GREEDY",
     "LOSSY",

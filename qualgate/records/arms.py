@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Literal
 
 from qualgate.records.recipe import QuantizeRecipe
@@ -12,6 +12,7 @@ NOISE = "@aa"  # ends the name of the A/A arm: the baseline's own weights in oth
 TWIN = "@torch"  # ends the name of the arm that runs a variant's weights through the torch twin; no variant's can
 DEVICE_MEMORY = "device.memory"  # the fact: bytes of the device that the arm ran on
 CACHE_TOKEN = "memory.cache_token"  # the fact: bytes of one token's keys and values, in the arm's dtype
+DRAFT_WEIGHTS = "memory.draft_weights"  # the fact: bytes of its draft models' weights, a part of "memory.weights"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +50,13 @@ class ArmIdentity:
     template: str  # sha256 of the chat template's text ("" hashed when there is none)
     sampling: str  # sha256 of temperature, seed, repeats, stop rules
     engine: str  # version and arithmetic, e.g. "qualgate 0.1.0 torch cpu float32"
+    speculation: str = ""  # sha256 of proposers, rule, γ and the draft models' files; "" where nobody drafts
+
+    @property
+    def content(self) -> dict[str, str]:
+        """As plain JSON; an arm that does not speculate is what an earlier version knew it by."""
+        said = {item.name: getattr(self, item.name) for item in fields(self)}
+        return said if self.speculation else {name: said[name] for name in said if name != "speculation"}
 
 
 Overflow = tuple[int, str, int]  # a module's place in the forward pass, its name, how many values were beyond the dtype

@@ -1,0 +1,47 @@
+"""The models that draft for an arm, as arms of their own: they are read, packed and laid out as any other is.
+
+Needs no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from qualgate.records import ArmSpec, Speculation
+
+OWN_WEIGHTS = ("quantize", "model")  # kinds of proposers that hold weights beside their target's
+
+
+def draft_arms(arm: ArmSpec) -> tuple[ArmSpec | None, ...]:
+    """Who drafts for `arm`, a level each, the one that it verifies first; () where nobody does.
+
+    None for a level that holds no weights of its own. A self-draft is made from the folder of the model that verifies
+    it, never from that model's own packed weights.
+    """
+    found: list[ArmSpec | None] = []
+    verifier = replace(arm, speculation=None, calibration="", calibration_sha256="")
+    for depth, level in enumerate(levels(arm.speculation), start=1):
+        if level.draft.kind not in OWN_WEIGHTS:
+            found.append(None)
+            continue
+        verifier = replace(
+            verifier,
+            name=f"{arm.name} (draft{f' {depth}' if depth > 1 else ''})",
+            model=level.draft.model or verifier.model,
+            quantize=level.draft.quantize,
+        )
+        found.append(verifier)
+    return tuple(found)
+
+
+def draft_models(arm: ArmSpec) -> tuple[ArmSpec, ...]:
+    """Those of them that hold weights."""
+    return tuple(one for one in draft_arms(arm) if one is not None)
+
+
+def levels(speculation: Speculation | None) -> Iterator[Speculation]:
+    """A cascade from what the target verifies first to the cheapest."""
+    while speculation is not None:
+        yield speculation
+        speculation = speculation.draft.under
