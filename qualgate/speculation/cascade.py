@@ -1,0 +1,31 @@
+"""A level of a cascade: what a draft model says behind a draft that was made for it.
+
+If every token that a level offers has the law of its own model, given those before it, then the level above may take
+that model's probabilities for `drawn_from`, and what it says has its own law in turn: by induction any number of
+levels is lossless. The model's own last token belongs to the draft as much as those that it accepted. What is offered
+may be cut to a count that was fixed before, and never because of what the tokens are. The probabilities of the level
+below may not be used above: the tokens no longer come from them.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from qualgate.speculation.chance import Chance
+from qualgate.speculation.propose import Draft
+from qualgate.speculation.rules import RULES, block_verification, keyed, speculative_sampling
+
+_OF_THEIR_MODEL = (keyed, speculative_sampling, block_verification)
+
+
+def drafted(rule: str, own: torch.Tensor, below: Draft, chance: Chance, kind: str) -> Draft:
+    """What the draft model says of the draft `below`, one token or more; of no draft: one token, drawn.
+
+    rule: a name of `RULES`; own: float64 [drafted below + 1, vocabulary], the model's probabilities, see `rules.Rule`;
+    kind: of the draft, see `Draft`. ValueError: a rule that changes the distribution, for then nobody knows what the
+    tokens were drawn from.
+    """
+    if RULES[rule] not in _OF_THEIR_MODEL:
+        raise ValueError(f"{rule}: changes the distribution, so a draft of it cannot be verified by another rule")
+    got = RULES[rule](own, below.tokens, below.drawn_from, chance)
+    return Draft(got.tokens, kind, 8, own[: len(got.tokens)])

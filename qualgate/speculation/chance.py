@@ -1,0 +1,83 @@
+"""Where a rule's chances come from: a face with two questions, and the noise that answers them in a run.
+
+The rules draw through this face alone, so that the very functions that run can be enumerated: tests answer both ways,
+each with its probability.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from struct import pack
+from typing import Protocol
+
+import torch
+
+
+class Chance(Protocol):
+    """Chances of one round of one row: each answer is independent of all others, of that round and of any other."""
+
+    def accepts(self, probability: float) -> bool:
+        """True with this probability; 0 and less: never, 1 and more: always."""
+        ...
+
+    def token(self, weights: torch.Tensor) -> int:
+        """An index of float64 [vocabulary], drawn in proportion to these weights, which need not add up to 1."""
+        ...
+
+
+@dataclass(slots=True, kw_only=True)
+class HashedChance:
+    """Chances that repeat: a hash of seed, case, round and how many were drawn in it before, nothing else.
+
+    case: what tells a row's noise from every other's, see `engine.sampling.noise_cases`
+    round: what tells a round from every other of its case, its level too: how many tokens were said when it began, then
+    which call it is of the level below, and so on. Position and purpose alone would not do: what block verification
+    leaves depends on tokens and chances behind it, which the next round's would then be.
+    """
+
+    seed: int
+    case: int
+    round: tuple[int, ...]
+    _drawn: int = field(default=0, init=False)
+
+    def within(self, *call: int) -> HashedChance:
+        """The chances of a round within this one: of a draft, or of a level below."""
+        return HashedChance(seed=self.seed, case=self.case, round=(*self.round, *call))
+
+    def uniform(self) -> float:
+        """The next number, a multiple of 2**-53 from 0 up to and without 1. See `picked` for many rows at once."""
+        words = (self.seed, self.case, *self.round, self._drawn)
+        self._drawn += 1
+        digest = blake2b(pack(f"<{len(words)}q", *words), digest_size=8, person=b"chance").digest()
+        return (int.from_bytes(digest, "little") >> 11) * 2.0**-53
+
+    def accepts(self, probability: float) -> bool:
+        """See `Chance`."""
+        return self.uniform() < probability
+
+    def token(self, weights: torch.Tensor) -> int:
+        """See `Chance`."""
+        return picked(weights[None], [self.uniform()])[0]
+
+
+def picked(weights: torch.Tensor, uniforms: Sequence[float]) -> list[int]:
+    """Of each row of weights, float64 [n, vocabulary], the first token at which their running sum exceeds this part of
+    the whole, added in float64 and in the tokens' order. It never has weight 0. uniforms: [n], from 0, below 1.
+
+    ValueError: weights that are negative, not finite, or all 0. Running sums are made on the CPU, where a row's are its
+    own whatever the threads and the rows beside it.
+    """
+    if weights.dtype != torch.float64 or weights.dim() != 2 or len(weights) != len(uniforms):
+        raise ValueError(
+            f"weights: expected float64 [{len(uniforms)}, vocabulary], got {weights.dtype} {list(weights.shape)}"
+        )
+    weights = weights.cpu()
+    sums = weights.cumsum(-1)
+    whole = sums[:, -1:]
+    if not (bool((weights >= 0).all()) and bool(whole.isfinite().all()) and bool((whole > 0).all())):
+        raise ValueError("weights: expected finite numbers of 0 or more, not all 0, in every row")
+    below = whole * torch.tensor(uniforms, dtype=torch.float64)[:, None]
+    below = below.minimum(whole.nextafter(torch.zeros_like(whole)))  # a product is rounded
+    return torch.searchsorted(sums, below, right=True)[:, 0].tolist()
