@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from qualgate.records.answers import DraftStep
 from qualgate.records.arms import UNTOLD, ArmIdentity, Generation, Overflow
 from qualgate.records.policy import Policy
+from qualgate.records.speculation import Speculation
 from qualgate.records.verdicts import VerdictWord
 from qualgate.records.work import UnitKey
 
@@ -64,6 +66,7 @@ class UnitEvidence:
     draft_proposed: int | None = None  # tokens that a draft proposed for the answer; None: not recorded
     draft_accepted: int | None = None  # of those, tokens that the arm kept
     began: float | None = None  # s, by a clock of both arms: when that batch began; None: not recorded
+    draft_steps: tuple[DraftStep, ...] = ()  # of an arm that our own engine drafted for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +102,7 @@ class ArmEvidence:
     unmeasured: Mapping[str, str] = field(default_factory=dict)  # metric → why it has no number, where that is known
     overflow: tuple[Overflow, ...] = ()  # see `ArmFootprint`
     generation: Generation = UNTOLD  # likewise
+    speculation: Speculation | None = None  # as it was planned; None: none, or an arm of files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Select, select
 from qualgate.errors import IntegrityError, UsageError
 from qualgate.identity import question_hash
 from qualgate.records import UNTOLD, ArmEvidence, Attempt, RunEvidence, Stopped, UnitEvidence, UnitKey
-from qualgate.store import plain, scorings, seal, stoppings
+from qualgate.store import draft_steps, plain, scorings, seal, stoppings
 from qualgate.store.database import Store
 from qualgate.store.rows import (
     ARRAYS,
@@ -101,6 +101,7 @@ def _read(store: Store, run_id: str, scoring: int | None, answers: bool) -> RunE
         recorded = scorings.scores_by_unit(connection, run_id, 0)
         number = scorings.newest_scoring(connection, run_id) if scoring is None else scoring
         scored = scorings.scores_by_unit(connection, run_id, number) if number else recorded
+        drafts = draft_steps.steps_by_unit(connection, run_id)
         found = connection.execute(_EVIDENCE.where(units.c.run_id == run_id)).all()
         asked = select(units.c.case_hash).where(units.c.run_id == run_id)
         bodies = connection.execute(select(cases).where(cases.c.case_hash.in_(asked))).all()
@@ -116,7 +117,7 @@ def _read(store: Store, run_id: str, scoring: int | None, answers: bool) -> RunE
         integrity.append(f"case {min(lost)[:12]}, which was asked, is not in the store")
     if run.expected_sha256 != expected_digest(sets, [(*row[:4], row.case_hash, row.cluster) for row in found]):
         integrity.append("the list of expected units or evalsets is not the one written before generation")
-    by_arm, broken = _units(run_id, found, recorded, scored, answers)
+    by_arm, broken = _units(run_id, found, recorded, scored, drafts, answers=answers)
     if run.status == "complete":
         broken += _unended(found, [row.name for row in arm_rows], stopped)
     cases_asked = {(row.evalset, row.case_id): row.case_hash for row in found}
@@ -162,8 +163,10 @@ def grown(store: Store, seen: RunEvidence, keys: Collection[UnitKey]) -> RunEvid
             units.c.case_id.in_({key.case_id for key in keys}),
         )
         found = [row for row in connection.execute(_EVIDENCE.where(*chosen)).all() if UnitKey(*row[:4]) in keys]
-        said = scorings.scores_by_unit(connection, seen.run_id, 0, [row.unit_id for row in found])
-    new, broken = _units(seen.run_id, found, said, said, answers=False)
+        ids = [row.unit_id for row in found]
+        said = scorings.scores_by_unit(connection, seen.run_id, 0, ids)
+        drafts = draft_steps.steps_by_unit(connection, seen.run_id, ids)
+    new, broken = _units(seen.run_id, found, said, said, drafts, answers=False)
     place = {key: number for number, key in enumerate(seen.expected)}
 
     def with_new(arm: ArmEvidence, row: AnyRow) -> ArmEvidence:
@@ -180,7 +183,13 @@ def grown(store: Store, seen: RunEvidence, keys: Collection[UnitKey]) -> RunEvid
 
 
 def _units(
-    run_id: str, rows: Iterable[AnyRow], recorded: scorings.Said, scored: scorings.Said, answers: bool
+    run_id: str,
+    rows: Iterable[AnyRow],
+    recorded: scorings.Said,
+    scored: scorings.Said,
+    drafts: draft_steps.Steps,
+    *,
+    answers: bool,
 ) -> tuple[dict[str, list[UnitEvidence]], list[str]]:
     """By arm what is there, in order, and what is not what was recorded."""
     by_arm: dict[str, list[UnitEvidence]] = defaultdict(list)
@@ -192,10 +201,12 @@ def _units(
         if row.status in ("pending", "settled"):  # not there; whether that is excused, its arm's record says
             continue
         key = UnitKey(*row[:4])
-        if row.status == "done" and not _intact(run_id, row, recorded.get(row.unit_id, ())):
+        steps = drafts.get(row.unit_id, ())
+        if row.status == "done" and not _intact(run_id, row, recorded.get(row.unit_id, ()), steps):
             broken.append(f"{unit_name(key)}: the stored answer or its scores are not what was recorded")
             continue
-        by_arm[key.arm].append(_unit_evidence(key, row, scored.get(row.unit_id, ()), answers))
+        unit = _unit_evidence(key, row, scored.get(row.unit_id, ()), answers)
+        by_arm[key.arm].append(replace(unit, draft_steps=draft_steps.as_records(key, steps)) if steps else unit)
     return by_arm, broken
 
 
@@ -219,6 +230,7 @@ def _arm(row: AnyRow, found: Iterable[UnitEvidence], stopped: Stopped | None) ->
         unmeasured=size.unmeasured if size else {},
         overflow=size.overflow if size else (),
         generation=size.generation if size else UNTOLD,
+        speculation=plain.arm_spec(row.spec_json).speculation,
     )
 
 
@@ -272,19 +284,15 @@ _EVIDENCE = select(
 _HEAD = list(_EVIDENCE.selected_columns).index(units.c.case_hash)
 
 
-def _intact(run_id: str, row: AnyRow, said: Sequence[Sequence[Any]]) -> bool:
+def _intact(run_id: str, row: AnyRow, said: Sequence[Sequence[Any]], steps: Sequence[tuple[Any, ...]]) -> bool:
     """As it was written into this run, or by an older version, which did not seal into which."""
     *head, kernel, kl_eta, job, drafted, kept, began, text, token_ids, logprobs, margins, kl = row[_HEAD:-1]
     if None in (text, token_ids, logprobs, margins, kl):
         return False
     parts = (text.encode("utf-8"), token_ids, logprobs, margins, kl)
-    return any(
-        row.sha256
-        == seal.digest(
-            (*row[:4], *head, *sealed_later(kernel, kl_eta, job, run, (drafted, kept), began), *said), *parts
-        )
-        for run in (run_id, None)
-    )
+    drafts = draft_steps.digest(steps)
+    laters = (sealed_later(kernel, kl_eta, job, run, (drafted, kept), began, drafts) for run in (run_id, None))
+    return any(row.sha256 == seal.digest((*row[:4], *head, *later, *said), *parts) for later in laters)
 
 
 def _unit_evidence(key: UnitKey, row: AnyRow, said: Sequence[Sequence[Any]], answers: bool) -> UnitEvidence:

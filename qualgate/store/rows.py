@@ -12,7 +12,7 @@ from qualgate.errors import IntegrityError
 from qualgate.identity import case_hash, content_hash
 from qualgate.records import Completion, Drift, Score, UnitKey, Verdict
 from qualgate.store import plain, seal
-from qualgate.store.tables import scores, units
+from qualgate.store.tables import draft_steps, scores, units
 from qualgate.store.typed import read
 
 AnyRow = Row[*tuple[Any, ...]]
@@ -25,6 +25,15 @@ SCORE = (  # ordered as the digest takes them
     scores.c.extracted,
     scores.c.reason,
     scores.c.scorer,
+)
+STEP = (  # likewise, of what became of a draft
+    draft_steps.c.level,
+    draft_steps.c.position,
+    draft_steps.c.proposed,
+    draft_steps.c.accepted,
+    draft_steps.c.rejected,
+    draft_steps.c.unverified,
+    draft_steps.c.proposer,
 )
 MEASURED = (
     "prompt_tokens",
@@ -137,9 +146,11 @@ def unit_row(
     said: Sequence[Sequence[Any]],
     run_id: str | None = None,
     job: int | None = None,
+    steps: str | None = None,
 ) -> dict[str, Any]:
     """What a finished unit adds to its planned row. `said`: its scores, as `score_rows` orders them. job: its batch.
-    run_id: None of rows as older versions sealed them, which could be moved to another run."""
+    run_id: None of rows as older versions sealed them, which could be moved to another run. steps: the digest of its
+    draft steps, see `draft_steps`."""
     row: dict[str, Any] = {
         "text": plain.storable(completion.text),
         "finish_reason": completion.finish_reason,
@@ -168,7 +179,7 @@ def unit_row(
     text = row["text"].encode("utf-8")
     row["answer_sha256"] = seal.digest((*head, *said), text, row["token_ids"])
     drafts = completion.draft_proposed, completion.draft_accepted
-    later = sealed_later(row["kernel"], row["kl_eta"], job, run_id, drafts, row["began"])
+    later = sealed_later(row["kernel"], row["kl_eta"], job, run_id, drafts, row["began"], steps)
     measured = (*(row[name] for name in MEASURED), *later)
     row["sha256"] = seal.digest((*head, *measured, *said), text, row["token_ids"], *(row[name] for name in ARRAYS))
     return row
@@ -181,10 +192,12 @@ def sealed_later(
     run_id: str | None,
     drafts: tuple[int | None, int | None] = (None, None),
     began: float | None = None,
+    steps: str | None = None,
 ) -> tuple[str | float, ...]:
     """What the digest takes of columns that later revisions added: nothing where they are NULL. run_id: None of rows
-    that older versions sealed. drafts: tokens proposed and accepted; began: its batch."""
+    that older versions sealed. drafts: tokens proposed and accepted; began: its batch; steps: digest of its drafts'."""
     named = (("job", job), ("run", run_id), ("drafted", drafts[0]), ("kept", drafts[1]), ("began", began))
+    named = (*named, ("steps", steps))
     return (
         *(value for value in (kernel, kl_eta) if value is not None),
         *(f"{name} {value}" for name, value in named if value is not None),

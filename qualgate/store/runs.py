@@ -22,6 +22,7 @@ from qualgate.records import (
     UNTOLD,
     ArmFootprint,
     ArmIdentity,
+    ArmSpec,
     Case,
     JobFailure,
     JobResult,
@@ -31,7 +32,7 @@ from qualgate.records import (
     UnitKey,
     Verdict,
 )
-from qualgate.store import plain, tables
+from qualgate.store import draft_steps, plain, tables
 from qualgate.store.database import Store
 from qualgate.store.evidence import evidence, grown, no_such_run
 from qualgate.store.rows import (
@@ -214,21 +215,27 @@ def record(store: Store, run_id: str, result: JobResult, scored: dict[UnitKey, t
     """Record one job's completions with their scores, all or none.
 
     Recording the same answers again changes nothing; the first measurements stay. Raises IntegrityError for a unit
-    that was not planned, for another answer to the same unit, and for weights that are not the planned ones.
+    that was not planned, for another answer to the same unit, for weights that are not the planned ones, and for drafts
+    that contradict themselves.
     """
     drifts = {drift.key: drift for drift in result.drifts}
+    steps = draft_steps.steps_by_key(result)
     with store.write() as connection:
-        _see_arm(connection, run_id, result.arm, result.identity, result.footprint)
+        spec = _see_arm(connection, run_id, result.arm, result.identity, result.footprint)
         planned = _units(connection, run_id, result.arm, [completion.key for completion in result.completions])
-        new, new_scores = [], []
+        new, new_scores, new_steps = [], [], []
         for completion in result.completions:
             unit = planned.get(completion.key)
             if unit is None or unit.case_hash != completion.case_hash:
                 raise IntegrityError(
                     f"{unit_name(completion.key)} is not in the plan of run {run_id}; nothing was stored."
                 )
+            if steps or spec.speculation:
+                completion = draft_steps.with_counts(completion, steps.get(completion.key, ()))
             said = score_rows(completion.key, scored.get(completion.key, ()))
-            row = unit_row(completion, drifts.get(completion.key), said, run_id, result.index)
+            drafts = draft_steps.as_rows(steps.get(completion.key, ()))
+            drift = drifts.get(completion.key)
+            row = unit_row(completion, drift, said, run_id, result.index, draft_steps.digest(drafts))
             if unit.status == "done":
                 if unit.answer_sha256 != row["answer_sha256"]:
                     raise IntegrityError(
@@ -238,12 +245,15 @@ def record(store: Store, run_id: str, result: JobResult, scored: dict[UnitKey, t
                 continue
             new.append({"id": unit.unit_id, **row})
             new_scores += [{"unit_id": unit.unit_id, **score_columns(score)} for score in said]
+            new_steps += draft_steps.columns(unit.unit_id, drafts)
         if new:
             columns = {name: bindparam(name) for name in new[0] if name != "id"}
             statement = update(units).where(units.c.unit_id == bindparam("id"))
             connection.execute(statement.values(**columns, status="done", error="", attempts=units.c.attempts + 1), new)
         if new_scores:
             connection.execute(insert(scores), new_scores)
+        if new_steps:
+            connection.execute(insert(tables.draft_steps), new_steps)
         if new and (result.overflow or result.generation != UNTOLD):
             _add_up(connection, run_id, result)
 
@@ -266,7 +276,8 @@ def record_failure(store: Store, run_id: str, failure: JobFailure) -> None:
             )
 
 
-def _see_arm(connection: Connection, run_id: str, name: str, identity: ArmIdentity, footprint: ArmFootprint) -> None:
+def _see_arm(connection: Connection, run_id: str, name: str, identity: ArmIdentity, footprint: ArmFootprint) -> ArmSpec:
+    """The arm as planned; what was loaded of it is kept, and must be what was planned."""
     arm = connection.execute(select(arms).where(arms.c.run_id == run_id, arms.c.name == name)).one_or_none()
     if arm is None:
         raise IntegrityError(f"run {run_id} has no arm {name!r}; nothing was stored.")
@@ -283,6 +294,7 @@ def _see_arm(connection: Connection, run_id: str, name: str, identity: ArmIdenti
     if arm.observed_json is None:
         observed, measured = plain.to_json(identity), plain.to_json(footprint)
         _update_arm(connection, run_id, name, observed_json=observed, footprint_json=measured)
+    return plain.arm_spec(arm.spec_json)
 
 
 def _add_up(connection: Connection, run_id: str, result: JobResult) -> None:

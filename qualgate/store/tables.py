@@ -128,6 +128,21 @@ scores = Table(
     Column("scorer", String(64), nullable=False),
 )
 
+draft_steps = Table(  # of units whose arm speculates: what one pass made of one draft, at one level
+    "draft_steps",
+    metadata,
+    Column("unit_id", Integer, ForeignKey("units.unit_id"), primary_key=True),
+    Column("step", Integer, primary_key=True),  # from 0, as the engine told them
+    Column("level", Integer, nullable=False),  # 1: verified by the target; 2: by level 1's draft, ...
+    Column("position", Integer, nullable=False),  # in the answer, of the first token proposed
+    Column("proposed", Integer, nullable=False),  # accepted + rejected + discarded
+    Column("accepted", Integer, nullable=False),
+    Column("rejected", Integer, nullable=False),  # 0 or 1: the first that the verifier says otherwise
+    Column("unverified", Integer, nullable=False),  # beside `proposed`: never offered
+    Column("proposer", String(64), nullable=False),
+    sqlite_with_rowid=False,  # the key is the table: no index beside it
+)
+
 scorings = Table(  # append-only: a whole run scored again; the newest counts, in every arm
     "scorings",
     metadata,

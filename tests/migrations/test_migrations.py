@@ -18,6 +18,7 @@ from sqlalchemy import text
 from qualgate.store import database, queries, rows, runs
 from qualgate.store.database import migrations_folder, open_store, upgrade
 from qualgate.store.tables import metadata
+from tests.drafts import with_drafts
 from tests.store.made import make_plan, make_results, make_run
 
 KNOWN = database.REVISIONS  # of this version, oldest first
@@ -163,6 +164,7 @@ def test_a_run_of_revision_0003_stopped_no_variant_and_keeps_its_verdicts(url, b
         before = runs.evidence(store, run_id), queries.run_summary(store, run_id)
     with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:  # as 0003 held it
         connection.execute("drop table stoppings")
+        connection.execute("drop table draft_steps")
         connection.execute("alter table units drop column kl_eta")
         connection.execute("alter table units drop column job")
         connection.execute("alter table units drop column began")
@@ -182,11 +184,36 @@ def test_a_run_of_revision_0003_stopped_no_variant_and_keeps_its_verdicts(url, b
                 connection.execute(change)
 
 
+def test_a_run_of_revision_0009_has_no_draft_steps_its_seals_hold_and_new_runs_have_some(url):
+    plan = make_plan(cases=3)
+    with open_store(url) as store:
+        run_id = runs.begin(store, plan).run_id
+        for result, scores in make_results(plan):  # counted by answer, as 0007 to 0009 could
+            said = tuple(replace(c, draft_proposed=7, draft_accepted=5) for c in result.completions)
+            runs.record(store, run_id, replace(result, completions=said), scores)
+        before = runs.evidence(store, run_id)
+    with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
+        connection.execute("drop table draft_steps")
+        connection.execute("update alembic_version set version_num = '0009'")
+    assert f"from revision 0009 to {LAST}" in upgrade(url)
+    with open_store(url) as store:
+        assert runs.evidence(store, run_id) == before
+        assert before.integrity == ()
+        assert queries.drafted(store, run_id, "int8") == {}
+        later = make_plan(cases=3, seed=1)
+        new = runs.begin(store, later).run_id
+        for result, scores in make_results(later):
+            runs.record(store, new, with_drafts(result) if result.arm == "int8" else result, scores)
+        assert runs.evidence(store, new).integrity == ()
+        assert queries.drafted(store, new, "int8")
+
+
 def test_a_run_of_revision_0008_has_no_name_and_its_seal_holds(url):
     with open_store(url) as store:
         run_id = make_run(store, make_plan(cases=3))
         before = runs.evidence(store, run_id)
     with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
+        connection.execute("drop table draft_steps")
         connection.execute("alter table runs drop column gate_name")
         connection.execute("update alembic_version set version_num = '0008'")
     assert f"from revision 0008 to {LAST}" in upgrade(url)

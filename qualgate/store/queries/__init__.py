@@ -2,6 +2,7 @@
 
 from qualgate.store.queries.answers import Answer, CaseDetail, case_detail
 from qualgate.store.queries.changed import Changed, changed_scores
+from qualgate.store.queries.drafted import drafted
 from qualgate.store.queries.drift import PositionDrift, Said, baseline_said, drift_by_position
 from qualgate.store.queries.flipped import (
     Direction,
@@ -65,6 +66,7 @@ __all__ = [
     "count_queue",
     "count_runs",
     "count_superseded",
+    "drafted",
     "drift_by_position",
     "flip_counts",
     "flipped_cases",

@@ -18,7 +18,8 @@ from qualgate.records import Policy, Rule
 from qualgate.store import decisions, queries, runs, scorings
 from qualgate.store.database import open_store
 from qualgate.store.tables import metadata
-from tests.store.made import make_plan, make_run
+from tests.drafts import with_drafts
+from tests.store.made import make_plan, make_results
 
 WRONG = {"int8": 0.0, "int2-g32": 0.5}
 POLICY = Policy(rules=(Rule(metric="exact_match", max_drop=0.12),))
@@ -71,10 +72,14 @@ def damages() -> Iterator[Damage]:
 
 
 def make_store(path: Path) -> str:
-    """A run with an approved and a blocked variant, a second scoring, and a decision of a person. Its id."""
+    """A run with an approved variant that speculates and a blocked one, a second scoring, and a decision of a person.
+    Its id."""
     with open_store(f"sqlite:///{path}") as store:
         plan = make_plan(cases=16, wrong=WRONG, families=("arithmetic", "json_extract"), policy=POLICY)
-        run = make_run(store, plan, WRONG)
+        run = runs.begin(store, plan).run_id
+        for result, scores in make_results(plan, WRONG):
+            runs.record(store, run, with_drafts(result) if result.arm == "int8" else result, scores)
+        runs.finish(store, run, decide_plain(runs.evidence(store, run), POLICY), complete=True)
         last = scorings.read(store, run)
         scorings.add(store, run, 0, {one.unit_id: one.scores for one in last.answers})
         judged = decide_plain(runs.evidence(store, run), POLICY)
@@ -98,8 +103,10 @@ def damaged(made: Path, path: Path, damage: Damage) -> bool:
     connection = sqlite3.connect(path)
     try:
         connection.text_factory = lambda content: content.decode("utf-8", "surrogateescape")
-        for end in ("min", "max"):
-            row = f"rowid = (SELECT {end}(rowid) FROM {damage.table})"
+        key = "unit_id, step" if damage.table == "draft_steps" else "rowid"  # it has none
+        for way in ("ASC", "DESC"):
+            order = ", ".join(f"{name} {way}" for name in key.split(", "))
+            row = f"({key}) = (SELECT {key} FROM {damage.table} ORDER BY {order} LIMIT 1)"
             found = connection.execute(f"SELECT {damage.column} FROM {damage.table} WHERE {row}").fetchone()
             if found is None:
                 return False
@@ -198,6 +205,8 @@ ATTACKS: dict[str, tuple[str, ...]] = {
     "a case's reference": ("UPDATE cases SET body_json = replace(body_json, 'answer', 'answers')",),
     "a decision turned round": ("UPDATE decisions SET action = 'approve'",),
     "another person's decision": ("UPDATE decisions SET name = 'Grace'",),
+    "drafts that were all accepted": ("UPDATE draft_steps SET accepted = accepted + rejected, rejected = 0",),
+    "drafts that nobody made": ("DELETE FROM draft_steps",),
     "a run that began at no time": ("UPDATE runs SET created_at = 'yesterday'",),
 }  # fmt: skip
 """What someone who writes the file would change, or its damage happen to."""
