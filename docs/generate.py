@@ -16,6 +16,7 @@ from qualgate.config.evalset_refs import EXTERNAL_KEYS, EXTERNAL_SCHEMA, LM_EVAL
 from qualgate.config.model import GateFileModel, Generation, Workers
 from qualgate.config.prices import PriceFile
 from qualgate.config.rules import Gate, QuarantineEntry, RuleEntry, SloEntry, Where
+from qualgate.config.speculation import CascadeEntry, DraftEntry, SpeculationEntry
 from qualgate.doctor import SERVED
 from qualgate.documents import plain_number
 from qualgate.evalsets import CalibrationFile, EvalsetFile
@@ -30,6 +31,13 @@ SECTIONS: tuple[tuple[str, type[BaseModel], str], ...] = (
     ("The whole file", GateFileModel, ""),
     ("baseline", Baseline, "baseline: {model: ./models/support, dtype: bfloat16}"),
     ("variants", Variant, "variants:\n  int8: {quantize: int8}\n  awq:  {model: ./models/support-awq}"),
+    ("variants.NAME.speculation", SpeculationEntry, "variants:\n"
+     "  drafted: {speculation: {draft: ngram}}\n"
+     "  both:    {quantize: int4, speculation: {draft: {quantize: mxfp4}, tokens: 5}}"),
+    ("variants.NAME.speculation.draft", DraftEntry,
+     "variants:\n  drafted: {speculation: {draft: {model: ./models/support-small, quantize: int8}}}"),
+    ("variants.NAME.speculation.draft.under", CascadeEntry,
+     "variants:\n  drafted: {speculation: {draft: {quantize: mxfp4, under: {draft: ngram, tokens: 8}}, tokens: 4}}"),
     ("generation", Generation, "generation: {temperature: 0.7, seed: 5, repeats: 4}"),
     ("gate", Gate, "gate:\n  alpha: 0.05\n  rules: [{metric: exact_match, max_drop: 0.02}]\n  max_age: 7d"),
     ("gate.rules", RuleEntry, "gate:\n  rules:\n    - {metric: exact_match, max_drop: 0.02}\n"
@@ -90,6 +98,7 @@ def _gate_file() -> str:
         lines += _section(f"`{name}`" if model is not GateFileModel else name, model, example)
         if model is Variant:
             lines += _recipe()
+        if model is CascadeEntry:  # the last of the arms'
             lines += _lm_eval()
             lines += _external()
     lines += ["# The files it names", ""]
@@ -104,7 +113,8 @@ def _section(title: str, model: type[BaseModel], example: str) -> Iterator[str]:
         yield from (" ".join(model.__doc__.split()), "")
     if example:
         yield from ("```yaml", example, "```", "")
-    properties = model.model_json_schema()["properties"]
+    schema = model.model_json_schema()
+    properties = (schema if "properties" in schema else schema["$defs"][model.__name__])["properties"]
     yield from _table(
         ("key", "meaning", "what it may be", "default", "example"),
         (

@@ -8,21 +8,11 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, WithJsonSchema, model_validator
 
 from qualgate.config.paths import ModelPath
+from qualgate.config.recipes import Recipe
+from qualgate.config.speculation import SpeculationEntry
 from qualgate.documents import ABSENT, Written, planned, quote, stated
-from qualgate.errors import NotInThisVersion, UsageError
-from qualgate.quant.recipes import (
-    BITS,
-    BLOCKS,
-    CALIBRATED,
-    CHOICES,
-    CLASSES,
-    DATA_FREE,
-    FLOATS,
-    OPTIONS,
-    parse_recipe,
-)
-from qualgate.quantize.calibration_sets import located, with_calibration
-from qualgate.records import QuantizeRecipe
+from qualgate.errors import UsageError
+from qualgate.quantize.calibration_sets import located
 
 DTYPES = {  # as this file calls them, and as others do
     "bfloat16": ("bf16",),
@@ -30,23 +20,6 @@ DTYPES = {  # as this file calls them, and as others do
     "float32": ("fp32", "f32", "float", "single", "float64", "fp64", "f64", "double"),
 }
 VARIANT_NAME = "^[A-Za-z0-9][A-Za-z0-9._+-]{0,63}$"
-
-
-def _recipe(value: Any, info: ValidationInfo) -> QuantizeRecipe:
-    try:
-        recipe = parse_recipe(value)
-        if info.context is None or not recipe.calibration:
-            return recipe
-        try:
-            return with_calibration(recipe, info.context["folder"])
-        except UsageError:
-            if info.context["files"]:
-                raise
-            return recipe  # a stored run is decided again without the data that made its variants
-    except NotInThisVersion as error:
-        raise planned(str(error).removesuffix(".").partition(" is not in this version")[0]) from None
-    except UsageError as error:
-        raise stated(str(error)) from None
 
 
 def _calibration_set(ref: Any, info: ValidationInfo) -> Any:
@@ -61,38 +34,6 @@ def _calibration_set(ref: Any, info: ValidationInfo) -> Any:
         if info.context["files"]:
             raise stated(str(error)) from None
         return ref, ""
-
-
-def _recipe_schema(method: str) -> dict[str, Any]:
-    """What `parse_recipe` takes for one method, as far as a schema can say it."""
-    data_free, floats = {"enum": [*FLOATS, *DATA_FREE]}, {"enum": list(FLOATS)}
-    size: dict[str, Any] = {"type": "integer", "minimum": 0, "multipleOf": 8}
-    if method in BLOCKS or method in ("fp8", "smoothquant"):
-        size = {"const": BLOCKS.get(method, 0)}
-    known: dict[str, Any] = {
-        "bits": {"enum": list(CHOICES.get(method, (BITS[method],)))},
-        "group_size": size,
-        "granularity": {"enum": ["tensor", "block"] if method == "fp8" else ["tensor"]},
-        "activations": {"enum": ["int8" if method == "smoothquant" else method]},
-        "calibration": {"type": "string", "minLength": 1},
-        "keep": {
-            "type": "object",
-            "properties": dict.fromkeys(CLASSES["lm_head"], floats),
-            "propertyNames": {"minLength": 1},
-            "additionalProperties": data_free,
-        },
-    }
-    properties: dict[str, Any] = {"method": {"const": method}}
-    for key, option in OPTIONS.items():
-        if method in option.methods:
-            properties[key] = known.get(key, {"enum": list(option.values)}) | {"description": option.meaning}
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": ["method", "calibration"] if method in CALIBRATED else ["method"],
-        "dependencies": {"granularity": {"properties": {"group_size": {"const": 0}}}},
-        "additionalProperties": False,
-    }
 
 
 def _dtype(name: Any) -> Any:
@@ -127,7 +68,7 @@ Names = Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)
 class Baseline(Written):
     """What variants are held against: a model folder, at full precision unless `quantized` says otherwise."""
 
-    later: ClassVar = ("endpoint", "api_key_env", "kv_cache", "speculation")
+    later: ClassVar = ("endpoint", "api_key_env", "kv_cache")
     example: ClassVar = "{model: ./models/support}"
     model: ModelPath
     """The full-precision model: a folder with config.json, safetensors and tokenizer, relative to the gate file, or
@@ -145,11 +86,22 @@ class Baseline(Written):
     [support, support-0902]`
     """
 
+    @model_validator(mode="before")
+    @classmethod
+    def _says_every_token_itself(cls, value: Any) -> Any:
+        if isinstance(value, dict) and "speculation" in value:
+            raise stated(
+                "the baseline does not speculate: variants are held against plain decoding, which speculation is to "
+                "give again. Make it a variant: variants: {drafted: {speculation: {draft: ngram}}}"
+            )
+        return value
+
 
 class Variant(Written):
-    """A model folder of its own, or a way to make the weights from the baseline's."""
+    """A model folder of its own, a way to make the weights from the baseline's, or the baseline's own weights that
+    speculate."""
 
-    later: ClassVar = ("kv_cache", "speculation", "endpoint", "api_key_env")
+    later: ClassVar = ("kv_cache", "endpoint", "api_key_env")
     example: ClassVar = "{quantize: int8}"
     arm: Literal["quantization", "speculation", "both"] = ABSENT
     """Its role in a comparison of four arms. Example: `arm: quantization`"""
@@ -158,6 +110,10 @@ class Variant(Written):
             "oneOf": [
                 {"required": ["model"], "properties": {"quantize": False}},
                 {"required": ["quantize"], "properties": {"model": False, "dtype": False, "calibration": False}},
+                {
+                    "required": ["speculation"],
+                    "properties": dict.fromkeys(("model", "quantize", "dtype", "calibration"), False),
+                },
             ]
         }
     }
@@ -171,11 +127,7 @@ class Variant(Written):
     """Of score files: what rows may call the variant in `model`, where that is several names. Example: `models:
     [support-awq, support-awq-0902]`
     """
-    quantize: Annotated[
-        Any,
-        AfterValidator(_recipe),
-        WithJsonSchema({"oneOf": [{"enum": list(DATA_FREE)}, *map(_recipe_schema, BITS)]}),
-    ] = ABSENT
+    quantize: Recipe = ABSENT
     """How the weights are made from the baseline's: a method's name, or a mapping with `method` and its options.
     Example: `quantize: {method: int4, group_size: 32}`
     """
@@ -184,6 +136,10 @@ class Variant(Written):
     ] = ABSENT
     """The set that a folder made elsewhere was calibrated with, by your word; rules on `coverage.*` are measured by
     it. Example: `calibration: ./ours/calibration.yaml`
+    """
+    speculation: SpeculationEntry = ABSENT
+    """Who drafts for it, while this engine generates its answers. Beside neither `model` nor `quantize`, the weights
+    are the baseline's own. Example: `speculation: {draft: {quantize: mxfp4}, tokens: 5}`
     """
 
     @model_validator(mode="before")
@@ -199,11 +155,16 @@ class Variant(Written):
 
     @model_validator(mode="after")
     def _has_one_origin(self) -> Variant:
-        if (self.model is None) == (self.quantize is None):
+        if self.model is not None and self.quantize is not None:
             raise stated("a variant has `model` (a folder) or `quantize` (made from the baseline), one of the two")
-        if self.quantize is not None and self.dtype is not None:
-            raise stated("`dtype` does not go with `quantize`: what is not quantized keeps the baseline's")
-        if self.quantize is not None and self.calibration is not None:
+        if self.model is None and self.quantize is None and self.speculation is None:
+            raise stated(
+                "a variant has `model` (a folder) or `quantize` (made from the baseline), one of the two, or "
+                "`speculation` alone (the baseline's own weights)"
+            )
+        if self.model is None and self.dtype is not None:
+            raise stated("`dtype` goes with `model`: weights that are the baseline's, quantized or not, keep its own")
+        if self.model is None and self.calibration is not None:
             raise stated("`calibration` goes with `model`; a recipe names its own: quantize: {calibration: …}")
         return self
 

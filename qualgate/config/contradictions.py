@@ -9,7 +9,7 @@ from qualgate.config.model import GateFileModel
 from qualgate.config.rules import BOUNDS
 from qualgate.documents import Document, Fault, nearest, quote
 from qualgate.metrics import METRICS
-from qualgate.records import ExternalCases, LmEvalTask, SetRef
+from qualgate.records import LOSSY, ExternalCases, LmEvalTask, SetRef
 
 ROLES = ("quantization", "speculation", "both")
 
@@ -100,6 +100,7 @@ def _contradictory_arms(document: Document, model: GateFileModel) -> Iterator[Fa
         taken.setdefault(name, role)
     arms = {role: named[role] or next(iter(said.get(role, ())), None) for role in ROLES}
     yield from _drafting_of_others(document, model, arms)
+    yield from _speculating_otherwise(document, model, arms)
 
 
 def _drafting_of_others(document: Document, model: GateFileModel, arms: Mapping[str, str | None]) -> Iterator[Fault]:
@@ -115,3 +116,37 @@ def _drafting_of_others(document: Document, model: GateFileModel, arms: Mapping[
             what = "the arm that is quantized alone" if name == arms["quantization"] else "none of the arms"
         message = f"{quote(name)} is {what}, and only arms that speculate draft: {', '.join(drafting)}"
         yield document.fault(("four_arm", "drafting", name), message + nearest(name, drafting))
+
+
+def _speculating_otherwise(document: Document, model: GateFileModel, arms: Mapping[str, str | None]) -> Iterator[Fault]:
+    """An arm of four that speculates here does it as its role and `parity` promise. arms: role → its variant."""
+    for role, name in arms.items():
+        variant = model.variants.get(name or "")
+        if variant is None or variant.speculation is None:
+            continue
+        place = ("variants", str(name), "speculation")
+        if role == "quantization":
+            yield document.fault(place, f"{name} is the arm that is quantized alone, and it speculates; that is `both`")
+        if role == "speculation" and variant.quantize is not None:
+            yield document.fault(place, f"{name} is the arm that speculates alone, and it is quantized; that is `both`")
+        if role == "both" and variant.quantize is None and variant.model is None:
+            message = f"{name} is the arm that does both, and its weights are the baseline's: add `quantize` or `model`"
+            yield document.fault(place, message)
+        if model.four_arm is not None or None not in arms.values():
+            yield from _broken_promise(document, model, str(name), variant.speculation.rule)
+
+
+def _broken_promise(document: Document, model: GateFileModel, name: str, rule: str) -> Iterator[Fault]:
+    """`parity` says what a rule of acceptance does not keep."""
+    parity = model.four_arm.parity if model.four_arm is not None else "identical"
+    if rule in LOSSY:
+        kept, keeps = parity == "lossy", "changes the distribution of answers; write `four_arm: {parity: lossy}`"
+    else:
+        kept = parity != "identical" or rule == "keyed" or not model.generation.temperature
+        keeps = "draws other tokens of the same distribution; write `four_arm: {parity: sampled}`"
+    if not kept:
+        promised = {"identical": "the target's own tokens", "sampled": "answers of the same distribution"}[parity]
+        yield document.fault(
+            ("variants", name, "speculation", "rule"),
+            f"`parity: {parity}` promises {promised}, and `rule: {rule}` of {name} {keeps}, or `rule: keyed`",
+        )

@@ -15,6 +15,7 @@ from qualgate.config.model import JOB_TIMEOUT, GateFileModel
 from qualgate.config.paths import SHIPPED_MODEL, expanded
 from qualgate.config.prices import load_prices
 from qualgate.config.rules import RuleEntry
+from qualgate.config.speculation import as_record
 from qualgate.documents import Document, as_model, read_yaml, refuse
 from qualgate.errors import UsageError
 from qualgate.identity import own_version
@@ -191,8 +192,11 @@ def _folder(model: str, gate_file: Path) -> str:
 
 
 def _arm(name: str, variant: Variant, baseline: ArmSpec, gate_file: Path) -> ArmSpec:
-    if variant.quantize is not None:
-        return replace(baseline, name=name, quantize=variant.quantize)
+    speculation = None
+    if variant.speculation is not None:
+        speculation = as_record(variant.speculation, lambda model: _folder(model, gate_file))
+    if variant.model is None:
+        return replace(baseline, name=name, quantize=variant.quantize, speculation=speculation)
     calibration, digest = variant.calibration or ("", "")
     return ArmSpec(
         name=name,
@@ -201,6 +205,7 @@ def _arm(name: str, variant: Variant, baseline: ArmSpec, gate_file: Path) -> Arm
         dtype_said=variant.dtype is not None or baseline.dtype_said,
         calibration=calibration,
         calibration_sha256=digest,
+        speculation=speculation,
     )
 
 

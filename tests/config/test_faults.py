@@ -8,6 +8,12 @@ from qualgate.errors import NotInThisVersion, UsageError
 from qualgate.metrics import PLANNED
 from tests.config.gate_files import BEFORE_RULES, SMALL, WHOLE
 
+
+def _levels(count: int) -> str:
+    """A cascade of self-drafts over an n-gram, as a gate file says it."""
+    return "{draft: {quantize: mxfp4, under: " * (count - 1) + "{draft: ngram}" + "}}" * (count - 1)
+
+
 ONE_LINE_CHANGES = [
     # (line of SMALL, what stands there instead, the message)
     (1, "version: 2", "needs a newer qualgate"),
@@ -42,7 +48,7 @@ ONE_LINE_CHANGES = [
     (3, 'variants: {"a\\e[31m": {quantize: int8}}', r"'a\x1b[31m'"),
     (3, "variants: {a: {}}", "one of the two"),
     (3, "variants: {a: {quantize: int8, model: reference}}", "one of the two"),
-    (3, "variants: {a: {quantize: int8, dtype: float16}}", "does not go with"),
+    (3, "variants: {a: {quantize: int8, dtype: float16}}", "`dtype` goes with `model`"),
     (3, "variants: {a: {quantize: int8, calibration: calibration}}", "goes with `model`"),
     (3, "variants: {a: {model: reference, calibration: calibraton}}", "no shipped calibration set"),
     (3, "variants: {a: {model: reference, calibration: [calibration]}}", "names a calibration set"),
@@ -67,7 +73,7 @@ ONE_LINE_CHANGES = [
     (3, "variants: {a: {quantize: {method: mxfp4, group_size: 64}}}", "blocks of 32"),
     (3, "variants: {a: {quantise: int8}}", "did you mean 'quantize'?"),
     (3, "variants: {a: {quantize: int8, kv_cache: int8}}", "`kv_cache` is not in this version"),
-    (3, "variants: {a: {model: m, speculation: {tokens: 5}}}", "`speculation` is not in this version"),
+    (3, "variants: {a: {quantize: int8, kv_cache: int8, speculation: {draft: ngram}}}", "`kv_cache` is not in this"),
     (3, "variants: {a: {model: m, endpoint: 'http://x', api_key_env: KEY}}", "`endpoint`, `api_key_env` is not"),
     (3, "variants: {a: {model: m, endpoint: 'http://x', api_key_env: sk-abc123}}", "NAME of an environment variable"),
     (3, "variants: {a: {quantize: int8, api_key: x}}", "did you mean 'api_key_env'?"),
@@ -111,6 +117,58 @@ ONE_LINE_CHANGES = [
     (5, "gate: {subset: a few, rules: [{metric: exact_match, max_drop: 0.02}]}", "name that file as well"),
     (5, "gate: {rules: []}", "at least 1 item"),
     (5, "gate: {}", "`gate.rules` is missing"),
+    (2, "baseline: {model: reference, speculation: {draft: ngram}}", "held against plain decoding"),
+    (3, "variants: {a: {dtype: float16, speculation: {draft: ngram}}}", "`dtype` goes with `model`"),
+    (3, "variants: {a: {calibration: calibration, speculation: {draft: ngram}}}", "`calibration` goes with `model`"),
+    *(
+        (3, f"variants: {{a: {{speculation: {said}}}}}", message)
+        for said, message in {
+            "{}": "`variants.a.speculation.draft` is missing",
+            "ngram": "should be a mapping, such as `{draft: {quantize: mxfp4}, tokens: 5}`",
+            "null": "should be a mapping",
+            "{tokens: 5}": "`variants.a.speculation.draft` is missing",
+            "{drafts: ngram}": "did you mean 'draft'?",
+            "{draft: ngrams}": "no proposer 'ngrams'; did you mean 'ngram'?",
+            "{draft: mxfp4}": "a draft that is a model is a mapping such as `{quantize: mxfp4}`",
+            "{draft: 5}": "should be a mapping, such as `{quantize: mxfp4}`",
+            "{draft: [ngram]}": "should be a mapping",
+            "{draft: {}}": "a draft has `quantize` (made of its target)",
+            "{draft: {tokens: 5}}": "unknown key 'tokens'",
+            "{draft: {quantize: mxfp5}}": "mxfp4",
+            "{draft: {quantize: nf4}}": "not in this version",
+            "{draft: {quantize: gptq}}": "`calibration` is missing",
+            "{draft: {quantize: {method: awq, calibration: calibraton}}}": "no shipped calibration set",
+            "{draft: {model: ./nowhere}}": "no model folder",
+            "{draft: {model: https://example.org/m}}": "not in this version",
+            "{draft: {model: ''}}": "`model` is empty",
+            "{draft: {model: refrence}}": "a folder is written ./refrence",
+            "{draft: {model: reference, dtype: float16}}": "unknown key 'dtype'",
+            "{draft: {early_exit: 0}}": "from 1 (found 0)",
+            "{draft: {early_exit: 1.5}}": "valid integer",
+            "{draft: {early_exit: 1, quantize: int8}}": "leave `model` and `quantize` out",
+            "{draft: {early_exit: 1, model: reference}}": "leave `model` and `quantize` out",
+            "{draft: ngram, tokens: 0}": "from 1 to 32, or auto; found 0",
+            "{draft: ngram, tokens: 33}": "from 1 to 32, or auto; found 33",
+            "{draft: ngram, tokens: 1000000000000}": "from 1 to 32",
+            "{draft: ngram, tokens: -1}": "from 1 to 32",
+            "{draft: ngram, tokens: 2.5}": "from 1 to 32, or auto; found 2.5",
+            "{draft: ngram, tokens: true}": "from 1 to 32, or auto; found True",
+            "{draft: ngram, tokens: many}": "or auto; found 'many'",
+            "{draft: ngram, tokens: null}": "or auto; found None",
+            "{draft: ngram, rule: greedy}": "'keyed', 'speculative_sampling', 'block_verification'",
+            "{draft: ngram, rule: typicl}": "did you mean 'typical'?",
+            "{draft: ngram, under: {draft: suffix}}": "'ngram' runs no model, so a draft for it would save nothing",
+            "{draft: {quantize: mxfp4}, under: {draft: ngram}}": "`under` stands in the draft that it drafts for",
+            "{draft: {quantize: mxfp4, under: ngram}}": "should be a mapping, such as `{draft: ngram}`",
+            "{draft: {quantize: mxfp4, under: {draft: ngrm}}}": "did you mean 'ngram'?",
+            "{draft: {quantize: mxfp4, under: {draft: ngram, tokens: 99}}}": "from 1 to 32",
+            "{draft: {quantize: mxfp4, under: {draft: ngram, rule: typical}}}": "unknown key 'rule'",
+            "{draft: {quantize: mxfp4, under: {draft: suffix, under: {draft: ngram}}}}": "'suffix' runs no model",
+            "{draft: {under: {draft: ngram}}}": "a draft has `quantize`",
+            _levels(5): "a cascade of 5 levels, and 4 are the most",
+            _levels(25): "a cascade of 25 levels",
+        }.items()
+    ),
 ]  # fmt: skip
 
 

@@ -1,0 +1,167 @@
+"""The gate file's `speculation:`: who drafts for a variant, how much, and by which rule a draft is accepted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, ClassVar, cast
+
+from pydantic import AfterValidator, Field, ValidatorFunctionWrapHandler, WithJsonSchema, WrapValidator, model_validator
+
+from qualgate.config.paths import ModelPath
+from qualgate.config.recipes import Recipe
+from qualgate.documents import ABSENT, Written, nearest, quote, stated
+from qualgate.records import DraftSource, Speculation
+from qualgate.records.speculation import Rule
+
+KNOWN_TEXTS = ("ngram", "suffix")  # proposers that run no model
+MOST_TOKENS = 32  # of a draft
+MOST_LEVELS = 4  # of a cascade
+
+
+def _tokens(value: Any) -> Any:
+    if value != "auto" and (type(value) is not int or not 1 <= value <= MOST_TOKENS):
+        raise stated(f"`tokens` is a whole number from 1 to {MOST_TOKENS}, or auto; found {quote(value)}")
+    return value
+
+
+def _named_or_made(value: Any, read: ValidatorFunctionWrapHandler) -> Any:
+    """A proposer's name as it is, anything else as a `DraftEntry`."""
+    if not isinstance(value, str):
+        return read(value)
+    if value not in KNOWN_TEXTS:
+        raise stated(
+            f"no proposer {quote(value)}{nearest(value, KNOWN_TEXTS)}; a draft that is a model is a mapping such as "
+            f"`{DraftEntry.example}`"
+        )
+    return value
+
+
+def _or_a_name(schema: dict[str, Any]) -> None:
+    mapping = {"$ref": schema.pop("$ref")}
+    schema["anyOf"] = [{"enum": list(KNOWN_TEXTS)}, mapping]
+
+
+Tokens = Annotated[
+    Any,
+    AfterValidator(_tokens),
+    WithJsonSchema({"oneOf": [{"type": "integer", "minimum": 1, "maximum": MOST_TOKENS}, {"const": "auto"}]}),
+]
+
+
+class DraftEntry(Written):
+    """A model that drafts: the target's own weights by `quantize`, another `model`, or the target's first layers
+    (`early_exit`)."""
+
+    model_config = {
+        "json_schema_extra": {
+            "oneOf": [
+                {"required": ["model"], "properties": {"early_exit": False}},
+                {"required": ["quantize"], "properties": {"model": False, "early_exit": False}},
+                {"required": ["early_exit"], "properties": {"model": False, "quantize": False}},
+            ]
+        }
+    }
+    example: ClassVar = "{quantize: mxfp4}"
+    quantize: Recipe = ABSENT
+    """How the draft's weights are made: from those of the model that verifies it, or from `model`. Example: `quantize:
+    mxfp4`
+    """
+    model: ModelPath = ABSENT
+    """A folder of another model with the same tokenizer, quantized or not. Example: `model: ./models/support-small`"""
+    early_exit: int = Field(default=ABSENT, ge=1)
+    """How many of its target's layers draft. Example: `early_exit: 4`"""
+    under: CascadeEntry = ABSENT
+    """Who drafts for this draft. Example: `under: {draft: ngram, tokens: 8}`"""
+
+    @model_validator(mode="after")
+    def _has_one_origin(self) -> DraftEntry:
+        if self.early_exit is not None and (self.model is not None or self.quantize is not None):
+            raise stated("`early_exit` takes its target's own layers as they are: leave `model` and `quantize` out")
+        if self.early_exit is None and self.model is None and self.quantize is None:
+            raise stated(
+                "a draft has `quantize` (made of its target), `model` (a folder; with `quantize` made of that), or "
+                "`early_exit`"
+            )
+        return self
+
+
+Proposer = Annotated[DraftEntry, WrapValidator(_named_or_made), Field(json_schema_extra=_or_a_name)]
+
+
+class CascadeEntry(Written):
+    """Who drafts for a draft that is a model itself. What it drafts is accepted as the draft would say it."""
+
+    example: ClassVar = "{draft: ngram}"
+    draft: Proposer
+    """As above. Example: `draft: ngram`"""
+    tokens: Tokens = "auto"
+    """Tokens of each of its drafts; `auto` is as many as pay. Example: `tokens: 8`"""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _nothing_under_a_text(cls, value: Any) -> Any:
+        return _refuse_under_beside(value)
+
+
+DraftEntry.model_rebuild()  # it names the entry after it
+
+
+class SpeculationEntry(Written):
+    """Who drafts for a variant, how much, and by which rule drafts are accepted. The variant's own model verifies every
+    draft."""
+
+    example: ClassVar = "{draft: {quantize: mxfp4}, tokens: 5}"
+    draft: Proposer
+    """Who proposes: `ngram` (what followed the last tokens in prompt and answer before), `suffix` (likewise, in other
+    answers too), or a model. Example: `draft: {quantize: mxfp4}`
+    """
+    tokens: Tokens = "auto"
+    """Tokens of each draft; `auto` is as many as pay, measured while it runs. Example: `tokens: 5`"""
+    rule: Rule = "keyed"
+    """Which drafts are accepted. `keyed`: what the target says itself, by the same draw, so answers are those without a
+    draft. `speculative_sampling`, `block_verification`: other answers of the same distribution. `typical`, `lenient`:
+    answers of another distribution, judged by their quality. Example: `rule: keyed`
+    """
+
+    @model_validator(mode="before")
+    @classmethod
+    def _nothing_under_a_text(cls, value: Any) -> Any:
+        return _refuse_under_beside(value)
+
+    @model_validator(mode="after")
+    def _is_of_few_levels(self) -> SpeculationEntry:
+        if (depth := as_record(self, lambda model: model).depth) > MOST_LEVELS:
+            raise stated(f"a cascade of {depth} levels, and {MOST_LEVELS} are the most")
+        return self
+
+
+def _refuse_under_beside(value: Any) -> Any:
+    """`under` stands in a draft that is a model, and nowhere else."""
+    if isinstance(value, dict) and "under" in value:
+        draft = value.get("draft")
+        why = f"{quote(draft)} runs no model, so a draft for it would save nothing: leave `under` out"
+        if draft not in KNOWN_TEXTS:
+            why = "`under` stands in the draft that it drafts for: draft: {quantize: mxfp4, under: {draft: ngram}}"
+        raise stated(why)
+    return value
+
+
+def as_record(entry: SpeculationEntry | CascadeEntry, folder: Callable[[str], str]) -> Speculation:
+    """What a run is told. folder: a model as the file names it → its absolute path."""
+    return Speculation(
+        draft=_source(cast("DraftEntry | str", entry.draft), folder),
+        tokens=0 if entry.tokens == "auto" else entry.tokens,
+        rule=entry.rule if isinstance(entry, SpeculationEntry) else "keyed",
+    )
+
+
+def _source(draft: DraftEntry | str, folder: Callable[[str], str]) -> DraftSource:
+    if isinstance(draft, str):
+        return DraftSource(kind=cast(Any, draft))
+    return DraftSource(
+        kind="model" if draft.model is not None else "quantize" if draft.quantize is not None else "early_exit",
+        model=folder(draft.model) if draft.model is not None else "",
+        quantize=draft.quantize,
+        layers=draft.early_exit or 0,
+        under=as_record(draft.under, folder) if draft.under is not None else None,
+    )
