@@ -4,11 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 
-from qualgate.engine.schedule import Part
 from qualgate_kernels.paged import SLOTS, Places
+
+
+class _Text(Protocol):
+    @property
+    def blocks(self) -> Sequence[int]: ...
+
+
+class Rows(Protocol):
+    """Rows of one text in a pass."""
+
+    @property
+    def stream(self) -> _Text:
+        """Whose `blocks` hold its keys and values, in order."""
+        ...
+
+    @property
+    def first(self) -> int:
+        """Its position that the first row stands at."""
+        ...
+
+    @property
+    def tokens(self) -> Sequence[int]:
+        """One a row."""
+        ...
+
+    @property
+    def wants(self) -> int:
+        """Of how many rows, the last, logits are wanted."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -28,7 +57,7 @@ class Batch:
         return self.places.position.long()
 
 
-def batch(parts: Sequence[Part], blocks: int) -> Batch:
+def batch(parts: Sequence[Rows], blocks: int) -> Batch:
     """The rows of `parts`, in their order. blocks: how many the pool has."""
     token_ids, sequence, position, slots, wanted, table = [], [], [], [], [], []
     width = max(len(part.stream.blocks) for part in parts)

@@ -72,17 +72,26 @@ def open_engine(
         with open_padded(model, stored) as engine:
             yield engine
         return
-    head = OutputHead(model)
-    head.whole = choice.whole
-    with _threads_of_kernels() as threads, open_model(model, head, stored) as decoder:
+    with _threads_of_kernels() as threads, open_decoder(model, choice, stored) as (decoder, head):
         yield PackedEngine(
-            FastDecoder(model, choice.seen, stored) if choice.kind == "plain" else decoder,
+            decoder,
             head,
             room=room(),
             position_bytes=BYTES * (choice.numbers or 1),
             threads=threads,
             limits=limits or Limits(),
         )
+
+
+@contextmanager
+def open_decoder(
+    model: PreTrainedModel, choice: Choice, stored: str = "float32"
+) -> Iterator[tuple[ModelDecoder | FastDecoder, OutputHead]]:
+    """What makes packed passes of a model that these serve, in inference mode, for the length of the block."""
+    head = OutputHead(model)
+    head.whole = choice.whole
+    with open_model(model, head, stored) as decoder:
+        yield FastDecoder(model, choice.seen, stored) if choice.kind == "plain" else decoder, head
 
 
 @contextmanager

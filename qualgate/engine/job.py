@@ -18,13 +18,16 @@ from qualgate.engine.choice import open_engine
 from qualgate.engine.drift import weigh
 from qualgate.engine.load import LoadedArm
 from qualgate.engine.loglikelihood import read_requests
+from qualgate.engine.packed import PackedEngine
+from qualgate.engine.proposers import open_proposers
 from qualgate.engine.request import Engine, Read, Request, Spoken
 from qualgate.engine.sampling import Draws, noise_cases
 from qualgate.engine.siblings import leave_answers, sibling_answers
 from qualgate.engine.stopping import Stops
 from qualgate.errors import InfrastructureError
-from qualgate.records import UNTOLD, Completion, Drift, FinishReason, Generation, Job, JobResult, Overflow
+from qualgate.records import UNTOLD, Completion, DraftStep, Drift, FinishReason, Generation, Job, JobResult, Overflow
 from qualgate.speculation.known import Known, Sources
+from qualgate.speculation.steps import Drafts
 
 WARMING = 4  # tokens: a prompt read, and steps of one row
 CHECKED = 4  # tokens of one answer of each job that are said once more
@@ -51,6 +54,7 @@ class Decoded:
     answers: Answers
     overflow: tuple[Overflow, ...] = ()  # on the way
     generation: Generation = UNTOLD
+    steps: tuple[DraftStep, ...] = ()
 
 
 def decode_first(arm: LoadedArm, job: Job) -> Decoded | None:
@@ -63,7 +67,7 @@ def decode_first(arm: LoadedArm, job: Job) -> Decoded | None:
     with open_engine(arm.model, arm.choice, arm.stored) as engine:
         asked = _Asked(arm, job, engine)
         answers = asked.decode()
-        return Decoded(answers, engine.overflow, asked.generation())
+        return Decoded(answers, engine.overflow, asked.generation(), tuple(asked.steps))
 
 
 def run_job(arm: LoadedArm, job: Job, decoded: Decoded | None = None) -> JobResult:
@@ -114,6 +118,7 @@ def run_job(arm: LoadedArm, job: Job, decoded: Decoded | None = None) -> JobResu
         drifts=drifts,
         overflow=overflow,
         generation=generation,
+        draft_steps=(*(decoded.steps if decoded else ()), *asked.steps),
     )
 
 
@@ -123,14 +128,28 @@ class _Asked:
     def __init__(self, arm: LoadedArm, job: Job, engine: Engine) -> None:
         self._arm, self._job, self._engine = arm, job, engine
         self.stops = Stops(arm.tokenizer, [prompt.until for prompt in job.prompts])
+        self.steps: list[DraftStep] = []
         self._draws = None
         if job.prompts[0].sampling.drawn:
             cases = noise_cases([prompt.key for prompt in job.prompts], torch.device("cpu"))
             self._draws = Draws(seed=job.seed, cases=cases, sampling=job.prompts[0].sampling)
 
     def decode(self, watch: Callable[[Spoken | Read], None] | None = None) -> Answers:
-        """Every token, none of them drafted."""
-        return self._run([self._request(row) for row in range(len(self._job.prompts))], None, watch)
+        """Every token, none of them drafted but by who drafts for the arm."""
+        requests = [self._request(row) for row in range(len(self._job.prompts))]
+        draft = self._arm.draft
+        if draft is None:
+            return self._run(requests, None, watch)
+        assert isinstance(self._engine, PackedEngine), "loading refuses others"
+        with open_proposers(draft, self._engine, requests, frozenset(self._arm.stop_ids), self._draws) as levels:
+            answers = self._run(requests, levels[0], watch)
+        keys = [prompt.key for prompt in self._job.prompts]
+        self.steps += [
+            DraftStep(key=keys[one.row], level=level, **one.counts)
+            for level, drafts in enumerate(levels, start=1)
+            for one in drafts.steps or ()
+        ]
+        return answers
 
     def decode_from(self, baseline: BaselineAnswers, agreement: _Agreement) -> Answers:
         """Read the baseline's answers, and go on by oneself where one says something else."""
@@ -140,7 +159,7 @@ class _Asked:
             Sources(prompt=request.prompt, baseline=answer, siblings=[said[row] for said in siblings])
             for row, (request, answer) in enumerate(zip(requests, baseline.answers, strict=True))
         )
-        return self._run(requests, known, agreement)
+        return self._run(requests, Drafts(known), agreement)
 
     def read(self, baseline: BaselineAnswers, agreement: _Agreement) -> None:
         """Read the baseline's answers only."""
@@ -192,10 +211,10 @@ class _Asked:
         )
 
     def _run(
-        self, requests: list[Request], proposer: Known | None, watch: Callable[[Spoken | Read], None] | None
+        self, requests: list[Request], drafts: Drafts | None, watch: Callable[[Spoken | Read], None] | None
     ) -> Answers:
         answers = Answers(len(requests), watch)
-        self._engine.run(requests, proposer, answers, self._draws)
+        self._engine.run(requests, drafts, answers, self._draws)
         return answers
 
 

@@ -22,9 +22,9 @@ from qualgate.engine.head import OutputHead
 from qualgate.engine.request import Ended, Event, Read, Reason, Request, Spoken, Tally
 from qualgate.engine.room import is_short
 from qualgate.engine.sampling import Draws, Said, say
-from qualgate.engine.schedule import Limits, Part, Schedule, Stream
+from qualgate.engine.schedule import Limits, Part, Schedule, Stream, blocks_for
 from qualgate.records import Overflow
-from qualgate.speculation.propose import Proposer
+from qualgate.speculation.steps import Drafts
 from qualgate_kernels.paged import SLOTS
 
 LOGITS_AT_ONCE = 2**22  # numbers: 16 MB of float32
@@ -52,7 +52,7 @@ class PackedEngine:
         self, decoder: Decoder, head: OutputHead, *, room: int, position_bytes: int, threads: int, limits: Limits
     ) -> None:
         self.head, self.tally = head, Tally()
-        self._decoder, self._threads, self._limits = decoder, threads, limits
+        self.threads, self.limits, self._decoder = threads, limits, decoder
         self._most = max(1, room // (position_bytes * SLOTS))
         self._states, self._pool = KeysValues(), BlockPool(0)
         self._schedule: Schedule | None = None
@@ -71,15 +71,15 @@ class PackedEngine:
     def run(
         self,
         requests: Sequence[Request],
-        proposer: Proposer | None,
+        drafts: Drafts | None,
         on_event: Callable[[Event], None],
         draws: Draws | None = None,
     ) -> None:
         """See `Engine.run`. MemoryError for a request that the room does not hold."""
         self._make_room(requests)
         try:
-            self._schedule = Schedule(requests, self._pool, self._limits)
-            _Run(self, self._schedule, proposer, on_event, draws).go()
+            self._schedule = Schedule(requests, self._pool, self.limits)
+            _Run(self, self._schedule, drafts, on_event, draws).go()
         except BaseException:
             self._pool = BlockPool(0)  # blocks may be known that were never filled
             raise
@@ -90,15 +90,14 @@ class PackedEngine:
         """Blocks for as many of the largest requests as may go on side by side, and the one more of each that
         `Schedule` keeps free when another joins, or what fits. What there is stays, with the beginnings of prompts
         that it holds."""
-        sizes = sorted((-(-request.longest // SLOTS) + 1 for request in requests), reverse=True)
-        wanted = min(self._most, sum(sizes[: self._limits.sequences]))
+        wanted = min(self._most, blocks_for(requests, self.limits))
         if self._pool.count < wanted:
             self._pool, self._states = BlockPool(wanted), KeysValues()
 
     def states_of(self, parts: Sequence[Part]) -> torch.Tensor:
         """[wanted rows, width] of a pass; in two smaller ones where memory is short."""
         try:
-            return self._decoder.forward(batch(parts, self._pool.count), self._states, self._threads)
+            return self._decoder.forward(batch(parts, self._pool.count), self._states, self.threads)
         except Exception as error:
             if len(parts) < 2 or not is_short(error):
                 raise
@@ -138,12 +137,12 @@ class _Run:
         self,
         engine: PackedEngine,
         schedule: Schedule,
-        proposer: Proposer | None,
+        drafts: Drafts | None,
         on_event: Callable[[Event], None],
         draws: Draws | None,
     ) -> None:
         self._engine, self._schedule, self._tell, self._draws = engine, schedule, on_event, draws
-        self._drafting = None if proposer is None else Drafting(proposer)
+        self._drafting = None if drafts is None else Drafting(drafts)
         self._would: dict[int, _Columns] = {}  # of answers that are being read
         self._started = perf_counter()
 
@@ -154,17 +153,17 @@ class _Run:
             for one in schedule.taken_out():
                 self._would.pop(one.index, None)
                 self._tell(self._ended(one, "abort"))
+            offered = {} if drafting is None else drafting.draft(schedule.draftable, len(schedule.going))
             began = perf_counter()
-            drafts = {} if drafting is None else drafting.draft(schedule.decoding, len(schedule.going))
-            parts = schedule.next(drafts)
+            parts = schedule.next(offered)
             if not parts:
                 continue
             states = self._engine.states_of(parts)
             self._engine.tally.passes += 1
             schedule.passed(parts)
             self._say(parts, states)
-            if drafting is not None:
-                drafting.passed(parts, perf_counter() - began)
+            if drafting is not None and all(part.decodes for part in parts):
+                drafting.passed(len(parts), sum(part.wants for part in parts), perf_counter() - began)
 
     def _say(self, parts: Sequence[Part], states: torch.Tensor) -> None:
         """From the wanted rows' states to what is said, and to the events of this pass."""
@@ -253,13 +252,13 @@ class _Run:
         tally.tokens += len(got.tokens)
         tally.forked += bool(one.forced) and got.agreed < len(draft) and got.reason is None
         if self._drafting is not None:
-            tally.rejoined += self._drafting.said(one, got.tokens)
+            tally.rejoined += self._drafting.said(one.index, len(one.said), len(draft), got.tokens, got.agreed)
         self._schedule.said(one, got.tokens)
         return len(got.tokens), got.reason
 
     def _ended(self, one: Stream, reason: Reason) -> Ended:
         if self._drafting is not None:
-            self._drafting.ended(one)
+            self._drafting.ended(one.index)
         return Ended(
             request=one.index,
             reason=reason,

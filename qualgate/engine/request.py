@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from qualgate.engine.head import OutputHead
     from qualgate.engine.sampling import Draws, Said
     from qualgate.records import Overflow
-    from qualgate.speculation.propose import Proposer
+    from qualgate.speculation.steps import Drafts
 
 Reason = Literal["eos", "stop", "length", "abort", "broken"]
 """What ends a request: its end token, a text, its limit, `abort`; "broken": logits that are NaN or infinite."""
@@ -127,11 +127,12 @@ class Engine(Protocol):
     def run(
         self,
         requests: Sequence[Request],
-        proposer: Proposer | None,
+        drafts: Drafts | None,
         on_event: Callable[[Event], None],
         draws: Draws | None = None,
     ) -> None:
-        """Answer all, in whatever order is fastest; every request gets one `Ended`. draws: None answers greedily."""
+        """Answer all, in whatever order is fastest; every request gets one `Ended`. drafts: by which
+        answers go on; draws: None answers greedily."""
         ...
 
     def abort(self, request: int) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from qualgate.engine.blocks import BlockPool
 from qualgate.engine.request import Request
+from qualgate.speculation.propose import Asked
 from qualgate_kernels.paged import SLOTS
 
 NOTHING: Mapping[int, Sequence[int]] = {}
@@ -67,6 +68,11 @@ class Part:
     wants: int
     drafted: int = 0
 
+    @property
+    def decodes(self) -> bool:
+        """Whether it reads nothing but what was said or drafted."""
+        return self.wants == len(self.tokens) and not self.stream.forced
+
 
 class Schedule:
     """What was asked, in one of three places: waiting, going, ended."""
@@ -113,6 +119,11 @@ class Schedule:
     def decoding(self) -> list[Stream]:
         """Those that say a token in the next pass, or several where they are drafted."""
         return [one for one in self.going if one.decodes]
+
+    @property
+    def draftable(self) -> list[Asked]:
+        """Those of them that have room for a draft."""
+        return [Asked(one.index, one.request.prompt, one.said, one.room) for one in self.decoding if one.room]
 
     def next(self, drafts: Mapping[int, Sequence[int]] = NOTHING) -> list[Part]:
         """The next pass's parts: every sequence that decodes, then chunks of what is to be read, up to the limit.
@@ -206,6 +217,12 @@ class Schedule:
     def _release(self, one: Stream) -> None:
         self.pool.release(one.blocks)
         one.blocks, one.kept = [], 0
+
+
+def blocks_for(requests: Sequence[Request], limits: Limits) -> int:
+    """How many hold as many of the largest requests as may go on side by side, and a block more of each."""
+    sizes = sorted((_blocks(request.longest) + 1 for request in requests), reverse=True)
+    return sum(sizes[: limits.sequences])
 
 
 def _begun(index: int, request: Request) -> Stream:

@@ -30,6 +30,7 @@ from qualgate.engine.schedule import Limits, Schedule
 from qualgate.quant.model_files import read_files
 from qualgate.records import Case
 from qualgate.refmodel import PATH
+from qualgate.speculation.steps import Drafts, Step
 from qualgate_kernels.paged import SLOTS
 
 Kind = Literal["plain", "packed", "padded"]
@@ -205,6 +206,8 @@ def answered(
     requests: Sequence[Request],
     *,
     proposer: Any = None,
+    tokens: int = 0,
+    steps: list[Step] | None = None,
     draws: Draws | None = None,
     on_event: Callable[[Event], None] = lambda _: None,
 ) -> Told:
@@ -215,6 +218,6 @@ def answered(
         told.hear(event)
         on_event(event)
 
-    engine.run(requests, proposer, hear, draws)
+    engine.run(requests, Drafts(proposer, tokens, steps) if proposer else None, hear, draws)
     assert sorted(told.ended) == list(range(len(requests)))
     return told

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from qualgate.engine.sampling import Draws
     from qualgate.records import Overflow
-    from qualgate.speculation.propose import Proposer
+    from qualgate.speculation.steps import Drafts
 
 ROWS = 64  # of a batch
 
@@ -48,12 +48,12 @@ class PaddedEngine:
     def run(
         self,
         requests: Sequence[Request],
-        proposer: Proposer | None,
+        drafts: Drafts | None,
         on_event: Callable[[Event], None],
         draws: Draws | None = None,
     ) -> None:
-        """See `Engine.run`. proposer: never asked; in a padded batch all rows would wait for the longest draft, so the
-        answers that requests bring are its only drafts.
+        """See `Engine.run`. drafts: nobody is asked; in a padded batch all rows would wait for the longest draft, so
+        the answers that requests bring are its only drafts.
         """
         self._transcript = transcript = Transcript(requests, self.head, on_event, draws, self.tally)
         try:

@@ -27,6 +27,7 @@ from qualgate.quant.recipes import parse_recipe
 from qualgate.records import GREEDY, ArmSpec, Prompt, Sampling
 from qualgate.speculation.known import Known, Sources
 from qualgate.speculation.propose import NO_DRAFT, Asked, Draft, Proposer
+from qualgate.speculation.steps import Drafts
 from tests.verification.exactness.bits import Answer, Difference, Heard, difference
 from tests.verification.exactness.padded import padded_cells
 from tests.verification.goals import EXACT
@@ -182,7 +183,7 @@ class Asking:
             draws = Draws(seed=SEED, cases=self._cases[list(rows)], sampling=self._sampling)
         with open_engine(self._arm.model, self._arm.choice, limits=limits) as engine:
             heard = Heard(requests, engine.head)
-            engine.run(requests, proposer, heard, draws)
+            engine.run(requests, Drafts(proposer) if proposer else None, heard, draws)
         return heard
 
 

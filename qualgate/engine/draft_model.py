@@ -1,0 +1,209 @@
+"""A proposer that runs a model: all rows draft side by side in packed passes, over keys and values of its own.
+
+Its text of a row is what it has read there. When it is asked again, what was said is held against that text: what
+agrees stays, the rest of its blocks is written over. So nobody tells it what was accepted, at whatever level it drafts.
+A draft of its own draft (a cascade) rides in its passes as drafts do in the target's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+
+import torch
+
+from qualgate.engine.attention import KeysValues
+from qualgate.engine.batch import batch
+from qualgate.engine.blocks import BlockPool
+from qualgate.engine.drafting import Drafting
+from qualgate.engine.head import OutputHead
+from qualgate.engine.packed import Decoder
+from qualgate.engine.room import is_short
+from qualgate.engine.sampling import Draws, say
+from qualgate.speculation.accept import accepted
+from qualgate.speculation.propose import NO_DRAFT, Asked, Draft
+from qualgate.speculation.steps import Drafts
+from qualgate.speculation.text import MOST_MATCHED, agreed
+from qualgate_kernels.paged import SLOTS
+
+ROWS = 512  # of a pass that reads
+FEW = 8  # tokens to be read, behind which a draft may ride
+
+
+@dataclass(slots=True, eq=False)
+class _Row:
+    """kept: tokens whose keys and values stand in `blocks`, from the text's beginning on; text: what is to be read;
+    said: what it drafts now; first: position of the first of these in the answer"""
+
+    index: int
+    prompt: Sequence[int]
+    kept: list[int] = field(default_factory=list)
+    blocks: list[int] = field(default_factory=list)
+    text: list[int] = field(default_factory=list)
+    said: list[int] = field(default_factory=list)
+    first: int = 0
+    most: int = 0
+    over: bool = False
+
+    @property
+    def left(self) -> int:
+        """Tokens that it may still draft."""
+        return 0 if self.over else self.most - len(self.said)
+
+    @property
+    def pending(self) -> int:
+        """Tokens to be read before it says the next."""
+        return len(self.text) - len(self.kept)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Part:
+    """Rows of one text in a pass: see `schedule.Part`."""
+
+    stream: _Row
+    first: int
+    tokens: Sequence[int]
+    wants: int
+    draft: Sequence[int] = ()
+
+
+class DraftModel:
+    """Drafts by `decoder`, greedily or with the noise by which the target draws. under: who drafts for it, or None."""
+
+    runs_model = True
+
+    def __init__(
+        self,
+        name: str,
+        decoder: Decoder,
+        head: OutputHead,
+        *,
+        blocks: int,
+        threads: int,
+        stop_ids: frozenset[int],
+        draws: Draws | None = None,
+        under: Drafts | None = None,
+    ) -> None:
+        """blocks: of keys and values; a row that finds none is not drafted for."""
+        self.name = name
+        self._drafting = None if under is None else Drafting(under)
+        self.broken = 0  # drafts that ended with logits that are no numbers
+        self._decoder, self._head, self._threads = decoder, head, threads
+        self._stop_ids, self._draws = stop_ids, draws
+        self._states, self._pool = KeysValues(), BlockPool(blocks)
+        self._rows: dict[int, _Row] = {}
+        self._asked = set[int]()  # rows that are drafted for now
+        self._off = False
+
+    def propose(self, asked: Sequence[Asked]) -> list[Draft]:
+        """See `Proposer`. No drafts any more once memory was short."""
+        if self._off:
+            return [NO_DRAFT] * len(asked)
+        self._asked = {one.row for one in asked}
+        rows = [self._row(one) for one in asked]
+        try:
+            while parts := self._parts([row for row in rows if row.left > 0]):
+                self._pass(parts)
+        except Exception as error:
+            if not is_short(error):
+                raise
+            self._off = True
+            for row in list(self._rows):
+                self.ended(row)
+        return [Draft(tuple(row.said), self.name, MOST_MATCHED) if row.said else NO_DRAFT for row in rows]
+
+    def ended(self, row: int) -> None:
+        """See `Proposer`."""
+        if one := self._rows.pop(row, None):
+            self._pool.release(one.blocks)
+        if self._drafting is not None:
+            self._drafting.ended(row)
+
+    @property
+    def blocks_used(self) -> int:
+        """Blocks that rows hold."""
+        return self._pool.used
+
+    def _row(self, one: Asked) -> _Row:
+        """Its row, rewound to what was said."""
+        row = self._rows.get(one.row)
+        if row is None:
+            row = self._rows[one.row] = _Row(one.row, one.prompt)
+            row.blocks = self._pool.shared(one.prompt, most=(len(one.prompt) - 1) // SLOTS)
+            row.kept = list(one.prompt[: len(row.blocks) * SLOTS])
+        row.text = [*one.prompt, *one.said]
+        row.said, row.first, row.most, row.over = [], len(one.said), one.most, False
+        del row.kept[min(agreed(row.kept, row.text), len(row.text) - 1) :]
+        return row
+
+    def _parts(self, rows: Sequence[_Row]) -> list[_Part]:
+        """The next pass, none when nothing is left to draft: texts to be read up to a limit, behind those that are read
+        their own drafts."""
+        drafts = self._drafts([row for row in rows if row.pending <= FEW], len(rows))
+        parts, count = [], 0
+        for row in rows:
+            tokens = row.text[len(row.kept) :][: max(1, ROWS - count)]
+            whole = len(tokens) == row.pending
+            draft = drafts.get(row.index, ()) if whole else ()
+            if not self._room(row, len(row.kept) + len(tokens) + len(draft)):
+                row.over = True
+                continue
+            parts.append(_Part(row, len(row.kept), [*tokens, *draft], 1 + len(draft) if whole else 0, draft))
+            count += len(parts[-1].tokens)
+            if count >= ROWS:
+                break
+        return parts
+
+    def _drafts(self, rows: Sequence[_Row], going: int) -> dict[int, Sequence[int]]:
+        if self._drafting is None:
+            return {}
+        asked = [(row, row.text[len(row.prompt) :]) for row in rows if row.left > 1]
+        return self._drafting.draft([Asked(row.index, row.prompt, said, row.left - 1) for row, said in asked], going)
+
+    def _pass(self, parts: Sequence[_Part]) -> None:
+        began = perf_counter()
+        states = self._decoder.forward(batch(parts, self._pool.count), self._states, self._threads)
+        wanting = [part for part in parts if part.wants]
+        for part in parts:
+            read = len(part.tokens) - len(part.draft)
+            part.stream.kept += part.tokens[:read]
+            self._pool.know(part.stream.blocks, part.stream.prompt[: len(part.stream.kept)])
+        if not wanting:
+            return
+        rows = [part.stream.index for part in wanting for _ in range(part.wants)]
+        positions = [part.stream.first + len(part.stream.said) + at for part in wanting for at in range(part.wants)]
+        said = say(self._draws, self._head.logits(states), torch.tensor(rows), torch.tensor(positions))
+        would, finite, first = said.tokens.tolist(), said.finite.tolist(), 0
+        for part in wanting:
+            last = first + part.wants
+            self._goes_on(part, would[first:last], all(finite[first:last]))
+            first = last
+        if self._drafting is not None and all(len(part.tokens) - len(part.draft) <= FEW for part in parts):
+            self._drafting.passed(len(parts), sum(len(part.tokens) for part in parts), perf_counter() - began)
+
+    def _goes_on(self, part: _Part, would: Sequence[int], finite: bool) -> None:
+        row = part.stream
+        if not finite:  # the target goes on alone
+            self.broken += 1
+            row.over = True
+            return
+        got = accepted(part.draft, would, self._stop_ids, row.left)
+        if self._drafting is not None:
+            self._drafting.said(row.index, row.first + len(row.said), len(part.draft), got.tokens, got.count)
+        row.kept += got.tokens[: got.count]
+        row.text += got.tokens
+        row.said += got.tokens
+        row.over = got.ended
+
+    def _room(self, row: _Row, positions: int) -> bool:
+        """Blocks for so many positions; who is not drafted for now leaves its own if there are no more."""
+        wanted = -(-positions // SLOTS) - len(row.blocks)
+        for other in self._rows.values() if wanted > self._pool.free else ():
+            if other.index not in self._asked:
+                self._pool.release(other.blocks)
+                other.blocks, other.kept = [], []
+        if wanted > self._pool.free:
+            return False
+        row.blocks += [self._pool.take() for _ in range(wanted)]
+        return True

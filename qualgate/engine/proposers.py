@@ -1,0 +1,51 @@
+"""The proposers of a run, from who is to draft for the arm: a cascade is built from its cheapest level upwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+from qualgate.engine.choice import BYTES, open_decoder
+from qualgate.engine.draft_arms import levels
+from qualgate.engine.draft_model import DraftModel
+from qualgate.engine.load import LoadedDraft
+from qualgate.engine.packed import PackedEngine
+from qualgate.engine.request import Request
+from qualgate.engine.room import room
+from qualgate.engine.sampling import Draws
+from qualgate.engine.schedule import blocks_for
+from qualgate.speculation.ngram import Ngram, Suffix
+from qualgate.speculation.steps import Drafts
+from qualgate_kernels.paged import SLOTS
+
+
+@contextmanager
+def open_proposers(
+    draft: LoadedDraft,
+    engine: PackedEngine,
+    requests: Sequence[Request],
+    stop_ids: frozenset[int],
+    draws: Draws | None = None,
+) -> Iterator[tuple[Drafts, ...]]:
+    """A level each, the one that the target verifies first; each drafts for the one before it. They serve one run of
+    `engine` with these requests, whose `draws` they share: a draft that draws by the same noise is accepted oftener."""
+    found: list[Drafts] = []
+    with ExitStack() as stack:
+        for level, arm in reversed(list(zip(levels(draft.spec), draft.arms, strict=True))):
+            if arm is None:
+                found.insert(0, Drafts({"ngram": Ngram, "suffix": Suffix}[level.draft.kind](), level.tokens, []))
+                continue
+            decoder, head = stack.enter_context(open_decoder(arm.model, arm.choice))
+            most = max(1, room() // (BYTES * (arm.choice.numbers or 1) * SLOTS))
+            model = DraftModel(
+                level.names[0],
+                decoder,
+                head,
+                blocks=min(most, blocks_for(requests, engine.limits)),
+                threads=engine.threads,
+                stop_ids=stop_ids,
+                draws=draws,
+                under=found[0] if found else None,
+            )
+            found.insert(0, Drafts(model, level.tokens, []))
+        yield tuple(found)

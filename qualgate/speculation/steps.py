@@ -1,0 +1,50 @@
+"""The drafts of a run: who makes them, and what became of each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from qualgate.speculation.propose import Draft, Proposer
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """As `records.DraftStep`, of the request with index `row`."""
+
+    row: int
+    position: int
+    proposed: int
+    accepted: int
+    rejected: int
+    unverified: int
+    proposer: str
+
+    @property
+    def counts(self) -> dict[str, Any]:
+        """All but the row, by name."""
+        return {name: getattr(self, name) for name in self.__slots__ if name != "row"}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Drafts:
+    """tokens: γ, of each; 0: as many as pay. steps: gets what became of each, and of every pass without one, or None"""
+
+    proposer: Proposer
+    tokens: int = 0
+    steps: list[Step] | None = None
+
+
+def step(row: int, position: int, draft: Draft, offered: int, accepted: int, said: int) -> Step:
+    """Of a draft whose first `offered` tokens were verified and whose first `accepted` were kept. said: tokens that the
+    pass said; no more than were accepted where the answer ended with one of them, behind which nothing was tested."""
+    proposed = accepted if said == accepted else offered
+    return Step(
+        row=row,
+        position=position,
+        proposed=proposed,
+        accepted=accepted,
+        rejected=int(accepted < proposed),
+        unverified=len(draft.tokens) - proposed,
+        proposer=draft.kind,
+    )

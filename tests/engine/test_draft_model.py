@@ -1,0 +1,187 @@
+"""Models that draft, at every depth: answers are those of one token a pass, whatever is proposed, cut or taken back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qualgate.engine.draft_model import DraftModel
+from qualgate.engine.request import Request
+from qualgate.engine.schedule import Limits
+from qualgate.speculation.ngram import Ngram
+from qualgate.speculation.propose import NO_DRAFT, Asked, Draft
+from qualgate.speculation.steps import Drafts
+from tests.depth import examples
+from tests.engine.engines import Told, answered
+from tests.engine.fake_decoder import END, VOCABULARY, FakeDecoder, FakeHead, fake_engine, plainly
+
+PROMPT = (1, 2, 3, 4) * 10
+
+
+def model(
+    decoder: FakeDecoder, under: Drafts | None = None, blocks: int = 4096, ends: Sequence[int] = (END,)
+) -> DraftModel:
+    head: Any = FakeHead()
+    return DraftModel("draft", decoder, head, blocks=blocks, threads=1, stop_ids=frozenset(ends), under=under)
+
+
+def drafted(proposer: DraftModel, said: Sequence[int], most: int, row: int = 0) -> Draft:
+    [draft] = proposer.propose([Asked(row, PROMPT, said, most)])
+    return draft
+
+
+def run(requests: Sequence[Request], drafts: Drafts, target: FakeDecoder, **how: Any) -> Told:
+    engine = fake_engine(target, **how)
+    return answered(engine, requests, proposer=drafts.proposer, tokens=drafts.tokens, steps=drafts.steps)
+
+
+tokens = st.integers(0, VOCABULARY - 1)
+
+
+@given(st.lists(st.lists(tokens, max_size=40), min_size=1, max_size=6), st.integers(1, 9), st.integers(0, 8))
+@examples(100)
+def test_a_draft_is_what_the_model_says_whatever_was_proposed_and_taken_back_before(texts, most, odd):
+    proposer = model(FakeDecoder(odd))
+    for said in texts:
+        assert list(drafted(proposer, said, most).tokens) == plainly([*PROMPT, *said], most, odd)
+
+
+@st.composite
+def cascades(draw: Any) -> list[Drafts]:
+    """One to three levels of models that are seldom or mostly right, with few blocks or many; first the one that the
+    target verifies."""
+    levels = [Drafts(Ngram(), draw(st.sampled_from([0, 1, 4])), [])] if draw(st.booleans()) else []
+    for _ in range(draw(st.integers(1, 3))):
+        decoder, blocks = FakeDecoder(draw(st.integers(0, 8))), draw(st.sampled_from([3, 12, 4096]))
+        proposer = model(decoder, levels[0] if levels else None, blocks)
+        levels.insert(0, Drafts(proposer, draw(st.sampled_from([0, 1, 2, 5, 32])), []))
+    return levels
+
+
+requests = st.lists(
+    st.builds(
+        Request,
+        prompt=st.lists(tokens, min_size=1, max_size=50).map(tuple),
+        max_new_tokens=st.integers(1, 40),
+        stop_ids=st.sampled_from([frozenset({END}), frozenset()]),
+    ),
+    min_size=1,
+    max_size=5,
+)
+
+
+@given(requests, cascades(), st.integers(0, 8), st.sampled_from([Limits(), Limits(rows=9, sequences=2)]))
+@examples(150)
+def test_answers_are_those_of_one_token_a_pass_at_every_depth(asked, levels, odd, limits):
+    told = run(asked, levels[0], FakeDecoder(odd), limits=limits)
+    for request, said in zip(asked, told.tokens, strict=True):
+        assert said == plainly(request.prompt, request.max_new_tokens, odd, tuple(request.stop_ids))
+    for level in levels:
+        for one in level.steps or ():
+            assert 0 <= one.accepted <= one.accepted + one.rejected <= one.proposed
+            assert one.unverified >= 0
+        proposer = level.proposer
+        assert not isinstance(proposer, DraftModel) or proposer.blocks_used == 0, "an ended row holds blocks"
+
+
+def test_what_every_token_came_of_is_told():
+    asked = [Request(prompt=(seed, *PROMPT), max_new_tokens=30) for seed in range(1, 5)]
+    drafts = Drafts(model(FakeDecoder(odd=2)), 4, [])
+    told = run(asked, drafts, FakeDecoder())
+    assert drafts.steps is not None
+    for row, said in enumerate(told.tokens):
+        mine = [one for one in drafts.steps if one.row == row]
+        at = 0
+        for one in mine:  # each pass says what it accepted, and a token of the target's own
+            assert one.position == at
+            at += one.accepted + (one.position + one.accepted < len(said))
+        assert at == len(said)
+    assert any(one.rejected and one.accepted < 3 for one in drafts.steps)
+    assert any(one.accepted == one.proposed == 4 for one in drafts.steps)
+
+
+def test_the_target_makes_as_many_passes_fewer_as_drafts_are_right():
+    asked, target = [Request(prompt=PROMPT, max_new_tokens=31)], FakeDecoder()
+    run(asked, Drafts(model(FakeDecoder(), ends=()), 5), target)
+    assert target.passes == [len(PROMPT), *[6] * 5]  # the prompt says the first, then 6 tokens a pass
+
+
+def test_of_what_was_accepted_whole_only_the_last_token_is_read_again():
+    decoder = FakeDecoder()
+    proposer = model(decoder)
+    first = drafted(proposer, (), 4).tokens
+    assert decoder.passes == [len(PROMPT), 1, 1, 1]
+    decoder.passes.clear()
+    drafted(proposer, [*first, 3], 4)  # all of it, and the target's own
+    assert decoder.passes[0] == 2
+    decoder.passes.clear()
+    drafted(proposer, [*first[:2], 4], 4)
+    assert decoder.passes[0] == 1
+
+
+def test_a_prompt_that_begins_as_another_s_is_not_read_again():
+    decoder = FakeDecoder()
+    proposer = model(decoder)
+    drafted(proposer, (), 1, row=0)
+    drafted(proposer, (), 1, row=1)
+    assert decoder.passes == [len(PROMPT), len(PROMPT) % 16]
+
+
+def test_without_a_block_there_is_no_draft_and_with_one_there_is_again():
+    proposer = model(FakeDecoder(), blocks=3)  # one row's
+    assert drafted(proposer, (), 2, row=0).tokens
+    both = [Asked(row, (row, *PROMPT), (), 2) for row in (1, 2)]
+    assert [bool(draft.tokens) for draft in proposer.propose(both)] == [True, False]
+    proposer.ended(1)
+    assert drafted(proposer, (), 2, row=2).tokens
+
+
+def test_logits_that_are_no_numbers_end_a_draft_and_the_target_goes_on_alone():
+    right = plainly(PROMPT, 6)
+    proposer = model(FakeDecoder(wrong=[[*PROMPT, *right[:2]][-3:]]))
+    assert list(drafted(proposer, (), 5).tokens) == right[:2]
+    assert proposer.broken == 1
+    asked = [Request(prompt=PROMPT, max_new_tokens=6, stop_ids=frozenset({END}))]
+    assert run(asked, Drafts(proposer, 3), FakeDecoder()).tokens == [right]
+
+
+def test_want_of_memory_ends_drafting_and_not_the_run(monkeypatch):
+    decoder = FakeDecoder()
+    proposer = model(decoder)
+    assert drafted(proposer, (), 2).tokens
+
+    def short(*_: Any) -> torch.Tensor:
+        raise MemoryError
+
+    monkeypatch.setattr(decoder, "forward", short)
+    asked = [Request(prompt=PROMPT, max_new_tokens=6)]
+    assert run(asked, Drafts(proposer, 3), FakeDecoder()).tokens == [plainly(PROMPT, 6, ends=())]
+    assert proposer.blocks_used == 0
+    assert drafted(proposer, (), 2) == NO_DRAFT
+
+
+def test_what_breaks_otherwise_is_not_kept_silent(monkeypatch):
+    decoder = FakeDecoder()
+
+    def broken(*_: Any) -> torch.Tensor:
+        raise RuntimeError("the kernel says no")
+
+    monkeypatch.setattr(decoder, "forward", broken)
+    with pytest.raises(RuntimeError, match="says no"):
+        drafted(model(decoder), (), 2)
+
+
+def test_a_request_that_is_aborted_leaves_no_block_at_any_level():
+    under = Drafts(model(FakeDecoder(odd=4)), 2)
+    proposer = model(FakeDecoder(odd=2), under)
+    engine = fake_engine(FakeDecoder())
+    asked = [Request(prompt=(seed, *PROMPT), max_new_tokens=40) for seed in range(1, 4)]
+    told = answered(engine, asked, proposer=proposer, tokens=4, on_event=lambda _: engine.abort(1))
+    assert told.reasons[1] == "abort"
+    assert [told.reasons[at] for at in (0, 2)] == ["length", "length"]
+    assert proposer.blocks_used == under.proposer.blocks_used == 0  # pyright: ignore
