@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from time import perf_counter
 
-from qualgate.speculation.control import Acceptance, Costs, window
-from qualgate.speculation.lengths import Lengths
+from qualgate.speculation.control import window
+from qualgate.speculation.lengths import Learned
 from qualgate.speculation.propose import NO_DRAFT, Asked, Draft
 from qualgate.speculation.steps import Drafts, step
 
@@ -17,34 +17,39 @@ BACK = 4  # tokens of a known answer that are said before a request is believed 
 
 
 class Drafting:
-    """What a verifier has learned of the drafts that it is offered."""
+    """The drafts of one run, at one level."""
 
     def __init__(self, drafts: Drafts) -> None:
         self._proposer, self._tokens, self._steps = drafts.proposer, drafts.tokens, drafts.steps
-        self._costs, self._acceptance = Costs(), Acceptance()
-        self._lengths = Lengths(drafts.proposer.name, self._acceptance, self._costs)
+        self._learned = drafts.learned or Learned(drafts.proposer.name)
         self._drafts: dict[int, Draft] = {}
-        self._known = set[int]()  # rows that were drafted for before
+        self._said: dict[int, int] = {}  # of rows that were drafted for, tokens when they were last
         self._back = set[int]()
 
     def draft(self, asked: Sequence[Asked], going: int) -> dict[int, Sequence[int]]:
         """What is to be verified for rows that may be drafted for, by row, in a pass that `going` texts share."""
-        most = self._tokens or (self._lengths.choose(going, MOST) if self._proposer.runs_model else MOST)
         self._drafts = {}
-        if not most or not asked:
+        if not asked:
             return {}
+        learned, chosen = self._learned, not self._tokens and self._proposer.runs_model
+        most = self._tokens or (learned.lengths.choose(going, MOST) if chosen else MOST)
+        if not most:
+            return {}
+        if chosen:
+            asked = learned.lengths.admitted(asked, self._said.keys())
         asked = [one if one.most <= most else replace(one, most=most) for one in asked]
         began = perf_counter()
         drafts = self._proposer.propose(asked)
-        if self._known.issuperset(one.row for one in asked):  # else prompts were read, too
-            self._lengths.drafted([len(draft.tokens) for draft in drafts], perf_counter() - began)
-        self._known.update(one.row for one in asked)
+        if chosen:
+            fresh = sum(one.row not in self._said for one in asked)
+            learned.lengths.drafted([len(draft.tokens) for draft in drafts], fresh, perf_counter() - began)
+        self._said.update({one.row: len(one.said) for one in asked})
         self._drafts = {one.row: draft for one, draft in zip(asked, drafts, strict=True) if draft.tokens}
-        if self._tokens or self._proposer.runs_model:  # what was paid for is verified
+        if self._tokens or chosen:  # what was paid for is verified
             return {row: draft.tokens for row, draft in self._drafts.items()}
-        cost = self._costs.now
+        cost = learned.costs.now
         return {
-            row: draft.tokens[: window(self._acceptance.chances(draft), cost, going)]
+            row: draft.tokens[: window(learned.acceptance.chances(draft), cost, going)]
             for row, draft in self._drafts.items()
         }
 
@@ -56,7 +61,7 @@ class Drafting:
             self._steps.append(step(row, position, draft, offered, agreed, len(tokens)))
         if not draft.tokens:
             return False
-        self._acceptance.observe(draft, tokens)
+        self._learned.acceptance.observe(draft, tokens)
         back = draft.kind in ("baseline", "sibling") and tuple(tokens[:BACK]) == draft.tokens[:BACK]
         if not back or len(tokens) < BACK or row in self._back:
             return False
@@ -65,10 +70,11 @@ class Drafting:
 
     def ended(self, row: int) -> None:
         """A row says nothing more."""
-        self._known.discard(row)
+        if tokens := self._said.pop(row, 0):
+            self._learned.lengths.answered(tokens)
         self._proposer.ended(row)
 
     def passed(self, sequences: int, rows: int, seconds: float) -> None:
         """A pass is over that read no prompt: that would tell nothing of what decoding costs."""
-        self._costs.observe(sequences, rows, seconds)
-        self._lengths.passed(seconds)
+        self._learned.costs.observe(sequences, rows, seconds)
+        self._learned.lengths.passed(seconds)

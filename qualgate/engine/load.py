@@ -7,7 +7,7 @@ arithmetic far below the differences that quantization makes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from qualgate.engine.choice import Choice
     from qualgate.quant.stability import WeightStability
+    from qualgate.speculation.lengths import Learned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +57,7 @@ class LoadedDraft:
 
     spec: Speculation
     arms: tuple[LoadedArm | None, ...]
+    learned: dict[int, Learned] = field(default_factory=dict)  # by level, of what pays: one job after another goes on
 
 
 def check_weights(spec: ArmSpec, folder: ModelFolder, *, quantized_baseline: bool = False) -> None:

@@ -14,6 +14,7 @@ from qualgate.engine.request import Request
 from qualgate.engine.room import room
 from qualgate.engine.sampling import Draws
 from qualgate.engine.schedule import blocks_for
+from qualgate.speculation.lengths import Learned
 from qualgate.speculation.ngram import Ngram, Suffix
 from qualgate.speculation.steps import Drafts
 from qualgate_kernels.paged import SLOTS
@@ -31,21 +32,22 @@ def open_proposers(
     `engine` with these requests, whose `draws` they share: a draft that draws by the same noise is accepted oftener."""
     found: list[Drafts] = []
     with ExitStack() as stack:
-        for level, arm in reversed(list(zip(levels(draft.spec), draft.arms, strict=True))):
+        for at, level in reversed(list(enumerate(levels(draft.spec)))):
+            name, arm = level.names[0], draft.arms[at]
             if arm is None:
-                found.insert(0, Drafts({"ngram": Ngram, "suffix": Suffix}[level.draft.kind](), level.tokens, []))
-                continue
-            decoder, head = stack.enter_context(open_decoder(arm.model, arm.choice))
-            most = max(1, room() // (BYTES * (arm.choice.numbers or 1) * SLOTS))
-            model = DraftModel(
-                level.names[0],
-                decoder,
-                head,
-                blocks=min(most, blocks_for(requests, engine.limits)),
-                threads=engine.threads,
-                stop_ids=stop_ids,
-                draws=draws,
-                under=found[0] if found else None,
-            )
-            found.insert(0, Drafts(model, level.tokens, []))
+                proposer = {"ngram": Ngram, "suffix": Suffix}[level.draft.kind]()
+            else:
+                decoder, head = stack.enter_context(open_decoder(arm.model, arm.choice))
+                most = max(1, room() // (BYTES * (arm.choice.numbers or 1) * SLOTS))
+                proposer = DraftModel(
+                    name,
+                    decoder,
+                    head,
+                    blocks=min(most, blocks_for(requests, engine.limits)),
+                    threads=engine.threads,
+                    stop_ids=stop_ids,
+                    draws=draws,
+                    under=found[0] if found else None,
+                )
+            found.insert(0, Drafts(proposer, level.tokens, [], draft.learned.setdefault(at, Learned(name))))
         yield tuple(found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from qualgate.speculation.lengths import Learned
 from qualgate.speculation.propose import Draft, Proposer
 
 
@@ -28,11 +29,13 @@ class Step:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Drafts:
-    """tokens: γ, of each; 0: as many as pay. steps: gets what became of each, and of every pass without one, or None"""
+    """tokens: γ, of each; 0: as many as pay. steps: gets what became of each, and of every pass without one, or None;
+    learned: from earlier runs, and by this one"""
 
     proposer: Proposer
     tokens: int = 0
     steps: list[Step] | None = None
+    learned: Learned | None = None
 
 
 def step(row: int, position: int, draft: Draft, offered: int, accepted: int, said: int) -> Step:

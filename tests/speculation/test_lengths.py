@@ -46,7 +46,7 @@ def rounds(lengths: Lengths, acceptance: Acceptance, target: Costs, draft: PassC
         gamma = lengths.choose(1, 32)
         drafted = gamma * draft.seconds(1, 1)
         if gamma:
-            lengths.drafted([gamma], drafted)
+            lengths.drafted([gamma], 0, drafted)
             tokens = []
             for _ in range(gamma):
                 right += chance
