@@ -17,6 +17,7 @@ setup(
             depends=sorted(str(path) for path in (FOLDER / "c").glob("*.h")),
             extra_compile_args=FLAGS,
             extra_link_args=["-pthread"],
+            libraries=["m"],
             optional=True,
         ),
         Extension(

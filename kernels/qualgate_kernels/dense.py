@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import torch
 
-from qualgate_kernels.cpu.dense_layout import DENSE_CODES, PreparedDense, arrange_dense, holds, restore_dense, rows_of
+from qualgate_kernels.cpu.dense_layout import DENSE_CODES, PreparedDense, arrange_dense, holds, restore_dense
 from qualgate_kernels.cpu.library import load
+from qualgate_kernels.cpu.rows import rows_of
 
 __all__ = ["PreparedDense", "matmul_dense_torch", "narrowest", "prepare_dense", "restore_dense", "rows_of"]
 

@@ -15,9 +15,12 @@ from qualgate_kernels import drift as twin
 from qualgate_kernels.attention import QuantizedCache, attend_torch
 from qualgate_kernels.availability import unavailable
 from qualgate_kernels.cpu import int8
+from qualgate_kernels.cpu import likeliest as likeliest_cpu
 from qualgate_kernels.cpu import paged as paged_cpu
+from qualgate_kernels.cpu.library import default_threads
 from qualgate_kernels.drift import Drift, Head, drift_torch
 from qualgate_kernels.gumbel import Noise
+from qualgate_kernels.likeliest import Likeliest, likeliest_torch
 from qualgate_kernels.packed import PackedWeight
 from qualgate_kernels.paged import Blocks, Places, Seen
 
@@ -99,6 +102,13 @@ def keep_paged(blocks: Blocks, places: Places, key: torch.Tensor, value: torch.T
 
         return keep_paged_triton(blocks, places, key, value)
     return paged_cpu.keep(blocks, places.slots, key.contiguous(), value.contiguous(), torch.get_num_threads())
+
+
+def likeliest(logits: torch.Tensor, *, threads: int | None = None) -> Likeliest:
+    """See likeliest.likeliest_torch. threads: of the CPU, those of `library.threaded` or torch's by default."""
+    if likeliest_cpu.serves(logits):
+        return likeliest_cpu.likeliest(logits, default_threads() if threads is None else threads)
+    return likeliest_torch(logits)
 
 
 def drift_path(device: torch.device) -> str:

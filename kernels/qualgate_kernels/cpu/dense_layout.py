@@ -68,8 +68,8 @@ def restore_dense(prepared: PreparedDense) -> torch.Tensor:
     return weight
 
 
-def rows_of(prepared: PreparedDense, rows: torch.Tensor) -> torch.Tensor:
-    """Some rows of the weight, float32 [n, in_features]. rows: int64 [n]"""
+def rows_of_torch(prepared: PreparedDense, rows: torch.Tensor) -> torch.Tensor:
+    """Some rows of the weight, float32 [n, in_features]: the torch twin. rows: int64 [n]"""
     values, block, place = prepared.values, rows // BLOCK, rows % BLOCK
     if values.dim() == 4:  # a pair moves as one number
         found = values.view(torch.int32)[block, :, place, 0].view(torch.bfloat16)
