@@ -103,7 +103,9 @@ __attribute__((visibility("default"))) int qualgate_attend(const attend_t *call,
         free(starts);
         return 3;
     }
-    share(threads, tasks, attend_one, &round);
+    /* At the most so many, were every row the last. */
+    const double products = (double)call->rows * (double)(longest + 1) * (double)(call->heads * call->dim);
+    share(products < ALONE ? 1 : threads, tasks, attend_one, &round);
     free(round.scratch);
     free(starts);
     return 0;
