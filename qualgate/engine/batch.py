@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -69,15 +70,22 @@ def batch(parts: Sequence[Rows], blocks: int) -> Batch:
         positions = range(part.first, part.first + count)
         position += positions
         slots += [held[at // SLOTS] * SLOTS + at % SLOTS for at in positions]
-        table.append([*held, *[0] * (width - len(held))])
+        table += [*held, *[0] * (width - len(held))]
     return Batch(
-        token_ids=torch.tensor(token_ids),
+        token_ids=_int64(token_ids),
         places=Places(
-            table=torch.tensor(table, dtype=torch.int32),
-            sequence=torch.tensor(sequence, dtype=torch.int32),
-            position=torch.tensor(position, dtype=torch.int32),
+            table=_int32(table).view(len(parts), width), sequence=_int32(sequence), position=_int32(position)
         ),
-        slots=torch.tensor(slots),
-        wanted=torch.tensor(wanted, dtype=torch.long),
+        slots=_int64(slots),
+        wanted=_int64(wanted) if wanted else torch.empty(0, dtype=torch.int64),
         blocks=blocks,
     )
+
+
+# torch looks at every number of a list for its type, which takes a step of one row longer than an array does.
+def _int64(numbers: list[int]) -> torch.Tensor:
+    return torch.frombuffer(array("q", numbers), dtype=torch.int64)
+
+
+def _int32(numbers: list[int]) -> torch.Tensor:
+    return torch.frombuffer(array("i", numbers), dtype=torch.int32)

@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 
-import torch
-
 from qualgate.engine.attention import KeysValues
 from qualgate.engine.batch import batch
 from qualgate.engine.blocks import BlockPool
@@ -173,7 +171,7 @@ class DraftModel:
             return
         rows = [part.stream.index for part in wanting for _ in range(part.wants)]
         positions = [part.stream.first + len(part.stream.said) + at for part in wanting for at in range(part.wants)]
-        said = say(self._draws, self._head.logits(states), torch.tensor(rows), torch.tensor(positions))
+        said = say(self._draws, self._head.logits(states), rows, positions)
         would, finite, first = said.tokens.tolist(), said.finite.tolist(), 0
         for part in wanting:
             last = first + part.wants

@@ -207,7 +207,7 @@ class _Run:
                     tokens=spoken.tokens,
                     logprobs=spoken.logprobs,
                     margins=spoken.margins,
-                    states=None if -1 in rows else states[rows],
+                    states=None if -1 in rows else states if len(rows) == len(states) else states[rows],
                     seconds=perf_counter() - self._started,
                 )
             )
@@ -225,7 +225,7 @@ class _Run:
         for start in range(0, len(wanted), at_once):
             stop = min(start + at_once, len(wanted))
             logits = head.logits(states[start:stop])
-            said = say(self._draws, logits, torch.tensor(requests[start:stop]), torch.tensor(positions[start:stop]))
+            said = say(self._draws, logits, requests[start:stop], positions[start:stop])
             columns.add(said)
             if here := [row for row in forced if start <= row < stop]:
                 of = torch.tensor(here) - start

@@ -17,6 +17,7 @@ import torch
 
 from qualgate.engine.truncation import cut
 from qualgate.records import Sampling, UnitKey
+from qualgate_kernels.dispatch import likeliest
 from qualgate_kernels.gumbel import MOST, gumbel
 
 AT_ONCE = 2**22  # numbers of float64 scores: 32 MB
@@ -34,10 +35,7 @@ class Said(NamedTuple):
 
 def greedy(logits: torch.Tensor) -> Said:
     """The likeliest tokens of logits [..., vocabulary]."""
-    tokens = logits.argmax(-1)
-    best, second = logits.topk(2, dim=-1).values.unbind(-1)
-    logprobs = (best - log_total(logits)).clamp_(max=0.0)
-    return Said(tokens, logprobs, best - second, logits.isfinite().all(-1))
+    return Said(*likeliest(logits))
 
 
 def log_total(logits: torch.Tensor) -> torch.Tensor:
@@ -88,9 +86,11 @@ class Draws:
         return Said(tokens, logprobs, ((best - second) * self.sampling.temperature).float(), logits.isfinite().all(-1))
 
 
-def say(draws: Draws | None, logits: torch.Tensor, rows: torch.Tensor, positions: torch.Tensor) -> Said:
+def say(draws: Draws | None, logits: torch.Tensor, rows: Sequence[int], positions: Sequence[int]) -> Said:
     """What rows say of logits [n, vocabulary]: the likeliest token, or one drawn. See `Draws.said`."""
-    return greedy(logits) if draws is None else draws.said(logits, rows, positions)
+    if draws is None:
+        return greedy(logits)
+    return draws.said(logits, *(torch.tensor(numbers, device=logits.device) for numbers in (rows, positions)))
 
 
 def noise_cases(keys: Sequence[UnitKey], device: torch.device) -> torch.Tensor:

@@ -94,8 +94,7 @@ class Transcript:
         self._end_where(zip(rows, reasons, strict=True))
 
     def _would_say(self, logits: torch.Tensor, requests: Sequence[int], positions: Sequence[int]) -> Said:
-        where = (torch.tensor(numbers, device=logits.device) for numbers in (requests, positions))
-        return say(self._draws, logits, *where)
+        return say(self._draws, logits, requests, positions)
 
     def _tell_read(self, rows: Sequence[Row], states: torch.Tensor) -> Said:
         """What would be said at every place, told a few places at a time."""
