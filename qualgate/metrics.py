@@ -147,8 +147,8 @@ METRICS: dict[str, Metric] = {
             "memory.weights",
             "lower",
             "bytes",
-            "weights as they are stored: packed ones as packed, all others in the arm's dtype (the engine computes in "
-            "float32, whatever that is)",
+            "weights as they are stored, those of its draft models too: packed ones as packed, all others in the arm's "
+            "dtype (the engine computes in float32, whatever that is)",
             "max_ratio",
             "max",
         ),

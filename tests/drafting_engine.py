@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from qualgate import run as main_path
-from qualgate.pipeline import checks
+from qualgate.pipeline import check_drafts
 from qualgate.records import ArmSpec, JobResult
 from qualgate.workers.pool import run_jobs
 
@@ -37,6 +37,6 @@ def drafting(*names: str) -> Iterator[None]:
             yield replace(outcome, completions=tuple(completions))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(checks, "speculates", speculates)
+        patch.setattr(check_drafts, "speculates", speculates)
         patch.setattr(main_path, "run_jobs", counted)
         yield

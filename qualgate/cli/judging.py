@@ -40,7 +40,11 @@ FormatOption = Annotated[
 ]
 OutOption = Annotated[Path | None, typer.Option("--out", help="write to this file instead of the terminal")]
 BlameOption = Annotated[
-    bool, typer.Option("--blame", help="also run packed weights through the torch twin: recipe or kernel?")
+    bool,
+    typer.Option(
+        "--blame",
+        help="also run packed weights through the torch twin, and what speculates without a draft: whose fault is it?",
+    ),
 ]
 LimitOption = Annotated[
     int | None,

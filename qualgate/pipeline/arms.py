@@ -10,7 +10,7 @@ from qualgate.errors import UsageError
 from qualgate.gate.peers.nel_policy import as_text
 from qualgate.intake.nel_policy import read_nel_policy
 from qualgate.quant.formats import recognise
-from qualgate.records import NOISE, TWIN
+from qualgate.records import NOISE, PLAIN, TWIN
 
 
 def as_run(gate: GateFile, *, blame: bool = False, four_arm: bool = False) -> GateFile:
@@ -25,7 +25,7 @@ def as_run(gate: GateFile, *, blame: bool = False, four_arm: bool = False) -> Ga
     gate = with_nel_policy(gate)
     if blame and gate.policy.stop is not None:
         raise UsageError("--blame needs every case of a blocked variant, and `stop: early` ends before: choose one.")
-    gate = with_twins(gate) if blame else gate
+    gate = with_witnesses(gate) if blame else gate
     return with_noise_arm(gate) if gate.noise_floor else gate
 
 
@@ -55,13 +55,19 @@ def with_nel_policy(gate: GateFile) -> GateFile:
     return replace(gate, policy=replace(gate.policy, nel=as_text(read_nel_policy(gate.nel_policy))))
 
 
-def with_twins(gate: GateFile) -> GateFile:
-    """Beside each variant with packed weights an arm that runs them through the torch twin. UsageError without any."""
+def with_witnesses(gate: GateFile) -> GateFile:
+    """Beside each variant an arm for each of its parts that lacks it: the torch twin in place of kernels for packed
+    weights, no draft where it speculates. UsageError where no variant has such a part."""
     packed = [arm for arm in gate.variants if arm.quantize or recognise(Path(arm.model)) is not None]
-    if not packed:
-        raise UsageError("--blame compares kernels, and no variant of this gate file has quantized weights.")
+    drafting = [arm for arm in gate.variants if arm.speculation is not None]
+    if not packed and not drafting:
+        raise UsageError(
+            "--blame leaves kernels and drafts out, and no variant of this gate file has quantized weights or "
+            "speculates."
+        )
     twins = [replace(arm, name=f"{arm.name}{TWIN}", kernels="torch") for arm in packed]
-    return replace(gate, variants=(*gate.variants, *twins))
+    plain = [replace(arm, name=f"{arm.name}{PLAIN}", speculation=None) for arm in drafting]
+    return replace(gate, variants=(*gate.variants, *twins, *plain))
 
 
 def with_noise_arm(gate: GateFile) -> GateFile:

@@ -30,7 +30,7 @@ def check_arms(gate: GateFile, folders: Mapping[str, ModelFolder], sets: Sequenc
         learned_by = arm.quantize or arm
         if learned_by.calibration not in checked:
             check_leaks(learned_by, sets)
-            _check_calibration(learned_by.calibration, folders[gate.baseline.model])
+            check_calibration(learned_by.calibration, folders[gate.baseline.model], "the baseline")
             checked.add(learned_by.calibration)
 
 
@@ -51,40 +51,14 @@ def check_same_question(arm: ArmSpec, variant: ModelFolder, baseline: ModelFolde
             )
 
 
-def _check_calibration(cases: str, baseline: ModelFolder) -> None:
-    """Raise UsageError for a case of the calibration set in the file `cases` that the baseline cannot read."""
+def check_calibration(cases: str, folder: ModelFolder, who: str) -> None:
+    """Raise UsageError for a case of the calibration set in the file `cases` that `who`, the model in `folder`, cannot
+    read."""
     learned = evalsets.read(Path(cases).with_suffix(".yaml"))
     try:
-        Renderer(baseline.files).render(learned.cases)
+        Renderer(folder.files).render(learned.cases)
     except UsageError as error:
-        raise UsageError(f"the calibration set {learned.path} cannot be read by the baseline: {error}") from None
-
-
-def speculates(arm: ArmSpec) -> bool:
-    """Whether our own engine drafts for this arm. It drafts for none so far."""
-    return False
-
-
-def check_speculation(gate: GateFile) -> None:
-    """Raise UsageError where an arm of four is to speculate and would run as a second copy of its target."""
-    arms = gate.policy.four_arm
-    if arms is None:
-        return
-    named = arms.speculation, arms.both
-    silent = [arm.name for arm in gate.variants if arm.name in named and not speculates(arm)]
-    files = " ".join(f"--arm {name}={name}.jsonl" for name in (arms.quantization, *named))
-    if silent:
-        raise UsageError(
-            f"{gate.path.name}: {' and '.join(silent)} would speculate by `four_arm`, and qualgate's own engine does "
-            "not speculate in this version: it would hold copies of their targets against themselves. Serve the four "
-            "arms elsewhere and judge what they answered: "
-            f"qualgate gate {gate.path.name} --baseline-scores baseline.jsonl {files}"
-        )
-    if arms.drafting:
-        raise UsageError(
-            f"{gate.path.name}: `four_arm.drafting` declares what a server counted, and these arms run here, where "
-            "every answer's drafts are counted: take it out of the gate file"
-        )
+        raise UsageError(f"the calibration set {learned.path} cannot be read by {who}: {error}") from None
 
 
 def check_rules(gate: GateFile, sets: Sequence[Evalset]) -> None:

@@ -19,6 +19,7 @@ from qualgate.intake.looks import keep_looks, looks_at
 from qualgate.intake.row_evidence import BASELINE, NOT_NAMED, Identity, KnownCases, evidence_of
 from qualgate.intake.score_rows import Scores, read_score_rows, refuse_a_copy, refuse_one_file_twice
 from qualgate.pipeline.arms import as_four_arms, with_nel_policy
+from qualgate.pipeline.check_drafts import check_not_asked
 from qualgate.pipeline.known_cases import known_cases
 from qualgate.pipeline.models_of_rows import one_name_of_two, refuse_other_models, unnamed
 from qualgate.pipeline.plan import set_refs
@@ -70,6 +71,7 @@ def judge_files(
         raise UsageError(
             f"{reserved[0]!r} cannot be a variant's name: `baseline` and what holds an @ have a meaning here."
         )
+    check_not_asked(gate)
     gate = replace(gate, nel_policy=nel_policy) if nel_policy is not None else gate
     if gate.four_arm is not None or len(variants) > 1:
         gate = as_four_arms(gate)

@@ -13,7 +13,7 @@ from qualgate.harness import tasks
 from qualgate.identity import is_whole
 from qualgate.pipeline.batches import times_decide
 from qualgate.pipeline.plan import artifacts_folder, sampling_settings
-from qualgate.pipeline.residency import fit_together
+from qualgate.pipeline.residency import fit_together, held
 from qualgate.records import Case, Evalset, Job, JobResult, Plan, Score, UnitKey
 from qualgate.scoring import score
 from qualgate.workers.unit import WorkerSettings
@@ -36,7 +36,8 @@ def worker_settings(gate: GateFile, plan: Plan) -> WorkerSettings:
         device=device,
         job_seconds=gate.job_timeout,
         threads=max(1, usable_cores() // workers_for(gate, plan)),
-        keep=taking_turns and fit_together((plan.models[arm.model].parameters for arm in plan.arms), device),
+        keep=taking_turns
+        and fit_together(held(plan.arms, {model: one.parameters for model, one in plan.models.items()}), device),
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from qualgate import evalsets
 from qualgate.config import GateFile
 from qualgate.engine.device import choose_device
+from qualgate.engine.draft_arms import draft_models
 from qualgate.engine.identity import engine_version, identify
 from qualgate.engine.prompts import Renderer
 from qualgate.errors import UsageError
@@ -34,9 +35,10 @@ from qualgate.pipeline.batches import (
     staged,
     times_decide,
 )
-from qualgate.pipeline.checks import check_arms, check_lengths, check_rules, check_same_head, check_speculation
+from qualgate.pipeline.check_drafts import check_drafted_prompts, check_drafts, check_speculation, check_targets
+from qualgate.pipeline.checks import check_arms, check_lengths, check_rules, check_same_head
 from qualgate.pipeline.prompts import prompts_of
-from qualgate.pipeline.residency import fit_together
+from qualgate.pipeline.residency import fit_together, held
 from qualgate.pipeline.trial import tried
 from qualgate.quant.model_folder import ModelFolder, read_model_folder
 from qualgate.records import (
@@ -70,14 +72,16 @@ def make_plan(gate: GateFile, planning: Callable[[str], None] = lambda line: Non
     sets = tuple(load_set(ref, gate.path.parent) for ref in set_refs(gate))
     check_rules(gate, sets)
     arms = (gate.baseline, *gate.variants)
-    models = tuple(dict.fromkeys(arm.model for arm in arms))
+    models = tuple(dict.fromkeys(one.model for arm in arms for one in (arm, *draft_models(arm))))
     planning(f"planning: reading {counted(len(models), 'model folder')}{_reading(models)}")
     folders = {model: read_model_folder(Path(model)) for model in models}
     check_arms(gate, folders, sets)
+    check_drafts(gate, folders, sets)
     policy, stages = _with_looks(gate, sets)
     policy, asked = tried(policy, sets, gate.seed)
     sampling, engine = sampling_settings(gate), engine_version(choose_device(gate.devices))
-    identities = {arm.name: identify(arm, folders[arm.model], sampling, engine) for arm in arms}
+    identities = {arm.name: identify(arm, folders[arm.model], sampling, engine, folders) for arm in arms}
+    check_targets(gate, identities)
     also = _asked_by_rules(gate, sets)
     key = content_hash(_generated_by(gate, policy, sets, identities, also))
     artifacts = artifacts_folder(gate.store_url) / key[:16]
@@ -86,7 +90,9 @@ def make_plan(gate: GateFile, planning: Callable[[str], None] = lambda line: Non
     if policy.four_arm is not None:
         jobs, policy = in_blocks(jobs, policy, gate.baseline.name)
     elif times_decide(policy):
-        fit = fit_together((folders[arm.model].parameters for arm in arms), choose_device(gate.devices))
+        fit = fit_together(
+            held(arms, {model: one.parameters for model, one in folders.items()}), choose_device(gate.devices)
+        )
         jobs = in_turns(jobs, gate.seed, looks=bool(stages), turns=None if fit or stages else least_batches(policy))
     return Plan(
         key=key,
@@ -164,7 +170,8 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def _facts(folder: ModelFolder) -> ModelFacts:
-    return ModelFacts(method=folder.format.method if folder.format else "", parameters=folder.parameters)
+    method = folder.format.method if folder.format else ""
+    return ModelFacts(method=method, parameters=folder.parameters, nbytes=folder.shards.nbytes)
 
 
 def _with_looks(gate: GateFile, sets: Sequence[Evalset]) -> tuple[Policy, tuple[frozenset[Question], ...]]:
@@ -245,16 +252,18 @@ def _jobs(
 ) -> Iterator[Job]:
     """Each arm's jobs, the baseline's first. Job k of arms that read the same tokens holds the same cases.
 
-    Such an arm's answers start from the baseline's, unless times decide: then every token is a decoded one.
+    Such an arm's answers start from the baseline's, unless it has a draft of its own, or times decide: then every token
+    is a decoded one.
     """
     timed = times_decide(gate.policy)
     # In a four-arm run any arm may come first in a block: none waits for what the baseline leaves, unless a rule asks.
     recorded = gate.policy.four_arm is None or any(METRICS[rule.metric].kind == "drift" for rule in gate.policy.rules)
-    renderers = {model: Renderer(folder.files) for model, folder in folders.items()}
+    arms = (gate.baseline, *gate.variants)
+    renderers = {model: Renderer(folders[model].files) for model in dict.fromkeys(arm.model for arm in arms)}
     of_baseline = folders[gate.baseline.model]
     baseline = prompts_of(gate, of_baseline, renderers[gate.baseline.model], sets)
     laid = _batches(gate, baseline, sets, stages)
-    for arm in (gate.baseline, *gate.variants):
+    for arm in arms:
         again = arm.name.endswith(NOISE)
         comparable = not again and _same_tokens(identities[arm.name], identities[gate.baseline.name])
         prompts = baseline
@@ -263,13 +272,14 @@ def _jobs(
             check_same_head(folders[arm.model], of_baseline)
         else:
             prompts = prompts_of(gate, folders[arm.model], renderers[arm.model], sets)
+        check_drafted_prompts(arm, folders, prompts)
         for index, (stage, batch) in enumerate(_apart(baseline) if again and not stages else laid):
             yield Job(
                 index=index,
                 arm=arm,
                 prompts=tuple(_of_arm(prompts[position], arm) for position in batch),
                 artifact=str(artifacts / f"job-{index:05d}.safetensors") if comparable and recorded else "",
-                drafted=comparable and not arm.is_baseline and not timed,
+                drafted=comparable and not arm.is_baseline and not timed and arm.speculation is None,
                 stage=stage,
                 seed=gate.seed,
                 timed=timed,

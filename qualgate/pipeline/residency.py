@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from qualgate.engine.device import Device
+from qualgate.engine.draft_arms import draft_models
+from qualgate.records import ArmSpec
 
 BYTES = 4  # of a number at most: floats are held as float32, and what is packed takes less
 SHARE = 0.5  # of the memory in all: the rest is for keys, values, logits, and for whoever else is there
 CGROUPS = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
+def held(arms: Iterable[ArmSpec], parameters: Mapping[str, int]) -> Iterator[int]:
+    """Numbers that the weights of each arm, and of each model that drafts for it, stand for. parameters: by folder."""
+    for arm in arms:
+        for one in (arm, *draft_models(arm)):
+            yield parameters[one.model]
+
+
 def fit_together(parameters: Iterable[int], device: Device) -> bool:
-    """parameters: numbers that each arm's weights stand for."""
+    """parameters: numbers that the weights of each model stand for."""
     return BYTES * sum(parameters) <= SHARE * memory(device)
 
 

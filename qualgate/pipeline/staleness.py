@@ -11,6 +11,7 @@ from pathlib import Path
 from qualgate import evalsets
 from qualgate.config import GateFile
 from qualgate.engine.device import choose_device
+from qualgate.engine.draft_arms import draft_models
 from qualgate.engine.identity import engine_version, identify
 from qualgate.errors import UsageError
 from qualgate.harness import tasks
@@ -30,8 +31,10 @@ def changes_since(run: queries.RunSummary, gate: GateFile) -> tuple[str, ...]:
     changes += [f"{name} was in run {run.run_id} and is not in the gate file" for name in then if name not in now]
     for name in now.keys() & then.keys():
         try:
-            folder = read_model_folder(Path(now[name].model))
-            today = identify(now[name], folder, sampling_settings(gate), engine_version(choose_device(gate.devices)))
+            models = dict.fromkeys(one.model for one in (now[name], *draft_models(now[name])))
+            folders = {model: read_model_folder(Path(model)) for model in models}
+            engine = engine_version(choose_device(gate.devices))
+            today = identify(now[name], folders[now[name].model], sampling_settings(gate), engine, folders)
         except UsageError as error:
             changes.append(f"{name} cannot be held against run {run.run_id}: {error}")
             continue

@@ -69,6 +69,7 @@ class ModelFacts:
 
     method: str  # of its quantized format; "": full precision
     parameters: int
+    nbytes: int = 0  # of its weight files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -182,7 +182,7 @@ REFUSED_BEFORE = {
     "a store in no folder": (replaced("gate.yaml", "///qualgate.db", "///runs/qualgate.db"), ["runs does not exist"]),
     "four arms that do not speculate": (
         replaced("gate.yaml", "int2: {", "spec: {model: ./model, arm: speculation}\n  int2: {arm: both, "),
-        ["`four_arm`", "does not speculate"],
+        ["`four_arm`", "nobody drafts for them"],
     ),
 }
 

@@ -140,11 +140,11 @@ def test_a_plan_needs_no_flag_either(ran):
 
 
 @pytest.mark.parametrize("command", [("plan",), ("run",), ("run", "--four-arm")])
-def test_our_own_engine_does_not_speculate_and_says_so_before_anything_is_generated(ran, command):
+def test_an_arm_that_nobody_drafts_for_is_named_before_anything_is_generated(ran, command):
     folder, _ = ran
     done = qualgate(*command, "gate.yaml", cwd=folder)
     assert done.returncode == 64
-    assert "drafted and both would speculate" in done.stderr
+    assert "drafted and both would speculate by `four_arm`, and nobody drafts for them here" in done.stderr
     assert "--baseline-scores baseline.jsonl --arm int8=int8.jsonl --arm drafted=drafted.jsonl" in done.stderr
     with drafting("drafted"):
         assert "gate.yaml: both would speculate" in qualgate(*command, "gate.yaml", cwd=folder).stderr

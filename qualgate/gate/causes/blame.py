@@ -10,11 +10,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from qualgate.records import TWIN, Verdict
+from qualgate.records import PLAIN, TWIN, Verdict
 
-# What ends the name of an arm that lacks a part, which no variant's can: the part. `run --blame` makes the first.
-WITNESSES = {TWIN: "kernel", "@kv": "KV", "@plain": "speculation"}
-SAID = {TWIN: "the torch twin", "@kv": "a KV cache that is not quantized", "@plain": "decoding without a draft"}
+# What ends the name of an arm that lacks a part, which no variant's can: the part. `run --blame` makes the first and
+# the last.
+WITNESSES = {TWIN: "kernel", "@kv": "KV", PLAIN: "speculation"}
+SAID = {TWIN: "the torch twin", "@kv": "a KV cache that is not quantized", PLAIN: "decoding without a draft"}
 
 
 def with_causes(judged: Sequence[Verdict]) -> tuple[Verdict, ...]:

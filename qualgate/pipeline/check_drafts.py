@@ -1,0 +1,170 @@
+"""What a gate file may not ask of drafts: refused before anything is generated. What can run and cannot pay is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from qualgate.config import GateFile
+from qualgate.engine.device import choose_device
+from qualgate.engine.draft_arms import draft_arms, draft_models, levels
+from qualgate.engine.load import check_weights
+from qualgate.errors import NotInThisVersion, UsageError
+from qualgate.formatting import size_text
+from qualgate.pipeline.checks import check_calibration, check_lengths
+from qualgate.quant.model_folder import ModelFolder
+from qualgate.quant.recipes import BITS
+from qualgate.quant.shapes import check_fits
+from qualgate.quantize.calibration_sets import check_leaks
+from qualgate.records import ArmIdentity, ArmSpec, Evalset, ModelFacts, Plan, Prompt
+
+BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
+
+
+def speculates(arm: ArmSpec) -> bool:
+    """Whether our own engine drafts for this arm."""
+    return arm.speculation is not None
+
+
+def check_speculation(gate: GateFile) -> None:
+    """Raise UsageError where an arm of four is to speculate and would run as a second copy of its target."""
+    arms = gate.policy.four_arm
+    if arms is None:
+        return
+    named = arms.speculation, arms.both
+    silent = [arm.name for arm in gate.variants if arm.name in named and not speculates(arm)]
+    files = " ".join(f"--arm {name}={name}.jsonl" for name in (arms.quantization, *named))
+    if silent:
+        raise UsageError(
+            f"{gate.path.name}: {' and '.join(silent)} would speculate by `four_arm`, and nobody drafts for "
+            f"{'them' if len(silent) > 1 else 'it'} here: copies of their targets would be held against themselves. "
+            "Say who drafts: `speculation: {draft: {quantize: mxfp4}}`. Or serve the four arms elsewhere and judge "
+            f"what they answered: qualgate gate {gate.path.name} --baseline-scores baseline.jsonl {files}"
+        )
+    if arms.drafting:
+        raise UsageError(
+            f"{gate.path.name}: `four_arm.drafting` declares what a server counted, and these arms run here, where "
+            "every answer's drafts are counted: take it out of the gate file"
+        )
+
+
+def check_not_asked(gate: GateFile) -> None:
+    """Raise UsageError where score files are to be judged of variants that say how this engine drafts."""
+    if drafting := [arm.name for arm in gate.variants if arm.speculation is not None]:
+        raise UsageError(
+            f"{gate.path.name}: `speculation` of {', '.join(drafting)} says who drafts where qualgate's own engine "
+            "generates, and score files hold what another one answered: take it out. What a server drafted is said "
+            "by its rows (`draft_proposed`, `draft_accepted`), or in all by `four_arm: {drafting: …}`."
+        )
+
+
+def check_drafts(gate: GateFile, folders: Mapping[str, ModelFolder], sets: Sequence[Evalset]) -> None:
+    """Raise UsageError for a draft that cannot be made, or whose tokens are not its target's; NotInThisVersion for one
+    that this version does not run. folders: by `ArmSpec.model`, drafts' too."""
+    for arm in gate.variants:
+        if arm.speculation is not None and choose_device(gate.devices) != "cpu":
+            raise NotInThisVersion(
+                f"{gate.path.name}: {arm.name} speculates, and there are no packed passes on a GPU in this version, "
+                "which alone verify drafts. Write `workers: {devices: cpu}`, or take `speculation` out."
+            )
+        verifier = arm
+        for level, model in zip(levels(arm.speculation), draft_arms(arm), strict=True):
+            if level.draft.kind == "early_exit":
+                _refuse_early_exit(arm, level.draft.layers, folders[verifier.model])
+            if model is None:
+                continue
+            _check_weights(arm, model, folders[model.model], made_of_target=not level.draft.model)
+            _check_tokens(arm, folders[model.model], folders[arm.model])
+            if model.quantize and model.quantize.calibration:
+                check_leaks(model.quantize, sets)
+                check_calibration(model.quantize.calibration, folders[model.model], f"the draft of {arm.name}")
+            verifier = model
+
+
+def _refuse_early_exit(arm: ArmSpec, layers: int, target: ModelFolder) -> None:
+    there = (target.files.config.get("text_config") or target.files.config).get("num_hidden_layers")
+    if type(there) is int and layers >= there:
+        raise UsageError(
+            f"{arm.name}: `early_exit: {layers}` of a model of {there} layers ({target.path}): a draft has fewer than "
+            "all of them."
+        )
+    raise NotInThisVersion(f"{arm.name}: `draft: {{early_exit: {layers}}}` is not in this version")
+
+
+def _check_weights(arm: ArmSpec, model: ArmSpec, folder: ModelFolder, *, made_of_target: bool) -> None:
+    if made_of_target and folder.format is not None:
+        raise UsageError(
+            f"{arm.name}: `draft: {{quantize: …}}` makes a draft of its target's own weights, and those in "
+            f"{folder.path} are quantized already ({folder.format.method}). Name a folder that is not: draft: {{model: "
+            "FOLDER, quantize: …}"
+        )
+    check_weights(model, folder)
+    if model.quantize:
+        check_fits(folder.shards, model.quantize)
+
+
+def _check_tokens(arm: ArmSpec, draft: ModelFolder, target: ModelFolder) -> None:
+    """A draft is ids of tokens: the same id has to be the same token. An output head may be padded by more or less."""
+    if draft.tokenizer_sha256 != target.tokenizer_sha256:
+        raise UsageError(
+            f"{arm.name}: the tokenizer of its draft {draft.path} ({_entries(draft)}) is not that of its target "
+            f"{target.path} ({_entries(target)}), so what one proposes would be other tokens to the other. Name a "
+            "draft with the target's vocabulary; if it has it, copy tokenizer.json and tokenizer_config.json from the "
+            "target."
+        )
+
+
+def _entries(folder: ModelFolder) -> str:
+    return "size not told" if folder.vocabulary is None else f"vocabulary of {folder.vocabulary:,}"
+
+
+def check_drafted_prompts(arm: ArmSpec, folders: Mapping[str, ModelFolder], prompts: Sequence[Prompt]) -> None:
+    """Raise UsageError for prompts to be answered that a draft of `arm` cannot read: too long with their answers, or of
+    tokens that it has no entry for."""
+    answered = [prompt for prompt in prompts if not prompt.requests]
+    for name in dict.fromkeys(one.model for one in draft_models(arm) if one.model != arm.model):
+        folder = folders[name]
+        check_lengths(folder, answered)
+        size = folder.vocabulary
+        beyond = [prompt for prompt in answered if size is not None and max(prompt.token_ids) >= size]
+        if beyond:
+            key = beyond[0].key
+            raise UsageError(
+                f"{arm.name}: {key.evalset}/{key.case_id} holds the token {max(beyond[0].token_ids)}, and its draft "
+                f"{folder.path} has {size} entries. Name a draft with the target's vocabulary."
+            )
+
+
+def check_targets(gate: GateFile, identities: Mapping[str, ArmIdentity]) -> None:
+    """Raise UsageError where an arm of four speculates on other weights than those it is held against."""
+    arms = gate.policy.four_arm
+    if arms is None:
+        return
+    drafting = [arm.name for arm in gate.variants if arm.speculation is not None]
+    for name, target in ((arms.speculation, gate.baseline.name), (arms.both, arms.quantization)):
+        if name in drafting and identities[name].weights != identities[target].weights:
+            raise UsageError(
+                f"{gate.path.name}: {name} is held against {target} token by token, and its weights are others. Give "
+                f"it the weights of {target}, and who drafts beside them."
+            )
+
+
+def drafts_that_cannot_pay(plan: Plan) -> Iterator[str]:
+    """A line for the user for each draft whose step reads as many bytes as the step that it is to save."""
+    for arm in plan.arms:
+        verifier = arm
+        for model in draft_models(arm):
+            ours, theirs = (_bytes(one, plan.models[one.model]) for one in (model, verifier))
+            if ours >= theirs:
+                yield (
+                    f"{arm.name}: a draft of about {size_text(ours)} of weights for a model of about "
+                    f"{size_text(theirs)}: a token costs as much to draft as to say, so nothing is saved; draft with "
+                    "fewer bits or a smaller model"
+                )
+            verifier = model
+
+
+def _bytes(one: ArmSpec, facts: ModelFacts) -> int:
+    """Of its weights about: without scales, and as if the recipe held for all."""
+    if one.quantize is not None:
+        return facts.parameters * (one.quantize.bits or BITS[one.quantize.method]) // 8
+    return facts.nbytes if facts.method else facts.parameters * BYTES[one.dtype]
