@@ -24,7 +24,7 @@ from qualgate.engine.plain_decoder import FastDecoder, Unfit
 from qualgate.engine.room import is_short, room
 from qualgate.engine.row_check import eager, far_from, noise, read, row_variant, same_bits, texts, whole
 from qualgate.engine.schedule import Limits
-from qualgate.errors import QualgateError, one_line
+from qualgate.errors import NotInThisVersion, QualgateError, one_line
 from qualgate_kernels.cpu import decode, paged
 from qualgate_kernels.cpu.library import threaded
 from qualgate_kernels.paged import Seen
@@ -85,13 +85,16 @@ def open_engine(
 
 @contextmanager
 def open_decoder(
-    model: PreTrainedModel, choice: Choice, stored: str = "float32"
+    model: PreTrainedModel, choice: Choice, stored: str = "float32", *, first: int | None = None
 ) -> Iterator[tuple[ModelDecoder | FastDecoder, OutputHead]]:
-    """What makes packed passes of a model that these serve, in inference mode, for the length of the block."""
+    """What makes packed passes of a model that these serve, in inference mode, for the length of the block. first: of
+    how many of its layers; NotInThisVersion where that is not all of them and the model does not pass through C."""
+    if first is not None and choice.kind != "plain":
+        raise NotInThisVersion(f"Passes of a model's first layers alone are made in C, and {choice.because}.")
     head = OutputHead(model)
     head.whole = choice.whole
     with open_model(model, head, stored) as decoder:
-        yield FastDecoder(model, choice.seen, stored) if choice.kind == "plain" else decoder, head
+        yield FastDecoder(model, choice.seen, stored, first=first) if choice.kind == "plain" else decoder, head
 
 
 @contextmanager

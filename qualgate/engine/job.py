@@ -137,11 +137,10 @@ class _Asked:
     def decode(self, watch: Callable[[Spoken | Read], None] | None = None) -> Answers:
         """Every token, none of them drafted but by who drafts for the arm."""
         requests = [self._request(row) for row in range(len(self._job.prompts))]
-        draft = self._arm.draft
-        if draft is None:
+        if self._arm.draft is None:
             return self._run(requests, None, watch)
         assert isinstance(self._engine, PackedEngine), "loading refuses others"
-        with open_proposers(draft, self._engine, requests, frozenset(self._arm.stop_ids), self._draws) as levels:
+        with open_proposers(self._arm, self._engine, requests, frozenset(self._arm.stop_ids), self._draws) as levels:
             answers = self._run(requests, levels[0], watch)
         keys = [prompt.key for prompt in self._job.prompts]
         self.steps += [

@@ -37,15 +37,19 @@ class Unfit(Exception):
 class FastDecoder:
     """Passes of a plain decoder. seen: how each layer attends, as the model's own modules asked it."""
 
-    def __init__(self, model: PreTrainedModel, seen: dict[int, Seen], stored: str = "float32") -> None:
-        """Unfit for another model. stored: what a server stores activations in."""
+    def __init__(
+        self, model: PreTrainedModel, seen: dict[int, Seen], stored: str = "float32", *, first: int | None = None
+    ) -> None:
+        """Unfit for another model. stored: what a server stores activations in; first: of how many layers, of all
+        where it is None, before the last norm."""
         if model.config.model_type not in PLAIN:
             raise Unfit(f"{model.config.model_type} is no plain decoder")
         if model.config.hidden_act not in ("silu", "swish"):
             raise Unfit(f"its feed-forward's activation is {model.config.hidden_act}")
         self._body: Any = model.model
         config: Any = model.config
-        layers = tuple(_layer(layer, seen[index]) for index, layer in enumerate(self._body.layers))
+        self._layers = self._body.layers[:first]
+        layers = tuple(_layer(layer, seen[index]) for index, layer in enumerate(self._layers))
         heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
         cosines, sines = self._angles(POSITIONS)
         self._plain = PlainDecoder(
@@ -88,7 +92,7 @@ class FastDecoder:
     @property
     def overflow(self) -> tuple[Overflow, ...]:
         """What a server's dtype would not have held so far, by the names of the model's modules."""
-        places = [place.format(**_names(at, layer)) for at, layer in enumerate(self._body.layers) for place in PLACES]
+        places = [place.format(**_names(at, layer)) for at, layer in enumerate(self._layers) for place in PLACES]
         counts = Counter[str]()
         for name, count in zip([*places, "what enters model.norm", "model.norm"], self._beyond.tolist(), strict=True):
             counts[name] += count

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from qualgate.engine.choice import BYTES, open_decoder
 from qualgate.engine.draft_arms import levels
 from qualgate.engine.draft_model import DraftModel
-from qualgate.engine.load import LoadedDraft
+from qualgate.engine.load import LoadedArm
 from qualgate.engine.packed import PackedEngine
 from qualgate.engine.request import Request
 from qualgate.engine.room import room
@@ -22,23 +22,28 @@ from qualgate_kernels.paged import SLOTS
 
 @contextmanager
 def open_proposers(
-    draft: LoadedDraft,
+    arm: LoadedArm,
     engine: PackedEngine,
     requests: Sequence[Request],
     stop_ids: frozenset[int],
     draws: Draws | None = None,
 ) -> Iterator[tuple[Drafts, ...]]:
-    """A level each, the one that the target verifies first; each drafts for the one before it. They serve one run of
-    `engine` with these requests, whose `draws` they share: a draft that draws by the same noise is accepted oftener."""
-    found: list[Drafts] = []
+    """Who drafts for an arm: a level each, the one that it verifies first; each drafts for the one before it. They
+    serve one run of its `engine` with these requests, whose `draws` they share: a draft that draws by the same noise
+    is accepted oftener. Early exit is from the layers of the model that verifies it."""
+    draft, found = arm.draft, list[Drafts]()
+    assert draft is not None, f"nobody drafts for {arm.spec.name}"
     with ExitStack() as stack:
         for at, level in reversed(list(enumerate(levels(draft.spec)))):
-            name, arm = level.names[0], draft.arms[at]
-            if arm is None:
+            name, model, first = level.names[0], draft.arms[at], None
+            if level.draft.kind == "early_exit":
+                model = next(one for one in (*reversed(draft.arms[:at]), arm) if one is not None)
+                first = level.draft.layers
+            if model is None:
                 proposer = {"ngram": Ngram, "suffix": Suffix}[level.draft.kind]()
             else:
-                decoder, head = stack.enter_context(open_decoder(arm.model, arm.choice))
-                most = max(1, room() // (BYTES * (arm.choice.numbers or 1) * SLOTS))
+                decoder, head = stack.enter_context(open_decoder(model.model, model.choice, first=first))
+                most = max(1, room() // (BYTES * (model.choice.numbers or 1) * SLOTS))
                 proposer = DraftModel(
                     name,
                     decoder,

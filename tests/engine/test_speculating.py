@@ -1,0 +1,100 @@
+"""An arm that speculates answers as it does without: the same tokens, log-probs and margins, whoever drafts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from qualgate.engine.job import decode_first, run_job, warm_up
+from qualgate.engine.load import LoadedArm
+from qualgate.records import DraftSource, Job, QuantizeRecipe, Sampling, Speculation
+from tests.engine.jobs import INT4, arms_under, job
+
+MXFP4 = QuantizeRecipe(method="mxfp4", group_size=32)
+INT2 = QuantizeRecipe(method="int2", group_size=32)
+NGRAM = Speculation(draft=DraftSource(kind="ngram"), tokens=3)
+WAYS = {
+    "self-draft": Speculation(draft=DraftSource(kind="quantize", quantize=MXFP4), tokens=5),
+    "as many as pay": Speculation(draft=DraftSource(kind="quantize", quantize=MXFP4)),
+    "bad draft": Speculation(draft=DraftSource(kind="quantize", quantize=INT2), tokens=4),
+    "n-gram": NGRAM,
+    "suffix": Speculation(draft=DraftSource(kind="suffix")),
+    "two levels": Speculation(draft=DraftSource(kind="quantize", quantize=MXFP4, under=NGRAM), tokens=6),
+    "three levels": Speculation(
+        draft=DraftSource(
+            kind="quantize",
+            quantize=MXFP4,
+            under=Speculation(draft=DraftSource(kind="quantize", quantize=INT2, under=NGRAM), tokens=3),
+        ),
+        tokens=6,
+    ),
+}
+EARLY = {
+    "early exit": Speculation(draft=DraftSource(kind="early_exit", layers=1), tokens=3),
+    "early exit of a draft": Speculation(
+        draft=DraftSource(
+            kind="quantize", quantize=MXFP4, under=Speculation(draft=DraftSource(kind="early_exit", layers=1), tokens=2)
+        ),
+        tokens=4,
+    ),
+}
+DRAWN = Sampling(temperature=0.8, top_k=40, top_p=0.95)
+
+
+@pytest.fixture(scope="module", params=["plain", "packed"])
+def arms(request, tmp_path_factory):
+    return request.param, arms_under(request.param, tmp_path_factory.mktemp("model"))
+
+
+def bits(arm: LoadedArm, work: Job):
+    return [(one.token_ids, one.logprobs, one.margins, one.finish_reason) for one in run_job(arm, work).completions]
+
+
+@pytest.mark.parametrize("sampling", [Sampling(), DRAWN], ids=["greedy", "drawn"])
+@pytest.mark.parametrize("target", [None, INT4], ids=["alone", "of a quantized target"])
+@pytest.mark.parametrize("way", [*WAYS, *EARLY])
+def test_no_bit_of_an_answer_depends_on_who_drafts(arms, way, target, sampling):
+    kind, arm = arms
+    if way in EARLY and kind == "packed":
+        pytest.skip("the first layers alone pass through C, where this model does not")
+    plain = arm("variant", target)
+    drafted = arm("variant", target, speculation={**WAYS, **EARLY}[way])
+    work = job(plain, "")
+    work = replace(work, prompts=tuple(replace(one, sampling=sampling) for one in work.prompts), seed=3)
+    assert bits(drafted, work) == bits(plain, work)
+
+
+def test_what_became_of_each_draft_is_told_by_case_and_level(arms):
+    _, arm = arms
+    drafted = arm("variant", speculation=WAYS["three levels"])
+    work = job(drafted, "")
+    found = run_job(drafted, work)
+    assert {one.level for one in found.draft_steps} == {1, 2, 3}
+    assert {one.key for one in found.draft_steps} == {prompt.key for prompt in work.prompts}
+    for completion in found.completions:
+        mine = [one for one in found.draft_steps if one.key == completion.key and one.level == 1]
+        most = sum(one.accepted for one in mine) + len(mine)  # each pass says one of its own, the last perhaps none
+        assert most - len(completion.token_ids) in (0, 1)
+    assert found.generation.checked > 0 == found.generation.otherwise
+
+
+def test_without_a_draft_nothing_is_told_of_drafts(arms):
+    _, arm = arms
+    plain = arm("variant", INT4)
+    assert run_job(plain, job(plain, "")).draft_steps == ()
+
+
+def test_an_arm_speculates_whichever_comes_first_and_is_weighed_as_any_other(arms, tmp_path):
+    _, arm = arms
+    base, drafted = arm(), arm("variant", INT4, speculation=WAYS["two levels"])
+    artifact = tmp_path / "job-0.safetensors"
+    warm_up(drafted, job(drafted, artifact))
+    first = decode_first(drafted, job(drafted, artifact))
+    assert first is not None
+    assert first.steps
+    run_job(base, job(base, artifact))
+    at_once, later = run_job(drafted, job(drafted, artifact)), run_job(drafted, job(drafted, artifact), first)
+    assert [one.token_ids for one in at_once.completions] == [one.token_ids for one in later.completions]
+    assert at_once.drifts == later.drifts
+    assert later.draft_steps == first.steps
