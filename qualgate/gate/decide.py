@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from qualgate.errors import Exit
+from qualgate.gate.comparisons.speculation import with_speculation
 from qualgate.gate.early import decide_early
 from qualgate.gate.four_arm.verdict import decide_four
 from qualgate.gate.growing import (
@@ -47,6 +48,7 @@ def decide(evidence: RunEvidence, policy: Policy, now: str = "") -> Decided:
     does not fit the evidence.
     """
     decided = _decide(evidence, policy, now)
+    decided = replace(decided, verdicts=with_speculation(decided.verdicts, evidence, policy.alpha))
     decided = replace(decided, verdicts=tuple(_at_its_look(one, evidence, policy) for one in decided.verdicts))
     if policy.alpha > MOST_ALPHA:
         decided = replace(decided, verdicts=tuple(_with_alpha(one, policy.alpha) for one in decided.verdicts))

@@ -33,6 +33,15 @@ from qualgate.records.evidence import SERVING_FIELDS, ArmEvidence, Attempt, Look
 from qualgate.records.policy import Drafted, EarlyStop, FourArms, Policy, Prices, Quarantine, Rule, Slo, Tier, Trial
 from qualgate.records.recipe import QuantizeRecipe
 from qualgate.records.sampling import GREEDY, TEMPERATURES, Sampling
+from qualgate.records.speculated import (
+    DRAFT_COST,
+    VERIFY_COST,
+    DraftLevel,
+    DraftPosition,
+    Gain,
+    Rate,
+    Speculated,
+)
 from qualgate.records.speculation import LOSSY, DraftSource, Speculation
 from qualgate.records.verdicts import (
     ArmService,
@@ -51,6 +60,7 @@ __all__ = [
     "CACHE_TOKEN",
     "CALL_UNREAD",
     "DEVICE_MEMORY",
+    "DRAFT_COST",
     "DRAFT_WEIGHTS",
     "FINISH_WORDS",
     "GREEDY",
@@ -61,6 +71,7 @@ __all__ = [
     "TEMPERATURES",
     "TWIN",
     "UNTOLD",
+    "VERIFY_COST",
     "ArmEvidence",
     "ArmFootprint",
     "ArmIdentity",
@@ -72,6 +83,8 @@ __all__ = [
     "Case",
     "Comparison",
     "Completion",
+    "DraftLevel",
+    "DraftPosition",
     "DraftSource",
     "DraftStep",
     "Drafted",
@@ -82,6 +95,7 @@ __all__ = [
     "FinishReason",
     "FourArm",
     "FourArms",
+    "Gain",
     "Generation",
     "Interaction",
     "Job",
@@ -97,6 +111,7 @@ __all__ = [
     "Prompt",
     "QuantizeRecipe",
     "Quarantine",
+    "Rate",
     "Rule",
     "RuleStatus",
     "RunEvidence",
@@ -105,6 +120,7 @@ __all__ = [
     "Seen",
     "SetRef",
     "Slo",
+    "Speculated",
     "Speculation",
     "Stopped",
     "Tier",

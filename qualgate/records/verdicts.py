@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from qualgate.records.policy import Tier
+from qualgate.records.speculated import Speculated
 
 VerdictWord = Literal["approve", "block", "review", "undecided", "invalid"]
 RuleStatus = Literal["proven", "broken", "undecided"]
@@ -123,3 +124,4 @@ class Verdict:
     services: tuple[ArmService, ...] = ()  # of the baseline and the variant, where a rule on cost asked for it
     four_arm: FourArm | None = None  # on the verdict about the arm that does both
     seen: Seen | None = None  # where generation may stop early
+    speculated: Speculated | None = None  # of an arm that our own engine drafted for

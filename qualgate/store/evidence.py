@@ -36,7 +36,7 @@ from qualgate.store.tables import arms, cases, evalsets, runs, units
 RUNS_NAMED = 5
 STATUSES = ("pending", "done", "error", "settled")  # of a unit
 MOST_ATTEMPTS = 10_000  # a unit is tried again when its run is resumed: by hand
-UNKNOWN: tuple[str, int | None] = ("", None)
+UNKNOWN: tuple[str, int | None, str | None] = ("", None, None)
 PARSED = ("tool_call.", "json.valid")  # metrics that are 0 where an answer could not be read
 
 
@@ -120,7 +120,7 @@ def _read(store: Store, run_id: str, scoring: int | None, answers: bool) -> RunE
     by_arm, broken = _units(run_id, found, recorded, scored, drafts, answers=answers)
     if run.status == "complete":
         broken += _unended(found, [row.name for row in arm_rows], stopped)
-    cases_asked = {(row.evalset, row.case_id): row.case_hash for row in found}
+    cases_asked = {(row.evalset, row.case_id): asked_of.get(row.case_hash, UNKNOWN) for row in found}
     seen = tuple(_arm(row, by_arm[row.name], stopped.get(row.name)) for row in arm_rows)
     return RunEvidence(
         run_id=run_id,
@@ -131,12 +131,9 @@ def _read(store: Store, run_id: str, scoring: int | None, answers: bool) -> RunE
         variants=seen[1:],
         integrity=(*integrity, *broken),
         clusters={(row.evalset, row.case_id): row.cluster for row in found if row.cluster is not None},
-        questions={case: asked_of.get(hashed, UNKNOWN)[0] for case, hashed in cases_asked.items()},
-        budgets={
-            case: budget
-            for case, hashed in cases_asked.items()
-            if (budget := asked_of.get(hashed, UNKNOWN)[1]) is not None
-        },
+        questions={case: question for case, (question, _, _) in cases_asked.items()},
+        budgets={case: budget for case, (_, budget, _) in cases_asked.items() if budget is not None},
+        tasks={case: task for case, (_, _, task) in cases_asked.items() if task is not None},
         trial=trial.said if trial else "",
     )
 
@@ -234,14 +231,14 @@ def _arm(row: AnyRow, found: Iterable[UnitEvidence], stopped: Stopped | None) ->
     )
 
 
-def _asked(case: AnyRow) -> tuple[str, int | None]:
-    """What a stored case asks, and of how many tokens at most; `UNKNOWN` where its body is broken, which `check_case`
-    tells."""
+def _asked(case: AnyRow) -> tuple[str, int | None, str | None]:
+    """What a stored case asks, of how many tokens at most, and its task, where it names one; `UNKNOWN` where its body
+    is broken, which `check_case` tells."""
     try:
         body = check_case(case)
     except IntegrityError:
         return UNKNOWN
-    return question_hash(body), body.get("max_new_tokens")
+    return question_hash(body), body.get("max_new_tokens"), body.get("task")
 
 
 def _began(run_id: str) -> str:

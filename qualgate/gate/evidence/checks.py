@@ -93,11 +93,12 @@ def examine(evidence: RunEvidence) -> tuple[Examination, ...]:
 
 def _examine_complete(evidence: RunEvidence, variant: ArmEvidence) -> Examination:
     variant = replace(variant, units=tuple(counted_as_wrong(evidence.baseline.units, variant.units)))
-    pairs = _pair(evidence, variant)
+    pairs = paired(evidence, variant)
     arms = (evidence.baseline, variant)
     beyond = [line for arm in arms for line in (*_beyond(arm), *_otherwise(arm))]
     mismatched = (*evidence.stale, *beyond, *_mismatches(evidence, variant, pairs))
     same = getattr(evidence.baseline.identity, "weights", 0) == getattr(variant.identity, "weights", 1)
+    same = same and not getattr(variant.identity, "speculation", "")
     by_set: dict[str, list[Pair]] = {name: [] for name in sorted(evidence.metrics)}
     for pair in pairs:
         by_set[pair.baseline.key.evalset].append(pair)
@@ -281,7 +282,9 @@ def _taken(unit: UnitEvidence) -> Iterator[float]:
 Label = tuple[str, str, bool]  # evalset, the cluster's or else the case's own id, whether it is the case's own
 
 
-def _pair(evidence: RunEvidence, variant: ArmEvidence) -> list[Pair]:
+def paired(evidence: RunEvidence, variant: ArmEvidence) -> list[Pair]:
+    """Every unit of the baseline's with the variant's answer to the same question, in order of case and repeat.
+    KeyError where there is none."""
     answers = {_question(unit.key): unit for unit in variant.units}
     units = sorted(evidence.baseline.units, key=lambda unit: _question(unit.key))
     questions = evidence.questions

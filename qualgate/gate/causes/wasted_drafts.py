@@ -1,0 +1,85 @@
+"""Drafts that are not worth their passes: told in plain words, with the cause as far as the counts show it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from qualgate.gate.comparisons.draft_levels import LEAST_TESTED
+from qualgate.records import DraftLevel, Gain, Rate
+
+LEAST_ACCEPTED, LONG = 1.2, 4  # accepted a verification, below which drafts of so many tokens or more are wasted
+LEAST_GAIN = 1.05  # times as fast: an arm that surely gains less is not worth its second model
+NEVER = 0.01  # of the tested tokens: a draft that keeps fewer is another model's
+HALF = 0.5
+UNEVEN = 1.5  # times the rejection of all, from which one task is named
+
+
+def wasted_drafts(levels: Sequence[DraftLevel], gain: Gain, memory: Mapping[str, float]) -> tuple[str, ...]:
+    """A line each: drafts that are hardly accepted, at any level; a gain that is none; memory that is given back."""
+    said = [line for level in levels if (line := _rejected(level))]
+    measured = gain.measured
+    if measured.upper is not None and measured.upper < LEAST_GAIN:
+        said.append(
+            f"speculation gains nothing: {measured.value:.2f} times as fast as {gain.against}, at most "
+            f"{measured.upper:.2f}"
+        )
+    taken, saved = memory.get("draft_weights", 0.0), memory.get("saved_by_quantization", 0.0)
+    if saved > 0 and taken > HALF * saved:
+        said.append(f"the draft's weights take {taken / saved:.0%} of what quantization saved of the weights")
+    return tuple(said)
+
+
+def in_words(level: DraftLevel) -> str:
+    """What a verification came to: "5 proposed, 1.1 accepted"."""
+    proposed, accepted = level.proposed_per_verification.value, level.accepted_per_verification.value
+    if proposed is None or accepted is None:
+        return "nothing proposed"
+    return f"{proposed:.2g} proposed, {accepted:.2g} accepted"
+
+
+def _rejected(level: DraftLevel) -> str:
+    tested = level.accepted + level.rejected
+    proposed, accepted = level.proposed_per_verification.value, level.accepted_per_verification.value
+    if tested < LEAST_TESTED or proposed is None or accepted is None:
+        return ""
+    who = f"{level.proposer} (level {level.level})" if level.level > 1 else level.proposer
+    if level.accepted < NEVER * tested:
+        always = "always" if not level.accepted else "all but always"
+        return (
+            f"{who} is {always} rejected: {level.accepted:,} of {tested:,} tested tokens accepted. It is no draft of "
+            "this target: another tokenizer or template, damaged or wrong weights, or too few bits"
+        )
+    if accepted >= LEAST_ACCEPTED or round(proposed) < LONG:
+        return ""
+    return f"{who}: {in_words(level)} a verification: {_cause(level)}"
+
+
+def _cause(level: DraftLevel) -> str:
+    """Why so few are accepted, as far as places and tasks show it."""
+    uneven = _uneven(level)
+    kept = [one.conditional.value for one in level.positions if one.conditional.value is not None]
+    if uneven:
+        return uneven
+    if kept[0] < HALF:
+        return (
+            f"its first token is already rejected in {1 - kept[0]:.0%} of verifications: the draft is too far from its "
+            "target"
+        )
+    place = next((at for at, value in enumerate(kept, 1) if value < HALF), None)
+    if place is not None:
+        return (
+            f"acceptance falls from {kept[0]:.0%} at the first token to {kept[place - 1]:.0%} at token {place}: draft "
+            f"{place - 1} at most"
+        )
+    return f"{kept[0]:.0%} of first tokens are accepted, too few for drafts of this length: draft fewer"
+
+
+def _uneven(level: DraftLevel) -> str:
+    """That one task alone rejects so many: the others are above the bound."""
+    told: dict[str, Rate] = {task: rate for task, rate in level.rejection.items() if rate.value is not None}
+    of_all = level.rejected / (level.accepted + level.rejected)
+    if len(told) < 2:
+        return ""
+    worst = max(told, key=lambda task: (told[task].value or 0.0, task))
+    rate = told[worst].value or 0.0
+    return f"above all in {worst}, where {rate:.0%} of tested tokens are rejected" if rate > UNEVEN * of_all else ""

@@ -1,0 +1,137 @@
+"""What became of an arm's drafts, level by level: how many, where in the draft they failed, and in which tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qualgate.formatting import counted
+from qualgate.records import DraftLevel, DraftPosition, DraftStep, Rate, UnitEvidence
+from qualgate.stats.draft_counts import Passes
+from qualgate.stats.resampled_sums import Sums
+
+LEAST_TESTED = 200  # tokens of a task: fewer say too little of how many are rejected
+NO_DRAFT = "nothing was proposed"
+
+
+def levels_of(
+    units: Sequence[UnitEvidence], clusters: NDArray, tasks: Sequence[str], alpha: float
+) -> tuple[DraftLevel, ...]:
+    """From the first level down. clusters, tasks: of each unit. alpha: of each bound."""
+    steps = [(answer, step) for answer, unit in enumerate(units) for step in unit.draft_steps]
+    return tuple(
+        _level(level, [one for one in steps if one[1].level == level], clusters, tasks, alpha)
+        for level in sorted({step.level for _, step in steps})
+    )
+
+
+def passes_of(steps: Sequence[tuple[int, DraftStep]], answers: int) -> Passes:
+    """As arrays. steps: of one level, each with the number of its answer."""
+    names = ("proposed", "accepted", "rejected", "unverified")
+    columns = {name: np.array([getattr(step, name) for _, step in steps], int) for name in names}
+    return Passes(answer=np.array([answer for answer, _ in steps], int), answers=answers, **columns)
+
+
+def _level(
+    level: int, steps: Sequence[tuple[int, DraftStep]], clusters: NDArray, tasks: Sequence[str], alpha: float
+) -> DraftLevel:
+    found = passes_of(steps, len(clusters))
+    sums = Sums.of(_columns(found, tasks), clusters)
+
+    def rate(numerator: str, denominator: str, nothing: str = NO_DRAFT) -> Rate:
+        return rate_of(sums, numerator, denominator, alpha, nothing)
+
+    return DraftLevel(
+        level=level,
+        proposer=_proposers(steps),
+        passes=len(steps),
+        without_draft=len(steps) - int(found.verifies.sum()),
+        verifications=int(found.verifies.sum()),
+        proposed=int(found.proposed.sum()),
+        accepted=int(found.accepted.sum()),
+        rejected=int(found.rejected.sum()),
+        discarded=int(found.discarded.sum()),
+        unverified=int(found.unverified.sum()),
+        acceptance_rate=rate("accepted", "proposed"),
+        proposed_per_verification=rate("proposed", "verifications"),
+        accepted_per_verification=rate("accepted", "verifications"),
+        tokens_per_verification_with_bonus=rate("with bonus", "verifications"),
+        positions=tuple(
+            DraftPosition(
+                position=place,
+                unconditional=rate(f"accepted at {place}", "verifications"),
+                conditional=rate(f"accepted at {place}", f"tested at {place}", "nothing was tested here"),
+            )
+            for place in range(1, found.longest + 1)
+        ),
+        rejection={task: _rejection(sums, task, alpha) for task in sorted(set(tasks))},
+    )
+
+
+def _columns(found: Passes, tasks: Sequence[str]) -> dict[str, NDArray]:
+    """Name → its sum over each answer's passes."""
+    columns = {
+        "proposed": found.proposed,
+        "accepted": found.accepted,
+        "verifications": found.verifies,
+        "with bonus": found.accepted + found.verifies,
+    }
+    for place in range(1, found.longest + 1):
+        columns |= {f"tested at {place}": found.tested_at(place), f"accepted at {place}": found.accepted_at(place)}
+    sums = {name: found.by_answer(values) for name, values in columns.items()}
+    rejected, tested = found.by_answer(found.rejected), found.by_answer(found.rejected + found.accepted)
+    of = np.array(tasks)
+    for task in sorted(set(tasks)):
+        sums |= {f"rejected in {task}": rejected * (of == task), f"tested in {task}": tested * (of == task)}
+    return sums
+
+
+def rate_of(sums: Sums, numerator: str, denominator: str, alpha: float, nothing: str) -> Rate:
+    """The ratio of two of the sums, with what it is of."""
+    found = sums.ratio(numerator, denominator, alpha, nothing=nothing)
+    return Rate(
+        numerator=sums.whole[numerator], denominator=sums.whole[denominator], value=found.value, lower=found.lower,
+        upper=found.upper, reason=found.reason,
+    )  # fmt: skip
+
+
+def _rejection(sums: Sums, task: str, alpha: float) -> Rate:
+    found = rate_of(sums, f"rejected in {task}", f"tested in {task}", alpha, "insufficient: nothing was tested")
+    if not 0 < found.denominator < LEAST_TESTED:
+        return found
+    said = f"insufficient: {counted(int(found.denominator), 'token')} tested, {LEAST_TESTED} needed"
+    return Rate(numerator=found.numerator, denominator=found.denominator, value=None, reason=said)
+
+
+def _proposers(steps: Sequence[tuple[int, DraftStep]]) -> str:
+    """By name, whoever proposed most first."""
+    often: dict[str, int] = {}
+    for _, step in steps:
+        if step.proposer:
+            often[step.proposer] = often.get(step.proposer, 0) + 1
+    return ", ".join(sorted(often, key=lambda name: (-often[name], name)))
+
+
+def passes_saved(units: Sequence[UnitEvidence], clusters: NDArray, alpha: float) -> Rate:
+    """1 − Σ passes of the target / Σ tokens, both without the pass that read the prompt and what it said: of every
+    answer by itself, however many shared a pass. Passes of lower levels are not the target's."""
+    counts = [_decoding(unit) for unit in units]
+    tokens, passes = (np.array([one[place] for one in counts], float) for place in (0, 1))
+    sums = Sums.of({"tokens": tokens, "saved": tokens - passes}, clusters)
+    return rate_of(sums, "saved", "tokens", alpha, "no answer has a token after its first")
+
+
+def _decoding(unit: UnitEvidence) -> tuple[int, int]:
+    """(tokens said, passes made) from the first step on; (0, 0) where no step was told."""
+    steps = [step for step in unit.draft_steps if step.level == 1]
+    if not steps or unit.tokens is None:
+        return 0, 0
+    first = max(1, min(step.position for step in steps))
+    return unit.tokens - first, sum(step.position > 0 for step in steps)
+
+
+def tasks_of(units: Sequence[UnitEvidence], tasks: Mapping[tuple[str, str], str]) -> list[str]:
+    """Of each unit; its evalset's name where its case names none."""
+    return [tasks.get((unit.key.evalset, unit.key.case_id), unit.key.evalset) for unit in units]

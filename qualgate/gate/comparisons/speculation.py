@@ -1,0 +1,99 @@
+"""What speculation did for an arm, beside its verdict. It decides nothing: parity, quality and value do.
+
+Counted from the steps that our own engine told, never from what drafted evaluation proposes of the baseline's answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from qualgate.errors import Exit
+from qualgate.gate.causes.wasted_drafts import wasted_drafts
+from qualgate.gate.comparisons.draft_gain import gain_of, target_of
+from qualgate.gate.comparisons.draft_levels import levels_of, passes_saved, tasks_of
+from qualgate.gate.comparisons.pairs import clusters_of
+from qualgate.gate.evidence.checks import Pair, paired
+from qualgate.records import CACHE_TOKEN, DRAFT_WEIGHTS, ArmEvidence, RunEvidence, Speculated, Verdict
+from qualgate.stats.resampled_sums import DRAWS, SEED
+
+METHOD = f"draft_ratios_cluster_bootstrap/1 seed {SEED}"
+
+
+def with_speculation(verdicts: Iterable[Verdict], evidence: RunEvidence, alpha: float) -> tuple[Verdict, ...]:
+    """The verdicts, those on arms that drafted with what that came to, and with what is wrong with it as last reasons.
+
+    Not of evidence that is broken. alpha: of each bound.
+    """
+    arms = {arm.name: arm for arm in evidence.variants if any(unit.draft_steps for unit in arm.units)}
+    return tuple(
+        _with(one, speculated(evidence, arms[one.variant], alpha))
+        if one.variant in arms and one.exit != Exit.INTEGRITY
+        else one
+        for one in verdicts
+    )
+
+
+def _with(verdict: Verdict, found: Speculated) -> Verdict:
+    return replace(verdict, speculated=found, reasons=(*verdict.reasons, *found.alerts))
+
+
+def speculated(evidence: RunEvidence, arm: ArmEvidence, alpha: float) -> Speculated:
+    """Of one arm, over the answers that it and its target both gave."""
+    target = target_of(evidence, arm)
+    pairs = _pairs(evidence, target[0], arm)
+    units, clusters = [pair.variant for pair in pairs], clusters_of(pairs)
+    levels = levels_of(units, clusters, tasks_of(units, evidence.tasks), alpha)
+    gain = gain_of(pairs, target, levels, arm.facts, alpha)
+    memory = _memory(evidence.baseline, target, arm)
+    return Speculated(
+        spec=arm.speculation,
+        levels=levels,
+        passes_saved=passes_saved(units, clusters, alpha),
+        gain=gain,
+        memory=memory,
+        alerts=wasted_drafts(levels, gain, memory),
+        alpha=alpha,
+        seed=SEED,
+        draws=DRAWS,
+        method=METHOD,
+    )
+
+
+def _pairs(evidence: RunEvidence, target: ArmEvidence, arm: ArmEvidence) -> list[Pair]:
+    """The arm's answers with its target's, where both gave one."""
+
+    def done(one: ArmEvidence) -> dict[tuple[str, str, int], int]:
+        return {
+            (unit.key.evalset, unit.key.case_id, unit.key.repeat): place
+            for place, unit in enumerate(one.units)
+            if unit.status == "done"
+        }
+
+    both = done(target).keys() & done(arm).keys()
+    kept = [
+        replace(one, units=tuple(one.units[place] for question, place in done(one).items() if question in both))
+        for one in (target, arm)
+    ]
+    return paired(replace(evidence, baseline=kept[0]), kept[1])
+
+
+def _memory(baseline: ArmEvidence, target: tuple[ArmEvidence, bool], arm: ArmEvidence) -> dict[str, float]:
+    """Bytes, as far as they were measured: of the drafts' weights; of a token's keys and values in the draft models
+    alone; of what the target's quantization saved."""
+    found = {}
+    draft, weights, full = (
+        arm.facts.get(DRAFT_WEIGHTS),
+        arm.facts.get("memory.weights"),
+        baseline.facts.get("memory.weights"),
+    )
+    if draft is not None:
+        found["draft_weights"] = draft
+    if draft is not None and weights is not None:
+        found["target_weights"] = weights - draft
+        if full is not None and weights - draft < full:
+            found["saved_by_quantization"] = full - (weights - draft)
+    with_draft, alone = arm.facts.get(CACHE_TOKEN), target[0].facts.get(CACHE_TOKEN)
+    if with_draft is not None and alone is not None:
+        found["draft_cache_token"] = with_draft - alone
+    return found

@@ -1,0 +1,84 @@
+"""What speculation did for one arm, as it was counted and timed; what drafted evaluation counts is none of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from qualgate.records.speculation import Speculation
+
+# Facts of an arm that speculates (`ArmFootprint.facts`), in seconds of a plain step of its target over one sequence:
+DRAFT_COST = "speculation.draft_cost."  # with a level behind it: of one plain step of who drafts at that level
+VERIFY_COST = "speculation.verify_cost."  # with a number behind it: of a pass over so many rows of the sequence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rate:
+    """Σ numerator / Σ denominator, with one-sided bounds at 1 − alpha each. What of the three is None is not known, and
+    `reason` says why."""
+
+    numerator: float
+    denominator: float
+    value: float | None
+    lower: float | None = None
+    upper: float | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DraftPosition:
+    """One place in the drafts, from 1."""
+
+    position: int
+    unconditional: Rate  # accepted here / verifications
+    conditional: Rate  # accepted here / verifications that tested it, as all before it were accepted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DraftLevel:
+    """Who drafts at one level; the target verifies level 1. proposed = accepted + rejected + discarded."""
+
+    level: int
+    proposer: str
+    passes: int
+    without_draft: int  # of them: plain steps
+    verifications: int  # of them: the others
+    proposed: int
+    accepted: int
+    rejected: int  # tested, and not what the verifier says
+    discarded: int  # behind a rejected one, never tested
+    unverified: int  # beside `proposed`: drafted and never offered
+    acceptance_rate: Rate  # accepted / proposed
+    proposed_per_verification: Rate
+    accepted_per_verification: Rate  # the bonus left out
+    tokens_per_verification_with_bonus: Rate  # τ = 1 + accepted / verifications
+    positions: tuple[DraftPosition, ...]
+    rejection: dict[str, Rate]  # by task: rejected / tested; None below `LEAST_TESTED`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gain:
+    """How many times as fast the target decodes with its drafts. None: not known, and `reason` says why."""
+
+    against: str  # the arm it is held against: the same weights without drafts, where there is one
+    same_weights: bool
+    measured: Rate  # seconds a token after the first: of that arm / of this one
+    predicted: float | None  # from acceptance, c and v as measured
+    predicted_reason: str = ""  # why it is not known
+    best_tokens: int | None = None  # γ of the largest predicted gain, 0: plain decoding; None: not known
+    best: float | None = None  # that gain
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speculated:
+    """All of one arm. memory: bytes by what they are for."""
+
+    spec: Speculation | None  # as it was planned
+    levels: tuple[DraftLevel, ...]
+    passes_saved: Rate  # 1 − passes / (tokens − 1), over answers whose first token came with the prompt
+    gain: Gain
+    memory: dict[str, float] = field(default_factory=dict)
+    alerts: tuple[str, ...] = ()
+    alpha: float = 0.05
+    seed: int = 0  # of the bootstrap over prompts
+    draws: int = 0
+    method: str = ""  # formula id

@@ -1,0 +1,83 @@
+"""Σ numerator / Σ denominator of several columns at once, with percentile bounds from one bootstrap over clusters.
+
+All ratios of one arm are taken from the same draws, so they can be held against each other. A resample only repeats
+what was seen: bounds of what happened in every cluster alike, or in none, have no width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from qualgate.stats.paired.compare import MIN_CLUSTERS
+
+DRAWS = 2000
+SEED = 20261205  # of the draws: the same columns and clusters give the same bounds
+AT_ONCE = 1_000_000  # numbers of a block of draws
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ratio:
+    """A ratio and its one-sided bounds at 1 − alpha each; where one of the three is None, `reason` says why."""
+
+    value: float | None
+    lower: float | None = None
+    upper: float | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """Named sums over all entries, and over the entries of each draw of whole clusters."""
+
+    whole: Mapping[str, float]
+    drawn: Mapping[str, NDArray]  # [draws]
+    clusters: int
+
+    @classmethod
+    def of(cls, columns: Mapping[str, ArrayLike], clusters: ArrayLike, seed: int = SEED, draws: int = DRAWS) -> Sums:
+        """columns: name → a number for each entry; clusters: a label for each. Clusters are drawn as often as there
+        are, with replacement, all alike (Efron, 1979; Cameron, Gelbach and Miller, 2008)."""
+        labels, members = np.unique(np.asarray(clusters), return_inverse=True)
+        count = len(labels)
+        sums = np.stack([np.bincount(members, np.asarray(one, float), count) for one in columns.values()], axis=1)
+        generator, block = np.random.default_rng(seed), max(1, AT_ONCE // max(count, 1))
+        parts = []
+        for start in range(0, draws if count else 0, block):
+            drawn = generator.integers(0, count, (min(block, draws - start), count))
+            offsets = count * np.arange(len(drawn))[:, None]
+            often = np.bincount((drawn + offsets).ravel(), minlength=count * len(drawn)).reshape(len(drawn), count)
+            parts.append(often @ sums)
+        totals = np.concatenate(parts) if parts else np.zeros((0, len(columns)))
+        return cls(
+            whole=dict(zip(columns, sums.sum(axis=0).tolist(), strict=True)),
+            drawn=dict(zip(columns, totals.T, strict=True)),
+            clusters=count,
+        )
+
+    def ratio(self, numerator: str, denominator: str, alpha: float, *, nothing: str) -> Ratio:
+        """Σ numerator / Σ denominator. nothing: the reason, in words, where the denominator is 0."""
+        if not self.whole[denominator]:
+            return Ratio(value=None, reason=nothing)
+        return self.statistic(lambda of: of[numerator] / of[denominator], alpha)
+
+    def statistic(self, formula: Callable[[Mapping[str, NDArray]], NDArray], alpha: float) -> Ratio:
+        """Any formula of the sums, name → [draws] to [draws], that is finite of the whole.
+
+        Without bounds where clusters are few, or where in some draws nothing is left to divide by.
+        """
+        with np.errstate(divide="ignore", invalid="ignore"):
+            value = float(formula({name: np.array([one]) for name, one in self.whole.items()})[0])
+            values = formula(self.drawn)
+        if self.clusters < MIN_CLUSTERS:
+            return Ratio(value=value, reason=f"{self.clusters} prompts are too few for bounds ({MIN_CLUSTERS} needed)")
+        if not np.isfinite(values).all():
+            return Ratio(value=value, reason="seen in too few prompts for bounds")
+        return Ratio(
+            value=value,
+            lower=min(value, float(np.quantile(values, alpha, method="lower"))),
+            upper=max(value, float(np.quantile(values, 1 - alpha, method="higher"))),
+        )

@@ -1,0 +1,67 @@
+"""How many times as fast speculation decodes, by the law of its parts: S = τ / (v(γ + 1) + γ c).
+
+τ: tokens a verification emits, the bonus or correction included. γ: tokens drafted. c: seconds of one drafted token, in
+plain steps of the target. v(M): seconds of a pass of the target over M rows of a sequence, in the same unit; v(1) = 1.
+Leviathan et al. (2211.17192, theorem 3.8) have v = 1; multi-level drafts as in ML-SpecQD (2503.13565).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+
+
+def tokens_expected(chances: Sequence[float]) -> float:
+    """τ of drafts whose k-th token is accepted with chances[k], if those before it were: 1 + c₁ + c₁c₂ + …"""
+    reached, tokens = 1.0, 1.0
+    for chance in chances:
+        reached *= chance
+        tokens += reached
+    return tokens
+
+
+def verify_cost(known: Mapping[int, float], rows: float) -> float | None:
+    """v(rows), between the rows it was measured at on a straight line; None beyond them. v(1) = 1 is always known."""
+    at = {1: 1.0, **known}
+    measured = sorted(at)
+    if not measured[0] <= rows <= measured[-1]:
+        return None
+    above = measured[bisect_left(measured, rows)]
+    below = max(one for one in measured if one <= rows)
+    if above == below:
+        return at[above]
+    return at[below] + (at[above] - at[below]) * (rows - below) / (above - below)
+
+
+def drafted_cost(costs: Sequence[float], levels: Sequence[tuple[float, float]]) -> float:
+    """c of the first level of a cascade, in plain steps of the target.
+
+    costs: by level, of one plain step of who drafts there. levels: from the second on, (tokens drafted a pass of the
+    level above, tokens that such a pass emits): with them a token of level k costs (γ′ c′ + c) / τ′, c′ of the level
+    below. One pass of a draft over several rows is taken for one over one row.
+    """
+    found = costs[-1]
+    for cost, (drafted, emitted) in zip(reversed(costs[:-1]), reversed(levels), strict=True):
+        found = (drafted * found + cost) / emitted
+    return found
+
+
+def speedup(tokens: float, drafted: float, cost: float, verify: float) -> float:
+    """S. tokens: τ; drafted: γ; cost: c; verify: v(γ + 1)."""
+    return tokens / (verify + drafted * cost)
+
+
+def best_length(chances: Sequence[float], cost: float, known: Mapping[int, float]) -> tuple[int, float]:
+    """(γ, S) of the γ in 0 .. len(chances) of the largest S, of equals the smallest; 0 is plain decoding, S = 1.
+
+    chances: as for `tokens_expected`, as far as they were seen. known: as for `verify_cost`; γ whose v is not known are
+    not chosen.
+    """
+    best = 0, 1.0
+    for length in range(1, len(chances) + 1):
+        verify = verify_cost(known, length + 1)
+        if verify is None:
+            break
+        found = speedup(tokens_expected(chances[:length]), length, cost, verify)
+        best = max(best, (length, found), key=lambda one: one[1])
+    return best

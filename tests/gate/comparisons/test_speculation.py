@@ -1,0 +1,353 @@
+"""What speculation did, against counts made anew: step by step in plain loops, and in SQL from the store."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sqlalchemy import text
+
+from qualgate.gate.comparisons.draft_levels import levels_of, passes_saved
+from qualgate.gate.comparisons.speculation import speculated, with_speculation
+from qualgate.gate.decide import decide
+from qualgate.records import DraftStep, Policy, Rule, RunEvidence, UnitEvidence, UnitKey, Verdict
+from qualgate.store import plain, runs
+from qualgate.store.database import open_store
+from tests.drafts import steps_of, with_drafts
+from tests.gate.four import POLICY, alike, evidence, with_units
+from tests.gate.four_arm.test_verdict import CHEAPER
+from tests.store.made import make_plan, make_results
+
+WORDS = ("drafted", "int4+drafted")
+
+
+def speculating(n: int = 400, chances=(0.9, 0.8, 0.7, 0.6), under=(), arms=WORDS, tokens: int = 60) -> RunEvidence:
+    """Four arms whose two drafting ones tell their steps; every third case is of another task. No answer changes."""
+    said = dict.fromkeys(("baseline", "int4", "drafted", "int4+drafted"), [tuple(range(tokens))] * n)
+    found = evidence(alike(n), CHEAPER, answers=said)
+    for arm in arms:
+        found = with_units(
+            found, arm, lambda unit: replace(unit, draft_steps=tuple(steps_of(unit.key, tokens, chances, under)))
+        )
+    tasks = {("code", f"c-{number:04d}"): "mail" for number in range(0, n, 3)}
+    return replace(found, tasks=tasks)
+
+
+def of(found: RunEvidence, arm: str = "drafted", alpha: float = 0.05):
+    return speculated(found, next(one for one in found.variants if one.name == arm), alpha)
+
+
+def steps_in(found: RunEvidence, arm: str, level: int = 1) -> list[DraftStep]:
+    units = next(one for one in found.variants if one.name == arm).units
+    return [step for unit in units for step in unit.draft_steps if step.level == level]
+
+
+@pytest.mark.parametrize("under", [(), (0.5, 0.5)])
+def test_every_count_is_that_of_the_steps_one_by_one(under):
+    found = speculating(under=under)
+    told = of(found)
+    assert [level.level for level in told.levels] == ([1, 2] if under else [1])
+    for level in told.levels:
+        steps = steps_in(found, "drafted", level.level)
+        verifying = [step for step in steps if step.proposed]
+        assert (level.passes, level.verifications, level.without_draft) == (
+            len(steps), len(verifying), len(steps) - len(verifying),
+        )  # fmt: skip
+        for name in ("proposed", "accepted", "rejected", "discarded", "unverified"):
+            assert getattr(level, name) == sum(getattr(step, name) for step in steps), name
+        assert level.proposed == level.accepted + level.rejected + level.discarded
+        assert level.acceptance_rate.value == pytest.approx(level.accepted / level.proposed)
+        mean = sum(step.accepted for step in steps) / len(verifying)
+        assert level.accepted_per_verification.value == pytest.approx(mean)
+        assert level.tokens_per_verification_with_bonus.value == pytest.approx(mean + 1)
+        for place in level.positions:
+            reached = [s for s in steps if s.accepted >= place.position - 1 and s.proposed >= place.position]
+            kept = sum(step.accepted >= place.position for step in reached)
+            assert place.unconditional.value == pytest.approx(kept / len(verifying))
+            assert place.conditional.value == pytest.approx(kept / len(reached))
+        assert sum(place.unconditional.numerator for place in level.positions) == level.accepted
+        for task, rate in level.rejection.items():
+            mine = [s for s in steps if found.tasks.get((s.key.evalset, s.key.case_id), s.key.evalset) == task]
+            rejected = sum(step.rejected for step in mine)
+            assert rate.value == pytest.approx(rejected / (rejected + sum(step.accepted for step in mine)))
+        assert set(level.rejection) == {"mail", "code"}
+    proposers = ["mxfp4 draft", "ngram"] if under else ["mxfp4 draft"]
+    assert [level.proposer for level in told.levels] == proposers
+
+
+def test_target_passes_saved_are_of_each_answer_without_the_pass_that_read_its_prompt():
+    found = speculating(n=60, under=(0.5,))
+    steps, tokens = steps_in(found, "drafted"), 60
+    assert of(found).passes_saved.value == pytest.approx(1 - len(steps) / (60 * (tokens - 1)))
+    plain_steps = with_units(
+        found,
+        "drafted",
+        lambda unit: replace(
+            unit,
+            draft_steps=tuple(
+                DraftStep(key=unit.key, level=1, position=at, proposed=0, accepted=0, rejected=0)
+                for at in range(1, tokens)
+            ),
+        ),
+    )
+    told = of(plain_steps)
+    assert told.passes_saved.value == 0.0
+    (level,) = told.levels
+    assert (level.without_draft, level.verifications) == (60 * (tokens - 1), 0)
+    assert (level.acceptance_rate.value, level.acceptance_rate.reason) == (None, "nothing was proposed")
+    assert level.accepted_per_verification.value is None
+    one_token = with_units(found, "drafted", lambda unit: replace(unit, tokens=1, draft_steps=()))
+    assert passes_saved(one_token.variants[1].units, np.arange(60), 0.05).reason.startswith("no answer has a token")
+
+
+def test_an_answer_whose_beginning_was_read_counts_from_its_first_step_on():
+    key = UnitKey("drafted", "code", "c-0000")
+    steps = tuple(DraftStep(key=key, level=1, position=at, proposed=2, accepted=2, rejected=0) for at in (40, 43, 46))
+    unit = UnitEvidence(key=key, case_hash="x", status="done", tokens=49, draft_steps=steps)
+    assert passes_saved([unit], np.zeros(1), 0.05).value == pytest.approx(1 - 3 / 9)
+
+
+def test_a_task_with_few_tested_tokens_says_so_instead_of_a_rate():
+    found = replace(speculating(n=60), tasks={("code", "c-0003"): "rare"})
+    rate = of(found).levels[0].rejection["rare"]
+    tested = [s for s in steps_in(found, "drafted") if s.key.case_id == "c-0003"]
+    count = sum(step.accepted + step.rejected for step in tested)
+    assert 0 < count < 200
+    assert (rate.value, rate.denominator) == (None, count)
+    assert rate.reason == f"insufficient: {count} tokens tested, 200 needed"
+
+
+STEP = st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(0, 2)).map(
+    lambda drawn: (drawn[0], min(drawn[0], drawn[1]), drawn[2])
+)  # proposed, accepted, unverified
+
+
+@given(st.lists(st.lists(STEP, max_size=6), min_size=1, max_size=30), st.integers(0, 3))
+@settings(max_examples=60, deadline=None)
+def test_what_any_steps_add_up_to(given_, spread):
+    units = []
+    for number, drawn in enumerate(given_):
+        key = UnitKey("drafted", f"set{number % 3}", f"c-{number}")
+        steps = tuple(
+            DraftStep(
+                key=key, level=1, position=1 + 6 * at, proposed=proposed, accepted=accepted, unverified=unverified,
+                rejected=int(accepted < proposed), proposer="d",
+            )
+            for at, (proposed, accepted, unverified) in enumerate(drawn)
+        )  # fmt: skip
+        units.append(UnitEvidence(key=key, case_hash="x", status="done", tokens=40, draft_steps=steps))
+    clusters = np.arange(len(units)) // (1 + spread)
+    found = levels_of(units, clusters, [unit.key.evalset for unit in units], 0.05)
+    if not any(given_):
+        assert found == ()
+        return
+    (level,) = found
+    assert level.proposed == level.accepted + level.rejected + level.discarded
+    kept = [place.unconditional.numerator for place in level.positions]
+    assert sum(kept) == level.accepted
+    assert kept == sorted(kept, reverse=True), "no place keeps more than the one before it"
+    for place, before in zip(level.positions[1:], level.positions, strict=False):
+        assert place.conditional.denominator <= before.unconditional.numerator
+    rates = [
+        level.acceptance_rate,
+        *(rate for place in level.positions for rate in (place.conditional, place.unconditional)),
+    ]
+    for rate in rates:
+        assert (rate.value is None) == (rate.denominator == 0)
+        assert rate.value is None or 0 <= rate.value <= 1
+        assert rate.lower is None or rate.lower <= rate.value <= rate.upper
+        assert rate.lower is not None or rate.reason
+    if level.verifications and all(proposed in (0, 5) for drawn in given_ for proposed, _, _ in drawn):
+        chances = [place.conditional.value or 0.0 for place in level.positions]
+        expected = 1 + sum(prod(chances[:upto]) for upto in range(1, 6))
+        assert level.tokens_per_verification_with_bonus.value == pytest.approx(expected)
+
+
+def test_the_predicted_gain_is_the_law_of_section_one_where_all_drafts_have_one_length():
+    found = speculating(n=60, tokens=59)
+    arm = found.variants[1]
+    # Every answer is said to be endless, so that all drafts have four tokens.
+    steps = [tuple(step for step in unit.draft_steps if step.proposed == 4) for unit in arm.units]
+    units = tuple(replace(unit, draft_steps=one) for unit, one in zip(arm.units, steps, strict=True))
+    facts = {"speculation.draft_cost.1": 0.3, "speculation.verify_cost.5": 1.25}
+    arm = replace(arm, units=units, facts=facts)
+    told = speculated(replace(found, variants=(found.variants[0], arm)), arm, 0.05)
+    flat = [step for one in steps for step in one]
+    tau = 1 + sum(step.accepted for step in flat) / len(flat)
+    assert told.gain.predicted == pytest.approx(tau / (1.25 + 4 * 0.3))
+    assert told.gain.best_tokens is not None
+    chances = [place.conditional.value for place in told.levels[0].positions]
+    taus = [1 + sum(prod(chances[:upto]) for upto in range(1, length + 1)) for length in range(1, 5)]
+    gains = [tau / (1 + 0.25 * length / 4 + 0.3 * length) for length, tau in enumerate(taus, 1)]
+    assert told.gain.best == pytest.approx(max(1.0, *gains))
+    assert told.gain.best_tokens == 1 + int(np.argmax(gains))
+
+
+@pytest.mark.parametrize(
+    ("facts", "why"),
+    [
+        ({}, "what a drafted token costs (c) was not measured"),
+        ({"speculation.verify_cost.5": 1.2}, "what a drafted token costs (c) was not measured"),
+        ({"speculation.draft_cost.1": 0.3}, "what a pass over 2 rows costs (v) was not measured"),
+        ({"speculation.draft_cost.1": 0.3, "speculation.verify_cost.3": 1.1}, "what a pass over 4 rows costs (v) was"),
+    ],
+)
+def test_a_gain_is_predicted_only_from_costs_that_were_measured(facts, why):
+    found = speculating(n=60)
+    arm = replace(found.variants[1], facts=facts)
+    told = speculated(replace(found, variants=(found.variants[0], arm)), arm, 0.05)
+    assert told.gain.predicted is None
+    assert why in told.gain.predicted_reason
+
+
+def test_the_measured_gain_is_of_seconds_a_token_after_the_first_against_the_same_weights_where_an_arm_has_them():
+    jitter = np.random.default_rng(7).lognormal(0, 0.1, 400)
+
+    def later(unit):
+        longer = unit.values["latency.e2e"] * jitter[int(unit.key.case_id[2:])]
+        return replace(unit, values=unit.values | {"latency.e2e": longer})
+
+    found = with_units(speculating(), "drafted", later)
+    seconds = {
+        arm.name: sum(u.values["latency.e2e"] - u.values["latency.ttft"] for u in arm.units)
+        for arm in (found.baseline, *found.variants)
+    }
+    told = of(found).gain
+    assert (told.against, told.same_weights) == ("baseline", False)
+    assert told.measured.value == pytest.approx(seconds["baseline"] / seconds["drafted"])
+    assert 0.98 < told.measured.lower / told.measured.value < 1 < told.measured.upper / told.measured.value < 1.02
+    int4, drafted, both = found.variants
+    same = replace(both, identity=int4.identity)
+    told = speculated(replace(found, variants=(int4, drafted, same)), same, 0.05).gain
+    assert (told.against, told.same_weights) == ("int4", True)
+    assert told.measured.value == pytest.approx(seconds["int4"] / seconds["int4+drafted"])
+
+
+def test_answers_without_times_have_no_measured_gain_and_batches_that_nobody_told_no_bounds():
+    found = speculating(n=60)
+    untimed = with_units(found, "drafted", lambda u: replace(u, values=u.values | {"latency.e2e": None}))
+    gain = of(untimed).gain.measured
+    assert (gain.value, gain.reason) == (None, "no time was recorded for 60 of 60 answers")
+    no_batches = with_units(found, "drafted", lambda u: replace(u, job=None))
+    gain = of(no_batches).gain.measured
+    assert gain.value is not None
+    assert (gain.lower, gain.upper) == (None, None)
+    assert "was not recorded" in gain.reason
+
+
+@pytest.mark.parametrize(
+    ("chances", "said"),
+    [
+        ((0.0,) * 5, "mxfp4 draft is always rejected: 0 of"),
+        ((0.003,) * 5, "mxfp4 draft is all but always rejected"),
+        ((0.3, 0.8, 0.8, 0.8, 0.8), "its first token is already rejected in "),
+        ((0.7, 0.3, 0.5, 0.5, 0.5), "at the first token to "),
+        ((0.55,) * 5, "too few for drafts of this length"),
+    ],
+)
+def test_drafts_that_are_wasted_are_named_with_the_cause(chances, said):
+    told = of(speculating(chances=chances))
+    assert len(told.alerts) == 1
+    assert said in told.alerts[0]
+    assert ("proposed" in told.alerts[0]) == ("rejected:" not in told.alerts[0])
+
+
+@pytest.mark.parametrize("chances", [(0.9,) * 5, (0.3,) * 3, (0.95, 0.9, 0.6, 0.5)])
+def test_drafts_that_pay_or_are_short_are_no_alert(chances):
+    assert of(speculating(chances=chances)).alerts == ()
+
+
+def test_a_task_that_alone_rejects_is_named():
+    found = speculating(chances=(0.75,) * 5)
+
+    def bad(unit):
+        if ("code", unit.key.case_id) not in found.tasks:
+            return unit
+        return replace(unit, draft_steps=tuple(steps_of(unit.key, 60, (0.02,) * 5)))
+
+    (alert,) = of(with_units(found, "drafted", bad)).alerts
+    assert "above all in mail, where 9" in alert
+
+
+def test_a_level_below_that_is_always_rejected_is_named_with_its_level():
+    (alert,) = of(speculating(chances=(0.9,) * 8, under=(0.0,) * 4)).alerts
+    assert alert.startswith("ngram (level 2) is always rejected")
+
+
+def test_a_gain_that_is_none_and_memory_that_is_given_back_are_told():
+    found = speculating()
+    slow = with_units(found, "drafted", lambda u: replace(u, values=u.values | {"latency.e2e": 13.5}))
+    assert any("gains nothing: 1.0" in line or "gains nothing: 0." in line for line in of(slow).alerts)
+    int4, drafted, both = found.variants
+    facts = {"memory.weights": 400.0, "memory.draft_weights": 150.0, "memory.cache_token": 9.0}
+    both = replace(both, identity=int4.identity, facts=facts)
+    int4 = replace(int4, facts={"memory.cache_token": 6.0})
+    base = replace(found.baseline, facts={"memory.weights": 500.0})
+    told = speculated(replace(found, baseline=base, variants=(int4, drafted, both)), both, 0.05)
+    assert told.memory == {
+        "draft_weights": 150.0, "target_weights": 250.0, "saved_by_quantization": 250.0, "draft_cache_token": 3.0,
+    }  # fmt: skip
+    assert told.alerts == ("the draft's weights take 60% of what quantization saved of the weights",)
+
+
+def test_only_arms_whose_steps_were_told_say_it_and_the_alert_is_a_reason_of_the_verdict():
+    found = speculating(chances=(0.0,) * 5, arms=("drafted",))
+    verdicts = decide(found, POLICY).verdicts
+    assert [one.speculated is not None for one in verdicts] == [False, True, False], "counts alone are not steps"
+    assert verdicts[1].reasons[-1].startswith("mxfp4 draft is always rejected")
+    broken = replace(found, integrity=("a unit was changed",))
+    assert all(one.speculated is None for one in decide(broken, POLICY).verdicts)
+
+
+def test_the_same_evidence_in_another_order_says_the_same_and_comes_back_from_json():
+    found = speculating(n=60, under=(0.5, 0.4))
+    other = replace(
+        found,
+        baseline=replace(found.baseline, units=found.baseline.units[::-1]),
+        variants=tuple(replace(arm, units=arm.units[::-1]) for arm in found.variants[::-1]),
+    )
+    texts = [[plain.verdict_to_json(one) for one in decide(e, POLICY).verdicts] for e in (found, other)]
+    assert texts[0] == texts[1]
+    verdicts = decide(found, POLICY).verdicts
+    assert tuple(plain.verdict(plain.verdict_to_json(one)) for one in verdicts) == verdicts
+    silent = Verdict(variant="int4", word="approve", exit=0, reasons=("x",))
+    assert "speculated" not in json.loads(plain.verdict_to_json(silent))
+
+
+def test_sql_counts_the_same_from_the_store_and_what_evaluation_drafted_is_not_among_it(tmp_path):
+    plan = make_plan(
+        cases=30, wrong={"int8": 0.0, "mxfp4": 0.0}, policy=Policy(rules=(Rule(metric="exact_match", max_drop=0.12),))
+    )
+    with open_store(f"sqlite:///{tmp_path / 'q.db'}") as store:
+        run = runs.begin(store, plan).run_id
+        for result, scores in make_results(plan):
+            said = tuple(replace(c, baseline_proposed=9, baseline_accepted=8) for c in result.completions)
+            drafted = with_drafts(result) if result.arm == "int8" else replace(result, completions=said)
+            runs.record(store, run, drafted, scores)
+        verdicts = with_speculation(
+            decide(runs.evidence(store, run), plan.policy).verdicts, runs.evidence(store, run), 0.05
+        )
+        counted = """select count(*), sum(proposed > 0), sum(proposed), sum(accepted), sum(rejected), sum(unverified)
+            from draft_steps join units using (unit_id) where arm = 'int8' and level = 1"""
+        with store.read() as connection:
+            steps, verifications, proposed, accepted, rejected, unverified = connection.execute(text(counted)).one()
+            tokens = connection.execute(
+                text("select sum(answer_tokens - 1) from units where arm = 'int8'")
+            ).scalar_one()
+            kept = connection.execute(
+                text("select sum(accepted >= 2) * 1.0 / sum(proposed > 0) from draft_steps where level = 1")
+            ).scalar_one()
+    int8, mxfp4 = verdicts
+    assert mxfp4.speculated is None
+    (level,) = int8.speculated.levels
+    assert (level.passes, level.verifications, level.proposed, level.accepted, level.rejected, level.unverified) == (
+        steps, verifications, proposed, accepted, rejected, unverified,
+    )  # fmt: skip
+    assert int8.speculated.passes_saved.value == pytest.approx(1 - steps / tokens)
+    assert level.positions[1].unconditional.value == pytest.approx(kept)
+    assert set(level.rejection) == {"tool_calls", "json_extract", "arithmetic"}

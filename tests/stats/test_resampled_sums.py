@@ -1,0 +1,95 @@
+"""Ratios of sums against plain loops over the same draws, the linearised error, and simulated coverage."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from qualgate.stats.intervals import clustered_ratio
+from qualgate.stats.resampled_sums import DRAWS, SEED, Sums
+
+COUNTS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(0, 40)), min_size=1, max_size=80)
+
+
+def looped(entries, draws: int) -> list[tuple[float, float]]:
+    """(Σ numerator, Σ denominator) of each draw of clusters, one at a time."""
+    labels = sorted({label for _, _, label in entries})
+    generator = np.random.default_rng(SEED)
+    found = []
+    for row in generator.integers(0, len(labels), (draws, len(labels))):
+        chosen = [labels[place] for place in row]
+        members = [entry for label in chosen for entry in entries if entry[2] == label]
+        found.append((sum(entry[0] for entry in members), sum(entry[1] for entry in members)))
+    return found
+
+
+@given(COUNTS)
+@settings(max_examples=30, deadline=None)
+def test_bounds_are_those_of_plain_loops_over_the_same_draws(entries):
+    up, down, labels = (np.array(column) for column in zip(*entries, strict=True))
+    sums = Sums.of({"up": up, "down": down}, labels, draws=60)
+    found = sums.ratio("up", "down", 0.05, nothing="nothing")
+    draws = looped(entries, 60)
+    if not down.sum():
+        assert (found.value, found.reason) == (None, "nothing")
+        return
+    assert found.value == pytest.approx(up.sum() / down.sum())
+    if len(set(labels.tolist())) < 20:
+        assert (found.lower, found.upper) == (None, None)
+        assert "too few for bounds" in found.reason
+    elif any(bottom == 0 for _, bottom in draws):
+        assert (found.lower, found.reason) == (None, "seen in too few prompts for bounds")
+    else:
+        ratios = sorted(top / bottom for top, bottom in draws)
+        assert found.lower == pytest.approx(ratios[int(0.05 * 59)])
+        assert found.upper == pytest.approx(ratios[-1 - int(0.05 * 59)])
+
+
+def test_the_order_of_entries_and_the_names_of_other_columns_change_nothing():
+    drawn = np.random.default_rng(3)
+    up, down, labels = drawn.poisson(3, 300), 1 + drawn.poisson(5, 300), drawn.integers(0, 90, 300)
+    order = drawn.permutation(300)
+    one = Sums.of({"up": up, "down": down}, labels)
+    other = Sums.of({"z": down, "down": down[order], "up": up[order]}, labels[order])
+    assert one.ratio("up", "down", 0.05, nothing="") == other.ratio("up", "down", 0.05, nothing="")
+    assert len(one.drawn["up"]) == DRAWS >= 2000
+
+
+def test_many_clusters_give_the_bounds_of_the_linearised_error():
+    drawn = np.random.default_rng(4)
+    size = drawn.integers(1, 20, 800)
+    up = drawn.binomial(size, drawn.beta(6, 2, 800))
+    found = Sums.of({"up": up, "down": size}, np.arange(800)).ratio("up", "down", 0.05, nothing="")
+    oracle = clustered_ratio(up, size, np.arange(800), 0.5)
+    width = oracle.upper - oracle.lower
+    assert found.lower == pytest.approx(oracle.lower, abs=0.08 * width)
+    assert found.upper == pytest.approx(oracle.upper, abs=0.08 * width)
+
+
+def test_each_bound_misses_the_truth_about_as_often_as_alpha_says():
+    drawn = np.random.default_rng(5)
+    missed = np.zeros(2)
+    for _ in range(300):
+        share = drawn.beta(4, 4, 80)
+        size = drawn.integers(5, 15, 80)
+        up = drawn.binomial(size, share)
+        found = Sums.of({"up": up, "down": size}, np.arange(80), draws=400).ratio("up", "down", 0.05, nothing="")
+        missed += found.lower > 0.5, found.upper < 0.5
+    assert (missed <= 30).all(), missed  # of 300: 15 expected, 30 with a chance of 2e-4
+    assert (missed >= 3).all(), missed
+
+
+def test_a_formula_of_several_sums_is_taken_of_each_draw():
+    drawn = np.random.default_rng(6)
+    columns = {name: 1 + drawn.poisson(9, 200) for name in "abcd"}
+    sums = Sums.of(columns, np.arange(200))
+    found = sums.statistic(lambda of: of["a"] / of["b"] / (of["c"] / of["d"]), 0.05)
+    a, b, c, d = (columns[name].sum() for name in "abcd")
+    assert found.value == pytest.approx(a / b / (c / d))
+    assert found.lower < found.value < found.upper
+
+
+def test_no_entry_at_all_has_no_ratio():
+    assert Sums.of({"up": [], "down": []}, []).ratio("up", "down", 0.05, nothing="no answer").reason == "no answer"
