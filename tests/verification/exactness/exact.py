@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
@@ -20,11 +20,13 @@ from qualgate.bench.questions import MODEL, asked
 from qualgate.bench.shape import told
 from qualgate.engine.choice import open_engine
 from qualgate.engine.load import LoadedArm, load_arm
+from qualgate.engine.packed import PackedEngine
+from qualgate.engine.proposers import open_proposers
 from qualgate.engine.request import Request
 from qualgate.engine.sampling import Draws, noise_cases
 from qualgate.engine.schedule import Limits
 from qualgate.quant.recipes import parse_recipe
-from qualgate.records import GREEDY, ArmSpec, Prompt, Sampling
+from qualgate.records import GREEDY, ArmSpec, DraftSource, Prompt, Sampling, Speculation
 from qualgate.speculation.known import Known, Sources
 from qualgate.speculation.propose import NO_DRAFT, Asked, Draft, Proposer
 from qualgate.speculation.steps import Drafts
@@ -35,6 +37,7 @@ from tests.verification.goals import EXACT
 if TYPE_CHECKING:
     from torch import Tensor
 
+CascadeWord = Literal["cascade"]
 WEIGHTS: dict[str, Any] = {
     "bfloat16": None,
     "int8": "int8",
@@ -50,12 +53,18 @@ WAYS = {
     "one at a time": Limits(sequences=1),
     "small mixed passes": Limits(rows=19, sequences=7),
 }
-DRAFTS = ("plain", "baseline", "spoiled")
+DRAFTS = ("plain", "baseline", "spoiled", "cascade")
+CASCADE = Speculation(
+    draft=DraftSource(
+        kind="quantize", quantize=parse_recipe("mxfp4"), under=Speculation(draft=DraftSource(kind="ngram"))
+    ),
+    tokens=4,
+)
 SAMPLINGS = {"greedy": GREEDY, "drawn": Sampling(temperature=0.8, top_p=0.95)}
 THREADS = (1, 2)
 SEED = 11
 PER_SET, PER_SET_QUICK = 19, 2  # cases of each of the seven sets
-STRIDE = 5  # --quick: one cell in five; each of the 36 ways to ask comes with some weights
+STRIDE = 5  # --quick: one cell in five; each of the 48 ways to ask comes with some weights
 TOKENS = 1_000_000
 
 
@@ -71,8 +80,8 @@ class Cell:
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """All 216 cells over 133 cases, and a reference for each weights and sampling: some 10 minutes of two idle cores.
-    quick: 44 cells over 14 cases, under a minute."""
+    """All 288 cells over 133 cases, and a reference for each weights and sampling: some 13 minutes of two idle cores.
+    quick: 58 cells over 14 cases, under a minute."""
     if quick:
         return measured(every_cell()[::STRIDE], PER_SET_QUICK, 60)
     return measured(every_cell(), PER_SET, 600)
@@ -140,7 +149,8 @@ def _compared(
 def loaded(weights: str, cache: str) -> LoadedArm:
     """The reference model with these weights, made in `cache`. RuntimeError where packed passes do not serve it."""
     recipe = WEIGHTS[weights]
-    spec = ArmSpec(name=weights, model=str(MODEL), quantize=None if recipe is None else parse_recipe(recipe))
+    quantize = None if recipe is None else parse_recipe(recipe)
+    spec = ArmSpec(name=weights, model=str(MODEL), quantize=quantize, speculation=CASCADE)
     arm = load_arm(spec, cache, {}, device="cpu")
     if arm.choice.kind == "padded":
         raise RuntimeError(f"{weights}: {arm.choice.because}")
@@ -165,7 +175,9 @@ class Asking:
     def heard(self, cell: Cell, expected: Sequence[Answer], baseline: Sequence[Answer]) -> Heard:
         """As `cell` has it. expected: what the arm says, of which spoiled drafts are made; baseline: its baseline's."""
         requests, proposer = self.requests, None
-        if cell.drafts == "baseline":
+        if cell.drafts == "cascade":
+            proposer = "cascade"
+        elif cell.drafts == "baseline":
             given = [tuple(answer.tokens) for answer in baseline]
             sources = (Sources(prompt=one.prompt, baseline=text) for one, text in zip(requests, given, strict=True))
             requests, proposer = _reading(requests, given), Known(sources)
@@ -176,14 +188,25 @@ class Asking:
             return self._run(range(len(requests)), requests, proposer, WAYS[cell.way])
 
     def _run(
-        self, rows: Sequence[int], requests: Sequence[Request], proposer: Proposer | None, limits: Limits
+        self,
+        rows: Sequence[int],
+        requests: Sequence[Request],
+        proposer: Proposer | Literal["cascade"] | None,
+        limits: Limits,
     ) -> Heard:
         draws = None
         if self._sampling.drawn:
             draws = Draws(seed=SEED, cases=self._cases[list(rows)], sampling=self._sampling)
-        with open_engine(self._arm.model, self._arm.choice, limits=limits) as engine:
-            heard = Heard(requests, engine.head)
-            engine.run(requests, Drafts(proposer) if proposer else None, heard, draws)
+        with ExitStack() as stack:
+            engine = stack.enter_context(open_engine(self._arm.model, self._arm.choice, limits=limits))
+            heard, drafts = Heard(requests, engine.head), None
+            if proposer == "cascade":
+                assert isinstance(engine, PackedEngine), "`loaded` refuses others"
+                ends = frozenset(self._arm.stop_ids)
+                drafts, *_ = stack.enter_context(open_proposers(self._arm, engine, requests, ends, draws))
+            elif proposer is not None:
+                drafts = Drafts(proposer)
+            engine.run(requests, drafts, heard, draws)
         return heard
 
 

@@ -19,6 +19,7 @@ from tests.verification.goals import EXACT
 
 DRAFTED = Cell(weights="int4", way="small mixed passes", drafts="spoiled", sampling="greedy", threads=2)
 DRAWN = Cell(weights="int4", way="many at once", drafts="baseline", sampling="drawn", threads=1)
+CASCADED = Cell(weights="int4", way="small mixed passes", drafts="cascade", sampling="drawn", threads=2)
 
 
 @pytest.fixture
@@ -38,24 +39,25 @@ def rows(result):
 
 def test_every_way_to_ask_is_a_cell_and_the_slice_has_each_of_them():
     cells = every_cell()
-    assert len(set(cells)) == len(cells) == 216
+    assert len(set(cells)) == len(cells) == 288
     slice_ = cells[::STRIDE]
     ways = Counter((one.way, one.drafts, one.sampling, one.threads) for one in slice_)
-    assert len(ways) == 36
+    assert len(ways) == 48
     assert {one.weights for one in slice_} == set(WEIGHTS)
 
 
 def test_cells_differ_in_nothing(short):
-    result = measured([DRAFTED, DRAWN], 1, 8)
+    result = measured([DRAFTED, DRAWN, CASCADED], 1, 8)
     found = rows(result)
     assert list(found) == list(EXACT.goals)
     assert found["exact.tokens"]["met"] is None, "a slice shows no million"
     assert found["exact.tokens"]["measured"] > 2 * 7 * 5
     assert found["exact.tokens"]["logits"] > 0.8 * found["exact.tokens"]["measured"]
     assert all(found[f"exact.{name}"]["met"] is True for name in ("other_tokens", "other_bits", "padded"))
-    drafted, drawn, *of_padded = result["rounds"]
+    drafted, drawn, cascaded, *of_padded = result["rounds"]
     assert 0 < drafted["accepted"] < drafted["proposed"]
     assert drawn["accepted"] > 0
+    assert 0 < cascaded["accepted"] < cascaded["proposed"]
     assert len(of_padded) == 3
     json.dumps(result)
 
