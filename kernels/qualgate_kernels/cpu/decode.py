@@ -199,7 +199,7 @@ def _at(tensor: torch.Tensor | None, *shape: int, dtype: torch.dtype = torch.flo
     """Where its numbers lie. C believes what it is told of them, so it is looked at here."""
     if tensor is None:
         return None
-    there = tensor.device.type == "cpu" and tensor.is_contiguous()
+    there = tensor.is_cpu and tensor.is_contiguous()
     if not there or tensor.dtype != dtype or tensor.shape != shape:
         raise ValueError(
             f"decoder: expected {dtype} {list(shape)}, contiguous, on the CPU, got {tensor.dtype} {list(tensor.shape)}"

@@ -32,7 +32,7 @@ def missing() -> str:
 
 def serves(logits: torch.Tensor) -> bool:
     """Whether C takes them: float32 on the CPU, contiguous, a number or more."""
-    there = logits.dtype == torch.float32 and logits.device.type == "cpu"
+    there = logits.dtype == torch.float32 and logits.is_cpu
     return there and logits.is_contiguous() and logits.numel() > 0 and not missing()
 
 
