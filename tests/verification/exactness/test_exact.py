@@ -57,7 +57,7 @@ def test_cells_differ_in_nothing(short):
     drafted, drawn, cascaded, *of_padded = result["rounds"]
     assert 0 < drafted["accepted"] < drafted["proposed"]
     assert drawn["accepted"] > 0
-    assert 0 < cascaded["accepted"] < cascaded["proposed"]
+    assert 0 < cascaded["accepted"] <= cascaded["proposed"]
     assert len(of_padded) == 3
     json.dumps(result)
 
