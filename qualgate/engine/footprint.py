@@ -63,6 +63,11 @@ def with_drafts(target: ArmFootprint, drafts: Sequence[ArmFootprint]) -> ArmFoot
     return replace(target, facts=target.facts | facts)
 
 
+def first_layers(model: ArmFootprint, share: float) -> ArmFootprint:
+    """Of a draft that is this share of a model's layers: their weights are there already, keys and values are not."""
+    return replace(model, facts={"memory.weights": 0.0, CACHE_TOKEN: share * model.facts[CACHE_TOKEN]})
+
+
 def device_memory(device: torch.device) -> int:
     """Bytes in all, whoever holds them now."""
     if device.type == "cuda":

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qualgate.engine.device import Device
-from qualgate.engine.draft_arms import draft_arms
+from qualgate.engine.draft_arms import draft_arms, levels
 from qualgate.engine.identity import engine_version, identify
 from qualgate.errors import NotInThisVersion, UsageError, one_line
 from qualgate.formatting import counted
@@ -102,7 +102,7 @@ def load_arm(spec: ArmSpec, cache_dir: str | Path, sampling: dict[str, Any], *, 
 
     A quantized checkpoint runs with its weights packed. Raises UsageError for a model folder that cannot be used, and
     for a device that torch cannot use; NotInThisVersion for a model that does not run right here (`choose_engine`), or
-    that would draft, or verify drafts, in padded batches.
+    that would draft, or verify drafts, as its engine does not.
     """
     drafts = draft_arms(spec)
     names = dict.fromkeys([spec.model, *(one.model for one in drafts if one is not None)])
@@ -113,8 +113,6 @@ def load_arm(spec: ArmSpec, cache_dir: str | Path, sampling: dict[str, Any], *, 
     arm = _loaded(spec, folders[spec.model], identity, cache, device)
     if spec.speculation is None:
         return arm
-    from qualgate.engine.footprint import with_drafts
-
     _refuse_padded(arm)
 
     def load(one: ArmSpec) -> LoadedArm:
@@ -123,12 +121,7 @@ def load_arm(spec: ArmSpec, cache_dir: str | Path, sampling: dict[str, Any], *, 
         _refuse_padded(draft)
         return draft
 
-    loaded = tuple(one and load(one) for one in drafts)
-    return replace(
-        arm,
-        footprint=with_drafts(arm.footprint, [one.footprint for one in loaded if one is not None]),
-        draft=LoadedDraft(spec=spec.speculation, arms=loaded),
-    )
+    return _with_drafts(arm, spec.speculation, tuple(one and load(one) for one in drafts))
 
 
 def _refuse_padded(arm: LoadedArm) -> None:
@@ -138,6 +131,26 @@ def _refuse_padded(arm: LoadedArm) -> None:
             "made and verified in packed passes alone in this version. Take `speculation` out of this variant, or give "
             "it a draft of another architecture."
         )
+
+
+def _with_drafts(arm: LoadedArm, speculation: Speculation, drafts: tuple[LoadedArm | None, ...]) -> LoadedArm:
+    """`arm` with what drafts for it, a level each. NotInThisVersion for first layers of a model that is not plain."""
+    from qualgate.engine.footprint import first_layers, with_drafts
+
+    verifier, beside = arm, list[ArmFootprint]()
+    for level, model in zip(levels(speculation), drafts, strict=True):
+        if level.draft.kind == "early_exit":
+            if verifier.choice.kind != "plain":
+                raise NotInThisVersion(
+                    f"{arm.spec.name}: passes of a model's first layers alone are made in C, and {verifier.spec.model} "
+                    f"does not pass through it: {verifier.choice.because}. Draft by `quantize` or another `model`."
+                )
+            beside.append(first_layers(verifier.footprint, level.draft.layers / len(verifier.choice.seen)))
+        if model is not None:
+            beside.append(model.footprint)
+            verifier = model
+    draft = LoadedDraft(spec=speculation, arms=drafts)
+    return replace(arm, footprint=with_drafts(arm.footprint, beside), draft=draft)
 
 
 def _loaded(spec: ArmSpec, folder: ModelFolder, identity: ArmIdentity, cache: Path, device: Device) -> LoadedArm:

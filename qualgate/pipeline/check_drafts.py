@@ -9,7 +9,7 @@ from qualgate.engine.device import choose_device
 from qualgate.engine.draft_arms import draft_arms, draft_models, levels
 from qualgate.engine.load import check_weights
 from qualgate.errors import NotInThisVersion, UsageError
-from qualgate.formatting import size_text
+from qualgate.formatting import counted, size_text
 from qualgate.pipeline.checks import check_calibration, check_lengths
 from qualgate.quant.model_folder import ModelFolder
 from qualgate.quant.recipes import BITS
@@ -17,6 +17,7 @@ from qualgate.quant.shapes import check_fits
 from qualgate.quantize.calibration_sets import check_leaks
 from qualgate.records import ArmIdentity, ArmSpec, Evalset, ModelFacts, Plan, Prompt
 
+RULES = ("keyed",)  # of acceptance that packed passes have
 BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
 
 
@@ -66,10 +67,13 @@ def check_drafts(gate: GateFile, folders: Mapping[str, ModelFolder], sets: Seque
                 f"{gate.path.name}: {arm.name} speculates, and there are no packed passes on a GPU in this version, "
                 "which alone verify drafts. Write `workers: {devices: cpu}`, or take `speculation` out."
             )
-        verifier = arm
+        if arm.speculation is not None and arm.speculation.rule not in RULES:
+            raise NotInThisVersion(f"{arm.name}: `rule: {arm.speculation.rule}` is not in this version")
+        verifier, layers = arm, _layers(folders[arm.model])
         for level, model in zip(levels(arm.speculation), draft_arms(arm), strict=True):
             if level.draft.kind == "early_exit":
-                _refuse_early_exit(arm, level.draft.layers, folders[verifier.model])
+                _check_early_exit(arm, level.draft.layers, layers, folders[verifier.model])
+                layers = level.draft.layers
             if model is None:
                 continue
             _check_weights(arm, model, folders[model.model], made_of_target=not level.draft.model)
@@ -77,17 +81,21 @@ def check_drafts(gate: GateFile, folders: Mapping[str, ModelFolder], sets: Seque
             if model.quantize and model.quantize.calibration:
                 check_leaks(model.quantize, sets)
                 check_calibration(model.quantize.calibration, folders[model.model], f"the draft of {arm.name}")
-            verifier = model
+            verifier, layers = model, _layers(folders[model.model])
 
 
-def _refuse_early_exit(arm: ArmSpec, layers: int, target: ModelFolder) -> None:
-    there = (target.files.config.get("text_config") or target.files.config).get("num_hidden_layers")
-    if type(there) is int and layers >= there:
+def _layers(folder: ModelFolder) -> int | None:
+    """How many its config says."""
+    found = (folder.files.config.get("text_config") or folder.files.config).get("num_hidden_layers")
+    return found if type(found) is int else None
+
+
+def _check_early_exit(arm: ArmSpec, layers: int, there: int | None, verifier: ModelFolder) -> None:
+    if there is not None and layers >= there:
         raise UsageError(
-            f"{arm.name}: `early_exit: {layers}` of a model of {there} layers ({target.path}): a draft has fewer than "
-            "all of them."
+            f"{arm.name}: `early_exit: {layers}`, and what verifies that draft has {counted(there, 'layer')} "
+            f"({verifier.path}): a draft has fewer than all of them."
         )
-    raise NotInThisVersion(f"{arm.name}: `draft: {{early_exit: {layers}}}` is not in this version")
 
 
 def _check_weights(arm: ArmSpec, model: ArmSpec, folder: ModelFolder, *, made_of_target: bool) -> None:

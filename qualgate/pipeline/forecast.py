@@ -149,8 +149,10 @@ def _sum(values: Iterable[float | None]) -> float | None:
 
 
 def _weights(arm: ArmSpec, model: ModelFacts) -> str:
-    """What an arm's weights are, in a word: "bfloat16", "int4 g32", "gptq checkpoint"."""
-    return f"{model.method} checkpoint" if model.method and not arm.quantize else arm.weights_label
+    """What an arm's weights are, in a word, and who drafts for it: "bfloat16", "int4 g32 + ngram, 5 tokens", "gptq
+    checkpoint"."""
+    label = f"{model.method} checkpoint" if model.method and not arm.quantize else arm.weights_label
+    return f"{label} + {arm.speculation.label}" if arm.speculation else label
 
 
 def _matmul_flops() -> float:

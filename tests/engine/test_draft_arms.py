@@ -185,3 +185,20 @@ def test_a_draft_that_is_not_there_is_named_before_anything_is_loaded(shipped, t
     with pytest.raises(UsageError, match="nowhere"):
         load_arm(spec, tmp_path / "cache", {}, device="cpu")
     assert not (tmp_path / "cache").exists()
+
+
+def test_first_layers_draft_where_the_model_passes_through_c_and_hold_keys_and_values_of_their_own(shipped, tmp_path):
+    early = Speculation(draft=DraftSource(kind="early_exit", layers=1))
+    spec = ArmSpec(name="v", model=str(shipped))
+    alone = load_arm(spec, tmp_path, {}, device="cpu").footprint.facts
+    arm = load_arm(replace(spec, speculation=early), tmp_path, {}, device="cpu")
+    assert arm.draft is not None
+    assert arm.draft.arms == (None,)
+    assert arm.footprint.facts == alone | {DRAFT_WEIGHTS: 0, CACHE_TOKEN: alone[CACHE_TOKEN] * 1.5}  # 1 of 2 layers
+    under = load_arm(replace(spec, speculation=self_draft(INT8, under=early)), tmp_path, {}, device="cpu").footprint
+    assert under.facts[CACHE_TOKEN] == alone[CACHE_TOKEN] * 2.5
+    gemma = save_tiny_model(tmp_path / "gemma2", arch="gemma2")
+    for speculation in (early, of_model(gemma, under=early)):
+        model = gemma if speculation is early else shipped
+        with pytest.raises(NotInThisVersion, match=f"v: passes of a model's first layers .*{gemma} does not pass"):
+            load_arm(replace(spec, model=str(model), speculation=speculation), tmp_path, {}, device="cpu")

@@ -114,7 +114,7 @@ def test_the_key_follows_who_drafts_and_how(room):
     keys = [
         planned(room, said).key
         for said in (SELF, SELF.replace("16", "32"), "{draft: ngram}", "{draft: ngram, tokens: 4}", OTHER,
-                     "{draft: ngram, rule: typical}")
+                     "{draft: suffix}", "{draft: {early_exit: 1}}")
     ]  # fmt: skip
     assert len(set(keys)) == len(keys)
     raw = bytearray((room / "small" / "model.safetensors").read_bytes())
@@ -161,7 +161,15 @@ REFUSED = {
     "a recipe that does not fit": (
         "{draft: {quantize: {method: int4, group_size: 48}}}", lambda room: None, "not a multiple of the group size 48",
     ),
-    "all layers": ("{draft: {early_exit: 2}}", lambda room: None, "`early_exit: 2` of a model of 2 layers"),
+    "all layers": (
+        "{draft: {early_exit: 2}}", lambda room: None, "`early_exit: 2`, and what verifies that draft has 2 layers",
+    ),
+    "as many layers as the draft above": (
+        "{draft: {early_exit: 1, under: {draft: {early_exit: 1}}}}", lambda room: None, "that draft has 1 layer ",
+    ),
+    "all layers of a draft": (
+        "{draft: {model: ./small, under: {draft: {early_exit: 1}}}}", lambda room: None, r"has 1 layer \(.*small\)",
+    ),
     "data that is also asked": (
         "{draft: {quantize: {method: gptq, group_size: 16, calibration: ./cal.yaml}}}", lambda room: None, "echo/c",
     ),
@@ -174,7 +182,7 @@ def test_a_draft_that_cannot_work_is_refused_before_anything_is_generated(room, 
     (room / "cal.yaml").write_text("name: cal\nversion: '1'\nkind: calibration\n")
     (room / "cal.jsonl").write_text(json.dumps({"id": "a", "prompt": "x" * 5, "answer": "y"}) + "\n")
     if "data" not in fault:
-        planned(room, SELF if "draft: {early" in said or "48" in said else said)
+        planned(room, SELF if "early_exit" in said or "48" in said else said)
     spoil(room)
     with pytest.raises(UsageError, match=message) as refused:
         planned(room, said)
@@ -195,10 +203,9 @@ def test_a_self_draft_of_packed_weights_is_refused_by_the_way_out(room):
 
 
 def test_what_this_version_does_not_run_is_refused_as_such(room, monkeypatch):
-    with pytest.raises(NotInThisVersion, match=r"drafted: `draft: \{early_exit: 1\}` is not in this version"):
-        planned(room, "{draft: {early_exit: 1}}")
-    with pytest.raises(NotInThisVersion, match="early_exit"):
-        planned(room, "{draft: {quantize: int8, under: {draft: {early_exit: 1}}}}")
+    for rule in ("speculative_sampling", "block_verification", "typical", "lenient"):
+        with pytest.raises(NotInThisVersion, match=f"drafted: `rule: {rule}` is not in this version"):
+            planned(room, f"{{draft: ngram, rule: {rule}}}")
     monkeypatch.setattr("qualgate.pipeline.check_drafts.choose_device", lambda devices: "cuda")
     with pytest.raises(NotInThisVersion, match=r"drafted speculates, and there are no packed passes on a GPU"):
         planned(room, "{draft: ngram}")

@@ -8,7 +8,21 @@ import pytest
 
 from qualgate.pipeline import forecast as forecasting
 from qualgate.pipeline.forecast import LOADING, Past, forecast
-from qualgate.records import ArmIdentity, ArmSpec, Evalset, Job, ModelFacts, Plan, Policy, Prices, Prompt, Rule, UnitKey
+from qualgate.records import (
+    ArmIdentity,
+    ArmSpec,
+    DraftSource,
+    Evalset,
+    Job,
+    ModelFacts,
+    Plan,
+    Policy,
+    Prices,
+    Prompt,
+    Rule,
+    Speculation,
+    UnitKey,
+)
 from qualgate.store.queries import AnswerTime
 
 CPU = "qualgate 1, torch 2, transformers 5, cpu float32"
@@ -117,3 +131,12 @@ def test_seconds_that_are_charged_cost_what_they_took_and_are_unknown_before() -
     assert found.arms[0].cost == pytest.approx(40 * 0.01 + 16 * 0.1 + 12 * 6 / 3)
     assert found.arms[0].most is None
     assert found.cost is None, "the other arm's is not known, and a part is not the whole"
+
+
+def test_who_drafts_stands_beside_the_weights():
+    plan = planned(drafted=False)
+    drafting = replace(plan.arms[1], speculation=Speculation(draft=DraftSource(kind="ngram"), tokens=5))
+    jobs = tuple(replace(job, arm=drafting) if job.arm == plan.arms[1] else job for job in plan.jobs)
+    rows = forecast(replace(plan, arms=(plan.arms[0], drafting), jobs=jobs), 1).arms
+    assert [row.weights for row in rows] == ["bfloat16", "bfloat16 + ngram, 5 tokens"]
+    assert rows[1].seconds == rows[0].seconds  # what a draft saves is measured, not guessed
