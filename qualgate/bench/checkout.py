@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 ROOT = Path(__file__).resolve().parents[2]
-PROOFS = ("architectures", "decisions", "determinism-report", "exact", "quantize", "scoring", "static")
+PROOFS = ("architectures", "decisions", "determinism-report", "exact", "lossless", "quantize", "scoring", "static")
 NOT_HERE = (
     "proofs stand in tests/verification of a checkout and not in an installed wheel; "
     "there `make install`, then `.venv/bin/qualgate bench NAME`"

@@ -7,10 +7,10 @@ each with its probability.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from struct import pack
-from typing import Protocol
+from typing import Protocol, Self
 
 import torch
 
@@ -31,10 +31,11 @@ class Chance(Protocol):
 class HashedChance:
     """Chances that repeat: a hash of seed, case, round and how many were drawn in it before, nothing else.
 
-    case: what tells a row's noise from every other's, see `engine.sampling.noise_cases`
-    round: what tells a round from every other of its case, its level too: how many tokens were said when it began, then
-    which call it is of the level below, and so on. Position and purpose alone would not do: what block verification
-    leaves depends on tokens and chances behind it, which the next round's would then be.
+    seed, case: 64 bits each. A case tells a row's noise from every other's, and from that of its own in another arm if
+    that arm's answers may be drafts: a draft must not know the chances by which it is judged.
+    round: tells a round from every other of its case, and levels apart: how many tokens were said when it began, then
+    which call it is of the level below, and so on. Positions alone would not do: what block verification keeps depends
+    on tokens and chances behind it, and the next round would draw the same ones again.
     """
 
     seed: int
@@ -42,16 +43,21 @@ class HashedChance:
     round: tuple[int, ...]
     _drawn: int = field(default=0, init=False)
 
-    def within(self, *call: int) -> HashedChance:
+    def within(self, *call: int) -> Self:
         """The chances of a round within this one: of a draft, or of a level below."""
-        return HashedChance(seed=self.seed, case=self.case, round=(*self.round, *call))
+        return replace(self, round=(*self.round, *call))
 
     def uniform(self) -> float:
         """The next number, a multiple of 2**-53 from 0 up to and without 1. See `picked` for many rows at once."""
-        words = (self.seed, self.case, *self.round, self._drawn)
-        self._drawn += 1
+        words = self.next_key()
         digest = blake2b(pack(f"<{len(words)}q", *words), digest_size=8, person=b"chance").digest()
         return (int.from_bytes(digest, "little") >> 11) * 2.0**-53
+
+    def next_key(self) -> tuple[int, ...]:
+        """What the next number is known by: no other draw's is the same."""
+        key = (self.seed, self.case, *self.round, self._drawn)
+        self._drawn += 1
+        return key
 
     def accepts(self, probability: float) -> bool:
         """See `Chance`."""

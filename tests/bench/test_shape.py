@@ -17,6 +17,8 @@ ROWS = {  # goals of earlier versions keep their ids, and none is dropped but fo
     "decode": "drafted_int8 drafted_int4 lm_eval_int8 lm_eval_int4 plain vllm_plain vllm_int8 vllm_int4 step_1 step_64 "
     "choices memory",
     "exact": "exact.tokens exact.other_tokens exact.other_bits exact.padded",
+    "lossless": "lossless.by_rounds lossless.at_once lossless.numbers lossless.known_mutants lossless.code_mutants "
+    "lossless.lossy_rules lossless.engine lossless.wrong_engines lossless.seconds",
     "commands": "help gate_20000_scores gate_100k gate_files_100k dashboard_first_page",
     "determinism-report": "deterministic",
     "architectures": "tokens let_through",

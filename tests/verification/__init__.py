@@ -1,6 +1,7 @@
 """Proofs and attacks: is the gate's word right (`verdicts`), do scorers and statistics say what the field's references
 say (`references`), does the sandbox hold (`escapes`), is a GPU kernel what it was written to be
-(`machine_code`), is calibration worth its data (`methods`), and has an answer the bits that it has alone (`exactness`)?
+(`machine_code`), is calibration worth its data (`methods`), has an answer the bits that it has alone (`exactness`), and
+the distribution that it has without speculation (`lossless`)?
 
 `qualgate bench NAME` runs one of `PROOFS` in whole, `python -m tests.verification` slices of all of them.
 """
@@ -26,6 +27,8 @@ def run_of(name: str) -> Callable[..., dict[str, Any]]:
             from tests.verification.verdicts.determinism_report import run
         case "exact":
             from tests.verification.exactness.exact import run
+        case "lossless":
+            from tests.verification.lossless.lossless import run
         case "quantize":
             from tests.verification.methods.quantize import run
         case "scoring":

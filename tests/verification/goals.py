@@ -143,6 +143,24 @@ EXACT = Benchmark(
     },
 )
 
+LOSSLESS = Benchmark(
+    name="lossless",
+    about="speculation leaves the distribution of answers as it is: every rule enumerated, mutants, the engine's draws",
+    goals={
+        "lossless.by_rounds": "total variation <= 1e-12: every lossless rule x every way to draft, of 1 to 3 levels, "
+        "drawn and one-hot, temperature 1 and 0",
+        "lossless.at_once": "total variation <= 1e-12 of whole answers by a run's keys; no number is drawn twice",
+        "lossless.numbers": "a run's numbers answer as those that are enumerated: edges, keys, spread",
+        "lossless.known_mutants": "11 of 11 wrong ways to speculate that are known from the field are found",
+        "lossless.code_mutants": ">= 10 changes of single lines of the code that runs, or of its keys: all found",
+        "lossless.lossy_rules": "each rule tagged as changing the distribution does: total variation > 1e-3",
+        "lossless.engine": "the engine's answers fit the law of its model's logits: n-grams, accepted tokens, each "
+        "place of a draft; P(a sound engine fails) <= 1e-6",
+        "lossless.wrong_engines": "each of 5 engines made wrong fails it",
+        "lossless.seconds": "< 60 s of one core",
+    },
+)
+
 ARCHITECTURES = Benchmark(
     name="architectures",
     about="every decoder that transformers knows, made small: what is let through says the tokens of its own generate",
@@ -152,4 +170,6 @@ ARCHITECTURES = Benchmark(
     },
 )
 
-PROOFS = {one.name: one for one in (ARCHITECTURES, DECISIONS, DETERMINISM_REPORT, EXACT, QUANTIZE, SCORING, STATIC)}
+PROOFS = {
+    one.name: one for one in (ARCHITECTURES, DECISIONS, DETERMINISM_REPORT, EXACT, LOSSLESS, QUANTIZE, SCORING, STATIC)
+}
