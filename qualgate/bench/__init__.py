@@ -56,6 +56,8 @@ def _run_of(name: str) -> Callable[..., dict[str, Any]]:
     match name:
         case "decode":
             from qualgate.bench.decode import run
+        case "speculation":
+            from qualgate.bench.speculation import run
         case "commands":
             from qualgate.bench.commands import run
         case "demo":

@@ -25,6 +25,16 @@ DECODE = Benchmark(
     in_parts=True,
 )
 
+SPECULATION = Benchmark(
+    name="speculation",
+    about="what drafts gain: ML-SpecQD on two cores, the law of it, its control; transformers' and vLLM's speculation",
+    goals={
+        "specqd_1": ">= 2.0x plain, seconds a token after the first; MXFP4 self-draft, widened target, batch 1",
+        "specqd_2": ">= 2.7x plain, seconds a token after the first; n-grams under the self-draft, widened, batch 1",
+    },
+    in_parts=True,
+)
+
 COMMANDS = Benchmark(
     name="commands",
     about="seconds a user waits: --help, gate over 20,000 and 100,000 stored scores, the dashboard",
@@ -94,4 +104,4 @@ DRIFT = Benchmark(
     },
 )
 
-SPEED = {one.name: one for one in (DECODE, COMMANDS, DEMO, KERNELS_GPU, KERNELS_CPU, DRIFT)}
+SPEED = {one.name: one for one in (DECODE, SPECULATION, COMMANDS, DEMO, KERNELS_GPU, KERNELS_CPU, DRIFT)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 
@@ -22,11 +23,18 @@ MODEL = refmodel.PATH
 
 def asked(per_set: int, *, first: int = 0, arm: str = "baseline") -> dict[str, list[Prompt]]:
     """Of each kind `per_set` cases a set, from `first` on, as prompts of an arm of the reference model."""
+    return asked_of(KINDS, per_set, first=first, arm=arm)
+
+
+def asked_of(
+    kinds: Mapping[str, Sequence[str]], per_set: int, *, first: int = 0, arm: str = "baseline"
+) -> dict[str, list[Prompt]]:
+    """The same of other kinds, each of which names its sets."""
     renderer = Renderer(read_files(Path(MODEL)))
-    return {kind: _prompts(renderer, sets, first, first + per_set, arm) for kind, sets in KINDS.items()}
+    return {kind: _prompts(renderer, sets, first, first + per_set, arm) for kind, sets in kinds.items()}
 
 
-def _prompts(renderer: Renderer, sets: tuple[str, ...], first: int, stop: int, arm: str) -> list[Prompt]:
+def _prompts(renderer: Renderer, sets: Sequence[str], first: int, stop: int, arm: str) -> list[Prompt]:
     folder = files("qualgate_evalsets")
     cases = [
         Case(evalset=name, body=json.loads(line))

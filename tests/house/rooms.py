@@ -34,7 +34,8 @@ ALLOWED: dict[str, set[str]] = {
     "run": FLOOR | {"config", "gate", "intake", "pipeline", "store", "workers"},
     "doctor": FLOOR | {"quant", "evalsets", "refmodel", "sandbox", "qualgate_kernels"},
     "intake": FLOOR | {"documents", "gate"},
-    "bench": FLOOR | {"engine", "gate", "harness", "pipeline", "quant", "refmodel", "store", "qualgate_kernels"},
+    "bench": FLOOR
+    | {"engine", "gate", "harness", "pipeline", "quant", "refmodel", "speculation", "store", "qualgate_kernels"},
     "qualgate": {"pipeline", "records", "report", "run", "errors", "config", "scoring"},
     "cli": FLOOR
     | {"qualgate", "bench", "config", "doctor", "drift", "engine", "evalsets", "gate", "intake", "pipeline", "quant"}
