@@ -57,7 +57,8 @@ def with_nel_policy(gate: GateFile) -> GateFile:
 
 def with_witnesses(gate: GateFile) -> GateFile:
     """Beside each variant an arm for each of its parts that lacks it: the torch twin in place of kernels for packed
-    weights, no draft where it speculates. UsageError where no variant has such a part."""
+    weights, no draft where it speculates; the twin, whose rows are in no packed passes, drafts nothing either.
+    UsageError where no variant has such a part."""
     packed = [arm for arm in gate.variants if arm.quantize or recognise(Path(arm.model)) is not None]
     drafting = [arm for arm in gate.variants if arm.speculation is not None]
     if not packed and not drafting:
@@ -65,7 +66,7 @@ def with_witnesses(gate: GateFile) -> GateFile:
             "--blame leaves kernels and drafts out, and no variant of this gate file has quantized weights or "
             "speculates."
         )
-    twins = [replace(arm, name=f"{arm.name}{TWIN}", kernels="torch") for arm in packed]
+    twins = [replace(arm, name=f"{arm.name}{TWIN}", kernels="torch", speculation=None) for arm in packed]
     plain = [replace(arm, name=f"{arm.name}{PLAIN}", speculation=None) for arm in drafting]
     return replace(gate, variants=(*gate.variants, *twins, *plain))
 

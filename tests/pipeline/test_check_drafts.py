@@ -295,7 +295,7 @@ def test_blame_runs_a_variant_without_its_draft_too(room):
     arms = {arm.name: arm for arm in with_witnesses(gate).variants}
     assert list(arms) == ["int8", "both", "drafted", f"int8{TWIN}", f"both{TWIN}", f"both{PLAIN}", f"drafted{PLAIN}"]
     assert arms[f"both{PLAIN}"] == replace(arms["both"], name=f"both{PLAIN}", speculation=None)
-    assert arms[f"both{TWIN}"] == replace(arms["both"], name=f"both{TWIN}", kernels="torch")
+    assert arms[f"both{TWIN}"] == replace(arms["both"], name=f"both{TWIN}", kernels="torch", speculation=None)
     plan = make_plan(as_run(gate, blame=True))
     assert plan.identities[f"both{PLAIN}"] == plan.identities["int8"]
     assert {job.drafted for job in plan.jobs if job.arm.name == f"drafted{PLAIN}"} == {True}

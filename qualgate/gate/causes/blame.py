@@ -1,20 +1,20 @@
 """Which part of a variant causes a block: its kernel, KV cache or speculation, or the recipe that made the weights.
 
-The witness is an arm that lacks one part (packed weights through the torch twin, a plain KV cache, no draft), judged by
-the same rules on the same cases. What every witness breaks as well is the recipe's.
+The witness is an arm that lacks one part (no draft, packed weights through the torch twin, a plain KV cache), judged by
+the same rules on the same cases. The torch twin of what speculates drafts nothing either, so it speaks of what is
+broken without a draft as well. What every witness breaks is the recipe's.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 
 from qualgate.records import PLAIN, TWIN, Verdict
 
-# What ends the name of an arm that lacks a part, which no variant's can: the part. `run --blame` makes the first and
-# the last.
-WITNESSES = {TWIN: "kernel", "@kv": "KV", PLAIN: "speculation"}
+# What ends the name of an arm that lacks a part, which no variant's can: the part. `run --blame` makes the first two.
+WITNESSES = {PLAIN: "speculation", TWIN: "kernel", "@kv": "KV"}
 SAID = {TWIN: "the torch twin", "@kv": "a KV cache that is not quantized", PLAIN: "decoding without a draft"}
 
 
@@ -31,13 +31,17 @@ def with_causes(judged: Sequence[Verdict]) -> tuple[Verdict, ...]:
 def _with_cause(verdict: Verdict, witnesses: Mapping[str, Verdict]) -> Verdict:
     if verdict.word != "block" or not witnesses:
         return verdict
-    causes, whys = [], []
+    causes, whys, all_broken = [], [], _broken(verdict)
+    undrafted = _broken(witnesses[PLAIN]) if PLAIN in witnesses else all_broken
     for end, witness in witnesses.items():
-        found, why = _cause(verdict, witness, WITNESSES[end], SAID[end])
+        broken = all_broken & undrafted if end == TWIN else all_broken
+        if not broken:
+            continue
+        found, why = _cause(broken, witness, WITNESSES[end], SAID[end])
         causes += [found]
         whys += [why]
     parts = list(dict.fromkeys(part for found in causes for part in found if part != "recipe"))
-    recipe = all("recipe" in found for found in causes)
+    recipe = bool(causes) and all("recipe" in found for found in causes)
     cause = " and ".join(parts + (["recipe"] if recipe else []))
     missing = [part.replace("KV", "KV cache") for end, part in WITNESSES.items() if end not in witnesses]
     whys += [f"{' and '.join(missing)}: not available"] if missing else []
@@ -46,13 +50,17 @@ def _with_cause(verdict: Verdict, witnesses: Mapping[str, Verdict]) -> Verdict:
     )
 
 
-def _cause(verdict: Verdict, witness: Verdict, part: str, said: str) -> tuple[tuple[str, ...], str]:
+def _broken(verdict: Verdict) -> set[tuple[str, str]]:
+    """Critical rules that are, each with its slice."""
+    return {(one.rule, one.slice) for one in verdict.comparisons if one.tier == "critical" and one.status == "broken"}
+
+
+def _cause(broken: Set[tuple[str, str]], witness: Verdict, part: str, said: str) -> tuple[tuple[str, ...], str]:
     """(causes, why). A rule that the variant breaks and the witness keeps is the part's, else the recipe's."""
     if not witness.comparisons:
         return (), f"{said}'s answers cannot be used ({witness.reasons[0]})"
     found = {(one.rule, one.slice): one for one in witness.comparisons}
-    broken = [one for one in verdict.comparisons if one.tier == "critical" and one.status == "broken"]
-    without = Counter(found[one.rule, one.slice].status for one in broken)
+    without = Counter(found[one].status for one in broken)
     kept, recipe, open_ = (without[status] for status in ("proven", "broken", "undecided"))
     if open_ and not (kept or recipe):
         return (), f"{said} leaves {_rules(open_)} undecided"

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from qualgate.gate.verdict import decide_plain, overall_exit
-from qualgate.records import TWIN, RunEvidence, UnitKey
+from qualgate.records import PLAIN, TWIN, RunEvidence, UnitKey
 from tests.gate.planted import POLICY, of, run
 
 
 def with_twin(fused: RunEvidence, twin: RunEvidence) -> RunEvidence:
     """The evidence of `fused`, and the variant of `twin` as its int4's twin arm."""
-    arm = twin.variants[0]
-    name = arm.name + TWIN
-    units = tuple(replace(unit, key=replace(unit.key, arm=name)) for unit in arm.units)
-    return of(fused.baseline, fused.variants[0], replace(arm, name=name, units=units))
+    return beside(fused, {TWIN: twin})
+
+
+def beside(whole: RunEvidence, witnesses: dict[str, RunEvidence]) -> RunEvidence:
+    """The evidence of `whole`, and the variants of others as its int4's witnesses, by what ends their names."""
+    arms = []
+    for end, other in witnesses.items():
+        arm, name = other.variants[0], other.variants[0].name + end
+        units = tuple(replace(unit, key=replace(unit.key, arm=name)) for unit in arm.units)
+        arms.append(replace(arm, name=name, units=units))
+    return of(whole.baseline, whole.variants[0], *arms)
 
 
 GOOD, BAD = run(), run(lost=0.3)
@@ -24,7 +33,7 @@ def test_a_loss_that_the_twin_shows_too_is_the_recipes():
     (verdict,) = decide_plain(with_twin(BAD, BAD), POLICY)
     assert (verdict.variant, verdict.word, verdict.cause) == ("int4", "block", "recipe")
     assert "as well" in verdict.reasons[-1]
-    assert "KV cache and speculation: not available" in verdict.reasons[-1]
+    assert "speculation and KV cache: not available" in verdict.reasons[-1]
 
 
 def test_a_loss_that_the_twin_does_not_show_is_the_kernels():
@@ -60,3 +69,22 @@ def test_a_twin_that_cannot_decide_leaves_the_cause_open():
     (verdict,) = decide_plain(with_twin(BAD, run(lost=0.06)), POLICY)
     assert (verdict.word, verdict.cause) == ("block", "")
     assert "cause: not known; the torch twin leaves" in verdict.reasons[-1]
+
+
+TOOLS, CODE = ("tools", "tool_call.valid"), ("code", "exact_match")
+
+
+@pytest.mark.parametrize(
+    ("plain", "twin", "cause"),
+    [
+        ({}, {}, "speculation"),  # the twin keeps them because it drafts nothing
+        ({TOOLS: 0.5, CODE: 0.5}, {}, "kernel"),
+        ({TOOLS: 0.5, CODE: 0.5}, {TOOLS: 0.5, CODE: 0.5}, "recipe"),
+        ({CODE: 0.5}, {}, "speculation and kernel"),
+        ({CODE: 0.5}, {CODE: 0.5}, "speculation and recipe"),
+    ],
+)
+def test_a_kernel_is_blamed_for_what_is_lost_without_a_draft_as_well(plain, twin, cause):
+    witnesses = {TWIN: run(lost=twin) if twin else GOOD, PLAIN: run(lost=plain) if plain else GOOD}
+    (verdict,) = decide_plain(beside(run(lost={TOOLS: 0.5, CODE: 0.5}), witnesses), POLICY)
+    assert (verdict.word, verdict.cause) == ("block", cause)
