@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 
+import torch
+
 from qualgate.engine.attention import KeysValues
 from qualgate.engine.batch import batch
 from qualgate.engine.blocks import BlockPool
@@ -18,6 +20,7 @@ from qualgate.engine.drafting import Drafting
 from qualgate.engine.head import OutputHead
 from qualgate.engine.packed import Decoder
 from qualgate.engine.room import is_short
+from qualgate.engine.ruling import Ruling
 from qualgate.engine.sampling import Draws, say
 from qualgate.speculation.accept import accepted
 from qualgate.speculation.propose import NO_DRAFT, Asked, Draft
@@ -32,7 +35,8 @@ FEW = 8  # tokens to be read, behind which a draft may ride
 @dataclass(slots=True, eq=False)
 class _Row:
     """kept: tokens whose keys and values stand in `blocks`, from the text's beginning on; text: what is to be read;
-    said: what it drafts now; first: position of the first of these in the answer"""
+    said: what it drafts now; first: position of the first of these in the answer; round: see `Asked`; drawn_from: of
+    what it drafts, see `Draft`, a piece a pass"""
 
     index: int
     prompt: Sequence[int]
@@ -42,6 +46,8 @@ class _Row:
     said: list[int] = field(default_factory=list)
     first: int = 0
     most: int = 0
+    round: tuple[int, ...] = ()
+    drawn_from: list[torch.Tensor] = field(default_factory=list)
     over: bool = False
 
     @property
@@ -80,15 +86,17 @@ class DraftModel:
         blocks: int,
         threads: int,
         stop_ids: frozenset[int],
-        draws: Draws | None = None,
+        draws: Draws | Ruling | None = None,
         under: Drafts | None = None,
     ) -> None:
-        """blocks: of keys and values; a row that finds none is not drafted for."""
+        """blocks: of keys and values; a row that finds none is not drafted for. draws: the target's, or by the rule of
+        its run; under one a draft is drawn by chances of its own, and tells what from."""
         self.name = name
         self._drafting = None if under is None else Drafting(under)
         self.broken = 0  # drafts that ended with logits that are no numbers
         self._decoder, self._head, self._threads = decoder, head, threads
-        self._stop_ids, self._draws = stop_ids, draws
+        self._stop_ids, self._ruling = stop_ids, draws if isinstance(draws, Ruling) else None
+        self._draws = draws.draws if isinstance(draws, Ruling) else draws
         self._states, self._pool = KeysValues(), BlockPool(blocks)
         self._rows: dict[int, _Row] = {}
         self._asked = set[int]()  # rows that are drafted for now
@@ -109,7 +117,11 @@ class DraftModel:
             self._off = True
             for row in list(self._rows):
                 self.ended(row)
-        return [Draft(tuple(row.said), self.name, MOST_MATCHED) if row.said else NO_DRAFT for row in rows]
+        return [self._drafted(row) if row.said else NO_DRAFT for row in rows]
+
+    def _drafted(self, row: _Row) -> Draft:
+        drawn_from = torch.cat(row.drawn_from)[: len(row.said)] if row.drawn_from else None
+        return Draft(tuple(row.said), self.name, MOST_MATCHED, drawn_from)
 
     def ended(self, row: int) -> None:
         """See `Proposer`."""
@@ -132,6 +144,7 @@ class DraftModel:
             row.kept = list(one.prompt[: len(row.blocks) * SLOTS])
         row.text = [*one.prompt, *one.said]
         row.said, row.first, row.most, row.over = [], len(one.said), one.most, False
+        row.round, row.drawn_from = one.round, []
         del row.kept[min(agreed(row.kept, row.text), len(row.text) - 1) :]
         return row
 
@@ -156,8 +169,12 @@ class DraftModel:
     def _drafts(self, rows: Sequence[_Row], going: int) -> dict[int, Sequence[int]]:
         if self._drafting is None:
             return {}
-        asked = [(row, row.text[len(row.prompt) :]) for row in rows if row.left > 1]
-        return self._drafting.draft([Asked(row.index, row.prompt, said, row.left - 1) for row, said in asked], going)
+        asked = [
+            Asked(row.index, row.prompt, row.text[len(row.prompt) :], row.left - 1, (*row.round, len(row.said)))
+            for row in rows
+            if row.left > 1
+        ]
+        return self._drafting.draft(asked, going)
 
     def _pass(self, parts: Sequence[_Part]) -> None:
         began = perf_counter()
@@ -171,22 +188,34 @@ class DraftModel:
             return
         rows = [part.stream.index for part in wanting for _ in range(part.wants)]
         positions = [part.stream.first + len(part.stream.said) + at for part in wanting for at in range(part.wants)]
-        said = say(self._draws, self._head.logits(states), rows, positions)
+        logits = self._head.logits(states)
+        said = say(self._draws, logits, rows, positions)
         would, finite, first = said.tokens.tolist(), said.finite.tolist(), 0
         for part in wanting:
             last = first + part.wants
-            self._goes_on(part, would[first:last], all(finite[first:last]))
+            if not all(finite[first:last]):  # the target goes on alone
+                self.broken += 1
+                part.stream.over = True
+            elif self._ruling is None:
+                self._goes_on(part, would[first:last])
+            else:
+                self._goes_on(part, self._ruled(self._ruling, part, logits[first:last]))
             first = last
         if self._drafting is not None and all(len(part.tokens) - len(part.draft) <= FEW for part in parts):
             self._drafting.passed(len(parts), sum(len(part.tokens) for part in parts), perf_counter() - began)
 
-    def _goes_on(self, part: _Part, would: Sequence[int], finite: bool) -> None:
+    def _ruled(self, ruling: Ruling, part: _Part, logits: torch.Tensor) -> Sequence[int]:
+        row, below = part.stream, NO_DRAFT
+        if self._drafting is not None:
+            below = self._drafting.offered(row.index, len(part.draft))
+        draft = ruling.drafted(row.index, (*row.round, len(row.said)), below, logits, self.name)
+        assert draft.drawn_from is not None, "a rule tells what it drew from"
+        row.drawn_from.append(draft.drawn_from)
+        return draft.tokens
+
+    def _goes_on(self, part: _Part, would: Sequence[int]) -> None:
         row = part.stream
-        if not finite:  # the target goes on alone
-            self.broken += 1
-            row.over = True
-            return
-        got = accepted(part.draft, would, self._stop_ids, row.left)
+        got = accepted(part.draft[: len(would) - 1], would, self._stop_ids, row.left)
         if self._drafting is not None:
             self._drafting.said(row.index, row.first + len(row.said), len(part.draft), got.tokens, got.count)
         row.kept += got.tokens[: got.count]

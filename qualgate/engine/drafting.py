@@ -53,6 +53,10 @@ class Drafting:
             for row, draft in self._drafts.items()
         }
 
+    def offered(self, row: int, tokens: int) -> Draft:
+        """Of a row's draft so many tokens, with what they were drawn from."""
+        return self._drafts.get(row, NO_DRAFT).cut(tokens)
+
     def said(self, row: int, position: int, offered: int, tokens: Sequence[int], agreed: int) -> bool:
         """What a row says from `position` of its answer on, where `offered` tokens of its draft were verified and the
         first `agreed` of them are what it says; whether it came back to a known answer so, for the first time."""

@@ -6,8 +6,9 @@ not this loop's doing but its kernels', and `row_check` tries it on every model 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate, groupby
 from time import perf_counter
 from typing import Protocol
 
@@ -21,6 +22,7 @@ from qualgate.engine.drafting import Drafting
 from qualgate.engine.head import OutputHead
 from qualgate.engine.request import Ended, Event, Read, Reason, Request, Spoken, Tally
 from qualgate.engine.room import is_short
+from qualgate.engine.ruling import Ruling
 from qualgate.engine.sampling import Draws, Said, say
 from qualgate.engine.schedule import Limits, Part, Schedule, Stream, blocks_for
 from qualgate.records import Overflow
@@ -143,6 +145,8 @@ class _Run:
     ) -> None:
         self._engine, self._schedule, self._tell, self._draws = engine, schedule, on_event, draws
         self._drafting = None if drafts is None else Drafting(drafts)
+        self._ruling = None if drafts is None or draws is None or drafts.rule == "keyed" else Ruling(drafts.rule, draws)
+        self._ruled: dict[int, int] = {}  # tokens that a rule let a row say in this pass
         self._would: dict[int, _Columns] = {}  # of answers that are being read
         self._started = perf_counter()
 
@@ -221,11 +225,11 @@ class _Run:
         requests = [part.stream.index for part, _ in wanted]
         positions = [part.first + at + 1 - len(part.stream.request.prompt) for part, at in wanted]
         forced = [row for row, (part, _) in enumerate(wanted) if part.stream.forced]
-        at_once = max(1, LOGITS_AT_ONCE // head.vocabulary)
-        for start in range(0, len(wanted), at_once):
-            stop = min(start + at_once, len(wanted))
+        for start, stop in self._pieces(parts):
             logits = head.logits(states[start:stop])
             said = say(self._draws, logits, requests[start:stop], positions[start:stop])
+            if self._ruling is not None:
+                self._rule(self._ruling, requests[start:stop], logits, said)
             columns.add(said)
             if here := [row for row in forced if start <= row < stop]:
                 of = torch.tensor(here) - start
@@ -242,10 +246,43 @@ class _Run:
                 )
         return columns
 
+    def _pieces(self, parts: Sequence[Part]) -> Iterator[tuple[int, int]]:
+        """Rows (first, last + 1) whose logits are made at a time: not too many, and where a rule is to judge a row's
+        draft all of that draft."""
+        most = max(1, LOGITS_AT_ONCE // self._engine.head.vocabulary)
+        count = sum(part.wants for part in parts)
+        ends = [count] if self._ruling is None else list(accumulate(part.wants for part in parts))
+        start = 0
+        while start < count:
+            stop = max((end for end in ends if end <= start + most), default=0)
+            if stop <= start:
+                stop = min(start + most, count) if self._ruling is None else next(end for end in ends if end > start)
+            yield start, stop
+            start = stop
+
+    def _rule(self, ruling: Ruling, requests: Sequence[int], logits: torch.Tensor, said: Said) -> None:
+        """Put what a rule says in the place of each position's own draw."""
+        assert self._drafting is not None, "a rule judges drafts"
+        first, lengths = 0, {one.index: len(one.said) for one in self._schedule.going}
+        for index, rows in groupby(requests):
+            start, first = first, first + len(list(rows))
+            if not said.finite[start:first].all():  # the answer ends here
+                continue
+            draft = self._drafting.offered(index, first - start - 1)
+            ruled = ruling.said(index, (lengths[index],), draft, logits[start:first])
+            self._ruled[index] = count = len(ruled.tokens)
+            said.tokens[start : start + count] = torch.tensor(ruled.tokens)
+            said.logprobs[start : start + count] = torch.tensor(ruled.logprobs)
+            said.margins[start : start + count] = 0.0  # there was no runner-up
+
     def _advance(self, one: Stream, draft: Sequence[int], of: _Columns, start: int) -> tuple[int, Reason | None]:
         """Say what agrees and one token more; how many tokens that is, and why it was the last of them."""
         here = slice(start, start + (len(draft) if one.forced else len(draft) + 1))
+        if ruled := self._ruled.pop(one.index, 0):
+            here = slice(start, start + ruled)
         got = advance(one.request, one.said, draft, of.tokens[here], of.finite[here])
+        if 0 < ruled <= got.agreed:  # the rule's own token is not the draft's, even where it is the same
+            got = replace(got, agreed=ruled - 1)
         one.proposed += len(draft)
         one.accepted += got.agreed
         tally = self._engine.tally

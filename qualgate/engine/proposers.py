@@ -12,6 +12,7 @@ from qualgate.engine.load import LoadedArm
 from qualgate.engine.packed import PackedEngine
 from qualgate.engine.request import Request
 from qualgate.engine.room import room
+from qualgate.engine.ruling import Ruling
 from qualgate.engine.sampling import Draws
 from qualgate.engine.schedule import blocks_for
 from qualgate.speculation.lengths import Learned
@@ -33,6 +34,9 @@ def open_proposers(
     is accepted oftener. Early exit is from the layers of the model that verifies it."""
     draft, found = arm.draft, list[Drafts]()
     assert draft is not None, f"nobody drafts for {arm.spec.name}"
+    rule, chances = draft.spec.rule, draws
+    if draws is not None and rule != "keyed":  # of a lossy rule nobody knows what it draws from
+        chances = Ruling(rule if draft.spec.lossless else "speculative_sampling", draws)
     with ExitStack() as stack:
         for at, level in reversed(list(enumerate(levels(draft.spec)))):
             name, model, first = level.names[0], draft.arms[at], None
@@ -51,8 +55,9 @@ def open_proposers(
                     blocks=min(most, blocks_for(requests, engine.limits)),
                     threads=engine.threads,
                     stop_ids=stop_ids,
-                    draws=draws,
+                    draws=chances,
                     under=found[0] if found else None,
                 )
-            found.insert(0, Drafts(proposer, level.tokens, [], draft.learned.setdefault(at, Learned(name))))
+            learned = draft.learned.setdefault(at, Learned(name))
+            found.insert(0, Drafts(proposer, level.tokens, [], learned, "keyed" if at else rule))
         yield tuple(found)

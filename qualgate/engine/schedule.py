@@ -123,7 +123,11 @@ class Schedule:
     @property
     def draftable(self) -> list[Asked]:
         """Those of them that have room for a draft."""
-        return [Asked(one.index, one.request.prompt, one.said, one.room) for one in self.decoding if one.room]
+        return [
+            Asked(one.index, one.request.prompt, one.said, one.room, round=(len(one.said),))
+            for one in self.decoding
+            if one.room
+        ]
 
     def next(self, drafts: Mapping[int, Sequence[int]] = NOTHING) -> list[Part]:
         """The next pass's parts: every sequence that decodes, then chunks of what is to be read, up to the limit.

@@ -93,7 +93,10 @@ def best_length(
     S(γ) / S(0), with S = (1 + Σ products of the first chances) / (v(1 + γ) + γ c) as in Leviathan et al. (2211.17192,
     theorem 3.8), for chances that differ by place and passes whose cost grows with their rows.
     """
-    best, rate = 0, 1 / target.seconds(sequences, sequences)
+    plain = target.seconds(sequences, sequences)
+    if not plain > 0:  # nothing is known of it
+        return 0
+    best, rate = 0, 1 / plain
     reached, tokens = 1.0, 1.0
     for count, chance in enumerate(chances, 1):
         reached *= chance

@@ -46,12 +46,13 @@ NO_DRAFT = Draft((), "")
 @dataclass(frozen=True, slots=True)
 class Asked:
     """A row that is to be drafted for. row: its request's index; prompt, said: token ids, all so far; most: tokens, one
-    or more, that a draft may have."""
+    or more, that a draft may have; round: what tells this asking from every other of the row, at whatever level."""
 
     row: int
     prompt: Sequence[int]
     said: Sequence[int]
     most: int
+    round: tuple[int, ...] = ()
 
 
 class Proposer(Protocol):

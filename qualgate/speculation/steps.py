@@ -30,12 +30,13 @@ class Step:
 @dataclass(frozen=True, slots=True, eq=False)
 class Drafts:
     """tokens: γ, of each; 0: as many as pay. steps: gets what became of each, and of every pass without one, or None;
-    learned: from earlier runs, and by this one"""
+    learned: from earlier runs, and by this one; rule: by which they are accepted where tokens are drawn"""
 
     proposer: Proposer
     tokens: int = 0
     steps: list[Step] | None = None
     learned: Learned | None = None
+    rule: str = "keyed"
 
 
 def step(row: int, position: int, draft: Draft, offered: int, accepted: int, said: int) -> Step:

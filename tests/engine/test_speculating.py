@@ -98,3 +98,20 @@ def test_an_arm_speculates_whichever_comes_first_and_is_weighed_as_any_other(arm
     assert [one.token_ids for one in at_once.completions] == [one.token_ids for one in later.completions]
     assert at_once.drifts == later.drifts
     assert later.draft_steps == first.steps
+
+
+RULES = ("speculative_sampling", "block_verification", "typical", "lenient")
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("way", ["self-draft", "bad draft", "n-gram", "three levels"])
+def test_a_rule_s_answers_are_the_same_again_and_greedy_ones_are_the_target_s(arms, way, rule):
+    _, arm = arms
+    plain, drafted = arm("variant"), arm("variant", speculation=replace(WAYS[way], rule=rule))
+    work = job(plain, "")
+    assert bits(drafted, work) == bits(plain, work)
+    drawn = replace(work, prompts=tuple(replace(one, sampling=DRAWN) for one in work.prompts), seed=3)
+    said = bits(drafted, drawn)
+    assert said == bits(drafted, drawn)
+    assert said != bits(plain, drawn), "nothing was ruled"
+    assert {len(tokens) > 0 for tokens, *_ in said} == {True}

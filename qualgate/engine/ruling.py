@@ -1,0 +1,58 @@
+"""A rule of acceptance at work in a run whose tokens are drawn: from logits and drafts to what is said.
+
+The default, "keyed", is not here: there each position's draw is the target's own whatever is offered, and an answer is
+the same with and without drafts. Under these rules it is of the same distribution (or, where they are lossy, is not).
+Chances are known by seed, case and round, so that the same drafts give the same answer again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+
+from qualgate.engine.sampling import Draws, log_total
+from qualgate.engine.truncation import cut
+from qualgate.speculation.accept import Accepted
+from qualgate.speculation.cascade import drafted
+from qualgate.speculation.chance import HashedChance
+from qualgate.speculation.propose import Draft
+from qualgate.speculation.rules import RULES
+
+
+class Ruled(NamedTuple):
+    """tokens: said, of the draft all but the last; logprobs: of each, nats, the model's own at temperature 1."""
+
+    tokens: list[int]
+    logprobs: list[float]
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """rule: a name of `RULES` other than "keyed"; draws: how the run draws."""
+
+    rule: str
+    draws: Draws
+
+    def said(self, row: int, round: tuple[int, ...], draft: Draft, logits: torch.Tensor) -> Ruled:
+        """What the target says of a draft for a row. logits: float32 [drafted + 1, vocabulary]; round: see
+        `HashedChance`."""
+        target = self._probabilities(logits)
+        got: Accepted = RULES[self.rule](target, draft.tokens, draft.drawn_from, self._chance(row, round))
+        here = logits[: len(got.tokens)]
+        said = torch.tensor(got.tokens)
+        logprobs = (here.gather(-1, said[:, None])[:, 0] - log_total(here)).clamp_(max=0.0)
+        return Ruled(list(got.tokens), logprobs.tolist())
+
+    def drafted(self, row: int, round: tuple[int, ...], below: Draft, logits: torch.Tensor, kind: str) -> Draft:
+        """What a draft model says of the draft below it, with the distributions that it was drawn from."""
+        return drafted(self.rule, self._probabilities(logits), below, self._chance(row, round), kind)
+
+    def _probabilities(self, logits: torch.Tensor) -> torch.Tensor:
+        """float64 [n, vocabulary]: of each token to be drawn, after temperature and cuts."""
+        sampling = self.draws.sampling
+        return cut(logits.double() / sampling.temperature, sampling).softmax(-1)
+
+    def _chance(self, row: int, round: tuple[int, ...]) -> HashedChance:
+        return HashedChance(seed=self.draws.seed, case=int(self.draws.cases[row]), round=round)

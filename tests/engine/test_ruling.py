@@ -1,0 +1,74 @@
+"""A rule at work in the packed engine: what it says has the target's distribution, which chances alone decide."""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import exp, log
+
+import pytest
+import torch
+
+from qualgate.engine.ruling import Ruling
+from qualgate.engine.sampling import Draws
+from qualgate.records import Sampling
+from qualgate.speculation.propose import NO_DRAFT, Draft
+
+LOGITS = torch.tensor([[0.0, 1.0, 2.0, 0.5], [1.0, 0.0, 0.0, 1.0], [0.0, 0.0, 3.0, 0.0]])
+LOSSLESS = ("speculative_sampling", "block_verification")
+
+
+def ruling(rule: str, seed: int, sampling: Sampling) -> Ruling:
+    return Ruling(rule, Draws(seed=seed, cases=torch.tensor([5, 6]), sampling=sampling))
+
+
+@pytest.mark.parametrize("rule", LOSSLESS)
+def test_the_first_token_has_the_target_s_distribution_whatever_was_drafted(rule):
+    sampling, count = Sampling(temperature=0.7, top_k=3), 4000
+    law = (LOGITS[0].double() / 0.7)[1:].softmax(0)  # the least likely is cut
+    drawn_from = torch.tensor([[0.1, 0.2, 0.1, 0.6], [0.25, 0.25, 0.25, 0.25]], dtype=torch.float64)
+    generator, found = torch.Generator().manual_seed(1), Counter[int]()
+    for seed in range(count):
+        tokens = tuple(int(torch.multinomial(row, 1, generator=generator)) for row in drawn_from)
+        draft = Draft(tokens, "draft", 8, drawn_from)
+        found[ruling(rule, seed, sampling).said(0, (0,), draft, LOGITS).tokens[0]] += 1
+    assert found[0] == 0
+    squares = sum((found[token] - count * p) ** 2 / (count * p) for token, p in enumerate(law.tolist(), 1))
+    assert squares < 27.6  # chi-square of two degrees: one in a million
+
+
+@pytest.mark.parametrize("rule", [*LOSSLESS, "typical", "lenient"])
+def test_log_probs_are_the_model_s_own_and_what_is_said_repeats(rule):
+    one = ruling(rule, 3, Sampling(temperature=0.7, top_k=3))
+    draft = Draft((2, 0), "ngram", 2)
+    said = one.said(1, (4,), draft, LOGITS)
+    assert said == one.said(1, (4,), draft, LOGITS)
+    for row, token, logprob in zip(LOGITS.tolist(), said.tokens, said.logprobs, strict=False):
+        assert logprob == pytest.approx(row[token] - log(sum(map(exp, row))), abs=1e-6)
+
+
+def test_rounds_and_rows_have_chances_of_their_own():
+    one = ruling("speculative_sampling", 3, Sampling(temperature=2.0))
+    rows = {tuple(one.said(row, (at,), NO_DRAFT, LOGITS[:1]).tokens[0] for at in range(40)) for row in (0, 1)}
+    assert len(rows) == 2
+    assert all(len(set(tokens)) > 1 for tokens in rows)
+
+
+def test_a_draft_is_drawn_by_chances_of_its_own_and_tells_what_from():
+    one = ruling("speculative_sampling", 3, Sampling(temperature=0.7))
+    draft = one.drafted(0, (0, 0), NO_DRAFT, LOGITS[:1], "draft")
+    assert len(draft.tokens) == 1
+    assert draft.drawn_from is not None
+    torch.testing.assert_close(draft.drawn_from, (LOGITS[:1].double() / 0.7).softmax(-1))
+    together = Counter(
+        (
+            ruling("speculative_sampling", seed, Sampling(temperature=50.0))
+            .drafted(0, (0, 0), NO_DRAFT, LOGITS[:1], "")
+            .tokens[0],
+            ruling("speculative_sampling", seed, Sampling(temperature=50.0))
+            .said(0, (0,), NO_DRAFT, LOGITS[:1])
+            .tokens[0],
+        )
+        for seed in range(1600)
+    )
+    assert len(together) == 16
+    assert sum((count - 100) ** 2 / 100 for count in together.values()) < 60  # 15 degrees: one in three million
