@@ -10,7 +10,7 @@ import pytest
 
 from qualgate.errors import Exit
 from tests.command_line import qualgate
-from tests.gated_model import make_workspace
+from tests.gated_model import make_workspace, write_evalset
 from tests.run.commands import rows
 
 VARIANTS = """\
@@ -29,7 +29,11 @@ def ran(tmp_path_factory) -> tuple[Path, dict]:
     folder = tmp_path_factory.mktemp("speculating")
     gate_file = make_workspace(folder, cases=24, tokens=16)
     text = re.sub(r"variants:\n.*?(?=evalsets)", VARIANTS, gate_file.read_text(), flags=re.DOTALL)
+    text = text.replace("[./echo.yaml]", "[./echo.yaml, ./reads.yaml]")
     gate_file.write_text(text.replace("count: 1", "count: 1, devices: cpu"))
+    asked = [{"id": f"read-{n}", "prompt": f"{n} is", "choices": [" odd", " even"], "answer": n % 2} for n in range(8)]
+    write_evalset(folder, asked, "reads")
+    (folder / "reads.yaml").write_text("name: reads\nversion: '1'\nmetrics: [multiple_choice.acc]\n")
     done = qualgate("run", "gate.yaml", "--json", cwd=folder)
     assert done.returncode == Exit.UNDECIDED, done.stderr
     return folder, json.loads(done.stdout)
@@ -39,10 +43,13 @@ def test_a_variant_that_speculates_says_what_its_target_says(ran):
     folder, _ = ran
     for name, target in TARGETS.items():
         ours, theirs = (
-            rows(folder, f"select case_id, token_ids, finish_reason from units where arm = '{arm}' order by case_id")
+            rows(
+                folder,
+                f"select case_id, token_ids, text, finish_reason from units where arm = '{arm}' order by case_id",
+            )
             for arm in (name, target)
         )
-        assert len(ours) == 24
+        assert len(ours) == 24 + 8
         assert ours == theirs, name
     moved = rows(folder, "select count(*) from units where arm in ('drafted', 'early', 'cascade') and first_divergence")
     assert moved == [(0,)]
@@ -53,7 +60,9 @@ def test_what_was_drafted_is_stored_of_those_that_speculate_and_of_no_other(ran)
     counted = dict(rows(folder, "select arm, sum(draft_proposed) from units group by arm"))
     assert counted["baseline"] is counted["int8"] is None
     assert min(counted[name] for name in ("drafted", "early", "cascade")) > 0
-    started = dict(rows(folder, "select arm, sum(baseline_proposed) from units group by arm"))
+    read = rows(folder, "select distinct coalesce(draft_proposed, 0) from units where evalset = 'reads'")
+    assert read == [(0,)], "nothing is generated there, so nothing is drafted"
+    started = dict(rows(folder, "select arm, sum(baseline_proposed) from units where evalset = 'echo' group by arm"))
     assert started["int8"] > 0
     assert {started[name] for name in ("baseline", *TARGETS)} == {0}
 
