@@ -129,6 +129,19 @@ class SpeculationEntry(Written):
         return _refuse_under_beside(value)
 
     @model_validator(mode="after")
+    def _repeats(self) -> SpeculationEntry:
+        """Under every rule but "keyed", what is said depends on where drafts ended."""
+        level: SpeculationEntry | CascadeEntry | None = self
+        while level is not None and self.rule != "keyed":
+            if level.tokens == "auto":
+                raise stated(
+                    f"`tokens: auto` goes by the clock, and under `rule: {self.rule}` another length of drafts draws "
+                    "other answers: say how many at every level, such as `tokens: 5`"
+                )
+            level = level.draft.under if isinstance(level.draft, DraftEntry) else None
+        return self
+
+    @model_validator(mode="after")
     def _is_of_few_levels(self) -> SpeculationEntry:
         if (depth := as_record(self, lambda model: model).depth) > MOST_LEVELS:
             raise stated(f"a cascade of {depth} levels, and {MOST_LEVELS} are the most")

@@ -17,7 +17,6 @@ from qualgate.quant.shapes import check_fits
 from qualgate.quantize.calibration_sets import check_leaks
 from qualgate.records import ArmIdentity, ArmSpec, Evalset, ModelFacts, Plan, Prompt
 
-RULES = ("keyed",)  # of acceptance that packed passes have
 BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
 
 
@@ -67,8 +66,6 @@ def check_drafts(gate: GateFile, folders: Mapping[str, ModelFolder], sets: Seque
                 f"{gate.path.name}: {arm.name} speculates, and there are no packed passes on a GPU in this version, "
                 "which alone verify drafts. Write `workers: {devices: cpu}`, or take `speculation` out."
             )
-        if arm.speculation is not None and arm.speculation.rule not in RULES:
-            raise NotInThisVersion(f"{arm.name}: `rule: {arm.speculation.rule}` is not in this version")
         verifier, layers = arm, _layers(folders[arm.model])
         for level, model in zip(levels(arm.speculation), draft_arms(arm), strict=True):
             if level.draft.kind == "early_exit":

@@ -29,11 +29,11 @@ TAKEN = {
     "{draft: suffix, tokens: auto, rule: keyed}": Speculation(draft=DraftSource(kind="suffix")),
     "{draft: ngram, tokens: 32}": Speculation(draft=NGRAM, tokens=32),
     "{draft: {quantize: mxfp4}, tokens: 5}": Speculation(draft=SELF, tokens=5),
-    "{draft: {quantize: {method: int4, group_size: 64}}, rule: block_verification}": Speculation(
-        draft=DraftSource(kind="quantize", quantize=INT4), rule="block_verification"
+    "{draft: {quantize: {method: int4, group_size: 64}}, tokens: 4, rule: block_verification}": Speculation(
+        draft=DraftSource(kind="quantize", quantize=INT4), tokens=4, rule="block_verification"
     ),
-    "{draft: {early_exit: 3}, rule: typical}": Speculation(
-        draft=DraftSource(kind="early_exit", layers=3), rule="typical"
+    "{draft: {early_exit: 3}, tokens: 2, rule: typical}": Speculation(
+        draft=DraftSource(kind="early_exit", layers=3), tokens=2, rule="typical"
     ),
     "{draft: {model: reference}}": Speculation(draft=DraftSource(kind="model", model=str(PATH))),
     "{draft: {quantize: mxfp4, under: {draft: ngram, tokens: 8}}, tokens: 4}": Speculation(
@@ -111,8 +111,8 @@ def test_four_arms_of_our_own_engine_are_taken(load):
 
 
 DRAWN = "generation: {temperature: 0.7}\n"
-LOSSLESS = "}}, arm: speculation", "}, rule: speculative_sampling}, arm: speculation"
-TYPICAL = "}}, arm: both", "}, rule: typical}, arm: both"
+LOSSLESS = "}}, arm: speculation", "}, tokens: 4, rule: speculative_sampling}, arm: speculation"
+TYPICAL = "}}, arm: both", "}, tokens: 4, rule: typical}, arm: both"
 
 
 @pytest.mark.parametrize(
@@ -146,8 +146,21 @@ def test_a_rule_that_keeps_what_parity_says_is_taken(load, changes, more):
     assert load(four(*changes, more=more)).four_arm is not None
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "{draft: ngram, rule: block_verification}",
+        "{draft: {quantize: mxfp4, under: {draft: ngram}}, tokens: 4, rule: typical}",
+    ],
+)
+def test_a_rule_under_which_lengths_of_drafts_count_wants_them_said_at_every_level(faults, said):
+    ((_, text),) = faults(drafting(said))
+    assert "`tokens: auto` goes by the clock" in text
+    assert "tokens: 5" in text
+
+
 def test_a_rule_that_changes_the_distribution_is_taken_where_nobody_promises_parity(load):
-    (arm,) = load(drafting("{draft: ngram, rule: lenient}")).variants
+    (arm,) = load(drafting("{draft: ngram, tokens: 3, rule: lenient}")).variants
     assert not arm.speculation.lossless
 
 

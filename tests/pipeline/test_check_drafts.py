@@ -203,9 +203,6 @@ def test_a_self_draft_of_packed_weights_is_refused_by_the_way_out(room):
 
 
 def test_what_this_version_does_not_run_is_refused_as_such(room, monkeypatch):
-    for rule in ("speculative_sampling", "block_verification", "typical", "lenient"):
-        with pytest.raises(NotInThisVersion, match=f"drafted: `rule: {rule}` is not in this version"):
-            planned(room, f"{{draft: ngram, rule: {rule}}}")
     monkeypatch.setattr("qualgate.pipeline.check_drafts.choose_device", lambda devices: "cuda")
     with pytest.raises(NotInThisVersion, match=r"drafted speculates, and there are no packed passes on a GPU"):
         planned(room, "{draft: ngram}")
