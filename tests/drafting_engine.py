@@ -1,13 +1,12 @@
-"""An engine that drafts, for what a four-arm run needs beside it: blocks, parity, a store that keeps the counts.
+"""An engine that drafts, for what a four-arm run needs beside it: blocks, parity, a store that keeps what was drafted.
 
-Our own does not speculate yet. Its answers are what speculation would give, as that changes none; counts are made up.
+Its answers are what speculation would give, as that changes none; what became of drafts is made up.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,11 +15,12 @@ from qualgate import run as main_path
 from qualgate.pipeline import check_drafts
 from qualgate.records import ArmSpec, JobResult
 from qualgate.workers.pool import run_jobs
+from tests.drafts import with_drafts
 
 
 @contextmanager
 def drafting(*names: str) -> Iterator[None]:
-    """The arms of these names speculate: of each three tokens that their draft proposes, two are kept."""
+    """The arms of these names speculate, and tell their passes as `tests.drafts` makes them up."""
 
     def speculates(arm: ArmSpec) -> bool:
         return arm.name in names
@@ -30,11 +30,7 @@ def drafting(*names: str) -> Iterator[None]:
             if not isinstance(outcome, JobResult) or outcome.arm not in names:
                 yield outcome
                 continue
-            completions = (
-                replace(said, draft_proposed=3 * len(said.token_ids), draft_accepted=2 * len(said.token_ids))
-                for said in outcome.completions
-            )
-            yield replace(outcome, completions=tuple(completions))
+            yield with_drafts(outcome)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(check_drafts, "speculates", speculates)

@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from qualgate.records import CACHE_TOKEN, DEVICE_MEMORY, ArmEvidence, FourArms, UnitEvidence
+from qualgate.records import CACHE_TOKEN, DEVICE_MEMORY, ArmEvidence, FourArms, Gain, UnitEvidence
 
 MEMORY_BOUND, DECODE_BOUND, PREFILL_BOUND, TOOL_BOUND = 0.90, 0.60, 0.60, 0.50  # shares from which a rule fires
 LEAST_OUTPUT, LEAST_SPEEDUP = 64, 1.1  # mean tokens and predicted speed-up below which drafting is not worth it
@@ -24,6 +24,7 @@ class Traffic:
     prefill_share: float | None = None  # Σ time to first token / Σ time of the answers
     mean_output: float | None = None  # tokens
     speedup: float | None = None  # of speculation: Σ time of the baseline's answers / Σ time of its own
+    gain: Gain | None = None  # of the same, a token after the first: as measured, and by the law from its parts
 
 
 def traffic_of(
@@ -32,9 +33,11 @@ def traffic_of(
     speculation: Sequence[UnitEvidence],
     arms: FourArms,
     at_once: float = 1,
+    gain: Gain | None = None,
 ) -> Traffic:
-    """Measured where it was recorded. units: the baseline's that count. at_once: answers that share the device. What
-    the gate file declares of memory goes before what is measured here, for another device may serve."""
+    """Measured where it was recorded. units: the baseline's that count. at_once: answers that share the device. gain:
+    of speculation alone. What the gate file declares of memory goes before what is measured here, for another device
+    may serve."""
 
     def total(units: Sequence[UnitEvidence], metric: str) -> float | None:
         values = [unit.values.get(metric) for unit in units]
@@ -49,6 +52,7 @@ def traffic_of(
         prefill_share=ttft / e2e if ttft is not None and e2e else None,
         mean_output=None if not counts or None in counts else sum(filter(None, counts)) / len(counts),
         speedup=e2e / drafted if e2e and drafted else None,
+        gain=gain,
     )
 
 
@@ -99,16 +103,44 @@ def advise(traffic: Traffic) -> tuple[First, str]:
             f"{_unknown_memory(traffic)}"
         )
     if speedup is None:
-        return "unknown", (
-            f"{spent} and answers have {length:.0f} tokens, which speaks for speculation, but its answers were not "
-            f"timed, so what it gains is not known{_unknown_memory(traffic)}"
-        )
+        return _by_prediction(traffic, f"{spent} and answers have {length:.0f} tokens")
+    told = _beside(traffic.gain)
     if speedup > LEAST_SPEEDUP:
-        return "speculate", f"{spent}, answers have {length:.0f} tokens, and speculation is {speedup:.2f} times as fast"
+        return "speculate", (
+            f"{spent}, answers have {length:.0f} tokens, and speculation is {speedup:.2f} times as fast{told}"
+        )
     return "neither", (
         f"{spent} and answers have {length:.0f} tokens, but speculation was {speedup:.2f} times as fast as the "
-        f"baseline: up to {LEAST_SPEEDUP:g} it is not worth its memory{_unknown_memory(traffic)}"
+        f"baseline{told}: up to {LEAST_SPEEDUP:g} it is not worth its memory{_unknown_memory(traffic)}"
     )
+
+
+def _by_prediction(traffic: Traffic, spent: str) -> tuple[First, str]:
+    """Of speculation whose answers were not timed: from its acceptance and what passes cost, where that is known."""
+    predicted = traffic.gain.predicted if traffic.gain else None
+    if predicted is None:
+        why = f", nor can be predicted: {traffic.gain.predicted_reason}" if traffic.gain else ""
+        return "unknown", (
+            f"{spent}, which speaks for speculation, but its answers were not timed, so what it gains is not known{why}"
+            f"{_unknown_memory(traffic)}"
+        )
+    said = f"{predicted:.2f} times as fast, as predicted from its acceptance and what passes cost; it was not timed"
+    if predicted > LEAST_SPEEDUP:
+        return "speculate", f"{spent}, and speculation is {said}"
+    return "neither", (
+        f"{spent}, but speculation is {said}: up to {LEAST_SPEEDUP:g} it is not worth its memory"
+        f"{_unknown_memory(traffic)}"
+    )
+
+
+def _beside(gain: Gain | None) -> str:
+    """The same by token after the first, with its bounds, and what the law says of it."""
+    if gain is None or gain.measured.value is None:
+        return ""
+    low, high = gain.measured.lower, gain.measured.upper
+    bounds = "" if low is None or high is None else f" ({low:.2f} to {high:.2f})"
+    law = "" if gain.predicted is None else f", {gain.predicted:.2f} predicted from acceptance and what passes cost"
+    return f" ({gain.measured.value:.2f} times a token after the first{bounds}{law})"
 
 
 def _unknown_memory(traffic: Traffic) -> str:

@@ -1,12 +1,13 @@
 """Did the arms that are to speculate draft, and the others not? A second copy of the baseline gives its answers, too.
 
-Counted by answer (of a run, or in score rows), or declared in the gate file, as a server counted it. Where neither says
-that a token was proposed, nothing is known of speculation, whatever the answers say, and no arm is chosen.
+Of an arm that ran on our own engine its steps say it, pass by pass, and nothing else does. Of others it is counted by
+answer in score rows, or declared in the gate file, as a server counted it. Where nothing says that a token was
+proposed, nothing is known of speculation, whatever the answers say, and no arm is chosen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from qualgate.formatting import counted
@@ -21,11 +22,30 @@ class _Counted:
     told: int  # of them, those that say it
     proposed: int
     accepted: int | None  # None: not every one that says what was proposed says this as well
-    impossible: int  # answers whose counts contradict each other
+    impossible: int  # answers whose counts contradict each other, or the steps of our own engine
+    passes: int | None = None  # that the steps of our own engine are of; None: an arm of another
 
     @classmethod
-    def of(cls, units: Sequence[UnitEvidence]) -> _Counted:
-        pairs = [(u.draft_proposed, u.draft_accepted) for u in units]
+    def of(cls, units: Sequence[UnitEvidence], *, ours: bool) -> _Counted:
+        """ours: the arm ran on our own engine."""
+        return cls._of_steps(units) if ours else cls._of_counts([(u.draft_proposed, u.draft_accepted) for u in units])
+
+    @classmethod
+    def _of_steps(cls, units: Sequence[UnitEvidence]) -> _Counted:
+        steps = [[step for step in unit.draft_steps if step.level == 1] for unit in units]
+        sums = [(sum(step.proposed for step in of), sum(step.accepted for step in of)) for of in steps]
+        said = [(unit.draft_proposed or 0, unit.draft_accepted or 0) for unit in units]
+        return cls(
+            answers=len(units),
+            told=sum(map(bool, steps)),
+            proposed=sum(proposed for proposed, _ in sums),
+            accepted=sum(accepted for _, accepted in sums),
+            impossible=sum(counts != own for counts, own in zip(said, sums, strict=True)),
+            passes=sum(map(len, steps)),
+        )
+
+    @classmethod
+    def _of_counts(cls, pairs: Sequence[tuple[int | None, int | None]]) -> _Counted:
         told = [(proposed, accepted) for proposed, accepted in pairs if proposed is not None]
         kept = [accepted for _, accepted in told if accepted is not None]
         return cls(
@@ -37,9 +57,12 @@ class _Counted:
         )
 
 
-def drafting_steps(units: Mapping[str, Sequence[UnitEvidence]], base: str, arms: FourArms) -> dict[str, ArmStep]:
-    """The step of both arms that are to draft, and of quantization alone where it did. units: of all four arms."""
-    found = {name: _Counted.of(of_arm) for name, of_arm in units.items()}
+def drafting_steps(
+    units: Mapping[str, Sequence[UnitEvidence]], base: str, arms: FourArms, ours: Collection[str] = ()
+) -> dict[str, ArmStep]:
+    """The step of both arms that are to draft, and of quantization alone where it did. units: of all four arms. ours:
+    those that ran on our own engine."""
+    found = {name: _Counted.of(of_arm, ours=name in ours) for name, of_arm in units.items()}
     declared = {one.arm: one for one in arms.drafting}
     steps = {}
     for name in (arms.speculation, arms.both):
@@ -59,6 +82,25 @@ def _drafts(plain: _Counted) -> bool:
 
 
 def _drafted(name: str, seen: _Counted, declared: Drafted | None) -> tuple[RuleStatus, str]:
+    return _drafted_here(name, seen) if seen.passes is not None else _drafted_elsewhere(name, seen, declared)
+
+
+def _drafted_here(name: str, seen: _Counted) -> tuple[RuleStatus, str]:
+    if seen.impossible:
+        said = counted(seen.impossible, "answer has", "answers have")
+        return "undecided", f"{said} other counts of drafts than the passes add up to"
+    if seen.proposed:
+        return "proven", f"drafted {_tokens(seen)}"
+    none = (
+        f"its {counted(seen.passes or 0, 'pass', 'passes')} had no draft" if seen.passes else "no pass of it was told"
+    )
+    return "undecided", (
+        f"{name} is to speculate, and {none}: a copy of its target would answer as it does. Drafts that do not pay are "
+        "switched off; a fixed length (`tokens: 5`) shows what they come to"
+    )
+
+
+def _drafted_elsewhere(name: str, seen: _Counted, declared: Drafted | None) -> tuple[RuleStatus, str]:
     if seen.impossible:
         return "undecided", f"{counted(seen.impossible, 'answer')} kept more of a draft than was proposed, or under 0"
     if declared is not None:
@@ -89,4 +131,6 @@ def _tokens(seen: _Counted) -> str:
     kept = ""
     if seen.accepted is not None and seen.proposed:
         kept = f", {seen.accepted:,} accepted ({seen.accepted / seen.proposed:.1%})"
+    if seen.passes is not None:
+        return f"{seen.proposed:,} tokens{kept}, in {counted(seen.passes, 'pass', 'passes')}"
     return f"{seen.proposed:,} tokens{kept}, as {seen.told:,} of {counted(seen.answers, 'answer')} say"

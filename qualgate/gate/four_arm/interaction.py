@@ -55,10 +55,11 @@ def interactions(
     )  # fmt: skip
 
 
-def with_interaction(parity: ArmStep, found: Sequence[Interaction], arms: FourArms) -> ArmStep:
-    """Speculation that gives its target's answers loses nothing on either target: an interaction is a defect."""
+def with_interaction(parity: ArmStep, found: Sequence[Interaction], arms: FourArms, *, lossy: bool) -> ArmStep:
+    """Speculation that gives its target's answers loses nothing on either target: an interaction is a defect. lossy:
+    that one of the arms which draft promises no parity."""
     worse = next((one for one in found if one.found), None)
-    if worse is None or arms.parity == "lossy":
+    if worse is None or lossy:
         return parity
     told = (
         f"{arms.both} is defective: {worse.metric} [{worse.slice}] loses {-100 * worse.estimate:.1f} points beyond "

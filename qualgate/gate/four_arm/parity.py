@@ -1,9 +1,15 @@
-"""Does speculation keep its target's answers? Token by token, or, where answers are sampled, by their scores."""
+"""Does speculation keep its target's answers? Token by token, or, where answers are sampled, by their scores.
+
+What an arm promises follows from how it accepts drafts, where our own engine ran it, else from what the gate file says.
+On packed passes a row's bits are its own, so every other token is a defect; a near tie excuses one only where a foreign
+engine, or padded batches, computed the logits of either arm.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -12,34 +18,66 @@ from qualgate.gate.comparisons.by_metric import measure
 from qualgate.gate.evidence.checks import Pair, truncated_sets
 from qualgate.gate.rules import Slice
 from qualgate.metrics import METRICS
-from qualgate.records import ArmStep, Policy, RuleStatus
+from qualgate.records import ArmEvidence, ArmStep, Policy, RuleStatus, UnitEvidence
 
 TIE = 2.0**-17  # top-2 logit gap of a near tie: one float32 step of a logit between 64 and 128
 TOKENS = "their tokens"
 DIGESTS = "digests of their tokens"
 TEXTS = "digests of their texts, as no token ids were recorded"
 MOST_TIES = 1e-4  # mismatches at near ties that each token may cost
+GREEDY_ALPHA = 1e-4  # of "both arms draw", where it is said that one does not
+
+
+Promise = Literal["identical", "sampled", "lossy"]
+PACKED = "packed"  # `Generation.engine` of passes whose rows do not depend on each other
+
+
+def promise_of(arm: ArmEvidence, target: ArmEvidence, declared: Promise) -> Promise:
+    """What the arm's drafts must leave as it is. A rule that changes the distribution promises nothing, whatever is
+    declared. Drafts that are accepted where the target's own draw agrees promise every token, drawn or not: both arms
+    of one run draw by one seed."""
+    if arm.speculation is None:
+        return declared
+    if not arm.speculation.lossless:
+        return "lossy"
+    same_draws = (
+        arm.identity is not None and target.identity is not None and (arm.identity.sampling == target.identity.sampling)
+    )
+    return "identical" if arm.speculation.rule == "keyed" and same_draws and exact(arm, target) else declared
+
+
+def exact(*arms: ArmEvidence) -> bool:
+    """Whether all ran in packed passes, and in nothing else."""
+    return all(arm.generation.engine == PACKED for arm in arms)
 
 
 def parity_step(
-    name: str, target: str, pairs: dict[str, tuple[Pair, ...]], slices: Sequence[Slice], policy: Policy
+    arm: ArmEvidence,
+    target: ArmEvidence,
+    pairs: dict[str, tuple[Pair, ...]],
+    slices: Sequence[Slice],
+    policy: Policy,
 ) -> ArmStep:
     """Does the arm give its target's answers? pairs: the arm as the variant of its target."""
     assert policy.four_arm is not None
 
     def step(status: RuleStatus, reason: str) -> ArmStep:
-        return ArmStep(arm=name, step="parity", status=status, reason=reason)
+        return ArmStep(arm=arm.name, step="parity", status=status, reason=reason)
 
-    match policy.four_arm.parity:
+    match promise_of(arm, target, policy.four_arm.parity):
         case "lossy":
+            if arm.speculation is not None and not arm.speculation.lossless:
+                rule = f"its rule of acceptance ({arm.speculation.rule.replace('_', ' ')}) changes the distribution"
+                return step("proven", f"{rule}, so its quality is judged instead")
             return step("proven", "declared to change the distribution, so its quality is judged instead")
         case "sampled":
-            return step(*_same_within_margins(name, target, pairs, slices, policy.alpha))
-    return step(*_identical(name, target, flat(pairs)))
+            return step(*_same_within_margins(arm.name, target.name, pairs, slices, policy.alpha))
+    return step(*_identical(arm.name, target.name, flat(pairs), exact=exact(arm, target)))
 
 
-def _identical(name: str, target: str, pairs: Sequence[Pair]) -> tuple[RuleStatus, str]:
-    """Token by token. A difference is excused only at a near tie of the target's own logits, and only rarely."""
+def _identical(name: str, target: str, pairs: Sequence[Pair], *, exact: bool) -> tuple[RuleStatus, str]:
+    """Token by token. A difference is excused only at a near tie of the target's own logits, only rarely, and not at
+    all where both are exact."""
     held = Counter(map(_compared_by, pairs))
     if unread := held[""]:
         return "undecided", f"the tokens of {unread} of {counted(len(pairs), 'answer')} were not recorded"
@@ -49,16 +87,18 @@ def _identical(name: str, target: str, pairs: Sequence[Pair]) -> tuple[RuleStatu
         told = f": {', '.join(lesser)}" if lesser else ", token for token"
         return "proven", f"all {len(pairs)} answers are {target}'s{told}"
     first = [(pair, *_first_difference(pair)) for pair in differing]
-    defects = [(pair, place, gap) for pair, place, gap in first if gap is None or not 0 <= gap <= TIE]
+    defects = [(pair, place, gap) for pair, place, gap in first if exact or gap is None or not 0 <= gap <= TIE]
     tokens = sum(len(pair.baseline.answer or b"") // 4 for pair in pairs)
     if defects:
         pair, place, gap = defects[0]
         key = pair.variant.key
         seen = "no top-2 gap was recorded that could excuse it" if gap is None else f"top-2 gap {gap:.3g}, no near tie"
+        if exact:
+            seen = "both ran in packed passes, where no batch, draft or near tie changes a bit"
         at = f"token {place} of {key.question}" if place is not None else f"{key.question}, by {_compared_by(pair)}"
         return "broken", (
             f"{name} is defective: {len(defects)} of {counted(len(pairs), 'answer')} are not {target}'s, first at "
-            f"{at} ({seen})"
+            f"{at} ({seen}){_greedily(pairs)}"
         )
     if len(differing) > MOST_TIES * tokens:
         return "broken", (
@@ -114,6 +154,8 @@ def _same_within_margins(
         name: tuple(Pair(baseline=pair.variant, variant=pair.baseline, cluster=pair.cluster) for pair in found)
         for name, found in pairs.items()
     }
+    if greedy := _greedily(flat(pairs)):
+        return "broken", f"{name} is defective{greedy}"
     truncated = truncated_sets(pairs)
     mine = critical_quality(slices)
     open_ = []
@@ -133,6 +175,29 @@ def _same_within_margins(
     if open_:
         return "undecided", open_[0]
     return "proven", f"scores as {target} does, within every critical margin, in both directions"
+
+
+def _greedily(pairs: Sequence[Pair]) -> str:
+    """That the arm surely draws nothing where its target draws, in words; "" where it draws, or nothing shows it.
+
+    Of cases with several answers one of two equal samplers is as likely as the other to be the one that varies.
+    """
+    before, after = (_varying(getattr(pair, side) for pair in pairs) for side in ("baseline", "variant"))
+    if after or not before or 0.5 ** len(before) > GREEDY_ALPHA:
+        return ""
+    return (
+        f": its sampler is greedy, for {counted(len(before), 'case')} with several answers vary in its target and none "
+        "in it"
+    )
+
+
+def _varying(units: Iterable[UnitEvidence]) -> set[tuple[str, str]]:
+    """Cases whose answers are not all one."""
+    said: dict[tuple[str, str], set[bytes | str]] = {}
+    for unit in units:
+        answer = unit.answer if unit.answer is not None else unit.tokens_sha256 or unit.text_sha256
+        said.setdefault((unit.key.evalset, unit.key.case_id), set()).add(answer)
+    return {case for case, answers in said.items() if len(answers) > 1}
 
 
 def critical_quality(slices: Sequence[Slice]) -> list[Slice]:

@@ -21,6 +21,7 @@ from qualgate.errors import Exit, UsageError
 from qualgate.gate.comparisons.acceptance import terms_of
 from qualgate.gate.comparisons.ledger import SECONDS, ledger
 from qualgate.gate.comparisons.pairs import clusters_of
+from qualgate.gate.comparisons.speculation import speculated
 from qualgate.gate.evidence.checks import Examination, examine
 from qualgate.gate.evidence.time_groups import timed_together
 from qualgate.gate.four_arm.advice import advise, beside_choice, traffic_of
@@ -29,12 +30,13 @@ from qualgate.gate.four_arm.choice import choose, exit_code, reasons_of, simples
 from qualgate.gate.four_arm.drafting import drafting_steps
 from qualgate.gate.four_arm.family import over_the_choice
 from qualgate.gate.four_arm.interaction import interaction_of_costs, interactions, with_interaction
-from qualgate.gate.four_arm.parity import equal, flat, parity_step, scored_alike
+from qualgate.gate.four_arm.parity import equal, flat, parity_step, promise_of, scored_alike
 from qualgate.gate.four_arm.steps import quality_step, slo_step
 from qualgate.gate.four_arm.value import Costs, value_step
 from qualgate.gate.rules import Slice
 from qualgate.gate.verdict import ONLY_WITHOUT, judge_all, overall_exit, prepare, prepared_for, without
 from qualgate.records import (
+    ArmEvidence,
     ArmStep,
     FourArm,
     FourArms,
@@ -74,6 +76,19 @@ class _Four:
     @property
     def order(self) -> tuple[str, ...]:
         return (self.base, *self.names)
+
+    @property
+    def arm(self) -> Mapping[str, ArmEvidence]:
+        return {arm.name: arm for arm in (self.evidence.baseline, *self.evidence.variants)}
+
+    @property
+    def targets(self) -> Mapping[str, str]:
+        """Of each arm that drafts, whose answers it is to give."""
+        return {self.arms.speculation: self.base, self.arms.both: self.arms.quantization}
+
+    def lossy(self, name: str) -> bool:
+        """Whether an arm that drafts promises no parity."""
+        return promise_of(self.arm[name], self.arm[self.targets[name]], self.arms.parity) == "lossy"
 
 
 def decide_four(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[Verdict, ...]:
@@ -159,17 +174,21 @@ def _over_the_choice(
 
 
 def _same(four: _Four, name: str) -> bool:
-    """Every answer is the target's, and scored as it is."""
+    """Every answer is promised to be the target's, is that, and is scored as it is."""
     found = four.against_target if name == four.arms.both else four.examined[name]
-    return all(equal(pair) and scored_alike(pair) for pair in flat(found.pairs))
+    return not four.lossy(name) and all(equal(pair) and scored_alike(pair) for pair in flat(found.pairs))
 
 
 def _parity(four: _Four, found: Sequence[Interaction]) -> dict[str, ArmStep]:
     """Of the two arms that draft: do they give their own target's answers?"""
-    arms, slices, policy = four.arms, four.slices, four.policy
-    alone = parity_step(arms.speculation, four.base, four.examined[arms.speculation].pairs, slices, policy)
-    both = parity_step(arms.both, arms.quantization, four.against_target.pairs, slices, policy)
-    return {arms.speculation: alone, arms.both: with_interaction(both, found, arms)}
+    arms, arm = four.arms, four.arm
+    pairs = {arms.speculation: four.examined[arms.speculation].pairs, arms.both: four.against_target.pairs}
+    steps = {
+        name: parity_step(arm[name], arm[target], pairs[name], four.slices, four.policy)
+        for name, target in four.targets.items()
+    }
+    lossy = any(map(four.lossy, four.targets))
+    return {**steps, arms.both: with_interaction(steps[arms.both], found, arms, lossy=lossy)}
 
 
 def _costs(four: _Four) -> Costs:
@@ -191,7 +210,8 @@ def _steps(
     """
     arms, policy = four.arms, four.policy
     steps: dict[str, list[ArmStep]] = {}
-    drafting = drafting_steps(four.units, four.base, arms)
+    ours = [name for name, arm in four.arm.items() if arm.generation.engine]
+    drafting = drafting_steps(four.units, four.base, arms, ours)
     for name in four.names:
         same = name in parity and parity[name].status == "proven" and _same(four, name)
         broken = {single for single, its in steps.items() if any(one.status == "broken" for one in its[:-1])}
@@ -224,7 +244,10 @@ def _answer(
     at_once = policy.prices.concurrency if policy.prices else 1.0
     seen = steps[arms.speculation][0].status == "proven"  # that it drafted: else its times tell nothing of drafting
     baseline, drafted = four.units[four.base], four.units[arms.speculation] if seen else []
-    first, first_why = advise(traffic_of(four.evidence.baseline, baseline, drafted, arms, at_once))
+    drafting = four.arm[arms.speculation]
+    told = seen and any(unit.draft_steps for unit in drafting.units)
+    gain = speculated(four.evidence, drafting, policy.alpha).gain if told else None
+    first, first_why = advise(traffic_of(four.evidence.baseline, baseline, drafted, arms, at_once, gain))
     return FourArm(
         choice=choice,
         why=why,

@@ -1,0 +1,111 @@
+"""Defects that users of other engines reported, as evidence: the parity verdict names each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from qualgate.gate.four_arm.verdict import decide_four
+from qualgate.records import RunEvidence, UnitEvidence, UnitKey
+from tests.gate.four import ARMS, POLICY, alike, evidence, with_units
+from tests.gate.four_arm.test_our_engine import ours
+from tests.gate.four_arm.test_verdict import CHEAPER, step, words
+
+SAMPLED = replace(POLICY, four_arm=replace(ARMS, parity="sampled"))
+TOKENS = 170  # an answer: about one divergence was reported in so many
+
+
+def leaving(given: RunEvidence, share: float, gap: float, seed: int = 1) -> RunEvidence:
+    """`int4+drafted` leaves the answer of its quantized target in this share of cases, at a token whose two likeliest
+    logits are `gap` apart."""
+    drawn = np.random.default_rng(seed)
+    places = {u.key.case_id: int(drawn.integers(1, TOKENS)) for u in given.baseline.units if drawn.random() < share}
+
+    def left(unit: UnitEvidence) -> UnitEvidence:
+        if unit.key.case_id not in places:
+            return unit
+        said = np.frombuffer(unit.answer or b"", "<i4").copy()
+        said[places[unit.key.case_id] :] += 1
+        return replace(unit, answer=said.tobytes())
+
+    def near(unit: UnitEvidence) -> UnitEvidence:
+        margins = np.frombuffer(unit.margins or b"", "<f8").copy()
+        margins[places.get(unit.key.case_id, 0)] = gap
+        return replace(unit, margins=margins.tobytes())
+
+    return with_units(with_units(given, "int4+drafted", left), "int4", near)
+
+
+def long(n: int = 400) -> RunEvidence:
+    said = dict.fromkeys(("baseline", "int4", "drafted", "int4+drafted"), [tuple(range(TOKENS))] * n)
+    return evidence(alike(n), CHEAPER, answers=said)
+
+
+@pytest.mark.parametrize("thread", ["llama.cpp#25618", "llama.cpp#27407"])
+def test_greedy_answers_of_a_quantized_target_that_exact_ties_change_are_a_defect_however_near(thread):
+    """Deterministic, one divergence in 150 to 190 tokens, each at two logits that are equal in bf16."""
+    verdicts = decide_four(leaving(long(), share=1.0, gap=0.0), POLICY)
+    found = step(verdicts, "int4+drafted", "parity")
+    assert (found.status, words(verdicts)["int4+drafted"]) == ("broken", "block")
+    assert "400 answers leave int4's at near ties, over 0.0001 of 68,000 tokens" in found.reason
+    assert step(verdicts, "drafted", "parity").status == "proven", "on the full-precision target it changes nothing"
+
+
+def test_a_drafter_that_changes_greedy_answers_is_named_with_the_first_token():
+    """vllm#54928: a block drafter whose answers are not the target's, and no tie is near."""
+    verdicts = decide_four(leaving(long(), share=0.02, gap=0.7), POLICY)
+    found = step(verdicts, "int4+drafted", "parity")
+    assert found.status == "broken"
+    assert "int4+drafted is defective: " in found.reason
+    assert "(top-2 gap 0.7, no near tie)" in found.reason
+
+
+def repeated(greedy: str, n: int = 40, repeats: int = 4, ours_too: bool = False) -> RunEvidence:
+    """Every arm answers each case several times, drawn anew, and the arm `greedy` always alike; scores are equal."""
+    given = evidence(alike(n), CHEAPER)
+    if ours_too:
+        given = ours(given)
+    drawn = np.random.default_rng(2)
+
+    def units(name: str, of: tuple[UnitEvidence, ...]) -> tuple[UnitEvidence, ...]:
+        return tuple(
+            replace(
+                unit,
+                key=UnitKey(name, unit.key.evalset, unit.key.case_id, repeat),
+                answer=np.array([1, 2] if name == greedy else drawn.integers(0, 9, 12), "<i4").tobytes(),
+            )
+            for unit in of
+            for repeat in range(repeats)
+        )
+
+    arms = [replace(arm, units=units(arm.name, arm.units)) for arm in (given.baseline, *given.variants)]
+    expected = tuple(unit.key for arm in arms for unit in arm.units)
+    return replace(given, baseline=arms[0], variants=tuple(arms[1:]), expected=expected)
+
+
+@pytest.mark.parametrize("arm", ["drafted", "int4+drafted"])
+def test_a_sampler_that_is_silently_greedy_is_named_though_its_scores_are_equal(arm):
+    """sglang#31214: verification answers greedily at a temperature over 0. Caught in 40 cases of 4 answers."""
+    verdicts = decide_four(repeated(arm), SAMPLED)
+    found = step(verdicts, arm, "parity")
+    assert found.status == "broken"
+    assert "its sampler is greedy, for 40 cases with several answers vary in its target and none in it" in found.reason
+    other = ({"drafted", "int4+drafted"} - {arm}).pop()
+    assert step(verdicts, other, "parity").status != "broken", "it draws"
+
+
+def test_samplers_that_draw_alike_or_targets_that_hardly_vary_are_no_greedy_ones():
+    assert "greedy" not in step(decide_four(repeated(""), SAMPLED), "drafted", "parity").reason
+    few = step(decide_four(repeated("drafted", n=20, repeats=2), SAMPLED), "drafted", "parity")
+    assert "greedy" in few.reason, "20 cases of two answers: a chance of 1e-6"
+    same = repeated("drafted", n=40, repeats=1)
+    assert "greedy" not in step(decide_four(same, SAMPLED), "drafted", "parity").reason
+
+
+def test_a_greedy_sampler_of_our_own_engine_is_a_defect_of_its_tokens_and_named():
+    found = step(decide_four(repeated("drafted", ours_too=True), SAMPLED), "drafted", "parity")
+    assert found.status == "broken"
+    assert "160 of 160 answers are not baseline's" in found.reason
+    assert "its sampler is greedy" in found.reason
