@@ -182,8 +182,11 @@ class _Asked:
 
     def again(self, answers: Answers) -> Generation:
         """A few tokens of one answer once more, plainly and alone, which must be those that were said: drawn by the
-        job, so that another run draws the same. Padded batches do not claim it of their bits, and are not tried."""
-        if self._engine.name != "packed":
+        job, so that another run draws the same. Padded batches do not claim it of their bits, nor rules of acceptance
+        by which a draft has a say in what is drawn: these are not tried."""
+        draft = self._arm.draft
+        ruled = draft is not None and draft.spec.rule != "keyed" and self._draws is not None
+        if self._engine.name != "packed" or ruled:
             return UNTOLD
         drawn = random.Random(f"{self._job.seed} {self._job.arm.name} {self._job.index}")
         row = drawn.randrange(len(answers.tokens))

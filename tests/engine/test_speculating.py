@@ -111,7 +111,8 @@ def test_a_rule_s_answers_are_the_same_again_and_greedy_ones_are_the_target_s(ar
     work = job(plain, "")
     assert bits(drafted, work) == bits(plain, work)
     drawn = replace(work, prompts=tuple(replace(one, sampling=DRAWN) for one in work.prompts), seed=3)
-    said = bits(drafted, drawn)
-    assert said == bits(drafted, drawn)
+    said, again = bits(drafted, drawn), run_job(drafted, drawn)
+    assert said == [(one.token_ids, one.logprobs, one.margins, one.finish_reason) for one in again.completions]
+    assert (again.generation.checked, run_job(drafted, work).generation.checked > 0) == (0, True)
     assert said != bits(plain, drawn), "nothing was ruled"
     assert {len(tokens) > 0 for tokens, *_ in said} == {True}

@@ -75,7 +75,7 @@ def test_a_job_that_kills_every_worker_becomes_a_failure_and_takes_its_variants_
 
 @pytest.mark.proof
 def test_a_worker_that_hangs_is_ended_and_loses_and_doubles_nothing(tmp_path):
-    settings = WorkerSettings(cache_dir=str(tmp_path), sampling={}, threads=1, device="cpu", job_seconds=4)
+    settings = WorkerSettings(cache_dir=str(tmp_path), sampling={}, threads=1, device="cpu", job_seconds=20)
     outcomes = list(run_jobs(jobs(tmp_path), settings, 2, body=fake_worker.hanging_once))
     assert (tmp_path / "hung").exists()
     assert units(outcomes) == Counter(prompt.key for job in jobs(tmp_path) for prompt in job.prompts)
