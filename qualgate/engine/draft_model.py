@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
+from typing import Protocol
 
 import torch
 
@@ -17,7 +18,6 @@ from qualgate.engine.attention import KeysValues
 from qualgate.engine.batch import batch
 from qualgate.engine.blocks import BlockPool
 from qualgate.engine.drafting import Drafting
-from qualgate.engine.head import OutputHead
 from qualgate.engine.packed import Decoder
 from qualgate.engine.room import is_short
 from qualgate.engine.ruling import Ruling
@@ -30,6 +30,16 @@ from qualgate_kernels.paged import SLOTS
 
 ROWS = 512  # of a pass that reads
 FEW = 8  # tokens to be read, behind which a draft may ride
+
+
+class Head(Protocol):
+    """An output head, or what target and draft have of one."""
+
+    vocabulary: int
+
+    def logits(self, states: torch.Tensor) -> torch.Tensor:
+        """float32 [..., vocabulary] of states [..., width]."""
+        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -81,7 +91,7 @@ class DraftModel:
         self,
         name: str,
         decoder: Decoder,
-        head: OutputHead,
+        head: Head,
         *,
         blocks: int,
         threads: int,
@@ -146,6 +156,7 @@ class DraftModel:
         row.said, row.first, row.most, row.over = [], len(one.said), one.most, False
         row.round, row.drawn_from = one.round, []
         del row.kept[min(agreed(row.kept, row.text), len(row.text) - 1) :]
+        row.over = max(row.text[len(row.kept) :]) >= self._head.vocabulary  # it has no such token
         return row
 
     def _parts(self, rows: Sequence[_Row]) -> list[_Part]:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
+import torch
+
 from qualgate.engine.choice import BYTES, open_decoder
 from qualgate.engine.draft_arms import levels
 from qualgate.engine.draft_model import DraftModel
+from qualgate.engine.head import OutputHead
 from qualgate.engine.load import LoadedArm
 from qualgate.engine.packed import PackedEngine
 from qualgate.engine.request import Request
@@ -19,6 +22,17 @@ from qualgate.speculation.lengths import Learned
 from qualgate.speculation.ngram import Ngram, Suffix
 from qualgate.speculation.steps import Drafts
 from qualgate_kernels.paged import SLOTS
+
+
+class _Within:
+    """A head of the tokens that target and drafts all have: heads are padded by more or less."""
+
+    def __init__(self, head: OutputHead, vocabulary: int) -> None:
+        self._head, self.vocabulary = head, vocabulary
+
+    def logits(self, states: torch.Tensor) -> torch.Tensor:
+        """float32 [..., vocabulary]."""
+        return self._head.logits(states)[..., : self.vocabulary]
 
 
 @contextmanager
@@ -37,6 +51,8 @@ def open_proposers(
     rule, chances = draft.spec.rule, draws
     if draws is not None and rule != "keyed":  # of a lossy rule nobody knows what it draws from
         chances = Ruling(rule if draft.spec.lossless else "speculative_sampling", draws)
+    heads = [engine.head, *(OutputHead(model.model) for model in draft.arms if model is not None)]
+    vocabulary = min(head.vocabulary for head in heads)
     with ExitStack() as stack:
         for at, level in reversed(list(enumerate(levels(draft.spec)))):
             name, model, first = level.names[0], draft.arms[at], None
@@ -51,7 +67,7 @@ def open_proposers(
                 proposer = DraftModel(
                     name,
                     decoder,
-                    head,
+                    _Within(head, vocabulary),
                     blocks=min(most, blocks_for(requests, engine.limits)),
                     threads=engine.threads,
                     stop_ids=stop_ids,

@@ -38,8 +38,10 @@ class Ruling:
     def said(self, row: int, round: tuple[int, ...], draft: Draft, logits: torch.Tensor) -> Ruled:
         """What the target says of a draft for a row. logits: float32 [drafted + 1, vocabulary]; round: see
         `HashedChance`."""
-        target = self._probabilities(logits)
-        got: Accepted = RULES[self.rule](target, draft.tokens, draft.drawn_from, self._chance(row, round))
+        target, drawn_from = self._probabilities(logits), draft.drawn_from
+        if drawn_from is not None:  # a draft may have fewer tokens
+            drawn_from = torch.nn.functional.pad(drawn_from, (0, target.shape[1] - drawn_from.shape[1]))
+        got: Accepted = RULES[self.rule](target, draft.tokens, drawn_from, self._chance(row, round))
         here = logits[: len(got.tokens)]
         said = torch.tensor(got.tokens)
         logprobs = (here.gather(-1, said[:, None])[:, 0] - log_total(here)).clamp_(max=0.0)

@@ -141,6 +141,14 @@ def test_without_a_block_there_is_no_draft_and_with_one_there_is_again():
     assert drafted(proposer, (), 2, row=2).tokens
 
 
+def test_a_token_that_the_draft_does_not_have_ends_its_drafts():
+    proposer = model(FakeDecoder())
+    assert drafted(proposer, (1,), 2).tokens
+    assert drafted(proposer, (1, VOCABULARY, 1), 2) == NO_DRAFT
+    assert drafted(proposer, (1, VOCABULARY, 1, 2), 2) == NO_DRAFT
+    assert list(drafted(proposer, (1, 2), 2).tokens) == plainly([*PROMPT, 1, 2], 2)  # it was taken back
+
+
 def test_logits_that_are_no_numbers_end_a_draft_and_the_target_goes_on_alone():
     right = plainly(PROMPT, 6)
     proposer = model(FakeDecoder(wrong=[[*PROMPT, *right[:2]][-3:]]))

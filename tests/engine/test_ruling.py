@@ -46,6 +46,18 @@ def test_log_probs_are_the_model_s_own_and_what_is_said_repeats(rule):
         assert logprob == pytest.approx(row[token] - log(sum(map(exp, row))), abs=1e-6)
 
 
+def test_a_draft_with_fewer_tokens_than_its_target_is_judged_by_those_it_has():
+    drawn_from = torch.tensor([[0.2, 0.8]], dtype=torch.float64)
+    found = Counter(
+        ruling("speculative_sampling", seed, Sampling(temperature=1.0))
+        .said(0, (0,), Draft((int(seed % 5 > 0),), "draft", 8, drawn_from), LOGITS[:2])
+        .tokens[0]
+        for seed in range(4000)
+    )
+    law = LOGITS[0].double().softmax(0).tolist()
+    assert sum((found[token] - 4000 * p) ** 2 / (4000 * p) for token, p in enumerate(law)) < 30.7  # 3 degrees, 1e-6
+
+
 def test_rounds_and_rows_have_chances_of_their_own():
     one = ruling("speculative_sampling", 3, Sampling(temperature=2.0))
     rows = {tuple(one.said(row, (at,), NO_DRAFT, LOGITS[:1]).tokens[0] for at in range(40)) for row in (0, 1)}
