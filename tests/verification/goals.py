@@ -154,9 +154,9 @@ LOSSLESS = Benchmark(
         "lossless.known_mutants": "11 of 11 wrong ways to speculate that are known from the field are found",
         "lossless.code_mutants": ">= 10 changes of single lines of the code that runs, or of its keys: all found",
         "lossless.lossy_rules": "each rule tagged as changing the distribution does: total variation > 1e-3",
-        "lossless.engine": "the engine's answers fit the law of its model's logits: n-grams, accepted tokens, each "
-        "place of a draft; P(a sound engine fails) <= 1e-6",
-        "lossless.wrong_engines": "each of 5 engines made wrong fails it",
+        "lossless.engine": "the engine's answers by each rule fit the law of its model's logits: n-grams, accepted "
+        "tokens, each place of a draft; no number is drawn twice; P(a sound engine fails) <= 1e-6",
+        "lossless.wrong_engines": "each of 7 engines made wrong fails it",
         "lossless.seconds": "< 60 s of one core",
     },
 )

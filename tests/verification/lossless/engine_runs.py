@@ -1,39 +1,74 @@
-"""Answers drawn by the engine itself, with drafts that are partly right, against the law that the model's own logits
-give them: their n-grams, how much of a draft is accepted, and how often each of its tokens is.
+"""Answers drawn by the engine itself, with drafts that are partly right, held against the law of its model's logits.
 
 Engines draw by seeded noise, so a run repeats; that a sound engine is said to be wrong is bounded over seeds.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from itertools import product
-from math import inf, prod
-from typing import Any
+from math import inf
+from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import torch
 
+from qualgate.engine.draft_model import DraftModel
 from qualgate.engine.request import Event, Request, Spoken
+from qualgate.engine.ruling import Ruling
 from qualgate.engine.sampling import Draws
 from qualgate.engine.schedule import Limits
 from qualgate.records import Sampling
-from qualgate.speculation.propose import Asked, Draft
-from qualgate.speculation.rules import RULES
+from qualgate.speculation.chance import HashedChance
+from qualgate.speculation.propose import Asked, Draft, Proposer
 from qualgate.speculation.steps import Drafts, Step
 from tests.engine.engines import PACKED, Kind, laid_out, opened
-from tests.engine.tiny_architectures import tiny
-from tests.verification.lossless.chances import law
+from tests.verification.lossless.engine_law import (
+    BELOW,
+    CASCADE,
+    DRAFT,
+    DRAFTED,
+    LENGTH,
+    MODEL,
+    PROMPT,
+    TARGET,
+    TEXTS,
+    Drawn,
+    counted,
+    model,
+    offered,
+)
 from tests.verification.lossless.fits import chance_bound, g_statistic
-from tests.verification.lossless.models import Tokens
 
-VOCABULARY, LENGTH, DRAFTED = 4, 5, 3  # tokens: of the model, of an answer, of its first draft
-PROMPT = (1, 2, 3, 0, 1)
 SAMPLINGS = {"temperature 1": Sampling(temperature=1.0), "top-k 3 at 0.7": Sampling(temperature=0.7, top_k=3)}
-RULES_OF_THE_ENGINE = ("keyed",)  # one that the engine gets is named here, and handed over in `drawn`
 SIDE_BY_SIDE = Limits(rows=2048, sequences=512)
+
+
+class Way(NamedTuple):
+    """How answers are drawn: by which engine, sampling and rule, and who drafts."""
+
+    engine: Kind
+    sampling: str
+    rule: str
+    drafts: str
+
+
+RESIDUAL: list[tuple[Kind, str, str]] = [  # engine, sampling, who drafts
+    ("packed", "temperature 1", TEXTS),
+    ("plain", "top-k 3 at 0.7", MODEL),
+    ("plain", "temperature 1", CASCADE),
+]
+WAYS = [
+    *(Way(kind, sampling, "keyed", TEXTS) for kind, sampling in product(PACKED, SAMPLINGS)),
+    Way("plain", "temperature 1", "keyed", CASCADE),
+    *(
+        Way(kind, sampling, rule, drafts)
+        for rule in ("speculative_sampling", "block_verification")
+        for kind, sampling, drafts in RESIDUAL
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,41 +79,26 @@ class Fit:
     engine: str
     sampling: str
     rule: str
+    drafts: str
     of: str
     count: int
     statistic: float | None
     bound: float
 
 
-@dataclass(frozen=True, slots=True)
-class Drawn:
-    """said: answers; accepted: of each, how many tokens of its first draft, which is made behind its first token."""
-
-    said: list[Tokens]
-    accepted: list[int]
-
-
-def every_fit(answers: int, seed: int = 1) -> Iterator[Fit]:
-    """Of each engine of packed passes, sampling and rule, over so many answers."""
-    for kind, sampling, rule in product(PACKED, SAMPLINGS, RULES_OF_THE_ENGINE):
-        yield from fits(drawn(kind, sampling, rule, answers, seed), kind, sampling, rule)
-
-
-def fits(found: Drawn, kind: Kind, sampling: str, rule: str) -> list[Fit]:
+def fits(found: Drawn, way: Way) -> list[Fit]:
     """What was drawn, counted in every way."""
     made = []
-    for of, seen, expected in _counted(found, SAMPLINGS[sampling], rule):
+    for of, seen, expected in counted(found, SAMPLINGS[way.sampling], way.rule, way.drafts):
         statistic = g_statistic(seen, expected)
         bound = chance_bound(statistic, sum(p > 0.0 for p in expected.values()))
-        count = sum(seen.values())
         told = None if statistic == inf else statistic
-        made.append(Fit(engine=kind, sampling=sampling, rule=rule, of=of, count=count, statistic=told, bound=bound))
+        made.append(Fit(**way._asdict(), of=of, count=sum(seen.values()), statistic=told, bound=bound))
     return made
 
 
-def drawn(kind: Kind, sampling: str, rule: str, answers: int, seed: int) -> Drawn:
+def drawn(way: Way, answers: int, seed: int) -> Drawn:
     """What the engine answers to one prompt in so many cases, many side by side."""
-    assert rule == "keyed", "the engine has no other"
     said: list[list[int]] = [[] for _ in range(answers)]
 
     def hear(event: Event) -> None:
@@ -87,16 +107,58 @@ def drawn(kind: Kind, sampling: str, rule: str, answers: int, seed: int) -> Draw
                 said[row].append(token)
 
     requests = [Request(prompt=PROMPT, max_new_tokens=LENGTH)] * answers
-    draws = Draws(seed=seed, cases=torch.arange(answers), sampling=SAMPLINGS[sampling])
+    draws = Draws(seed=seed, cases=torch.arange(answers), sampling=SAMPLINGS[way.sampling])
     steps: list[Step] = []
-    with opened(kind, laid_out(model()), limits=SIDE_BY_SIDE) as engine:
-        engine.run(requests, Drafts(Offers(), DRAFTED, steps), hear, draws)
+    with ExitStack() as stack:
+        engine = stack.enter_context(opened(way.engine, laid_out(model(TARGET)), limits=SIDE_BY_SIDE))
+        proposer = _proposer(stack, way, draws)
+        engine.run(requests, Drafts(proposer, DRAFTED, steps, rule=way.rule), hear, draws)
     first = {step.row: step.accepted for step in steps if step.position == 1}
     return Drawn([tuple(tokens) for tokens in said], [first[row] for row in range(answers)])
 
 
+@contextmanager
+def keys_reused() -> Iterator[set[tuple[int, ...]]]:
+    """The keys of numbers that answer two different questions in the block, filled in while it runs. A draft that waits
+    for its pass may be made again: the same questions, by the same numbers."""
+    asked, reused = dict[tuple[int, ...], Any](), set[tuple[int, ...]]()
+    accepts, token = HashedChance.accepts, HashedChance.token
+
+    def note(chance: HashedChance, question: Any) -> None:
+        same = replace(chance)  # whose counter moves instead
+        same._drawn = chance._drawn
+        key = same.next_key()
+        if asked.setdefault(key, question) != question:
+            reused.add(key)
+
+    def accepting(chance: HashedChance, probability: float) -> bool:
+        note(chance, probability)
+        return accepts(chance, probability)
+
+    def drawing(chance: HashedChance, weights: torch.Tensor) -> int:
+        note(chance, weights.numpy().tobytes())
+        return token(chance, weights)
+
+    with patch.multiple(HashedChance, accepts=accepting, token=drawing):
+        yield reused
+
+
+def _proposer(stack: ExitStack, way: Way, draws: Draws) -> Proposer:
+    if way.drafts == TEXTS:
+        return Offers()
+    by = draws if way.rule == "keyed" else Ruling(way.rule, draws)
+
+    def drafting(seed: int, under: Drafts | None) -> DraftModel:
+        engine: Any = stack.enter_context(opened(way.engine, laid_out(model(seed))))
+        return DraftModel(
+            "model", engine._decoder, engine.head, blocks=4096, threads=1, stop_ids=frozenset(), draws=by, under=under
+        )
+
+    return drafting(DRAFT, None if way.drafts == MODEL else Drafts(drafting(BELOW, None), 2, []))
+
+
 class Offers:
-    """The proposer whose drafts depend on what was said, and are likely and unlikely by turns."""
+    """The proposer of `offered`."""
 
     name = "offers"
     runs_model = False
@@ -107,82 +169,3 @@ class Offers:
 
     def ended(self, row: int) -> None:
         """See `Proposer`."""
-
-
-@cache
-def offered(said: Tokens, most: int) -> Tokens:
-    """Behind an even token the likeliest of the model, else the one after it."""
-    text = said
-    for _ in range(most):
-        text = (*text, (int(logits()[text].argmax()) + text[-1] % 2) % VOCABULARY)
-    return text[len(said) :]
-
-
-def model() -> Any:
-    """One layer of llama's; transformers' own modules."""
-    return tiny("llama", seed=3, vocab_size=VOCABULARY, intermediate_size=32, num_hidden_layers=1)
-
-
-@cache
-def logits() -> dict[Tokens, torch.Tensor]:
-    """Behind every beginning of an answer, float64 [vocabulary], as transformers computes them."""
-    whole, found = model(), {}
-    for length in range(LENGTH):
-        texts = list(product(range(VOCABULARY), repeat=length))
-        rows = whole(torch.tensor([[*PROMPT, *text] for text in texts])).logits[:, -1].double()
-        found |= zip(texts, rows, strict=True)
-    return found
-
-
-def probabilities(sampling: Sampling) -> dict[Tokens, torch.Tensor]:
-    """Behind every beginning of an answer, float64 [vocabulary], cut by hand."""
-    found = {}
-    for text, scores in logits().items():
-        scaled = scores / sampling.temperature
-        if sampling.top_k:
-            scaled[scaled < scaled.sort(descending=True).values[sampling.top_k - 1]] = -torch.inf
-        found[text] = scaled.softmax(-1)
-    return found
-
-
-Counts = tuple[str, Mapping[Any, int], Mapping[Any, float]]
-
-
-def _counted(found: Drawn, sampling: Sampling, rule: str) -> Iterator[Counts]:
-    """(of what, seen, its law): n-grams of what was said, how many tokens of a draft were accepted behind which first
-    token, and of each place that was reached whether it was."""
-    rows = probabilities(sampling)
-    fours = {
-        text: prod(float(rows[text[:at]][token]) for at, token in enumerate(text))
-        for text in product(range(VOCABULARY), repeat=4)
-    }
-    for start, stop in ((0, 4), (0, 2), (1, 3), (2, 4)):
-        seen = Counter(text[start:stop] for text in found.said)
-        yield f"tokens {start + 1} to {stop}", seen, _summed({text: text[start:stop] for text in fours}, fours)
-    counts = {
-        (token, count): float(rows[()][token]) * probability
-        for token in range(VOCABULARY)
-        for count, probability in _accepted((token,), rows, rule).items()
-    }
-    judged = list(zip((text[0] for text in found.said), found.accepted, strict=True))
-    yield "accepted tokens of a draft", Counter(judged), counts
-    for place in range(DRAFTED):
-        reached = {key: (key[0], key[1] > place) for key in counts if key[1] >= place}
-        seen = Counter(reached[key] for key in judged if key in reached)
-        yield f"token {place + 1} of a draft", seen, _summed(reached, counts)
-
-
-def _accepted(said: Tokens, rows: Mapping[Tokens, torch.Tensor], rule: str) -> dict[int, float]:
-    """How many tokens of the draft behind `said` are accepted: the law, by the rule itself."""
-    draft = offered(said, DRAFTED)
-    target = torch.stack([rows[(*said, *draft[:count])] for count in range(DRAFTED + 1)])
-    return law(lambda chance: RULES[rule](target, draft, None, chance).count)
-
-
-def _summed(into: Mapping[Any, Hashable], chances: Mapping[Any, float]) -> dict[Hashable, float]:
-    """The law of what outcomes are mapped to, of those that are mapped."""
-    found: dict[Hashable, float] = {}
-    for outcome, cell in into.items():
-        found[cell] = found.get(cell, 0.0) + chances[outcome]
-    whole = sum(found.values())
-    return {cell: chance / whole for cell, chance in found.items()}

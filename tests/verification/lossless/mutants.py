@@ -45,7 +45,7 @@ class Found:
 def judged(mutant: Mutant, seed: int) -> Found:
     """Over models of every kind; of two tokens where answers are enumerated at once."""
     found = Found(name=mutant.name)
-    of = families(2, seed)[:1] if mutant.at_once else families(4, seed)
+    of = families(2, seed)[:1] if mutant.at_once else families(3, seed)
     length = LENGTH_WHOLE if mutant.at_once else LENGTH
     for family in of:
         how, expected = mutant.made(family), family.target.answers(length)

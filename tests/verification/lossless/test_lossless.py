@@ -22,7 +22,8 @@ def little(monkeypatch):
     monkeypatch.setattr(lossless, "KNOWN", {"M1": lossless.KNOWN["M1"]})
     monkeypatch.setattr(lossless, "BY_ROUNDS", lossless.BY_ROUNDS[:2])
     monkeypatch.setattr(lossless, "WRONG", dict(list(lossless.WRONG.items())[:1]))
-    monkeypatch.setattr(lossless, "ANSWERS_QUICK", 800)
+    monkeypatch.setattr(lossless, "WAYS", lossless.WAYS[:1])
+    monkeypatch.setattr(lossless, "ANSWERS_QUICK", 600)
 
 
 def test_goals_are_met_but_those_that_little_cannot_show(little):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -14,6 +14,10 @@ from qualgate.engine import packed
 from qualgate.engine.advance import Advance, advance
 from qualgate.engine.request import Request
 from qualgate.engine.sampling import Draws, Said, greedy
+from qualgate.speculation.chance import HashedChance
+from qualgate.speculation.rules import RULES
+from tests.verification.lossless.engine_law import MODEL, TEXTS
+from tests.verification.lossless.engine_runs import Way
 
 _said = Draws.said
 
@@ -29,7 +33,7 @@ def _only_greedy(draws: Draws, logits: torch.Tensor, rows: torch.Tensor, positio
 
 
 def _colder(draws: Draws, logits: torch.Tensor, rows: torch.Tensor, positions: torch.Tensor) -> Said:
-    sampling = replace(draws.sampling, temperature=0.85 * draws.sampling.temperature)
+    sampling = replace(draws.sampling, temperature=0.75 * draws.sampling.temperature)
     return _said(replace(draws, sampling=sampling), logits, rows, positions)
 
 
@@ -41,27 +45,33 @@ def _without_cuts(draws: Draws, logits: torch.Tensor, rows: torch.Tensor, positi
     return _said(replace(draws, sampling=replace(draws.sampling, top_k=0)), logits, rows, positions)
 
 
+def _without_rounds(chance: HashedChance) -> tuple[int, ...]:
+    chance._drawn += 1
+    return chance.seed, chance.case, chance._drawn
+
+
 class Wrong(NamedTuple):
-    """of, name: what is replaced with `by`; sampling: at which it is to be seen."""
+    """planted: makes engines of packed passes wrong, for the length of its block; way: in which it is to be seen."""
 
-    of: Any
-    name: str
-    by: Callable[..., Any]
-    sampling: str = "temperature 1"
+    planted: Callable[[], AbstractContextManager[Any]]
+    way: Way
 
 
+_TEXTS = Way("plain", "temperature 1", "keyed", TEXTS)
 WRONG = {
-    "the first token of a draft is believed": Wrong(packed, "advance", _believed),
-    "greedy, whatever the temperature": Wrong(Draws, "said", _only_greedy),
-    "a temperature that is 15 % too low": Wrong(Draws, "said", _colder),
-    "the same noise at every position": Wrong(Draws, "said", _without_position),
-    "verified without top-k": Wrong(Draws, "said", _without_cuts, "top-k 3 at 0.7"),
+    "the first token of a draft is believed": Wrong(lambda: patch.object(packed, "advance", _believed), _TEXTS),
+    "greedy, whatever the temperature": Wrong(lambda: patch.object(Draws, "said", _only_greedy), _TEXTS),
+    "a temperature that is a quarter too low": Wrong(lambda: patch.object(Draws, "said", _colder), _TEXTS),
+    "the same noise at every position": Wrong(lambda: patch.object(Draws, "said", _without_position), _TEXTS),
+    "verified without top-k": Wrong(
+        lambda: patch.object(Draws, "said", _without_cuts), _TEXTS._replace(sampling="top-k 3 at 0.7")
+    ),
+    "typical acceptance, said to be speculative sampling": Wrong(
+        lambda: patch.dict(RULES, {"speculative_sampling": RULES["typical"]}),
+        _TEXTS._replace(rule="speculative_sampling"),
+    ),
+    "levels and rounds share their numbers": Wrong(
+        lambda: patch.object(HashedChance, "next_key", _without_rounds),
+        _TEXTS._replace(rule="speculative_sampling", drafts=MODEL),
+    ),
 }
-
-
-@contextmanager
-def wrong(name: str) -> Iterator[None]:
-    """The engines of packed passes are wrong so, for the length of the block."""
-    one = WRONG[name]
-    with patch.object(one.of, one.name, one.by):
-        yield
