@@ -20,7 +20,7 @@ from qualgate.config.speculation import CascadeEntry, DraftEntry, SpeculationEnt
 from qualgate.doctor import SERVED
 from qualgate.documents import plain_number
 from qualgate.evalsets import CalibrationFile, EvalsetFile
-from qualgate.metrics import METRICS, Metric
+from qualgate.metrics import METRICS, SPECULATION, Metric
 from qualgate.quant.recipes import BITS, OPTIONS
 
 PAGES = Path(__file__).parent / "reference"
@@ -258,6 +258,16 @@ def _metrics() -> str:
         lines += [f"## {title}", ""]
         found = [metric for metric in METRICS.values() if metric.kind == kind]
         lines += _table(("metric", "meaning", "unit", "better", "bounds", "example of a rule"), map(_metric, found))
+    lines += [
+        "## Speculation",
+        "",
+        "Told of every arm that our own engine drafts for, by level of a cascade, in `verdicts[].speculated` of the "
+        "JSON report. Sums over its answers, with one-sided bounds from 2,000 draws of whole prompts; a value that "
+        "cannot be is null, with the reason. No rule can name them in this version.",
+        "",
+    ]
+    rows = ((f"`{one.name}`", one.formula, one.meaning) for one in SPECULATION)
+    lines += _table(("number", "formula", "meaning"), rows)
     return _page("Metrics", lead, lines)
 
 

@@ -197,6 +197,73 @@ METRICS: dict[str, Metric] = {
     )
 }  # fmt: skip
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Formula:
+    """A number that a report tells of an arm that speculates. name: as in its JSON, see `records.Speculated`."""
+
+    name: str
+    formula: str
+    meaning: str
+
+
+# Σ over an arm's answers, by level; each with bounds from 2,000 draws of whole prompts, whose seed is told beside it.
+# Where a denominator is 0 the value is null and a reason stands there. No rule can name them in this version.
+SPECULATION = (
+    Formula(
+        name="proposed",
+        formula="accepted + rejected + discarded",
+        meaning="tokens that were offered for verification; what was drafted and never offered is `unverified`",
+    ),
+    Formula(
+        name="rejected", formula="Σ rejected", meaning="tested, and not what the verifier says: one a draft at most"
+    ),
+    Formula(
+        name="discarded", formula="Σ discarded", meaning="behind a rejected one, never tested; peers call it rejected"
+    ),
+    Formula(name="acceptance_rate", formula="accepted / proposed", meaning="of all tokens offered"),
+    Formula(
+        name="accepted_per_verification",
+        formula="accepted / verifications",
+        meaning="the target's own token (bonus or correction) left out; passes without a draft are no verifications",
+    ),
+    Formula(
+        name="tokens_per_verification_with_bonus",
+        formula="1 + accepted / verifications",
+        meaning="τ, the acceptance length of vLLM",
+    ),
+    Formula(
+        name="positions.unconditional",
+        formula="accepted at the place / verifications",
+        meaning="by place in the draft; what vLLM shows per position",
+    ),
+    Formula(
+        name="positions.conditional",
+        formula="accepted at the place / tested there",
+        meaning="of drafts whose tokens before it were all accepted",
+    ),
+    Formula(
+        name="rejection",
+        formula="rejected / (accepted + rejected)",
+        meaning="by task; below 200 tested tokens it is `insufficient`",
+    ),
+    Formula(
+        name="passes_saved",
+        formula="1 − passes / (tokens − 1)",
+        meaning="of each answer by itself; the pass that read the prompt and its token count on neither side",
+    ),
+    Formula(
+        name="gain.measured",
+        formula="seconds a token of the target / of the arm",
+        meaning="after the first token; against the arm with the same weights that does not speculate",
+    ),
+    Formula(
+        name="gain.predicted",
+        formula="τ / (v(γ + 1) + γ c)",
+        meaning="from acceptance, c (a drafted token) and v (a pass over so many rows), in plain steps of the target",
+    ),
+)
+
 # A baseline that is right on little cannot show a loss: it must be right, with confidence, on so many times `max_drop`.
 MARGINS_OF_BASELINE = 5
 DROP_BELOW = 1 / MARGINS_OF_BASELINE  # at this `max_drop` and beyond it would have to be right on everything

@@ -11,6 +11,7 @@ from qualgate_app.verdict.flips import show_flips
 from qualgate_app.verdict.four_arms import show_four_arms
 from qualgate_app.verdict.rules import show_rules, show_sizes
 from qualgate_app.verdict.setting import show_setting
+from qualgate_app.verdict.speculation import show_speculation
 
 from qualgate.errors import UsageError
 from qualgate.formatting import counted
@@ -49,6 +50,7 @@ def show() -> None:
         show_decision(run, found)
     show_four_arms(run)
     show_rules(found)
+    show_speculation(found.verdict)
     if found.verdict.word != "invalid":  # its evidence is nothing to draw
         show_flips(run, variant, counts)
     show_setting(run, found)

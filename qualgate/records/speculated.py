@@ -54,6 +54,14 @@ class DraftLevel:
     positions: tuple[DraftPosition, ...]
     rejection: dict[str, Rate]  # by task: rejected / tested; None below `LEAST_TESTED`
 
+    @property
+    def in_words(self) -> str:
+        """What a verification came to: "5 proposed, 1.1 accepted"."""
+        proposed, accepted = self.proposed_per_verification.value, self.accepted_per_verification.value
+        if proposed is None or accepted is None:
+            return "nothing proposed"
+        return f"{proposed:.2g} proposed, {accepted:.2g} accepted"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gain:
@@ -78,6 +86,7 @@ class Speculated:
     gain: Gain
     memory: dict[str, float] = field(default_factory=dict)
     alerts: tuple[str, ...] = ()
+    wasted: bool = False  # the target's drafts are hardly accepted, or it surely gains nothing: alerts say why
     alpha: float = 0.05
     seed: int = 0  # of the bootstrap over prompts
     draws: int = 0

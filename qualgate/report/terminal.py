@@ -12,6 +12,7 @@ from qualgate.records import Comparison
 from qualgate.report import screen
 from qualgate.report.arms import arm_lines
 from qualgate.report.screen import fit, indented
+from qualgate.report.speculation import speculation_lines
 from qualgate.report.summary import Report
 
 STYLE = {
@@ -62,6 +63,10 @@ def print_report(report: Report) -> None:
             console.print(Text(fit("  ended by: " + "; ".join(stop_texts(verdict.stop_reasons))), style="dim"))
         for line in arm_lines(verdict):
             console.print(Text(fit(f"  {line}")))
+        if verdict.speculated is not None:
+            console.print(Text("  speculation"))
+            for line in speculation_lines(verdict.speculated):
+                console.print(Text(fit(f"    {line}")))
     console.print()
 
 

@@ -14,11 +14,15 @@ HALF = 0.5
 UNEVEN = 1.5  # times the rejection of all, from which one task is named
 
 
-def wasted_drafts(levels: Sequence[DraftLevel], gain: Gain, memory: Mapping[str, float]) -> tuple[str, ...]:
-    """A line each: drafts that are hardly accepted, at any level; a gain that is none; memory that is given back."""
-    said = [line for level in levels if (line := _rejected(level))]
+def wasted_drafts(
+    levels: Sequence[DraftLevel], gain: Gain, memory: Mapping[str, float]
+) -> tuple[tuple[str, ...], bool]:
+    """(a line each: drafts that are hardly accepted, at any level; a gain that is none; memory that is given back;
+    whether the arm is not worth serving as it is)."""
+    lines = [_rejected(level) for level in levels]
+    said = list(filter(None, lines))
     measured = gain.measured
-    if measured.upper is not None and measured.upper < LEAST_GAIN:
+    if none := measured.upper is not None and measured.upper < LEAST_GAIN:
         said.append(
             f"speculation gains nothing: {measured.value:.2f} times as fast as {gain.against}, at most "
             f"{measured.upper:.2f}"
@@ -26,15 +30,7 @@ def wasted_drafts(levels: Sequence[DraftLevel], gain: Gain, memory: Mapping[str,
     taken, saved = memory.get("draft_weights", 0.0), memory.get("saved_by_quantization", 0.0)
     if saved > 0 and taken > HALF * saved:
         said.append(f"the draft's weights take {taken / saved:.0%} of what quantization saved of the weights")
-    return tuple(said)
-
-
-def in_words(level: DraftLevel) -> str:
-    """What a verification came to: "5 proposed, 1.1 accepted"."""
-    proposed, accepted = level.proposed_per_verification.value, level.accepted_per_verification.value
-    if proposed is None or accepted is None:
-        return "nothing proposed"
-    return f"{proposed:.2g} proposed, {accepted:.2g} accepted"
+    return tuple(said), bool(lines and lines[0]) or none
 
 
 def _rejected(level: DraftLevel) -> str:
@@ -51,7 +47,7 @@ def _rejected(level: DraftLevel) -> str:
         )
     if accepted >= LEAST_ACCEPTED or round(proposed) < LONG:
         return ""
-    return f"{who}: {in_words(level)} a verification: {_cause(level)}"
+    return f"{who}: {level.in_words} a verification: {_cause(level)}"
 
 
 def _cause(level: DraftLevel) -> str:

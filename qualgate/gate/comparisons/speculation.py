@@ -35,6 +35,8 @@ def with_speculation(verdicts: Iterable[Verdict], evidence: RunEvidence, alpha: 
 
 
 def _with(verdict: Verdict, found: Speculated) -> Verdict:
+    if not found.levels:  # no answer with drafts has one of its target's beside it
+        return verdict
     return replace(verdict, speculated=found, reasons=(*verdict.reasons, *found.alerts))
 
 
@@ -46,13 +48,15 @@ def speculated(evidence: RunEvidence, arm: ArmEvidence, alpha: float) -> Specula
     levels = levels_of(units, clusters, tasks_of(units, evidence.tasks), alpha)
     gain = gain_of(pairs, target, levels, arm.facts, alpha)
     memory = _memory(evidence.baseline, target, arm)
+    alerts, wasted = wasted_drafts(levels, gain, memory)
     return Speculated(
         spec=arm.speculation,
         levels=levels,
         passes_saved=passes_saved(units, clusters, alpha),
         gain=gain,
         memory=memory,
-        alerts=wasted_drafts(levels, gain, memory),
+        alerts=alerts,
+        wasted=wasted,
         alpha=alpha,
         seed=SEED,
         draws=DRAWS,

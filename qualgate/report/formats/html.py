@@ -21,8 +21,8 @@ from qualgate.formatting import (
     value_text,
     version_text,
 )
-from qualgate.records import ArmService, Comparison, FourArm
-from qualgate.report import diff, plots
+from qualgate.records import ArmService, Comparison, FourArm, Speculated
+from qualgate.report import diff, plots, speculation
 from qualgate.report.arms import SERVICE_HEADS, STEPS, service_notes, service_row, step_rows
 from qualgate.report.page import page
 from qualgate.report.summary import Report
@@ -164,6 +164,8 @@ def _variant(stored: StoredVerdict, report: Report, index: int) -> str:
         parts.append(_services(verdict.services))
     if verdict.word == "invalid":  # then its evidence is nothing to draw
         return "\n".join([*parts, end])
+    if verdict.speculated is not None:
+        parts.append(_speculation(verdict.speculated))
     if drawn := plots.flips(report.flip_counts.get(name, ())):
         parts.append(f"<h3>Answers that changed</h3><figure>{drawn.html}</figure>")
     points = report.drift.get(name, ())
@@ -185,6 +187,34 @@ def _variant(stored: StoredVerdict, report: Report, index: int) -> str:
             parts.append(f"<p class=quiet>{RANKED}</p>")
         parts += map(_flip, quoted)
     return "\n".join([*parts, end])
+
+
+def _speculation(found: Speculated) -> str:
+    """Who drafted, what came of it by level, place and task, and how to serve it."""
+    said = speculation.advice(found)
+    parts = [f"<h3>Speculation</h3><p><b>{_text(speculation.headline(found))}</b></p>"]
+    parts += [f'<p class="loud">{_text(line)}</p>' for line in found.alerts]
+    told = "".join(
+        f"<div><dt>{_text(term)}</dt><dd>{_text(value)}</dd></div>" for term, value in speculation.terms(found)
+    )
+    parts.append(f"<dl>{told}</dl>")
+    rows = ([_text(cell) for cell in row] for row in speculation.level_rows(found))
+    parts.append(_table(speculation.LEVEL_HEADS, rows, numbers=range(2, 10)))
+    for level in found.levels:
+        if drawn := plots.acceptance(level.positions):
+            who = f"Level {level.level}, {level.proposer}. " if len(found.levels) > 1 else ""
+            caption = _text(f"{who}{plots.ACCEPTANCE_CAPTION}")
+            parts.append(f"<figure><figcaption>{caption}</figcaption>{drawn.html}</figure>")
+        places = ([_text(cell) for cell in row] for row in speculation.position_rows(level))
+        parts.append(_table(speculation.POSITION_HEADS, places, numbers=(1, 2)))
+        tasks = ([_text(cell) for cell in row] for row in speculation.task_rows(level))
+        parts.append(_table(speculation.TASK_HEADS, tasks, numbers=(1, 2)))
+    parts.append(f"<h3>How to serve it</h3><p>{_text(said.said)}</p>")
+    pasted = [("the draft's folder", said.made_by)] if said.made_by else []
+    pasted += [(speculation.peer_text(peer), peer.flags) for peer in said.peers]
+    for what, flags in pasted:
+        parts.append(f"<p class=quiet>{_text(what)}</p>" + (f"<pre>{_text(flags)}</pre>" if flags else ""))
+    return "\n".join(parts)
 
 
 RANKED = "What changes when the baseline answers again without any change of weights (A/A) says little and is last."

@@ -16,7 +16,8 @@ from qualgate.formatting import (
     value_text,
     version_text,
 )
-from qualgate.records import ArmService, Comparison, FourArm
+from qualgate.records import ArmService, Comparison, FourArm, Speculated
+from qualgate.report import speculation
 from qualgate.report.arms import (
     SERVICE_HEADS,
     STEPS,
@@ -77,6 +78,8 @@ def report_as_markdown(report: Report) -> str:
             lines += ["", f"Answers ended by: {escaped('; '.join(stop_texts(verdict.stop_reasons)))}."]
         if verdict.four_arm is None and verdict.services:
             lines += _services(verdict.services)
+        if verdict.speculated is not None:
+            lines += speculation_section(verdict.speculated)
         flips = report.flips.get(verdict.variant, ())
         if flips:
             lines += ["", "Answers that were right and are wrong now, the first ones:"]
@@ -85,6 +88,37 @@ def report_as_markdown(report: Report) -> str:
         for flip in flips:
             lines += ["", *flip_lines(flip)]
     return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def speculation_section(found: Speculated) -> list[str]:
+    """Who drafted, what came of it by level, place and task, and how to serve it."""
+    said = speculation.advice(found)
+    lines = ["", f"### Speculation: {escaped(speculation.headline(found))}", ""]
+    lines += [f"- **{escaped(line)}**" for line in found.alerts]
+    lines += [f"- {escaped(term)}: {escaped(value)}" for term, value in speculation.terms(found)]
+    lines += _table(speculation.LEVEL_HEADS, speculation.level_rows(found))
+    for level in found.levels:
+        if len(found.levels) > 1:
+            lines += ["", f"Level {level.level}, {escaped(level.proposer)}:"]
+        lines += _table(speculation.POSITION_HEADS, speculation.position_rows(level))
+        lines += _table(speculation.TASK_HEADS, speculation.task_rows(level))
+    lines += ["", f"Advice: {escaped(said.said)}"]
+    if said.made_by:
+        lines += ["", *_pasted("the draft's folder", said.made_by)]
+    for peer in said.peers:
+        told = speculation.peer_text(peer)
+        lines += ["", *(_pasted(told, peer.flags) if peer.flags else [escaped(told)])]
+    return lines
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    return ["", row(*heads), f"|{'---|' * len(heads)}", *(row(*cells) for cells in rows)] if rows else []
+
+
+def _pasted(label: str, text: str) -> list[str]:
+    """What can be taken as it stands, in a block of its own."""
+    *block, _ = _quoted(label, visible_line(text))
+    return [f"{escaped(label)}:", *block[1:]]
 
 
 def four_arm_lines(answer: FourArm) -> list[str]:

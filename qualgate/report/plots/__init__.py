@@ -2,6 +2,8 @@
 
 from importlib.resources import files
 
+from qualgate.report.plots.acceptance import CAPTION as ACCEPTANCE_CAPTION
+from qualgate.report.plots.acceptance import acceptance
 from qualgate.report.plots.drawing import SIGNS, Picture
 from qualgate.report.plots.drift import CAPTION as DRIFT_CAPTION
 from qualgate.report.plots.drift import drift
@@ -9,7 +11,18 @@ from qualgate.report.plots.flips import flips
 from qualgate.report.plots.interactions import interactions
 from qualgate.report.plots.intervals import margins
 
-__all__ = ["DRIFT_CAPTION", "SIGNS", "Picture", "drift", "flips", "interactions", "margins", "style"]
+__all__ = [
+    "ACCEPTANCE_CAPTION",
+    "DRIFT_CAPTION",
+    "SIGNS",
+    "Picture",
+    "acceptance",
+    "drift",
+    "flips",
+    "interactions",
+    "margins",
+    "style",
+]
 
 
 def style() -> str:

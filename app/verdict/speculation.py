@@ -1,0 +1,52 @@
+"""Of an arm that our own engine drafted for: what came of its drafts, and how to serve it."""
+
+from __future__ import annotations
+
+import streamlit as st
+from qualgate_app import charts
+from qualgate_app.text import escape, label, table
+
+from qualgate.escaping import visible
+from qualgate.records import DraftLevel, Speculated, Verdict
+from qualgate.report import plots, speculation
+
+
+def show_speculation(verdict: Verdict) -> None:
+    """The same as in a report: numbers, levels, places and tasks, then flags to copy. Nothing of invalid evidence."""
+    found = verdict.speculated
+    if found is None or verdict.word == "invalid":
+        return
+    st.subheader("Speculation", anchor="speculation")
+    st.html(f'<div class="qg-reason">{escape(speculation.headline(found))}</div>')
+    for line in found.alerts:
+        st.warning(label(line), icon=":material/warning:")
+    st.html(table(["", ""], [(escape(term), escape(value)) for term, value in speculation.terms(found)]))
+    rows = [[escape(cell) for cell in row] for row in speculation.level_rows(found)]
+    st.html(table(speculation.LEVEL_HEADS, rows, numbers=range(2, 10)))
+    for level in found.levels:
+        _level(level, named=len(found.levels) > 1)
+    _advice(found)
+
+
+def _level(level: DraftLevel, *, named: bool) -> None:
+    if picture := plots.acceptance(level.positions):
+        who = f"Level {level.level}, {label(level.proposer)}. " if named else ""
+        st.caption(f"{who}{plots.ACCEPTANCE_CAPTION}.")
+        charts.show(picture, "accepted by the token's place in the draft")
+    places = [[escape(cell) for cell in row] for row in speculation.position_rows(level)]
+    tasks = [[escape(cell) for cell in row] for row in speculation.task_rows(level)]
+    left, right = st.columns(2)
+    with left:
+        st.html(table(speculation.POSITION_HEADS, places, numbers=(1, 2)))
+    with right:
+        st.html(table(speculation.TASK_HEADS, tasks, numbers=(1, 2)))
+
+
+def _advice(found: Speculated) -> None:
+    said = speculation.advice(found)
+    st.html(f"<b>How to serve it</b><div>{escape(said.said)}</div>")
+    pasted = [("the draft's folder", said.made_by)] if said.made_by else []
+    for what, flags in [*pasted, *((speculation.peer_text(peer), peer.flags) for peer in said.peers)]:
+        st.html(f'<div class="qg-quiet">{escape(what)}</div>')
+        if flags:
+            st.code(visible(flags), language=None, wrap_lines=True)

@@ -1,0 +1,115 @@
+"""The flags with which other servers speculate alike, as far as they can: read in the documentation of vLLM 0.32 and
+SGLang as of November 2026. Where a server has no equal it says so; what it has instead is not called the same.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from shlex import quote
+from typing import Any
+
+from qualgate.records import QuantizeRecipe, Speculation
+
+MODEL, MADE = "MODEL", "DRAFT"  # the target's folder, and the one that is to be made of a draft
+MATCHED = 2, 8  # tokens that our n-grams have, at least and at most
+FIXED = ("mxfp4", "mxfp8", "nvfp4")  # methods whose groups have one size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerFlags:
+    """flags: for one command line; "" where the server has no equal. notes: what is not the same, a clause each."""
+
+    server: str
+    flags: str
+    notes: tuple[str, ...] = ()
+
+
+def peer_flags(spec: Speculation, tokens: int) -> tuple[PeerFlags, ...]:
+    """Of vLLM and of SGLang. tokens: γ, one or more."""
+    return _vllm(spec, tokens), _sglang(spec, tokens)
+
+
+def draft_command(spec: Speculation) -> str:
+    """What makes the folder that the flags name as a draft; "" where none has to be made."""
+    draft = spec.draft
+    if draft.quantize is None:
+        return ""
+    return f"qualgate quantize {quote(draft.model) if draft.model else MODEL} {_options(draft.quantize)} --out {MADE}"
+
+
+def _vllm(spec: Speculation, tokens: int) -> PeerFlags:
+    draft, notes = spec.draft, _of_depth(spec)
+    config: dict[str, Any] = {"method": "draft_model", "num_speculative_tokens": tokens}
+    match draft.kind:
+        case "early_exit":
+            return PeerFlags(server="vLLM", flags="", notes=("it has no drafts by the target's own first layers",))
+        case "ngram":
+            config |= {"method": "ngram", "prompt_lookup_min": MATCHED[0], "prompt_lookup_max": MATCHED[1]}
+        case "suffix":
+            config["method"] = "suffix"
+            notes = (*notes, f"its drafts adapt their length, {tokens} tokens at most")
+        case _:
+            config["model"] = draft.model if draft.quantize is None else MADE
+    match spec.rule:
+        case "typical" | "lenient":
+            return PeerFlags(server="vLLM", flags="", notes=(f"it has no `{spec.rule}` rule of acceptance",))
+        case "block_verification":
+            config["rejection_sample_method"] = "block"
+        case "speculative_sampling" if config["method"] == "draft_model":
+            config["draft_sample_method"] = "probabilistic"
+        case "keyed":
+            notes = (*notes, "drawn tokens are others of the same distribution")
+    return PeerFlags(server="vLLM", flags=f"--speculative-config {quote(json.dumps(config))}", notes=notes)
+
+
+def _sglang(spec: Speculation, tokens: int) -> PeerFlags:
+    draft, notes = spec.draft, _of_depth(spec)
+    if spec.rule in ("typical", "lenient", "block_verification"):
+        said = f"it has no `{spec.rule}` rule of acceptance"
+        return PeerFlags(server="SGLang", flags="", notes=(said,))
+    verified = f"--speculative-num-draft-tokens {tokens + 1}"  # the token before the draft is one of them
+    match draft.kind:
+        case "early_exit":
+            return PeerFlags(server="SGLang", flags="", notes=("it has no drafts by the target's own first layers",))
+        case "ngram" | "suffix":
+            flags = f"--speculative-algorithm NGRAM {verified}"
+            notes = (*notes, "on CUDA alone", "the nearest it has: a tree of n-grams of this and earlier answers")
+        case _:
+            folder = quote(draft.model) if draft.quantize is None else MADE
+            flags = (
+                f"--speculative-algorithm STANDALONE --speculative-draft-model-path {folder} "
+                f"--speculative-num-steps {tokens} --speculative-eagle-topk 1 {verified}"
+            )
+            if draft.quantize is None:
+                notes = (
+                    *notes,
+                    "add `--speculative-draft-model-quantization unquant` where only the target is quantized",
+                )
+    if spec.rule == "keyed":
+        notes = (*notes, "drawn tokens are others of the same distribution")
+    return PeerFlags(server="SGLang", flags=flags, notes=notes)
+
+
+def _of_depth(spec: Speculation) -> tuple[str, ...]:
+    under = spec.draft.under
+    return () if under is None else (f"its drafts have none of their own: {' < '.join(under.names)} is left out",)
+
+
+def _options(recipe: QuantizeRecipe) -> str:
+    """The recipe for `qualgate quantize`."""
+    said = [f"--method {recipe.method}"]
+    if recipe.bits:
+        said.append(f"--bits {recipe.bits}")
+    if recipe.method not in FIXED:
+        said.append(f"--group-size {recipe.group_size}")
+    if recipe.calibration:
+        said.append(f"--calibration {quote(recipe.calibration)}")
+    said += [f"--keep {quote(f'{pattern}={precision}')}" for pattern, precision in recipe.keep]
+    named = ("method", "bits", "group_size", "calibration", "calibration_sha256", "keep")
+    rest = {name: value for name, value in recipe.content.items() if name not in named}
+    return " ".join([*said, *(f"--option {quote(f'{name}={_plain(value)}')}" for name, value in rest.items())])
+
+
+def _plain(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
