@@ -30,11 +30,14 @@ def steps_of(
     under: Sequence[float] = (),
     proposer: str = "mxfp4 draft",
 ) -> Iterator[DraftStep]:
-    """Of an answer of so many tokens, whose first came with the prompt. under: a second level's chances.
+    """Of an answer of so many tokens, whose first came with the prompt: of that pass a step is told, too. under: a
+    second level's chances.
 
     An answer that ends within a draft leaves the rest of it unverified.
     """
     drawn = random.Random(f"{key} {tokens}")
+    if tokens:
+        yield DraftStep(key=key, level=1, position=0, proposed=0, accepted=0, rejected=0)
     at = 1
     while at < tokens:
         if under:

@@ -47,8 +47,7 @@ def terms(found: Speculated) -> list[tuple[str, str]]:
         (f"gain predicted, {LAW}", _predicted(gain)),
     ]
     names = {"draft_weights": "draft's weights", "draft_cache_token": "draft's keys and values, a token"}
-    told += [(names[name], size_text(round(size))) for name, size in found.memory.items() if name in names]
-    return told
+    return told + [(names[name], size_text(round(found.memory[name]))) for name in names if name in found.memory]
 
 
 def level_rows(found: Speculated) -> list[tuple[str, ...]]:

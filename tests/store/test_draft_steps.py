@@ -143,7 +143,7 @@ def test_steps_of_another_answer_or_that_contradict_the_answers_counts_are_refus
     [
         "update draft_steps set accepted = accepted + 1 where unit_id = {unit} and step = 0",
         "update draft_steps set unverified = unverified + 1 where unit_id = {unit} and step = 0",
-        "update draft_steps set proposer = 'ngram' where unit_id = {unit} and step = 1",
+        "update draft_steps set proposer = 'x' where unit_id = {unit} and step = 1",
         "update draft_steps set step = step + 100 where unit_id = {unit} and step = 0",
         "delete from draft_steps where unit_id = {unit} and step = 0",
         "delete from draft_steps where unit_id = {unit}",

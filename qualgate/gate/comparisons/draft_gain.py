@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from qualgate.formatting import counted
-from qualgate.gate.comparisons.draft_levels import passes_of
+from qualgate.gate.comparisons.draft_levels import decodes, passes_of
 from qualgate.gate.comparisons.pairs import clusters_of, time_groups_of
 from qualgate.gate.evidence.checks import Pair
 from qualgate.records import DRAFT_COST, NOISE, TWIN, VERIFY_COST, ArmEvidence, DraftLevel, Gain, Rate, RunEvidence
@@ -93,7 +93,8 @@ def _seconds(pair: Pair) -> tuple[float | None, float | None]:
 def _predicted(pairs: Sequence[Pair], cost: float | None, known: Mapping[int, float]) -> tuple[float | None, str]:
     """(S, why it is not known). Σ tokens / Σ seconds over all passes, each with the draft that it had: for drafts of
     one length it is τ / (v(γ + 1) + γ c)."""
-    steps = [(0, step) for pair in pairs for step in pair.variant.draft_steps if step.level == 1]
+    told = (step for pair in pairs for step in pair.variant.draft_steps)
+    steps = [(0, step) for step in told if step.level == 1 and decodes(step)]
     if not steps:
         return None, "no pass was told"
     if cost is None:

@@ -20,11 +20,16 @@ def levels_of(
     units: Sequence[UnitEvidence], clusters: NDArray, tasks: Sequence[str], alpha: float
 ) -> tuple[DraftLevel, ...]:
     """From the first level down. clusters, tasks: of each unit. alpha: of each bound."""
-    steps = [(answer, step) for answer, unit in enumerate(units) for step in unit.draft_steps]
+    steps = [(answer, step) for answer, unit in enumerate(units) for step in unit.draft_steps if decodes(step)]
     return tuple(
         _level(level, [one for one in steps if one[1].level == level], clusters, tasks, alpha)
         for level in sorted({step.level for _, step in steps})
     )
+
+
+def decodes(step: DraftStep) -> bool:
+    """Whether it is of a pass that decoded. The one that read the prompt said the first token, and had no draft."""
+    return step.position > 0 or step.proposed > 0
 
 
 def passes_of(steps: Sequence[tuple[int, DraftStep]], answers: int) -> Passes:

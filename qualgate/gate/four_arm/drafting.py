@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from qualgate.formatting import counted
+from qualgate.gate.comparisons.draft_levels import decodes
 from qualgate.records import ArmStep, Drafted, FourArms, RuleStatus, UnitEvidence
 
 
@@ -32,7 +33,7 @@ class _Counted:
 
     @classmethod
     def _of_steps(cls, units: Sequence[UnitEvidence]) -> _Counted:
-        steps = [[step for step in unit.draft_steps if step.level == 1] for unit in units]
+        steps = [[step for step in unit.draft_steps if step.level == 1 and decodes(step)] for unit in units]
         sums = [(sum(step.proposed for step in of), sum(step.accepted for step in of)) for of in steps]
         said = [(unit.draft_proposed or 0, unit.draft_accepted or 0) for unit in units]
         return cls(

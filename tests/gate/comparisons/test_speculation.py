@@ -43,8 +43,9 @@ def of(found: RunEvidence, arm: str = "drafted", alpha: float = 0.05):
 
 
 def steps_in(found: RunEvidence, arm: str, level: int = 1) -> list[DraftStep]:
+    """But that of the pass that read the prompt."""
     units = next(one for one in found.variants if one.name == arm).units
-    return [step for unit in units for step in unit.draft_steps if step.level == level]
+    return [step for unit in units for step in unit.draft_steps if step.level == level and step.position]
 
 
 @pytest.mark.parametrize("under", [(), (0.5, 0.5)])
@@ -333,7 +334,7 @@ def test_sql_counts_the_same_from_the_store_and_what_evaluation_drafted_is_not_a
             decide(runs.evidence(store, run), plan.policy).verdicts, runs.evidence(store, run), 0.05
         )
         counted = """select count(*), sum(proposed > 0), sum(proposed), sum(accepted), sum(rejected), sum(unverified)
-            from draft_steps join units using (unit_id) where arm = 'int8' and level = 1"""
+            from draft_steps join units using (unit_id) where arm = 'int8' and level = 1 and position > 0"""
         with store.read() as connection:
             steps, verifications, proposed, accepted, rejected, unverified = connection.execute(text(counted)).one()
             tokens = connection.execute(

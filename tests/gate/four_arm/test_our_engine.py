@@ -66,7 +66,7 @@ def parity(given: RunEvidence, arm: str = "drafted", policy: Policy = POLICY) ->
 
 def test_the_steps_of_our_engine_say_who_drafted_and_how_much():
     given = ours(evidence(alike(), CHEAPER))
-    steps = [one for unit in given.variants[1].units for one in unit.draft_steps]
+    steps = [one for unit in given.variants[1].units for one in unit.draft_steps if one.position]
     proposed, accepted = sum(one.proposed for one in steps), sum(one.accepted for one in steps)
     found = step(decide_four(given, POLICY), "drafted", "drafting")
     assert (found.status, found.reason) == (
