@@ -72,7 +72,7 @@ def open_engine(
         with open_padded(model, stored) as engine:
             yield engine
         return
-    with _threads_of_kernels() as threads, open_decoder(model, choice, stored) as (decoder, head):
+    with threads_of_kernels() as threads, open_decoder(model, choice, stored) as (decoder, head):
         yield PackedEngine(
             decoder,
             head,
@@ -98,7 +98,7 @@ def open_decoder(
 
 
 @contextmanager
-def _threads_of_kernels() -> Iterator[int]:
+def threads_of_kernels() -> Iterator[int]:
     """Our kernels' rows do not depend on threads, torch's operators may: theirs are one, ours what torch had."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -122,7 +122,7 @@ def _packed(model: PreTrainedModel) -> Choice | str:
         return reason
     head = OutputHead(model)
     try:
-        with _threads_of_kernels(), open_model(model, head) as decoder:
+        with threads_of_kernels(), open_model(model, head) as decoder:
             return _tried(model, decoder, head)
     except Exception as error:  # whatever an architecture does with an attention that it was not made for
         if is_short(error):

@@ -136,6 +136,7 @@ def _refuse_padded(arm: LoadedArm) -> None:
 def _with_drafts(arm: LoadedArm, speculation: Speculation, drafts: tuple[LoadedArm | None, ...]) -> LoadedArm:
     """`arm` with what drafts for it, a level each. NotInThisVersion for first layers of a model that is not plain."""
     from qualgate.engine.footprint import first_layers, with_drafts
+    from qualgate.engine.pass_costs import pass_costs
 
     verifier, beside = arm, list[ArmFootprint]()
     for level, model in zip(levels(speculation), drafts, strict=True):
@@ -149,8 +150,10 @@ def _with_drafts(arm: LoadedArm, speculation: Speculation, drafts: tuple[LoadedA
         if model is not None:
             beside.append(model.footprint)
             verifier = model
+    runs = [(model.model, model.choice) if model else None for model in drafts]
+    sizes, costs = with_drafts(arm.footprint, beside), pass_costs((arm.model, arm.choice), speculation, runs)
     draft = LoadedDraft(spec=speculation, arms=drafts)
-    return replace(arm, footprint=with_drafts(arm.footprint, beside), draft=draft)
+    return replace(arm, footprint=replace(sizes, facts=sizes.facts | costs), draft=draft)
 
 
 def _loaded(spec: ArmSpec, folder: ModelFolder, identity: ArmIdentity, cache: Path, device: Device) -> LoadedArm:

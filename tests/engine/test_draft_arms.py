@@ -139,6 +139,11 @@ def test_a_self_draft_is_the_variant_of_its_recipe_and_is_packed_once(shipped, t
     assert arm.identity == identify(spec, read_model_folder(shipped), {}, arm.identity.engine)
 
 
+def sizes(facts: dict[str, float]) -> dict[str, float]:
+    """All but what passes cost, which is timed."""
+    return {name: value for name, value in facts.items() if not name.startswith("speculation.")}
+
+
 def test_the_memory_of_drafts_is_counted_and_said(shipped, small, tmp_path):
     alone = [
         load_arm(ArmSpec(name="a", model=str(model), quantize=recipe), tmp_path, {}, device="cpu").footprint
@@ -151,12 +156,12 @@ def test_the_memory_of_drafts_is_counted_and_said(shipped, small, tmp_path):
     assert arm.footprint.facts["memory.weights"] == sum(weights)
     assert arm.footprint.facts[CACHE_TOKEN] == sum(one.facts[CACHE_TOKEN] for one in alone)
     rest = {DRAFT_WEIGHTS, "memory.weights", CACHE_TOKEN}
-    assert {name: value for name, value in arm.footprint.facts.items() if name not in rest} == {
+    assert {name: value for name, value in sizes(arm.footprint.facts).items() if name not in rest} == {
         name: value for name, value in alone[0].facts.items() if name not in rest
     }
     assert replace(arm.footprint, facts={}) == replace(alone[0], facts={})
     no_model = load_arm(replace(spec, speculation=NGRAM), tmp_path, {}, device="cpu").footprint.facts
-    assert no_model == alone[0].facts | {DRAFT_WEIGHTS: 0}
+    assert sizes(no_model) == alone[0].facts | {DRAFT_WEIGHTS: 0}
 
 
 def test_padded_batches_neither_draft_nor_verify(shipped, tmp_path, monkeypatch):
@@ -194,7 +199,10 @@ def test_first_layers_draft_where_the_model_passes_through_c_and_hold_keys_and_v
     arm = load_arm(replace(spec, speculation=early), tmp_path, {}, device="cpu")
     assert arm.draft is not None
     assert arm.draft.arms == (None,)
-    assert arm.footprint.facts == alone | {DRAFT_WEIGHTS: 0, CACHE_TOKEN: alone[CACHE_TOKEN] * 1.5}  # 1 of 2 layers
+    assert sizes(arm.footprint.facts) == alone | {
+        DRAFT_WEIGHTS: 0,
+        CACHE_TOKEN: alone[CACHE_TOKEN] * 1.5,
+    }  # 1 of 2 layers
     under = load_arm(replace(spec, speculation=self_draft(INT8, under=early)), tmp_path, {}, device="cpu").footprint
     assert under.facts[CACHE_TOKEN] == alone[CACHE_TOKEN] * 2.5
     gemma = save_tiny_model(tmp_path / "gemma2", arch="gemma2")

@@ -47,9 +47,11 @@ ALLOWED: dict[str, set[str]] = {
     "qualgate_app": {"store", "errors", "records", "escaping", "formatting", "report"},
 }
 
-# What a report and the dashboard show alike: the words of a four-arm answer and of speculation, the diff of two answers,
-# the pictures.
-SHARED_WITH_APP = {"qualgate.report", *(f"qualgate.report.{name}" for name in ("arms", "diff", "page", "plots", "speculation"))}
+# What a report and the dashboard show alike: the words of a four-arm answer and of speculation, the diff of two
+# answers, the pictures.
+SHARED_WITH_APP = {"qualgate.report"} | {
+    f"qualgate.report.{name}" for name in ("arms", "diff", "page", "plots", "speculation")
+}
 
 
 def room(module: str) -> str:

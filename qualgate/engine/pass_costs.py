@@ -1,0 +1,72 @@
+"""What passes of an arm that speculates cost, timed when it is loaded: the numbers by which a speed-up is foretold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from qualgate.engine.attention import KeysValues
+from qualgate.engine.batch import batch
+from qualgate.engine.choice import Choice, open_decoder, threads_of_kernels
+from qualgate.engine.draft_arms import levels
+from qualgate.engine.sampling import greedy
+from qualgate.records import Speculation
+from qualgate.records.speculated import DRAFT_COST, VERIFY_COST
+from qualgate_kernels.paged import SLOTS
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+POSITIONS = 128  # that a row sees
+ROWS = (2, 3, 5, 9, 17)  # of a verification, where γ is chosen as it runs
+TIMES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    blocks: range
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """See `batch.Rows`."""
+
+    stream: _Text
+    first: int
+    tokens: list[int]
+    wants: int
+
+
+Runs = tuple["PreTrainedModel", Choice]
+
+
+def pass_costs(target: Runs, speculation: Speculation, drafts: Sequence[Runs | None]) -> dict[str, float]:
+    """Facts of an arm that speculates, by the names in `records.speculated`: of each proposer's step, and of passes of
+    its target over the rows that it verifies, over a plain step of the target, all of one sequence. drafts: a level
+    each, None where none runs a model of its own. Texts draft for nothing.
+    """
+    with threads_of_kernels() as threads:
+        plain, found, verifier = _seconds(target, None, 1, threads), dict[str, float](), target
+        for at, (level, model) in enumerate(zip(levels(speculation), drafts, strict=True), start=1):
+            early = level.draft.layers if level.draft.kind == "early_exit" else None
+            runs = model or (verifier if early else None)
+            found[f"{DRAFT_COST}{at}"] = _seconds(runs, early, 1, threads) / plain if runs else 0.0
+            verifier = model or verifier
+        for rows in (speculation.tokens + 1,) if speculation.tokens else ROWS:
+            found[f"{VERIFY_COST}{rows}"] = _seconds(target, None, rows, threads) / plain
+    return found
+
+
+def _seconds(runs: Runs, first: int | None, rows: int, threads: int) -> float:
+    """The least of a few passes over so many rows of one text, to the tokens that they say. first: see
+    `open_decoder`."""
+    blocks = -(-(POSITIONS + rows) // SLOTS)
+    part, states, taken = _Rows(_Text(range(blocks)), POSITIONS, [0] * rows, rows), KeysValues(), list[float]()
+    with open_decoder(*runs, first=first) as (decoder, head):
+        for _ in range(1 + TIMES):  # the first makes what it keeps
+            began = perf_counter()
+            greedy(head.logits(decoder.forward(batch([part], blocks), states, threads)))
+            taken.append(perf_counter() - began)
+    return min(taken[1:])
