@@ -133,12 +133,15 @@ INLINE void end_segment(const weight_t *w, int64_t at, int strip, const int rows
     }
 }
 
-/* One tile of rows through segments first..last-1. codes: the first segment's, packed or (PANEL) values. FMA names
- * the step that differs: x float32, or pairs of bfloat16. Everything but the pointers is a constant when inlined. */
+#define AHEAD 2048 /* bytes: half a page, the stretch that a hardware prefetcher loses at each page's start */
+
+/* One tile of rows through segments first..last-1. codes: the first segment's, packed or (PANEL) values. fetch: what is
+ * to be in a cache when its turn comes, `stride` bytes further a unit. ACCUMULATE is the step that differs: x float32,
+ * or pairs of bfloat16. Everything but the pointers and the stride is a constant when inlined. */
 #define BODY(NAME, INLINED, ACCUMULATE)                                                                               \
     INLINED void NAME(const weight_t *w, int64_t block, int64_t first, int64_t last, const uint8_t *codes,            \
                       const uint8_t *x, const float *sums, float *acc, const int how, const int bits,                 \
-                      const int rows, __m512i table) {                                                                \
+                      const int rows, __m512i table, const uint8_t *fetch, int64_t stride) {                          \
         const int pairs = pairs_of(how, bits), vectors = vectors_of(how, bits), strip = strip_bytes(how, bits);       \
         const int units = (int)(w->segment / (2 * pairs));                                                            \
         for (int64_t s = first; s < last; s++) {                                                                      \
@@ -148,9 +151,9 @@ INLINE void end_segment(const weight_t *w, int64_t at, int strip, const int rows
             _Pragma("GCC unroll 24") for (int i = 0; i < rows * 4; i++) partial[i] = _mm512_setzero_ps();             \
             _Pragma("GCC unroll 4") for (int v = 0; v < 4; v++) zero[v] =                                             \
                 how == LESS_ZERO || how == COUNTED ? zero_lanes(w, how, at + v * STRIP) : _mm512_setzero_si512();     \
-            for (int u = 0; u < units; u++, codes += 4 * 64 * vectors) {                                              \
+            for (int u = 0; u < units; u++, codes += 4 * 64 * vectors, fetch += stride) {                             \
                 if (how != PANEL) _Pragma("GCC unroll 20") for (int i = 0; i < 4 * vectors; i++)                      \
-                    _mm_prefetch((const char *)codes + AHEAD + 64 * i, _MM_HINT_T0);                                  \
+                    _mm_prefetch((const char *)fetch + 64 * i, _MM_HINT_T0);                                          \
                 _Pragma("GCC unroll 16") for (int p = 0; p < pairs; p++) {                                            \
                     values_t value[4];                                                                                \
                     _Pragma("GCC unroll 4") for (int v = 0; v < 4; v++) value[v] =                                    \
@@ -163,8 +166,6 @@ INLINE void end_segment(const weight_t *w, int64_t at, int strip, const int rows
             sums += w->offsets ? rows : 0;                                                                            \
         }                                                                                                             \
     }
-
-#define AHEAD 2048 /* bytes: half a page, the stretch that a hardware prefetcher loses at each page's start */
 
 BODY(tile_f32, INLINE,
      _Pragma("GCC unroll 6") for (int r = 0; r < rows; r++) {
@@ -195,9 +196,11 @@ INLINE void fill_panel(const weight_t *w, const uint8_t *codes, int64_t at, __m5
     __m512i zero[4];
     for (int v = 0; v < 4; v++)
         zero[v] = how == LESS_ZERO || how == COUNTED ? zero_lanes(w, how, at + v * STRIP) : _mm512_setzero_si512();
-    for (int u = 0; u < units; u++, codes += 4 * 64 * vectors)
+    for (int u = 0; u < units; u++, codes += 4 * 64 * vectors) {
+        for (int i = 0; i < 4 * vectors; i++) _mm_prefetch((const char *)codes + AHEAD + 64 * i, _MM_HINT_T0);
         _Pragma("GCC unroll 16") for (int p = 0; p < pairs; p++) for (int v = 0; v < 4; v++)
             _mm512_store_si512(panel++, values(codes + 64 * vectors * v, how, bits, p, table, zero[v]).pair);
+    }
 }
 
 INLINE __m512i table_of(const weight_t *w, const int how) {
@@ -217,38 +220,48 @@ INLINE __m512i table_of(const weight_t *w, const int how) {
     return _mm512_loadu_si512(table);
 }
 
-/* A format's whole way: up to FEW rows straight from the packed codes, more rows through a panel a segment. */
-#define BLOCK_OF(NAME, TARGET, TILE_OF, X_BYTES, FEW)                                                                 \
+#define STRETCH 8192 /* bytes of codes, which stay in the nearest cache for all tiles */
+
+/* A format's whole way: few rows straight from the packed codes, more through a panel a segment. Where several tiles
+ * read a stretch, or a segment, each fetches its share of the next, so that memory is neither waited for nor idle. */
+#define BLOCK_OF(NAME, TARGET, TILE_OF, X_BYTES, STRAIGHT)                                                            \
     static inline __attribute__((always_inline, target(TARGET))) void NAME##_how(                                     \
         const weight_t *w, int64_t block, const rows_t *rows, int64_t first, int64_t last, float *acc, void *panel,   \
         const int how, const int bits) {                                                                              \
         const __m512i table = table_of(w, how);                                                                       \
-        const int64_t padded = w->segments * w->segment, step = segment_bytes(w);                                     \
+        const int64_t padded = w->segments * w->segment, step = segment_bytes(w), tiles = last - first;               \
+        const int64_t unit = 4 * 64 * vectors_of(how, bits);                                                          \
         const uint8_t *codes = w->codes + block * w->segments * step;                                                 \
         const uint8_t *x = rows->x;                                                                                   \
-        const int direct = bits % 2 == 0 && bits != 6; /* others: more code than the panel costs them */              \
-        if (direct && rows->count <= FEW) {                                                                           \
-            switch (tile_rows(rows->count, TILE)) {                                                                   \
-            case 1: TILE_OF(w, block, 0, w->segments, codes, x, rows->sums, acc, how, bits, 1, table); return;        \
-            case 2: TILE_OF(w, block, 0, w->segments, codes, x, rows->sums, acc, how, bits, 2, table); return;        \
-            default: TILE_OF(w, block, 0, w->segments, codes, x, rows->sums, acc, how, bits, 4, table); return;       \
-            }                                                                                                         \
-        }                                                                                                             \
-        for (int64_t s = 0; s < w->segments; s++, codes += step) {                                                    \
+        /* others: more code than the panel costs them */                                                             \
+        const int able = STRAIGHT && how > DENSE_F32 && bits % 2 == 0 && bits != 6;                                   \
+        const int straight = able && rows->tile == SHORT_TILE;                                                        \
+        const int64_t most = !straight ? 1 : tiles == 1 ? w->segments : 1 + STRETCH / step;                           \
+        for (int64_t s = 0, end; s < w->segments; codes += (end - s) * step, s = end) {                               \
+            end = s + most < w->segments ? s + most : w->segments;                                                    \
             const int64_t group = block * (w->segments / w->per_group) + s / w->per_group;                            \
             const void *weights = how <= DENSE_F32 ? (const void *)codes : panel;                                     \
-            if (how > DENSE_F32) fill_panel(w, codes, group * BLOCK, panel, how, bits, table);                        \
+            if (how > DENSE_F32 && !straight) fill_panel(w, codes, group * BLOCK, panel, how, bits, table);           \
             for (int64_t tile = first; tile < last; tile++) {                                                         \
-                const int64_t row = tile * rows->tile;                                                                \
+                const int64_t row = tile * rows->tile, share = (end - s) * step / tiles;                              \
                 const int count = tile_rows(rows->count - row, rows->tile);                                           \
                 const uint8_t *here = x + (row * padded + s * w->segment * count) * X_BYTES;                          \
+                const uint8_t *next = codes + (tiles == 1 ? AHEAD : (end - s) * step + (tile - first) * share);       \
                 const float *sums = w->offsets ? rows->sums + row * w->segments + s * count : NULL;                   \
                 float *y = acc + (row - first * rows->tile) * BLOCK;                                                  \
-                (how == DENSE_BF16  ? NAME##_dense_bf16                                                               \
-                 : how == DENSE_F16 ? block_avx512_dense_f16                                                          \
-                 : how == DENSE_F32 ? block_avx512_dense_f32                                                          \
-                                    : NAME##_panel)(                                                                  \
-                    w, block, s, weights, here, sums, y, count, rows->tiles);                                         \
+                if (able && straight) switch (count) {                                                                \
+                    case 1: TILE_OF(w, block, s, end, codes, here, sums, y, how, bits, 1, table, next, unit / tiles); \
+                        break;                                                                                        \
+                    case 2: TILE_OF(w, block, s, end, codes, here, sums, y, how, bits, 2, table, next, unit / tiles); \
+                        break;                                                                                        \
+                    default: TILE_OF(w, block, s, end, codes, here, sums, y, how, bits, 4, table, next, unit / tiles);\
+                    }                                                                                                 \
+                else                                                                                                  \
+                    (how == DENSE_BF16  ? NAME##_dense_bf16                                                           \
+                     : how == DENSE_F16 ? block_avx512_dense_f16                                                      \
+                     : how == DENSE_F32 ? block_avx512_dense_f32                                                      \
+                                        : NAME##_panel)(                                                              \
+                        w, block, s, weights, here, sums, y, count, rows->tiles, next, unit / tiles);                 \
             }                                                                                                         \
         }                                                                                                             \
     }                                                                                                                 \
@@ -277,14 +290,14 @@ INLINE __m512i table_of(const weight_t *w, const int how) {
 #define PANEL_OF(NAME, TARGET, TILE_OF, HOW)                                                                          \
     __attribute__((noinline, target(TARGET))) static void NAME(                                                       \
         const weight_t *w, int64_t block, int64_t s, const uint8_t *panel, const uint8_t *x, const float *sums,       \
-        float *acc, int count, const tiles_t *tiles) {                                                                \
+        float *acc, int count, const tiles_t *tiles, const uint8_t *fetch, int64_t stride) {                          \
         const __m512i none = _mm512_setzero_si512();                                                                  \
         (void)tiles;                                                                                                  \
         switch (count) {                                                                                              \
-        case 1: TILE_OF(w, block, s, s + 1, panel, x, sums, acc, HOW, 32, 1, none); return;                           \
-        case 2: TILE_OF(w, block, s, s + 1, panel, x, sums, acc, HOW, 32, 2, none); return;                           \
-        case 4: TILE_OF(w, block, s, s + 1, panel, x, sums, acc, HOW, 32, 4, none); return;                           \
-        default: TILE_OF(w, block, s, s + 1, panel, x, sums, acc, HOW, 32, 6, none); return;                          \
+        case 1: TILE_OF(w, block, s, s + 1, panel, x, sums, acc, HOW, 32, 1, none, fetch, stride); return;            \
+        case 2: TILE_OF(w, block, s, s + 1, panel, x, sums, acc, HOW, 32, 2, none, fetch, stride); return;            \
+        case 4: TILE_OF(w, block, s, s + 1, panel, x, sums, acc, HOW, 32, 4, none, fetch, stride); return;            \
+        default: TILE_OF(w, block, s, s + 1, panel, x, sums, acc, HOW, 32, 6, none, fetch, stride); return;           \
         }                                                                                                             \
     }
 
@@ -298,7 +311,9 @@ PANEL_OF(block_avx512_bf16_dense_bf16, ISA ",avx512bf16", tile_bf16, DENSE_BF16)
 __attribute__((noinline, target(ISA))) static void block_amx_panel(const weight_t *w, int64_t block, int64_t s,
                                                                    const uint8_t *panel, const uint8_t *x,
                                                                    const float *sums, float *acc, int count,
-                                                                   const tiles_t *tiles) {
+                                                                   const tiles_t *tiles, const uint8_t *fetch,
+                                                                   int64_t stride) {
+    (void)fetch, (void)stride;
     const int64_t at = (block * (w->segments / w->per_group) + s / w->per_group) * BLOCK;
     __m512 partial[AMX_ROWS * 4];
     tiles->floats(x, panel, w->segment / 2, (float *)partial);
@@ -306,7 +321,7 @@ __attribute__((noinline, target(ISA))) static void block_amx_panel(const weight_
 }
 
 #define block_amx_dense_bf16 block_amx_panel
-BLOCK_OF(block_avx512, ISA, tile_f32, 4, 4)
-BLOCK_OF(block_avx512_bf16, ISA ",avx512bf16", tile_bf16, 2, 4)
+BLOCK_OF(block_avx512, ISA, tile_f32, 4, 1)
+BLOCK_OF(block_avx512_bf16, ISA ",avx512bf16", tile_bf16, 2, 1)
 BLOCK_OF(block_amx, ISA, tile_f32, 2, 0) /* one row takes the tiles that many rows take */
 #endif

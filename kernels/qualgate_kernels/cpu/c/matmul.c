@@ -200,7 +200,9 @@ EXPORT int qualgate_matmul(const weight_t *w, const void *x, int type, int64_t c
 
     if (path > PATH_AVX512 && (type == X_F32 || w->code > CODE_BF16)) path = PATH_AVX512; /* not bfloat16 both */
     const int layout = path < PATH_AVX512_BF16 ? FLOATS : path == PATH_AVX512_BF16 ? PAIRS : AMX;
-    const int tile = layout != AMX ? TILE : count < AMX_ROWS ? (int)count : AMX_ROWS;
+    const int tile = layout == AMX          ? count < AMX_ROWS ? (int)count : AMX_ROWS
+                     : path >= PATH_AVX512 ? tile_512(w, count)
+                                            : TILE;
     const int64_t chunks = (count + CHUNK - 1) / CHUNK, rows = padded_rows(count, tile);
     const size_t each = layout == FLOATS ? 4 : 2;
     const size_t packed = ((size_t)rows * (size_t)(w->segments * w->segment) * each + 63) & ~(size_t)63;

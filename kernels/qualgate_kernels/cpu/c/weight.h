@@ -28,6 +28,7 @@
 #define SEGMENT_MAX 128
 #define ALONE (1 << 18) /* multiply-adds below which waking a thread costs more than it brings */
 #define TILE 6 /* rows that share a pass over a panel; 6 x 4 accumulators fill the AVX-512 registers */
+#define SHORT_TILE 4 /* the same of AVX-512 over packed codes: decoding them takes registers, too */
 
 enum { CODE_INT, CODE_E2M1, CODE_E4M3, CODE_E5M2, CODE_BF16, CODE_F16, CODE_F32 }; /* the last three: dense */
 enum { SCALE_F32, SCALE_BF16, SCALE_F16, SCALE_E8M0 };
@@ -52,7 +53,8 @@ typedef struct {
 } weight_t;
 
 /* Rows of x as the kernels read them: tiles of `tile` rows, filled up with rows of zeros. Of TILE rows the last has 1,
- * 2, 4 or 6; tiles for AMX are all alike. A tile starts at element tile * number * segments * segment.
+ * 2, 4 or 6, of SHORT_TILE 1, 2 or 4; tiles for AMX are all alike. A tile starts at element
+ * tile * number * segments * segment.
  * x: FLOATS float [k][row]; PAIRS bfloat16 [k / 2][row][2]; AMX bfloat16 [segment], then as `in_tile` says.
  * sums: float [segment][row] a tile, only where the weight has offsets. */
 enum { FLOATS, PAIRS, AMX };
@@ -93,10 +95,18 @@ static inline unit_t unit_of(int bits) {
 }
 
 static inline int tile_rows(int64_t rows_left, int tile) {
-    return tile != TILE || rows_left >= 5 ? tile : rows_left >= 3 ? 4 : (int)rows_left;
+    return tile > TILE || rows_left > 4 || rows_left >= tile ? tile : rows_left >= 3 ? 4 : (int)rows_left;
 }
 
 static inline int dense(const weight_t *w) { return w->code >= CODE_BF16; }
+
+/* Rows of a tile where AVX-512 multiplies `count`, as measured. Up to some number of rows each tile does best to decode
+ * for itself, without a panel; 7 and 8 dense rows are two tiles alike, which ask as much of memory, not 6 and 2. */
+static inline int tile_512(const weight_t *w, int64_t count) {
+    if (dense(w)) return count > TILE && count <= 2 * SHORT_TILE ? SHORT_TILE : TILE;
+    const int slow = w->zeros || w->code > CODE_E2M1;
+    return count <= (slow ? 4 : w->bits == 2 || w->bits == 4 ? 32 : w->bits == 8 ? 12 : 4) ? SHORT_TILE : TILE;
+}
 
 static inline int64_t segment_bytes(const weight_t *w) { /* of one block */
     unit_t unit = unit_of(w->bits);
