@@ -260,7 +260,8 @@ SPECULATION = (
     Formula(
         name="gain.predicted",
         formula="τ / (v(γ + 1) + γ c)",
-        meaning="from acceptance, c (a drafted token) and v (a pass over so many rows), in plain steps of the target",
+        meaning="from acceptance, c (a drafted token) and v (a pass over so many rows), in plain steps of the target; "
+        "for one sequence at a time, so a batch, which shares its passes, gains less",
     ),
 )
 

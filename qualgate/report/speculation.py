@@ -44,7 +44,7 @@ def terms(found: Speculated) -> list[tuple[str, str]]:
         ("tokens a verification, bonus included (τ)", number_text(first.tokens_per_verification_with_bonus)),
         ("target passes saved", share_text(found.passes_saved)),
         (f"gain a token, measured against {gain.against}{beside}", _times(gain.measured)),
-        (f"gain predicted, {LAW}", _predicted(gain)),
+        (f"gain predicted for one sequence at a time, {LAW}", _predicted(gain)),
     ]
     names = {"draft_weights": "draft's weights", "draft_cache_token": "draft's keys and values, a token"}
     return told + [(names[name], size_text(round(found.memory[name]))) for name in names if name in found.memory]

@@ -222,9 +222,10 @@ def test_a_prediction_that_misses_what_was_measured_says_by_how_much(report: Rep
         (line,) = (one for term, one in shown.items() if term.startswith("gain predicted"))
         assert line.endswith(told or "times")
     other = replace(said.gain, predicted=None, predicted_reason="c was not measured")
-    assert ("gain predicted, S = τ / (v(γ + 1) + γ c)", "not known: c was not measured") in terms(
-        replace(said, gain=other)
-    )
+    assert (
+        "gain predicted for one sequence at a time, S = τ / (v(γ + 1) + γ c)",
+        "not known: c was not measured",
+    ) in terms(replace(said, gain=other))
 
 
 def test_a_rate_without_bounds_or_value_says_so() -> None:
