@@ -31,6 +31,13 @@ SPECULATION = Benchmark(
     goals={
         "specqd_1": ">= 2.0x plain, seconds a token after the first; MXFP4 self-draft, widened target, batch 1",
         "specqd_2": ">= 2.7x plain, seconds a token after the first; n-grams under the self-draft, widened, batch 1",
+        "law": ">= 90 % of cells within 10 % of what acceptance and costs foretell; who drafts x γ x batch x task",
+        "control": ">= 5 % over the best fixed γ, geometric mean; never < 0.98x plain where drafts do not pay",
+        "assistant": ">= 1.3x transformers.generate with assistant_model, batch 1, the same models",
+        "lookup": ">= 1.3x transformers.generate with prompt_lookup_num_tokens, batch 1, the same model",
+        "vllm_ngram": ">= 1.2x vLLM with its n-gram speculation, bfloat16, batch 1, the same model",
+        "vllm_draft": ">= 1.2x vLLM with its draft_model speculation, bfloat16, batch 1, the same models",
+        "bits": "acceptance of self-drafts of 8 to 2 bits, >= 8 formats x 4 tasks; does keeping layers high help",
     },
     in_parts=True,
 )

@@ -47,14 +47,14 @@ def write_dequantized(model: Path, recipe: object, cache: Path, out: Path) -> Pa
     return out
 
 
-def load_transformers(folder: Path) -> Any:
-    """The folder's model in float32, as transformers loads it."""
+def load_transformers(folder: Path, dtype: torch.dtype = torch.float32) -> Any:
+    """The folder's model as transformers loads it."""
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
     logging.disable_progress_bar()
     logging.set_verbosity_error()
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True).eval()
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True).eval()
 
 
 class Transformers:

@@ -62,8 +62,11 @@ def drafted(target: LoadedArm, *levels: Level) -> LoadedArm:
     return replace(target, draft=LoadedDraft(spec=found, arms=arms))
 
 
-def answered(arm: LoadedArm, prompts: Sequence[Prompt], *, batch: int = 1, drafts: Drafts | None = None) -> Told:
-    """All prompts, at most `batch` of them side by side. drafts: instead of the arm's own."""
+def answered(
+    arm: LoadedArm, prompts: Sequence[Prompt], *, batch: int = 1, drafts: Drafts | None = None, most: int = 0
+) -> Told:
+    """All prompts, at most `batch` of them side by side. drafts: instead of the arm's own; most: passes that say
+    something, after which no more is said, 0 as many as it takes."""
     stop_ids = frozenset(arm.stop_ids)
     requests = [Request(prompt=one.token_ids, max_new_tokens=one.max_new_tokens, stop_ids=stop_ids) for one in prompts]
     answers, passes = Answers(len(requests)), list[Pass]()
@@ -72,6 +75,8 @@ def answered(arm: LoadedArm, prompts: Sequence[Prompt], *, batch: int = 1, draft
         answers(event)
         if isinstance(event, Spoken):
             passes.append(Pass(seconds=event.seconds, rows=event.requests))
+            for row in range(len(requests)) if len(passes) == most else ():
+                engine.abort(row)
 
     with ExitStack() as stack:
         limits = Limits(sequences=batch)
@@ -99,8 +104,8 @@ def short(prompts: Sequence[Prompt], most: int) -> list[Prompt]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fate:
-    """What became of one level's drafts. verified: passes that could verify one; proposed, accepted: tokens; a token
-    behind one that was not accepted was proposed too."""
+    """What became of one level's drafts. verified: passes that could verify one, those that read the prompt apart;
+    proposed, accepted: tokens; a token behind one that was not accepted was proposed too."""
 
     verified: int
     proposed: int
@@ -122,7 +127,7 @@ def fates(runs: Sequence[Told]) -> list[Fate]:
 
 def _fate(steps: Sequence[Step]) -> Fate:
     return Fate(
-        verified=len(steps),
+        verified=sum(one.position > 0 for one in steps),
         proposed=sum(one.proposed for one in steps),
         accepted=sum(one.accepted for one in steps),
     )

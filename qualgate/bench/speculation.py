@@ -3,47 +3,47 @@
 ML-SpecQD (2503.13565) on two cores: a bfloat16 target, its own MXFP4 cast for a draft, and something cheaper that
 drafts for that. The target is the reference model widened (`widened`): its answers, in weights that no cache holds.
 Every way answers the same prompts in turns, one sequence at a time where nothing else is said, and all must say the
-same tokens as plain decoding: one that does not meets no goal. Ratios are of seconds a token after the first (TPOT);
-those of whole answers stand beside them.
+same tokens as plain decoding: one that does not meets no goal. Ratios to our own plain engine are of seconds a token
+after the first, the draft's reading of prompts counted in; those to others are of whole answers.
 """
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import asdict
+from math import exp, log
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import torch
 
-from qualgate.bench import ours, turns
+from qualgate.bench import assisted, bits, cells, turns, vllm_peer
 from qualgate.bench.goals import SPECULATION
-from qualgate.bench.questions import MODEL, asked_of
-from qualgate.bench.race import MOST_UNLIKE
-from qualgate.bench.speculating import Level, Told, answered, drafted, fates
-from qualgate.bench.turns import Turn, Turns
-from qualgate.bench.widened import LEAST, write_widened
+from qualgate.bench.pass_times import pass_times
+from qualgate.bench.race import MOST_UNLIKE, Contender, race, shown, standing
+from qualgate.bench.speculating import Level, answered, drafted, fates, short
+from qualgate.bench.speculation_ground import Ground, Size
+from qualgate.bench.speedup import PassTimes
+from qualgate.bench.turns import Gain, Turns
 from qualgate.engine.load import LoadedArm
-from qualgate.records import Prompt
 
-TASKS = ("arithmetic", "code", "reformat", "tool_calls")  # whose answers are longest
-AT_LEAST = {"specqd_1": 2.0, "specqd_2": 2.7}
-TOKENS, OF_TWO = 8, 16  # γ of the self-draft alone, and over n-grams, whose drafts make it cheaper
+AT_LEAST = {
+    "specqd_1": 2.0, "specqd_2": 2.7, "assistant": 1.3, "lookup": 1.3, "vllm_ngram": 1.2, "vllm_draft": 1.2,
+}  # fmt: skip
+NEAR, OF_CELLS = 0.10, 0.90
+OVER_BEST, OF_PLAIN = 1.05, 0.98
+TOKENS = 7  # γ of a self-draft: eight rows to verify, which is what the kernels take at a time
+BATCHES = (1, 4, 16)
+LONGEST = 64  # tokens of an answer in a cell
+LOOKED_UP = (3, 10)  # tokens that transformers' prompt lookup is tried with
+VLLM_NGRAM = {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4}
+
+FULL = Size(per_task=25, of_peers=8, of_cells=16, of_bits=25)
+QUICK = Size(per_task=2, of_peers=1, of_cells=4, of_bits=2)
 
 Found = tuple[list[dict[str, Any]], dict[str, Any]]  # rounds and a row
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Size:
-    """How much is measured. per_task: prompts."""
-
-    per_task: int
-
-
-FULL = Size(per_task=25)
-QUICK = Size(per_task=2)
 
 
 def run(quick: bool, only: Sequence[str] = ()) -> dict[str, Any]:
@@ -62,100 +62,231 @@ def measured(size: Size, only: Sequence[str] = ()) -> dict[str, Any]:
             if only and id not in only:
                 rows[id] = SPECULATION.not_run(id, "not asked for (--only)")
                 continue
-            of_rounds, row = measure(ground, id)
+            if id.startswith("vllm") and (why := vllm_peer.missing()):
+                rows[id] = SPECULATION.not_run(id, why)
+                continue
+            try:
+                of_rounds, row = measure(ground, id)
+            except vllm_peer.Down as reason:
+                rows[id] = SPECULATION.not_run(id, str(reason))
+                continue
             rounds += of_rounds
             rows[id] = row if few is None else row | {"met": None, "reason": few}
     return SPECULATION.result(rounds=rounds, rows=[rows[id] for id in SPECULATION.goals])
 
 
 def _parts() -> dict[str, Callable[[Ground, str], Found]]:
-    return {"specqd_1": _specqd, "specqd_2": _specqd}
-
-
-class Ground:
-    """What several rows are measured with, made when it is first asked for."""
-
-    def __init__(self, work: Path, size: Size) -> None:
-        self.work, self.size = work, size
-        self.told: dict[str, list[Told]] = {}  # of each way
-        self._arms: dict[tuple[str, str], LoadedArm] = {}
-
-    @cached_property
-    def prompts(self) -> dict[str, list[Prompt]]:
-        """Of each task."""
-        return asked_of({task: (task,) for task in TASKS}, self.size.per_task)
-
-    @cached_property
-    def widened(self) -> Path:
-        """The folder of the target."""
-        self.times = write_widened(Path(MODEL), self.work / "widened", LEAST)
-        return self.work / "widened"
-
-    def arm(self, folder: Path | str, recipe: str = "") -> LoadedArm:
-        """A model, quantized where a recipe is said."""
-        key = str(folder), recipe
-        if key not in self._arms:
-            self._arms[key] = ours.load(recipe or "baseline", folder, self.work / "cache", recipe or None)
-        return self._arms[key]
-
-    def answers(self, way: str, arm: LoadedArm) -> Callable[[Prompt], Turn]:
-        """A contender: one sequence at a time."""
-        told = self.told.setdefault(way, [])
-
-        def answer(prompt: Prompt) -> Turn:
-            one = answered(arm, [prompt])
-            told.append(one)
-            return Turn(tokens=one.tokens[0], seconds=one.last[0], decoding=one.last[0] - one.first[0])
-
-        return answer
-
-    @cached_property
-    def specqd(self) -> Turns:
-        """The target alone and with each of who may draft for it."""
-        plain, packed = self.arm(self.widened), self.arm(self.widened, "mxfp4")
-        ways = {
-            "plain": plain,
-            "mxfp4": drafted(plain, Level(by=packed, tokens=TOKENS)),
-            "ngram": drafted(plain, Level(by="ngram")),
-            "both": drafted(plain, Level(by=packed, tokens=OF_TWO), Level(by="ngram")),
-        }
-        return turns.in_turns(
-            "speculation, specqd", {name: self.answers(name, arm) for name, arm in ways.items()}, self.prompts
-        )
-
-    @cached_property
-    def reference(self) -> tuple[int, dict[str, Any]]:
-        """Prompts that the un-widened model answers with other tokens than the widened one; what of its self-draft's
-        tokens it accepts."""
-        arm, unlike, found = self.arm(MODEL), 0, []
-        speculating = drafted(arm, Level(by=self.arm(MODEL, "mxfp4"), tokens=TOKENS))
-        for task, prompts in self.prompts.items():
-            told = answered(speculating, prompts)
-            found.append(told)
-            unlike += sum(said != one["plain"].tokens for said, one in zip(told.tokens, self.specqd[task], strict=True))
-        return unlike, fates(found)[0].shown
+    return {
+        "specqd_1": _specqd,
+        "specqd_2": _specqd,
+        "law": _law,
+        "control": _control,
+        "assistant": _assistant,
+        "lookup": _lookup,
+        "vllm_ngram": _vllm,
+        "vllm_draft": _vllm,
+        "bits": _bits,
+    }
 
 
 def _specqd(ground: Ground, id: str) -> Found:
     way = "mxfp4" if id == "specqd_1" else "both"
-    found = {name: turns.gain(ground.specqd, name, "plain", "decoding") for name in ("mxfp4", "ngram", "both")}
-    whole = turns.gain(ground.specqd, way, "plain")
-    unlike = turns.unlike(ground.specqd, way, "plain")
-    other, narrow = ground.reference
-    cases = sum(map(len, ground.prompts.values()))
-    met = found[way].ratio >= AT_LEAST[id] and not unlike and other <= MOST_UNLIKE * cases
-    row = SPECULATION.row(id, found[way].ratio, met=met, spread=list(found[way].interval)) | {
-        "tasks": dict(found[way].by_task),
-        "whole_answers": {"ratio": whole.ratio, "interval": list(whole.interval)},
+    raced = ground.once("specqd", lambda: _specqd_race(ground))
+    other, narrow = ground.once("reference", lambda: _reference(ground, raced))
+    gains = {name: turns.gain(raced, name, "plain", "decoding") for name in ("mxfp4", "ngram", "both")}
+    unlike, cases = turns.unlike(raced, way, "plain"), sum(map(len, raced.values()))
+    met = gains[way].ratio >= AT_LEAST[id] and not unlike and other <= MOST_UNLIKE * cases
+    row = SPECULATION.row(id, gains[way].ratio, met=met, spread=list(gains[way].interval)) | {
+        "tasks": dict(gains[way].by_task),
+        "whole_answers": asdict(turns.gain(raced, way, "plain")),
+        "plain_against_itself": asdict(turns.gain(raced, "again", "plain", "decoding")),
         "drafts": [one.shown for one in fates(ground.told[way])],
-        "target": f"widened {ground.times} times",
+        "target": f"the reference model widened {ground.widened[1]} times",
         "unwidened_drafts": narrow,
         "cases": cases,
         "cases_with_other_tokens": unlike,
         "cases_widened_otherwise": other,
     }
     if id == "specqd_1":
-        return turns.shown("specqd", ground.specqd), row
-    return [], row | {
-        "crossover": {name: {"ratio": one.ratio, "interval": list(one.interval)} for name, one in found.items()}
+        return turns.shown("specqd", raced), row
+    return [], row | {"crossover": {name: asdict(one) for name, one in gains.items()}}
+
+
+def _specqd_race(ground: Ground) -> Turns:
+    plain, packed = ground.target(), ground.target("mxfp4")
+    ways = {
+        "plain": plain,
+        "mxfp4": drafted(plain, Level(by=packed, tokens=TOKENS)),
+        "ngram": drafted(plain, Level(by="ngram")),
+        "both": drafted(plain, Level(by=packed), Level(by="ngram")),
+        "again": plain,
+    }
+    contenders = {name: ground.answers(name, arm) for name, arm in ways.items()}
+    return turns.in_turns("speculation, specqd", contenders, ground.prompts(ground.size.per_task))
+
+
+def _reference(ground: Ground, raced: Turns) -> tuple[int, dict[str, Any]]:
+    """Prompts that the un-widened model answers with other tokens than the widened one; what of its self-draft's tokens
+    it accepts."""
+    arm, unlike, found = ground.reference(), 0, []
+    speculating = drafted(arm, Level(by=ground.reference("mxfp4"), tokens=TOKENS))
+    for task, prompts in ground.prompts(ground.size.per_task).items():
+        told = answered(speculating, prompts)
+        found.append(told)
+        unlike += sum(said != one["plain"].tokens for said, one in zip(told.tokens, raced[task], strict=True))
+    return unlike, fates(found)[0].shown
+
+
+def _law(ground: Ground, id: str) -> Found:
+    found, times = ground.once("cells", lambda: _cells(ground))
+    share = cells.within(found, NEAR)
+    off = sorted(one.foretold / one.gain for one in found if one.foretold is not None)
+    unlike = sum(one.unlike for one in found)
+    row = SPECULATION.row(id, share, met=share >= OF_CELLS and not unlike, spread=[off[0], off[-1]])
+    return [{"cells": [one.shown for one in found], "seconds": times}], row | {
+        "cells": len(off),
+        "within_twice_that": cells.within(found, 2 * NEAR),
+        "answers_with_other_tokens": unlike,
+    }
+
+
+def _cells(ground: Ground) -> tuple[list[cells.Cell], dict[str, Any]]:
+    prompts = {task: short(mine, LONGEST) for task, mine in ground.prompts(ground.size.of_cells).items()}
+    target, packed, narrow = ground.target(), ground.target("mxfp4"), ground.reference()
+    own, most = ground.reference("mxfp4"), max(cells.TOKENS)
+    levels: dict[str, LoadedArm | str] = {"mxfp4": packed, "ngram": "ngram"}
+    batches = [batch for batch in BATCHES if batch <= ground.size.of_cells]
+    fate = cells.fates(
+        {
+            "mxfp4": drafted(narrow, Level(by=own, tokens=most)),
+            "ngram": drafted(narrow, Level(by="ngram", tokens=most)),
+        },
+        prompts,
+        batches,
+    )
+    times = pass_times(target, packed, batches, (0, *cells.TOKENS))
+    ways = {
+        (by, tokens): drafted(target, Level(by=packed if by == "mxfp4" else "ngram", tokens=tokens))
+        for by in levels
+        for tokens in (*cells.TOKENS, cells.AUTO)
+    }
+    of_ngram = PassTimes(target=times.target, draft={})
+    found = cells.measure(target, ways, prompts, batches, fate, {"mxfp4": times, "ngram": of_ngram})
+    passes = {f"{count} x (1 + {tokens})": seconds for (count, tokens), seconds in times.target.items()}
+    return found, {"passes": passes, "drafting": dict(times.draft), "reading a token": times.reading}
+
+
+def _control(ground: Ground, id: str) -> Found:
+    found, _ = ground.once("cells", lambda: _cells(ground))
+    over = cells.against_best(found)
+    raced = _unpaid(ground)
+    against = {name: turns.gain(raced, name, "plain", "seconds") for name in ("mxfp4", "int2")}
+    unlike = sum(turns.unlike(raced, name, "plain") for name in against)
+    over_all = exp(mean(map(log, over.values())))
+    worst = min(one.ratio for one in against.values())
+    met = over_all >= OVER_BEST and worst >= OF_PLAIN and not unlike
+    measured = {"over_best_fixed": over_all, "of_plain_where_it_does_not_pay": worst}
+    return turns.shown("control", raced), SPECULATION.row(id, measured, met=met) | {
+        "over_best_fixed": over,
+        "of_plain": {name: asdict(one) for name, one in against.items()},
+        "plain_against_itself": asdict(turns.gain(raced, "again", "plain", "seconds")),
+        "drafts": {name: [one.shown for one in fates(ground.told[f"unpaid {name}"])] for name in against},
+        "cases_with_other_tokens": unlike,
+    }
+
+
+def _unpaid(ground: Ground) -> Turns:
+    """The un-widened target, beside whose passes a draft's are not cheap, with drafts that are right and that are
+    wrong."""
+    plain = ground.reference()
+    ways = {
+        "plain": plain,
+        "mxfp4": drafted(plain, Level(by=ground.reference("mxfp4"))),
+        "int2": drafted(plain, Level(by=ground.reference("int2"))),
+        "again": plain,
+    }
+    contenders = {name: ground.answers(f"unpaid {name}", arm) for name, arm in ways.items()}
+    return turns.in_turns("speculation, control", contenders, ground.prompts(ground.size.per_task))
+
+
+def _assistant(ground: Ground, id: str) -> Found:
+    """A small draft: the un-widened model in MXFP4; and the target's own cast."""
+    target = ground.target()
+    theirs = assisted.Assisted(ground.widened[0], target.stop_ids)
+    ways = {
+        "small": ground.answers("small", drafted(target, Level(by=ground.reference("mxfp4"), tokens=TOKENS))),
+        "own": ground.answers("own", drafted(target, Level(by=ground.target("mxfp4"), tokens=TOKENS))),
+        "their_small": theirs.by_model(ground.dequantized("reference")),
+        "their_own": theirs.by_model(ground.dequantized("widened")),
+        "their_plain": theirs.alone(),
+    }
+    for name in ("their_small", "their_own", "their_plain"):
+        ways[name](ground.warming)
+    raced = turns.in_turns("speculation, assistant", ways, ground.prompts(ground.size.of_peers))
+    gains = {name: turns.gain(raced, name, f"their_{name}") for name in ("small", "own")}
+    return turns.shown("assistant", raced), _of_peer(id, raced, gains)
+
+
+def _lookup(ground: Ground, id: str) -> Found:
+    target = ground.target()
+    theirs = assisted.Assisted(ground.widened[0], target.stop_ids)
+    lookups = [theirs.by_lookup(tokens) for tokens in LOOKED_UP]
+    best = assisted.fastest(lookups, [ground.warming])
+    ways = {
+        "lookup": ground.answers("lookup", drafted(target, Level(by="ngram"))),
+        "their_lookup": lookups[best],
+        "their_plain": theirs.alone(),
+    }
+    ways["their_plain"](ground.warming)
+    raced = turns.in_turns("speculation, lookup", ways, ground.prompts(ground.size.of_peers))
+    row = _of_peer(id, raced, {"lookup": turns.gain(raced, "lookup", "their_lookup")})
+    return turns.shown("lookup", raced), row | {"their_tokens": LOOKED_UP[best]}
+
+
+def _of_peer(id: str, raced: Turns, gains: dict[str, Gain]) -> dict[str, Any]:
+    """The row of a race with a peer. gains: by what drafts, of which the least counts."""
+    least = min(gains, key=lambda name: gains[name].ratio)
+    cases = sum(map(len, raced.values()))
+    unlike = {name: turns.unlike(raced, name, f"their_{name}") for name in gains}
+    met = gains[least].ratio >= AT_LEAST[id] and max(unlike.values()) <= MOST_UNLIKE * cases
+    return SPECULATION.row(id, gains[least].ratio, met=met, spread=list(gains[least].interval)) | {
+        "by": {name: asdict(one) for name, one in gains.items()},
+        "theirs_against_their_plain": {name: turns.gain(raced, f"their_{name}", "their_plain").ratio for name in gains},
+        "cases": cases,
+        "cases_with_other_tokens": unlike,
+    }
+
+
+def _vllm(ground: Ground, id: str) -> Found:
+    """vLLM in bfloat16, of which it has kernels on CPUs; its draft is the un-widened model in MXFP4, dequantized."""
+    target, prompts = ground.target(), ground.prompts(ground.size.of_peers)
+    if id == "vllm_ngram":
+        mine, how = drafted(target, Level(by="ngram")), dict(VLLM_NGRAM)
+    else:
+        mine = drafted(target, Level(by=ground.reference("mxfp4"), tokens=TOKENS))
+        draft = str(ground.dequantized("reference"))
+        how = {"method": "draft_model", "model": draft, "num_speculative_tokens": TOKENS}
+    ours = Contender(answer=lambda task: [answered(mine, [one]).tokens[0] for one in prompts[task]])
+    more = {"max_num_seqs": 1, "speculative_config": how}
+    with vllm_peer.serving(ground.widened[0], "bfloat16", prompts, ground.work, more) as vllm:
+        rounds = race(f"speculation, {id}", {"ours": ours, "vllm": vllm.contender}, list(prompts), ground.size.rounds)
+    stood = standing(rounds, "ours", "vllm")
+    met = stood.ratio >= AT_LEAST[id] and stood.unlike <= MOST_UNLIKE * stood.cases
+    row = SPECULATION.row(id, stood.ratio, met=met, spread=[min(stood.ratios), max(stood.ratios)])
+    return shown(id, rounds), row | stood.shown | {"vllm": vllm.version}
+
+
+def _bits(ground: Ground, id: str) -> Found:
+    target, prompts = ground.reference(), ground.prompts(ground.size.of_bits)
+    found = {
+        name: bits.fared(target, ground.reference(recipe), prompts)
+        for name, recipe in (bits.FORMATS | bits.KEPT).items()
+    }
+    kept = bits.keeping(found)
+    told = {name: one.shown for name, one in found.items()}
+    enough = len(bits.FORMATS) >= 8 and len(prompts) >= 4
+    measured = {name: one.worth for name, one in found.items()}
+    return [{"bits": told}], SPECULATION.row(id, measured, met=enough) | {
+        "keeping_layers_high": kept,
+        "helps": [name for name, ratio in kept.items() if ratio > 1],
     }

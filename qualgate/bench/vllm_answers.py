@@ -1,6 +1,7 @@
 """Run by an interpreter that has vLLM, which has nothing of ours: answers prompts on the CPU, a line a turn.
 
-argv: folder, dtype, longest (tokens of a context), then a JSON file: {kind: [[token ids, most tokens to say], ...]}.
+argv: folder, dtype, longest (tokens of a context), a JSON file: {kind: [[token ids, most tokens to say], ...]}, and
+more options of vLLM's `LLM` as JSON.
 stdin: a kind a line. stdout: "ready {version}", then for each kind a line of JSON, the token ids of its answers. What
 vLLM itself prints goes to stderr. The prefix cache is on, and empty before each kind: prompts are fresh.
 """
@@ -16,12 +17,13 @@ def main() -> None:
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a library prints is no answer
     vllm = import_module("vllm")
-    folder, dtype, longest, asked = sys.argv[1:]
+    folder, dtype, longest, asked, more = sys.argv[1:]
     with open(asked, encoding="utf-8") as file:
         prompts = json.load(file)
     engine = vllm.LLM(
-        model=folder, dtype=dtype, max_model_len=int(longest), enable_prefix_caching=True, disable_log_stats=True
-    )
+        model=folder, dtype=dtype, max_model_len=int(longest), enable_prefix_caching=True, disable_log_stats=True,
+        **json.loads(more),
+    )  # fmt: skip
 
     def answer(mine):
         how = [vllm.SamplingParams(temperature=0, max_tokens=most, detokenize=False) for _, most in mine]

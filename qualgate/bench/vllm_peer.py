@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import torch
 
@@ -44,10 +46,17 @@ def missing() -> str:
 
 
 @contextmanager
-def serving(folder: Path, dtype: str, prompts: Mapping[str, Sequence[Prompt]], work: Path) -> Iterator[Vllm]:
+def serving(
+    folder: Path,
+    dtype: str,
+    prompts: Mapping[str, Sequence[Prompt]],
+    work: Path,
+    more: Mapping[str, Any] = MappingProxyType({}),
+) -> Iterator[Vllm]:
     """vLLM with the model of `folder`, warmed up with the prompts; its prefix cache is empty before each turn.
 
-    dtype: of its arithmetic; work: a folder for what it is asked. Down where it does not come up.
+    dtype: of its arithmetic; work: a folder for what it is asked; more: options of its `LLM`. Down where it does not
+    come up.
     """
     asked = work / f"vllm-{folder.name}-{dtype}.json"
     asked.write_text(
@@ -63,9 +72,10 @@ def serving(folder: Path, dtype: str, prompts: Mapping[str, Sequence[Prompt]], w
         "HF_HUB_OFFLINE": "1",
     }
     log = work / f"{asked.stem}.log"
+    arguments = [str(folder), dtype, str(longest + 1), str(asked), json.dumps(dict(more))]
     with log.open("wb") as errors:
         child = subprocess.Popen(
-            [os.environ[INTERPRETER], vllm_answers.__file__, str(folder), dtype, str(longest + 1), str(asked)],
+            [os.environ[INTERPRETER], vllm_answers.__file__, *arguments],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment,
         )  # fmt: skip
         assert child.stdin is not None

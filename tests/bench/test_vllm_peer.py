@@ -24,7 +24,8 @@ class Said:
         self.token_ids, self.outputs = token_ids, [self]
 
 class LLM:
-    def __init__(self, model, dtype, max_model_len, enable_prefix_caching, disable_log_stats):
+    def __init__(self, model, dtype, max_model_len, enable_prefix_caching, disable_log_stats, **more):
+        self.more = more
         if model.endswith("broken"):
             raise SystemExit("no such model")
         assert (dtype, max_model_len, enable_prefix_caching) == ("float32", 7, True)

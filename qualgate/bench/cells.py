@@ -1,0 +1,155 @@
+"""What drafts gain, cell by cell: who drafts x how many tokens x batch x task, each beside what the law foretells.
+
+Three things are measured apart: acceptance on the un-widened model, passes by themselves (`pass_times`), and the gain
+itself, on the widened model in turns with plain decoding. Only the last is the gain's own run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import exp, log
+from statistics import mean
+from typing import Any
+
+from qualgate.bench.shape import told
+from qualgate.bench.speculating import Told, answered
+from qualgate.bench.speedup import Accepted, PassTimes, accepted, predicted
+from qualgate.engine.load import LoadedArm
+from qualgate.records import Prompt
+
+TOKENS = (2, 4, 8)
+AUTO = 0
+PLAIN = ("plain", 0)
+SINGLES = 4  # prompts of a task that are answered one after the other
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """tokens: γ, AUTO as many as pay; gain: plain seconds over its own, from the first tokens on; foretold: by the law,
+    None of AUTO, which has no one γ; unlike: answers that are not plain decoding's."""
+
+    by: str
+    tokens: int
+    batch: int
+    task: str
+    gain: float
+    foretold: float | None
+    unlike: int
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        """As a result has it."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+Fates = Mapping[tuple[str, str, int], Accepted]  # by who drafts, task and batch
+
+
+def fates(
+    arms: Mapping[str, LoadedArm], prompts: Mapping[str, Sequence[Prompt]], batches: Sequence[int]
+) -> dict[tuple[str, str, int], Accepted]:
+    """What becomes of the drafts for the prompts of each cell, by who makes them."""
+    found = {}
+    for by, arm in arms.items():
+        for task, mine in prompts.items():
+            for batch in batches:
+                group = [one for group in _groups(mine, batch) for one in group]
+                found[by, task, batch] = accepted(answered(arm, group, batch=len(group)).levels[0])
+    return found
+
+
+def measure(
+    plain: LoadedArm,
+    drafted: Mapping[tuple[str, int], LoadedArm],
+    prompts: Mapping[str, Sequence[Prompt]],
+    batches: Sequence[int],
+    fate: Fates,
+    times: Mapping[str, PassTimes],
+) -> list[Cell]:
+    """All cells. drafted: by who drafts and γ; prompts: of each task, as many for a batch as go on side by side, and
+    some for a batch of one; times: by who drafts."""
+    cells: list[Cell] = []
+    places = [(batch, task) for batch in batches for task in prompts]
+    for at in told("speculation, cells", range(len(places)), lambda at: f"{places[at][1]} by {places[at][0]}"):
+        batch, task = places[at]
+        groups = _groups(prompts[task], batch)
+        ways = [PLAIN, *drafted]
+        runs: dict[tuple[str, int], list[Told]] = {way: [] for way in ways}
+        for count, group in enumerate(groups):
+            first = (at + count) % len(ways)
+            for way in ways[first:] + ways[:first]:
+                runs[way].append(answered(drafted.get(way, plain), group, batch=batch))
+        cells += [
+            _cell(way, batch, task, (groups, runs[PLAIN], runs[way]), (fate[way[0], task, batch], times[way[0]]))
+            for way in drafted
+        ]
+    return cells
+
+
+def _groups(prompts: Sequence[Prompt], batch: int) -> list[Sequence[Prompt]]:
+    if batch > 1:
+        return [prompts[:batch]]
+    return [prompts[at : at + 1] for at in range(min(SINGLES, len(prompts)))]
+
+
+def _cell(
+    way: tuple[str, int],
+    batch: int,
+    task: str,
+    runs: tuple[Sequence[Sequence[Prompt]], Sequence[Told], Sequence[Told]],
+    known: tuple[Accepted, PassTimes],
+) -> Cell:
+    groups, plain, own = runs
+    fate, times = known
+    seconds = sum(map(_seconds, plain))
+    foretold = None
+    if way[1] != AUTO:
+        expected = [
+            _seconds(one) / predicted([len(said) for said in one.tokens], _read(group), way[1], fate, times)
+            for group, one in zip(groups, plain, strict=True)
+        ]
+        foretold = seconds / sum(expected)
+    return Cell(
+        by=way[0],
+        tokens=way[1],
+        batch=batch,
+        task=task,
+        gain=seconds / sum(map(_seconds, own)),
+        foretold=foretold,
+        unlike=sum(
+            a != b for one, other in zip(plain, own, strict=True) for a, b in zip(one.tokens, other.tokens, strict=True)
+        ),
+    )
+
+
+def _unlike(one: Told, other: Told) -> int:
+    return sum(a != b for a, b in zip(one.tokens, other.tokens, strict=True))
+
+
+def _seconds(one: Told) -> float:
+    return max(one.last) - max(one.first)
+
+
+def _read(prompts: Sequence[Prompt]) -> int:
+    return sum(len(one.token_ids) for one in prompts)
+
+
+def within(cells: Sequence[Cell], share: float) -> float:
+    """Of the cells that the law foretells, those whose gain is so near to it."""
+    foretold = [one for one in cells if one.foretold is not None]
+    return mean(abs(one.foretold / one.gain - 1) <= share for one in foretold if one.foretold)
+
+
+def against_best(cells: Sequence[Cell]) -> dict[str, float]:
+    """Of each who drafts: the gain of as many tokens as pay over that of the one γ that is best over all batches and
+    tasks, plain decoding being one of them; geometric means."""
+    found = {}
+    for by in {one.by for one in cells}:
+        means = {
+            tokens: mean(log(one.gain) for one in cells if (one.by, one.tokens) == (by, tokens))
+            for tokens in {one.tokens for one in cells if one.by == by}
+        }
+        best = max(0.0, *(value for tokens, value in means.items() if tokens != AUTO))
+        found[by] = exp(means[AUTO] - best)
+    return found

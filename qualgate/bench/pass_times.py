@@ -1,0 +1,95 @@
+"""What passes of a target and of its draft take, measured by themselves: with drafts that nobody accepts."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from statistics import linear_regression, median
+
+from qualgate.bench.speculating import Level, answered, drafted
+from qualgate.bench.speedup import PassTimes
+from qualgate.engine.load import LoadedArm
+from qualgate.engine.schedule import Limits
+from qualgate.records import Prompt, UnitKey
+from qualgate.speculation.propose import Asked, Draft
+from qualgate.speculation.steps import Drafts
+
+PASSES = 16  # timed, of each kind
+PROMPT = 96  # tokens
+LONG = 384  # tokens of a prompt by which reading is timed
+
+
+class Wrong:
+    """Drafts a token that is never said, so that every pass says one token whatever is drafted."""
+
+    def __init__(self, token: int) -> None:
+        self.name, self.runs_model, self._token = "wrong", False, token
+
+    def propose(self, asked: Sequence[Asked]) -> list[Draft]:
+        """See `Proposer`."""
+        return [Draft((self._token,) * one.most, self.name) for one in asked]
+
+    def ended(self, row: int) -> None:
+        """See `Proposer`."""
+
+
+def pass_times(target: LoadedArm, draft: LoadedArm | None, batches: Sequence[int], lengths: Sequence[int]) -> PassTimes:
+    """Of a target with drafts of such lengths (0: none) and of a model that drafts, in batches of such sizes."""
+    passes = {(count, length): pass_seconds(target, count, length) for count in batches for length in lengths}
+    if draft is None:
+        return PassTimes(target=passes, draft={})
+    drafting: dict[int, tuple[float, float]] = {}
+    for count in batches:
+        made = {
+            length: round_seconds(drafted(target, Level(by=draft, tokens=length)), count, length)
+            for length in lengths
+            if length
+        }
+        slope, intercept = linear_regression(list(made), [made[length] - passes[count, length] for length in made])
+        drafting[count] = intercept, slope
+    return PassTimes(target=passes, draft=drafting, reading=reading_seconds(draft))
+
+
+def pass_seconds(arm: LoadedArm, sequences: int, tokens: int) -> float:
+    """The middle one's, of passes in which each of so many sequences says a token and has so many drafted in vain."""
+    drafts = Drafts(Wrong(_never(arm)), tokens) if tokens else None
+    return _middle(replace(arm, draft=None), sequences, tokens, drafts)
+
+
+def round_seconds(arm: LoadedArm, sequences: int, tokens: int) -> float:
+    """Likewise with the drafts of who drafts for the arm, which are made in it and accepted or not."""
+    return _middle(arm, sequences, tokens, None)
+
+
+def _middle(arm: LoadedArm, sequences: int, tokens: int, drafts: Drafts | None) -> float:
+    passes = PASSES + 2 + -(-sequences * PROMPT // Limits().rows)  # until all go on side by side, with texts read
+    prompts = _prompts(arm, sequences, PROMPT, (passes + 1) * (tokens + 1))
+    told = answered(replace(arm, stop_ids=()), prompts, batch=sequences, drafts=drafts, most=passes)
+    return median(one.seconds - before.seconds for before, one in list(pairwise(told.passes))[-PASSES:])
+
+
+def reading_seconds(arm: LoadedArm) -> float:
+    """Of a token of a prompt that is read."""
+    [first] = answered(arm, _prompts(arm, 1, LONG, 1)).first
+    return first / LONG
+
+
+def _never(arm: LoadedArm) -> int:
+    """A token that no answer holds: the padding's."""
+    return arm.model.config.pad_token_id or 0
+
+
+def _prompts(arm: LoadedArm, count: int, length: int, limit: int) -> list[Prompt]:
+    """Of random tokens, which mostly do not lead to an end."""
+    draw, vocabulary = random.Random(count), arm.model.config.get_text_config().vocab_size
+    return [
+        Prompt(
+            key=UnitKey(arm.spec.name, "random", str(at)),
+            case_hash="",
+            token_ids=tuple(draw.randrange(vocabulary) for _ in range(length)),
+            max_new_tokens=limit,
+        )
+        for at in range(count)
+    ]

@@ -1,0 +1,134 @@
+"""The law of speculation: what drafts of γ tokens gain, from what is accepted of them and what passes cost.
+
+Leviathan et al. (2211.17192, theorem 3.8) have S = τ / (v + γ c) for answers without end. Here answers end: some are
+short beside a draft, those of a batch end one by one, and a model that drafts has to read the prompts too.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import comb
+
+from qualgate.speculation.steps import Step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accepted:
+    """What became of drafts. drafted: share of passes that had one; chances: of its first token, its second, ..., to be
+    accepted if those before it were."""
+
+    drafted: float
+    chances: Sequence[float]
+
+
+def accepted(steps: Sequence[Step]) -> Accepted:
+    """From what became of each, the pass that read the prompt apart. A token that was not verified tells nothing."""
+    steps = [one for one in steps if one.position]
+    found: list[float] = []
+    for place in range(max((one.proposed for one in steps), default=0)):
+        reached = [one for one in steps if one.proposed > place and one.accepted >= place]
+        if not reached:
+            break
+        found.append(sum(one.accepted > place for one in reached) / len(reached))
+    drafts = sum(one.proposed > 0 for one in steps)
+    return Accepted(drafted=drafts / len(steps) if steps else 0.0, chances=found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassTimes:
+    """Seconds of the target's passes and of drafting. target: by sequences and γ, on a grid; draft: by sequences, once
+    and for each token, {} for drafts that are looked up; reading: of a prompt's token by the draft."""
+
+    target: Mapping[tuple[int, int], float]
+    draft: Mapping[int, tuple[float, float]]
+    reading: float = 0.0
+
+    def seconds(self, sequences: int, tokens: float) -> float:
+        """Of a target's pass over so many sequences with drafts of so many tokens on average; between what was
+        measured as lines have it."""
+        widths = sorted({count for count, _ in self.target})
+        lengths = sorted({length for _, length in self.target})
+        of_width = {
+            width: _between(tokens, lengths, [self.target[width, length] for length in lengths]) for width in widths
+        }
+        return _between(sequences, widths, [of_width[width] for width in widths])
+
+    def drafting(self, sequences: int, tokens: int) -> float:
+        """Of drafts of so many tokens."""
+        if not self.draft or not tokens:
+            return 0.0
+        widths = sorted(self.draft)
+        once, each = (_between(sequences, widths, [self.draft[width][part] for width in widths]) for part in (0, 1))
+        return once + tokens * each
+
+
+def predicted(lengths: Sequence[int], prompts: int, tokens: int, fate: Accepted, times: PassTimes) -> float:
+    """How much sooner answers of such lengths end, counted from their first tokens, with drafts of `tokens` tokens.
+
+    lengths: tokens of each answer of one batch; prompts: tokens of all its prompts together.
+    """
+    drafted = _decoding(lengths, tokens, fate, times) + prompts * times.reading
+    return _decoding(lengths, 0, fate, times) / drafted
+
+
+def _decoding(lengths: Sequence[int], tokens: int, fate: Accepted, times: PassTimes) -> float:
+    """Seconds until the last answer ends; the longest go on alone when others are over."""
+    passes = sorted(passes_of(length - 1, tokens, fate) for length in lengths)
+    seconds, before = 0.0, 0.0
+    for over, count in enumerate(passes):
+        going = len(passes) - over
+        seconds += (count - before) * (_pass(going, tokens, fate.drafted, times) + times.drafting(going, tokens))
+        before = count
+    return seconds
+
+
+def _pass(sequences: int, tokens: int, drafted: float, times: PassTimes) -> float:
+    """Expected seconds of a target's pass in which each sequence has a draft with probability `drafted`."""
+    return sum(
+        comb(sequences, count)
+        * drafted**count
+        * (1 - drafted) ** (sequences - count)
+        * times.seconds(sequences, tokens * count / sequences)
+        for count in range(sequences + 1)
+    )
+
+
+def passes_of(length: int, tokens: int, fate: Accepted) -> float:
+    """Expected passes until `length` tokens are said, each of which says those accepted of `tokens` and its own."""
+    shares = _shares(tokens, fate)
+    expected = [0.0]
+    for said in range(1, length + 1):
+        rest = sum(share * expected[max(0, said - count)] for count, share in enumerate(shares, 1))
+        expected.append(1 + rest)
+    return expected[length] if length > 0 else 0.0
+
+
+def tokens_a_pass(tokens: int, fate: Accepted) -> float:
+    """Expected tokens of a pass, its own included (τ)."""
+    return sum(share * count for count, share in enumerate(_shares(tokens, fate), 1))
+
+
+def _shares(tokens: int, fate: Accepted) -> list[float]:
+    """Of passes that say one token, two, ..."""
+    shares, reached = [], fate.drafted
+    chances = [*fate.chances, *[fate.chances[-1] if fate.chances else 0.0] * tokens][:tokens]
+    before = 1.0
+    for chance in chances:
+        now = reached * chance
+        shares.append(before - now)
+        before = reached = now
+    return [*shares, before]
+
+
+def _between(at: float, places: Sequence[float], values: Sequence[float]) -> float:
+    """On the line between the two nearest places; as at the last one beyond it."""
+    right = bisect_left(places, at)
+    if right == 0:
+        return values[0]
+    if right == len(places):
+        return values[-1]
+    left = right - 1
+    share = (at - places[left]) / (places[right] - places[left])
+    return values[left] + share * (values[right] - values[left])

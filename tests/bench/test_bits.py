@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import pytest
+
+from qualgate import refmodel
+from qualgate.bench import bits, ours
+from qualgate.bench.bits import Fared
+from qualgate.bench.questions import asked_of
+from qualgate.bench.speedup import Accepted
+from qualgate.quant.recipes import parse_recipe
+
+
+def test_formats_are_eight_or_more_from_8_to_2_bits_and_each_kept_one_has_a_base():
+    recipes = {name: parse_recipe(recipe) for name, recipe in (bits.FORMATS | bits.KEPT).items()}
+    assert len({(one.method, one.group_size) for one in recipes.values()}) >= 8
+    assert {"int8", "int2"} <= {one.method for one in recipes.values()}
+    for name in bits.KEPT:
+        base = recipes[bits.BASE[name.partition(",")[0]]]
+        assert recipes[name].method == base.method
+        assert recipes[name].group_size == base.group_size
+        assert recipes[name].keep
+
+
+def test_a_draft_s_worth_is_its_tokens_over_its_bits():
+    assert bits.worth_of(Accepted(drafted=1.0, chances=[1.0]), 4.0, 8) == pytest.approx(9 / (1 + 8 / 4))
+    assert bits.worth_of(Accepted(drafted=1.0, chances=[0.5]), 8.0, 2) == pytest.approx(1.75 / 2)
+
+
+def test_keeping_layers_is_held_against_the_same_format_without():
+    def of(worth):
+        return Fared(bits=4.0, share={}, tokens_a_pass={}, worth=worth, best=1)
+
+    found = {"mxfp4": of(2.0), "int3_g32": of(1.0), "int2_g32": of(1.0)}
+    name = next(iter(bits.KEPT))
+    assert bits.keeping(found | {name: of(1.5)}) == {name: 0.75}
+
+
+def test_eight_bits_are_accepted_and_two_are_not(tmp_path):
+    target = ours.load("baseline", refmodel.PATH, tmp_path)
+    prompts = asked_of({"code": ("code",)}, 3)
+    fared = {
+        name: bits.fared(target, ours.load(name, refmodel.PATH, tmp_path, bits.FORMATS[name]), prompts)
+        for name in ("int8", "int2_g32")
+    }
+    assert fared["int8"].share["code"] > 0.95
+    assert fared["int2_g32"].share["code"] < 0.6
+    assert fared["int8"].bits > fared["int2_g32"].bits
+    assert 1.5 < fared["int8"].worth < 2
