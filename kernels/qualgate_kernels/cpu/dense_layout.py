@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from qualgate_kernels.cpu.layout import AT_ONCE, BLOCK, SEGMENT_MAX
+from qualgate_kernels.pages import zeros
 
 DENSE_CODES = {torch.bfloat16: 4, torch.float16: 5, torch.float32: 6}
 
@@ -42,7 +43,7 @@ def arrange_dense(weight: torch.Tensor, storage: torch.dtype) -> PreparedDense:
     segment = -(-columns // (2 * segments)) * 2
     pairs, blocks = segments * segment // 2, -(-rows // BLOCK)
     interleaved = storage == torch.bfloat16
-    values = torch.empty((blocks, pairs, BLOCK, 2) if interleaved else (blocks, 2 * pairs, BLOCK), dtype=storage)
+    values = zeros((blocks, pairs, BLOCK, 2) if interleaved else (blocks, 2 * pairs, BLOCK), storage)
     for first, last in _slices(blocks, columns):
         block = _narrowed(weight[first * BLOCK : last * BLOCK], storage)
         padding = (0, 2 * pairs - columns, 0, (last - first) * BLOCK - block.shape[0])

@@ -14,6 +14,7 @@ from qualgate_kernels.cpu.layout import BLOCK, Unsupported
 from qualgate_kernels.cpu.library import INT8_PATHS, Library, check, default_threads, load
 from qualgate_kernels.dequantize import scales_float
 from qualgate_kernels.packed import PackedWeight
+from qualgate_kernels.pages import zeros
 
 DEEPEST = 131071  # in_features whose products of -128 * -128 still fit an int32
 
@@ -48,9 +49,10 @@ def prepare_int8(packed: PackedWeight) -> PreparedInt8:
     codes = torch.nn.functional.pad(codes, (0, -columns % 4, 0, -rows % BLOCK))
     scales = torch.zeros(codes.shape[0])
     scales[:rows] = scales_float(packed).flatten()
+    fours = codes.view(-1, BLOCK, codes.shape[1] // 4, 4).transpose(1, 2)
     return PreparedInt8(
         shape=packed.shape,
-        codes=codes.view(-1, BLOCK, codes.shape[1] // 4, 4).transpose(1, 2).contiguous(),
+        codes=zeros(tuple(fours.shape), torch.int8).copy_(fours),
         sums=(codes.sum(-1, dtype=torch.int64) * 128).to(torch.int32),
         scales=scales,
     )

@@ -12,6 +12,7 @@ import torch
 
 from qualgate_kernels.dequantize import scales_float
 from qualgate_kernels.packed import PackedWeight, pack_codes, unpack_codes
+from qualgate_kernels.pages import zeros
 
 BLOCK, STRIP, SEGMENT_MAX = 64, 16, 128
 CODES = {"int": 0, "e2m1": 1, "e4m3": 2, "e5m2": 3}
@@ -152,7 +153,7 @@ def _arranged(packed: PackedWeight, gather: torch.Tensor) -> torch.Tensor:
     rows, columns = packed.shape
     blocks = -(-rows // BLOCK)
     places, padded = gather.clamp(min=0).long(), gather < 0
-    made = []
+    arranged = zeros((blocks, len(gather) // (2 * PAIRS[packed.bits]) * _vectors(packed.bits) * BLOCK * 4), torch.uint8)
     for first, last in _slices(blocks, max(len(gather), columns)):
         codes = unpack_codes(packed.codes[first * BLOCK : last * BLOCK], packed.bits, columns)
         if packed.code in ("e4m3", "e5m2"):
@@ -160,8 +161,8 @@ def _arranged(packed: PackedWeight, gather: torch.Tensor) -> torch.Tensor:
         codes = codes[:, places]
         codes[:, padded] = 0
         codes = torch.nn.functional.pad(codes, (0, 0, 0, (last - first) * BLOCK - codes.shape[0]))
-        made.append(_woven(codes, packed.bits))
-    return torch.cat(made)
+        arranged[first:last] = _woven(codes, packed.bits).view(last - first, -1)
+    return arranged.flatten()
 
 
 def _refuse_not_finite(codes: torch.Tensor, packed: PackedWeight) -> None:
@@ -174,6 +175,11 @@ def _refuse_not_finite(codes: torch.Tensor, packed: PackedWeight) -> None:
 def _slices(blocks: int, columns: int) -> list[tuple[int, int]]:
     step = max(1, AT_ONCE // (BLOCK * columns))
     return [(first, min(first + step, blocks)) for first in range(0, blocks, step)]
+
+
+def _vectors(bits: int) -> int:
+    """Of 64 bytes, in a unit of one strip."""
+    return sum(-(-PAIRS[bits] * width // 16) for width in PLANES[bits])
 
 
 def _woven(codes: torch.Tensor, bits: int) -> torch.Tensor:
@@ -196,11 +202,10 @@ def _woven(codes: torch.Tensor, bits: int) -> torch.Tensor:
 
 def _unwoven(woven: torch.Tensor, bits: int) -> torch.Tensor:
     """The inverse of `_woven`: uint8 [blocks, bytes] → codes [blocks * 64, places]."""
-    blocks, pairs = woven.shape[0], PAIRS[bits]
+    blocks, pairs, count = woven.shape[0], PAIRS[bits], _vectors(bits)
     if bits == 8:
         units = woven.view(blocks, -1, BLOCK // STRIP, pairs, 2, STRIP)
         return units.permute(0, 2, 5, 1, 3, 4).reshape(blocks * BLOCK, -1)
-    count = sum(-(-pairs * width // 16) for width in PLANES[bits])
     vectors = woven.view(torch.int16).view(blocks, -1, BLOCK // STRIP, count, STRIP, 2)
     codes = torch.zeros((*vectors.shape[:3], pairs, STRIP, 2), dtype=torch.int16)
     below = at = 0
