@@ -13,7 +13,7 @@ import torch
 
 from qualgate_kernels import cpu
 from qualgate_kernels.cpu import int8
-from qualgate_kernels.cpu.library import Library, load
+from qualgate_kernels.cpu.library import Library, fuse, load, read
 from qualgate_kernels.dequantize import dequantize_torch
 from qualgate_kernels.packed import PackedWeight, pack_codes
 
@@ -387,6 +387,20 @@ def test_the_torch_twin_can_be_chosen_and_says_so():
             env={"QUALGATE_CPU_PATH": chosen, "PYTHONPATH": str(SOURCES.parents[2])},
         )  # fmt: skip
         assert said in done.stdout or "not compiled" in done.stdout
+
+
+@compiled
+def test_what_benchmarks_hold_the_kernels_against_does_the_work_it_says():
+    numbers = torch.randint(-(2**62), 2**62, (3 * 2**17,))  # 3 MiB: several stretches
+    expected = 0
+    for number in numbers.tolist():
+        expected ^= number % 2**64
+    assert read(numbers, 1) == read(numbers, 2) == expected
+    assert fuse(1, 1) in (4 * 12, 8 * 12, 16 * 12)
+    assert fuse(1000, 3) == 3000 * fuse(1, 1)
+    for wrong in ((0, 1), (1, 0)):
+        with pytest.raises(ValueError, match="fuse"):
+            fuse(*wrong)
 
 
 @pytest.mark.parametrize(

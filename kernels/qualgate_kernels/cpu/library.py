@@ -139,6 +139,7 @@ def load() -> Library | str:
         integer,
     ]
     handle.qualgate_read.argtypes, handle.qualgate_read.restype = [pointer, int64, integer], ctypes.c_uint64
+    handle.qualgate_fuse.argtypes, handle.qualgate_fuse.restype = [int64, integer], int64
     paths = tuple(name for name, number in PATHS.items() if has >> number & 1)
     if chosen and chosen not in paths:
         return f"{CHOICE}={chosen}: this processor has {', '.join(paths)}"
@@ -162,6 +163,15 @@ def read(tensor: torch.Tensor, threads: int) -> int:
     if not isinstance(library, Library) or not tensor.is_contiguous() or tensor.nbytes % 256 or threads < 1:
         raise ValueError("read: expected the compiled kernels, a contiguous tensor of whole 256 bytes, threads >= 1")
     return library.handle.qualgate_read(tensor.data_ptr(), tensor.nbytes, threads)
+
+
+def fuse(steps: int, threads: int) -> int:
+    """Multiply and add in registers, for the processor's speed: how many float32 multiply-adds were made, all of whose
+    vectors could be under way at once."""
+    library = load()
+    if not isinstance(library, Library) or steps < 1 or threads < 1:
+        raise ValueError("fuse: expected the compiled kernels, steps and threads >= 1")
+    return library.handle.qualgate_fuse(steps, threads)
 
 
 def described(weight: Prepared | PreparedDense) -> ctypes.Structure:
