@@ -29,6 +29,8 @@ SPECULATION = Benchmark(
     name="speculation",
     about="what drafts gain: ML-SpecQD on two cores, the law of it, its control; transformers' and vLLM's speculation",
     goals={
+        "target_bandwidth": ">= 70 % of the read bandwidth of the same rounds; bfloat16, one row, 1 and 2 threads",
+        "verify": "time(8 rows) / time(1 row) <= 1.3 bfloat16, <= 2 int4 and MXFP4, 1 and 2 threads",
         "specqd_1": ">= 2.0x plain, seconds a token after the first; MXFP4 self-draft, widened target, batch 1",
         "specqd_2": ">= 2.7x plain, seconds a token after the first; n-grams under the self-draft, widened, batch 1",
         "law": ">= 90 % of cells within 10 % of what acceptance and costs foretell; who drafts x γ x batch x task",

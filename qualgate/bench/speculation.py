@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from qualgate.bench import assisted, bits, cells, turns, vllm_peer
+from qualgate.bench import assisted, bits, cells, turns, verify_cost, vllm_peer
 from qualgate.bench.goals import SPECULATION
 from qualgate.bench.pass_times import pass_times
 from qualgate.bench.race import MOST_UNLIKE, Contender, race, shown, standing
@@ -40,8 +40,8 @@ LONGEST = 64  # tokens of an answer in a cell
 LOOKED_UP = (3, 10)  # tokens that transformers' prompt lookup is tried with
 VLLM_NGRAM = {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4}
 
-FULL = Size(per_task=25, of_peers=8, of_cells=16, of_bits=25)
-QUICK = Size(per_task=2, of_peers=1, of_cells=4, of_bits=2)
+FULL = Size(per_task=25, of_peers=8, of_cells=16, of_bits=25, of_costs=15, rounds=3)
+QUICK = Size(per_task=2, of_peers=1, of_cells=4, of_bits=2, of_costs=3, rounds=1)
 
 Found = tuple[list[dict[str, Any]], dict[str, Any]]  # rounds and a row
 
@@ -77,6 +77,8 @@ def measured(size: Size, only: Sequence[str] = ()) -> dict[str, Any]:
 
 def _parts() -> dict[str, Callable[[Ground, str], Found]]:
     return {
+        "target_bandwidth": _verify_cost,
+        "verify": _verify_cost,
         "specqd_1": _specqd,
         "specqd_2": _specqd,
         "law": _law,
@@ -87,6 +89,13 @@ def _parts() -> dict[str, Callable[[Ground, str], Found]]:
         "vllm_draft": _vllm,
         "bits": _bits,
     }
+
+
+def _verify_cost(ground: Ground, id: str) -> Found:
+    found = ground.once("verify cost", lambda: verify_cost.costs(ground.size.of_costs))
+    if id == "verify":
+        return [one.shown for one in found], verify_cost.verify(SPECULATION, found)
+    return [], verify_cost.target_bandwidth(SPECULATION, found)
 
 
 def _specqd(ground: Ground, id: str) -> Found:

@@ -24,13 +24,15 @@ WARMING = 300  # place of a case that no row measures
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """How much is measured: prompts of each task, in all and of some rows. rounds: with vLLM."""
+    """How much is measured: prompts of each task, in all and of some rows; rounds of_costs of products, and with
+    vLLM."""
 
     per_task: int
     of_peers: int
     of_cells: int
     of_bits: int
-    rounds: int = 3
+    of_costs: int
+    rounds: int
 
 
 class Ground:

@@ -11,7 +11,7 @@ from qualgate.bench.goals import SPECULATION
 from qualgate.bench.speculation import measured
 from qualgate.bench.speculation_ground import Size
 
-TINY = Size(per_task=1, of_peers=1, of_cells=1, of_bits=1, rounds=1)
+TINY = Size(per_task=1, of_peers=1, of_cells=1, of_bits=1, of_costs=1, rounds=1)
 
 
 @pytest.fixture(autouse=True)
@@ -53,7 +53,9 @@ def test_the_law_the_control_and_the_formats_are_measured_and_shown(monkeypatch)
     monkeypatch.setattr(speculation, "BATCHES", (1, 2))
     monkeypatch.setattr(speculation.bits, "FORMATS", {"mxfp4": "mxfp4"})
     monkeypatch.setattr(speculation.bits, "KEPT", {})
-    result = measured(Size(per_task=1, of_peers=1, of_cells=2, of_bits=1, rounds=1), ["law", "control", "bits"])
+    result = measured(
+        Size(per_task=1, of_peers=1, of_cells=2, of_bits=1, of_costs=1, rounds=1), ["law", "control", "bits"]
+    )
     found = rows(result)
     assert found["law"]["cells"] == 2 * 3 * 2 * 4  # who drafts x γ x batch x task
     assert found["law"]["answers_with_other_tokens"] == 0
