@@ -10,8 +10,8 @@ after the first, the draft's reading of prompts counted in; those to others are 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 from math import exp, log
 from pathlib import Path
 from statistics import mean
@@ -25,9 +25,10 @@ from qualgate.bench.pass_times import pass_times
 from qualgate.bench.race import MOST_UNLIKE, Contender, race, shown, standing
 from qualgate.bench.speculating import Level, answered, drafted, fates, short
 from qualgate.bench.speculation_ground import Ground, Size
-from qualgate.bench.speedup import PassTimes
+from qualgate.bench.speedup import Accepted, PassTimes, accepted, predicted
 from qualgate.bench.turns import Gain, Turns
 from qualgate.engine.load import LoadedArm
+from qualgate.records import Prompt
 
 AT_LEAST = {
     "specqd_1": 2.0, "specqd_2": 2.7, "assistant": 1.3, "lookup": 1.3, "vllm_ngram": 1.2, "vllm_draft": 1.2,
@@ -117,7 +118,7 @@ def _specqd(ground: Ground, id: str) -> Found:
         "cases_widened_otherwise": other,
     }
     if id == "specqd_1":
-        return turns.shown("specqd", raced), row
+        return turns.shown("specqd", raced), row | _explained(ground, raced)
     return [], row | {"crossover": {name: asdict(one) for name, one in gains.items()}}
 
 
@@ -132,6 +133,45 @@ def _specqd_race(ground: Ground) -> Turns:
     }
     contenders = {name: ground.answers(name, arm) for name, arm in ways.items()}
     return turns.in_turns("speculation, specqd", contenders, ground.prompts(ground.size.per_task))
+
+
+def _explained(ground: Ground, raced: Turns) -> dict[str, Any]:
+    """What the self-draft's gain comes from: its costs in plain passes, and the gain that the law foretells by them, by
+    them without the prompts that the draft reads, and by a draft's step besides that takes its bytes' share."""
+    target, packed = ground.target(), ground.target("mxfp4")
+    times = pass_times(target, packed, (1,), (0, 2, TOKENS))
+    plain = times.seconds(1, 0)
+    share = packed.footprint.facts["memory.weights"] / target.footprint.facts["memory.weights"]
+    unread = replace(times, reading=0.0)
+    costs = {
+        "as it is": times,
+        "no prompts read": unread,
+        "at its bytes": replace(unread, draft={1: (0, share * plain)}),
+    }
+    fate = accepted([step for one in ground.told["mxfp4"] for step in one.levels[0]])
+    prompts = ground.prompts(ground.size.per_task)
+    return {
+        "costs": {
+            "draft_step": times.drafting(1, TOKENS) / TOKENS / plain,
+            "verify": times.seconds(1, TOKENS) / plain,
+            "prompt_token": times.reading / plain,
+            "plain_pass_seconds": plain,
+        },
+        "foretold": {name: _foretold(raced, prompts, fate, one) for name, one in costs.items()},
+    }
+
+
+def _foretold(raced: Turns, prompts: Mapping[str, Sequence[Prompt]], fate: Accepted, times: PassTimes) -> float:
+    """The geometric mean over tasks, of all plain seconds over all that the law has instead."""
+    ratios = []
+    for task, mine in prompts.items():
+        found = [one["plain"] for one in raced[task]]
+        expected = [
+            (one.decoding or 0.0) / predicted([len(one.tokens)], len(prompt.token_ids), TOKENS, fate, times)
+            for prompt, one in zip(mine, found, strict=True)
+        ]
+        ratios.append(sum(one.decoding or 0.0 for one in found) / sum(expected))
+    return exp(mean(map(log, ratios)))
 
 
 def _reference(ground: Ground, raced: Turns) -> tuple[int, dict[str, Any]]:

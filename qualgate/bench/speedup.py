@@ -67,8 +67,11 @@ class PassTimes:
 def predicted(lengths: Sequence[int], prompts: int, tokens: int, fate: Accepted, times: PassTimes) -> float:
     """How much sooner answers of such lengths end, counted from their first tokens, with drafts of `tokens` tokens.
 
-    lengths: tokens of each answer of one batch; prompts: tokens of all its prompts together.
+    lengths: tokens of each answer of one batch; prompts: tokens of all its prompts together. 1 where no answer has a
+    second token.
     """
+    if max(lengths) < 2:
+        return 1.0
     drafted = _decoding(lengths, tokens, fate, times) + prompts * times.reading
     return _decoding(lengths, 0, fate, times) / drafted
 

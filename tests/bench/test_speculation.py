@@ -42,6 +42,10 @@ def test_self_drafts_say_what_the_target_says_and_are_accepted_as_the_reference_
     one, two = found["specqd_1"], found["specqd_2"]
     assert one["drafts"] == [one["unwidened_drafts"]]
     assert one["drafts"][0]["tokens_a_pass"] > 3
+    assert all(0 < cost < 100 for cost in one["costs"].values())
+    told = one["foretold"]
+    assert 0 < told["as it is"] < told["no prompts read"]
+    assert set(told) == {"as it is", "no prompts read", "at its bytes"}
     assert len(two["drafts"]) == 2
     assert set(two["crossover"]) == {"mxfp4", "ngram", "both"}
     assert two["crossover"]["both"]["ratio"] == two["measured"]

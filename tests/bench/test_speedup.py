@@ -78,6 +78,10 @@ def test_who_is_over_makes_passes_smaller_and_prompts_are_read_by_the_draft():
     assert predicted([5, 9], 2, 3, sure, times) == pytest.approx((4 * 3 + 4 * 1) / ((5 + 0.5) + (2 + 0.5) + 2 * 0.25))
 
 
+def test_an_answer_of_one_token_gains_nothing():
+    assert predicted([1, 1], 8, 3, Accepted(drafted=1.0, chances=[1.0]), FREE) == 1
+
+
 def test_a_pass_in_which_some_have_no_draft_costs_what_the_mean_of_passes_does():
     half = Accepted(drafted=0.5, chances=[0.0])  # never accepted: as many passes as plain
     times = PassTimes(target={(1, 0): 1.0, (1, 8): 3.0}, draft={})
