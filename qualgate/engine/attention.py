@@ -30,18 +30,48 @@ class KeysValues:
     """Those of every layer, in as many blocks each; a layer's are made when it is first asked.
 
     seen: how each layer weighs what it sees, as its model says it; numbers: that each keeps of a position, which
-    blocks may fill up with zeros
+    blocks may fill up with zeros; memory: blocks of each layer that may be written to, as many or more
     """
 
     layers: dict[int, Blocks] = field(default_factory=dict)
     seen: dict[int, Seen] = field(default_factory=dict)
     numbers: dict[int, int] = field(default_factory=dict)
+    memory: dict[int, Blocks] = field(default_factory=dict)
 
     def of(self, layer: int, count: int, kv_heads: int, head_dim: int) -> Blocks:
         """A layer's."""
         if layer not in self.layers:
-            self.layers[layer] = new_blocks(count, kv_heads, head_dim)
+            there = self.memory.get(layer)
+            if there is None or there.count < count or (there.kv_heads, there.head_dim) != (kv_heads, head_dim):
+                if (
+                    there is not None
+                ):  # of other sequences or another model: what no layer has yet goes before more comes
+                    there = None
+                    for other in self.memory.keys() - self.layers.keys():
+                        del self.memory[other]
+                there = self.memory[layer] = new_blocks(count, kv_heads, head_dim)
+            self.layers[layer] = Blocks(keys=there.keys[:count], values=there.values[:count])
         return self.layers[layer]
+
+    @property
+    def size(self) -> int:
+        """Bytes that they take when all are written to."""
+        return sum(one.keys.nbytes + one.values.nbytes for one in self.memory.values())
+
+
+_MEMORY: dict[int, Blocks] = {}
+
+
+@contextmanager
+def recycled() -> Iterator[KeysValues]:
+    """None yet, in the memory of those that the process had last: to be given fresh memory takes as long as to attend
+    does. What lies there is of no sequence."""
+    states = KeysValues(memory=dict(_MEMORY))
+    _MEMORY.clear()
+    try:
+        yield states
+    finally:
+        _MEMORY.update(states.memory)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from qualgate.engine import dense
-from qualgate.engine.attention import KeysValues
+from qualgate.engine.attention import KeysValues, recycled
 from qualgate.engine.decoder import ModelDecoder, open_model
 from qualgate.engine.head import OutputHead
 from qualgate.engine.packed import PackedEngine
@@ -72,11 +72,12 @@ def open_engine(
         with open_padded(model, stored) as engine:
             yield engine
         return
-    with threads_of_kernels() as threads, open_decoder(model, choice, stored) as (decoder, head):
+    with threads_of_kernels() as threads, open_decoder(model, choice, stored) as (decoder, head), recycled() as states:
         yield PackedEngine(
             decoder,
             head,
-            room=room(),
+            states,
+            room=room(states.size),
             position_bytes=BYTES * (choice.numbers or 1),
             threads=threads,
             limits=limits or Limits(),

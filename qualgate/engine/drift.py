@@ -16,7 +16,7 @@ import torch
 
 from qualgate.engine.artifact import LARGE, BaselineAnswers
 from qualgate.engine.head import OutputHead
-from qualgate.engine.likelihood import given, kl_divergence
+from qualgate.engine.likelihood import compared
 from qualgate.engine.request import Read
 from qualgate.errors import UsageError
 from qualgate_kernels.dispatch import drift
@@ -53,13 +53,14 @@ def weigh(read: Read, head: OutputHead, baseline: BaselineAnswers) -> Weighed:
     likeliest = read.logits.argmax(-1)
     if _kernel_takes(head, baseline):
         return _by_kernel(read, states, head, baseline, likeliest)
-    kl, top = [], []
+    found, top = [], []
     at_once = max(1, LOGITS_AT_ONCE // head.vocabulary)
-    for theirs_here, mine in zip(states.split(at_once), read.logits.split(at_once), strict=True):
-        theirs = baseline.logits_of(theirs_here)
-        kl.append(kl_divergence(theirs, mine))
+    for here, mine, answer in zip(*(of.split(at_once) for of in (states, read.logits, read.answer)), strict=True):
+        theirs = baseline.logits_of(here)
+        found.append(compared(theirs, mine, answer))
         top.append(theirs.argmax(-1))
-    return Weighed(likeliest, given(read.logits, read.answer), torch.cat(kl), torch.cat(top))
+    kl, own = (torch.cat(parts) for parts in zip(*found, strict=True))
+    return Weighed(likeliest, own, kl, torch.cat(top))
 
 
 def _kernel_takes(head: OutputHead, baseline: BaselineAnswers) -> bool:

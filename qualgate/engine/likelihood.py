@@ -10,11 +10,8 @@ FLOAT64_AT_ONCE = 2**20  # numbers: 8 MB in each of a few float64 tensors
 def given(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
     """Nats, float64 [positions]: the log-prob that logits [positions, vocabulary] give to tokens [positions]."""
     chunk = max(1, FLOAT64_AT_ONCE // logits.shape[-1])
-    parts = [
-        some.double().log_softmax(-1).gather(-1, own[:, None])[:, 0].clamp_(max=0.0)
-        for some, own in zip(logits.split(chunk), tokens.split(chunk), strict=True)
-    ]
-    return torch.cat(parts) if parts else logits.new_zeros(0, dtype=torch.float64)
+    pairs = zip(logits.split(chunk), tokens.split(chunk), strict=True)
+    return torch.cat([_own(_logs(some), own) for some, own in pairs])
 
 
 def kl_divergence(baseline_logits: torch.Tensor, variant_logits: torch.Tensor) -> torch.Tensor:
@@ -22,12 +19,33 @@ def kl_divergence(baseline_logits: torch.Tensor, variant_logits: torch.Tensor) -
 
     Both: [positions, vocabulary]; a few at a time are widened. Zero where the logits are equal; never negative.
     """
-    positions, vocabulary = variant_logits.shape
-    chunk = max(1, FLOAT64_AT_ONCE // vocabulary)
-    parts = []
-    for start in range(0, positions, chunk):
-        stop = min(start + chunk, positions)
-        log_p = baseline_logits[start:stop].double().log_softmax(-1)
-        log_q = variant_logits[start:stop].double().log_softmax(-1)
-        parts.append((log_p.exp() * (log_p - log_q)).sum(-1).clamp_(min=0.0))
-    return torch.cat(parts) if parts else variant_logits.new_zeros(0, dtype=torch.float64)
+    chunk = max(1, FLOAT64_AT_ONCE // variant_logits.shape[-1])
+    pairs = zip(baseline_logits.split(chunk), variant_logits.split(chunk), strict=True)
+    return torch.cat([_kl(_logs(theirs), _logs(mine)) for theirs, mine in pairs])
+
+
+def compared(
+    baseline_logits: torch.Tensor, variant_logits: torch.Tensor, tokens: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(`kl_divergence`, `given` by the variant) of the same positions at once."""
+    chunk = max(1, FLOAT64_AT_ONCE // variant_logits.shape[-1])
+    kl, own = [], []
+    for theirs, mine, said in zip(
+        baseline_logits.split(chunk), variant_logits.split(chunk), tokens.split(chunk), strict=True
+    ):
+        log_q = _logs(mine)
+        kl.append(_kl(_logs(theirs), log_q))
+        own.append(_own(log_q, said))
+    return torch.cat(kl), torch.cat(own)
+
+
+def _logs(logits: torch.Tensor) -> torch.Tensor:
+    return logits.log_softmax(-1, dtype=torch.float64)
+
+
+def _own(logs: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+    return logs.gather(-1, tokens[:, None])[:, 0].clamp_(max=0.0)
+
+
+def _kl(log_p: torch.Tensor, log_q: torch.Tensor) -> torch.Tensor:
+    return log_p.sub(log_q).mul_(log_p.exp_()).sum(-1).clamp_(min=0.0)

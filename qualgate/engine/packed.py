@@ -14,18 +14,21 @@ from typing import Protocol
 
 import torch
 
-from qualgate.engine.advance import advance
+from qualgate.engine.advance import DEAD_END, advance
 from qualgate.engine.attention import KeysValues
 from qualgate.engine.batch import Batch, batch
 from qualgate.engine.blocks import BlockPool
 from qualgate.engine.drafting import Drafting
+from qualgate.engine.handed_over import handed_over
 from qualgate.engine.head import OutputHead
 from qualgate.engine.request import Ended, Event, Read, Reason, Request, Spoken, Tally
 from qualgate.engine.room import is_short
 from qualgate.engine.ruling import Ruling
 from qualgate.engine.sampling import Draws, Said, say
 from qualgate.engine.schedule import Limits, Part, Schedule, Stream, blocks_for
+from qualgate.engine.steering import Steered, Steering, choose
 from qualgate.records import Overflow
+from qualgate.speculation.propose import Reader
 from qualgate.speculation.steps import Drafts
 from qualgate_kernels.paged import SLOTS
 
@@ -46,18 +49,28 @@ class Decoder(Protocol):
 
 
 class PackedEngine:
-    """Answers requests with `decoder`. room: bytes that keys and values may take; position_bytes: of one position."""
+    """Answers requests with `decoder`. states: empty; room: bytes that they may take; position_bytes: of one
+    position."""
 
     name = "packed"
 
     def __init__(
-        self, decoder: Decoder, head: OutputHead, *, room: int, position_bytes: int, threads: int, limits: Limits
+        self,
+        decoder: Decoder,
+        head: OutputHead,
+        states: KeysValues,
+        *,
+        room: int,
+        position_bytes: int,
+        threads: int,
+        limits: Limits,
     ) -> None:
         self.head, self.tally = head, Tally()
         self.threads, self.limits, self._decoder = threads, limits, decoder
         self._most = max(1, room // (position_bytes * SLOTS))
-        self._states, self._pool = KeysValues(), BlockPool(0)
+        self._states, self._pool = states, BlockPool(0)
         self._schedule: Schedule | None = None
+        self.reader: Reader | None = None  # who drafts by the states of every row
 
     @property
     def overflow(self) -> tuple[Overflow, ...]:
@@ -81,7 +94,8 @@ class PackedEngine:
         self._make_room(requests)
         try:
             self._schedule = Schedule(requests, self._pool, self.limits)
-            _Run(self, self._schedule, drafts, on_event, draws).go()
+            steers = any(request.steering is not None for request in requests)
+            _Run(self, self._schedule, drafts, on_event, draws, steers).go()
         except BaseException:
             self._pool = BlockPool(0)  # blocks may be known that were never filled
             raise
@@ -94,12 +108,14 @@ class PackedEngine:
         that it holds."""
         wanted = min(self._most, blocks_for(requests, self.limits))
         if self._pool.count < wanted:
-            self._pool, self._states = BlockPool(wanted), KeysValues()
+            self._pool, self._states = BlockPool(wanted), KeysValues(memory=self._states.memory)
 
     def states_of(self, parts: Sequence[Part]) -> torch.Tensor:
         """[wanted rows, width] of a pass; in two smaller ones where memory is short."""
         try:
-            return self._decoder.forward(batch(parts, self._pool.count), self._states, self.threads)
+            passed = batch(parts, self._pool.count, whole=self.reader is not None)
+            states = self._decoder.forward(passed, self._states, self.threads)
+            return states if self.reader is None else handed_over(self.reader, parts, states)
         except Exception as error:
             if len(parts) < 2 or not is_short(error):
                 raise
@@ -142,7 +158,9 @@ class _Run:
         drafts: Drafts | None,
         on_event: Callable[[Event], None],
         draws: Draws | None,
+        steers: bool,
     ) -> None:
+        self._steers = steers  # whether a request's logits are steered
         self._engine, self._schedule, self._tell, self._draws = engine, schedule, on_event, draws
         self._drafting = None if drafts is None else Drafting(drafts)
         self._ruling = None if drafts is None or draws is None or drafts.rule == "keyed" else Ruling(drafts.rule, draws)
@@ -225,11 +243,15 @@ class _Run:
         requests = [part.stream.index for part, _ in wanted]
         positions = [part.first + at + 1 - len(part.stream.request.prompt) for part, at in wanted]
         forced = [row for row, (part, _) in enumerate(wanted) if part.stream.forced]
+        texts = _steered(parts) if self._steers else {}
         for start, stop in self._pieces(parts):
             logits = head.logits(states[start:stop])
             said = say(self._draws, logits, requests[start:stop], positions[start:stop])
+            steered = None
+            if texts:
+                steered = choose(self._draws, logits, requests[start:stop], positions[start:stop], texts, said)
             if self._ruling is not None:
-                self._rule(self._ruling, requests[start:stop], logits, said)
+                self._rule(self._ruling, requests[start:stop], logits, said, steered)
             columns.add(said)
             if here := [row for row in forced if start <= row < stop]:
                 of = torch.tensor(here) - start
@@ -260,7 +282,9 @@ class _Run:
             yield start, stop
             start = stop
 
-    def _rule(self, ruling: Ruling, requests: Sequence[int], logits: torch.Tensor, said: Said) -> None:
+    def _rule(
+        self, ruling: Ruling, requests: Sequence[int], logits: torch.Tensor, said: Said, steered: Steered | None
+    ) -> None:
         """Put what a rule says in the place of each position's own draw."""
         assert self._drafting is not None, "a rule judges drafts"
         first, lengths = 0, {one.index: len(one.said) for one in self._schedule.going}
@@ -269,11 +293,14 @@ class _Run:
             if not said.finite[start:first].all():  # the answer ends here
                 continue
             draft = self._drafting.offered(index, first - start - 1)
-            ruled = ruling.said(index, (lengths[index],), draft, logits[start:first])
+            here = None if steered is None else steered.logits[start:first]
+            ruled = ruling.said(index, (lengths[index],), draft, logits[start:first], here)
             self._ruled[index] = count = len(ruled.tokens)
             said.tokens[start : start + count] = torch.tensor(ruled.tokens)
             said.logprobs[start : start + count] = torch.tensor(ruled.logprobs)
             said.margins[start : start + count] = 0.0  # there was no runner-up
+        if steered is not None:
+            said.tokens[steered.dead] = DEAD_END
 
     def _advance(self, one: Stream, draft: Sequence[int], of: _Columns, start: int) -> tuple[int, Reason | None]:
         """Say what agrees and one token more; how many tokens that is, and why it was the last of them."""
@@ -303,3 +330,14 @@ class _Run:
             proposed=one.proposed,
             accepted=one.accepted,
         )
+
+
+def _steered(parts: Sequence[Part]) -> dict[int, tuple[Steering, list[int]]]:
+    """Of those that are: what is done to their logits, and the answer with what of it this pass reads."""
+    found = dict[int, tuple[Steering, list[int]]]()
+    for part in parts:
+        one, steering = part.stream, part.stream.request.steering
+        if steering is not None and part.wants:
+            begins = len(one.request.prompt)
+            found[one.index] = (steering, [*one.text[begins : part.first], *part.tokens[max(0, begins - part.first) :]])
+    return found

@@ -14,9 +14,9 @@ CGROUPS = (
 )
 
 
-def room() -> int:
-    """Bytes for keys and values of one process."""
-    return max(LEAST, int(SHARE * free()))
+def room(held: int = 0) -> int:
+    """Bytes for keys and values of one process, which holds so many already."""
+    return max(LEAST, int(SHARE * (free() + held)))
 
 
 def is_short(error: Exception) -> bool:

@@ -136,6 +136,7 @@ def opened(
             yield PackedEngine(
                 FastDecoder(model, states.seen) if kind == "plain" else decoder,
                 head,
+                KeysValues(),
                 room=blocks * SLOTS,
                 position_bytes=1,
                 threads=threads,

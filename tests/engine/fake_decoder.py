@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from qualgate.engine.attention import KeysValues
 from qualgate.engine.batch import Batch
 from qualgate.engine.packed import PackedEngine
 from qualgate.engine.schedule import Limits
@@ -89,4 +90,6 @@ class FakeHead:
 
 def fake_engine(decoder: FakeDecoder, *, blocks: int = 4096, limits: Limits | None = None) -> PackedEngine:
     head: Any = FakeHead()
-    return PackedEngine(decoder, head, room=blocks * SLOTS, position_bytes=1, threads=1, limits=limits or Limits())
+    return PackedEngine(
+        decoder, head, KeysValues(), room=blocks * SLOTS, position_bytes=1, threads=1, limits=limits or Limits()
+    )
