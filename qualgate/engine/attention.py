@@ -43,9 +43,7 @@ class KeysValues:
         if layer not in self.layers:
             there = self.memory.get(layer)
             if there is None or there.count < count or (there.kv_heads, there.head_dim) != (kv_heads, head_dim):
-                if (
-                    there is not None
-                ):  # of other sequences or another model: what no layer has yet goes before more comes
+                if there is not None:  # too few, or another model's: none of them is of use
                     there = None
                     for other in self.memory.keys() - self.layers.keys():
                         del self.memory[other]
