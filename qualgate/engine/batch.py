@@ -58,13 +58,13 @@ class Batch:
         return self.places.position.long()
 
 
-def batch(parts: Sequence[Rows], blocks: int) -> Batch:
-    """The rows of `parts`, in their order. blocks: how many the pool has."""
+def batch(parts: Sequence[Rows], blocks: int, *, whole: bool = False) -> Batch:
+    """The rows of `parts`, in their order. blocks: how many the pool has; whole: of every row the state is wanted."""
     token_ids, sequence, position, slots, wanted, table = [], [], [], [], [], []
     width = max(len(part.stream.blocks) for part in parts)
     for index, part in enumerate(parts):
         count, held = len(part.tokens), part.stream.blocks
-        wanted += range(len(token_ids) + count - part.wants, len(token_ids) + count)
+        wanted += range(len(token_ids) + (0 if whole else count - part.wants), len(token_ids) + count)
         token_ids += part.tokens
         sequence += [index] * count
         positions = range(part.first, part.first + count)

@@ -69,3 +69,12 @@ class Proposer(Protocol):
     def ended(self, row: int) -> None:
         """A row says nothing more: what is kept of it may go."""
         ...
+
+
+class Reader(Protocol):
+    """Who drafts by what its target computes: it is handed the states of all that the target reads."""
+
+    def read(self, row: int, prompt: Sequence[int], first: int, states: torch.Tensor) -> None:
+        """Of a row, from position `first` of its text on: what entered the target's output head, float32 [rows, width].
+        The last of them may be of a draft that is not accepted: what is read next begins where the text goes on."""
+        ...

@@ -1,0 +1,21 @@
+"""What a pass computed, handed to who drafts by it, of every row that was read; the target goes on with what it wants."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from qualgate.engine.schedule import Part
+from qualgate.speculation.propose import Reader
+
+
+def handed_over(reader: Reader, parts: Sequence[Part], states: torch.Tensor) -> torch.Tensor:
+    """states: [rows of all parts, width] → [wanted rows, width]."""
+    first, wanted = 0, list[torch.Tensor]()
+    for part in parts:
+        last = first + len(part.tokens)
+        reader.read(part.stream.index, part.stream.request.prompt, part.first, states[first:last])
+        wanted.append(states[last - part.wants : last])
+        first = last
+    return states if sum(map(len, wanted)) == len(states) else torch.cat(wanted)
