@@ -16,10 +16,11 @@ from qualgate.records import ArmSpec, Job, ModelFacts, Plan, Prices, UnitKey
 if TYPE_CHECKING:
     from qualgate.store.queries import AnswerTime
 
-FORWARD_EFFICIENCY = 0.30  # of a plain matmul's speed, what generation reached on the development machine
+# Of a plain matmul's speed, what tokens that are read and tokens that are decoded reached on the development machine.
+READING, DECODING = 0.6, 0.15
 LOADING = 8.0  # s of an arm's time that are not generation, likewise
 ASSUMED_LENGTH = 0.5  # of the limit: the shipped sets' limits are 1.5 x the reference + 16 tokens
-ASSUMED_REST = 0.5  # of a drafted answer's tokens that a variant decodes itself
+ASSUMED_REST = 0.2  # of a drafted answer's tokens that a variant decodes itself; it reads all of the baseline's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +74,7 @@ class Past:
 def forecast(plan: Plan, workers: int, past: Past | None = None) -> Forecast:
     """What each arm will take (and, where nothing is measured, a probe of ~0.1 s of matmul)."""
     past, probe, prices = past or Past(), None, plan.policy.prices
-    rows = []
+    arms = []
     for arm in plan.arms:
         jobs = [job for job in plan.jobs if job.arm == arm]
         prompts = [prompt for job in jobs for prompt in job.prompts]
@@ -87,10 +88,11 @@ def forecast(plan: Plan, workers: int, past: Past | None = None) -> Forecast:
             expected, held, seconds = round(limits * ASSUMED_LENGTH), None, None
             if plan.identities[arm.name].engine.endswith("cpu float32"):
                 probe = probe or _matmul_flops()
-                written = expected * (ASSUMED_REST if any(job.drafted for job in jobs) else 1.0)
-                forward = 2.0 * plan.models[arm.model].parameters
-                seconds = forward * (read + 2 * written) / (probe * FORWARD_EFFICIENCY) + LOADING / workers
-        rows.append(
+                drafted = any(job.drafted for job in jobs)
+                rows = (read + expected * drafted) / READING
+                rows += expected * (ASSUMED_REST if drafted else 1.0) / DECODING
+                seconds = 2.0 * plan.models[arm.model].parameters * rows / probe + LOADING / workers
+        arms.append(
             ArmForecast(
                 name=arm.name,
                 weights=_weights(arm, plan.models[arm.model]),
@@ -104,7 +106,7 @@ def forecast(plan: Plan, workers: int, past: Past | None = None) -> Forecast:
                 most=None if prices and prices.device_second else _cost(prices, read, limits, None),
             )
         )
-    return Forecast(arms=tuple(rows), run=past.run if any(row.measured for row in rows) else "", prices=prices)
+    return Forecast(arms=tuple(arms), run=past.run if any(arm.measured for arm in arms) else "", prices=prices)
 
 
 def _seen(jobs: Sequence[Job], engine: str, past: Past) -> dict[UnitKey, AnswerTime]:

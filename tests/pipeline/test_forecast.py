@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from qualgate.pipeline import forecast as forecasting
-from qualgate.pipeline.forecast import LOADING, Past, forecast
+from qualgate.pipeline.forecast import DECODING, LOADING, READING, Past, forecast
 from qualgate.records import (
     ArmIdentity,
     ArmSpec,
@@ -99,15 +99,13 @@ def test_batches_that_no_run_has_seen_take_what_the_others_do() -> None:
 def test_answers_that_came_about_otherwise_measure_nothing(other: dict[UnitKey, AnswerTime]) -> None:
     found = forecast(planned(), 1, Past(run="r1", times=other))
     assert (found.run, found.arms[0].measured) == ("", False)
-    # 2 FLOP a weight, for 40 tokens read and twice for 40 written, at 0.3 GFLOP a second
-    assert found.arms[0].seconds == pytest.approx(2e6 * (40 + 2 * 40) / 0.3e9 + LOADING)
+    # 2 FLOP a weight, for 40 tokens read and for 40 that are decoded at a quarter of the speed
+    assert found.arms[0].seconds == pytest.approx(2e6 * (40 / READING + 40 / DECODING) / 1e9 + LOADING)
 
 
-def test_a_drafted_answer_is_guessed_to_take_half_of_its_own_tokens() -> None:
-    drafted, plain = (forecast(planned(drafted=yes), 1).arms[1].seconds for yes in (True, False))
-    assert drafted is not None
-    assert plain is not None
-    assert (plain - drafted) == pytest.approx(2e6 * 2 * 20 / 0.3e9)
+def test_a_drafted_answer_is_guessed_to_be_read_and_a_fifth_of_it_decoded() -> None:
+    drafted = forecast(planned(drafted=True), 1).arms[1].seconds
+    assert drafted == pytest.approx(2e6 * ((40 + 40) / READING + 8 / DECODING) / 1e9 + LOADING)
 
 
 def test_of_a_gpu_the_probe_knows_nothing() -> None:
