@@ -14,10 +14,11 @@ from qualgate.config.evalset_refs import EvalsetRef
 from qualgate.config.paths import PlainFile, StoreUrl
 from qualgate.config.rules import Gate, SloEntry
 from qualgate.documents import ABSENT, Written, nearest, planned, quote, stated
-from qualgate.records import TEMPERATURES, Sampling
+from qualgate.records import MOST_PENALTY, MOST_REPETITION, TEMPERATURES, Sampling
 
 COLDEST, HOTTEST = TEMPERATURES
 CUTS = "top_k", "top_p", "min_p"  # of what is drawn
+PENALTIES = "repetition_penalty", "presence_penalty", "frequency_penalty"
 MOST_REPEATS = 1_000  # answers to a case
 JOB_TIMEOUT, MOST_JOB_TIMEOUT = 7_200.0, 604_800.0  # s: two hours; a week
 
@@ -49,6 +50,14 @@ class Generation(Written):
     """Then draw from as few of the likeliest as hold this share of what is left. Example: `top_p: 0.95`"""
     min_p: float = Field(default=0.0, ge=0, lt=1)
     """Then draw from tokens at least this share as likely as the likeliest. Example: `min_p: 0.05`"""
+    repetition_penalty: float = Field(default=1.0, gt=0, le=MOST_REPETITION)
+    """Logits of tokens that the prompt or the answer holds already are divided by it where above 0, else multiplied; 1
+    changes none. At temperature 0 too, as the next two. Example: `repetition_penalty: 1.1`
+    """
+    presence_penalty: float = Field(default=0.0, ge=-MOST_PENALTY, le=MOST_PENALTY)
+    """Taken off the logit of each token that the answer holds already. Example: `presence_penalty: 0.5`"""
+    frequency_penalty: float = Field(default=0.0, ge=-MOST_PENALTY, le=MOST_PENALTY)
+    """Taken off as many times as the answer holds the token already. Example: `frequency_penalty: 0.2`"""
     seed: int = Field(default=0, ge=0, lt=2**63)
     """Seed of every draw: sampled tokens, the order of cases with `stop: early`. Example: `seed: 5`"""
     repeats: Annotated[int, Field(json_schema_extra={"minimum": 1, "maximum": MOST_REPEATS})] = 1
@@ -101,7 +110,9 @@ class Generation(Written):
     @property
     def sampling(self) -> Sampling:
         """How each token is chosen."""
-        return Sampling(temperature=self.temperature, top_k=self.top_k or 0, top_p=self.top_p, min_p=self.min_p)
+        penalties = {name: getattr(self, name) for name in PENALTIES}
+        cuts = {"top_k": self.top_k or 0, "top_p": self.top_p, "min_p": self.min_p}
+        return Sampling(temperature=self.temperature, **cuts, **penalties)
 
 
 def _count(count: Any) -> Any:

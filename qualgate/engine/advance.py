@@ -1,7 +1,7 @@
 """How an answer goes on: from what a model would say behind a draft to what it says, and why it is over then.
 
 What is said is what one token at a time would have given, whatever was offered: behind the token that ends an answer
-nothing is, be it an end token, the end of a text, the limit, or the first whose logits mean nothing.
+nothing is, be it an end token, the end of a text, the limit, a dead end, or the first whose logits mean nothing.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from qualgate.engine.request import Reason, Request
+from qualgate.engine.sampling import DEAD_END
 from qualgate.speculation.accept import accepted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advance:
-    """tokens: said, one or more; agreed: how many of these were offered; reason: why the last is the last, or None."""
+    """tokens: said, one or more, none at a dead end; agreed: how many of them were offered; reason: why the last is the
+    last, or None."""
 
     tokens: tuple[int, ...]
     agreed: int
@@ -32,7 +34,10 @@ def advance(
     logits are.
     """
     got = accepted(offered[: len(would) - 1], would, request.stop_ids, request.max_new_tokens - len(said))
-    tokens, reason = list(got.tokens), "eos" if got.ended else None
+    tokens: list[int] = list(got.tokens)
+    reason: Reason | None = "eos" if got.ended else None
+    if DEAD_END in tokens:
+        tokens, reason = tokens[: tokens.index(DEAD_END)], "dead_end"
     if request.stops is not None:
         for count in range(1, len(tokens) + 1 - got.ended):
             if request.stops([*said, *tokens[:count]]):

@@ -23,6 +23,7 @@ from qualgate.engine.proposers import open_proposers
 from qualgate.engine.request import Engine, Read, Request, Spoken
 from qualgate.engine.sampling import Draws, noise_cases
 from qualgate.engine.siblings import leave_answers, sibling_answers
+from qualgate.engine.steering import Steering
 from qualgate.engine.stopping import Stops
 from qualgate.errors import InfrastructureError
 from qualgate.records import UNTOLD, Completion, DraftStep, Drift, FinishReason, Generation, Job, JobResult, Overflow
@@ -163,8 +164,8 @@ class _Asked:
     def read(self, baseline: BaselineAnswers, agreement: _Agreement) -> None:
         """Read the baseline's answers only."""
         requests = [
-            Request(prompt=prompt.token_ids, answer=answer)
-            for prompt, answer in zip(self._job.prompts, baseline.answers, strict=True)
+            Request(prompt=prompt.token_ids, answer=answer, steering=self._steering(row))
+            for row, (prompt, answer) in enumerate(zip(self._job.prompts, baseline.answers, strict=True))
         ]
         self._run(requests, None, agreement)
 
@@ -194,7 +195,8 @@ class _Asked:
         first = drawn.randrange(max(1, len(said) - CHECKED + 1))
         last = min(first + CHECKED, len(said))
         prompt = self._job.prompts[row]
-        request = Request(prompt=prompt.token_ids, begun=tuple(said[:first]), max_new_tokens=last)
+        steering = self._steering(row)
+        request = Request(prompt=prompt.token_ids, begun=tuple(said[:first]), max_new_tokens=last, steering=steering)
         draws = None if self._draws is None else replace(self._draws, cases=self._draws.cases[row : row + 1])
         alone = Answers(1)
         self._engine.run([request], None, alone, draws)
@@ -210,7 +212,13 @@ class _Asked:
             answer=answer,
             stop_ids=frozenset(self._arm.stop_ids),
             stops=partial(self.stops.reached, row) if self.stops.watches(row) else None,
+            steering=self._steering(row),
         )
+
+    def _steering(self, row: int) -> Steering | None:
+        """Of one run of the row's prompt; None where its logits are taken as they are."""
+        prompt = self._job.prompts[row]
+        return Steering(prompt.token_ids, prompt.sampling) if prompt.sampling.penalties else None
 
     def _run(
         self, requests: list[Request], drafts: Drafts | None, watch: Callable[[Spoken | Read], None] | None

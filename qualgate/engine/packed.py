@@ -14,7 +14,7 @@ from typing import Protocol
 
 import torch
 
-from qualgate.engine.advance import DEAD_END, advance
+from qualgate.engine.advance import advance
 from qualgate.engine.attention import KeysValues
 from qualgate.engine.batch import Batch, batch
 from qualgate.engine.blocks import BlockPool
@@ -24,7 +24,7 @@ from qualgate.engine.head import OutputHead
 from qualgate.engine.request import Ended, Event, Read, Reason, Request, Spoken, Tally
 from qualgate.engine.room import is_short
 from qualgate.engine.ruling import Ruling
-from qualgate.engine.sampling import Draws, Said, say
+from qualgate.engine.sampling import DEAD_END, Draws, Said, say
 from qualgate.engine.schedule import Limits, Part, Schedule, Stream, blocks_for
 from qualgate.engine.steering import Steered, Steering, choose
 from qualgate.records import Overflow

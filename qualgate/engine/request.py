@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
@@ -11,11 +11,13 @@ if TYPE_CHECKING:
 
     from qualgate.engine.head import OutputHead
     from qualgate.engine.sampling import Draws, Said
+    from qualgate.engine.steering import Steering
     from qualgate.records import Overflow
     from qualgate.speculation.steps import Drafts
 
-Reason = Literal["eos", "stop", "length", "abort", "broken"]
-"""What ends a request: its end token, a text, its limit, `abort`; "broken": logits that are NaN or infinite."""
+Reason = Literal["eos", "stop", "length", "abort", "broken", "dead_end"]
+"""What ends a request: its end token, a text, its limit, `abort`; "broken": logits that are NaN or infinite;
+"dead_end": behind what it said its constraint admits no token of the vocabulary."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +28,7 @@ class Request:
     would have said there. max_new_tokens: 0 reads only; else the model answers, and `answer` is a draft of what it may
     say. begun: tokens of the answer that are said already, and are not told again. stop_ids: tokens that end the
     answer; stops: of the tokens said so far, whether a text that ends it was said. expected: tokens that the answer
-    may have, as far as one knows; 0: unknown.
+    may have, as far as one knows; 0: unknown. steering: what is done to its logits in one run, none other's.
     """
 
     prompt: tuple[int, ...]
@@ -36,6 +38,7 @@ class Request:
     stop_ids: frozenset[int] = frozenset()
     stops: Callable[[Sequence[int]], bool] | None = None
     expected: int = 0
+    steering: Steering | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if not self.prompt:

@@ -35,10 +35,13 @@ class Ruling:
     rule: str
     draws: Draws
 
-    def said(self, row: int, round: tuple[int, ...], draft: Draft, logits: torch.Tensor) -> Ruled:
-        """What the target says of a draft for a row. logits: float32 [drafted + 1, vocabulary]; round: see
-        `HashedChance`."""
-        target, drawn_from = self._probabilities(logits), draft.drawn_from
+    def said(
+        self, row: int, round: tuple[int, ...], draft: Draft, logits: torch.Tensor, steered: torch.Tensor | None = None
+    ) -> Ruled:
+        """What the target says of a draft for a row. logits: float32 [drafted + 1, vocabulary]; steered: these, where
+        they are (see `steering`), and tokens are drawn of them; round: see `HashedChance`."""
+        target = self._probabilities(logits if steered is None else steered)
+        drawn_from = draft.drawn_from
         if drawn_from is not None:  # a draft may have fewer tokens
             drawn_from = torch.nn.functional.pad(drawn_from, (0, target.shape[1] - drawn_from.shape[1]))
         got: Accepted = RULES[self.rule](target, draft.tokens, drawn_from, self._chance(row, round))

@@ -21,6 +21,7 @@ from qualgate_kernels.dispatch import likeliest
 from qualgate_kernels.gumbel import MOST, gumbel
 
 AT_ONCE = 2**22  # numbers of float64 scores: 32 MB
+DEAD_END = -1  # in the place of a token: none may be said
 LIKELIEST = 64  # tokens of a row whose noise is asked for first
 
 

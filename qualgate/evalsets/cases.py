@@ -20,8 +20,8 @@ _OF_ALL_CASES = "it is one for all cases of a run: set it in the gate file, `gen
 _LENGTH = "a case says how long its answer may be with `max_new_tokens`"
 WITHOUT_EFFECT = {  # keys of a case that other tools heed, and that nothing here reads → where that is said
     **{name: _OF_ALL_CASES % name for name in ("temperature", "top_k", "top_p", "min_p", "seed", "repeats")},
+    **{name: _OF_ALL_CASES % name for name in ("repetition_penalty", "presence_penalty", "frequency_penalty")},
     "do_sample": _OF_ALL_CASES % "temperature",
-    "repetition_penalty": "a draw is from tokens as the model weighs them, in this version: take it out",
     **dict.fromkeys(
         ("max_tokens", "max_completion_tokens", "max_output_tokens", "max_gen_toks", "max_length"), _LENGTH
     ),

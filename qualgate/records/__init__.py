@@ -32,7 +32,7 @@ from qualgate.records.cases import CalibrationSet, Case, Evalset, ExternalCases,
 from qualgate.records.evidence import SERVING_FIELDS, ArmEvidence, Attempt, Looked, RunEvidence, Stopped, UnitEvidence
 from qualgate.records.policy import Drafted, EarlyStop, FourArms, Policy, Prices, Quarantine, Rule, Slo, Tier, Trial
 from qualgate.records.recipe import QuantizeRecipe
-from qualgate.records.sampling import GREEDY, TEMPERATURES, Sampling
+from qualgate.records.sampling import GREEDY, MOST_PENALTY, MOST_REPETITION, TEMPERATURES, Sampling
 from qualgate.records.speculated import (
     DRAFT_COST,
     VERIFY_COST,
@@ -65,6 +65,8 @@ __all__ = [
     "FINISH_WORDS",
     "GREEDY",
     "LOSSY",
+    "MOST_PENALTY",
+    "MOST_REPETITION",
     "NOISE",
     "PLAIN",
     "SERVING_FIELDS",

@@ -8,7 +8,10 @@ from typing import Any
 
 TEMPERATURES = 0.01, 100.0  # beyond, an answer is greedy or noise in all but name
 NOISE_ID = "gumbel/1"  # how tokens are drawn: engine/sampling.py; a part of what a drawn answer is known by
+MOST_REPETITION, MOST_PENALTY = 100.0, 2.0  # of a repetition penalty; of the others, as OpenAI and vLLM bound them
 CUT_ID = "cut/1"  # how top_k, top_p and min_p cut: engine/truncation.py; a part of what an answer so drawn is known by
+PENALTY_ID = "penalty/1"  # what penalties do: engine/penalties.py; a part of what a penalized answer is known by
+_NO_PENALTY = {"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -17,13 +20,18 @@ class Sampling:
 
     temperature: 0 says the likeliest token. top_k: of how many tokens, the likeliest, one is drawn; 0: of all. top_p:
     of as few of the likeliest as hold this share together. min_p: of those that are at least this share as likely as
-    the likeliest. `engine/truncation` says it exactly. ValueError out of their ranges, or where nothing is drawn.
+    the likeliest. `engine/truncation` says it exactly. Before all of that, at temperature 0 too, tokens that were there
+    before are penalized: repetition_penalty divides (1: none), presence_penalty and frequency_penalty take off (0:
+    none), see `engine/penalties`. ValueError out of their ranges, or for a cut where nothing is drawn.
     """
 
     temperature: float = 0.0
     top_k: int = 0
     top_p: float = 1.0
     min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
 
     def __post_init__(self) -> None:
         if type(self.top_k) is not int or self.top_k < 0:
@@ -32,6 +40,14 @@ class Sampling:
             raise ValueError(f"top_p: expected a number over 0 to 1, got {self.top_p!r:.40}")
         if not 0 <= self.min_p < 1:
             raise ValueError(f"min_p: expected a number from 0 and below 1, got {self.min_p!r:.40}")
+        if not 0 < self.repetition_penalty <= MOST_REPETITION:
+            said = f"{self.repetition_penalty!r:.40}"
+            raise ValueError(f"repetition_penalty: expected a number over 0 to {MOST_REPETITION:g}, got {said}")
+        for name in ("presence_penalty", "frequency_penalty"):
+            if not -MOST_PENALTY <= (value := getattr(self, name)) <= MOST_PENALTY:
+                raise ValueError(
+                    f"{name}: expected a number from -{MOST_PENALTY:g} to {MOST_PENALTY:g}, got {value!r:.40}"
+                )
         if self.cuts and not self.drawn:
             raise ValueError(f"{', '.join(self.cuts)}: without effect at temperature 0, where nothing is drawn")
 
@@ -52,12 +68,18 @@ class Sampling:
         return {name: value for name in whole if (value := getattr(self, name)) != whole[name]}
 
     @property
+    def penalties(self) -> dict[str, float]:
+        """Those of the three that change a logit."""
+        return {name: value for name, none in _NO_PENALTY.items() if (value := getattr(self, name)) != none}
+
+    @property
     def content(self) -> dict[str, Any]:
         """What answers said so are known by, to be hashed: equal where equal draws are made, in every version."""
+        penalties = {**self.penalties, "penalty": PENALTY_ID} if self.penalties else {}
         if not self.drawn:
-            return {"temperature": 0}
-        cuts = self.cuts
-        return {"temperature": self.temperature, "noise": NOISE_ID, **({**cuts, "cut": CUT_ID} if cuts else {})}
+            return {"temperature": 0, **penalties}
+        cuts = {**self.cuts, "cut": CUT_ID} if self.cuts else {}
+        return {"temperature": self.temperature, "noise": NOISE_ID, **cuts, **penalties}
 
 
 GREEDY = Sampling()  # the likeliest token

@@ -364,7 +364,8 @@ def test_a_declared_dialects_published_answer_scores_and_streams_as_a_whole(writ
     [
         ("temperature", "gate file, `generation: {temperature: …}`"), ("seed", "gate file, `generation: {seed: …}`"),
         ("do_sample", "gate file, `generation: {temperature: …}`"), ("top_p", "gate file, `generation: {top_p: …}`"),
-        ("min_p", "gate file, `generation: {min_p: …}`"), ("repetition_penalty", "take it out"),
+        ("min_p", "gate file, `generation: {min_p: …}`"),
+        ("repetition_penalty", "gate file, `generation: {repetition_penalty: …}`"),
         ("max_tokens", "`max_new_tokens`"), ("max_gen_toks", "`max_new_tokens`"), ("stop", "at `max_new_tokens`"),
     ],
 )  # fmt: skip

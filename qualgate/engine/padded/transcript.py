@@ -13,6 +13,7 @@ from qualgate.engine.advance import advance
 from qualgate.engine.head import OutputHead
 from qualgate.engine.request import Ended, Event, Read, Reason, Request, Spoken, Tally
 from qualgate.engine.sampling import Draws, Said, say
+from qualgate.engine.steering import choose
 
 LOGITS_AT_ONCE = 2**22  # numbers: 16 MB of float32
 
@@ -60,7 +61,7 @@ class Transcript:
         """Each of `rows` says a token after a pass: of logits [rows, vocabulary]; states: as `Spoken` has them."""
         self._tally.passes += 1
         requests, positions = [row.index for row in rows], [len(row.said) for row in rows]
-        said = self._would_say(logits, requests, positions)
+        said = self._would_say(logits, requests, positions, read=False)
         whole = zip(rows, said.tokens.tolist(), said.finite.tolist(), strict=True)
         reasons: list[Reason | None] = [self._advance(row, (), [token], [finite])[1] for row, token, finite in whole]
         self._tell_spoken(requests, positions, said, states.contiguous())  # a view would keep all of its pass
@@ -93,8 +94,17 @@ class Transcript:
             self._tell_spoken(requests, positions, Said(*(column[places] for column in would)), None)
         self._end_where(zip(rows, reasons, strict=True))
 
-    def _would_say(self, logits: torch.Tensor, requests: Sequence[int], positions: Sequence[int]) -> Said:
-        return say(self._draws, logits, requests, positions)
+    def _would_say(self, logits: torch.Tensor, requests: Sequence[int], positions: Sequence[int], read: bool) -> Said:
+        """read: an answer that is given, and not what was said."""
+        said = say(self._draws, logits, requests, positions)
+        steered = {
+            index: (steering, row.request.answer if read else row.said)
+            for index in dict.fromkeys(requests)
+            if (steering := (row := self.rows[index]).request.steering) is not None
+        }
+        if steered:
+            choose(self._draws, logits, requests, positions, steered, said)
+        return said
 
     def _tell_read(self, rows: Sequence[Row], states: torch.Tensor) -> Said:
         """What would be said at every place, told a few places at a time."""
@@ -106,7 +116,7 @@ class Transcript:
         for start in range(0, len(requests), at_once):
             here = slice(start, start + at_once)
             logits = self._head.logits(states[here])
-            found.append(self._would_say(logits, requests[here], positions[here]))
+            found.append(self._would_say(logits, requests[here], positions[here], read=True))
             self._tell(
                 Read(
                     requests=requests[here],

@@ -55,14 +55,24 @@ def logits(seed: int) -> Rows:
 
 
 def probabilities(seed: int, sampling: Sampling) -> Rows:
-    """Of the model of this seed, cut."""
+    """Of the model of this seed, cut; of the target penalized before, by counting every beginning."""
     found = {}
     for text, scores in logits(seed).items():
-        scaled = scores / sampling.temperature
+        scaled = (_penalized(scores, text, sampling) if seed == TARGET else scores) / sampling.temperature
         if sampling.top_k:
             scaled[scaled < scaled.sort(descending=True).values[sampling.top_k - 1]] = -torch.inf
         found[text] = scaled.softmax(-1)
     return found
+
+
+def _penalized(scores: torch.Tensor, text: Tokens, sampling: Sampling) -> torch.Tensor:
+    found = scores.tolist()
+    for token in range(VOCABULARY):
+        count, repetition = text.count(token), sampling.repetition_penalty
+        if token in (*PROMPT, *text):
+            found[token] = found[token] / repetition if found[token] > 0 else found[token] * repetition
+        found[token] -= sampling.frequency_penalty * count + sampling.presence_penalty * (count > 0)
+    return torch.tensor(found, dtype=torch.float64)
 
 
 @cache

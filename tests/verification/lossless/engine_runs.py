@@ -20,6 +20,7 @@ from qualgate.engine.request import Event, Request, Spoken
 from qualgate.engine.ruling import Ruling
 from qualgate.engine.sampling import Draws
 from qualgate.engine.schedule import Limits
+from qualgate.engine.steering import Steering
 from qualgate.records import Sampling
 from qualgate.speculation.chance import HashedChance
 from qualgate.speculation.propose import Asked, Draft, Proposer
@@ -42,7 +43,10 @@ from tests.verification.lossless.engine_law import (
 )
 from tests.verification.lossless.fits import chance_bound, g_statistic
 
-SAMPLINGS = {"temperature 1": Sampling(temperature=1.0), "top-k 3 at 0.7": Sampling(temperature=0.7, top_k=3)}
+CUT = {"temperature 1": Sampling(temperature=1.0), "top-k 3 at 0.7": Sampling(temperature=0.7, top_k=3)}
+PENALIZED = "penalized"
+_PENALTIES = Sampling(temperature=1.0, repetition_penalty=1.5, presence_penalty=0.5, frequency_penalty=0.6)
+SAMPLINGS = {**CUT, PENALIZED: _PENALTIES}
 SIDE_BY_SIDE = Limits(rows=2048, sequences=512)
 
 
@@ -61,7 +65,9 @@ RESIDUAL: list[tuple[Kind, str, str]] = [  # engine, sampling, who drafts
     ("plain", "temperature 1", CASCADE),
 ]
 WAYS = [
-    *(Way(kind, sampling, "keyed", TEXTS) for kind, sampling in product(PACKED, SAMPLINGS)),
+    *(Way(kind, sampling, "keyed", TEXTS) for kind, sampling in product(PACKED, CUT)),
+    Way("plain", PENALIZED, "keyed", TEXTS),
+    Way("packed", PENALIZED, "speculative_sampling", MODEL),
     Way("plain", "temperature 1", "keyed", CASCADE),
     *(
         Way(kind, sampling, rule, drafts)
@@ -106,8 +112,11 @@ def drawn(way: Way, answers: int, seed: int) -> Drawn:
             for row, token in zip(event.requests, event.tokens, strict=True):
                 said[row].append(token)
 
+    sampling = SAMPLINGS[way.sampling]
     requests = [Request(prompt=PROMPT, max_new_tokens=LENGTH)] * answers
-    draws = Draws(seed=seed, cases=torch.arange(answers), sampling=SAMPLINGS[way.sampling])
+    if sampling.penalties:
+        requests = [replace(request, steering=Steering(PROMPT, sampling)) for request in requests]
+    draws = Draws(seed=seed, cases=torch.arange(answers), sampling=sampling)
     steps: list[Step] = []
     with ExitStack() as stack:
         engine = stack.enter_context(opened(way.engine, laid_out(model(TARGET)), limits=SIDE_BY_SIDE))

@@ -13,7 +13,7 @@ from tests.verification.lossless.fits import ALARM
 from tests.verification.lossless.wrong_engines import WRONG
 
 ANSWERS = 600
-LIMIT = ALARM / 85
+LIMIT = ALARM / 101
 
 
 def test_the_law_is_of_every_beginning_and_cut_as_the_engine_cuts():

@@ -10,14 +10,16 @@ from unittest.mock import patch
 
 import torch
 
-from qualgate.engine import packed
+from qualgate.engine import packed, steering
 from qualgate.engine.advance import Advance, advance
+from qualgate.engine.penalties import penalized
 from qualgate.engine.request import Request
 from qualgate.engine.sampling import Draws, Said, greedy
+from qualgate.records import Sampling
 from qualgate.speculation.chance import HashedChance
 from qualgate.speculation.rules import RULES
-from tests.verification.lossless.engine_law import MODEL, TEXTS
-from tests.verification.lossless.engine_runs import Way
+from tests.verification.lossless.engine_law import MODEL, TEXTS, VOCABULARY
+from tests.verification.lossless.engine_runs import PENALIZED, Way
 
 _said = Draws.said
 
@@ -50,6 +52,21 @@ def _without_rounds(chance: HashedChance) -> tuple[int, ...]:
     return chance.seed, chance.case, chance._drawn
 
 
+def _counts_stand_still(logits: Any, prompt: Any, said: Any, offered: Sequence[int], sampling: Sampling) -> Any:
+    return penalized(logits, prompt, said, [VOCABULARY] * len(offered), sampling)
+
+
+def _counts_of_rejected() -> Any:
+    before = list[int]()
+
+    def wrong(logits: Any, prompt: Any, said: Any, offered: Sequence[int], sampling: Sampling) -> Any:
+        found = penalized(logits, prompt, [*said, *before], offered, sampling)
+        before[:] = offered  # whether they are said or not, and by whom
+        return found
+
+    return wrong
+
+
 class Wrong(NamedTuple):
     """planted: makes engines of packed passes wrong, for the length of its block; way: in which it is to be seen."""
 
@@ -65,6 +82,12 @@ WRONG = {
     "the same noise at every position": Wrong(lambda: patch.object(Draws, "said", _without_position), _TEXTS),
     "verified without top-k": Wrong(
         lambda: patch.object(Draws, "said", _without_cuts), _TEXTS._replace(sampling="top-k 3 at 0.7")
+    ),
+    "penalties count what was said, and nothing of the draft before a row": Wrong(
+        lambda: patch.object(steering, "penalized", _counts_stand_still), _TEXTS._replace(sampling=PENALIZED)
+    ),
+    "penalties count tokens that were rejected": Wrong(
+        lambda: patch.object(steering, "penalized", _counts_of_rejected()), _TEXTS._replace(sampling=PENALIZED)
     ),
     "typical acceptance, said to be speculative sampling": Wrong(
         lambda: patch.dict(RULES, {"speculative_sampling": RULES["typical"]}),
