@@ -6,7 +6,7 @@ no mask for a name that its mask interface does not know, and none is needed: a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -50,6 +50,19 @@ class KeysValues:
                 there = self.memory[layer] = new_blocks(count, kv_heads, head_dim)
             self.layers[layer] = Blocks(keys=there.keys[:count], values=there.values[:count])
         return self.layers[layer]
+
+    def copy(self, blocks: Sequence[tuple[int, int]]) -> None:
+        """Of each pair the first block into the second, as they all are before the first is written to."""
+        if not blocks:
+            return
+        there, here = torch.tensor(blocks).T
+        for one in self.layers.values():
+            one.keys[here] = one.keys[there]
+            one.values[here] = one.values[there]
+
+    def emptied(self) -> KeysValues:
+        """Others, in the same memory."""
+        return KeysValues(memory=self.memory)
 
     @property
     def size(self) -> int:

@@ -1,4 +1,4 @@
-"""What a pass computed, handed to who drafts by it, of every row that was read; the target goes on with what it wants."""
+"""What a pass computed, handed to who drafts by it, of every row read; the target goes on with what it wants."""
 
 from __future__ import annotations
 

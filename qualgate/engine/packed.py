@@ -108,7 +108,11 @@ class PackedEngine:
         that it holds."""
         wanted = min(self._most, blocks_for(requests, self.limits))
         if self._pool.count < wanted:
-            self._pool, self._states = BlockPool(wanted), KeysValues(memory=self._states.memory)
+            self._pool, self._states = BlockPool(wanted), self._states.emptied()
+
+    def copy(self, blocks: Sequence[tuple[int, int]]) -> None:
+        """See `KeysValues.copy`."""
+        self._states.copy(blocks)
 
     def states_of(self, parts: Sequence[Part]) -> torch.Tensor:
         """[wanted rows, width] of a pass; in two smaller ones where memory is short."""
@@ -178,6 +182,7 @@ class _Run:
             offered = {} if drafting is None else drafting.draft(schedule.draftable, len(schedule.going))
             began = perf_counter()
             parts = schedule.next(offered)
+            self._engine.copy(schedule.copies())
             if not parts:
                 continue
             states = self._engine.states_of(parts)

@@ -85,6 +85,7 @@ class Schedule:
         )
         self.going: list[Stream] = []
         self._aborted: deque[int] = deque()  # another thread may fill it
+        self._copies: list[tuple[int, int]] = []
         for request in requests:
             if _blocks(request.longest) > pool.count:
                 raise MemoryError(
@@ -155,8 +156,14 @@ class Schedule:
                 rows += len(part.tokens)
         return parts
 
+    def copies(self) -> list[tuple[int, int]]:
+        """(block, its copy) of all that must be copied before the pass that `next` told, each once."""
+        told, self._copies = self._copies, []
+        return told
+
     def passed(self, parts: Sequence[Part]) -> None:
         """The pass is over: what it read is kept. What became of drafts, `said` tells."""
+        self.pool.filled()
         for part in parts:
             end = part.first + len(part.tokens) - part.drafted
             part.stream.kept = end
@@ -192,6 +199,11 @@ class Schedule:
         self._waiting.popleft()
         one.blocks = self.pool.shared(one.text[: one.wanted], most=one.wanted // SLOTS)
         one.kept = len(one.blocks) * SLOTS
+        block, same = self.pool.alike(one.blocks, one.text[: one.wanted])
+        if same and self.pool.free:
+            one.blocks.append(self.pool.take())
+            one.kept += same
+            self._copies.append((block, one.blocks[-1]))
         self.going.append(one)
         return one
 

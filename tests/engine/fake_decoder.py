@@ -51,7 +51,7 @@ class FakeDecoder:
     wrong: Sequence[Sequence[int]] = ()
     passes: list[int] = field(default_factory=list)
     overflow: tuple[Any, ...] = ()
-    _slots: dict[int, tuple[int, ...]] = field(default_factory=dict)  # the text up to the token that stands there
+    slots: dict[int, tuple[int, ...]] = field(default_factory=dict)  # the text up to the token that stands there
 
     def forward(self, batch: Batch, states: Any, threads: int) -> torch.Tensor:
         """Logits of the wanted rows, as states."""
@@ -65,18 +65,35 @@ class FakeDecoder:
             before = ()
             if position:
                 last = position - 1
-                before = self._slots[blocks[last // SLOTS] * SLOTS + last % SLOTS]
+                before = self.slots[blocks[last // SLOTS] * SLOTS + last % SLOTS]
                 for at in range(position):  # what it sees is one text, from its beginning on
-                    assert self._slots[blocks[at // SLOTS] * SLOTS + at % SLOTS] == before[: at + 1]
+                    assert self.slots[blocks[at // SLOTS] * SLOTS + at % SLOTS] == before[: at + 1]
             assert len(before) == position
-            self._slots[slot] = (*before, int(batch.token_ids[row]))
-            texts.append(self._slots[slot])
+            self.slots[slot] = (*before, int(batch.token_ids[row]))
+            texts.append(self.slots[slot])
         logits = torch.zeros(len(batch.wanted), VOCABULARY)
         for at, row in enumerate(batch.wanted.tolist()):
             logits[at, says(texts[row], self.odd)] = 1.0
             if any(texts[row][-len(one) :] == tuple(one) for one in self.wrong):
                 logits[at] = torch.nan
         return logits
+
+
+@dataclass(eq=False)
+class FakeStates(KeysValues):
+    """The slots of a decoder."""
+
+    decoder: FakeDecoder = field(default_factory=FakeDecoder)
+
+    def copy(self, blocks: Sequence[tuple[int, int]]) -> None:
+        before = dict(self.decoder.slots)
+        for there, here in blocks:
+            for at in range(SLOTS):
+                if there * SLOTS + at in before:
+                    self.decoder.slots[here * SLOTS + at] = before[there * SLOTS + at]
+
+    def emptied(self) -> FakeStates:
+        return self
 
 
 class FakeHead:
@@ -91,5 +108,11 @@ class FakeHead:
 def fake_engine(decoder: FakeDecoder, *, blocks: int = 4096, limits: Limits | None = None) -> PackedEngine:
     head: Any = FakeHead()
     return PackedEngine(
-        decoder, head, KeysValues(), room=blocks * SLOTS, position_bytes=1, threads=1, limits=limits or Limits()
+        decoder,
+        head,
+        FakeStates(decoder=decoder),
+        room=blocks * SLOTS,
+        position_bytes=1,
+        threads=1,
+        limits=limits or Limits(),
     )

@@ -150,3 +150,24 @@ def test_a_block_that_is_given_back_twice_is_said_so():
     pool.release(blocks)
     with pytest.raises(ValueError, match="block 0 was given back twice"):
         pool.release(blocks)
+
+
+def test_a_block_that_begins_alike_is_found_once_it_is_filled_and_the_longest_of_them():
+    pool, start = BlockPool(8), [1] * SLOTS
+    texts = [[*start, *[2] * 5, *[3] * 11], [*start, *[2] * 9, *[4] * 7], [5] * SLOTS]
+    chains = [[pool.take() for _ in range(len(text) // SLOTS)] for text in texts]
+    for chain, text in zip(chains, texts, strict=True):
+        pool.know(chain, text)
+    asked = [*start, *[2] * 12, 9, 9, 9, 9, 9]
+    shared = pool.shared(asked, 9)
+    assert shared == chains[0][:1]
+    assert pool.alike(shared, asked) == (0, 0)  # nobody has read them yet
+    pool.filled()
+    assert pool.alike(shared, asked) == (chains[1][-1], 9)
+    assert pool.alike(shared, [*start, *[2] * 6, 3]) == (chains[1][-1], 6)
+    assert pool.alike(shared, [*start, 9]) == (0, 0)
+    assert pool.alike([], [5, 5, 6]) == (chains[2][0], 2)
+    pool.release(chains[1])
+    while chains[1][-1] not in {pool.take() for _ in range(1)}:
+        pass
+    assert pool.alike(shared, asked) == (chains[0][-1], 5)  # what another took is no more

@@ -118,9 +118,9 @@ def test_few_blocks_throw_requests_out_that_read_again(kind, mixture, monkeypatc
     rows: list[int] = []
     real = packed.batch
 
-    def counted(parts: Sequence[Any], blocks: int) -> Any:
+    def counted(parts: Sequence[Any], blocks: int, **how: Any) -> Any:
         rows.append(sum(len(part.tokens) for part in parts))
-        return real(parts, blocks)
+        return real(parts, blocks, **how)
 
     monkeypatch.setattr(packed, "batch", counted)
     found = {}
@@ -136,10 +136,10 @@ def test_few_blocks_throw_requests_out_that_read_again(kind, mixture, monkeypatc
 def test_a_pass_that_fails_leaves_no_block_that_is_known_and_was_never_filled(kind, mixture, at_once, monkeypatch):
     real, passes = packed.batch, iter(range(100))
 
-    def fails(parts: Sequence[Any], blocks: int) -> Any:
+    def fails(parts: Sequence[Any], blocks: int, **how: Any) -> Any:
         if next(passes) == 0:
             raise RuntimeError("a kernel failed")
-        return real(parts, blocks)
+        return real(parts, blocks, **how)
 
     monkeypatch.setattr(packed, "batch", fails)
     with opened(kind, reference(kind)) as engine:
@@ -152,10 +152,10 @@ def test_a_pass_that_fails_leaves_no_block_that_is_known_and_was_never_filled(ki
 def test_a_pass_that_memory_does_not_hold_is_made_in_two(kind, mixture, at_once, monkeypatch):
     real, most = packed.batch, [5]
 
-    def short(parts: Sequence[Any], blocks: int) -> Any:
+    def short(parts: Sequence[Any], blocks: int, **how: Any) -> Any:
         if len(parts) > most[0]:
             raise MemoryError("none left")
-        return real(parts, blocks)
+        return real(parts, blocks, **how)
 
     monkeypatch.setattr(packed, "batch", short)
     with opened(kind, reference(kind)) as engine:

@@ -60,6 +60,11 @@ class FakeModel:
     def __init__(self) -> None:
         self.slots: dict[tuple[int, int], tuple[int, int]] = {}
 
+    def copy(self, blocks: Sequence[tuple[int, int]]) -> None:
+        before = dict(self.slots)
+        for there, here in blocks:
+            self.slots |= {(here, at): before[there, at] for at in range(SLOTS) if (there, at) in before}
+
     def forward(self, parts: Sequence[Part]) -> list[int]:
         """What the wanted rows say."""
         writers: dict[int, Stream] = {}
@@ -112,6 +117,7 @@ class Engine:
             held = {id(one): one for one in self.schedule.going if one.kept}
             draft = self.draft
             parts = self.schedule.next({one.index: draft(one) for one in self.schedule.decoding} if draft else {})
+            self.model.copy(self.schedule.copies())
             self.thrown_out += len(held.keys() - {id(one) for one in self.schedule.going})
             self._holds(parts)
             if parts:
@@ -276,6 +282,16 @@ def test_a_beginning_in_common_is_read_once_by_those_who_come_later_and_at_once(
     engine.begin()
     engine.run()
     assert engine.rows == 4 * 5
+
+
+def test_a_block_that_begins_alike_is_copied_and_read_from_where_it_differs():
+    first, alike = tuple(range(2 * SLOTS + 4)), SLOTS + 7
+    other = (*first[:alike], *range(100, 100 + SLOTS))
+    requests = [Request(prompt=prompt, max_new_tokens=2) for prompt in (first, other)]
+    engine = Engine(requests, 64, Limits(rows=512, sequences=1))
+    engine.run()
+    check(engine)
+    assert engine.rows == len(first) + 1 + len(other) - alike + 1
 
 
 def test_the_longest_expected_come_first_and_the_next_when_one_ends():
