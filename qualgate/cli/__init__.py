@@ -11,7 +11,7 @@ from typing import Annotated, cast
 
 import typer
 
-from qualgate.cli import config, drift, evalsets, intake, judging, looking, making, scoring, service, starting
+from qualgate.cli import config, drafting, drift, evalsets, intake, judging, looking, making, scoring, service, starting
 from qualgate.cli.stderr import tell
 from qualgate.cli.stdout import encode_anything, say
 from qualgate.errors import Exit, QualgateError
@@ -81,6 +81,7 @@ for command in (
     app.command()(command)
 app.add_typer(config.config_app, name="config")
 app.add_typer(evalsets.evalset_app, name="evalset")
+app.add_typer(drafting.draft_app, name="draft")
 app.add_typer(intake.intake_app, name="intake")
 app.add_typer(service.db_app, name="db")
 

@@ -49,15 +49,19 @@ Tokens = Annotated[
 
 
 class DraftEntry(Written):
-    """A model that drafts: the target's own weights by `quantize`, another `model`, or the target's first layers
-    (`early_exit`)."""
+    """A model that drafts: the target's own weights by `quantize`, another `model`, the target's first layers
+    (`early_exit`), or a draft head of the target (`head`)."""
 
     model_config = {
         "json_schema_extra": {
             "oneOf": [
-                {"required": ["model"], "properties": {"early_exit": False}},
-                {"required": ["quantize"], "properties": {"model": False, "early_exit": False}},
-                {"required": ["early_exit"], "properties": {"model": False, "quantize": False}},
+                {"required": ["model"], "properties": {"early_exit": False, "head": False}},
+                {"required": ["quantize"], "properties": {"model": False, "early_exit": False, "head": False}},
+                {"required": ["early_exit"], "properties": {"model": False, "quantize": False, "head": False}},
+                {
+                    "required": ["head"],
+                    "properties": {"model": False, "quantize": False, "early_exit": False, "under": False},
+                },
             ]
         }
     }
@@ -70,17 +74,26 @@ class DraftEntry(Written):
     """A folder of another model with the same tokenizer, quantized or not. Example: `model: ./models/support-small`"""
     early_exit: int = Field(default=ABSENT, ge=1)
     """How many of its target's layers draft. Example: `early_exit: 4`"""
+    head: ModelPath = ABSENT
+    """A folder that `qualgate draft train` made for the target: it drafts from the target's last hidden states.
+    Example: `head: ./heads/support`
+    """
     under: CascadeEntry = ABSENT
     """Who drafts for this draft. Example: `under: {draft: ngram, tokens: 8}`"""
 
     @model_validator(mode="after")
     def _has_one_origin(self) -> DraftEntry:
+        others = ("model", "quantize", "early_exit", "under")
+        if self.head is not None:
+            if any(getattr(self, name) is not None for name in others):
+                raise stated("`head` drafts by itself, from its target's states: leave every other key of `draft` out")
+            return self
         if self.early_exit is not None and (self.model is not None or self.quantize is not None):
             raise stated("`early_exit` takes its target's own layers as they are: leave `model` and `quantize` out")
         if self.early_exit is None and self.model is None and self.quantize is None:
             raise stated(
-                "a draft has `quantize` (made of its target), `model` (a folder; with `quantize` made of that), or "
-                "`early_exit`"
+                "a draft has `quantize` (made of its target), `model` (a folder; with `quantize` made of that), "
+                "`early_exit` or `head`"
             )
         return self
 
@@ -90,6 +103,8 @@ Proposer = Annotated[DraftEntry, WrapValidator(_named_or_made), Field(json_schem
 
 class CascadeEntry(Written):
     """Who drafts for a draft that is a model itself. What it drafts is accepted as the draft would say it."""
+
+    model_config = {"json_schema_extra": {"not": {"properties": {"draft": {"type": "object", "required": ["head"]}}}}}
 
     example: ClassVar = "{draft: ngram}"
     draft: Proposer
@@ -101,6 +116,15 @@ class CascadeEntry(Written):
     @classmethod
     def _nothing_under_a_text(cls, value: Any) -> Any:
         return _refuse_under_beside(value)
+
+    @model_validator(mode="after")
+    def _is_no_head(self) -> CascadeEntry:
+        if isinstance(self.draft, DraftEntry) and self.draft.head is not None:
+            raise stated(
+                "`head` drafts from the states of the variant's own model, which verifies it: it stands in the first "
+                "`draft`, and under no other"
+            )
+        return self
 
 
 DraftEntry.model_rebuild()  # it names the entry after it
@@ -168,12 +192,19 @@ def as_record(entry: SpeculationEntry | CascadeEntry, folder: Callable[[str], st
     )
 
 
+def _kind(draft: DraftEntry) -> Any:
+    if draft.head is not None:
+        return "head"
+    return "model" if draft.model is not None else "quantize" if draft.quantize is not None else "early_exit"
+
+
 def _source(draft: DraftEntry | str, folder: Callable[[str], str]) -> DraftSource:
     if isinstance(draft, str):
         return DraftSource(kind=cast(Any, draft))
     return DraftSource(
-        kind="model" if draft.model is not None else "quantize" if draft.quantize is not None else "early_exit",
+        kind=_kind(draft),
         model=folder(draft.model) if draft.model is not None else "",
+        head=folder(draft.head) if draft.head is not None else "",
         quantize=draft.quantize,
         layers=draft.early_exit or 0,
         under=as_record(draft.under, folder) if draft.under is not None else None,

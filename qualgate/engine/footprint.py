@@ -68,6 +68,12 @@ def first_layers(model: ArmFootprint, share: float) -> ArmFootprint:
     return replace(model, facts={"memory.weights": 0.0, CACHE_TOKEN: share * model.facts[CACHE_TOKEN]})
 
 
+def of_head(target: ArmFootprint, numbers: int, kept: int, dtype: torch.dtype) -> ArmFootprint:
+    """Of a draft head in the target's dtype: of so many numbers, of which it keeps so many of a token."""
+    sizes = {"memory.weights": numbers, CACHE_TOKEN: kept}
+    return replace(target, facts={name: float(count * dtype.itemsize) for name, count in sizes.items()})
+
+
 def device_memory(device: torch.device) -> int:
     """Bytes in all, whoever holds them now."""
     if device.type == "cuda":

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from qualgate.engine.device import Device
 from qualgate.engine.draft_arms import draft_arms, levels
+from qualgate.engine.draft_heads.folder import read_head_folder
 from qualgate.identity import content_hash, own_version
 from qualgate.quant.model_folder import ModelFolder
 from qualgate.records import ArmIdentity, ArmSpec
@@ -29,7 +31,7 @@ def identify(
     Raises UsageError for a folder that does not tell it.
     """
     return ArmIdentity(
-        weights=_weights(spec, folder),
+        weights=weights_hash(spec, folder),
         config=folder.config_sha256,
         tokenizer=folder.tokenizer_sha256,
         template=folder.template_sha256,
@@ -42,7 +44,8 @@ def identify(
     )
 
 
-def _weights(spec: ArmSpec, folder: ModelFolder) -> str:
+def weights_hash(spec: ArmSpec, folder: ModelFolder) -> str:
+    """`ArmIdentity.weights` of an arm: its files and what is made of them."""
     recipe = spec.quantize.content if spec.quantize else None
     return content_hash([folder.shards.sha256, spec.dtype, recipe])
 
@@ -56,8 +59,10 @@ def _speculation(spec: ArmSpec, folders: Mapping[str, ModelFolder]) -> str:
         files: list[str] = []
         if model is not None:
             folder = folders[model.model]
-            files = [_weights(model, folder), folder.config_sha256, folder.tokenizer_sha256]
-        known.append([replace(level, draft=replace(level.draft, model="", under=None)).content, files])
+            files = [weights_hash(model, folder), folder.config_sha256, folder.tokenizer_sha256]
+        if level.draft.kind == "head":
+            files = [read_head_folder(Path(level.draft.head)).sha256]
+        known.append([replace(level, draft=replace(level.draft, model="", head="", under=None)).content, files])
     return content_hash(known)
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from qualgate.engine.choice import Choice
+    from qualgate.engine.draft_heads.loading import LoadedHead
     from qualgate.quant.stability import WeightStability
     from qualgate.speculation.lengths import Learned
 
@@ -57,6 +58,7 @@ class LoadedDraft:
 
     spec: Speculation
     arms: tuple[LoadedArm | None, ...]
+    head: LoadedHead | None = None  # of the level of kind "head"
     learned: dict[int, Learned] = field(default_factory=dict)  # by level, of what pays: one job after another goes on
 
 
@@ -135,10 +137,12 @@ def _refuse_padded(arm: LoadedArm) -> None:
 
 def _with_drafts(arm: LoadedArm, speculation: Speculation, drafts: tuple[LoadedArm | None, ...]) -> LoadedArm:
     """`arm` with what drafts for it, a level each. NotInThisVersion for first layers of a model that is not plain."""
-    from qualgate.engine.footprint import first_layers, with_drafts
+    import torch
+
+    from qualgate.engine.footprint import first_layers, of_head, with_drafts
     from qualgate.engine.pass_costs import pass_costs
 
-    verifier, beside = arm, list[ArmFootprint]()
+    verifier, beside, head = arm, list[ArmFootprint](), None
     for level, model in zip(levels(speculation), drafts, strict=True):
         if level.draft.kind == "early_exit":
             if verifier.choice.kind != "plain":
@@ -147,13 +151,25 @@ def _with_drafts(arm: LoadedArm, speculation: Speculation, drafts: tuple[LoadedA
                     f"does not pass through it: {verifier.choice.because}. Draft by `quantize` or another `model`."
                 )
             beside.append(first_layers(verifier.footprint, level.draft.layers / len(verifier.choice.seen)))
+        if level.draft.kind == "head":
+            head = _head(arm, level)
+            beside.append(of_head(arm.footprint, head.numbers, head.folder.kept, getattr(torch, arm.spec.dtype)))
         if model is not None:
             beside.append(model.footprint)
             verifier = model
     runs = [(model.model, model.choice) if model else None for model in drafts]
-    sizes, costs = with_drafts(arm.footprint, beside), pass_costs((arm.model, arm.choice), speculation, runs)
-    draft = LoadedDraft(spec=speculation, arms=drafts)
+    sizes, costs = with_drafts(arm.footprint, beside), pass_costs((arm.model, arm.choice), speculation, runs, head)
+    draft = LoadedDraft(spec=speculation, arms=drafts, head=head)
     return replace(arm, footprint=replace(sizes, facts=sizes.facts | costs), draft=draft)
+
+
+def _head(arm: LoadedArm, level: Speculation) -> LoadedHead:
+    from qualgate.engine.draft_heads.folder import read_head_folder
+    from qualgate.engine.draft_heads.loading import check_fits, load_head, target_of
+
+    folder = read_head_folder(Path(level.draft.head))
+    check_fits(arm.spec, target_of(arm.spec, arm.identity), arm.model, arm.choice, folder, level.tokens)
+    return load_head(folder)
 
 
 def _loaded(spec: ArmSpec, folder: ModelFolder, identity: ArmIdentity, cache: Path, device: Device) -> LoadedArm:

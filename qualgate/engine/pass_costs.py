@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+import torch
+
 from qualgate.engine.attention import KeysValues
 from qualgate.engine.batch import batch
 from qualgate.engine.choice import Choice, open_decoder, threads_of_kernels
@@ -14,10 +16,13 @@ from qualgate.engine.draft_arms import levels
 from qualgate.engine.sampling import greedy
 from qualgate.records import Speculation
 from qualgate.records.speculated import DRAFT_COST, VERIFY_COST
+from qualgate.speculation.propose import Asked
 from qualgate_kernels.paged import SLOTS
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+    from qualgate.engine.draft_heads.loading import LoadedHead
 
 POSITIONS = 128  # that a row sees
 ROWS = (2, 3, 5, 9, 17)  # of a verification, where γ is chosen as it runs
@@ -42,17 +47,23 @@ class _Rows:
 Runs = tuple["PreTrainedModel", Choice]
 
 
-def pass_costs(target: Runs, speculation: Speculation, drafts: Sequence[Runs | None]) -> dict[str, float]:
+def pass_costs(
+    target: Runs, speculation: Speculation, drafts: Sequence[Runs | None], head: LoadedHead | None = None
+) -> dict[str, float]:
     """Facts of an arm that speculates, by the names in `records.speculated`: of each proposer's step, and of passes of
     its target over the rows that it verifies, over a plain step of the target, all of one sequence. drafts: a level
-    each, None where none runs a model of its own. Texts draft for nothing.
+    each, None where none runs a model of its own; head: of the target, where its level is of that kind. Texts draft
+    for nothing.
     """
     with threads_of_kernels() as threads:
         plain, found, verifier = _seconds(target, None, 1, threads), dict[str, float](), target
         for at, (level, model) in enumerate(zip(levels(speculation), drafts, strict=True), start=1):
             early = level.draft.layers if level.draft.kind == "early_exit" else None
             runs = model or (verifier if early else None)
-            found[f"{DRAFT_COST}{at}"] = _seconds(runs, early, 1, threads) / plain if runs else 0.0
+            if level.draft.kind == "head" and head is not None:
+                found[f"{DRAFT_COST}{at}"] = _seconds_of_head(target, head, level.tokens, threads) / plain
+            else:
+                found[f"{DRAFT_COST}{at}"] = _seconds(runs, early, 1, threads) / plain if runs else 0.0
             verifier = model or verifier
         for rows in (speculation.tokens + 1,) if speculation.tokens else ROWS:
             found[f"{VERIFY_COST}{rows}"] = _seconds(target, None, rows, threads) / plain
@@ -69,4 +80,21 @@ def _seconds(runs: Runs, first: int | None, rows: int, threads: int) -> float:
             began = perf_counter()
             greedy(head.logits(decoder.forward(batch([part], blocks), states, threads)))
             taken.append(perf_counter() - began)
+    return min(taken[1:])
+
+
+def _seconds_of_head(target: Runs, head: LoadedHead, tokens: int, threads: int) -> float:
+    """The least of a few drafts of a head for one text, over the tokens of each. tokens: γ, 0: as many as pay."""
+    model, choice = target
+    prompt, taken, drafted = [0] * POSITIONS, list[float](), tokens or head.folder.tokens
+    blocks = -(-(POSITIONS + TIMES + 1 + drafted) // SLOTS)
+    with open_decoder(model, choice) as (_, output):
+        embed = model.get_input_embeddings()
+        proposer = head.proposer("", output, embed, blocks=blocks, threads=threads, stop_ids=frozenset())
+        proposer.read(0, prompt, 0, torch.zeros(POSITIONS, head.folder.shape.width))
+        for said in range(1, TIMES + 2):  # the first reads the prompt
+            began = perf_counter()
+            (draft,) = proposer.propose([Asked(0, prompt, [0] * said, drafted)])
+            taken.append((perf_counter() - began) / max(1, len(draft.tokens)))
+            proposer.read(0, prompt, POSITIONS + said - 1, torch.zeros(1, head.folder.shape.width))
     return min(taken[1:])

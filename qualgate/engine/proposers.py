@@ -9,6 +9,8 @@ import torch
 
 from qualgate.engine.choice import BYTES, open_decoder
 from qualgate.engine.draft_arms import levels
+from qualgate.engine.draft_heads.medusa import MedusaHeads
+from qualgate.engine.draft_heads.proposer import DraftHead
 from qualgate.engine.draft_model import DraftModel
 from qualgate.engine.head import OutputHead
 from qualgate.engine.load import LoadedArm
@@ -36,6 +38,36 @@ class _Within:
 
 
 @contextmanager
+def _reading(
+    name: str,
+    arm: LoadedArm,
+    engine: PackedEngine,
+    requests: Sequence[Request],
+    stop_ids: frozenset[int],
+    draws: Draws | Ruling | None,
+) -> Iterator[DraftHead | MedusaHeads]:
+    """The draft head of an arm, which is handed what its engine reads for the length of the block."""
+    assert arm.draft is not None, f"nobody drafts for {arm.spec.name}"
+    loaded = arm.draft.head
+    assert loaded is not None, "loading gives every level of this kind a head"
+    most = max(1, room() // (BYTES * max(1, loaded.folder.kept) * SLOTS))
+    proposer = loaded.proposer(
+        name,
+        engine.head,
+        arm.model.get_input_embeddings(),
+        blocks=min(most, blocks_for(requests, engine.limits)),
+        threads=engine.threads,
+        stop_ids=stop_ids,
+        draws=draws,
+    )
+    engine.reader = proposer
+    try:
+        yield proposer
+    finally:
+        engine.reader = None
+
+
+@contextmanager
 def open_proposers(
     arm: LoadedArm,
     engine: PackedEngine,
@@ -59,7 +91,9 @@ def open_proposers(
             if level.draft.kind == "early_exit":
                 model = next(one for one in (*reversed(draft.arms[:at]), arm) if one is not None)
                 first = level.draft.layers
-            if model is None:
+            if level.draft.kind == "head":
+                proposer = stack.enter_context(_reading(name, arm, engine, requests, stop_ids, chances))
+            elif model is None:
                 proposer = {"ngram": Ngram, "suffix": Suffix}[level.draft.kind]()
             else:
                 decoder, head = stack.enter_context(open_decoder(model.model, model.choice, first=first))

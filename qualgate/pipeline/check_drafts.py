@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 from qualgate.config import GateFile
 from qualgate.engine.device import choose_device
 from qualgate.engine.draft_arms import draft_arms, draft_models, levels
+from qualgate.engine.draft_heads.folder import HeadTarget, check_head, check_tokens, read_head_folder
+from qualgate.engine.identity import weights_hash
 from qualgate.engine.load import check_weights
 from qualgate.errors import NotInThisVersion, UsageError
 from qualgate.formatting import counted, size_text
@@ -15,7 +18,7 @@ from qualgate.quant.model_folder import ModelFolder
 from qualgate.quant.recipes import BITS
 from qualgate.quant.shapes import check_fits
 from qualgate.quantize.calibration_sets import check_leaks
-from qualgate.records import ArmIdentity, ArmSpec, Evalset, ModelFacts, Plan, Prompt
+from qualgate.records import ArmIdentity, ArmSpec, Evalset, ModelFacts, Plan, Prompt, Speculation
 
 BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
 
@@ -71,6 +74,8 @@ def check_drafts(gate: GateFile, folders: Mapping[str, ModelFolder], sets: Seque
             if level.draft.kind == "early_exit":
                 _check_early_exit(arm, level.draft.layers, layers, folders[verifier.model])
                 layers = level.draft.layers
+            if level.draft.kind == "head":
+                _check_head(arm, level, folders[arm.model])
             if model is None:
                 continue
             _check_weights(arm, model, folders[model.model], made_of_target=not level.draft.model)
@@ -93,6 +98,16 @@ def _check_early_exit(arm: ArmSpec, layers: int, there: int | None, verifier: Mo
             f"{arm.name}: `early_exit: {layers}`, and what verifies that draft has {counted(there, 'layer')} "
             f"({verifier.path}): a draft has fewer than all of them."
         )
+
+
+def _check_head(arm: ArmSpec, level: Speculation, folder: ModelFolder) -> None:
+    head = read_head_folder(Path(level.draft.head))
+    text = folder.files.config.get("text_config") or folder.files.config
+    width = text.get("hidden_size")
+    target = HeadTarget(weights=weights_hash(arm, folder), tokenizer=folder.tokenizer_sha256, name=arm.target_name)
+    known = width if type(width) is int else None
+    check_head(arm.name, head, target, width=known, vocabulary=folder.vocabulary)
+    check_tokens(arm.name, head, level.tokens)
 
 
 def _check_weights(arm: ArmSpec, model: ArmSpec, folder: ModelFolder, *, made_of_target: bool) -> None:

@@ -36,6 +36,11 @@ class ArmSpec:
         return self.name == "baseline"
 
     @property
+    def target_name(self) -> str:
+        """For people: folder and weights, as in "support-7b, int4 g32"."""
+        return f"{self.model.rstrip('/').rpartition('/')[2]}, {self.weights_label}"
+
+    @property
     def weights_label(self) -> str:
         """How the weights are held: "bfloat16", "int4 g32", …"""
         return self.quantize.label if self.quantize else self.dtype

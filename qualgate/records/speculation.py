@@ -16,12 +16,14 @@ class DraftSource:
     """Who proposes.
 
     kind: "quantize": the target's own weights by `quantize`; "model": the folder `model`, by `quantize` if that is
-    said; "early_exit": the target's first `layers`; "ngram": what followed the last tokens in prompt and answer
-    before; "suffix": likewise, in other answers too. under: what drafts for a draft that is a model itself (a cascade).
+    said; "early_exit": the target's first `layers`; "head": the draft head in the folder `head`, of what enters the
+    target's output head; "ngram": what followed the last tokens in prompt and answer before; "suffix": likewise, in
+    other answers too. under: what drafts for a draft that is a model itself (a cascade).
     """
 
-    kind: Literal["quantize", "model", "early_exit", "ngram", "suffix"]
+    kind: Literal["quantize", "model", "early_exit", "head", "ngram", "suffix"]
     model: str = ""
+    head: str = ""
     quantize: QuantizeRecipe | None = None
     layers: int = 0
     under: Speculation | None = None
@@ -79,5 +81,6 @@ class Speculation:
             "quantize": f"{draft.quantize.label if draft.quantize else ''} draft",
             "model": "draft model" + (f" {draft.quantize.label}" if draft.quantize else ""),
             "early_exit": f"early exit after {draft.layers}",
+            "head": "draft head",
         }.get(draft.kind, draft.kind)
         return (name, *(draft.under.names if draft.under else ()))

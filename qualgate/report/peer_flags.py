@@ -13,6 +13,7 @@ from qualgate.records import QuantizeRecipe, Speculation
 
 MODEL, MADE = "MODEL", "DRAFT"  # the target's folder, and the one that is to be made of a draft
 MATCHED = 2, 8  # tokens that our n-grams have, at least and at most
+NO_HEAD = "it has no heads of our layouts, but others (`eagle`, `medusa`): train one for it on the same prompts"
 FIXED = ("mxfp4", "mxfp8", "nvfp4")  # methods whose groups have one size
 
 
@@ -44,6 +45,8 @@ def _vllm(spec: Speculation, tokens: int) -> PeerFlags:
     match draft.kind:
         case "early_exit":
             return PeerFlags(server="vLLM", flags="", notes=("it has no drafts by the target's own first layers",))
+        case "head":
+            return PeerFlags(server="vLLM", flags="", notes=(NO_HEAD,))
         case "ngram":
             config |= {"method": "ngram", "prompt_lookup_min": MATCHED[0], "prompt_lookup_max": MATCHED[1]}
         case "suffix":
@@ -72,6 +75,8 @@ def _sglang(spec: Speculation, tokens: int) -> PeerFlags:
     match draft.kind:
         case "early_exit":
             return PeerFlags(server="SGLang", flags="", notes=("it has no drafts by the target's own first layers",))
+        case "head":
+            return PeerFlags(server="SGLang", flags="", notes=(NO_HEAD,))
         case "ngram" | "suffix":
             flags = f"--speculative-algorithm NGRAM {verified}"
             notes = (*notes, "on CUDA alone", "the nearest it has: a tree of n-grams of this and earlier answers")

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from qualgate.engine.draft_heads.folder import Layout
+from qualgate.engine.draft_heads.loading import save_head, target_of
+from qualgate.engine.draft_heads.texts import read_texts
+from qualgate.engine.draft_heads.training import Lessons, learned
 from qualgate.engine.job import decode_first, run_job, warm_up
 from qualgate.engine.load import LoadedArm
 from qualgate.records import DraftSource, Job, QuantizeRecipe, Sampling, Speculation
@@ -39,6 +44,13 @@ EARLY = {
         tokens=4,
     ),
 }
+HEADS: dict[str, tuple[Layout, int]] = {
+    "head": ("eagle", 4),
+    "head, as many as pay": ("eagle", 0),
+    "medusa heads": ("medusa", 4),
+    "parallel head": ("parallel", 3),
+    "parallel head, as many as pay": ("parallel", 0),
+}
 DRAWN = Sampling(temperature=0.8, top_k=40, top_p=0.95)
 
 
@@ -51,15 +63,32 @@ def bits(arm: LoadedArm, work: Job):
     return [(one.token_ids, one.logprobs, one.margins, one.finish_reason) for one in run_job(arm, work).completions]
 
 
+@pytest.fixture(scope="module")
+def heads(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("heads")
+
+
+def by_head(folder: Path, target: LoadedArm, layout: Layout, tokens: int) -> Speculation:
+    """By a head that learned a little of this very target."""
+    folder = folder.with_name(f"{folder.name}-{layout}")
+    if not (folder / "config.json").exists():
+        lessons = Lessons(layout=layout, tokens=4, steps=12)
+        texts = read_texts(target, [((7, 8, 9, at), range(at, at + 30)) for at in range(20)])
+        shape, tensors = learned(target, texts, lessons, lambda *_: None)
+        save_head(folder, layout, lessons.tokens, shape, tensors, target_of(target.spec, target.identity), {})
+    return Speculation(draft=DraftSource(kind="head", head=str(folder)), tokens=tokens)
+
+
 @pytest.mark.parametrize("sampling", [Sampling(), DRAWN], ids=["greedy", "drawn"])
 @pytest.mark.parametrize("target", [None, INT4], ids=["alone", "of a quantized target"])
-@pytest.mark.parametrize("way", [*WAYS, *EARLY])
-def test_no_bit_of_an_answer_depends_on_who_drafts(arms, way, target, sampling):
+@pytest.mark.parametrize("way", [*WAYS, *EARLY, *HEADS])
+def test_no_bit_of_an_answer_depends_on_who_drafts(arms, way, target, sampling, heads):
     kind, arm = arms
     if way in EARLY and kind == "packed":
         pytest.skip("the first layers alone pass through C, where this model does not")
     plain = arm("variant", target)
-    drafted = arm("variant", target, speculation={**WAYS, **EARLY}[way])
+    found = {**WAYS, **EARLY}.get(way) or by_head(heads / f"{kind}-{target is None}", plain, *HEADS[way])
+    drafted = arm("variant", target, speculation=found)
     work = job(plain, "")
     work = replace(work, prompts=tuple(replace(one, sampling=sampling) for one in work.prompts), seed=3)
     assert bits(drafted, work) == bits(plain, work)
@@ -104,10 +133,14 @@ RULES = ("speculative_sampling", "block_verification", "typical", "lenient")
 
 
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("way", ["self-draft", "bad draft", "n-gram", "three levels"])
-def test_a_rule_s_answers_are_the_same_again_and_greedy_ones_are_the_target_s(arms, way, rule):
-    _, arm = arms
-    plain, drafted = arm("variant"), arm("variant", speculation=replace(WAYS[way], rule=rule))
+@pytest.mark.parametrize(
+    "way", ["self-draft", "bad draft", "n-gram", "three levels", "head", "medusa heads", "parallel head"]
+)
+def test_a_rule_s_answers_are_the_same_again_and_greedy_ones_are_the_target_s(arms, way, rule, heads):
+    kind, arm = arms
+    plain = arm("variant")
+    found = WAYS.get(way) or by_head(heads / f"{kind}-True", plain, *HEADS[way])
+    drafted = arm("variant", speculation=replace(found, rule=rule))
     work = job(plain, "")
     assert bits(drafted, work) == bits(plain, work)
     drawn = replace(work, prompts=tuple(replace(one, sampling=DRAWN) for one in work.prompts), seed=3)

@@ -1,0 +1,133 @@
+"""A draft head that can run, laid out once for an arm that it drafts for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+
+from qualgate.engine.draft_heads.folder import (
+    CONFIG,
+    TENSORS,
+    HeadFolder,
+    HeadShape,
+    HeadTarget,
+    check_head,
+    check_tokens,
+    config_of,
+)
+from qualgate.engine.draft_heads.layer import HeadLayer, check_tensors, head_tensors
+from qualgate.engine.draft_heads.medusa import Block, MedusaHeads, block
+from qualgate.engine.draft_heads.proposer import DraftHead
+from qualgate.engine.draft_model import Head
+from qualgate.engine.head import OutputHead
+from qualgate.engine.ruling import Ruling
+from qualgate.engine.sampling import Draws
+from qualgate.errors import NotInThisVersion, UsageError
+from qualgate.quant.model_files import readable
+from qualgate.records import ArmIdentity, ArmSpec
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from qualgate.engine.choice import Choice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LoadedHead:
+    """A head laid out for the kernels. numbers: that it holds; layer: None of Medusa's, which are `blocks`; head: its
+    own output head, None: the target's; taps: behind how many of the target's layers it reads, (): what enters the
+    target's output head."""
+
+    folder: HeadFolder
+    layer: HeadLayer | None
+    blocks: tuple[Block, ...]
+    numbers: int
+
+    def proposer(
+        self,
+        name: str,
+        head: Head,
+        embed: Callable[[torch.Tensor], torch.Tensor],
+        *,
+        blocks: int,
+        threads: int,
+        stop_ids: frozenset[int],
+        draws: Draws | Ruling | None = None,
+    ) -> DraftHead | MedusaHeads:
+        """Who drafts by it; see `DraftHead`."""
+        if self.layer is None:
+            return MedusaHeads(name, self.blocks, head, stop_ids=stop_ids, draws=draws)
+        return DraftHead(
+            name, self.layer, head, embed,
+            blocks=blocks, threads=threads, stop_ids=stop_ids, draws=draws,
+        )  # fmt: skip
+
+
+def load_head(folder: HeadFolder) -> LoadedHead:
+    """The head of a folder. UsageError where its tensors are not what its config says."""
+    tensors = read_head_tensors(folder)
+    medusa = folder.layout == "medusa"
+    return LoadedHead(
+        folder=folder,
+        layer=None if medusa else HeadLayer(tensors, folder.shape),
+        blocks=tuple(block(tensors, place) for place in range(folder.tokens)) if medusa else (),
+        numbers=sum(one.numel() for one in tensors.values()),
+    )
+
+
+def read_head_tensors(folder: HeadFolder) -> dict[str, torch.Tensor]:
+    """By name, as they lie there."""
+    path = folder.path / TENSORS
+    try:
+        with readable(folder.path):
+            tensors = load_file(path)
+    except SafetensorError as error:
+        raise UsageError(f"{path} is damaged ({error}). Train this head again, or fetch it again.") from None
+    check_tensors(tensors, head_tensors(folder.layout, folder.tokens, folder.shape), str(path))
+    return tensors
+
+
+def save_head(
+    path: Path,
+    layout: str,
+    tokens: int,
+    shape: HeadShape,
+    tensors: dict[str, torch.Tensor],
+    target: HeadTarget,
+    trained: Mapping[str, Any],
+) -> None:
+    """Make a head's folder, `config.json` last: until it is there, nobody takes the folder for a head."""
+    path.mkdir(parents=True, exist_ok=True)
+    (path / TENSORS).write_bytes(save(tensors))
+    (path / CONFIG).write_text(config_of(layout, tokens, shape, target, trained), encoding="utf-8")
+
+
+def target_of(spec: ArmSpec, identity: ArmIdentity) -> HeadTarget:
+    """Whose head it is, of a head that learns on this arm."""
+    return HeadTarget(weights=identity.weights, tokenizer=identity.tokenizer, name=spec.target_name)
+
+
+def check_fits(
+    spec: ArmSpec, target: HeadTarget, model: PreTrainedModel, choice: Choice, head: HeadFolder, tokens: int
+) -> None:
+    """Raise UsageError for a head that is not the arm's, NotInThisVersion for an arm whose states are not what enters
+    its head. tokens: γ, 0 for as many as pay."""
+    if not choice.whole:
+        raise NotInThisVersion(
+            f"{spec.name}: {spec.model} changes its logits after its output head in a way that nobody here knows, so "
+            "that a draft head would not say what it says. Draft by `quantize` or another `model`."
+        )
+    check_head(spec.name, head, target, width=width_of(model), vocabulary=OutputHead(model).vocabulary)
+    check_tokens(spec.name, head, tokens)
+
+
+def width_of(model: PreTrainedModel) -> int:
+    """Numbers of a state."""
+    config: Any = model.config.get_text_config(decoder=True)
+    return int(config.hidden_size)

@@ -1,0 +1,237 @@
+"""A proposer that reads its target's states: all rows draft side by side in packed passes of one layer.
+
+At a pair (the state before a token, the token) the layer's output stands for the state at that token. The first token
+of a draft is read off it; the next pass has that output and that token for a pair, and so on (EAGLE, 2401.15077). What
+its own outputs left in the blocks is written over once the target's states are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from qualgate.engine.attention import KeysValues
+from qualgate.engine.batch import Batch, batch
+from qualgate.engine.blocks import BlockPool
+from qualgate.engine.draft_heads.layer import HeadLayer
+from qualgate.engine.draft_heads.rows import HELD, Row, adopt, begun, pairs_of
+from qualgate.engine.draft_model import Head
+from qualgate.engine.room import is_short
+from qualgate.engine.ruling import Ruling
+from qualgate.engine.sampling import Draws, say
+from qualgate.speculation.propose import NO_DRAFT, Asked, Draft
+from qualgate.speculation.text import MOST_MATCHED
+from qualgate_kernels.paged import SLOTS
+
+ROWS = 512  # of a pass that reads
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Part:
+    """Rows of one text in a pass, see `batch.Rows`; states: float32 [rows, width], one a token."""
+
+    stream: Row
+    first: int
+    tokens: Sequence[int]
+    wants: int
+    states: torch.Tensor
+
+
+class DraftHead:
+    """Drafts by `layer`, greedily or with the noise by which the target draws."""
+
+    runs_model = True
+
+    def __init__(
+        self,
+        name: str,
+        layer: HeadLayer,
+        head: Head,
+        embed: Callable[[torch.Tensor], torch.Tensor],
+        *,
+        blocks: int,
+        threads: int,
+        stop_ids: frozenset[int],
+        draws: Draws | Ruling | None = None,
+    ) -> None:
+        """head, embed: the target's own, which reads int64 [n] as [n, width]; blocks: of keys and values. draws: as a
+        `DraftModel` has them."""
+        self.name = name
+        self.broken = 0  # drafts that ended with logits that are no numbers
+        self._layer, self._head, self._embed, self._threads = layer, head, embed, threads
+        self._stop_ids, self._ruling = stop_ids, draws if isinstance(draws, Ruling) else None
+        self._draws = draws.draws if isinstance(draws, Ruling) else draws
+        self._states, self._pool, self._masks = KeysValues(), BlockPool(blocks), layer.masks
+        self._rows: dict[int, Row] = {}
+        self._asked = set[int]()  # rows that are drafted for now
+        self._off = False
+
+    def read(self, row: int, prompt: Sequence[int], first: int, states: torch.Tensor) -> None:
+        """See `Reader`. Of a row that nobody asks for no more is held than of others: it begins anew when it is."""
+        if self._off:
+            return
+        one = self._rows.get(row)
+        if one is None or not one.add(first, states):
+            self.ended(row)
+            one = self._rows[row] = begun(row, prompt, first, self._pool)
+            one.add(first, states)
+        if one.end - one.next <= HELD:
+            return
+        if one.next + HELD < len(prompt):
+            one.text = [*prompt[: one.next + HELD + 1]]
+            self._guarded(lambda: self._read_on(one))
+        elif one.next < first:
+            self.ended(row)
+            self.read(row, prompt, first, states)
+
+    def propose(self, asked: Sequence[Asked]) -> list[Draft]:
+        """See `Proposer`. No drafts any more once memory was short."""
+        if self._off:
+            return [NO_DRAFT] * len(asked)
+        self._asked = {one.row for one in asked}
+        rows = [self._row(one) for one in asked]
+        self._guarded(lambda: self._go(rows))
+        return [self._drafted(row) if row.said else NO_DRAFT for row in rows]
+
+    def ended(self, row: int) -> None:
+        """See `Proposer`."""
+        if one := self._rows.pop(row, None):
+            self._pool.release(one.blocks)
+
+    @property
+    def blocks_used(self) -> int:
+        """Blocks that rows hold."""
+        return self._pool.used
+
+    def _guarded(self, what: Callable[[], None]) -> None:
+        try:
+            what()
+        except Exception as error:
+            if not is_short(error):
+                raise
+            self._off = True
+            for row in list(self._rows):
+                self.ended(row)
+
+    def _row(self, one: Asked) -> Row:
+        """Its row as it was asked for; one without states is not drafted for."""
+        row = self._rows.get(one.row) or Row(one.row, one.prompt)
+        row.text, row.said, row.state = [*one.prompt, *one.said], [], None
+        row.first, row.most, row.round, row.drawn_from = len(one.said), one.most, one.round, []
+        row.over = row.end < len(row.text) - 1 or row.pending < 1
+        return row
+
+    def _go(self, rows: Sequence[Row]) -> None:
+        while going := [row for row in rows if row.left > 0]:
+            if parts := self._parts(going):
+                self._pass(parts)
+
+    def _read_on(self, row: Row) -> None:
+        row.over, row.most, row.said = False, 0, []
+        if part := self._part(row, row.pending):
+            self._pass([part])
+        else:
+            self.ended(row.index)
+
+    def _parts(self, rows: Sequence[Row]) -> list[_Part]:
+        """The next pass: of texts that begin alike the first is read before the others begin behind its blocks."""
+        parts, count = list[_Part](), 0
+        begins = any(row.whole and row.pending > 0 and row.next < len(row.prompt) - 1 for row in rows)
+        for row in rows:
+            if not row.whole and not row.kept:
+                if begins:
+                    continue
+                adopt(row, self._pool)
+            if part := self._part(row, max(1, ROWS - count)):
+                parts.append(part)
+                count += len(part.tokens)
+            if count >= ROWS:
+                break
+        return parts
+
+    def _part(self, row: Row, most: int) -> _Part | None:
+        """Its next rows: pairs that the target left, at most so many, or the pair that it drafted itself."""
+        if row.pending > 0:
+            count = min(row.pending, most)
+            tokens, wants = row.text[row.next + 1 : row.next + 1 + count], int(count == row.pending and row.most > 0)
+            behind = min(row.most - 1, len(self._masks)) if wants and self._masks is not None else 0
+            if self._room(row, row.kept + count + behind):
+                first, states = row.kept, row.take(count)
+                if behind:
+                    tokens, states = (
+                        [*tokens, *[0] * behind],
+                        torch.cat([states, states.new_zeros(behind, states.shape[1])]),
+                    )
+                return _Part(row, first, tokens, wants + behind, states)
+        elif row.state is not None and self._room(row, row.kept + len(row.said)):
+            return _Part(row, row.kept + len(row.said) - 1, row.said[-1:], 1, row.state)
+        row.over = True
+        return None
+
+    def _pass(self, parts: Sequence[_Part]) -> None:
+        passed = batch(parts, self._pool.count)
+        states = self._layer.forward(self._entering(parts, passed), passed, self._states, self._threads)
+        self._pool.filled()
+        for part in parts:
+            row = part.stream
+            if row.whole and part.first < len(row.prompt) - 1:
+                self._pool.know(row.blocks, pairs_of(row.prompt)[: row.kept])
+        if wanting := [part for part in parts if part.wants]:
+            self._say(wanting, states)
+
+    def _entering(self, parts: Sequence[_Part], passed: Batch) -> torch.Tensor:
+        x = self._layer.joined(self._embed(passed.token_ids), torch.cat([part.states for part in parts]))
+        if self._masks is not None:
+            last = 0
+            for part in parts:
+                last += len(part.tokens)
+                x[last - max(0, part.wants - 1) : last] = self._masks[: max(0, part.wants - 1)]
+        return x
+
+    def _say(self, parts: Sequence[_Part], states: torch.Tensor) -> None:
+        wanted = [(part.stream, place) for part in parts for place in range(part.wants)]
+        logits = self._head.logits(states)
+        said = say(
+            self._draws,
+            logits,
+            [row.index for row, _ in wanted],
+            [row.first + len(row.said) + place for row, place in wanted],
+        )
+        tokens, finite = said.tokens.tolist(), said.finite.tolist()
+        for at, (row, _) in enumerate(wanted):
+            if row.over:
+                continue
+            if not finite[at]:  # the target goes on alone
+                self.broken += 1
+                row.over = True
+                continue
+            token = tokens[at] if self._ruling is None else self._ruled(self._ruling, row, logits[at : at + 1])
+            row.said.append(token)
+            row.state = states[at : at + 1]
+            row.over = token in self._stop_ids
+        if self._masks is not None:  # that was all of it
+            for row, _ in wanted:
+                row.over = True
+
+    def _ruled(self, ruling: Ruling, row: Row, logits: torch.Tensor) -> int:
+        draft = ruling.drafted(row.index, (*row.round, len(row.said)), NO_DRAFT, logits, self.name)
+        assert draft.drawn_from is not None, "a rule tells what it drew from"
+        row.drawn_from.append(draft.drawn_from)
+        return draft.tokens[0]
+
+    def _drafted(self, row: Row) -> Draft:
+        drawn_from = torch.cat(row.drawn_from) if row.drawn_from else None
+        return Draft(tuple(row.said), self.name, MOST_MATCHED, drawn_from)
+
+    def _room(self, row: Row, positions: int) -> bool:
+        """Blocks for so many positions; who is not drafted for now leaves its own if there are no more."""
+        wanted = -(-positions // SLOTS) - len(row.blocks)
+        for other in list(self._rows.values()) if wanted > self._pool.free else ():
+            if other.index not in self._asked and other is not row:
+                self.ended(other.index)
+        if wanted > self._pool.free:
+            return False
+        row.blocks += [self._pool.take() for _ in range(wanted)]
+        return True

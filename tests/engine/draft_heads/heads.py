@@ -1,0 +1,68 @@
+"""Heads of tiny models, trained in a second or made of random numbers."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from qualgate.engine.draft_heads.folder import HeadShape, HeadTarget, Layout
+from qualgate.engine.draft_heads.layer import head_tensors
+from qualgate.engine.draft_heads.loading import save_head
+from qualgate.engine.load import LoadedArm
+from qualgate.records import Case
+
+
+def cases(count: int = 24, *, most: int = 24) -> list[Case]:
+    """Prompts of bytes, of many lengths, some of which begin alike."""
+    draw = random.Random(1)
+    words = ["alpha", "beta", "gamma", "delta", "the quick brown fox jumps over the lazy dog"]
+    return [
+        Case(
+            evalset="set",
+            body={
+                "id": f"case-{at}",
+                "prompt": " ".join(draw.choices(words, k=draw.choice([1, 3, 8]))) + str(at),
+                "max_new_tokens": draw.choice([4, most // 2, most]),
+                "task": draw.choice(["one", "two"]),
+            },
+        )
+        for at in range(count)
+    ]
+
+
+def tiny_shape(**changed: Any) -> HeadShape:
+    """Of the head of a tiny model."""
+    sizes = {"width": 64, "vocabulary": 260, "heads": 4, "kv_heads": 2, "head_dim": 16, "inner": 128}
+    return HeadShape(**{**sizes, **changed})
+
+
+def random_tensors(shapes: Mapping[str, Sequence[int]], seed: int = 0) -> dict[str, torch.Tensor]:
+    """Norms near 1, weights small."""
+    generator = torch.Generator().manual_seed(seed)
+    return {
+        name: (
+            1 + 0.1 * torch.randn(*size, generator=generator)
+            if "norm" in name
+            else 0.1 * torch.randn(*size, generator=generator)
+        ).bfloat16()
+        for name, size in shapes.items()
+    }
+
+
+def of(arm: LoadedArm) -> HeadTarget:
+    """Whose head it is to be."""
+    return HeadTarget(weights=arm.identity.weights, tokenizer=arm.identity.tokenizer, name=arm.spec.target_name)
+
+
+def save_random_head(
+    folder: Path, arm: LoadedArm, *, layout: Layout = "eagle", seed: int = 0, tokens: int = 4, **changed: Any
+) -> Path:
+    """A head that learned nothing, of an arm of a tiny model."""
+    shape = tiny_shape(**changed)
+    tensors = random_tensors(head_tensors(layout, tokens, shape), seed)
+    save_head(folder, layout, tokens, shape, tensors, of(arm), {})
+    return folder
