@@ -34,6 +34,8 @@ typedef struct {
     int8_t *codes;
     int32_t *sequence, *position; /* of the rows that go on */
     const float *added, *added_bias, *norm; /* of the next norm */
+    const float *coded;                     /* [rows][coded_width], the input of int8 products */
+    int64_t coded_width;
 } state_t;
 
 typedef void row_fn(state_t *state, int64_t row);
@@ -97,6 +99,11 @@ static void gated_row(state_t *s, int64_t row) {
                   s->inner + row * inner);
 }
 
+static void codes_row(state_t *s, int64_t row) {
+    const int64_t at = row * s->coded_width;
+    s->scales[row] = s->ops->codes(s->coded + at, s->coded_width, s->codes + at);
+}
+
 /* `to` [parts][rows][their columns]; codes are made of an input once. */
 static int multiply(state_t *s, const linears_t *linears, const float *x, float *to) {
     int coded = 0;
@@ -106,9 +113,11 @@ static int multiply(state_t *s, const linears_t *linears, const float *x, float 
         if (linear->weight)
             failed = qualgate_matmul(linear->weight, x, X_F32, s->rows, to, s->threads, s->path);
         else {
-            if (!coded++)
-                for (int64_t r = 0; r < s->rows; r++)
-                    s->scales[r] = s->ops->codes(x + r * linear->columns, linear->columns, s->codes + r * linear->columns);
+            if (!coded++) {
+                s->coded = x;
+                s->coded_width = linear->columns;
+                each_row(s, codes_row);
+            }
             failed = qualgate_matmul_int8(linear->codes, linear->codes_bytes, linear->sums, linear->scales,
                                           linear->scales_bytes, linear->rows, linear->columns, s->codes, s->scales,
                                           s->rows, to, s->threads, s->int8_path);

@@ -68,18 +68,44 @@ ENTRY static void gated(const float *gate, const float *gate_bias, const float *
     }
 }
 
+INLINE lanes_t chosen(ints_t which, lanes_t yes, lanes_t no) {
+    return (lanes_t)(((ints_t)yes & which) | ((ints_t)no & ~which));
+}
+
+/* Whole numbers of -128 to 127, halves to even; of what is no number 0. */
+INLINE lanes_t whole(lanes_t step) {
+    const lanes_t magic = ALL(12582912.0f); /* 1.5 * 2**23: rounds to whole numbers */
+    step = chosen(step > ALL(128.0f), ALL(128.0f), chosen(step < ALL(-129.0f), ALL(-129.0f), step));
+    const lanes_t near = step + magic - magic;
+    const lanes_t held = chosen(near > ALL(127.0f), ALL(127.0f), chosen(near < ALL(-128.0f), ALL(-128.0f), near));
+    return chosen(held == held, held, ALL(0));
+}
+
+typedef int8_t bytes_t __attribute__((vector_size(sizeof(lanes_t) / sizeof(float))));
+
 ENTRY static float codes(const float *x, int64_t width, int8_t *codes) {
+    lanes_t all = ALL(0), some = ALL(0); /* some: of what is left behind the last whole vector */
+    ints_t odd = (ints_t)all;
+    const int64_t left = width % LANES, end = width - left;
+    for (int64_t i = 0; i < end; i += LANES) {
+        const lanes_t size = (lanes_t)((ints_t)at(x + i) & INT32_MAX);
+        all = chosen(size > all, size, all);
+        odd |= size != size;
+    }
+    memcpy(&some, x + end, (size_t)left * sizeof(float));
+    const lanes_t size = (lanes_t)((ints_t)some & INT32_MAX);
+    all = chosen(size > all, size, all);
+    odd |= size != size;
     float most = 0;
-    for (int64_t i = 0; i < width; i++) {
-        const float size = fabsf(x[i]);
-        most = size > most || size != size ? size : most;
+    for (int l = 0; l < LANES; l++) most = odd[l] ? NAN : all[l] > most ? all[l] : most;
+    const float scale = most / 127.5f;
+    const lanes_t by = ALL(scale == 0 ? 1.0f : scale);
+    for (int64_t i = 0; i < end; i += LANES) {
+        const bytes_t row = __builtin_convertvector(__builtin_convertvector(whole(at(x + i) / by), ints_t), bytes_t);
+        memcpy(codes + i, &row, sizeof row);
     }
-    const float scale = most / 127.5f, by = scale == 0 ? 1.0f : scale;
-    for (int64_t i = 0; i < width; i++) {
-        const float step = x[i] / by, magic = 12582912.0f; /* 1.5 * 2**23: rounds to whole numbers, halves to even */
-        const float whole = (step > 128.0f ? 128.0f : step < -129.0f ? -129.0f : step) + magic - magic;
-        codes[i] = (int8_t)(whole > 127.0f ? 127.0f : whole < -128.0f ? -128.0f : whole == whole ? whole : 0.0f);
-    }
+    const bytes_t row = __builtin_convertvector(__builtin_convertvector(whole(some / by), ints_t), bytes_t);
+    memcpy(codes + end, &row, (size_t)left);
     return scale;
 }
 
