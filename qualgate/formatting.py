@@ -69,6 +69,8 @@ _DRIFT_TERMS = {
     "drift.top1_agreement": "same most likely token",
     "drift.length_ratio": "length against the baseline's",
     "drift.identical": "answers token for token the same",
+    "constraint.masked": "probability outside the cases' constraints",
+    "constraint.masked_baseline": "of the baseline's",
     "drift.first_divergence": "first other token, median of those that differ",
 }
 
@@ -81,6 +83,8 @@ def drift_terms(drift: dict[str, float | None]) -> list[tuple[str, str]]:
         if value is not None:
             if name == "drift.identical":
                 shown = f"{100 * value:.1f} %"
+            elif name.startswith("constraint."):
+                shown = f"{100 * value:.3g} %"
             elif name == "drift.length_ratio":
                 shown = f"× {value:.3g}"
         terms.append((_DRIFT_TERMS.get(name, name.removeprefix("drift.").replace("_", " ")), shown))

@@ -22,6 +22,7 @@ class Answers:
         self.margins: list[list[float]] = [[] for _ in range(requests)]
         self.first = [0.0] * requests
         self.last = [0.0] * requests
+        self.masked: list[float | None] = [None] * requests  # the mean share that a constraint left out, see `Steering`
         self.reasons: list[Reason | None] = [None] * requests
 
     def __call__(self, event: Event) -> None:

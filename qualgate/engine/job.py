@@ -15,6 +15,7 @@ import torch
 from qualgate.engine.answers import Answers
 from qualgate.engine.artifact import BaselineAnswers, Recorder, read_artifact, write_artifact
 from qualgate.engine.choice import open_engine
+from qualgate.engine.constraint import GrammarMask, Vocabulary
 from qualgate.engine.drift import weigh
 from qualgate.engine.load import LoadedArm
 from qualgate.engine.loglikelihood import read_requests
@@ -89,6 +90,7 @@ def run_job(arm: LoadedArm, job: Job, decoded: Decoded | None = None) -> JobResu
             recorder = Recorder(engine.head) if job.artifact else None
             answers = decoded.answers if decoded else asked.decode(recorder)
             _refuse_broken(arm, job, answers)
+            _refuse_unsayable(arm, job, answers)
             if recorder:
                 write_artifact(job, arm.identity, getattr(torch, arm.spec.dtype), answers.tokens, recorder)
         else:
@@ -101,6 +103,7 @@ def run_job(arm: LoadedArm, job: Job, decoded: Decoded | None = None) -> JobResu
                 answers = decoded.answers if decoded else asked.decode()
                 asked.read(baseline, agreement)
             _refuse_broken(arm, job, answers)
+            _refuse_unsayable(arm, job, answers)
             drifts = agreement.drifts(job, answers)
             if job.drafted:
                 proposed = [len(answer) for answer in baseline.answers]
@@ -130,6 +133,7 @@ class _Asked:
         self._arm, self._job, self._engine = arm, job, engine
         self.stops = Stops(arm.tokenizer, [prompt.until for prompt in job.prompts])
         self.steps: list[DraftStep] = []
+        self._words: Vocabulary | None = None
         self._draws = None
         if job.prompts[0].sampling.drawn:
             cases = noise_cases([prompt.key for prompt in job.prompts], torch.device("cpu"))
@@ -218,13 +222,20 @@ class _Asked:
     def _steering(self, row: int) -> Steering | None:
         """Of one run of the row's prompt; None where its logits are taken as they are."""
         prompt = self._job.prompts[row]
-        return Steering(prompt.token_ids, prompt.sampling) if prompt.sampling.penalties else None
+        mask = None
+        if prompt.constraint:
+            self._words = self._words or Vocabulary(self._arm.tokenizer, self._arm.stop_ids)
+            mask = GrammarMask(self._words, prompt.constraint)
+        return Steering(prompt.token_ids, prompt.sampling, mask) if mask or prompt.sampling.penalties else None
 
     def _run(
         self, requests: list[Request], drafts: Drafts | None, watch: Callable[[Spoken | Read], None] | None
     ) -> Answers:
         answers = Answers(len(requests), watch)
         self._engine.run(requests, drafts, answers, self._draws)
+        for row, request in enumerate(requests):
+            if request.steering is not None:
+                answers.masked[row] = request.steering.mean_masked(len(answers.tokens[row]))
         return answers
 
 
@@ -278,6 +289,19 @@ class _Agreement:
         )
 
 
+def _refuse_unsayable(arm: LoadedArm, job: Job, answers: Answers) -> None:
+    """InfrastructureError naming the cases whose constraint left not one token to begin with."""
+    mute = [
+        f"{prompt.key.evalset}/{prompt.key.case_id}"
+        for prompt, tokens in zip(job.prompts, answers.tokens, strict=True)
+        if not tokens
+    ]
+    if mute:
+        raise InfrastructureError(
+            f"{arm.spec.name}: the constraint of {', '.join(mute[:5])} admits no token of the model's to begin with."
+        )
+
+
 def _part(answers: Answers, row: int, first: int, last: int) -> list[tuple[int, float]]:
     return list(zip(answers.tokens[row][first:last], answers.logprobs[row][first:last], strict=True))
 
@@ -325,6 +349,7 @@ def _completions(
                 baseline_accepted=accepted[row],
                 began=answers.began,
                 kernel=arm.kernel,
+                masked=answers.masked[row],
             )
         )
     return tuple(found)

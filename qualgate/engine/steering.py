@@ -25,9 +25,9 @@ ALONE = 1000.0  # logits: the lead of a token beside which no other may be said
 class Mask(Protocol):
     """What a constraint admits of a vocabulary."""
 
-    def admitted(self, said: Sequence[int], offered: Sequence[int], vocabulary: int) -> torch.Tensor:
-        """bool [n, vocabulary]: behind `said`, and behind each further one of `offered`, for as long as these are
-        admitted themselves: n is from 1 to len(offered) + 1, or 0 where `said` is not."""
+    def admitted(self, said: Sequence[int], offered: Sequence[int]) -> list[bytes]:
+        """Of each token a byte, 0 where it is not: behind `said`, and behind each further one of `offered` for as long
+        as these are admitted themselves and end nothing: from 1 to len(offered) + 1 rows, none where `said` is not."""
         ...
 
 
@@ -57,7 +57,7 @@ class Steering:
             found = penalized(logits, self.prompt, said, offered, self.sampling)
         if self.mask is None:
             return Steered(found, [])
-        admitted = self.mask.admitted(said, offered, logits.shape[-1])
+        admitted = _as_bool(self.mask.admitted(said, offered), logits)
         count = len(admitted)  # of further rows nobody hears: a token before them is not admitted
         found = torch.cat([found[:count].masked_fill(~admitted, -torch.inf), found[count:]])
         dead = torch.nonzero(~admitted.any(-1))[:, 0].tolist()
@@ -71,6 +71,15 @@ class Steering:
         if self.mask is None or not tokens:
             return None
         return fsum(self.masked[position] for position in range(tokens)) / tokens
+
+
+def _as_bool(rows: Sequence[bytes], logits: torch.Tensor) -> torch.Tensor:
+    """bool [rows, vocabulary] where `logits` are; of tokens that the head has and the mask does not know, False."""
+    found = torch.zeros(len(rows), logits.shape[-1], dtype=torch.bool)
+    for row, admitted in zip(found, rows, strict=True):
+        known = torch.frombuffer(bytearray(admitted), dtype=torch.uint8)[: len(row)]
+        row[: len(known)] = known != 0
+    return found.to(logits.device)
 
 
 def masked_shares(logits: torch.Tensor, admitted: torch.Tensor) -> list[float]:

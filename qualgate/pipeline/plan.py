@@ -57,6 +57,7 @@ from qualgate.records import (
     UnitKey,
 )  # fmt: skip
 from qualgate.scoring import scorer_versions
+from qualgate.scoring.constraint import library as constraint_library
 
 READ_SPEED = 500e6  # bytes a second that are read from a disk and hashed; the slower of the two decides
 
@@ -194,6 +195,7 @@ def _generated_by(
     learned = {
         arm.name: arm.calibration_sha256 for arm in (gate.baseline, *gate.variants) if arm.calibration_sha256
     }  # fmt: skip
+    constrained = any("constraint" in case.body for item in sets for case in item.cases)
     return {
         "evalsets": [item.content for item in sets],
         "identities": {name: identity.content for name, identity in identities.items()},
@@ -206,6 +208,7 @@ def _generated_by(
         "job": [JOB_ROWS, JOB_TOKENS],
         **({"timed": [least, TIMED]} if least else {}),
         **({"repeats": gate.repeats} if gate.repeats > 1 else {}),
+        **({"constraints": constraint_library()} if constrained else {}),
         **({"four_arm": policy.four_arm.seed} if policy.four_arm else {}),
         **({"calibrations": learned} if learned else {}),
         # The policy decides what is generated, so another one is another run.

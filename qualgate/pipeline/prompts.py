@@ -7,9 +7,11 @@ from dataclasses import replace
 
 from qualgate.config import GateFile
 from qualgate.engine.prompts import Renderer
+from qualgate.pipeline.check_constraints import check_constraints
 from qualgate.pipeline.checks import check_lengths, check_repeats
 from qualgate.quant.model_folder import ModelFolder
 from qualgate.records import GREEDY, Case, Evalset, Prompt, Sampling, UnitKey
+from qualgate.scoring.constraint import grammar_of
 
 
 def prompts_of(gate: GateFile, folder: ModelFolder, renderer: Renderer, sets: Sequence[Evalset]) -> list[Prompt]:
@@ -30,14 +32,20 @@ def prompts_of(gate: GateFile, folder: ModelFolder, renderer: Renderer, sets: Se
             until=tuple(case.body["until"]) if "until" in case.body else None,
             requests=renderer.requests(case) if "requests" in case.body else (),
             sampling=_sampling(gate, case, case.evalset in of_lm_eval),
+            constraint="" if case.evalset in of_lm_eval else _constraint(case),
         )
         for case in cases
     ]
     check_lengths(folder, prompts)
     check_repeats(gate, prompts)
+    check_constraints(folder, renderer, prompts)
     return [
         replace(prompt, key=replace(prompt.key, repeat=repeat)) for prompt in prompts for repeat in range(gate.repeats)
     ]
+
+
+def _constraint(case: Case) -> str:
+    return grammar_of(case.body["constraint"]) if "constraint" in case.body else ""
 
 
 def _sampling(gate: GateFile, case: Case, of_lm_eval: bool) -> Sampling:

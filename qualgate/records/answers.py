@@ -8,7 +8,8 @@ from typing import Literal
 from qualgate.records.arms import UNTOLD, ArmFootprint, ArmIdentity, Generation, Overflow
 from qualgate.records.work import UnitKey
 
-FinishReason = Literal["eos", "stop", "length", "abort"]
+FinishReason = Literal["eos", "stop", "length", "abort", "dead_end"]
+# "dead_end": behind the answer its case's constraint admits no token of the vocabulary.
 # What servers and harnesses call the same. A word that is not here is refused: it may mean that an answer was cut off.
 FINISH_WORDS: dict[str, FinishReason] = {
     "eos": "eos", "stop": "stop", "stop_sequence": "stop", "end_turn": "stop", "tool_calls": "stop",
@@ -36,6 +37,7 @@ class Completion:
     draft_accepted: int | None = None  # of those, tokens that the arm kept
     kernel: str = ""  # what multiplied the packed weights, e.g. "c avx512"; "" where none are packed
     began: float | None = None  # s since the epoch, when its batch began; None: not told
+    masked: float | None = None  # probability that a constraint left out, mean over the answer; None: it has none
 
     @property
     def tpot(self) -> float | None:

@@ -66,6 +66,7 @@ class UnitEvidence:
     draft_proposed: int | None = None  # tokens that a draft proposed for the answer; None: not recorded
     draft_accepted: int | None = None  # of those, tokens that the arm kept
     began: float | None = None  # s, by a clock of both arms: when that batch began; None: not recorded
+    masked: float | None = None  # probability that its constraint left out, mean over the answer; None: it has none
     draft_steps: tuple[DraftStep, ...] = ()  # of an arm that our own engine drafted for
 
 

@@ -42,6 +42,7 @@ class Prompt:
     until: tuple[str, ...] | None = None  # texts that end the answer, which they and special tokens are no part of
     sampling: Sampling = GREEDY
     requests: tuple[tuple[Window, ...], ...] = ()
+    constraint: str = ""  # the grammar that its answer keeps to, as the library reads it; "": none
 
     @property
     def tokens_read(self) -> int:

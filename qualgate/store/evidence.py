@@ -273,6 +273,7 @@ _EVIDENCE = select(
     units.c.draft_proposed,
     units.c.draft_accepted,
     units.c.began,
+    units.c.constraint_masked,
     units.c.text,
     units.c.token_ids,
     *(units.c[name] for name in ARRAYS),
@@ -283,12 +284,12 @@ _HEAD = list(_EVIDENCE.selected_columns).index(units.c.case_hash)
 
 def _intact(run_id: str, row: AnyRow, said: Sequence[Sequence[Any]], steps: Sequence[tuple[Any, ...]]) -> bool:
     """As it was written into this run, or by an older version, which did not seal into which."""
-    *head, kernel, kl_eta, job, drafted, kept, began, text, token_ids, logprobs, margins, kl = row[_HEAD:-1]
+    *head, kernel, kl_eta, job, drafted, kept, began, masked, text, token_ids, logprobs, margins, kl = row[_HEAD:-1]
     if None in (text, token_ids, logprobs, margins, kl):
         return False
     parts = (text.encode("utf-8"), token_ids, logprobs, margins, kl)
     drafts = draft_steps.digest(steps)
-    laters = (sealed_later(kernel, kl_eta, job, run, (drafted, kept), began, drafts) for run in (run_id, None))
+    laters = (sealed_later(kernel, kl_eta, job, run, (drafted, kept), began, drafts, masked) for run in (run_id, None))
     return any(row.sha256 == seal.digest((*row[:4], *head, *later, *said), *parts) for later in laters)
 
 
@@ -331,6 +332,7 @@ def _unit_evidence(key: UnitKey, row: AnyRow, said: Sequence[Sequence[Any]], ans
         draft_proposed=row.draft_proposed,
         draft_accepted=row.draft_accepted,
         began=row.began,
+        masked=row.constraint_masked,
         text_sha256=sha256(row.text.encode("utf-8")).hexdigest() if answers else "",
     )
 

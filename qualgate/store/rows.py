@@ -173,13 +173,16 @@ def unit_row(
         "draft_proposed": completion.draft_proposed,
         "draft_accepted": completion.draft_accepted,
         "began": completion.began,
+        "constraint_masked": None if completion.masked is None else float(completion.masked),
     }
     key = completion.key
     head = (key.arm, key.evalset, key.case_id, key.repeat, completion.case_hash, completion.finish_reason)
     text = row["text"].encode("utf-8")
     row["answer_sha256"] = seal.digest((*head, *said), text, row["token_ids"])
     drafts = completion.draft_proposed, completion.draft_accepted
-    later = sealed_later(row["kernel"], row["kl_eta"], job, run_id, drafts, row["began"], steps)
+    later = sealed_later(
+        row["kernel"], row["kl_eta"], job, run_id, drafts, row["began"], steps, row["constraint_masked"]
+    )
     measured = (*(row[name] for name in MEASURED), *later)
     row["sha256"] = seal.digest((*head, *measured, *said), text, row["token_ids"], *(row[name] for name in ARRAYS))
     return row
@@ -193,11 +196,13 @@ def sealed_later(
     drafts: tuple[int | None, int | None] = (None, None),
     began: float | None = None,
     steps: str | None = None,
+    masked: float | None = None,
 ) -> tuple[str | float, ...]:
     """What the digest takes of columns that later revisions added: nothing where they are NULL. run_id: None of rows
-    that older versions sealed. drafts: tokens proposed and accepted; began: its batch; steps: digest of its drafts'."""
+    that older versions sealed. drafts: tokens proposed and accepted; began: its batch; steps: digest of its
+    drafts'; masked: by its constraint."""
     named = (("job", job), ("run", run_id), ("drafted", drafts[0]), ("kept", drafts[1]), ("began", began))
-    named = (*named, ("steps", steps))
+    named = (*named, ("steps", steps), ("masked", masked))
     return (
         *(value for value in (kernel, kl_eta) if value is not None),
         *(f"{name} {value}" for name, value in named if value is not None),

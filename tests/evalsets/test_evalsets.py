@@ -377,6 +377,17 @@ def test_settings_of_sampling_in_a_case_are_refused_with_the_place_they_belong_t
     assert where in messages(learned)[0]
 
 
+def test_a_constraint_is_read_and_one_that_cannot_be_used_is_a_fault_with_its_line(write):
+    sound = {**GOOD, "constraint": {"regex": "[0-9]+"}}
+    assert messages(write([sound])) == []
+    [fault] = messages(write([sound, {**GOOD, "id": "b", "prompt": "?", "constraint": {"regex": "(a"}}]))
+    assert fault.startswith("mine.jsonl:2: `constraint.regex` cannot be used: ")
+    [fault] = messages(write([{**GOOD, "constrain": {"regex": "a"}}]))
+    assert "did you mean `constraint`" in fault
+    learned = write([{"id": "a", "prompt": "x", "answer": "y", "constraint": {"regex": "a"}}], "kind: calibration", "l")
+    assert "`constraint` of a case has no effect" in messages(learned)[0]
+
+
 def test_a_question_asked_twice_in_one_cluster_is_noted_by_the_check_and_no_fault(write, capsys):
     from qualgate.cli.evalsets import evalset_check
 

@@ -17,10 +17,14 @@ def summarise(pairs: Iterable[Pair]) -> dict[str, float | None]:
     baseline tokens, None when the baseline said nothing. drift.identical: share of answers that never diverge.
     drift.first_divergence: median position of the first divergence among those that do, None when none does.
     drift.kl_error: the mean KL is proven to be within this of the true one; absent where it is exact.
+    constraint.masked, constraint.masked_baseline: mean share of each model's own probability that the cases'
+    constraints left out; absent where no case has one. More in the variant: the constraint hides what it lost.
     """
+    pairs = list(pairs)
+    masked = _masked(pairs)
     measured = [pair for pair in pairs if pair.variant.kl]
     if not measured:
-        return {}
+        return masked
     kl = np.concatenate([pair.variant.kl for pair in measured])
     positions = np.array([len(pair.variant.kl) for pair in measured])
     agreement = np.array([pair.variant.top1_agreement or 0.0 for pair in measured])
@@ -36,4 +40,17 @@ def summarise(pairs: Iterable[Pair]) -> dict[str, float | None]:
         "drift.length_ratio": sum(pair.variant.tokens or 0 for pair in measured) / said if said else None,
         "drift.identical": 1 - len(diverged) / len(measured),
         "drift.first_divergence": float(np.median(diverged)) if diverged else None,
+        **masked,
     }
+
+
+def _masked(pairs: Iterable[Pair]) -> dict[str, float | None]:
+    found = [
+        (pair.variant.masked, pair.baseline.masked)
+        for pair in pairs
+        if pair.variant.masked is not None and pair.baseline.masked is not None
+    ]
+    if not found:
+        return {}
+    ours, theirs = zip(*found, strict=True)
+    return {"constraint.masked": float(np.mean(ours)), "constraint.masked_baseline": float(np.mean(theirs))}

@@ -1,0 +1,96 @@
+"""Which tokens a constraint admits behind a text: the one place where llguidance is used to generate.
+
+A mask's state is held against the text it is asked about: what it has read beyond that is rewound, what it lacks is
+read. So a draft moves it on and a rejection back without anybody telling it, as in `speculation/propose`. Its library
+never leaves a state in which it met an error; a fresh one takes its place then, so no draft can spoil what comes after.
+
+An end token is admitted exactly where the grammar may be over, whatever else is; a grammar's own end tokens are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from qualgate.errors import UsageError, one_line
+from qualgate.speculation.text import agreed
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+class Vocabulary:
+    """A tokenizer's tokens as the library wants them. stop_ids: tokens that end an answer."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, stop_ids: Collection[int]) -> None:
+        """UsageError for a tokenizer whose tokens it cannot read, or where the library is missing."""
+        try:
+            self.tokens: Any = _library_tokens(tokenizer, tuple(sorted(stop_ids)))
+        except ImportError:
+            raise UsageError("Constraints need the package llguidance. Install it: pip install llguidance") from None
+        except Exception as error:  # of any kind: it reads what the folder's author wrote
+            raise UsageError(
+                f"The tokenizer in {tokenizer.name_or_path} cannot be used with constraints: {one_line(error)}. "
+                "They need one with a tokenizer.json."
+            ) from None
+        self.stop_ids = frozenset(stop_ids)
+
+
+@lru_cache(maxsize=4)  # a second for large vocabularies
+def _library_tokens(tokenizer: PreTrainedTokenizerBase, stop_ids: tuple[int, ...]) -> Any:
+    from llguidance.hf import from_tokenizer
+
+    return from_tokenizer(tokenizer, eos_token=list(stop_ids) or None)  # type: ignore[arg-type]
+
+
+class GrammarMask:
+    """Of one request. grammar: as `scoring.constraint.grammar_of` writes it."""
+
+    def __init__(self, vocabulary: Vocabulary, grammar: str) -> None:
+        """UsageError for a grammar that the library does not compile."""
+        from llguidance import LLMatcher, LLParserLimits
+
+        self._vocabulary = vocabulary
+        limits = LLParserLimits(verbose_errors=False)
+        self._fresh = LLMatcher(vocabulary.tokens, grammar, log_level=0, limits=limits)
+        if self._fresh.is_error():
+            raise UsageError(f"A constraint cannot be used: {' '.join(self._fresh.get_error().split())[:300]}")
+        self._matcher = self._fresh.deep_copy()
+        self._read: list[int] = []
+
+    def admitted(self, said: Sequence[int], offered: Sequence[int]) -> list[bytes]:
+        """See `steering.Mask`."""
+        if not self._reads(said):
+            return []
+        rows = [self._row()]
+        for token in offered:
+            ends = token in self._vocabulary.stop_ids or not (token < len(rows[-1]) and rows[-1][token])
+            if ends or not self._reads([*self._read, token]):
+                break
+            rows.append(self._row())
+        return rows
+
+    def _reads(self, text: Sequence[int]) -> bool:
+        """Whether the text is admitted so far; the state is behind as much of it as is."""
+        if self._matcher.is_error():
+            self._matcher, self._read = self._fresh.deep_copy(), []
+        same = agreed(self._read, text)
+        if same < len(self._read) and not self._matcher.rollback(len(self._read) - same):
+            self._matcher, same = self._fresh.deep_copy(), 0
+        count = self._matcher.try_consume_tokens(list(text[same:]))
+        self._read = list(text[: same + count])
+        return len(self._read) == len(text)
+
+    def _row(self) -> bytes:
+        matcher, ends = self._matcher, self._vocabulary.stop_ids
+        row = bytearray(self._vocabulary.tokens.vocab_size)
+        if not matcher.is_stopped():
+            row[:] = matcher.compute_logit_bias()
+        over = not matcher.is_error() and matcher.is_accepting()
+        for token in ends:
+            if token < len(row):
+                row[token] = over
+        if matcher.is_error():
+            row[:] = bytes(len(row))
+        return bytes(row)

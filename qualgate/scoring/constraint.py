@@ -1,0 +1,80 @@
+"""What a case lets its answer be: `constraint: {json_schema: …}`, `{regex: …}` or `{grammar: …}`.
+
+The grammars are llguidance's: JSON Schema as it reads it, Rust's regular expressions, and its own Lark. Whether one is
+sound is asked of the library itself, in a child with bounds, before anything is generated; what it takes at work the
+library bounds by counted steps, which come out the same on every machine.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from typing import Any
+
+from qualgate.identity import canonical_json
+from qualgate.sandbox import killable
+
+KINDS = ("json_schema", "regex", "grammar")
+MOST_BYTES = 2**16  # of one constraint
+BOUNDS = killable.Bounds(cpu_seconds=5.0, memory_bytes=2**30)
+_MISSING = "constraints need the package llguidance; install it: pip install llguidance"
+
+
+def library() -> str:
+    """Who reads constraints, with its version; a part of what a constrained run is known by."""
+    from importlib.metadata import version
+
+    return f"llguidance {version('llguidance')}"
+
+
+def constraint_fault(constraint: Any) -> str:
+    """What is wrong with the value of a case's `constraint`; "" where nothing is."""
+    kinds = ", ".join(f"`{kind}`" for kind in KINDS)
+    if not isinstance(constraint, dict) or len(constraint) != 1 or next(iter(constraint)) not in KINDS:
+        return f"`constraint` must be an object with one of {kinds}"
+    [(kind, said)] = constraint.items()
+    if kind == "json_schema" and not isinstance(said, dict):
+        return "`constraint.json_schema` must be a JSON Schema, an object"
+    if kind != "json_schema" and (not isinstance(said, str) or not said):
+        return f"`constraint.{kind}` must be a text that is not empty"
+    try:
+        written = canonical_json(constraint)
+        size = len(written.encode())
+    except (ValueError, RecursionError):
+        return f"`constraint.{kind}` holds what JSON does not, or half a character"
+    if size > MOST_BYTES:
+        return f"`constraint` has {size:,} bytes, and at most {MOST_BYTES:,} are read"
+    why = _compiled(written)
+    return f"`constraint.{kind}` cannot be used: {why}" if why else ""
+
+
+def grammar_of(constraint: dict[str, Any]) -> str:
+    """A sound constraint in the form that llguidance compiles, a text."""
+    from llguidance import LLMatcher
+
+    [(kind, said)] = constraint.items()
+    if kind == "json_schema":
+        return LLMatcher.grammar_from_json_schema(canonical_json(said))
+    return LLMatcher.grammar_from_regex(said) if kind == "regex" else LLMatcher.grammar_from_lark(said)
+
+
+@lru_cache(maxsize=4096)
+def _compiled(written: str) -> str:
+    """Why the library does not compile it; "" where it does."""
+    try:
+        return killable.run(_in_child, written, within=BOUNDS)
+    except killable.Killed as ended:
+        return f"compiling it was ended: {ended}; make it smaller"
+
+
+def _in_child(written: str) -> str:
+    try:
+        from llguidance import LLMatcher, LLParserLimits
+    except ImportError:
+        return _MISSING
+    try:
+        grammar = grammar_of(json.loads(written))
+        found = LLMatcher.validate_grammar(grammar, limits=LLParserLimits(verbose_errors=False))
+    except (ValueError, RecursionError) as error:
+        found = str(error)
+    return "" if found.startswith("WARNING") else " ".join(found.split())[:300]
