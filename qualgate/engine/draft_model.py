@@ -7,7 +7,7 @@ A draft of its own draft (a cascade) rides in its passes as drafts do in the tar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Protocol
@@ -23,13 +23,13 @@ from qualgate.engine.room import is_short
 from qualgate.engine.ruling import Ruling
 from qualgate.engine.sampling import Draws, say
 from qualgate.speculation.accept import accepted
+from qualgate.speculation.lengths import FEW, Lengths
 from qualgate.speculation.propose import NO_DRAFT, Asked, Draft
 from qualgate.speculation.steps import Drafts
 from qualgate.speculation.text import MOST_MATCHED, agreed
 from qualgate_kernels.paged import SLOTS
 
 ROWS = 512  # of a pass that reads
-FEW = 8  # tokens to be read, behind which a draft may ride
 
 
 class Head(Protocol):
@@ -46,7 +46,7 @@ class Head(Protocol):
 class _Row:
     """kept: tokens whose keys and values stand in `blocks`, from the text's beginning on; text: what is to be read;
     said: what it drafts now; first: position of the first of these in the answer; round: see `Asked`; drawn_from: of
-    what it drafts, see `Draft`, a piece a pass"""
+    what it drafts, see `Draft`, a piece a pass; margins: likewise, one a token"""
 
     index: int
     prompt: Sequence[int]
@@ -58,6 +58,7 @@ class _Row:
     most: int = 0
     round: tuple[int, ...] = ()
     drawn_from: list[torch.Tensor] = field(default_factory=list)
+    margins: list[float] = field(default_factory=list)
     over: bool = False
 
     @property
@@ -102,10 +103,12 @@ class DraftModel:
         """blocks: of keys and values; a row that finds none is not drafted for. draws: the target's, or by the rule of
         its run; under one a draft is drawn by chances of its own, and tells what from."""
         self.name = name
+        self.course: Lengths | None = None  # decides after each step who drafts on; None: as far as they are asked for
         self._drafting = None if under is None else Drafting(under)
         self.broken = 0  # drafts that ended with logits that are no numbers
         self._decoder, self._head, self._threads = decoder, head, threads
         self._stop_ids, self._ruling = stop_ids, draws if isinstance(draws, Ruling) else None
+        self.tells = self._ruling is None
         self._draws = draws.draws if isinstance(draws, Ruling) else draws
         self._states, self._pool = KeysValues(), BlockPool(blocks)
         self._rows: dict[int, _Row] = {}
@@ -119,8 +122,13 @@ class DraftModel:
         self._asked = {one.row for one in asked}
         rows = [self._row(one) for one in asked]
         try:
+            began = perf_counter()
             while parts := self._parts([row for row in rows if row.left > 0]):
-                self._pass(parts)
+                said = self._pass(parts)
+                if self.course is not None:
+                    now = perf_counter()
+                    self._told(self.course, parts, said, now - began)
+                    began = now
         except Exception as error:
             if not is_short(error):
                 raise
@@ -129,9 +137,22 @@ class DraftModel:
                 self.ended(row)
         return [self._drafted(row) if row.said else NO_DRAFT for row in rows]
 
+    def _told(
+        self, course: Lengths, parts: Sequence[_Part], said: Mapping[int, Sequence[float]], seconds: float
+    ) -> None:
+        """Tell what a step was, and end the drafts of rows that are not to go on."""
+        read = sum(len(part.tokens) for part in parts if len(part.tokens) - len(part.draft) > FEW)
+        rows = sum(len(part.tokens) for part in parts)
+        course.stepped(len(parts), rows, read, sum(map(len, said.values())), seconds)
+        able = [part.stream for part in parts if part.stream.index in said and part.stream.left > 0]
+        on = course.goes_on(said, [row.index for row in able])
+        for row in able:
+            if row.index not in on:
+                row.most = len(row.said)
+
     def _drafted(self, row: _Row) -> Draft:
         drawn_from = torch.cat(row.drawn_from)[: len(row.said)] if row.drawn_from else None
-        return Draft(tuple(row.said), self.name, MOST_MATCHED, drawn_from)
+        return Draft(tuple(row.said), self.name, MOST_MATCHED, drawn_from, tuple(row.margins))
 
     def ended(self, row: int) -> None:
         """See `Proposer`."""
@@ -154,7 +175,7 @@ class DraftModel:
             row.kept = list(one.prompt[: len(row.blocks) * SLOTS])
         row.text = [*one.prompt, *one.said]
         row.said, row.first, row.most, row.over = [], len(one.said), one.most, False
-        row.round, row.drawn_from = one.round, []
+        row.round, row.drawn_from, row.margins = one.round, [], []
         del row.kept[min(agreed(row.kept, row.text), len(row.text) - 1) :]
         row.over = max(row.text[len(row.kept) :]) >= self._head.vocabulary  # it has no such token
         return row
@@ -162,23 +183,27 @@ class DraftModel:
     def _parts(self, rows: Sequence[_Row]) -> list[_Part]:
         """The next pass, none when nothing is left to draft: texts to be read up to a limit, behind those that are read
         their own drafts."""
-        drafts = self._drafts([row for row in rows if row.pending <= FEW], len(rows))
-        parts, count = [], 0
-        for row in rows:
-            tokens = row.text[len(row.kept) :][: max(1, ROWS - count)]
-            whole = len(tokens) == row.pending
-            draft = drafts.get(row.index, ()) if whole else ()
+        passing, count = [], 0
+        for row in rows:  # the others wait, so nobody drafts for them now
+            if count >= ROWS:
+                break
+            passing.append((row, row.text[len(row.kept) :][: max(1, ROWS - count)]))
+            count += len(passing[-1][1])
+        whole = {row.index for row, tokens in passing if len(tokens) == row.pending}
+        able = [row for row, tokens in passing if row.index in whole and len(tokens) <= FEW]
+        drafts = self._drafts(able, len(passing))
+        parts = []
+        for row, tokens in passing:
+            draft = drafts.get(row.index, ())
             if not self._room(row, len(row.kept) + len(tokens) + len(draft)):
                 row.over = True
                 continue
-            parts.append(_Part(row, len(row.kept), [*tokens, *draft], 1 + len(draft) if whole else 0, draft))
-            count += len(parts[-1].tokens)
-            if count >= ROWS:
-                break
+            wants = 1 + len(draft) if row.index in whole else 0
+            parts.append(_Part(row, len(row.kept), [*tokens, *draft], wants, draft))
         return parts
 
     def _drafts(self, rows: Sequence[_Row], going: int) -> dict[int, Sequence[int]]:
-        if self._drafting is None:
+        if self._drafting is None or self._drafting.rests(going):
             return {}
         asked = [
             Asked(row.index, row.prompt, row.text[len(row.prompt) :], row.left - 1, (*row.round, len(row.said)))
@@ -187,7 +212,8 @@ class DraftModel:
         ]
         return self._drafting.draft(asked, going)
 
-    def _pass(self, parts: Sequence[_Part]) -> None:
+    def _pass(self, parts: Sequence[_Part]) -> dict[int, Sequence[float]]:
+        """The margins of what each row says, none of rows that were read only."""
         began = perf_counter()
         states = self._decoder.forward(batch(parts, self._pool.count), self._states, self._threads)
         wanting = [part for part in parts if part.wants]
@@ -196,24 +222,26 @@ class DraftModel:
             part.stream.kept += part.tokens[:read]
             self._pool.know(part.stream.blocks, part.stream.prompt[: len(part.stream.kept)])
         if not wanting:
-            return
+            return {}
         rows = [part.stream.index for part in wanting for _ in range(part.wants)]
         positions = [part.stream.first + len(part.stream.said) + at for part in wanting for at in range(part.wants)]
         logits = self._head.logits(states)
         said = say(self._draws, logits, rows, positions)
-        would, finite, first = said.tokens.tolist(), said.finite.tolist(), 0
+        would, finite, margins, first = said.tokens.tolist(), said.finite.tolist(), said.margins.tolist(), 0
+        before = {part.stream.index: len(part.stream.said) for part in wanting}
         for part in wanting:
             last = first + part.wants
             if not all(finite[first:last]):  # the target goes on alone
                 self.broken += 1
                 part.stream.over = True
             elif self._ruling is None:
-                self._goes_on(part, would[first:last])
+                self._goes_on(part, would[first:last], margins[first:last])
             else:
-                self._goes_on(part, self._ruled(self._ruling, part, logits[first:last]))
+                self._goes_on(part, self._ruled(self._ruling, part, logits[first:last]), ())
             first = last
         if self._drafting is not None and all(len(part.tokens) - len(part.draft) <= FEW for part in parts):
             self._drafting.passed(len(parts), sum(len(part.tokens) for part in parts), perf_counter() - began)
+        return {part.stream.index: part.stream.margins[before[part.stream.index] :] for part in wanting}
 
     def _ruled(self, ruling: Ruling, part: _Part, logits: torch.Tensor) -> Sequence[int]:
         row, below = part.stream, NO_DRAFT
@@ -224,7 +252,7 @@ class DraftModel:
         row.drawn_from.append(draft.drawn_from)
         return draft.tokens
 
-    def _goes_on(self, part: _Part, would: Sequence[int]) -> None:
+    def _goes_on(self, part: _Part, would: Sequence[int], margins: Sequence[float]) -> None:
         row = part.stream
         got = accepted(part.draft[: len(would) - 1], would, self._stop_ids, row.left)
         if self._drafting is not None:
@@ -232,6 +260,7 @@ class DraftModel:
         row.kept += got.tokens[: got.count]
         row.text += got.tokens
         row.said += got.tokens
+        row.margins += margins[: len(got.tokens)]
         row.over = got.ended
 
     def _room(self, row: _Row, positions: int) -> bool:

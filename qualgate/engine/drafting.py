@@ -1,57 +1,97 @@
-"""The drafts that are verified: how much of each, and what passes and drafts teach of that. At whatever level: a target
-verifies drafts as a draft model does that has a draft of its own."""
+"""The drafts that are verified: who makes them, how much of each, and what passes and drafts teach of that. At whatever
+level: a target verifies drafts as a draft model does that has a draft of its own.
+
+Of a cascade whose lengths are chosen as it runs, each level may also draft for the verifier itself: pass by pass it is
+whoever is expected to gain most, so that levels that do not pay are left out. Where nobody pays, some passes go by
+before that is looked at again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 
+from qualgate.speculation.acceptance import Fate
 from qualgate.speculation.control import window
-from qualgate.speculation.lengths import Learned
-from qualgate.speculation.propose import NO_DRAFT, Asked, Draft
-from qualgate.speculation.steps import Drafts, step
+from qualgate.speculation.lengths import FEW, Batch, Learned, Lengths, Prospect
+from qualgate.speculation.plan import Plan
+from qualgate.speculation.propose import NO_DRAFT, Asked, Draft, Proposer, Stepwise
+from qualgate.speculation.steps import Drafts, Step, step
 
 MOST = 32  # tokens of a draft
 BACK = 4  # tokens of a known answer that are said before a request is believed to have come back to it
+RESTS = 15  # passes without a look, once nobody paid
+SEEN = 5  # of these passes one in so many is learned from
+
+
+@dataclass(slots=True, eq=False)
+class _Row:
+    """What is known of a row. read: of who drafted for it, the tokens that it had said when they last did."""
+
+    task: str
+    fate: Fate = field(default_factory=Fate)
+    read: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class _Offer:
+    """Drafts that one proposer would make. gain: how many times as fast as plain passes these are expected to be.
+    drafts: those that cost nothing, which are made already; windows: as much of each as pays."""
+
+    proposer: Proposer
+    gain: float
+    plan: Plan | None = None
+    rows: Sequence[Prospect] = ()
+    drafts: dict[int, Draft] = field(default_factory=dict)
+    windows: dict[int, int] = field(default_factory=dict)
 
 
 class Drafting:
     """The drafts of one run, at one level."""
 
-    def __init__(self, drafts: Drafts) -> None:
+    def __init__(self, drafts: Drafts, clock: Callable[[], float] = perf_counter) -> None:
         self._proposer, self._tokens, self._steps = drafts.proposer, drafts.tokens, drafts.steps
-        self._learned = drafts.learned or Learned(drafts.proposer.name)
+        self._instead, self._tasks = drafts.instead, drafts.tasks
+        self._learned, self._clock = drafts.learned or Learned(), clock
         self._drafts: dict[int, Draft] = {}
-        self._said: dict[int, int] = {}  # of rows that were drafted for, tokens when they were last
+        self._rows: dict[int, _Row] = {}
         self._back = set[int]()
+        self._rest = self._going = 0  # passes left without a look, in passes of so many
+        self._over = 0  # rows that ended
+        self._said: dict[int, int] = {}  # tokens of each row, where γ is chosen
+
+    def rests(self, going: int) -> bool:
+        """Whether nothing is drafted in the next pass, which `going` texts share, as was found before."""
+        if self._rest and going == self._going:
+            self._rest -= 1
+            return True
+        self._rest = 0
+        return False
 
     def draft(self, asked: Sequence[Asked], going: int) -> dict[int, Sequence[int]]:
         """What is to be verified for rows that may be drafted for, by row, in a pass that `going` texts share."""
         self._drafts = {}
         if not asked:
             return {}
-        learned, chosen = self._learned, not self._tokens and self._proposer.runs_model
-        most = self._tokens or (learned.lengths.choose(going, MOST) if chosen else MOST)
-        if not most:
-            return {}
-        if chosen:
-            asked = learned.lengths.admitted(asked, self._said.keys())
-        asked = [one if one.most <= most else replace(one, most=most) for one in asked]
-        began = perf_counter()
-        drafts = self._proposer.propose(asked)
-        if chosen:
-            fresh = sum(one.row not in self._said for one in asked)
-            learned.lengths.drafted([len(draft.tokens) for draft in drafts], fresh, perf_counter() - began)
-        self._said.update({one.row: len(one.said) for one in asked})
-        self._drafts = {one.row: draft for one, draft in zip(asked, drafts, strict=True) if draft.tokens}
-        if self._tokens or chosen:  # what was paid for is verified
+        if self._tokens:
+            if isinstance(self._proposer, Stepwise):
+                self._proposer.course = None
+            drafts = self._proposer.propose(_cut(asked, self._tokens))
+            self._drafts = {one.row: draft for one, draft in zip(asked, drafts, strict=True) if draft.tokens}
             return {row: draft.tokens for row, draft in self._drafts.items()}
-        cost = learned.costs.now
-        return {
-            row: draft.tokens[: window(learned.acceptance.chances(draft), cost, going)]
-            for row, draft in self._drafts.items()
-        }
+        if not self._instead and not self._proposer.runs_model:
+            return self._verified(self._found(self._proposer, asked, going))
+        proposers = (self._proposer, *self._instead)
+        offers = [(self._made if one.runs_model else self._found)(one, asked, going) for one in proposers]
+        best = max(offers, key=lambda one: one.gain)
+        if best.gain <= 1.0:
+            best = self._trial(offers, going)
+        if best is None:
+            return {}
+        if best.plan is not None:
+            return self._draft_by(best, best.plan, asked, going)
+        return self._verified(best)
 
     def offered(self, row: int, tokens: int) -> Draft:
         """Of a row's draft so many tokens, with what they were drawn from."""
@@ -62,10 +102,20 @@ class Drafting:
         first `agreed` of them are what it says; whether it came back to a known answer so, for the first time."""
         draft = self._drafts.pop(row, NO_DRAFT)
         if self._steps is not None:
-            self._steps.append(step(row, position, draft, offered, agreed, len(tokens)))
+            plain = Step(row, position, 0, 0, 0, 0, "")
+            self._steps.append(step(row, position, draft, offered, agreed, len(tokens)) if draft.tokens else plain)
+        task = self._tasks[row] if self._tasks else ""
+        if not self._tokens:
+            self._learned.remaining.said(task, position, len(tokens))
+            self._said[row] = position + len(tokens)
         if not draft.tokens:
             return False
-        self._learned.acceptance.observe(draft, tokens)
+        here = self._row(row)
+        if draft.kind in here.read:  # what it drafted, it has read
+            here.read[draft.kind] = position + agreed
+        self._learned.acceptance.observe(draft, tokens, task, here.fate)
+        if offered:
+            self._learned.lengths(draft.kind).fared(offered, agreed)
         back = draft.kind in ("baseline", "sibling") and tuple(tokens[:BACK]) == draft.tokens[:BACK]
         if not back or len(tokens) < BACK or row in self._back:
             return False
@@ -74,11 +124,126 @@ class Drafting:
 
     def ended(self, row: int) -> None:
         """A row says nothing more."""
+        self._over += 1
+        self._rows.pop(row, None)
         if tokens := self._said.pop(row, 0):
-            self._learned.lengths.answered(tokens)
-        self._proposer.ended(row)
+            self._learned.remaining.ended(self._tasks[row] if self._tasks else "", tokens)
+        for one in (self._proposer, *self._instead):
+            one.ended(row)
 
     def passed(self, sequences: int, rows: int, seconds: float) -> None:
         """A pass is over that read no prompt: that would tell nothing of what decoding costs."""
-        self._learned.costs.observe(sequences, rows, seconds)
-        self._learned.lengths.passed(seconds)
+        if self._rest % SEEN == 0:
+            self._learned.costs.observe(sequences, rows, seconds)
+        if not self._tokens and self._proposer.runs_model:
+            self._learned.lengths(self._proposer.name).passed(seconds)
+
+    @property
+    def because(self) -> str:
+        """Why nothing is drafted where a model was to draft; "" where it drafts, or nothing was decided."""
+        return self._learned.lengths(self._proposer.name).because if self._rest else ""
+
+    def _batch(self, going: int) -> Batch:
+        return Batch(going, waits=len(self._tasks) > self._over + going)
+
+    def _verified(self, offer: _Offer) -> dict[int, Sequence[int]]:
+        self._drafts = offer.drafts
+        return {row: draft.tokens[: offer.windows[row]] for row, draft in offer.drafts.items()}
+
+    def _row(self, row: int) -> _Row:
+        found = self._rows.get(row)
+        if found is None:
+            found = self._rows[row] = _Row(self._tasks[row] if self._tasks else "")
+        return found
+
+    def _made(self, proposer: Proposer, asked: Sequence[Asked], going: int) -> _Offer:
+        """Of a model: what it would draft."""
+        lengths, remaining = self._learned.lengths(proposer.name), self._learned.remaining
+        rows = []
+        for one in asked:
+            row = self._row(one.row)
+            before = row.read.get(proposer.name, -len(one.prompt))
+            rows.append(
+                Prospect(
+                    row=one.row,
+                    most=min(one.most, MOST),
+                    unread=len(one.said) - before,
+                    remaining=remaining.tokens(row.task, len(one.said), one.most),
+                    task=row.task,
+                    fate=row.fate,
+                )
+            )
+        plan, gain = lengths.plan(rows, self._batch(going))
+        return _Offer(proposer, gain if plan.drafted else 0.0, plan, rows)
+
+    def _found(self, proposer: Proposer, asked: Sequence[Asked], going: int) -> _Offer:
+        """Of who looks up: what it found, as much as pays of it."""
+        acceptance, cost = self._learned.acceptance, self._learned.costs.now
+        found = zip(asked, proposer.propose(_cut(asked, MOST)), strict=True)
+        offer = _Offer(proposer, 0.0, None, (), {one.row: draft for one, draft in found if draft.tokens})
+        tokens, drafted = float(going), 0
+        for row, draft in offer.drafts.items():
+            here = self._row(row)
+            chances = acceptance.chances(draft, here.task, here.fate)
+            count = offer.windows[row] = window(chances, cost, going)
+            tokens, drafted = tokens + _accepted(chances[:count]), drafted + count
+        if drafted:
+            offer.gain = tokens * cost.token(going) / cost.seconds(going, going + drafted)
+        return offer
+
+    def _trial(self, offers: Sequence[_Offer], going: int) -> _Offer | None:
+        """Whose drafts are tried though they are not expected to pay; None and a rest where nobody's are."""
+        looked = [one for one in offers if one.plan is None]
+        for one in offers:
+            if one.plan is None:
+                continue
+            one.plan = self._learned.lengths(one.proposer.name).trial(one.rows, self._batch(going))
+            if one.plan.drafted:
+                return one
+        if looked:  # what was found is judged by what is said in its place
+            return replace(looked[0], windows=dict.fromkeys(looked[0].drafts, 0))
+        self._rest, self._going = RESTS, going
+        return None
+
+    def _draft_by(self, offer: _Offer, plan: Plan, asked: Sequence[Asked], going: int) -> dict[int, Sequence[int]]:
+        proposer, lengths = offer.proposer, self._learned.lengths(offer.proposer.name)
+        stepwise = isinstance(proposer, Stepwise) and proposer.tells
+        if isinstance(proposer, Stepwise):
+            proposer.course = lengths if stepwise else None
+        mine = [
+            replace(one, most=min(one.most, MOST) if stepwise else plan.drafted[one.row])
+            for one in asked
+            if one.row in plan.drafted
+        ]
+        lengths.begin(plan, offer.rows, self._batch(going))
+        before = self._clock()
+        drafts = proposer.propose(mine)
+        if not stepwise:
+            self._timed(lengths, mine, drafts, self._clock() - before)
+        for one in mine:
+            self._row(one.row).read[proposer.name] = len(one.said)
+        self._drafts = {one.row: draft for one, draft in zip(mine, drafts, strict=True) if draft.tokens}
+        return {row: draft.tokens[: lengths.offered(row, len(draft.tokens))] for row, draft in self._drafts.items()}
+
+    def _timed(self, lengths: Lengths, asked: Sequence[Asked], drafts: Sequence[Draft], seconds: float) -> None:
+        """What a proposer took that does not tell its steps."""
+        steps, texts = max((len(draft.tokens) for draft in drafts), default=0), len(asked)
+        unread = (len(one.said) - self._row(one.row).read.get(lengths.kind, -len(one.prompt)) for one in asked)
+        if read := sum(tokens for tokens in unread if tokens > MOST + FEW):
+            others = (steps - 1) * lengths.draft.now.seconds(texts, texts)
+            lengths.stepped(texts, texts, read, texts, max(0.0, seconds - others))
+        elif steps:
+            lengths.stepped(texts, texts, 0, texts, seconds / steps)
+
+
+def _cut(asked: Sequence[Asked], most: int) -> list[Asked]:
+    return [one if one.most <= most else replace(one, most=most) for one in asked]
+
+
+def _accepted(chances: Sequence[float]) -> float:
+    """Tokens that are expected to be."""
+    reached, tokens = 1.0, 0.0
+    for chance in chances:
+        reached *= chance
+        tokens += reached
+    return tokens

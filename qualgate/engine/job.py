@@ -145,7 +145,8 @@ class _Asked:
         if self._arm.draft is None:
             return self._run(requests, None, watch)
         assert isinstance(self._engine, PackedEngine), "loading refuses others"
-        with open_proposers(self._arm, self._engine, requests, frozenset(self._arm.stop_ids), self._draws) as levels:
+        stop_ids, tasks = frozenset(self._arm.stop_ids), [prompt.key.evalset for prompt in self._job.prompts]
+        with open_proposers(self._arm, self._engine, requests, stop_ids, self._draws, tasks) as levels:
             answers = self._run(requests, levels[0], watch)
         keys = [prompt.key for prompt in self._job.prompts]
         self.steps += [

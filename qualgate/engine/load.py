@@ -139,6 +139,7 @@ def _with_drafts(arm: LoadedArm, speculation: Speculation, drafts: tuple[LoadedA
     """`arm` with what drafts for it, a level each. NotInThisVersion for first layers of a model that is not plain."""
     import torch
 
+    from qualgate.engine.batch_costs import batch_costs
     from qualgate.engine.footprint import first_layers, of_head, with_drafts
     from qualgate.engine.pass_costs import pass_costs
 
@@ -159,8 +160,22 @@ def _with_drafts(arm: LoadedArm, speculation: Speculation, drafts: tuple[LoadedA
             verifier = model
     runs = [(model.model, model.choice) if model else None for model in drafts]
     sizes, costs = with_drafts(arm.footprint, beside), pass_costs((arm.model, arm.choice), speculation, runs, head)
+    costs |= batch_costs((arm.model, arm.choice), speculation.tokens, _stepping(arm, speculation, drafts))
     draft = LoadedDraft(spec=speculation, arms=drafts, head=head)
     return replace(arm, footprint=replace(sizes, facts=sizes.facts | costs), draft=draft)
+
+
+def _stepping(
+    arm: LoadedArm, speculation: Speculation, drafts: tuple[LoadedArm | None, ...]
+) -> list[tuple[tuple[PreTrainedModel, Choice], int | None] | None]:
+    """Of each level the model that makes its steps, and of how many of its layers; None where none does."""
+    found, verifier = list[Any](), arm
+    for level, model in zip(levels(speculation), drafts, strict=True):
+        early = level.draft.layers if level.draft.kind == "early_exit" else None
+        runs = model or (verifier if early else None)
+        found.append(runs and ((runs.model, runs.choice), early))
+        verifier = model or verifier
+    return found
 
 
 def _head(arm: LoadedArm, level: Speculation) -> LoadedHead:

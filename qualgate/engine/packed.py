@@ -179,7 +179,9 @@ class _Run:
             for one in schedule.taken_out():
                 self._would.pop(one.index, None)
                 self._tell(self._ended(one, "abort"))
-            offered = {} if drafting is None else drafting.draft(schedule.draftable, len(schedule.going))
+            offered = {}
+            if drafting is not None and not drafting.rests(len(schedule.going)):
+                offered = drafting.draft(schedule.draftable, len(schedule.going))
             began = perf_counter()
             parts = schedule.next(offered)
             self._engine.copy(schedule.copies())

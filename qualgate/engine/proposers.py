@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 
 import torch
 
+from qualgate.engine.batch_costs import learned_from
 from qualgate.engine.choice import BYTES, open_decoder
 from qualgate.engine.draft_arms import levels
 from qualgate.engine.draft_heads.medusa import MedusaHeads
@@ -20,7 +21,6 @@ from qualgate.engine.room import room
 from qualgate.engine.ruling import Ruling
 from qualgate.engine.sampling import Draws
 from qualgate.engine.schedule import blocks_for
-from qualgate.speculation.lengths import Learned
 from qualgate.speculation.ngram import Ngram, Suffix
 from qualgate.speculation.steps import Drafts
 from qualgate_kernels.paged import SLOTS
@@ -74,10 +74,11 @@ def open_proposers(
     requests: Sequence[Request],
     stop_ids: frozenset[int],
     draws: Draws | None = None,
+    tasks: Sequence[str] = (),
 ) -> Iterator[tuple[Drafts, ...]]:
     """Who drafts for an arm: a level each, the one that it verifies first; each drafts for the one before it. They
     serve one run of its `engine` with these requests, whose `draws` they share: a draft that draws by the same noise
-    is accepted oftener. Early exit is from the layers of the model that verifies it."""
+    is accepted oftener. Early exit is from the layers of the model that verifies it. tasks: see `Drafts`."""
     draft, found = arm.draft, list[Drafts]()
     assert draft is not None, f"nobody drafts for {arm.spec.name}"
     rule, chances = draft.spec.rule, draws
@@ -108,6 +109,10 @@ def open_proposers(
                     draws=chances,
                     under=found[0] if found else None,
                 )
-            learned = draft.learned.setdefault(at, Learned(name))
-            found.insert(0, Drafts(proposer, level.tokens, [], learned, "keyed" if at else rule))
+            if at not in draft.learned:
+                facts = {} if at else arm.footprint.facts
+                draft.learned[at] = learned_from(facts, [one.names[0] for one in levels(draft.spec)])
+            learned = draft.learned[at]
+            below = () if level.tokens else tuple(one.proposer for one in found if one.proposer.name != name)
+            found.insert(0, Drafts(proposer, level.tokens, [], learned, "keyed" if at else rule, below, tasks))
         yield tuple(found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from qualgate.records.speculation import Speculation
@@ -9,6 +10,10 @@ from qualgate.records.speculation import Speculation
 # Facts of an arm that speculates (`ArmFootprint.facts`), in seconds of a plain step of its target over one sequence:
 DRAFT_COST = "speculation.draft_cost."  # with a level behind it: of one plain step of who drafts at that level
 VERIFY_COST = "speculation.verify_cost."  # with a number behind it: of a pass over so many rows of the sequence
+BATCH_COST = "speculation.batch_cost."  # with "4x20" behind it: of a pass over 20 rows in all of 4 sequences
+DRAFT_STEP_COST = "speculation.draft_step_cost."  # with "1x4" behind it: of a step of level 1 for 4 sequences
+READING_COST = "speculation.reading_cost."  # with a level behind it: of a prompt's token that it reads
+PLAIN_STEP = "speculation.plain_step"  # that step of the target, in seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +69,15 @@ class DraftLevel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BatchGain:
+    """How many times as fast the target is predicted to decode so many sequences side by side, at the γ of its drafts,
+    or at the best where that is chosen."""
+
+    sequences: int
+    predicted: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Gain:
     """How many times as fast the target decodes with its drafts. None: not known, and `reason` says why."""
 
@@ -74,6 +88,8 @@ class Gain:
     predicted_reason: str = ""  # why it is not known
     best_tokens: int | None = None  # γ of the largest predicted gain, 0: plain decoding; None: not known
     best: float | None = None  # that gain
+    by_batch: tuple[BatchGain, ...] = ()  # predicted
+    crossover: float | None = None  # sequences side by side from which on nothing is gained; None: not known, or never
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,3 +107,13 @@ class Speculated:
     seed: int = 0  # of the bootstrap over prompts
     draws: int = 0
     method: str = ""  # formula id
+
+
+def costs_of(facts: Mapping[str, float], name: str) -> dict[tuple[int, int], float]:
+    """Those facts that `name` begins, by the two numbers behind it: as BATCH_COST and DRAFT_STEP_COST have them."""
+    found = {}
+    for full, value in facts.items():
+        first, _, second = full.removeprefix(name).partition("x")
+        if full.startswith(name) and first.isdecimal() and second.isdecimal():
+            found[int(first), int(second)] = value
+    return found

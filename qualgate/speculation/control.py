@@ -1,7 +1,7 @@
-"""How much of a draft is worth verifying, from what passes took and from what was accepted so far.
+"""What passes cost, and how much of a draft is worth verifying at that.
 
 A pass takes about fixed + sequence × sequences + row × rows seconds. A draft of w tokens adds w rows; what it saves is
-whole passes. The control learns both sides while it runs, and chooses 0 where drafts do not pay.
+whole passes. Costs are learned while it runs.
 """
 
 from __future__ import annotations
@@ -10,16 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from qualgate.speculation.propose import Draft
-
 COST_MEMORY = 0.98  # an observation's weight after each later one: some 50 passes count
 DAMPING = 1e-3  # of each step of the costs, in shares of the curvature: what passes do not tell apart stays as it was
-CHANCE_MEMORY = 0.995  # some 200 tokens of a kind and level
-PRIOR_WEIGHT = 4.0  # tokens that the prior counts as
-# By level, before anything was seen: as measured for 4-bit variants of the reference model.
-PRIOR_CHANCES = (0.2, 0.6, 0.8, 0.8, 0.8, 0.85, 0.85, 0.9, 0.9, 0.95, 0.97)
-_LEVELS = (*range(8), *[8] * 8, *[9] * 16, 10)  # tokens that agree without a break -> level
-_LAST = len(_LEVELS) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,52 +105,6 @@ def _solved(rows: list[list[float]]) -> list[float]:
     for i in reversed(range(size)):
         x[i] = (rows[i][size] - sum(rows[i][j] * x[j] for j in range(i + 1, size))) / rows[i][i]
     return x
-
-
-class Acceptance:
-    """The chance that a draft's next token is what the model says, learned for each kind of draft.
-
-    It depends on how many tokens have agreed without a break, those before the draft (`matched`) and those of the draft
-    alike: a fork heals or it does not. So it is kept by level: 0 to 7 tokens each, from 8, from 16, from 32. Each is
-    the mean of a Beta prior and of what was seen, which is forgotten exponentially.
-    """
-
-    def __init__(self) -> None:
-        self._seen: dict[str, _Seen] = {}
-
-    def observe(self, draft: Draft, said: Sequence[int]) -> None:
-        """Learns from the tokens that the model said where `draft` was proposed.
-
-        Give the draft uncut: what the model said instead of a token that was not verified judges it as well, so it is
-        found out without trying that drafts pay again. What was said after the first other token tells nothing.
-        """
-        seen = self._seen.setdefault(draft.kind, _Seen())
-        for agreed, (token, own) in enumerate(zip(draft.tokens, said, strict=False), draft.matched):
-            seen.add(_LEVELS[min(agreed, _LAST)], token == own)
-            if token != own:
-                break
-
-    def chances(self, draft: Draft) -> list[float]:
-        """For each token of the draft, the chance that it is accepted if those before it were."""
-        seen = self._seen.get(draft.kind)
-        by_level = seen.chances if seen else PRIOR_CHANCES
-        agreed = range(draft.matched, draft.matched + len(draft.tokens))
-        return [by_level[_LEVELS[one] if one < _LAST else -1] for one in agreed]
-
-
-class _Seen:
-    """Of one kind of draft, for each level."""
-
-    def __init__(self) -> None:
-        self._hits = [0.0] * len(PRIOR_CHANCES)
-        self._all = [0.0] * len(PRIOR_CHANCES)
-        self.chances = list(PRIOR_CHANCES)
-
-    def add(self, level: int, hit: bool) -> None:
-        self._hits[level] = CHANCE_MEMORY * self._hits[level] + hit
-        self._all[level] = CHANCE_MEMORY * self._all[level] + 1
-        prior = PRIOR_WEIGHT * PRIOR_CHANCES[level]
-        self.chances[level] = (self._hits[level] + prior) / (self._all[level] + PRIOR_WEIGHT)
 
 
 def window(chances: Sequence[float], cost: PassCost, sequences: int) -> int:

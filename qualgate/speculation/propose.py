@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     import torch
@@ -22,13 +22,15 @@ class Draft:
     kind: "baseline", "sibling", "own" (see `known`), or a proposer's name. matched: how many of the last tokens said
     stand before them there, at most 8; 8 too where all that was said stands there from the beginning, or a model says
     them. Acceptance is learned by kind and by this. drawn_from: float64 [tokens, vocabulary], the distributions that
-    the tokens were drawn from; None: they were not drawn, each is all that was considered (one-hot).
+    the tokens were drawn from; None: they were not drawn, each is all that was considered (one-hot). margins: of each
+    token its lead over the runner-up, in logits (and noise, where it was drawn by the target's); none: not told.
     """
 
     tokens: tuple[int, ...]
     kind: str
     matched: int = 0
     drawn_from: torch.Tensor | None = field(default=None, compare=False)
+    margins: tuple[float, ...] = field(default=(), compare=False)
 
     def cut(self, most: int) -> Draft:
         """Its first `most` tokens; no draft where none is left."""
@@ -37,7 +39,7 @@ class Draft:
         if most <= 0:
             return NO_DRAFT
         rows = None if self.drawn_from is None else self.drawn_from[:most]
-        return replace(self, tokens=self.tokens[:most], drawn_from=rows)
+        return replace(self, tokens=self.tokens[:most], drawn_from=rows, margins=self.margins[:most])
 
 
 NO_DRAFT = Draft((), "")
@@ -69,6 +71,15 @@ class Proposer(Protocol):
     def ended(self, row: int) -> None:
         """A row says nothing more: what is kept of it may go."""
         ...
+
+
+@runtime_checkable
+class Stepwise(Protocol):
+    """A proposer that makes its drafts step by step, and can be told after each who drafts on. tells: whether it says
+    how surely it drew its tokens; course: a `lengths.Lengths`; None: each row drafts as far as it is asked for."""
+
+    tells: bool
+    course: Any
 
 
 class Reader(Protocol):

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from qualgate.speculation.lengths import Learned
 from qualgate.speculation.propose import Draft, Proposer
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """As `records.DraftStep`, of the request with index `row`."""
 
     row: int
@@ -24,19 +24,23 @@ class Step:
     @property
     def counts(self) -> dict[str, Any]:
         """All but the row, by name."""
-        return {name: getattr(self, name) for name in self.__slots__ if name != "row"}
+        return {name: value for name, value in self._asdict().items() if name != "row"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Drafts:
     """tokens: γ, of each; 0: as many as pay. steps: gets what became of each, and of every pass without one, or None;
-    learned: from earlier runs, and by this one; rule: by which they are accepted where tokens are drawn"""
+    learned: from earlier runs, and by this one; rule: by which they are accepted where tokens are drawn; instead: of a
+    cascade the proposers below, any of which may draft for this verifier where that pays better; tasks: of each row,
+    for rows of one task fare alike"""
 
     proposer: Proposer
     tokens: int = 0
     steps: list[Step] | None = None
     learned: Learned | None = None
     rule: str = "keyed"
+    instead: tuple[Proposer, ...] = ()
+    tasks: Sequence[str] = ()
 
 
 def step(row: int, position: int, draft: Draft, offered: int, accepted: int, said: int) -> Step:

@@ -1,9 +1,8 @@
-"""Costs and chances against what was planted, windows against every other window."""
+"""Costs against what was planted, windows against every other window."""
 
 from __future__ import annotations
 
 import random
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -11,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import nnls
 
-from qualgate.speculation.control import COST_MEMORY, DAMPING, Acceptance, Costs, PassCost, window
-from qualgate.speculation.propose import Draft
+from qualgate.speculation.control import COST_MEMORY, DAMPING, Costs, PassCost, window
 
 PLANTED = (
     PassCost(3e-3, 1e-4, 5e-5),
@@ -104,66 +102,6 @@ def test_a_pass_that_took_no_time_tells_nothing():
     assert learned([(4, 8, 0.0), (4, 8, float("nan")), (0, 0, 1.0)], costs) == before
 
 
-def draft(matched: int = 8, size: int = 16, kind="baseline") -> Draft:
-    return Draft(tuple(range(size)), kind, matched)
-
-
-def said(agreed: int) -> list[int]:
-    """What the model says of such a draft: so many of its tokens, then another one."""
-    return [*range(agreed), -1]
-
-
-def drawn(chance: float, rng: random.Random, most: int = 16) -> int:
-    agreed = 0
-    while agreed < most and rng.random() < chance:
-        agreed += 1
-    return agreed
-
-
-@pytest.mark.parametrize("chance", [0.1, 0.5, 0.9])
-def test_chances_become_the_planted_ones_and_forget_what_was(chance):
-    acceptance = Acceptance()
-    rng = random.Random(3)
-    for planted in (0.7, chance):
-        for _ in range(3000):
-            acceptance.observe(draft(0, 4), said(drawn(planted, rng, 4)))
-    assert acceptance.chances(draft(0, 1)) == pytest.approx([chance], abs=0.1)
-
-
-def test_chances_are_kept_by_kind_and_by_how_many_tokens_agreed():
-    acceptance = Acceptance()
-    before = acceptance.chances(draft(kind="own"))
-    for _ in range(200):
-        acceptance.observe(draft(2), said(0))
-        acceptance.observe(draft(8), said(16))
-    assert acceptance.chances(draft(2))[0] < 0.1
-    assert acceptance.chances(draft(8))[0] > 0.9
-    assert acceptance.chances(draft(2))[6:] == acceptance.chances(draft(8, 10))
-    assert acceptance.chances(draft(kind="own")) == before
-
-
-def test_before_anything_is_seen_a_longer_match_promises_more():
-    chances = Acceptance().chances(draft(0, 64))
-    assert all(0 < one <= other < 1 for one, other in pairwise(chances))
-
-
-def test_what_follows_the_first_other_token_tells_nothing():
-    one, other = Acceptance(), Acceptance()
-    one.observe(draft(), [0, 1, -1])
-    other.observe(draft(), [0, 1, -1, 3, 4, -1])
-    assert one.chances(draft()) == other.chances(draft())
-
-
-def test_a_draft_that_was_not_verified_is_judged_by_what_was_said_in_its_place():
-    acceptance = Acceptance()
-    for _ in range(50):
-        acceptance.observe(draft(0), said(0))
-    low = acceptance.chances(draft(0))[0]
-    for _ in range(50):
-        acceptance.observe(draft(0), [0])  # a plain step
-    assert acceptance.chances(draft(0))[0] > low + 0.1
-
-
 def rate(chances: list[float], w: int, cost: PassCost, sequences: int) -> float:
     """Tokens a second if every row verified w, from the chance of each number of tokens."""
     tokens, reached = 0.0, 1.0
@@ -198,23 +136,3 @@ def test_the_more_sequences_share_a_pass_the_shorter_the_drafts():
     windows = [window([0.8] * 32, PassCost(3e-3, 5e-5, 1e-4), sequences) for sequences in (1, 4, 16, 64)]
     assert windows == sorted(windows, reverse=True)
     assert windows[0] > 2 * windows[-1] > 0
-
-
-@pytest.mark.parametrize("cost", [PassCost(3e-3, 2e-4, 5e-5), PassCost(1e-3, 1e-4, 1e-4), PassCost(1e-3, 5e-5, 4e-4)])
-@pytest.mark.parametrize("chance", [0.0, 0.3, 0.6, 0.9, 0.98])
-def test_what_is_learned_on_the_way_comes_near_the_best_fixed_window(cost, chance):
-    sequences, rng = 16, random.Random(4)
-    costs, acceptance = Costs(), Acceptance()
-    tokens = seconds = 0.0
-    for _ in range(400):
-        proposed = draft()
-        windows = [window(acceptance.chances(proposed), costs.now, sequences) for _ in range(sequences)]
-        took = cost.seconds(sequences, sequences + sum(windows)) * rng.uniform(0.9, 1.1)
-        costs.observe(sequences, sequences + sum(windows), took)
-        for w in windows:
-            now = said(drawn(chance, rng))[: w + 1]
-            acceptance.observe(proposed, now)
-            tokens += len(now)
-        seconds += took
-    best = max(rate([chance] * 16, w, cost, sequences) for w in range(17))
-    assert tokens / seconds > 0.97 * best

@@ -1,83 +1,124 @@
-"""γ against every other γ, and trials that cost no more than they may."""
+"""Who is drafted for and how far, where costs and chances are planted."""
 
 from __future__ import annotations
 
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from dataclasses import replace
 
-from qualgate.speculation.control import Acceptance, Costs, PassCost
-from qualgate.speculation.lengths import TRIALS, Lengths, best_length
+import pytest
+
+from qualgate.speculation.acceptance import Fate
+from qualgate.speculation.lengths import SURE, TRIAL, TRIED, Batch, Learned, Lengths, Prospect
+from qualgate.speculation.plan import Plan
 from qualgate.speculation.propose import Draft
 
-TARGET = PassCost(fixed=10e-3, sequence=0.0, row=0.2e-3)
-seconds = st.floats(1e-5, 1e-2)
-costs = st.builds(PassCost, fixed=seconds, sequence=seconds, row=seconds)
+TARGET = {(1, 1): 10e-3, (1, 3): 10.4e-3, (4, 4): 10.6e-3, (16, 16): 13e-3, (16, 48): 19.4e-3}
+ROW = Prospect(row=0, most=32, unread=1, remaining=100.0)
 
 
-@given(st.lists(st.floats(0, 1), max_size=32), costs, costs, st.integers(1, 64))
-def test_no_other_length_says_more_tokens_a_second(chances, target, draft, sequences):
-    def rate(count: int) -> float:
-        tokens = 1.0
-        for last in range(1, count + 1):
-            product = 1.0
-            for chance in chances[:last]:
-                product *= chance
-            tokens += product
-        verified = target.fixed + target.sequence * sequences + target.row * sequences * (1 + count)
-        return tokens / (verified + count * (draft.fixed + (draft.sequence + draft.row) * sequences))
-
-    found = best_length(chances, target, draft, sequences)
-    assert rate(found) >= max(rate(count) for count in range(len(chances) + 1)) * (1 - 1e-12)
+def learned(step: float = 3e-3, reading: float = 0.0, right: int = 0, wrong: int = 0) -> tuple[Learned, Lengths]:
+    """Of a target of 10 ms a pass, and of a draft that takes `step` seconds; of so many tokens was seen that they were
+    right, or wrong."""
+    found = Learned()
+    found.seed(TARGET)
+    lengths = found.lengths("draft")
+    lengths.seed({1: step, 4: step * 1.1, 16: step * 1.5}, reading)
+    for hits, said in ((right, 1), (wrong, 0)):
+        for _ in range(hits):
+            found.acceptance.observe(Draft((1,), "draft", 8, None, (3.0 if said else 0.1,)), [said])
+    return found, lengths
 
 
-@pytest.mark.parametrize(
-    ("alpha", "c", "gamma"), [(0.9, 0.266, 5), (0.95, 0.266, 9), (0.98, 0.266, 15), (0.8, 0.266, 3)]
-)
-def test_it_is_the_published_one_where_verifying_is_free(alpha, c, gamma):
-    """/1/ ML-SpecQD's bandwidth floor: S = τ / (1 + γ c), of which the table of best γ is known."""
-    assert best_length([alpha] * 32, PassCost(1.0, 0.0, 0.0), PassCost(c, 0.0, 0.0), 1) == gamma
+def rows(count: int, **how: float) -> list[Prospect]:
+    return [replace(ROW, row=row, **how) for row in range(count)]
 
 
-def rounds(lengths: Lengths, acceptance: Acceptance, target: Costs, draft: PassCost, chance: float, count: int):
-    """Planted passes of one sequence, a share of whose drafts' tokens is right: (γ, seconds drafted, verified) each."""
-    right = 0.0
-    for _ in range(count):
-        gamma = lengths.choose(1, 32)
-        drafted = gamma * draft.seconds(1, 1)
-        if gamma:
-            lengths.drafted([gamma], 0, drafted)
-            tokens = []
-            for _ in range(gamma):
-                right += chance
-                tokens.append(int(right >= 1))
-                right -= right >= 1
-            acceptance.observe(Draft((1,) * gamma, "draft", 8), tokens)
-        verified = TARGET.seconds(1, 1 + gamma)
-        target.observe(1, 1 + gamma, verified)
-        lengths.passed(verified)
-        yield gamma, drafted, verified
+def test_what_pays_is_drafted_long_and_what_does_not_is_not():
+    assert learned(right=200)[1].plan([ROW], Batch(1))[0].drafted[0] > 6
+    assert learned(wrong=200)[1].plan([ROW], Batch(1))[0].drafted == {}
+    assert learned(step=12e-3, right=200)[1].plan([ROW], Batch(1))[0].drafted == {}
 
 
-@pytest.mark.parametrize("chance", [0.95, 0.99])
-def test_what_pays_is_drafted_long(chance):
-    acceptance, target, draft = Acceptance(), Costs(), PassCost(2e-3, 0.0, 0.1e-3)
-    found = list(rounds(Lengths("draft", acceptance, target), acceptance, target, draft, chance, 300))
-    assert sum(gamma for gamma, *_ in found[-50:]) / 50 > 5
+def test_the_first_drafts_are_few_and_short():
+    plan, gain = learned()[1].plan(rows(16), Batch(16))
+    assert gain > 1
+    assert len(plan.drafted) == TRIED
+    assert max(plan.drafted.values()) <= 3
+    later, _ = learned(right=SURE)[1].plan(rows(16), Batch(16))
+    assert len(later.drafted) == 16
 
 
-def test_what_does_not_pay_is_off_within_a_few_passes_and_tried_again_for_next_to_nothing():
-    acceptance, target, draft = Acceptance(), Costs(), PassCost(5e-3, 0.0, 0.1e-3)
-    found = list(rounds(Lengths("draft", acceptance, target), acceptance, target, draft, 0.05, 3000))
-    late = found[20:]
-    lost = sum(drafted + verified - TARGET.seconds(1, 1) for gamma, drafted, verified in late if gamma)
-    assert 0 < sum(gamma > 0 for gamma, *_ in late) < 60
-    assert lost <= 2 * TRIALS * sum(drafted + verified for _, drafted, verified in late)
+def test_a_row_that_misses_is_left_out_while_others_are_drafted_for():
+    found, lengths = learned(right=200)
+    bad = Fate()
+    for _ in range(20):
+        found.acceptance.observe(Draft((1,), "draft", 8), [0], "", bad)
+    for _ in range(200):
+        found.acceptance.observe(Draft((1,), "draft", 8), [1])
+    plan, _ = lengths.plan([*rows(3), replace(ROW, row=3, fate=bad)], Batch(4))
+    assert set(plan.drafted) == {0, 1, 2}
 
 
-def test_a_trial_finds_out_that_drafts_pay_again():
-    acceptance, target, draft = Acceptance(), Costs(), PassCost(2e-3, 0.0, 0.1e-3)
-    lengths = Lengths("draft", acceptance, target)
-    assert sum(gamma for gamma, *_ in list(rounds(lengths, acceptance, target, draft, 0.0, 300))[-50:]) < 20
-    again = list(rounds(lengths, acceptance, target, draft, 1.0, 20_000))
-    assert sum(gamma for gamma, *_ in again[-50:]) / 50 > 5
+@pytest.mark.parametrize(("remaining", "drafted"), [(200.0, True), (3.0, False)])
+def test_a_text_is_read_where_the_answer_is_still_long(remaining, drafted):
+    _, lengths = learned(reading=1e-3, right=200)
+    plan, _ = lengths.plan([replace(ROW, unread=100, remaining=remaining)], Batch(1))
+    assert bool(plan.drafted) is drafted
+    assert lengths.plan([replace(ROW, unread=2, remaining=remaining)], Batch(1))[0].drafted, "it is read already"
+
+
+def test_a_draft_goes_on_where_its_tokens_are_sure():
+    found, lengths = learned(right=300)
+    for _ in range(60):
+        found.acceptance.observe(Draft((1,), "draft", 8, None, (0.2,)), [0])
+        for _ in range(20):
+            found.acceptance.observe(Draft((1,), "draft", 8, None, (5.0,)), [1])
+    plan, _ = lengths.plan(rows(2), Batch(2))
+    lengths.begin(plan, rows(2), Batch(2))
+    assert lengths.goes_on({0: [5.0], 1: [0.2]}, [0, 1]) == {0}
+    assert lengths.goes_on({0: [5.0]}, []) == set()
+    assert lengths.offered(1, 1) == 1, "a row costs next to nothing"
+
+
+def test_a_token_that_is_hardly_accepted_is_not_verified_where_rows_are_dear():
+    found, lengths = learned(right=300)
+    for _ in range(60):
+        found.acceptance.observe(Draft((1,), "draft", 8, None, (0.2,)), [0])
+        for sequences, of_all in ((1, 1), (1, 3), (2, 2), (2, 6)):
+            found.costs.observe(sequences, of_all, 3e-3 * (1 + of_all))
+    lengths.begin(Plan({0: 2, 1: 1}, {}, {}), rows(2), Batch(2))
+    lengths.goes_on({0: [5.0], 1: [0.2]}, [])
+    assert (lengths.offered(0, 1), lengths.offered(1, 1)) == (1, 0)
+
+
+def test_what_would_not_pay_if_all_were_accepted_is_never_tried():
+    _, lengths = learned(step=12e-3, wrong=50)
+    lengths.passed(1e6)
+    assert lengths.trial([ROW], Batch(1)).drafted == {}
+    assert lengths.because == "it would not pay if all were accepted: a step takes 1.20 passes, a row 0.02"
+
+
+def test_what_does_not_pay_is_tried_for_a_small_share_of_all_seconds():
+    _, lengths = learned(wrong=50)
+    for _ in range(5):
+        lengths.fared(5, 1)
+    assert lengths.trial([ROW], Batch(1)).drafted == {}
+    assert lengths.because == "5 proposed, 1 accepted"
+    lengths.passed(100.0)
+    assert lengths.trial([ROW], Batch(1)).drafted == {0: TRIAL}
+    lengths.stepped(1, 1, 0, 1, 100.0)  # a step that took long
+    assert lengths.trial([ROW], Batch(1)).drafted == {}
+
+
+def test_why_nobody_is_drafted_for_is_said_where_texts_are_long():
+    _, lengths = learned(reading=1.0, right=50)
+    assert lengths.plan([replace(ROW, unread=100)], Batch(1))[0].drafted == {}
+    lengths.trial([replace(ROW, unread=100)], Batch(1))
+    assert lengths.because == "texts to be read take longer than drafts would save"
+
+
+def test_reading_is_told_from_steps():
+    _, lengths = learned(right=50)
+    for _ in range(200):
+        lengths.stepped(1, 101, 100, 1, 0.203)
+    assert lengths.plan([replace(ROW, unread=100, remaining=5.0)], Batch(1))[0].drafted == {}
+    assert lengths.draft.now.seconds(1, 1) == pytest.approx(3e-3, rel=0.2)

@@ -1,0 +1,107 @@
+"""What passes over several sequences cost an arm that speculates, timed when it is loaded: from these the control of
+drafts starts, and by these it is told at which batch size drafting stops paying."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from qualgate.engine.attention import KeysValues
+from qualgate.engine.batch import batch
+from qualgate.engine.choice import Choice, open_decoder, threads_of_kernels
+from qualgate.engine.sampling import greedy
+from qualgate.records.speculated import BATCH_COST, DRAFT_STEP_COST, PLAIN_STEP, READING_COST, costs_of
+from qualgate.speculation.lengths import Learned
+from qualgate_kernels.paged import SLOTS
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+POSITIONS = 128  # that a row sees
+BATCHES = (1, 4, 16, 64)  # sequences
+ROWS = (1, 2, 5)  # of each, where γ is chosen as it runs
+TEXT = 64  # tokens that are read
+TIMES = 2
+LONGEST = 0.5  # seconds of a pass, above which larger ones are not timed
+
+Runs = tuple["PreTrainedModel", Choice]
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    blocks: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """See `batch.Rows`."""
+
+    stream: _Text
+    first: int
+    tokens: list[int]
+    wants: int
+
+
+def batch_costs(target: Runs, tokens: int, drafts: Sequence[tuple[Runs, int | None] | None]) -> dict[str, float]:
+    """Facts by the names in `records.speculated`, in plain steps of one sequence, and that step in seconds. tokens: γ,
+    0 where it is chosen; drafts: a level each, with of how many layers, None where none runs a model.
+    """
+    with threads_of_kernels() as threads:
+        rows = (1, tokens + 1) if tokens else ROWS
+        timed = _timed(target, None, [(count, count * each) for count in BATCHES for each in rows], threads)
+        plain = timed[1, 1]
+        found = {PLAIN_STEP: plain}
+        found |= {f"{BATCH_COST}{count}x{of_all}": one / plain for (count, of_all), one in timed.items()}
+        for at, level in enumerate(drafts, start=1):
+            if level is None:
+                continue
+            runs, first = level
+            steps = _timed(runs, first, [(count, count) for count in BATCHES], threads)
+            found |= {f"{DRAFT_STEP_COST}{at}x{count}": one / plain for (count, _), one in steps.items()}
+            read = _timed(runs, first, [(1, TEXT)], threads)[1, TEXT]
+            found[f"{READING_COST}{at}"] = max(0.0, read - steps[1, 1]) / (TEXT - 1) / plain
+    return found
+
+
+def learned_from(facts: Mapping[str, float], names: Sequence[str]) -> Learned:
+    """What a target that was timed so knows before it begins. names: of who drafts, a level each."""
+    found = Learned()
+    plain = facts.get(PLAIN_STEP, 0.0)
+    found.seed({shape: cost * plain for shape, cost in costs_of(facts, BATCH_COST).items()})
+    steps = costs_of(facts, DRAFT_STEP_COST)
+    for at, name in enumerate(names, start=1):
+        mine = {count: cost * plain for (level, count), cost in steps.items() if level == at}
+        if mine:
+            found.lengths(name).seed(mine, facts.get(f"{READING_COST}{at}", 0.0) * plain)
+    return found
+
+
+def _timed(
+    runs: Runs, first: int | None, shapes: Sequence[tuple[int, int]], threads: int
+) -> dict[tuple[int, int], float]:
+    """The least of a few passes of each shape (sequences, rows in all), to the tokens that they say. All texts share
+    what they see, so that it takes no memory to speak of: what is read anew each time is weights."""
+    seen, found = POSITIONS // SLOTS, dict[tuple[int, int], float]()
+    most = max(count * _own(rows // count) for count, rows in shapes)
+    states = KeysValues()
+    with open_decoder(*runs, first=first) as (decoder, head):
+        for count, rows in shapes:
+            each = rows // count
+            ends = [range(seen + at * _own(each), seen + (at + 1) * _own(each)) for at in range(count)]
+            parts = [_Rows(_Text([*range(seen), *own]), POSITIONS, [0] * each, each) for own in ends]
+            taken = list[float]()
+            for _ in range(1 + TIMES):  # the first makes what it keeps
+                began = perf_counter()
+                greedy(head.logits(decoder.forward(batch(parts, seen + most), states, threads)))
+                taken.append(perf_counter() - began)
+            found[count, rows] = min(taken[1:])
+            if found[count, rows] > LONGEST:
+                break
+    return found
+
+
+def _own(rows: int) -> int:
+    """Blocks of a text's own."""
+    return -(-rows // SLOTS)

@@ -1,0 +1,174 @@
+"""The control of drafts on a clock of its own: against plain passes, and against every fixed length of drafts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from qualgate.engine.drafting import RESTS, Drafting
+from qualgate.speculation.lengths import Learned
+from qualgate.speculation.propose import NO_DRAFT, Asked, Draft
+from qualgate.speculation.steps import Drafts
+from tests.engine.drafting_world import Costs, Row, Task, World, rows_of, seconds
+
+PASS = 10e-3
+EASY = Task(name="easy", hard=0.02, lengths=(40, 160))
+MIXED = Task(name="mixed", hard=0.2, lengths=(40, 160))
+BAD = Task(name="bad", hard=1.0, lengths=(40, 160))
+SHORT = Task(name="short", hard=0.05, lengths=(4, 20), prompt=120)
+ROWS_DIFFER = Task(name="rows differ", hard=0.1, lengths=(30, 200), bad_rows=3)
+FIXED = (1, 2, 3, 4, 6, 8, 12)
+
+
+def costs(step: float = 0.35, row: float = 0.02, reading: float = 0.1) -> Costs:
+    """In passes of the target. row: of each further one, of the target and of a step."""
+    return Costs(
+        target=lambda texts, rows: PASS * (1 + row * (rows - 1)),
+        draft=lambda texts, rows: PASS * (step + row * (rows - 1)),
+        reading=PASS * reading,
+    )
+
+
+def in_eights(texts: int, rows: int) -> float:
+    """Of kernels that take eight rows at a time."""
+    return PASS * (0.8 + 0.2 * -(-rows // 8) + 0.02 * rows)
+
+
+def gains(of: Costs, batch: int, tasks: list[Task], each: int) -> tuple[float, dict[int, float]]:
+    """How many times as fast as plain passes: as many tokens as pay, and each fixed number of them."""
+    rows: list[Row] = rows_of(tasks, each)
+    world: Callable[[], World] = lambda: World(of, batch)  # noqa: E731
+    plain, _ = seconds(world, rows, None)
+    return plain / seconds(world, rows, 0)[0], {tokens: plain / seconds(world, rows, tokens)[0] for tokens in FIXED}
+
+
+CHEAP = costs(0.05, 0.01, 0.005)
+
+
+@pytest.mark.parametrize(
+    ("of", "batch", "tasks", "each", "over"),
+    [
+        pytest.param(costs(), 1, [EASY], 20, 1.0, id="easy"),
+        pytest.param(costs(), 1, [MIXED], 80, 1.05, id="tokens differ"),
+        pytest.param(costs(), 1, [ROWS_DIFFER], 100, 1.05, id="rows differ"),
+        pytest.param(costs(), 1, [EASY, MIXED, BAD, SHORT], 12, 1.05, id="tasks differ"),
+        pytest.param(CHEAP, 1, [EASY, MIXED, BAD, SHORT], 6, 1.05, id="tasks differ, cheap drafts"),
+    ],
+)
+def test_it_is_faster_than_every_fixed_length_where_rows_differ(of, batch, tasks, each, over):
+    mine, fixed = gains(of, batch, tasks, each)
+    assert mine >= over * max(1.0, *fixed.values())
+
+
+@pytest.mark.parametrize("batch", [1, 4, 16, 64])
+@pytest.mark.parametrize(
+    ("of", "tasks"),
+    [
+        pytest.param(costs(), [BAD], id="hardly accepted"),
+        pytest.param(costs(1.0), [EASY, MIXED], id="dear"),
+        pytest.param(costs(0.8, 0.2), [EASY, MIXED], id="dear rows"),
+        pytest.param(costs(), [SHORT], id="short answers"),
+        pytest.param(costs(), [EASY, MIXED, BAD, SHORT], id="tasks differ"),
+        pytest.param(Costs(target=in_eights, draft=in_eights, reading=PASS / 20), [EASY, BAD], id="in eights"),
+    ],
+)
+def test_it_is_never_slower_than_plain_passes_by_two_per_cent(of, tasks, batch):
+    mine, _ = gains(of, batch, tasks, 40 if len(tasks) < 3 else 20)
+    assert mine >= 0.98
+
+
+def test_what_does_not_pay_is_off_within_few_passes_and_says_why():
+    rows = rows_of([BAD], 10)
+    _, steps = seconds(lambda: World(costs(), 1), rows, 0)
+    assert sum(one.proposed > 0 for one in steps) < 0.03 * len(steps)
+
+
+def test_it_repeats():
+    def once() -> object:
+        return seconds(lambda: World(costs(), 4), rows_of([EASY, BAD], 6), 0)
+
+    assert once() == once()
+
+
+class Looked:
+    """Who looks drafts up, right or wrong; asked: how often."""
+
+    name, runs_model = "looked up", False
+
+    def __init__(self, tokens: tuple[int, ...]) -> None:
+        self.tokens, self.asked = tokens, 0
+
+    def propose(self, asked: Sequence[Asked]) -> list[Draft]:
+        self.asked += 1
+        return [Draft(self.tokens, self.name, 8) if self.tokens else NO_DRAFT for _ in asked]
+
+    def ended(self, row: int) -> None:
+        pass
+
+
+class Model(Looked):
+    """Who runs a model, of which this proposer knows nothing but what it says."""
+
+    name, runs_model = "model", True
+
+
+def learned(right: int, kind: str) -> Learned:
+    found = Learned()
+    found.seed({(1, 1): 10e-3, (1, 3): 10.2e-3})
+    found.lengths("model").seed({1: 4e-3}, 0.0)
+    for _ in range(200):
+        found.acceptance.observe(Draft((1,), kind, 8), [right])
+    return found
+
+
+def asked(said: int = 1) -> list[Asked]:
+    return [Asked(0, (1, 2, 3), [1] * said, 20)]
+
+
+def test_a_level_that_does_not_pay_is_left_out_for_one_below_it_that_does():
+    model, looked = Model((1, 1)), Looked((1, 1, 1))
+    knows = learned(0, "model")
+    drafting = Drafting(Drafts(model, learned=knows, instead=(looked,)), lambda: 0.0)
+    assert drafting.draft(asked(), 1) == {0: (1, 1, 1)}
+    assert model.asked == 0
+    steps = []
+    both = Drafting(Drafts(model, 0, steps, knows, instead=(looked,)), lambda: 0.0)
+    offered = both.draft(asked(), 1)
+    both.said(0, 1, len(offered[0]), (1, 1, 1, 5), 3)
+    assert [one.proposer for one in steps] == ["looked up"]
+
+
+def test_a_model_that_pays_more_than_what_is_looked_up_drafts():
+    model, looked = Model((1,) * 8), Looked((7,))
+    knows = learned(1, "model")
+    for _ in range(50):
+        knows.acceptance.observe(Draft((1,), "looked up", 8), [0])
+    drafting = Drafting(Drafts(model, learned=knows, instead=(looked,)), lambda: 0.0)
+    assert len(drafting.draft(asked(), 1)[0]) == 8
+
+
+def test_where_nobody_pays_some_passes_go_by_without_a_look():
+    model = Model((1,))
+    knows = learned(0, "model")
+    drafting = Drafting(Drafts(model, learned=knows), lambda: 0.0)
+    assert not drafting.rests(1)
+    assert drafting.draft(asked(), 1) == {}
+    assert drafting.because
+    assert all(drafting.rests(1) for _ in range(RESTS))
+    assert not drafting.rests(1)
+    assert drafting.draft(asked(), 1) == {}
+    assert drafting.rests(1)
+    assert not drafting.rests(2), "of another batch it is not known"
+
+
+def test_what_is_looked_up_and_not_verified_is_judged_by_what_is_said():
+    looked = Looked((1, 1))
+    knows = learned(0, "looked up")
+    for _ in range(100):
+        knows.costs.observe(1, 3, 30e-3)
+    drafting = Drafting(Drafts(looked, learned=knows), lambda: 0.0)
+    before = knows.acceptance.tested("looked up")
+    assert list(drafting.draft(asked(), 1).values()) == [()]
+    drafting.said(0, 1, 0, (1,), 0)
+    assert knows.acceptance.tested("looked up") == before + 1
