@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from math import exp, log
 from statistics import mean
 from typing import Any
 
 from qualgate.bench.shape import told
 from qualgate.bench.speculating import Told, answered
-from qualgate.bench.speedup import Accepted, PassTimes, accepted, predicted
+from qualgate.bench.speedup import Accepted, PassTimes, accepted_of_each, predicted
 from qualgate.engine.load import LoadedArm
 from qualgate.records import Prompt
 
@@ -43,19 +44,19 @@ class Cell:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
-Fates = Mapping[tuple[str, str, int], Accepted]  # by who drafts, task and batch
+Fates = Mapping[tuple[str, str, int], Sequence[Accepted]]  # of each answer, by who drafts, task and batch
 
 
 def fates(
     arms: Mapping[str, LoadedArm], prompts: Mapping[str, Sequence[Prompt]], batches: Sequence[int]
-) -> dict[tuple[str, str, int], Accepted]:
-    """What becomes of the drafts for the prompts of each cell, by who makes them."""
+) -> dict[tuple[str, str, int], list[Accepted]]:
+    """What becomes of the drafts for the prompts of each cell, answer by answer, by who makes them."""
     found = {}
     for by, arm in arms.items():
         for task, mine in prompts.items():
             for batch in batches:
                 group = [one for group in _groups(mine, batch) for one in group]
-                found[by, task, batch] = accepted(answered(arm, group, batch=len(group)).levels[0])
+                found[by, task, batch] = accepted_of_each(answered(arm, group, batch=len(group)).levels[0], len(group))
     return found
 
 
@@ -98,18 +99,18 @@ def _cell(
     batch: int,
     task: str,
     runs: tuple[Sequence[Sequence[Prompt]], Sequence[Told], Sequence[Told]],
-    known: tuple[Accepted, PassTimes],
+    known: tuple[Sequence[Accepted], PassTimes],
 ) -> Cell:
     groups, plain, own = runs
     fate, times = known
     seconds = sum(map(_seconds, plain))
     foretold = None
     if way[1] != AUTO:
-        expected = [
-            _seconds(one) / predicted([len(said) for said in one.tokens], _read(group), way[1], fate, times)
-            for group, one in zip(groups, plain, strict=True)
-        ]
-        foretold = seconds / sum(expected)
+        expected, left = 0.0, iter(fate)
+        for group, one in zip(groups, plain, strict=True):
+            lengths, mine = [len(said) for said in one.tokens], list(islice(left, len(one.tokens)))
+            expected += _seconds(one) / predicted(lengths, _read(group), way[1], mine, times)
+        foretold = seconds / expected
     return Cell(
         by=way[0],
         tokens=way[1],
@@ -121,10 +122,6 @@ def _cell(
             a != b for one, other in zip(plain, own, strict=True) for a, b in zip(one.tokens, other.tokens, strict=True)
         ),
     )
-
-
-def _unlike(one: Told, other: Told) -> int:
-    return sum(a != b for a, b in zip(one.tokens, other.tokens, strict=True))
 
 
 def _seconds(one: Told) -> float:

@@ -13,6 +13,8 @@ from math import comb
 
 from qualgate.speculation.steps import Step
 
+ALIKE = 2.0  # drafts of an answer that are believed to fare as all answers' do
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accepted:
@@ -23,17 +25,27 @@ class Accepted:
     chances: Sequence[float]
 
 
-def accepted(steps: Sequence[Step]) -> Accepted:
-    """From what became of each, the pass that read the prompt apart. A token that was not verified tells nothing."""
+def accepted(steps: Sequence[Step], others: Accepted | None = None) -> Accepted:
+    """From what became of each, the pass that read the prompt apart. A token that was not verified tells nothing.
+    others: what is believed to have become of some drafts more."""
     steps = [one for one in steps if one.position]
+    believed, weight = (others, ALIKE) if others else (Accepted(drafted=0.0, chances=()), 0.0)
     found: list[float] = []
-    for place in range(max((one.proposed for one in steps), default=0)):
-        reached = [one for one in steps if one.proposed > place and one.accepted >= place]
-        if not reached:
+    for place in range(max((len(believed.chances), *(one.proposed for one in steps)))):
+        reached = [one.accepted > place for one in steps if one.proposed > place and one.accepted >= place]
+        likely = [weight * chance for chance in believed.chances[place : place + 1]]
+        if not (reached or likely):
             break
-        found.append(sum(one.accepted > place for one in reached) / len(reached))
-    drafts = sum(one.proposed > 0 for one in steps)
-    return Accepted(drafted=drafts / len(steps) if steps else 0.0, chances=found)
+        found.append((sum(reached) + sum(likely)) / (len(reached) + weight * len(likely)))
+    drafts = sum(one.proposed > 0 for one in steps) + weight * believed.drafted
+    return Accepted(drafted=drafts / (len(steps) + weight or 1), chances=found)
+
+
+def accepted_of_each(steps: Sequence[Step], answers: int) -> list[Accepted]:
+    """Likewise of each answer by itself: of places where few of its drafts came, mostly what became of all answers'. An
+    answer that is drafted for worse than others ends last, so means over answers would promise a batch too much."""
+    whole = accepted(steps)
+    return [accepted([one for one in steps if one.row == row], whole) for row in range(answers)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,25 +76,29 @@ class PassTimes:
         return once + tokens * each
 
 
-def predicted(lengths: Sequence[int], prompts: int, tokens: int, fate: Accepted, times: PassTimes) -> float:
+def predicted(
+    lengths: Sequence[int], prompts: int, tokens: int, fate: Accepted | Sequence[Accepted], times: PassTimes
+) -> float:
     """How much sooner answers of such lengths end, counted from their first tokens, with drafts of `tokens` tokens.
 
-    lengths: tokens of each answer of one batch; prompts: tokens of all its prompts together. 1 where no answer has a
-    second token.
+    lengths: tokens of each answer of one batch; prompts: tokens of all its prompts together; fate: of all answers'
+    drafts, or of each answer's. 1 where no answer has a second token.
     """
     if max(lengths) < 2:
         return 1.0
-    drafted = _decoding(lengths, tokens, fate, times) + prompts * times.reading
-    return _decoding(lengths, 0, fate, times) / drafted
+    fates = [fate] * len(lengths) if isinstance(fate, Accepted) else fate
+    return _decoding(lengths, 0, fates, times) / (_decoding(lengths, tokens, fates, times) + prompts * times.reading)
 
 
-def _decoding(lengths: Sequence[int], tokens: int, fate: Accepted, times: PassTimes) -> float:
+def _decoding(lengths: Sequence[int], tokens: int, fates: Sequence[Accepted], times: PassTimes) -> float:
     """Seconds until the last answer ends; the longest go on alone when others are over."""
-    passes = sorted(passes_of(length - 1, tokens, fate) for length in lengths)
+    each = zip(lengths, fates, strict=True)
+    passes = sorted((passes_of(length - 1, tokens, fate), fate.drafted) for length, fate in each)
     seconds, before = 0.0, 0.0
-    for over, count in enumerate(passes):
+    for over, (count, _) in enumerate(passes):
         going = len(passes) - over
-        seconds += (count - before) * (_pass(going, tokens, fate.drafted, times) + times.drafting(going, tokens))
+        drafted = sum(share for _, share in passes[over:]) / going
+        seconds += (count - before) * (_pass(going, tokens, drafted, times) + times.drafting(going, tokens))
         before = count
     return seconds
 

@@ -46,6 +46,8 @@ def terms(found: Speculated) -> list[tuple[str, str]]:
         (f"gain a token, measured against {gain.against}{beside}", _times(gain.measured)),
         (f"gain predicted for one sequence at a time, {LAW}", _predicted(gain)),
     ]
+    if gain.by_batch:
+        told.append(("S(b), the gain predicted by sequences side by side", _by_batch(gain)))
     names = {"draft_weights": "draft's weights", "draft_cache_token": "draft's keys and values, a token"}
     return told + [(names[name], size_text(round(found.memory[name]))) for name in names if name in found.memory]
 
@@ -164,6 +166,17 @@ def _predicted(gain: Gain) -> str:
     off = gain.predicted / gain.measured.value - 1 if gain.measured.value else 0.0
     missed = f", {abs(off):.0%} {'over' if off > 0 else 'under'} what was measured" if abs(off) > OFF_BY else ""
     return f"{gain.predicted:.2f} times{missed}"
+
+
+def _by_batch(gain: Gain) -> str:
+    """S at each, and from where on nothing is gained."""
+    said = ", ".join(f"{one.sequences}: {one.predicted:.2f}" for one in gain.by_batch)
+    most = gain.by_batch[-1].sequences
+    if gain.crossover is None:
+        return f"{said}; it pays at all of these"
+    if gain.crossover <= gain.by_batch[0].sequences:
+        return f"{said}; it does not pay at any of these"
+    return f"{said}; from {gain.crossover:.0f} of up to {most} on it does not pay"
 
 
 def _percent(value: float | None) -> str:

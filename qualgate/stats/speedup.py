@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from math import log2
 
 
 def tokens_expected(chances: Sequence[float]) -> float:
@@ -65,3 +67,44 @@ def best_length(chances: Sequence[float], cost: float, known: Mapping[int, float
         found = speedup(tokens_expected(chances[:length]), length, cost, verify)
         best = max(best, (length, found), key=lambda one: one[1])
     return best
+
+
+def by_batch(
+    chances: Sequence[float],
+    cost: float,
+    passes: Mapping[tuple[int, int], float],
+    steps: Mapping[int, float],
+    length: int = 0,
+) -> dict[int, float]:
+    """S by sequences that share a pass, for those at which it was measured.
+
+    chances: as for `tokens_expected`; cost: c, of one sequence; passes: seconds by (sequences, rows in all), in any
+    unit; steps: of the draft by sequences, likewise, none where nothing is computed; length: γ, 0 for the best of each.
+    """
+    found = {}
+    for count in sorted({count for count, _ in passes}):
+        plain = passes.get((count, count))
+        if not plain or (steps and count not in steps):
+            continue
+        known = {rows // count: seconds / plain for (one, rows), seconds in passes.items() if one == count}
+        slower = steps[count] / steps[1] * passes[1, 1] / plain if steps and steps.get(1) and (1, 1) in passes else 1.0
+        if not length:
+            found[count] = best_length(chances, cost * slower, known)[1]
+        elif (verify := verify_cost(known, length + 1)) is not None:
+            own = [*chances, *[chances[-1] if chances else 0.0] * length][:length]
+            found[count] = speedup(tokens_expected(own), length, cost * slower, verify)
+    return found
+
+
+def crossover(gains: Mapping[int, float]) -> float | None:
+    """The sequences from which on drafting gains nothing, between those at which it is known on a straight line over
+    their logarithm; None where it gains at the most that is known. Below all of them where it gains nowhere: the least.
+    """
+    counts = sorted(gains)
+    if not counts or gains[counts[-1]] > 1:
+        return None
+    for before, count in pairwise(reversed(counts)):
+        if gains[count] > 1:
+            share = (gains[count] - 1) / (gains[count] - gains[before])
+            return float(2 ** (log2(count) + share * (log2(before) - log2(count))))
+    return float(counts[0])

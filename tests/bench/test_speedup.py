@@ -7,7 +7,7 @@ from statistics import mean
 
 import pytest
 
-from qualgate.bench.speedup import Accepted, PassTimes, accepted, passes_of, predicted, tokens_a_pass
+from qualgate.bench.speedup import Accepted, PassTimes, accepted, accepted_of_each, passes_of, predicted, tokens_a_pass
 from qualgate.speculation.steps import Step
 
 FREE = PassTimes(target={(1, 0): 1.0, (1, 8): 1.0, (4, 0): 1.0, (4, 8): 1.0}, draft={})
@@ -97,3 +97,15 @@ def test_between_what_was_measured_times_are_on_a_line_and_beyond_it_the_last():
     assert times.drafting(1, 3) == 7.0
     assert times.drafting(2, 3) == pytest.approx(4 / 3 + 3 * 8 / 3)
     assert times.drafting(2, 0) == FREE.drafting(1, 3) == 0.0
+
+
+def test_an_answer_that_is_drafted_for_worse_than_others_ends_last_and_is_told_apart():
+    good = [Step(0, at, 2, 2, 0, 0, "x") for at in range(1, 41)]
+    bad = [Step(1, at, 2, 0, 1, 0, "x") for at in range(1, 41)]
+    each, alike = accepted_of_each([*good, *bad], 3), accepted([*good, *bad])
+    assert alike.chances[0] == 0.5
+    assert each[0].chances[0] > 0.95 > 0.05 > each[1].chances[0]
+    assert each[2] == Accepted(drafted=1.0, chances=alike.chances), "nothing was seen of it"
+    times = PassTimes(target={(1, 0): 1.0, (2, 0): 1.0, (1, 2): 1.0, (2, 2): 1.0}, draft={})
+    apart = predicted([31, 31], 0, 2, each[:2], times)
+    assert 1 < apart < 1.1 < predicted([31, 31], 0, 2, alike, times)

@@ -24,6 +24,7 @@ from qualgate.records import (
     Speculated,
     Speculation,
 )
+from qualgate.records.speculated import BatchGain
 from qualgate.report import plots, screen
 from qualgate.report.formats import FORMATS, rendered
 from qualgate.report.formats.body import report_schema
@@ -226,6 +227,19 @@ def test_a_prediction_that_misses_what_was_measured_says_by_how_much(report: Rep
         "gain predicted for one sequence at a time, S = τ / (v(γ + 1) + γ c)",
         "not known: c was not measured",
     ) in terms(replace(said, gain=other))
+
+
+def test_gains_by_batch_and_where_they_end_are_told(report: Report) -> None:
+    said, name = found(report), "S(b), the gain predicted by sequences side by side"
+    assert name not in dict(terms(said)), "no batch was timed"
+    batches = tuple(BatchGain(sequences=count, predicted=gain) for count, gain in ((1, 2.0), (4, 1.4), (16, 0.8)))
+    for crossover, told in (
+        (9.4, "1: 2.00, 4: 1.40, 16: 0.80; from 9 of up to 16 on it does not pay"),
+        (None, "1: 2.00, 4: 1.40, 16: 0.80; it pays at all of these"),
+        (1.0, "1: 2.00, 4: 1.40, 16: 0.80; it does not pay at any of these"),
+    ):
+        shown = terms(replace(said, gain=replace(said.gain, by_batch=batches, crossover=crossover)))
+        assert dict(shown)[name] == told
 
 
 def test_a_rate_without_bounds_or_value_says_so() -> None:

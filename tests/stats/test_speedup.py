@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qualgate.stats.speedup import best_length, drafted_cost, speedup, tokens_expected, verify_cost
+from qualgate.stats.speedup import best_length, by_batch, crossover, drafted_cost, speedup, tokens_expected, verify_cost
 
 FREE = {40: 1.0}  # a pass over 40 rows takes as long as a plain step
 
@@ -80,3 +80,31 @@ def test_the_best_length_is_the_best_of_all(chances, cost, verify):
     length, gain = best_length(chances, cost, known)
     assert gain == pytest.approx(max(every.values()))
     assert every[length] == pytest.approx(gain)
+
+
+def test_a_larger_batch_whose_rows_cost_more_gains_less_until_nothing_is_gained():
+    passes = {(count, count * rows): 1 + 0.02 * count * rows for count in (1, 4, 16, 64) for rows in (1, 2, 5)}
+    steps = {count: 0.3 + 0.01 * count for count in (1, 4, 16, 64)}
+    gains = by_batch([0.9] * 4, 0.31 / 1.02, passes, steps, 4)
+    plain, verified = 1 + 0.02 * 16, 1 + 0.02 * 80
+    assert gains[16] == pytest.approx(tokens_expected([0.9] * 4) / (verified / plain + 4 * 0.46 / plain))
+    assert list(gains.values()) == sorted(gains.values(), reverse=True)
+    ends = crossover(gains)
+    assert ends is not None
+    assert 16 < ends < 64
+    chosen = by_batch([0.9] * 4, 0.31 / 1.02, passes, steps)
+    assert all(chosen[count] >= max(1.0, gain) - 1e-12 for count, gain in gains.items())
+
+
+def test_what_costs_nothing_to_draft_is_foretold_by_what_is_verified_alone():
+    passes = {(4, 4): 1.0, (4, 12): 1.5}
+    assert by_batch([1.0, 1.0], 0.0, passes, {}, 2) == {4: pytest.approx(3 / 1.5)}
+    assert by_batch([1.0], 0.0, {(4, 12): 1.5}, {}, 2) == {}, "no plain pass was timed"
+    assert by_batch([1.0], 0.0, passes, {}, 9) == {}, "nor one over so many rows"
+
+
+def test_where_drafting_stops_paying_lies_between_two_batches():
+    assert crossover({}) is None
+    assert crossover({1: 2.0, 16: 1.1}) is None
+    assert crossover({4: 0.9, 1: 1.0}) == 1.0
+    assert crossover({1: 2.0, 4: 1.5, 16: 0.5}) == pytest.approx(8.0)

@@ -11,8 +11,9 @@ from qualgate.gate.comparisons.draft_levels import decodes, passes_of
 from qualgate.gate.comparisons.pairs import clusters_of, time_groups_of
 from qualgate.gate.evidence.checks import Pair
 from qualgate.records import DRAFT_COST, NOISE, TWIN, VERIFY_COST, ArmEvidence, DraftLevel, Gain, Rate, RunEvidence
+from qualgate.records.speculated import BATCH_COST, DRAFT_STEP_COST, BatchGain, costs_of
 from qualgate.stats.resampled_sums import Sums
-from qualgate.stats.speedup import best_length, drafted_cost, verify_cost
+from qualgate.stats.speedup import best_length, by_batch, crossover, drafted_cost, verify_cost
 
 
 def target_of(evidence: RunEvidence, arm: ArmEvidence) -> tuple[ArmEvidence, bool]:
@@ -35,13 +36,16 @@ def gain_of(
     levels: Sequence[DraftLevel],
     facts: Mapping[str, float],
     alpha: float,
+    tokens: int = 0,
 ) -> Gain:
-    """pairs: the arm as the variant of `target`. facts: of the arm."""
+    """pairs: the arm as the variant of `target`. facts: of the arm; tokens: γ, 0 where it is chosen."""
     costs = _costs(levels, facts)
     predicted, why = _predicted(pairs, costs, _verify_costs(facts))
-    best = None
+    best, batches = None, dict[int, float]()
     if costs is not None and (chances := _chances(levels)):
         best = best_length(chances, costs, _verify_costs(facts))
+        steps = {count: cost for (level, count), cost in costs_of(facts, DRAFT_STEP_COST).items() if level == 1}
+        batches = by_batch(chances, costs, costs_of(facts, BATCH_COST), steps, tokens)
     return Gain(
         against=target[0].name,
         same_weights=target[1],
@@ -50,6 +54,8 @@ def gain_of(
         predicted_reason=why,
         best_tokens=best[0] if best else None,
         best=best[1] if best else None,
+        by_batch=tuple(BatchGain(sequences=count, predicted=one) for count, one in batches.items()),
+        crossover=crossover(batches),
     )
 
 

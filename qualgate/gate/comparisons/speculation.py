@@ -46,7 +46,7 @@ def speculated(evidence: RunEvidence, arm: ArmEvidence, alpha: float) -> Specula
     pairs = _pairs(evidence, target[0], arm)
     units, clusters = [pair.variant for pair in pairs], clusters_of(pairs)
     levels = levels_of(units, clusters, tasks_of(units, evidence.tasks), alpha)
-    gain = gain_of(pairs, target, levels, arm.facts, alpha)
+    gain = gain_of(pairs, target, levels, arm.facts, alpha, arm.speculation.tokens if arm.speculation else 0)
     memory = _memory(evidence.baseline, target, arm)
     alerts, wasted = wasted_drafts(levels, gain, memory)
     return Speculated(
