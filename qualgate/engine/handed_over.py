@@ -10,12 +10,12 @@ from qualgate.engine.schedule import Part
 from qualgate.speculation.propose import Reader
 
 
-def handed_over(reader: Reader, parts: Sequence[Part], states: torch.Tensor) -> torch.Tensor:
-    """states: [rows of all parts, width] → [wanted rows, width]."""
+def handed_over(reader: Reader, parts: Sequence[Part], states: torch.Tensor, read: torch.Tensor) -> torch.Tensor:
+    """states: [rows of all parts, width] → [wanted rows, width]. read: [rows of all parts, …], what is handed over."""
     first, wanted = 0, list[torch.Tensor]()
     for part in parts:
         last = first + len(part.tokens)
-        reader.read(part.stream.index, part.stream.request.prompt, part.first, states[first:last])
+        reader.read(part.stream.index, part.stream.request.prompt, part.first, read[first:last])
         wanted.append(states[last - part.wants : last])
         first = last
     return states if sum(map(len, wanted)) == len(states) else torch.cat(wanted)

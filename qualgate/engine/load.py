@@ -184,7 +184,7 @@ def _head(arm: LoadedArm, level: Speculation) -> LoadedHead:
 
     folder = read_head_folder(Path(level.draft.head))
     check_fits(arm.spec, target_of(arm.spec, arm.identity), arm.model, arm.choice, folder, level.tokens)
-    return load_head(folder)
+    return load_head(folder, len(arm.choice.seen))
 
 
 def _loaded(spec: ArmSpec, folder: ModelFolder, identity: ArmIdentity, cache: Path, device: Device) -> LoadedArm:

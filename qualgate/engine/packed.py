@@ -48,6 +48,10 @@ class Decoder(Protocol):
         ...
 
 
+Tapped = Callable[[Batch, KeysValues, int], tuple[torch.Tensor, torch.Tensor]]
+"""See `FastDecoder.tapped`."""
+
+
 class PackedEngine:
     """Answers requests with `decoder`. states: empty; room: bytes that they may take; position_bytes: of one
     position."""
@@ -71,6 +75,12 @@ class PackedEngine:
         self._states, self._pool = states, BlockPool(0)
         self._schedule: Schedule | None = None
         self.reader: Reader | None = None  # who drafts by the states of every row
+        self.tapped: Tapped | None = None  # what makes a pass where it reads others than those that enter the head
+
+    @property
+    def decoder(self) -> Decoder:
+        """What makes its passes."""
+        return self._decoder
 
     @property
     def overflow(self) -> tuple[Overflow, ...]:
@@ -114,12 +124,20 @@ class PackedEngine:
         """See `KeysValues.copy`."""
         self._states.copy(blocks)
 
+    def _read(self, passed: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        """What enters the head, and what who drafts by states reads, of every row."""
+        if self.tapped is not None:
+            return self.tapped(passed, self._states, self.threads)
+        states = self._decoder.forward(passed, self._states, self.threads)
+        return states, states
+
     def states_of(self, parts: Sequence[Part]) -> torch.Tensor:
         """[wanted rows, width] of a pass; in two smaller ones where memory is short."""
         try:
             passed = batch(parts, self._pool.count, whole=self.reader is not None)
-            states = self._decoder.forward(passed, self._states, self.threads)
-            return states if self.reader is None else handed_over(self.reader, parts, states)
+            if self.reader is None:
+                return self._decoder.forward(passed, self._states, self.threads)
+            return handed_over(self.reader, parts, *self._read(passed))
         except Exception as error:
             if len(parts) < 2 or not is_short(error):
                 raise

@@ -91,10 +91,10 @@ def _seconds_of_head(target: Runs, head: LoadedHead, tokens: int, threads: int) 
     with open_decoder(model, choice) as (_, output):
         embed = model.get_input_embeddings()
         proposer = head.proposer("", output, embed, blocks=blocks, threads=threads, stop_ids=frozenset())
-        proposer.read(0, prompt, 0, torch.zeros(POSITIONS, head.folder.shape.width))
+        proposer.read(0, prompt, 0, torch.zeros(POSITIONS, head.reads))
         for said in range(1, TIMES + 2):  # the first reads the prompt
             began = perf_counter()
             (draft,) = proposer.propose([Asked(0, prompt, [0] * said, drafted)])
             taken.append((perf_counter() - began) / max(1, len(draft.tokens)))
-            proposer.read(0, prompt, POSITIONS + said - 1, torch.zeros(1, head.folder.shape.width))
+            proposer.read(0, prompt, POSITIONS + said - 1, torch.zeros(1, head.reads))
     return min(taken[1:])

@@ -7,8 +7,9 @@ believed but tried (`choice`).
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -71,16 +72,14 @@ class FastDecoder:
         if len({_eps(norm) for norm in norms}) > 1:
             raise Unfit("its norms have an eps each of their own")
         self._bound: tuple[KeysValues, Decode] | None = None
+        self._parted: tuple[KeysValues, Any, list[Decode | None]] | None = None
         limit = torch.finfo(getattr(torch, stored)).max
         self._limit = limit if limit < HOLDS_ALL else 0.0
         self._beyond = torch.zeros(len(layers) * len(PLACES) + 2, dtype=torch.int64)
 
     def forward(self, batch: Batch, states: KeysValues, threads: int) -> torch.Tensor:
         """See `ModelDecoder.forward`."""
-        longest = int(batch.places.position.max())
-        if longest >= len(self._plain.cosines):
-            cosines, sines = self._angles((longest // POSITIONS + 1) * POSITIONS)
-            self._plain, self._bound = replace(self._plain, cosines=cosines, sines=sines), None
+        self._reach(batch)
         if self._bound is None or self._bound[0] is not states or self._bound[1].blocks[0].count != batch.blocks:
             plain = self._plain
             blocks = [states.of(at, batch.blocks, plain.kv_heads, plain.head_dim) for at in range(len(plain.layers))]
@@ -88,6 +87,45 @@ class FastDecoder:
         x = self._body.embed_tokens(batch.token_ids)
         run, beyond = self._bound[1], self._beyond if self._limit else None
         return run(x, batch.places, batch.slots, batch.wanted, threads, limit=self._limit, beyond=beyond)
+
+    def tapped(
+        self, batch: Batch, states: KeysValues, threads: int, after: Sequence[int]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """As `forward`, to the bit, of a batch of which every row is wanted; and the residual stream behind so many
+        layers each, float32 [rows, len(after) * width]. after: ascending, below the count of layers."""
+        self._reach(batch)
+        key = (id(states), batch.blocks, tuple(after))
+        if self._parted is None or self._parted[0] is not states or self._parted[1] != key:
+            parts = [self._part(first, last, batch, states) for first, last in pairwise((0, *after, len(self._layers)))]
+            self._parted = states, key, parts
+        x, found, entering, first = self._body.embed_tokens(batch.token_ids), list[torch.Tensor](), None, 0
+        for run in self._parted[2]:
+            if run is not None:
+                last = first + len(run.decoder.layers)
+                beyond = torch.zeros((last - first) * len(PLACES) + 2, dtype=torch.int64) if self._limit else None
+                entering = run(x, batch.places, batch.slots, batch.wanted, threads, limit=self._limit, beyond=beyond)
+                if beyond is not None:  # what is said of a last norm is true of the last part alone
+                    self._beyond[first * len(PLACES) : last * len(PLACES)] += beyond[:-2]
+                    self._beyond[-2:] += beyond[-2:] if last == len(self._layers) else 0
+                first = last
+            found.append(x.clone())
+        assert entering is not None, "a model has layers"
+        return entering, torch.cat(found[:-1], -1)
+
+    def _part(self, first: int, last: int, batch: Batch, states: KeysValues) -> Decode | None:
+        """Passes of some layers; None of none."""
+        if first == last:
+            return None
+        plain = self._plain
+        blocks = [states.of(at, batch.blocks, plain.kv_heads, plain.head_dim) for at in range(first, last)]
+        return Decode(replace(plain, layers=plain.layers[first:last]), blocks)
+
+    def _reach(self, batch: Batch) -> None:
+        """Angles of every position of a pass."""
+        longest = int(batch.places.position.max())
+        if longest >= len(self._plain.cosines):
+            cosines, sines = self._angles((longest // POSITIONS + 1) * POSITIONS)
+            self._plain, self._bound, self._parted = replace(self._plain, cosines=cosines, sines=sines), None, None
 
     @property
     def overflow(self) -> tuple[Overflow, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 
 import torch
 
@@ -16,6 +17,7 @@ from qualgate.engine.draft_model import DraftModel
 from qualgate.engine.head import OutputHead
 from qualgate.engine.load import LoadedArm
 from qualgate.engine.packed import PackedEngine
+from qualgate.engine.plain_decoder import FastDecoder
 from qualgate.engine.request import Request
 from qualgate.engine.room import room
 from qualgate.engine.ruling import Ruling
@@ -61,10 +63,14 @@ def _reading(
         draws=draws,
     )
     engine.reader = proposer
+    if loaded.taps:
+        decoder = engine.decoder
+        assert isinstance(decoder, FastDecoder), "loading refuses others"
+        engine.tapped = partial(decoder.tapped, after=loaded.taps)
     try:
         yield proposer
     finally:
-        engine.reader = None
+        engine.reader = engine.tapped = None
 
 
 @contextmanager

@@ -63,8 +63,9 @@ def _plain_lines(of: str) -> Callable[[str, int, int], None]:
 
     def progress(arm: str, done: int, total: int) -> None:
         nonlocal shown
-        if not total:
+        if not total:  # what is counted next begins anew
             print(visible_line(arm), file=sys.stderr, flush=True)
+            shown = -1.0
             return
         share = done / total
         if share >= shown + PLAIN_STEP or done == total:

@@ -86,6 +86,7 @@ class Reader(Protocol):
     """Who drafts by what its target computes: it is handed the states of all that the target reads."""
 
     def read(self, row: int, prompt: Sequence[int], first: int, states: torch.Tensor) -> None:
-        """Of a row, from position `first` of its text on: what entered the target's output head, float32 [rows, width].
+        """Of a row, from position `first` of its text on: what entered the target's output head, float32 [rows, width],
+        or what it left behind some of its layers, side by side.
         The last of them may be of a draft that is not accepted: what is read next begins where the text goes on."""
         ...

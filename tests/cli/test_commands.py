@@ -67,6 +67,12 @@ def test_every_command_has_help_and_is_in_the_readme(command):
         ("report", "--format", "pdf"),
         ("gate", "--store", "mysql://nowhere/db"),
         ("db", "upgrade", "--store", "sqlite:///no-such-folder/x.db"),
+        ("draft", "train", "reference", "--evalset", "arithmetic", "--out", "head", "--layout", "tree"),
+        ("draft", "train", "reference", "--evalset", "arithmetic", "--out", "head", "--dtype", "int8"),
+        ("draft", "train", "reference", "--evalset", "arithmetic", "--out", "head", "--tokens", "0"),
+        ("draft", "train", "reference", "--evalset", "arithmetic", "--out", "head", "--option", "bits=4"),
+        ("draft", "train", "reference", "--evalset", "no-such-set", "--out", "head"),
+        ("draft", "train", "no-such-model", "--evalset", "arithmetic", "--out", "head"),
     ],
 )
 def test_a_mistake_is_one_plain_message_and_exit_64(arguments, tmp_path):

@@ -23,6 +23,8 @@ from qualgate.pipeline.staleness import changes_since
 from qualgate.records import PLAIN, TWIN, ArmSpec, DraftSource, Job, ModelFacts, Plan, QuantizeRecipe, Speculation
 from qualgate.store import queries, runs
 from qualgate.store.database import open_store
+from tests.engine.draft_heads.heads import save_random_head
+from tests.engine.jobs import loaded
 from tests.gated_model import write_evalset
 from tests.tiny_models import save_tiny_model
 
@@ -187,6 +189,33 @@ def test_a_draft_that_cannot_work_is_refused_before_anything_is_generated(room, 
     with pytest.raises(UsageError, match=message) as refused:
         planned(room, said)
     assert not isinstance(refused.value, NotInThisVersion)
+
+
+HEAD = "{draft: {head: ./head}, tokens: 3}"
+
+
+def test_a_head_is_planned_for_the_weights_that_it_learned_on_and_refused_for_others(room):
+    arm = loaded(room / "model", room, dtype="float32")
+    save_random_head(room / "head", arm)
+    plan = planned(room, HEAD)
+    assert plan.identities["drafted"].weights == plan.identities["baseline"].weights
+    first = plan.identities["drafted"].speculation
+    shutil.rmtree(room / "head")
+    save_random_head(room / "head", arm, seed=1)
+    assert planned(room, HEAD).identities["drafted"].speculation != first
+    for text, said in (
+        (
+            GATE_FILE.replace("dtype: float32", "dtype: bfloat16"),
+            "learned on model, float32, and this target's weights",
+        ),
+        (GATE_FILE.replace("{speculation: SAID}", "{quantize: int8, speculation: SAID}"), "weights are others"),
+        (GATE_FILE.replace("{speculation: SAID}", "{model: ./small, speculation: SAID}"), "hidden size of 64, and its"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            planned(room, HEAD, text)
+    save_random_head(room / "blocks", arm, layout="medusa", tokens=2)
+    with pytest.raises(UsageError, match=r"`tokens: 3`, and the draft head .* says 2 at most"):
+        planned(room, HEAD.replace("head:", "head: ./blocks #").replace("./blocks # ./head", "./blocks"))
 
 
 def test_a_self_draft_of_packed_weights_is_refused_by_the_way_out(room):

@@ -73,3 +73,21 @@ def test_what_is_said_while_the_bar_lives_stands_above_it_line_by_line():
     assert any(row.endswith("UserWarning: a library's warning") for row in text)
     assert not any("━" in row for row in text), "the bar is gone in the end, and left no row behind"
     assert re.search(r"int4 .*100/100", said.decode().replace("\x1b[0m", ""), re.DOTALL), "it went on after them"
+
+
+def test_in_plain_lines_each_stage_is_counted_anew():
+    program = """
+from qualgate.report.progress import shown_progress
+with shown_progress("pieces") as progress:
+    for stage in ("first", "second"):
+        progress(f"{stage} stage", 0, 0)
+        for done in range(1, 31):
+            progress(stage, done, 30)
+"""
+    said = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stderr.splitlines()
+    first, second = said[: len(said) // 2], said[len(said) // 2 :]
+    assert (first[0], second[0]) == ("first stage", "second stage")
+    assert len(first) == len(second) == 12
+    assert "30 of 30 pieces" in second[-1]

@@ -11,6 +11,14 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
+from qualgate.engine.draft_heads.published import (
+    TOKENS,
+    check_no_layers_ahead,
+    check_published,
+    hash_of,
+    is_published,
+    shape_said,
+)
 from qualgate.errors import UsageError
 from qualgate.errors.misplaced import no_model_folder
 from qualgate.identity import content_hash
@@ -19,7 +27,7 @@ from qualgate.quant.model_files import read_json, readable
 FORMAT = "qualgate draft head 1"
 CONFIG, TENSORS = "config.json", "head.safetensors"
 Layout = Literal["eagle", "medusa", "parallel"]
-LAYOUTS: tuple[str, ...] = get_args(Layout)
+LAYOUTS: tuple[str, ...] = get_args(Layout)  # that are trained here
 MAKE = "qualgate draft train MODEL --evalset NAME --out FOLDER"
 
 
@@ -55,15 +63,17 @@ class HeadTarget:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadFolder:
     """A head as its folder says it. tokens: of the drafts that it learned to make; sha256: over both files; nbytes: of
-    its numbers; trained: how it was made and what it came to, as it was told then."""
+    its numbers; trained: how it was made, as it was told then. target: None where the folder does not say it, as those
+    of others do not; published: their config."""
 
     path: Path
-    layout: Layout
+    layout: Layout | Literal["eagle3"]
     tokens: int
     shape: HeadShape
-    target: HeadTarget
+    target: HeadTarget | None
     sha256: str
     nbytes: int
+    published: Mapping[str, Any] = field(default_factory=dict)
     trained: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -78,6 +88,9 @@ def read_head_folder(path: Path) -> HeadFolder:
         if not path.is_dir():
             raise UsageError(no_model_folder(str(path), path))
         config, file = read_json(path / CONFIG), path / TENSORS
+        if is_published(config):
+            return _published(path, config)
+        check_no_layers_ahead(path, config)
         if config.get("format") != FORMAT or not file.is_file():
             raise UsageError(_no_head(path, config))
         body = file.read_bytes()
@@ -105,6 +118,22 @@ def read_head_folder(path: Path) -> HeadFolder:
         ) from None
 
 
+def _published(path: Path, config: Mapping[str, Any]) -> HeadFolder:
+    check_published(path, config)
+    sha256, nbytes = hash_of(path, config)
+    try:
+        shape = _shape(shape_said(config))
+    except (KeyError, TypeError, ValueError) as error:
+        raise UsageError(
+            f"{path / CONFIG} does not say the sizes of an EAGLE-3 head ({type(error).__name__}: {error}). Fetch it "
+            "again."
+        ) from None
+    return HeadFolder(
+        path=path, layout="eagle3", tokens=TOKENS, shape=shape, target=None,
+        sha256=sha256, nbytes=nbytes, published=config,
+    )  # fmt: skip
+
+
 def config_of(layout: str, tokens: int, shape: HeadShape, target: HeadTarget, trained: Mapping[str, Any]) -> str:
     """The text of a head's `config.json`."""
     said = {
@@ -123,6 +152,8 @@ def check_head(arm: str, head: HeadFolder, target: HeadTarget, *, width: int | N
                 f"{arm}: the draft head {head.path} was made for a {what} of {ours:,}, and its target has {theirs:,}. "
                 f"It is another model's. Train one on this target: {MAKE}"
             )
+    if head.target is None:
+        return
     if head.target.tokenizer != target.tokenizer:
         raise UsageError(
             f"{arm}: the draft head {head.path} learned on {head.target.name}, whose tokenizer is not this target's: "
@@ -138,7 +169,7 @@ def check_head(arm: str, head: HeadFolder, target: HeadTarget, *, width: int | N
 
 def check_tokens(arm: str, head: HeadFolder, tokens: int) -> None:
     """Raise UsageError where drafts are to be longer than a head makes them. tokens: γ; 0: as many as pay."""
-    if head.layout != "eagle" and tokens > head.tokens:
+    if head.layout in ("medusa", "parallel") and tokens > head.tokens:
         raise UsageError(
             f"{arm}: `tokens: {tokens}`, and the draft head {head.path} says {head.tokens} at most. Write `tokens: "
             f"{head.tokens}`, or train another: {MAKE} --layout {head.layout} --tokens {tokens}"

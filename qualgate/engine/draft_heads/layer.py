@@ -95,6 +95,10 @@ class HeadLayer:
             raise UsageError(f"a draft head that the kernels do not take: {reason}. Train it again on this machine.")
         self._bound: tuple[KeysValues, Decode] | None = None
 
+    def entered(self, states: torch.Tensor) -> torch.Tensor:
+        """What is read of the target's states: they are it."""
+        return states
+
     def joined(self, embedded: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
         """What the layer reads of embeddings and states, float32 [rows, width] each."""
         return self._fc(torch.cat([embedded, states], -1))

@@ -11,6 +11,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 
+from qualgate.engine.draft_heads.eagle3 import Eagle3Head, Eagle3Layer, eagle3_tensors
 from qualgate.engine.draft_heads.folder import (
     CONFIG,
     TENSORS,
@@ -24,6 +25,7 @@ from qualgate.engine.draft_heads.folder import (
 from qualgate.engine.draft_heads.layer import HeadLayer, check_tensors, head_tensors
 from qualgate.engine.draft_heads.medusa import Block, MedusaHeads, block
 from qualgate.engine.draft_heads.proposer import DraftHead
+from qualgate.engine.draft_heads.published import WEIGHTS, own_names, taps, turning
 from qualgate.engine.draft_model import Head
 from qualgate.engine.head import OutputHead
 from qualgate.engine.ruling import Ruling
@@ -45,9 +47,16 @@ class LoadedHead:
     target's output head."""
 
     folder: HeadFolder
-    layer: HeadLayer | None
-    blocks: tuple[Block, ...]
     numbers: int
+    layer: HeadLayer | Eagle3Layer | None = None
+    blocks: tuple[Block, ...] = ()
+    head: Eagle3Head | None = None
+    taps: tuple[int, ...] = ()
+
+    @property
+    def reads(self) -> int:
+        """Numbers of a state that it is handed."""
+        return max(1, len(self.taps)) * self.folder.shape.width
 
     def proposer(
         self,
@@ -64,33 +73,59 @@ class LoadedHead:
         if self.layer is None:
             return MedusaHeads(name, self.blocks, head, stop_ids=stop_ids, draws=draws)
         return DraftHead(
-            name, self.layer, head, embed,
+            name, self.layer, self.head or head, embed,
             blocks=blocks, threads=threads, stop_ids=stop_ids, draws=draws,
         )  # fmt: skip
 
 
-def load_head(folder: HeadFolder) -> LoadedHead:
-    """The head of a folder. UsageError where its tensors are not what its config says."""
+def load_head(folder: HeadFolder, layers: int) -> LoadedHead:
+    """The head of a folder, for a target of so many layers. UsageError where its tensors are not what its config says,
+    and where it reads layers that the target has not."""
     tensors = read_head_tensors(folder)
+    if folder.layout == "eagle3":
+        return LoadedHead(
+            folder=folder,
+            numbers=sum(one.numel() for one in tensors.values()),
+            layer=Eagle3Layer(tensors, folder.shape, turning(folder.published)),
+            head=Eagle3Head(tensors, folder.shape),
+            taps=taps(folder.published, layers),
+        )
     medusa = folder.layout == "medusa"
     return LoadedHead(
         folder=folder,
+        numbers=sum(one.numel() for one in tensors.values()),
         layer=None if medusa else HeadLayer(tensors, folder.shape),
         blocks=tuple(block(tensors, place) for place in range(folder.tokens)) if medusa else (),
-        numbers=sum(one.numel() for one in tensors.values()),
     )
 
 
 def read_head_tensors(folder: HeadFolder) -> dict[str, torch.Tensor]:
     """By name, as they lie there."""
-    path = folder.path / TENSORS
+    path = folder.path / (WEIGHTS if folder.layout == "eagle3" else TENSORS)
     try:
         with readable(folder.path):
             tensors = load_file(path)
     except SafetensorError as error:
         raise UsageError(f"{path} is damaged ({error}). Train this head again, or fetch it again.") from None
+    if folder.layout == "eagle3":
+        tensors = own_names(tensors)
+        _check_published(tensors, folder, str(path))
+        return tensors
     check_tensors(tensors, head_tensors(folder.layout, folder.tokens, folder.shape), str(path))
     return tensors
+
+
+def _check_published(tensors: dict[str, torch.Tensor], folder: HeadFolder, where: str) -> None:
+    head, vocabulary = tensors.get("lm_head.weight"), folder.shape.vocabulary
+    drafted = vocabulary if head is None else len(head)
+    wanted = eagle3_tensors(folder.shape, drafted)
+    check_tensors(
+        tensors, {**wanted, **({"d2t": (drafted,)} if "d2t" in tensors or drafted < vocabulary else {})}, where
+    )
+    if "d2t" in tensors:
+        ids = torch.arange(drafted) + tensors["d2t"]
+        if int(ids.min()) < 0 or int(ids.max()) >= vocabulary or len(ids.unique()) < drafted:
+            raise UsageError(f"{where}: d2t names tokens that no vocabulary of {vocabulary:,} has, or one twice.")
 
 
 def save_head(
@@ -125,6 +160,11 @@ def check_fits(
         )
     check_head(spec.name, head, target, width=width_of(model), vocabulary=OutputHead(model).vocabulary)
     check_tokens(spec.name, head, tokens)
+    if head.layout == "eagle3" and choice.kind != "plain":
+        raise NotInThisVersion(
+            f"{spec.name}: an EAGLE-3 head reads between a model's layers, which is done in C, and {spec.model} does "
+            f"not pass through it: {choice.because}."
+        )
 
 
 def width_of(model: PreTrainedModel) -> int:

@@ -93,7 +93,7 @@ def train_head(order: HeadOrder, cache: Path, progress: Progress) -> TrainedHead
 
     shape, tensors = learned(arm, texts, order.lessons, step)
     folder = read_head_folder(_saved(order, arm, shape, tensors, cases))
-    head = load_head(folder)
+    head = load_head(folder, len(arm.choice.seen))
     found = held_out(
         arm, head, asked[:held], [case.task for case in cases[:held]], answers[:held], order.lessons.tokens
     )
@@ -101,7 +101,7 @@ def train_head(order: HeadOrder, cache: Path, progress: Progress) -> TrainedHead
     return TrainedHead(
         folder=folder.path,
         layout=order.lessons.layout,
-        target=folder.target.name,
+        target=order.target.target_name,
         learned_on=len(kept),
         left_out=left_out,
         loss=losses[0],

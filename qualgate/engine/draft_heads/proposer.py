@@ -15,6 +15,7 @@ import torch
 from qualgate.engine.attention import KeysValues
 from qualgate.engine.batch import Batch, batch
 from qualgate.engine.blocks import BlockPool
+from qualgate.engine.draft_heads.eagle3 import Eagle3Layer
 from qualgate.engine.draft_heads.layer import HeadLayer
 from qualgate.engine.draft_heads.rows import HELD, Row, adopt, begun, pairs_of
 from qualgate.engine.draft_model import Head
@@ -47,7 +48,7 @@ class DraftHead:
     def __init__(
         self,
         name: str,
-        layer: HeadLayer,
+        layer: HeadLayer | Eagle3Layer,
         head: Head,
         embed: Callable[[torch.Tensor], torch.Tensor],
         *,
@@ -158,7 +159,7 @@ class DraftHead:
             tokens, wants = row.text[row.next + 1 : row.next + 1 + count], int(count == row.pending and row.most > 0)
             behind = min(row.most - 1, len(self._masks)) if wants and self._masks is not None else 0
             if self._room(row, row.kept + count + behind):
-                first, states = row.kept, row.take(count)
+                first, states = row.kept, self._layer.entered(row.take(count))
                 if behind:
                     tokens, states = (
                         [*tokens, *[0] * behind],

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import save_file
 
+from qualgate.engine.draft_heads.eagle3 import eagle3_tensors
 from qualgate.engine.draft_heads.folder import HeadShape, HeadTarget, Layout
 from qualgate.engine.draft_heads.layer import head_tensors
 from qualgate.engine.draft_heads.loading import save_head
+from qualgate.engine.draft_heads.published import WEIGHTS
 from qualgate.engine.load import LoadedArm
 from qualgate.records import Case
 
@@ -65,4 +69,24 @@ def save_random_head(
     shape = tiny_shape(**changed)
     tensors = random_tensors(head_tensors(layout, tokens, shape), seed)
     save_head(folder, layout, tokens, shape, tensors, of(arm), {})
+    return folder
+
+
+def save_eagle3(folder: Path, *, seed: int = 0, drafted: int = 130) -> Path:
+    """A head of random numbers in the layout that EAGLE-3's authors publish, for a tiny model of six layers."""
+    shape = tiny_shape()
+    tensors = random_tensors(eagle3_tensors(shape, drafted), seed)
+    layer = ("hidden_norm", "input_layernorm", "self_attn", "post_attention_layernorm", "mlp")
+    named = {f"midlayer.{name}" if name.startswith(layer) else name: one for name, one in tensors.items()}
+    ids = torch.arange(0, 2 * drafted, 2)
+    named["d2t"] = ids - torch.arange(drafted)
+    named["t2d"] = torch.isin(torch.arange(shape.vocabulary), ids)
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(named, folder / WEIGHTS)
+    config = {
+        "architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama", "hidden_size": 64, "vocab_size": 260,
+        "draft_vocab_size": drafted, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 128,
+        "num_hidden_layers": 1, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "max_position_embeddings": 512,
+    }  # fmt: skip
+    (folder / "config.json").write_text(json.dumps(config))
     return folder

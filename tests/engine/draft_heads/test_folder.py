@@ -38,7 +38,7 @@ def test_a_head_is_known_by_both_of_its_files(arm, head, tmp_path):
     other = read_head_folder(save_random_head(tmp_path / "other", arm, seed=1))
     edit(head, tokens=5)
     assert len({found.sha256, other.sha256, read_head_folder(head).sha256}) == 3
-    assert load_head(found).numbers == sum(
+    assert load_head(found, 2).numbers == sum(
         64 * 128 + 64 * 64 + 2 * 32 * 64 + 64 * 64 + 3 * 128 * 64 + 3 * 64 for _ in range(1)
     )
 
@@ -68,7 +68,7 @@ def test_a_model_s_folder_and_damaged_tensors_are_told_from_heads(arm, head, tmp
     file = head / TENSORS
     file.write_bytes(file.read_bytes()[:-10])
     with pytest.raises(UsageError, match="is damaged"):
-        load_head(read_head_folder(head))
+        load_head(read_head_folder(head), 2)
     edit(head, shape={**json.loads((head / CONFIG).read_text())["shape"], "inner": 64})
     file.unlink()
     with pytest.raises(UsageError, match="holds no draft head"):

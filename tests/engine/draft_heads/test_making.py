@@ -78,7 +78,9 @@ def test_a_quantized_target_s_head_learns_on_it_and_drafts_for_it_alone(model, t
     target = ArmSpec(name="target", model=str(model), quantize=parse_recipe({"method": recipe}))
     made = trained(model, tmp_path, target=target, lessons=replace(LESSONS, steps=20))
     assert made.held_out.same
-    assert recipe in read_head_folder(made.folder).target.name
+    learned_on = read_head_folder(made.folder).target
+    assert learned_on is not None
+    assert recipe in learned_on.name
     spec = Speculation(draft=DraftSource(kind="head", head=str(made.folder)), tokens=3)
     assert loaded(model, tmp_path, "v", target.quantize, speculation=spec).draft is not None
     with pytest.raises(UsageError, match="weights are others"):

@@ -30,7 +30,7 @@ def folder(arm, tmp_path_factory):
 
 
 def made(arm, folder, stops: frozenset[int] = frozenset()) -> MedusaHeads:
-    head = load_head(read_head_folder(folder))
+    head = load_head(read_head_folder(folder), 2)
     embed = arm.model.get_input_embeddings()
     found = head.proposer("heads", OutputHead(arm.model), embed, blocks=1, threads=1, stop_ids=stops)
     assert isinstance(found, MedusaHeads)

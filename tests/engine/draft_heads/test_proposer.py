@@ -32,7 +32,7 @@ def arm(tmp_path_factory):
 @pytest.fixture(scope="module", params=["eagle", "parallel"])
 def head(arm, tmp_path_factory, request):
     folder = tmp_path_factory.mktemp("head") / "head"
-    return load_head(read_head_folder(save_random_head(folder, arm, layout=request.param, tokens=5)))
+    return load_head(read_head_folder(save_random_head(folder, arm, layout=request.param, tokens=5)), 2)
 
 
 def requests(count: int = 10, *, longest: int = 60) -> list[Request]:
@@ -122,7 +122,7 @@ def test_a_draft_is_that_of_a_head_that_reads_all_anew_whatever_was_rejected(arm
 
 
 def test_a_parallel_head_makes_a_draft_in_one_pass(arm, tmp_path):
-    head = load_head(read_head_folder(save_random_head(tmp_path / "head", arm, layout="parallel", tokens=5)))
+    head = load_head(read_head_folder(save_random_head(tmp_path / "head", arm, layout="parallel", tokens=5)), 2)
     assert head.layer is not None
     with opened("plain", arm.model) as engine:
         proposer, passes = made(arm, head, engine), list[int]()

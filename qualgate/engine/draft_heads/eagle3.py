@@ -1,0 +1,120 @@
+"""The layer of an EAGLE-3 head as its authors publish it (2503.01840, section 3.1, and their released `cnets.py`).
+
+Residual streams behind three of the target's layers become one state by `fc`. The layer's attention reads that state
+beside the token's embedding, each through a norm of its own; its output goes on unnormed, and through a last norm and
+an output head over fewer tokens, which `d2t` maps to the target's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from qualgate.engine.attention import KeysValues
+from qualgate.engine.batch import Batch
+from qualgate.engine.dense import head_of
+from qualgate.engine.draft_heads.folder import HeadShape
+from qualgate_kernels.cpu import paged
+from qualgate_kernels.paged import Seen
+
+NEVER = -1e30  # the logit of a token that the head has not
+
+Tensors = Mapping[str, torch.Tensor]
+
+
+def eagle3_tensors(shape: HeadShape, drafted: int) -> dict[str, tuple[int, ...]]:
+    """Names and shapes, "midlayer." left out. drafted: tokens that the head's own output head has."""
+    width, inner = shape.width, shape.inner
+    heads, kept = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    return {
+        "fc.weight": (width, 3 * width),
+        "hidden_norm.weight": (width,),
+        "input_layernorm.weight": (width,),
+        "self_attn.q_proj.weight": (heads, 2 * width),
+        "self_attn.k_proj.weight": (kept, 2 * width),
+        "self_attn.v_proj.weight": (kept, 2 * width),
+        "self_attn.o_proj.weight": (width, heads),
+        "post_attention_layernorm.weight": (width,),
+        "mlp.gate_proj.weight": (inner, width),
+        "mlp.up_proj.weight": (inner, width),
+        "mlp.down_proj.weight": (width, inner),
+        "norm.weight": (width,),
+        "lm_head.weight": (drafted, width),
+    }
+
+
+class Eagle3Layer:
+    """As `HeadLayer`, by kernels for its products and its attention."""
+
+    masks: torch.Tensor | None = None
+
+    def __init__(self, tensors: Tensors, shape: HeadShape, turned: Callable[[torch.Tensor], Any]) -> None:
+        """turned: int64 [rows] → cosines and sines, float32 [rows, head_dim], of positions."""
+        self.shape, self._angles = shape, turned
+        self._norms = {name: one.float() for name, one in tensors.items() if one.dim() == 1 and name != "d2t"}
+        self._fc = _linear(tensors, "fc")
+        self._heads = _linear(tensors, "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+        self._out, self._down = _linear(tensors, "self_attn.o_proj"), _linear(tensors, "mlp.down_proj")
+        self._gates = _linear(tensors, "mlp.gate_proj", "mlp.up_proj")
+        self._seen = Seen(scale=shape.head_dim**-0.5, soft_cap=0.0, window=0, sinks=None)
+
+    def entered(self, states: torch.Tensor) -> torch.Tensor:
+        """float32 [rows, 3 width], what the target's layers left → [rows, width]."""
+        return self._fc(states)
+
+    def joined(self, embedded: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
+        """See `HeadLayer.joined`: side by side."""
+        return torch.cat([embedded, states], -1)
+
+    def forward(self, x: torch.Tensor, batch: Batch, states: KeysValues, threads: int) -> torch.Tensor:
+        """See `HeadLayer.forward`; what comes out is not normed."""
+        shape = self.shape
+        embedded, before = x.split(shape.width, -1)
+        both = torch.cat([self._normed(embedded, "input_layernorm"), self._normed(before, "hidden_norm")], -1)
+        heads = self._heads(both).view(len(x), -1, shape.head_dim)
+        query, key, value = heads.split([shape.heads, shape.kv_heads, shape.kv_heads], 1)
+        cosine, sine = (table[:, None] for table in self._angles(batch.positions))
+        blocks = states.of(0, batch.blocks, shape.kv_heads, shape.head_dim)
+        paged.keep(blocks, batch.slots, _turned(key, cosine, sine), value.contiguous(), threads)
+        seen = paged.attend(_turned(query, cosine, sine), blocks, batch.places, self._seen, threads)
+        y = before + self._out(seen.flatten(1))
+        gate, up = self._gates(self._normed(y, "post_attention_layernorm")).chunk(2, -1)
+        return (y + self._down(functional.silu(gate) * up))[batch.wanted]
+
+    def _normed(self, x: torch.Tensor, name: str) -> torch.Tensor:
+        return normed(x, self._norms[f"{name}.weight"], self.shape.eps)
+
+
+class Eagle3Head:
+    """An output head over the tokens that the head has, as one over the target's."""
+
+    def __init__(self, tensors: Tensors, shape: HeadShape) -> None:
+        """tensors: with "d2t", int64 [drafted], what is added to an id to get the target's, or without: they are it."""
+        self.vocabulary, self._norm, self._eps = shape.vocabulary, tensors["norm.weight"].float(), shape.eps
+        self._head = _linear(tensors, "lm_head")
+        shift = tensors.get("d2t")
+        self._ids = None if shift is None else torch.arange(len(shift)) + shift
+
+    def logits(self, states: torch.Tensor) -> torch.Tensor:
+        """float32 [rows, vocabulary]; `NEVER` where the head has no such token."""
+        found = self._head(normed(states, self._norm, self._eps))
+        if self._ids is None:
+            return found
+        return found.new_full((len(found), self.vocabulary), NEVER).index_copy_(1, self._ids, found)
+
+
+def normed(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    """As Llama norms, float32."""
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * weight
+
+
+def _turned(heads: torch.Tensor, cosine: torch.Tensor, sine: torch.Tensor) -> torch.Tensor:
+    left, right = heads.chunk(2, -1)
+    return (heads * cosine + torch.cat([-right, left], -1) * sine).contiguous()
+
+
+def _linear(tensors: Tensors, *names: str) -> torch.nn.Module:
+    return head_of({"weight": torch.cat([tensors[f"{name}.weight"].float() for name in names])})
