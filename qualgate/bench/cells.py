@@ -89,9 +89,7 @@ def measure(
 
 
 def _groups(prompts: Sequence[Prompt], batch: int) -> list[Sequence[Prompt]]:
-    if batch > 1:
-        return [prompts[:batch]]
-    return [prompts[at : at + 1] for at in range(min(SINGLES, len(prompts)))]
+    return [prompts[:batch]] if batch > 1 else [prompts[at : at + 1] for at in range(min(SINGLES, len(prompts)))]
 
 
 def _cell(
@@ -109,7 +107,8 @@ def _cell(
         expected, left = 0.0, iter(fate)
         for group, one in zip(groups, plain, strict=True):
             lengths, mine = [len(said) for said in one.tokens], list(islice(left, len(one.tokens)))
-            expected += _seconds(one) / predicted(lengths, _read(group), way[1], mine, times)
+            prompts = sum(len(prompt.token_ids) for prompt in group)
+            expected += _seconds(one) / predicted(lengths, prompts, way[1], mine, times)
         foretold = seconds / expected
     return Cell(
         by=way[0],
@@ -126,10 +125,6 @@ def _cell(
 
 def _seconds(one: Told) -> float:
     return max(one.last) - max(one.first)
-
-
-def _read(prompts: Sequence[Prompt]) -> int:
-    return sum(len(one.token_ids) for one in prompts)
 
 
 def within(cells: Sequence[Cell], share: float) -> float:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from qualgate.engine.answers import Answers
+from qualgate.engine.batch_costs import batch_costs
 from qualgate.engine.choice import open_engine
 from qualgate.engine.load import LoadedArm, LoadedDraft
 from qualgate.engine.packed import PackedEngine
@@ -59,7 +60,10 @@ def drafted(target: LoadedArm, *levels: Level) -> LoadedArm:
     if found is None:
         raise ValueError("levels: expected one or more")
     arms = tuple(None if isinstance(level.by, str) else level.by for level in levels)
-    return replace(target, draft=LoadedDraft(spec=found, arms=arms))
+    runs = [one and ((one.model, one.choice), None) for one in arms]
+    costs = {} if found.tokens else batch_costs((target.model, target.choice), 0, runs)
+    sizes = replace(target.footprint, facts=target.footprint.facts | costs)
+    return replace(target, footprint=sizes, draft=LoadedDraft(spec=found, arms=arms))
 
 
 def answered(

@@ -22,7 +22,6 @@ from qualgate.speculation.steps import Drafts, Step, step
 MOST = 32  # tokens of a draft
 BACK = 4  # tokens of a known answer that are said before a request is believed to have come back to it
 RESTS = 15  # passes without a look, once nobody paid
-SEEN = 5  # of these passes one in so many is learned from
 
 
 @dataclass(slots=True, eq=False)
@@ -133,7 +132,7 @@ class Drafting:
 
     def passed(self, sequences: int, rows: int, seconds: float) -> None:
         """A pass is over that read no prompt: that would tell nothing of what decoding costs."""
-        if self._rest % SEEN == 0:
+        if not self._rest:  # while it rests, one pass of many tells enough
             self._learned.costs.observe(sequences, rows, seconds)
         if not self._tokens and self._proposer.runs_model:
             self._learned.lengths(self._proposer.name).passed(seconds)

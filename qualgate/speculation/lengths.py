@@ -2,7 +2,7 @@
 
 Before its first draft a row's text is read once more, which pays where its answer is still long. Where a draft tells
 how surely it drew a token, it is decided after each whether the row goes on. Where nothing pays, few rows are tried now
-and then, and never if drafts would not pay even if all were right: so what does not pay costs next to nothing.
+and then, and seldom if drafts would not pay even if all were right: so what does not pay costs next to nothing.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from qualgate.speculation.text import MOST_MATCHED
 TRIAL = 2  # tokens
 TRIED = 2  # rows of a trial
 TRIALS = 0.005  # of all seconds that trials may take
+SELDOM = 0.2  # of these, where drafts would not pay even if all were right
 BEGINNING = 3  # tokens of the first drafts; each token whose fate was seen lets the next be one longer
 BELIEVED = 12  # tokens whose fate was seen before it is believed that drafts do not pay
 SURE = 24  # tokens whose fate was seen before more rows than TRIED are drafted for
@@ -108,7 +109,7 @@ class Lengths:
     def trial(self, rows: Sequence[Prospect], batch: Batch) -> Plan:
         """Few tokens of few rows to see whether drafts pay by now, where there were trials few enough. To be asked
         where `plan` has nobody; says why in `because`."""
-        price, plan = self._prices, Plan({}, {}, {})
+        price, plan, seldom = self._prices, Plan({}, {}, {}), 1.0
         if not self._target.now.seconds(1, 1) > 0:
             return plan
         right = {one.row: [RIGHT] * one.most for one in rows}
@@ -117,8 +118,8 @@ class Lengths:
             plain = price.once + price.row * batch.sequences
             step, row = (price.step + price.drafted * len(rows)) / plain, price.verified / plain
             self.because = f"it would not pay if all were accepted: a step takes {step:.2f} passes, a row {row:.2f}"
-            return plan
-        if not self._admitted(rows, right, shares).drafted:
+            seldom = SELDOM  # of costs, too, something is learned
+        elif not self._admitted(rows, right, shares).drafted:
             self.because = "texts to be read take longer than drafts would save"
         elif self._proposed:
             self.because = f"{self._proposed:.2g} proposed, {self._accepted:.2g} accepted"
@@ -127,7 +128,7 @@ class Lengths:
         few = sorted(rows, key=lambda one: one.unread)[:TRIED]
         verified = TRIAL * price.verified * len(few)
         extra = TRIAL * (price.step + price.drafted * len(few)) + self._reading * sum(map(_text, few))
-        if self._tried + extra + verified <= TRIALS * self._spent:
+        if self._tried + extra + verified <= seldom * TRIALS * self._spent:
             self._least = plan.drafted = {one.row: min(TRIAL, one.most) for one in few}
             self._trial, self._tried = True, self._tried + verified
         return plan

@@ -90,9 +90,14 @@ def test_a_token_that_is_hardly_accepted_is_not_verified_where_rows_are_dear():
     assert (lengths.offered(0, 1), lengths.offered(1, 1)) == (1, 0)
 
 
-def test_what_would_not_pay_if_all_were_accepted_is_never_tried():
+def test_what_would_not_pay_if_all_were_accepted_is_tried_still_more_seldom():
+    def tried(step: float, passed: float) -> bool:
+        _, lengths = learned(step=step, wrong=50)
+        lengths.passed(passed)
+        return bool(lengths.trial([ROW], Batch(1)).drafted)
+
+    assert (tried(9e-3, 8.0), tried(12e-3, 8.0), tried(12e-3, 100.0)) == (True, False, True)
     _, lengths = learned(step=12e-3, wrong=50)
-    lengths.passed(1e6)
     assert lengths.trial([ROW], Batch(1)).drafted == {}
     assert lengths.because == "it would not pay if all were accepted: a step takes 1.20 passes, a row 0.02"
 
