@@ -2,8 +2,8 @@
 level: a target verifies drafts as a draft model does that has a draft of its own.
 
 Of a cascade whose lengths are chosen as it runs, each level may also draft for the verifier itself: pass by pass it is
-whoever is expected to gain most, so that levels that do not pay are left out. Where nobody pays, some passes go by
-before that is looked at again.
+whoever is expected to gain most, so that levels that do not pay are left out. Where nobody pays, passes go by before
+that is looked at again; ever more of them where nobody would if all were accepted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from qualgate.speculation.steps import Drafts, Step, step
 
 MOST = 32  # tokens of a draft
 BACK = 4  # tokens of a known answer that are said before a request is believed to have come back to it
-RESTS = 15  # passes without a look, once nobody paid
+RESTS, MOST_RESTS = 15, 120  # passes without a look, once nobody paid
 
 
 @dataclass(slots=True, eq=False)
@@ -57,6 +57,7 @@ class Drafting:
         self._rows: dict[int, _Row] = {}
         self._back = set[int]()
         self._rest = self._going = 0  # passes left without a look, in passes of so many
+        self._rests = RESTS  # passes of the next rest
         self._over = 0  # rows that ended
         self._said: dict[int, int] = {}  # tokens of each row, where γ is chosen
 
@@ -65,6 +66,8 @@ class Drafting:
         if self._rest and going == self._going:
             self._rest -= 1
             return True
+        if going != self._going:
+            self._rests = RESTS
         self._rest = 0
         return False
 
@@ -88,6 +91,7 @@ class Drafting:
             best = self._trial(offers, going)
         if best is None:
             return {}
+        self._rests = RESTS
         if best.plan is not None:
             return self._draft_by(best, best.plan, asked, going)
         return self._verified(best)
@@ -201,7 +205,9 @@ class Drafting:
                 return one
         if looked:  # what was found is judged by what is said in its place
             return replace(looked[0], windows=dict.fromkeys(looked[0].drafts, 0))
-        self._rest, self._going = RESTS, going
+        self._rest, self._going = self._rests, going
+        if all(self._learned.lengths(one.proposer.name).hopeless for one in offers):
+            self._rests = min(2 * self._rests, MOST_RESTS)
         return None
 
     def _draft_by(self, offer: _Offer, plan: Plan, asked: Sequence[Asked], going: int) -> dict[int, Sequence[int]]:

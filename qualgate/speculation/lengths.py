@@ -81,6 +81,7 @@ class Lengths:
         self._a_step = 1.0  # tokens that a step gives a row
         self._spent = self._tried = 0.0  # seconds
         self._trial = False
+        self.hopeless = False  # it would not pay if all were accepted
         self._least: dict[int, int] = {}  # tokens that are drafted to learn of them
         self._proposed, self._accepted = 0.0, 0.0  # of the last drafts
         self._going: dict[int, _Going] = {}
@@ -114,7 +115,8 @@ class Lengths:
             return plan
         right = {one.row: [RIGHT] * one.most for one in rows}
         shares = self._shares(rows, right, batch)
-        if not best_plan(right, price, shares).drafted:
+        self.hopeless = not best_plan(right, price, shares).drafted
+        if self.hopeless:
             plain = price.once + price.row * batch.sequences
             step, row = (price.step + price.drafted * len(rows)) / plain, price.verified / plain
             self.because = f"it would not pay if all were accepted: a step takes {step:.2f} passes, a row {row:.2f}"

@@ -99,6 +99,8 @@ def make_store(path: Path) -> str:
 
 def damaged(made: Path, path: Path, damage: Damage) -> bool:
     """A copy of the store with it. False where the table is empty, or the value is no other one then."""
+    for left in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
+        left.unlink(missing_ok=True)  # whoever may still have the copy before open keeps that one
     shutil.copy(made, path)
     connection = sqlite3.connect(path)
     try:

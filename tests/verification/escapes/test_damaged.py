@@ -69,7 +69,7 @@ def wrong(made: Made, store: Path, damage: Damage, asked: Sequence[str]) -> list
         found_now = answer(name, *commands(f"sqlite:///{store}", made.run)[name])
         same = found_now == made.said[name]
         if found_now[0] != Exit.INTEGRITY and not same and f"{damage.table}.{damage.column}" not in UNSEALED:
-            found.append(f"{name}: {found_now[0]}")
+            found.append(f"{name}: {found_now[0]} {found_now[1][:400]}")
     return found
 
 
