@@ -6,10 +6,13 @@ from collections.abc import Mapping, Sequence
 
 from qualgate.gate.comparisons.draft_levels import LEAST_TESTED
 from qualgate.records import DraftLevel, Gain, Rate
+from qualgate.stats.intervals import binomial_upper
 
 LEAST_ACCEPTED, LONG = 1.2, 4  # accepted a verification, below which drafts of so many tokens or more are wasted
 LEAST_GAIN = 1.05  # times as fast: an arm that surely gains less is not worth its second model
-NEVER = 0.01  # of the tested tokens: a draft that keeps fewer is another model's
+NEVER = 0.02  # of the tested tokens: a draft that keeps fewer, and surely fewer than FEWEST, is another model's
+FEWEST = 0.2  # that any draft of the target keeps: its own weights in two bits keep 0.31
+ALPHA = 0.01  # of that "surely": 21 tested tokens, none accepted. Drafts of no fixed length stop soon after
 HALF = 0.5
 UNEVEN = 1.5  # times the rejection of all, from which one task is named
 
@@ -36,16 +39,16 @@ def wasted_drafts(
 def _rejected(level: DraftLevel) -> str:
     tested = level.accepted + level.rejected
     proposed, accepted = level.proposed_per_verification.value, level.accepted_per_verification.value
-    if tested < LEAST_TESTED or proposed is None or accepted is None:
+    if proposed is None or accepted is None:
         return ""
     who = f"{level.proposer} (level {level.level})" if level.level > 1 else level.proposer
-    if level.accepted < NEVER * tested:
+    if level.accepted < NEVER * tested and binomial_upper(level.accepted, tested, ALPHA) < FEWEST:
         always = "always" if not level.accepted else "all but always"
         return (
             f"{who} is {always} rejected: {level.accepted:,} of {tested:,} tested tokens accepted. It is no draft of "
             "this target: another tokenizer or template, damaged or wrong weights, or too few bits"
         )
-    if accepted >= LEAST_ACCEPTED or round(proposed) < LONG:
+    if tested < LEAST_TESTED or accepted >= LEAST_ACCEPTED or round(proposed) < LONG:
         return ""
     return f"{who}: {level.in_words} a verification: {_cause(level)}"
 
