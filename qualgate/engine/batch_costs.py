@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -21,10 +22,11 @@ if TYPE_CHECKING:
 
 POSITIONS = 128  # that a row sees
 BATCHES = (1, 4, 16, 64)  # sequences
-ROWS = (1, 2, 5)  # of each, where γ is chosen as it runs
+ROWS = (1, 2, 5, 9, 17)  # of each, where γ is chosen as it runs
+MOST_ROWS = 320  # of a pass: nobody drafts far for so many
 TEXT = 64  # tokens that are read
 TIMES = 2
-LONGEST = 0.5  # seconds of a pass, above which larger ones are not timed
+LONGEST = 0.5  # seconds of a pass, from which on larger ones are not timed
 
 Runs = tuple["PreTrainedModel", Choice]
 
@@ -50,7 +52,8 @@ def batch_costs(target: Runs, tokens: int, drafts: Sequence[tuple[Runs, int | No
     """
     with threads_of_kernels() as threads:
         rows = (1, tokens + 1) if tokens else ROWS
-        timed = _timed(target, None, [(count, count * each) for count in BATCHES for each in rows], threads)
+        shapes = [(count, count * each) for count in BATCHES for each in rows if count * each <= MOST_ROWS or tokens]
+        timed = _timed(target, None, shapes, threads)
         plain = timed[1, 1]
         found = {PLAIN_STEP: plain}
         found |= {f"{BATCH_COST}{count}x{of_all}": one / plain for (count, of_all), one in timed.items()}
@@ -81,13 +84,16 @@ def learned_from(facts: Mapping[str, float], names: Sequence[str]) -> Learned:
 def _timed(
     runs: Runs, first: int | None, shapes: Sequence[tuple[int, int]], threads: int
 ) -> dict[tuple[int, int], float]:
-    """The least of a few passes of each shape (sequences, rows in all), to the tokens that they say. All texts share
-    what they see, so that it takes no memory to speak of: what is read anew each time is weights."""
+    """The least of a few passes of each shape (sequences, rows in all), to the tokens that they say; none of as many
+    rows as one that took too long. All texts share what they see, so that it takes no memory to speak of: what is read
+    anew each time is weights."""
     seen, found = POSITIONS // SLOTS, dict[tuple[int, int], float]()
     most = max(count * _own(rows // count) for count, rows in shapes)
-    states = KeysValues()
+    states, too_many = KeysValues(), inf
     with open_decoder(*runs, first=first) as (decoder, head):
         for count, rows in shapes:
+            if rows >= too_many:
+                continue
             each = rows // count
             ends = [range(seen + at * _own(each), seen + (at + 1) * _own(each)) for at in range(count)]
             parts = [_Rows(_Text([*range(seen), *own]), POSITIONS, [0] * each, each) for own in ends]
@@ -98,7 +104,7 @@ def _timed(
                 taken.append(perf_counter() - began)
             found[count, rows] = min(taken[1:])
             if found[count, rows] > LONGEST:
-                break
+                too_many = rows
     return found
 
 

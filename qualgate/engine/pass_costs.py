@@ -13,6 +13,7 @@ from qualgate.engine.attention import KeysValues
 from qualgate.engine.batch import batch
 from qualgate.engine.choice import Choice, open_decoder, threads_of_kernels
 from qualgate.engine.draft_arms import levels
+from qualgate.engine.drafting import MOST
 from qualgate.engine.sampling import greedy
 from qualgate.records import Speculation
 from qualgate.records.speculated import DRAFT_COST, VERIFY_COST
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from qualgate.engine.draft_heads.loading import LoadedHead
 
 POSITIONS = 128  # that a row sees
-ROWS = (2, 3, 5, 9, 17)  # of a verification, where γ is chosen as it runs
+ROWS = (2, 3, 5, 9, 17, MOST + 1)  # of a verification, where γ is chosen as it runs
 TIMES = 5
 
 

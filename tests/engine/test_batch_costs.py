@@ -20,7 +20,9 @@ def test_every_batch_has_a_cost_and_every_draft_model_a_step(tmp_path, tokens, r
     speculation = Speculation(draft=DraftSource(kind="quantize", quantize=MXFP4, under=EARLY), tokens=tokens)
     facts = loaded(model, tmp_path, "drafted", speculation=speculation).footprint.facts
     passes = costs_of(facts, BATCH_COST)
-    assert set(passes) == {(count, count * each) for count in timing.BATCHES for each in rows}
+    all_ = {(count, count * each) for count in timing.BATCHES for each in rows}
+    assert set(passes) == {shape for shape in all_ if shape[1] <= 320}
+    assert tokens or {(1, 17), (4, 68), (16, 272), (64, 320)} <= set(passes), "drafts of 16 tokens are foretold"
     steps = costs_of(facts, DRAFT_STEP_COST)
     assert set(steps) == {(level, count) for level in (1, 2) for count in timing.BATCHES}
     assert all(cost > 0 for cost in (*passes.values(), *steps.values(), facts[PLAIN_STEP]))
@@ -34,6 +36,32 @@ def test_larger_passes_are_left_out_once_one_takes_long(tmp_path, monkeypatch):
     monkeypatch.setattr(timing, "LONGEST", 0.0)
     facts = timing.batch_costs((arm.model, arm.choice), 3, [])
     assert set(costs_of(facts, BATCH_COST)) == {(1, 1)}
+
+
+def test_a_pass_that_takes_long_leaves_out_those_of_as_many_rows_and_no_smaller_one(tmp_path, monkeypatch):
+    model = save_tiny_model(tmp_path / "model", arch="llama")
+    arm, begins = loaded(model, tmp_path), True
+    rows = 0
+
+    def clock() -> float:  # a pass takes 7.5 ms a row
+        nonlocal begins
+        begins = not begins
+        return 0.0075 * rows if begins else 0.0
+
+    made = timing.batch
+
+    def counting(parts, blocks):
+        nonlocal rows
+        rows = sum(len(part.tokens) for part in parts)
+        return made(parts, blocks)
+
+    monkeypatch.setattr(timing, "batch", counting)
+    monkeypatch.setattr(timing, "perf_counter", clock)
+    found = costs_of(timing.batch_costs((arm.model, arm.choice), 0, []), BATCH_COST)
+    assert {shape for shape, cost in found.items() if cost > 66} == {(4, 68)}, "half a second is long"
+    assert max(rows for shape, rows in found if shape != 4) == 64
+    assert (16, 32) in found
+    assert (64, 64) in found
 
 
 def test_the_control_of_drafts_starts_from_what_was_timed():

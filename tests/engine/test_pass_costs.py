@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from qualgate.engine import drafting
 from qualgate.engine import pass_costs as timing
 from qualgate.records import DraftSource, QuantizeRecipe, Speculation
 from qualgate.records.speculated import DRAFT_COST, VERIFY_COST
+from qualgate.stats.speedup import verify_cost
 from tests.engine.jobs import loaded
 from tests.tiny_models import save_tiny_model
 
@@ -24,6 +26,14 @@ def test_every_level_s_step_and_every_verification_has_a_cost(tmp_path, tokens, 
     assert [*found] == [*drafts, *verified]
     assert found[drafts[2]] == 0.0, "n-grams run no model"
     assert all(found[name] > 0 for name in (*drafts[:2], *verified))
+
+
+def test_the_gain_of_the_longest_draft_that_is_chosen_can_be_foretold(tmp_path):
+    model = save_tiny_model(tmp_path / "model", arch="llama")
+    facts = loaded(model, tmp_path, "drafted", speculation=EARLY).footprint.facts
+    prefix = len(VERIFY_COST)
+    known = {int(name[prefix:]): cost for name, cost in facts.items() if name.startswith(VERIFY_COST)}
+    assert None not in [verify_cost(known, drafted + 1) for drafted in range(drafting.MOST + 1)]
 
 
 def test_costs_are_the_least_of_what_was_timed_in_steps_of_the_target(tmp_path, monkeypatch):
