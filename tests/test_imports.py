@@ -82,6 +82,8 @@ LIGHT = (
     "qualgate.evalsets",
     "qualgate.scoring",
     "qualgate.scoring.code",
+    "qualgate.engine.blocks",
+    "qualgate.engine.schedule",
     "qualgate.gate.verdict",
     "qualgate.speculation.control",
     "qualgate.store.runs",

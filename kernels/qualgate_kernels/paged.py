@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import torch
 
 from qualgate_kernels.pages import zeros
+from qualgate_kernels.slots import SLOTS
 
-SLOTS = 16  # positions of a block
 MOST_DIMS = 1024
 GPU_DIMS = 256  # the most that paged_gpu.py takes
 DTYPES = (torch.float32, torch.bfloat16)  # of keys and values; queries, products and sums are float32 with either

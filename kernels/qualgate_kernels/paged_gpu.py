@@ -27,7 +27,8 @@ import triton
 import triton.language as tl
 
 from qualgate_kernels.availability import interpreted
-from qualgate_kernels.paged import SLOTS, Blocks, Places, Seen
+from qualgate_kernels.paged import Blocks, Places, Seen
+from qualgate_kernels.slots import SLOTS
 
 PACK = 16  # pairs of a program: the least that tensor cores take
 SPAN = 256  # positions of a partial result

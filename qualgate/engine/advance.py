@@ -43,7 +43,7 @@ def advance(
             if request.stops([*said, *tokens[:count]]):
                 tokens, reason = tokens[:count], "stop"
                 break
-    whole = list(finite[: len(tokens)])
+    whole = list(finite[: len(tokens) + (reason == "dead_end")])  # what means nothing says of no constraint anything
     if False in whole:
         tokens, reason = tokens[: whole.index(False) + 1], "broken"
     if reason is None and len(said) + len(tokens) >= request.max_new_tokens:

@@ -9,7 +9,8 @@ from typing import Protocol
 
 import torch
 
-from qualgate_kernels.paged import SLOTS, Places
+from qualgate_kernels.paged import Places
+from qualgate_kernels.slots import SLOTS
 
 
 class _Text(Protocol):

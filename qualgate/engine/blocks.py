@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from itertools import islice, takewhile
 from operator import eq
 
-from qualgate_kernels.paged import SLOTS
+from qualgate_kernels.slots import SLOTS
 
 ROOT = 0  # what stands before a sequence's first block
 LOOKED_AT = 64  # blocks behind the same text, of which the one that agrees longest is looked for
@@ -101,14 +101,14 @@ class BlockPool:
         before = ROOT
         for index, start in enumerate(range(0, len(tokens) // SLOTS * SLOTS, SLOTS)):
             name = before, tuple(tokens[start : start + SLOTS])
-            behind = self._known.setdefault(before, {})
-            block = behind.get(name[1])
+            block = self._known.get(before, {}).get(name[1])
             if block is None:
                 block = blocks[index]
                 if block in self._names:  # known by another chain of the same tokens
                     return
                 self._serials += 1
-                behind[name[1]], self._names[block] = block, (name, self._serials)
+                self._known.setdefault(before, {})[name[1]] = block
+                self._names[block] = name, self._serials
                 self._unread.add(block)
             before = self._names[block][1]
 

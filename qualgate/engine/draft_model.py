@@ -27,7 +27,7 @@ from qualgate.speculation.lengths import FEW, Lengths
 from qualgate.speculation.propose import NO_DRAFT, Asked, Draft
 from qualgate.speculation.steps import Drafts
 from qualgate.speculation.text import MOST_MATCHED, agreed
-from qualgate_kernels.paged import SLOTS
+from qualgate_kernels.slots import SLOTS
 
 ROWS = 512  # of a pass that reads
 

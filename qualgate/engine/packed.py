@@ -30,7 +30,7 @@ from qualgate.engine.steering import Steered, Steering, choose
 from qualgate.records import Overflow
 from qualgate.speculation.propose import Reader
 from qualgate.speculation.steps import Drafts
-from qualgate_kernels.paged import SLOTS
+from qualgate_kernels.slots import SLOTS
 
 LOGITS_AT_ONCE = 2**22  # numbers: 16 MB of float32
 
@@ -132,18 +132,29 @@ class PackedEngine:
         return states, states
 
     def states_of(self, parts: Sequence[Part]) -> torch.Tensor:
-        """[wanted rows, width] of a pass; in two smaller ones where memory is short."""
+        """[wanted rows, width] of a pass; in two smaller ones where memory is short, down to single rows."""
         try:
             passed = batch(parts, self._pool.count, whole=self.reader is not None)
             if self.reader is None:
                 return self._decoder.forward(passed, self._states, self.threads)
             return handed_over(self.reader, parts, *self._read(passed))
         except Exception as error:
-            if len(parts) < 2 or not is_short(error):
+            if sum(len(part.tokens) for part in parts) < 2 or not is_short(error):
                 raise
         self.tally.parted += 1
-        half = len(parts) // 2
-        return torch.cat([self.states_of(parts[:half]), self.states_of(parts[half:])])
+        return torch.cat([self.states_of(half) for half in _halves(parts)])
+
+
+def _halves(parts: Sequence[Part]) -> tuple[Sequence[Part], Sequence[Part]]:
+    """Two smaller passes; of a single part its first rows, then its last."""
+    half = len(parts) // 2
+    if half:
+        return parts[:half], parts[half:]
+    [one] = parts
+    half = len(one.tokens) // 2
+    wants = min(one.wants, len(one.tokens) - half)
+    last = Part(one.stream, one.first + half, one.tokens[half:], wants)
+    return [Part(one.stream, one.first, one.tokens[:half], one.wants - wants)], [last]
 
 
 @dataclass(slots=True)

@@ -81,7 +81,7 @@ class FastDecoder:
         """See `ModelDecoder.forward`."""
         self._reach(batch)
         if self._bound is None or self._bound[0] is not states or self._bound[1].blocks[0].count != batch.blocks:
-            plain = self._plain
+            plain, self._bound = self._plain, None  # the old go before the new are made
             blocks = [states.of(at, batch.blocks, plain.kv_heads, plain.head_dim) for at in range(len(plain.layers))]
             self._bound = states, Decode(plain, blocks)
         x = self._body.embed_tokens(batch.token_ids)

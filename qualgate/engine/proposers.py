@@ -25,7 +25,7 @@ from qualgate.engine.sampling import Draws
 from qualgate.engine.schedule import blocks_for
 from qualgate.speculation.ngram import Ngram, Suffix
 from qualgate.speculation.steps import Drafts
-from qualgate_kernels.paged import SLOTS
+from qualgate_kernels.slots import SLOTS
 
 
 class _Within:

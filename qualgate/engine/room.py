@@ -8,9 +8,12 @@ from pathlib import Path
 SHARE = 0.25  # of what is free: other workers, logits and whoever else is there take theirs
 LEAST = 2**26  # bytes, however little is said to be free: to answer at all
 MEMORY = Path("/proc/meminfo")
-CGROUPS = (
-    (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")),
-    (Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"), Path("/sys/fs/cgroup/memory/memory.usage_in_bytes")),
+CGROUPS = tuple(  # what a container may take, what it takes, and what of that is files' that were read and may go
+    (folder / most, folder / used, folder / "memory.stat")
+    for folder, most, used in (
+        (Path("/sys/fs/cgroup"), "memory.max", "memory.current"),
+        (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes", "memory.usage_in_bytes"),
+    )
 )
 
 
@@ -31,7 +34,10 @@ def free() -> int:
     with suppress(OSError, ValueError, IndexError):
         lines = MEMORY.read_text(encoding="ascii").splitlines()
         found += [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable")]
-    for limit, used in CGROUPS:
+    for limit, used, parts in CGROUPS:
         with suppress(OSError, ValueError):  # none, or "max"
-            found.append(int(limit.read_text(encoding="ascii")) - int(used.read_text(encoding="ascii")))
+            free = int(limit.read_text(encoding="ascii")) - int(used.read_text(encoding="ascii"))
+            found.append(free)
+            lines = parts.read_text(encoding="ascii").splitlines()
+            found[-1] = free + sum(int(line.split()[1]) for line in lines if line.startswith("inactive_file "))
     return max(0, min(found, default=int(LEAST / SHARE)))

@@ -16,7 +16,7 @@ from qualgate.engine.packed import Decoder
 from qualgate.engine.request import Request
 from qualgate.engine.schedule import Part, Stream
 from qualgate.quant.linear import QuantizedLinear
-from qualgate_kernels.paged import SLOTS
+from qualgate_kernels.slots import SLOTS
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

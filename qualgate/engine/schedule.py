@@ -15,14 +15,15 @@ from dataclasses import dataclass, field
 from qualgate.engine.blocks import BlockPool
 from qualgate.engine.request import Request
 from qualgate.speculation.propose import Asked
-from qualgate_kernels.paged import SLOTS
+from qualgate_kernels.slots import SLOTS
 
 NOTHING: Mapping[int, Sequence[int]] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """rows: of a pass that reads, more than which it takes no further chunk; sequences: that go on side by side."""
+    """rows: of a pass that reads, more than which it takes no further chunk, drafts not counted: nobody waits because
+    others are drafted for; sequences: that go on side by side."""
 
     rows: int = 512
     sequences: int = 64
@@ -140,10 +141,10 @@ class Schedule:
         for one in self.decoding:
             if one not in self.going:  # it had to leave its blocks to one before it
                 continue
-            drafted = drafts.get(one.index, ())[: one.room]
+            drafted = drafts.get(one.index, ())[: min(one.room, self._spare(one))]
             if self._room(one, len(one.text) + len(drafted)):
                 parts.append(Part(one, one.kept, [one.text[-1], *drafted], 1 + len(drafted), len(drafted)))
-                rows += 1 + len(drafted)
+                rows += 1
         for one in [one for one in self.going if not one.decodes]:
             if rows < self.limits.rows and one in self.going and (part := self._chunk(one, self.limits.rows - rows)):
                 parts.append(part)
@@ -229,6 +230,11 @@ class Schedule:
             if youngest is one:
                 return False
         return True
+
+    def _spare(self, one: Stream) -> int:
+        """Tokens of a draft behind its text that take no block which another might need in this pass."""
+        free = max(0, self.pool.free - len(self.going))
+        return max(0, (len(one.blocks) + free) * SLOTS - len(one.text))
 
     def _release(self, one: Stream) -> None:
         self.pool.release(one.blocks)

@@ -57,7 +57,8 @@ class Steering:
             found = penalized(logits, self.prompt, said, offered, self.sampling)
         if self.mask is None:
             return Steered(found, [])
-        admitted = _as_bool(self.mask.admitted(said, offered), logits)
+        rows = self.mask.admitted(said, offered) or [bytes(logits.shape[-1])]  # of what was said by mistake: nothing
+        admitted = _as_bool(rows, logits)
         count = len(admitted)  # of further rows nobody hears: a token before them is not admitted
         found = torch.cat([found[:count].masked_fill(~admitted, -torch.inf), found[count:]])
         dead = torch.nonzero(~admitted.any(-1))[:, 0].tolist()
@@ -115,6 +116,8 @@ def choose(
         found[places] = one.logits
         here += places
         dead += [places[row] for row in one.dead]
+    if not here:
+        return Steered(found, dead)
     chosen = say(draws, found[here], [rows[row] for row in here], [positions[row] for row in here])
     own = logits[here]
     said.tokens[here] = chosen.tokens

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -20,6 +20,8 @@ class Stops:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, until: Sequence[tuple[str, ...] | None]) -> None:
         self._tokenizer = tokenizer
+        added: dict[int, Any] = getattr(tokenizer, "added_tokens_decoder", {})
+        self._special = frozenset(number for number, token in added.items() if token.special)  # which say no text
         end = tokenizer.eos_token_id
         end_texts = (self._decode([end], plain=False),) if isinstance(end, int) else ()
         self._until: list[tuple[str, ...] | None] = [
@@ -40,8 +42,12 @@ class Stops:
         """Whether the row has said one of its texts. Called after every token, it looks at the last few alone."""
         texts = self._until[row] or ()
         # A token that is text has at least a byte, so the longest text lies within so many of them.
-        tail = max((len(text.encode()) for text in texts), default=0) + EXTRA_TOKENS
-        return self._holds(texts, tokens[-tail:]) and (len(tokens) <= tail or self._holds(texts, tokens))
+        most, tail = max((len(text.encode()) for text in texts), default=0) + EXTRA_TOKENS, 0
+        for at in range(len(tokens) - 1, -1, -1):
+            tail += tokens[at] not in self._special
+            if tail == most:
+                return self._holds(texts, tokens[at:]) and self._holds(texts, tokens)
+        return self._holds(texts, tokens)
 
     def text(self, row: int, tokens: Sequence[int]) -> str:
         """The row's answer, from its tokens without the end-of-turn token."""

@@ -58,10 +58,12 @@ class Suffix(Ngram):
         tail = [*one.prompt[-MOST_MATCHED:], *one.said[-MOST_MATCHED:]][-MOST_MATCHED:]
         if own.matched == len(tail) or len(tail) < 2:
             return own
-        places = self._others.after(tail[-2], tail[-1])[: -TRIED - 1 : -1]
-        place, matched = longest(tail, self._others.tokens, places)
+        others = self._others.tokens
+        places = [at for at in self._others.after(tail[-2], tail[-1]) if others[at : at + 1] not in ([], [BREAK])]
+        places = places[: -TRIED - 1 : -1]
+        place, matched = longest(tail, others, places)
         if matched <= own.matched:
             return own
-        found = self._others.tokens[place : place + one.most]
+        found = others[place : place + one.most]
         found = found[: found.index(BREAK)] if BREAK in found else found
         return Draft(tuple(found), self.name, matched) if found else own

@@ -31,7 +31,7 @@ from qualgate.quant.model_files import read_files
 from qualgate.records import Case
 from qualgate.refmodel import PATH
 from qualgate.speculation.steps import Drafts, Step
-from qualgate_kernels.paged import SLOTS
+from qualgate_kernels.slots import SLOTS
 
 Kind = Literal["plain", "packed", "padded"]
 PACKED: tuple[Kind, ...] = ("plain", "packed")  # through C, and through the model's own modules

@@ -13,7 +13,7 @@ from qualgate.engine.attention import KeysValues
 from qualgate.engine.batch import Batch
 from qualgate.engine.packed import PackedEngine
 from qualgate.engine.schedule import Limits
-from qualgate_kernels.paged import SLOTS
+from qualgate_kernels.slots import SLOTS
 
 VOCABULARY, END = 5, 0
 
@@ -71,11 +71,15 @@ class FakeDecoder:
             assert len(before) == position
             self.slots[slot] = (*before, int(batch.token_ids[row]))
             texts.append(self.slots[slot])
-        logits = torch.zeros(len(batch.wanted), VOCABULARY)
-        for at, row in enumerate(batch.wanted.tolist()):
-            logits[at, says(texts[row], self.odd)] = 1.0
-            if any(texts[row][-len(one) :] == tuple(one) for one in self.wrong):
-                logits[at] = torch.nan
+        return self.logits([texts[row] for row in batch.wanted.tolist()])
+
+    def logits(self, texts: Sequence[tuple[int, ...]]) -> torch.Tensor:
+        """Behind each text."""
+        logits = torch.zeros(len(texts), VOCABULARY)
+        for row, text in zip(logits, texts, strict=True):
+            row[says(text, self.odd)] = 1.0
+            if any(text[-len(one) :] == tuple(one) for one in self.wrong):
+                row[:] = torch.nan
         return logits
 
 

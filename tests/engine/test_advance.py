@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from qualgate.engine.advance import Advance, advance
 from qualgate.engine.request import Request
+from qualgate.engine.sampling import DEAD_END
 
 TOKENS = st.lists(st.integers(0, 3), max_size=12)
 
@@ -72,3 +73,5 @@ def test_the_first_that_ends_an_answer_names_its_end():
     }
     for (token, finite), expected in ways.items():
         assert advance(request, [], [1, token, 4, 4], [1, token, 4, 4], [True, finite, True, True]) == expected
+    for finite, reason in ((True, "dead_end"), (False, "broken")):
+        assert advance(request, [], [1], [1, DEAD_END], [True, finite]) == Advance(tokens=(1,), agreed=1, reason=reason)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from qualgate.engine.batch import batch
 from qualgate.engine.request import Request
 from qualgate.engine.schedule import Part, Stream
-from qualgate_kernels.paged import SLOTS
+from qualgate_kernels.slots import SLOTS
 
 
 def drawn(seed: int) -> list[Part]:

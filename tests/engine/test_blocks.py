@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qualgate.engine.blocks import BlockPool
-from qualgate_kernels.paged import SLOTS
+from qualgate_kernels.slots import SLOTS
 
 # Texts of a few whole blocks of one letter each and a rest, so that many begin alike.
 TEXTS = st.tuples(st.lists(st.integers(0, 2), max_size=4), st.integers(0, SLOTS - 1)).map(
@@ -142,6 +142,19 @@ def test_the_second_of_two_that_read_the_same_at_once_is_not_found_and_goes_back
     pool.release(one)
     assert pool.take() == other[0]
     assert pool.shared([1] * SLOTS, 1) == one
+
+
+def test_what_is_forgotten_leaves_nothing():
+    pool = BlockPool(3)
+    one, other = [pool.take()], [pool.take(), pool.take()]
+    pool.know(one, [1] * SLOTS)
+    pool.know(other, [1] * SLOTS + [2] * SLOTS)
+    pool.know([*one, other[1]], [1] * SLOTS + [2] * SLOTS + [3] * 4)
+    pool.release([*one, *other])
+    for _ in range(3):
+        pool.take()
+    assert pool.shared([1] * SLOTS, 1) == []
+    assert not pool._known
 
 
 def test_a_block_that_is_given_back_twice_is_said_so():

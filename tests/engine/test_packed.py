@@ -12,7 +12,7 @@ from qualgate.engine import packed
 from qualgate.engine.request import Request
 from qualgate.engine.schedule import Limits
 from qualgate.speculation.propose import Asked, Draft
-from qualgate_kernels.paged import SLOTS
+from qualgate_kernels.slots import SLOTS
 from tests.depth import with_proofs
 from tests.engine.engines import (
     MOST,
@@ -160,9 +160,24 @@ def test_a_pass_that_memory_does_not_hold_is_made_in_two(kind, mixture, at_once,
     monkeypatch.setattr(packed, "batch", short)
     with opened(kind, reference(kind)) as engine:
         assert bits(answered(engine, mixture)) == bits(at_once[kind])
+        assert engine.tally.parted > 0
         most[0] = 0
         with pytest.raises(MemoryError, match="none left"):
             answered(engine, mixture)
+
+
+@pytest.mark.parametrize("kind", PACKED)
+def test_a_single_text_that_memory_does_not_hold_is_read_in_two(kind, mixture, at_once, monkeypatch):
+    real = packed.batch
+
+    def short(parts: Sequence[Any], blocks: int, **how: Any) -> Any:
+        if sum(len(part.tokens) for part in parts) > 2:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
+        return real(parts, blocks, **how)
+
+    monkeypatch.setattr(packed, "batch", short)
+    with opened(kind, reference(kind)) as engine:
+        assert bits(answered(engine, mixture)) == bits(at_once[kind])
 
 
 def test_c_and_the_models_own_modules_answer_alike(at_once):

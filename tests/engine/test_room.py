@@ -15,16 +15,17 @@ GIB = 2**30
 
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
-    """A machine that says of itself what the test writes: free bytes, and (limit, used) of a group."""
+    """A machine that says of itself what the test writes: free bytes, and (limit, used, of what) of a group."""
 
-    def says(free: str | None, group: tuple[str, str] | None) -> None:
+    def says(free: str | None, group: tuple[str, ...] | None) -> None:
         (tmp_path / "meminfo").write_text(
             "MemTotal: 99 kB\n" + (f"MemAvailable:   {free} kB\nBuffers: 1 kB\n" if free else "")
         )
-        for name, text in zip(("max", "current"), group or (), strict=False):
+        for name, text in zip(("max", "current", "stat"), group or (), strict=False):
             (tmp_path / name).write_text(f"{text}\n")
         monkeypatch.setattr(room, "MEMORY", tmp_path / "meminfo" if free is not None else tmp_path / "none")
-        monkeypatch.setattr(room, "CGROUPS", ((tmp_path / "max", tmp_path / "current"), (Path("/no"), Path("/where"))))
+        groups = (tmp_path / "max", tmp_path / "current", tmp_path / "stat"), (Path("/no"), Path("/such"), Path("/one"))
+        monkeypatch.setattr(room, "CGROUPS", groups)
 
     return says
 
@@ -40,6 +41,11 @@ def test_a_groups_limit_counts_where_it_leaves_less(machine):
     assert room.free() == 2 * GIB
     machine(str(2**20), (str(30 * GIB), "0"))
     assert room.free() == GIB
+
+
+def test_files_that_were_read_do_not_count_as_used(machine):
+    machine(str(8 * 2**20), (str(3 * GIB), str(2 * GIB), f"anon 5\ninactive_file {GIB}\nactive_file 7"))
+    assert room.free() == 2 * GIB
 
 
 def test_a_group_without_a_limit_limits_nothing(machine):

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from qualgate.engine.blocks import BlockPool
 from qualgate.engine.request import Request
 from qualgate.engine.schedule import Limits, Part, Schedule, Stream
-from qualgate_kernels.paged import SLOTS
+from qualgate_kernels.slots import SLOTS
 from tests.depth import examples
 
 VOCABULARY, END = 4, 0
@@ -127,8 +127,11 @@ class Engine:
 
     def _holds(self, parts: Sequence[Part]) -> None:
         """What is true of every pass."""
-        rows, decoding = sum(len(part.tokens) for part in parts), sum(part.stream.decodes for part in parts)
-        self.rows += rows
+        self.rows += sum(len(part.tokens) for part in parts)
+        rows, decoding = (
+            sum(len(part.tokens) - part.drafted for part in parts),
+            sum(part.stream.decodes for part in parts),
+        )
         assert rows <= self.limits.rows or decoding == len(parts)
         assert len(self.schedule.going) <= self.limits.sequences
         assert len({part.stream.index for part in parts}) == len(parts)
@@ -263,6 +266,27 @@ def test_too_few_blocks_throw_the_youngest_out_who_reads_again_and_says_the_same
     engine.run()
     check(engine)
     assert engine.thrown_out > 0
+
+
+def wrong(stream: Stream) -> list[int]:
+    """A draft of which nothing is accepted."""
+    return [VOCABULARY] * 30
+
+
+def test_a_draft_throws_nobody_out():
+    found = [Engine(asked(60, 50, 40, most=100), 13, Limits(rows=64, sequences=4), draft) for draft in (None, wrong)]
+    for engine in found:
+        engine.run()
+        check(engine)
+    assert 0 < found[1].thrown_out <= found[0].thrown_out
+
+
+def test_nobody_waits_because_others_are_drafted_for():
+    went_on: list[int] = []
+    engine = Engine(asked(*[10] * 9, most=40), 64, Limits(rows=64, sequences=9), wrong)
+    engine.run(lambda one: went_on.append(len(one.schedule.going)))
+    check(engine)
+    assert max(went_on[:5]) == 9
 
 
 def test_with_room_for_all_none_reads_twice():

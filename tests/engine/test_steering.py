@@ -241,6 +241,23 @@ def test_a_head_without_the_tokens_that_a_mask_admits_is_a_dead_end():
     assert torch.equal(found.logits, logits)
 
 
+def test_a_text_that_its_mask_does_not_admit_is_a_dead_end_and_goes_on_no_more():
+    steered, logits = steering.Steering((1,), mask=OneWay([2, 3])), torch.randn(2, 10)
+    found = steered.steered(logits, [5], [6])
+    assert found.dead == [0]
+    assert steered.masked == {1: 1.0}
+
+
+@pytest.mark.parametrize("draws", [None, Draws(seed=1, cases=torch.arange(2), sampling=CONSTRAINED["drawn"])])
+def test_rows_of_which_none_is_steered_are_said_as_they_are(draws):
+    logits, steered = torch.randn(1, 10), {1: (steering.Steering((1,), mask=OneWay([2])), [])}
+    said = steering.say(draws, logits, [0], [0])
+    before = said.tokens.clone()
+    found = steering.choose(draws, logits, [0], [0], steered, said)
+    assert torch.equal(said.tokens, before)
+    assert torch.equal(found.logits, logits)
+
+
 def test_the_masked_share_is_the_models_own_probability_outside():
     logits = torch.tensor([[1.0, 2.0, 0.5, -1.0]])
     [share] = steering.masked_shares(logits, torch.tensor([[True, False, True, False]]))

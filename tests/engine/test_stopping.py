@@ -33,6 +33,14 @@ def test_a_row_ends_at_the_first_text_and_says_nothing_of_it(tokenizer, text, un
     assert said(Stops(tokenizer, [until]), tokens) == expected
 
 
+def test_a_text_is_seen_however_many_tokens_without_text_stand_in_it(tokenizer):
+    tokens = tokenizer.encode("xa" + 25 * "<|im_start|>" + "b", add_special_tokens=False)
+    stops = Stops(tokenizer, [("ab",)])
+    assert stops.reached(0, tokens)
+    assert not stops.reached(0, tokens[:-1])
+    assert stops.text(0, tokens) == "x"
+
+
 def test_special_tokens_are_text_only_where_no_texts_are_watched_for(tokenizer):
     tokens = tokenizer.encode("a<|im_start|>b", add_special_tokens=False)
     watched, plain = Stops(tokenizer, [("\n",)]), Stops(tokenizer, [None])

@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qualgate_kernels import dispatch
-from qualgate_kernels.paged import SLOTS, Seen, keep_torch
+from qualgate_kernels.paged import Seen, keep_torch
 from qualgate_kernels.paged_gpu import PACK, SPAN, attend_paged_triton, keep_paged_triton, packs_of
+from qualgate_kernels.slots import SLOTS
 from tests.kernels.test_paged import ROWS, SEEN, Sequences, oracle
 
 DTYPES = (torch.float32, torch.bfloat16)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from qualgate_kernels import cpu, dispatch, paged
 from qualgate_kernels.cpu import paged as in_c
-from qualgate_kernels.paged import SLOTS, Places, Seen, attend_torch, keep_torch, new_blocks
+from qualgate_kernels.paged import Places, Seen, attend_torch, keep_torch, new_blocks
+from qualgate_kernels.slots import SLOTS
 
 PATHS = [path for path in ("scalar", "avx2", "avx512") if path in cpu.paths()] if not in_c.missing() else []
 needs_c = pytest.mark.skipif(not PATHS, reason="the kernels were not compiled here")

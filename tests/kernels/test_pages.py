@@ -44,6 +44,15 @@ def test_a_system_that_refuses_them_gives_small_ones(monkeypatch):
     assert torch.equal(pages.zeros((2, 2**20), torch.float32), torch.zeros(2, 2**20))
 
 
+def test_no_memory_is_a_memory_error(monkeypatch):
+    def refused(*_, **__):
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr(mmap, "mmap", refused)
+    with pytest.raises(MemoryError, match="8388608 bytes: Cannot allocate memory"):
+        pages.zeros((2**21,), torch.float32)
+
+
 @pytest.mark.skipif(not SETTING.exists() or "[never]" in SETTING.read_text(), reason="the system has no large pages")
 def test_a_large_tensor_lies_in_large_pages_takes_no_more_than_its_bytes_and_gives_them_back():
     size = 16 * pages.LARGE + 4096

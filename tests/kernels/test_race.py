@@ -11,9 +11,10 @@ import torch
 from qualgate_kernels import dispatch
 from qualgate_kernels.availability import unavailable
 from qualgate_kernels.linear import matmul
-from qualgate_kernels.paged import SLOTS, Places, Seen, attend_torch, keep_torch, new_blocks
+from qualgate_kernels.paged import Places, Seen, attend_torch, keep_torch, new_blocks
 from qualgate_kernels.planes import lay_out
 from qualgate_kernels.samples import weight
+from qualgate_kernels.slots import SLOTS
 
 pytestmark = pytest.mark.skipif(
     not torch.cuda.is_available() or unavailable(torch.device("cuda")) != "", reason="needs an NVIDIA GPU and triton"

@@ -61,6 +61,14 @@ def test_an_answer_that_ended_drafts_for_those_that_come_later_up_to_its_end():
     assert drafted(proposer, 1, [8, 9], (), 4) == NO_DRAFT
 
 
+def test_where_the_longest_match_ends_an_answer_the_next_longest_drafts():
+    proposer = Suffix()
+    for row, answer in enumerate(([4, 2, 3, 7], [1, 2, 3])):
+        drafted(proposer, row, answer[:1], answer[1:], 1)
+        proposer.ended(row)
+    assert drafted(proposer, 5, [1, 2, 3], (), 4) == Draft((7,), "suffix", 2)
+
+
 def test_the_longer_match_drafts_and_of_equals_the_row_s_own():
     proposer = Suffix()
     drafted(proposer, 0, [1, 2, 3, 4], (), 1)

@@ -24,7 +24,7 @@ from qualgate.engine.ruling import Ruling
 from qualgate.engine.sampling import Draws, say
 from qualgate.speculation.propose import NO_DRAFT, Asked, Draft
 from qualgate.speculation.text import MOST_MATCHED
-from qualgate_kernels.paged import SLOTS
+from qualgate_kernels.slots import SLOTS
 
 ROWS = 512  # of a pass that reads
 

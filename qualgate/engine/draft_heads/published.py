@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 WEIGHTS = "model.safetensors"
 TOKENS = 5  # of a draft whose length nobody says
+TAPS = "eagle_aux_hidden_state_layer_ids"
 
 
 def is_published(config: Mapping[str, Any]) -> bool:
@@ -87,9 +88,11 @@ def shape_said(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def taps(config: Mapping[str, Any], layers: int) -> tuple[int, ...]:
-    """Behind how many of the target's layers its residual stream is read, three times."""
-    said = (config.get("eagle_config") or {}).get("eagle_aux_hidden_state_layer_ids")
-    found = tuple(said) if said else (2, layers // 2, layers - 3)
+    """Behind how many of the target's layers its residual stream is read, three times. At the top level heads say just
+    that (vLLM's key); within `eagle_config` they say after which layer, counted from 0 (SGLang's)."""
+    within = (config.get("eagle_config") or {}).get(TAPS)
+    said = config.get(TAPS) or [at + 1 if type(at) is int else at for at in within or ()]
+    found = tuple(said) or (2, layers // 2, layers - 3)
     if len(found) != 3 or list(found) != sorted(found) or not all(type(at) is int and 0 < at < layers for at in found):
         raise UsageError(
             f"This EAGLE-3 head reads the target behind its layers {', '.join(map(str, found))}, and the target has "

@@ -14,7 +14,7 @@ from itertools import pairwise
 import torch
 
 from qualgate.engine.blocks import BlockPool
-from qualgate_kernels.paged import SLOTS
+from qualgate_kernels.slots import SLOTS
 
 HELD = 512  # states of a row that wait to be read
 

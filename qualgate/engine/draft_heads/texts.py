@@ -13,7 +13,7 @@ from qualgate.engine.batch import batch
 from qualgate.engine.choice import open_decoder, open_engine, threads_of_kernels
 from qualgate.engine.load import LoadedArm
 from qualgate.engine.request import Request
-from qualgate_kernels.paged import SLOTS
+from qualgate_kernels.slots import SLOTS
 
 AT_ONCE = 64  # requests that are answered together
 BLOCKS = 128  # of a pass that reads, more where one text takes them

@@ -6,7 +6,7 @@ import torch
 
 from qualgate.engine.blocks import BlockPool
 from qualgate.engine.draft_heads.rows import Row, adopt, begun, pairs_of
-from qualgate_kernels.paged import SLOTS
+from qualgate_kernels.slots import SLOTS
 
 
 def numbered(first: int, last: int) -> torch.Tensor:
