@@ -15,7 +15,7 @@ from qualgate.engine.choice import Choice, open_decoder, threads_of_kernels
 from qualgate.engine.sampling import greedy
 from qualgate.records.speculated import BATCH_COST, DRAFT_STEP_COST, PLAIN_STEP, READING_COST, costs_of
 from qualgate.speculation.lengths import Learned
-from qualgate_kernels.paged import SLOTS
+from qualgate_kernels.slots import SLOTS
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -18,7 +18,7 @@ from qualgate.engine.sampling import greedy
 from qualgate.records import Speculation
 from qualgate.records.speculated import DRAFT_COST, VERIFY_COST
 from qualgate.speculation.propose import Asked
-from qualgate_kernels.paged import SLOTS
+from qualgate_kernels.slots import SLOTS
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -88,6 +88,7 @@ class Gain:
     predicted_reason: str = ""  # why it is not known
     best_tokens: int | None = None  # γ of the largest predicted gain, 0: plain decoding; None: not known
     best: float | None = None  # that gain
+    best_by: str = ""  # whose drafts: of who drafted most for the target, whose chances and costs these are
     by_batch: tuple[BatchGain, ...] = ()  # predicted
     crossover: float | None = None  # sequences side by side from which on nothing is gained; None: not known, or never
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from qualgate.escaping import visible_line
 from qualgate.formatting import counted, size_text
-from qualgate.records import DraftLevel, Gain, Rate, Speculated
+from qualgate.records import DraftLevel, Gain, Rate, Speculated, Speculation
 from qualgate.report.peer_flags import PeerFlags, draft_command, peer_flags
 
 LEVEL_HEADS = (
@@ -89,6 +89,7 @@ def advice(found: Speculated) -> Advice:
         return Advice(said=f"Do not serve it as it is: {found.alerts[0]}.")
     if spec is None:
         return Advice(said="Who drafted was not recorded, so nothing can be advised.")
+    spec = _of(spec, gain.best_by)
     tokens = gain.best_tokens or spec.tokens or round(drafted)
     bounds = "" if gain.measured.lower is None or upper is None else f" ({gain.measured.lower:.2f} to {upper:.2f})"
     timed = "not measured" if measured is None else f"measured {measured:.2f} times{bounds} at {drafted:.2g} a draft"
@@ -98,6 +99,14 @@ def advice(found: Speculated) -> Advice:
         made_by=draft_command(spec),
         peers=peer_flags(spec, tokens),
     )
+
+
+def _of(spec: Speculation, proposer: str) -> Speculation:
+    """What is left of a cascade whose upper levels leave it to `proposer` to draft."""
+    one = spec
+    while one.names[0] != proposer and one.draft.under is not None:
+        one = one.draft.under
+    return replace(one, rule=spec.rule) if one.names[0] == proposer else spec
 
 
 def advice_lines(said: Advice) -> list[str]:

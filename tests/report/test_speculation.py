@@ -198,6 +198,16 @@ def test_the_advice_names_method_length_and_both_gains(report: Report) -> None:
     assert advice(replace(unknown, spec=None)).peers == ()
 
 
+def test_a_cascade_whose_model_left_the_drafting_to_n_grams_is_advised_as_n_grams(report: Report) -> None:
+    said = found(report)
+    gain = replace(said.gain, best_by="ngram", best_tokens=3)
+    advised = advice(replace(said, gain=gain))
+    assert advised.said.startswith("ngram, 3 tokens a draft (γ): gain predicted")
+    assert advised.made_by == ""
+    assert all("ngram" in peer.flags.lower() for peer in advised.peers)
+    assert advice(replace(said, gain=replace(gain, best_by=""))).said.startswith("mxfp4 draft < ngram, 3 tokens")
+
+
 @pytest.mark.parametrize("form", ["html", "markdown"])
 def test_what_is_to_be_pasted_reads_as_the_shell_would_read_it(form: str, report: Report) -> None:
     text = rendered(report, form)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -10,7 +11,7 @@ from qualgate.formatting import counted
 from qualgate.gate.comparisons.draft_levels import decodes, passes_of
 from qualgate.gate.comparisons.pairs import clusters_of, time_groups_of
 from qualgate.gate.evidence.checks import Pair
-from qualgate.records import DRAFT_COST, NOISE, TWIN, VERIFY_COST, ArmEvidence, DraftLevel, Gain, Rate, RunEvidence
+from qualgate.records import DRAFT_COST, NOISE, TWIN, VERIFY_COST, ArmEvidence, DraftStep, Gain, Rate, RunEvidence
 from qualgate.records.speculated import BATCH_COST, DRAFT_STEP_COST, BatchGain, costs_of
 from qualgate.stats.resampled_sums import Sums
 from qualgate.stats.speedup import best_length, by_batch, crossover, drafted_cost, verify_cost
@@ -33,19 +34,23 @@ def _drafts(arm: ArmEvidence) -> bool:
 def gain_of(
     pairs: Sequence[Pair],
     target: tuple[ArmEvidence, bool],
-    levels: Sequence[DraftLevel],
+    names: Sequence[str],
     facts: Mapping[str, float],
     alpha: float,
     tokens: int = 0,
 ) -> Gain:
-    """pairs: the arm as the variant of `target`. facts: of the arm; tokens: γ, 0 where it is chosen."""
-    costs = _costs(levels, facts)
-    predicted, why = _predicted(pairs, costs, _verify_costs(facts))
-    best, batches = None, dict[int, float]()
-    if costs is not None and (chances := _chances(levels)):
-        best = best_length(chances, costs, _verify_costs(facts))
-        steps = {count: cost for (level, count), cost in costs_of(facts, DRAFT_STEP_COST).items() if level == 1}
-        batches = by_batch(chances, costs, costs_of(facts, BATCH_COST), steps, tokens)
+    """pairs: the arm as the variant of `target`. names: of who drafts, a level each; facts: of the arm; tokens: γ, 0
+    where it is chosen: then whoever is below the first may draft for the target too, at costs and chances of its own.
+    """
+    levels = _levels(pairs)
+    costs, first = _costs(levels, names, facts), levels.get(1, [])
+    predicted, why = _predicted(first, names, costs, _verify_costs(facts))
+    best, batches, by = None, dict[int, float](), _foremost(first, names)
+    if by in costs:
+        chances = _chances([step for step in first if _level_of(step, names, 0) == by])
+        best = best_length(chances, costs[by], _verify_costs(facts))
+        steps = {count: cost for (level, count), cost in costs_of(facts, DRAFT_STEP_COST).items() if level == by}
+        batches = by_batch(chances, costs[by], costs_of(facts, BATCH_COST), steps, tokens)
     return Gain(
         against=target[0].name,
         same_weights=target[1],
@@ -54,6 +59,7 @@ def gain_of(
         predicted_reason=why,
         best_tokens=best[0] if best else None,
         best=best[1] if best else None,
+        best_by=names[by - 1] if best else "",
         by_batch=tuple(BatchGain(sequences=count, predicted=one) for count, one in batches.items()),
         crossover=crossover(batches),
     )
@@ -96,31 +102,79 @@ def _seconds(pair: Pair) -> tuple[float | None, float | None]:
     return before, after
 
 
-def _predicted(pairs: Sequence[Pair], cost: float | None, known: Mapping[int, float]) -> tuple[float | None, str]:
-    """(S, why it is not known). Σ tokens / Σ seconds over all passes, each with the draft that it had: for drafts of
-    one length it is τ / (v(γ + 1) + γ c)."""
-    told = (step for pair in pairs for step in pair.variant.draft_steps)
-    steps = [(0, step) for step in told if step.level == 1 and decodes(step)]
+def _levels(pairs: Sequence[Pair]) -> dict[int, list[DraftStep]]:
+    """The steps of each, of all answers."""
+    found: dict[int, list[DraftStep]] = {}
+    for step in (step for pair in pairs for step in pair.variant.draft_steps if decodes(step)):
+        found.setdefault(step.level, []).append(step)
+    return found
+
+
+def _level_of(step: DraftStep, names: Sequence[str], verifier: int) -> int:
+    """Of who drafted here for that level (0: the target), from 1; 0: nobody that is known."""
+    return next((at for at, name in enumerate(names, 1) if at > verifier and name == step.proposer), 0)
+
+
+def _drafted(step: DraftStep) -> int:
+    """Tokens, offered or not."""
+    return step.proposed + step.unverified
+
+
+def _foremost(steps: Sequence[DraftStep], names: Sequence[str]) -> int:
+    """The level of who drafted most for the target, of equals the first; 0: nobody did, or nobody that is known."""
+    tokens = Counter[int]()
+    for step in steps:
+        tokens[_level_of(step, names, 0)] += _drafted(step)
+    best = max(tokens, key=lambda level: (tokens[level], -level), default=0)
+    return best if tokens[best] else 0
+
+
+def _predicted(
+    steps: Sequence[DraftStep], names: Sequence[str], costs: Mapping[int, float], known: Mapping[int, float]
+) -> tuple[float | None, str]:
+    """(S, why it is not known). Σ tokens / Σ seconds over all passes of the target, each with the draft that it had,
+    at what that cost whoever made it: for drafts of one length it is τ / (v(γ + 1) + γ c)."""
     if not steps:
         return None, "no pass was told"
+    cost = _drafting_cost(steps, names, costs, 0)
     if cost is None:
         return None, "what a drafted token costs (c) was not measured"
-    found = passes_of(steps, 1)
+    found = passes_of([(0, step) for step in steps], 1)
     verify = [verify_cost(known, drafted + 1) for drafted in range(found.longest + 1)]
     if None in verify:
         return None, f"what a pass over {verify.index(None) + 1} rows costs (v) was not measured"
     often = np.bincount(found.proposed)
-    seconds = float(often @ np.array(verify, float)) + cost * float((found.proposed + found.unverified).sum())
-    return (len(steps) + float(found.accepted.sum())) / seconds, ""
+    return (len(steps) + float(found.accepted.sum())) / (float(often @ np.array(verify, float)) + cost), ""
 
 
-def _costs(levels: Sequence[DraftLevel], facts: Mapping[str, float]) -> float | None:
-    """c, with what drafts for the draft in it; None where a level's was not measured."""
-    costs = [facts.get(f"{DRAFT_COST}{one.level}") for one in levels]
-    if not costs or None in costs:
+def _drafting_cost(
+    steps: Sequence[DraftStep], names: Sequence[str], costs: Mapping[int, float], verifier: int
+) -> float | None:
+    """Of all drafts in these steps, each token at the cost of its proposer; None where one's was not measured."""
+    tokens = Counter[int]()
+    for step in steps:
+        if drafted := _drafted(step):
+            tokens[_level_of(step, names, verifier)] += drafted
+    if not tokens.keys() <= costs.keys():
         return None
-    below = [((one.proposed + one.unverified) / one.passes, 1 + one.accepted / one.passes) for one in levels[1:]]
-    return drafted_cost([cost for cost in costs if cost is not None], below)
+    return sum((costs[level] * count for level, count in tokens.items()), 0.0)
+
+
+def _costs(
+    levels: Mapping[int, Sequence[DraftStep]], names: Sequence[str], facts: Mapping[str, float]
+) -> dict[int, float]:
+    """Level of who drafts → c, with what drafts for it in it; those whose were measured."""
+    found: dict[int, float] = {}
+    for at in range(len(names), 0, -1):
+        own, below = facts.get(f"{DRAFT_COST}{at}"), levels.get(at + 1, [])
+        under = _drafting_cost(below, names, found, at)
+        if own is None or under is None:
+            continue
+        tokens = sum(map(_drafted, below))
+        emitted = 1 + sum(step.accepted for step in below) / max(1, len(below))
+        a_token, a_pass = under / max(1, tokens), tokens / max(1, len(below))
+        found[at] = drafted_cost([own, a_token], [(a_pass, emitted)])
+    return found
 
 
 def _verify_costs(facts: Mapping[str, float]) -> dict[int, float]:
@@ -129,12 +183,8 @@ def _verify_costs(facts: Mapping[str, float]) -> dict[int, float]:
     return {int(rows): value for rows, value in named.items() if rows.isdecimal()}
 
 
-def _chances(levels: Sequence[DraftLevel]) -> list[float]:
+def _chances(steps: Sequence[DraftStep]) -> list[float]:
     """Of each place of a draft, as far as any was tested there, that a token is accepted if those before it were."""
-    first = next((one for one in levels if one.level == 1), None)
-    found = []
-    for place in first.positions if first else ():
-        if place.conditional.value is None:
-            break
-        found.append(place.conditional.value)
-    return found
+    found = passes_of([(0, step) for step in steps], 1)
+    tested = [int(found.tested_at(place).sum()) for place in range(1, found.longest + 1)]
+    return [float(found.accepted_at(place).sum()) / of for place, of in enumerate(tested, 1) if of]

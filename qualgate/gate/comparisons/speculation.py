@@ -46,11 +46,13 @@ def speculated(evidence: RunEvidence, arm: ArmEvidence, alpha: float) -> Specula
     pairs = _pairs(evidence, target[0], arm)
     units, clusters = [pair.variant for pair in pairs], clusters_of(pairs)
     levels = levels_of(units, clusters, tasks_of(units, evidence.tasks), alpha)
-    gain = gain_of(pairs, target, levels, arm.facts, alpha, arm.speculation.tokens if arm.speculation else 0)
+    spec = arm.speculation
+    names = spec.names if spec else [one.proposer.split(", ")[0] for one in levels]
+    gain = gain_of(pairs, target, names, arm.facts, alpha, spec.tokens if spec else 0)
     memory = _memory(evidence.baseline, target, arm)
     alerts, wasted = wasted_drafts(levels, gain, memory)
     return Speculated(
-        spec=arm.speculation,
+        spec=spec,
         levels=levels,
         passes_saved=passes_saved(units, clusters, alpha),
         gain=gain,
