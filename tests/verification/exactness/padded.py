@@ -15,7 +15,7 @@ from qualgate.engine.choice import Choice, choose_engine, open_engine
 from qualgate.engine.request import Request
 from tests.verification.exactness.bits import Answer, Heard, agreed
 
-ULPS = 4  # of the largest logit: a lead of less is a tie
+ULPS = 4  # of the larger of the two likeliest logits: a lead of less is a tie
 TOGETHER = 7
 VOCABULARY, LONGEST = 256, 48
 
@@ -83,7 +83,7 @@ def _held(way: str, found: Sequence[Answer], alone: Sequence[Answer]) -> PaddedC
             continue
         at = agreed(one.tokens, other.tokens)
         tied = at < len(other.tokens) and other.margins[at] < ULPS * float(
-            np.spacing(np.float32(other.logits[at].abs().max()))
+            np.spacing(np.float32(other.logits[at].topk(2).values.abs().max()))
         )
         ties, broken = ties + tied, broken + (not tied)
     return PaddedCell(padded=way, tokens=sum(len(one.tokens) for one in alone), ties=ties, broken=broken)
