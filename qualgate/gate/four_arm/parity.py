@@ -2,13 +2,16 @@
 
 What an arm promises follows from how it accepts drafts, where our own engine ran it, else from what the gate file says.
 On packed passes a row's bits are its own, so every other token is a defect; a near tie excuses one only where a foreign
-engine, or padded batches, computed the logits of either arm.
+engine, or padded batches, computed the logits of either arm. A tie is one step of float32. Of engines whose logits are
+bf16 or fp16, one step of which is 2^16 or 2^13 times that, no row says so: there two equal logits are a tie, and two
+that are a step apart are none.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from math import ceil, log2
 from typing import Literal
 
 import numpy as np
@@ -18,7 +21,7 @@ from qualgate.gate.comparisons.by_metric import measure
 from qualgate.gate.evidence.checks import Pair, truncated_sets
 from qualgate.gate.rules import Slice
 from qualgate.metrics import METRICS
-from qualgate.records import ArmEvidence, ArmStep, Policy, RuleStatus, UnitEvidence
+from qualgate.records import ArmEvidence, ArmStep, Policy, RuleStatus
 
 TIE = 2.0**-17  # top-2 logit gap of a near tie: one float32 step of a logit between 64 and 128
 TOKENS = "their tokens"
@@ -26,7 +29,7 @@ DIGESTS = "digests of their tokens"
 TEXTS = "digests of their texts, as no token ids were recorded"
 MOST_TIES = 1e-4  # mismatches at near ties that each token may cost
 GREEDY_ALPHA = 1e-4  # of "both arms draw", where it is said that one does not
-
+VARYING = ceil(-log2(GREEDY_ALPHA))  # cases whose answers must vary in the target for that
 
 Promise = Literal["identical", "sampled", "lossy"]
 PACKED = "packed"  # `Generation.engine` of passes whose rows do not depend on each other
@@ -71,7 +74,10 @@ def parity_step(
                 return step("proven", f"{rule}, so its quality is judged instead")
             return step("proven", "declared to change the distribution, so its quality is judged instead")
         case "sampled":
-            return step(*_same_within_margins(arm.name, target.name, pairs, slices, policy.alpha))
+            status, reason = _same_within_margins(arm.name, target.name, pairs, slices, policy.alpha)
+            foreign = not arm.generation.engine  # of our own engine the rule of acceptance is known, and proven to draw
+            unshown = _unshown(arm.name, target.name, flat(pairs)) if foreign and status == "proven" else ""
+            return step("undecided", unshown) if unshown else step(status, reason)
     return step(*_identical(arm.name, target.name, flat(pairs), exact=exact(arm, target)))
 
 
@@ -182,7 +188,7 @@ def _greedily(pairs: Sequence[Pair]) -> str:
 
     Of cases with several answers one of two equal samplers is as likely as the other to be the one that varies.
     """
-    before, after = (_varying(getattr(pair, side) for pair in pairs) for side in ("baseline", "variant"))
+    before, after = _varying(pairs)
     if after or not before or 0.5 ** len(before) > GREEDY_ALPHA:
         return ""
     return (
@@ -191,13 +197,40 @@ def _greedily(pairs: Sequence[Pair]) -> str:
     )
 
 
-def _varying(units: Iterable[UnitEvidence]) -> set[tuple[str, str]]:
-    """Cases whose answers are not all one."""
-    said: dict[tuple[str, str], set[bytes | str]] = {}
-    for unit in units:
-        answer = unit.answer if unit.answer is not None else unit.tokens_sha256 or unit.text_sha256
-        said.setdefault((unit.key.evalset, unit.key.case_id), set()).add(answer)
-    return {case for case, answers in said.items() if len(answers) > 1}
+def _unshown(name: str, target: str, pairs: Sequence[Pair]) -> str:
+    """Why nothing shows that the arm draws as its target does, where scores are alike: a sampler that is silently
+    greedy may score so; "" where something shows it. Answers that are all the target's own need no other proof."""
+    if all(map(equal, pairs)):
+        return ""
+    before, after = _varying(pairs)
+    if after:
+        return ""
+    said = Counter((pair.variant.key.evalset, pair.variant.key.case_id) for pair in pairs if _compared_by(pair))
+    several = sum(count > 1 for count in said.values())
+    if not said:
+        seen = "no answer's tokens or text are recorded"
+    elif not several:
+        seen = "each case has one answer"
+    else:
+        varying = f"{len(before)} in {target}" if before else f"none in {target}"
+        seen = f"of {counted(several, 'case')} with several answers none varies in {name}, {varying}"
+    return (
+        f"scores as {target} does, and nothing shows that {name} draws at all: {seen}. A sampler that is silently "
+        f"greedy would score so. It needs several answers a case (`repeats: 2` or more), of which {VARYING} cases or "
+        f"more vary in {target}"
+    )
+
+
+def _varying(pairs: Sequence[Pair]) -> tuple[set[tuple[str, str]], set[tuple[str, str]]]:
+    """Cases whose answers are not all one: the target's, the arm's. Answers that nobody recorded say nothing."""
+    found = []
+    for side in ("baseline", "variant"):
+        said: dict[tuple[str, str], set[bytes | str]] = {}
+        for unit in (getattr(pair, side) for pair in pairs if _compared_by(pair)):
+            answer = unit.answer if unit.answer is not None else unit.tokens_sha256 or unit.text_sha256
+            said.setdefault((unit.key.evalset, unit.key.case_id), set()).add(answer)
+        found.append({case for case, answers in said.items() if len(answers) > 1})
+    return found[0], found[1]
 
 
 def critical_quality(slices: Sequence[Slice]) -> list[Slice]:

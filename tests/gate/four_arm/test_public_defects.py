@@ -101,7 +101,39 @@ def test_samplers_that_draw_alike_or_targets_that_hardly_vary_are_no_greedy_ones
     few = step(decide_four(repeated("drafted", n=20, repeats=2), SAMPLED), "drafted", "parity")
     assert "greedy" in few.reason, "20 cases of two answers: a chance of 1e-6"
     same = repeated("drafted", n=40, repeats=1)
-    assert "greedy" not in step(decide_four(same, SAMPLED), "drafted", "parity").reason
+    assert "its sampler is greedy" not in step(decide_four(same, SAMPLED), "drafted", "parity").reason
+
+
+@pytest.mark.parametrize("greedy", ["drafted", ""])
+def test_one_answer_a_case_proves_no_sampler_though_scores_are_equal_and_what_would_is_said(greedy):
+    """sglang#31214 again: of one answer a case, drawn or not, nothing shows which it is."""
+    found = step(decide_four(repeated(greedy, n=400, repeats=1), SAMPLED), "drafted", "parity")
+    assert found.status == "undecided"
+    assert "nothing shows that drafted draws at all: each case has one answer." in found.reason
+    assert "needs several answers a case (`repeats: 2` or more), of which 14 cases or more vary" in found.reason
+
+
+@pytest.mark.parametrize(("varying", "status"), [(13, "undecided"), (14, "broken")])
+def test_so_many_cases_must_vary_in_the_target_that_a_greedy_sampler_is_told_from_chance(varying, status):
+    given = repeated("drafted", n=400, repeats=2)
+
+    def steady(unit: UnitEvidence) -> UnitEvidence:
+        rare = int(unit.key.case_id[2:]) >= varying
+        return replace(unit, answer=np.array([7], "<i4").tobytes()) if rare else unit
+
+    found = step(decide_four(with_units(given, "baseline", steady), SAMPLED), "drafted", "parity")
+    assert found.status == status
+    if status == "undecided":
+        assert "of 400 cases with several answers none varies in drafted, 13 in baseline." in found.reason
+
+
+def test_an_arm_that_is_seen_to_draw_or_gives_its_target_s_own_answers_is_proven_by_its_scores():
+    drawing = step(decide_four(repeated("", n=400, repeats=2), SAMPLED), "drafted", "parity")
+    assert (drawing.status, drawing.reason.startswith("scores as baseline does, within")) == ("proven", True)
+    own = step(decide_four(evidence(alike(400), CHEAPER), SAMPLED), "drafted", "parity")
+    assert own.status == "proven"
+    bare = with_units(repeated("", n=400), "drafted", lambda u: replace(u, answer=None, text_sha256=""))
+    assert "no answer's tokens or text are recorded" in step(decide_four(bare, SAMPLED), "drafted", "parity").reason
 
 
 def test_a_greedy_sampler_of_our_own_engine_is_a_defect_of_its_tokens_and_named():
