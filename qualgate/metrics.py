@@ -125,6 +125,7 @@ METRICS: dict[str, Metric] = {
         _latency("latency.ttft", "time to the first token"),
         _latency("latency.tpot", "time per output token after the first"),
         _latency("latency.e2e", "time of the whole answer"),
+        _latency("latency.max_gap", "longest wait between two tokens of an answer; those of one pass come at once"),
         Metric(
             name="cost_per_accepted_answer",
             kind="cost",
@@ -258,12 +259,21 @@ SPECULATION = (
         meaning="after the first token; against the arm with the same weights that does not speculate",
     ),
     Formula(
+        name="gaps",
+        formula="p95 of `latency.max_gap` of the arm / of the target",
+        meaning="the longest wait of each answer between two tokens: drafts make them come in bursts; against the same "
+        "arm as the gain",
+    ),
+    Formula(
         name="gain.predicted",
         formula="τ / (v(γ + 1) + γ c)",
-        meaning="from acceptance, c (a drafted token) and v (a pass over so many rows), in plain steps of the target; "
-        "for one sequence at a time, so a batch, which shares its passes, gains less",
+        meaning="from acceptance, c (a drafted token, of whoever drafted it) and v (a pass over so many rows), in "
+        "plain steps of the target; for one sequence at a time, so a batch, which shares its passes, gains less",
     ),
 )
+
+# Times between two tokens, which an answer of one token does not have.
+BETWEEN_TOKENS = ("latency.tpot", "latency.max_gap")
 
 # A baseline that is right on little cannot show a loss: it must be right, with confidence, on so many times `max_drop`.
 MARGINS_OF_BASELINE = 5

@@ -12,7 +12,8 @@ Watch = Callable[[Spoken | Read], None]
 
 class Answers:
     """Of each request its tokens, their log-probs (nats) and margins, when the first and the last were said (seconds
-    since the run began) and why no more were. watch: is told what was said or read as well."""
+    since the run began), the longest wait between two of them (those of a pass come at once; None: fewer than two),
+    and why no more were. watch: is told what was said or read as well."""
 
     def __init__(self, requests: int, watch: Watch | None = None) -> None:
         self.began = time()  # s since the epoch, to tell which of two batches came first
@@ -22,6 +23,7 @@ class Answers:
         self.margins: list[list[float]] = [[] for _ in range(requests)]
         self.first = [0.0] * requests
         self.last = [0.0] * requests
+        self.max_gap: list[float | None] = [None] * requests
         self.masked: list[float | None] = [None] * requests  # the mean share that a constraint left out, see `Steering`
         self.reasons: list[Reason | None] = [None] * requests
 
@@ -35,6 +37,9 @@ class Answers:
             for request, position, token, logprob, margin in said:
                 if position == 0:
                     self.first[request] = event.seconds
+                else:
+                    gap = event.seconds - self.last[request]
+                    self.max_gap[request] = max(gap, self.max_gap[request] or 0.0)
                 self.last[request] = event.seconds
                 self.tokens[request].append(token)
                 self.logprobs[request].append(logprob)

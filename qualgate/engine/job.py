@@ -350,6 +350,7 @@ def _completions(
                 baseline_accepted=accepted[row],
                 began=answers.began,
                 kernel=arm.kernel,
+                max_gap=answers.max_gap[row],
                 masked=answers.masked[row],
             )
         )

@@ -7,6 +7,7 @@
     tokens         how many there are, where the list is not given
     prompt_tokens  of the prompt
     ttft, tpot, e2e  seconds to the first token, for each further one, in all
+    max_gap        the longest wait between two successive deliveries of tokens, in seconds
     attempts       every try at the case, in order: `outcome` (done, failed, cancelled), and where they are known
                    `cause`, `prompt_tokens`, `output_tokens`, `seconds` that it held its place in the batch
     draft_proposed, draft_accepted  tokens that speculation proposed for this answer, and how many of them it kept
@@ -30,7 +31,7 @@ import numpy as np
 
 from qualgate.records import SERVING_FIELDS, Attempt, UnitEvidence
 
-TIMES = ("ttft", "tpot", "e2e")
+TIMES = ("ttft", "tpot", "e2e", "max_gap")
 FIELDS = frozenset(SERVING_FIELDS)
 OUTCOMES = ("done", "failed", "cancelled")
 
@@ -48,6 +49,7 @@ class Served:
     ttft: float | None = None
     tpot: float | None = None
     e2e: float | None = None
+    max_gap: float | None = None
     attempts: tuple[Attempt, ...] | None = None
     job: int | None = None
     draft_proposed: int | None = None

@@ -37,6 +37,7 @@ class Completion:
     draft_accepted: int | None = None  # of those, tokens that the arm kept
     kernel: str = ""  # what multiplied the packed weights, e.g. "c avx512"; "" where none are packed
     began: float | None = None  # s since the epoch, when its batch began; None: not told
+    max_gap: float | None = None  # s, longest between two of its tokens, which come pass by pass; None: not told
     masked: float | None = None  # probability that a constraint left out, mean over the answer; None: it has none
 
     @property

@@ -16,7 +16,7 @@ from qualgate.records.work import UnitKey
 # Of a row of outputs or scores: what serving the answer took and gave, see `intake.serving_rows`.
 SERVING_FIELDS = (
     "token_ids", "tokens_sha256", "text_sha256", "top2_gaps", "tokens", "prompt_tokens", "ttft", "tpot", "e2e",
-    "attempts", "batch", "started", "draft_proposed", "draft_accepted",
+    "max_gap", "attempts", "batch", "started", "draft_proposed", "draft_accepted",
 )  # fmt: skip
 
 

@@ -101,6 +101,7 @@ class Speculated:
     levels: tuple[DraftLevel, ...]
     passes_saved: Rate  # 1 − passes / (tokens − 1), over answers whose first token came with the prompt
     gain: Gain
+    gaps: Rate | None = None  # p95 of the answers' longest waits between tokens, s: the arm's over its target's
     memory: dict[str, float] = field(default_factory=dict)
     alerts: tuple[str, ...] = ()
     wasted: bool = False  # the target's drafts are hardly accepted, or it surely gains nothing: alerts say why

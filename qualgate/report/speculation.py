@@ -46,6 +46,8 @@ def terms(found: Speculated) -> list[tuple[str, str]]:
         (f"gain a token, measured against {gain.against}{beside}", _times(gain.measured)),
         (f"gain predicted for one sequence at a time, {LAW}", _predicted(gain)),
     ]
+    if found.gaps is not None:
+        told.append((f"longest wait between tokens, p95 of answers, against {gain.against}", _gaps(found.gaps)))
     if gain.by_batch:
         told.append(("S(b), the gain predicted by sequences side by side", _by_batch(gain)))
     names = {"draft_weights": "draft's weights", "draft_cache_token": "draft's keys and values, a token"}
@@ -167,6 +169,15 @@ def _times(rate: Rate) -> str:
     if rate.lower is None or rate.upper is None:
         return f"{rate.value:.2f} times (no bounds: {rate.reason})"
     return f"{rate.value:.2f} times ({rate.lower:.2f} to {rate.upper:.2f})"
+
+
+def _gaps(rate: Rate) -> str:
+    """Both in seconds, and how many times as long."""
+    if rate.value is None:
+        return rate.reason
+    bounds = f"no bounds: {rate.reason}" if rate.lower is None or rate.upper is None else ""
+    bounds = bounds or f"{rate.lower:.2f} to {rate.upper:.2f}"
+    return f"{rate.numerator:.3g} s for {rate.denominator:.3g} s, {rate.value:.2f} times ({bounds})"
 
 
 def _predicted(gain: Gain) -> str:

@@ -274,6 +274,7 @@ _EVIDENCE = select(
     units.c.draft_accepted,
     units.c.began,
     units.c.constraint_masked,
+    units.c.max_gap,
     units.c.text,
     units.c.token_ids,
     *(units.c[name] for name in ARRAYS),
@@ -284,12 +285,13 @@ _HEAD = list(_EVIDENCE.selected_columns).index(units.c.case_hash)
 
 def _intact(run_id: str, row: AnyRow, said: Sequence[Sequence[Any]], steps: Sequence[tuple[Any, ...]]) -> bool:
     """As it was written into this run, or by an older version, which did not seal into which."""
-    *head, kernel, kl_eta, job, drafted, kept, began, masked, text, token_ids, logprobs, margins, kl = row[_HEAD:-1]
-    if None in (text, token_ids, logprobs, margins, kl):
+    *head, kernel, kl_eta, job, drafted, kept, began, masked, gap, text, ids, logprobs, margins, kl = row[_HEAD:-1]
+    if None in (text, ids, logprobs, margins, kl):
         return False
-    parts = (text.encode("utf-8"), token_ids, logprobs, margins, kl)
+    parts = (text.encode("utf-8"), ids, logprobs, margins, kl)
     drafts = draft_steps.digest(steps)
-    laters = (sealed_later(kernel, kl_eta, job, run, (drafted, kept), began, drafts, masked) for run in (run_id, None))
+    others = (drafted, kept), began, drafts, (masked, gap)
+    laters = (sealed_later(kernel, kl_eta, job, run, *others) for run in (run_id, None))
     return any(row.sha256 == seal.digest((*row[:4], *head, *later, *said), *parts) for later in laters)
 
 
@@ -303,6 +305,7 @@ def _unit_evidence(key: UnitKey, row: AnyRow, said: Sequence[Sequence[Any]], ans
     values["latency.e2e"] = row.e2e if timed else None
     several = timed and row.answer_tokens > 1
     kl, top1_differs = seal.kl(row.kl, row.top1_agreement)
+    values["latency.max_gap"] = row.max_gap if several else None
     values["latency.tpot"] = (row.e2e - row.ttft) / (row.answer_tokens - 1) if several else None
     return UnitEvidence(
         key=key,

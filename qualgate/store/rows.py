@@ -174,15 +174,15 @@ def unit_row(
         "draft_accepted": completion.draft_accepted,
         "began": completion.began,
         "constraint_masked": None if completion.masked is None else float(completion.masked),
+        "max_gap": None if completion.max_gap is None else float(completion.max_gap),
     }
     key = completion.key
     head = (key.arm, key.evalset, key.case_id, key.repeat, completion.case_hash, completion.finish_reason)
     text = row["text"].encode("utf-8")
     row["answer_sha256"] = seal.digest((*head, *said), text, row["token_ids"])
     drafts = completion.draft_proposed, completion.draft_accepted
-    later = sealed_later(
-        row["kernel"], row["kl_eta"], job, run_id, drafts, row["began"], steps, row["constraint_masked"]
-    )
+    others = row["constraint_masked"], row["max_gap"]
+    later = sealed_later(row["kernel"], row["kl_eta"], job, run_id, drafts, row["began"], steps, others)
     measured = (*(row[name] for name in MEASURED), *later)
     row["sha256"] = seal.digest((*head, *measured, *said), text, row["token_ids"], *(row[name] for name in ARRAYS))
     return row
@@ -196,13 +196,13 @@ def sealed_later(
     drafts: tuple[int | None, int | None] = (None, None),
     began: float | None = None,
     steps: str | None = None,
-    masked: float | None = None,
+    others: tuple[float | None, float | None] = (None, None),
 ) -> tuple[str | float, ...]:
     """What the digest takes of columns that later revisions added: nothing where they are NULL. run_id: None of rows
     that older versions sealed. drafts: tokens proposed and accepted; began: its batch; steps: digest of its
-    drafts'; masked: by its constraint."""
+    drafts'; others: what its constraint left out, the longest wait between its tokens."""
     named = (("job", job), ("run", run_id), ("drafted", drafts[0]), ("kept", drafts[1]), ("began", began))
-    named = (*named, ("steps", steps), ("masked", masked))
+    named = (*named, ("steps", steps), ("masked", others[0]), ("gap", others[1]))
     return (
         *(value for value in (kernel, kl_eta) if value is not None),
         *(f"{name} {value}" for name, value in named if value is not None),

@@ -86,6 +86,8 @@ def test_completions_carry_what_was_measured(arm, theirs):
         assert not set(ids[:-1]) & set(arm.stop_ids)
         assert completion.text == arm.tokenizer.decode(ids[:-1] if ended else ids)
         assert 0 < completion.ttft <= completion.e2e
+        assert (completion.max_gap is None) == (len(ids) == 1)
+        assert completion.max_gap is None or completion.tpot <= completion.max_gap <= completion.e2e - completion.ttft
         assert (completion.baseline_proposed, completion.baseline_accepted) == (0, 0)
         # The log-probs and margins of an independent pass over prompt and answer.
         with torch.inference_mode():

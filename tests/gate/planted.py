@@ -36,7 +36,11 @@ def arm(name: str, outcomes: dict[tuple[str, str], np.ndarray], seed: int = 0) -
                     case_hash=f"sha {evalset} {index}",
                     status="done",
                     values={m: float(column[index]) for m, column in columns.items()}
-                    | {"latency.e2e": float(generator.lognormal(0, 0.1)), "latency.tpot": 0.01},
+                    | {
+                        "latency.e2e": float(generator.lognormal(0, 0.1)),
+                        "latency.tpot": 0.01,
+                        "latency.max_gap": 0.03,
+                    },
                     scorers={metric: f"{metric}/1" for metric in columns},
                     tokens=20,
                     job=len(units),

@@ -140,6 +140,7 @@ DRIFT = (
     ("drift.length_ratio", {"max": 1.5}, {"max": 0.5}),
     ("latency.e2e", {"max_ratio": 1.3}, {"max_ratio": 0.5}),
     ("latency.tpot", {"max_ratio": 1.3, "percentile": 95}, {"max_ratio": 0.5, "percentile": 95}),
+    ("latency.max_gap", {"max_ratio": 1.3, "percentile": 95}, {"max_ratio": 0.5, "percentile": 95}),
 )
 
 
@@ -271,16 +272,16 @@ def test_drift_that_was_not_recorded_is_undecided(metric: str) -> None:
     assert "no drift was recorded for 1 of 240" in verdict.reasons[0]
 
 
-def test_time_per_token_of_one_token_answers_is_excused_other_gaps_are_not() -> None:
-    policy = rules(*POLICY.rules, Rule(metric="latency.tpot", max_ratio=1.3))
+@pytest.mark.parametrize("metric", ["latency.tpot", "latency.max_gap"])
+def test_time_between_tokens_of_one_token_answers_is_excused_other_gaps_are_not(metric: str) -> None:
+    policy = rules(*POLICY.rules, Rule(metric=metric, max_ratio=1.3))
 
     def gap(tokens: int):
         return with_units(
             run(),
             "variant",
             lambda us: (
-                replace(u, values=u.values | {"latency.tpot": None}, tokens=tokens) if i == 0 else u
-                for i, u in enumerate(us)
+                replace(u, values=u.values | {metric: None}, tokens=tokens) if i == 0 else u for i, u in enumerate(us)
             ),
         )
 

@@ -187,6 +187,7 @@ def test_four_files_and_a_gate_file_that_names_other_arms_or_none_are_refused(tm
         {"token_ids": "1, 2"}, {"token_ids": [1, -1]}, {"token_ids": [True]}, {"token_ids": [2**31]}, {"tokens": -1},
         {"tokens": 3, "token_ids": [1, 2]}, {"top2_gaps": [0.1]}, {"token_ids": [1], "top2_gaps": [float("nan")]},
         {"token_ids": [1], "top2_gaps": [0.1, 0.2]}, {"ttft": -0.1}, {"e2e": float("nan")}, {"tpot": "fast"},
+        {"max_gap": -1},
         {"text_sha256": "ab"}, {"token_ids": [1], "tokens_sha256": "0" * 64}, {"attempts": []}, {"attempts": {}},
         {"attempts": [{"outcome": "won"}]}, {"attempts": [{"outcome": "done", "seconds": -1}]},
         {"attempts": [{"outcome": "done", "output_tokens": 1.5}]}, {"attempts": [{"outcome": "failed", "cause": 3}]},
@@ -203,6 +204,7 @@ def test_rows_of_one_answer_may_each_say_a_part_but_no_two_things():
     unit = UnitEvidence(key=UnitKey("a", "s", "c"), case_hash="h", status="done", values={"latency.e2e": 2.0})
     parts = [served({"tokens": 5}), NOT_SAID, served({"e2e": 2, "attempts": [{"outcome": "failed", "cause": "x"}]})]
     whole = with_serving(unit, parts)
+    assert with_serving(unit, [served({"max_gap": 0.5})]).values["latency.max_gap"] == 0.5
     assert (whole.tokens, whole.values["latency.e2e"]) == (5, 2.0)
     assert whole.attempts == (Attempt(outcome="failed", cause="x"),)
     assert with_serving(unit, [NOT_SAID]).tokens is None

@@ -165,6 +165,7 @@ def test_a_run_of_revision_0003_stopped_no_variant_and_keeps_its_verdicts(url, b
     with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:  # as 0003 held it
         connection.execute("drop table stoppings")
         connection.execute("drop table draft_steps")
+        connection.execute("alter table units drop column max_gap")
         connection.execute("alter table units drop column constraint_masked")
         connection.execute("alter table units drop column kl_eta")
         connection.execute("alter table units drop column job")
@@ -185,11 +186,37 @@ def test_a_run_of_revision_0003_stopped_no_variant_and_keeps_its_verdicts(url, b
                 connection.execute(change)
 
 
+def test_a_run_of_revision_0011_has_no_waits_between_tokens_its_seals_hold_and_new_runs_have_some(url):
+    with open_store(url) as store:
+        run_id = make_run(store, make_plan(cases=3))
+        before = runs.evidence(store, run_id)
+    with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
+        connection.execute("alter table units drop column max_gap")
+        connection.execute("update alembic_version set version_num = '0011'")
+    assert f"from revision 0011 to {LAST}" in upgrade(url)
+    with open_store(url) as store:
+        assert runs.evidence(store, run_id) == before
+        assert before.integrity == ()
+        later = make_plan(cases=3, seed=1)
+        new = runs.begin(store, later).run_id
+        for result, scores in make_results(later):
+            said = tuple(replace(completion, max_gap=0.25) for completion in result.completions)
+            runs.record(store, new, replace(result, completions=said), scores)
+        found = runs.evidence(store, new)
+        assert found.integrity == ()
+        assert {unit.values["latency.max_gap"] for unit in found.baseline.units if unit.tokens > 1} == {0.25}
+    with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
+        connection.execute("update units set max_gap = 0.1 where run_id = ? and arm = 'int8'", (new,))
+    with open_store(url) as store:
+        assert runs.evidence(store, new).integrity
+
+
 def test_a_run_of_revision_0010_has_no_masked_shares_its_seals_hold_and_new_runs_have_some(url):
     with open_store(url) as store:
         run_id = make_run(store, make_plan(cases=3))
         before = runs.evidence(store, run_id)
     with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
+        connection.execute("alter table units drop column max_gap")
         connection.execute("alter table units drop column constraint_masked")
         connection.execute("update alembic_version set version_num = '0010'")
     assert f"from revision 0010 to {LAST}" in upgrade(url)
@@ -220,6 +247,7 @@ def test_a_run_of_revision_0009_has_no_draft_steps_its_seals_hold_and_new_runs_h
         before = runs.evidence(store, run_id)
     with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
         connection.execute("drop table draft_steps")
+        connection.execute("alter table units drop column max_gap")
         connection.execute("alter table units drop column constraint_masked")
         connection.execute("update alembic_version set version_num = '0009'")
     assert f"from revision 0009 to {LAST}" in upgrade(url)
@@ -241,6 +269,7 @@ def test_a_run_of_revision_0008_has_no_name_and_its_seal_holds(url):
         before = runs.evidence(store, run_id)
     with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
         connection.execute("drop table draft_steps")
+        connection.execute("alter table units drop column max_gap")
         connection.execute("alter table units drop column constraint_masked")
         connection.execute("alter table runs drop column gate_name")
         connection.execute("update alembic_version set version_num = '0008'")

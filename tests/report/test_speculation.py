@@ -239,6 +239,15 @@ def test_a_prediction_that_misses_what_was_measured_says_by_how_much(report: Rep
     ) in terms(replace(said, gain=other))
 
 
+def test_the_longest_waits_between_tokens_stand_beside_each_other(report: Report) -> None:
+    said, name = found(report), "longest wait between tokens, p95 of answers, against baseline"
+    assert dict(terms(said))[name] == "no wait between tokens was recorded"
+    gaps = Rate(numerator=0.08, denominator=0.05, value=1.6, lower=1.5, upper=1.75)
+    assert dict(terms(replace(said, gaps=gaps)))[name] == "0.08 s for 0.05 s, 1.60 times (1.50 to 1.75)"
+    bare = replace(gaps, lower=None, upper=None, reason="20 groups of batches, 82 needed")
+    assert dict(terms(replace(said, gaps=bare)))[name].endswith("(no bounds: 20 groups of batches, 82 needed)")
+
+
 def test_gains_by_batch_and_where_they_end_are_told(report: Report) -> None:
     said, name = found(report), "S(b), the gain predicted by sequences side by side"
     assert name not in dict(terms(said)), "no batch was timed"

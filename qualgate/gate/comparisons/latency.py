@@ -13,6 +13,7 @@ from qualgate.gate.comparisons.pairs import clusters_of, time_groups_of
 from qualgate.gate.comparisons.result import Measured, bounded, unmeasured
 from qualgate.gate.evidence.checks import Pair
 from qualgate.gate.rules import Slice
+from qualgate.metrics import BETWEEN_TOKENS
 from qualgate.stats.latency import METHOD_SUMS, cases_needed, latency_ratio
 from qualgate.stats.paired.compare import MIN_CLUSTERS
 from qualgate.stats.percentiles import METHOD as METHOD_PERCENTILES
@@ -77,5 +78,5 @@ def _times(metric: str, pair: Pair) -> tuple[float | None, float | None]:
 
 
 def _excused(metric: str, pair: Pair) -> bool:
-    """An answer of one token has no time per further token."""
-    return metric == "latency.tpot" and bool({0, 1} & {pair.baseline.tokens, pair.variant.tokens})
+    """An answer of one token has no time between tokens."""
+    return metric in BETWEEN_TOKENS and bool({0, 1} & {pair.baseline.tokens, pair.variant.tokens})

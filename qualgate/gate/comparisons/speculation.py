@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from qualgate.errors import Exit
 from qualgate.gate.causes.wasted_drafts import wasted_drafts
+from qualgate.gate.comparisons.chunk_gaps import gaps_of
 from qualgate.gate.comparisons.draft_gain import gain_of, target_of
 from qualgate.gate.comparisons.draft_levels import levels_of, passes_saved, tasks_of
 from qualgate.gate.comparisons.pairs import clusters_of
@@ -56,6 +57,7 @@ def speculated(evidence: RunEvidence, arm: ArmEvidence, alpha: float) -> Specula
         levels=levels,
         passes_saved=passes_saved(units, clusters, alpha),
         gain=gain,
+        gaps=gaps_of(pairs, alpha),
         memory=memory,
         alerts=alerts,
         wasted=wasted,

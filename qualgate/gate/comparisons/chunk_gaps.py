@@ -1,0 +1,38 @@
+"""How long a reader waits between two deliveries of an answer's tokens: drafts make them come in bursts, pass by pass.
+
+Of single tokens' times no percentile is taken: tokens of one pass come at once, so that most waits are 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+
+import numpy as np
+
+from qualgate.formatting import counted
+from qualgate.gate.comparisons.latency import least_groups, timed_pairs
+from qualgate.gate.comparisons.pairs import time_groups_of
+from qualgate.gate.evidence.checks import Pair
+from qualgate.records import Rate
+from qualgate.stats.percentiles import percentile_ratio
+
+METRIC, PERCENTILE = "latency.max_gap", 95
+
+
+def gaps_of(pairs: Sequence[Pair], alpha: float) -> Rate:
+    """The percentile of the answers' longest waits, the arm's over its target's, in seconds each."""
+    timed, seconds = timed_pairs(METRIC, pairs)
+    if not timed:
+        return Rate(numerator=0, denominator=0, value=None, reason="no wait between tokens was recorded")
+    before, after = (float(one) for one in np.percentile(seconds, PERCENTILE, axis=0))
+    if not before > 0:
+        return Rate(numerator=after, denominator=before, value=None, reason="the target's tokens come at once")
+    together, shared = time_groups_of(timed)
+    groups, needed = len(np.unique(together)), least_groups(PERCENTILE, alpha)
+    why = shared or (f"{counted(groups, 'group')} of batches, {needed} needed" if groups < needed else "")
+    if why:
+        return Rate(numerator=after, denominator=before, value=after / before, reason=why)
+    found = percentile_ratio(seconds[:, 0], seconds[:, 1], together, PERCENTILE, 1.0, alpha)
+    lower, upper = (found.lower, found.upper) if found.lower > 0 and found.upper < inf else (None, None)
+    return Rate(numerator=after, denominator=before, value=after / before, lower=lower, upper=upper)
