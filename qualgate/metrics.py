@@ -254,6 +254,11 @@ SPECULATION = (
         meaning="of each answer by itself; the pass that read the prompt and its token count on neither side",
     ),
     Formula(
+        name="rested",
+        formula="passes in which nothing was drafted, as it was not expected to pay / passes that might draft",
+        meaning="of the target, where the length is chosen; `because` says why, as it was found last",
+    ),
+    Formula(
         name="gain.measured",
         formula="seconds a token of the target / of the arm",
         meaning="after the first token; against the arm with the same weights that does not speculate",

@@ -60,11 +60,14 @@ class Drafting:
         self._rests = RESTS  # passes of the next rest
         self._over = 0  # rows that ended
         self._said: dict[int, int] = {}  # tokens of each row, where γ is chosen
+        self._told = drafts.rests
 
     def rests(self, going: int) -> bool:
         """Whether nothing is drafted in the next pass, which `going` texts share, as was found before."""
+        self._told.passes += 1
         if self._rest and going == self._going:
             self._rest -= 1
+            self._told.rested += 1
             return True
         if going != self._going:
             self._rests = RESTS
@@ -89,6 +92,9 @@ class Drafting:
         best = max(offers, key=lambda one: one.gain)
         if best.gain <= 1.0:
             best = self._trial(offers, going)
+            if best is None or best.plan is None:
+                self._told.rested += 1
+                self._told.because = self._learned.lengths(self._proposer.name).because
         if best is None:
             return {}
         self._rests = RESTS

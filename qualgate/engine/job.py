@@ -29,7 +29,7 @@ from qualgate.engine.stopping import Stops
 from qualgate.errors import InfrastructureError
 from qualgate.records import UNTOLD, Completion, DraftStep, Drift, FinishReason, Generation, Job, JobResult, Overflow
 from qualgate.speculation.known import Known, Sources
-from qualgate.speculation.steps import Drafts
+from qualgate.speculation.steps import Drafts, Rests
 
 WARMING = 4  # tokens: a prompt read, and steps of one row
 CHECKED = 4  # tokens of one answer of each job that are said once more
@@ -133,6 +133,7 @@ class _Asked:
         self._arm, self._job, self._engine = arm, job, engine
         self.stops = Stops(arm.tokenizer, [prompt.until for prompt in job.prompts])
         self.steps: list[DraftStep] = []
+        self._rests = Rests()
         self._words: Vocabulary | None = None
         self._draws = None
         if job.prompts[0].sampling.drawn:
@@ -148,6 +149,7 @@ class _Asked:
         stop_ids, tasks = frozenset(self._arm.stop_ids), [prompt.key.evalset for prompt in self._job.prompts]
         with open_proposers(self._arm, self._engine, requests, stop_ids, self._draws, tasks) as levels:
             answers = self._run(requests, levels[0], watch)
+        self._rests = levels[0].rests
         keys = [prompt.key for prompt in self._job.prompts]
         self.steps += [
             DraftStep(key=keys[one.row], level=level, **one.counts)
@@ -184,6 +186,9 @@ class _Asked:
             forked=tally.forked,
             rejoined=tally.rejoined,
             parted=tally.parted,
+            drafting=self._rests.passes,
+            rested=self._rests.rested,
+            because=self._rests.because,
         )
 
     def again(self, answers: Answers) -> Generation:

@@ -75,7 +75,8 @@ class Generation:
     engine: what ran them, see `engine.choice`; passes: forward passes; tokens: that they said; forked: answers that
     left a baseline's they were drafted from, and rejoined: those of them that came back to it for some tokens; checked:
     tokens said once more, plainly and alone, and otherwise: those of them that came out as others; parted: passes that
-    were made in parts, for want of memory.
+    were made in parts, for want of memory; drafting: passes in which drafts might be made, and rested: those of them in
+    which none were, as they were not expected to pay, because: why, as found last.
     """
 
     engine: str = ""
@@ -86,6 +87,9 @@ class Generation:
     checked: int = 0
     otherwise: int = 0
     parted: int = 0
+    drafting: int = 0
+    rested: int = 0
+    because: str = ""
 
     def __add__(self, other: Generation) -> Generation:
         """Of both; what was run by two engines says so."""
@@ -99,6 +103,9 @@ class Generation:
             checked=self.checked + other.checked,
             otherwise=self.otherwise + other.otherwise,
             parted=self.parted + other.parted,
+            drafting=self.drafting + other.drafting,
+            rested=self.rested + other.rested,
+            because=other.because or self.because,
         )
 
 

@@ -102,6 +102,8 @@ class Speculated:
     passes_saved: Rate  # 1 − passes / (tokens − 1), over answers whose first token came with the prompt
     gain: Gain
     gaps: Rate | None = None  # p95 of the answers' longest waits between tokens, s: the arm's over its target's
+    rested: Rate | None = None  # passes without a draft, as none was expected to pay / all; None: not told
+    because: str = ""  # why they rested, as found last
     memory: dict[str, float] = field(default_factory=dict)
     alerts: tuple[str, ...] = ()
     wasted: bool = False  # the target's drafts are hardly accepted, or it surely gains nothing: alerts say why

@@ -46,6 +46,8 @@ def terms(found: Speculated) -> list[tuple[str, str]]:
         (f"gain a token, measured against {gain.against}{beside}", _times(gain.measured)),
         (f"gain predicted for one sequence at a time, {LAW}", _predicted(gain)),
     ]
+    if found.rested is not None:
+        told.append(("drafts rested", _rested(found.rested, found.because)))
     if found.gaps is not None:
         told.append((f"longest wait between tokens, p95 of answers, against {gain.against}", _gaps(found.gaps)))
     if gain.by_batch:
@@ -82,6 +84,9 @@ def advice(found: Speculated) -> Advice:
     """Whether to speculate, with what and how long, and the flags of other servers that mean the same."""
     gain, spec = found.gain, found.spec
     measured, upper = gain.measured.value, gain.measured.upper
+    if found.levels[0].proposed == 0:
+        why = f": {found.because}" if found.because else ""
+        return Advice(said=f"Decode without it: nothing was drafted{why}.")
     if found.levels[0].accepted == 0:
         return Advice(said="Do not serve it with this draft: no token of it was accepted.")
     if gain.best_tokens == 0:
@@ -169,6 +174,11 @@ def _times(rate: Rate) -> str:
     if rate.lower is None or rate.upper is None:
         return f"{rate.value:.2f} times (no bounds: {rate.reason})"
     return f"{rate.value:.2f} times ({rate.lower:.2f} to {rate.upper:.2f})"
+
+
+def _rested(rate: Rate, because: str) -> str:
+    why = f": {because}" if rate.numerator and because else ""
+    return f"in {share_text(rate)} of {rate.denominator:,.0f} passes{why}"
 
 
 def _gaps(rate: Rate) -> str:

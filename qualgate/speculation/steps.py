@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from qualgate.speculation.lengths import Learned
@@ -27,12 +27,21 @@ class Step(NamedTuple):
         return {name: value for name, value in self._asdict().items() if name != "row"}
 
 
+@dataclass(slots=True)
+class Rests:
+    """How often a run's drafts rested because they were not expected to pay. passes: in all; because: as found last."""
+
+    passes: int = 0
+    rested: int = 0
+    because: str = ""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Drafts:
     """tokens: γ, of each; 0: as many as pay. steps: gets what became of each, and of every pass without one, or None;
     learned: from earlier runs, and by this one; rule: by which they are accepted where tokens are drawn; instead: of a
     cascade the proposers below, any of which may draft for this verifier where that pays better; tasks: of each row,
-    for rows of one task fare alike"""
+    for rows of one task fare alike; rests: is told how often nobody drafts"""
 
     proposer: Proposer
     tokens: int = 0
@@ -41,6 +50,7 @@ class Drafts:
     rule: str = "keyed"
     instead: tuple[Proposer, ...] = ()
     tasks: Sequence[str] = ()
+    rests: Rests = field(default_factory=Rests)
 
 
 def step(row: int, position: int, draft: Draft, offered: int, accepted: int, said: int) -> Step:

@@ -148,10 +148,11 @@ def test_a_model_that_pays_more_than_what_is_looked_up_drafts():
     assert len(drafting.draft(asked(), 1)[0]) == 8
 
 
-def test_where_nobody_pays_some_passes_go_by_without_a_look():
+def test_where_nobody_pays_some_passes_go_by_without_a_look_and_are_counted_with_the_cause():
     model = Model((1,))
     knows = learned(0, "model")
-    drafting = Drafting(Drafts(model, learned=knows), lambda: 0.0)
+    drafts = Drafts(model, learned=knows)
+    drafting = Drafting(drafts, lambda: 0.0)
     assert not drafting.rests(1)
     assert drafting.draft(asked(), 1) == {}
     assert drafting.because
@@ -159,7 +160,28 @@ def test_where_nobody_pays_some_passes_go_by_without_a_look():
     assert not drafting.rests(1)
     assert drafting.draft(asked(), 1) == {}
     assert drafting.rests(1)
+    assert (drafts.rests.passes, drafts.rests.rested) == (RESTS + 3, RESTS + 3), "a look that finds nobody is one"
+    assert drafts.rests.because == drafting.because
     assert not drafting.rests(2), "of another batch it is not known"
+    assert (drafts.rests.passes, drafts.rests.rested) == (RESTS + 4, RESTS + 3)
+
+
+def test_passes_that_leave_what_was_looked_up_unverified_rest_too_and_those_that_draft_do_not():
+    knows = learned(0, "model")
+    for _ in range(200):
+        knows.acceptance.observe(Draft((1,), "looked up", 8), [0])
+        knows.costs.observe(1, 3, 30e-3)
+    drafts = Drafts(Model((1, 1)), learned=knows, instead=(Looked((7,)),))
+    drafting = Drafting(drafts, lambda: 0.0)
+    assert not drafting.rests(1)
+    assert list(drafting.draft(asked(), 1).values()) == [()]
+    assert (drafts.rests.passes, drafts.rests.rested) == (1, 1)
+    assert drafts.rests.because == knows.lengths("model").because != ""
+    pays = Drafts(Model((1,) * 8), learned=learned(1, "model"))
+    drafting = Drafting(pays, lambda: 0.0)
+    assert not drafting.rests(1)
+    assert len(drafting.draft(asked(), 1)[0]) == 8
+    assert (pays.rests.passes, pays.rests.rested) == (1, 0)
 
 
 def test_what_is_looked_up_and_not_verified_is_judged_by_what_is_said():

@@ -14,6 +14,7 @@ from qualgate.engine.draft_heads.training import Lessons, learned
 from qualgate.engine.job import decode_first, run_job, warm_up
 from qualgate.engine.load import LoadedArm
 from qualgate.records import DraftSource, Job, QuantizeRecipe, Sampling, Speculation
+from qualgate.records.speculated import BATCH_COST, DRAFT_STEP_COST, PLAIN_STEP
 from tests.engine.jobs import INT4, arms_under, job
 
 MXFP4 = QuantizeRecipe(method="mxfp4", group_size=32)
@@ -106,6 +107,24 @@ def test_what_became_of_each_draft_is_told_by_case_and_level(arms):
         most = sum(one.accepted for one in mine) + len(mine)  # each pass says one of its own, the last perhaps none
         assert most - len(completion.token_ids) in (0, 1)
     assert found.generation.checked > 0 == found.generation.otherwise
+
+
+def test_how_often_drafts_rested_and_why_is_told_of_a_job(arms):
+    """A step of the draft was timed as dear as a hundred passes of its target."""
+    _, arm = arms
+    drafted = arm("variant", speculation=WAYS["as many as pay"])
+    facts = {name: value for name, value in drafted.footprint.facts.items() if not name.startswith("speculation.")}
+    facts |= {PLAIN_STEP: 1e-3} | {f"{DRAFT_STEP_COST}1x{count}": 100.0 for count in (1, 4, 16)}
+    facts |= {f"{BATCH_COST}{count}x{rows}": 1 + rows / 100 for count, rows in ((1, 1), (1, 5), (4, 4), (4, 20))}
+    drafted = replace(drafted, footprint=replace(drafted.footprint, facts=facts))
+    ran = run_job(drafted, job(drafted, "")).generation
+    assert 0 < ran.drafting <= ran.passes
+    assert ran.rested > 0.9 * ran.drafting
+    assert ran.because.startswith("it would not pay if all were accepted: a step takes ")
+    fixed = arm("variant", speculation=WAYS["self-draft"])
+    ran = run_job(fixed, job(fixed, "")).generation
+    assert (ran.drafting > 0, ran.rested, ran.because) == (True, 0, "")
+    assert run_job(arm(), job(arm(), "")).generation.drafting == 0
 
 
 def test_without_a_draft_nothing_is_told_of_drafts(arms):

@@ -239,6 +239,21 @@ def test_a_prediction_that_misses_what_was_measured_says_by_how_much(report: Rep
     ) in terms(replace(said, gain=other))
 
 
+def test_how_often_drafts_rested_and_why_is_told_and_drafts_that_were_never_made_are_not_called_rejected(
+    report: Report,
+) -> None:
+    said = found(report)
+    assert "drafts rested" not in dict(terms(said)), "nobody counted it"
+    why = "it would not pay if all were accepted: a step takes 0.71 passes, a row 0.03"
+    rested = replace(said, rested=Rate(numerator=910, denominator=1000, value=0.91), because=why)
+    assert dict(terms(rested))["drafts rested"] == f"in 91.0 % of 1,000 passes: {why}"
+    never = replace(said, rested=Rate(numerator=0, denominator=1000, value=0.0))
+    assert dict(terms(never))["drafts rested"] == "in 0.0 % of 1,000 passes"
+    nothing = replace(rested, levels=(replace(said.levels[0], proposed=0, accepted=0),))
+    assert advice(nothing).said == f"Decode without it: nothing was drafted: {why}."
+    assert advice(nothing).peers == ()
+
+
 def test_the_longest_waits_between_tokens_stand_beside_each_other(report: Report) -> None:
     said, name = found(report), "longest wait between tokens, p95 of answers, against baseline"
     assert dict(terms(said))[name] == "no wait between tokens was recorded"

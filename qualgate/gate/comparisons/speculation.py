@@ -15,7 +15,16 @@ from qualgate.gate.comparisons.draft_gain import gain_of, target_of
 from qualgate.gate.comparisons.draft_levels import levels_of, passes_saved, tasks_of
 from qualgate.gate.comparisons.pairs import clusters_of
 from qualgate.gate.evidence.checks import Pair, paired
-from qualgate.records import CACHE_TOKEN, DRAFT_WEIGHTS, ArmEvidence, RunEvidence, Speculated, Verdict
+from qualgate.records import (
+    CACHE_TOKEN,
+    DRAFT_WEIGHTS,
+    ArmEvidence,
+    Generation,
+    Rate,
+    RunEvidence,
+    Speculated,
+    Verdict,
+)
 from qualgate.stats.resampled_sums import DRAWS, SEED
 
 METHOD = f"draft_ratios_cluster_bootstrap/1 seed {SEED}"
@@ -58,6 +67,8 @@ def speculated(evidence: RunEvidence, arm: ArmEvidence, alpha: float) -> Specula
         passes_saved=passes_saved(units, clusters, alpha),
         gain=gain,
         gaps=gaps_of(pairs, alpha),
+        rested=_rested(arm.generation),
+        because=arm.generation.because,
         memory=memory,
         alerts=alerts,
         wasted=wasted,
@@ -84,6 +95,13 @@ def _pairs(evidence: RunEvidence, target: ArmEvidence, arm: ArmEvidence) -> list
         for one in (target, arm)
     ]
     return paired(replace(evidence, baseline=kept[0]), kept[1])
+
+
+def _rested(made: Generation) -> Rate | None:
+    """Of the passes of all its jobs, those that were compared or not; None where an earlier version ran them."""
+    if not made.drafting:
+        return None
+    return Rate(numerator=made.rested, denominator=made.drafting, value=made.rested / made.drafting)
 
 
 def _memory(baseline: ArmEvidence, target: tuple[ArmEvidence, bool], arm: ArmEvidence) -> dict[str, float]:

@@ -20,8 +20,10 @@ from qualgate.gate.evidence.checks import Pair
 from qualgate.records import (
     DraftSource,
     DraftStep,
+    Generation,
     Policy,
     QuantizeRecipe,
+    Rate,
     Rule,
     RunEvidence,
     Speculation,
@@ -357,6 +359,15 @@ def test_a_task_that_alone_rejects_is_named():
 def test_a_level_below_that_is_always_rejected_is_named_with_its_level():
     (alert,) = of(speculating(chances=(0.9,) * 8, under=(0.0,) * 4)).alerts
     assert alert.startswith("ngram (level 2) is always rejected")
+
+
+def test_how_often_drafts_rested_is_of_all_the_arm_s_passes_and_none_of_an_older_run():
+    found = speculating(n=60)
+    assert (of(found).rested, of(found).because) == (None, "")
+    first, arm, last = found.variants
+    made = Generation(engine="packed", drafting=60, rested=20, because="a") + Generation(drafting=40, rested=36)
+    told = of(replace(found, variants=(first, replace(arm, generation=made), last)))
+    assert (told.rested, told.because) == (Rate(numerator=56, denominator=100, value=0.56), "a")
 
 
 def test_a_gain_that_is_none_and_memory_that_is_given_back_are_told():
