@@ -10,6 +10,7 @@ from typing import Literal
 from qualgate.engine.answers import Answers
 from qualgate.engine.batch_costs import batch_costs
 from qualgate.engine.choice import open_engine
+from qualgate.engine.draft_arms import lending
 from qualgate.engine.load import LoadedArm, LoadedDraft
 from qualgate.engine.packed import PackedEngine
 from qualgate.engine.proposers import open_proposers
@@ -48,22 +49,27 @@ class Told:
 
 
 def drafted(target: LoadedArm, *levels: Level) -> LoadedArm:
-    """The target with a cascade: what it verifies first, what drafts for that, and so on. What is learned of drafts
-    goes on from run to run."""
+    """The target with a cascade: what it verifies first, what drafts for that, and so on; it learns from run to run."""
     found: Speculation | None = None
     for level in reversed(levels):
         if isinstance(level.by, str):
             source = DraftSource(kind=level.by, under=found)
         else:
-            source = DraftSource(kind="model", model=level.by.spec.model, quantize=level.by.spec.quantize, under=found)
+            spec = level.by.spec
+            kind, model = ("quantize", "") if spec.model == target.spec.model else ("model", spec.model)
+            source = DraftSource(kind=kind, model=model, quantize=spec.quantize, under=found)
         found = Speculation(draft=source, tokens=level.tokens)
     if found is None:
         raise ValueError("levels: expected one or more")
     arms = tuple(None if isinstance(level.by, str) else level.by for level in levels)
     runs = [one and ((one.model, one.choice), None) for one in arms]
-    costs = {} if found.tokens else batch_costs((target.model, target.choice), 0, runs)
-    sizes = replace(target.footprint, facts=target.footprint.facts | costs)
-    return replace(target, footprint=sizes, draft=LoadedDraft(spec=found, arms=arms))
+    lent = lending(target.choice, found, [one and one.choice for one in arms])
+    costs = {} if found.tokens else batch_costs((target.model, target.choice), 0, runs, lent)
+    return replace(
+        target,
+        footprint=replace(target.footprint, facts=target.footprint.facts | costs),
+        draft=LoadedDraft(spec=found, arms=arms),
+    )
 
 
 def answered(

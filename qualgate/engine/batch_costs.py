@@ -46,9 +46,12 @@ class _Rows:
     wants: int
 
 
-def batch_costs(target: Runs, tokens: int, drafts: Sequence[tuple[Runs, int | None] | None]) -> dict[str, float]:
+def batch_costs(
+    target: Runs, tokens: int, drafts: Sequence[tuple[Runs, int | None] | None], lent: int = 0
+) -> dict[str, float]:
     """Facts by the names in `records.speculated`, in plain steps of one sequence, and that step in seconds. tokens: γ,
-    0 where it is chosen; drafts: a level each, with of how many layers, None where none runs a model.
+    0 where it is chosen; drafts: a level each, with of how many layers, None where none runs a model; lent: how many of
+    them, the first, see the text by its keys and values and read none.
     """
     with threads_of_kernels() as threads:
         rows = (1, tokens + 1) if tokens else ROWS
@@ -63,6 +66,8 @@ def batch_costs(target: Runs, tokens: int, drafts: Sequence[tuple[Runs, int | No
             runs, first = level
             steps = _timed(runs, first, [(count, count) for count in BATCHES], threads)
             found |= {f"{DRAFT_STEP_COST}{at}x{count}": one / plain for (count, _), one in steps.items()}
+            if at <= lent:
+                continue
             read = _timed(runs, first, [(1, TEXT)], threads)[1, TEXT]
             found[f"{READING_COST}{at}"] = max(0.0, read - steps[1, 1]) / (TEXT - 1) / plain
     return found

@@ -5,10 +5,14 @@ Needs no torch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from qualgate.records import ArmSpec, Speculation
+
+if TYPE_CHECKING:
+    from qualgate.engine.choice import Choice
 
 OWN_WEIGHTS = ("quantize", "model")  # kinds of proposers that hold weights beside their target's
 
@@ -38,6 +42,18 @@ def draft_arms(arm: ArmSpec) -> tuple[ArmSpec | None, ...]:
 def draft_models(arm: ArmSpec) -> tuple[ArmSpec, ...]:
     """Those of them that hold weights."""
     return tuple(one for one in draft_arms(arm) if one is not None)
+
+
+def lending(choice: Choice, speculation: Speculation, drafts: Sequence[Choice | None]) -> int:
+    """How many levels of a cascade, from the one that the target verifies, draft in its blocks (`draft_blocks`): each
+    is the model that verifies it, in other numbers or fewer layers. choice: of the target's engine; drafts: likewise, a
+    level each, None where one holds no weights of its own.
+    """
+    for at, (level, own) in enumerate(zip(levels(speculation), drafts, strict=True)):
+        alike = own is None or (own.kind, own.numbers) == (choice.kind, choice.numbers)
+        if level.draft.kind not in ("quantize", "early_exit") or not alike:
+            return at
+    return len(drafts)
 
 
 def levels(speculation: Speculation | None) -> Iterator[Speculation]:

@@ -1,8 +1,8 @@
-"""A proposer that runs a model: all rows draft side by side in packed passes, over keys and values of its own.
+"""A proposer that runs a model: all rows draft side by side in packed passes.
 
-Its text of a row is what it has read there. When it is asked again, what was said is held against that text: what
-agrees stays, the rest of its blocks is written over. So nobody tells it what was accepted, at whatever level it drafts.
-A draft of its own draft (a cascade) rides in its passes as drafts do in the target's.
+Its text of a row is what its keys and values (`draft_blocks`) stand for. When it is asked again, what was said is held
+against that text: what agrees stays, the rest of its blocks is written over. So nobody tells it what was accepted, at
+whatever level it drafts. A draft of its own draft (a cascade) rides in its passes as drafts do in the target's.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from typing import Protocol
 
 import torch
 
-from qualgate.engine.attention import KeysValues
 from qualgate.engine.batch import batch
-from qualgate.engine.blocks import BlockPool
+from qualgate.engine.draft_blocks import Blocks
 from qualgate.engine.drafting import Drafting
 from qualgate.engine.packed import Decoder
 from qualgate.engine.room import is_short
@@ -26,8 +25,7 @@ from qualgate.speculation.accept import accepted
 from qualgate.speculation.lengths import FEW, Lengths
 from qualgate.speculation.propose import NO_DRAFT, Asked, Draft
 from qualgate.speculation.steps import Drafts
-from qualgate.speculation.text import MOST_MATCHED, agreed
-from qualgate_kernels.slots import SLOTS
+from qualgate.speculation.text import MOST_MATCHED
 
 ROWS = 512  # of a pass that reads
 
@@ -94,14 +92,14 @@ class DraftModel:
         decoder: Decoder,
         head: Head,
         *,
-        blocks: int,
+        blocks: Blocks,
         threads: int,
         stop_ids: frozenset[int],
         draws: Draws | Ruling | None = None,
         under: Drafts | None = None,
     ) -> None:
-        """blocks: of keys and values; a row that finds none is not drafted for. draws: the target's, or by the rule of
-        its run; under one a draft is drawn by chances of its own, and tells what from."""
+        """blocks: a row that finds none is not drafted for. draws: the target's, or by the rule of its run; under one a
+        draft is drawn by chances of its own, and tells what from."""
         self.name = name
         self.course: Lengths | None = None  # decides after each step who drafts on; None: as far as they are asked for
         self._drafting = None if under is None else Drafting(under)
@@ -110,7 +108,7 @@ class DraftModel:
         self._stop_ids, self._ruling = stop_ids, draws if isinstance(draws, Ruling) else None
         self.tells = self._ruling is None
         self._draws = draws.draws if isinstance(draws, Ruling) else draws
-        self._states, self._pool = KeysValues(), BlockPool(blocks)
+        self._blocks, self.reads = blocks, blocks.reads
         self._rows: dict[int, _Row] = {}
         self._asked = set[int]()  # rows that are drafted for now
         self._off = False
@@ -157,26 +155,24 @@ class DraftModel:
     def ended(self, row: int) -> None:
         """See `Proposer`."""
         if one := self._rows.pop(row, None):
-            self._pool.release(one.blocks)
+            self._blocks.release(one)
         if self._drafting is not None:
             self._drafting.ended(row)
 
     @property
     def blocks_used(self) -> int:
-        """Blocks that rows hold."""
-        return self._pool.used
+        """Blocks that rows hold for drafts alone."""
+        return self._blocks.used
 
     def _row(self, one: Asked) -> _Row:
         """Its row, rewound to what was said."""
         row = self._rows.get(one.row)
         if row is None:
             row = self._rows[one.row] = _Row(one.row, one.prompt)
-            row.blocks = self._pool.shared(one.prompt, most=(len(one.prompt) - 1) // SLOTS)
-            row.kept = list(one.prompt[: len(row.blocks) * SLOTS])
         row.text = [*one.prompt, *one.said]
         row.said, row.first, row.most, row.over = [], len(one.said), one.most, False
         row.round, row.drawn_from, row.margins = one.round, [], []
-        del row.kept[min(agreed(row.kept, row.text), len(row.text) - 1) :]
+        self._blocks.rewind(row)
         row.over = max(row.text[len(row.kept) :]) >= self._head.vocabulary  # it has no such token
         return row
 
@@ -195,7 +191,8 @@ class DraftModel:
         parts = []
         for row, tokens in passing:
             draft = drafts.get(row.index, ())
-            if not self._room(row, len(row.kept) + len(tokens) + len(draft)):
+            idle = (other for other in self._rows.values() if other.index not in self._asked)
+            if not self._blocks.reach(row, len(row.kept) + len(tokens) + len(draft), idle):
                 row.over = True
                 continue
             wants = 1 + len(draft) if row.index in whole else 0
@@ -215,12 +212,13 @@ class DraftModel:
     def _pass(self, parts: Sequence[_Part]) -> dict[int, Sequence[float]]:
         """The margins of what each row says, none of rows that were read only."""
         began = perf_counter()
-        states = self._decoder.forward(batch(parts, self._pool.count), self._states, self._threads)
+        blocks = self._blocks
+        states = self._decoder.forward(batch(parts, blocks.count), blocks.states, self._threads)
         wanting = [part for part in parts if part.wants]
         for part in parts:
             read = len(part.tokens) - len(part.draft)
             part.stream.kept += part.tokens[:read]
-            self._pool.know(part.stream.blocks, part.stream.prompt[: len(part.stream.kept)])
+            blocks.know(part.stream)
         if not wanting:
             return {}
         rows = [part.stream.index for part in wanting for _ in range(part.wants)]
@@ -262,15 +260,3 @@ class DraftModel:
         row.said += got.tokens
         row.margins += margins[: len(got.tokens)]
         row.over = got.ended
-
-    def _room(self, row: _Row, positions: int) -> bool:
-        """Blocks for so many positions; who is not drafted for now leaves its own if there are no more."""
-        wanted = -(-positions // SLOTS) - len(row.blocks)
-        for other in self._rows.values() if wanted > self._pool.free else ():
-            if other.index not in self._asked:
-                self._pool.release(other.blocks)
-                other.blocks, other.kept = [], []
-        if wanted > self._pool.free:
-            return False
-        row.blocks += [self._pool.take() for _ in range(wanted)]
-        return True

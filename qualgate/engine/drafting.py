@@ -168,7 +168,7 @@ class Drafting:
     def _made(self, proposer: Proposer, asked: Sequence[Asked], going: int) -> _Offer:
         """Of a model: what it would draft."""
         lengths, remaining = self._learned.lengths(proposer.name), self._learned.remaining
-        rows = []
+        reads, rows = not isinstance(proposer, Stepwise) or proposer.reads, []
         for one in asked:
             row = self._row(one.row)
             before = row.read.get(proposer.name, -len(one.prompt))
@@ -176,7 +176,7 @@ class Drafting:
                 Prospect(
                     row=one.row,
                     most=min(one.most, MOST),
-                    unread=len(one.said) - before,
+                    unread=len(one.said) - before if reads else 1,
                     remaining=remaining.tokens(row.task, len(one.said), one.most),
                     task=row.task,
                     fate=row.fate,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qualgate.engine.device import Device
-from qualgate.engine.draft_arms import draft_arms, levels
+from qualgate.engine.draft_arms import draft_arms, lending, levels
 from qualgate.engine.identity import engine_version, identify
 from qualgate.errors import NotInThisVersion, UsageError, one_line
 from qualgate.formatting import counted
@@ -160,7 +160,8 @@ def _with_drafts(arm: LoadedArm, speculation: Speculation, drafts: tuple[LoadedA
             verifier = model
     runs = [(model.model, model.choice) if model else None for model in drafts]
     sizes, costs = with_drafts(arm.footprint, beside), pass_costs((arm.model, arm.choice), speculation, runs, head)
-    costs |= batch_costs((arm.model, arm.choice), speculation.tokens, _stepping(arm, speculation, drafts))
+    lent = lending(arm.choice, speculation, [model and model.choice for model in drafts])
+    costs |= batch_costs((arm.model, arm.choice), speculation.tokens, _stepping(arm, speculation, drafts), lent)
     draft = LoadedDraft(spec=speculation, arms=drafts, head=head)
     return replace(arm, footprint=replace(sizes, facts=sizes.facts | costs), draft=draft)
 

@@ -120,6 +120,20 @@ class PackedEngine:
         if self._pool.count < wanted:
             self._pool, self._states = BlockPool(wanted), self._states.emptied()
 
+    @property
+    def states(self) -> KeysValues:
+        """Its keys and values."""
+        return self._states
+
+    @property
+    def blocks(self) -> int:
+        """How many of them it has."""
+        return self._pool.count
+
+    def lend(self, request: int, positions: int) -> list[int] | None:
+        """See `Schedule.lend`."""
+        return None if self._schedule is None else self._schedule.lend(request, positions)
+
     def copy(self, blocks: Sequence[tuple[int, int]]) -> None:
         """See `KeysValues.copy`."""
         self._states.copy(blocks)

@@ -10,7 +10,8 @@ import torch
 
 from qualgate.engine.batch_costs import learned_from
 from qualgate.engine.choice import BYTES, open_decoder
-from qualgate.engine.draft_arms import levels
+from qualgate.engine.draft_arms import lending, levels
+from qualgate.engine.draft_blocks import LentBlocks, OwnBlocks
 from qualgate.engine.draft_heads.medusa import MedusaHeads
 from qualgate.engine.draft_heads.proposer import DraftHead
 from qualgate.engine.draft_model import DraftModel
@@ -93,6 +94,7 @@ def open_proposers(
     heads = [engine.head, *(OutputHead(model.model) for model in draft.arms if model is not None)]
     vocabulary = min(head.vocabulary for head in heads)
     with ExitStack() as stack:
+        lent = lending(arm.choice, draft.spec, [model and model.choice for model in draft.arms])
         for at, level in reversed(list(enumerate(levels(draft.spec)))):
             name, model, first = level.names[0], draft.arms[at], None
             if level.draft.kind == "early_exit":
@@ -105,11 +107,12 @@ def open_proposers(
             else:
                 decoder, head = stack.enter_context(open_decoder(model.model, model.choice, first=first))
                 most = max(1, room() // (BYTES * (model.choice.numbers or 1) * SLOTS))
+                own = min(most, blocks_for(requests, engine.limits))
                 proposer = DraftModel(
                     name,
                     decoder,
                     _Within(head, vocabulary),
-                    blocks=min(most, blocks_for(requests, engine.limits)),
+                    blocks=LentBlocks(engine) if at < lent else OwnBlocks(own),
                     threads=engine.threads,
                     stop_ids=stop_ids,
                     draws=chances,

@@ -157,6 +157,15 @@ class Schedule:
                 rows += len(part.tokens)
         return parts
 
+    def lend(self, index: int, positions: int) -> list[int] | None:
+        """The blocks of one that decodes, for who drafts behind its text: as many as so many positions take, None where
+        they would be taken from others."""
+        one = next((one for one in self.going if one.index == index), None)
+        if one is None or positions - len(one.text) > self._spare(one):
+            return None
+        one.blocks += [self.pool.take() for _ in range(_blocks(positions) - len(one.blocks))]
+        return one.blocks
+
     def copies(self) -> list[tuple[int, int]]:
         """(block, its copy) of all that must be copied before the pass that `next` told, each once."""
         told, self._copies = self._copies, []

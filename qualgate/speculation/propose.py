@@ -76,9 +76,11 @@ class Proposer(Protocol):
 @runtime_checkable
 class Stepwise(Protocol):
     """A proposer that makes its drafts step by step, and can be told after each who drafts on. tells: whether it says
-    how surely it drew its tokens; course: a `lengths.Lengths`; None: each row drafts as far as it is asked for."""
+    how surely it drew its tokens; reads: whether it reads a text before its first draft; course: a `lengths.Lengths`;
+    None: each row drafts as far as it is asked for."""
 
     tells: bool
+    reads: bool
     course: Any
 
 

@@ -80,7 +80,7 @@ class Drafter:
     def __init__(self, world: World, rows: Sequence[Row], name: str = "draft") -> None:
         self.name, self._world, self._texts = name, world, {one.index: one for one in rows}
         self.course: Lengths | None = None
-        self.tells = True
+        self.tells = self.reads = True
         self._read: dict[int, int] = {}
         self.seconds = 0.0
 

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qualgate.engine.draft_blocks import OwnBlocks
 from qualgate.engine.draft_model import DraftModel
 from qualgate.engine.request import Request
 from qualgate.engine.schedule import Limits
@@ -27,7 +28,9 @@ def model(
     decoder: FakeDecoder, under: Drafts | None = None, blocks: int = 4096, ends: Sequence[int] = (END,)
 ) -> DraftModel:
     head: Any = FakeHead()
-    return DraftModel("draft", decoder, head, blocks=blocks, threads=1, stop_ids=frozenset(ends), under=under)
+    return DraftModel(
+        "draft", decoder, head, blocks=OwnBlocks(blocks), threads=1, stop_ids=frozenset(ends), under=under
+    )
 
 
 def drafted(proposer: DraftModel, said: Sequence[int], most: int, row: int = 0) -> Draft:
