@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from qualgate.config import GateFile
@@ -13,6 +15,8 @@ from qualgate.engine.identity import weights_hash
 from qualgate.engine.load import check_weights
 from qualgate.errors import NotInThisVersion, UsageError
 from qualgate.formatting import counted, size_text
+from qualgate.gate.causes.wasted_drafts import learned_on
+from qualgate.identity import question_hash
 from qualgate.pipeline.checks import check_calibration, check_lengths
 from qualgate.quant.model_folder import ModelFolder
 from qualgate.quant.recipes import BITS
@@ -84,6 +88,22 @@ def check_drafts(gate: GateFile, folders: Mapping[str, ModelFolder], sets: Seque
                 check_leaks(model.quantize, sets)
                 check_calibration(model.quantize.calibration, folders[model.model], f"the draft of {arm.name}")
             verifier, layers = model, _layers(folders[model.model])
+
+
+def with_heads(gate: GateFile, sets: Sequence[Evalset]) -> GateFile:
+    """The gate file with what the folders of draft heads say: how each is laid out, and how many cases of these sets it
+    learned on, where it says that."""
+    asked = Counter(question_hash(case.body) for item in sets for case in item.cases)
+    return replace(gate, variants=tuple(_with_head(arm, asked) for arm in gate.variants))
+
+
+def _with_head(arm: ArmSpec, asked: Counter[str]) -> ArmSpec:
+    spec = arm.speculation
+    if spec is None or spec.draft.kind != "head":  # which stands in the first draft alone
+        return arm
+    head = read_head_folder(Path(spec.draft.head))
+    known = sum(asked[one] for one in head.questions)
+    return replace(arm, speculation=replace(spec, draft=replace(spec.draft, layout=head.layout, learned=known)))
 
 
 def _layers(folder: ModelFolder) -> int | None:
@@ -166,6 +186,13 @@ def check_targets(gate: GateFile, identities: Mapping[str, ArmIdentity]) -> None
                 f"{gate.path.name}: {name} is held against {target} token by token, and its weights are others. Give "
                 f"it the weights of {target}, and who drafts beside them."
             )
+
+
+def heads_that_learned_on_it(plan: Plan) -> Iterator[str]:
+    """A line for the user for each draft head that learned on cases of the run."""
+    for arm in plan.arms:
+        if arm.speculation is not None and arm.speculation.draft.learned:
+            yield f"{arm.name}: {learned_on(arm.speculation.draft.learned)}"
 
 
 def drafts_that_cannot_pay(plan: Plan) -> Iterator[str]:

@@ -16,7 +16,7 @@ from qualgate.gate.planning.planned_sets import PlannedSet
 from qualgate.gate.planning.planner import PlannedPolicy, foreseeable, plan_policy
 from qualgate.intake.feedback import read_feedback
 from qualgate.pipeline.arms import as_run
-from qualgate.pipeline.check_drafts import drafts_that_cannot_pay
+from qualgate.pipeline.check_drafts import drafts_that_cannot_pay, heads_that_learned_on_it
 from qualgate.pipeline.forecast import Forecast, Past, forecast
 from qualgate.pipeline.jobs import workers_for
 from qualgate.pipeline.plan import asked_in_two_sets, make_plan
@@ -68,7 +68,7 @@ def foretell(
     if gate.feedback:  # a run refuses what is wrong with it, and so must what foretells the run
         read_feedback(gate.feedback)
     plan = make_plan(as_run(gate, blame=blame, four_arm=four_arm))
-    for line in (*asked_in_two_sets(plan), *drafts_that_cannot_pay(plan)):
+    for line in (*asked_in_two_sets(plan), *heads_that_learned_on_it(plan), *drafts_that_cannot_pay(plan)):
         warn(line)
     held = hold(plan.policy, plan.expected, plain.now()[:10])
     earlier = earlier_evidence(gate)
@@ -109,6 +109,7 @@ def doubts(plan: Plan) -> Iterator[str]:
     held = hold(plan.policy, plan.expected, plain.now()[:10])
     yield from held.faults
     yield from asked_in_two_sets(plan)
+    yield from heads_that_learned_on_it(plan)
     yield from drafts_that_cannot_pay(plan)
     sets = _sets(plan, held)
     policy, _ = foreseeable(sets, _rules(plan))

@@ -35,7 +35,13 @@ from qualgate.pipeline.batches import (
     staged,
     times_decide,
 )
-from qualgate.pipeline.check_drafts import check_drafted_prompts, check_drafts, check_speculation, check_targets
+from qualgate.pipeline.check_drafts import (
+    check_drafted_prompts,
+    check_drafts,
+    check_speculation,
+    check_targets,
+    with_heads,
+)
 from qualgate.pipeline.checks import check_arms, check_lengths, check_rules, check_same_head
 from qualgate.pipeline.prompts import prompts_of
 from qualgate.pipeline.residency import fit_together, held
@@ -78,6 +84,8 @@ def make_plan(gate: GateFile, planning: Callable[[str], None] = lambda line: Non
     folders = {model: read_model_folder(Path(model)) for model in models}
     check_arms(gate, folders, sets)
     check_drafts(gate, folders, sets)
+    gate = with_heads(gate, sets)
+    arms = (gate.baseline, *gate.variants)
     policy, stages = _with_looks(gate, sets)
     policy, asked = tried(policy, sets, gate.seed)
     sampling, engine = sampling_settings(gate), engine_version(choose_device(gate.devices))

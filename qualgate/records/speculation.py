@@ -18,7 +18,8 @@ class DraftSource:
     kind: "quantize": the target's own weights by `quantize`; "model": the folder `model`, by `quantize` if that is
     said; "early_exit": the target's first `layers`; "head": the draft head in the folder `head`, of what enters the
     target's output head; "ngram": what followed the last tokens in prompt and answer before; "suffix": likewise, in
-    other answers too. under: what drafts for a draft that is a model itself (a cascade).
+    other answers too. under: what drafts for a draft that is a model itself (a cascade). layout, learned: of a head, as
+    the plan finds them: how it is laid out, and how many of the run's cases it learned on.
     """
 
     kind: Literal["quantize", "model", "early_exit", "head", "ngram", "suffix"]
@@ -27,6 +28,8 @@ class DraftSource:
     quantize: QuantizeRecipe | None = None
     layers: int = 0
     under: Speculation | None = None
+    layout: str = ""
+    learned: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +61,8 @@ class Speculation:
         said: dict[str, Any] = {
             item.name: value
             for item in fields(draft)
-            if item.name not in ("quantize", "under") and (value := getattr(draft, item.name)) != item.default
+            if item.name not in ("quantize", "under", "layout", "learned")
+            and (value := getattr(draft, item.name)) != item.default
         }
         if draft.quantize:
             said["quantize"] = draft.quantize.content

@@ -13,9 +13,11 @@ from safetensors.torch import load_file, save_file
 
 from qualgate.config import load_gate_file
 from qualgate.errors import NotInThisVersion, UsageError
+from qualgate.identity import question_hash
 from qualgate.pipeline import checks
 from qualgate.pipeline.arms import as_run, with_witnesses
-from qualgate.pipeline.check_drafts import drafts_that_cannot_pay
+from qualgate.pipeline.check_drafts import drafts_that_cannot_pay, heads_that_learned_on_it
+from qualgate.pipeline.foretell import doubts
 from qualgate.pipeline.from_files import judge_files
 from qualgate.pipeline.jobs import worker_settings
 from qualgate.pipeline.plan import make_plan
@@ -216,6 +218,24 @@ def test_a_head_is_planned_for_the_weights_that_it_learned_on_and_refused_for_ot
     save_random_head(room / "blocks", arm, layout="medusa", tokens=2)
     with pytest.raises(UsageError, match=r"`tokens: 3`, and the draft head .* says 2 at most"):
         planned(room, HEAD.replace("head:", "head: ./blocks #").replace("./blocks # ./head", "./blocks"))
+
+
+@pytest.mark.parametrize(
+    ("trained", "learned"),
+    [
+        ({}, 0), ("by hand", 0), ({"questions": 7}, 0), ({"questions": [1, "0" * 64]}, 0),
+        ({"questions": [question_hash({"prompt": "x" * length}) for length in (1, 2, 7, 500)]}, 3),
+    ],
+)  # fmt: skip
+def test_cases_that_a_head_learned_on_are_known_by_what_they_ask_and_told(room, trained, learned):
+    save_random_head(room / "head", loaded(room / "model", room, dtype="float32"), trained=trained)
+    plan = planned(room, HEAD)
+    [drafted] = [arm for arm in plan.arms if arm.speculation]
+    assert (drafted.speculation.draft.layout, drafted.speculation.draft.learned) == ("eagle", learned)
+    assert {job.arm for job in plan.jobs if job.arm.name == "drafted"} == {drafted}
+    said = "drafted: its draft head learned on 3 cases of this run, where more is accepted than others will see: "
+    assert [line.startswith(said) for line in heads_that_learned_on_it(plan)] == [True] * bool(learned)
+    assert [line for line in doubts(plan) if "learned on" in line] == list(heads_that_learned_on_it(plan))
 
 
 def test_a_self_draft_of_packed_weights_is_refused_by_the_way_out(room):

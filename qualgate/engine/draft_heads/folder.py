@@ -81,6 +81,12 @@ class HeadFolder:
         """Numbers that one position keeps."""
         return 0 if self.layout == "medusa" else self.shape.kept
 
+    @property
+    def questions(self) -> frozenset[str]:
+        """Hashes of the questions that it learned on (`identity.question_hash`); none where its folder does not say."""
+        said = self.trained.get("questions") if isinstance(self.trained, Mapping) else None
+        return frozenset(one for one in said if isinstance(one, str)) if isinstance(said, list) else frozenset()
+
 
 def read_head_folder(path: Path) -> HeadFolder:
     """The head in a folder, each file read once. UsageError where there is none, or none that this version reads."""

@@ -9,9 +9,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-import torch
-
-from qualgate.engine.draft_heads.folder import HeadShape, read_head_folder
+from qualgate.engine.draft_heads.folder import read_head_folder
 from qualgate.engine.draft_heads.held_out import HeldOut, held_out
 from qualgate.engine.draft_heads.loading import load_head, save_head, target_of, width_of
 from qualgate.engine.draft_heads.texts import Question, answers_of, read_texts
@@ -21,7 +19,7 @@ from qualgate.engine.pass_costs import pass_costs
 from qualgate.engine.prompts import Renderer
 from qualgate.errors import NotInThisVersion, UsageError
 from qualgate.formatting import counted
-from qualgate.identity import content_hash
+from qualgate.identity import content_hash, question_hash
 from qualgate.quant.model_files import read_files
 from qualgate.records import ArmSpec, Case, DraftSource, Speculation
 from qualgate.records.speculated import DRAFT_COST
@@ -92,7 +90,17 @@ def train_head(order: HeadOrder, cache: Path, progress: Progress) -> TrainedHead
         progress(f"loss {loss:.3f}", done, total)
 
     shape, tensors = learned(arm, texts, order.lessons, step)
-    folder = read_head_folder(_saved(order, arm, shape, tensors, cases))
+    trained = _trained(order, cases, [cases[at] for at in kept])
+    save_head(
+        order.out,
+        order.lessons.layout,
+        order.lessons.tokens,
+        shape,
+        tensors,
+        target_of(arm.spec, arm.identity),
+        trained,
+    )
+    folder = read_head_folder(order.out)
     head = load_head(folder, len(arm.choice.seen))
     found = held_out(
         arm, head, asked[:held], [case.task for case in cases[:held]], answers[:held], order.lessons.tokens
@@ -190,16 +198,13 @@ def _that_fit(
     return kept, len(learnable) - len(kept)
 
 
-def _saved(
-    order: HeadOrder, arm: LoadedArm, shape: HeadShape, tensors: dict[str, torch.Tensor], cases: Sequence[Case]
-) -> Path:
-    lessons = order.lessons
-    trained = {
+def _trained(order: HeadOrder, cases: Sequence[Case], learned_on: Sequence[Case]) -> dict[str, Any]:
+    """How it was made. questions: hashes of what it learned on, by which a run knows its own cases among them."""
+    return {
         "evalsets": sorted({case.evalset for case in cases}),
         "cases": content_hash([case.hash for case in cases]),
-        "steps": lessons.steps,
-        "seed": lessons.seed,
+        "questions": sorted({question_hash(case.body) for case in learned_on}),
+        "steps": order.lessons.steps,
+        "seed": order.lessons.seed,
         "held_out": order.share,
     }
-    save_head(order.out, lessons.layout, lessons.tokens, shape, tensors, target_of(arm.spec, arm.identity), trained)
-    return order.out

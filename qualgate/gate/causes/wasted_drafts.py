@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from qualgate.formatting import counted
 from qualgate.gate.comparisons.draft_levels import LEAST_TESTED
 from qualgate.records import DraftLevel, Gain, Rate
 from qualgate.stats.intervals import binomial_upper
@@ -34,6 +35,14 @@ def wasted_drafts(
     if saved > 0 and taken > HALF * saved:
         said.append(f"the draft's weights take {taken / saved:.0%} of what quantization saved of the weights")
     return tuple(said), bool(lines and lines[0]) or none
+
+
+def learned_on(cases: int) -> str:
+    """That a draft head learned on so many of the cases that it is tried on."""
+    return (
+        f"its draft head learned on {counted(cases, 'case')} of this run, where more is accepted than others will see: "
+        "acceptance and gain say too much; train it on other cases, or go by its held-out ones"
+    )
 
 
 def _rejected(level: DraftLevel) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from qualgate.errors import Exit
-from qualgate.gate.causes.wasted_drafts import wasted_drafts
+from qualgate.gate.causes.wasted_drafts import learned_on, wasted_drafts
 from qualgate.gate.comparisons.chunk_gaps import gaps_of
 from qualgate.gate.comparisons.draft_gain import gain_of, target_of
 from qualgate.gate.comparisons.draft_levels import levels_of, passes_saved, tasks_of
@@ -61,6 +61,8 @@ def speculated(evidence: RunEvidence, arm: ArmEvidence, alpha: float) -> Specula
     gain = gain_of(pairs, target, names, arm.facts, alpha, spec.tokens if spec else 0)
     memory = _memory(evidence.baseline, target, arm)
     alerts, wasted = wasted_drafts(levels, gain, memory)
+    if spec and spec.draft.learned:
+        alerts = (*alerts, learned_on(spec.draft.learned))
     return Speculated(
         spec=spec,
         levels=levels,

@@ -63,12 +63,19 @@ def of(arm: LoadedArm) -> HeadTarget:
 
 
 def save_random_head(
-    folder: Path, arm: LoadedArm, *, layout: Layout = "eagle", seed: int = 0, tokens: int = 4, **changed: Any
+    folder: Path,
+    arm: LoadedArm,
+    *,
+    layout: Layout = "eagle",
+    seed: int = 0,
+    tokens: int = 4,
+    trained: Any = None,
+    **changed: Any,
 ) -> Path:
-    """A head that learned nothing, of an arm of a tiny model."""
+    """A head that learned nothing, of an arm of a tiny model. trained: what its folder says of that all the same."""
     shape = tiny_shape(**changed)
     tensors = random_tensors(head_tensors(layout, tokens, shape), seed)
-    save_head(folder, layout, tokens, shape, tensors, of(arm), {})
+    save_head(folder, layout, tokens, shape, tensors, of(arm), trained or {})
     return folder
 
 

@@ -13,6 +13,7 @@ from qualgate.engine.draft_heads.making import HeadOrder, TrainedHead, train_hea
 from qualgate.engine.draft_heads.training import Lessons
 from qualgate.engine.job import run_job
 from qualgate.errors import NotInThisVersion, UsageError
+from qualgate.identity import question_hash
 from qualgate.quant.recipes import parse_recipe
 from qualgate.records import ArmSpec, Case, DraftSource, Speculation
 from tests.engine.draft_heads.heads import cases
@@ -71,6 +72,10 @@ def test_the_same_order_makes_the_same_head_and_another_seed_another(model, tmp_
     assert (first.folder / TENSORS).read_bytes() == (again.folder / TENSORS).read_bytes()
     said = json.loads((first.folder / CONFIG).read_text())["trained"]
     assert (said["evalsets"], said["steps"], said["seed"]) == (["set"], 5, 0)
+    known = read_head_folder(first.folder).questions
+    assert len(known) == first.learned_on == 36
+    assert known < {question_hash(case.body) for case in cases(40)}, "the held-out ones are none of them"
+    assert known != read_head_folder(other.folder).questions
 
 
 @pytest.mark.parametrize("recipe", ["fp8", "int4"])
