@@ -2,23 +2,22 @@
  * float32; a panel holds one segment of one block as float32 [k][64], or as a dense weight's pairs of bfloat16.
  *
  * Wanted: PATH (the function's name), INLINE, ENTRY (attributes), lanes_t (a vector of floats), FMA(a, b, c),
- * EACH(a): a in every lane. */
+ * EACH(a): a in every lane, WORDS(bytes): each a word, E2M1(codes): the values of 4-bit floats. */
 #include <string.h>
 
 #define LANES ((int)(sizeof(lanes_t) / sizeof(float)))
 typedef uint32_t words_t __attribute__((vector_size(sizeof(lanes_t))));
+typedef int32_t ints_t __attribute__((vector_size(sizeof(lanes_t))));
+typedef uint16_t halves_t __attribute__((vector_size(sizeof(lanes_t) / 2)));
+typedef uint8_t bytes_t __attribute__((vector_size(sizeof(lanes_t) / 4)));
 
-INLINE float from_half(uint16_t half) {
-    /* float16 → float32, exact; subnormals are counted in steps of 2**-24. No branch, so that loops become vectors. */
-    const uint32_t sign = (uint32_t)(half & 0x8000) << 16, rest = half & 0x7FFF;
-    const float steps = (float)(int)rest * 0x1p-24f;
-    const uint32_t subnormal = -(uint32_t)(rest < 0x400), beyond = -(uint32_t)(rest >= 0x7C00);
-    uint32_t small, word = (rest << 13) + 0x38000000u + (beyond & 0x38000000u);
-    memcpy(&small, &steps, 4);
-    word = sign | (small & subnormal) | (word & ~subnormal);
-    float value;
-    memcpy(&value, &word, 4);
-    return value;
+INLINE lanes_t from_halves(words_t half) {
+    /* float16 → float32, exact; subnormals are counted in steps of 2**-24. */
+    const words_t sign = (half & 0x8000) << 16, rest = half & 0x7FFF;
+    const lanes_t steps = __builtin_convertvector((ints_t)rest, lanes_t) * 0x1p-24f;
+    const words_t subnormal = (words_t)((ints_t)rest < 0x400), beyond = (words_t)((ints_t)rest >= 0x7C00);
+    const words_t word = (rest << 13) + 0x38000000u + (beyond & 0x38000000u);
+    return (lanes_t)(sign | ((words_t)steps & subnormal) | (word & ~subnormal));
 }
 
 INLINE void scales_of(const weight_t *w, int64_t at, float *out) {
@@ -40,64 +39,68 @@ INLINE void scales_of(const weight_t *w, int64_t at, float *out) {
     if (w->scale_kind == SCALE_BF16)
         for (int n = 0; n < BLOCK; n++) word[n] = (uint32_t)half[n] << 16;
     if (w->scale_kind == SCALE_F16)
-        for (int n = 0; n < BLOCK; n++) out[n] = from_half(half[n]);
+        for (int n = 0; n < BLOCK; n += LANES) {
+            halves_t some;
+            memcpy(&some, half + n, sizeof some);
+            const lanes_t value = from_halves(__builtin_convertvector(some, words_t));
+            memcpy(out + n, &value, sizeof value);
+        }
     else
         memcpy(out, word, 4 * BLOCK);
 }
 
-INLINE void unpack(const uint8_t *codes, const int bits, const int vector, const int shift, int *out) {
-    /* out[16] |= the codes at bit `shift` of one 64-byte vector's lanes, `bits` wide, moved up by 0 */
-    uint32_t lanes[STRIP];
-    memcpy(lanes, codes + 64 * vector, 64);
-    for (int l = 0; l < STRIP; l++) out[l] = (int)(lanes[l] >> shift & ((1u << bits) - 1));
-}
-
-INLINE void fill_ints(const weight_t *w, const uint8_t *codes, int64_t at, float *panel, const int bits) {
-    const unit_t unit = unit_of(bits);
+INLINE words_t code_at(const uint8_t *unit, const int bits, const int p, const int half, const int lane) {
+    /* Codes of input feature 2 * p + half of a unit, of the strip's columns from `lane` up. */
     const int low = bits == 3 ? 2 : bits > 4 && bits < 8 ? 4 : bits, high = bits - low, each = 16 / low;
-    const int units = (int)(w->segment / (2 * unit.pairs));
-    int zero[BLOCK];
-    for (int n = 0; n < BLOCK; n++) zero[n] = w->zeros ? w->zeros[at + n] : w->zero;
-    for (int u = 0; u < units; u++, panel += 2 * unit.pairs * BLOCK)
-        for (int v = 0; v < 4; v++, codes += 64 * unit.vectors)
-            for (int p = 0; p < unit.pairs; p++)
-                for (int half = 0; half < 2; half++) {
-                    float *out = panel + (2 * p + half) * BLOCK + v * STRIP;
-                    int code[STRIP], upper[STRIP];
-                    if (bits == 8) {
-                        for (int l = 0; l < STRIP; l++) code[l] = codes[(2 * p + half) * STRIP + l];
-                    } else
-                        unpack(codes, low, p / each, 16 * half + low * (p % each), code);
-                    if (high) {
-                        unpack(codes, high, unit.vectors - 1, 16 * half + high * p, upper);
-                        for (int l = 0; l < STRIP; l++) code[l] |= upper[l] << low;
-                    }
-                    if (w->code == CODE_E2M1) /* twice the magnitude: 0 1 2 3 4 6 8 12, a nibble each */
-                        for (int l = 0; l < STRIP; l++) {
-                            float value = (float)(0xC8643210u >> (4 * (code[l] & 7)) & 15) * 0.5f;
-                            out[l] = code[l] & 8 ? -value : value;
-                        }
-                    else
-                        for (int l = 0; l < STRIP; l++) out[l] = (float)(code[l] - zero[v * STRIP + l]);
-                }
+    words_t code, upper;
+    bytes_t bytes;
+    if (bits == 8) {
+        memcpy(&bytes, unit + (2 * p + half) * STRIP + lane, sizeof bytes);
+        return WORDS(bytes);
+    }
+    memcpy(&code, unit + 64 * (p / each) + 4 * lane, sizeof code);
+    code = code >> (16 * half + low * (p % each)) & ((1u << low) - 1);
+    if (!high) return code;
+    memcpy(&upper, unit + 64 * (unit_of(bits).vectors - 1) + 4 * lane, sizeof upper);
+    return code | (upper >> (16 * half + high * p) & ((1u << high) - 1)) << low;
 }
 
-INLINE void fill_floats(const weight_t *w, const uint8_t *codes, float *panel) {
+INLINE lanes_t value_of(words_t code, words_t zero, const int kind) {
     /* An 8-bit float is the upper part of a float16: e5m2 as it stands, e4m3 one bit lower and 2**8 too small. */
-    float table[256];
-    for (int code = 0; code < 256; code++)
-        table[code] = w->code == CODE_E5M2 ? from_half((uint16_t)(code << 8))
-                                           : 256 * from_half((uint16_t)((code & 0x80) << 8 | (code & 0x7F) << 7));
-    for (int64_t u = 0; u < w->segment / 4; u++, panel += 4 * BLOCK)
-        for (int v = 0; v < 4; v++, codes += 64)
-            for (int i = 0; i < 64; i++) panel[i / STRIP * BLOCK + v * STRIP + i % STRIP] = table[codes[i]];
+    if (kind == CODE_E2M1) return E2M1(code);
+    if (kind == CODE_E4M3) return 256 * from_halves((code & 0x80) << 8 | (code & 0x7F) << 7);
+    if (kind == CODE_E5M2) return from_halves(code << 8);
+    return __builtin_convertvector((ints_t)(code - zero), lanes_t);
+}
+
+INLINE void fill_codes(const weight_t *w, const uint8_t *codes, int64_t at, float *panel, const int bits,
+                       const int kind) {
+    const unit_t unit = unit_of(bits);
+    const int units = (int)(w->segment / (2 * unit.pairs));
+    uint32_t zeros[BLOCK];
+    for (int n = 0; n < BLOCK; n++) zeros[n] = w->zeros ? w->zeros[at + n] : (uint32_t)w->zero;
+    for (int u = 0; u < units; u++, panel += 2 * unit.pairs * BLOCK)
+        for (int n = 0; n < BLOCK; n += LANES) {
+            const uint8_t *strip = codes + 64 * unit.vectors * (4 * u + n / STRIP);
+            words_t zero;
+            memcpy(&zero, zeros + n, sizeof zero);
+#pragma GCC unroll 16
+            for (int p = 0; p < unit.pairs; p++)
+#pragma GCC unroll 2
+                for (int half = 0; half < 2; half++) {
+                    const words_t code = code_at(strip, bits, p, half, n % STRIP);
+                    const lanes_t value = value_of(code, zero, kind);
+                    memcpy(panel + (2 * p + half) * BLOCK + n, &value, sizeof value);
+                }
+        }
 }
 
 INLINE void fill_halves(const weight_t *w, const uint8_t *codes, float *panel) {
-    uint16_t half[BLOCK];
-    for (int64_t k = 0; k < w->segment; k++, panel += BLOCK) {
-        memcpy(half, codes + sizeof half * (size_t)k, sizeof half);
-        for (int n = 0; n < BLOCK; n++) panel[n] = from_half(half[n]);
+    for (int64_t i = 0; i < w->segment * BLOCK; i += LANES) {
+        halves_t half;
+        memcpy(&half, codes + sizeof(uint16_t) * (size_t)i, sizeof half);
+        const lanes_t value = from_halves(__builtin_convertvector(half, words_t));
+        memcpy(panel + i, &value, sizeof value);
     }
 }
 
@@ -167,13 +170,15 @@ ENTRY void PATH(const weight_t *w, int64_t block, const rows_t *rows, int64_t fi
         float scales[BLOCK];
         scales_of(w, at, scales);
         if (w->code == CODE_F16) fill_halves(w, codes, panel);
-        else if (w->code == CODE_E4M3 || w->code == CODE_E5M2) fill_floats(w, codes, panel);
-        else if (w->bits == 2) fill_ints(w, codes, at, panel, 2);
-        else if (w->bits == 3) fill_ints(w, codes, at, panel, 3);
-        else if (w->bits == 4) fill_ints(w, codes, at, panel, 4);
-        else if (w->bits == 5) fill_ints(w, codes, at, panel, 5);
-        else if (w->bits == 6) fill_ints(w, codes, at, panel, 6);
-        else if (w->bits == 8) fill_ints(w, codes, at, panel, 8);
+        else if (w->code == CODE_E2M1) fill_codes(w, codes, at, panel, 4, CODE_E2M1);
+        else if (w->code == CODE_E4M3) fill_codes(w, codes, at, panel, 8, CODE_E4M3);
+        else if (w->code == CODE_E5M2) fill_codes(w, codes, at, panel, 8, CODE_E5M2);
+        else if (w->bits == 2) fill_codes(w, codes, at, panel, 2, CODE_INT);
+        else if (w->bits == 3) fill_codes(w, codes, at, panel, 3, CODE_INT);
+        else if (w->bits == 4) fill_codes(w, codes, at, panel, 4, CODE_INT);
+        else if (w->bits == 5) fill_codes(w, codes, at, panel, 5, CODE_INT);
+        else if (w->bits == 6) fill_codes(w, codes, at, panel, 6, CODE_INT);
+        else if (w->bits == 8) fill_codes(w, codes, at, panel, 8, CODE_INT);
         if (w->code == CODE_BF16) tiles(w, codes, 1, s, scales, offsets, rows, first, last, acc);
         else tiles(w, w->code == CODE_F32 ? codes : panel, 0, s, scales, offsets, rows, first, last, acc);
     }
