@@ -14,6 +14,7 @@ from qualgate.records import QuantizeRecipe, Speculation
 MODEL, MADE = "MODEL", "DRAFT"  # the target's folder, and the one that is to be made of a draft
 MATCHED = 2, 8  # tokens that our n-grams have, at least and at most
 NO_HEAD = "it has no heads of our layouts, but others (`eagle`, `medusa`): train one for it on the same prompts"
+EAGLE3 = "eagle3"  # the layout of heads that both read as their authors publish them
 FIXED = ("mxfp4", "mxfp8", "nvfp4")  # methods whose groups have one size
 
 
@@ -45,6 +46,8 @@ def _vllm(spec: Speculation, tokens: int) -> PeerFlags:
     match draft.kind:
         case "early_exit":
             return PeerFlags(server="vLLM", flags="", notes=("it has no drafts by the target's own first layers",))
+        case "head" if draft.layout == EAGLE3:
+            config |= {"method": "eagle3", "model": draft.head}
         case "head":
             return PeerFlags(server="vLLM", flags="", notes=(NO_HEAD,))
         case "ngram":
@@ -71,21 +74,19 @@ def _sglang(spec: Speculation, tokens: int) -> PeerFlags:
     if spec.rule in ("typical", "lenient", "block_verification"):
         said = f"it has no `{spec.rule}` rule of acceptance"
         return PeerFlags(server="SGLang", flags="", notes=(said,))
-    verified = f"--speculative-num-draft-tokens {tokens + 1}"  # the token before the draft is one of them
     match draft.kind:
         case "early_exit":
             return PeerFlags(server="SGLang", flags="", notes=("it has no drafts by the target's own first layers",))
+        case "head" if draft.layout == EAGLE3:
+            flags = _chain("EAGLE3", quote(draft.head), tokens)
         case "head":
             return PeerFlags(server="SGLang", flags="", notes=(NO_HEAD,))
         case "ngram" | "suffix":
-            flags = f"--speculative-algorithm NGRAM {verified}"
+            flags = f"--speculative-algorithm NGRAM {_verified(tokens)}"
             notes = (*notes, "on CUDA alone", "the nearest it has: a tree of n-grams of this and earlier answers")
         case _:
             folder = quote(draft.model) if draft.quantize is None else MADE
-            flags = (
-                f"--speculative-algorithm STANDALONE --speculative-draft-model-path {folder} "
-                f"--speculative-num-steps {tokens} --speculative-eagle-topk 1 {verified}"
-            )
+            flags = _chain("STANDALONE", folder, tokens)
             if draft.quantize is None:
                 notes = (
                     *notes,
@@ -94,6 +95,18 @@ def _sglang(spec: Speculation, tokens: int) -> PeerFlags:
     if spec.rule == "keyed":
         notes = (*notes, "drawn tokens are others of the same distribution")
     return PeerFlags(server="SGLang", flags=flags, notes=notes)
+
+
+def _chain(algorithm: str, folder: str, tokens: int) -> str:
+    """Of SGLang, whose drafts are trees: one branch of so many tokens."""
+    return (
+        f"--speculative-algorithm {algorithm} --speculative-draft-model-path {folder} "
+        f"--speculative-num-steps {tokens} --speculative-eagle-topk 1 {_verified(tokens)}"
+    )
+
+
+def _verified(tokens: int) -> str:
+    return f"--speculative-num-draft-tokens {tokens + 1}"  # the token before the draft is one of them
 
 
 def _of_depth(spec: Speculation) -> tuple[str, ...]:

@@ -70,6 +70,19 @@ def test_where_a_server_has_no_equal_it_gets_no_flags_and_a_reason(draft, rule, 
     assert all("it has no" in one.notes[0] for one in found if not one.flags)
 
 
+def test_a_published_eagle_3_head_is_read_by_both_servers_as_it_lies_there():
+    head = DraftSource(kind="head", head="./heads/eagle 3", layout="eagle3")
+    assert config(head, tokens=3) == {"method": "eagle3", "num_speculative_tokens": 3, "model": "./heads/eagle 3"}
+    given = flags(head, tokens=3)["SGLang"]
+    assert dict(zip(given[::2], given[1::2], strict=True)) == {
+        "--speculative-algorithm": "EAGLE3", "--speculative-draft-model-path": "./heads/eagle 3",
+        "--speculative-num-steps": "3", "--speculative-eagle-topk": "1", "--speculative-num-draft-tokens": "4",
+    }  # fmt: skip
+    assert "unquant" not in notes(head)["SGLang"]
+    ours = DraftSource(kind="head", head="./heads/eagle 3", layout="eagle")
+    assert flags(ours) == {"vLLM": [], "SGLang": []}
+
+
 def test_rules_of_acceptance_that_vllm_has_are_asked_for_by_its_names():
     assert config(SMALL, "block_verification")["rejection_sample_method"] == "block"
     assert config(SMALL, "speculative_sampling")["draft_sample_method"] == "probabilistic"
