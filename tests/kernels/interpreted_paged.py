@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from triton.runtime import interpreter
 
 from qualgate_kernels import dispatch
 from qualgate_kernels.paged import Seen, keep_torch
@@ -22,6 +25,25 @@ from tests.kernels.test_paged import ROWS, SEEN, Sequences, oracle
 
 DTYPES = (torch.float32, torch.bfloat16)
 LENGTHS = [4, 20, 50, 34]
+
+
+class RowByRow:
+    """numpy, but a product's row has the bits that it has alone, as on a GPU: with some processors' libraries it has
+    not."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(np, name)
+
+    @staticmethod
+    def matmul(left: Any, right: Any, dtype: Any) -> Any:
+        return np.add.reduce(left.astype(dtype)[:, :, None] * right.astype(dtype)[None], axis=1)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def row_by_row():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(interpreter, "np", RowByRow())
+        yield
 
 
 def close(found, query, sequences, rows, seen):
